@@ -1,0 +1,185 @@
+"""Threads: the one place that makes them, counts them and tells BLAS how many it may use.
+
+The pool is made on first use, forgotten in a forked child, and never nested. Work is cut into tasks
+by the caller, independently of the thread count, so results do not depend on it.
+"""
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+__all__ = ["set_num_threads", "get_num_threads", "parallel_for", "blas_threads"]
+
+_lock = threading.RLock()
+_local = threading.local()
+_requested = None  # by set_num_threads
+_pool = None
+_pool_size = 0
+_blas = None  # threadpoolctl controller of the BLAS libraries loaded
+_blas_limits = []  # limits in force, one an open `blas_threads` block
+_blas_original = None  # thread counts to restore when the last block closes
+
+
+def _forget_after_fork():
+    """The child has none of the parent's threads and may have been forked inside a lock."""
+    global _lock, _local, _pool, _pool_size, _blas, _blas_limits, _blas_original
+    _lock, _local = threading.RLock(), threading.local()
+    _pool, _pool_size = None, 0
+    _blas, _blas_limits, _blas_original = None, [], None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def set_num_threads(n):
+    """Set the number of threads that randsmap uses in this process.
+
+    Parameters
+    ----------
+    n : int or None
+        At least 1. None returns to the default: the environment variable RANDSMAP_NUM_THREADS, else
+        OMP_NUM_THREADS, else the cores this process may use (affinity and cgroup limits respected).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If n is not an integer, or is below 1.
+
+    Notes
+    -----
+    Random draws, distances and the package's own kernels are bit-identical for any thread count;
+    results that pass through BLAS agree to a relative 1e-12.
+
+    Examples
+    --------
+    >>> import randsmap
+    >>> randsmap.set_num_threads(2)
+    >>> randsmap.get_num_threads()
+    2
+    >>> randsmap.set_num_threads(None)
+    """
+    global _requested
+    if n is not None:
+        if isinstance(n, bool) or not hasattr(n, "__index__"):
+            raise TypeError(f"n must be an integer or None, got {n!r}")
+        n = n.__index__()
+        if n < 1:
+            raise ValueError(f"n must be at least 1, got {n}")
+    _requested = n
+
+
+def get_num_threads():
+    """Number of threads that randsmap uses now (see `set_num_threads`)."""
+    if _requested is not None:
+        return _requested
+    for variable in ("RANDSMAP_NUM_THREADS", "OMP_NUM_THREADS"):
+        # OMP_NUM_THREADS may be a list, one entry a nesting level
+        text = os.environ.get(variable, "").split(",")[0].strip()
+        if not text:
+            continue
+        if text.isdecimal() and int(text) >= 1:
+            return int(text)
+        if variable == "RANDSMAP_NUM_THREADS":
+            raise ValueError(f"{variable} must be a positive integer, got {text!r}")
+    return _available_cores()
+
+
+def _available_cores():
+    import joblib  # knows affinity and cgroup limits; a dependency of scikit-learn
+
+    return joblib.cpu_count()
+
+
+def _workers(count):
+    global _pool, _pool_size
+    with _lock:
+        if _pool_size < count:
+            if _pool is not None:
+                _pool.shutdown(wait=False)
+            _pool = ThreadPoolExecutor(count, thread_name_prefix="randsmap")
+            _pool_size = count
+        return _pool
+
+
+def parallel_for(task, n_tasks):
+    """Call ``task(i)`` for i in range(n_tasks), on several threads; the caller is one of them.
+
+    ``task`` must release the GIL in its long part. Tasks start in order. The first exception stops
+    the tasks not yet begun and is raised here. Inside a task, further calls run on that thread alone.
+    """
+    n_threads = 1 if getattr(_local, "inside", False) else min(get_num_threads(), n_tasks)
+    if n_threads <= 1:
+        for i in range(n_tasks):
+            task(i)
+        return
+
+    counter_lock = threading.Lock()
+    state = {"next": 0, "error": None}
+
+    def work():
+        _local.inside = True
+        try:
+            while True:
+                with counter_lock:
+                    i = state["next"]
+                    if i >= n_tasks or state["error"] is not None:
+                        return
+                    state["next"] = i + 1
+                task(i)
+        except BaseException as error:
+            with counter_lock:
+                if state["error"] is None:
+                    state["error"] = error
+        finally:
+            _local.inside = False
+
+    with _lock:  # between taking the pool and the submit nobody may replace it
+        pool = _workers(n_threads - 1)
+        futures = [pool.submit(work) for _ in range(n_threads - 1)]
+    work()
+    for future in futures:
+        if not future.cancel():  # not begun: the caller has already done everything
+            future.result()
+    if state["error"] is not None:
+        raise state["error"]
+
+
+@contextmanager
+def blas_threads(limit=None):
+    """While open, BLAS uses at most `limit` threads (None: `get_num_threads`).
+
+    Tiled kernels, whose tasks call BLAS themselves, use a limit of 1. Blocks opened by several
+    threads at once do not undo one another: the lowest limit holds and the counts found before the
+    first block return after the last.
+    """
+    if limit is None:
+        limit = get_num_threads()
+    with _lock:
+        _blas_limits.append(limit)
+        _apply_blas_limits()
+    try:
+        yield
+    finally:
+        with _lock:
+            _blas_limits.remove(limit)
+            _apply_blas_limits()
+
+
+def _apply_blas_limits():
+    global _blas, _blas_original
+    if _blas is None:
+        from threadpoolctl import ThreadpoolController
+
+        import scipy.linalg.cython_blas  # noqa: F401  (its BLAS must be loaded to be found)
+
+        _blas = ThreadpoolController().select(user_api="blas").lib_controllers
+    if _blas_original is None:
+        _blas_original = [library.get_num_threads() for library in _blas]
+    for library, original in zip(_blas, _blas_original):
+        count = min(_blas_limits + [original])
+        if library.get_num_threads() != count:
+            library.set_num_threads(count)
+    if not _blas_limits:
+        _blas_original = None

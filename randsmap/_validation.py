@@ -1,0 +1,138 @@
+"""Checks at the public edge. Kernels trust what passed here.
+
+Every error says what was wrong, what was expected and what was given.
+"""
+
+import numbers
+
+import numpy as np
+
+__all__ = [
+    "check_matrix",
+    "check_vector",
+    "check_number",
+    "check_count",
+    "check_choice",
+    "check_random_state",
+    "check_out",
+    "validate_data",
+]
+
+
+def check_matrix(X, name, *, n_columns=None, min_rows=1, min_columns=1):
+    """X as a C-contiguous float64 array (rows, columns), finite; the caller's array if it is one."""
+    if hasattr(X, "toarray") and not isinstance(X, np.ndarray):
+        raise TypeError(f"{name} must be dense, got a sparse {type(X).__name__}")
+    try:
+        X = np.asarray(X)
+        if X.dtype.kind == "c":
+            raise TypeError("complex values")
+        X = np.ascontiguousarray(X, dtype=np.float64) if X.ndim else X
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of real numbers: {error}") from None
+    if X.ndim != 2:
+        raise ValueError(f"{name} must have 2 dimensions (rows, columns), got shape {X.shape}")
+    if n_columns is not None and X.shape[1] != n_columns:
+        raise ValueError(f"{name} must have {n_columns} columns, got {X.shape[1]}")
+    if X.shape[0] < min_rows:
+        raise ValueError(f"{name} must have at least {min_rows} row(s), got shape {X.shape}")
+    if X.shape[1] < min_columns:
+        raise ValueError(f"{name} must have at least {min_columns} column(s), got shape {X.shape}")
+    _check_finite(X, name)
+    return X
+
+
+def check_vector(x, name, *, length=None):
+    """x as a C-contiguous float64 vector, finite."""
+    if np.ndim(x) != 1:
+        raise ValueError(f"{name} must have 1 dimension, got shape {np.shape(x)}")
+    x = check_matrix(np.asarray(x)[None, :], name, min_columns=0)[0]
+    if length is not None and x.shape[0] != length:
+        raise ValueError(f"{name} must have length {length}, got {x.shape[0]}")
+    return x
+
+
+def _check_finite(X, name):
+    # one pass that allocates nothing; only a sum that is not finite needs the search
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(X.sum()):
+            return
+    bad = np.argwhere(~np.isfinite(X))
+    if len(bad):
+        where = tuple(int(i) for i in bad[0])
+        raise ValueError(
+            f"{name} must be finite, got {X[where]} at {where} ({len(bad)} such value(s))"
+        )
+
+
+def check_number(value, name, *, low=-np.inf, high=np.inf, strict_low=False):
+    """value as a float with low <= value <= high (low < value with strict_low), never NaN."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a real number, got {value!r}")
+    number = float(value)
+    if not (low <= number <= high) or (strict_low and number == low) or np.isinf(number):
+        bound = f"{'>' if strict_low else '>='} {low:g}" + (f" and <= {high:g}" if high < np.inf else "")
+        raise ValueError(f"{name} must be finite and {bound}, got {value!r}")
+    return number
+
+
+def check_count(value, name, *, low=1, high=None, high_name=None):
+    """value as an int with low <= value <= high."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    value = int(value)
+    if value < low:
+        raise ValueError(f"{name} must be at least {low}, got {value}")
+    if high is not None and value > high:
+        raise ValueError(f"{name} must be at most {high_name or high}, got {value}"
+                         + (f" ({high_name} is {high})" if high_name else ""))
+    return value
+
+
+def check_choice(value, name, choices):
+    """value if it is one of the strings in choices."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
+
+
+def check_random_state(random_state):
+    """A NumPy generator of random numbers: None, an int, a RandomState or a Generator."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    from sklearn.utils import check_random_state as sklearn_check
+
+    return sklearn_check(random_state)
+
+
+def check_out(out, shape, name="out"):
+    """out if it can take float64 results of this shape, a new array if it is None."""
+    if out is None:
+        return np.empty(shape)
+    if not isinstance(out, np.ndarray) or out.dtype != np.float64:
+        raise TypeError(f"{name} must be a float64 NumPy array, got "
+                        f"{getattr(out, 'dtype', type(out).__name__)}")
+    if out.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {out.shape}")
+    if not out.flags.c_contiguous or not out.flags.writeable:
+        raise ValueError(f"{name} must be C-contiguous and writeable")
+    return out
+
+
+def validate_data(estimator, X, *, reset, name="X", min_samples=1):
+    """`check_matrix` for an estimator's input, with scikit-learn's bookkeeping.
+
+    Sets (reset) or compares n_features_in_ and feature_names_in_. A plain float64 array takes a short
+    path: a one-row `predict` must cost microseconds.
+    """
+    if type(X) is np.ndarray and not hasattr(estimator, "feature_names_in_"):
+        if not reset:
+            return check_matrix(X, name, n_columns=estimator.n_features_in_)
+        X = check_matrix(X, name, min_rows=min_samples)
+        estimator.n_features_in_ = X.shape[1]
+        return X
+    from sklearn.utils.validation import validate_data as sklearn_validate
+
+    X = sklearn_validate(estimator, X, reset=reset, dtype=np.float64, order="C",
+                         ensure_min_samples=min_samples)
+    return X

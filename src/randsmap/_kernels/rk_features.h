@@ -1,0 +1,20 @@
+/* Random feature maps: out[i, k] = scale * act(Y[i] . W[:, k] + b[k]). */
+#ifndef RK_FEATURES_H
+#define RK_FEATURES_H
+#include "rk_dispatch.h"
+
+enum rk_activation { RK_COSINE = 0, RK_LOGISTIC = 1 };
+/* Largest latent dimension of the fused loops; above it the caller forms Y W by GEMM first. */
+enum { RK_FUSED_DIM = 16 };
+
+typedef struct {
+    /* Y (n, d), W (d, P), b (P), out (n, P) with row stride ld. d <= RK_FUSED_DIM. */
+    void (*fused)(int activation, const double *Y, ptrdiff_t n, ptrdiff_t d, const double *W,
+                  const double *b, ptrdiff_t P, double scale, double *out, ptrdiff_t ld);
+    /* out holds Y W on entry. */
+    void (*activate)(int activation, const double *b, ptrdiff_t n, ptrdiff_t P, double scale,
+                     double *out, ptrdiff_t ld);
+} rk_features_table;
+RK_TABLES(features)
+
+#endif

@@ -1,0 +1,13 @@
+/* Vectorised cos, exp and logistic over contiguous arrays. */
+#ifndef RK_VECMATH_H
+#define RK_VECMATH_H
+#include "rk_dispatch.h"
+
+typedef struct {
+    void (*cos)(const double *x, double *out, ptrdiff_t n);
+    void (*exp)(const double *x, double *out, ptrdiff_t n);
+    void (*logistic)(const double *x, double *out, ptrdiff_t n);
+} rk_vecmath_table;
+RK_TABLES(vecmath)
+
+#endif
