@@ -25,7 +25,7 @@ def solver_at(courant, n_cells, **keywords):
     return LWRSolver(n_cells, dt=courant * (10 / n_cells) / 2, **keywords)
 
 
-# -- Exact solutions (v_max = 2, rho_max = 1) ---------------------------------------------------------
+# -- Exact solutions (v_max = 2, rho_max = 1) ------------------------------------------------------
 
 
 def riemann_average(left, right, edges, t):
@@ -47,8 +47,10 @@ def riemann_errors(left, right, n_cells):
     return abs(field - exact)[window].sum() * solver.dx, field[window]
 
 
-@pytest.mark.parametrize(("left", "right"), [(0.1, 0.8), (0.45, 0.05), (0.95, 0.6), (0.9, 0.1), (1, 0)],
-                         ids=["shock", "rarefaction", "jam-rarefaction", "transonic", "green-light"])
+@pytest.mark.parametrize(
+    ("left", "right"), [(0.1, 0.8), (0.45, 0.05), (0.95, 0.6), (0.9, 0.1), (1, 0)],
+    ids=["shock", "rarefaction", "jam-rarefaction", "transonic", "green-light"],
+)
 def test_riemann_problems_converge_at_first_order(left, right):
     # order 1 in L1 is what a shock, and the kinks of a rarefaction started from a jump, allow
     errors = [riemann_errors(left, right, n)[0] for n in (200, 400, 800, 1600)]
@@ -85,7 +87,7 @@ def test_smooth_solution_converges_at_second_order():
     assert (orders > 1.9).all(), orders
 
 
-# -- Mass and extrema ---------------------------------------------------------------------------------
+# -- Mass and extrema ------------------------------------------------------------------------------
 
 
 def test_mass_of_the_study_is_kept():
@@ -105,7 +107,8 @@ def test_mass_of_jams_is_kept():
     assert abs(field.sum() / 100 - 1) < 1e-13 and field.min() >= 0
 
 
-densities = st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.5, 1.0])), min_size=2, max_size=60)
+densities = st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.5, 1.0])),
+                     min_size=2, max_size=60)
 
 
 @settings(deadline=None, max_examples=60)
@@ -113,7 +116,8 @@ densities = st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.5, 1.0])
 def test_no_new_extrema_and_exact_mass_up_to_courant_0_4(values, courant, rho_max):
     initial = rho_max * np.array(values)
     solver = solver_at(courant, len(values), rho_max=rho_max)
-    fields = solver.solve(initial, 60.5 * solver.dt, times=solver.dt * np.r_[0.5, 1, 10, 60.5]).fields
+    times = solver.dt * np.r_[0.5, 1, 10, 60.5]
+    fields = solver.solve(initial, times[-1], times=times).fields
     assert fields.min() >= 0
     assert fields.min() >= initial.min() - 4 * EPS * initial.max()
     assert fields.max() <= initial.max() * (1 + 4 * EPS)
@@ -124,7 +128,7 @@ def test_no_new_extrema_and_exact_mass_up_to_courant_0_4(values, courant, rho_ma
 
 @settings(deadline=None, max_examples=30)
 @given(densities, st.floats(0.4, 1.0))
-def test_overshoot_near_courant_1_stays_small(values, courant):
+def test_mass_beyond_courant_0_4(values, courant):
     initial = np.array(values)
     solver = solver_at(courant, len(values))
     field = solver.solve(initial, 40 * solver.dt).fields[0]
@@ -140,7 +144,7 @@ def test_mirrored_traffic():
     assert abs(a - (1 - b[::-1])).max() <= 3.0 / solver.dt * 8 * EPS
 
 
-# -- Time loop ----------------------------------------------------------------------------------------
+# -- Time loop -------------------------------------------------------------------------------------
 
 
 def test_end_times_are_hit():
@@ -212,7 +216,7 @@ def test_a_long_run_can_be_interrupted(threads, n_threads):
         signal.signal(signal.SIGALRM, previous)
 
 
-# -- Batches, threads, kinds of input -----------------------------------------------------------------
+# -- Batches, threads, kinds of input --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n_trajectories", range(1, 18))
@@ -239,8 +243,9 @@ def test_kinds_of_input():
     frozen = rho.astype(float)
     frozen.setflags(write=False)
     wide = np.repeat(rho, 2, axis=1)
-    for given_ in (rho, frozen, rho.tolist(), np.asfortranarray(rho), wide[:, ::2], rho[:, ::-1][:, ::-1]):
-        assert np.array_equal(solver.solve(given_, 1.0).fields, expected)
+    mirrored = np.ascontiguousarray(rho[:, ::-1])[:, ::-1]
+    for same in (rho, frozen, rho.tolist(), np.asfortranarray(rho), wide[:, ::2], mirrored):
+        assert np.array_equal(solver.solve(same, 1.0).fields, expected)
     assert np.array_equal(rho, before)
     assert np.array_equal(solver.solve(np.eye(20, dtype=np.uint8)[:3], 1.0).fields,
                           solver.solve(np.eye(20)[:3], 1.0).fields)
@@ -274,7 +279,7 @@ def test_attributes():
     assert randsmap.LWRSolver is LWRSolver
 
 
-# -- Errors -------------------------------------------------------------------------------------------
+# -- Errors ----------------------------------------------------------------------------------------
 
 
 def test_cfl_violation_is_an_error_that_names_the_largest_dt():
@@ -288,8 +293,9 @@ def test_cfl_violation_is_an_error_that_names_the_largest_dt():
 
 @pytest.mark.parametrize(("keywords", "error"), [
     ({"n_cells": 1}, "n_cells"), ({"n_cells": 0}, "n_cells"),
-    ({"domain": (1, 1)}, "domain"), ({"domain": (5, -5)}, "domain"), ({"domain": (0, np.inf)}, "domain"),
-    ({"domain": (0, 1, 2)}, "domain"), ({"domain": 3}, "domain"), ({"domain": ("a", "b")}, "domain"),
+    ({"domain": (1, 1)}, "domain"), ({"domain": (5, -5)}, "domain"),
+    ({"domain": (0, np.inf)}, "domain"), ({"domain": (0, 1, 2)}, "domain"),
+    ({"domain": 3}, "domain"), ({"domain": ("a", "b")}, "domain"),
     ({"v_max": 0}, "v_max"), ({"v_max": -1}, "v_max"), ({"v_max": np.nan}, "v_max"),
     ({"rho_max": 0}, "rho_max"), ({"rho_max": np.inf}, "rho_max"),
     ({"dt": 0}, "dt"), ({"dt": -0.1}, "dt"), ({"dt": np.nan}, "dt"),
@@ -299,14 +305,16 @@ def test_bad_parameters(keywords, error):
         LWRSolver(**keywords)
 
 
-@pytest.mark.parametrize("keywords", [{"n_cells": 4.0}, {"n_cells": True}, {"dt": "0.1"}, {"v_max": None}])
+@pytest.mark.parametrize("keywords", [{"n_cells": 4.0}, {"n_cells": True}, {"dt": "0.1"},
+                                      {"v_max": None}])
 def test_bad_parameter_types(keywords):
     with pytest.raises(TypeError, match=next(iter(keywords))):
         LWRSolver(**keywords)
 
 
 @pytest.mark.parametrize("bad", [
-    np.full(20, np.nan), np.full(20, np.inf), np.r_[np.zeros(19), -1e-9], np.r_[np.zeros(19), 1 + 1e-9],
+    np.full(20, np.nan), np.full(20, np.inf),
+    np.r_[np.zeros(19), -1e-9], np.r_[np.zeros(19), 1 + 1e-9],
     np.zeros(19), np.zeros(21), np.zeros((2, 19)), np.zeros((0, 20)), np.zeros(0), np.array(0.5),
     np.zeros((1, 2, 20)), np.zeros(20, complex), ["a"] * 20,
 ], ids=str)
@@ -328,7 +336,7 @@ def test_bad_end():
             solver.solve(np.zeros(20), t_end)
 
 
-# -- The study's data ---------------------------------------------------------------------------------
+# -- The study's data ------------------------------------------------------------------------------
 
 
 def test_study_data():
@@ -393,7 +401,8 @@ def test_study_progress_bar(capsys):
 
 @pytest.mark.parametrize(("keywords", "error"), [
     ({"n_trajectories": 0}, "n_trajectories"), ({"snapshots_per_trajectory": 0}, "snapshots"),
-    ({"snapshots_per_trajectory": 12, "t_end": 0.05}, "number of states"), ({"noise": -1.0}, "noise"),
+    ({"noise": -1.0}, "noise"),
+    ({"snapshots_per_trajectory": 12, "t_end": 0.05}, "number of states"),
     ({"t_end": -1.0}, "t_end"), ({"dt": 0.1}, "Courant"), ({"n_cells": 1}, "n_cells"),
 ])
 def test_study_bad_arguments(keywords, error):

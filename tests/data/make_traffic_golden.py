@@ -1,12 +1,12 @@
 """Make traffic_golden.npz: LWR fields computed by PyClaw, which the solver must reproduce.
 
-Run once, by hand (pytest does not collect it), in an environment with ``clawpack`` (5.14.0 was used;
-its build needs gfortran and ninja)::
+Run once, by hand (pytest does not collect it), in an environment with ``clawpack`` (5.14.0 was
+used; its build needs gfortran and ninja)::
 
     python tests/data/make_traffic_golden.py
 
-The solver is PyClaw's classic one with the Riemann solver ``traffic_1D``: order 2, van Leer limiter,
-fixed step, periodic, v_max = 2, rho_max = 1, 400 cells on [-5, 5], dt = 0.005.
+The solver is PyClaw's classic one with the Riemann solver ``traffic_1D``: order 2, van Leer
+limiter, fixed step, periodic, v_max = 2, rho_max = 1, 400 cells on [-5, 5], dt = 0.005.
 """
 
 import logging
@@ -67,7 +67,8 @@ def main():
     logging.disable(logging.CRITICAL)
     rng = np.random.default_rng(20)
     centers = -5 + (np.arange(N_CELLS) + 0.5) * 10 / N_CELLS
-    initial = np.vstack([[study_initial(rng, centers) for _ in range(2)], jam_initial(rng, centers)])
+    study = [study_initial(rng, centers) for _ in range(2)]
+    initial = np.vstack([study, jam_initial(rng, centers)])
     start = time.perf_counter()
     fields = np.array([pyclaw_run(rho, STEPS) for rho in initial])
     seconds = (time.perf_counter() - start) / len(initial)

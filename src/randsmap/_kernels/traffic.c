@@ -1,13 +1,14 @@
-/* High-resolution Godunov scheme for the LWR equation (LeVeque, Finite Volume Methods for Hyperbolic
- * Problems, 2002, sections 6.15 and 11.1; the scheme of Clawpack's `traffic_1D`, order 2, van Leer).
+/* High-resolution Godunov scheme for the LWR equation (LeVeque, Finite Volume Methods for
+ * Hyperbolic Problems, 2002, chapters 6, 11 and 12; the scheme of Clawpack's `traffic_1D`, order 2,
+ * van Leer).
  *
- * With jumps W_i = q_i - q_{i-1} and Courant numbers nu_i = (v dt/dx)(1 - (q_{i-1} + q_i)/R) the flux
- * through face i, times dt/dx, is
+ * With jumps W_i = q_i - q_{i-1} and Courant numbers nu_i = (v dt/dx)(1 - (q_{i-1} + q_i)/R) the
+ * flux through face i, times dt/dx, is
  *     G_i = Godunov flux + |nu_i| (1 - |nu_i|) / 2 * phi(W_up / W_i) W_i,
  * where W_up is the jump at the neighbouring face upwind and phi is van Leer's limiter, written as
  * phi(r) W = 2 W W_up / (W + W_up) where W W_up > 0, else 0: one division a face.
- * The Roe flux with entropy fix of a concave flux function is the flux of the upwind density, moved to
- * the sonic density R/2 where it lies beyond it (transonic rarefaction).
+ * The Roe flux with entropy fix of a concave flux function is the flux of the upwind density, moved
+ * to the sonic density R/2 where it lies beyond it (transonic rarefaction).
  *
  * Mass: a face has one flux, used by both sides, so the total changes by the rounding of
  * q + (G_i - G_{i+1}) alone. The caller makes the initial densities multiples of a quantum
@@ -16,8 +17,8 @@
  * the same number for ever. It also keeps subnormal numbers out.
  *
  * The loops run along the cells: lanes across trajectories were 7 % faster at most, and need a
- * transposition, padding, and a second kernel for the single trajectory. The results are the same at any
- * vector length because nothing is summed across cells and products are not contracted. */
+ * transposition, padding, and a second kernel for the single trajectory. The results are the same
+ * at any vector length because nothing is summed across cells and products are not contracted. */
 #include "rk_traffic.h"
 #include <math.h>
 
@@ -28,7 +29,8 @@ static void face_fluxes(const double *restrict q, double *restrict flux, ptrdiff
 #pragma omp simd
     for (ptrdiff_t i = 0; i < n; i++) {
         const double left = q[i - 1], right = q[i];
-        const double jump = right - left, jump_left = left - q[i - 2], jump_right = q[i + 1] - right;
+        const double jump = right - left;
+        const double jump_left = left - q[i - 2], jump_right = q[i + 1] - right;
         const double excess = rho_max - (left + right);
         const double jump_upwind = excess > 0 ? jump_left : jump_right;
         const double product = jump * jump_upwind;
@@ -38,8 +40,7 @@ static void face_fluxes(const double *restrict q, double *restrict flux, ptrdiff
         const double supply = right > sonic ? right : sonic;
         const double upwind = excess > 0 ? demand : supply;
         const double nu = fabs(speed * excess);
-        const double g =
-            speed * upwind * (rho_max - upwind) + nu * (1 - nu) * half_limited;
+        const double g = speed * upwind * (rho_max - upwind) + nu * (1 - nu) * half_limited;
         flux[i] = (g + rounding) - rounding;
     }
 }
