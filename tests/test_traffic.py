@@ -47,8 +47,8 @@ def kernel_steps(q, courant, rho_max, n_steps, rounding=0.0):
     state = np.zeros(traffic.GHOSTS_LEFT + n + traffic.GHOSTS_RIGHT)
     state[traffic.GHOSTS_LEFT:traffic.GHOSTS_LEFT + n] = q
     out = np.empty((1, n))
-    traffic.run(state, np.empty(traffic.work_size(n)), courant, rho_max, rounding,
-                np.array([n_steps]), np.zeros(1), np.zeros(1, np.intp), out)
+    traffic.run(state, np.empty_like(state), courant, rho_max, rounding, np.array([n_steps]),
+                np.zeros(1), np.zeros(1, np.intp), out)
     return out[0]
 
 
@@ -63,7 +63,7 @@ def test_agrees_with_pyclaw():
     assert (error[2:] <= steps * EPS).all()
 
 
-@pytest.mark.parametrize("n", [*range(2, 20), 37, 64, 401])
+@pytest.mark.parametrize("n", [*range(2, 20), 64, 401, *range(510, 516), 1025])
 def test_agrees_with_numpy(n):
     rng = np.random.default_rng(n)
     for rho_max, courant in ((1.0, 0.4), (0.3, 0.9), (120.0, 1.0)):
@@ -80,7 +80,7 @@ def test_agrees_with_numpy(n):
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=40), st.floats(0.01, 1), st.floats(1e-3, 1e3))
 def test_agrees_with_numpy_on_any_data(q, courant, rho_max):
-    q = rho_max * np.array(q)
+    q = rho_max * np.rint(np.array(q) * 2**52) / 2**52  # ratios of jumps do not overflow
     expected = numpy_step(numpy_step(q, courant, rho_max), courant, rho_max)
     result = kernel_steps(q, courant, rho_max, 2)
     assert abs(result - expected).max() <= 2 * 16 * EPS * rho_max
@@ -97,7 +97,7 @@ def test_whole_and_shorter_steps_and_unsaved_events():
     state = np.zeros(33)
     state[2:32] = q
     out = np.full((2, 30), np.nan)
-    traffic.run(state, np.empty(traffic.work_size(30)), 0.4, 1.0, 0.0, np.array([3, 2, 1]),
+    traffic.run(state, np.empty_like(state), 0.4, 1.0, 0.0, np.array([3, 2, 1]),
                 np.array([0.5, 0.0, 0.0]), np.array([1, -1, 0]), out)
     after3 = kernel_steps(q, 0.4, 1.0, 3)
     assert np.array_equal(out[1], kernel_steps(after3, 0.2, 1.0, 1))
@@ -116,7 +116,7 @@ import hashlib
 import numpy as np
 from randsmap.datasets import LWRSolver
 digest = hashlib.sha256()
-for n in (2, 3, 7, 13, 64, 401):
+for n in (2, 3, 7, 13, 64, 401, 1027):
     initial = np.random.default_rng(n).uniform(0, 1, (5, n))
     solver = LWRSolver(n, dt=0.7 * (10 / n) / 2)
     times = solver.dt * np.r_[0.3, 5, 30]

@@ -229,12 +229,12 @@ def _integrate(solver, initial, job, done=None):
             schedule, out = job(i)
             out[schedule.at_start] = initial[i]
             state, rounding = _quantised(initial[i])
-            work = np.empty(traffic.work_size(solver.n_cells))
+            aside = np.empty_like(state)
             for steps, fractions, rows in schedule.calls:
                 if stopped.is_set():
                     return
-                traffic.run(state, work, solver.courant, solver.rho_max, rounding, steps, fractions,
-                            rows, out)
+                traffic.run(state, aside, solver.courant, solver.rho_max, rounding, steps,
+                            fractions, rows, out)
             if done is not None:
                 done()
         except BaseException:

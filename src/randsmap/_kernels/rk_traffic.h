@@ -7,10 +7,10 @@
 enum { RK_LWR_GHOSTS_LEFT = 2, RK_LWR_GHOSTS_RIGHT = 1 };
 
 typedef struct {
-    /* q: n cells with room for the ghost cells on either side; flux: room for n + 1 values.
-     * courant = v dt/dx; fluxes are rounded to multiples of ulp(rounding), see traffic.c. */
-    void (*advance)(double *q, double *flux, ptrdiff_t n, ptrdiff_t n_steps, double courant,
-                    double rho_max, double rounding);
+    /* q: n >= 2 cells with room for the ghost cells on either side; courant = v dt/dx;
+     * fluxes are rounded to multiples of ulp(rounding), see traffic.c. */
+    void (*advance)(double *q, ptrdiff_t n, ptrdiff_t n_steps, double courant, double rho_max,
+                    double rounding);
 } rk_traffic_table;
 RK_TABLES(traffic)
 

@@ -16,11 +16,13 @@
  * difference is a multiple of u small enough for 53 bits: no rounding is left and the total stays
  * the same number for ever. It also keeps subnormal numbers out.
  *
- * The loops run along the cells: lanes across trajectories were 7 % faster at most, and need a
+ * The loops run along the cells: lanes across trajectories gained 3 % at most, and need a
  * transposition, padding, and a second kernel for the single trajectory. The results are the same
  * at any vector length because nothing is summed across cells and products are not contracted. */
 #include "rk_traffic.h"
 #include <math.h>
+
+enum { BLOCK = 512 }; /* faces at a time: their fluxes stay in the L1 cache */
 
 static void face_fluxes(const double *restrict q, double *restrict flux, ptrdiff_t n, double speed,
                         double rho_max, double rounding)
@@ -45,21 +47,37 @@ static void face_fluxes(const double *restrict q, double *restrict flux, ptrdiff
     }
 }
 
-static void advance(double *q, double *flux, ptrdiff_t n, ptrdiff_t n_steps, double courant,
-                    double rho_max, double rounding)
+static void step(double *q, ptrdiff_t n, double speed, double rho_max, double rounding)
+{
+    /* Faces first - 2, first - 1 and those of a block. Cells are updated two behind the faces, which
+     * need the old values of two cells to the left. */
+    double flux[2 + BLOCK];
+    double flux_0 = 0;
+    q[-2] = q[n - 2];
+    q[-1] = q[n - 1];
+    q[n] = q[0];
+    for (ptrdiff_t first = 0; first < n; first += BLOCK) {
+        const ptrdiff_t length = n - first < BLOCK ? n - first : BLOCK;
+        face_fluxes(q + first, flux + 2, length, speed, rho_max, rounding);
+        if (first == 0)
+            flux_0 = flux[2];
+        double *restrict cell = q + first - 2;
+#pragma omp simd
+        for (ptrdiff_t k = first == 0 ? 2 : 0; k < length; k++)
+            cell[k] += flux[k] - flux[k + 1];
+        flux[0] = flux[length];
+        flux[1] = flux[length + 1];
+    }
+    q[n - 2] += flux[0] - flux[1];
+    q[n - 1] += flux[1] - flux_0;
+}
+
+static void advance(double *q, ptrdiff_t n, ptrdiff_t n_steps, double courant, double rho_max,
+                    double rounding)
 {
     RK_ASSERT(n >= 2);
-    const double speed = courant / rho_max;
-    for (ptrdiff_t step = 0; step < n_steps; step++) {
-        q[-2] = q[n - 2];
-        q[-1] = q[n - 1];
-        q[n] = q[0];
-        face_fluxes(q, flux, n, speed, rho_max, rounding);
-        flux[n] = flux[0];
-#pragma omp simd
-        for (ptrdiff_t i = 0; i < n; i++)
-            q[i] += flux[i] - flux[i + 1];
-    }
+    for (ptrdiff_t k = 0; k < n_steps; k++)
+        step(q, n, courant / rho_max, rho_max, rounding);
 }
 
 const rk_traffic_table RK_TABLE(traffic) = {.advance = advance};

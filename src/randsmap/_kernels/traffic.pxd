@@ -3,18 +3,13 @@ cdef extern from "rk_traffic.h" nogil:
         RK_LWR_GHOSTS_LEFT
         RK_LWR_GHOSTS_RIGHT
     ctypedef struct rk_traffic_table:
-        void (*advance)(double *q, double *flux, Py_ssize_t n, Py_ssize_t n_steps, double courant,
+        void (*advance)(double *q, Py_ssize_t n, Py_ssize_t n_steps, double courant,
                         double rho_max, double rounding) noexcept nogil
     const rk_traffic_table *rk_traffic_select() noexcept nogil
 
 
-cdef inline Py_ssize_t lwr_work_size(Py_ssize_t n) noexcept nogil:
-    """Doubles of working space that `lwr_events` needs: fluxes and a copy of the state."""
-    return (n + 1) + (RK_LWR_GHOSTS_LEFT + n + RK_LWR_GHOSTS_RIGHT)
-
-
 cdef void lwr_events(
-    const rk_traffic_table *table, double *q, double *work, Py_ssize_t n, double courant,
+    const rk_traffic_table *table, double *q, double *aside, Py_ssize_t n, double courant,
     double rho_max, double rounding, const Py_ssize_t *steps, const double *fractions,
     const Py_ssize_t *rows, Py_ssize_t n_events, double *out,
 ) noexcept nogil

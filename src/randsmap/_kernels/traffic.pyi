@@ -3,6 +3,5 @@ import numpy as np
 GHOSTS_LEFT: int
 GHOSTS_RIGHT: int
 
-def work_size(n: int) -> int: ...
-def run(state: np.ndarray, work: np.ndarray, courant: float, rho_max: float, rounding: float,
+def run(state: np.ndarray, aside: np.ndarray, courant: float, rho_max: float, rounding: float,
         steps: np.ndarray, fractions: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None: ...
