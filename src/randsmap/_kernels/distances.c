@@ -126,7 +126,7 @@ static void distances(double *restrict tile, ptrdiff_t ld, const double *X, ptrd
 
 static inline double kernel_value(double e)
 {
-    double k = rk_exp_clamped(e < FLUSH ? FLUSH : e);
+    double k = rk_exp_normal(e < FLUSH ? FLUSH : e);
     return e < FLUSH ? 0 : k;
 }
 
@@ -182,66 +182,116 @@ static void reflect(double *tile, ptrdiff_t ld, ptrdiff_t n, double diagonal)
     static void name(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n,          \
                      real *restrict out, ptrdiff_t ldo)                                            \
     {                                                                                              \
-        for (ptrdiff_t i = 0; i < m; i++)                                                          \
-            for (ptrdiff_t j = 0; j < n; j++)                                                      \
-                out[i * ldo + j] = (real) tile[i * ld + j];                                        \
+        for (ptrdiff_t i = 0; i < m; i++) {                                                        \
+            const double *restrict t = tile + i * ld;                                              \
+            real *restrict o = out + i * ldo;                                                      \
+            for (ptrdiff_t j0 = 0; j0 < n; j0 += 16) {                                             \
+                ptrdiff_t j1 = j0 + 16 < n ? j0 + 16 : n;                                          \
+                __builtin_prefetch(o + ldo + j0, 1); /* the next row; beyond the end is harmless */ \
+                __builtin_prefetch(o + ldo + j0 + 8, 1);                                           \
+                for (ptrdiff_t j = j0; j < j1; j++)                                                \
+                    o[j] = (real) t[j];                                                            \
+            }                                                                                      \
+        }                                                                                          \
     }
 STORE(store, double)
 STORE(store_f, float)
 
-/* Blocks of 8 x 8: a cache line of each of 8 rows in, a cache line of each of 8 rows out. */
-#define STORE_T(name, real)                                                                        \
-    static void name(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n,          \
-                     real *restrict out_t, ptrdiff_t ldo)                                          \
-    {                                                                                              \
-        ptrdiff_t i = 0;                                                                           \
-        for (; i + 8 <= m; i += 8)                                                                 \
-            for (ptrdiff_t j = 0; j < n; j++) {                                                    \
-                const double *t = tile + i * ld + j;                                               \
-                real *o = out_t + j * ldo + i;                                                     \
-                o[0] = (real) t[0], o[1] = (real) t[ld];                                           \
-                o[2] = (real) t[2 * ld], o[3] = (real) t[3 * ld];                                  \
-                o[4] = (real) t[4 * ld], o[5] = (real) t[5 * ld];                                  \
-                o[6] = (real) t[6 * ld], o[7] = (real) t[7 * ld];                                  \
-            }                                                                                      \
-        for (; i < m; i++)                                                                         \
-            for (ptrdiff_t j = 0; j < n; j++)                                                      \
-                out_t[j * ldo + i] = (real) tile[i * ld + j];                                      \
+typedef double quad __attribute__((vector_size(32)));
+typedef int64_t quad_index __attribute__((vector_size(32)));
+
+static inline quad load(const double *p)
+{
+    quad v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline void transpose_quad(const double *restrict t, ptrdiff_t ld, double *restrict o,
+                                  ptrdiff_t ldo)
+{
+    quad a = load(t), b = load(t + ld), c = load(t + 2 * ld), d = load(t + 3 * ld);
+    const quad_index even = {0, 4, 2, 6}, odd = {1, 5, 3, 7}, lower = {0, 1, 4, 5},
+                     upper = {2, 3, 6, 7};
+    quad ab0 = __builtin_shuffle(a, b, even), ab1 = __builtin_shuffle(a, b, odd);
+    quad cd0 = __builtin_shuffle(c, d, even), cd1 = __builtin_shuffle(c, d, odd);
+    quad r0 = __builtin_shuffle(ab0, cd0, lower), r1 = __builtin_shuffle(ab1, cd1, lower);
+    quad r2 = __builtin_shuffle(ab0, cd0, upper), r3 = __builtin_shuffle(ab1, cd1, upper);
+    memcpy(o, &r0, sizeof r0);
+    memcpy(o + ldo, &r1, sizeof r1);
+    memcpy(o + 2 * ldo, &r2, sizeof r2);
+    memcpy(o + 3 * ldo, &r3, sizeof r3);
+}
+
+/* Eight rows of the output at a time, each written from left to right: few pages are open at once,
+ * and cache lines are filled whole. */
+static void store_t(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n,
+                    double *restrict out_t, ptrdiff_t ldo)
+{
+    ptrdiff_t m8 = m & ~(ptrdiff_t) 7, n8 = n & ~(ptrdiff_t) 7;
+    for (ptrdiff_t j = 0; j < n8; j += 8) {
+        for (ptrdiff_t i = 0; i < m8; i += 8) {
+            const double *t = tile + i * ld + j;
+            double *o = out_t + j * ldo + i;
+            for (int k = 8; k < 16; k++) /* the next rows; may point beyond the end, harmlessly */
+                __builtin_prefetch(o + k * ldo, 1);
+            transpose_quad(t, ld, o, ldo);
+            transpose_quad(t + 4 * ld, ld, o + 4, ldo);
+            transpose_quad(t + 4, ld, o + 4 * ldo, ldo);
+            transpose_quad(t + 4 * ld + 4, ld, o + 4 * ldo + 4, ldo);
+        }
+        for (ptrdiff_t i = m8; i < m; i++)
+            for (ptrdiff_t k = j; k < j + 8; k++)
+                out_t[k * ldo + i] = tile[i * ld + k];
     }
-STORE_T(store_t, double)
-STORE_T(store_t_f, float)
+    for (ptrdiff_t j = n8; j < n; j++)
+        for (ptrdiff_t i = 0; i < m; i++)
+            out_t[j * ldo + i] = tile[i * ld + j];
+}
+
+static void store_t_f(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n,
+                      float *restrict out_t, ptrdiff_t ldo)
+{
+    for (ptrdiff_t j0 = 0; j0 < n; j0 += 8) {
+        ptrdiff_t j1 = j0 + 8 < n ? j0 + 8 : n;
+        for (ptrdiff_t i = 0; i < m; i++)
+            for (ptrdiff_t j = j0; j < j1; j++)
+                out_t[j * ldo + i] = (float) tile[i * ld + j];
+    }
+}
 
 static void weighted_sums(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n,
                           const double *restrict W, ptrdiff_t ldw, ptrdiff_t q,
                           double *restrict sums)
 {
-    for (ptrdiff_t i = 0; i < m; i++) {
-        const double *restrict k = tile + i * ld;
-        ptrdiff_t p = 0;
-        for (; p + 4 <= q; p += 4) {
-            const double *w0 = W + p * ldw, *w1 = w0 + ldw, *w2 = w1 + ldw, *w3 = w2 + ldw;
+    ptrdiff_t i = 0;
+    for (; i + 4 <= m; i += 4) { /* a load of W serves four rows, four chains hide the latency */
+        const double *k0 = tile + i * ld, *k1 = k0 + ld, *k2 = k1 + ld, *k3 = k2 + ld;
+        for (ptrdiff_t p = 0; p < q; p++) {
+            const double *w = W + p * ldw;
             double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
 #pragma omp simd reduction(+ : s0, s1, s2, s3)
             for (ptrdiff_t j = 0; j < n; j++) {
-                s0 += k[j] * w0[j];
-                s1 += k[j] * w1[j];
-                s2 += k[j] * w2[j];
-                s3 += k[j] * w3[j];
+                s0 += k0[j] * w[j];
+                s1 += k1[j] * w[j];
+                s2 += k2[j] * w[j];
+                s3 += k3[j] * w[j];
             }
             sums[i * q + p] += s0;
-            sums[i * q + p + 1] += s1;
-            sums[i * q + p + 2] += s2;
-            sums[i * q + p + 3] += s3;
+            sums[(i + 1) * q + p] += s1;
+            sums[(i + 2) * q + p] += s2;
+            sums[(i + 3) * q + p] += s3;
         }
-        for (; p < q; p++) {
-            const double *w = W + p * ldw;
+    }
+    for (; i < m; i++)
+        for (ptrdiff_t p = 0; p < q; p++) {
+            const double *k = tile + i * ld, *w = W + p * ldw;
             double s = 0;
 #pragma omp simd reduction(+ : s)
             for (ptrdiff_t j = 0; j < n; j++)
                 s += k[j] * w[j];
             sums[i * q + p] += s;
         }
-    }
 }
 
 static void bracket(const double *restrict D, ptrdiff_t n, ptrdiff_t i0, ptrdiff_t i1, double lo,
