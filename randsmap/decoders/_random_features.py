@@ -7,6 +7,7 @@ from randsmap._kernels import decode as _kernel
 from randsmap._parallel import blas_threads, parallel_for
 from randsmap._validation import (
     check_choice,
+    check_fitted,
     check_matrix,
     check_number,
     check_out,
@@ -143,16 +144,11 @@ class _RandomFeatureDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
         Notes
         -----
-        A row's result depends on the other rows only by round-off (relative 1e-12): up to four rows
-        are decoded by a loop that reads A once a row, more by matrix products.
+        A row's result depends on the other rows only by round-off (relative 1e-12): a few rows
+        are decoded by a loop that reads A once, more by matrix products.
         """
-        try:
-            A = self.coef_
-        except AttributeError:
-            from sklearn.utils.validation import check_is_fitted
-
-            check_is_fitted(self, "coef_")
-            raise
+        check_fitted(self, "coef_")
+        A = self.coef_
         X = validate_data(self, X, reset=False)
         shape = (len(X),) if self._single else (len(X), A.shape[1])
         if out is not None and np.may_share_memory(out, X):

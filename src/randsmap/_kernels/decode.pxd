@@ -20,8 +20,8 @@ cdef extern from "rk_decode.h" nogil:
         RK_DECODE_DEPTH
         RK_DECODE_FEW
     ctypedef struct rk_decode_table:
-        void (*row)(const double *z, Py_ssize_t K, const double *A, Py_ssize_t M,
-                    double *out) noexcept nogil
+        void (*rows)(const double *Z, Py_ssize_t n, Py_ssize_t ldz, Py_ssize_t K, const double *A,
+                     Py_ssize_t M, double *out) noexcept nogil
     const rk_decode_table *rk_decode_select() noexcept nogil
 
 

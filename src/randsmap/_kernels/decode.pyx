@@ -85,7 +85,7 @@ def decode(int activation, const double[:, ::1] Y, const double[:, ::1] W, const
     """
     cdef Py_ssize_t n = Y.shape[0], d = Y.shape[1], P = W.shape[1], M = A.shape[1]
     cdef Py_ssize_t depth = P if n <= RK_DECODE_FEW else min(P, <Py_ssize_t> RK_DECODE_DEPTH)
-    cdef Py_ssize_t k, i, j, q = 0
+    cdef Py_ssize_t k, j, q = 0
     cdef FeatureMap block
     cdef const rk_projection *view = NULL
     if n == 0 or M == 0:
@@ -111,8 +111,7 @@ def decode(int activation, const double[:, ::1] Y, const double[:, ::1] W, const
                 block.W = weights
             feature_tile(features_table, &block, &Y[0, 0], n, features, block.P)
             if n <= RK_DECODE_FEW:
-                for i in range(n):
-                    table.row(features + i * block.P, block.P, &A[k + 1, 0], M, &out[i, 0])
+                table.rows(features, n, block.P, block.P, &A[k + 1, 0], M, &out[0, 0])
             else:
                 gemm(False, False, n, M, block.P, 1.0, features, block.P, &A[k + 1, 0], M, 1.0,
                      &out[0, 0], M)
@@ -125,15 +124,14 @@ def decode(int activation, const double[:, ::1] Y, const double[:, ::1] W, const
 def decode_features(const double[:, ::1] Z, const double[:, ::1] A, Projection projection,
                     double[:, ::1] out):
     """`decode` for features Z (n, P) that are already there (any feature map)."""
-    cdef Py_ssize_t n = Z.shape[0], P = Z.shape[1], M = A.shape[1], i
+    cdef Py_ssize_t n = Z.shape[0], P = Z.shape[1], M = A.shape[1]
     if n == 0 or M == 0:
         return
     cdef double *work = allocate(0 if projection is None else projection.view.q)
     with nogil:
         start_from_bias(&A[0, 0], M, n, &out[0, 0])
         if P > 0 and n <= RK_DECODE_FEW:
-            for i in range(n):
-                table.row(&Z[i, 0], P, &A[1, 0], M, &out[i, 0])
+            table.rows(&Z[0, 0], n, P, P, &A[1, 0], M, &out[0, 0])
         elif P > 0:
             gemm(False, False, n, M, P, 1.0, &Z[0, 0], P, &A[1, 0], M, 1.0, &out[0, 0], M)
         if projection is not None:
