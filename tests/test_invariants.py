@@ -135,7 +135,7 @@ def test_coefficient_correction_is_the_plain_formula(problem):
     E = B[:, kept] / np.linalg.norm(C[:, kept], axis=0) - plain @ K
     plain[:, S] += E @ np.linalg.solve(K[S].T @ Vinv @ K[S], K[S].T @ Vinv)
     assert np.allclose(A, plain, rtol=1e-6, atol=1e-8 * np.abs(plain).max())
-    size = np.abs(A) @ np.abs(C) + np.abs(B)
+    size = (np.abs(A) + np.abs(R)) @ np.abs(C) + np.abs(B)
     assert (np.abs(A @ C - B) <= 1e-10 * size).all()
     assert (A[1:, ~S] == 0).all() and (A[0, ~S] == inv.constant_values).all()
 
