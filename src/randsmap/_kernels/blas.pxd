@@ -31,14 +31,13 @@ cdef inline void gemm_f(
 
 
 cdef inline void syrk(
-    bint transpose, Py_ssize_t n, Py_ssize_t k, const double *A, Py_ssize_t lda, double beta,
-    double *C, Py_ssize_t ldc,
+    bint transpose, Py_ssize_t n, Py_ssize_t k, double alpha, const double *A, Py_ssize_t lda,
+    double beta, double *C, Py_ssize_t ldc,
 ) noexcept nogil:
-    """Upper triangle of C = A A^T (transpose: A^T A) + beta C for row-major C (n, n)."""
+    """Upper triangle of C = alpha A A^T (transpose: alpha A^T A) + beta C for row-major C (n, n)."""
     cdef blas_int n_ = n, k_ = k, lda_ = lda, ldc_ = ldc
-    cdef double one = 1
     cdef char lower = b'L', trans = b'N' if transpose else b'T'
-    cython_blas.dsyrk(&lower, &trans, &n_, &k_, &one, <double *> A, &lda_, &beta, C, &ldc_)
+    cython_blas.dsyrk(&lower, &trans, &n_, &k_, &alpha, <double *> A, &lda_, &beta, C, &ldc_)
 
 
 cdef inline Py_ssize_t potrf(Py_ssize_t n, double *A, Py_ssize_t lda) noexcept nogil:

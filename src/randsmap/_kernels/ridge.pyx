@@ -8,9 +8,9 @@ def gram(const double[:, ::1] Phi, bint dual, bint accumulate, double[:, ::1] G)
         return
     with nogil:
         if dual:
-            syrk(False, n, p, &Phi[0, 0], p, accumulate, &G[0, 0], n)
+            syrk(False, n, p, 1.0, &Phi[0, 0], p, accumulate, &G[0, 0], n)
         else:
-            syrk(True, p, n, &Phi[0, 0], p, accumulate, &G[0, 0], p)
+            syrk(True, p, n, 1.0, &Phi[0, 0], p, accumulate, &G[0, 0], p)
 
 
 def cross(const double[:, ::1] Phi, const double[:, ::1] F, bint accumulate, double[:, ::1] H):

@@ -73,15 +73,13 @@ RK_INLINE double rk_cos(double x)
  * with literals the compiler folds the clamped branch to constants and blends, which costs 60 %. */
 extern const double rk_exp_bottom, rk_exp_top;
 
-/* e^x = (1 + v) first second for x already clamped to about [-746, 710]. The scale 2^n comes in two
- * factors, so that the first is a normal number down to the last denormal and up to overflow:
- * 2^(n-1) * 2, or 2^(n+64) * 2^-64; the product with the second is the only one that rounds. */
-RK_INLINE double rk_exp_parts(double x, double *first, double *second)
+/* e^x = (1 + v) 2^n with n in the low bits of *t; returns v. For x within [-746, 710]. */
+RK_INLINE double rk_exp_reduced(double x, double *t)
 {
     const double inv_ln2 = 0x1.71547652b82fep+0, ln2_hi = 0x1.62e42fefa4p-1,
                  ln2_lo = -0x1.8432a1b0e2634p-43;
-    double t = x * inv_ln2 + RK_ROUND;
-    double n = t - RK_ROUND;
+    *t = x * inv_ln2 + RK_ROUND;
+    double n = *t - RK_ROUND;
     double r = (x - n * ln2_hi) - n * ln2_lo; /* |r| <= ln(2)/2; the first difference is exact */
     /* minimax of (e^r - 1 - r) / r^2, relative error of e^r 2^-57.9 */
     double q = 0x1.ad9dc93248a7bp-26;
@@ -94,10 +92,26 @@ RK_INLINE double rk_exp_parts(double x, double *first, double *second)
     q = q * r + 0x1.55555555506c4p-5;
     q = q * r + 0x1.5555555555501p-3;
     q = q * r + 0x1.000000000000ap-1;
+    return r + (r * r) * q;
+}
+
+/* e^x = (1 + v) first second for x already clamped to about [-746, 710]. The scale 2^n comes in two
+ * factors, so that the first is a normal number down to the last denormal and up to overflow:
+ * 2^(n-1) * 2, or 2^(n+64) * 2^-64; the product with the second is the only one that rounds. */
+RK_INLINE double rk_exp_parts(double x, double *first, double *second)
+{
+    double t, v = rk_exp_reduced(x, &t);
     uint64_t tiny = x < -700. ? 65 : 0; /* written so that no blend is needed: those are slow */
     *first = rk_from_bits((rk_bits(t) + 1022 + tiny) << 52);
     *second = rk_from_bits(rk_bits(2.) - (tiny << 52));
-    return r + (r * r) * q;
+    return v;
+}
+
+/* e^x for x known to be within [-700, 700]: the result and 2^n are normal numbers. */
+RK_INLINE double rk_exp_normal(double x)
+{
+    double t, v = rk_exp_reduced(x, &t);
+    return (1 + v) * rk_from_bits((rk_bits(t) + 1023) << 52);
 }
 
 /* Overflows to inf and underflows gradually, to 0 below -745.13...; NaN stays NaN. */
