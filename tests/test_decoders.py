@@ -298,7 +298,7 @@ for n in (1, 9, 50):
     mass = fields.astype(np.longdouble).sum(axis=1)
     assert (abs(mass - decoder.invariant_values_) <= 1e-14 * (abs(fields).sum(axis=1) + 1)).all()
 """
-    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "RANDSMAP_CPU": level})
+    subprocess.run([sys.executable, "-P", "-c", code], check=True, env={**os.environ, "RANDSMAP_CPU": level})
 
 
 def test_no_blas_threads_inside_tasks(monkeypatch):

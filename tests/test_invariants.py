@@ -176,7 +176,7 @@ inv = AffineInvariants(C, np.array([20.0, 700.0]), np.arange(77) == 3, np.array(
 sys.stdout.write(inv.project(F).tobytes().hex())
 """
     results = {
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True,
                        env={**os.environ, "RANDSMAP_CPU": level, "OPENBLAS_CORETYPE": "Haswell"}).stdout
         for level in ("baseline", "avx2", "avx512")
     }
