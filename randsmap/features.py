@@ -131,7 +131,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """
         with _restored_on_error(self):
             rng = check_random_state(self.random_state)
-            Y = validate_data(self, Y, reset=True, name="Y")
+            Y = validate_data(self, Y, reset=True)
             P = check_n_features(self.n_features, Y.shape[0])
             drawn = self._draw(rng, Y, P)
             drawn["weights_"] = np.ascontiguousarray(drawn["weights_"])
@@ -164,7 +164,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             If Y is not a finite matrix with the number of columns seen in `fit`.
         """
         check_fitted(self, "weights_")
-        given, Y = Y, validate_data(self, Y, reset=False, name="Y")
+        given, Y = Y, validate_data(self, Y, reset=False)
         single = (given if isinstance(given, np.ndarray) else np.asarray(given)).dtype == np.float32
         activation, weights, offsets, scale = self._kernel_map()
         (n, d), P = Y.shape, weights.shape[1]

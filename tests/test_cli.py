@@ -66,7 +66,7 @@ def test_errors_are_told_and_leave_nothing_behind(tmp_path, snapshots, capsys):
     broken = snapshots.copy()
     broken[4, 2] = np.nan
     np.save(tmp_path / "nan.npy", broken)
-    assert "finite, got nan at (4, 2)" in failing(("fit", tmp_path / "nan.npy", "--out", model), capsys)
+    assert "finite, got NaN at (4, 2)" in failing(("fit", tmp_path / "nan.npy", "--out", model), capsys)
     broken[4, 2] = 1.0
     np.save(tmp_path / "mass.npy", broken)
     failing(("fit", tmp_path / "mass.npy", "--out", model, "--value", 1), capsys)

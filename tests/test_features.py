@@ -291,14 +291,7 @@ def test_number_of_features(n_features, n, P):
 
 # -- Transformers ----------------------------------------------------------------------------------
 
-MESSAGES_OF_OUR_OWN = dict.fromkeys([
-    "check_n_features_in_after_fitting", "check_complex_data", "check_dtype_object",
-    "check_estimators_empty_data_messages", "check_estimators_nan_inf", "check_fit2d_predict1d",
-], "the error is right, its wording is this package's")
-
-
-@parametrize_with_checks([Map() for Map in MAPS],
-                         expected_failed_checks=lambda estimator: MESSAGES_OF_OUR_OWN)
+@parametrize_with_checks([Map() for Map in MAPS])
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)
 
