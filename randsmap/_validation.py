@@ -127,7 +127,7 @@ def validate_data(estimator, X, *, reset, name="X", min_samples=1):
     """
     if type(X) is np.ndarray and not hasattr(estimator, "feature_names_in_"):
         if not reset:
-            return check_matrix(X, name, n_columns=estimator.n_features_in_)
+            return check_matrix(X, name, n_columns=estimator.n_features_in_, min_rows=min_samples)
         X = check_matrix(X, name, min_rows=min_samples)
         estimator.n_features_in_ = X.shape[1]
         return X
