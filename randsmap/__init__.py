@@ -25,10 +25,11 @@ _LAZY = {
     "RANDSMAPDecoder": "decoders",
     "ManifoldModel": "model",
     "LWRSolver": "datasets",
+    "tune": "tuning",
     "set_num_threads": "_parallel",
     "get_num_threads": "_parallel",
 }
-_SUBMODULES = ("datasets", "decoders", "encoders", "features", "invariants", "metrics", "model")
+_SUBMODULES = ("datasets", "decoders", "encoders", "features", "invariants", "metrics", "model", "tuning")
 
 __all__ = [*_LAZY, *_SUBMODULES, "__version__"]
 

@@ -15,6 +15,7 @@ __all__ = [
     "check_choice",
     "check_random_state",
     "check_out",
+    "check_fitted",
     "validate_data",
 ]
 
@@ -117,6 +118,14 @@ def check_out(out, shape, name="out", dtype=np.float64):
     if not out.flags.c_contiguous or not out.flags.writeable:
         raise ValueError(f"{name} must be C-contiguous and writeable")
     return out
+
+
+def check_fitted(estimator, attribute):
+    """Raise NotFittedError if the estimator lacks the attribute; costs nothing if it has it."""
+    if not hasattr(estimator, attribute):
+        from sklearn.utils.validation import check_is_fitted
+
+        check_is_fitted(estimator, attribute)
 
 
 def validate_data(estimator, X, *, reset, name="X", min_samples=1):

@@ -1,0 +1,131 @@
+"""Errors of reconstructed fields, one value a sample (paper, Eq. recon_errors)."""
+
+import numpy as np
+
+from randsmap._validation import check_matrix, check_vector
+
+__all__ = ["relative_l2", "relative_linf", "conservation_error"]
+
+
+def relative_l2(F, F_hat):
+    """Relative L2 error of each reconstructed field, |f_hat - f|_2 / |f|_2.
+
+    Parameters
+    ----------
+    F : array-like of shape (n_samples, n_cells)
+        True fields.
+    F_hat : array-like of shape (n_samples, n_cells)
+        Reconstructed fields.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,)
+        Dimensionless. For a field that is zero everywhere: 0 if it is reconstructed exactly, else inf.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ or a value is not finite.
+
+    References
+    ----------
+    Paper, Eq. (recon_errors), e_2.
+
+    Examples
+    --------
+    >>> relative_l2([[3.0, 4.0]], [[3.0, 3.0]])
+    array([0.2])
+    """
+    F, F_hat = _check_pair(F, F_hat)
+    return _relative(np.linalg.norm(F_hat - F, axis=1), np.linalg.norm(F, axis=1))
+
+
+def relative_linf(F, F_hat):
+    """Relative maximum error of each reconstructed field, |f_hat - f|_inf / |f|_inf.
+
+    Parameters
+    ----------
+    F : array-like of shape (n_samples, n_cells)
+        True fields.
+    F_hat : array-like of shape (n_samples, n_cells)
+        Reconstructed fields.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,)
+        Dimensionless. For a field that is zero everywhere: 0 if it is reconstructed exactly, else inf.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ or a value is not finite.
+
+    References
+    ----------
+    Paper, Eq. (recon_errors), e_inf.
+
+    Examples
+    --------
+    >>> relative_linf([[2.0, 4.0]], [[3.0, 4.0]])
+    array([0.25])
+    """
+    F, F_hat = _check_pair(F, F_hat)
+    return _relative(abs(F_hat - F).max(axis=1, initial=0.0), abs(F).max(axis=1, initial=0.0))
+
+
+def conservation_error(F, F_hat, *, invariants="mass"):
+    """Absolute error of the invariants of each reconstructed field, max_j |C_j.f_hat - C_j.f|.
+
+    Parameters
+    ----------
+    F : array-like of shape (n_samples, n_cells)
+        True fields.
+    F_hat : array-like of shape (n_samples, n_cells)
+        Reconstructed fields.
+    invariants : "mass" or array-like of shape (n_cells,) or (n_cells, n_invariants)
+        The matrix C; "mass" is one column of ones.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,)
+        In the unit of the invariants; the largest over the invariants.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ or a value is not finite.
+
+    References
+    ----------
+    Paper, Eq. (recon_errors), e_con; there the fields' mass is 1.
+
+    Examples
+    --------
+    >>> conservation_error([[0.25, 0.75]], [[0.5, 0.75]])
+    array([0.25])
+    """
+    F, F_hat = _check_pair(F, F_hat)
+    if isinstance(invariants, str):
+        if invariants != "mass":
+            raise ValueError(f"invariants must be 'mass' or an array, got {invariants!r}")
+        return abs(F_hat.sum(axis=1) - F.sum(axis=1))
+    if np.ndim(invariants) == 1:
+        C = check_vector(invariants, "invariants")[:, None]
+    else:
+        C = check_matrix(invariants, "invariants")
+    if C.shape[0] != F.shape[1]:
+        raise ValueError(f"invariants must have a row for each of {F.shape[1]} cells, "
+                         f"got shape {C.shape}")
+    return abs(F_hat @ C - F @ C).max(axis=1)
+
+
+def _check_pair(F, F_hat):
+    F, F_hat = check_matrix(F, "F"), check_matrix(F_hat, "F_hat")
+    if F.shape != F_hat.shape:
+        raise ValueError(f"F and F_hat must have the same shape, got {F.shape} and {F_hat.shape}")
+    return F, F_hat
+
+
+def _relative(error, size):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(error == 0, 0.0, error / size)

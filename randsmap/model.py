@@ -1,0 +1,118 @@
+"""Encoder and decoder as one model of a solution manifold."""
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+
+from randsmap._validation import check_fitted, validate_data
+from randsmap.metrics import relative_l2
+
+__all__ = ["ManifoldModel"]
+
+
+class ManifoldModel(TransformerMixin, BaseEstimator):
+    """Fields to latent coordinates and back.
+
+    Parameters
+    ----------
+    encoder : transformer
+        From fields (n_samples, n_cells) to latents (n_samples, n_components): `DiffusionMaps`, or any
+        scikit-learn transformer.
+    decoder : regressor, optional
+        From latents to fields: `RANDSMAPDecoder`, `RFNNDecoder`, or any multi-output scikit-learn
+        regressor. None uses the encoder's own `inverse_transform`.
+
+    Attributes
+    ----------
+    encoder_, decoder_ : fitted copies of the two (decoder_ is None without a decoder)
+    n_features_in_ : int
+        Number of cells of a field.
+
+    Notes
+    -----
+    What holds for decoded fields is what the decoder guarantees; with `RANDSMAPDecoder` every field
+    satisfies its invariants to round-off, wherever the latent point lies.
+
+    References
+    ----------
+    Paper, Sec. 2: the encoder Psi_N and the decoder Psi_N^-1.
+
+    Examples
+    --------
+    >>> import numpy as np, randsmap
+    >>> x = np.linspace(0, 1, 50)
+    >>> bumps = np.exp(-((x - np.linspace(0.3, 0.7, 40)[:, None]) / 0.1) ** 2)
+    >>> bumps /= bumps.sum(axis=1, keepdims=True)
+    >>> encoder = randsmap.DiffusionMaps(n_components=1)
+    >>> decoder = randsmap.RANDSMAPDecoder(random_state=0)
+    >>> model = randsmap.ManifoldModel(encoder, decoder).fit(bumps)
+    >>> fields = model.inverse_transform([[0.1], [50.0]])
+    >>> bool(abs(fields.sum(axis=1) - 1).max() < 1e-14)
+    True
+    """
+
+    def __init__(self, encoder, decoder=None):
+        self.encoder = encoder
+        self.decoder = decoder
+
+    def fit(self, X, y=None):
+        """Fit the encoder on the fields, then the decoder on their latents.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_cells)
+            Fields, one a row.
+        y : ignored
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If the fields are not finite, or as the encoder and the decoder raise; the model is then
+            left as it was.
+        TypeError
+            If there is no decoder and the encoder has no `inverse_transform`.
+        """
+        self._fit(X)
+        return self
+
+    def fit_transform(self, X, y=None):
+        """`fit`, then the latents (n_samples, n_components) of the same fields."""
+        return self._fit(X)
+
+    def _fit(self, X):
+        if self.decoder is None and not hasattr(self.encoder, "inverse_transform"):
+            raise TypeError(
+                f"decoder is None and {type(self.encoder).__name__} has no inverse_transform; "
+                "give a decoder such as RANDSMAPDecoder()"
+            )
+        encoder = clone(self.encoder)
+        decoder = None if self.decoder is None else clone(self.decoder)
+        latents = encoder.fit_transform(X)
+        if decoder is not None:
+            decoder.fit(np.asarray(latents), X)
+        validate_data(self, X, reset=True, min_samples=2)
+        self.encoder_, self.decoder_ = encoder, decoder
+        return latents
+
+    def transform(self, X):
+        """Latents (n_samples, n_components) of fields X (n_samples, n_cells)."""
+        check_fitted(self, "encoder_")
+        return self.encoder_.transform(X)
+
+    def inverse_transform(self, X):
+        """Fields (n_samples, n_cells) at latents X (n_samples, n_components)."""
+        check_fitted(self, "encoder_")
+        if self.decoder_ is None:
+            return self.encoder_.inverse_transform(X)
+        return self.decoder_.predict(X)
+
+    def reconstruct(self, X):
+        """Fields X (n_samples, n_cells) encoded and decoded: what the model makes of them."""
+        return self.inverse_transform(self.transform(X))
+
+    def score(self, X, y=None):
+        """Minus the mean relative L2 error of the reconstructed fields (higher is better, 0 at best)."""
+        return -float(relative_l2(X, self.reconstruct(X)).mean())

@@ -1,0 +1,41 @@
+"""What is installed is what the repository tracks: a file missing from a meson list shows here."""
+
+import shutil
+import subprocess
+from importlib.metadata import files
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SUFFIXES = {".py", ".pyi", ".pxd", ".h", ".json", ".typed", ".npz"}
+
+
+def shipped(paths):
+    return {str(p) for p in paths if p.suffix in SUFFIXES or p.name == "py.typed"}
+
+
+def test_installed_files_are_the_tracked_ones():
+    installed = shipped(Path(f) for f in files("randsmap") if f.parts[0] == "randsmap")
+    if "randsmap/cli.py" not in installed:
+        pytest.skip("editable install: the files are the checkout's")
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    tracked = subprocess.run(["git", "ls-files", "randsmap", "src/randsmap"], cwd=ROOT, check=True,
+                             capture_output=True, text=True).stdout.split()
+    # compiled-time only: src/randsmap/__init__.pxd makes the kernels a package for cimport
+    tracked = {t.removeprefix("src/") for t in tracked} - {"randsmap/__init__.pxd"}
+    assert shipped(map(Path, tracked)) == installed
+
+
+def test_only_the_module_init_is_exported():
+    if shutil.which("nm") is None:
+        pytest.skip("needs nm (binutils)")
+    import randsmap._kernels
+
+    for folder in randsmap._kernels.__path__:
+        for library in Path(folder).glob("*.so"):
+            symbols = subprocess.run(["nm", "-D", "--defined-only", library], check=True,
+                                     capture_output=True, text=True).stdout.split("\n")
+            names = {line.split()[-1] for line in symbols if " T " in line}
+            assert names - {"_init", "_fini"} == {f"PyInit_{library.name.split('.')[0]}"}

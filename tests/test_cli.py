@@ -1,0 +1,123 @@
+import csv
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from randsmap.cli import main
+from randsmap.metrics import relative_l2
+
+
+@pytest.fixture
+def snapshots(tmp_path):
+    centre = np.random.default_rng(0).uniform(0.3, 0.7, 60)
+    F = np.exp(-(((np.linspace(0, 1, 40) - centre[:, None]) / 0.1) ** 2))
+    F /= F.sum(axis=1, keepdims=True)
+    np.save(tmp_path / "F.npy", F)
+    return F
+
+
+def run(*arguments):
+    return main([str(a) for a in arguments])
+
+
+def test_fit_encode_decode_evaluate(tmp_path, snapshots, capsys):
+    model, latents, fields, table = (tmp_path / n for n in ("m", "Y.npy", "G.npy", "errors.csv"))
+    assert run("fit", tmp_path / "F.npy", "--out", model, "--components", 1) == 0
+    assert "tuned slope" in capsys.readouterr().out
+    assert run("encode", model, tmp_path / "F.npy", "--out", latents) == 0
+    assert run("decode", model, latents, "--out", fields) == 0
+    G = np.load(fields)
+    assert G.shape == snapshots.shape
+    assert abs(G.sum(axis=1) - 1).max() < 1e-14
+    of_mean_field = relative_l2(snapshots, np.broadcast_to(snapshots.mean(axis=0), G.shape)).mean()
+    assert relative_l2(snapshots, G).mean() < 0.1 * of_mean_field
+    assert run("evaluate", model, tmp_path / "F.npy", "--out", table) == 0
+    assert "conservation_error" in capsys.readouterr().out
+    with open(table, newline="") as file:
+        rows = list(csv.DictReader(file))
+    np.testing.assert_allclose([float(r["relative_l2"]) for r in rows],
+                               relative_l2(snapshots, G), rtol=1e-9)
+
+
+@pytest.mark.parametrize("features", ["sigmoid", "fourier", "multiscale"])
+def test_fit_with_a_given_value(tmp_path, snapshots, features, capsys):
+    arguments = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1,
+                 "--features", features, "--value", 3.0, "--n-features", 25, "--invariants", "none")
+    assert run(*arguments) == 0
+    assert "tuned" not in capsys.readouterr().out
+
+
+def failing(arguments, capsys):
+    assert run(*arguments) == 1
+    message = capsys.readouterr().err
+    assert message.startswith("randsmap: error: ") and "Traceback" not in message
+    return message
+
+
+def test_errors_are_told_and_leave_nothing_behind(tmp_path, snapshots, capsys):
+    model = tmp_path / "m"
+    assert "No such file" in failing(("fit", tmp_path / "none.npy", "--out", model), capsys)
+    (tmp_path / "text.npy").write_text("hello")
+    assert "not a .npy file" in failing(("fit", tmp_path / "text.npy", "--out", model), capsys)
+    np.save(tmp_path / "objects.npy", np.array([{}], dtype=object))
+    assert "not a .npy file" in failing(("fit", tmp_path / "objects.npy", "--out", model), capsys)
+    broken = snapshots.copy()
+    broken[4, 2] = np.nan
+    np.save(tmp_path / "nan.npy", broken)
+    assert "finite, got nan at (4, 2)" in failing(("fit", tmp_path / "nan.npy", "--out", model), capsys)
+    broken[4, 2] = 1.0
+    np.save(tmp_path / "mass.npy", broken)
+    failing(("fit", tmp_path / "mass.npy", "--out", model, "--value", 1), capsys)
+    assert "does not exist" in failing(
+        ("fit", tmp_path / "F.npy", "--out", tmp_path / "no" / "m"), capsys)
+    (tmp_path / "junk").write_bytes(b"\x80\x04junk")
+    assert "not a model file" in failing(
+        ("decode", tmp_path / "junk", tmp_path / "F.npy", "--out", tmp_path / "G.npy"), capsys)
+    left = {p.name for p in tmp_path.iterdir()}
+    assert left == {"F.npy", "text.npy", "objects.npy", "nan.npy", "mass.npy", "junk"}
+
+
+def test_wrong_width_is_told(tmp_path, snapshots, capsys):
+    run("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5)
+    capsys.readouterr()
+    message = failing(("decode", tmp_path / "m", tmp_path / "F.npy", "--out", tmp_path / "G.npy"),
+                      capsys)
+    assert "1" in message and "40" in message
+    assert not (tmp_path / "G.npy").exists()
+
+
+@pytest.mark.parametrize("command", ["fit", "decode", "evaluate"])
+def test_help_says_that_models_are_pickles(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        run(command, "--help")
+    assert stop.value.code == 0
+    assert "pickle" in capsys.readouterr().out
+
+
+def test_interrupt_is_told(monkeypatch, capsys, tmp_path):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("randsmap.studies.run_study", interrupt)
+    assert run("study", "lwr", "--quick", "--out", tmp_path) == 130
+
+
+def test_quick_traffic_study(tmp_path):
+    """The main job, as the README runs it."""
+    command = [sys.executable, "-c", "import sys; from randsmap.cli import main; sys.exit(main())",
+               "study", "lwr", "--quick", "--out", str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stderr
+    with open(tmp_path / "table.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 8
+    for row in rows:
+        assert 0.15 < float(row["rel_l2_median"]) < 0.22  # 0.167 to 0.209 over seeds 0 to 3
+        assert float(row["rel_l2_p05"]) <= float(row["rel_l2_median"]) <= float(row["rel_l2_p95"])
+        assert row["paper_rel_l2_median"]
+        if row["decoder"].startswith("RANDSMAP"):
+            assert float(row["conservation_p95"]) <= 1e-14
+        else:
+            assert 1e-6 < float(row["conservation_median"]) < 1e-3

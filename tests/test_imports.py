@@ -1,0 +1,105 @@
+"""The layering of the package, read off the source: a module imports only from what stands before it."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import randsmap
+
+LAYERS = [
+    {"_kernels"},
+    {"_parallel", "_validation"},
+    {"_distances"},
+    {"invariants", "metrics"},
+    {"features", "encoders"},
+    {"decoders"},
+    {"model", "tuning"},
+    {"persistence"},
+    {"datasets"},
+    {"plotting"},
+    {"studies"},
+    {"cli"},
+]
+RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
+# meson-python may install a package over two places; the Python files lie beside __init__.py
+PACKAGE = Path(randsmap.__file__).parent
+
+
+def python_files():
+    return [p for p in sorted(PACKAGE.rglob("*.py")) if p != PACKAGE / "__init__.py"]
+
+
+def imported_parts(path):
+    """First-level parts of randsmap that a file imports, wherever in the file."""
+    parts = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            if node.module == "randsmap":
+                parts |= {alias.name for alias in node.names if alias.name in RANK}
+            elif (node.module or "").startswith("randsmap."):
+                parts.add(node.module.split(".")[1])
+        elif isinstance(node, ast.Import):
+            parts |= {a.name.split(".")[1] for a in node.names if a.name.startswith("randsmap.")}
+    return parts
+
+
+@pytest.mark.parametrize("path", python_files(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_module_imports_only_from_layers_before_it(path):
+    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    assert own in RANK, f"{own} has no layer"
+    wrong = {p for p in imported_parts(path) if p != own and RANK[p] >= RANK[own]}
+    assert not wrong, f"{own} imports {wrong}"
+
+
+def run(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+
+
+def test_import_is_lazy():
+    code = ("import sys, randsmap\n"
+            "heavy = [m for m in ('numpy', 'scipy', 'sklearn', 'tqdm') if m in sys.modules]\n"
+            "assert not heavy, heavy")
+    result = run(code)
+    assert result.returncode == 0, result.stderr
+
+
+def test_every_public_name_loads_and_dir_lists_it():
+    for name in randsmap.__all__:
+        assert getattr(randsmap, name) is not None
+        assert name in dir(randsmap)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        randsmap.nonsense
+
+
+def test_stub_names_the_same_public_names():
+    stub = ast.parse((PACKAGE / "__init__.pyi").read_text())
+    names = {alias.asname for node in ast.walk(stub) if isinstance(node, ast.ImportFrom)
+             for alias in node.names if alias.asname == alias.name}
+    assert names | {"__version__"} == set(randsmap.__all__)
+
+
+def test_source_tree_without_kernels_says_so(tmp_path):
+    (tmp_path / "randsmap").mkdir()
+    (tmp_path / "randsmap" / "__init__.py").write_text((PACKAGE / "__init__.py").read_text())
+    # -S keeps an editable install's import hook out
+    result = subprocess.run([sys.executable, "-S", "-c", "import randsmap"], cwd=tmp_path,
+                            capture_output=True, text=True, timeout=60)
+    assert result.returncode != 0
+    assert "without its compiled kernels" in result.stderr
+
+
+def test_floating_point_environment_is_untouched():
+    # linking with -ffast-math would switch the process to flush-to-zero (gevent #1891)
+
+    code = ("import importlib, pkgutil, numpy as np, randsmap._kernels as k\n"
+            "names = [m.name for m in pkgutil.iter_modules(k.__path__)]\n"
+            "assert names\n"
+            "for name in names: importlib.import_module('randsmap._kernels.' + name)\n"
+            "assert np.finfo(np.float64).smallest_subnormal > 0\n"
+            "assert np.float64(2.0) ** -1022 * np.float64(0.25) > 0")
+    result = run(code)
+    assert result.returncode == 0, result.stderr

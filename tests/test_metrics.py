@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+
+from randsmap import metrics
+
+
+@pytest.fixture
+def pair():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(7, 5)), rng.normal(size=(7, 5))
+
+
+def test_values_follow_the_definitions(pair):
+    F, G = pair
+    l2 = [np.sqrt(((g - f) ** 2).sum() / (f**2).sum()) for f, g in zip(F, G)]
+    linf = [abs(g - f).max() / abs(f).max() for f, g in zip(F, G)]
+    mass = [abs(g.sum() - f.sum()) for f, g in zip(F, G)]
+    np.testing.assert_allclose(metrics.relative_l2(F, G), l2, rtol=1e-14)
+    np.testing.assert_allclose(metrics.relative_linf(F, G), linf, rtol=1e-14)
+    np.testing.assert_allclose(metrics.conservation_error(F, G), mass, rtol=0, atol=1e-14)
+
+
+def test_several_invariants_give_the_largest_error(pair):
+    F, G = pair
+    C = np.random.default_rng(1).normal(size=(5, 3))
+    expected = abs((G - F) @ C).max(axis=1)
+    np.testing.assert_allclose(metrics.conservation_error(F, G, invariants=C), expected, atol=1e-13)
+    one = metrics.conservation_error(F, G, invariants=np.ones(5))
+    np.testing.assert_allclose(one, metrics.conservation_error(F, G), atol=1e-14)
+
+
+def test_zero_fields():
+    F, G = np.zeros((2, 3)), np.array([[0.0, 0, 0], [0, 1, 0]])
+    for error in (metrics.relative_l2, metrics.relative_linf):
+        assert error(F, G).tolist() == [0.0, np.inf]
+
+
+def test_unsigned_integers_do_not_wrap_round():
+    F, G = np.array([[10, 0]], np.uint8), np.array([[200, 0]], np.uint8)
+    assert metrics.relative_l2(F, G).tolist() == [19.0]
+    assert metrics.conservation_error(F, G).tolist() == [190.0]
+
+
+@pytest.mark.parametrize("name", metrics.__all__)
+def test_bad_input(name, pair):
+    F, G = pair
+    error = getattr(metrics, name)
+    with pytest.raises(ValueError, match="same shape"):
+        error(F, G[:, :3])
+    with pytest.raises(ValueError, match="2 dimensions"):
+        error(F[0], G[0])
+    with pytest.raises(ValueError, match=r"F_hat must be finite, got nan at \(2, 1\)"):
+        G[2, 1] = np.nan
+        error(F, G)
+
+
+def test_bad_invariants(pair):
+    with pytest.raises(ValueError, match="invariants must be 'mass' or an array"):
+        metrics.conservation_error(*pair, invariants="energy")
+    with pytest.raises(ValueError, match="row for each of 5 cells"):
+        metrics.conservation_error(*pair, invariants=np.ones(4))
