@@ -10,6 +10,7 @@
  * smaller kernel values are below 4e-18. */
 #define EXPONENT_SAFE 0x1p10
 #define NEGLIGIBLE (-40.)
+#define ERROR 0x1p-44 /* ample bound of the relative error of x.z, times s / eps^2 in the exponent */
 /* log(1e-300): smaller kernel values are set to 0, which keeps subnormal numbers out of products. */
 #define FLUSH (-690.7755278982137)
 
@@ -148,7 +149,7 @@ static void gaussian(double *restrict tile, ptrdiff_t ld, const double *X, ptrdi
         for (ptrdiff_t j = 0; j < n; j++) {
             double s = a + nz[j], e = (2 * row[j] - s) * scale;
             /* written so that NaN, from overflow, is recomputed too */
-            int bad = !(s * scale <= EXPONENT_SAFE) && !(e <= NEGLIGIBLE);
+            int bad = !(s * scale <= EXPONENT_SAFE) && !(e + ERROR * (s * scale) <= NEGLIGIBLE);
             row[j] = bad ? 1 : (e < 0 ? e : 0);
         }
         for (ptrdiff_t j = 0; j < n; j++)
