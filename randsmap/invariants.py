@@ -86,6 +86,17 @@ class AffineInvariants:
     -----
     C^T C is never formed: the columns of V_S^-1/2 C_S are scaled to length 1 and factored by a
     pivoted QR, with rank decided at max(|S|, q) eps.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap.invariants import AffineInvariants
+    >>> fields = np.array([[0.0, 0.25, 0.75], [0.0, 0.5, 0.5]])
+    >>> invariants = AffineInvariants.from_data(fields, invariants="mass")
+    >>> invariants.values, invariants.constant
+    (array([1.]), array([ True, False, False]))
+    >>> invariants.project(np.array([[0.1, 0.5, 1.0]]))
+    array([[0.  , 0.25, 0.75]])
     """
 
     def __init__(self, matrix, values, constant, constant_values, cell_weights=None):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -21,7 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import randsmap
 from randsmap import _parallel
 from randsmap._kernels import decode as kernel
-from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder, _random_features
+from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder, _random_features, _ridge
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 
 EPS = np.finfo(float).eps
@@ -339,6 +339,27 @@ def test_any_transformer_is_a_feature_map(features):
     assert violation(fields, decoder.invariant_matrix_, decoder.invariant_values_) <= 1e-14
     assert np.allclose(fields, phi(decoder, Y) @ decoder.coef_, atol=1e-10)
     assert np.allclose(decoder.predict(Y[:1]), fields[:1], atol=1e-12)
+
+
+def test_other_transformers_are_used_by_chunks(monkeypatch):
+    Y, F = problem(200)
+    whole = RANDSMAPDecoder(PolynomialFeatures(3), random_state=0).fit(Y, F).predict(Y)
+    monkeypatch.setattr(_random_features, "_CHUNK", 30)
+    monkeypatch.setattr(_ridge.FeatureRows.blocks, "__defaults__", (70,))
+    chunked = RANDSMAPDecoder(PolynomialFeatures(3), random_state=0).fit(Y, F).predict(Y)
+    assert np.allclose(chunked, whole, rtol=0, atol=1e-10)
+
+
+def test_transformer_whose_width_changes_is_refused():
+    class Growing(BaseEstimator):
+        def fit(self, X):
+            return self
+
+        def transform(self, X):
+            return np.ones((len(X), len(X)))
+
+    with pytest.raises(ValueError, match=r"transform\(X\) must have 1 columns, got 60"):
+        RFNNDecoder(Growing()).fit(*problem())
 
 
 def test_default_map_and_random_state():

@@ -27,12 +27,23 @@ __all__ = ["RFNNDecoder", "RANDSMAPDecoder"]
 # Rows a decoding task takes. BLAS packs A anew for each task, which costs about as much as 30 rows;
 # eight tasks or more share the work between threads.
 _MIN_TILE, _MAX_TILE, _TILES = 128, 1024, 8
+_CHUNK = 8192
 
 
 def _tiles(n):
     """Number of tiles for n rows; depends on n alone, so that results do not depend on threads."""
     rows = min(max(-(-n // _TILES), _MIN_TILE), _MAX_TILE)
     return -(-n // rows)
+
+
+def _for_tiles(task, n):
+    """Call task(start, stop) over tiles of n rows, in parallel; a few rows are one task."""
+    if n <= _kernel.FEW:
+        task(0, n)
+        return
+    tiles = _tiles(n)
+    with blas_threads(1):
+        parallel_for(lambda i: task(i * n // tiles, (i + 1) * n // tiles), tiles)
 
 
 def decode(features, A, X, projection, out):
@@ -42,22 +53,17 @@ def decode(features, A, X, projection, out):
 
         def task(a, b):
             _kernel.decode(activation, X[a:b], weights, offsets, scale, A, projection, out[a:b])
-    else:
-        Z = feature_matrix(features, X)
-        if Z.shape[1] + 1 != len(A):
-            raise ValueError(f"the features' transform(X) must have {len(A) - 1} columns as in fit, "
-                             f"got {Z.shape[1]}")
 
-        def task(a, b):
-            _kernel.decode_features(Z[a:b], A, projection, out[a:b])
-
-    n = len(X)
-    if n <= _kernel.FEW:
-        task(0, n)
+        _for_tiles(task, len(X))
         return
-    tiles = _tiles(n)
-    with blas_threads(1):
-        parallel_for(lambda i: task(i * n // tiles, (i + 1) * n // tiles), tiles)
+    for start in range(0, len(X), _CHUNK):  # `transform` of so many rows at a time: bounded memory
+        part = out[start : start + _CHUNK]
+        Z = feature_matrix(features, X[start : start + _CHUNK], len(A) - 1)
+
+        def task(a, b, Z=Z, part=part):
+            _kernel.decode_features(Z[a:b], A, projection, part[a:b])
+
+        _for_tiles(task, len(part))
 
 
 class _RandomFeatureDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):

@@ -18,9 +18,9 @@ _TILE = 64  # rows of features a task computes
 _EPS = np.finfo(float).eps
 
 
-def feature_matrix(features, X):
+def feature_matrix(features, X, P=None):
     """Features (n, P) by the transformer's own `transform`, as contiguous float64."""
-    Z = check_matrix(features.transform(X), "the features' transform(X)", min_rows=0)
+    Z = check_matrix(features.transform(X), "the features' transform(X)", n_columns=P)
     if len(Z) != len(X):
         raise ValueError(f"the features' transform(X) must have {len(X)} rows, got {len(Z)}")
     return Z
@@ -29,26 +29,25 @@ def feature_matrix(features, X):
 class FeatureRows:
     """Rows of Phi = [1 | features of X] on demand (paper Eq. RFNNBasis).
 
-    The package's own maps are evaluated block by block, so that Phi is never stored whole; of any
-    other transformer the whole feature matrix is kept.
+    They are computed block by block, so that Phi need not be stored whole: the package's own maps by
+    their kernel, any other transformer by its `transform`.
     """
 
     def __init__(self, features, X):
         self.n = len(X)
-        self._X = X
+        self._X, self._features = X, features
         if hasattr(features, "_kernel_map"):
             self._map = features._kernel_map()
             self.width = self._map[1].shape[1] + 1
         else:
             self._map = None
-            self._Z = feature_matrix(features, X)
-            self.width = self._Z.shape[1] + 1
+            self.width = feature_matrix(features, X[:1]).shape[1] + 1
 
     def fill(self, start, stop, out):
         """Rows start..stop into out (stop - start, width)."""
         out[:, 0] = 1
         if self._map is None:
-            out[:, 1:] = self._Z[start:stop]
+            out[:, 1:] = feature_matrix(self._features, self._X[start:stop], self.width - 1)
             return
         activation, weights, offsets, scale = self._map
 
