@@ -29,8 +29,8 @@ def feature_matrix(features, X, P=None):
 class FeatureRows:
     """Rows of Phi = [1 | features of X] on demand (paper Eq. RFNNBasis).
 
-    They are computed block by block, so that Phi need not be stored whole: the package's own maps by
-    their kernel, any other transformer by its `transform`.
+    They are computed block by block, so that Phi need not be stored whole: the package's own maps
+    by their kernel, any other transformer by its `transform`.
     """
 
     def __init__(self, features, X):
@@ -79,8 +79,8 @@ def ridge(rows, F, regularization, solver="auto"):
     """Ridge coefficients A (P+1, M) of the fields F (n, M), and the name of the solver used.
 
     The rule of "auto": Cholesky if lambda > 10 eps trace(Phi^T Phi) - below that the round-off of
-    the Gram matrix is as large as lambda - otherwise, or when it fails, the minimum-norm solution by
-    a singular value decomposition of Phi.
+    the Gram matrix is as large as lambda - otherwise, or when it fails, the minimum-norm solution
+    by a singular value decomposition of Phi.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def singular_system(rows, F):
                 G = QtF.T
         try:
             U, sigma, Vt = scipy.linalg.svd(Phi, full_matrices=False, check_finite=False)
-        except np.linalg.LinAlgError:  # divide and conquer may fail to converge; QR iteration does not
+        except np.linalg.LinAlgError:  # divide and conquer did not converge; QR iteration does
             U, sigma, Vt = scipy.linalg.svd(Phi, full_matrices=False, check_finite=False,
                                             lapack_driver="gesvd")
         return sigma, Vt, U.T @ G, max(rows.n, rows.width) * _EPS
