@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -21,7 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import randsmap
 from randsmap import _parallel
 from randsmap._kernels import decode as kernel
-from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder, _random_features
+from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder, _random_features, _ridge
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 
 EPS = np.finfo(float).eps
@@ -50,7 +50,7 @@ def phi(decoder, Y):
     return np.hstack([np.ones((len(Y), 1)), decoder.features_.transform(np.asarray(Y, float))])
 
 
-# -- Conservation --------------------------------------------------------------------------------------
+# -- Conservation ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("features", MAPS, ids=lambda f: type(f).__name__)
@@ -91,8 +91,9 @@ def test_invariants_hold_for_any_matrix(seed, features, regularization, P, singl
     if single:
         Y, F = Y.astype(np.float32), F.astype(np.float32)
     V = rng.uniform(0.2, 5, M) if weighted else None
-    decoder = RANDSMAPDecoder(clone(features).set_params(n_features=P), regularization=regularization,
-                              invariants=C, cell_weights=V, random_state=0)
+    features = clone(features).set_params(n_features=P)
+    decoder = RANDSMAPDecoder(features, regularization=regularization, invariants=C,
+                              cell_weights=V, random_state=0)
     decoder.fit(Y, F)
     assert decoder.coef_.dtype == np.float64
     latents = np.vstack([Y, 100 * (Y - 0.5)])
@@ -113,7 +114,7 @@ def test_no_field_is_decoded_worse_than_without_invariants(features, regularizat
                             random_state=0).fit(Y[:80], F[:80])
     before = np.sqrt((V * (plain.predict(Y) - F) ** 2).sum(axis=1))
     after = np.sqrt((V * (exact.predict(Y) - F) ** 2).sum(axis=1))
-    A = np.abs(phi(exact, Y)) @ np.abs(exact.coef_)  # round-off of a decoded value is eps times this
+    A = np.abs(phi(exact, Y)) @ np.abs(exact.coef_)  # round-off is eps times this
     slack = len(exact.coef_) * EPS * np.sqrt((V * A**2).sum(axis=1))
     assert (after <= before + slack).all()
 
@@ -143,7 +144,7 @@ def test_coefficients_satisfy_the_constraint_at_every_latent_point():
     assert np.abs(A.sum(axis=1) - bias).max() <= 1e-14 * np.abs(A).sum(axis=1).max()
 
 
-# -- The paper's form ----------------------------------------------------------------------------------
+# -- The paper's form ------------------------------------------------------------------------------
 
 
 def paper_formula(Phi, F, regularization, delta=1e-8):
@@ -154,7 +155,8 @@ def paper_formula(Phi, F, regularization, delta=1e-8):
     U, S, V = U[:, keep], np.diag(s[keep]), Vt[keep].T
     eye = np.eye(keep.sum())
     ones_n, ones_M = np.ones((n, 1)), np.ones((M, 1))
-    inner = (np.eye(n) - U @ (eye + regularization * np.linalg.inv(S @ S)) @ U.T) @ ones_n @ ones_M.T
+    middle = eye + regularization * np.linalg.inv(S @ S)
+    inner = (np.eye(n) - U @ middle @ U.T) @ ones_n @ ones_M.T
     return V @ np.linalg.inv(S @ S + regularization * eye) @ S @ U.T @ (F - inner / M)
 
 
@@ -205,7 +207,7 @@ def test_training_constraint_refuses_cholesky():
         RANDSMAPDecoder(constraint="training", solver="cholesky").fit(*problem())
 
 
-# -- Ill-conditioned systems (rank-deficient features) --------------------------------------------------
+# -- Ill-conditioned systems (rank-deficient features) ---------------------------------------------
 
 
 @pytest.mark.parametrize("regularization", [0.0, 1e-18, 1e-3])
@@ -230,7 +232,7 @@ def test_explicit_cholesky_reports_lambda():
         RFNNDecoder(regularization=0.0, solver="cholesky", random_state=0).fit(Y, F)
 
 
-# -- Decoding ------------------------------------------------------------------------------------------
+# -- Decoding --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 12, 13, 60, 300])
@@ -298,7 +300,8 @@ for n in (1, 9, 50):
     mass = fields.astype(np.longdouble).sum(axis=1)
     assert (abs(mass - decoder.invariant_values_) <= 1e-14 * (abs(fields).sum(axis=1) + 1)).all()
 """
-    subprocess.run([sys.executable, "-P", "-c", code], check=True, env={**os.environ, "RANDSMAP_CPU": level})
+    subprocess.run([sys.executable, "-P", "-c", code], check=True,
+                   env={**os.environ, "RANDSMAP_CPU": level})
 
 
 def test_no_blas_threads_inside_tasks(monkeypatch):
@@ -327,7 +330,7 @@ def test_out_receives_the_fields():
         RFNNDecoder(random_state=0).fit(Y, F[:, :2]).predict(Y, out=Y)
 
 
-# -- Feature maps --------------------------------------------------------------------------------------
+# -- Feature maps ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("features", [PolynomialFeatures(3, include_bias=False),
@@ -339,6 +342,27 @@ def test_any_transformer_is_a_feature_map(features):
     assert violation(fields, decoder.invariant_matrix_, decoder.invariant_values_) <= 1e-14
     assert np.allclose(fields, phi(decoder, Y) @ decoder.coef_, atol=1e-10)
     assert np.allclose(decoder.predict(Y[:1]), fields[:1], atol=1e-12)
+
+
+def test_other_transformers_are_used_by_chunks(monkeypatch):
+    Y, F = problem(200)
+    whole = RANDSMAPDecoder(PolynomialFeatures(3), random_state=0).fit(Y, F).predict(Y)
+    monkeypatch.setattr(_random_features, "_CHUNK", 30)
+    monkeypatch.setattr(_ridge.FeatureRows.blocks, "__defaults__", (70,))
+    chunked = RANDSMAPDecoder(PolynomialFeatures(3), random_state=0).fit(Y, F).predict(Y)
+    assert np.allclose(chunked, whole, rtol=0, atol=1e-10)
+
+
+def test_transformer_whose_width_changes_is_refused():
+    class Growing(BaseEstimator):
+        def fit(self, X):
+            return self
+
+        def transform(self, X):
+            return np.ones((len(X), len(X)))
+
+    with pytest.raises(ValueError, match=r"transform\(X\) must have 1 columns, got 60"):
+        RFNNDecoder(Growing()).fit(*problem())
 
 
 def test_default_map_and_random_state():
@@ -353,7 +377,7 @@ def test_default_map_and_random_state():
     assert both.features_ is not mine and both.features_.random_state == 3
 
 
-# -- scikit-learn's conventions --------------------------------------------------------------------------
+# -- scikit-learn's conventions --------------------------------------------------------------------
 
 
 @parametrize_with_checks([RFNNDecoder(random_state=0),
@@ -377,8 +401,8 @@ def test_constructor_only_stores_and_documented_defaults_are_real(cls):
 def test_defaults_given_explicitly_change_nothing():
     Y, F = problem()
     a = RANDSMAPDecoder(random_state=0).fit(Y, F)
-    b = RANDSMAPDecoder(SigmoidFeatures(), regularization=1e-3, invariants=np.ones(30), solver="auto",
-                        invariant_values=a.invariant_values_, invariant_tol=1e-6,
+    b = RANDSMAPDecoder(SigmoidFeatures(), regularization=1e-3, invariants=np.ones(30),
+                        solver="auto", invariant_values=a.invariant_values_, invariant_tol=1e-6,
                         constraint="everywhere", cell_weights=np.ones(30), random_state=0).fit(Y, F)
     assert np.allclose(a.predict(Y), b.predict(Y), rtol=0, atol=1e-13)
 
@@ -441,10 +465,11 @@ def test_one_dimensional_fields_stay_one_dimensional():
     Y, F = problem()
     decoder = RFNNDecoder(random_state=0).fit(Y, F[:, 3])
     assert decoder.predict(Y).shape == (60,) and decoder.coef_.shape[1] == 1
-    assert np.array_equal(decoder.predict(Y), RFNNDecoder(random_state=0).fit(Y, F[:, 3:4]).predict(Y)[:, 0])
+    column = RFNNDecoder(random_state=0).fit(Y, F[:, 3:4])
+    assert np.array_equal(decoder.predict(Y), column.predict(Y)[:, 0])
 
 
-# -- Bad input -----------------------------------------------------------------------------------------
+# -- Bad input -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kwargs, message", [
