@@ -140,6 +140,7 @@ def plot_crowd(fields, times=None, *, shape, extent=None, obstacle=None, n_panel
     for ax in used[-n_columns:]:  # the lowest of its column
         ax.set_xlabel("x")
         ax.tick_params(labelbottom=True)
+        ax.locator_params(axis="x", nbins=5)  # so that neighbouring panels' labels do not touch
     figure.colorbar(drawn, ax=used, label=label, fraction=0.04, pad=0.02)
     return figure
 
