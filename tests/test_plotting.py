@@ -184,27 +184,27 @@ def test_bad_input(call, message):
         call()
 
 
-def run(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+def run(code, folder):
+    # not in the checkout: its source tree has no kernels
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
+                          cwd=folder)
 
 
-def test_importing_loads_no_matplotlib_and_drawing_no_pyplot():
+def test_importing_loads_no_matplotlib_and_drawing_no_pyplot(tmp_path):
     result = run("import sys, numpy as np\n"
                  "from randsmap import plotting\n"
                  "assert 'matplotlib' not in sys.modules\n"
                  "import io\n"
                  "figure = plotting.plot_embedding(np.eye(3), [0, 1, 2])\n"
                  "figure.savefig(io.BytesIO(), format='png')\n"
-                 "assert 'matplotlib.pyplot' not in sys.modules\n"
-                 "import matplotlib\n"
-                 "assert not matplotlib.rcParams.find_all('figure.figsize')['figure.figsize'] is None\n")
+                 "assert 'matplotlib.pyplot' not in sys.modules\n", tmp_path)
     assert result.returncode == 0, result.stderr
 
 
-def test_without_matplotlib_the_message_says_what_to_install():
+def test_without_matplotlib_the_message_says_what_to_install(tmp_path):
     result = run("import sys, numpy as np\n"
                  "sys.modules['matplotlib'] = None\n"
                  "from randsmap import plotting\n"
                  "try:\n    plotting.plot_embedding(np.eye(2))\n"
-                 "except ImportError as error:\n    print(error)\n")
+                 "except ImportError as error:\n    print(error)\n", tmp_path)
     assert "pip install 'randsmap[plots]'" in result.stdout, result.stderr
