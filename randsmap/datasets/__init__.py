@@ -7,11 +7,14 @@ from randsmap.datasets._images import (
     warn_unless_covered_once,
     winding_number,
 )
+from randsmap.datasets._lwr import LWRSolver, make_lwr
 from randsmap.datasets._manifolds import make_s_curve, make_swiss_roll
 
 __all__ = [
+    "LWRSolver",
     "head_phantom",
     "load_image",
+    "make_lwr",
     "make_rotated_images",
     "make_s_curve",
     "make_swiss_roll",
