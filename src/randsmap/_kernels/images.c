@@ -1,6 +1,6 @@
 #include "rk_images.h"
 
-enum { LANES = 8 };
+enum { LANES = 8, STRIP = 128 };
 
 static inline double clamp(double t, double high)
 {
@@ -8,28 +8,47 @@ static inline double clamp(double t, double high)
     return t < high ? t : high;
 }
 
+/* Two neighbouring pixels of a row, by one load that need not be aligned. */
+typedef double pair __attribute__((vector_size(16)));
+typedef double unaligned_pair __attribute__((vector_size(16), aligned(8), may_alias));
+
+static inline pair load_pair(const double *p)
+{
+    return *(const unaligned_pair *)p;
+}
+
 /* Pixel (i, j) takes the value at the point of the image that the rotation carries there. Clamped
  * coordinates fall on the frame of zeros; between the outermost pixels' centres and the frame the value
- * fades linearly, so that it is continuous in the angle. */
+ * fades linearly, so that it is continuous in the angle. Strips: where to look is computed in SIMD lanes,
+ * the looking by pairs of pixels takes half the loads of gathers. */
 static void rotate_row(const double *restrict padded, ptrdiff_t height, ptrdiff_t width, double r0,
                        double c0, double dr, double dc, double *restrict out)
 {
     const double x0 = 0.5 * (double)(width - 1);
     const double last_row = (double)(height + 1), last_column = (double)(width + 1);
-    /* 32 bits: AVX2 converts and gathers by no longer indices */
+    /* 32 bits: AVX2 converts no longer integers */
     const int32_t stride = (int32_t)(width + RK_IMAGE_PAD_BEFORE + RK_IMAGE_PAD_AFTER);
     const double *restrict below = padded + stride;
+    int32_t index[STRIP];
+    double down[STRIP], right[STRIP];
+    for (ptrdiff_t start = 0; start < width; start += STRIP) {
+        const int32_t n = (int32_t)(width - start < STRIP ? width - start : STRIP);
+        const double first = (double)start - x0;
 #pragma omp simd
-    for (int32_t j = 0; j < (int32_t)width; j++) {
-        const double x = (double)j - x0;
-        const double r = clamp(r0 + dr * x, last_row);
-        const double c = clamp(c0 + dc * x, last_column);
-        const int32_t row = (int32_t)r, column = (int32_t)c;
-        const double s = r - (double)row, t = c - (double)column;
-        const int32_t k = row * stride + column;
-        const double upper = padded[k] + t * (padded[k + 1] - padded[k]);
-        const double lower = below[k] + t * (below[k + 1] - below[k]);
-        out[j] = upper + s * (lower - upper);
+        for (int32_t j = 0; j < n; j++) {
+            const double x = (double)j + first;
+            const double r = clamp(r0 + dr * x, last_row);
+            const double c = clamp(c0 + dc * x, last_column);
+            const int32_t row = (int32_t)r, column = (int32_t)c;
+            down[j] = r - (double)row;
+            right[j] = c - (double)column;
+            index[j] = row * stride + column;
+        }
+        for (int32_t j = 0; j < n; j++) {
+            const pair upper = load_pair(padded + index[j]), lower = load_pair(below + index[j]);
+            const pair between = upper + down[j] * (lower - upper);
+            out[start + j] = between[0] + right[j] * (between[1] - between[0]);
+        }
     }
 }
 
