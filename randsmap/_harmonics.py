@@ -1,8 +1,8 @@
 """Which eigenvectors of diffusion maps are new directions, and which only repeat earlier ones.
 
-Local linear regression of Dsilva, Talmon, Coifman and Kevrekidis, "Parsimonious representation of nonlinear
-dynamical systems through manifold learning: A chemotaxis case study", Appl. Comput. Harmon. Anal. 44 (2018),
-759-773.
+Local linear regression of Dsilva, Talmon, Coifman and Kevrekidis, "Parsimonious representation of
+nonlinear dynamical systems through manifold learning: A chemotaxis case study", Appl. Comput.
+Harmon. Anal. 44 (2018), 759-773.
 """
 
 import numpy as np
@@ -25,14 +25,16 @@ def non_harmonic_selection(eigenvectors, n_components, *, max_samples=2000):
     n_components : int
         How many to select, at most n_candidates.
     max_samples : int, default 2000
-        Rows used: above this number, a subset drawn with a fixed seed (the cost grows with its square).
+        Rows used: above this number, a subset drawn with a fixed seed (the cost grows with its
+        square).
 
     Returns
     -------
     selected : ndarray (n_components,) of int
         1-based, ascending; the first eigenvector is always among them.
     residuals : ndarray (n_candidates,)
-        r_k of `local_linear_residuals`: near 0 for a harmonic of earlier eigenvectors, near 1 for a new direction.
+        r_k of `local_linear_residuals`: near 0 for a harmonic of earlier eigenvectors, near 1 for a
+        new direction.
 
     Raises
     ------
@@ -68,10 +70,10 @@ def non_harmonic_selection(eigenvectors, n_components, *, max_samples=2000):
 def local_linear_residuals(eigenvectors, *, max_samples=2000):
     """Residual r_k of predicting each eigenvector from those before it by local linear regression.
 
-    Eigenvector phi_k at point i is predicted by the linear function of Phi_{k-1} = (phi_1 ... phi_{k-1}) that
-    fits the *other* points best, weighted with exp(-|Phi_{k-1}(i) - Phi_{k-1}(j)|^2 / eps^2), where eps is a
-    third of the median distance of the Phi_{k-1}; r_k^2 is the sum of squared errors over the sum of
-    phi_k^2, and r_1 = 1.
+    Eigenvector phi_k at point i is predicted by the linear function of
+    Phi_{k-1} = (phi_1 ... phi_{k-1}) that fits the *other* points best, weighted with exp(-|Phi_{k-1}(i) - Phi_{k-1}(j)|^2 / eps^2), where
+    eps is a third of the median distance of the Phi_{k-1}; r_k^2 is the sum of squared errors over
+    the sum of phi_k^2, and r_1 = 1.
 
     Parameters
     ----------
@@ -88,8 +90,8 @@ def local_linear_residuals(eigenvectors, *, max_samples=2000):
     Raises
     ------
     ValueError, TypeError
-        If a value is not finite, there are fewer than 3 points, max_samples is below 3, or an eigenvector is
-        zero on the points used.
+        If a value is not finite, there are fewer than 3 points, max_samples is below 3, or an
+        eigenvector is zero on the points used.
 
     References
     ----------
@@ -119,8 +121,7 @@ def _leave_one_out_predictions(X, y):
     bandwidth = np.median(pdist(X)) / 3
     if bandwidth == 0:  # over half of the points coincide: nothing to regress on
         return np.full(n, y.mean())
-    # Moments about each point, from the moments about the origin, in two products W @ (...). A ridge of
-    # the size of their rounding keeps points with too few neighbours for a plane solvable.
+    # The moments about each point come from moments about the origin, one product W @ terms
     a, b = np.triu_indices(d)
     terms = np.column_stack((np.ones(n), X, X[:, a] * X[:, b], y, X * y[:, None]))
     predicted = np.empty(n)
@@ -129,7 +130,7 @@ def _leave_one_out_predictions(X, y):
         W = cdist(X[rows], X, "sqeuclidean")
         W /= -(bandwidth**2)
         np.exp(W, out=W)
-        W[np.arange(rows.stop - start), np.arange(start, rows.stop)] = 0  # leaves the point itself out
+        W[np.arange(rows.stop - start), np.arange(start, rows.stop)] = 0  # not the point itself
         predicted[rows] = _weighted_planes(W @ terms, X[rows], a, b, y.mean())
     return predicted
 
@@ -147,6 +148,7 @@ def _weighted_planes(moments, centers, a, b, default):
     y_mean = moments[:, 1 + d + p] / weight
     xy = moments[:, 2 + d + p:] / weight[:, None]
     covariance = second - mean[:, :, None] * mean[:, None, :]
+    # a ridge of the size of the rounding: points with too few neighbours for a plane stay solvable
     rounding = 64 * np.finfo(float).eps * np.trace(second, axis1=1, axis2=2) + np.finfo(float).tiny
     covariance[:, np.arange(d), np.arange(d)] += rounding[:, None]
     slope = np.linalg.solve(covariance, (xy - mean * y_mean[:, None])[:, :, None])[:, :, 0]

@@ -1,7 +1,8 @@
 """Pictures of the data sets and of embeddings; needs the extra ``plots`` (matplotlib).
 
-Each function returns a `matplotlib.figure.Figure` made without pyplot: nothing opens a window, no global state
-changes, and ``figure.savefig(...)`` works with and without a display. Matplotlib is imported on the first call.
+Each function returns a `matplotlib.figure.Figure` made without pyplot: nothing opens a window, no
+global state changes, and ``figure.savefig(...)`` works with and without a display. Matplotlib is
+imported on the first call.
 """
 
 import numpy as np
@@ -23,8 +24,8 @@ def plot_space_time(fields, times, positions=None, *, label="density", ax=None):
     fields : array_like (n_times, n_cells)
         One field a row.
     times : array_like (n_times,)
-        Times of the rows, ascending; equal steps are not needed, a field's colour reaches half-way to the
-        next time.
+        Times of the rows, ascending; equal steps are not needed, a field's colour reaches half-way
+        to the next time.
     positions : array_like (n_cells,), optional
         Centres of the cells, ascending; by default their numbers.
     label : str, default "density"
@@ -123,7 +124,8 @@ def plot_crowd(fields, times=None, *, shape, extent=None, obstacle=None, n_panel
     n_columns = 1 if len(rows) < 4 else 2
     n_rows = -(-len(rows) // n_columns)
     panel = 4.4
-    figure = _new_figure((panel * n_columns + 0.9, n_rows * (panel * min(width / length, 2) + 0.62)))
+    figure = _new_figure((panel * n_columns + 0.9,
+                          n_rows * (panel * min(width / length, 2) + 0.62)))
     axes = figure.subplots(n_rows, n_columns, squeeze=False, sharex=True, sharey=True)
     high = max(fields.max(), np.finfo(float).tiny)
     for ax, row in zip(axes.flat, rows):
@@ -157,8 +159,8 @@ def plot_images(images, angles=None, *, shape, n_panels=6):
     shape : (int, int)
         Height and width.
     n_panels : int, default 6
-        At most so many rows are shown. Without angles they are spread evenly from the first row to the last;
-        with angles they are those nearest to equal parts of a full turn.
+        At most so many rows are shown. Without angles they are spread evenly from the first row to
+        the last; with angles they are those nearest to equal parts of a full turn.
 
     Returns
     -------

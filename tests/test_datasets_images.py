@@ -35,7 +35,7 @@ def rotated_by_scipy(image, angle):
     return turned / turned.sum()
 
 
-# -- the rotation ------------------------------------------------------------------------------------
+# -- the rotation ------------------------------------------------
 
 @pytest.mark.parametrize("shape", [(2, 2), (5, 5), (16, 16), (17, 32), (33, 8), (3, 70), (128, 128)])
 def test_agrees_with_scipy(shape):
@@ -85,9 +85,8 @@ def test_images_are_continuous_in_the_angle_at_the_border_too():
     image = np.ones((32, 32))
     rotated = make_rotated_images(7200, image=image)
     step = 2 * np.pi / 7200 * 32 / np.sqrt(2)  # the largest distance a point moves
-    jump = abs(np.diff(rotated.data, axis=0)).max() / rotated.data.min(where=rotated.data > 0.9 / 1024,
-                                                                     initial=1)
-    assert jump < 2 * step
+    value = 1 / 1024  # of a pixel inside, about
+    assert abs(np.diff(rotated.data, axis=0)).max() < 2 * step * value
 
 
 def test_nothing_outside_the_rotated_frame():
@@ -124,7 +123,7 @@ def test_threads_and_instruction_levels_give_the_same_bits(tmp_path):
     assert (results[0] == results[1]).all() and (results[0] == results[2]).all()
 
 
-# -- the data set ------------------------------------------------------------------------------------
+# -- the data set ------------------------------------------------
 
 def test_default_is_the_studys_size():
     rotated = make_rotated_images(6)
@@ -184,7 +183,7 @@ def test_phantom_is_deterministic_and_has_the_heads_features():
     assert phantom[80:90, 70:80].std() > 0.001
 
 
-# -- the user's image ----------------------------------------------------------------------------------
+# -- the user's image ------------------------------------------------
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, bool, np.float16, np.float32, float])
 def test_number_types_and_strides(dtype):
@@ -249,27 +248,28 @@ def test_picture_without_pillow_says_what_to_install(tmp_path, monkeypatch):
 
 def test_bad_files(tmp_path):
     np.save(tmp_path / "object.npy", np.array([{"a": 1}, 2], dtype=object))
-    with pytest.raises(ValueError, match=r"object.npy is not a .npy file of numbers: .*[Oo]bject"):
+    with pytest.raises(ValueError, match="object.npy cannot be read as a .npy file .*[Oo]bject"):
         load_image(tmp_path / "object.npy")
-    for content in (b"", b"garbage", b"\x93NUMPY\x01\x00v\x00{"):
+    for content in (b"", b"garbage", b"\x93NUMPY\x01\x00v\x00{",
+                    b"\x93NUMPY\x01\x00\x10\x00{'descr': (((((("):
         (tmp_path / "bad.npy").write_bytes(content)
-        with pytest.raises(ValueError, match="bad.npy is not a .npy file"):
+        with pytest.raises(ValueError, match="bad.npy cannot be read as a .npy file"):
             load_image(tmp_path / "bad.npy")
         (tmp_path / "bad.mat").write_bytes(content)
         with pytest.raises(ValueError, match="bad.mat cannot be read as a .mat file"):
             load_image(tmp_path / "bad.mat")
     np.save(tmp_path / "whole.npy", random_image((50, 50)))
     (tmp_path / "cut.npy").write_bytes((tmp_path / "whole.npy").read_bytes()[:-100])
-    with pytest.raises(ValueError, match="cut.npy is not a .npy file"):
+    with pytest.raises(ValueError, match="cut.npy cannot be read as a .npy file"):
         load_image(tmp_path / "cut.npy")
     savemat(tmp_path / "E.mat", {"E": np.ones((3, 3))})
-    with pytest.raises(ValueError, match="E.mat holds no variable D"):
+    with pytest.raises(ValueError, match="E.mat cannot be read as a .mat file: it holds no"):
         load_image(tmp_path / "E.mat")
     savemat(tmp_path / "short.mat", {"D": np.ones((3, 3, 1, 2))})
-    with pytest.raises(ValueError, match=r"at least 4 slices, or \(height, width\), got \(3, 3, 1, 2\)"):
+    with pytest.raises(ValueError, match=r"at least 4 slices.* got \(3, 3, 1, 2\)"):
         load_image(tmp_path / "short.mat")
     savemat(tmp_path / "text.mat", {"D": "text"})
-    with pytest.raises(ValueError, match="must be an array of real numbers"):
+    with pytest.raises(ValueError, match="D must be an array of real numbers"):
         load_image(tmp_path / "text.mat")
     for name in ("no.npy", "no.mat", "no.png"):
         if name != "no.png" or "PIL" in sys.modules:
@@ -335,7 +335,7 @@ def test_halving_averages_blocks():
                                image.reshape(4, 2, 3, 4).mean(axis=(1, 3)), rtol=16 * EPS)
 
 
-# -- the winding number --------------------------------------------------------------------------------
+# -- the winding number ------------------------------------------------
 
 def curve(turns, n=100, center=(0.0, 0.0), phase=0.3):
     t = 2 * np.pi * np.arange(n) / n
@@ -366,10 +366,10 @@ def test_warning_says_what_is_wrong():
         warnings.simplefilter("error")
         assert warn_unless_covered_once(curve(1)) == 1
         assert warn_unless_covered_once(curve(-1)) == -1
-    with pytest.warns(UserWarning, match="goes 2 times round, not once: images 1/2 of a turn apart"):
+    with pytest.warns(UserWarning, match="2 times round, not once: images 1/2 of a turn apart"):
         assert warn_unless_covered_once(curve(2)) == 2
     t = 2 * np.pi * np.arange(50) / 50 + 0.1
-    with pytest.warns(UserWarning, match="goes 0 times round, not once: the two coordinates do not"):
+    with pytest.warns(UserWarning, match="0 times round, not once: the two coordinates do not"):
         warn_unless_covered_once(np.column_stack((np.cos(t), 0.2 + np.cos(2 * t))))
 
 

@@ -1,4 +1,4 @@
-"""Swiss roll and S-curve against the paper's formulas; seeds, threads and output shared by the generators."""
+"""Swiss roll and S-curve against the paper's formulas; seeds, threads and output."""
 
 import tracemalloc
 

@@ -16,8 +16,8 @@ __all__ = ["make_rotated_images", "head_phantom", "load_image", "winding_number"
 # Images of one task: a few milliseconds
 _BLOCK = 32
 
-# Modified Shepp-Logan head phantom (Toft 1996): intensity added inside an ellipse, half-axes, centre,
-# counter-clockwise tilt in degrees.
+# Modified Shepp-Logan head phantom (Toft 1996): intensity added inside an ellipse, half-axes,
+# centre, counter-clockwise tilt in degrees.
 _ELLIPSES = (
     (1.0, 0.69, 0.92, 0.0, 0.0, 0.0),
     (-0.8, 0.6624, 0.874, 0.0, -0.0184, 0.0),
@@ -38,8 +38,8 @@ _PHANTOM_SUBPIXELS = 4
 _DESCR = """\
 One image, rotated about its centre by equally spaced angles (paper, Case Study 2).
 
-data[i] is the image rotated counter-clockwise by angles[i] = 2 pi i / n_samples, bilinear, 0 outside the
-image, flattened row by row, scaled to sum 1. coordinates: theta = angles.
+data[i] is the image rotated counter-clockwise by angles[i] = 2 pi i / n_samples, bilinear, 0 outside
+the image, flattened row by row, scaled to sum 1. coordinates: theta = angles.
 """
 
 
@@ -54,8 +54,9 @@ def make_rotated_images(n_samples=3600, *, image=None, shape=None, shuffle=False
     image : array_like (height, width) or path, optional
         The image: non-negative, or a file as `load_image` reads it. By default `head_phantom`.
     shape : int or (int, int), optional
-        Height and width of the images in pixels; one number makes them square. By default 128 x 128 for the
-        phantom and the image's own shape otherwise; an image of another shape is resampled by area averages.
+        Height and width of the images in pixels; one number makes them square. By default 128 x 128
+        for the phantom and the image's own shape otherwise; an image of another shape is resampled
+        by area averages.
     shuffle : bool, default False
         Put the images in random order instead of the order of angle.
     random_state : None, int, RandomState or Generator
@@ -68,15 +69,15 @@ def make_rotated_images(n_samples=3600, *, image=None, shape=None, shuffle=False
     Returns
     -------
     Bunch
-        ``data`` (n_samples, height * width): an image a row, flattened row by row; ``angles`` (n_samples,) in
-        radians; ``coordinates`` (n_samples, 1): the angles; ``coordinate_names``; ``image`` (height, width):
-        what was rotated, scaled to maximum 1; ``shape``; ``DESCR``.
+        ``data`` (n_samples, height * width): an image a row, flattened row by row; ``angles``
+        (n_samples,) in radians; ``coordinates`` (n_samples, 1): the angles; ``coordinate_names``;
+        ``image`` (height, width): what was rotated, scaled to maximum 1; ``shape``; ``DESCR``.
 
     Raises
     ------
     ValueError, TypeError
-        If an argument is out of range, the image is not usable (not two-dimensional, NaN or infinite,
-        negative, nothing but zeros), or a rotation carries everything out of the frame.
+        If an argument is out of range, the image is not usable (not two-dimensional, NaN or
+        infinite, negative, nothing but zeros), or a rotation carries everything out of the frame.
 
     See Also
     --------
@@ -84,10 +85,12 @@ def make_rotated_images(n_samples=3600, *, image=None, shape=None, shuffle=False
 
     Notes
     -----
-    Images are shown with row 0 on top. Positive angles turn counter-clockwise, as `scipy.ndimage.rotate`
-    does; the values are those of its ``order=1, reshape=False, mode="grid-constant"``: beyond the outermost
-    pixels the image continues with zeros, between them and the zeros the value is interpolated. Images are
-    therefore continuous functions of the angle. A quarter turn of a square image is exact.
+    Images are shown with row 0 on top. Positive angles turn counter-clockwise, as
+    `scipy.ndimage.rotate` does; the values are those of its ``order=1, reshape=False,
+    mode="grid-constant"``: beyond the outermost pixels the image continues with zeros, between them
+    and the zeros the value is interpolated. Images are therefore continuous functions of the angle.
+    A quarter turn of a square image is exact, and so a little sharper than the images beside it,
+    which interpolation blurs: four small spurs in an embedding.
 
     The paper's image, slice 4 of MATLAB's ``mri`` data, cannot be distributed: with MATLAB at hand,
     ``image="mri.mat"``.
@@ -164,8 +167,8 @@ def _cosines_and_sines(steps, n):
 def head_phantom(shape=128):
     """Analytic picture of a head: the default image of `make_rotated_images`.
 
-    The modified Shepp-Logan phantom [1]_, scaled by 0.80 and shifted to the right by 0.17 half-widths,
-    with a light texture; averages of 4 x 4 points a pixel. Nothing of it is random.
+    The modified Shepp-Logan phantom [1]_, scaled by 0.80 and shifted to the right by 0.17
+    half-widths, with a light texture; averages of 4 x 4 points a pixel. Nothing of it is random.
 
     Parameters
     ----------
@@ -184,13 +187,14 @@ def head_phantom(shape=128):
 
     Notes
     -----
-    The phantom alone is nearly symmetric under half a turn; diffusion maps of its rotations would then begin
-    with cos 2t, sin 2t, and images half a turn apart would fall on one latent point. Off the centre it is not.
+    The phantom alone is nearly symmetric under half a turn; diffusion maps of its rotations would
+    then begin with cos 2t, sin 2t, and images half a turn apart would fall on one latent point. Off
+    the centre it is not.
 
     References
     ----------
-    .. [1] P. Toft, The Radon Transform: Theory and Implementation, PhD thesis, Technical University of
-       Denmark, 1996, Appendix B.
+    .. [1] P. Toft, The Radon Transform: Theory and Implementation, PhD thesis, Technical
+       University of Denmark, 1996, Appendix B.
 
     Examples
     --------
@@ -211,7 +215,7 @@ def head_phantom(shape=128):
 
 
 def _phantom_intensity(x, y):
-    """Intensity of the modified Shepp-Logan phantom with texture; the head spans |x| < 0.69, |y| < 0.92."""
+    """Modified Shepp-Logan phantom with texture; the head spans |x| < 0.69, |y| < 0.92."""
     intensity = np.zeros(np.broadcast_shapes(x.shape, y.shape))
     for added, a, b, x0, y0, degrees in _ELLIPSES:
         c, s = np.cos(np.deg2rad(degrees)), np.sin(np.deg2rad(degrees))
@@ -228,10 +232,10 @@ def load_image(image):
     Parameters
     ----------
     image : array_like (height, width) or path
-        Non-negative values, at least 2 x 2. A file is a ``.npy`` array; a ``.mat`` file with a variable D
-        (height, width[, 1], slices), of which slice 4 is taken (the paper's image in MATLAB's ``mri.mat``),
-        or D (height, width); or a picture that Pillow reads (colours become luminance, transparency is
-        ignored).
+        Non-negative values, at least 2 x 2. A file is a ``.npy`` array; a ``.mat`` file with a
+        variable D (height, width[, 1], slices), of which slice 4 is taken (the paper's image in
+        MATLAB's ``mri.mat``), or D (height, width); or a picture that Pillow reads (colours become
+        luminance, transparency is ignored).
 
     Returns
     -------
@@ -241,12 +245,18 @@ def load_image(image):
     Raises
     ------
     ValueError, TypeError
-        If the image is not two-dimensional, holds NaN, infinite or negative values or nothing but zeros, or
-        the file cannot be understood. Arrays of Python objects are refused: reading them runs code.
+        If the image is not two-dimensional, holds NaN, infinite or negative values or nothing but
+        zeros, or the file cannot be understood. Arrays of Python objects are refused: reading them
+        runs code.
     FileNotFoundError
         If there is no such file.
     ImportError
         If a picture is given and Pillow is not installed.
+
+    Notes
+    -----
+    SciPy's reader of .mat files is not proof against damaged ones: a file made to do so can end the
+    process. Read only those you trust.
 
     Examples
     --------
@@ -259,8 +269,7 @@ def load_image(image):
     if isinstance(image, (str, os.PathLike)):
         path = Path(image)
         name = f"image {path.name}"
-        read = {".npy": _read_npy, ".mat": _read_mat}.get(path.suffix.lower(), _read_picture)
-        image = read(path)
+        image = _read_image(path)
     if np.ndim(image) != 2:
         raise ValueError(f"{name} must be two-dimensional (height, width), got shape "
                          f"{np.shape(image)}")
@@ -273,36 +282,43 @@ def load_image(image):
     return image
 
 
-def _read_npy(path):
+def _read_image(path):
+    kind, read = {".npy": ("a .npy file of numbers", _read_npy),
+                  ".mat": ("a .mat file", _read_mat)}.get(path.suffix.lower(),
+                                                          ("a picture", _read_picture))
     try:
-        with open(path, "rb") as file:
-            return np.lib.format.read_array(file, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
+        return read(path)
+    except (ImportError, MemoryError):
+        raise
+    except Exception as error:  # damaged files make the readers raise nearly anything
+        if isinstance(error, OSError) and error.errno is not None:  # no such file, no permission
+            raise
+        raise ValueError(f"{path} cannot be read as {kind}: {error}") from error
+
+
+def _read_npy(path):
+    with open(path, "rb") as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def _read_mat(path):
     from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
 
-    if not path.exists():
-        raise FileNotFoundError(f"no such file: {path}")
-    try:
-        D = loadmat(path, variable_names=["D"]).get("D")
-    except NotImplementedError:
-        raise ValueError(f"{path} is a MATLAB 7.3 file: save it with '-v7' in MATLAB") from None
-    except (ValueError, TypeError, EOFError, OSError, MatReadError) as error:
-        raise ValueError(f"{path} cannot be read as a .mat file: {error}") from None
+    with open(path, "rb") as file:
+        try:
+            D = loadmat(file, variable_names=["D"]).get("D")
+        except NotImplementedError:
+            raise ValueError("it has MATLAB's format 7.3; save it with '-v7'") from None
     if D is None:
-        raise ValueError(f"{path} holds no variable D")
+        raise ValueError("it holds no variable D")
     if not isinstance(D, np.ndarray) or D.dtype.kind not in "buif":
-        raise ValueError(f"variable D of {path} must be an array of real numbers, "
+        raise ValueError(f"D must be an array of real numbers, "
                          f"got {getattr(D, 'dtype', type(D).__name__)}")
     if D.ndim == 2:
         return D
     if D.ndim not in (3, 4) or (D.ndim == 4 and D.shape[2] != 1) or D.shape[-1] < 4:
-        raise ValueError(f"variable D of {path} must have shape (height, width[, 1], slices) with at "
-                         f"least 4 slices, or (height, width), got {D.shape}")
+        raise ValueError(f"D must have shape (height, width[, 1], slices) with at least 4 slices, "
+                         f"or (height, width), got {D.shape}")
     return D.reshape(D.shape[0], D.shape[1], D.shape[-1])[:, :, 3]
 
 
@@ -311,16 +327,11 @@ def _read_picture(path):
         from PIL import Image
     except ImportError:
         raise ImportError("reading a picture needs Pillow: pip install 'randsmap[plots]'") from None
-    try:
-        with Image.open(path) as picture:
-            # these modes are one channel of numbers; "L" would cut 16 bits to 8
-            if picture.mode not in ("L", "F", "I") and not picture.mode.startswith("I;16"):
-                picture = picture.convert("L")
-            return np.asarray(picture)
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, SyntaxError) as error:
-        raise ValueError(f"{path} cannot be read as a picture: {error}") from None
+    with Image.open(path) as picture:
+        # these modes are one channel of numbers; "L" would cut 16 bits to 8
+        if picture.mode not in ("L", "F", "I") and not picture.mode.startswith("I;16"):
+            picture = picture.convert("L")
+        return np.asarray(picture)
 
 
 def _area_averages(image, shape):
@@ -330,7 +341,7 @@ def _area_averages(image, shape):
 
 
 def _overlaps(size, new_size):
-    """Share of each of `size` cells in each of `new_size` cells of one interval, (new_size, size)."""
+    """Shares of `size` cells in each of `new_size` cells of one interval, (new_size, size)."""
     edges = np.linspace(0, size, new_size + 1)
     cells = np.arange(size)
     overlap = (np.minimum(edges[1:, None], cells + 1) - np.maximum(edges[:-1, None], cells))
@@ -340,8 +351,9 @@ def _overlaps(size, new_size):
 def winding_number(latents, angles=None):
     """How often a closed curve in the plane goes round its centroid.
 
-    The latent points of the rotated images form a closed curve; they tell all angles apart only if it goes round
-    once. An image that half a turn leaves nearly as it is makes the embedding go round twice.
+    The latent points of the rotated images form a closed curve; they tell all angles apart only if
+    it goes round once. An image that half a turn leaves nearly as it is makes the embedding go
+    round twice.
 
     Parameters
     ----------
@@ -358,7 +370,8 @@ def winding_number(latents, angles=None):
     Raises
     ------
     ValueError, TypeError
-        If there are fewer than 3 points, not two columns, a value is not finite, or a point is the centroid.
+        If there are fewer than 3 points, not two columns, a value is not finite, or a point is the
+        centroid.
 
     See Also
     --------
@@ -366,8 +379,8 @@ def winding_number(latents, angles=None):
 
     Notes
     -----
-    From a point to the next the shorter way round is taken: consecutive points must lie less than half a
-    turn apart.
+    From a point to the next the shorter way round is taken: consecutive points must lie less than
+    half a turn apart.
 
     Examples
     --------
@@ -423,12 +436,12 @@ def warn_unless_covered_once(latents, angles=None):
     """
     number = winding_number(latents, angles)
     if abs(number) != 1:
-        reason = (
-            f"images 1/{abs(number)} of a turn apart share a latent point and cannot be told apart. The "
-            f"image is nearly symmetric under that turn; shift it off the centre, take another image "
-            f"or other eigenvectors" if number else
-            "the two coordinates do not follow the angle. Take other eigenvectors or another bandwidth"
-        )
-        warnings.warn(f"while the image makes one turn its embedding goes {number} times round, not "
-                      f"once: {reason}", UserWarning, stacklevel=2)
+        reason = ("the two coordinates do not follow the angle; take other eigenvectors or another "
+                  "bandwidth")
+        if number:
+            reason = (f"images 1/{abs(number)} of a turn apart share a latent point and cannot be "
+                      f"told apart, since the image is nearly symmetric under that turn; shift it "
+                      f"off the centre, or take another image or other eigenvectors")
+        warnings.warn(f"while the image makes one turn its embedding goes {number} times round, "
+                      f"not once: {reason}", UserWarning, stacklevel=2)
     return number

@@ -1,4 +1,4 @@
-"""The two manifolds without an invariant: Swiss roll and S-curve (paper, Appendices SR and SC20)."""
+"""Swiss roll and S-curve, the data sets without an invariant (paper, Appendices SR and SC20)."""
 
 import numpy as np
 
@@ -13,8 +13,8 @@ _BLOCK = 8192
 _SWISS_ROLL_DESCR = """\
 Swiss roll in 3 dimensions (paper, Eq. SwissRolleq).
 
-x1 = (theta + 0.1 z) sin(theta) / 4, x2 = (theta + 0.1 z) cos(theta) / 4, x3 = z, plus N(0, noise^2) on
-each, theta ~ U[pi, 4 pi), z ~ U[-5, 5). coordinates: theta, z.
+x1 = (theta + 0.1 z) sin(theta) / 4, x2 = (theta + 0.1 z) cos(theta) / 4, x3 = z, plus N(0, noise^2)
+on each, theta ~ U[pi, 4 pi), z ~ U[-5, 5). coordinates: theta, z.
 """
 
 _S_CURVE_DESCR = """\
@@ -55,8 +55,8 @@ def make_swiss_roll(n_samples=10000, *, noise=0.05, random_state=None, out=None,
     Returns
     -------
     Bunch
-        ``data`` (n_samples, 3); ``coordinates`` (n_samples, 2): the angle theta in radians and the height
-        z; ``coordinate_names``; ``DESCR``.
+        ``data`` (n_samples, 3); ``coordinates`` (n_samples, 2): the angle theta in radians and the
+        height z; ``coordinate_names``; ``DESCR``.
 
     Raises
     ------
@@ -105,9 +105,10 @@ def make_s_curve(n_samples=10000, *, n_features=20, noise=0.01, random_state=Non
     Returns
     -------
     Bunch
-        ``data`` (n_samples, n_features); ``coordinates`` (n_samples, 2): the angle theta in radians and the
-        width w; ``coordinate_names``; ``embedding`` (n_features, 3): the matrix R with orthonormal columns,
-        so that ``data @ embedding`` are the points in three dimensions; ``DESCR``.
+        ``data`` (n_samples, n_features); ``coordinates`` (n_samples, 2): the angle theta in radians
+        and the width w; ``coordinate_names``; ``embedding`` (n_features, 3): the matrix R with
+        orthonormal columns, so that ``data @ embedding`` are the points in three dimensions;
+        ``DESCR``.
 
     Raises
     ------
@@ -116,8 +117,8 @@ def make_s_curve(n_samples=10000, *, n_features=20, noise=0.01, random_state=Non
 
     Notes
     -----
-    R is the orthogonal polar factor U V^T of a Gaussian matrix U S V^T: uniformly distributed, and unlike U
-    alone free of the signs that an SVD routine happens to choose.
+    R is the orthogonal polar factor U V^T of a Gaussian matrix U S V^T: uniformly distributed, and
+    unlike U alone free of the signs that an SVD routine happens to choose.
 
     References
     ----------

@@ -17,10 +17,10 @@ static inline pair load_pair(const double *p)
     return *(const unaligned_pair *)p;
 }
 
-/* Pixel (i, j) takes the value at the point of the image that the rotation carries there. Clamped
- * coordinates fall on the frame of zeros; between the outermost pixels' centres and the frame the value
- * fades linearly, so that it is continuous in the angle. Strips: where to look is computed in SIMD lanes,
- * the looking by pairs of pixels takes half the loads of gathers. */
+/* A pixel takes the value at the point of the image that the rotation carries there. Clamped
+ * coordinates fall on the frame of zeros; between the outermost pixels' centres and the frame the
+ * value fades linearly, so that it is continuous in the angle. In strips: where to look is computed in
+ * SIMD lanes, looking by pairs of pixels takes half the loads of gathers. */
 static void rotate_row(const double *restrict padded, ptrdiff_t height, ptrdiff_t width, double r0,
                        double c0, double dr, double dc, double *restrict out)
 {

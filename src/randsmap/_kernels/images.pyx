@@ -8,7 +8,7 @@ PAD_AFTER = RK_IMAGE_PAD_AFTER
 
 def rotate(const double[:, ::1] padded, const double[::1] cosines, const double[::1] sines,
            double[:, ::1] out, double[::1] sums):
-    """Rotations of one image (framed by zeros) by n angles into the rows of out (n, height * width).
+    """Rotations of one image, framed by zeros, by n angles into out (n, height * width).
 
     sums (n): the sum of each before it was scaled; a row whose sum is not positive is not scaled.
     """

@@ -8,8 +8,8 @@ enum { RK_IMAGE_PAD_BEFORE = 1, RK_IMAGE_PAD_AFTER = 2 };
 
 typedef struct {
     /* padded (height + 3, width + 3): the image framed by zeros, fewer than 2^31 pixels; out
-     * (height, width): counter-clockwise by the angle of that cosine and sine (rows count downwards),
-     * zero outside the image, scaled to sum 1. Returns the sum before scaling; when it is not
+     * (height, width): counter-clockwise by the angle of that cosine and sine (rows count
+     * downwards), zero outside the image, scaled to sum 1. Returns the sum before scaling; when it is not
      * positive, out is left unscaled. */
     double (*rotate)(const double *padded, ptrdiff_t height, ptrdiff_t width, double cosine,
                      double sine, double *out);
