@@ -278,7 +278,7 @@ def test_bad_files(tmp_path):
 
 
 @pytest.mark.parametrize("image, error, message", [
-    (np.full((3, 3), np.nan), ValueError, r"image must be finite, got nan at \(0, 0\)"),
+    (np.full((3, 3), np.nan), ValueError, r"image must be finite, got NaN at \(0, 0\)"),
     ([[1, np.inf], [1, 1]], ValueError, "image must be finite, got inf"),
     ([[1, 0], [-0.5, 1]], ValueError, r"image must not be negative, got -0.5 at \(1, 0\)"),
     (np.zeros((3, 3)), ValueError, "image must not be zero everywhere"),
