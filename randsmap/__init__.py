@@ -29,7 +29,8 @@ _LAZY = {
     "set_num_threads": "_parallel",
     "get_num_threads": "_parallel",
 }
-_SUBMODULES = ("datasets", "decoders", "encoders", "features", "invariants", "metrics", "model", "tuning")
+_SUBMODULES = ("datasets", "decoders", "encoders", "features", "invariants", "metrics", "model", "plotting",
+               "tuning")
 
 __all__ = [*_LAZY, *_SUBMODULES, "__version__"]
 

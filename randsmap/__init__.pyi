@@ -5,6 +5,7 @@ from randsmap import features as features
 from randsmap import invariants as invariants
 from randsmap import metrics as metrics
 from randsmap import model as model
+from randsmap import plotting as plotting
 from randsmap import tuning as tuning
 from randsmap._parallel import get_num_threads as get_num_threads
 from randsmap._parallel import set_num_threads as set_num_threads
