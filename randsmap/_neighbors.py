@@ -1,0 +1,117 @@
+"""Exact nearest neighbours of latent points, ties by index."""
+
+import numpy as np
+
+from randsmap._kernels import neighbors as _kernel
+from randsmap._parallel import parallel_for
+from randsmap._validation import check_count, check_matrix
+
+__all__ = ["NeighborIndex", "nearest_neighbors"]
+
+_LEAF = 8  # points in a leaf at most; measured, see benchmarks
+_TREE_MAX_DIM = 8
+_QUERIES = 1024  # a task
+
+
+class NeighborIndex:
+    """Points (n, d) made ready for `nearest_neighbors`: plain arrays, so that it pickles.
+
+    In few dimensions the points are ordered in a balanced k-d tree; in more, boxes no longer part
+    near from far and every pair is compared.
+
+    Parameters
+    ----------
+    points : ndarray of shape (n, d), float64, C-contiguous, finite
+        Copied.
+    """
+
+    def __init__(self, points):
+        n, d = points.shape
+        self.n_points, self.n_dims = n, d
+        self.is_tree = d <= 3 or (d <= _TREE_MAX_DIM and n >= 1 << (2 * d))
+        if self.is_tree:
+            self._plant(points)
+        else:
+            self._lay(points)
+
+    def _plant(self, points):
+        n, d = points.shape
+        depth = max(0, (-(-n // _LEAF) - 1).bit_length())
+        order = np.empty(n, np.intp)
+        boxes = np.empty((2 ** (depth + 1) - 1, 2, d))
+        lowest = np.empty(2 ** (depth + 1) - 1)
+        split = np.empty((2**depth - 1, 2))
+        _kernel.build(points, depth, order, boxes, lowest, split)
+        self._arrays = (points[order], order.astype(np.float64), depth, boxes, lowest, split)
+
+    def _lay(self, points):
+        n, d = points.shape
+        center = points.mean(axis=0)
+        largest = np.abs(points - center).max()
+        # largest scaled coordinate in [0.5, 1): single precision neither overflows nor underflows
+        scale = float(np.ldexp(1.0, -int(np.frexp(largest)[1]))) if largest > 0 else 1.0
+        tiles = np.empty((-(-n // 16), d, 16), np.float32)
+        _kernel.tiles(points, center, scale, tiles)
+        radius = float(np.sqrt((((points - center) * scale) ** 2).sum(axis=1).max()))
+        self._arrays = (points.copy(), tiles, center, scale, radius)
+
+    def query(self, Q, k):
+        """Squared distances and indices (m, k) of the k nearest points of each row of Q (m, d)."""
+        m = Q.shape[0]
+        distance2, index = np.empty((m, k)), np.empty((m, k), np.intp)
+        n_tasks = -(-m // _QUERIES)
+        rows = [slice(i * _QUERIES, (i + 1) * _QUERIES) for i in range(n_tasks)]
+        if not self.is_tree:
+            step = 64
+            parallel_for(
+                lambda i: _kernel.flat(*self._arrays, Q[i * step : (i + 1) * step],
+                                       distance2[i * step : (i + 1) * step],
+                                       index[i * step : (i + 1) * step]),
+                -(-m // step),
+            )
+            return distance2, index
+        # neighbouring queries share a packet: sort them by the leaf they fall into
+        leaf = np.empty(m, np.intp)
+        parallel_for(lambda i: _kernel.assign(*self._arrays, Q[rows[i]], leaf[rows[i]]), n_tasks)
+        order = np.argsort(leaf, kind="stable")
+        parallel_for(
+            lambda i: _kernel.tree(*self._arrays, Q, order[rows[i]], distance2, index), n_tasks
+        )
+        return distance2, index
+
+
+def nearest_neighbors(index_or_points, queries, k):
+    """Exact k nearest neighbours, by (distance, index).
+
+    Parameters
+    ----------
+    index_or_points : NeighborIndex or array-like of shape (n, d)
+    queries : array-like of shape (m, d)
+    k : int
+        1 <= k <= n.
+
+    Returns
+    -------
+    distances : ndarray of shape (m, k)
+        Euclidean, increasing along a row.
+    indices : ndarray of shape (m, k)
+        Rows of the points; among equal distances the lower index comes first.
+
+    Raises
+    ------
+    ValueError
+        If an array has the wrong shape or is not finite, or k is out of range.
+
+    Notes
+    -----
+    Squared distances are sums of squared differences in the order of the coordinates, so points far
+    from the origin lose no digits and the result does not depend on the threads or on which queries
+    come together.
+    """
+    index = index_or_points
+    if not isinstance(index, NeighborIndex):
+        index = NeighborIndex(check_matrix(index, "points"))
+    queries = check_matrix(queries, "queries", n_columns=index.n_dims, min_rows=0)
+    k = check_count(k, "k", high=index.n_points, high_name="the number of points")
+    distance2, neighbor = index.query(queries, k)
+    return np.sqrt(distance2, out=distance2), neighbor

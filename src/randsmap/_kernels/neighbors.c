@@ -1,0 +1,679 @@
+#include "rk_neighbors.h"
+#include <math.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* -- Lanes -----------------------------------------------------------------------------------------
+ * One query a lane. The masks of AVX-512 are registers of their own, those of AVX2 and SSE2 are
+ * vectors; GCC's vector extensions hide the arithmetic but not that, hence the few intrinsics. */
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#define W 8
+typedef double vd __attribute__((vector_size(64)));
+typedef __mmask8 vm;
+INLINE vm lt(vd a, vd b) { return _mm512_cmp_pd_mask((__m512d) a, (__m512d) b, _CMP_LT_OQ); }
+INLINE vm le(vd a, vd b) { return _mm512_cmp_pd_mask((__m512d) a, (__m512d) b, _CMP_LE_OQ); }
+INLINE vm eq(vd a, vd b) { return _mm512_cmp_pd_mask((__m512d) a, (__m512d) b, _CMP_EQ_OQ); }
+INLINE vd pick(vm m, vd a, vd b)
+{
+    return (vd) _mm512_mask_blend_pd(m, (__m512d) b, (__m512d) a);
+}
+INLINE vd larger(vd a, vd b) { return (vd) _mm512_max_pd((__m512d) a, (__m512d) b); }
+INLINE unsigned bits(vm m) { return m; }
+#elif defined(__AVX2__)
+#include <immintrin.h>
+#define W 4
+typedef double vd __attribute__((vector_size(32)));
+typedef __m256d vm;
+INLINE vm lt(vd a, vd b) { return _mm256_cmp_pd((__m256d) a, (__m256d) b, _CMP_LT_OQ); }
+INLINE vm le(vd a, vd b) { return _mm256_cmp_pd((__m256d) a, (__m256d) b, _CMP_LE_OQ); }
+INLINE vm eq(vd a, vd b) { return _mm256_cmp_pd((__m256d) a, (__m256d) b, _CMP_EQ_OQ); }
+INLINE vd pick(vm m, vd a, vd b)
+{
+    return (vd) _mm256_blendv_pd((__m256d) b, (__m256d) a, m);
+}
+INLINE vd larger(vd a, vd b) { return (vd) _mm256_max_pd((__m256d) a, (__m256d) b); }
+INLINE unsigned bits(vm m) { return (unsigned) _mm256_movemask_pd(m); }
+#else
+#define W 2
+typedef double vd __attribute__((vector_size(16)));
+typedef int64_t vi __attribute__((vector_size(16)));
+typedef vi vm;
+INLINE vm lt(vd a, vd b) { return a < b; }
+INLINE vm le(vd a, vd b) { return a <= b; }
+INLINE vm eq(vd a, vd b) { return a == b; }
+INLINE vd pick(vm m, vd a, vd b) { return (vd) ((m & (vi) a) | (~m & (vi) b)); }
+INLINE vd larger(vd a, vd b) { return pick(a > b, a, b); }
+INLINE unsigned bits(vm m) { return (unsigned) ((m[0] & 1) | (m[1] & 2)); }
+#endif
+INLINE vd all(double x) { return (vd) {0} + x; }
+#if defined(__AVX512F__)
+INLINE vm before(vd d, vd i, vd e, vd j)
+{
+    vm tie = eq(d, e);
+    return lt(d, e) | _mm512_mask_cmp_pd_mask(tie, (__m512d) i, (__m512d) j, _CMP_LT_OQ);
+}
+#elif defined(__AVX2__)
+INLINE vm before(vd d, vd i, vd e, vd j)
+{
+    return _mm256_or_pd(lt(d, e), _mm256_and_pd(eq(d, e), lt(i, j)));
+}
+#else
+INLINE vm before(vd d, vd i, vd e, vd j) { return lt(d, e) | (eq(d, e) & lt(i, j)); }
+#endif
+
+/* -- Collecting many neighbours -----------------------------------------------------------------------
+ * Up to LISTED neighbours are kept as a sorted list; more go to a buffer of twice the size, which is
+ * cut back to the k best when it is full. */
+#define LISTED 32
+#define CAPACITY(k) (2 * (k) + 16)
+
+typedef struct {
+    double d, i;
+} pair;
+
+INLINE int pair_before(pair a, pair b) { return a.d < b.d || (a.d == b.d && a.i < b.i); }
+
+static void sift(pair *a, ptrdiff_t root, ptrdiff_t n)
+{
+    pair top = a[root];
+    for (ptrdiff_t child; (child = 2 * root + 1) < n; root = child) {
+        if (child + 1 < n && pair_before(a[child], a[child + 1]))
+            child++;
+        if (!pair_before(top, a[child]))
+            break;
+        a[root] = a[child];
+    }
+    a[root] = top;
+}
+
+static void sort_pairs(pair *a, ptrdiff_t n)
+{
+    if (n < 24) {
+        for (ptrdiff_t i = 1; i < n; i++) {
+            pair x = a[i];
+            ptrdiff_t j = i;
+            for (; j > 0 && pair_before(x, a[j - 1]); j--)
+                a[j] = a[j - 1];
+            a[j] = x;
+        }
+        return;
+    }
+    for (ptrdiff_t i = n / 2 - 1; i >= 0; i--)
+        sift(a, i, n);
+    for (ptrdiff_t i = n - 1; i > 0; i--) {
+        pair x = a[0];
+        a[0] = a[i];
+        a[i] = x;
+        sift(a, 0, i);
+    }
+}
+
+/* Moves the k lowest of n pairs (all different) to the front, the k-th among them last. */
+static void select_pairs(pair *a, ptrdiff_t n, ptrdiff_t k)
+{
+    ptrdiff_t low = 0, high = n - 1, want = k - 1;
+    while (low < high) {
+        ptrdiff_t middle = low + (high - low) / 2;
+        pair x = a[low], y = a[middle], z = a[high];
+        pair pivot = pair_before(x, y) ? (pair_before(y, z) ? y : pair_before(x, z) ? z : x)
+                                       : (pair_before(x, z) ? x : pair_before(y, z) ? z : y);
+        ptrdiff_t i = low, j = high;
+        while (i <= j) {
+            while (pair_before(a[i], pivot)) i++;
+            while (pair_before(pivot, a[j])) j--;
+            if (i <= j) {
+                pair t = a[i];
+                a[i++] = a[j];
+                a[j--] = t;
+            }
+        }
+        if (want <= j)
+            high = j;
+        else if (want >= i)
+            low = i;
+        else
+            break;
+    }
+}
+
+/* Adds a pair to a full or filling buffer; returns the pair that a new one has to be before. */
+static pair collect(pair *buffer, ptrdiff_t *count, ptrdiff_t k, pair worst, double d, double i)
+{
+    pair x = {d, i};
+    if (!pair_before(x, worst))
+        return worst;
+    buffer[(*count)++] = x;
+    if (*count == CAPACITY(k)) {
+        select_pairs(buffer, *count, k);
+        *count = k;
+        worst = buffer[k - 1];
+    }
+    return worst;
+}
+
+static void finish(pair *buffer, ptrdiff_t count, ptrdiff_t k, double *distance2, ptrdiff_t *index)
+{
+    RK_ASSERT(count >= k);
+    if (count > k)
+        select_pairs(buffer, count, k);
+    sort_pairs(buffer, k);
+    for (ptrdiff_t j = 0; j < k; j++) {
+        distance2[j] = buffer[j].d;
+        index[j] = (ptrdiff_t) buffer[j].i;
+    }
+}
+
+/* -- The tree -------------------------------------------------------------------------------------------
+ * `MAX_LEAF` bounds what the wrapper's choice of depth leaves in a leaf. */
+#define MAX_LEAF 16
+#define MAX_DEPTH 48
+
+INLINE ptrdiff_t leaf_begin(ptrdiff_t n, ptrdiff_t leaf, ptrdiff_t depth)
+{
+    return (ptrdiff_t) (((__uint128_t) n * (size_t) leaf) >> depth);
+}
+
+/* Order by (coordinate, index): a strict order, so that duplicates do not unbalance the selection. */
+INLINE int row_before(const double *X, ptrdiff_t d, ptrdiff_t j, ptrdiff_t a, ptrdiff_t b)
+{
+    double x = X[a * d + j], y = X[b * d + j];
+    return x < y || (x == y && a < b);
+}
+
+static void select_rows(const double *X, ptrdiff_t d, ptrdiff_t j, ptrdiff_t *o, ptrdiff_t n,
+                        ptrdiff_t want)
+{
+    ptrdiff_t low = 0, high = n - 1;
+    while (low < high) {
+        ptrdiff_t x = o[low], y = o[low + (high - low) / 2], z = o[high];
+        ptrdiff_t pivot = row_before(X, d, j, x, y)
+                              ? (row_before(X, d, j, y, z) ? y : row_before(X, d, j, x, z) ? z : x)
+                              : (row_before(X, d, j, x, z) ? x : row_before(X, d, j, y, z) ? z : y);
+        ptrdiff_t a = low, b = high;
+        while (a <= b) {
+            while (row_before(X, d, j, o[a], pivot)) a++;
+            while (row_before(X, d, j, pivot, o[b])) b--;
+            if (a <= b) {
+                ptrdiff_t t = o[a];
+                o[a++] = o[b];
+                o[b--] = t;
+            }
+        }
+        if (want <= b)
+            high = b;
+        else if (want >= a)
+            low = a;
+        else
+            break;
+    }
+}
+
+static void build_node(const double *X, ptrdiff_t n, ptrdiff_t d, ptrdiff_t depth, ptrdiff_t *order,
+                       double *boxes, double *lowest, double *split, ptrdiff_t node, ptrdiff_t level,
+                       ptrdiff_t place)
+{
+    ptrdiff_t begin = leaf_begin(n, place << (depth - level), depth);
+    ptrdiff_t end = leaf_begin(n, (place + 1) << (depth - level), depth);
+    double *lo = boxes + node * 2 * d, *hi = lo + d;
+    ptrdiff_t first = order[begin];
+    RK_ASSERT(end > begin);
+    memcpy(lo, X + first * d, (size_t) d * sizeof *lo);
+    memcpy(hi, lo, (size_t) d * sizeof *lo);
+    for (ptrdiff_t p = begin + 1; p < end; p++) {
+        const double *x = X + order[p] * d;
+        first = order[p] < first ? order[p] : first;
+        for (ptrdiff_t j = 0; j < d; j++) {
+            lo[j] = x[j] < lo[j] ? x[j] : lo[j];
+            hi[j] = x[j] > hi[j] ? x[j] : hi[j];
+        }
+    }
+    lowest[node] = (double) first;
+    if (level == depth)
+        return;
+    ptrdiff_t wide = 0;
+    for (ptrdiff_t j = 1; j < d; j++)
+        if (hi[j] - lo[j] > hi[wide] - lo[wide])
+            wide = j;
+    ptrdiff_t middle = leaf_begin(n, (2 * place + 1) << (depth - level - 1), depth);
+    select_rows(X, d, wide, order + begin, end - begin, middle - begin);
+    split[2 * node] = (double) wide;
+    split[2 * node + 1] = X[order[middle] * d + wide];
+    build_node(X, n, d, depth, order, boxes, lowest, split, 2 * node + 1, level + 1, 2 * place);
+    build_node(X, n, d, depth, order, boxes, lowest, split, 2 * node + 2, level + 1, 2 * place + 1);
+}
+
+static void build(const double *X, ptrdiff_t n, ptrdiff_t d, ptrdiff_t depth, ptrdiff_t *order,
+                  double *boxes, double *lowest, double *split)
+{
+    for (ptrdiff_t i = 0; i < n; i++)
+        order[i] = i;
+    build_node(X, n, d, depth, order, boxes, lowest, split, 0, 0, 0);
+}
+
+static void assign(const rk_tree *tree, const double *Q, ptrdiff_t m, ptrdiff_t *leaf)
+{
+    const double *split = tree->split;
+    ptrdiff_t d = tree->d, inner = ((ptrdiff_t) 1 << tree->depth) - 1;
+    for (ptrdiff_t i = 0; i < m; i++) {
+        ptrdiff_t node = 0;
+        while (node < inner)
+            node = 2 * node + 1 + (Q[i * d + (ptrdiff_t) split[2 * node]] >= split[2 * node + 1]);
+        leaf[i] = node - inner;
+    }
+}
+
+/* Squared distances of the queries q[0..d) in lanes from n points. */
+INLINE void leaf_distances(const vd *q, const double *x, ptrdiff_t n, ptrdiff_t d, vd *out)
+{
+    for (ptrdiff_t p = 0; p < n; p++, x += d) {
+        vd t = q[0] - x[0], sum = t * t;
+        for (ptrdiff_t j = 1; j < d; j++) {
+            t = q[j] - x[j];
+            sum += t * t;
+        }
+        out[p] = sum;
+    }
+}
+
+INLINE vd box_distance(const vd *q, const double *lo, ptrdiff_t d)
+{
+    vd sum = {0};
+    const double *hi = lo + d;
+    for (ptrdiff_t j = 0; j < d; j++) {
+        vd t = larger(larger(lo[j] - q[j], q[j] - hi[j]), (vd) {0});
+        sum += t * t;
+    }
+    return sum;
+}
+
+/* Sorted lists of K pairs a lane: each new pair is compared with all of them at once and they move
+ * up without a branch. */
+INLINE void insert(vd *bd, vd *bi, const vd *dist, const double *index, ptrdiff_t n, const int K)
+{
+    for (ptrdiff_t p = 0; p < n; p++) {
+        vd d = dist[p];
+        if (!bits(le(d, bd[K - 1])))
+            continue;
+        vd i = all(index[p]);
+        vm here = before(d, i, bd[K - 1], bi[K - 1]);
+#pragma GCC unroll 16
+        for (int j = K - 1; j > 0; j--) {
+            vm above = before(d, i, bd[j - 1], bi[j - 1]);
+            bd[j] = pick(above, bd[j - 1], pick(here, d, bd[j]));
+            bi[j] = pick(above, bi[j - 1], pick(here, i, bi[j]));
+            here = above;
+        }
+        bd[0] = pick(here, d, bd[0]);
+        bi[0] = pick(here, i, bi[0]);
+    }
+}
+
+/* A leaf's points inserted while the lists are in registers. */
+#define INSERT_FIXED(K)                                                                            \
+    static void insert_##K(vd *bd, vd *bi, const vd *dist, const double *index, ptrdiff_t n)       \
+    {                                                                                              \
+        vd d[K], i[K];                                                                             \
+        for (int j = 0; j < K; j++) d[j] = bd[j], i[j] = bi[j];                                    \
+        insert(d, i, dist, index, n, K);                                                           \
+        for (int j = 0; j < K; j++) bd[j] = d[j], bi[j] = i[j];                                    \
+    }
+INSERT_FIXED(1) INSERT_FIXED(2) INSERT_FIXED(3) INSERT_FIXED(4) INSERT_FIXED(5) INSERT_FIXED(6)
+INSERT_FIXED(7) INSERT_FIXED(8) INSERT_FIXED(9) INSERT_FIXED(10) INSERT_FIXED(11) INSERT_FIXED(12)
+
+static void insert_any(vd *bd, vd *bi, const vd *dist, const double *index, ptrdiff_t n,
+                       ptrdiff_t k)
+{
+    for (ptrdiff_t p = 0; p < n; p++) {
+        vd d = dist[p];
+        if (!bits(le(d, bd[k - 1])))
+            continue;
+        vd i = all(index[p]);
+        vm here = before(d, i, bd[k - 1], bi[k - 1]);
+        for (ptrdiff_t j = k - 1; j > 0; j--) {
+            vm above = before(d, i, bd[j - 1], bi[j - 1]);
+            bd[j] = pick(above, bd[j - 1], pick(here, d, bd[j]));
+            bi[j] = pick(above, bi[j - 1], pick(here, i, bi[j]));
+            here = above;
+            if (!bits(here))
+                break;
+        }
+        bd[0] = pick(here, d, bd[0]);
+        bi[0] = pick(here, i, bi[0]);
+    }
+}
+
+typedef struct {
+    ptrdiff_t k;
+    vd *bd, *bi;          /* k <= LISTED: sorted lists */
+    pair *buffer;         /* else one buffer a lane */
+    ptrdiff_t count[W];
+    vd worst, worst_index;
+} packet;
+
+static void scan(packet *best, const vd *dist, const double *index, ptrdiff_t n)
+{
+    ptrdiff_t k = best->k;
+    vd *bd = best->bd, *bi = best->bi;
+    if (k <= LISTED) {
+        switch (k) {
+#define CASE(K) case K: insert_##K(bd, bi, dist, index, n); break;
+        CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11)
+        CASE(12)
+        default: insert_any(bd, bi, dist, index, n, k);
+        }
+        best->worst = bd[k - 1];
+        best->worst_index = bi[k - 1];
+        return;
+    }
+    for (ptrdiff_t p = 0; p < n; p++) {
+        unsigned lanes = bits(le(dist[p], best->worst));
+        for (; lanes; lanes &= lanes - 1) {
+            int l = __builtin_ctz(lanes);
+            pair worst = {best->worst[l], best->worst_index[l]};
+            worst = collect(best->buffer + l * CAPACITY(k), &best->count[l], k, worst, dist[p][l],
+                            index[p]);
+            best->worst[l] = worst.d;
+            best->worst_index[l] = worst.i;
+        }
+    }
+}
+
+typedef struct {
+    vd distance;
+    ptrdiff_t node, place;
+} pending;
+
+INLINE int worth(const packet *best, vd distance, double lowest)
+{
+    return bits(before(distance, all(lowest), best->worst, best->worst_index)) != 0;
+}
+
+/* Depth first, the nearer child first. d is a constant where it is 1, 2 or 3. */
+INLINE void search(const rk_tree *tree, const vd *q, packet *best, pending *stack, ptrdiff_t d)
+{
+    ptrdiff_t inner = ((ptrdiff_t) 1 << tree->depth) - 1, top = 0;
+    vd dist[MAX_LEAF];
+    stack[top++] = (pending) {.distance = {0}, .node = 0};
+    while (top) {
+        pending now = stack[--top];
+        if (!worth(best, now.distance, tree->lowest[now.node]))
+            continue;
+        ptrdiff_t node = now.node;
+        int reached = 1;
+        while (node < inner) {
+            ptrdiff_t near = 2 * node + 1, far = near + 1;
+            vd a = box_distance(q, tree->boxes + near * 2 * d, d);
+            vd b = box_distance(q, tree->boxes + far * 2 * d, d);
+            if (__builtin_popcount(bits(lt(b, a))) > __builtin_popcount(bits(lt(a, b)))) {
+                ptrdiff_t t = near;
+                near = far, far = t;
+                vd s = a;
+                a = b, b = s;
+            }
+            if (worth(best, b, tree->lowest[far]))
+                stack[top++] = (pending) {.distance = b, .node = far};
+            if (!worth(best, a, tree->lowest[near])) {
+                reached = 0;
+                break;
+            }
+            node = near;
+        }
+        if (!reached)
+            continue;
+        ptrdiff_t begin = leaf_begin(tree->n, node - inner, tree->depth);
+        ptrdiff_t count = leaf_begin(tree->n, node - inner + 1, tree->depth) - begin;
+        RK_ASSERT(count <= MAX_LEAF);
+        leaf_distances(q, tree->points + begin * d, count, d, dist);
+        scan(best, dist, tree->index + begin, count);
+    }
+}
+
+static void search_1(const rk_tree *t, const vd *q, packet *b, pending *s) { search(t, q, b, s, 1); }
+static void search_2(const rk_tree *t, const vd *q, packet *b, pending *s) { search(t, q, b, s, 2); }
+static void search_3(const rk_tree *t, const vd *q, packet *b, pending *s) { search(t, q, b, s, 3); }
+static void search_any(const rk_tree *t, const vd *q, packet *b, pending *s)
+{
+    search(t, q, b, s, t->d);
+}
+
+#define DOUBLES(type, count) \
+    ((ptrdiff_t) (((size_t) (count) * sizeof(type) + sizeof(double) - 1) / sizeof(double)))
+
+static ptrdiff_t tree_room(ptrdiff_t d, ptrdiff_t depth, ptrdiff_t k)
+{
+    return 8 + DOUBLES(vd, d) + DOUBLES(pending, depth + 2)
+           + (k <= LISTED ? DOUBLES(vd, 2 * k) : DOUBLES(pair, W * CAPACITY(k)));
+}
+
+static void *aligned(double *room)
+{
+    return (void *) (((uintptr_t) room + 63) & ~(uintptr_t) 63);
+}
+
+static void tree_query(const rk_tree *tree, const double *Q, const ptrdiff_t *order, ptrdiff_t m,
+                       ptrdiff_t k, double *room, double *distance2, ptrdiff_t *index)
+{
+    ptrdiff_t d = tree->d;
+    vd *q = aligned(room);
+    pending *stack = (pending *) (q + d);
+    packet best = {.k = k};
+    void *rest = stack + tree->depth + 2;
+    best.bd = rest, best.bi = best.bd + k, best.buffer = rest;
+    for (ptrdiff_t i = 0; i < m; i += W) {
+        ptrdiff_t lanes = m - i < W ? m - i : W;
+        for (ptrdiff_t j = 0; j < d; j++)
+            for (ptrdiff_t l = 0; l < W; l++)
+                q[j][l] = Q[order[i + (l < lanes ? l : 0)] * d + j];
+        best.worst = all(INFINITY);
+        best.worst_index = all(INFINITY);
+        if (k <= LISTED)
+            for (ptrdiff_t j = 0; j < k; j++)
+                best.bd[j] = best.bi[j] = all(INFINITY);
+        memset(best.count, 0, sizeof best.count);
+        switch (d) {
+        case 1: search_1(tree, q, &best, stack); break;
+        case 2: search_2(tree, q, &best, stack); break;
+        case 3: search_3(tree, q, &best, stack); break;
+        default: search_any(tree, q, &best, stack);
+        }
+        for (ptrdiff_t l = 0; l < lanes; l++) {
+            double *od = distance2 + order[i + l] * k;
+            ptrdiff_t *oi = index + order[i + l] * k;
+            if (k <= LISTED)
+                for (ptrdiff_t j = 0; j < k; j++) {
+                    od[j] = best.bd[j][l];
+                    oi[j] = (ptrdiff_t) best.bi[j][l];
+                }
+            else
+                finish(best.buffer + l * CAPACITY(k), best.count[l], k, od, oi);
+        }
+    }
+}
+
+/* -- Exhaustive search -------------------------------------------------------------------------------------
+ * A filter in single precision decides which pairs need their exact distance. With u = 2^-24, the
+ * rounded, scaled coordinates are off by u |q| and u |x|, so their differences by at most
+ * u (|q| + |x| + |q-x|) in norm, and the sum of squares by (d + 1) u relative. A pair whose exact
+ * squared distance is at most T therefore passes D32 <= (sqrt T + 4u(|q| + |x|))^2 (1 + 2(d + 4)u),
+ * with room for the double rounding and for underflow. Points are visited in the order of their
+ * indices, which settles ties. */
+#define TILE 16
+#if defined(__AVX512F__)
+#define FW 16
+#define GROUP 8
+typedef float vf __attribute__((vector_size(64)));
+INLINE unsigned within(vf a, float b)
+{
+    return _mm512_cmp_ps_mask((__m512) a, _mm512_set1_ps(b), _CMP_NGT_UQ);
+}
+#elif defined(__AVX2__)
+#define FW 8
+#define GROUP 4
+typedef float vf __attribute__((vector_size(32)));
+INLINE unsigned within(vf a, float b)
+{
+    return (unsigned) _mm256_movemask_ps(_mm256_cmp_ps((__m256) a, _mm256_set1_ps(b), _CMP_NGT_UQ));
+}
+#else
+#define FW 4
+#define GROUP 4
+typedef float vf __attribute__((vector_size(16)));
+INLINE unsigned within(vf a, float b)
+{
+    unsigned m = 0;
+    for (int l = 0; l < FW; l++)
+        m |= (unsigned) !(a[l] > b) << l;
+    return m;
+}
+#endif
+/* Scaled coordinates beyond this would overflow; such a query is compared exactly throughout. */
+#define FAR 1e15
+
+static void tiles(const double *X, ptrdiff_t n, ptrdiff_t d, const double *center, double scale,
+                  float *out)
+{
+    for (ptrdiff_t t = 0; t * TILE < n; t++)
+        for (ptrdiff_t j = 0; j < d; j++)
+            for (ptrdiff_t l = 0; l < TILE; l++) {
+                ptrdiff_t i = t * TILE + l;
+                out[(t * d + j) * TILE + l] =
+                    i < n ? (float) ((X[i * d + j] - center[j]) * scale) : INFINITY;
+            }
+}
+
+INLINE double exact(const double *q, const double *x, ptrdiff_t d)
+{
+    double sum = 0;
+    for (ptrdiff_t j = 0; j < d; j++) {
+        double t = q[j] - x[j];
+        sum += t * t;
+    }
+    return sum;
+}
+
+typedef struct {
+    const double *q;
+    pair *best;          /* k <= LISTED: sorted list of k, else buffer */
+    ptrdiff_t count;
+    pair worst;
+    double slack;        /* 4u(|q| + |x|) in scaled units; infinite: no filter */
+} seeker;
+
+static float threshold(const seeker *s, const rk_flat *flat)
+{
+    if (!(s->worst.d < INFINITY) || !(s->slack < INFINITY))
+        return INFINITY;
+    double r = sqrt(s->worst.d) * flat->scale + s->slack;
+    double t = r * r * (1 + 2 * (double) (flat->d + 4) * 0x1p-24) + 0x1p-100;
+    return t < 1e38 ? (float) (t * (1 + 0x1p-22)) : INFINITY;
+}
+
+static void offer(seeker *s, const rk_flat *flat, ptrdiff_t k, ptrdiff_t i)
+{
+    double d = exact(s->q, flat->points + i * flat->d, flat->d);
+    if (k > LISTED) {
+        s->worst = collect(s->best, &s->count, k, s->worst, d, (double) i);
+        return;
+    }
+    if (!(d < s->worst.d) && s->count == k)
+        return;
+    ptrdiff_t j = s->count < k ? s->count++ : k - 1;
+    for (; j > 0 && d < s->best[j - 1].d; j--)
+        s->best[j] = s->best[j - 1];
+    s->best[j] = (pair) {d, (double) i};
+    if (s->count == k)
+        s->worst = s->best[k - 1];
+}
+
+INLINE void filter(const rk_flat *flat, const float *q, seeker *s, float *limit, ptrdiff_t k,
+                   ptrdiff_t first, ptrdiff_t last)
+{
+    ptrdiff_t d = flat->d;
+    for (ptrdiff_t t = first; t < last; t++)
+        for (ptrdiff_t part = 0; part < TILE; part += FW) {
+            const float *x = flat->tiles + t * d * TILE + part;
+            vf sum[GROUP];
+            for (int g = 0; g < GROUP; g++)
+                sum[g] = (vf) {0};
+            for (ptrdiff_t j = 0; j < d; j++) {
+                vf xj;
+                memcpy(&xj, x + j * TILE, sizeof xj);
+#pragma GCC unroll 8
+                for (int g = 0; g < GROUP; g++) {
+                    vf e = xj - q[j * GROUP + g];
+#if defined(__AVX512F__)
+                    sum[g] = (vf) _mm512_fmadd_ps((__m512) e, (__m512) e, (__m512) sum[g]);
+#elif defined(__AVX2__)
+                    sum[g] = (vf) _mm256_fmadd_ps((__m256) e, (__m256) e, (__m256) sum[g]);
+#else
+                    sum[g] += e * e;
+#endif
+                }
+            }
+#pragma GCC unroll 8
+            for (int g = 0; g < GROUP; g++) {
+                unsigned hits = within(sum[g], limit[g]);
+                if (__builtin_expect(hits != 0, 0)) {
+                    for (; hits; hits &= hits - 1) {
+                        ptrdiff_t i = t * TILE + part + __builtin_ctz(hits);
+                        if (i < flat->n)
+                            offer(&s[g], flat, k, i);
+                    }
+                    limit[g] = threshold(&s[g], flat);
+                }
+            }
+        }
+}
+
+static ptrdiff_t padded(ptrdiff_t m) { return (m + GROUP - 1) / GROUP * GROUP; }
+
+static ptrdiff_t flat_room(ptrdiff_t d, ptrdiff_t m, ptrdiff_t k)
+{
+    ptrdiff_t p = padded(m);
+    return 8 + DOUBLES(seeker, p) + DOUBLES(pair, p * (k <= LISTED ? k : CAPACITY(k)))
+           + DOUBLES(float, p * (d + 1));
+}
+
+static void flat_query(const rk_flat *flat, const double *Q, ptrdiff_t m, ptrdiff_t k, double *room,
+                       double *distance2, ptrdiff_t *index)
+{
+    ptrdiff_t d = flat->d, p = padded(m), size = k <= LISTED ? k : CAPACITY(k);
+    ptrdiff_t n_tiles = (flat->n + TILE - 1) / TILE;
+    seeker *s = aligned(room);
+    pair *pairs = (pair *) (s + p);
+    float *q = (float *) (pairs + p * size), *limit = q + p * d;
+    for (ptrdiff_t i = 0; i < p; i++) {
+        const double *row = Q + (i < m ? i : m - 1) * d;
+        double square = 0, largest = 0;
+        for (ptrdiff_t j = 0; j < d; j++) {
+            double x = (row[j] - flat->center[j]) * flat->scale;
+            square += x * x;
+            largest = fabs(x) > largest ? fabs(x) : largest;
+            q[(i / GROUP * d + j) * GROUP + i % GROUP] = fabs(x) < FAR ? (float) x : 0;
+        }
+        s[i] = (seeker) {.q = row, .best = pairs + i * size, .worst = {INFINITY, INFINITY}};
+        s[i].slack = largest < FAR ? 0x1p-22 * (sqrt(square) + flat->radius) + 0x1p-60 : INFINITY;
+        limit[i] = i < m ? INFINITY : -1; /* padding never hits */
+    }
+    /* points go through the first-level cache once for all queries of the call */
+    ptrdiff_t chunk = 24576 / (d * TILE * (ptrdiff_t) sizeof(float));
+    if (chunk < 1)
+        chunk = 1;
+    for (ptrdiff_t t = 0; t < n_tiles; t += chunk)
+        for (ptrdiff_t g = 0; g < p; g += GROUP)
+            filter(flat, q + g * d, s + g, limit + g, k, t, t + chunk < n_tiles ? t + chunk : n_tiles);
+    for (ptrdiff_t i = 0; i < m; i++)
+        finish(s[i].best, s[i].count, k, distance2 + i * k, index + i * k);
+}
+
+const rk_neighbors_table RK_TABLE(neighbors) = {
+    .build = build,
+    .assign = assign,
+    .tree = tree_query,
+    .tiles = tiles,
+    .flat = flat_query,
+    .tree_room = tree_room,
+    .flat_room = flat_room,
+};
