@@ -56,28 +56,29 @@ class NeighborIndex:
         self._arrays = (points.copy(), tiles, center, scale, radius)
 
     def query(self, Q, k):
-        """Squared distances and indices (m, k) of the k nearest points of each row of Q (m, d)."""
+        """Distances and indices (m, k) of the k nearest points of each row of Q (m, d)."""
         m = Q.shape[0]
-        distance2, index = np.empty((m, k)), np.empty((m, k), np.intp)
+        distance, index = np.empty((m, k)), np.empty((m, k), np.intp)
         n_tasks = -(-m // _QUERIES)
         rows = [slice(i * _QUERIES, (i + 1) * _QUERIES) for i in range(n_tasks)]
         if not self.is_tree:
             step = 64
             parallel_for(
                 lambda i: _kernel.flat(*self._arrays, Q[i * step : (i + 1) * step],
-                                       distance2[i * step : (i + 1) * step],
+                                       distance[i * step : (i + 1) * step],
                                        index[i * step : (i + 1) * step]),
                 -(-m // step),
             )
-            return distance2, index
+            return distance, index
         # neighbouring queries share a packet: sort them by the leaf they fall into
         leaf = np.empty(m, np.intp)
         parallel_for(lambda i: _kernel.assign(*self._arrays, Q[rows[i]], leaf[rows[i]]), n_tasks)
-        order = np.argsort(leaf, kind="stable")
+        order, start = np.empty(m, np.intp), np.empty(2 ** self._arrays[2] + 1, np.intp)
+        _kernel.sort(leaf, start, order)
         parallel_for(
-            lambda i: _kernel.tree(*self._arrays, Q, order[rows[i]], distance2, index), n_tasks
+            lambda i: _kernel.tree(*self._arrays, Q, order[rows[i]], distance, index), n_tasks
         )
-        return distance2, index
+        return distance, index
 
 
 def nearest_neighbors(index_or_points, queries, k):
@@ -113,5 +114,4 @@ def nearest_neighbors(index_or_points, queries, k):
         index = NeighborIndex(check_matrix(index, "points"))
     queries = check_matrix(queries, "queries", n_columns=index.n_dims, min_rows=0)
     k = check_count(k, "k", high=index.n_points, high_name="the number of points")
-    distance2, neighbor = index.query(queries, k)
-    return np.sqrt(distance2, out=distance2), neighbor
+    return index.query(queries, k)

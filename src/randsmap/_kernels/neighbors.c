@@ -49,18 +49,24 @@ INLINE unsigned bits(vm m) { return (unsigned) ((m[0] & 1) | (m[1] & 2)); }
 #endif
 INLINE vd all(double x) { return (vd) {0} + x; }
 #if defined(__AVX512F__)
+INLINE vm both(vm a, vm b) { return a & b; }
+INLINE vm either(vm a, vm b) { return a | b; }
+INLINE vd smaller(vd a, vd b) { return (vd) _mm512_min_pd((__m512d) a, (__m512d) b); }
 INLINE vm before(vd d, vd i, vd e, vd j)
 {
     vm tie = eq(d, e);
     return lt(d, e) | _mm512_mask_cmp_pd_mask(tie, (__m512d) i, (__m512d) j, _CMP_LT_OQ);
 }
 #elif defined(__AVX2__)
-INLINE vm before(vd d, vd i, vd e, vd j)
-{
-    return _mm256_or_pd(lt(d, e), _mm256_and_pd(eq(d, e), lt(i, j)));
-}
+INLINE vm both(vm a, vm b) { return _mm256_and_pd(a, b); }
+INLINE vm either(vm a, vm b) { return _mm256_or_pd(a, b); }
+INLINE vd smaller(vd a, vd b) { return (vd) _mm256_min_pd((__m256d) a, (__m256d) b); }
+INLINE vm before(vd d, vd i, vd e, vd j) { return either(lt(d, e), both(eq(d, e), lt(i, j))); }
 #else
-INLINE vm before(vd d, vd i, vd e, vd j) { return lt(d, e) | (eq(d, e) & lt(i, j)); }
+INLINE vm both(vm a, vm b) { return a & b; }
+INLINE vm either(vm a, vm b) { return a | b; }
+INLINE vd smaller(vd a, vd b) { return pick(a < b, a, b); }
+INLINE vm before(vd d, vd i, vd e, vd j) { return either(lt(d, e), both(eq(d, e), lt(i, j))); }
 #endif
 
 /* -- Collecting many neighbours -----------------------------------------------------------------------
@@ -264,6 +270,19 @@ static void assign(const rk_tree *tree, const double *Q, ptrdiff_t m, ptrdiff_t 
     }
 }
 
+/* Counting sort, stable. start is room for n_leaves + 1. */
+static void sort(const ptrdiff_t *leaf, ptrdiff_t m, ptrdiff_t n_leaves, ptrdiff_t *start,
+                 ptrdiff_t *order)
+{
+    memset(start, 0, (size_t) (n_leaves + 1) * sizeof *start);
+    for (ptrdiff_t i = 0; i < m; i++)
+        start[leaf[i] + 1]++;
+    for (ptrdiff_t l = 1; l < n_leaves; l++)
+        start[l] += start[l - 1];
+    for (ptrdiff_t i = 0; i < m; i++)
+        order[start[leaf[i]]++] = i;
+}
+
 /* Squared distances of the queries q[0..d) in lanes from n points. */
 INLINE void leaf_distances(const vd *q, const double *x, ptrdiff_t n, ptrdiff_t d, vd *out)
 {
@@ -289,41 +308,51 @@ INLINE vd box_distance(const vd *q, const double *lo, ptrdiff_t d)
 }
 
 /* Sorted lists of K pairs a lane: each new pair is compared with all of them at once and they move
- * up without a branch. */
-INLINE void insert(vd *bd, vd *bi, const vd *dist, const double *index, ptrdiff_t n, const int K)
+ * up without a branch. Comparing indices as well doubles the work and matters only among equal
+ * distances, so the search goes without (`insert`) and says in which lanes the order or the choice may
+ * depend on them: a distance turned away or pushed out that equals the last one kept, or two equal ones
+ * in the list at the end (`tree_query` looks). Those packets are searched again by `insert_exact`. */
+INLINE vm insert(vd *bd, vd *bi, const vd *dist, const double *index, ptrdiff_t n, const int K)
 {
+    vm tie = lt(all(0), all(0));
     for (ptrdiff_t p = 0; p < n; p++) {
-        vd d = dist[p];
-        if (!bits(le(d, bd[K - 1])))
+        vd d = dist[p], last = bd[K - 1];
+        if (!bits(le(d, last)))
             continue;
         vd i = all(index[p]);
-        vm here = before(d, i, bd[K - 1], bi[K - 1]);
+        vm here = lt(d, last);
+        tie = either(tie, eq(d, last));
 #pragma GCC unroll 16
         for (int j = K - 1; j > 0; j--) {
-            vm above = before(d, i, bd[j - 1], bi[j - 1]);
-            bd[j] = pick(above, bd[j - 1], pick(here, d, bd[j]));
+            vm above = lt(d, bd[j - 1]);
             bi[j] = pick(above, bi[j - 1], pick(here, i, bi[j]));
+            bd[j] = smaller(larger(d, bd[j - 1]), bd[j]);
             here = above;
         }
-        bd[0] = pick(here, d, bd[0]);
         bi[0] = pick(here, i, bi[0]);
+        bd[0] = smaller(d, bd[0]);
+        if (K > 1)
+            tie = either(tie, both(both(lt(d, last), eq(last, bd[K - 1])), lt(last, all(INFINITY))));
     }
+    return tie;
 }
 
 /* A leaf's points inserted while the lists are in registers. */
 #define INSERT_FIXED(K)                                                                            \
-    static void insert_##K(vd *bd, vd *bi, const vd *dist, const double *index, ptrdiff_t n)       \
+    static vm insert_##K(vd *bd, vd *bi, const vd *dist, const double *index, ptrdiff_t n)         \
     {                                                                                              \
         vd d[K], i[K];                                                                             \
         for (int j = 0; j < K; j++) d[j] = bd[j], i[j] = bi[j];                                    \
-        insert(d, i, dist, index, n, K);                                                           \
+        vm tie = insert(d, i, dist, index, n, K);                                                  \
         for (int j = 0; j < K; j++) bd[j] = d[j], bi[j] = i[j];                                    \
+        return tie;                                                                                \
     }
 INSERT_FIXED(1) INSERT_FIXED(2) INSERT_FIXED(3) INSERT_FIXED(4) INSERT_FIXED(5) INSERT_FIXED(6)
 INSERT_FIXED(7) INSERT_FIXED(8) INSERT_FIXED(9) INSERT_FIXED(10) INSERT_FIXED(11) INSERT_FIXED(12)
+#define FIXED 12
 
-static void insert_any(vd *bd, vd *bi, const vd *dist, const double *index, ptrdiff_t n,
-                       ptrdiff_t k)
+static void insert_exact(vd *bd, vd *bi, const vd *dist, const double *index, ptrdiff_t n,
+                         ptrdiff_t k)
 {
     for (ptrdiff_t p = 0; p < n; p++) {
         vd d = dist[p];
@@ -332,12 +361,12 @@ static void insert_any(vd *bd, vd *bi, const vd *dist, const double *index, ptrd
         vd i = all(index[p]);
         vm here = before(d, i, bd[k - 1], bi[k - 1]);
         for (ptrdiff_t j = k - 1; j > 0; j--) {
+            if (!bits(here))
+                break;
             vm above = before(d, i, bd[j - 1], bi[j - 1]);
             bd[j] = pick(above, bd[j - 1], pick(here, d, bd[j]));
             bi[j] = pick(above, bi[j - 1], pick(here, i, bi[j]));
             here = above;
-            if (!bits(here))
-                break;
         }
         bd[0] = pick(here, d, bd[0]);
         bi[0] = pick(here, i, bi[0]);
@@ -346,6 +375,8 @@ static void insert_any(vd *bd, vd *bi, const vd *dist, const double *index, ptrd
 
 typedef struct {
     ptrdiff_t k;
+    int exact;            /* compare indices: k > FIXED, or the search without found ties */
+    vm tie;
     vd *bd, *bi;          /* k <= LISTED: sorted lists */
     pair *buffer;         /* else one buffer a lane */
     ptrdiff_t count[W];
@@ -357,11 +388,11 @@ static void scan(packet *best, const vd *dist, const double *index, ptrdiff_t n)
     ptrdiff_t k = best->k;
     vd *bd = best->bd, *bi = best->bi;
     if (k <= LISTED) {
-        switch (k) {
-#define CASE(K) case K: insert_##K(bd, bi, dist, index, n); break;
+        switch (best->exact ? 0 : k) {
+#define CASE(K) case K: best->tie = either(best->tie, insert_##K(bd, bi, dist, index, n)); break;
         CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11)
         CASE(12)
-        default: insert_any(bd, bi, dist, index, n, k);
+        default: insert_exact(bd, bi, dist, index, n, k);
         }
         best->worst = bd[k - 1];
         best->worst_index = bi[k - 1];
@@ -387,7 +418,9 @@ typedef struct {
 
 INLINE int worth(const packet *best, vd distance, double lowest)
 {
-    return bits(before(distance, all(lowest), best->worst, best->worst_index)) != 0;
+    return bits(le(distance, best->worst)) != 0
+           && (!best->exact
+               || bits(before(distance, all(lowest), best->worst, best->worst_index)) != 0);
 }
 
 /* Depth first, the nearer child first. d is a constant where it is 1, 2 or 3. */
@@ -452,8 +485,37 @@ static void *aligned(double *room)
     return (void *) (((uintptr_t) room + 63) & ~(uintptr_t) 63);
 }
 
+static void restart(packet *best, int exact)
+{
+    best->exact = exact;
+    best->tie = lt(all(0), all(0));
+    best->worst = best->worst_index = all(INFINITY);
+    if (best->k <= LISTED)
+        for (ptrdiff_t j = 0; j < best->k; j++)
+            best->bd[j] = best->bi[j] = all(INFINITY);
+    memset(best->count, 0, sizeof best->count);
+}
+
+static void search_tree(const rk_tree *tree, const vd *q, packet *best, pending *stack)
+{
+    switch (tree->d) {
+    case 1: search_1(tree, q, best, stack); break;
+    case 2: search_2(tree, q, best, stack); break;
+    case 3: search_3(tree, q, best, stack); break;
+    default: search_any(tree, q, best, stack);
+    }
+}
+
+static int tied(const packet *best)
+{
+    vm tie = best->tie;
+    for (ptrdiff_t j = 1; j < best->k; j++)
+        tie = either(tie, eq(best->bd[j - 1], best->bd[j]));
+    return bits(tie) != 0;
+}
+
 static void tree_query(const rk_tree *tree, const double *Q, const ptrdiff_t *order, ptrdiff_t m,
-                       ptrdiff_t k, double *room, double *distance2, ptrdiff_t *index)
+                       ptrdiff_t k, double *room, double *distance, ptrdiff_t *index)
 {
     ptrdiff_t d = tree->d;
     vd *q = aligned(room);
@@ -461,33 +523,36 @@ static void tree_query(const rk_tree *tree, const double *Q, const ptrdiff_t *or
     packet best = {.k = k};
     void *rest = stack + tree->depth + 2;
     best.bd = rest, best.bi = best.bd + k, best.buffer = rest;
+    ptrdiff_t n_tied = 0;
     for (ptrdiff_t i = 0; i < m; i += W) {
         ptrdiff_t lanes = m - i < W ? m - i : W;
-        for (ptrdiff_t j = 0; j < d; j++)
-            for (ptrdiff_t l = 0; l < W; l++)
-                q[j][l] = Q[order[i + (l < lanes ? l : 0)] * d + j];
-        best.worst = all(INFINITY);
-        best.worst_index = all(INFINITY);
-        if (k <= LISTED)
-            for (ptrdiff_t j = 0; j < k; j++)
-                best.bd[j] = best.bi[j] = all(INFINITY);
-        memset(best.count, 0, sizeof best.count);
-        switch (d) {
-        case 1: search_1(tree, q, &best, stack); break;
-        case 2: search_2(tree, q, &best, stack); break;
-        case 3: search_3(tree, q, &best, stack); break;
-        default: search_any(tree, q, &best, stack);
+        for (ptrdiff_t l = 0; l < W; l++) {
+            const double *row = Q + order[i + (l < lanes ? l : 0)] * d;
+            for (ptrdiff_t j = 0; j < d; j++)
+                ((double *) (q + j))[l] = row[j];
+        }
+        /* where ties are the rule, do not search twice */
+        restart(&best, k > FIXED || 4 * n_tied > i / W + 4);
+        search_tree(tree, q, &best, stack);
+        if (k <= FIXED && tied(&best)) {
+            n_tied++;
+            if (!best.exact) {
+                restart(&best, 1);
+                search_tree(tree, q, &best, stack);
+            }
         }
         for (ptrdiff_t l = 0; l < lanes; l++) {
-            double *od = distance2 + order[i + l] * k;
+            double *od = distance + order[i + l] * k;
             ptrdiff_t *oi = index + order[i + l] * k;
             if (k <= LISTED)
                 for (ptrdiff_t j = 0; j < k; j++) {
-                    od[j] = best.bd[j][l];
-                    oi[j] = (ptrdiff_t) best.bi[j][l];
+                    od[j] = ((double *) (best.bd + j))[l];
+                    oi[j] = (ptrdiff_t) ((double *) (best.bi + j))[l];
                 }
             else
                 finish(best.buffer + l * CAPACITY(k), best.count[l], k, od, oi);
+            for (ptrdiff_t j = 0; j < k; j++)
+                od[j] = sqrt(od[j]);
         }
     }
 }
@@ -637,7 +702,7 @@ static ptrdiff_t flat_room(ptrdiff_t d, ptrdiff_t m, ptrdiff_t k)
 }
 
 static void flat_query(const rk_flat *flat, const double *Q, ptrdiff_t m, ptrdiff_t k, double *room,
-                       double *distance2, ptrdiff_t *index)
+                       double *distance, ptrdiff_t *index)
 {
     ptrdiff_t d = flat->d, p = padded(m), size = k <= LISTED ? k : CAPACITY(k);
     ptrdiff_t n_tiles = (flat->n + TILE - 1) / TILE;
@@ -665,12 +730,15 @@ static void flat_query(const rk_flat *flat, const double *Q, ptrdiff_t m, ptrdif
         for (ptrdiff_t g = 0; g < p; g += GROUP)
             filter(flat, q + g * d, s + g, limit + g, k, t, t + chunk < n_tiles ? t + chunk : n_tiles);
     for (ptrdiff_t i = 0; i < m; i++)
-        finish(s[i].best, s[i].count, k, distance2 + i * k, index + i * k);
+        finish(s[i].best, s[i].count, k, distance + i * k, index + i * k);
+    for (ptrdiff_t i = 0; i < m * k; i++)
+        distance[i] = sqrt(distance[i]);
 }
 
 const rk_neighbors_table RK_TABLE(neighbors) = {
     .build = build,
     .assign = assign,
+    .sort = sort,
     .tree = tree_query,
     .tiles = tiles,
     .flat = flat_query,

@@ -35,14 +35,21 @@ def assign(const double[:, ::1] points, const double[::1] index, Py_ssize_t dept
             table.assign(&tree, &Q[0, 0], Q.shape[0], &leaf[0])
 
 
+def sort(const Py_ssize_t[::1] leaf, Py_ssize_t[::1] start, Py_ssize_t[::1] order):
+    """order (m) sorts the queries by leaf; start (number of leaves + 1) is room for it."""
+    if leaf.shape[0]:
+        with nogil:
+            table.sort(&leaf[0], leaf.shape[0], start.shape[0] - 1, &start[0], &order[0])
+
+
 def tree(const double[:, ::1] points, const double[::1] index, Py_ssize_t depth,
          const double[:, :, ::1] boxes, const double[::1] lowest, const double[:, ::1] split,
-         const double[:, ::1] Q, const Py_ssize_t[::1] order, double[:, ::1] distance2,
+         const double[:, ::1] Q, const Py_ssize_t[::1] order, double[:, ::1] distance,
          Py_ssize_t[:, ::1] neighbor):
-    """Neighbours of the queries Q[order]; rows of distance2 and neighbor are those of Q."""
+    """Neighbours of the queries Q[order]; rows of distance and neighbor are those of Q."""
     cdef rk_tree t
     cdef double *room
-    cdef Py_ssize_t k = distance2.shape[1]
+    cdef Py_ssize_t k = distance.shape[1]
     if order.shape[0] == 0:
         return
     room = <double *> malloc(table.tree_room(points.shape[1], depth, k) * sizeof(double))
@@ -50,7 +57,7 @@ def tree(const double[:, ::1] points, const double[::1] index, Py_ssize_t depth,
         raise MemoryError()
     with nogil:
         t = _tree(points, index, depth, boxes, lowest, split)
-        table.tree(&t, &Q[0, 0], &order[0], order.shape[0], k, room, &distance2[0, 0],
+        table.tree(&t, &Q[0, 0], &order[0], order.shape[0], k, room, &distance[0, 0],
                    &neighbor[0, 0])
     free(room)
 
@@ -62,12 +69,12 @@ def tiles(const double[:, ::1] X, const double[::1] center, double scale, float[
 
 
 def flat(const double[:, ::1] points, const float[:, :, ::1] tiles, const double[::1] center,
-         double scale, double radius, const double[:, ::1] Q, double[:, ::1] distance2,
+         double scale, double radius, const double[:, ::1] Q, double[:, ::1] distance,
          Py_ssize_t[:, ::1] neighbor):
     """Neighbours of the rows Q (m, d) among points (n, d), all pairs compared."""
     cdef rk_flat f
     cdef double *room
-    cdef Py_ssize_t k = distance2.shape[1]
+    cdef Py_ssize_t k = distance.shape[1]
     if Q.shape[0] == 0:
         return
     room = <double *> malloc(table.flat_room(points.shape[1], Q.shape[0], k) * sizeof(double))
@@ -76,5 +83,5 @@ def flat(const double[:, ::1] points, const float[:, :, ::1] tiles, const double
     with nogil:
         f.n, f.d, f.points, f.tiles = points.shape[0], points.shape[1], &points[0, 0], &tiles[0, 0, 0]
         f.center, f.scale, f.radius = &center[0], scale, radius
-        table.flat(&f, &Q[0, 0], Q.shape[0], k, room, &distance2[0, 0], &neighbor[0, 0])
+        table.flat(&f, &Q[0, 0], Q.shape[0], k, room, &distance[0, 0], &neighbor[0, 0])
     free(room)

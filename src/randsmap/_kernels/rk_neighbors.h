@@ -36,15 +36,18 @@ typedef struct {
                   double *boxes, double *lowest, double *split);
     /* leaf[i] = leaf that query i falls into. */
     void (*assign)(const rk_tree *tree, const double *Q, ptrdiff_t m, ptrdiff_t *leaf);
-    /* Neighbours of the queries Q[order[0..m)]; rows of distance2 and index are those of Q.
+    /* order (m) sorts the queries by leaf, stable; start is room for n_leaves + 1. */
+    void (*sort)(const ptrdiff_t *leaf, ptrdiff_t m, ptrdiff_t n_leaves, ptrdiff_t *start,
+                 ptrdiff_t *order);
+    /* Neighbours of the queries Q[order[0..m)]; rows of distance and index are those of Q.
      * `room` is for rk_tree_room doubles. */
     void (*tree)(const rk_tree *tree, const double *Q, const ptrdiff_t *order, ptrdiff_t m,
-                 ptrdiff_t k, double *room, double *distance2, ptrdiff_t *index);
+                 ptrdiff_t k, double *room, double *distance, ptrdiff_t *index);
     void (*tiles)(const double *X, ptrdiff_t n, ptrdiff_t d, const double *center, double scale,
                   float *tiles);
     /* Neighbours of the m rows Q. `room` is for rk_flat_room doubles. */
     void (*flat)(const rk_flat *flat, const double *Q, ptrdiff_t m, ptrdiff_t k, double *room,
-                 double *distance2, ptrdiff_t *index);
+                 double *distance, ptrdiff_t *index);
     ptrdiff_t (*tree_room)(ptrdiff_t d, ptrdiff_t depth, ptrdiff_t k);
     ptrdiff_t (*flat_room)(ptrdiff_t d, ptrdiff_t m, ptrdiff_t k);
 } rk_neighbors_table;
