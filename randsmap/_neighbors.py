@@ -9,6 +9,9 @@ from randsmap._validation import check_count, check_matrix
 __all__ = ["NeighborIndex", "nearest_neighbors"]
 
 _LEAF = 8  # points in a leaf at most; measured, see benchmarks
+_CELL = 3  # points in a grid cell on average
+_UNEVEN = 10  # mean over the points of the occupancy of their cell, above which the tree is faster
+_GRID_MAX_K = 8
 _TREE_MAX_DIM = 8
 _QUERIES = 1024  # a task
 
@@ -29,6 +32,7 @@ class NeighborIndex:
         n, d = points.shape
         self.n_points, self.n_dims = n, d
         self.is_tree = d <= 3 or (d <= _TREE_MAX_DIM and n >= 1 << (2 * d))
+        self._grid_arrays = self._lay_grid(points) if d == 2 else None
         if self.is_tree:
             self._plant(points)
         else:
@@ -44,15 +48,49 @@ class NeighborIndex:
         _kernel.build(points, depth, order, boxes, lowest, split)
         self._arrays = (points[order], order.astype(np.float64), depth, boxes, lowest, split)
 
+    def _lay_grid(self, points):
+        """Cells of the plane with a few points each; None where they crowd in some of them."""
+        n = len(points)
+        low, high = points.min(axis=0), points.max(axis=0)
+        extent = high - low
+        if n < 64 or not (np.isfinite(extent).all() and (extent > 1e-100).all()):
+            return None
+        # square cells, at most one row or column for each point
+        aspect = min(max(extent[0] / extent[1], 1 / n), n)
+        nx = int(max(1, round((n / _CELL * aspect) ** 0.5)))
+        ny = int(max(1, round(n / _CELL / nx)))
+        shape = (nx, ny)
+        scale = shape / extent
+        cell = [np.minimum(((points[:, j] - low[j]) * scale[j]).astype(np.intp), shape[j] - 1)
+                for j in (0, 1)]
+        number = cell[0] * ny + cell[1]
+        count = np.bincount(number, minlength=nx * ny)
+        if (count.astype(float) ** 2).sum() > _UNEVEN * n:
+            return None
+        order = np.argsort(number, kind="stable")
+        start = np.concatenate([[0], np.cumsum(count)]).astype(np.intp)
+        bounds = []
+        for j in (0, 1):
+            above, below = np.full(shape[j] + 1, np.inf), np.full(shape[j] + 1, -np.inf)
+            np.minimum.at(above, cell[j], points[:, j])
+            np.maximum.at(below, cell[j] + 1, points[:, j])
+            bounds += [np.minimum.accumulate(above[::-1])[::-1].copy(),
+                       np.maximum.accumulate(below)]
+        return (nx, ny, *low, *scale, start, points[order], order.astype(np.float64), *bounds)
+
     def _lay(self, points):
         n, d = points.shape
         center = points.mean(axis=0)
         largest = np.abs(points - center).max()
-        # largest scaled coordinate in [0.5, 1): single precision neither overflows nor underflows
-        scale = float(np.ldexp(1.0, -int(np.frexp(largest)[1]))) if largest > 0 else 1.0
         tiles = np.empty((-(-n // 16), d, 16), np.float32)
-        _kernel.tiles(points, center, scale, tiles)
-        radius = float(np.sqrt((((points - center) * scale) ** 2).sum(axis=1).max()))
+        if 1e-280 < largest < 1e280:
+            # largest scaled coordinate in [0.5, 1): single precision does not overflow
+            scale = float(np.ldexp(1.0, -int(np.frexp(largest)[1])))
+            _kernel.tiles(points, center, scale, tiles)
+            radius = float(np.sqrt((((points - center) * scale) ** 2).sum(axis=1).max()))
+        else:  # an infinite radius turns the filter off
+            tiles.fill(0)
+            scale, radius = 1.0, np.inf
         self._arrays = (points.copy(), tiles, center, scale, radius)
 
     def query(self, Q, k):
@@ -72,11 +110,18 @@ class NeighborIndex:
             return distance, index
         # neighbouring queries share a packet: sort them by the leaf they fall into
         leaf = np.empty(m, np.intp)
-        parallel_for(lambda i: _kernel.assign(*self._arrays, Q[rows[i]], leaf[rows[i]]), n_tasks)
-        order, start = np.empty(m, np.intp), np.empty(2 ** self._arrays[2] + 1, np.intp)
+        grid = None
+        if self._grid_arrays is not None and k <= _GRID_MAX_K:
+            grid = _kernel.Grid(*self._grid_arrays)
+            n_leaves = self._grid_arrays[0] * self._grid_arrays[1]
+            parallel_for(lambda i: _kernel.cells(grid, Q[rows[i]], leaf[rows[i]]), n_tasks)
+        else:
+            n_leaves = 2 ** self._arrays[2]
+            parallel_for(lambda i: _kernel.assign(*self._arrays, Q[rows[i]], leaf[rows[i]]), n_tasks)
+        order, start = np.empty(m, np.intp), np.empty(n_leaves + 1, np.intp)
         _kernel.sort(leaf, start, order)
         parallel_for(
-            lambda i: _kernel.tree(*self._arrays, Q, order[rows[i]], distance, index), n_tasks
+            lambda i: _kernel.tree(*self._arrays, grid, Q, order[rows[i]], distance, index), n_tasks
         )
         return distance, index
 

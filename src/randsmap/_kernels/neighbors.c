@@ -69,6 +69,15 @@ INLINE vd smaller(vd a, vd b) { return pick(a < b, a, b); }
 INLINE vm before(vd d, vd i, vd e, vd j) { return either(lt(d, e), both(eq(d, e), lt(i, j))); }
 #endif
 
+INLINE vd root(vd a)
+{
+    double *x = (double *) &a;
+#pragma omp simd
+    for (int l = 0; l < W; l++)
+        x[l] = sqrt(x[l]);
+    return a;
+}
+
 /* -- Collecting many neighbours -----------------------------------------------------------------------
  * Up to LISTED neighbours are kept as a sorted list; more go to a buffer of twice the size, which is
  * cut back to the k best when it is full. */
@@ -506,6 +515,83 @@ static void search_tree(const rk_tree *tree, const vd *q, packet *best, pending 
     }
 }
 
+/* -- The grid -----------------------------------------------------------------------------------------
+ * A packet scans the cells around its own, ring by ring, until no point outside can matter. */
+#define RINGS 3     /* then the tree takes over */
+#define SPREAD 4    /* cells between the queries of a packet, above which the tree is better */
+#define GRID_K 8    /* neighbours that the nearest cells can hold */
+
+INLINE ptrdiff_t cell_of(double x, double x0, double s, ptrdiff_t n)
+{
+    double c = (x - x0) * s;
+    return c >= (double) (n - 1) ? n - 1 : c > 0 ? (ptrdiff_t) c : 0;
+}
+
+static void cells(const rk_grid *grid, const double *Q, ptrdiff_t m, ptrdiff_t *cell)
+{
+    for (ptrdiff_t i = 0; i < m; i++)
+        cell[i] = cell_of(Q[2 * i], grid->x0, grid->sx, grid->nx) * grid->ny
+                  + cell_of(Q[2 * i + 1], grid->y0, grid->sy, grid->ny);
+}
+
+INLINE void scan_cells(const rk_grid *g, const vd *q, packet *best, ptrdiff_t ix, ptrdiff_t iy0,
+                       ptrdiff_t iy1)
+{
+    vd dist[MAX_LEAF];
+    vd t = larger(larger(g->above_x[ix] - q[0], q[0] - g->below_x[ix + 1]), (vd) {0});
+    if (!bits(le(t * t, best->worst)))
+        return;
+    ptrdiff_t p = g->start[ix * g->ny + iy0], end = g->start[ix * g->ny + iy1 + 1];
+    while (p < end) {
+        ptrdiff_t n = end - p < MAX_LEAF ? end - p : MAX_LEAF;
+        leaf_distances(q, g->points + 2 * p, n, 2, dist);
+        scan(best, dist, g->index + p, n);
+        p += n;
+    }
+}
+
+/* 0 if the search has to be done by the tree. */
+static int search_grid(const rk_grid *g, const vd *q, packet *best)
+{
+    ptrdiff_t x0 = g->nx, x1 = 0, y0 = g->ny, y1 = 0;
+    for (int l = 0; l < W; l++) {
+        ptrdiff_t ix = cell_of(((const double *) q)[l], g->x0, g->sx, g->nx);
+        ptrdiff_t iy = cell_of(((const double *) (q + 1))[l], g->y0, g->sy, g->ny);
+        x0 = ix < x0 ? ix : x0, x1 = ix > x1 ? ix : x1;
+        y0 = iy < y0 ? iy : y0, y1 = iy > y1 ? iy : y1;
+    }
+    if (x1 - x0 > 1 || y1 - y0 > SPREAD)
+        return 0;
+    ptrdiff_t cy0 = y0 > 0 ? y0 - 1 : 0, cy1 = y1 + 1 < g->ny ? y1 + 1 : y1;
+    for (ptrdiff_t ix = x0; ix <= x1; ix++)
+        scan_cells(g, q, best, ix, cy0, cy1);
+    if (x0 > 0)
+        scan_cells(g, q, best, --x0, cy0, cy1);
+    if (x1 + 1 < g->nx)
+        scan_cells(g, q, best, ++x1, cy0, cy1);
+    for (int ring = 1;; ring++) {
+        y0 = cy0, y1 = cy1;
+        vd t = smaller(smaller(q[0] - g->below_x[x0], g->above_x[x1 + 1] - q[0]),
+                       smaller(q[1] - g->below_y[y0], g->above_y[y1 + 1] - q[1]));
+        t = larger(t, (vd) {0});
+        if (!bits(le(t * t, best->worst)))
+            return 1;
+        if (ring == RINGS)
+            return 0;
+        cy0 = y0 > 0 ? y0 - 1 : 0, cy1 = y1 + 1 < g->ny ? y1 + 1 : y1;
+        for (ptrdiff_t ix = x0; ix <= x1; ix++) {
+            if (cy0 < y0)
+                scan_cells(g, q, best, ix, cy0, cy0);
+            if (cy1 > y1)
+                scan_cells(g, q, best, ix, cy1, cy1);
+        }
+        if (x0 > 0)
+            scan_cells(g, q, best, --x0, cy0, cy1);
+        if (x1 + 1 < g->nx)
+            scan_cells(g, q, best, ++x1, cy0, cy1);
+    }
+}
+
 static int tied(const packet *best)
 {
     vm tie = best->tie;
@@ -514,7 +600,7 @@ static int tied(const packet *best)
     return bits(tie) != 0;
 }
 
-static void tree_query(const rk_tree *tree, const double *Q, const ptrdiff_t *order, ptrdiff_t m,
+static void tree_query(const rk_tree *tree, const rk_grid *grid, const double *Q, const ptrdiff_t *order, ptrdiff_t m,
                        ptrdiff_t k, double *room, double *distance, ptrdiff_t *index)
 {
     ptrdiff_t d = tree->d;
@@ -533,7 +619,11 @@ static void tree_query(const rk_tree *tree, const double *Q, const ptrdiff_t *or
         }
         /* where ties are the rule, do not search twice */
         restart(&best, k > FIXED || 4 * n_tied > i / W + 4);
-        search_tree(tree, q, &best, stack);
+        if (!grid || k > GRID_K || !search_grid(grid, q, &best)) {
+            if (grid)
+                restart(&best, best.exact);
+            search_tree(tree, q, &best, stack);
+        }
         if (k <= FIXED && tied(&best)) {
             n_tied++;
             if (!best.exact) {
@@ -541,18 +631,26 @@ static void tree_query(const rk_tree *tree, const double *Q, const ptrdiff_t *or
                 search_tree(tree, q, &best, stack);
             }
         }
+        if (k <= LISTED)
+            for (ptrdiff_t j = 0; j < k; j++) {
+                best.bd[j] = root(best.bd[j]);
+                best.bi[j] += 0x1p52; /* the index stands in the low bits */
+            }
         for (ptrdiff_t l = 0; l < lanes; l++) {
             double *od = distance + order[i + l] * k;
             ptrdiff_t *oi = index + order[i + l] * k;
             if (k <= LISTED)
                 for (ptrdiff_t j = 0; j < k; j++) {
+                    int64_t number;
+                    memcpy(&number, (double *) (best.bi + j) + l, sizeof number);
                     od[j] = ((double *) (best.bd + j))[l];
-                    oi[j] = (ptrdiff_t) ((double *) (best.bi + j))[l];
+                    oi[j] = (ptrdiff_t) (number & (((int64_t) 1 << 52) - 1));
                 }
-            else
+            else {
                 finish(best.buffer + l * CAPACITY(k), best.count[l], k, od, oi);
-            for (ptrdiff_t j = 0; j < k; j++)
-                od[j] = sqrt(od[j]);
+                for (ptrdiff_t j = 0; j < k; j++)
+                    od[j] = sqrt(od[j]);
+            }
         }
     }
 }
@@ -565,6 +663,7 @@ static void tree_query(const rk_tree *tree, const double *Q, const ptrdiff_t *or
  * with room for the double rounding and for underflow. Points are visited in the order of their
  * indices, which settles ties. */
 #define TILE 16
+#define CHUNK 32 /* tiles whose distances wait in the first-level cache */
 #if defined(__AVX512F__)
 #define FW 16
 #define GROUP 8
@@ -575,7 +674,7 @@ INLINE unsigned within(vf a, float b)
 }
 #elif defined(__AVX2__)
 #define FW 8
-#define GROUP 4
+#define GROUP 8
 typedef float vf __attribute__((vector_size(32)));
 INLINE unsigned within(vf a, float b)
 {
@@ -626,34 +725,42 @@ typedef struct {
     double slack;        /* 4u(|q| + |x|) in scaled units; infinite: no filter */
 } seeker;
 
-static float threshold(const seeker *s, const rk_flat *flat)
+/* What the filter has to let through for the exact, scaled distance r. */
+static float limit_of(const seeker *s, const rk_flat *flat, double r)
 {
-    if (!(s->worst.d < INFINITY) || !(s->slack < INFINITY))
-        return INFINITY;
-    double r = sqrt(s->worst.d) * flat->scale + s->slack;
+    r += s->slack;
     double t = r * r * (1 + 2 * (double) (flat->d + 4) * 0x1p-24) + 0x1p-100;
     return t < 1e38 ? (float) (t * (1 + 0x1p-22)) : INFINITY;
 }
 
-static void offer(seeker *s, const rk_flat *flat, ptrdiff_t k, ptrdiff_t i)
+static float threshold(const seeker *s, const rk_flat *flat)
+{
+    if (!(s->worst.d < INFINITY) || !(s->slack < INFINITY))
+        return INFINITY;
+    return limit_of(s, flat, sqrt(s->worst.d) * flat->scale);
+}
+
+/* Whether the list changed. */
+static int offer(seeker *s, const rk_flat *flat, ptrdiff_t k, ptrdiff_t i)
 {
     double d = exact(s->q, flat->points + i * flat->d, flat->d);
     if (k > LISTED) {
         s->worst = collect(s->best, &s->count, k, s->worst, d, (double) i);
-        return;
+        return s->count == k;
     }
     if (!(d < s->worst.d) && s->count == k)
-        return;
+        return 0;
     ptrdiff_t j = s->count < k ? s->count++ : k - 1;
     for (; j > 0 && d < s->best[j - 1].d; j--)
         s->best[j] = s->best[j - 1];
     s->best[j] = (pair) {d, (double) i};
     if (s->count == k)
         s->worst = s->best[k - 1];
+    return 1;
 }
 
-INLINE void filter(const rk_flat *flat, const float *q, seeker *s, float *limit, ptrdiff_t k,
-                   ptrdiff_t first, ptrdiff_t last)
+/* Single precision squared distances of a group of queries from the tiles first..last. */
+INLINE void filter(const rk_flat *flat, const float *q, ptrdiff_t first, ptrdiff_t last, float *out)
 {
     ptrdiff_t d = flat->d;
     for (ptrdiff_t t = first; t < last; t++)
@@ -678,15 +785,53 @@ INLINE void filter(const rk_flat *flat, const float *q, seeker *s, float *limit,
                 }
             }
 #pragma GCC unroll 8
-            for (int g = 0; g < GROUP; g++) {
-                unsigned hits = within(sum[g], limit[g]);
-                if (__builtin_expect(hits != 0, 0)) {
-                    for (; hits; hits &= hits - 1) {
-                        ptrdiff_t i = t * TILE + part + __builtin_ctz(hits);
-                        if (i < flat->n)
-                            offer(&s[g], flat, k, i);
-                    }
-                    limit[g] = threshold(&s[g], flat);
+            for (int g = 0; g < GROUP; g++)
+                memcpy(out + (g * CHUNK + t - first) * TILE + part, &sum[g], sizeof sum[g]);
+        }
+}
+
+/* Before anything is known of a query: the least of each of the TILE lanes are distances of TILE
+ * different points, so the k-th of them bounds the k-th neighbour's. */
+static float first_limit(const seeker *s, const rk_flat *flat, ptrdiff_t k, const float *sums,
+                         ptrdiff_t n_tiles)
+{
+    float least[TILE], x;
+    if (k > TILE || !(s->slack < INFINITY))
+        return INFINITY;
+    memcpy(least, sums, sizeof least);
+    for (ptrdiff_t t = 1; t < n_tiles; t++)
+        for (int l = 0; l < TILE; l++) {
+            x = sums[t * TILE + l];
+            least[l] = x < least[l] ? x : least[l];
+        }
+    for (int i = 1; i < TILE; i++) {
+        int j = i;
+        for (x = least[i]; j > 0 && x < least[j - 1]; j--)
+            least[j] = least[j - 1];
+        least[j] = x;
+    }
+    /* the bound turned round: |q-x| <= sqrt(D32) (1 + 2(d + 4)u) + slack */
+    double r = sqrt((double) least[k - 1] + 0x1p-100) * (1 + 2 * (double) (flat->d + 4) * 0x1p-24);
+    return limit_of(s, flat, r + s->slack);
+}
+
+/* Offers the points whose single precision distance does not rule them out. */
+static void pass(seeker *s, const rk_flat *flat, ptrdiff_t k, const float *sums, ptrdiff_t first,
+                 ptrdiff_t last)
+{
+    float limit = first ? threshold(s, flat) : first_limit(s, flat, k, sums, last);
+    for (ptrdiff_t t = first; t < last; t++)
+        for (ptrdiff_t part = 0; part < TILE; part += FW) {
+            vf sum;
+            memcpy(&sum, sums + (t - first) * TILE + part, sizeof sum);
+            unsigned hits = within(sum, limit);
+            for (; hits; hits &= hits - 1) {
+                ptrdiff_t i = t * TILE + part + __builtin_ctz(hits);
+                if (i >= flat->n)
+                    break;
+                if (offer(s, flat, k, i)) {
+                    float now = threshold(s, flat);
+                    limit = now < limit ? now : limit;
                 }
             }
         }
@@ -698,7 +843,7 @@ static ptrdiff_t flat_room(ptrdiff_t d, ptrdiff_t m, ptrdiff_t k)
 {
     ptrdiff_t p = padded(m);
     return 8 + DOUBLES(seeker, p) + DOUBLES(pair, p * (k <= LISTED ? k : CAPACITY(k)))
-           + DOUBLES(float, p * (d + 1));
+           + DOUBLES(float, p * d + GROUP * CHUNK * TILE);
 }
 
 static void flat_query(const rk_flat *flat, const double *Q, ptrdiff_t m, ptrdiff_t k, double *room,
@@ -708,7 +853,7 @@ static void flat_query(const rk_flat *flat, const double *Q, ptrdiff_t m, ptrdif
     ptrdiff_t n_tiles = (flat->n + TILE - 1) / TILE;
     seeker *s = aligned(room);
     pair *pairs = (pair *) (s + p);
-    float *q = (float *) (pairs + p * size), *limit = q + p * d;
+    float *q = (float *) (pairs + p * size), *sums = q + p * d;
     for (ptrdiff_t i = 0; i < p; i++) {
         const double *row = Q + (i < m ? i : m - 1) * d;
         double square = 0, largest = 0;
@@ -720,15 +865,16 @@ static void flat_query(const rk_flat *flat, const double *Q, ptrdiff_t m, ptrdif
         }
         s[i] = (seeker) {.q = row, .best = pairs + i * size, .worst = {INFINITY, INFINITY}};
         s[i].slack = largest < FAR ? 0x1p-22 * (sqrt(square) + flat->radius) + 0x1p-60 : INFINITY;
-        limit[i] = i < m ? INFINITY : -1; /* padding never hits */
     }
-    /* points go through the first-level cache once for all queries of the call */
-    ptrdiff_t chunk = 24576 / (d * TILE * (ptrdiff_t) sizeof(float));
-    if (chunk < 1)
-        chunk = 1;
-    for (ptrdiff_t t = 0; t < n_tiles; t += chunk)
-        for (ptrdiff_t g = 0; g < p; g += GROUP)
-            filter(flat, q + g * d, s + g, limit + g, k, t, t + chunk < n_tiles ? t + chunk : n_tiles);
+    /* a chunk of points serves all queries of the call while it is in cache */
+    for (ptrdiff_t t = 0; t < n_tiles; t += CHUNK) {
+        ptrdiff_t last = t + CHUNK < n_tiles ? t + CHUNK : n_tiles;
+        for (ptrdiff_t i = 0; i < m; i += GROUP) {
+            filter(flat, q + i * d, t, last, sums);
+            for (ptrdiff_t g = 0; g < GROUP && i + g < m; g++)
+                pass(s + i + g, flat, k, sums + g * CHUNK * TILE, t, last);
+        }
+    }
     for (ptrdiff_t i = 0; i < m; i++)
         finish(s[i].best, s[i].count, k, distance + i * k, index + i * k);
     for (ptrdiff_t i = 0; i < m * k; i++)
@@ -739,6 +885,7 @@ const rk_neighbors_table RK_TABLE(neighbors) = {
     .build = build,
     .assign = assign,
     .sort = sort,
+    .cells = cells,
     .tree = tree_query,
     .tiles = tiles,
     .flat = flat_query,

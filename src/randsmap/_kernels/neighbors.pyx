@@ -24,6 +24,31 @@ cdef rk_tree _tree(const double[:, ::1] points, const double[::1] index, Py_ssiz
     return tree
 
 
+cdef class Grid:
+    """Cells of the plane as the kernel sees them; keeps the arrays it points into."""
+
+    cdef rk_grid grid
+    cdef object arrays
+
+    def __init__(self, Py_ssize_t nx, Py_ssize_t ny, double x0, double y0, double sx, double sy,
+                 const Py_ssize_t[::1] start, const double[:, ::1] points, const double[::1] index,
+                 const double[::1] above_x, const double[::1] below_x, const double[::1] above_y,
+                 const double[::1] below_y):
+        self.arrays = start, points, index, above_x, below_x, above_y, below_y
+        self.grid.nx, self.grid.ny = nx, ny
+        self.grid.x0, self.grid.y0, self.grid.sx, self.grid.sy = x0, y0, sx, sy
+        self.grid.start, self.grid.points, self.grid.index = &start[0], &points[0, 0], &index[0]
+        self.grid.above_x, self.grid.below_x = &above_x[0], &below_x[0]
+        self.grid.above_y, self.grid.below_y = &above_y[0], &below_y[0]
+
+
+def cells(Grid grid, const double[:, ::1] Q, Py_ssize_t[::1] cell):
+    """cell (m) = numbers of the grid's cells that the queries Q (m, 2) fall into."""
+    if Q.shape[0]:
+        with nogil:
+            table.cells(&grid.grid, &Q[0, 0], Q.shape[0], &cell[0])
+
+
 def assign(const double[:, ::1] points, const double[::1] index, Py_ssize_t depth,
            const double[:, :, ::1] boxes, const double[::1] lowest, const double[:, ::1] split,
            const double[:, ::1] Q, Py_ssize_t[::1] leaf):
@@ -44,11 +69,12 @@ def sort(const Py_ssize_t[::1] leaf, Py_ssize_t[::1] start, Py_ssize_t[::1] orde
 
 def tree(const double[:, ::1] points, const double[::1] index, Py_ssize_t depth,
          const double[:, :, ::1] boxes, const double[::1] lowest, const double[:, ::1] split,
-         const double[:, ::1] Q, const Py_ssize_t[::1] order, double[:, ::1] distance,
+         Grid grid, const double[:, ::1] Q, const Py_ssize_t[::1] order, double[:, ::1] distance,
          Py_ssize_t[:, ::1] neighbor):
-    """Neighbours of the queries Q[order]; rows of distance and neighbor are those of Q."""
+    """Neighbours of the queries Q[order]; rows of distance and neighbor are those of Q. The grid may be None."""
     cdef rk_tree t
     cdef double *room
+    cdef const rk_grid *g = NULL if grid is None else &grid.grid
     cdef Py_ssize_t k = distance.shape[1]
     if order.shape[0] == 0:
         return
@@ -57,7 +83,7 @@ def tree(const double[:, ::1] points, const double[::1] index, Py_ssize_t depth,
         raise MemoryError()
     with nogil:
         t = _tree(points, index, depth, boxes, lowest, split)
-        table.tree(&t, &Q[0, 0], &order[0], order.shape[0], k, room, &distance[0, 0],
+        table.tree(&t, g, &Q[0, 0], &order[0], order.shape[0], k, room, &distance[0, 0],
                    &neighbor[0, 0])
     free(room)
 

@@ -19,6 +19,20 @@ typedef struct {
     const double *split;   /* (2^depth - 1, 2): coordinate and value that part the children */
 } rk_tree;
 
+/* Cells of a plane with about even occupancy: no descent, no boxes. Cell (ix, iy) holds the
+ * positions [start[ix ny + iy], start[ix ny + iy + 1)). */
+typedef struct {
+    ptrdiff_t nx, ny;
+    double x0, y0, sx, sy;     /* ix = floor((x - x0) sx), clamped to 0..nx-1 */
+    const ptrdiff_t *start;    /* (nx ny + 1) */
+    const double *points;      /* (n, 2) in cell order */
+    const double *index;       /* (n) */
+    /* (nx + 1): least x of all points in cells >= ix (inf at nx), largest in cells < ix (-inf at 0);
+     * bounds read off the points, so that rounding in the cell numbers cannot matter */
+    const double *above_x, *below_x;
+    const double *above_y, *below_y; /* (ny + 1) */
+} rk_grid;
+
 /* Points for the exhaustive search: rows, and the same points centred, scaled and rounded to single
  * precision in tiles (ceil(n/16), d, 16), padded with infinities. */
 typedef struct {
@@ -39,9 +53,10 @@ typedef struct {
     /* order (m) sorts the queries by leaf, stable; start is room for n_leaves + 1. */
     void (*sort)(const ptrdiff_t *leaf, ptrdiff_t m, ptrdiff_t n_leaves, ptrdiff_t *start,
                  ptrdiff_t *order);
-    /* Neighbours of the queries Q[order[0..m)]; rows of distance and index are those of Q.
+    void (*cells)(const rk_grid *grid, const double *Q, ptrdiff_t m, ptrdiff_t *cell);
+    /* Neighbours of the queries Q[order[0..m)], by the grid where it is not NULL; rows of distance and index are those of Q.
      * `room` is for rk_tree_room doubles. */
-    void (*tree)(const rk_tree *tree, const double *Q, const ptrdiff_t *order, ptrdiff_t m,
+    void (*tree)(const rk_tree *tree, const rk_grid *grid, const double *Q, const ptrdiff_t *order, ptrdiff_t m,
                  ptrdiff_t k, double *room, double *distance, ptrdiff_t *index);
     void (*tiles)(const double *X, ptrdiff_t n, ptrdiff_t d, const double *center, double scale,
                   float *tiles);
