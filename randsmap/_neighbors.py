@@ -12,7 +12,7 @@ _LEAF = 8  # points in a leaf at most; measured, see benchmarks
 _CELL = 3  # points in a grid cell on average
 _UNEVEN = 10  # mean over the points of the occupancy of their cell, above which the tree is faster
 _GRID_MAX_K = 8
-_TREE_MAX_DIM = 8
+_TREE_MAX_DIM = 6  # boxes of random points part nothing beyond it
 _QUERIES = 1024  # a task
 
 
@@ -31,7 +31,7 @@ class NeighborIndex:
     def __init__(self, points):
         n, d = points.shape
         self.n_points, self.n_dims = n, d
-        self.is_tree = d <= 3 or (d <= _TREE_MAX_DIM and n >= 1 << (2 * d))
+        self.is_tree = d <= _TREE_MAX_DIM
         self._grid_arrays = self._lay_grid(points) if d == 2 else None
         if self.is_tree:
             self._plant(points)
@@ -52,7 +52,8 @@ class NeighborIndex:
         """Cells of the plane with a few points each; None where they crowd in some of them."""
         n = len(points)
         low, high = points.min(axis=0), points.max(axis=0)
-        extent = high - low
+        with np.errstate(over="ignore"):
+            extent = high - low
         if n < 64 or not (np.isfinite(extent).all() and (extent > 1e-100).all()):
             return None
         # square cells, at most one row or column for each point
@@ -80,8 +81,9 @@ class NeighborIndex:
 
     def _lay(self, points):
         n, d = points.shape
-        center = points.mean(axis=0)
-        largest = np.abs(points - center).max()
+        with np.errstate(over="ignore", invalid="ignore"):
+            center = points.mean(axis=0)
+            largest = np.abs(points - center).max()
         tiles = np.empty((-(-n // 16), d, 16), np.float32)
         if 1e-280 < largest < 1e280:
             # largest scaled coordinate in [0.5, 1): single precision does not overflow
@@ -90,7 +92,7 @@ class NeighborIndex:
             radius = float(np.sqrt((((points - center) * scale) ** 2).sum(axis=1).max()))
         else:  # an infinite radius turns the filter off
             tiles.fill(0)
-            scale, radius = 1.0, np.inf
+            center, scale, radius = np.zeros(d), 1.0, np.inf
         self._arrays = (points.copy(), tiles, center, scale, radius)
 
     def query(self, Q, k):

@@ -790,28 +790,39 @@ INLINE void filter(const rk_flat *flat, const float *q, ptrdiff_t first, ptrdiff
         }
 }
 
-/* Before anything is known of a query: the least of each of the TILE lanes are distances of TILE
- * different points, so the k-th of them bounds the k-th neighbour's. */
+/* Before anything is known of a query: the least of each of 64 lanes (16 in each fourth tile) are
+ * distances of different points, so the k-th of them bounds the k-th neighbour's. */
 static float first_limit(const seeker *s, const rk_flat *flat, ptrdiff_t k, const float *sums,
                          ptrdiff_t n_tiles)
 {
-    float least[TILE], x;
-    if (k > TILE || !(s->slack < INFINITY))
+    enum { LANES = 4 * TILE };
+    float least[LANES], lowest[LANES];
+    if (k > LANES || !(s->slack < INFINITY))
         return INFINITY;
-    memcpy(least, sums, sizeof least);
-    for (ptrdiff_t t = 1; t < n_tiles; t++)
-        for (int l = 0; l < TILE; l++) {
-            x = sums[t * TILE + l];
+    for (int l = 0; l < LANES; l++)
+        least[l] = INFINITY;
+    ptrdiff_t t = 0;
+    for (; t + 4 <= n_tiles; t += 4)
+        for (int l = 0; l < LANES; l++) {
+            float x = sums[t * TILE + l];
             least[l] = x < least[l] ? x : least[l];
         }
-    for (int i = 1; i < TILE; i++) {
-        int j = i;
-        for (x = least[i]; j > 0 && x < least[j - 1]; j--)
-            least[j] = least[j - 1];
-        least[j] = x;
+    for (ptrdiff_t l = 0; l < (n_tiles - t) * TILE; l++) {
+        float x = sums[t * TILE + l];
+        least[l] = x < least[l] ? x : least[l];
+    }
+    ptrdiff_t count = 0;
+    for (int i = 0; i < LANES; i++) {
+        float x = least[i];
+        if (count == k && !(x < lowest[k - 1]))
+            continue;
+        ptrdiff_t j = count < k ? count++ : k - 1;
+        for (; j > 0 && x < lowest[j - 1]; j--)
+            lowest[j] = lowest[j - 1];
+        lowest[j] = x;
     }
     /* the bound turned round: |q-x| <= sqrt(D32) (1 + 2(d + 4)u) + slack */
-    double r = sqrt((double) least[k - 1] + 0x1p-100) * (1 + 2 * (double) (flat->d + 4) * 0x1p-24);
+    double r = sqrt((double) lowest[k - 1] + 0x1p-100) * (1 + 2 * (double) (flat->d + 4) * 0x1p-24);
     return limit_of(s, flat, r + s->slack);
 }
 
