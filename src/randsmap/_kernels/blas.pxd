@@ -28,3 +28,13 @@ cdef inline void gemm_f(
     cdef char tb = b'T' if transpose_b else b'N'
     cython_blas.sgemm(&tb, &ta, &n_, &m_, &k_, &alpha, <float *> B, &ldb_, <float *> A, &lda_,
                       &beta, C, &ldc_)
+
+
+cdef inline void syrk(
+    Py_ssize_t n, Py_ssize_t k, double alpha, const double *A, Py_ssize_t lda,
+    double beta, double *C, Py_ssize_t ldc,
+) noexcept nogil:
+    """Upper triangle of C = alpha A A^T + beta C for row-major A (n, k), C (n, n)."""
+    cdef blas_int n_ = n, k_ = k, lda_ = lda, ldc_ = ldc
+    cdef char lower = b'L', transposed = b'T'  # in Fortran's order of the axes
+    cython_blas.dsyrk(&lower, &transposed, &n_, &k_, &alpha, <double *> A, &lda_, &beta, C, &ldc_)

@@ -64,13 +64,13 @@ RK_INLINE double rk_cos(double x)
     return rk_from_bits(rk_bits(sine) ^ (rk_bits(t) << 63));
 }
 
-/* e^x for x already clamped to about [-746, 710]; see rk_exp. */
-RK_INLINE double rk_exp_clamped(double x)
+/* e^x = m 2^n with n in the low bits of *t; x within [-746, 710]. */
+RK_INLINE double rk_exp_parts(double x, double *t)
 {
     const double inv_ln2 = 0x1.71547652b82fep+0, ln2_hi = 0x1.62e42fefa4p-1,
                  ln2_lo = -0x1.8432a1b0e2634p-43;
-    double t = x * inv_ln2 + RK_ROUND;
-    double n = t - RK_ROUND;
+    *t = x * inv_ln2 + RK_ROUND;
+    double n = *t - RK_ROUND;
     double r = (x - n * ln2_hi) - n * ln2_lo; /* |r| <= ln(2)/2; the first difference is exact */
     /* minimax of (e^r - 1 - r) / r^2, relative error of e^r 2^-57.9 */
     double q = 0x1.ad9dc93248a7bp-26;
@@ -83,7 +83,13 @@ RK_INLINE double rk_exp_clamped(double x)
     q = q * r + 0x1.55555555506c4p-5;
     q = q * r + 0x1.5555555555501p-3;
     q = q * r + 0x1.000000000000ap-1;
-    double e = 1 + (r + (r * r) * q);
+    return 1 + (r + (r * r) * q);
+}
+
+/* e^x for x already clamped to about [-746, 710]; see rk_exp. */
+RK_INLINE double rk_exp_clamped(double x)
+{
+    double t, e = rk_exp_parts(x, &t);
     /* e 2^n in two factors, so that the first is a normal number down to the last denormal and up to
      * overflow: 2^(n-1) * 2, or 2^(n+64) * 2^-64, whose product rounds once. */
     int tiny = x < -700.;
@@ -91,6 +97,13 @@ RK_INLINE double rk_exp_clamped(double x)
     double first = rk_from_bits((rk_bits(t) + shift) << 52);
     double second = tiny ? 0x1p-64 : 2.;
     return (e * first) * second;
+}
+
+/* e^x for x known to be within [-700, 700]: the result and 2^n are normal numbers. */
+RK_INLINE double rk_exp_normal(double x)
+{
+    double t, e = rk_exp_parts(x, &t);
+    return e * rk_from_bits((rk_bits(t) + 1023) << 52);
 }
 
 /* Overflows to inf and underflows gradually, to 0 below -745.13...; NaN stays NaN. */
