@@ -287,21 +287,38 @@ typedef struct {
     double *next;  /* (k) and what follows: room */
 } problem;
 
+/* p = start + sum_r w_r x_r; start may be p. */
+static void add_rows(const double *start, const double *const *x, const double *w, double *p,
+                     ptrdiff_t n)
+{
+    const double *x0 = x[0], *x1 = x[1], *x2 = x[2], *x3 = x[3];
+    double w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3];
+#pragma omp simd
+    for (ptrdiff_t i = 0; i < n; i++)
+        p[i] = start[i] + ((w0 * x0[i] + w1 * x1[i]) + (w2 * x2[i] + w3 * x3[i]));
+}
+
 /* psi, rho and p at a; returns |rho|^2. */
 static double evaluate(problem *z, const double *a)
 {
     const rk_nystroem *map = z->map;
     ptrdiff_t n = map->n;
     double *restrict p = z->p, top = -INFINITY, sum = 0;
-    memcpy(p, map->offset, (size_t) n * sizeof *p);
+    const double *x[4], *start = map->offset;
+    double w[4];
+    int used = 0;
     for (ptrdiff_t j = 0; j < z->k; j++) {
-        const double *restrict x = map->rows + z->row[j] * n;
-        double aj = a[j];
-        if (aj == 0)
+        if (a[j] != 0) {
+            x[used] = map->rows + z->row[j] * n;
+            w[used++] = a[j];
+        }
+        if (used < 4 && j + 1 < z->k)
             continue;
-#pragma omp simd
-        for (ptrdiff_t i = 0; i < n; i++)
-            p[i] += aj * x[i];
+        for (; used < 4; used++)
+            x[used] = map->offset, w[used] = 0;
+        add_rows(start, x, w, p, n);
+        start = p;
+        used = 0;
     }
 #pragma omp simd reduction(max : top)
     for (ptrdiff_t i = 0; i < n; i++)
@@ -482,35 +499,36 @@ static int quadratic(const double *g, const double *B, const double *a, ptrdiff_
 #define NEGLIGIBLE 1e-13 /* of the coordinates: a residual that is zero to rounding */
 
 /* Levenberg-Marquardt on the simplex from a, with Gauss-Newton's Hessian until progress is slow and
- * the exact one from then on. Returns |rho|^2. */
-static double descend(problem *z, double *a, double *room)
+ * then the exact one where that is convex. Gives up on the way to the minimiser `known` (NULL: none),
+ * whose |rho|^2 is `known_f`. Returns |rho|^2. */
+static double descend(problem *z, double *a, const double *known, double known_f, double *room)
 {
     ptrdiff_t k = z->k, d = z->map->d;
-    double *g = room, *B = g + k, *damped = B + k * k, *x = damped + k * k, *rest = x + k;
+    double *g = room, *B = g + k, *H = B + k * k, *damped = H + k * k, *x = damped + k * k;
+    double *rest = x + k;
     double f = evaluate(z, a), lambda = 1e-10, zero = NEGLIGIBLE * z->scale * NEGLIGIBLE * z->scale;
     int exact = 0;
     for (int step = 0; step < 60 && f > zero; step++) {
         double trace = 0, now = INFINITY;
         jacobian(z);
-        if (exact)
-            curvature(z, B);
-        else
-            memset(B, 0, (size_t) (k * k) * sizeof *B);
         for (ptrdiff_t j = 0; j < k; j++) {
             g[j] = dot(z->J + j * d, z->rho, d);
             for (ptrdiff_t l = 0; l < k; l++)
-                B[j * k + l] += dot(z->J + j * d, z->J + l * d, d);
-            trace += dot(z->J + j * d, z->J + j * d, d);
+                B[j * k + l] = dot(z->J + j * d, z->J + l * d, d);
+            trace += B[j * k + j];
         }
+        if (exact)
+            curvature(z, H);
         if (!(trace > 0))
             return f;
         int accepted = 0;
         for (int attempt = 0; attempt < 20 && !accepted; attempt++) {
-            memcpy(damped, B, (size_t) (k * k) * sizeof *B);
-            for (ptrdiff_t j = 0; j < k; j++)
-                damped[j * k + j] += lambda * trace;
+            for (ptrdiff_t j = 0; j < k * k; j++)
+                damped[j] = B[j] + (exact ? H[j] : 0) + (j % (k + 1) ? 0 : lambda * trace);
             if (!quadratic(g, damped, a, k, rest, x)) {
-                lambda = lambda < 1e-4 ? 1e-3 : 8 * lambda;
+                if (!exact)
+                    lambda = lambda < 1e-4 ? 1e-3 : 8 * lambda;
+                exact = 0;
                 continue;
             }
             double model = 0;
@@ -538,10 +556,17 @@ static double descend(problem *z, double *a, double *room)
             return f;
         memcpy(a, x, (size_t) k * sizeof *a);
         exact = now > 0.3 * f;
-        int still = f - now <= 1e-14 * f;
+        int still = f - now <= 1e-11 * f;
         f = now;
         if (still)
             break;
+        if (known && fabs(f - known_f) <= 0.05 * known_f) {
+            double apart = 0;
+            for (ptrdiff_t j = 0; j < k; j++)
+                apart = fabs(a[j] - known[j]) > apart ? fabs(a[j] - known[j]) : apart;
+            if (apart <= 0.02)
+                break;
+        }
     }
     return f;
 }
@@ -571,11 +596,11 @@ static double approach(problem *z, double *a, double *room)
             move = fabs(x[j] - a[j]) > move ? fabs(x[j] - a[j]) : move;
         if (move > 0.7 * before)
             return f <= zero ? f : INFINITY;
-        if (move <= 1e-8 && f <= zero)
+        if (move <= 1e-6 && f <= zero)
             return f;
         memcpy(a, x, (size_t) k * sizeof *a);
         f = evaluate(z, a);
-        if (move <= 1e-13)
+        if (move <= 1e-8)
             break;
         before = move;
     }
@@ -584,7 +609,7 @@ static double approach(problem *z, double *a, double *room)
 
 static ptrdiff_t encoder_room(ptrdiff_t n, ptrdiff_t d, ptrdiff_t k)
 {
-    ptrdiff_t a = hull_room(d, k) + d + k, b = 3 * k * k + 8 * k, c = latent_room(d, k);
+    ptrdiff_t a = hull_room(d, k) + d + k, b = 4 * k * k + 8 * k, c = latent_room(d, k);
     ptrdiff_t most = a > b ? a : b;
     return n + d * n + 2 * d + k * d + 2 * k + 2 * k + (most > c ? most : c);
 }
@@ -627,12 +652,12 @@ static void encoder(const rk_nystroem *map, const double *Y, const double *y,
             continue; /* no start can do better */
         if (best == INFINITY)
             memcpy(a, first, (size_t) k * sizeof *a);
-        best = descend(&z, a, rest);
+        best = descend(&z, a, NULL, 0, rest);
         double norm = dot(a, a, k);
         for (int start = 0; start < 2 && best > zero; start++) {
             for (ptrdiff_t j = 0; j < k; j++)
                 trial[j] = start ? j == 0 : 1 / (double) k; /* uniform; the nearest neighbour */
-            double f = descend(&z, trial, rest), size = dot(trial, trial, k);
+            double f = descend(&z, trial, a, best, rest), size = dot(trial, trial, k);
             if (f < best * (1 - 1e-10) || (f <= best * (1 + 1e-10) && size < norm)) {
                 memcpy(a, trial, (size_t) k * sizeof *a);
                 best = f < best ? f : best;
