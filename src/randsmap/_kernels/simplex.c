@@ -284,7 +284,6 @@ typedef struct {
     double *rho;   /* (d) psi - y */
     double *J;     /* (k, d) columns of the Jacobian, less their mean */
     double *mean;  /* (k) expectations of the rows */
-    double *next;  /* (k) and what follows: room */
 } problem;
 
 /* p = start + sum_r w_r x_r; start may be p. */
@@ -296,6 +295,40 @@ static void add_rows(const double *start, const double *const *x, const double *
 #pragma omp simd
     for (ptrdiff_t i = 0; i < n; i++)
         p[i] = start[i] + ((w0 * x0[i] + w1 * x1[i]) + (w2 * x2[i] + w3 * x3[i]));
+}
+
+/* out[r] = s . x_r for count vectors x_r(j) = rows + at(j) n, four at a time: s is read once and the
+ * four sums hide the latency of the additions. at NULL: consecutive rows. */
+static void dots(const double *s, const double *rows, const ptrdiff_t *at, ptrdiff_t count,
+                 ptrdiff_t n, double *out, ptrdiff_t stride)
+{
+    for (ptrdiff_t r = 0; r < count; r += 4) {
+        const double *x[4];
+        double d0 = 0, d1 = 0, d2 = 0, d3 = 0;
+        for (ptrdiff_t l = 0; l < 4; l++) {
+            ptrdiff_t j = r + l < count ? r + l : r;
+            x[l] = rows + (at ? at[j] : j) * n;
+        }
+        const double *x0 = x[0], *x1 = x[1], *x2 = x[2], *x3 = x[3];
+        if (count - r > 2) {
+#pragma omp simd reduction(+ : d0, d1, d2, d3)
+            for (ptrdiff_t i = 0; i < n; i++) {
+                d0 += s[i] * x0[i];
+                d1 += s[i] * x1[i];
+                d2 += s[i] * x2[i];
+                d3 += s[i] * x3[i];
+            }
+        } else {
+#pragma omp simd reduction(+ : d0, d1)
+            for (ptrdiff_t i = 0; i < n; i++) {
+                d0 += s[i] * x0[i];
+                d1 += s[i] * x1[i];
+            }
+        }
+        const double d[4] = {d0, d1, d2, d3};
+        for (ptrdiff_t l = 0; l < 4 && r + l < count; l++)
+            out[(r + l) * stride] = d[l];
+    }
 }
 
 /* psi, rho and p at a; returns |rho|^2. */
@@ -325,12 +358,14 @@ static double evaluate(problem *z, const double *a)
         top = p[i] > top ? p[i] : top;
 #pragma omp simd reduction(+ : sum)
     for (ptrdiff_t i = 0; i < n; i++) {
-        p[i] = rk_exp(p[i] - top);
+        double e = p[i] - top; /* what is below e^-690 of the largest could as well be 0 */
+        p[i] = rk_exp_normal(e < -690. ? -690. : e);
         sum += p[i];
     }
     double f = 0;
+    dots(p, map->values, NULL, map->d, n, z->psi, 1);
     for (ptrdiff_t c = 0; c < map->d; c++) {
-        z->psi[c] = dot(p, map->values + c * n, n) / sum;
+        z->psi[c] /= sum;
         z->rho[c] = z->psi[c] - z->y[c];
         f += z->rho[c] * z->rho[c];
     }
@@ -353,10 +388,9 @@ static void jacobian(problem *z)
 #pragma omp simd
         for (ptrdiff_t i = 0; i < n; i++)
             s[i] = p[i] * (v[i] - psi);
-        for (ptrdiff_t j = 0; j < z->k; j++) {
-            z->J[j * d + c] = dot(s, map->rows + z->row[j] * n, n);
+        dots(s, map->rows, z->row, z->k, n, z->J + c, d);
+        for (ptrdiff_t j = 0; j < z->k; j++)
             mean += z->J[j * d + c];
-        }
         mean /= (double) z->k;
         for (ptrdiff_t j = 0; j < z->k; j++)
             z->J[j * d + c] -= mean;
@@ -368,16 +402,13 @@ static void curvature(problem *z, double *H)
 {
     const rk_nystroem *map = z->map;
     ptrdiff_t n = map->n, d = map->d, k = z->k;
-    double *restrict s = z->s, *g = z->next;
+    double *restrict s = z->s;
     for (ptrdiff_t i = 0; i < n; i++)
         s[i] *= z->rho[0];
     for (ptrdiff_t c = 1; c < d; c++)
         for (ptrdiff_t i = 0; i < n; i++)
             s[i] += z->rho[c] * s[c * n + i];
-    for (ptrdiff_t j = 0; j < k; j++) {
-        g[j] = dot(s, map->rows + z->row[j] * n, n);
-        z->mean[j] = dot(z->p, map->rows + z->row[j] * n, n);
-    }
+    dots(z->p, map->rows, z->row, k, n, z->mean, 1);
     for (ptrdiff_t j = 0; j < k; j++)
         for (ptrdiff_t l = 0; l <= j; l++) {
             const double *restrict x = map->rows + z->row[j] * n, *restrict y = map->rows + z->row[l] * n;
@@ -624,8 +655,7 @@ static void place(problem *z, const rk_nystroem *map, ptrdiff_t k, double **room
     z->rho = z->psi + map->d;
     z->J = z->rho + map->d;
     z->mean = z->J + k * map->d;
-    z->next = z->mean + k;
-    *room = z->next + k;
+    *room = z->mean + k;
 }
 
 static void encoder(const rk_nystroem *map, const double *Y, const double *y,
