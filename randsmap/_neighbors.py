@@ -85,7 +85,7 @@ class NeighborIndex:
             center = points.mean(axis=0)
             largest = np.abs(points - center).max()
         tiles = np.empty((-(-n // 16), d, 16), np.float32)
-        if 1e-280 < largest < 1e280:
+        if 1e-130 < largest < 1e130:  # squares neither overflow nor vanish
             # largest scaled coordinate in [0.5, 1): single precision does not overflow
             scale = float(np.ldexp(1.0, -int(np.frexp(largest)[1])))
             _kernel.tiles(points, center, scale, tiles)
