@@ -109,7 +109,8 @@ def parallel_for(task, n_tasks):
     ``task`` must release the GIL in its long part. Tasks start in order. The first exception stops
     the tasks not yet begun and is raised here. Inside a task, further calls run on that thread alone.
     """
-    n_threads = 1 if getattr(_local, "inside", False) else min(get_num_threads(), n_tasks)
+    alone = n_tasks <= 1 or getattr(_local, "inside", False)  # counting cores takes 25 us
+    n_threads = 1 if alone else min(get_num_threads(), n_tasks)
     if n_threads <= 1:
         for i in range(n_tasks):
             task(i)
@@ -180,6 +181,16 @@ def _apply_blas_limits():
     for library, original in zip(_blas, _blas_original):
         count = min(_blas_limits + [original])
         if library.get_num_threads() != count:
-            library.set_num_threads(count)
+            _set_blas_threads(library, count)
     if not _blas_limits:
         _blas_original = None
+
+
+def _set_blas_threads(library, count):
+    # threadpoolctl >= 3.7 lets one thread own the limit of an OpenBLAS with a shared pool and ignores
+    # the others. Any thread may open `blas_threads` first or close it last, so take the ownership for
+    # the call (under our lock) and leave it free.
+    release = getattr(library, "clear_controlling_thread", lambda force: None)
+    release(force=True)
+    library.set_num_threads(count)
+    release(force=True)

@@ -13,10 +13,10 @@ from randsmap._validation import (
     check_choice,
     check_count,
     check_fitted,
-    check_matrix,
     check_out,
     validate_data,
 )
+from randsmap.decoders._random_features import _check_fields
 from randsmap.encoders import DiffusionMaps
 
 __all__ = ["KNNDecoder"]
@@ -138,7 +138,7 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         n_neighbors = check_count(self.n_neighbors, "n_neighbors")
         objective = check_choice(self.objective, "objective", ("latent", "encoder"))
         X = validate_data(self, X, reset=True)
-        F, single = _check_fields(y, len(X))
+        F, _, single = _check_fields(y, len(X))
         check_count(n_neighbors, "n_neighbors", high=len(X), high_name="the number of training points")
         if objective == "encoder":
             self._fit_encoder(X, F)
@@ -336,17 +336,3 @@ def _is_fitted(encoder):
     except (NotFittedError, TypeError):
         return False
     return True
-
-
-def _check_fields(y, n):
-    """y as contiguous float64 (n, M) and whether it was one-dimensional."""
-    if y is None:
-        raise ValueError("y must hold the fields of the latent points X (n, M), got None; this "
-                         "estimator requires y to be passed, but the target y is None")
-    if not hasattr(y, "toarray"):
-        y = np.asarray(y)
-    single = getattr(y, "ndim", 2) == 1
-    F = check_matrix(y[:, None] if single else y, "y")
-    if len(F) != n:
-        raise ValueError(f"X and y must have the same number of rows, got {n} and {len(F)}")
-    return F, single

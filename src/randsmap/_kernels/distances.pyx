@@ -85,7 +85,7 @@ cdef double *fill_tile(
         x_exact, z_exact = x, z
 
     if diagonal:
-        syrk(n, dim, 1.0, x, dim, 0.0, tile, TILE_STRIDE)
+        syrk(False, n, dim, 1.0, x, dim, 0.0, tile, TILE_STRIDE)
         table.reflect(tile, TILE_STRIDE, n, 0.0)
     else:
         gemm(False, True, m, n, dim, 1.0, x, dim, z, dim, 0.0, tile, TILE_STRIDE)

@@ -1,6 +1,6 @@
-/* cos, exp and the logistic function of one double, without branches: GCC turns a loop over them into
- * SIMD code at every level (no rounding instruction, no 64-bit integer compare or conversion is
- * needed, so SSE2 will do). Include it in the C file of a kernel and mark the loop `omp simd`.
+/* cos, exp and the logistic function of one double, without branches: GCC turns a loop over them
+ * into SIMD code at every level (it needs no rounding instruction and no 64-bit integer compare or
+ * conversion, so SSE2 will do). Include it in a kernel's C file and mark the loop `omp simd`.
  *
  * All are within 2 ulp of the exact value (tests/test_vecmath.py measures it). FMA contraction
  * changes last bits only. Never compile this with -ffast-math: the order of operations matters. */
@@ -29,26 +29,41 @@ RK_INLINE double rk_from_bits(uint64_t u)
     return x;
 }
 
-/* rk_cos is right for |x| <= RK_COS_REACH and gives NaN for NaN and infinities. Anything finite beyond
- * gets a finite wrong value or NaN: the caller must use libm there. */
+/* rk_cos is right for |x| <= RK_COS_REACH and gives NaN for NaN and infinities. Anything finite
+ * beyond gets a finite wrong value or NaN: the caller must use libm there. */
 #define RK_COS_REACH 1e7
 
-/* Cody-Waite: x = (n + 1/2) pi + r with |r| <= pi/2, so cos x = -(-1)^n sin r. The half-odd multiple
- * is what keeps the relative accuracy next to the zeros of cos. pi is the sum of four parts; those
- * of 29 bits make their products with n + 1/2 (24 bits) exact without FMA. */
+#if defined(__FMA__) || defined(__aarch64__)
+#define RK_HAS_FMA 1
+#else
+#define RK_HAS_FMA 0
+#endif
+
+/* Cody-Waite: x = (n + 1/2) pi + r with |r| <= pi/2, so cos x = -(-1)^n sin r. The half-odd
+ * multiple is what keeps the relative accuracy next to the zeros of cos. The parts of pi are such
+ * that whatever cancels is exact: products of a part of 29 bits with n + 1/2 (24 bits) are; with
+ * FMA the first part may have 53. `low` is what r lacks. */
 RK_INLINE double rk_cos(double x)
 {
-    const double pi1 = 0x1.921fb54p+1, pi2 = 0x1.10b4612p-29, pi3 = -0x1.676733bp-59,
-                 pi4 = 0x1.701b839a25205p-91, inv_pi = 0x1.45f306dc9c883p-2;
+    const double inv_pi = 0x1.45f306dc9c883p-2;
     /* odd, so that the lowest bit of t is set for even n: the minus sign for free */
     const double odd_round = RK_ROUND + 1;
     double t = (x * inv_pi - 0.5) + odd_round;
     double h = (t - odd_round) + 0.5;
-    double s = x - h * pi1; /* exact wherever its error would show */
+#if RK_HAS_FMA
+    const double pi1 = 0x1.921fb54442d18p+1, pi2 = 0x1.1a62633p-53,
+                 pi3 = 0x1.45c06e0e68948p-85;
+    double s = __builtin_fma(-h, pi1, x); /* exact for |x| >= 1: a multiple of 2^-52 below 2 */
+    double r = __builtin_fma(-h, pi2, s);
+    double low = __builtin_fma(-h, pi3, __builtin_fma(-h, pi2, s - r));
+#else
+    const double pi1 = 0x1.921fb54p+1, pi2 = 0x1.10b4612p-29, pi3 = -0x1.676733bp-59,
+                 pi4 = 0x1.701b839a25205p-91;
+    double s = x - h * pi1;
     double a = h * pi2, u = s - a;
     double b = h * pi3, r = u - b;
-    /* what r lacks: exact differences, since s and u are exact where they nearly cancel a and b */
     double low = (((s - u) - a) + ((u - r) - b)) - h * pi4;
+#endif
     double z = r * r;
     /* minimax of (sin r - r) / r^3 in z = r^2, error 2^-61 */
     double p = 0x1.883c3203fc030p-49;
@@ -58,14 +73,24 @@ RK_INLINE double rk_cos(double x)
     p = p * z + 0x1.71de3a52aac68p-19;
     p = p * z - 0x1.a01a01a014eb7p-13;
     p = p * z + 0x1.11111111110c9p-7;
-    p = p * z - 0x1.5555555555555p-3;
-    /* sin(r + low) = sin r + low cos r */
-    double sine = r + ((z * r) * p + low * (1 - 0.5 * z));
+    /* sin(r + low) = sin r + low cos r. With FMA the cubic term joins last, which saves the
+     * rounding of its sum with the rest of the polynomial; without, its product would round. */
+    double cube = z * r, correction = low * (1 - 0.5 * z);
+#if RK_HAS_FMA
+    double sine = r + (cube * -0x1.5555555555555p-3 + (cube * (p * z) + correction));
+#else
+    double sine = r + (cube * (p * z - 0x1.5555555555555p-3) + correction);
+#endif
     return rk_from_bits(rk_bits(sine) ^ (rk_bits(t) << 63));
 }
 
-/* e^x = m 2^n with n in the low bits of *t; x within [-746, 710]. */
-RK_INLINE double rk_exp_parts(double x, double *t)
+/* -746 and 710: beyond them e^x is 0 and inf. Defined in dispatch.c, where the loops cannot see
+ * them: with literals the compiler folds the clamped branch to constants and blends, which costs
+ * 60 %. */
+extern const double rk_exp_bottom, rk_exp_top;
+
+/* e^x = (1 + v) 2^n with n in the low bits of *t; returns v. For x within [-746, 710]. */
+RK_INLINE double rk_exp_reduced(double x, double *t)
 {
     const double inv_ln2 = 0x1.71547652b82fep+0, ln2_hi = 0x1.62e42fefa4p-1,
                  ln2_lo = -0x1.8432a1b0e2634p-43;
@@ -83,46 +108,52 @@ RK_INLINE double rk_exp_parts(double x, double *t)
     q = q * r + 0x1.55555555506c4p-5;
     q = q * r + 0x1.5555555555501p-3;
     q = q * r + 0x1.000000000000ap-1;
-    return 1 + (r + (r * r) * q);
+    return r + (r * r) * q;
 }
 
-/* e^x for x already clamped to about [-746, 710]; see rk_exp. */
-RK_INLINE double rk_exp_clamped(double x)
+/* e^x = (1 + v) first second for x already clamped to about [-746, 710]. The scale 2^n comes in two
+ * factors, so that the first is a normal number down to the last denormal and up to overflow:
+ * 2^(n-1) * 2, or 2^(n+64) * 2^-64; the product with the second is the only one that rounds. */
+RK_INLINE double rk_exp_parts(double x, double *first, double *second)
 {
-    double t, e = rk_exp_parts(x, &t);
-    /* e 2^n in two factors, so that the first is a normal number down to the last denormal and up to
-     * overflow: 2^(n-1) * 2, or 2^(n+64) * 2^-64, whose product rounds once. */
-    int tiny = x < -700.;
-    uint64_t shift = tiny ? (uint64_t) 1023 + 64 : (uint64_t) 1023 - 1;
-    double first = rk_from_bits((rk_bits(t) + shift) << 52);
-    double second = tiny ? 0x1p-64 : 2.;
-    return (e * first) * second;
+    double t, v = rk_exp_reduced(x, &t);
+    uint64_t tiny = x < -700. ? 65 : 0; /* written so that no blend is needed: those are slow */
+    *first = rk_from_bits((rk_bits(t) + 1022 + tiny) << 52);
+    *second = rk_from_bits(rk_bits(2.) - (tiny << 52));
+    return v;
 }
 
 /* e^x for x known to be within [-700, 700]: the result and 2^n are normal numbers. */
 RK_INLINE double rk_exp_normal(double x)
 {
-    double t, e = rk_exp_parts(x, &t);
-    return e * rk_from_bits((rk_bits(t) + 1023) << 52);
+    double t, v = rk_exp_reduced(x, &t);
+    return (1 + v) * rk_from_bits((rk_bits(t) + 1023) << 52);
 }
 
 /* Overflows to inf and underflows gradually, to 0 below -745.13...; NaN stays NaN. */
 RK_INLINE double rk_exp(double x)
 {
-    x = x > 710. ? 710. : x;
-    x = x < -746. ? -746. : x;
-    return rk_exp_clamped(x);
+    x = x > rk_exp_top ? rk_exp_top : x;
+    x = x < rk_exp_bottom ? rk_exp_bottom : x;
+    double first, second, v = rk_exp_parts(x, &first, &second);
+    return ((1 + v) * first) * second;
 }
 
-/* 1 / (1 + e^-x), as e^x / (1 + e^x) for negative x: no overflow, and full relative accuracy down to
- * the denormals. */
+/* 1 / (1 + e^-x), as e^x / (1 + e^x) for negative x: no overflow, and full relative accuracy down
+ * to the denormals. */
 RK_INLINE double rk_logistic(double x)
 {
-    double a = x < 0 ? x : -x;
-    a = a < -746. ? -746. : a;
-    double e = rk_exp_clamped(a);
-    double numerator = x < 0 ? e : 1.;
-    return numerator / (1 + e);
+    double a = rk_from_bits(rk_bits(x) | (uint64_t) 1 << 63); /* -|x| */
+    a = a < rk_exp_bottom ? rk_exp_bottom : a;
+    double first, second, v = rk_exp_parts(a, &first, &second);
+    double w = 1 + v, scale = first * second, e = w * scale;
+    uint64_t negative = -(rk_bits(x) >> 63); /* all bits */
+    double numerator = rk_from_bits(rk_bits(1.) ^ ((rk_bits(1.) ^ rk_bits(e)) & negative));
+    /* The denominator 1 + scale + scale v is rounded once, and absorbs what the rounding of w took
+     * from a numerator e (three roundings in a row would exceed 2 ulp). */
+    double lost = rk_from_bits(rk_bits(v - (w - 1)) & negative);
+    double one_scale = 1 + scale;
+    return numerator / (one_scale + (scale * v - lost * one_scale));
 }
 
 #endif
