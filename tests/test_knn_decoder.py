@@ -37,7 +37,7 @@ def encoded():
     return F, encoder, encoder.transform(F), bumps(60, 1)[0]
 
 
-@parametrize_with_checks([KNNDecoder(n_neighbors=1), KNNDecoder(n_neighbors=2)])
+@parametrize_with_checks([KNNDecoder(), KNNDecoder(n_neighbors=1)])
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)
 
@@ -80,7 +80,7 @@ def test_k_equals_n_and_k_above():
     m = KNNDecoder(9).fit(Y, F)
     np.testing.assert_allclose(m.predict(Y.mean(0, keepdims=True)), F.mean(0, keepdims=True),
                                atol=1e-12)
-    with pytest.raises(ValueError, match="at most the number of training points, got 10"):
+    with pytest.raises(ValueError, match=r"training points \(n_samples = 9\), got 10"):
         KNNDecoder(10).fit(Y, F)
     for bad, error in ((0, ValueError), (2.0, TypeError), (True, TypeError)):
         with pytest.raises(error, match="n_neighbors"):
@@ -123,8 +123,9 @@ def test_encoder_objective_attains_the_latent_point(encoded):
         misfit = np.linalg.norm(encoder.transform(fields) - Z, axis=1)
         before = np.linalg.norm(encoder.transform(latent.predict(Z)) - Z, axis=1)
         assert (misfit <= before + 1e-12).all()
-        # nonincreasing in the weights' freedom: most points lie in the image of the simplex
-        assert np.median(misfit) < (1e-10 if k == 6 else np.median(before))
+        assert np.median(misfit) < np.median(before)
+        # solved to convergence: a zero is found to round-off or there is none
+        assert ((misfit < 1e-10) | (misfit > 1e-6)).all() and (misfit < 1e-10).any()
 
 
 def test_encoder_objective_is_the_encoder_at_the_mixture(encoded):

@@ -139,7 +139,9 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         objective = check_choice(self.objective, "objective", ("latent", "encoder"))
         X = validate_data(self, X, reset=True)
         F, _, single = _check_fields(y, len(X))
-        check_count(n_neighbors, "n_neighbors", high=len(X), high_name="the number of training points")
+        if n_neighbors > len(X):
+            raise ValueError("n_neighbors must be at most the number of training points "
+                             f"(n_samples = {len(X)}), got {n_neighbors}")
         if objective == "encoder":
             self._fit_encoder(X, F)
         else:
