@@ -13,7 +13,7 @@ _CELL = 3  # points in a grid cell on average
 _UNEVEN = 10  # mean over the points of the occupancy of their cell, above which the tree is faster
 _GRID_MAX_K = 8
 _TREE_MAX_DIM = 6  # boxes of random points part nothing beyond it
-_QUERIES = 1024  # a task
+_QUERIES, _TASKS = 2048, 32  # a task has at least so many queries; about so many tasks at most
 
 
 class NeighborIndex:
@@ -99,8 +99,9 @@ class NeighborIndex:
         """Distances and indices (m, k) of the k nearest points of each row of Q (m, d)."""
         m = Q.shape[0]
         distance, index = np.empty((m, k)), np.empty((m, k), np.intp)
-        n_tasks = -(-m // _QUERIES)
-        rows = [slice(i * _QUERIES, (i + 1) * _QUERIES) for i in range(n_tasks)]
+        size = max(_QUERIES, m // _TASKS)
+        n_tasks = -(-m // size)
+        rows = [slice(i * size, (i + 1) * size) for i in range(n_tasks)]
         if not self.is_tree:
             step = 64
             parallel_for(

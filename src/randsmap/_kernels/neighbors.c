@@ -663,7 +663,12 @@ static void tree_query(const rk_tree *tree, const rk_grid *grid, const double *Q
  * with room for the double rounding and for underflow. Points are visited in the order of their
  * indices, which settles ties. */
 #define TILE 16
-#define CHUNK 32 /* tiles whose distances wait in the first-level cache */
+/* Tiles whose points and distances stay in the second-level cache while the queries pass. Long chunks
+ * pay: the first bound, taken over a whole chunk, spares nearly all exact distances of non-neighbours. */
+INLINE ptrdiff_t chunk_of(ptrdiff_t d)
+{
+    return d <= 16 ? 256 : d <= 128 ? 4096 / d : 32;
+}
 #if defined(__AVX512F__)
 #define FW 16
 #define GROUP 8
@@ -762,7 +767,7 @@ static int offer(seeker *s, const rk_flat *flat, ptrdiff_t k, ptrdiff_t i)
 /* Single precision squared distances of a group of queries from the tiles first..last. */
 INLINE void filter(const rk_flat *flat, const float *q, ptrdiff_t first, ptrdiff_t last, float *out)
 {
-    ptrdiff_t d = flat->d;
+    ptrdiff_t d = flat->d, chunk = chunk_of(d);
     for (ptrdiff_t t = first; t < last; t++)
         for (ptrdiff_t part = 0; part < TILE; part += FW) {
             const float *x = flat->tiles + t * d * TILE + part;
@@ -786,7 +791,7 @@ INLINE void filter(const rk_flat *flat, const float *q, ptrdiff_t first, ptrdiff
             }
 #pragma GCC unroll 8
             for (int g = 0; g < GROUP; g++)
-                memcpy(out + (g * CHUNK + t - first) * TILE + part, &sum[g], sizeof sum[g]);
+                memcpy(out + (g * chunk + t - first) * TILE + part, &sum[g], sizeof sum[g]);
         }
 }
 
@@ -854,14 +859,14 @@ static ptrdiff_t flat_room(ptrdiff_t d, ptrdiff_t m, ptrdiff_t k)
 {
     ptrdiff_t p = padded(m);
     return 8 + DOUBLES(seeker, p) + DOUBLES(pair, p * (k <= LISTED ? k : CAPACITY(k)))
-           + DOUBLES(float, p * d + GROUP * CHUNK * TILE);
+           + DOUBLES(float, p * d + GROUP * chunk_of(d) * TILE);
 }
 
 static void flat_query(const rk_flat *flat, const double *Q, ptrdiff_t m, ptrdiff_t k, double *room,
                        double *distance, ptrdiff_t *index)
 {
     ptrdiff_t d = flat->d, p = padded(m), size = k <= LISTED ? k : CAPACITY(k);
-    ptrdiff_t n_tiles = (flat->n + TILE - 1) / TILE;
+    ptrdiff_t n_tiles = (flat->n + TILE - 1) / TILE, chunk = chunk_of(d);
     seeker *s = aligned(room);
     pair *pairs = (pair *) (s + p);
     float *q = (float *) (pairs + p * size), *sums = q + p * d;
@@ -878,12 +883,12 @@ static void flat_query(const rk_flat *flat, const double *Q, ptrdiff_t m, ptrdif
         s[i].slack = largest < FAR ? 0x1p-22 * (sqrt(square) + flat->radius) + 0x1p-60 : INFINITY;
     }
     /* a chunk of points serves all queries of the call while it is in cache */
-    for (ptrdiff_t t = 0; t < n_tiles; t += CHUNK) {
-        ptrdiff_t last = t + CHUNK < n_tiles ? t + CHUNK : n_tiles;
+    for (ptrdiff_t t = 0; t < n_tiles; t += chunk) {
+        ptrdiff_t last = t + chunk < n_tiles ? t + chunk : n_tiles;
         for (ptrdiff_t i = 0; i < m; i += GROUP) {
             filter(flat, q + i * d, t, last, sums);
             for (ptrdiff_t g = 0; g < GROUP && i + g < m; g++)
-                pass(s + i + g, flat, k, sums + g * CHUNK * TILE, t, last);
+                pass(s + i + g, flat, k, sums + g * chunk * TILE, t, last);
         }
     }
     for (ptrdiff_t i = 0; i < m; i++)
