@@ -23,6 +23,7 @@ _LAZY = {
     "DiffusionMaps": "encoders",
     "RFNNDecoder": "decoders",
     "RANDSMAPDecoder": "decoders",
+    "KNNDecoder": "decoders",
     "ManifoldModel": "model",
     "LWRSolver": "datasets",
     "tune": "tuning",

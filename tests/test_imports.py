@@ -12,7 +12,7 @@ import randsmap
 LAYERS = [
     {"_kernels"},
     {"_parallel", "_validation"},
-    {"_distances", "_harmonics"},
+    {"_distances", "_harmonics", "_neighbors"},
     {"invariants", "metrics"},
     {"features", "encoders"},
     {"decoders"},
