@@ -11,6 +11,7 @@ enum { RK_CROWD_LANES = 8 };
 #define RK_UNREACHED 1e150
 /* Crossing time of a wall cell: no update of it is below RK_UNREACHED. */
 #define RK_WALL_TIME 1e152
+#define RK_EXIT_RIGHT (-1)
 
 typedef struct {
     ptrdiff_t nx, ny;
@@ -27,13 +28,21 @@ typedef struct {
     const double *open_y;     /* (nx, ny + 1): dx / dy at open faces, 0 at walls; face j is below cell j */
 } rk_crowd;
 
+/* Potential p of |grad p| = slowness; h (nx, ny) holds dx * slowness, the time to cross a cell along x
+ * (RK_WALL_TIME in walls). On entry p is 0 at sources (ghost cells beyond exits included) and RK_UNREACHED
+ * elsewhere, the ghosts of walls included. `work`: rk_crowd_work doubles for eight lanes. */
 typedef struct {
-    /* Potential p of |grad p| = slowness; h holds dx * slowness, the time to cross a cell along x
-     * (RK_WALL_TIME in walls). On entry p is 0 at sources (ghost cells of exits included) and RK_UNREACHED
-     * elsewhere, the ghosts of walls included. work as rk_crowd_work.
-     * from_right: all sources are ghosts beyond the last column, and only the frame of p is read. */
-    void (*march)(const rk_grid *grid, const double *h, double *p, double *work, int from_right);
-    /* The same by fast sweeping, all cells updated in four alternating orders. */
+    /* Column marching: columns before `pivot` from right to left, then the others from left to right
+     * (pivot: 1 + the last column with a source, nx if sources are in the frame), then repairs.
+     * RK_EXIT_RIGHT: all sources are ghosts beyond the last column; only the frame of p is read. */
+    void (*march)(const rk_grid *grid, const double *h, double *p, double *work, ptrdiff_t pivot);
+    /* Fast sweeping: all cells updated in four alternating orders. */
+    void (*sweep)(const rk_grid *grid, const double *h, double *p);
+} rk_eikonal_table; /* one field: lanes = 1 */
+RK_TABLES(eikonal)
+
+typedef struct {
+    void (*march)(const rk_grid *grid, const double *h, double *p, double *work, ptrdiff_t pivot);
     void (*sweep)(const rk_grid *grid, const double *h, double *p);
     /* n_steps steps of rho (nx, ny). p: potential, its frame set (0 beyond the exit, RK_UNREACHED
      * elsewhere); h (nx, ny): RK_WALL_TIME in walls, anything else elsewhere. */

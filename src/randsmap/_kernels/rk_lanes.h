@@ -1,14 +1,25 @@
-/* Eight float64 lanes, one trajectory (or field) a lane, for kernels whose loops run along dependent
- * cells. Plain loops over lanes are not enough: min, select and "any lane" must become one instruction
+/* Eight float64 lanes (one with RK_SINGLE_LANE), one trajectory or field a lane, for kernels whose
+ * loops run along dependent cells. Plain loops over lanes are not enough: min, select and "any lane" must become one instruction
  * each, and compilers see that only in some contexts. Every operation is the correctly rounded IEEE
  * one, so results do not depend on the instruction level. */
 #ifndef RK_LANES_H
 #define RK_LANES_H
 #include <math.h>
-#include <string.h>
+#include <stddef.h>
 
+#ifdef RK_SINGLE_LANE
+enum { RK_LANES = 1 };
+typedef double rk_native;
+static inline rk_native native_if_less(rk_native x, rk_native y, rk_native a, rk_native b)
+{
+    return x < y ? a : b;
+}
+static inline int native_any_less(rk_native x, rk_native y) { return x < y; }
+static inline rk_native native_min(rk_native a, rk_native b) { return a < b ? a : b; }
+static inline rk_native native_max(rk_native a, rk_native b) { return a > b ? a : b; }
+static inline rk_native native_sqrt(rk_native a) { return sqrt(a); }
+#else
 enum { RK_LANES = 8 };
-
 #if defined(__AVX512F__)
 #include <immintrin.h>
 typedef __m512d rk_native;
@@ -54,43 +65,105 @@ static inline rk_native native_min(rk_native a, rk_native b) { return native_if_
 static inline rk_native native_max(rk_native a, rk_native b) { return native_if_less(b, a, a, b); }
 static inline rk_native native_sqrt(rk_native a) { return (rk_native){sqrt(a[0]), sqrt(a[1])}; }
 #endif
+#endif
 
-enum { RK_PARTS = RK_LANES * sizeof(double) / sizeof(rk_native) };
+/* The parts are members with names, not an array: compilers keep those in registers. */
+#if defined(RK_SINGLE_LANE) || defined(__AVX512F__)
 typedef struct {
-    rk_native part[RK_PARTS];
+    rk_native a;
 } lanes;
+#define RK_PART_BY_PART(f) f(a, 0)
+#elif defined(__AVX2__)
+typedef struct {
+    rk_native a, b;
+} lanes;
+#define RK_PART_BY_PART(f) f(a, 0), f(b, 4)
+#else
+typedef struct {
+    rk_native a, b, c, d;
+} lanes;
+#define RK_PART_BY_PART(f) f(a, 0), f(b, 2), f(c, 4), f(d, 6)
+#endif
+typedef rk_native rk_unaligned __attribute__((aligned(sizeof(double)), may_alias));
 
-#define RK_EACH_PART(expression)                                                                   \
-    lanes r;                                                                                       \
-    _Pragma("GCC unroll 4") for (int k = 0; k < RK_PARTS; k++) r.part[k] = (expression);           \
-    return r
+#define RK_LANEWISE(f) return (lanes) { RK_PART_BY_PART(f) }
 
-static inline lanes lanes_load(const double *x)
+static inline lanes lanes_load(const double *from)
 {
-    lanes r;
-    memcpy(&r, x, sizeof r);
-    return r;
+#define LOAD(part, offset) *(const rk_unaligned *)(from + offset)
+    RK_LANEWISE(LOAD);
+#undef LOAD
 }
-static inline void lanes_store(double *x, lanes a) { memcpy(x, &a, sizeof a); }
-static inline lanes lanes_all(double x) { RK_EACH_PART((rk_native){0} + x); }
-static inline lanes add(lanes a, lanes b) { RK_EACH_PART(a.part[k] + b.part[k]); }
-static inline lanes sub(lanes a, lanes b) { RK_EACH_PART(a.part[k] - b.part[k]); }
-static inline lanes mul(lanes a, lanes b) { RK_EACH_PART(a.part[k] * b.part[k]); }
-static inline lanes quotient(lanes a, lanes b) { RK_EACH_PART(a.part[k] / b.part[k]); }
-static inline lanes smaller(lanes a, lanes b) { RK_EACH_PART(native_min(a.part[k], b.part[k])); }
-static inline lanes larger(lanes a, lanes b) { RK_EACH_PART(native_max(a.part[k], b.part[k])); }
-static inline lanes root(lanes a) { RK_EACH_PART(native_sqrt(a.part[k])); }
-/* x < y ? a : b */
-static inline lanes if_less(lanes x, lanes y, lanes a, lanes b)
+static inline void lanes_store(double *to, lanes x)
 {
-    RK_EACH_PART(native_if_less(x.part[k], y.part[k], a.part[k], b.part[k]));
+#define STORE(part, offset) (*(rk_unaligned *)(to + offset) = x.part)
+    RK_PART_BY_PART(STORE);
+#undef STORE
+}
+static inline lanes lanes_all(double x)
+{
+#define OP(part, offset) (rk_native){0} + x
+    RK_LANEWISE(OP);
+#undef OP
+}
+static inline lanes add(lanes x, lanes y)
+{
+#define OP(part, offset) x.part + y.part
+    RK_LANEWISE(OP);
+#undef OP
+}
+static inline lanes sub(lanes x, lanes y)
+{
+#define OP(part, offset) x.part - y.part
+    RK_LANEWISE(OP);
+#undef OP
+}
+static inline lanes mul(lanes x, lanes y)
+{
+#define OP(part, offset) x.part * y.part
+    RK_LANEWISE(OP);
+#undef OP
+}
+static inline lanes quotient(lanes x, lanes y)
+{
+#define OP(part, offset) x.part / y.part
+    RK_LANEWISE(OP);
+#undef OP
+}
+static inline lanes smaller(lanes x, lanes y)
+{
+#define OP(part, offset) native_min(x.part, y.part)
+    RK_LANEWISE(OP);
+#undef OP
+}
+static inline lanes larger(lanes x, lanes y)
+{
+#define OP(part, offset) native_max(x.part, y.part)
+    RK_LANEWISE(OP);
+#undef OP
+}
+static inline lanes root(lanes x)
+{
+#define OP(part, offset) native_sqrt(x.part)
+    RK_LANEWISE(OP);
+#undef OP
+}
+/* x < y ? u : v */
+static inline lanes if_less(lanes x, lanes y, lanes u, lanes v)
+{
+#define OP(part, offset) native_if_less(x.part, y.part, u.part, v.part)
+    RK_LANEWISE(OP);
+#undef OP
 }
 static inline int any_less(lanes x, lanes y)
 {
-    int any = 0;
-    _Pragma("GCC unroll 4") for (int k = 0; k < RK_PARTS; k++)
-        any |= native_any_less(x.part[k], y.part[k]);
-    return any;
+#define ANY(part, offset) native_any_less(x.part, y.part)
+    const int any[] = {RK_PART_BY_PART(ANY)};
+#undef ANY
+    int result = 0;
+    for (size_t k = 0; k < sizeof any / sizeof any[0]; k++)
+        result |= any[k];
+    return result;
 }
 
 #endif
