@@ -73,7 +73,7 @@ def solve_eikonal(slowness, spacing, sources=None, *, exits=(), obstacles=None, 
     >>> wall = np.zeros((3, 4), bool)
     >>> wall[1, :3] = True
     >>> solve_eikonal(np.ones((3, 4)), 1.0, exits="right", obstacles=wall)[:, 0]
-    array([ 3., inf,  1.])
+    array([ 6., inf,  1.])
     """
     fields, shape = _check_fields(slowness)
     dx, dy = check_pair((spacing, spacing) if isinstance(spacing, numbers.Real) else spacing,

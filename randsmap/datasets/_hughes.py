@@ -101,7 +101,7 @@ class HughesSolver:
     >>> pillar[20:22, 4:6] = True
     >>> solver = HughesSolver((40, 10), obstacles=pillar, dt=0.1)
     >>> x, y = solver.cell_centers.T
-    >>> rho = np.exp(-((x - 5) ** 2) - (y - 2.5) ** 2)
+    >>> rho = np.exp(-((x - 5) ** 2) - (y - 2.5) ** 2) * solver.mask
     >>> result = solver.solve(rho, 10.0, times=[2.0, 5.0, 10.0])
     >>> result.fields.shape
     (3, 400)
@@ -420,7 +420,8 @@ def make_hughes(n_trajectories=80, snapshots_per_trajectory=375, *, random_state
         return reached, np.zeros(len(reached)), rows
 
     lock = threading.Lock()
-    with tqdm(total=int(steps[:, -1].sum()), desc="Hughes steps", unit_scale=True,
+    groups = [steps[i:i + crowd.LANES] for i in range(0, n_trajectories, crowd.LANES)]
+    with tqdm(total=sum(int(g.max()) * len(g) for g in groups), desc="Hughes steps", unit_scale=True,
               disable=not progress) as bar:
 
         def done(n_steps, lanes):
