@@ -181,6 +181,16 @@ def _apply_blas_limits():
     for library, original in zip(_blas, _blas_original):
         count = min(_blas_limits + [original])
         if library.get_num_threads() != count:
-            library.set_num_threads(count)
+            _set_blas_threads(library, count)
     if not _blas_limits:
         _blas_original = None
+
+
+def _set_blas_threads(library, count):
+    # threadpoolctl >= 3.7 lets one thread own the limit of an OpenBLAS with a shared pool and ignores
+    # the others. Any thread may open `blas_threads` first or close it last, so take the ownership for
+    # the call (under our lock) and leave it free.
+    release = getattr(library, "clear_controlling_thread", lambda force: None)
+    release(force=True)
+    library.set_num_threads(count)
+    release(force=True)

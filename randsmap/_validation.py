@@ -106,12 +106,12 @@ def check_random_state(random_state):
     return sklearn_check(random_state)
 
 
-def check_out(out, shape, name="out"):
-    """out if it can take float64 results of this shape, a new array if it is None."""
+def check_out(out, shape, name="out", dtype=np.float64):
+    """out if it can take results of this shape and type, a new array if it is None."""
     if out is None:
-        return np.empty(shape)
-    if not isinstance(out, np.ndarray) or out.dtype != np.float64:
-        raise TypeError(f"{name} must be a float64 NumPy array, got "
+        return np.empty(shape, dtype)
+    if not isinstance(out, np.ndarray) or out.dtype != dtype:
+        raise TypeError(f"{name} must be a {np.dtype(dtype)} NumPy array, got "
                         f"{getattr(out, 'dtype', type(out).__name__)}")
     if out.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {out.shape}")

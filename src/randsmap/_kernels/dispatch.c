@@ -1,4 +1,5 @@
 #include "rk_dispatch.h"
+#include "rk_vecmath_inline.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,3 +36,5 @@ const char *rk_cpu_name(void)
     static const char *const names[] = {"baseline", "avx2", "avx512"};
     return names[rk_cpu_level()];
 }
+
+const double rk_exp_bottom = -746., rk_exp_top = 710.;

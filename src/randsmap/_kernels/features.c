@@ -1,30 +1,208 @@
 #include "rk_features.h"
+#include "rk_vecmath_inline.h"
 #include <math.h>
 
-static inline double act(int activation, double t)
+/* Columns are taken in tiles whose part of W and b stays in the first-level cache while the rows of Y
+ * pass over it. */
+enum { TILE_DOUBLES = 2048, TILE_MAX = 1024 };
+/* Products y_j W[j] added in one loop; more latent dimensions pass through a buffer. */
+enum { UNROLL = 4 };
+
+RK_INLINE double act(int activation, double t)
 {
-    return activation == RK_COSINE ? cos(t) : 1 / (1 + exp(-t));
+    return activation == RK_COSINE ? rk_cos(t) : rk_logistic(t);
+}
+
+/* The same for any argument, however large: slow. */
+RK_INLINE double act_far(int activation, double t)
+{
+    if (activation == RK_COSINE && !(fabs(t) <= RK_COS_REACH))
+        return cos(t);
+    return act(activation, t);
+}
+
+/* base[k] + y . W[:, k] for d <= UNROLL, d a constant where this is inlined. */
+RK_INLINE double argument(int d, const double *base, const double *y, const double *W, ptrdiff_t ld,
+                          ptrdiff_t k)
+{
+    double t = base[k];
+    for (int j = 0; j < d; j++)
+        t += y[j] * W[j * ld + k];
+    return t;
+}
+
+RK_INLINE void argument_row(int d, const double *base, const double *y, const double *W,
+                            ptrdiff_t ld, ptrdiff_t m, double *out)
+{
+#pragma omp simd
+    for (ptrdiff_t k = 0; k < m; k++)
+        out[k] = argument(d, base, y, W, ld, k);
+}
+
+RK_INLINE void feature_row(int activation, int d, const double *base, const double *y,
+                           const double *W, ptrdiff_t ld, ptrdiff_t m, double scale, double *out)
+{
+#pragma omp simd
+    for (ptrdiff_t k = 0; k < m; k++)
+        out[k] = scale * act(activation, argument(d, base, y, W, ld, k));
+}
+
+#define SWITCH_DIM(d, call)                                                                        \
+    switch (d) {                                                                                   \
+    case 1: call(1); break;                                                                        \
+    case 2: call(2); break;                                                                        \
+    case 3: call(3); break;                                                                        \
+    default: call(4);                                                                              \
+    }
+
+static void features_within_reach(int activation, ptrdiff_t d, const double *base, const double *y,
+                                  const double *W, ptrdiff_t ld, ptrdiff_t m, double scale,
+                                  double *out)
+{
+#define COSINE_ROW(D) feature_row(RK_COSINE, D, base, y, W, ld, m, scale, out)
+#define LOGISTIC_ROW(D) feature_row(RK_LOGISTIC, D, base, y, W, ld, m, scale, out)
+    if (activation == RK_COSINE)
+        SWITCH_DIM(d, COSINE_ROW)
+    else
+        SWITCH_DIM(d, LOGISTIC_ROW)
+}
+
+static void arguments(ptrdiff_t d, const double *base, const double *y, const double *W,
+                      ptrdiff_t ld, ptrdiff_t m, double *out)
+{
+#define ARGUMENT_ROW(D) argument_row(D, base, y, W, ld, m, out)
+    SWITCH_DIM(d, ARGUMENT_ROW)
+}
+
+/* max |a[k]|, k < m; the lanes keep the loop free of a serial chain that GCC may not reorder. */
+static double max_abs(const double *a, ptrdiff_t m)
+{
+    enum { LANES = 8 };
+    double lane[LANES] = {0}, largest = 0;
+    ptrdiff_t k = 0;
+    for (; k + LANES <= m; k += LANES)
+        for (int l = 0; l < LANES; l++) {
+            double v = fabs(a[k + l]);
+            lane[l] = v > lane[l] ? v : lane[l];
+        }
+    for (int l = 0; l < LANES; l++)
+        largest = lane[l] > largest ? lane[l] : largest;
+    for (; k < m; k++)
+        largest = fabs(a[k]) > largest ? fabs(a[k]) : largest;
+    return largest;
+}
+
+static void narrow(const double *x, ptrdiff_t m, float *out)
+{
+#pragma omp simd
+    for (ptrdiff_t k = 0; k < m; k++)
+        out[k] = (float) x[k];
+}
+
+/* Into `single`, in single precision, where it is not NULL, else into `out`. */
+RK_INLINE void fused_into(int activation, const double *Y, ptrdiff_t n, ptrdiff_t d,
+                          const double *W, const double *b, ptrdiff_t P, double scale, double *out,
+                          float *single, ptrdiff_t ld)
+{
+    double buffer[TILE_MAX], result[TILE_MAX], largest[RK_FUSED_DIM];
+    RK_ASSERT(d >= 1 && d <= RK_FUSED_DIM);
+    ptrdiff_t tile = TILE_DOUBLES / (d + 1) / 32 * 32;
+    for (ptrdiff_t start = 0; start < P; start += tile) {
+        ptrdiff_t m = P - start < tile ? P - start : tile;
+        const double *W_tile = W + start, *b_tile = b + start;
+        double bound_b = 0;
+        if (activation == RK_COSINE) {
+            bound_b = max_abs(b_tile, m);
+            for (ptrdiff_t j = 0; j < d; j++)
+                largest[j] = max_abs(W_tile + j * P, m);
+        }
+        for (ptrdiff_t i = 0; i < n; i++) {
+            const double *y = Y + i * d, *base = b_tile;
+            double *row = single ? result : out + i * ld + start;
+            ptrdiff_t j = 0;
+            for (; d - j > UNROLL; j += UNROLL) {
+                arguments(UNROLL, base, y + j, W_tile + j * P, P, m, buffer);
+                base = buffer;
+            }
+            /* A bound of the row's arguments tells whether rk_cos reaches them all. */
+            double bound = bound_b;
+            if (activation == RK_COSINE)
+                for (ptrdiff_t l = 0; l < d; l++)
+                    bound += fabs(y[l]) * largest[l];
+            if (bound <= RK_COS_REACH) {
+                features_within_reach(activation, d - j, base, y + j, W_tile + j * P, P, m, scale,
+                                      row);
+            } else {
+                arguments(d - j, base, y + j, W_tile + j * P, P, m, buffer);
+                for (ptrdiff_t k = 0; k < m; k++)
+                    row[k] = scale * act_far(activation, buffer[k]);
+            }
+            if (single)
+                narrow(result, m, single + i * ld + start);
+        }
+    }
 }
 
 static void fused(int activation, const double *Y, ptrdiff_t n, ptrdiff_t d, const double *W,
                   const double *b, ptrdiff_t P, double scale, double *out, ptrdiff_t ld)
 {
-    RK_ASSERT(d >= 1 && d <= RK_FUSED_DIM);
-    for (ptrdiff_t i = 0; i < n; i++)
-        for (ptrdiff_t k = 0; k < P; k++) {
-            double t = b[k];
-            for (ptrdiff_t j = 0; j < d; j++)
-                t += Y[i * d + j] * W[j * P + k];
-            out[i * ld + k] = scale * act(activation, t);
-        }
+    fused_into(activation, Y, n, d, W, b, P, scale, out, NULL, ld);
+}
+
+static void fused_single(int activation, const double *Y, ptrdiff_t n, ptrdiff_t d, const double *W,
+                         const double *b, ptrdiff_t P, double scale, float *out, ptrdiff_t ld)
+{
+    fused_into(activation, Y, n, d, W, b, P, scale, NULL, out, ld);
+}
+
+RK_INLINE void activate_block(int activation, const double *b, const double *YW, ptrdiff_t m,
+                              double scale, double *out)
+{
+    ptrdiff_t beyond = 0;
+    if (activation == RK_COSINE) {
+#pragma omp simd reduction(+ : beyond)
+        for (ptrdiff_t k = 0; k < m; k++)
+            beyond += !(fabs(YW[k] + b[k]) <= RK_COS_REACH);
+    }
+    if (beyond) {
+        for (ptrdiff_t k = 0; k < m; k++)
+            out[k] = scale * act_far(activation, YW[k] + b[k]);
+    } else {
+#pragma omp simd
+        for (ptrdiff_t k = 0; k < m; k++)
+            out[k] = scale * act(activation, YW[k] + b[k]);
+    }
+}
+
+static void activate_row(int activation, const double *b, const double *YW, ptrdiff_t m,
+                         double scale, double *out)
+{
+    if (activation == RK_COSINE)
+        activate_block(RK_COSINE, b, YW, m, scale, out);
+    else
+        activate_block(RK_LOGISTIC, b, YW, m, scale, out);
 }
 
 static void activate(int activation, const double *b, ptrdiff_t n, ptrdiff_t P, double scale,
                      double *out, ptrdiff_t ld)
 {
     for (ptrdiff_t i = 0; i < n; i++)
-        for (ptrdiff_t k = 0; k < P; k++)
-            out[i * ld + k] = scale * act(activation, out[i * ld + k] + b[k]);
+        for (ptrdiff_t k = 0; k < P; k += TILE_MAX)
+            activate_row(activation, b + k, out + i * ld + k, P - k < TILE_MAX ? P - k : TILE_MAX,
+                         scale, out + i * ld + k);
 }
 
-const rk_features_table RK_TABLE(features) = {.fused = fused, .activate = activate};
+static void activate_single(int activation, const double *b, const double *YW, ptrdiff_t n,
+                            ptrdiff_t P, double scale, float *out, ptrdiff_t ld)
+{
+    double result[TILE_MAX];
+    for (ptrdiff_t i = 0; i < n; i++)
+        for (ptrdiff_t k = 0; k < P; k += TILE_MAX) {
+            ptrdiff_t m = P - k < TILE_MAX ? P - k : TILE_MAX;
+            activate_row(activation, b + k, YW + i * P + k, m, scale, result);
+            narrow(result, m, out + i * ld + k);
+        }
+}
+
+const rk_features_table RK_TABLE(features) = {.fused = fused, .activate = activate,
+    .fused_single = fused_single, .activate_single = activate_single};

@@ -14,6 +14,12 @@ typedef struct {
     /* out holds Y W on entry. */
     void (*activate)(int activation, const double *b, ptrdiff_t n, ptrdiff_t P, double scale,
                      double *out, ptrdiff_t ld);
+    /* The same in double precision inside, rounded once to a single-precision out. */
+    void (*fused_single)(int activation, const double *Y, ptrdiff_t n, ptrdiff_t d, const double *W,
+                         const double *b, ptrdiff_t P, double scale, float *out, ptrdiff_t ld);
+    /* YW (n, P), contiguous. */
+    void (*activate_single)(int activation, const double *b, const double *YW, ptrdiff_t n,
+                            ptrdiff_t P, double scale, float *out, ptrdiff_t ld);
 } rk_features_table;
 RK_TABLES(features)
 

@@ -1,4 +1,4 @@
-/* Vectorised cos, exp and logistic over contiguous arrays. */
+/* Vectorised cos, exp and logistic over contiguous arrays; out may be x itself. */
 #ifndef RK_VECMATH_H
 #define RK_VECMATH_H
 #include "rk_dispatch.h"

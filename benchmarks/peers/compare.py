@@ -1,0 +1,362 @@
+"""Speed of randsmap beside its peers and beside what the machine allows, in one table.
+
+    pip install '.[peers]'
+    python benchmarks/peers/compare.py                      # everything that is installed
+    python benchmarks/peers/compare.py --only kernel --markdown
+    python benchmarks/peers/compare.py --pyclaw PYTHON --datafold PYTHON
+
+Every row runs its sides in turn (ours, peer, limit, ours, peer, limit, ...) and quotes medians, so that a
+machine whose speed drifts does not favour one. "limit" is the time of the bare operation that bounds the
+work (named in the row), measured in the same turns; "of limit" is limit / ours. Peers that do not install
+beside a current NumPy live in environments of their own: `--pyclaw` and `--datafold` name their Python
+(pip install clawpack; pip install datafold).
+"""
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from scipy.linalg import blas, lapack
+from threadpoolctl import threadpool_limits
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import transcription  # noqa: E402
+
+import randsmap  # noqa: E402
+from randsmap._distances import gaussian_kernel  # noqa: E402
+
+HERE = Path(__file__).parent
+
+
+# -- timing ------------------------------------------------------------------------------------------
+
+
+def timed(call, least=0.02):
+    """Seconds of one call, over as many calls as `least` seconds take."""
+    start = time.perf_counter()
+    seconds = call()  # a remote peer returns its own seconds
+    elapsed = time.perf_counter() - start
+    if isinstance(seconds, float):
+        return seconds
+    more = int(least / max(elapsed, 1e-7))
+    if more:
+        start = time.perf_counter()
+        for _ in range(more):
+            call()
+        elapsed = (time.perf_counter() - start) / more
+    return elapsed
+
+
+def medians(sides, turns):
+    """Median seconds of each side (None stays None), the sides run in turn after a warm-up."""
+    for side in sides:
+        if side is not None:
+            side()
+    samples = [[timed(side) if side else None for side in sides] for _ in range(turns)]
+    return [None if column[0] is None else float(np.median(column)) for column in zip(*samples)]
+
+
+@contextmanager
+def threads(n):
+    randsmap.set_num_threads(n)
+    try:
+        with threadpool_limits(n):
+            yield
+    finally:
+        randsmap.set_num_threads(None)
+
+
+class Remote:
+    """A peer in another Python: worker.py there runs one job a line and answers with its seconds."""
+
+    def __init__(self, python, job):
+        self.process = subprocess.Popen([python, str(HERE / "worker.py"), job], text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        if self.process.stdout.readline().strip() != "ready":
+            raise RuntimeError(f"{python}: the peer's environment cannot run '{job}'")
+
+    def __call__(self):
+        self.process.stdin.write("run\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+# -- rows --------------------------------------------------------------------------------------------
+# Each row function yields dictionaries: work, peer name, target text, sides (ours, peer, limit), limit
+# name, threads, and optionally elements (then ns an element of ours is shown).
+
+
+def rows_features(options):
+    rng = np.random.default_rng(0)
+    Y, n, P = rng.normal(size=(2000, 2)), 2000, 2000
+    fourier = randsmap.FourierFeatures(0.5, n_features=P, random_state=0).fit(Y)
+    W, b, out = fourier.weights_, fourier.offsets_, np.empty((n, P))
+    from randsmap._kernels import features, vecmath
+
+    activation, weights, offsets, scale = fourier._kernel_map()
+    flat = (Y @ W + b).ravel()
+    result = np.empty_like(flat)
+    yield dict(
+        work="feature matrix 2000 x 2000, d = 2", peer="np.cos(Y @ W + b)", target=">= 15",
+        sides=(lambda: features.features(activation, Y, weights, offsets, scale, out),
+               lambda: np.cos(Y @ W + b), lambda: vecmath.cos(flat, result)),
+        limit="own cos loop over as many elements", threads=1, elements=n * P)
+    yield dict(
+        work="the same through transform", peer="np.cos(Y @ W + b)", target="",
+        sides=(lambda: fourier.transform(Y), lambda: np.cos(Y @ W + b),
+               lambda: vecmath.cos(flat, result)),
+        limit="own cos loop over as many elements", threads=1, elements=n * P)
+
+
+def rows_kernel(options):
+    from sklearn.metrics.pairwise import rbf_kernel
+
+    X = np.random.default_rng(0).normal(size=(2000, 400))
+    XT, epsilon = np.asfortranarray(X.T), 30.0
+    out, C = np.empty((2000, 2000)), np.zeros((2000, 2000), order="F")
+    for n_threads, target in ((1, ">= 1.5"), (2, ">= 2.3")):
+        yield dict(
+            work="Gaussian kernel 2000 x 400", peer="sklearn rbf_kernel",
+            target=f"{target}; <= 1.4 x SYRK",
+            sides=(lambda: gaussian_kernel(X, epsilon=epsilon, out=out),
+                   lambda: rbf_kernel(X, gamma=1 / epsilon**2),
+                   lambda: blas.dsyrk(1.0, XT, trans=1, c=C, overwrite_c=1)),
+            limit="dsyrk", threads=n_threads)
+
+
+def study_data():
+    F = randsmap.datasets.make_lwr(random_state=0).data
+    order = np.random.default_rng(0).permutation(len(F))
+    return np.ascontiguousarray(F[order[:2000]]), np.ascontiguousarray(F[order[2000:4000]]), \
+        np.ascontiguousarray(F[order[4000:]])
+
+
+def rows_fit(options):
+    from sklearn.linear_model import Ridge
+
+    F, _, _ = study_data()
+    Y = randsmap.DiffusionMaps(2, alpha=0.0).fit_transform(F)
+    features = randsmap.SigmoidFeatures(11.0, n_features=2000, random_state=0).fit(Y)
+    Phi = np.hstack([np.ones((2000, 1)), features.transform(Y)])
+    decoder = randsmap.RANDSMAPDecoder(
+        randsmap.SigmoidFeatures(11.0, n_features=2000), random_state=0)
+    ridge = Ridge(alpha=1e-3, fit_intercept=False, solver="cholesky")
+    rhs = np.asfortranarray(Phi.T @ F)
+    gram = np.asfortranarray(Phi.T @ Phi + 1e-3 * np.eye(2001))
+    PhiF = np.asfortranarray(Phi)
+
+    def bare():
+        blas.dsyrk(1.0, PhiF, trans=1)
+        blas.dgemm(1.0, PhiF, F, trans_a=1)
+        c, _ = lapack.dpotrf(gram)
+        lapack.dpotrs(c, rhs)
+
+    for n_threads in (1, 2):
+        yield dict(work="exact fit n = P = 2000, M = 400", peer="sklearn Ridge(cholesky) on the given matrix",
+                   target=">= 1/1.1", sides=(lambda: decoder.fit(Y, F), lambda: ridge.fit(Phi, F), bare),
+                   limit="dsyrk + dgemm + dpotrf + dpotrs", threads=n_threads)
+    yield dict(work="exact fit n = P = 2000, M = 400", peer="paper's SVD form in NumPy, matrix given",
+               target=">= 8",
+               sides=(lambda: decoder.fit(Y, F), lambda: transcription.fit_svd(Phi, F), bare),
+               limit="dsyrk + dgemm + dpotrf + dpotrs", threads=2, turns=3)
+
+
+def rows_traffic(options):
+    solver = randsmap.LWRSolver()
+    rng = np.random.default_rng(0)
+    F = randsmap.datasets.make_lwr(16, 1, random_state=0, t_end=0.005).data
+    steps, cells = 4000, 16 * 400
+    solve = lambda: solver.solve(F, steps * solver.dt)  # noqa: E731
+    remote = Remote(options.pyclaw, "pyclaw") if options.pyclaw else None
+    yield dict(work="LWR, 16 trajectories x 4000 steps, a trajectory", peer="PyClaw (classic, order 2)",
+               target=">= 150; <= 1.5 ns a cell",
+               sides=(lambda: timed(solve, 0) / 16, remote, None), limit="", threads=1,
+               elements=400 * steps, turns=3)
+    if remote:
+        remote.close()
+    with threads(2):
+        two = np.median([timed(solve, 0) for _ in range(5)])
+    with threads(1):
+        one = np.median([timed(solve, 0) for _ in range(5)])
+    print(f"LWR: two threads {one / two:.2f} x one (target >= 1.7)", file=sys.stderr)
+    del rng, cells
+
+
+def rows_inference(options):
+    F, _, F_test = study_data()
+    encoder = randsmap.DiffusionMaps(2, alpha=0.0).fit(F)
+    Y = encoder.fit_transform(F)
+    Y_test = encoder.transform(F_test)
+    decoder = randsmap.RANDSMAPDecoder(
+        randsmap.SigmoidFeatures(11.0, n_features=2000), random_state=0).fit(Y, F)
+    theirs = transcription.DiffusionMaps()
+    theirs.fit_transform(F)
+    FT = np.asfortranarray(F.T)
+    FtestT = np.asfortranarray(F_test.T)
+    K = np.empty((2000, 8000), order="F")
+    Phi = np.asfortranarray(np.random.default_rng(0).normal(size=(2001, 8000)))
+    AT = np.asfortranarray(decoder.coef_.T)
+    G = np.empty((400, 8000), order="F")
+    out = np.empty((8000, 400))
+    remote = Remote(options.datafold, "datafold") if options.datafold else None
+    for n_threads in (1, 2):
+        yield dict(work="encode 8000 fields, n = 2000, M = 400", peer="NumPy transcription", target=">= 0.85 of limit",
+                   sides=(lambda: encoder.transform(F_test), lambda: theirs.transform(F_test),
+                          lambda: blas.dgemm(1.0, FT, FtestT, trans_a=1, c=K, overwrite_c=1)),
+                   limit="dgemm 8000 x 2000 x 400", threads=n_threads)
+        yield dict(work="decode 8000 latents, P = 2000, M = 400", peer="NumPy transcription",
+                   target=">= 0.85 of limit",
+                   sides=(lambda: decoder.predict(Y_test, out=out),
+                          lambda: transcription.feature_matrix(
+                              Y_test, decoder.features_.weights_, decoder.features_.offsets_) @ decoder.coef_,
+                          lambda: blas.dgemm(1.0, AT, Phi, c=G, overwrite_c=1)),
+                   limit="dgemm 8000 x 2001 x 400", threads=n_threads)
+    if remote:
+        yield dict(work="encode 8000 fields, n = 2000, M = 400", peer="datafold", target=">= 5",
+                   sides=(lambda: encoder.transform(F_test), remote, None), limit="", threads=2, turns=3)
+        remote.close()
+
+
+def rows_one(options):
+    from sklearn.kernel_approximation import RBFSampler
+    from sklearn.linear_model import Ridge
+    from sklearn.pipeline import make_pipeline
+
+    from randsmap._kernels import decode as kernel
+
+    F, _, _ = study_data()
+    Y = randsmap.DiffusionMaps(2, alpha=0.0).fit_transform(F)
+    decoder = randsmap.RANDSMAPDecoder(
+        randsmap.FourierFeatures(0.16, n_features=2000), random_state=0).fit(Y, F)
+    peer = make_pipeline(RBFSampler(gamma=0.5 / 0.16**2, n_components=2000, random_state=0),
+                         Ridge(alpha=1e-3)).fit(Y, F)
+    y, out = Y[:1].copy(), np.empty((1, 400))
+    A, kernel_map = decoder.coef_, decoder.features_._kernel_map()
+    projection = decoder._projection()
+
+    def kernel_only():
+        kernel.decode(kernel_map[0], y, *kernel_map[1:], A, projection, out)
+
+    read = A.ravel()
+    for work, ours, target in (
+        ("one-row decode, kernel, P = 2000, M = 400", kernel_only, "<= 1.2 x limit"),
+        ("one-row decode, predict(y, out=out)", lambda: decoder.predict(y, out=out), "<= 2 x limit"),
+        ("one-row decode, predict(y)", lambda: decoder.predict(y), "<= 2 x limit"),
+    ):
+        yield dict(work=work, peer="sklearn Pipeline(RBFSampler, Ridge)", target=target,
+                   sides=(ours, lambda: peer.predict(y), lambda: read_bound(read)),
+                   limit="reading A once (best of the sums below)", threads=1, turns=21)
+
+
+def read_bound(read):
+    """Touch every element of A once, the cheapest way NumPy has: a dot product with itself."""
+    return np.dot(read, read) and None
+
+
+def rows_study(options):
+    F, F_validation, F_test = study_data()
+    slopes = np.linspace(1, 20, 10)
+
+    def ours():
+        encoder = randsmap.DiffusionMaps(2, alpha=0.0)
+        Y = encoder.fit_transform(F)
+        Y_validation, Y_test = encoder.transform(F_validation), encoder.transform(F_test)
+        decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(), random_state=0)
+        result = randsmap.tune(decoder, {"features__slope": slopes.tolist()}, Y, F, Y_validation,
+                               F_validation)
+        return randsmap.metrics.relative_l2(F_test, result.best_decoder_.predict(Y_test)).mean() and None
+
+    for form, target, turns in (("cholesky", ">= 2", 3), ("svd", ">= 8", 1)):
+        yield dict(work="traffic study, one feature map, P = N, tuning included",
+                   peer=f"NumPy transcription, {form} form", target=target,
+                   sides=(ours, lambda form=form: transcription.study(
+                       F, F_validation, F_test, form, slopes) and None, None),
+                   limit="", threads=2, turns=turns)
+
+
+ROWS = {name.removeprefix("rows_"): f for name, f in list(globals().items()) if name.startswith("rows_")}
+
+
+# -- table -------------------------------------------------------------------------------------------
+
+
+def processor():
+    try:
+        with open("/proc/cpuinfo") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def figure(seconds):
+    if seconds is None:
+        return "-"
+    for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "us")):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+HEADER = ("work", "threads", "ours", "peer", "peer's time", "ratio", "limit", "limit's time",
+          "of limit", "ns/element", "target")
+
+
+def measure(row, turns):
+    with threads(row["threads"]):
+        ours, peer, limit = medians(row["sides"], row.get("turns", turns))
+    per_element = f"{ours / row['elements'] * 1e9:.2f}" if "elements" in row else "-"
+    return (row["work"], str(row["threads"]), figure(ours), row["peer"], figure(peer),
+            f"{peer / ours:.2f}" if peer else "-", row["limit"] or "-", figure(limit),
+            f"{limit / ours:.2f}" if limit else "-", per_element, row["target"] or "-")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=sorted(ROWS), default=list(ROWS), metavar="GROUP",
+                        help=f"groups of rows: {', '.join(ROWS)}")
+    parser.add_argument("--turns", type=int, default=7, help="turns a row (default 7)")
+    parser.add_argument("--pyclaw", metavar="PYTHON", help="Python of an environment with clawpack")
+    parser.add_argument("--datafold", metavar="PYTHON", help="Python of an environment with datafold")
+    parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
+    options = parser.parse_args()
+
+    from randsmap._kernels import vecmath
+
+    print(f"processor: {processor()}, {os.cpu_count()} cores; instruction level {vecmath.cpu_level()}; "
+          f"Python {platform.python_version()}, NumPy {np.__version__}, randsmap {randsmap.__version__}")
+    lines = []
+    for name in options.only:
+        for row in ROWS[name](options):
+            try:
+                line = measure(row, options.turns)
+            except ImportError as error:
+                print(f"{row['work']}: left out, {error}", file=sys.stderr)
+                continue
+            lines.append(line)
+            print("  ".join(line), file=sys.stderr)
+    if options.markdown:
+        print("| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER))
+        for line in lines:
+            print("| " + " | ".join(line) + " |")
+    else:
+        widths = [max(map(len, column)) for column in zip(HEADER, *lines)]
+        for line in (HEADER, *lines):
+            print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
+
+
+if __name__ == "__main__":
+    main()

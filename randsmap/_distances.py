@@ -1,0 +1,255 @@
+"""Squared distances and Gaussian kernels: validation, centring and threads around the tiled kernels."""
+
+import numpy as np
+
+from randsmap import _parallel
+from randsmap._kernels import distances as _kernels
+from randsmap._validation import check_matrix, check_number, check_out
+
+__all__ = ["squared_distances", "gaussian_kernel", "gaussian_in_place", "kernel_sums", "centre_of",
+           "centred_rows", "median_distance", "median_of_squared"]
+
+# Above this many rows the median is taken over a sample of pairs.
+MEDIAN_EXACT_ROWS = 20_000
+MEDIAN_SAMPLED_PAIRS = 250_000
+MEDIAN_BRACKET_SAMPLE = 2**14
+# exp(-D / eps^2) needs eps^2 and 1/eps^2 as normal numbers
+EPSILON_RANGE = (1e-150, 1e150)
+
+
+def squared_distances(X, Z=None, *, out=None):
+    """Squared Euclidean distances between the rows of X and those of Z (of X when Z is None).
+
+    Parameters
+    ----------
+    X : array-like of shape (n, dim)
+    Z : array-like of shape (m, dim), optional
+    out : ndarray of shape (n, m), optional
+        C-contiguous, of the result's type; must not share memory with X or Z.
+
+    Returns
+    -------
+    ndarray of shape (n, m)
+        float32 if every array given is float32, else float64. Computed in double precision either
+        way: the relative error is of the order of 1e-13, however close the points are compared with
+        their distance from the origin or from one another. X against itself, or against an equal copy,
+        is symmetric to the bit with a zero diagonal. Does not depend on the number of threads.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an array is not a finite matrix, the widths differ, or `out` does not fit.
+
+    Examples
+    --------
+    >>> squared_distances([[1e8], [1e8 + 1], [1e8 + 3]])
+    array([[0., 1., 9.],
+           [1., 0., 4.],
+           [9., 4., 0.]])
+    """
+    return _pairs(X, Z, 0.0, out)
+
+
+def gaussian_kernel(X, Z=None, *, epsilon, out=None):
+    """Gaussian kernel exp(-|x_i - z_j|^2 / epsilon^2) (paper, App. C, the kernel K^(1)).
+
+    Parameters
+    ----------
+    X : array-like of shape (n, dim)
+    Z : array-like of shape (m, dim), optional
+        None: X against itself.
+    epsilon : float
+        Kernel width, in the unit of the data.
+    out : ndarray of shape (n, m), optional
+        As in `squared_distances`.
+
+    Returns
+    -------
+    ndarray of shape (n, m)
+        As in `squared_distances`; the diagonal of X against itself is 1. Values below 1e-300 are 0,
+        since subnormal numbers slow down what uses them.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `squared_distances`, or if epsilon is not between 1e-150 and 1e150.
+
+    Examples
+    --------
+    >>> gaussian_kernel([[0.0], [1.0]], epsilon=2.0).round(4)
+    array([[1.    , 0.7788],
+           [0.7788, 1.    ]])
+    """
+    return _pairs(X, Z, kernel_scale(epsilon), out)
+
+
+def kernel_scale(epsilon):
+    """1 / epsilon^2, for a width the kernels can work with."""
+    epsilon = check_number(epsilon, "epsilon", low=0, strict_low=True)
+    if not EPSILON_RANGE[0] <= epsilon <= EPSILON_RANGE[1]:
+        raise ValueError(f"epsilon must be between {EPSILON_RANGE[0]:g} and {EPSILON_RANGE[1]:g}, "
+                         f"got {epsilon!r}")
+    return 1 / epsilon**2
+
+
+def gaussian_in_place(D, epsilon):
+    """Turn squared distances D (float64, C-contiguous) into exp(-D / epsilon^2), in D itself."""
+    scale = kernel_scale(epsilon)
+    n_rows = 64
+    _parallel.parallel_for(
+        lambda i: _kernels.gaussian_rows(D, i * n_rows, min(len(D), (i + 1) * n_rows), scale),
+        -(-len(D) // n_rows))
+    return D
+
+
+def _pairs(X, Z, scale, out):
+    single = [getattr(A, "dtype", None) == np.float32 for A in (X, Z) if A is not None]
+    X = check_matrix(X, "X", min_rows=0)
+    if Z is not None:
+        Z = check_matrix(Z, "Z", n_columns=X.shape[1], min_rows=0)
+        # an equal copy must give the same bits as X itself
+        if Z.shape == X.shape and len(X) and (Z[0] == X[0]).all() and np.array_equal(X, Z):
+            Z = None
+    shape = (len(X), len(X) if Z is None else len(Z))
+    out = check_out(out, shape, dtype=np.float32 if all(single) else np.float64)
+    if out.size == 0:
+        return out
+
+    n, dim = X.shape
+    few_rows = Z is not None and n <= _kernels.FEW
+    centre = X_centred = X_norms = Z_centred = Z_norms = None
+    if dim > _kernels.DIRECT_DIM and not few_rows:
+        second = X if Z is None else Z
+        centre = centre_of(second)
+        # A centred copy no larger than the result, else block by block: no more work for few panels
+        if dim <= n:
+            Z_centred, Z_norms = centred_rows(second, centre)
+            if Z is None:
+                X_centred, X_norms = Z_centred, Z_norms
+
+    def task(i, work):
+        _kernels.panel(i, X, X_centred, X_norms, Z, Z_centred, Z_norms, centre, scale, work, out)
+
+    _for_panels(task, n, dim, few_rows)
+    return out
+
+
+def centre_of(X):
+    """A point amid the rows of X to take distances from: the mean, in float32 where it fits.
+
+    The few digits make x - centre exact for data of few digits (float32, integers, pixels), and where
+    the spread is small against the mean.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = X.mean(axis=0)
+        single = mean.astype(np.float32).astype(np.float64)
+        spread_lost = abs(single) < np.finfo(np.float32).tiny
+    centre = np.where(np.isfinite(single) & ~spread_lost, single, mean)
+    return np.where(np.isfinite(centre), centre, X[0])
+
+
+def centred_rows(X, centre):
+    """X - centre and the squared norms of its rows (inf where they overflow)."""
+    rows, norms = np.empty(X.shape), np.empty(len(X))
+    step = _kernels.PANEL
+    _parallel.parallel_for(
+        lambda i: _kernels.center(X[i * step:(i + 1) * step], centre, rows[i * step:(i + 1) * step],
+                                  norms[i * step:(i + 1) * step]),
+        -(-len(X) // step))
+    return rows, norms
+
+
+def kernel_sums(X, rows, norms, centre, weights, epsilon):
+    """Weighted sums of the Gaussian kernel over fixed points, without storing the kernel.
+
+    S[i, p] = sum_j exp(-|x_i - z_j|^2 / epsilon^2) weights[p, j], for X (n, dim) and points z_j that
+    `centred_rows` has prepared (`rows`, `norms`, `centre`); weights is (n_sums, n_points).
+    """
+    n, dim = X.shape
+    sums = np.empty((n, len(weights)))
+    scale = kernel_scale(epsilon)
+
+    def task(i, work):
+        _kernels.nystrom_panel(i, X, rows, norms, centre, scale, weights, work, sums)
+
+    _for_panels(task, n, dim, n <= _kernels.FEW)
+    return sums
+
+
+def _for_panels(task, n_rows, dim, few_rows):
+    """task(i, work) for each panel of n_rows rows; `work` is scratch of the thread's own."""
+    size = _kernels.workspace_size(dim, few_rows)
+    n_panels = -(-n_rows // _kernels.PANEL)
+    if n_panels == 1 and (few_rows or dim <= _kernels.DIRECT_DIM):  # no threads, no BLAS: in a hurry
+        task(0, np.empty(size))
+        return
+    free = []  # used again by the next task, so that its pages are mapped once
+
+    def with_workspace(i):
+        try:
+            work = free.pop()
+        except IndexError:
+            work = np.empty(size)
+        task(i, work)
+        free.append(work)
+
+    with _parallel.blas_threads(1):
+        _parallel.parallel_for(with_workspace, n_panels)
+
+
+def median_distance(X):
+    """Median of |x_i - x_j| over the pairs i < j of rows of X (paper, App. C: the unit of eps_1).
+
+    Exact up to MEDIAN_EXACT_ROWS rows; beyond, over MEDIAN_SAMPLED_PAIRS pairs drawn with a fixed seed.
+    """
+    if len(X) <= MEDIAN_EXACT_ROWS:
+        return median_of_squared(squared_distances(X))
+    rng = np.random.default_rng(0)
+    i = rng.integers(len(X), size=MEDIAN_SAMPLED_PAIRS)
+    j = rng.integers(len(X) - 1, size=MEDIAN_SAMPLED_PAIRS)
+    j += j >= i
+    step = max(1, 2**20 // X.shape[1])
+    with np.errstate(over="ignore"):
+        return float(np.median(np.concatenate([
+            np.linalg.norm(X[i[k:k + step]] - X[j[k:k + step]], axis=1)
+            for k in range(0, MEDIAN_SAMPLED_PAIRS, step)])))
+
+
+def median_of_squared(D):
+    """Median distance of the pairs i < j, from their squared distances D (n, n).
+
+    A sample of D brackets the median; one pass counts the values below the bracket and collects
+    those inside, among which the exact one is selected.
+    """
+    n = len(D)
+    n_pairs = n * (n - 1) // 2
+    low, high = (n_pairs - 1) // 2, n_pairs // 2  # ranks whose mean is the median
+    brackets = [(-np.inf, np.inf)]
+    if n_pairs > 4 * MEDIAN_BRACKET_SAMPLE:
+        rng = np.random.default_rng(0)
+        i = rng.integers(n, size=MEDIAN_BRACKET_SAMPLE)
+        j = rng.integers(n - 1, size=MEDIAN_BRACKET_SAMPLE)
+        sample = np.sort(D[i, j + (j >= i)])
+        margin = 2 * int(MEDIAN_BRACKET_SAMPLE**0.5)  # four standard deviations of the rank
+        middle = MEDIAN_BRACKET_SAMPLE // 2
+        brackets.insert(0, (sample[middle - margin], sample[middle + margin]))
+    for lo, hi in brackets:
+        n_below, inside = _bracketed(D, lo, hi)
+        if n_below <= low and high < n_below + len(inside):
+            break
+    ranks = [low - n_below, high - n_below]
+    return float(np.sqrt(np.partition(inside, ranks)[ranks]).mean())
+
+
+def _bracketed(D, lo, hi):
+    n, step = len(D), 64
+    parts = [None] * -(-n // step)
+
+    def task(t):
+        i0, i1 = t * step, min(n, (t + 1) * step)
+        inside = np.empty((i1 - i0) * (n - i0) + 1)  # mapped only as far as it is filled
+        n_below, n_inside = _kernels.bracket(D, i0, i1, lo, hi, inside)
+        parts[t] = n_below, inside[:n_inside].copy()
+
+    _parallel.parallel_for(task, len(parts))
+    return sum(n_below for n_below, _ in parts), np.concatenate([inside for _, inside in parts])

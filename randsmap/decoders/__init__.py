@@ -1,0 +1,5 @@
+"""Decoders: from latent coordinates back to fields, as scikit-learn multi-output regressors."""
+
+from randsmap.decoders._random_features import RANDSMAPDecoder, RFNNDecoder
+
+__all__ = ["RFNNDecoder", "RANDSMAPDecoder"]

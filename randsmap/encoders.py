@@ -1,0 +1,362 @@
+"""Encoders: from fields to latent coordinates (paper, App. C)."""
+
+import copy
+import warnings
+
+import numpy as np
+import scipy.linalg
+from scipy.sparse.linalg import LinearOperator, eigsh
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from randsmap import _distances, _parallel
+from randsmap._validation import check_count, check_number, validate_data
+
+__all__ = ["DiffusionMaps"]
+
+# Modes below are refused: the Nystroem extension divides by the eigenvalue.
+SMALLEST_EIGENVALUE = 1e-8
+# An eigenvalue this close to 1 counts as a repetition of the trivial one.
+REPEATED_ONE = 1e-10
+# Up to this many samples the full symmetric solver is the faster one.
+DENSE_SAMPLES = 300
+# Kernel sums below which a point is far from all training points (see `far_sums`).
+FAR_SUM, UNDERFLOWN_SUM = 1e-15, 1e-280
+FAR_EXPONENT = 1024.0
+
+
+class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Diffusion maps with the Nystroem extension to new points.
+
+    Parameters
+    ----------
+    n_components : int, default 2
+        Number of latent coordinates, at most n_samples - 1.
+    alpha : float, default 1.0
+        Exponent in [0, 1] of the density normalisation: 1 (Laplace-Beltrami) removes the effect of
+        uneven sampling, 0 (Fokker-Planck) keeps it.
+    epsilon : float, optional
+        Kernel width, in the unit of the data. None: `epsilon_scale` times the median distance.
+    epsilon_scale : float, default 1.0
+        Factor of the median distance between training samples; the paper's w_1. Not used when epsilon
+        is given.
+    diffusion_time : float, default 0
+        Power t >= 0 of the eigenvalues in the coordinates xi^t v. The paper prints t = 1, but its tuned
+        hyperparameters are those of t = 0.
+    select : "leading" or list of int, default "leading"
+        Which eigenvectors become coordinates: the first n_components after the trivial one, or their
+        1-based indices (1 is the first after the trivial one), n_components in number.
+
+    Attributes
+    ----------
+    epsilon_ : float
+        Kernel width used.
+    eigenvalues_ : ndarray of shape (n_modes,)
+        Eigenvalues xi of the Markov matrix in descending order, without the trivial 1, up to the last
+        one selected.
+    eigenvectors_ : ndarray of shape (n_samples, n_modes)
+        Its right eigenvectors v, scaled so that the trivial one would be 1 everywhere.
+    selected_ : ndarray of shape (n_components,)
+        1-based indices of the modes that are the coordinates.
+    n_features_in_ : int
+        Number of cells of a field.
+
+    Warns
+    -----
+    UserWarning
+        If the eigenvalue 1 is repeated: the kernel graph falls into separate components.
+
+    Notes
+    -----
+    The kernel is exp(-|f_i - f_j|^2 / epsilon^2), values below 1e-300 being 0. The median is taken
+    over all pairs up to 20000 samples, beyond over 250000 pairs drawn with a fixed seed.
+
+    Memory is one n_samples x n_samples matrix and a copy of the training data.
+
+    The sign of an eigenvector makes positive, among its entries within 1e-8 of the largest
+    magnitude, the one whose data row is lexicographically largest; coordinates then do not depend on
+    the order of the samples. No rule fixes the eigenvectors of a repeated eigenvalue.
+
+    Modes whose eigenvalue is below 1e-8 are refused. A new point so far from the training data that
+    the kernel says nothing gets the limit of the Nystroem formula, the coordinates of its nearest
+    training points; there is no guarantee that they mean anything.
+
+    References
+    ----------
+    Paper, App. C, Eqs. (transitionmatrix) and (DMcoords). Coifman and Lafon, Diffusion maps, Appl.
+    Comput. Harmon. Anal. 21 (2006).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap import DiffusionMaps
+    >>> angle = np.linspace(0, np.pi, 30)
+    >>> arc = np.column_stack([np.cos(angle), np.sin(angle)])
+    >>> latents = DiffusionMaps(n_components=1).fit_transform(arc)
+    >>> bool((np.diff(latents[:, 0]) > 0).all() or (np.diff(latents[:, 0]) < 0).all())
+    True
+    """
+
+    def __init__(self, n_components=2, *, alpha=1.0, epsilon=None, epsilon_scale=1.0,
+                 diffusion_time=0, select="leading"):
+        self.n_components = n_components
+        self.alpha = alpha
+        self.epsilon = epsilon
+        self.epsilon_scale = epsilon_scale
+        self.diffusion_time = diffusion_time
+        self.select = select
+
+    def fit(self, X, y=None):
+        """Find the coordinates of the training fields.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_cells)
+            Fields, one a row; at least two. Copied.
+        y : ignored
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If a value is not finite, a parameter is out of range, n_components is not below n_samples,
+            the median distance is 0, or a selected eigenvalue is below 1e-8. The estimator is then
+            left as it was.
+        """
+        fitted = copy.copy(self)
+        fitted._fit(X)
+        self.__dict__ = fitted.__dict__
+        return self
+
+    def fit_transform(self, X, y=None):
+        """`fit`, then the coordinates (n_samples, n_components) of the same fields."""
+        self.fit(X)
+        modes = self.selected_ - 1
+        return diffusion_coordinates(self.eigenvalues_[modes], self.eigenvectors_[:, modes],
+                                     self.diffusion_time)
+
+    def transform(self, X):
+        """Coordinates of fields by the Nystroem extension.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_cells)
+            May have no rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            For the training fields the same as `fit_transform`, to 1e-12 relative to 1/xi. A row does
+            not depend on the others beyond 1e-12.
+
+        Raises
+        ------
+        ValueError
+            If the width is not that of the training fields or a value is not finite.
+        """
+        if not hasattr(self, "selected_"):
+            check_is_fitted(self)
+        X = validate_data(self, X, reset=False, min_samples=0)
+        return self._nystrom(X)
+
+    def _fit(self, X):
+        X = validate_data(self, X, reset=True)
+        n = len(X)
+        if n < 2:
+            raise ValueError("DiffusionMaps needs at least 2 samples, got 1 sample")
+        selected = self._checked_parameters(n)
+        n_modes = int(selected.max())
+
+        K, epsilon = self._kernel(X)
+        density = density_weights(K, self.alpha)
+        degrees = density * (K @ density)
+        eigenvalues, eigenvectors = markov_modes(K, density, degrees, n_modes)
+        self._check_modes(eigenvalues, selected, epsilon)
+        eigenvectors *= eigenvector_signs(eigenvectors, X)
+        del K  # before the copy of the data
+
+        self.epsilon_ = epsilon
+        self.eigenvalues_, self.eigenvectors_, self.selected_ = eigenvalues, eigenvectors, selected
+        self._n_features_out = len(selected)
+        # what the extension needs of the training fields; the normalisation is of one row each
+        self._centre = _distances.centre_of(X)
+        self._rows, self._norms = _distances.centred_rows(X, self._centre)
+        modes = selected - 1
+        self._weights = nystrom_weights(density, eigenvalues[modes], eigenvectors[:, modes],
+                                        self.diffusion_time)
+
+    def _checked_parameters(self, n):
+        """Indices of the selected modes, after checking every parameter."""
+        n_components = check_count(self.n_components, "n_components")
+        check_number(self.alpha, "alpha", low=0, high=1)
+        if self.epsilon is not None:
+            check_number(self.epsilon, "epsilon", low=0, strict_low=True)
+        check_number(self.epsilon_scale, "epsilon_scale", low=0, strict_low=True)
+        check_number(self.diffusion_time, "diffusion_time", low=0)
+        if isinstance(self.select, str):
+            if self.select != "leading":
+                raise ValueError("select must be 'leading' or a list of 1-based indices of "
+                                 f"eigenvectors, got {self.select!r}")
+            selected = np.arange(1, n_components + 1)
+        else:
+            try:
+                indices = list(self.select)
+            except TypeError:
+                raise TypeError("select must be 'leading' or a list of 1-based indices of "
+                                f"eigenvectors, got {self.select!r}") from None
+            selected = np.array([check_count(i, "an index in select") for i in indices], dtype=int)
+            if len(selected) != n_components or len(set(indices)) != n_components:
+                raise ValueError(f"select must hold n_components = {n_components} different indices, "
+                                 f"got {self.select!r}")
+        if selected.max() > n - 1:
+            what = "n_components" if isinstance(self.select, str) else "an index in select"
+            raise ValueError(f"{what} must be at most n_samples - 1 = {n - 1}, got {selected.max()} "
+                             f"(n_samples = {n})")
+        return selected
+
+    def _kernel(self, X):
+        if self.epsilon is not None:
+            epsilon = float(self.epsilon)
+            return _distances.gaussian_kernel(X, epsilon=epsilon), epsilon
+        if len(X) <= _distances.MEDIAN_EXACT_ROWS:  # one matrix: distances, then in place the kernel
+            D = _distances.squared_distances(X)
+            epsilon = self._epsilon_of(_distances.median_of_squared(D))
+            return _distances.gaussian_in_place(D, epsilon), epsilon
+        epsilon = self._epsilon_of(_distances.median_distance(X))
+        return _distances.gaussian_kernel(X, epsilon=epsilon), epsilon
+
+    def _epsilon_of(self, median):
+        if not median > 0:
+            raise ValueError("the median distance between samples is 0 (at least half of the pairs are "
+                             "identical samples), so it sets no kernel width: give epsilon, or remove "
+                             "duplicates")
+        return float(self.epsilon_scale * median)
+
+    def _check_modes(self, eigenvalues, selected, epsilon):
+        small = [int(i) for i in selected if not eigenvalues[i - 1] >= SMALLEST_EIGENVALUE]
+        if small:
+            raise ValueError(
+                f"eigenvalue {small[0]} is {eigenvalues[small[0] - 1]:.3g}, below "
+                f"{SMALLEST_EIGENVALUE:g}: the data determine no such coordinate at epsilon = "
+                f"{epsilon:.6g}. Ask for fewer components or a smaller epsilon")
+        n_repeated = int((eigenvalues >= 1 - REPEATED_ONE).sum())
+        if n_repeated:
+            warnings.warn(
+                f"eigenvalue 1 is repeated: {n_repeated} of the modes computed have it besides the "
+                f"trivial one, so at epsilon = {epsilon:.6g} the samples fall into separate components "
+                "and these coordinates only tell the components apart. Increase epsilon or "
+                "epsilon_scale",
+                UserWarning, stacklevel=4)
+
+    def _nystrom(self, X):
+        sums = _distances.kernel_sums(X, self._rows, self._norms, self._centre, self._weights,
+                                      self.epsilon_)
+        total = sums[:, :1]
+        if len(X) and total.min() < FAR_SUM:
+            for i in np.flatnonzero(total[:, 0] < FAR_SUM):
+                x = X[i] - self._centre
+                with np.errstate(over="ignore"):
+                    exponent = np.linalg.norm(x) / self.epsilon_
+                if total[i, 0] < UNDERFLOWN_SUM or exponent**2 > FAR_EXPONENT:
+                    sums[i] = far_sums(x, self._rows, self._norms, self._weights, self.epsilon_)
+        return sums[:, 1:] / total
+
+
+def density_weights(K, alpha):
+    """Factors q^-alpha of the alpha-normalised kernel q_i^-alpha K_ij q_j^-alpha, q the sums of K.
+
+    Paper, App. C, the alpha-normalised kernel K^(1,a).
+    """
+    return K.sum(axis=1) ** -alpha if alpha else np.ones(len(K))
+
+
+def markov_modes(K, density, degrees, n_modes):
+    """Leading nontrivial modes of the Markov matrix of the alpha-normalised kernel.
+
+    The matrix T = D^-1 A K A (A = diag(density), D = diag(degrees); paper, Eq. (transitionmatrix)) has
+    the eigenvalues of the symmetric S = D^-1/2 A K A D^-1/2, and right eigenvectors
+    v = u / u_0, where u_0 = (degrees / sum(degrees))^1/2 is the trivial eigenvector of S. So v_0 = 1
+    and sum_i pi_i v_i^2 = 1 in the stationary measure pi = u_0^2. (The paper prints S for alpha = 0.)
+
+    Returns eigenvalues (n_modes,), in descending order, and v (n, n_modes).
+    """
+    n = len(K)
+    scale = density / np.sqrt(degrees)
+    trivial = np.sqrt(degrees / degrees.sum())
+    if n <= DENSE_SAMPLES or n_modes > n // 10:
+        S = K * scale[:, None]
+        S *= scale
+        # moves the trivial eigenvalue from 1 to -1, below all others: S is positive semidefinite
+        S -= 2 * np.outer(trivial, trivial)
+        eigenvalues, U = scipy.linalg.eigh(S, subset_by_index=[n - n_modes, n - 1],
+                                           overwrite_a=True, check_finite=False)
+    else:
+        def apply(x):
+            x = x.ravel()
+            y = K @ (scale * x)
+            y *= scale
+            return y - (trivial @ x) * trivial
+
+        # fixed, so that a second fit gives the same bits, and without symmetry
+        start = np.random.default_rng(0).standard_normal(n)
+        with _parallel.blas_threads():
+            eigenvalues, U = eigsh(LinearOperator((n, n), matvec=apply, dtype=float), k=n_modes,
+                                   which="LA", v0=start - (trivial @ start) * trivial, tol=0,
+                                   ncv=min(n, max(2 * n_modes + 20, 40)))
+    order = np.argsort(-eigenvalues, kind="stable")
+    eigenvalues, U = eigenvalues[order], U[:, order]
+    return eigenvalues, U / trivial[:, None]
+
+
+def eigenvector_signs(V, X):
+    """Sign of each column of V (n, n_modes) that the sign rule asks for.
+
+    Among the entries within 1e-8 of the largest magnitude the one whose row of the data X is
+    lexicographically largest becomes positive: a choice that rounding and the order of the samples
+    do not change.
+    """
+    signs = np.ones(V.shape[1])
+    for mode, v in enumerate(V.T):
+        size = abs(v)
+        tied = np.flatnonzero(size >= (1 - 1e-8) * size.max())
+        for column in range(X.shape[1]):
+            if len(tied) == 1:
+                break
+            values = X[tied, column]
+            tied = tied[values == values.max()]
+        signs[mode] = -1.0 if v[tied[0]] < 0 else 1.0
+    return signs
+
+
+def diffusion_coordinates(eigenvalues, eigenvectors, diffusion_time):
+    """Coordinates xi^t v (paper, Eq. (DMcoords), where t = 1)."""
+    return eigenvectors * eigenvalues**diffusion_time
+
+
+def nystrom_weights(density, eigenvalues, eigenvectors, diffusion_time):
+    """Weights of the kernel sums of the Nystroem extension, (1 + n_components, n_training).
+
+    y(x) = xi^t v(x), v(x) = (1/xi) sum_j p_j(x) v_j, p_j(x) = k(x, f_j) q_j^-alpha / their sum: a ratio
+    of two sums over the kernel (paper, App. C, last paragraph). The first row is the denominator's;
+    the density of x itself cancels.
+    """
+    coordinates = diffusion_coordinates(eigenvalues, eigenvectors, diffusion_time) / eigenvalues
+    return np.ascontiguousarray(np.vstack([density, density * coordinates.T]))
+
+
+def far_sums(x, rows, norms, weights, epsilon):
+    """The kernel sums of one centred point x, up to a common factor, where the kernel underflows.
+
+    The terms |x|^2 / epsilon^2 of the exponents are common to all training points and cancel in
+    the Nystroem ratio, which leaves a softmax of (2 x.f_j - |f_j|^2) / epsilon^2; shifted by its
+    maximum it cannot underflow. Far away the nearest training point decides.
+    """
+    size = max(1.0, abs(x).max())  # points at 1e300 are allowed
+    exponents = 2 * (rows @ (x / size)) - norms / size
+    exponents -= exponents.max()
+    factor = min(size / epsilon / epsilon, np.finfo(float).max)
+    with np.errstate(over="ignore"):
+        return weights @ np.exp(exponents * factor)

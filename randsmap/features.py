@@ -1,0 +1,393 @@
+"""Random feature maps of latent coordinates: the fixed, nonlinear first layer of the decoders.
+
+Each is a scikit-learn transformer from latent points (n, d) to features (n, P), without the bias
+column (decoders add it), of the form ``scale * act(Y @ weights_ + offsets_)``.
+"""
+
+import numbers
+from contextlib import contextmanager, nullcontext
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+
+from randsmap._kernels.features import COSINE, FUSED_DIM, LOGISTIC
+from randsmap._kernels.features import features as _feature_kernel
+from randsmap._parallel import blas_threads, parallel_for
+from randsmap._validation import (
+    check_count,
+    check_fitted,
+    check_number,
+    check_random_state,
+    check_vector,
+    validate_data,
+)
+
+__all__ = ["FourierFeatures", "MultiscaleFourierFeatures", "SigmoidFeatures"]
+
+# Entries of the feature matrix computed by one task: large enough to hide the cost of a task (0.2 ms
+# of work), small enough to stay in the second-level cache. Blocks do not depend on the thread count.
+_BLOCK_ENTRIES = 1 << 17
+
+
+# -- The paper's draws -------------------------------------------------------------------------------
+
+
+def draw_gaussian_frequencies(rng, d, P, length_scale):
+    """Frequencies w_k ~ N(0, diag(length_scale)^-2) of Eq. (fourierrand), as columns of (d, P).
+
+    The paper writes w ~ N(0, sigma_w^2 I), but its tuned sigma_w are the length scale of the kernel
+    exp(-|y - y'|^2 / (2 length_scale^2)), the expectation of the features' products by Bochner's
+    theorem (Rahimi and Recht 2007; paper Eq. (expectedcosines)).
+    """
+    frequencies = rng.standard_normal((P, d)).T
+    return frequencies / np.broadcast_to(length_scale, d)[:, None]
+
+
+def draw_phases(rng, P):
+    """Phases b_k ~ U[0, 2 pi) of Eq. (fourierrand), as (P,)."""
+    return rng.uniform(0.0, 2 * np.pi, P)
+
+
+def draw_scales(rng, n_scales, min_frequency, max_frequency):
+    """Scales sigma_q ~ U[min_frequency, max_frequency) of the multi-scale sampling (paper Sec. 4.2)."""
+    return rng.uniform(min_frequency, max_frequency, n_scales)
+
+
+def draw_multiscale_frequencies(rng, d, P, scales):
+    """Frequencies w_ql ~ N(0, sigma_q^2 I), scale after scale, of Eq. (double-sum), as (d, P).
+
+    Each of the Q scales gets P // Q of them and the first P % Q scales one more.
+    """
+    share, rest = divmod(P, len(scales))
+    counts = np.full(len(scales), share)
+    counts[:rest] += 1
+    return rng.standard_normal((P, d)).T * np.repeat(scales, counts)
+
+
+def draw_uniform_weights(rng, d, P, slope):
+    """Sigmoid weights w_k ~ U[-slope, slope)^d (paper App. D, where slope is c), as (d, P)."""
+    return rng.uniform(-slope, slope, (P, d)).T
+
+
+def draw_centers(rng, Y, P):
+    """Sigmoid centres, uniform in the bounding box of the latent points Y (paper App. D), as (P, d)."""
+    low, high = Y.min(axis=0), Y.max(axis=0)
+    u = rng.uniform(0.0, 1.0, (P, Y.shape[1]))
+    # a convex combination does not overflow; its rounding may step over the side of a flat box
+    return np.clip((1 - u) * low + u * high, low, high)
+
+
+# -- Transformers ------------------------------------------------------------------------------------
+
+
+def check_n_features(n_features, n_samples):
+    """Number of features P: n_features itself if integral, else that multiple of n_samples.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If n_features is no number or a bool; if it is not positive and finite.
+    """
+    if isinstance(n_features, numbers.Integral):
+        return check_count(n_features, "n_features")
+    multiple = check_number(n_features, "n_features", low=0.0, strict_low=True)
+    return max(1, round(multiple * n_samples))
+
+
+@contextmanager
+def _restored_on_error(estimator):
+    """A fit that fails leaves the estimator as it was."""
+    before = dict(estimator.__dict__)
+    try:
+        yield
+    except BaseException:
+        estimator.__dict__.clear()
+        estimator.__dict__.update(before)
+        raise
+
+
+class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """What the maps share; a subclass has `_draw` and `_activation`."""
+
+    def fit(self, Y, y=None):
+        """Draw the weights.
+
+        Parameters
+        ----------
+        Y : array-like of shape (n, d)
+            Latent points of the training set.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If Y is not a finite matrix, or a parameter of the map is out of its range; the map then
+            stays as it was.
+        """
+        with _restored_on_error(self):
+            rng = check_random_state(self.random_state)
+            Y = validate_data(self, Y, reset=True, name="Y")
+            P = check_n_features(self.n_features, Y.shape[0])
+            drawn = self._draw(rng, Y, P)
+            drawn["weights_"] = np.ascontiguousarray(drawn["weights_"])
+            if not all(np.isfinite(value).all() for value in drawn.values()):
+                raise ValueError(
+                    f"the parameters of {self!r} give weights or offsets that overflow float64 for "
+                    f"latent points of magnitude up to {np.abs(Y).max():g}"
+                )
+            for name, value in drawn.items():
+                setattr(self, name, value)
+        return self
+
+    def transform(self, Y):
+        """Features of latent points.
+
+        Parameters
+        ----------
+        Y : array-like of shape (n, d)
+
+        Returns
+        -------
+        features : ndarray of shape (n, P)
+            float32 if Y is float32, else float64. A float32 result is the float64 one, rounded.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError
+            If Y is not a finite matrix with the number of columns seen in `fit`.
+        """
+        check_fitted(self, "weights_")
+        given, Y = Y, validate_data(self, Y, reset=False, name="Y")
+        single = (given if isinstance(given, np.ndarray) else np.asarray(given)).dtype == np.float32
+        activation, weights, offsets, scale = self._kernel_map()
+        (n, d), P = Y.shape, weights.shape[1]
+        out = np.empty((n, P), dtype=np.float32 if single else np.float64)
+        rows = max(1, _BLOCK_ENTRIES // P)
+
+        def block(i):
+            part = slice(i * rows, (i + 1) * rows)
+            _feature_kernel(activation, Y[part], weights, offsets, scale, out[part])
+
+        with blas_threads(1) if d > FUSED_DIM else nullcontext():
+            parallel_for(block, -(-n // rows))
+        return out
+
+    def _kernel_map(self):
+        """(activation, weights_, offsets_, scale), as the compiled kernels take a feature map."""
+        return self._activation, self.weights_, self.offsets_, self._scale()
+
+    def _scale(self):
+        return 1.0
+
+    @property
+    def _n_features_out(self):
+        return self.weights_.shape[1]
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class _CosineFeatures(_RandomFeatures):
+    _activation = COSINE
+
+    def _scale(self):
+        """sqrt(2 / P), the normalisation of Eq. (fourierrand)."""
+        return float(np.sqrt(2.0 / self.weights_.shape[1]))
+
+
+class FourierFeatures(_CosineFeatures):
+    """Random Fourier features sqrt(2/P) cos(w . y + b) of a Gaussian kernel.
+
+    Products of two feature vectors estimate exp(-|y - y'|^2 / (2 length_scale^2)) without bias, with
+    an error that falls as P^(-1/2).
+
+    Parameters
+    ----------
+    length_scale : float or array-like of shape (d,), default=1.0
+        Length scale of the kernel, in the units of the latent coordinates; one a coordinate if an
+        array. Frequencies are drawn from N(0, 1/length_scale^2).
+    n_features : int or float, default=1.0
+        Number P of features: an integer as it is, a float as a multiple of the number of training
+        points (rounded, at least 1).
+    random_state : None, int, numpy.random.RandomState or numpy.random.Generator, default=None
+        Source of the draws. The same int gives the same features, whatever the number of threads.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (d, P)
+        Frequencies.
+    offsets_ : ndarray of shape (P,)
+        Phases, in [0, 2 pi).
+    n_features_in_ : int
+        Latent dimension d.
+
+    See Also
+    --------
+    MultiscaleFourierFeatures : For fields with several length scales.
+
+    Notes
+    -----
+    Eq. (fourierrand) of the paper. Its tuned "sigma_w" is this length scale, although its text makes it
+    the standard deviation of the frequencies.
+
+    References
+    ----------
+    A. Rahimi and B. Recht, Random features for large-scale kernel machines, NIPS 2007.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap import FourierFeatures
+    >>> Y = np.array([[0.0], [1.0]])
+    >>> features = FourierFeatures(n_features=100_000, random_state=0).fit_transform(Y)
+    >>> kernel = features @ features.T
+    >>> bool(abs(kernel[0, 1] - np.exp(-0.5)) < 0.01)
+    True
+    """
+
+    def __init__(self, length_scale=1.0, *, n_features=1.0, random_state=None):
+        self.length_scale = length_scale
+        self.n_features = n_features
+        self.random_state = random_state
+
+    def _draw(self, rng, Y, P):
+        d = Y.shape[1]
+        if np.ndim(self.length_scale) == 0:
+            length_scale = check_number(self.length_scale, "length_scale", low=0.0, strict_low=True)
+        else:
+            length_scale = check_vector(self.length_scale, "length_scale", length=d)
+            if (length_scale <= 0).any():
+                raise ValueError(f"length_scale must be > 0 in each coordinate, got {length_scale}")
+        with np.errstate(over="ignore"):
+            weights = draw_gaussian_frequencies(rng, d, P, length_scale)
+        return {"weights_": weights, "offsets_": draw_phases(rng, P)}
+
+
+class MultiscaleFourierFeatures(_CosineFeatures):
+    """Random Fourier features whose frequencies come from several Gaussian scales.
+
+    Products of two feature vectors estimate the mean over q of exp(-scales_[q]^2 |y - y'|^2 / 2) (each
+    scale weighted by its share of the features).
+
+    Parameters
+    ----------
+    max_frequency : float, default=1.0
+        Upper end of the interval of scales (inverse length scales), above `min_frequency`.
+    min_frequency : float, default=1e-3
+        Lower end, at least 0.
+    n_scales : int, default=10
+        Number Q of scales, sigma_q ~ U[min_frequency, max_frequency). When Q does not divide P, the
+        first scales get one feature more; with Q > P, the last scales get none.
+    n_features : int or float, default=1.0
+        Number P of features: an integer as it is, a float as a multiple of the number of training
+        points (rounded, at least 1).
+    random_state : None, int, numpy.random.RandomState or numpy.random.Generator, default=None
+        Source of the draws. The same int gives the same features, whatever the number of threads.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (d, P)
+        Frequencies, scale after scale.
+    offsets_ : ndarray of shape (P,)
+        Phases, in [0, 2 pi).
+    scales_ : ndarray of shape (n_scales,)
+        The scales drawn.
+    n_features_in_ : int
+        Latent dimension d.
+
+    Notes
+    -----
+    Sampling scheme and Eq. (double-sum) of the paper's Sec. 4.2. For a fixed Q the limit of large P is
+    the mixture of the scales drawn; the paper's multi-Gaussian kernel is the limit of Q to infinity.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap import MultiscaleFourierFeatures
+    >>> Y = np.linspace(0.0, 1.0, 6)[:, None]
+    >>> features = MultiscaleFourierFeatures(20.0, n_scales=4, random_state=0)
+    >>> features.fit_transform(Y).shape
+    (6, 6)
+    >>> features.scales_.shape
+    (4,)
+    """
+
+    def __init__(self, max_frequency=1.0, *, min_frequency=1e-3, n_scales=10, n_features=1.0,
+                 random_state=None):
+        self.max_frequency = max_frequency
+        self.min_frequency = min_frequency
+        self.n_scales = n_scales
+        self.n_features = n_features
+        self.random_state = random_state
+
+    def _draw(self, rng, Y, P):
+        low = check_number(self.min_frequency, "min_frequency", low=0.0)
+        high = check_number(self.max_frequency, "max_frequency", low=0.0, strict_low=True)
+        if not low < high:
+            raise ValueError(f"max_frequency must be above min_frequency ({low:g}), got {high:g}")
+        scales = draw_scales(rng, check_count(self.n_scales, "n_scales"), low, high)
+        with np.errstate(over="ignore"):
+            weights = draw_multiscale_frequencies(rng, Y.shape[1], P, scales)
+        return {"weights_": weights, "offsets_": draw_phases(rng, P), "scales_": scales}
+
+
+class SigmoidFeatures(_RandomFeatures):
+    """Random sigmoids 1 / (1 + exp(-w . (y - c))) centred among the training points.
+
+    Parameters
+    ----------
+    slope : float, default=1.0
+        Weights are drawn from U[-slope, slope) in each coordinate.
+    n_features : int or float, default=1.0
+        Number P of features: an integer as it is, a float as a multiple of the number of training
+        points (rounded, at least 1).
+    random_state : None, int, numpy.random.RandomState or numpy.random.Generator, default=None
+        Source of the draws. The same int gives the same features, whatever the number of threads.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (d, P)
+        Weights w.
+    offsets_ : ndarray of shape (P,)
+        -w . c for the centres c, drawn uniformly in the bounding box of the training points.
+    n_features_in_ : int
+        Latent dimension d.
+
+    Notes
+    -----
+    Appendix D of the paper, where `slope` is c.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap import SigmoidFeatures
+    >>> Y = np.linspace(0.0, 1.0, 8)[:, None]
+    >>> features = SigmoidFeatures(slope=11.0, n_features=0.5, random_state=0).fit(Y)
+    >>> features.transform(Y).shape
+    (8, 4)
+    """
+
+    _activation = LOGISTIC
+
+    def __init__(self, slope=1.0, *, n_features=1.0, random_state=None):
+        self.slope = slope
+        self.n_features = n_features
+        self.random_state = random_state
+
+    def _draw(self, rng, Y, P):
+        slope = check_number(self.slope, "slope", low=0.0, high=np.finfo(np.float64).max / 4,
+                             strict_low=True)
+        weights = draw_uniform_weights(rng, Y.shape[1], P, slope)
+        centers = draw_centers(rng, Y, P)
+        with np.errstate(over="ignore", invalid="ignore"):
+            offsets = -np.einsum("jk,kj->k", weights, centers)
+        return {"weights_": weights, "offsets_": offsets}

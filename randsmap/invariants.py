@@ -1,0 +1,283 @@
+"""Exact affine invariants: decoded fields that satisfy C^T f = m at every latent point.
+
+Notation as in the package's documentation: fields are rows, F is (n, M); C is (M, q), one invariant a
+column (ones for mass, cell volumes on a mesh); J0 are the cells that never change in the training
+data, S the others; V is the diagonal matrix of cell weights.
+"""
+
+import math
+
+import numpy as np
+import scipy.linalg
+
+from randsmap._kernels import decode as _kernel
+from randsmap._parallel import parallel_for
+from randsmap._validation import check_matrix, check_number, check_vector
+
+__all__ = ["AffineInvariants", "constant_cells", "invariant_values"]
+
+_EPS = np.finfo(float).eps
+_TILE = 256
+# relative deviation that the number type of the training data explains
+_TOLERANCE = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-4}
+
+
+def constant_cells(F):
+    """Mask (M,) of the cells with one and the same value in every row of F (n, M).
+
+    Values are compared exactly; 0.0 and -0.0 are the same value.
+    """
+    mask = np.ones(F.shape[1], dtype=bool)
+    rows = max(1, (1 << 18) // max(1, F.shape[1]))  # small temporaries, and most cells drop out early
+    for start in range(0, len(F), rows):
+        active = np.flatnonzero(mask)
+        if not len(active):
+            break
+        block = F[start : start + rows]
+        if len(active) < F.shape[1]:
+            block = block[:, active]
+        mask[active] = (block == F[0, active]).all(axis=0)
+    return mask
+
+
+def invariant_values(C, F):
+    """C_j^T f_i and |C_j|^T |f_i| for fields F (n, M) and invariants C (M, q), each (n, q).
+
+    The first is a compensated dot product (Ogita, Rump & Oishi 2005): as if computed in twice the
+    working precision and rounded.
+    """
+    rows = np.ascontiguousarray(C.T)
+    value, scale = np.zeros((len(F), len(rows))), np.zeros((len(F), len(rows)))
+
+    def task(i):
+        part = slice(i * _TILE, (i + 1) * _TILE)
+        _kernel.dots(rows, F[part], value[part], scale[part])
+
+    parallel_for(task, -(-len(F) // _TILE))
+    return value, scale
+
+
+class AffineInvariants:
+    """What every decoded field satisfies: C^T f = m, and f = c on the constant cells.
+
+    Parameters
+    ----------
+    matrix : ndarray (M, q)
+        C, one invariant a column. Dependent and zero columns are allowed.
+    values : ndarray (q,)
+        m. The values of dependent columns are replaced by those that the others imply.
+    constant : ndarray (M,) of bool
+        J0, the constant cells.
+    constant_values : ndarray
+        c, the value of each constant cell.
+    cell_weights : ndarray (M,) or None
+        The diagonal of V, positive; None: the identity.
+
+    Attributes
+    ----------
+    matrix, values, constant, constant_values, cell_weights
+        As given (values made consistent).
+    kept : ndarray of int
+        The independent columns of C on the cells S; the other columns follow from them.
+    projection : Projection
+        The orthonormal form that the decode kernel applies to each row.
+
+    Notes
+    -----
+    C^T C is never formed: the columns of V_S^-1/2 C_S are scaled to length 1 and factored by a
+    pivoted QR, with rank decided at max(|S|, q) eps.
+    """
+
+    def __init__(self, matrix, values, constant, constant_values, cell_weights=None):
+        self.matrix, self.cell_weights = matrix, cell_weights
+        self.constant, self.constant_values = constant, constant_values
+        M, q = matrix.shape
+        free = np.flatnonzero(~constant)
+        inverse_root = None if cell_weights is None else 1 / np.sqrt(cell_weights[free])
+
+        scaled = matrix[free]
+        if inverse_root is not None:
+            scaled *= inverse_root[:, None]
+        length = _column_norms(scaled)
+        length[length == 0] = 1
+        scaled /= length
+        if len(free) and q:
+            Q, R, order = scipy.linalg.qr(scaled, mode="economic", pivoting=True,
+                                          check_finite=False)
+            diagonal = np.abs(np.diag(R))
+            rank = int(np.count_nonzero(diagonal > max(len(free), q) * _EPS * diagonal[0]))
+        else:
+            Q, R, order, rank = np.zeros((len(free), 0)), np.zeros((0, q)), np.arange(q), 0
+        self.kept, dropped = order[:rank], order[rank:]
+
+        # V^-1/2 C_kept = Q T on S; W = Q^T V^-1/2, zero on the constant cells
+        T = R[:rank, :rank] * length[self.kept]
+        W = np.zeros((rank, M))
+        W[:, free] = Q[:, :rank].T if inverse_root is None else Q[:, :rank].T * inverse_root
+
+        self.values = self._consistent(values, T, R[:rank, rank:] * length[dropped], dropped)
+        self._C = np.ascontiguousarray(matrix[:, self.kept].T)
+        self._T, self._W = np.ascontiguousarray(np.triu(T)), W
+        self.projection = _kernel.Projection(
+            self._C, self.values[self.kept], W, self._T,
+            np.flatnonzero(constant), np.ascontiguousarray(constant_values),
+        )
+
+    def _consistent(self, values, T, R_dropped, dropped):
+        """m with the value of each dropped column implied by the kept columns and the constants."""
+        field = np.zeros((1, len(self.matrix)))
+        field[0, self.constant] = self.constant_values
+        fixed = invariant_values(self.matrix, field)[0][0]
+        values = np.array(values, dtype=float)
+        values[dropped] = fixed[dropped]
+        if len(T) and len(dropped):
+            # C_dropped = C_kept T^-1 R_dropped on S
+            z = scipy.linalg.solve_triangular(T, (values - fixed)[self.kept], trans="T",
+                                              check_finite=False)
+            values[dropped] += R_dropped.T @ z
+        return values
+
+    @classmethod
+    def from_data(cls, F, *, invariants="mass", values=None, tol=None, cell_weights=None,
+                  keep_constant_cells=True, dtype=np.float64):
+        """Build the invariants of training fields and check that the fields satisfy them.
+
+        Parameters
+        ----------
+        F : ndarray (n, M)
+            Training fields, contiguous float64.
+        invariants : "mass", array (M,) or (M, q), or None
+            C. "mass" is the weighted sum of the cells: C = cell_weights, or ones without weights. None: no
+            invariant, constant cells only.
+        values : float, array (q,) or None
+            m. None: the mean over the training fields.
+        tol : float or None
+            |C_j^T f_i - m_j| <= tol |C_j|^T |f_i| is required. None: 1e-6, for float32 data 1e-4, for
+            float16 data 1e-2.
+        cell_weights : array (M,) or None
+            Positive weights of the norm in which the projection is orthogonal.
+        keep_constant_cells : bool
+            False: no cell is treated as constant.
+        dtype : dtype
+            Number type the fields came in.
+
+        Raises
+        ------
+        ValueError
+            If an argument has the wrong shape or is not finite, if weights are not positive, or if the
+            training fields do not satisfy the invariants.
+        """
+        n, M = F.shape
+        if cell_weights is not None:
+            cell_weights = check_vector(cell_weights, "cell_weights", length=M).copy()
+            if not (cell_weights > 0).all():
+                i = int(np.argmin(cell_weights))
+                raise ValueError(
+                    f"cell_weights must be positive, got {cell_weights[i]} for cell {i}")
+        C = _check_invariants(invariants, M, cell_weights)
+        q = C.shape[1]
+        if tol is None:
+            tol = _TOLERANCE.get(np.dtype(dtype), 1e-6)
+        else:
+            tol = check_number(tol, "invariant_tol", low=0)
+
+        found, scale = invariant_values(C, F)
+        typical = scale.mean(axis=0)
+        if values is None:
+            given = np.array([math.fsum(column) / n for column in found.T])
+        elif invariants is None:
+            raise ValueError("invariant_values given without invariants (invariants=None)")
+        else:
+            if np.ndim(values) == 0:
+                values = [values]
+            given = check_vector(values, "invariant_values", length=q)
+
+        mask = constant_cells(F) if keep_constant_cells else np.zeros(M, dtype=bool)
+        self = cls(C, given, mask, F[0, mask], cell_weights)
+        if values is not None:
+            for j in np.flatnonzero(~(np.abs(self.values - given)
+                                      <= tol * typical + 8 * _EPS * np.abs(given))):
+                raise ValueError(
+                    f"invariant_values[{j}] is {given[j]}, but column {j} of the invariants is zero or "
+                    "depends on the other columns and on the constant cells, which imply "
+                    f"{self.values[j]}"
+                )
+        _check_fields(found, scale, typical, self.values, tol)
+        return self
+
+    def correct_coefficients(self, A, B):
+        """A + (B - A C)(C_S^T V_S^-1 C_S)^-1 C_S^T V_S^-1, in place: then A C = B (over all cells).
+
+        The smallest change, in the V-weighted norm of each row, that does so on the cells S: the
+        Lagrange-multiplier correction of the paper (Proposition RANDSMAP) with B = e_bias m^T, for
+        every latent point, in place of its B = (Phi^+ 1) m^T, for the training points.
+
+        Parameters
+        ----------
+        A : ndarray (P+1, M)
+        B : ndarray (P+1, q)
+        """
+        if len(self.kept):
+            E = B[:, self.kept] - A @ self._C.T
+            G = scipy.linalg.solve_triangular(self._T, E.T, trans="T", check_finite=False).T
+            A += G @ self._W
+        return A
+
+    def assign_constants(self, A):
+        """A[:, J0] = e_bias c^T, in place."""
+        A[:, self.constant] = 0
+        A[0, self.constant] = self.constant_values
+        return A
+
+    def project(self, F):
+        """The nearest fields, in the V-weighted norm, with C^T f = m and f = c on J0; in place.
+
+        F is (n, M), contiguous float64. |C_j^T f - m_j| <= a few eps (|C_j|^T |f| + |m_j|) afterwards.
+        """
+
+        def task(i):
+            self.projection.project(F[i * _TILE : (i + 1) * _TILE])
+
+        parallel_for(task, -(-len(F) // _TILE))
+        return F
+
+
+def _column_norms(X):
+    """Euclidean norms of the columns, without overflow of the squares."""
+    peak = np.abs(X).max(axis=0, initial=0)
+    safe = np.where(peak > 0, peak, 1)
+    return peak * np.sqrt(((X / safe) ** 2).sum(axis=0))
+
+
+def _check_invariants(invariants, M, cell_weights):
+    """C as an own (M, q) float64 array."""
+    if invariants is None:
+        return np.zeros((M, 0))
+    if isinstance(invariants, str):
+        if invariants != "mass":
+            raise ValueError(f"invariants must be 'mass', None or an array, got {invariants!r}")
+        return (np.ones(M) if cell_weights is None else cell_weights)[:, None].copy()
+    C = np.asarray(invariants)
+    if C.ndim == 1:
+        C = C[:, None]
+    C = check_matrix(C, "invariants", min_columns=0)
+    if len(C) != M:
+        raise ValueError(
+            f"invariants must have one row a cell, ({M},) or ({M}, q), got {np.shape(invariants)}")
+    return C.copy()
+
+
+def _check_fields(found, scale, typical, values, tol):
+    """ValueError naming the worst training field if one does not satisfy its invariants."""
+    excess = np.abs(found - values)
+    # the second term is round-off: a field of zeros among fields whose invariant is 0
+    bad = ~(excess <= tol * scale + 8 * _EPS * (typical + np.abs(values)))
+    if bad.any():
+        ratio = np.where(bad, excess / np.maximum(scale, np.finfo(float).tiny), 0)
+        i, j = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+        raise ValueError(
+            f"the training fields do not satisfy invariant {j}: field {i} has the value "
+            f"{found[i, j]}, expected {values[j]} within {tol:g} x {scale[i, j]:.6g}. Pass a larger "
+            "invariant_tol if that deviation is noise, or invariants=None to decode without "
+            "invariants"
+        )

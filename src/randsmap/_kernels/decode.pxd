@@ -1,0 +1,35 @@
+cdef extern from "rk_projection.h" nogil:
+    ctypedef struct rk_projection:
+        Py_ssize_t M, q, n_constant
+        const double *C
+        const double *m
+        const double *W
+        const double *R
+        const Py_ssize_t *index
+        const double *value
+    ctypedef struct rk_projection_table:
+        void (*project)(const rk_projection *projection, double *f, Py_ssize_t n, Py_ssize_t ld,
+                        double *work) noexcept nogil
+        void (*dots)(const double *C, Py_ssize_t q, Py_ssize_t M, const double *f, double *value,
+                     double *scale) noexcept nogil
+    const rk_projection_table *rk_projection_select() noexcept nogil
+
+
+cdef extern from "rk_decode.h" nogil:
+    cdef enum:
+        RK_DECODE_DEPTH
+        RK_DECODE_FEW
+    ctypedef struct rk_decode_table:
+        void (*rows)(const double *Z, Py_ssize_t n, Py_ssize_t ldz, Py_ssize_t K, const double *A,
+                     Py_ssize_t M, double *out) noexcept nogil
+    const rk_decode_table *rk_decode_select() noexcept nogil
+
+
+cdef class Projection:
+    cdef rk_projection view  # pointers into the arrays below
+    cdef const double[:, ::1] C
+    cdef const double[::1] m
+    cdef const double[:, ::1] W
+    cdef const double[:, ::1] R
+    cdef const Py_ssize_t[::1] index
+    cdef const double[::1] value

@@ -1,0 +1,139 @@
+"""Decoding: features of a tile of latent points -> GEMM with A -> constants -> row projection."""
+
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from randsmap._kernels.blas cimport gemm
+from randsmap._kernels.features cimport (
+    FeatureMap, feature_tile, rk_features_select, rk_features_table,
+)
+
+cdef const rk_features_table *features_table = rk_features_select()
+cdef const rk_projection_table *projection_table = rk_projection_select()
+cdef const rk_decode_table *table = rk_decode_select()
+
+FEW = RK_DECODE_FEW
+
+
+cdef class Projection:
+    """Affine invariants in the orthonormal form of `rk_projection`; keeps its arrays alive.
+
+    C, W (q, M); m (q,); R (q, q); index, value (n_constant,).
+    """
+
+    def __cinit__(self, const double[:, ::1] C, const double[::1] m, const double[:, ::1] W,
+                  const double[:, ::1] R, const Py_ssize_t[::1] index, const double[::1] value):
+        self.C, self.m, self.W, self.R, self.index, self.value = C, m, W, R, index, value
+        self.view.M = C.shape[1]
+        self.view.q = C.shape[0]
+        self.view.n_constant = index.shape[0]
+        if C.shape[0]:
+            self.view.C = &C[0, 0]
+            self.view.m = &m[0]
+            self.view.W = &W[0, 0]
+            self.view.R = &R[0, 0]
+        if index.shape[0]:
+            self.view.index = &index[0]
+            self.view.value = &value[0]
+
+    def __reduce__(self):
+        from numpy import asarray
+
+        return Projection, (asarray(self.C), asarray(self.m), asarray(self.W), asarray(self.R),
+                            asarray(self.index), asarray(self.value))
+
+    def project(self, double[:, ::1] F):
+        """Project the rows of F (n, M) in place."""
+        if F.shape[0] == 0 or F.shape[1] == 0:
+            return
+        cdef double *work = allocate(self.view.q)
+        with nogil:
+            projection_table.project(&self.view, &F[0, 0], F.shape[0], F.shape[1], work)
+        free(work)
+
+
+cdef double *allocate(Py_ssize_t n) except NULL:
+    cdef double *memory = <double *> malloc((<size_t> n + 1) * sizeof(double))
+    if memory == NULL:
+        raise MemoryError(f"no memory for {n} numbers")
+    return memory
+
+
+def dots(const double[:, ::1] C, const double[:, ::1] F, double[:, ::1] value,
+         double[:, ::1] scale):
+    """value[i, j] = C[j] . F[i] (compensated), scale[i, j] = |C[j]| . |F[i]|; C (q, M), F (n, M)."""
+    cdef Py_ssize_t i
+    if value.shape[0] == 0 or value.shape[1] == 0 or F.shape[1] == 0:
+        return
+    with nogil:
+        for i in range(F.shape[0]):
+            projection_table.dots(&C[0, 0], C.shape[0], C.shape[1], &F[i, 0], &value[i, 0],
+                                  &scale[i, 0])
+
+
+cdef void start_from_bias(const double *A, Py_ssize_t M, Py_ssize_t n, double *out) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(n):
+        memcpy(out + i * M, A, <size_t> M * sizeof(double))
+
+
+def decode(int activation, const double[:, ::1] Y, const double[:, ::1] W, const double[::1] b,
+           double scale, const double[:, ::1] A, Projection projection, double[:, ::1] out):
+    """out = [1 | phi(Y)] A for one tile of latent points, projected (projection None: not).
+
+    Y (n, d), W (d, P), b (P,), A (P + 1, M), out (n, M). Workspace: n * min(P, 768) doubles.
+    """
+    cdef Py_ssize_t n = Y.shape[0], d = Y.shape[1], P = W.shape[1], M = A.shape[1]
+    cdef Py_ssize_t depth = P if n <= RK_DECODE_FEW else min(P, <Py_ssize_t> RK_DECODE_DEPTH)
+    cdef Py_ssize_t k, j, q = 0
+    cdef FeatureMap block
+    cdef const rk_projection *view = NULL
+    if n == 0 or M == 0:
+        return
+    if projection is not None:
+        view = &projection.view
+        q = view.q
+    cdef double *features = allocate(max(n * depth, q) + d * depth)
+    cdef double *weights = features + max(n * depth, q)
+    with nogil:
+        start_from_bias(&A[0, 0], M, n, &out[0, 0])
+        block.activation = activation
+        block.d = d
+        block.scale = scale
+        k = 0
+        while k < P:  # a range of variable step would need the GIL
+            block.P = min(depth, P - k)
+            block.b = &b[k]
+            block.W = &W[0, 0]
+            if block.P < P:  # feature_tile reads contiguous weights
+                for j in range(d):
+                    memcpy(weights + j * block.P, &W[j, k], <size_t> block.P * sizeof(double))
+                block.W = weights
+            feature_tile(features_table, &block, &Y[0, 0], n, features, block.P)
+            if n <= RK_DECODE_FEW:
+                table.rows(features, n, block.P, block.P, &A[k + 1, 0], M, &out[0, 0])
+            else:
+                gemm(False, False, n, M, block.P, 1.0, features, block.P, &A[k + 1, 0], M, 1.0,
+                     &out[0, 0], M)
+            k += depth
+        if view != NULL:
+            projection_table.project(view, &out[0, 0], n, M, features)
+    free(features)
+
+
+def decode_features(const double[:, ::1] Z, const double[:, ::1] A, Projection projection,
+                    double[:, ::1] out):
+    """`decode` for features Z (n, P) that are already there (any feature map)."""
+    cdef Py_ssize_t n = Z.shape[0], P = Z.shape[1], M = A.shape[1]
+    if n == 0 or M == 0:
+        return
+    cdef double *work = allocate(0 if projection is None else projection.view.q)
+    with nogil:
+        start_from_bias(&A[0, 0], M, n, &out[0, 0])
+        if P > 0 and n <= RK_DECODE_FEW:
+            table.rows(&Z[0, 0], n, P, P, &A[1, 0], M, &out[0, 0])
+        elif P > 0:
+            gemm(False, False, n, M, P, 1.0, &Z[0, 0], P, &A[1, 0], M, 1.0, &out[0, 0], M)
+        if projection is not None:
+            projection_table.project(&projection.view, &out[0, 0], n, M, work)
+    free(work)

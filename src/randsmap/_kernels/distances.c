@@ -1,0 +1,332 @@
+#include "rk_distances.h"
+#include "rk_vecmath_inline.h"
+
+/* The GEMM form |x|^2 + |z|^2 - 2 x.z has an error of about u s, s = |x|^2 + |z|^2 of the centred
+ * rows, whatever the distance. Below CANCELLED * s the distance is recomputed by differences, so the
+ * relative error is at most about u / CANCELLED everywhere. */
+#define CANCELLED 0x1p-9
+/* What counts in the Gaussian kernel is the error u s / eps^2 of the exponent, so nothing is done
+ * up to this value of s / eps^2 (2e-13), and beyond it only exponents above NEGLIGIBLE are redone:
+ * smaller kernel values are below 4e-18. */
+#define EXPONENT_SAFE 0x1p10
+#define NEGLIGIBLE (-40.)
+/* log(1e-300): smaller kernel values are set to 0, which keeps subnormal numbers out of products. */
+#define FLUSH (-690.7755278982137)
+
+#define UNROLL 32 /* columns whose sums stay in registers in the direct tile */
+
+static void center(const double *restrict X, ptrdiff_t n, ptrdiff_t M, const double *restrict c,
+                   double *restrict out, double *restrict norms)
+{
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const double *x = X + i * M;
+        double *o = out + i * M;
+        double s = 0;
+        if (c) {
+#pragma omp simd reduction(+ : s)
+            for (ptrdiff_t k = 0; k < M; k++) {
+                double d = x[k] - c[k];
+                o[k] = d;
+                s += d * d;
+            }
+        } else {
+#pragma omp simd reduction(+ : s)
+            for (ptrdiff_t k = 0; k < M; k++) {
+                o[k] = x[k];
+                s += x[k] * x[k];
+            }
+        }
+        if (norms) norms[i] = s;
+    }
+}
+
+static double direct_pair(const double *restrict x, const double *restrict z, ptrdiff_t M)
+{
+    /* four chains hide the latency of the addition */
+    double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+    ptrdiff_t k = 0, quarter = M / 4 & ~(ptrdiff_t) 7;
+    if (quarter) {
+#pragma omp simd reduction(+ : s0, s1, s2, s3)
+        for (k = 0; k < quarter; k++) {
+            double d0 = x[k] - z[k], d1 = x[k + quarter] - z[k + quarter];
+            double d2 = x[k + 2 * quarter] - z[k + 2 * quarter];
+            double d3 = x[k + 3 * quarter] - z[k + 3 * quarter];
+            s0 += d0 * d0;
+            s1 += d1 * d1;
+            s2 += d2 * d2;
+            s3 += d3 * d3;
+        }
+        k = 4 * quarter;
+    }
+    double rest = 0;
+    for (; k < M; k++) {
+        double d = x[k] - z[k];
+        rest += d * d;
+    }
+    return ((s0 + s1) + (s2 + s3)) + rest;
+}
+
+static void direct_rows(const double *X, ptrdiff_t m, const double *Z, ptrdiff_t n, ptrdiff_t M,
+                        double *tile, ptrdiff_t ld)
+{
+    for (ptrdiff_t j = 0; j < n; j++) /* a row of Z serves all the rows of X */
+        for (ptrdiff_t i = 0; i < m; i++)
+            tile[i * ld + j] = direct_pair(X + i * M, Z + j * M, M);
+}
+
+static void direct(const double *restrict X, ptrdiff_t m, const double *restrict Z, ptrdiff_t n,
+                   ptrdiff_t M, double *restrict block, double *restrict tile, ptrdiff_t ld)
+{
+    RK_ASSERT(ld % UNROLL == 0 && ld >= n);
+    ptrdiff_t n_padded = (n + UNROLL - 1) / UNROLL * UNROLL;
+    for (ptrdiff_t k = 0; k < M; k++) {
+        for (ptrdiff_t j = 0; j < n; j++)
+            block[k * ld + j] = Z[j * M + k];
+        for (ptrdiff_t j = n; j < n_padded; j++)
+            block[k * ld + j] = 0;
+    }
+    for (ptrdiff_t i = 0; i < m; i++)
+        for (ptrdiff_t j0 = 0; j0 < n_padded; j0 += UNROLL) {
+            double sum[UNROLL] = {0};
+            for (ptrdiff_t k = 0; k < M; k++) {
+                double x = X[i * M + k];
+                const double *z = block + k * ld + j0;
+#pragma omp simd
+                for (int j = 0; j < UNROLL; j++) {
+                    double d = x - z[j];
+                    sum[j] += d * d;
+                }
+            }
+#pragma omp simd
+            for (int j = 0; j < UNROLL; j++)
+                tile[i * ld + j0 + j] = sum[j];
+        }
+}
+
+static void distances(double *restrict tile, ptrdiff_t ld, const double *X, ptrdiff_t m,
+                      const double *Z, ptrdiff_t n, ptrdiff_t M, const double *restrict nx,
+                      const double *restrict nz)
+{
+    for (ptrdiff_t i = 0; i < m; i++) {
+        double *restrict row = tile + i * ld;
+        double a = nx[i];
+        int cancelled = 0;
+#pragma omp simd reduction(| : cancelled)
+        for (ptrdiff_t j = 0; j < n; j++) {
+            double s = a + nz[j], d = s - 2 * row[j];
+            int bad = !(d >= CANCELLED * s && d <= 1.7976931348623157e308); /* NaN, inf too */
+            cancelled |= bad;
+            row[j] = bad ? -1 : d;
+        }
+        if (cancelled)
+            for (ptrdiff_t j = 0; j < n; j++)
+                if (row[j] < 0) row[j] = direct_pair(X + i * M, Z + j * M, M);
+    }
+}
+
+static inline double kernel_value(double e)
+{
+    double k = rk_exp_normal(e < FLUSH ? FLUSH : e);
+    return e < FLUSH ? 0 : k;
+}
+
+static void gaussian(double *restrict tile, ptrdiff_t ld, const double *X, ptrdiff_t m,
+                     const double *Z, ptrdiff_t n, ptrdiff_t M, const double *restrict nx,
+                     const double *restrict nz, double nz_max, double scale)
+{
+    for (ptrdiff_t i = 0; i < m; i++) {
+        double *restrict row = tile + i * ld;
+        double a = nx[i], twice = 2 * scale;
+        if ((a + nz_max) * scale <= EXPONENT_SAFE) {
+#pragma omp simd
+            for (ptrdiff_t j = 0; j < n; j++) {
+                double e = twice * row[j] - (a + nz[j]) * scale;
+                row[j] = kernel_value(e < 0 ? e : 0);
+            }
+            continue;
+        }
+        for (ptrdiff_t j = 0; j < n; j++) {
+            double s = a + nz[j], e = (2 * row[j] - s) * scale;
+            /* written so that NaN, from overflow, is recomputed too */
+            int bad = !(s * scale <= EXPONENT_SAFE) && !(e <= NEGLIGIBLE);
+            row[j] = bad ? 1 : (e < 0 ? e : 0);
+        }
+        for (ptrdiff_t j = 0; j < n; j++)
+            if (row[j] > 0) row[j] = -direct_pair(X + i * M, Z + j * M, M) * scale;
+#pragma omp simd
+        for (ptrdiff_t j = 0; j < n; j++)
+            row[j] = kernel_value(row[j]);
+    }
+}
+
+static void gaussian_of(double *restrict tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n, double scale)
+{
+    for (ptrdiff_t i = 0; i < m; i++) {
+        double *restrict row = tile + i * ld;
+#pragma omp simd
+        for (ptrdiff_t j = 0; j < n; j++)
+            row[j] = kernel_value(-row[j] * scale);
+    }
+}
+
+static void reflect(double *tile, ptrdiff_t ld, ptrdiff_t n, double diagonal)
+{
+    for (ptrdiff_t i = 0; i < n; i++) {
+        tile[i * ld + i] = diagonal;
+        for (ptrdiff_t j = i + 1; j < n; j++)
+            tile[j * ld + i] = tile[i * ld + j];
+    }
+}
+
+#define STORE(name, real)                                                                          \
+    static void name(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n,          \
+                     real *restrict out, ptrdiff_t ldo)                                            \
+    {                                                                                              \
+        for (ptrdiff_t i = 0; i < m; i++) {                                                        \
+            const double *restrict t = tile + i * ld;                                              \
+            real *restrict o = out + i * ldo;                                                      \
+            for (ptrdiff_t j0 = 0; j0 < n; j0 += 16) {                                             \
+                ptrdiff_t j1 = j0 + 16 < n ? j0 + 16 : n;                                          \
+                __builtin_prefetch(o + ldo + j0, 1); /* the next row; beyond the end is harmless */ \
+                __builtin_prefetch(o + ldo + j0 + 8, 1);                                           \
+                for (ptrdiff_t j = j0; j < j1; j++)                                                \
+                    o[j] = (real) t[j];                                                            \
+            }                                                                                      \
+        }                                                                                          \
+    }
+STORE(store, double)
+STORE(store_f, float)
+
+typedef double quad __attribute__((vector_size(32)));
+typedef int64_t quad_index __attribute__((vector_size(32)));
+
+static inline quad load(const double *p)
+{
+    quad v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline void transpose_quad(const double *restrict t, ptrdiff_t ld, double *restrict o,
+                                  ptrdiff_t ldo)
+{
+    quad a = load(t), b = load(t + ld), c = load(t + 2 * ld), d = load(t + 3 * ld);
+    const quad_index even = {0, 4, 2, 6}, odd = {1, 5, 3, 7}, lower = {0, 1, 4, 5},
+                     upper = {2, 3, 6, 7};
+    quad ab0 = __builtin_shuffle(a, b, even), ab1 = __builtin_shuffle(a, b, odd);
+    quad cd0 = __builtin_shuffle(c, d, even), cd1 = __builtin_shuffle(c, d, odd);
+    quad r0 = __builtin_shuffle(ab0, cd0, lower), r1 = __builtin_shuffle(ab1, cd1, lower);
+    quad r2 = __builtin_shuffle(ab0, cd0, upper), r3 = __builtin_shuffle(ab1, cd1, upper);
+    memcpy(o, &r0, sizeof r0);
+    memcpy(o + ldo, &r1, sizeof r1);
+    memcpy(o + 2 * ldo, &r2, sizeof r2);
+    memcpy(o + 3 * ldo, &r3, sizeof r3);
+}
+
+/* Eight rows of the output at a time, each written from left to right: few pages are open at once,
+ * and cache lines are filled whole. */
+static void store_t(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n,
+                    double *restrict out_t, ptrdiff_t ldo)
+{
+    ptrdiff_t m8 = m & ~(ptrdiff_t) 7, n8 = n & ~(ptrdiff_t) 7;
+    for (ptrdiff_t j = 0; j < n8; j += 8) {
+        for (ptrdiff_t i = 0; i < m8; i += 8) {
+            const double *t = tile + i * ld + j;
+            double *o = out_t + j * ldo + i;
+            for (int k = 8; k < 16; k++) /* the next rows; may point beyond the end, harmlessly */
+                __builtin_prefetch(o + k * ldo, 1);
+            transpose_quad(t, ld, o, ldo);
+            transpose_quad(t + 4 * ld, ld, o + 4, ldo);
+            transpose_quad(t + 4, ld, o + 4 * ldo, ldo);
+            transpose_quad(t + 4 * ld + 4, ld, o + 4 * ldo + 4, ldo);
+        }
+        for (ptrdiff_t i = m8; i < m; i++)
+            for (ptrdiff_t k = j; k < j + 8; k++)
+                out_t[k * ldo + i] = tile[i * ld + k];
+    }
+    for (ptrdiff_t j = n8; j < n; j++)
+        for (ptrdiff_t i = 0; i < m; i++)
+            out_t[j * ldo + i] = tile[i * ld + j];
+}
+
+static void store_t_f(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n,
+                      float *restrict out_t, ptrdiff_t ldo)
+{
+    for (ptrdiff_t j0 = 0; j0 < n; j0 += 8) {
+        ptrdiff_t j1 = j0 + 8 < n ? j0 + 8 : n;
+        for (ptrdiff_t i = 0; i < m; i++)
+            for (ptrdiff_t j = j0; j < j1; j++)
+                out_t[j * ldo + i] = (float) tile[i * ld + j];
+    }
+}
+
+static void weighted_sums(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n,
+                          const double *restrict W, ptrdiff_t ldw, ptrdiff_t q,
+                          double *restrict sums)
+{
+    ptrdiff_t i = 0;
+    for (; i + 4 <= m; i += 4) { /* a load of W serves four rows, four chains hide the latency */
+        const double *k0 = tile + i * ld, *k1 = k0 + ld, *k2 = k1 + ld, *k3 = k2 + ld;
+        for (ptrdiff_t p = 0; p < q; p++) {
+            const double *w = W + p * ldw;
+            double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+#pragma omp simd reduction(+ : s0, s1, s2, s3)
+            for (ptrdiff_t j = 0; j < n; j++) {
+                s0 += k0[j] * w[j];
+                s1 += k1[j] * w[j];
+                s2 += k2[j] * w[j];
+                s3 += k3[j] * w[j];
+            }
+            sums[i * q + p] += s0;
+            sums[(i + 1) * q + p] += s1;
+            sums[(i + 2) * q + p] += s2;
+            sums[(i + 3) * q + p] += s3;
+        }
+    }
+    for (; i < m; i++)
+        for (ptrdiff_t p = 0; p < q; p++) {
+            const double *k = tile + i * ld, *w = W + p * ldw;
+            double s = 0;
+#pragma omp simd reduction(+ : s)
+            for (ptrdiff_t j = 0; j < n; j++)
+                s += k[j] * w[j];
+            sums[i * q + p] += s;
+        }
+}
+
+static void bracket(const double *restrict D, ptrdiff_t n, ptrdiff_t i0, ptrdiff_t i1, double lo,
+                    double hi, double *restrict inside, ptrdiff_t capacity, ptrdiff_t *n_below,
+                    ptrdiff_t *n_inside)
+{
+    ptrdiff_t below = 0, kept = 0, last = capacity - 1;
+    for (ptrdiff_t i = i0; i < i1; i++) {
+        const double *row = D + i * n;
+        ptrdiff_t b = 0;
+#pragma omp simd reduction(+ : b)
+        for (ptrdiff_t j = i + 1; j < n; j++)
+            b += row[j] < lo;
+        below += b;
+        for (ptrdiff_t j = i + 1; j < n; j++) { /* no branch to mispredict: store, then keep or not */
+            inside[kept < last ? kept : last] = row[j];
+            kept += (row[j] >= lo) & (row[j] <= hi);
+        }
+    }
+    *n_below = below;
+    *n_inside = kept;
+}
+
+const rk_distances_table RK_TABLE(distances) = {
+    .center = center,
+    .direct = direct,
+    .direct_rows = direct_rows,
+    .distances = distances,
+    .gaussian = gaussian,
+    .gaussian_of = gaussian_of,
+    .reflect = reflect,
+    .store = store,
+    .store_f = store_f,
+    .store_t = store_t,
+    .store_t_f = store_t_f,
+    .weighted_sums = weighted_sums,
+    .bracket = bracket,
+};

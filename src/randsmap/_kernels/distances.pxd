@@ -1,0 +1,66 @@
+from randsmap._kernels.blas cimport gemm, syrk
+
+
+cdef extern from "rk_distances.h" nogil:
+    cdef enum:
+        RK_DIRECT_DIM
+    ctypedef struct rk_distances_table:
+        void (*center)(const double *X, Py_ssize_t n, Py_ssize_t M, const double *c, double *out,
+                       double *norms) noexcept nogil
+        void (*direct)(const double *X, Py_ssize_t m, const double *Z, Py_ssize_t n, Py_ssize_t M,
+                       double *block, double *tile, Py_ssize_t ld) noexcept nogil
+        void (*direct_rows)(const double *X, Py_ssize_t m, const double *Z, Py_ssize_t n,
+                            Py_ssize_t M, double *tile, Py_ssize_t ld) noexcept nogil
+        void (*distances)(double *tile, Py_ssize_t ld, const double *X, Py_ssize_t m,
+                          const double *Z, Py_ssize_t n, Py_ssize_t M, const double *nx,
+                          const double *nz) noexcept nogil
+        void (*gaussian)(double *tile, Py_ssize_t ld, const double *X, Py_ssize_t m,
+                         const double *Z, Py_ssize_t n, Py_ssize_t M, const double *nx,
+                         const double *nz, double nz_max, double scale) noexcept nogil
+        void (*gaussian_of)(double *tile, Py_ssize_t ld, Py_ssize_t m, Py_ssize_t n,
+                            double scale) noexcept nogil
+        void (*reflect)(double *tile, Py_ssize_t ld, Py_ssize_t n, double diagonal) noexcept nogil
+        void (*store)(const double *tile, Py_ssize_t ld, Py_ssize_t m, Py_ssize_t n, double *out,
+                      Py_ssize_t ldo) noexcept nogil
+        void (*store_f)(const double *tile, Py_ssize_t ld, Py_ssize_t m, Py_ssize_t n, float *out,
+                        Py_ssize_t ldo) noexcept nogil
+        void (*store_t)(const double *tile, Py_ssize_t ld, Py_ssize_t m, Py_ssize_t n,
+                        double *out_t, Py_ssize_t ldo) noexcept nogil
+        void (*store_t_f)(const double *tile, Py_ssize_t ld, Py_ssize_t m, Py_ssize_t n,
+                          float *out_t, Py_ssize_t ldo) noexcept nogil
+        void (*weighted_sums)(const double *tile, Py_ssize_t ld, Py_ssize_t m, Py_ssize_t n,
+                              const double *W, Py_ssize_t ldw, Py_ssize_t q,
+                              double *sums) noexcept nogil
+        void (*bracket)(const double *D, Py_ssize_t n, Py_ssize_t i0, Py_ssize_t i1, double lo,
+                        double hi, double *inside, Py_ssize_t capacity, Py_ssize_t *n_below,
+                        Py_ssize_t *n_inside) noexcept nogil
+    const rk_distances_table *rk_distances_select() noexcept nogil
+
+
+cdef enum:
+    PANEL_ROWS = 192   # rows of a panel, the unit of work of a thread
+    TILE_COLUMNS = 512  # with PANEL_ROWS: a tile stays in the second-level cache
+    TILE_STRIDE = 544  # no multiple of 4096 bytes (transposed reads); a multiple of 32
+    FEW_ROWS = 8       # up to here differences beat GEMM, which would copy all the rows of Z
+
+
+cdef struct Rows:
+    # One side of the pairs. Without `centred` rows they are centred on `centre` block by block.
+    const double *raw
+    const double *centred
+    const double *norms
+    const double *centre
+
+
+cdef struct Pairs:
+    Rows x
+    Rows z
+    Py_ssize_t dim
+    double scale       # 1/eps^2 of the Gaussian kernel; 0: squared distances
+    bint differences   # direct differences instead of GEMM
+
+
+cdef double *fill_tile(
+    const rk_distances_table *table, const Pairs *pairs, Py_ssize_t i0, Py_ssize_t m,
+    Py_ssize_t j0, Py_ssize_t n, bint first, bint diagonal, double *work,
+) noexcept nogil

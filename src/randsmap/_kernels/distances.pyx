@@ -1,0 +1,205 @@
+"""Squared Euclidean distances and Gaussian kernels in panels of PANEL_ROWS rows.
+
+A panel is one task; panels do not depend on the number of threads. GEMM must be limited to one
+thread by the caller while panels run in parallel.
+"""
+
+ctypedef fused real:
+    float
+    double
+
+cdef const rk_distances_table *table = rk_distances_select()
+
+PANEL = PANEL_ROWS
+DIRECT_DIM = RK_DIRECT_DIM
+FEW = FEW_ROWS
+
+
+def workspace_size(Py_ssize_t dim, bint few_rows):
+    """Number of float64 that `panel` and `nystrom_panel` need as `work`."""
+    if dim <= RK_DIRECT_DIM:
+        return PANEL_ROWS * (TILE_STRIDE + dim) + dim * TILE_STRIDE
+    if few_rows:
+        return FEW_ROWS * (TILE_STRIDE + dim)
+    return PANEL_ROWS * TILE_STRIDE + (PANEL_ROWS + TILE_COLUMNS) * (dim + 1)
+
+
+cdef double *fill_tile(
+    const rk_distances_table *table, const Pairs *pairs, Py_ssize_t i0, Py_ssize_t m,
+    Py_ssize_t j0, Py_ssize_t n, bint first, bint diagonal, double *work,
+) noexcept nogil:
+    """Tile of the pairs (i0 + i, j0 + j), i < m <= PANEL_ROWS, j < n <= TILE_COLUMNS; returns it.
+
+    `work` holds what belongs to the rows i0.. from one call with `first` to the next.
+    `diagonal`: the tile's rows and columns are the same points.
+    """
+    cdef Py_ssize_t dim = pairs.dim, j
+    cdef double *tile = work
+    cdef double *room
+    cdef const double *x
+    cdef const double *z
+    cdef const double *nx
+    cdef const double *nz
+    cdef const double *x_exact
+    cdef const double *z_exact
+    cdef double largest = 0
+
+    if pairs.differences:
+        room = work + (PANEL_ROWS if dim <= RK_DIRECT_DIM else FEW_ROWS) * TILE_STRIDE
+        x = pairs.x.raw + i0 * dim
+        if pairs.z.raw:
+            z = pairs.z.raw + j0 * dim
+        else:  # the other side is known centred only
+            z = pairs.z.centred + j0 * dim
+            if first:
+                table.center(x, m, dim, pairs.x.centre, room, NULL)
+            x = room
+        if dim <= RK_DIRECT_DIM:
+            table.direct(x, m, z, n, dim, room + PANEL_ROWS * dim, tile, TILE_STRIDE)
+        else:
+            table.direct_rows(x, m, z, n, dim, tile, TILE_STRIDE)
+        if pairs.scale:
+            table.gaussian_of(tile, TILE_STRIDE, m, n, pairs.scale)
+        return tile
+
+    room = work + PANEL_ROWS * TILE_STRIDE
+    if pairs.x.centred:
+        x, nx = pairs.x.centred + i0 * dim, pairs.x.norms + i0
+    else:
+        if first:
+            table.center(pairs.x.raw + i0 * dim, m, dim, pairs.x.centre, room,
+                         room + PANEL_ROWS * dim)
+        x, nx = room, room + PANEL_ROWS * dim
+    room += PANEL_ROWS * (dim + 1)
+    if diagonal:
+        z, nz = x, nx
+    elif pairs.z.centred:
+        z, nz = pairs.z.centred + j0 * dim, pairs.z.norms + j0
+    else:
+        table.center(pairs.z.raw + j0 * dim, n, dim, pairs.z.centre, room,
+                     room + TILE_COLUMNS * dim)
+        z, nz = room, room + TILE_COLUMNS * dim
+    if pairs.z.raw:
+        x_exact, z_exact = pairs.x.raw + i0 * dim, pairs.z.raw + j0 * dim
+    else:
+        x_exact, z_exact = x, z
+
+    if diagonal:
+        syrk(False, n, dim, 1.0, x, dim, 0.0, tile, TILE_STRIDE)
+        table.reflect(tile, TILE_STRIDE, n, 0.0)
+    else:
+        gemm(False, True, m, n, dim, 1.0, x, dim, z, dim, 0.0, tile, TILE_STRIDE)
+    if pairs.scale:
+        for j in range(n):
+            largest = nz[j] if not nz[j] <= largest else largest
+        table.gaussian(tile, TILE_STRIDE, x_exact, m, z_exact, n, dim, nx, nz, largest,
+                       pairs.scale)
+    else:
+        table.distances(tile, TILE_STRIDE, x_exact, m, z_exact, n, dim, nx, nz)
+    if diagonal:
+        for j in range(n):
+            tile[j * TILE_STRIDE + j] = 1.0 if pairs.scale else 0.0
+    return tile
+
+
+cdef inline void set_rows(Rows *rows, const double[:, ::1] raw, const double[:, ::1] centred,
+                          const double[::1] norms, const double[::1] centre) noexcept:
+    rows.raw = NULL if raw is None else &raw[0, 0]
+    rows.centred = NULL if centred is None else &centred[0, 0]
+    rows.norms = NULL if norms is None else &norms[0]
+    rows.centre = NULL if centre is None else &centre[0]
+
+
+def center(const double[:, ::1] X, const double[::1] c, double[:, ::1] out, double[::1] norms):
+    """out = X - c and the squared norms of its rows."""
+    if X.shape[0] and X.shape[1]:
+        with nogil:
+            table.center(&X[0, 0], X.shape[0], X.shape[1], &c[0], &out[0, 0], &norms[0])
+
+
+def panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1] X_centred,
+          const double[::1] X_norms, const double[:, ::1] Z, const double[:, ::1] Z_centred,
+          const double[::1] Z_norms, const double[::1] centre, double scale, double[::1] work,
+          real[:, ::1] out):
+    """Rows of panel `index` of the distances (scale 0) or of the kernel exp(-scale D).
+
+    Z None: X against itself; the panel then fills its rows from its diagonal on and the mirrored
+    columns. Centred rows may be None: they are then made block by block.
+    """
+    cdef Pairs pairs
+    cdef bint symmetric = Z is None, first = True
+    cdef Py_ssize_t i0 = index * PANEL_ROWS, j0, n, m, n_rows = X.shape[0]
+    cdef Py_ssize_t n_columns = out.shape[1], ldo = out.shape[1]
+    cdef double *tile
+    pairs.dim, pairs.scale = X.shape[1], scale
+    pairs.differences = pairs.dim <= RK_DIRECT_DIM or (not symmetric and n_rows <= FEW_ROWS)
+    set_rows(&pairs.x, X, X_centred, X_norms, centre)
+    if symmetric:
+        pairs.z = pairs.x
+    else:
+        set_rows(&pairs.z, Z, Z_centred, Z_norms, centre)
+    m = min(<Py_ssize_t> PANEL_ROWS, n_rows - i0)
+    with nogil:
+        j0 = i0 if symmetric else 0
+        while j0 < n_columns:
+            n = m if symmetric and first else min(<Py_ssize_t> TILE_COLUMNS, n_columns - j0)
+            tile = fill_tile(table, &pairs, i0, m, j0, n, first, symmetric and first, &work[0])
+            if real is double:
+                table.store(tile, TILE_STRIDE, m, n, &out[i0, j0], ldo)
+                if symmetric and not first:
+                    table.store_t(tile, TILE_STRIDE, m, n, &out[j0, i0], ldo)
+            else:
+                table.store_f(tile, TILE_STRIDE, m, n, &out[i0, j0], ldo)
+                if symmetric and not first:
+                    table.store_t_f(tile, TILE_STRIDE, m, n, &out[j0, i0], ldo)
+            first = False
+            j0 += n
+
+
+def nystrom_panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1] Z_centred,
+                  const double[::1] Z_norms, const double[::1] centre, double scale,
+                  const double[:, ::1] weights, double[::1] work, double[:, ::1] sums):
+    """sums[i, p] = sum_j exp(-scale |x_i - z_j|^2) weights[p, j], rows of panel `index`.
+
+    The kernel itself is never stored beyond a tile.
+    """
+    cdef Pairs pairs
+    cdef bint first = True
+    cdef Py_ssize_t i0 = index * PANEL_ROWS, j0 = 0, n, m, p, n_columns = Z_centred.shape[0]
+    cdef Py_ssize_t q = weights.shape[0]
+    cdef double *tile
+    pairs.dim, pairs.scale = X.shape[1], scale
+    pairs.differences = pairs.dim <= RK_DIRECT_DIM or X.shape[0] <= FEW_ROWS
+    set_rows(&pairs.x, X, None, None, centre)
+    set_rows(&pairs.z, None, Z_centred, Z_norms, centre)
+    m = min(<Py_ssize_t> PANEL_ROWS, X.shape[0] - i0)
+    with nogil:
+        for p in range(m * q):
+            (&sums[i0, 0])[p] = 0
+        while j0 < n_columns:
+            n = min(<Py_ssize_t> TILE_COLUMNS, n_columns - j0)
+            tile = fill_tile(table, &pairs, i0, m, j0, n, first, False, &work[0])
+            table.weighted_sums(tile, TILE_STRIDE, m, n, &weights[0, j0], n_columns, q,
+                                &sums[i0, 0])
+            first = False
+            j0 += n
+
+
+def gaussian_rows(double[:, ::1] D, Py_ssize_t i0, Py_ssize_t i1, double scale):
+    """Rows i0 <= i < i1 of D become exp(-scale D)."""
+    if i1 > i0 and D.shape[1]:
+        with nogil:
+            table.gaussian_of(&D[i0, 0], D.shape[1], i1 - i0, D.shape[1], scale)
+
+
+def bracket(const double[:, ::1] D, Py_ssize_t i0, Py_ssize_t i1, double lo, double hi,
+            double[::1] inside):
+    """Pairs i < j of rows i0..i1: how many D[i, j] are below lo, how many within [lo, hi].
+
+    The latter are copied to `inside`, provided they are fewer than its length.
+    """
+    cdef Py_ssize_t n_below = 0, n_inside = 0
+    with nogil:
+        table.bracket(&D[0, 0], D.shape[1], i0, i1, lo, hi, &inside[0], inside.shape[0],
+                      &n_below, &n_inside)
+    return n_below, n_inside

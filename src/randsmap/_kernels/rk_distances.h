@@ -1,0 +1,54 @@
+/* Squared Euclidean distances and Gaussian kernels, tile by tile.
+ *
+ * A tile holds the pairs (i, j) of m rows X and n rows Z, row stride ld. In large dimension it is
+ * filled with the products x.z of centred rows (GEMM, by the caller) and finished here while it is
+ * in cache; in small dimension it is filled by direct differences. `scale` is 1/eps^2. */
+#ifndef RK_DISTANCES_H
+#define RK_DISTANCES_H
+#include "rk_dispatch.h"
+
+/* Up to this dimension direct differences are as fast as GEMM, and exact where the data allow it. */
+enum { RK_DIRECT_DIM = 16 };
+
+typedef struct {
+    /* out (n, M) = X - c, norms (n) = squared norms of its rows; c and norms may be NULL. */
+    void (*center)(const double *X, ptrdiff_t n, ptrdiff_t M, const double *c, double *out,
+                   double *norms);
+    /* tile = |x - z|^2 by differences; `block` is room for M * ld doubles, ld a multiple of 32. */
+    void (*direct)(const double *X, ptrdiff_t m, const double *Z, ptrdiff_t n, ptrdiff_t M,
+                   double *block, double *tile, ptrdiff_t ld);
+    /* The same for a few rows of large dimension; needs no room. */
+    void (*direct_rows)(const double *X, ptrdiff_t m, const double *Z, ptrdiff_t n, ptrdiff_t M,
+                        double *tile, ptrdiff_t ld);
+    /* Products -> squared distances. nx, nz: squared norms of the centred rows; X, Z: the rows that
+     * the distances which cancel are recomputed from. */
+    void (*distances)(double *tile, ptrdiff_t ld, const double *X, ptrdiff_t m, const double *Z,
+                      ptrdiff_t n, ptrdiff_t M, const double *nx, const double *nz);
+    /* Products -> Gaussian kernel; nz_max is at least every nz[j]. */
+    void (*gaussian)(double *tile, ptrdiff_t ld, const double *X, ptrdiff_t m, const double *Z,
+                     ptrdiff_t n, ptrdiff_t M, const double *nx, const double *nz, double nz_max,
+                     double scale);
+    /* Squared distances -> Gaussian kernel. */
+    void (*gaussian_of)(double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n, double scale);
+    /* Diagonal tile: zero the diagonal (or set it to 1), lower triangle = upper triangle. */
+    void (*reflect)(double *tile, ptrdiff_t ld, ptrdiff_t n, double diagonal);
+    /* out[i, j] = tile[i, j]; out_t[j, i] = tile[i, j]. */
+    void (*store)(const double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n, double *out,
+                  ptrdiff_t ldo);
+    void (*store_f)(const double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n, float *out,
+                    ptrdiff_t ldo);
+    void (*store_t)(const double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n, double *out_t,
+                    ptrdiff_t ldo);
+    void (*store_t_f)(const double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n, float *out_t,
+                      ptrdiff_t ldo);
+    /* sums (m, q) += tile W^T for W (q, ldw): weighted sums over the training points. */
+    void (*weighted_sums)(const double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n,
+                          const double *W, ptrdiff_t ldw, ptrdiff_t q, double *sums);
+    /* Strict upper triangle of D (n, n), rows i0 <= i < i1: counts of values below lo and within
+     * [lo, hi], the latter copied to `inside` while there is room for `capacity` of them. */
+    void (*bracket)(const double *D, ptrdiff_t n, ptrdiff_t i0, ptrdiff_t i1, double lo, double hi,
+                    double *inside, ptrdiff_t capacity, ptrdiff_t *n_below, ptrdiff_t *n_inside);
+} rk_distances_table;
+RK_TABLES(distances)
+
+#endif

@@ -1,0 +1,188 @@
+"""cos, exp and logistic of the kernels, in units in the last place, at every instruction level."""
+
+import os
+import subprocess
+import sys
+
+import mpmath
+import numpy as np
+import pytest
+
+from randsmap._kernels import vecmath
+
+LEVELS = ("baseline", "avx2", "avx512")
+REACH = 1e7  # RK_COS_REACH
+TINY = 5e-324
+FUNCTIONS = {
+    "cos": mpmath.cos,
+    "exp": mpmath.exp,
+    "logistic": lambda x: 1 / (1 + mpmath.exp(-x)),
+}
+
+CHILD = """
+import sys
+import numpy as np
+from randsmap._kernels import vecmath
+given = np.load("given.npz")
+results = {}
+for key in given.files:
+    x = np.ascontiguousarray(given[key])
+    out = np.empty_like(x)
+    getattr(vecmath, key.split("/")[0])(x, out)
+    results[key] = out
+np.savez("results.npz", **results)
+print(vecmath.cpu_level())
+"""
+
+
+def signed_powers(rng, low, high, n):
+    return 10.0 ** rng.uniform(low, high, n) * rng.choice([-1.0, 1.0], n)
+
+
+def hardest():
+    """Doubles closest to multiples of pi/2, where the reduction cancels most.
+
+    p 2^e is close to q pi/2 when p/q is a convergent of the continued fraction of 2^-e pi/2.
+    """
+    found = []
+    with mpmath.workprec(300):
+        for e in range(-60, -29):
+            rest = mpmath.ldexp(mpmath.pi / 2, -e)
+            (p, q), (p0, q0) = (int(mpmath.floor(rest)), 1), (1, 0)
+            while p < 2**53:
+                found.append(float(p) * 2.0**e)
+                rest = 1 / (rest - mpmath.floor(rest))
+                a = int(mpmath.floor(rest))
+                (p, q), (p0, q0) = (a * p + p0, a * q + q0), (p, q)
+    return np.array(found)
+
+
+def arguments():
+    rng = np.random.default_rng(0)
+    n = 1500
+    multiples = np.concatenate([np.arange(-40, 41), rng.integers(-6_300_000, 6_300_000, n)])
+    with mpmath.workprec(200):
+        near = np.array([float(mpmath.pi / 2 * int(m)) for m in multiples])
+    near = np.concatenate([near, np.nextafter(near, np.inf), hardest()])
+    near = near[np.abs(near) <= REACH]
+    log_max = 709.782712893384
+    return {
+        "cos/period": rng.uniform(-7, 7, n),
+        "cos/usual": rng.uniform(-1000, 1000, n),
+        "cos/reach": np.append(rng.uniform(-REACH, REACH, n), [REACH, -REACH]),
+        "cos/near": near,
+        "cos/tiny": np.append(signed_powers(rng, -323, 0, n), [0.0, -0.0, TINY, 2.0**-1022]),
+        "cos/beyond": np.append(signed_powers(rng, 7, 308, n), [np.nextafter(REACH, np.inf), 1e300]),
+        "exp/usual": rng.uniform(-2, 2, n),
+        "exp/wide": rng.uniform(-708, 709, n),
+        "exp/underflow": np.append(rng.uniform(-746, -700, n), [-744.5, -745.1332191019411, -750, -1e300]),
+        "exp/overflow": np.append(rng.uniform(700, log_max, n), [log_max]),
+        "exp/tiny": np.append(signed_powers(rng, -323, 0, n), [0.0, -0.0, TINY]),
+        "logistic/usual": rng.uniform(-5, 5, n),
+        "logistic/wide": rng.uniform(-60, 60, n),
+        "logistic/underflow": np.append(rng.uniform(-746, -60, n), [-744.5, -750, -1e300]),
+        "logistic/tiny": np.append(signed_powers(rng, -323, 0, n), [0.0, -0.0, TINY, 1e300]),
+    }
+
+
+SPECIAL = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0])
+
+
+def ulp(value):
+    """Distance to the next double: the unit of the error, TINY for denormals."""
+    return np.spacing(np.maximum(np.abs(value), 2.0**-1022))
+
+
+def dense(name):
+    """A million arguments where rounding shows most, with the long double result."""
+    rng = np.random.default_rng(1)
+    x = rng.uniform(*{"cos": (-20, 20), "exp": (-3, 3), "logistic": (-10, 3)}[name], 1_000_000)
+    wide = x.astype(np.longdouble)
+    return x, {"cos": np.cos, "exp": np.exp, "logistic": lambda v: 1 / (1 + np.exp(-v))}[name](wide)
+
+
+@pytest.fixture(scope="module", params=LEVELS)
+def results(request, tmp_path_factory):
+    """What a process forced to one level computes for all the arguments of this file."""
+    folder = tmp_path_factory.mktemp(request.param)
+    given = arguments()
+    for name in FUNCTIONS:
+        given[f"{name}/special"] = SPECIAL
+        given[f"{name}/dense"] = dense(name)[0]
+    np.savez(folder / "given.npz", **given)
+    # in another folder, so that the child does not import the source tree
+    env = dict(os.environ, RANDSMAP_CPU=request.param)
+    child = subprocess.run([sys.executable, "-c", CHILD], cwd=folder, env=env, capture_output=True,
+                           text=True, timeout=300)
+    assert child.returncode == 0, child.stderr
+    if child.stdout.strip() != request.param:
+        pytest.skip(f"this processor has no {request.param}")
+    return dict(np.load(folder / "results.npz"))
+
+
+@pytest.mark.parametrize("key", sorted(arguments()))
+def test_within_two_ulp(results, key):
+    x, got = arguments()[key], results[key]
+    function = FUNCTIONS[key.split("/")[0]]
+    with mpmath.workprec(1300 if "beyond" in key else 260):  # bits of the largest argument, and more
+        for argument, value in zip(x, got):
+            exact = function(mpmath.mpf(float(argument)))
+            error = abs(mpmath.mpf(float(value)) - exact) / mpmath.mpf(float(ulp(float(exact))))
+            assert error <= 2, f"{key}: {argument!r} gives {value!r}, {float(error):.3f} ulp off"
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than double")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_within_two_ulp_densely(results, name):
+    _, exact = dense(name)
+    error = np.abs(results[f"{name}/dense"] - exact) / ulp(exact.astype(float))
+    assert error.max() <= 2
+
+
+def test_special_values_as_libm(results):
+    with np.errstate(invalid="ignore"):
+        assert np.array_equal(results["cos/special"], np.cos(SPECIAL), equal_nan=True)
+    assert np.array_equal(results["exp/special"][:5], [np.inf, 0.0, np.nan, 1.0, 1.0], equal_nan=True)
+    assert np.array_equal(results["logistic/special"][:5], [1.0, 0.0, np.nan, 0.5, 0.5], equal_nan=True)
+    assert not np.signbit(results["exp/special"][1]) and not np.signbit(results["logistic/special"][1])
+
+
+def test_exp_overflows_to_infinity_and_underflows_gradually():
+    x = np.array([709.782712893384, 709.7827128933841, 710.0, 1e308, -745.0, -745.2, -746.0, -1e308])
+    out = np.empty_like(x)
+    vecmath.exp(x, out)
+    assert out[0] < np.inf and (out[1:4] == np.inf).all()
+    assert out[4] == TINY and (out[5:] == 0).all()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 7, 8, 9, 255, 256, 257, 1001])
+def test_any_length_and_in_place(name, n):
+    x = np.random.default_rng(n).uniform(-30, 30, n)
+    reference = {"cos": np.cos, "exp": np.exp, "logistic": lambda t: 1 / (1 + np.exp(-t))}[name](x)
+    guarded = np.full(n + 2, 7.0)
+    function = getattr(vecmath, name)
+    function(x, guarded[1:-1])
+    assert np.all(np.abs(guarded[1:-1] - reference) <= 4 * ulp(reference))  # both sides round
+    assert guarded[0] == guarded[-1] == 7.0
+    inside = x.copy()
+    function(inside, inside)
+    assert np.array_equal(inside, guarded[1:-1])
+
+
+def test_an_element_beyond_the_reach_changes_no_other():
+    x = np.random.default_rng(0).uniform(-100, 100, 600)
+    alone, mixed = np.empty_like(x), np.empty_like(x)
+    vecmath.cos(x, alone)
+    x[300] = 1e15
+    vecmath.cos(x, mixed)
+    assert mixed[300] == pytest.approx(np.cos(1e15), abs=1e-15)
+    assert np.array_equal(np.delete(mixed, 300), np.delete(alone, 300))
+
+
+def test_read_only_input():
+    x = np.linspace(-1, 1, 5)
+    x.setflags(write=False)
+    out = np.empty(5)
+    vecmath.exp(x, out)
+    assert np.all(np.abs(out - np.exp(x)) <= 2 * ulp(out))
