@@ -376,7 +376,11 @@ def test_out_may_be_a_memory_map(tmp_path):
     result = quick(out=mapped)
     assert result.data is mapped
     mapped.flush()
-    assert np.array_equal(np.load(tmp_path / "crowd.npy"), quick().data)
+    expected = quick().data
+    assert np.array_equal(np.load(tmp_path / "crowd.npy"), expected)
+    result = quick(out=tmp_path / "other.npy")
+    assert isinstance(result.data, np.memmap) and np.array_equal(result.data, expected)
+    assert np.array_equal(np.load(tmp_path / "other.npy"), expected)
 
 
 def test_progress_bar_reaches_its_end(capsys):

@@ -7,6 +7,7 @@ import numpy as np
 from randsmap import _parallel, _validation
 from randsmap._kernels import crowd
 from randsmap.datasets import _eikonal, _times
+from randsmap.datasets._common import fill_output, random_streams
 
 __all__ = ["HughesSolver", "make_hughes"]
 
@@ -352,9 +353,9 @@ def make_hughes(n_trajectories=80, snapshots_per_trajectory=375, *, random_state
     normalization : {"before", "after"}, default "before"
         "before": the initial density is scaled to integral 1, then integrated. "after": it is
         integrated as drawn, up to 2.1 persons per m^2. Snapshots have cell sum 1 either way.
-    out : ndarray (n, nx * ny), optional
-        C-contiguous float64 array for the snapshots, a memory map for instance (the full data set takes
-        2.4 GB). It holds unfinished data if this function raises.
+    out : ndarray (n, nx * ny), or path of a .npy file, optional
+        Where to put the snapshots (the full data set takes 2.4 GB): a C-contiguous float64 array, a memory
+        map for instance, or a file that appears when it is complete and is returned memory-mapped.
     progress : bool, default False
         Show a progress bar.
 
@@ -362,7 +363,7 @@ def make_hughes(n_trajectories=80, snapshots_per_trajectory=375, *, random_state
     -------
     Bunch
         ``data`` (n, nx * ny): the snapshots, trajectory by trajectory, in order of time,
-        n = n_trajectories * snapshots_per_trajectory (`out` if given); ``times`` (n,);
+        n = n_trajectories * snapshots_per_trajectory, in `out` if given; ``times`` (n,);
         ``trajectories`` (n,): number of the trajectory; ``parameters`` (n_trajectories, 5): a, wx, wy,
         xc, yc; ``mask`` (nx * ny,): False in the obstacle; ``cell_centers`` (nx * ny, 2); ``shape``:
         (nx, ny); ``DESCR``.
@@ -395,22 +396,15 @@ def make_hughes(n_trajectories=80, snapshots_per_trajectory=375, *, random_state
                                           high=last_step + 1, high_name="the number of states")
     _validation.check_choice(normalization, "normalization", ("before", "after"))
 
-    # one way for every kind of seed, and a stream for each trajectory
-    words = _validation.check_random_state(random_state)
-    words = words.integers if isinstance(words, np.random.Generator) else words.randint
-    seeds = np.random.SeedSequence(words(0, 2**32, size=4, dtype=np.uint64)).spawn(n_trajectories)
-
     parameters = np.empty((n_trajectories, 5))
     initial = np.empty((n_trajectories, len(solver.mask)))
     steps = np.empty((n_trajectories, n_snapshots), np.intp)
-    for i, seed in enumerate(seeds):
-        rng = np.random.default_rng(seed)
+    for i, rng in enumerate(random_streams(random_state, n_trajectories)):
         parameters[i] = rng.uniform([1.2, 1.6, 1.6, 1.5, 1.5], [2.1, 2.0, 2.0, 3.5, 3.5])
         initial[i] = _initial_bump(solver, *parameters[i])
         if normalization == "before":
             initial[i] /= initial[i].sum() * solver.dx * solver.dy
         steps[i] = np.sort(rng.choice(last_step + 1, n_snapshots, replace=False))
-    data = _validation.check_out(out, (steps.size, len(solver.mask)))
 
     def events(group):
         reached, position = np.unique(steps[group], return_inverse=True)
@@ -421,14 +415,16 @@ def make_hughes(n_trajectories=80, snapshots_per_trajectory=375, *, random_state
 
     lock = threading.Lock()
     groups = [steps[i:i + crowd.LANES] for i in range(0, n_trajectories, crowd.LANES)]
-    with tqdm(total=sum(int(g.max()) * len(g) for g in groups), desc="Hughes steps", unit_scale=True,
-              disable=not progress) as bar:
+    with tqdm(total=sum(int(g.max()) * len(g) for g in groups), desc="Hughes steps",
+              unit_scale=True, disable=not progress) as bar:
 
         def done(n_steps, lanes):
             with lock:
                 bar.update(n_steps * lanes)
 
-        _integrate(solver, initial, events, data, normalised=True, done=done)
+        data = fill_output(
+            out, (steps.size, len(solver.mask)),
+            lambda data: _integrate(solver, initial, events, data, normalised=True, done=done))
     return Bunch(
         data=data,
         times=(steps * solver.dt).reshape(-1),
