@@ -49,7 +49,7 @@ def potentials(densities, walls, sweeping=False, aspect=1.0):
     exits = np.repeat(np.array([0, 1, 0, 0], np.uint8), [NY, NY, 1, 1])
     out = np.full(densities.shape, np.nan)
     work = np.full(crowd.eikonal_work_size(len(densities), NX, NY), np.nan)
-    crowd.eikonal(1 / np.maximum(1 - densities / 5, 1e-3), kind, exits, 0.1, aspect, crowd.EXIT_RIGHT,
+    crowd.eikonal(1 / np.maximum(1 - densities / 5, 1e-3), kind, exits, 0.1, aspect, NX,
                   sweeping, work, out)
     return out
 

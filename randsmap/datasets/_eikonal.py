@@ -98,9 +98,7 @@ def travel_times(fields, kind, exits, dx, dy, sweeping=False):
     n, nx, ny = fields.shape
     out = np.empty(fields.shape)
     columns = np.flatnonzero((kind == crowd.SOURCE).any(axis=1))
-    if not len(columns) and not exits[:ny].any() and not exits[2 * ny:].any():
-        pivot = crowd.EXIT_RIGHT
-    elif exits[ny:].any():
+    if exits[ny:].any():
         pivot = nx
     else:
         pivot = int(columns[-1]) + 1 if len(columns) else 0

@@ -61,7 +61,7 @@ ALWAYS_INLINE void finish_cell(const rk_crowd *crowd, const speed_law *law, lane
 {
     const lanes rho = sub(sub(old, net_x), net_y);
     lanes_store(cell, rho);
-    if (*time != RK_WALL_TIME)
+    if (*time != RK_FIXED)
         lanes_store(time, crossing_time(rho, crowd, law));
 }
 
@@ -153,10 +153,10 @@ static void advance(const rk_crowd *crowd, double *rho, ptrdiff_t n_steps, doubl
     if (n_steps == 0)
         return;
     for (ptrdiff_t k = 0; k < crowd->grid.nx * crowd->grid.ny * RK_LANES; k += RK_LANES)
-        if (h[k] != RK_WALL_TIME)
+        if (h[k] != RK_FIXED)
             lanes_store(h + k, crossing_time(lanes_load(rho + k), crowd, &law));
     for (ptrdiff_t s = 0; s < n_steps; s++) {
-        march(&crowd->grid, h, p, work, RK_EXIT_RIGHT);
+        march(&crowd->grid, h, p, work, crowd->grid.nx);
         step(crowd, &law, rho, p, h, work);
     }
 }
@@ -178,4 +178,7 @@ static void extract(const double *cells, ptrdiff_t nx, ptrdiff_t ny, ptrdiff_t l
 }
 
 const rk_crowd_table RK_TABLE(crowd) = {
-    .march = march, .sweep = sweep, .advance = advance, .extract = extract};
+    .potentials = {.lanes = RK_LANES, .solve = solve},
+    .prepare = prepare,
+    .advance = advance,
+    .extract = extract};

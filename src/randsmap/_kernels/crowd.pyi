@@ -4,7 +4,6 @@ LANES: int
 FREE: int
 SOURCE: int
 WALL: int
-EXIT_RIGHT: int
 
 def eikonal_work_size(n: int, nx: int, ny: int) -> int: ...
 def eikonal(slowness: np.ndarray, kind: np.ndarray, exits: np.ndarray, dx: float, aspect: float,

@@ -1,73 +1,34 @@
 """Crowd flow: eikonal potentials, and Hughes' model advanced in time with snapshots on the way."""
 
-from libc.math cimport INFINITY
 from libc.string cimport memcpy
 
 cdef const rk_crowd_table *table = rk_crowd_select()
 cdef const rk_eikonal_table *one_lane = rk_eikonal_select()
 
 LANES = RK_CROWD_LANES
-FREE, SOURCE, WALL = 0, 1, 2
-EXIT_RIGHT = RK_EXIT_RIGHT
+FREE, SOURCE, WALL = RK_FREE, RK_SOURCE, RK_WALL
 
 
-cdef void set_frame(const rk_grid *grid, Py_ssize_t lanes, const unsigned char *exits,
-                    double *p) noexcept nogil:
-    """Ghost cells of a potential: 0 beyond exits, unreached beyond walls.
-
-    exits: a flag for each row of the left side, of the right side, then one for the bottom and the top.
-    """
-    cdef Py_ssize_t i, j, lane, ny = grid.ny, column = (ny + 2) * lanes
-    cdef double *last = p + (grid.nx + 1) * column
-    for lane in range(lanes):
-        for i in range(grid.nx + 2):
-            p[i * column + lane] = 0.0 if exits[2 * ny] else RK_UNREACHED
-            p[(i + 1) * column - lanes + lane] = 0.0 if exits[2 * ny + 1] else RK_UNREACHED
-        for j in range(ny):
-            p[(j + 1) * lanes + lane] = 0.0 if exits[j] else RK_UNREACHED
-            last[(j + 1) * lanes + lane] = 0.0 if exits[ny + j] else RK_UNREACHED
+cdef inline const rk_eikonal_table *lanes_for(Py_ssize_t n_fields) noexcept nogil:
+    # eight lanes cost as much as three or four fields one by one
+    return &table.potentials if n_fields > 3 else one_lane
 
 
-cdef void eikonal_group(
+cdef void eikonal_fields(
     const rk_grid *grid, double dx, const double *slowness, const unsigned char *kind,
     const unsigned char *exits, Py_ssize_t pivot, Py_ssize_t n_fields, bint sweeping, double *work,
     double *out,
 ) noexcept nogil:
-    """Potentials of 1 to LANES fields (n_fields, nx, ny); see rk_crowd.h for pivot, set_frame for exits."""
-    cdef Py_ssize_t lanes = 1 if n_fields == 1 else RK_CROWD_LANES
-    cdef Py_ssize_t nx = grid.nx, ny = grid.ny, cells = nx * ny
-    cdef Py_ssize_t i, j, lane, k
-    cdef double *p = work
-    cdef double *h = p + (nx + 2) * (ny + 2) * lanes
-    cdef double *columns = h + cells * lanes
-    cdef double *inner = p + (ny + 3) * lanes
-    cdef double value
-    for k in range(cells):
-        for lane in range(lanes):
-            # a lane without a field repeats the first: it never adds work
-            h[k * lanes + lane] = RK_WALL_TIME if kind[k] == 2 \
-                else dx * slowness[(lane if lane < n_fields else 0) * cells + k]
-    set_frame(grid, lanes, exits, p)
-    if sweeping or pivot != RK_EXIT_RIGHT:
-        for i in range(nx):
-            for j in range(ny):
-                for lane in range(lanes):
-                    inner[(i * (ny + 2) + j) * lanes + lane] = \
-                        0.0 if kind[i * ny + j] == 1 else RK_UNREACHED
-    if sweeping:
-        if lanes == 1:
-            one_lane.sweep(grid, h, p)
-        else:
-            table.sweep(grid, h, p)
-    elif lanes == 1:
-        one_lane.march(grid, h, p, columns, pivot)
-    else:
-        table.march(grid, h, p, columns, pivot)
-    for i in range(nx):
-        for j in range(ny):
-            for lane in range(n_fields):
-                value = inner[(i * (ny + 2) + j) * lanes + lane]
-                out[lane * cells + i * ny + j] = value if value < RK_UNREACHED else INFINITY
+    """`solve` of rk_crowd.h for any number of fields, a group of lanes after the other."""
+    cdef const rk_eikonal_table *eikonal
+    cdef Py_ssize_t size, cells = grid.nx * grid.ny
+    while n_fields > 0:
+        eikonal = lanes_for(n_fields)
+        size = min(n_fields, eikonal.lanes)
+        eikonal.solve(grid, dx, slowness, kind, exits, pivot, size, sweeping, work, out)
+        slowness += size * cells
+        out += size * cells
+        n_fields -= size
 
 
 cdef void crowd_events(
@@ -101,42 +62,27 @@ cdef void crowd_events(
                               out + row * cells)
 
 
-cdef inline Py_ssize_t framed(Py_ssize_t nx, Py_ssize_t ny) noexcept nogil:
-    return (nx + 2) * (ny + 2) * RK_CROWD_LANES
-
-
-cdef inline Py_ssize_t group_size(Py_ssize_t n) noexcept nogil:
-    # eight lanes cost as much as three or four fields one by one
-    return min(n, RK_CROWD_LANES) if n > 3 else 1
-
-
 def eikonal_work_size(Py_ssize_t n, Py_ssize_t nx, Py_ssize_t ny):
     """Length of the array `work` of `eikonal` for n fields."""
-    if group_size(n) == 1:
-        return (nx + 2) * (ny + 2) + nx * ny + 2 * ny
-    return framed(nx, ny) + nx * ny * RK_CROWD_LANES + rk_crowd_work(ny)
+    return rk_eikonal_work(lanes_for(n).lanes, nx, ny)
 
 
 def eikonal(const double[:, :, ::1] slowness, const unsigned char[:, ::1] kind,
             const unsigned char[::1] exits, double dx, double aspect, Py_ssize_t pivot, bint sweeping,
             double[::1] work, double[:, :, ::1] out):
-    """Potentials of fields (n, nx, ny), group by group; kind (nx, ny): FREE, SOURCE or WALL."""
-    cdef Py_ssize_t done = 0, n = out.shape[0], size
+    """`eikonal_fields` for fields (n, nx, ny); kind (nx, ny): FREE, SOURCE or WALL."""
     cdef rk_grid grid
     if out.shape[0] == 0 or out.shape[1] == 0 or out.shape[2] == 0:
         return
     grid.nx, grid.ny, grid.aspect = out.shape[1], out.shape[2], aspect
     with nogil:
-        while done < n:
-            size = group_size(n - done)
-            eikonal_group(&grid, dx, &slowness[done, 0, 0], &kind[0, 0], &exits[0], pivot, size,
-                          sweeping, &work[0], &out[done, 0, 0])
-            done += size
+        eikonal_fields(&grid, dx, &slowness[0, 0, 0], &kind[0, 0], &exits[0], pivot, out.shape[0],
+                       sweeping, &work[0], &out[0, 0, 0])
 
 
 def run_work_size(Py_ssize_t nx, Py_ssize_t ny):
     """Length of the array `work` of `run`."""
-    return framed(nx, ny) + 2 * nx * ny * RK_CROWD_LANES + rk_crowd_work(ny)
+    return ((nx + 2) * (ny + 2) + 2 * nx * ny) * RK_CROWD_LANES + rk_crowd_work(ny)
 
 
 def run(double[:, :, ::1] state, double[::1] work, const unsigned char[:, ::1] kind,
@@ -147,7 +93,7 @@ def run(double[:, :, ::1] state, double[::1] work, const unsigned char[:, ::1] k
         double[:, ::1] out):
     """`crowd_events` on state (nx, ny, LANES), changed in place; out (n_rows, nx * ny).
 
-    kind (nx, ny): FREE or WALL; exits: see `set_frame`; open_x (nx + 1, ny): 1 at open faces, its last
+    kind (nx, ny): FREE or WALL; exits: see `prepare` in rk_eikonal.h; open_x (nx + 1, ny): 1 at open faces, its last
     row the exit; open_y (nx, ny + 1): dx / dy at open faces.
     """
     cdef Py_ssize_t nx = state.shape[0], ny = state.shape[1], cells = nx * ny, k, lane
@@ -165,12 +111,12 @@ def run(double[:, :, ::1] state, double[::1] work, const unsigned char[:, ::1] k
     crowd.open_x, crowd.open_y = &open_x[0, 0], &open_y[0, 0]
     p, kinds = &work[0], &kind[0, 0]
     with nogil:
-        h = p + framed(nx, ny)
+        h = p + (nx + 2) * (ny + 2) * RK_CROWD_LANES
         aside = h + cells * RK_CROWD_LANES
         columns = aside + cells * RK_CROWD_LANES
-        set_frame(&crowd.grid, RK_CROWD_LANES, &exits[0], p)
+        table.prepare(&crowd.grid, kinds, &exits[0], p)
         for k in range(cells):
             for lane in range(RK_CROWD_LANES):
-                h[k * RK_CROWD_LANES + lane] = RK_WALL_TIME if kinds[k] == 2 else 0.0
+                h[k * RK_CROWD_LANES + lane] = RK_FIXED if kinds[k] else 0.0
         crowd_events(&crowd, &state[0, 0, 0], p, h, columns, aside, &steps[0], &fractions[0],
                      &rows[0, 0], steps.shape[0], normalised, &out[0, 0])

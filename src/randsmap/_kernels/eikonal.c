@@ -2,4 +2,4 @@
 #define RK_SINGLE_LANE
 #include "rk_eikonal.h"
 
-const rk_eikonal_table RK_TABLE(eikonal) = {.march = march, .sweep = sweep};
+const rk_eikonal_table RK_TABLE(eikonal) = {.lanes = RK_LANES, .solve = solve};

@@ -1,7 +1,7 @@
-/* Crowd flow (Hughes): eikonal potential and conservative Godunov step, RK_LANES fields at once.
+/* Crowd flow (Hughes): eikonal potential and conservative Godunov step, RK_CROWD_LANES fields at once.
  *
- * Arrays of cells: (nx, ny, RK_LANES), column i at x_i, lanes innermost. A potential has a frame of
- * ghost cells: (nx + 2, ny + 2, RK_LANES). Lanes do not influence one another, to the last bit. */
+ * Arrays of cells: (nx, ny, RK_CROWD_LANES), column i at x_i, lanes innermost. A potential has a frame of
+ * ghost cells: (nx + 2, ny + 2, RK_CROWD_LANES). Lanes do not influence one another, to the last bit. */
 #ifndef RK_CROWD_H
 #define RK_CROWD_H
 #include "rk_dispatch.h"
@@ -9,9 +9,9 @@
 enum { RK_CROWD_LANES = 8 };
 /* Potential of cells that nothing has reached; stands for infinity, but differences of it are 0. */
 #define RK_UNREACHED 1e150
-/* Crossing time of a wall cell: no update of it is below RK_UNREACHED. */
-#define RK_WALL_TIME 1e152
-#define RK_EXIT_RIGHT (-1)
+/* Crossing time that marks a cell of fixed potential, 0 (source) or RK_UNREACHED (wall), in all lanes;
+ * no update through it is below RK_UNREACHED. */
+#define RK_FIXED 1e152
 
 typedef struct {
     ptrdiff_t nx, ny;
@@ -28,24 +28,29 @@ typedef struct {
     const double *open_y;     /* (nx, ny + 1): dx / dy at open faces, 0 at walls; face j is below cell j */
 } rk_crowd;
 
-/* Potential p of |grad p| = slowness; h (nx, ny) holds dx * slowness, the time to cross a cell along x
- * (RK_WALL_TIME in walls). On entry p is 0 at sources (ghost cells beyond exits included) and RK_UNREACHED
- * elsewhere, the ghosts of walls included. `work`: rk_crowd_work doubles for eight lanes. */
+/* What a cell is. */
+enum rk_cell { RK_FREE = 0, RK_SOURCE = 1, RK_WALL = 2 };
+
 typedef struct {
-    /* Column marching: columns before `pivot` from right to left, then the others from left to right
-     * (pivot: 1 + the last column with a source, nx if sources are in the frame), then repairs.
-     * RK_EXIT_RIGHT: all sources are ghosts beyond the last column; only the frame of p is read. */
-    void (*march)(const rk_grid *grid, const double *h, double *p, double *work, ptrdiff_t pivot);
-    /* Fast sweeping: all cells updated in four alternating orders. */
-    void (*sweep)(const rk_grid *grid, const double *h, double *p);
-} rk_eikonal_table; /* one field: lanes = 1 */
+    ptrdiff_t lanes;
+    /* Potentials of |grad p| = slowness, 1 to `lanes` fields (n_fields, nx, ny), infinite where nothing
+     * reaches. kind (nx, ny); exits: see `prepare` in rk_eikonal.h. work: rk_eikonal_work doubles.
+     * By column marching: columns before `pivot` from right to left, then the others from left to right
+     * (pivot: 1 + the last column with a source, nx if there are sources in the frame), then repairs.
+     * Or by fast sweeping: all cells updated in four alternating orders. */
+    void (*solve)(const rk_grid *grid, double dx, const double *slowness, const unsigned char *kind,
+                  const unsigned char *exits, ptrdiff_t pivot, ptrdiff_t n_fields, int sweeping,
+                  double *work, double *out);
+} rk_eikonal_table; /* eikonal.c: one lane */
 RK_TABLES(eikonal)
 
 typedef struct {
-    void (*march)(const rk_grid *grid, const double *h, double *p, double *work, ptrdiff_t pivot);
-    void (*sweep)(const rk_grid *grid, const double *h, double *p);
-    /* n_steps steps of rho (nx, ny). p: potential, its frame set (0 beyond the exit, RK_UNREACHED
-     * elsewhere); h (nx, ny): RK_WALL_TIME in walls, anything else elsewhere. */
+    rk_eikonal_table potentials; /* RK_CROWD_LANES lanes */
+    /* Potential p (nx + 2, ny + 2) before the first step. */
+    void (*prepare)(const rk_grid *grid, const unsigned char *kind, const unsigned char *exits,
+                    double *p);
+    /* n_steps steps of rho (nx, ny). p as prepared or as the last call left it; h (nx, ny): RK_FIXED in
+     * walls, anything else elsewhere. */
     void (*advance)(const rk_crowd *crowd, double *rho, ptrdiff_t n_steps, double *p, double *h,
                     double *work);
     /* lane of `cells` (n, RK_LANES) to out (n), divided by its sum if normalised. */
@@ -54,7 +59,13 @@ typedef struct {
 } rk_crowd_table;
 RK_TABLES(crowd)
 
-/* Doubles of scratch that `march` and `advance` need. */
+/* Doubles of scratch of `advance`. */
 static inline ptrdiff_t rk_crowd_work(ptrdiff_t ny) { return 4 * ny * RK_CROWD_LANES; }
+
+/* Doubles of scratch of `solve`: a potential, crossing times, two columns. */
+static inline ptrdiff_t rk_eikonal_work(ptrdiff_t lanes, ptrdiff_t nx, ptrdiff_t ny)
+{
+    return ((nx + 2) * (ny + 2) + nx * ny + 2 * ny) * lanes;
+}
 
 #endif

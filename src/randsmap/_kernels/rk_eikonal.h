@@ -38,45 +38,43 @@ ALWAYS_INLINE lanes two_sided(lanes a, lanes b, lanes h, const coefficients *c, 
     const lanes beside = square ? add(b, h) : add(b, mul(c->aspect, h));
     const lanes d = sub(a, b), d2 = mul(d, d), h2 = mul(h, h);
     const lanes both = square
-        ? mul(add(add(a, b), root(larger(sub(add(h2, h2), d2), lanes_all(0)))), lanes_all(0.5))
-        : mul(add(add(a, mul(c->q, b)),
-                  root(larger(sub(mul(c->one_plus_q, h2), mul(c->q, d2)), lanes_all(0)))),
+        ? mul(add(add(a, b), root(sub(add(h2, h2), d2))), lanes_all(0.5))
+        : mul(add(add(a, mul(c->q, b)), root(sub(mul(c->one_plus_q, h2), mul(c->q, d2)))),
               c->inverse);
+    /* where the root's argument is negative, `beside` is taken */
     return if_less(a, beside, both, beside);
 }
 
 ALWAYS_INLINE lanes update(lanes a, lanes b, lanes h, const coefficients *c, int square)
 {
     const lanes ahead = add(a, h);
-    return smaller(if_less(b, ahead, two_sided(a, b, h, c, square), ahead),
-                   lanes_all(RK_UNREACHED));
+    return if_less(b, ahead, two_sided(a, b, h, c, square), ahead);
 }
 
-/* A link of a column's chain: like update, but not above `old`, and the root is taken only if some
- * lane needs it. */
-ALWAYS_INLINE lanes link(lanes a, lanes b, lanes h, lanes old, const coefficients *c, int square)
+/* A link of a column's chain: like update, but the root is taken only if some lane needs it. */
+ALWAYS_INLINE lanes link(lanes a, lanes b, const double *time, const double *fixed,
+                         const coefficients *c, int square)
 {
-    const lanes ahead = smaller(add(a, h), old);
+    if (*time == RK_FIXED)
+        return lanes_load(fixed);
+    const lanes h = lanes_load(time), ahead = add(a, h);
     if (!any_less(b, ahead))
         return ahead;
-    return smaller(if_less(b, ahead, two_sided(a, b, h, c, square), ahead), old);
+    return if_less(b, ahead, two_sided(a, b, h, c, square), ahead);
 }
 
-/* One column from the one beside it alone. seeded: it may hold sources, so its values count. */
+/* One column from the one beside it alone; of p only fixed cells and the frame are read. */
 ALWAYS_INLINE void fresh_column(ptrdiff_t ny, const double *beside, const double *h, double *p,
-                                double *work, int seeded, const coefficients *c, int square)
+                                double *work, const coefficients *c, int square)
 {
-    const lanes unreached = lanes_all(RK_UNREACHED);
     const ptrdiff_t last = (ny - 1) * RK_LANES;
     double *const up = work, *const down = work + ny * RK_LANES;
     lanes u = lanes_load(p - RK_LANES), d = lanes_load(p + last + RK_LANES);
     for (ptrdiff_t k = 0; k <= last; k += RK_LANES) {
         const ptrdiff_t l = last - k;
-        u = link(lanes_load(beside + k), u, lanes_load(h + k),
-                 seeded ? lanes_load(p + k) : unreached, c, square);
+        u = link(lanes_load(beside + k), u, h + k, p + k, c, square);
         lanes_store(up + k, u);
-        d = link(lanes_load(beside + l), d, lanes_load(h + l),
-                 seeded ? lanes_load(p + l) : unreached, c, square);
+        d = link(lanes_load(beside + l), d, h + l, p + l, c, square);
         lanes_store(down + l, d);
     }
     for (ptrdiff_t k = 0; k <= last; k += RK_LANES)
@@ -134,18 +132,12 @@ ALWAYS_INLINE void march_from(const rk_grid *grid, const double *h, double *p, d
     const ptrdiff_t nx = grid->nx, ny = grid->ny;
     const ptrdiff_t stride = (ny + 2) * RK_LANES, h_stride = ny * RK_LANES;
     double *const first = p + stride + RK_LANES;
-    if (pivot == RK_EXIT_RIGHT)
-        for (ptrdiff_t i = nx - 1; i >= 0; i--)
-            fresh_column(ny, first + (i + 1) * stride, h + i * h_stride, first + i * stride, work, 0,
-                         &c, square);
-    else {
-        for (ptrdiff_t i = pivot - 1; i >= 0; i--)
-            fresh_column(ny, first + (i + 1) * stride, h + i * h_stride, first + i * stride, work, 1,
-                         &c, square);
-        for (ptrdiff_t i = pivot; i < nx; i++)
-            fresh_column(ny, first + (i - 1) * stride, h + i * h_stride, first + i * stride, work, 1,
-                         &c, square);
-    }
+    for (ptrdiff_t i = pivot - 1; i >= 0; i--)
+        fresh_column(ny, first + (i + 1) * stride, h + i * h_stride, first + i * stride, work, &c,
+                     square);
+    for (ptrdiff_t i = pivot; i < nx; i++)
+        fresh_column(ny, first + (i - 1) * stride, h + i * h_stride, first + i * stride, work, &c,
+                     square);
     int rightwards = 1, found;
     do {
         found = 0;
@@ -167,7 +159,7 @@ ALWAYS_INLINE void march_from(const rk_grid *grid, const double *h, double *p, d
 
 static void march(const rk_grid *grid, const double *h, double *p, double *work, ptrdiff_t pivot)
 {
-    RK_ASSERT(grid->nx >= 1 && grid->ny >= 1 && pivot >= RK_EXIT_RIGHT && pivot <= grid->nx);
+    RK_ASSERT(grid->nx >= 1 && grid->ny >= 1 && pivot >= 0 && pivot <= grid->nx);
     if (grid->aspect == 1)
         march_from(grid, h, p, work, pivot, 1);
     else
@@ -201,6 +193,53 @@ static void sweep(const rk_grid *grid, const double *h, double *p)
         }
         order = (order + 1) & 3;
     } while (lowered);
+}
+
+/* Potential before a solve: 0 beyond exits and at sources, unreached elsewhere. exits: a flag for each row of
+ * the left side, of the right side, then one for the bottom and one for the top. */
+static void prepare(const rk_grid *grid, const unsigned char *kind, const unsigned char *exits,
+                    double *p)
+{
+    const ptrdiff_t nx = grid->nx, ny = grid->ny;
+    for (ptrdiff_t i = 0; i < nx + 2; i++)
+        for (ptrdiff_t j = 0; j < ny + 2; j++) {
+            int zero;
+            if (j == 0 || j == ny + 1)
+                zero = exits[2 * ny + (j != 0)] && i > 0 && i < nx + 1;
+            else if (i == 0 || i == nx + 1)
+                zero = exits[(i ? ny : 0) + j - 1];
+            else
+                zero = kind[(i - 1) * ny + j - 1] == RK_SOURCE;
+            for (ptrdiff_t lane = 0; lane < RK_LANES; lane++)
+                *p++ = zero ? 0 : RK_UNREACHED;
+        }
+}
+
+static void solve(const rk_grid *grid, double dx, const double *restrict slowness,
+                  const unsigned char *restrict kind, const unsigned char *exits, ptrdiff_t pivot,
+                  ptrdiff_t n_fields, int sweeping, double *restrict work, double *restrict out)
+{
+    RK_ASSERT(n_fields >= 1 && n_fields <= RK_LANES);
+    const ptrdiff_t nx = grid->nx, ny = grid->ny, n = nx * ny;
+    double *const p = work, *const h = p + (nx + 2) * (ny + 2) * RK_LANES;
+    const double *fields[RK_LANES];
+    for (ptrdiff_t lane = 0; lane < RK_LANES; lane++)
+        /* a lane without a field repeats the first: it never adds work */
+        fields[lane] = slowness + (lane < n_fields ? lane : 0) * n;
+    for (ptrdiff_t k = 0; k < n; k++)
+        for (ptrdiff_t lane = 0; lane < RK_LANES; lane++)
+            h[k * RK_LANES + lane] = kind[k] ? RK_FIXED : dx * fields[lane][k];
+    prepare(grid, kind, exits, p);
+    if (sweeping)
+        sweep(grid, h, p);
+    else
+        march(grid, h, p, h + n * RK_LANES, pivot);
+    for (ptrdiff_t lane = 0; lane < n_fields; lane++)
+        for (ptrdiff_t i = 0; i < nx; i++) {
+            const double *const column = p + ((i + 1) * (ny + 2) + 1) * RK_LANES + lane;
+            for (ptrdiff_t j = 0; j < ny; j++)
+                *out++ = column[j * RK_LANES] < RK_UNREACHED ? column[j * RK_LANES] : INFINITY;
+        }
 }
 
 #endif

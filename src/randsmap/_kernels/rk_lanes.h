@@ -1,6 +1,7 @@
 /* Eight float64 lanes (one with RK_SINGLE_LANE), one trajectory or field a lane, for kernels whose
  * loops run along dependent cells. Plain loops over lanes are not enough: min, select and "any lane" must become one instruction
- * each, and compilers see that only in some contexts. Every operation is the correctly rounded IEEE
+ * each, and compilers see that only in some contexts. (Registers of 512 bits would not help: roots and
+ * divisions take twice the time in them.) Every operation is the correctly rounded IEEE
  * one, so results do not depend on the instruction level. */
 #ifndef RK_LANES_H
 #define RK_LANES_H
@@ -20,21 +21,7 @@ static inline rk_native native_max(rk_native a, rk_native b) { return a > b ? a 
 static inline rk_native native_sqrt(rk_native a) { return sqrt(a); }
 #else
 enum { RK_LANES = 8 };
-#if defined(__AVX512F__)
-#include <immintrin.h>
-typedef __m512d rk_native;
-static inline rk_native native_min(rk_native a, rk_native b) { return _mm512_min_pd(a, b); }
-static inline rk_native native_max(rk_native a, rk_native b) { return _mm512_max_pd(a, b); }
-static inline rk_native native_sqrt(rk_native a) { return _mm512_sqrt_pd(a); }
-static inline rk_native native_if_less(rk_native x, rk_native y, rk_native a, rk_native b)
-{
-    return _mm512_mask_blend_pd(_mm512_cmp_pd_mask(x, y, _CMP_LT_OQ), b, a);
-}
-static inline int native_any_less(rk_native x, rk_native y)
-{
-    return _mm512_cmp_pd_mask(x, y, _CMP_LT_OQ);
-}
-#elif defined(__AVX2__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 typedef __m256d rk_native;
 static inline rk_native native_min(rk_native a, rk_native b) { return _mm256_min_pd(a, b); }
@@ -68,7 +55,7 @@ static inline rk_native native_sqrt(rk_native a) { return (rk_native){sqrt(a[0])
 #endif
 
 /* The parts are members with names, not an array: compilers keep those in registers. */
-#if defined(RK_SINGLE_LANE) || defined(__AVX512F__)
+#if defined(RK_SINGLE_LANE)
 typedef struct {
     rk_native a;
 } lanes;
