@@ -33,10 +33,24 @@ ALWAYS_INLINE lanes face_flux(lanes along, lanes aside, lanes demand_lo, lanes s
     return mul(sub(zero, direction), amount);
 }
 
-ALWAYS_INLINE lanes crossing_time(lanes rho, const rk_crowd *crowd, const speed_law *law)
+typedef struct {
+    const rk_crowd *crowd;
+    const speed_law *law;
+    const double *rho;
+} crowding;
+
+/* Crossing times dx / f(rho), f floored; walls keep theirs. */
+static void times_of_crowd(const void *context, ptrdiff_t i, double *h)
 {
-    const lanes speed = larger(sub(law->v_max, mul(law->drop, rho)), lanes_all(crowd->min_speed));
-    return quotient(lanes_all(crowd->dx), speed);
+    const crowding *const s = context;
+    const ptrdiff_t n = s->crowd->grid.ny * RK_LANES;
+    const lanes floor = lanes_all(s->crowd->min_speed), dx = lanes_all(s->crowd->dx);
+    for (ptrdiff_t k = 0; k < n; k += RK_LANES)
+        if (h[k] != RK_FIXED) {
+            const lanes rho = lanes_load(s->rho + i * n + k);
+            const lanes speed = larger(sub(s->law->v_max, mul(s->law->drop, rho)), floor);
+            lanes_store(h + k, quotient(dx, speed));
+        }
 }
 
 /* Rise of the potential from a cell to the one `stride` further; 0 across a wall. */
@@ -56,20 +70,10 @@ static void column_slope(ptrdiff_t ny, const double *p, const double *open_y, do
     }
 }
 
-ALWAYS_INLINE void finish_cell(const rk_crowd *crowd, const speed_law *law, lanes old, lanes net_x,
-                               lanes net_y, double *cell, double *time)
-{
-    const lanes rho = sub(sub(old, net_x), net_y);
-    lanes_store(cell, rho);
-    if (*time != RK_FIXED)
-        lanes_store(time, crossing_time(rho, crowd, law));
-}
-
-/* One step of rho in place, from the potential p; h becomes the crossing times of the new state.
- * A face's flux is computed once and serves both its sides, so mass is kept to the rounding of the
+/* One step of rho in place, from the potential p. A face's flux is computed once and serves both its sides, so mass is kept to the rounding of the
  * cells; walls' fluxes are products with 0, so nothing ever enters a wall. */
 static void step(const rk_crowd *crowd, const speed_law *law, double *restrict rho,
-                 const double *restrict p, double *restrict h, double *restrict work)
+                 const double *restrict p, double *restrict work)
 {
     const ptrdiff_t nx = crowd->grid.nx, ny = crowd->grid.ny, n = ny * RK_LANES;
     const ptrdiff_t stride = n + 2 * RK_LANES;
@@ -100,7 +104,7 @@ static void step(const rk_crowd *crowd, const speed_law *law, double *restrict r
         const double *const open_x = crowd->open_x + (i + 1) * ny;
         const double *const open_y = crowd->open_y + i * (ny + 1);
         const double *const open_next = open_y + (i < nx - 1 ? ny + 1 : 0);
-        double *const cells = rho + i * n, *const times = h + i * n;
+        double *const cells = rho + i * n;
         /* of the cell below: its density, demand, supply, fluxes, rises of p on its left and right */
         lanes below = zero, demand_below = zero, supply_below = zero, net_below = zero,
               flux_low = zero, rises_below = zero, slope_low = zero;
@@ -132,15 +136,15 @@ static void step(const rk_crowd *crowd, const speed_law *law, double *restrict r
                 const lanes flux = face_flux(rise(pc + k - RK_LANES, RK_LANES, open_y[j]),
                                              mul(quarter, add(rises_below, rises)), demand_below,
                                              supply_below, demand_here, supply_here);
-                finish_cell(crowd, law, below, net_below, mul(ratio_y, sub(flux, flux_low)),
-                            cells + k - RK_LANES, times + k - RK_LANES);
+                lanes_store(cells + k - RK_LANES, sub(sub(below, net_below),
+                                                      mul(ratio_y, sub(flux, flux_low))));
                 flux_low = flux;
             }
             below = here, demand_below = demand_here, supply_below = supply_here;
             net_below = net, rises_below = rises;
         }
-        finish_cell(crowd, law, below, net_below, mul(ratio_y, sub(zero, flux_low)),
-                    cells + n - RK_LANES, times + n - RK_LANES);
+        lanes_store(cells + n - RK_LANES,
+                    sub(sub(below, net_below), mul(ratio_y, sub(zero, flux_low))));
     }
 }
 
@@ -150,14 +154,10 @@ static void advance(const rk_crowd *crowd, double *rho, ptrdiff_t n_steps, doubl
     RK_ASSERT(crowd->grid.nx >= 2 && crowd->grid.ny >= 1 && n_steps >= 0);
     const speed_law law = {lanes_all(crowd->v_max), lanes_all(crowd->v_max / crowd->rho_max),
                            lanes_all(crowd->rho_max / 2)};
-    if (n_steps == 0)
-        return;
-    for (ptrdiff_t k = 0; k < crowd->grid.nx * crowd->grid.ny * RK_LANES; k += RK_LANES)
-        if (h[k] != RK_FIXED)
-            lanes_store(h + k, crossing_time(lanes_load(rho + k), crowd, &law));
+    const crowding context = {crowd, &law, rho};
     for (ptrdiff_t s = 0; s < n_steps; s++) {
-        march(&crowd->grid, h, p, work, crowd->grid.nx);
-        step(crowd, &law, rho, p, h, work);
+        march(&crowd->grid, times_of_crowd, &context, h, p, work, crowd->grid.nx);
+        step(crowd, &law, rho, p, work);
     }
 }
 

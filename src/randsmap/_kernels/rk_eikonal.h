@@ -8,14 +8,16 @@
  * The two chains are independent and interleaved to hide the latency of the square root, and a
  * link is broken by a predicted branch wherever the neighbour in the chain is no lower: along
  * a front that moves in x nothing waits and no root is taken. Marching from the exit visits each column
- * once; checking passes (no root: is p above the root of its equation?) then repair what an obstacle or a
- * dense crowd makes flow back, until a pass finds nothing. */
+ * once and checks the one before (no root: is p above the root of its equation?). Only if a check fails,
+ * because an obstacle or a dense crowd makes a front flow back, repairing passes follow until one finds
+ * nothing. */
 #ifndef RK_EIKONAL_H
 #define RK_EIKONAL_H
 #include "rk_crowd.h"
 #include "rk_lanes.h"
 #include <float.h>
 #include <stdint.h>
+#include <string.h>
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
@@ -81,25 +83,69 @@ ALWAYS_INLINE void fresh_column(ptrdiff_t ny, const double *beside, const double
         lanes_store(p + k, smaller(lanes_load(up + k), lanes_load(down + k)));
 }
 
-/* Lowers the cells of a column that lie above the root of their equation; says whether there were any.
- * Only such cells change, so a lane that has converged is left alone. */
+/* Does no cell of a column lie above the root of its equation, by more than a rounding of p to a few ulp
+ * makes it? Takes no root. */
+#ifdef RK_SINGLE_LANE
+ALWAYS_INLINE int column_is_quiet(ptrdiff_t ny, ptrdiff_t stride, const double *restrict h,
+                                  const double *restrict p, const coefficients *c, int square)
+{
+    /* with one lane the vector runs along y */
+    const double q = square ? 1 : c->q.a, slack = c->slack.a;
+    int64_t above = 0;
+#pragma omp simd reduction(+ : above)
+    for (ptrdiff_t j = 0; j < ny; j++) {
+        const double left = p[j - stride], right = p[j + stride], low = p[j - 1], high = p[j + 1];
+        const double a = left < right ? left : right, b = low < high ? low : high;
+        const double da = p[j] > a ? p[j] - a : 0, db = p[j] > b ? p[j] - b : 0;
+        above += da * da + q * db * db > h[j] * h[j] + slack * p[j] * (da + q * db);
+    }
+    return !above;
+}
+#endif
+
+/* The two sides of that comparison for one cell. */
+ALWAYS_INLINE void residual(const double *cell, ptrdiff_t stride, lanes time, const coefficients *c,
+                            int square, lanes *above, lanes *allowed)
+{
+    const lanes zero = lanes_all(0), value = lanes_load(cell);
+    const lanes a = smaller(lanes_load(cell - stride), lanes_load(cell + stride));
+    const lanes b = smaller(lanes_load(cell - RK_LANES), lanes_load(cell + RK_LANES));
+    const lanes da = larger(sub(value, a), zero), db = larger(sub(value, b), zero);
+    const lanes weighted = square ? db : mul(c->q, db);
+    *above = add(mul(da, da), mul(weighted, db));
+    *allowed = add(mul(time, time), mul(mul(c->slack, value), add(da, weighted)));
+}
+
+#ifndef RK_SINGLE_LANE
+ALWAYS_INLINE int column_is_quiet(ptrdiff_t ny, ptrdiff_t stride, const double *h, const double *p,
+                                  const coefficients *c, int square)
+{
+    int above = 0;
+    for (ptrdiff_t k = 0; k < ny * RK_LANES; k += RK_LANES) {
+        lanes left, right;
+        residual(p + k, stride, lanes_load(h + k), c, square, &left, &right);
+        above |= any_less(right, left);
+    }
+    return !above;
+}
+#endif
+
+/* Lowers the cells of a column that lie above the root of their equation. Only such cells change, so a
+ * lane that has converged is left alone. */
 ALWAYS_INLINE int repair_column(ptrdiff_t ny, ptrdiff_t stride, const double *h, double *p,
                                 int upwards, const coefficients *c, int square)
 {
     int found = 0;
-    const lanes zero = lanes_all(0);
     for (ptrdiff_t k = 0; k < ny; k++) {
         const ptrdiff_t at = (upwards ? k : ny - 1 - k) * RK_LANES;
         double *const cell = p + at;
-        const lanes a = smaller(lanes_load(cell - stride), lanes_load(cell + stride));
-        const lanes b = smaller(lanes_load(cell - RK_LANES), lanes_load(cell + RK_LANES));
-        const lanes old = lanes_load(cell), time = lanes_load(h + at);
-        const lanes da = larger(sub(old, a), zero), db = larger(sub(old, b), zero);
-        const lanes weighted = square ? db : mul(c->q, db);
-        const lanes left = add(mul(da, da), mul(weighted, db));
-        /* above h^2, by more than a rounding of p to a few ulp makes it */
-        const lanes right = add(mul(time, time), mul(mul(c->slack, old), add(da, weighted)));
+        const lanes time = lanes_load(h + at);
+        lanes left, right;
+        residual(cell, stride, time, c, square, &left, &right);
         if (any_less(right, left)) {
+            const lanes a = smaller(lanes_load(cell - stride), lanes_load(cell + stride));
+            const lanes b = smaller(lanes_load(cell - RK_LANES), lanes_load(cell + RK_LANES));
+            const lanes old = lanes_load(cell);
             const lanes lowered = smaller(old, update(a, b, time, c, square));
             lanes_store(cell, if_less(right, left, lowered, old));
             found |= any_less(lowered, old);
@@ -108,62 +154,72 @@ ALWAYS_INLINE int repair_column(ptrdiff_t ny, ptrdiff_t stride, const double *h,
     return found;
 }
 
-#ifdef RK_SINGLE_LANE
-/* repair_column's test for all cells of a column at once: with one lane the vector runs along y. */
-ALWAYS_INLINE int column_is_quiet(ptrdiff_t ny, ptrdiff_t stride, const double *restrict h,
-                                  const double *restrict p, double q)
-{
-    int64_t above = 0;
-#pragma omp simd reduction(+ : above)
-    for (ptrdiff_t j = 0; j < ny; j++) {
-        const double left = p[j - stride], right = p[j + stride], low = p[j - 1], high = p[j + 1];
-        const double a = left < right ? left : right, b = low < high ? low : high;
-        const double da = p[j] > a ? p[j] - a : 0, db = p[j] > b ? p[j] - b : 0;
-        above += da * da + q * db * db > h[j] * h[j] + 16 * DBL_EPSILON * p[j] * (da + q * db);
-    }
-    return !above;
-}
-#endif
+/* Writes the crossing times of column i, RK_FIXED in fixed cells. */
+typedef void (*column_times)(const void *context, ptrdiff_t i, double *h);
 
-ALWAYS_INLINE void march_from(const rk_grid *grid, const double *h, double *p, double *work,
-                              ptrdiff_t pivot, int square)
+/* Repairs passes, alternately in both directions, until one finds nothing. */
+ALWAYS_INLINE void repair(const rk_grid *grid, const double *h, double *p, const coefficients *c,
+                          int square)
 {
-    const coefficients c = make_coefficients(grid);
-    const ptrdiff_t nx = grid->nx, ny = grid->ny;
-    const ptrdiff_t stride = (ny + 2) * RK_LANES, h_stride = ny * RK_LANES;
-    double *const first = p + stride + RK_LANES;
-    for (ptrdiff_t i = pivot - 1; i >= 0; i--)
-        fresh_column(ny, first + (i + 1) * stride, h + i * h_stride, first + i * stride, work, &c,
-                     square);
-    for (ptrdiff_t i = pivot; i < nx; i++)
-        fresh_column(ny, first + (i - 1) * stride, h + i * h_stride, first + i * stride, work, &c,
-                     square);
+    const ptrdiff_t nx = grid->nx, ny = grid->ny, stride = (ny + 2) * RK_LANES;
     int rightwards = 1, found;
     do {
         found = 0;
         for (ptrdiff_t k = 0; k < nx; k++) {
             const ptrdiff_t i = rightwards ? k : nx - 1 - k;
-            double *const column = first + i * stride;
-#ifdef RK_SINGLE_LANE
-            if (column_is_quiet(ny, stride, h + i * h_stride, column, c.q.a))
-                continue;
-#endif
-            if (repair_column(ny, stride, h + i * h_stride, column, 1, &c, square)) {
-                repair_column(ny, stride, h + i * h_stride, column, 0, &c, square);
-                found = 1;
+            double *const column = p + (i + 1) * stride + RK_LANES;
+            const double *const times = h + i * ny * RK_LANES;
+            if (!column_is_quiet(ny, stride, times, column, c, square)) {
+                found |= repair_column(ny, stride, times, column, 1, c, square);
+                found |= repair_column(ny, stride, times, column, 0, c, square);
             }
         }
         rightwards = !rightwards;
     } while (found);
 }
 
-static void march(const rk_grid *grid, const double *h, double *p, double *work, ptrdiff_t pivot)
+ALWAYS_INLINE void march_from(const rk_grid *grid, column_times fill, const void *context, double *h,
+                              double *p, double *work, ptrdiff_t pivot, int square)
+{
+    const coefficients c = make_coefficients(grid);
+    const ptrdiff_t nx = grid->nx, ny = grid->ny;
+    const ptrdiff_t stride = (ny + 2) * RK_LANES, h_stride = ny * RK_LANES;
+    double *const first = p + stride + RK_LANES;
+    int quiet = 1;
+    /* A column is checked when both its neighbours are there, while all of it is in cache. */
+    for (ptrdiff_t i = pivot - 1; i >= 0; i--) {
+        fill(context, i, h + i * h_stride);
+        fresh_column(ny, first + (i + 1) * stride, h + i * h_stride, first + i * stride, work, &c,
+                     square);
+        if (i < pivot - 1)
+            quiet &= column_is_quiet(ny, stride, h + (i + 1) * h_stride, first + (i + 1) * stride, &c,
+                                     square);
+    }
+    for (ptrdiff_t i = pivot; i < nx; i++) {
+        fill(context, i, h + i * h_stride);
+        fresh_column(ny, first + (i - 1) * stride, h + i * h_stride, first + i * stride, work, &c,
+                     square);
+        if (i > 0)
+            quiet &= column_is_quiet(ny, stride, h + (i - 1) * h_stride, first + (i - 1) * stride, &c,
+                                     square);
+    }
+    const ptrdiff_t ends[] = {0, nx - 1};
+    for (int e = 0; e < 2; e++)
+        quiet &= column_is_quiet(ny, stride, h + ends[e] * h_stride, first + ends[e] * stride, &c,
+                                 square);
+    if (!quiet)
+        repair(grid, h, p, &c, square);
+}
+
+/* The potential of crossing times that `fill` gives, kept in h. p as prepared. */
+static void march(const rk_grid *grid, column_times fill, const void *context, double *h, double *p,
+                  double *work, ptrdiff_t pivot)
 {
     RK_ASSERT(grid->nx >= 1 && grid->ny >= 1 && pivot >= 0 && pivot <= grid->nx);
     if (grid->aspect == 1)
-        march_from(grid, h, p, work, pivot, 1);
+        march_from(grid, fill, context, h, p, work, pivot, 1);
     else
-        march_from(grid, h, p, work, pivot, 0);
+        march_from(grid, fill, context, h, p, work, pivot, 0);
 }
 
 /* Fast sweeping (Zhao 2005): Gauss-Seidel over all cells in four orders, until a whole sweep lowers
@@ -200,45 +256,75 @@ static void sweep(const rk_grid *grid, const double *h, double *p)
 static void prepare(const rk_grid *grid, const unsigned char *kind, const unsigned char *exits,
                     double *p)
 {
-    const ptrdiff_t nx = grid->nx, ny = grid->ny;
-    for (ptrdiff_t i = 0; i < nx + 2; i++)
-        for (ptrdiff_t j = 0; j < ny + 2; j++) {
-            int zero;
-            if (j == 0 || j == ny + 1)
-                zero = exits[2 * ny + (j != 0)] && i > 0 && i < nx + 1;
-            else if (i == 0 || i == nx + 1)
-                zero = exits[(i ? ny : 0) + j - 1];
-            else
-                zero = kind[(i - 1) * ny + j - 1] == RK_SOURCE;
-            for (ptrdiff_t lane = 0; lane < RK_LANES; lane++)
-                *p++ = zero ? 0 : RK_UNREACHED;
-        }
+    const ptrdiff_t nx = grid->nx, ny = grid->ny, column = ny + 2;
+    for (ptrdiff_t k = 0; k < (nx + 2) * column * RK_LANES; k++)
+        p[k] = RK_UNREACHED;
+    for (ptrdiff_t i = 0; i < nx; i++) {
+        if (exits[2 * ny])
+            lanes_store(p + (i + 1) * column * RK_LANES, lanes_all(0));
+        if (exits[2 * ny + 1])
+            lanes_store(p + ((i + 1) * column + ny + 1) * RK_LANES, lanes_all(0));
+        if (memchr(kind + i * ny, RK_SOURCE, (size_t)ny))
+            for (ptrdiff_t j = 0; j < ny; j++)
+                if (kind[i * ny + j] == RK_SOURCE)
+                    lanes_store(p + ((i + 1) * column + j + 1) * RK_LANES, lanes_all(0));
+    }
+    for (ptrdiff_t j = 0; j < ny; j++) {
+        if (exits[j])
+            lanes_store(p + (j + 1) * RK_LANES, lanes_all(0));
+        if (exits[ny + j])
+            lanes_store(p + ((nx + 1) * column + j + 1) * RK_LANES, lanes_all(0));
+    }
 }
 
-static void solve(const rk_grid *grid, double dx, const double *restrict slowness,
-                  const unsigned char *restrict kind, const unsigned char *exits, ptrdiff_t pivot,
-                  ptrdiff_t n_fields, int sweeping, double *restrict work, double *restrict out)
+typedef struct {
+    const double *fields[RK_LANES];
+    const unsigned char *kind;
+    ptrdiff_t ny;
+    double dx;
+} slownesses;
+
+static void times_of_slowness(const void *context, ptrdiff_t i, double *restrict h)
+{
+    const slownesses *const s = context;
+    const ptrdiff_t ny = s->ny;
+    for (ptrdiff_t lane = 0; lane < RK_LANES; lane++) {
+        const double *restrict const column = s->fields[lane] + i * ny;
+        const double dx = s->dx;
+        for (ptrdiff_t j = 0; j < ny; j++)
+            h[j * RK_LANES + lane] = dx * column[j];
+    }
+    const unsigned char *const kind = s->kind + i * ny;
+    for (ptrdiff_t j = 0; j < ny; j++)
+        if (kind[j] != RK_FREE)
+            lanes_store(h + j * RK_LANES, lanes_all(RK_FIXED));
+}
+
+static void solve(const rk_grid *grid, double dx, const double *slowness, const unsigned char *kind,
+                  const unsigned char *exits, ptrdiff_t pivot, ptrdiff_t n_fields, int sweeping,
+                  double *work, double *out)
 {
     RK_ASSERT(n_fields >= 1 && n_fields <= RK_LANES);
     const ptrdiff_t nx = grid->nx, ny = grid->ny, n = nx * ny;
     double *const p = work, *const h = p + (nx + 2) * (ny + 2) * RK_LANES;
-    const double *fields[RK_LANES];
+    slownesses context = {.kind = kind, .ny = ny, .dx = dx};
     for (ptrdiff_t lane = 0; lane < RK_LANES; lane++)
         /* a lane without a field repeats the first: it never adds work */
-        fields[lane] = slowness + (lane < n_fields ? lane : 0) * n;
-    for (ptrdiff_t k = 0; k < n; k++)
-        for (ptrdiff_t lane = 0; lane < RK_LANES; lane++)
-            h[k * RK_LANES + lane] = kind[k] ? RK_FIXED : dx * fields[lane][k];
+        context.fields[lane] = slowness + (lane < n_fields ? lane : 0) * n;
     prepare(grid, kind, exits, p);
-    if (sweeping)
+    if (sweeping) {
+        for (ptrdiff_t i = 0; i < nx; i++)
+            times_of_slowness(&context, i, h + i * ny * RK_LANES);
         sweep(grid, h, p);
-    else
-        march(grid, h, p, h + n * RK_LANES, pivot);
-    for (ptrdiff_t lane = 0; lane < n_fields; lane++)
-        for (ptrdiff_t i = 0; i < nx; i++) {
+    } else {
+        march(grid, times_of_slowness, &context, h, p, h + n * RK_LANES, pivot);
+    }
+    for (ptrdiff_t i = 0; i < nx; i++)
+        for (ptrdiff_t lane = 0; lane < n_fields; lane++) {
             const double *const column = p + ((i + 1) * (ny + 2) + 1) * RK_LANES + lane;
+            double *const field = out + lane * n + i * ny;
             for (ptrdiff_t j = 0; j < ny; j++)
-                *out++ = column[j * RK_LANES] < RK_UNREACHED ? column[j * RK_LANES] : INFINITY;
+                field[j] = column[j * RK_LANES] < RK_UNREACHED ? column[j * RK_LANES] : INFINITY;
         }
 }
 
