@@ -270,6 +270,16 @@ def test_input_is_left_alone_and_nan_in_obstacles_ignored():
     assert np.array_equal(slowness, before[0], equal_nan=True) and np.array_equal(wall, before[1])
 
 
+def test_out_takes_the_result_and_may_be_the_input():
+    slowness = np.random.default_rng(0).uniform(1, 2, (9, 6, 5))
+    expected = solve_eikonal(slowness, 0.1, exits="right")
+    out = np.empty_like(slowness)
+    assert solve_eikonal(slowness, 0.1, exits="right", out=out) is out
+    assert np.array_equal(out, expected)
+    solve_eikonal(slowness, 0.1, exits="right", out=slowness)
+    assert np.array_equal(slowness, expected)
+
+
 @pytest.mark.parametrize("arguments, message", [
     (dict(slowness=np.ones(4)), "shape"),
     (dict(slowness=np.ones((0, 4))), "at least one cell"),
@@ -294,6 +304,7 @@ def test_input_is_left_alone_and_nan_in_obstacles_ignored():
     (dict(obstacles=np.ones((4, 4), bool)), "must not lie in obstacles"),
     (dict(obstacles=np.zeros((5, 4), bool)), "shape"),
     (dict(method="newton"), "method"),
+    (dict(out=np.empty((4, 5))), "out must have shape"),
 ])
 def test_bad_input_is_named(arguments, message):
     with pytest.raises(ValueError, match=message):

@@ -15,7 +15,8 @@ _SMALLEST, _LARGEST = 1e-100, 1e100
 _FIELDS_PER_TASK = 64
 
 
-def solve_eikonal(slowness, spacing, sources=None, *, exits=(), obstacles=None, method="marching"):
+def solve_eikonal(slowness, spacing, sources=None, *, exits=(), obstacles=None, method="marching",
+                  out=None):
     """Travel times T with |grad T| = slowness and T = 0 at the sources.
 
     First-order upwind scheme (Godunov) [1]_: with a, b the smaller neighbours of a cell along the two
@@ -42,10 +43,13 @@ def solve_eikonal(slowness, spacing, sources=None, *, exits=(), obstacles=None, 
         updates upwards and one downwards, then repairs until a pass over the grid finds nothing.
         "sweeping": the fast sweeping method of [1]_, some 5 times slower; a check of the other.
 
+    out : ndarray, the shape of slowness, optional
+        C-contiguous float64 array for the result.
+
     Returns
     -------
     ndarray, the shape of slowness
-        Travel times, float64. Infinite in obstacles and in cells that no path from a source reaches
+        Travel times, float64 (`out` if given). Infinite in obstacles and in cells that no path from a source reaches
         (steps go to the four neighbours of a cell).
 
     Raises
@@ -89,14 +93,17 @@ def solve_eikonal(slowness, spacing, sources=None, *, exits=(), obstacles=None, 
         raise ValueError("there must be a source cell or an exit, got neither")
     _validation.check_choice(method, "method", ("marching", "sweeping"))
     _check_slowness(fields, kind, max(dx, dy), min(dx, dy))
+    out = _validation.check_out(out, shape)
+    if np.may_share_memory(out, fields):  # columns are read while others are written
+        fields = fields.copy()
     flags = np.repeat(np.array([left, right, bottom, top], np.uint8), [grid[1], grid[1], 1, 1])
-    return travel_times(fields, kind, flags, dx, dy, method == "sweeping").reshape(shape)
+    travel_times(fields, kind, flags, dx, dy, out.reshape(fields.shape), method == "sweeping")
+    return out
 
 
-def travel_times(fields, kind, exits, dx, dy, sweeping=False):
+def travel_times(fields, kind, exits, dx, dy, out, sweeping=False):
     """The kernel on fields (n, nx, ny) that were checked; exits: flags as the kernel takes them."""
     n, nx, ny = fields.shape
-    out = np.empty(fields.shape)
     columns = np.flatnonzero((kind == crowd.SOURCE).any(axis=1))
     if exits[ny:].any():
         pivot = nx
@@ -109,7 +116,6 @@ def travel_times(fields, kind, exits, dx, dy, sweeping=False):
         crowd.eikonal(fields[part], kind, exits, dx, dy / dx, pivot, sweeping, work, out[part])
 
     _parallel.parallel_for(task, -(-n // _FIELDS_PER_TASK))
-    return out
 
 
 def check_pair(pair, name):

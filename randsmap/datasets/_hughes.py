@@ -231,8 +231,9 @@ class HughesSolver:
         """
         cells = self._check_densities(density, "density")
         speed = np.maximum(self.v_max * (1 - cells / self.rho_max), self.min_speed)
-        potential = _eikonal.travel_times((1 / speed).reshape(-1, *self.shape), self._kind, self._exits,
-                                          self.dx, self.dy)
+        potential = np.empty((len(cells), *self.shape))
+        _eikonal.travel_times((1 / speed).reshape(potential.shape), self._kind, self._exits, self.dx,
+                              self.dy, potential)
         return potential.reshape(np.shape(density))
 
     def _check_densities(self, densities, name):

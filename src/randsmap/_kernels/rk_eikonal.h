@@ -284,20 +284,19 @@ typedef struct {
     double dx;
 } slownesses;
 
-static void times_of_slowness(const void *context, ptrdiff_t i, double *restrict h)
+static void times_of_slowness(const void *context, ptrdiff_t i, double *h)
 {
     const slownesses *const s = context;
     const ptrdiff_t ny = s->ny;
-    for (ptrdiff_t lane = 0; lane < RK_LANES; lane++) {
-        const double *restrict const column = s->fields[lane] + i * ny;
-        const double dx = s->dx;
-        for (ptrdiff_t j = 0; j < ny; j++)
-            h[j * RK_LANES + lane] = dx * column[j];
-    }
+    const double *columns[RK_LANES];
+    for (int lane = 0; lane < RK_LANES; lane++)
+        columns[lane] = s->fields[lane] + i * ny;
+    lanes_from_fields(columns, ny, h);
     const unsigned char *const kind = s->kind + i * ny;
+    const lanes dx = lanes_all(s->dx), fixed = lanes_all(RK_FIXED);
     for (ptrdiff_t j = 0; j < ny; j++)
-        if (kind[j] != RK_FREE)
-            lanes_store(h + j * RK_LANES, lanes_all(RK_FIXED));
+        lanes_store(h + j * RK_LANES,
+                    kind[j] == RK_FREE ? mul(dx, lanes_load(h + j * RK_LANES)) : fixed);
 }
 
 static void solve(const rk_grid *grid, double dx, const double *slowness, const unsigned char *kind,
@@ -319,13 +318,17 @@ static void solve(const rk_grid *grid, double dx, const double *slowness, const 
     } else {
         march(grid, times_of_slowness, &context, h, p, h + n * RK_LANES, pivot);
     }
-    for (ptrdiff_t i = 0; i < nx; i++)
-        for (ptrdiff_t lane = 0; lane < n_fields; lane++) {
-            const double *const column = p + ((i + 1) * (ny + 2) + 1) * RK_LANES + lane;
-            double *const field = out + lane * n + i * ny;
-            for (ptrdiff_t j = 0; j < ny; j++)
-                field[j] = column[j * RK_LANES] < RK_UNREACHED ? column[j * RK_LANES] : INFINITY;
+    const lanes unreached = lanes_all(RK_UNREACHED), infinite = lanes_all(INFINITY);
+    for (ptrdiff_t i = 0; i < nx; i++) {
+        double *const column = p + ((i + 1) * (ny + 2) + 1) * RK_LANES, *fields[RK_LANES];
+        for (ptrdiff_t k = 0; k < ny * RK_LANES; k += RK_LANES) {
+            const lanes time = lanes_load(column + k);
+            lanes_store(column + k, if_less(time, unreached, time, infinite));
         }
+        for (ptrdiff_t lane = 0; lane < n_fields; lane++)
+            fields[lane] = out + lane * n + i * ny;
+        fields_from_lanes(column, ny, n_fields, fields);
+    }
 }
 
 #endif

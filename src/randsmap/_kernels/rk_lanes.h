@@ -153,4 +153,57 @@ static inline int any_less(lanes x, lanes y)
     return result;
 }
 
+/* n cells of RK_LANES fields <-> cells with the lanes innermost. */
+#if defined(__AVX2__) && !defined(RK_SINGLE_LANE)
+static inline void transpose_4x4(rk_native x[4])
+{
+    const rk_native a = _mm256_unpacklo_pd(x[0], x[1]), b = _mm256_unpackhi_pd(x[0], x[1]);
+    const rk_native c = _mm256_unpacklo_pd(x[2], x[3]), d = _mm256_unpackhi_pd(x[2], x[3]);
+    x[0] = _mm256_permute2f128_pd(a, c, 0x20);
+    x[1] = _mm256_permute2f128_pd(b, d, 0x20);
+    x[2] = _mm256_permute2f128_pd(a, c, 0x31);
+    x[3] = _mm256_permute2f128_pd(b, d, 0x31);
+}
+#endif
+
+static inline void lanes_from_fields(const double *const fields[RK_LANES], ptrdiff_t n, double *cells)
+{
+    ptrdiff_t k = 0;
+#if defined(__AVX2__) && !defined(RK_SINGLE_LANE)
+    for (; k + 4 <= n; k += 4)
+        for (int half = 0; half < RK_LANES; half += 4) {
+            rk_native x[4];
+            for (int l = 0; l < 4; l++)
+                x[l] = _mm256_loadu_pd(fields[half + l] + k);
+            transpose_4x4(x);
+            for (int l = 0; l < 4; l++)
+                _mm256_storeu_pd(cells + (k + l) * RK_LANES + half, x[l]);
+        }
+#endif
+    for (; k < n; k++)
+        for (int l = 0; l < RK_LANES; l++)
+            cells[k * RK_LANES + l] = fields[l][k];
+}
+
+/* Only the first n_fields of the fields are written. */
+static inline void fields_from_lanes(const double *cells, ptrdiff_t n, ptrdiff_t n_fields,
+                                     double *const fields[RK_LANES])
+{
+    ptrdiff_t k = 0;
+#if defined(__AVX2__) && !defined(RK_SINGLE_LANE)
+    for (; n_fields == RK_LANES && k + 4 <= n; k += 4)
+        for (int half = 0; half < RK_LANES; half += 4) {
+            rk_native x[4];
+            for (int l = 0; l < 4; l++)
+                x[l] = _mm256_loadu_pd(cells + (k + l) * RK_LANES + half);
+            transpose_4x4(x);
+            for (int l = 0; l < 4; l++)
+                _mm256_storeu_pd(fields[half + l] + k, x[l]);
+        }
+#endif
+    for (; k < n; k++)
+        for (ptrdiff_t l = 0; l < n_fields; l++)
+            fields[l][k] = cells[k * RK_LANES + l];
+}
+
 #endif
