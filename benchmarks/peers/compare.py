@@ -236,18 +236,20 @@ def rows_eikonal(options):
     point_slowness = 1 / speed
     point = lambda: randsmap.solve_eikonal(point_slowness, 0.1, [(200, 25)])  # noqa: E731
     yield dict(work="eikonal 200 x 50 from an exit", peer="scikit-fmm (order 1)", target=">= 5",
-               sides=(exit, skfmm_exit, divider_bound(20000, 0)),
-               limit="two roots a cell", threads=1, elements=10000, turns=21)
+               sides=(exit, skfmm_exit, divider_bound(10000, 0)),
+               limit="a root a cell", threads=1, elements=10000, turns=21)
     yield dict(work="eikonal 201 x 50 from a point", peer="eikonalfm (order 1)", target=">= 5",
-               sides=(point, eikonalfm_point, divider_bound(20000, 0)),
-               limit="two roots a cell", threads=1, elements=10050, turns=21)
+               sides=(point, eikonalfm_point, divider_bound(10000, 0)),
+               limit="a root a cell", threads=1, elements=10050, turns=21)
     batch = crowd_fields(64)
+    out = np.empty_like(batch)
     yield dict(work="eikonal, 64 fields 200 x 50 from an exit", peer="own sweeping method",
                target="<= 2.88 ms (45 us a field)",
-               sides=(lambda: randsmap.solve_eikonal(batch, 0.1, exits="right"),
-                      lambda: randsmap.solve_eikonal(batch, 0.1, exits="right", method="sweeping"),
-                      divider_bound(64 * 20000, 0)),
-               limit="two roots a cell", threads=1, elements=640000)
+               sides=(lambda: randsmap.solve_eikonal(batch, 0.1, exits="right", out=out),
+                      lambda: randsmap.solve_eikonal(batch, 0.1, exits="right", method="sweeping",
+                                                     out=out),
+                      divider_bound(64 * 10000, 0)),
+               limit="a root a cell", threads=1, elements=640000)
 
 
 def rows_crowd(options):
@@ -257,8 +259,8 @@ def rows_crowd(options):
     run = lambda: solver.solve(initial, steps * solver.dt) and None  # noqa: E731
     for n_threads in (1, 2):
         yield dict(work="Hughes, 16 trajectories x 100 steps of 200 x 50 cells", peer="-", target="",
-                   sides=(run, None, None if n_threads > 1 else divider_bound(4 * updates, 3 * updates)),
-                   limit="per cell 2 + 2 roots, 3 divisions" if n_threads == 1 else "",
+                   sides=(run, None, None if n_threads > 1 else divider_bound(3 * updates, 3 * updates)),
+                   limit="a cell: 3 roots, 3 divisions" if n_threads == 1 else "",
                    threads=n_threads, elements=updates, turns=3)
     yield dict(work="Hughes data set, 80 trajectories x 2800 steps", peer="-", target="<= 20 s",
                sides=(lambda: timed(lambda: randsmap.datasets.make_hughes(random_state=0) and None, 0),

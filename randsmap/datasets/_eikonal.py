@@ -120,8 +120,12 @@ def travel_times(fields, kind, exits, dx, dy, out, sweeping=False):
 
 def check_pair(pair, name):
     """A pair of positive numbers, along x and y."""
-    pair = _validation.check_vector(pair, name, length=2)
-    return tuple(_validation.check_number(float(d), name, low=0.0, strict_low=True) for d in pair)
+    try:
+        x, y = pair
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a pair of numbers, got {pair!r}") from None
+    return (_validation.check_number(x, name, low=0.0, strict_low=True),
+            _validation.check_number(y, name, low=0.0, strict_low=True))
 
 
 def check_mask(mask, name, shape):

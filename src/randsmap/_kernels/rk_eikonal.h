@@ -16,7 +16,6 @@
 #include "rk_crowd.h"
 #include "rk_lanes.h"
 #include <float.h>
-#include <stdint.h>
 #include <string.h>
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -38,6 +37,8 @@ ALWAYS_INLINE coefficients make_coefficients(const rk_grid *grid)
 ALWAYS_INLINE lanes two_sided(lanes a, lanes b, lanes h, const coefficients *c, int square)
 {
     const lanes beside = square ? add(b, h) : add(b, mul(c->aspect, h));
+    if (RK_LANES == 1 && !any_less(a, beside))
+        return beside; /* a predicted branch: the chain waits for no selection */
     const lanes d = sub(a, b), d2 = mul(d, d), h2 = mul(h, h);
     const lanes both = square
         ? mul(add(add(a, b), root(sub(add(h2, h2), d2))), lanes_all(0.5))
@@ -91,15 +92,16 @@ ALWAYS_INLINE int column_is_quiet(ptrdiff_t ny, ptrdiff_t stride, const double *
 {
     /* with one lane the vector runs along y */
     const double q = square ? 1 : c->q.a, slack = c->slack.a;
-    int64_t above = 0;
+    double above = 0; /* how many are; a double, so that the loop becomes one of vectors */
 #pragma omp simd reduction(+ : above)
     for (ptrdiff_t j = 0; j < ny; j++) {
         const double left = p[j - stride], right = p[j + stride], low = p[j - 1], high = p[j + 1];
         const double a = left < right ? left : right, b = low < high ? low : high;
         const double da = p[j] > a ? p[j] - a : 0, db = p[j] > b ? p[j] - b : 0;
-        above += da * da + q * db * db > h[j] * h[j] + slack * p[j] * (da + q * db);
+        const double allowed = h[j] * h[j] + slack * p[j] * (da + q * db);
+        above += da * da + q * db * db > allowed ? 1 : 0;
     }
-    return !above;
+    return above == 0;
 }
 #endif
 
