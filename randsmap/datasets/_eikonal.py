@@ -104,11 +104,11 @@ def solve_eikonal(slowness, spacing, sources=None, *, exits=(), obstacles=None, 
 def travel_times(fields, kind, exits, dx, dy, out, sweeping=False):
     """The kernel on fields (n, nx, ny) that were checked; exits: flags as the kernel takes them."""
     n, nx, ny = fields.shape
-    columns = np.flatnonzero((kind == crowd.SOURCE).any(axis=1))
+    sources = np.flatnonzero(kind == crowd.SOURCE)
     if exits[ny:].any():
         pivot = nx
     else:
-        pivot = int(columns[-1]) + 1 if len(columns) else 0
+        pivot = int(sources[-1]) // ny + 1 if len(sources) else 0
 
     def task(i):
         part = slice(i * _FIELDS_PER_TASK, (i + 1) * _FIELDS_PER_TASK)
