@@ -27,7 +27,7 @@ cdef extern from "rk_crowd.h" nogil:
     ctypedef struct rk_crowd_table:
         rk_eikonal_table potentials
         void (*prepare)(const rk_grid *grid, const unsigned char *kind, const unsigned char *exits,
-                        double *p) noexcept nogil
+                        int all, double *p) noexcept nogil
         void (*advance)(const rk_crowd *crowd, double *rho, Py_ssize_t n_steps, double *p, double *h,
                         double *work) noexcept nogil
         void (*extract)(const double *cells, Py_ssize_t nx, Py_ssize_t ny, Py_ssize_t lane,

@@ -114,7 +114,7 @@ def run(double[:, :, ::1] state, double[::1] work, const unsigned char[:, ::1] k
         h = p + (nx + 2) * (ny + 2) * RK_CROWD_LANES
         aside = h + cells * RK_CROWD_LANES
         columns = aside + cells * RK_CROWD_LANES
-        table.prepare(&crowd.grid, kinds, &exits[0], p)
+        table.prepare(&crowd.grid, kinds, &exits[0], False, p)
         for k in range(cells):
             for lane in range(RK_CROWD_LANES):
                 h[k * RK_CROWD_LANES + lane] = RK_FIXED if kinds[k] else 0.0

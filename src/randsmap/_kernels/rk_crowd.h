@@ -46,9 +46,9 @@ RK_TABLES(eikonal)
 
 typedef struct {
     rk_eikonal_table potentials; /* RK_CROWD_LANES lanes */
-    /* Potential p (nx + 2, ny + 2) before the first step. */
+    /* Potential p (nx + 2, ny + 2) before the first step: frame and walls. */
     void (*prepare)(const rk_grid *grid, const unsigned char *kind, const unsigned char *exits,
-                    double *p);
+                    int all, double *p);
     /* n_steps steps of rho (nx, ny). p as prepared or as the last call left it; h (nx, ny): RK_FIXED in
      * walls, anything else elsewhere. */
     void (*advance)(const rk_crowd *crowd, double *rho, ptrdiff_t n_steps, double *p, double *h,

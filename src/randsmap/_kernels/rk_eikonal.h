@@ -188,6 +188,9 @@ ALWAYS_INLINE void march_from(const rk_grid *grid, column_times fill, const void
     const ptrdiff_t stride = (ny + 2) * RK_LANES, h_stride = ny * RK_LANES;
     double *const first = p + stride + RK_LANES;
     int quiet = 1;
+    if (pivot > 0 && pivot < nx) /* the first column marched must not see what was there before */
+        for (ptrdiff_t k = 0; k < h_stride; k++)
+            first[pivot * stride + k] = RK_UNREACHED;
     /* A column is checked when both its neighbours are there, while all of it is in cache. */
     for (ptrdiff_t i = pivot - 1; i >= 0; i--) {
         fill(context, i, h + i * h_stride);
@@ -253,30 +256,25 @@ static void sweep(const rk_grid *grid, const double *h, double *p)
     } while (lowered);
 }
 
-/* Potential before a solve: 0 beyond exits and at sources, unreached elsewhere. exits: a flag for each row of
- * the left side, of the right side, then one for the bottom and one for the top. */
+/* Potential before a solve: 0 beyond exits and at sources, unreached in walls, and with `all` in all other
+ * cells. exits: a flag for each row of the left side, of the right side, then one for the bottom and the top. */
 static void prepare(const rk_grid *grid, const unsigned char *kind, const unsigned char *exits,
-                    double *p)
+                    int all, double *p)
 {
     const ptrdiff_t nx = grid->nx, ny = grid->ny, column = ny + 2;
-    for (ptrdiff_t k = 0; k < (nx + 2) * column * RK_LANES; k++)
-        p[k] = RK_UNREACHED;
-    for (ptrdiff_t i = 0; i < nx; i++) {
-        if (exits[2 * ny])
-            lanes_store(p + (i + 1) * column * RK_LANES, lanes_all(0));
-        if (exits[2 * ny + 1])
-            lanes_store(p + ((i + 1) * column + ny + 1) * RK_LANES, lanes_all(0));
-        if (memchr(kind + i * ny, RK_SOURCE, (size_t)ny))
-            for (ptrdiff_t j = 0; j < ny; j++)
-                if (kind[i * ny + j] == RK_SOURCE)
-                    lanes_store(p + ((i + 1) * column + j + 1) * RK_LANES, lanes_all(0));
-    }
-    for (ptrdiff_t j = 0; j < ny; j++) {
-        if (exits[j])
-            lanes_store(p + (j + 1) * RK_LANES, lanes_all(0));
-        if (exits[ny + j])
-            lanes_store(p + ((nx + 1) * column + j + 1) * RK_LANES, lanes_all(0));
-    }
+    const lanes unreached = lanes_all(RK_UNREACHED), zero = lanes_all(0);
+    for (ptrdiff_t i = 0; i < nx + 2; i++)
+        for (ptrdiff_t j = 0; j < ny + 2; j++) {
+            const ptrdiff_t at = (i * column + j) * RK_LANES;
+            const int beside = i == 0 || i == nx + 1, over = j == 0 || j == ny + 1;
+            if (beside || over) {
+                const int zero_here = beside && over ? 0
+                    : over ? exits[2 * ny + (j > 0)] : exits[(i > 0 ? ny : 0) + j - 1];
+                lanes_store(p + at, zero_here ? zero : unreached);
+            } else if (all || kind[(i - 1) * ny + j - 1] != RK_FREE) {
+                lanes_store(p + at, kind[(i - 1) * ny + j - 1] == RK_SOURCE ? zero : unreached);
+            }
+        }
 }
 
 typedef struct {
@@ -312,7 +310,7 @@ static void solve(const rk_grid *grid, double dx, const double *slowness, const 
     for (ptrdiff_t lane = 0; lane < RK_LANES; lane++)
         /* a lane without a field repeats the first: it never adds work */
         context.fields[lane] = slowness + (lane < n_fields ? lane : 0) * n;
-    prepare(grid, kind, exits, p);
+    prepare(grid, kind, exits, sweeping, p);
     if (sweeping) {
         for (ptrdiff_t i = 0; i < nx; i++)
             times_of_slowness(&context, i, h + i * ny * RK_LANES);
@@ -320,16 +318,14 @@ static void solve(const rk_grid *grid, double dx, const double *slowness, const 
     } else {
         march(grid, times_of_slowness, &context, h, p, h + n * RK_LANES, pivot);
     }
-    const lanes unreached = lanes_all(RK_UNREACHED), infinite = lanes_all(INFINITY);
     for (ptrdiff_t i = 0; i < nx; i++) {
-        double *const column = p + ((i + 1) * (ny + 2) + 1) * RK_LANES, *fields[RK_LANES];
-        for (ptrdiff_t k = 0; k < ny * RK_LANES; k += RK_LANES) {
-            const lanes time = lanes_load(column + k);
-            lanes_store(column + k, if_less(time, unreached, time, infinite));
-        }
+        double *fields[RK_LANES];
         for (ptrdiff_t lane = 0; lane < n_fields; lane++)
             fields[lane] = out + lane * n + i * ny;
-        fields_from_lanes(column, ny, n_fields, fields);
+        fields_from_lanes(p + ((i + 1) * (ny + 2) + 1) * RK_LANES, ny, n_fields, fields);
+        for (ptrdiff_t lane = 0; lane < n_fields; lane++)
+            for (ptrdiff_t j = 0; j < ny; j++)
+                fields[lane][j] = fields[lane][j] < RK_UNREACHED ? fields[lane][j] : INFINITY;
     }
 }
 
