@@ -1,6 +1,7 @@
 """Plain NumPy version of Hughes' crowd model, written from the equations: the tests' oracle.
 
-`python hughes_reference.py` (some minutes) writes data/hughes_golden.npz: the paper's corridor after 70 s.
+`python hughes_reference.py` (some minutes) writes data/hughes_golden.npz: the paper's corridor
+after 70 s.
 """
 
 from pathlib import Path

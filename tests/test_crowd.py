@@ -72,8 +72,9 @@ def test_instruction_levels_give_the_same_bits(level):
         pytest.skip("this processor has one level only")
     code = (f"import importlib.util as u; s = u.spec_from_file_location('t', {__file__!r}); "
             "m = u.module_from_spec(s); s.loader.exec_module(m); print(m.digest())")
-    result = subprocess.run([sys.executable, "-c", code], env=os.environ | {"RANDSMAP_CPU": level},
-                            capture_output=True, text=True, timeout=120, cwd=os.path.dirname(__file__))
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                            timeout=120, env=os.environ | {"RANDSMAP_CPU": level},
+                            cwd=os.path.dirname(__file__))
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == digest()
 
@@ -112,9 +113,9 @@ def test_no_event_and_no_output_do_nothing():
     state = np.ones((NX, NY, crowd.LANES))
     empty = np.empty((0, crowd.LANES), np.intp)
     mask, vector = np.zeros((NX, NY), np.uint8), np.zeros(2 * NY + 2, np.uint8)
-    crowd.run(state, np.empty(0), mask, vector, np.zeros((NX + 1, NY)), np.zeros((NX, NY + 1)), 1.0, 1.0,
-              0.1, 1.0, 5.0, 1e-3, np.empty(0, np.intp), np.empty(0), empty, False,
+    crowd.run(state, np.empty(0), mask, vector, np.zeros((NX + 1, NY)), np.zeros((NX, NY + 1)), 1.0,
+              1.0, 0.1, 1.0, 5.0, 1e-3, np.empty(0, np.intp), np.empty(0), empty, False,
               np.empty((1, NX * NY)))
     assert (state == 1).all()
-    crowd.eikonal(np.empty((0, 3, 3)), np.zeros((3, 3), np.uint8), np.zeros(8, np.uint8), 1.0, 1.0, 0,
-                  False, np.empty(0), np.empty((0, 3, 3)))
+    crowd.eikonal(np.empty((0, 3, 3)), np.zeros((3, 3), np.uint8), np.zeros(8, np.uint8), 1.0, 1.0,
+                  0, False, np.empty(0), np.empty((0, 3, 3)))

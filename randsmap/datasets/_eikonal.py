@@ -10,7 +10,7 @@ from randsmap._kernels import crowd
 __all__ = ["solve_eikonal"]
 
 _SIDES = ("left", "right", "bottom", "top")
-# Crossing times of a cell are squared, and stand for "unreached" at 1e150 in the kernel.
+# Crossing times of a cell are squared, and stand for "unreached" at 1e140 in the kernel.
 _SMALLEST, _LARGEST = 1e-100, 1e100
 _FIELDS_PER_TASK = 64
 
@@ -19,9 +19,9 @@ def solve_eikonal(slowness, spacing, sources=None, *, exits=(), obstacles=None, 
                   out=None):
     """Travel times T with |grad T| = slowness and T = 0 at the sources.
 
-    First-order upwind scheme (Godunov) [1]_: with a, b the smaller neighbours of a cell along the two
-    axes, T solves ((T - a)+ / dx)^2 + ((T - b)+ / dy)^2 = slowness^2. The discrete solution is unique;
-    the two methods agree to round-off.
+    First-order upwind scheme (Godunov) [1]_: with a, b the smaller neighbours of a cell along the
+    two axes, T solves ((T - a)+ / dx)^2 + ((T - b)+ / dy)^2 = slowness^2. The discrete solution is
+    unique; the two methods agree to round-off.
 
     Parameters
     ----------
@@ -33,9 +33,9 @@ def solve_eikonal(slowness, spacing, sources=None, *, exits=(), obstacles=None, 
     sources : array_like of bool (nx, ny), or sequence of (i, j), optional
         Cells where T = 0.
     exits : str or sequence of str, default ()
-        Sides of the grid beyond which T = 0: "left", "right" (before the first and behind the last index
-        of axis 0), "bottom", "top" (of axis 1). T is 0 at the centres of the ghost cells there, one
-        spacing away from the centres of the side's cells.
+        Sides of the grid beyond which T = 0: "left", "right" (before the first and behind the last
+        index of axis 0), "bottom", "top" (of axis 1). T is 0 at the centres of the ghost cells
+        there, one spacing away from the centres of the side's cells.
     obstacles : array_like of bool (nx, ny), optional
         Cells that nothing crosses.
     method : {"marching", "sweeping"}, default "marching"
@@ -49,14 +49,14 @@ def solve_eikonal(slowness, spacing, sources=None, *, exits=(), obstacles=None, 
     Returns
     -------
     ndarray, the shape of slowness
-        Travel times, float64 (`out` if given). Infinite in obstacles and in cells that no path from a source reaches
-        (steps go to the four neighbours of a cell).
+        Travel times, float64 (`out` if given). Infinite in obstacles and in cells that no path from
+        a source reaches (steps go to the four neighbours of a cell).
 
     Raises
     ------
     ValueError, TypeError
-        If shapes do not agree, slowness is not positive and finite outside the obstacles, there is no
-        source and no exit, or a source lies outside the grid or in an obstacle.
+        If shapes do not agree, slowness is not positive and finite outside the obstacles, there is
+        no source and no exit, or a source lies outside the grid or in an obstacle.
 
     Notes
     -----
@@ -165,8 +165,8 @@ def _mark_sources(sources, kind):
         elif sources.size == 0:
             cells = np.empty((0, 2), int)
         else:
-            raise ValueError("sources must be a boolean mask or a sequence of index pairs (i, j), got "
-                             f"shape {sources.shape}, dtype {sources.dtype}")
+            raise ValueError("sources must be a boolean mask or a sequence of index pairs (i, j), "
+                             f"got shape {sources.shape}, dtype {sources.dtype}")
     for i, j in cells.tolist():
         if not (0 <= i < kind.shape[0] and 0 <= j < kind.shape[1]):
             raise ValueError(f"sources must lie in the grid of shape {kind.shape}, got ({i}, {j})")
@@ -194,5 +194,5 @@ def _check_slowness(fields, kind, widest, narrowest):
         raise ValueError("slowness must be positive and finite outside the obstacles, got "
                          f"{float(fields[at])!r} at {at}")
     if low * narrowest < _SMALLEST or high * widest > _LARGEST:
-        raise ValueError(f"slowness times spacing must lie between {_SMALLEST:g} and {_LARGEST:g}, got "
-                         f"{low * narrowest:g} to {high * widest:g}")
+        raise ValueError(f"slowness times spacing must lie between {_SMALLEST:g} and {_LARGEST:g}, "
+                         f"got {low * narrowest:g} to {high * widest:g}")

@@ -11,8 +11,8 @@ from randsmap.datasets._common import fill_output, random_streams
 
 __all__ = ["HughesSolver", "make_hughes"]
 
-# Cell updates of a group of trajectories in one call of the kernel (some 50 ms): between calls Ctrl-C is
-# seen and the progress bar moves.
+# Cell updates of a group of trajectories in one call of the kernel (some 50 ms): between calls
+# Ctrl-C is seen and the progress bar moves.
 _UPDATES_PER_CALL = 8_000_000
 _EPS = np.finfo(np.float64).eps
 
@@ -20,20 +20,21 @@ _EPS = np.finfo(np.float64).eps
 class HughesSolver:
     """Finite-volume solver of Hughes' crowd model in a corridor that is periodic along x.
 
-    People at density rho walk with speed f(rho) = v_max (1 - rho / rho_max) down the potential phi of the
-    shortest walking time to the exit at the right end; who leaves there enters again at the left end
-    (paper, Case Study 3; discomfort g = 1) [1]_::
+    People at density rho walk with speed f(rho) = v_max (1 - rho / rho_max) down the potential phi
+    of the shortest walking time to the exit at the right end; who leaves there enters again at the
+    left end (paper, Case Study 3; discomfort g = 1) [1]_::
 
         rho_t - div(rho f(rho) grad phi / |grad phi|) = 0,    |grad phi| = 1 / f(rho).
 
-    Each step solves for phi by the first-order upwind scheme (see `solve_eikonal`), with f floored at
-    `min_speed` and phi = 0 at the centres of the ghost cells beyond the exit, then moves people by a
-    first-order Godunov flux: through a face with potential gradient g, walking direction n = -g/|g|,
+    Each step solves for phi by the first-order upwind scheme (see `solve_eikonal`), with f floored
+    at `min_speed` and phi = 0 at the centres of the ghost cells beyond the exit, then moves people
+    by a first-order Godunov flux. Through a face with potential gradient g, that is walking
+    direction n = -g/|g|,
 
         F = n min(D(rho_behind), S(rho_ahead)),   D(r) = q(min(r, r_c)),  S(r) = q(max(r, r_c)),
 
-    q(r) = r f(r), r_c = rho_max / 2; F = 0 at walls. The gradient's component across the face is the
-    difference of its two cells, the other one a quarter of the sum of the four differences
+    q(r) = r f(r), r_c = rho_max / 2; F = 0 at walls. The gradient's component across the face is
+    the difference of its two cells, the other one a quarter of the sum of the four differences
     beside it, where a difference across a wall counts 0.
 
     Parameters
@@ -45,14 +46,15 @@ class HughesSolver:
     obstacles : array_like of bool (nx, ny), optional
         Cells that people cannot enter. Default: none.
     exit : array_like of bool (ny,), optional
-        Rows of the right end that are open (a door). Default: all. Rows with an obstacle at either end are
-        closed in any case.
+        Rows of the right end that are open (a door). Default: all. Rows with an obstacle at either
+        end are closed in any case.
     v_max : float, default 1.0
         Walking speed in an empty place, m/s, positive.
     rho_max : float, default 5.0
         Density at which nobody moves, persons per m^2, positive.
     min_speed : float, default 1e-3
-        Lowest speed that the potential assumes, m/s, positive and at most v_max: keeps it finite in jams.
+        Lowest speed that the potential assumes, m/s, positive and at most v_max: keeps it finite in
+        jams.
     dt : float, default 0.025
         Time step, s. It is never changed; only a step that ends at a requested time between two
         multiples of dt is shorter.
@@ -60,8 +62,8 @@ class HughesSolver:
     Attributes
     ----------
     shape : (int, int)
-        nx, ny. A field is a vector of nx * ny cells; ``field.reshape(solver.shape)[i, j]`` is the cell
-        at x_i, y_j.
+        nx, ny. A field is a vector of nx * ny cells; ``field.reshape(solver.shape)[i, j]`` is the
+        cell at x_i, y_j.
     mask : ndarray of bool (nx * ny,)
         True in cells that people can enter.
     cell_centers : ndarray (nx * ny, 2)
@@ -74,25 +76,26 @@ class HughesSolver:
     Raises
     ------
     ValueError, TypeError
-        If a parameter is out of range, no row of the exit is open, or the Courant number is above 1 (the
-        message says the largest admissible dt).
+        If a parameter is out of range, no row of the exit is open, or the Courant number is above 1
+        (the message says the largest admissible dt).
 
     Notes
     -----
-    *Mass.* One flux serves both sides of a face, the exit's included: the number of people is kept to
-    the rounding of the cells (below 1e-13 after thousands of steps).
+    *Mass.* One flux serves both sides of a face, the exit's included: the number of people is kept
+    to the rounding of the cells (below 1e-13 after thousands of steps).
 
-    *Bounds.* With a Courant number up to 1, what can leave a cell through its four faces in a step is at
-    most what it holds, and what can enter at most what it has room for. Densities are never
+    *Bounds.* With a Courant number up to 1, what can leave a cell through its four faces in a step
+    is at most what it holds, and what can enter at most what it has room for. Densities are never
     negative, and exactly 0 in obstacles.
 
     People who cannot reach the exit stay where they are. Fields depend neither on the other times
-    requested nor on the trajectories solved together, and are the same, bit for bit, for any number of
-    threads.
+    requested nor on the trajectories solved together, and are the same, bit for bit, for any number
+    of threads.
 
     References
     ----------
-    .. [1] R. L. Hughes, A continuum theory for the flow of pedestrians, Transp. Res. B 36 (2002) 507-535.
+    .. [1] R. L. Hughes, A continuum theory for the flow of pedestrians, Transp. Res. B 36 (2002)
+       507-535.
 
     Examples
     --------
@@ -149,8 +152,8 @@ class HughesSolver:
         if exit is not None:
             doors &= _eikonal.check_mask(exit, "exit", (ny,))
         if not doors.any():
-            raise ValueError("no row of the exit is open: exit must have a row that is free of obstacles "
-                             "at both ends of the corridor")
+            raise ValueError("no row of the exit is open: exit must have a row that is free of "
+                             "obstacles at both ends of the corridor")
         self.mask = free.reshape(-1)
         self.exit = doors
         # as the kernel wants them, see its `run`
@@ -182,19 +185,20 @@ class HughesSolver:
         Returns
         -------
         Bunch
-            ``fields``: (n_times, nx * ny), or (n_trajectories, n_times, nx * ny) for two-dimensional
-            `initial`; ``times``: (n_times,), exactly the times requested.
+            ``fields``: (n_times, nx * ny), or (n_trajectories, n_times, nx * ny) for
+            two-dimensional `initial`; ``times``: (n_times,), exactly the times requested.
 
         Raises
         ------
         ValueError, TypeError
-            If `initial` has the wrong shape or holds values that are not finite, not in [0, rho_max] or not
-            0 in an obstacle, or the times are negative, not ascending or beyond t_end.
+            If `initial` has the wrong shape or holds values that are not finite, not in
+            [0, rho_max] or not 0 in an obstacle, or the times are negative, not ascending or
+            beyond t_end.
 
         Notes
         -----
-        A time that is a multiple of dt to round-off is reached by whole steps; any other by whole steps
-        and one shorter step. At time 0 the initial data are returned as they are.
+        A time that is a multiple of dt to round-off is reached by whole steps; any other by whole
+        steps and one shorter step. At time 0 the initial data are returned as they are.
         """
         from sklearn.utils import Bunch
 
@@ -232,8 +236,8 @@ class HughesSolver:
         cells = self._check_densities(density, "density")
         speed = np.maximum(self.v_max * (1 - cells / self.rho_max), self.min_speed)
         potential = np.empty((len(cells), *self.shape))
-        _eikonal.travel_times((1 / speed).reshape(potential.shape), self._kind, self._exits, self.dx,
-                              self.dy, potential)
+        _eikonal.travel_times((1 / speed).reshape(potential.shape), self._kind, self._exits,
+                              self.dx, self.dy, potential)
         return potential.reshape(np.shape(density))
 
     def _check_densities(self, densities, name):
@@ -243,23 +247,23 @@ class HughesSolver:
         else:
             cells = _validation.check_matrix(densities, name, n_columns=n_cells)
         for extreme, beyond in ((cells.min(), cells.min() < 0),
-                                (cells.max(), cells.max() > self.rho_max * (1 + 4 * _EPS))):
+                                (cells.max(), cells.max() > self.rho_max * (1 + 64 * _EPS))):
             if beyond:
                 raise ValueError(f"{name}: densities must lie between 0 and rho_max = "
                                  f"{self.rho_max:g}, got {float(extreme)!r}")
         if cells[:, ~self.mask].any():
             row, k = np.argwhere((cells != 0) & ~self.mask)[0].tolist()
             i, j = divmod(k, self.shape[1])
-            raise ValueError(f"{name}: densities must be 0 in obstacles, got {float(cells[row, k])!r} "
-                             f"in cell ({i}, {j})")
+            raise ValueError(f"{name}: densities must be 0 in obstacles, got "
+                             f"{float(cells[row, k])!r} in cell ({i}, {j})")
         return cells
 
 
 def _integrate(solver, initial, events, out, *, normalised, done=None):
-    """Integrate each row of initial, in groups of the kernel's lanes, with snapshots to rows of out.
+    """Integrate each row of initial, in groups of the kernel's lanes; snapshots to rows of out.
 
-    events(group), group a slice of trajectories, gives ascending steps (n,), fractions (n,) and rows
-    (n, len(group)) of out, -1 for none. done(steps, trajectories) is told of progress.
+    events(group), group a slice of trajectories, gives ascending steps (n,), fractions (n,) and
+    rows (n, len(group)) of out, -1 for none. done(steps, trajectories) is told of progress.
     """
     n_trajectories, (nx, ny) = len(initial), solver.shape
     stopped = threading.Event()  # tells the other threads of an exception, Ctrl-C for one
@@ -306,7 +310,8 @@ def _calls(steps, fractions, rows, n_cells):
             gaps, fraction, row = [limit], [0.0], np.full((1, crowd.LANES), -1)
             reached += limit
         else:
-            gaps, fraction, row = np.diff(steps[chosen], prepend=reached), fractions[chosen], rows[chosen]
+            gaps = np.diff(steps[chosen], prepend=reached)
+            fraction, row = fractions[chosen], rows[chosen]
             reached = int(steps[last - 1])
         yield (np.array(gaps, np.intp), np.array(fraction, np.float64),
                np.ascontiguousarray(row, np.intp))
@@ -320,8 +325,9 @@ Corridor of 20 m x 5 m, periodic along x, walls along y, a square obstacle at [1
 v_max = 1 m/s, rho_max = 5 persons per m^2. Initial data: bump
 a exp(-(x - xc)^2 / (2 wx^2) - (y - yc)^2 / (2 wy^2)) with a ~ U[1.2, 2.1), wx, wy ~ U[1.6, 2),
 xc, yc ~ U[1.5, 3.5), not wrapped around the corridor's ends, 0 in the obstacle. With
-normalization="before" it is scaled to integral 1 before integration (densities up to about 0.05: people
-hardly hinder one another), with "after" it is integrated as it is (persons per m^2; congestion).
+normalization="before" it is scaled to integral 1 before integration (densities up to about 0.05:
+people hardly hinder one another), with "after" it is integrated as it is (persons per
+m^2; congestion).
 Snapshots are drawn without replacement from the states at the multiples of dt, time 0 included.
 Every row sums to 1; a row's cell i * ny + j is the one at x_i, y_j.
 """
@@ -332,9 +338,10 @@ def make_hughes(n_trajectories=80, snapshots_per_trajectory=375, *, random_state
                 progress=False):
     """Snapshots of crowd density: the data of the paper's Case Study 3.
 
-    Each trajectory starts from a Gaussian bump with random amplitude, widths and centre near the left
-    end of a corridor of 20 m x 5 m with a square obstacle, and is integrated by `HughesSolver`; snapshots
-    are drawn without replacement from its states and divided by the sum of their cells.
+    Each trajectory starts from a Gaussian bump with random amplitude, widths and centre near the
+    left end of a corridor of 20 m x 5 m with a square obstacle, and is integrated by
+    `HughesSolver`; snapshots are drawn without replacement from its states and divided by the sum
+    of their cells.
 
     Parameters
     ----------
@@ -343,8 +350,8 @@ def make_hughes(n_trajectories=80, snapshots_per_trajectory=375, *, random_state
     snapshots_per_trajectory : int, default 375
         Number of snapshots of each, at most the number of its states, t_end / dt + 1.
     random_state : None, int, RandomState or Generator
-        Seed. Trajectory i has a random stream of its own, so its data do not depend on the number of
-        trajectories, nor on the number of threads.
+        Seed. Trajectory i has a random stream of its own, so its data do not depend on the number
+        of trajectories, nor on the number of threads.
     n_cells : (int, int), default (200, 50)
         Numbers of cells along and across the corridor.
     t_end : float, default 70.0
@@ -355,8 +362,9 @@ def make_hughes(n_trajectories=80, snapshots_per_trajectory=375, *, random_state
         "before": the initial density is scaled to integral 1, then integrated. "after": it is
         integrated as drawn, up to 2.1 persons per m^2. Snapshots have cell sum 1 either way.
     out : ndarray (n, nx * ny), or path of a .npy file, optional
-        Where to put the snapshots (the full data set takes 2.4 GB): a C-contiguous float64 array, a memory
-        map for instance, or a file that appears when it is complete and is returned memory-mapped.
+        Where to put the snapshots (the full data set takes 2.4 GB): a C-contiguous float64 array, a
+        memory map for instance, or a file that appears when it is complete and is returned
+        memory-mapped.
     progress : bool, default False
         Show a progress bar.
 
@@ -365,9 +373,9 @@ def make_hughes(n_trajectories=80, snapshots_per_trajectory=375, *, random_state
     Bunch
         ``data`` (n, nx * ny): the snapshots, trajectory by trajectory, in order of time,
         n = n_trajectories * snapshots_per_trajectory, in `out` if given; ``times`` (n,);
-        ``trajectories`` (n,): number of the trajectory; ``parameters`` (n_trajectories, 5): a, wx, wy,
-        xc, yc; ``mask`` (nx * ny,): False in the obstacle; ``cell_centers`` (nx * ny, 2); ``shape``:
-        (nx, ny); ``DESCR``.
+        ``trajectories`` (n,): number of the trajectory; ``parameters`` (n_trajectories, 5): a, wx,
+        wy, xc, yc; ``mask`` (nx * ny,): False in the obstacle; ``cell_centers`` (nx * ny, 2);
+        ``shape``: (nx, ny); ``DESCR``.
 
     Raises
     ------

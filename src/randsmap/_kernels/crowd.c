@@ -1,4 +1,4 @@
-/* Hughes' crowd model: potentials (rk_eikonal.h) and Godunov steps of eight trajectories at once. */
+/* Hughes' crowd model: potentials (rk_eikonal.h) and Godunov steps, eight trajectories at once. */
 #include "rk_crowd.h"
 #include "rk_eikonal.h"
 
@@ -20,7 +20,8 @@ ALWAYS_INLINE lanes supply(lanes rho, const speed_law *law)
     return mul(r, sub(law->v_max, mul(law->drop, r)));
 }
 
-/* Flux through a face from `lo` to `hi`; the potential rises by `along` across it, `aside` along it. */
+/* Flux through a face from `lo` to `hi`. The potential's rises: `along` across it,
+ * `aside` parallel to it. */
 ALWAYS_INLINE lanes face_flux(lanes along, lanes aside, lanes demand_lo, lanes supply_lo,
                               lanes demand_hi, lanes supply_hi)
 {
@@ -70,8 +71,9 @@ static void column_slope(ptrdiff_t ny, const double *p, const double *open_y, do
     }
 }
 
-/* One step of rho in place, from the potential p. A face's flux is computed once and serves both its sides, so mass is kept to the rounding of the
- * cells; walls' fluxes are products with 0, so nothing ever enters a wall. */
+/* One step of rho in place, from the potential p. A face's flux is computed once and serves both
+ * its sides, so mass is kept to the rounding of the cells; walls' fluxes are products with 0, so
+ * nothing ever enters a wall. */
 static void step(const rk_crowd *crowd, const speed_law *law, double *restrict rho,
                  const double *restrict p, double *restrict work)
 {
@@ -80,9 +82,9 @@ static void step(const rk_crowd *crowd, const speed_law *law, double *restrict r
     const lanes zero = lanes_all(0), quarter = lanes_all(0.25);
     const lanes ratio_x = lanes_all(crowd->ratio_x), ratio_y = lanes_all(crowd->ratio_y);
     double *const rise_left = work;     /* of the potential, across the left faces of column i */
-    double *const slope = work + n;     /* of column i: rise across the lower + across the upper face */
+    double *const slope = work + n;     /* of column i: rise across its lower + its upper face */
     double *const flux_left = work + 2 * n;
-    double *const wrap = work + 3 * n;  /* flux through the exit, from the last column to the first */
+    double *const wrap = work + 3 * n;  /* flux through the exit: from last column to first */
     const double *const first = p + stride + RK_LANES, *const last = first + (nx - 1) * stride;
 
     column_slope(ny, last, crowd->open_y + (nx - 1) * (ny + 1), slope);
@@ -105,7 +107,7 @@ static void step(const rk_crowd *crowd, const speed_law *law, double *restrict r
         const double *const open_y = crowd->open_y + i * (ny + 1);
         const double *const open_next = open_y + (i < nx - 1 ? ny + 1 : 0);
         double *const cells = rho + i * n;
-        /* of the cell below: its density, demand, supply, fluxes, rises of p on its left and right */
+        /* of the cell below: density, demand, supply, fluxes, rises of p on its left + its right */
         lanes below = zero, demand_below = zero, supply_below = zero, net_below = zero,
               flux_low = zero, rises_below = zero, slope_low = zero;
         for (ptrdiff_t j = 0; j < ny; j++) {

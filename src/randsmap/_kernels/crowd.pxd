@@ -28,8 +28,8 @@ cdef extern from "rk_crowd.h" nogil:
         rk_eikonal_table potentials
         void (*prepare)(const rk_grid *grid, const unsigned char *kind, const unsigned char *exits,
                         int all, double *p) noexcept nogil
-        void (*advance)(const rk_crowd *crowd, double *rho, Py_ssize_t n_steps, double *p, double *h,
-                        double *work) noexcept nogil
+        void (*advance)(const rk_crowd *crowd, double *rho, Py_ssize_t n_steps, double *p,
+                        double *h, double *work) noexcept nogil
         void (*extract)(const double *cells, Py_ssize_t nx, Py_ssize_t ny, Py_ssize_t lane,
                         int normalised, double *out) noexcept nogil
     const rk_eikonal_table *rk_eikonal_select() noexcept nogil

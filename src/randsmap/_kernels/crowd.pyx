@@ -36,10 +36,10 @@ cdef void crowd_events(
     const Py_ssize_t *steps, const double *fractions, const Py_ssize_t *rows, Py_ssize_t n_events,
     bint normalised, double *out,
 ) noexcept nogil:
-    """Advance rho by steps[k] whole steps, then write lane l to row rows[k, l] of out (none if < 0).
+    """Advance rho by steps[k] steps, then write lane l to row rows[k, l] of out (none if < 0).
 
-    With fractions[k] > 0 what is written is the state after one more step of that part of dt; that step
-    is taken aside, so what is written at one time does not depend on the other times.
+    With fractions[k] > 0 what is written is the state after one more step of that part of dt; that
+    step is taken aside, so what is written at one time does not depend on the other times.
     """
     cdef Py_ssize_t cells = crowd.grid.nx * crowd.grid.ny
     cdef Py_ssize_t k, lane, row
@@ -68,8 +68,8 @@ def eikonal_work_size(Py_ssize_t n, Py_ssize_t nx, Py_ssize_t ny):
 
 
 def eikonal(const double[:, :, ::1] slowness, const unsigned char[:, ::1] kind,
-            const unsigned char[::1] exits, double dx, double aspect, Py_ssize_t pivot, bint sweeping,
-            double[::1] work, double[:, :, ::1] out):
+            const unsigned char[::1] exits, double dx, double aspect, Py_ssize_t pivot,
+            bint sweeping, double[::1] work, double[:, :, ::1] out):
     """`eikonal_fields` for fields (n, nx, ny); kind (nx, ny): FREE, SOURCE or WALL."""
     cdef rk_grid grid
     if out.shape[0] == 0 or out.shape[1] == 0 or out.shape[2] == 0:
@@ -86,15 +86,14 @@ def run_work_size(Py_ssize_t nx, Py_ssize_t ny):
 
 
 def run(double[:, :, ::1] state, double[::1] work, const unsigned char[:, ::1] kind,
-        const unsigned char[::1] exits,
-        const double[:, ::1] open_x, const double[:, ::1] open_y, double dx, double dy, double dt,
-        double v_max, double rho_max, double min_speed, const Py_ssize_t[::1] steps,
-        const double[::1] fractions, const Py_ssize_t[:, ::1] rows, bint normalised,
-        double[:, ::1] out):
+        const unsigned char[::1] exits, const double[:, ::1] open_x, const double[:, ::1] open_y,
+        double dx, double dy, double dt, double v_max, double rho_max, double min_speed,
+        const Py_ssize_t[::1] steps, const double[::1] fractions, const Py_ssize_t[:, ::1] rows,
+        bint normalised, double[:, ::1] out):
     """`crowd_events` on state (nx, ny, LANES), changed in place; out (n_rows, nx * ny).
 
-    kind (nx, ny): FREE or WALL; exits: see `prepare` in rk_eikonal.h; open_x (nx + 1, ny): 1 at open faces, its last
-    row the exit; open_y (nx, ny + 1): dx / dy at open faces.
+    kind (nx, ny): FREE or WALL; exits: see `prepare` in rk_eikonal.h; open_x (nx + 1, ny): 1 at
+    open faces, its last row the exit; open_y (nx, ny + 1): dx / dy at open faces.
     """
     cdef Py_ssize_t nx = state.shape[0], ny = state.shape[1], cells = nx * ny, k, lane
     cdef rk_crowd crowd

@@ -1,4 +1,4 @@
-/* One potential at a time: in one lane the chains are shorter than in eight of which seven are idle. */
+/* One potential at a time: one lane is faster than eight of which seven are idle. */
 #if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
 #pragma GCC target("prefer-vector-width=256") /* columns are short: long vectors leave long tails */
 #endif

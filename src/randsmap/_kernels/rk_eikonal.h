@@ -7,10 +7,10 @@
  * downwards and their minimum (a value depends on smaller ones only, so no dependence turns round).
  * The two chains are independent and interleaved to hide the latency of the square root, and a
  * link is broken by a predicted branch wherever the neighbour in the chain is no lower: along
- * a front that moves in x nothing waits and no root is taken. Marching from the exit visits each column
- * once and checks the one before (no root: is p above the root of its equation?). Only if a check fails,
- * because an obstacle or a dense crowd makes a front flow back, repairing passes follow until one finds
- * nothing. */
+ * a front that moves in x nothing waits and no root is taken. Marching from the exit visits each
+ * column once and checks the one before (no root: is p above the root of its equation?). Only if a
+ * check fails, because an obstacle or a dense crowd makes a front flow back, repairing passes
+ * follow until one finds nothing. */
 #ifndef RK_EIKONAL_H
 #define RK_EIKONAL_H
 #include "rk_crowd.h"
@@ -29,8 +29,7 @@ ALWAYS_INLINE coefficients make_coefficients(const rk_grid *grid)
 {
     const double q = 1 / (grid->aspect * grid->aspect);
     return (coefficients){lanes_all(q), lanes_all(1 + q), lanes_all(1 / (1 + q)),
-                          lanes_all(grid->aspect),
-                          lanes_all(16 * DBL_EPSILON)};
+                          lanes_all(grid->aspect), lanes_all(16 * DBL_EPSILON)};
 }
 
 /* Root of the equation with b below `ahead` = a + h: from b alone, or from both. */
@@ -84,8 +83,8 @@ ALWAYS_INLINE void fresh_column(ptrdiff_t ny, const double *beside, const double
         lanes_store(p + k, smaller(lanes_load(up + k), lanes_load(down + k)));
 }
 
-/* Does no cell of a column lie above the root of its equation, by more than a rounding of p to a few ulp
- * makes it? Takes no root. */
+/* Does no cell of a column lie above the root of its equation, by more than a rounding of p to a
+ * few ulp makes it? Takes no root. */
 #ifdef RK_SINGLE_LANE
 ALWAYS_INLINE int column_is_quiet(ptrdiff_t ny, ptrdiff_t stride, const double *restrict h,
                                   const double *restrict p, const coefficients *c, int square)
@@ -132,8 +131,8 @@ ALWAYS_INLINE int column_is_quiet(ptrdiff_t ny, ptrdiff_t stride, const double *
 }
 #endif
 
-/* Lowers the cells of a column that lie above the root of their equation. Only such cells change, so a
- * lane that has converged is left alone. */
+/* Lowers the cells of a column that lie above the root of their equation. Only such cells change,
+ * so a lane that has converged is left alone. */
 ALWAYS_INLINE int repair_column(ptrdiff_t ny, ptrdiff_t stride, const double *h, double *p,
                                 int upwards, const coefficients *c, int square)
 {
@@ -159,7 +158,7 @@ ALWAYS_INLINE int repair_column(ptrdiff_t ny, ptrdiff_t stride, const double *h,
 /* Writes the crossing times of column i, RK_FIXED in fixed cells. */
 typedef void (*column_times)(const void *context, ptrdiff_t i, double *h);
 
-/* Repairs passes, alternately in both directions, until one finds nothing. */
+/* Repairing passes, rightwards and leftwards in turn, until one finds nothing. */
 ALWAYS_INLINE void repair(const rk_grid *grid, const double *h, double *p, const coefficients *c,
                           int square)
 {
@@ -180,8 +179,8 @@ ALWAYS_INLINE void repair(const rk_grid *grid, const double *h, double *p, const
     } while (found);
 }
 
-ALWAYS_INLINE void march_from(const rk_grid *grid, column_times fill, const void *context, double *h,
-                              double *p, double *work, ptrdiff_t pivot, int square)
+ALWAYS_INLINE void march_from(const rk_grid *grid, column_times fill, const void *context,
+                              double *h, double *p, double *work, ptrdiff_t pivot, int square)
 {
     const coefficients c = make_coefficients(grid);
     const ptrdiff_t nx = grid->nx, ny = grid->ny;
@@ -197,16 +196,16 @@ ALWAYS_INLINE void march_from(const rk_grid *grid, column_times fill, const void
         fresh_column(ny, first + (i + 1) * stride, h + i * h_stride, first + i * stride, work, &c,
                      square);
         if (i < pivot - 1)
-            quiet &= column_is_quiet(ny, stride, h + (i + 1) * h_stride, first + (i + 1) * stride, &c,
-                                     square);
+            quiet &= column_is_quiet(ny, stride, h + (i + 1) * h_stride, first + (i + 1) * stride,
+                                     &c, square);
     }
     for (ptrdiff_t i = pivot; i < nx; i++) {
         fill(context, i, h + i * h_stride);
         fresh_column(ny, first + (i - 1) * stride, h + i * h_stride, first + i * stride, work, &c,
                      square);
         if (i > 0)
-            quiet &= column_is_quiet(ny, stride, h + (i - 1) * h_stride, first + (i - 1) * stride, &c,
-                                     square);
+            quiet &= column_is_quiet(ny, stride, h + (i - 1) * h_stride, first + (i - 1) * stride,
+                                     &c, square);
     }
     const ptrdiff_t ends[] = {0, nx - 1};
     for (int e = 0; e < 2; e++)
@@ -256,8 +255,9 @@ static void sweep(const rk_grid *grid, const double *h, double *p)
     } while (lowered);
 }
 
-/* Potential before a solve: 0 beyond exits and at sources, unreached in walls, and with `all` in all other
- * cells. exits: a flag for each row of the left side, of the right side, then one for the bottom and the top. */
+/* Potential before a solve: 0 beyond exits and at sources, unreached in walls, and with `all` in
+ * all other cells. exits: a flag for each row of the left side, of the right side, then one for the
+ * bottom and one for the top. */
 static void prepare(const rk_grid *grid, const unsigned char *kind, const unsigned char *exits,
                     int all, double *p)
 {

@@ -1,8 +1,8 @@
 /* Eight float64 lanes (one with RK_SINGLE_LANE), one trajectory or field a lane, for kernels whose
- * loops run along dependent cells. Plain loops over lanes are not enough: min, select and "any lane" must become one instruction
- * each, and compilers see that only in some contexts. (Registers of 512 bits would not help: roots and
- * divisions take twice the time in them.) Every operation is the correctly rounded IEEE
- * one, so results do not depend on the instruction level. */
+ * loops run along dependent cells. Plain loops over lanes are not enough: min, select and "any
+ * lane" must become one instruction each, and compilers see that only in some contexts. (Registers
+ * of 512 bits would not help: roots and divisions take twice the time in them.) Every operation is
+ * the correctly rounded IEEE one, so results do not depend on the instruction level. */
 #ifndef RK_LANES_H
 #define RK_LANES_H
 #include <math.h>
@@ -166,7 +166,8 @@ static inline void transpose_4x4(rk_native x[4])
 }
 #endif
 
-static inline void lanes_from_fields(const double *const fields[RK_LANES], ptrdiff_t n, double *cells)
+static inline void lanes_from_fields(const double *const fields[RK_LANES], ptrdiff_t n,
+                                     double *cells)
 {
     ptrdiff_t k = 0;
 #if defined(__AVX2__) && !defined(RK_SINGLE_LANE)
