@@ -23,6 +23,7 @@ _LAZY = {
     "DiffusionMaps": "encoders",
     "RFNNDecoder": "decoders",
     "RANDSMAPDecoder": "decoders",
+    "KNNDecoder": "decoders",
     "ManifoldModel": "model",
     "LWRSolver": "datasets",
     "HughesSolver": "datasets",
@@ -31,7 +32,8 @@ _LAZY = {
     "set_num_threads": "_parallel",
     "get_num_threads": "_parallel",
 }
-_SUBMODULES = ("datasets", "decoders", "encoders", "features", "invariants", "metrics", "model", "tuning")
+_SUBMODULES = ("datasets", "decoders", "encoders", "features", "invariants", "metrics", "model", "plotting",
+               "tuning")
 
 __all__ = [*_LAZY, *_SUBMODULES, "__version__"]
 

@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import scipy.linalg
+from scipy.linalg.blas import dsymv
 from scipy.sparse.linalg import LinearOperator, eigsh
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
@@ -172,8 +173,11 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         K, epsilon = self._kernel(X)
         density = density_weights(K, self.alpha)
-        degrees = density * (K @ density)
-        eigenvalues, eigenvectors = markov_modes(K, density, degrees, n_modes)
+        # products with vectors are bound by memory, which one thread nearly saturates; and with one
+        # the bits are the same for any number of threads
+        with _parallel.blas_threads(1):
+            degrees = density * (K @ density)
+            eigenvalues, eigenvectors = markov_modes(K, density, degrees, n_modes)
         self._check_modes(eigenvalues, selected, epsilon)
         eigenvectors *= eigenvector_signs(eigenvectors, X)
         del K  # before the copy of the data
@@ -296,16 +300,15 @@ def markov_modes(K, density, degrees, n_modes):
     else:
         def apply(x):
             x = x.ravel()
-            y = K @ (scale * x)
+            y = dsymv(1.0, K.T, scale * x)  # reads one triangle; K.T is in Fortran's order
             y *= scale
             return y - (trivial @ x) * trivial
 
         # fixed, so that a second fit gives the same bits, and without symmetry
         start = np.random.default_rng(0).standard_normal(n)
-        with _parallel.blas_threads():
-            eigenvalues, U = eigsh(LinearOperator((n, n), matvec=apply, dtype=float), k=n_modes,
-                                   which="LA", v0=start - (trivial @ start) * trivial, tol=0,
-                                   ncv=min(n, max(2 * n_modes + 20, 40)))
+        eigenvalues, U = eigsh(LinearOperator((n, n), matvec=apply, dtype=float), k=n_modes,
+                               which="LA", v0=start - (trivial @ start) * trivial, tol=1e-14,
+                               ncv=min(n, max(2 * n_modes + 20, 60)))
     order = np.argsort(-eigenvalues, kind="stable")
     eigenvalues, U = eigenvalues[order], U[:, order]
     return eigenvalues, U / trivial[:, None]

@@ -24,12 +24,12 @@ from randsmap._validation import (
 
 __all__ = ["FourierFeatures", "MultiscaleFourierFeatures", "SigmoidFeatures"]
 
-# Entries of the feature matrix computed by one task: large enough to hide the cost of a task (0.2 ms
-# of work), small enough to stay in the second-level cache. Blocks do not depend on the thread count.
+# Entries of the feature matrix computed by one task: large enough to hide the cost of a task (0.2
+# ms of work), small enough for the second-level cache. Blocks do not depend on the thread count.
 _BLOCK_ENTRIES = 1 << 17
 
 
-# -- The paper's draws -------------------------------------------------------------------------------
+# -- The paper's draws -----------------------------------------------------------------------------
 
 
 def draw_gaussian_frequencies(rng, d, P, length_scale):
@@ -49,7 +49,7 @@ def draw_phases(rng, P):
 
 
 def draw_scales(rng, n_scales, min_frequency, max_frequency):
-    """Scales sigma_q ~ U[min_frequency, max_frequency) of the multi-scale sampling (paper Sec. 4.2)."""
+    """Scales sigma_q ~ U[min_frequency, max_frequency), the paper's U[a, b) (Sec. 4.2), as (Q,)."""
     return rng.uniform(min_frequency, max_frequency, n_scales)
 
 
@@ -70,14 +70,14 @@ def draw_uniform_weights(rng, d, P, slope):
 
 
 def draw_centers(rng, Y, P):
-    """Sigmoid centres, uniform in the bounding box of the latent points Y (paper App. D), as (P, d)."""
+    """Sigmoid centres, uniform in the bounding box of the points Y (paper App. D), as (P, d)."""
     low, high = Y.min(axis=0), Y.max(axis=0)
     u = rng.uniform(0.0, 1.0, (P, Y.shape[1]))
     # a convex combination does not overflow; its rounding may step over the side of a flat box
     return np.clip((1 - u) * low + u * high, low, high)
 
 
-# -- Transformers ------------------------------------------------------------------------------------
+# -- Transformers ----------------------------------------------------------------------------------
 
 
 def check_n_features(n_features, n_samples):
@@ -131,7 +131,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """
         with _restored_on_error(self):
             rng = check_random_state(self.random_state)
-            Y = validate_data(self, Y, reset=True, name="Y")
+            Y = validate_data(self, Y, reset=True)
             P = check_n_features(self.n_features, Y.shape[0])
             drawn = self._draw(rng, Y, P)
             drawn["weights_"] = np.ascontiguousarray(drawn["weights_"])
@@ -164,7 +164,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             If Y is not a finite matrix with the number of columns seen in `fit`.
         """
         check_fitted(self, "weights_")
-        given, Y = Y, validate_data(self, Y, reset=False, name="Y")
+        given, Y = Y, validate_data(self, Y, reset=False)
         single = (given if isinstance(given, np.ndarray) else np.asarray(given)).dtype == np.float32
         activation, weights, offsets, scale = self._kernel_map()
         (n, d), P = Y.shape, weights.shape[1]
@@ -207,8 +207,8 @@ class _CosineFeatures(_RandomFeatures):
 class FourierFeatures(_CosineFeatures):
     """Random Fourier features sqrt(2/P) cos(w . y + b) of a Gaussian kernel.
 
-    Products of two feature vectors estimate exp(-|y - y'|^2 / (2 length_scale^2)) without bias, with
-    an error that falls as P^(-1/2).
+    Products of two feature vectors estimate exp(-|y - y'|^2 / (2 length_scale^2)) without bias,
+    with an error that falls as P^(-1/2).
 
     Parameters
     ----------
@@ -236,8 +236,8 @@ class FourierFeatures(_CosineFeatures):
 
     Notes
     -----
-    Eq. (fourierrand) of the paper. Its tuned "sigma_w" is this length scale, although its text makes it
-    the standard deviation of the frequencies.
+    Eq. (fourierrand) of the paper. Its tuned "sigma_w" is this length scale, although its text
+    makes it the standard deviation of the frequencies.
 
     References
     ----------
@@ -275,8 +275,8 @@ class FourierFeatures(_CosineFeatures):
 class MultiscaleFourierFeatures(_CosineFeatures):
     """Random Fourier features whose frequencies come from several Gaussian scales.
 
-    Products of two feature vectors estimate the mean over q of exp(-scales_[q]^2 |y - y'|^2 / 2) (each
-    scale weighted by its share of the features).
+    Products of two feature vectors estimate the mean over q of exp(-scales_[q]^2 |y - y'|^2 / 2),
+    each scale weighted by its share of the features.
 
     Parameters
     ----------
@@ -306,8 +306,8 @@ class MultiscaleFourierFeatures(_CosineFeatures):
 
     Notes
     -----
-    Sampling scheme and Eq. (double-sum) of the paper's Sec. 4.2. For a fixed Q the limit of large P is
-    the mixture of the scales drawn; the paper's multi-Gaussian kernel is the limit of Q to infinity.
+    Sampling scheme and Eq. (double-sum) of the paper's Sec. 4.2. For a fixed Q the limit of large P
+    is the mixture of the scales drawn; the multi-Gaussian kernel is the limit of Q to infinity.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Exact affine invariants: decoded fields that satisfy C^T f = m at every latent point.
 
-Notation as in the package's documentation: fields are rows, F is (n, M); C is (M, q), one invariant a
-column (ones for mass, cell volumes on a mesh); J0 are the cells that never change in the training
+Notation as in the package's documentation: fields are rows, F is (n, M); C is (M, q), one invariant
+a column (ones for mass, cell volumes on a mesh); J0 are the cells that never change in the training
 data, S the others; V is the diagonal matrix of cell weights.
 """
 
@@ -28,7 +28,7 @@ def constant_cells(F):
     Values are compared exactly; 0.0 and -0.0 are the same value.
     """
     mask = np.ones(F.shape[1], dtype=bool)
-    rows = max(1, (1 << 18) // max(1, F.shape[1]))  # small temporaries, and most cells drop out early
+    rows = max(1, (1 << 18) // max(1, F.shape[1]))  # most cells drop out early
     for start in range(0, len(F), rows):
         active = np.flatnonzero(mask)
         if not len(active):
@@ -86,6 +86,17 @@ class AffineInvariants:
     -----
     C^T C is never formed: the columns of V_S^-1/2 C_S are scaled to length 1 and factored by a
     pivoted QR, with rank decided at max(|S|, q) eps.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap.invariants import AffineInvariants
+    >>> fields = np.array([[0.0, 0.25, 0.75], [0.0, 0.5, 0.5]])
+    >>> invariants = AffineInvariants.from_data(fields, invariants="mass")
+    >>> invariants.values, invariants.constant
+    (array([1.]), array([ True, False, False]))
+    >>> invariants.project(np.array([[0.1, 0.5, 1.0]]))
+    array([[0.  , 0.25, 0.75]])
     """
 
     def __init__(self, matrix, values, constant, constant_values, cell_weights=None):
@@ -147,13 +158,13 @@ class AffineInvariants:
         F : ndarray (n, M)
             Training fields, contiguous float64.
         invariants : "mass", array (M,) or (M, q), or None
-            C. "mass" is the weighted sum of the cells: C = cell_weights, or ones without weights. None: no
-            invariant, constant cells only.
+            C. "mass" is the weighted sum of the cells: C = cell_weights, or ones without
+            weights. None: no invariant, constant cells only.
         values : float, array (q,) or None
             m. None: the mean over the training fields.
         tol : float or None
-            |C_j^T f_i - m_j| <= tol |C_j|^T |f_i| is required. None: 1e-6, for float32 data 1e-4, for
-            float16 data 1e-2.
+            |C_j^T f_i - m_j| <= tol |C_j|^T |f_i| is required. None: 1e-6, for float32 data 1e-4,
+            for float16 data 1e-2.
         cell_weights : array (M,) or None
             Positive weights of the norm in which the projection is orthogonal.
         keep_constant_cells : bool
@@ -164,8 +175,8 @@ class AffineInvariants:
         Raises
         ------
         ValueError
-            If an argument has the wrong shape or is not finite, if weights are not positive, or if the
-            training fields do not satisfy the invariants.
+            If an argument has the wrong shape or is not finite, if weights are not positive, or if
+            the training fields do not satisfy the invariants.
         """
         n, M = F.shape
         if cell_weights is not None:
@@ -198,8 +209,8 @@ class AffineInvariants:
             for j in np.flatnonzero(~(np.abs(self.values - given)
                                       <= tol * typical + 8 * _EPS * np.abs(given))):
                 raise ValueError(
-                    f"invariant_values[{j}] is {given[j]}, but column {j} of the invariants is zero or "
-                    "depends on the other columns and on the constant cells, which imply "
+                    f"invariant_values[{j}] is {given[j]}, but column {j} of the invariants is "
+                    "zero or depends on the other columns and on the constant cells, which imply "
                     f"{self.values[j]}"
                 )
         _check_fields(found, scale, typical, self.values, tol)
@@ -232,7 +243,8 @@ class AffineInvariants:
     def project(self, F):
         """The nearest fields, in the V-weighted norm, with C^T f = m and f = c on J0; in place.
 
-        F is (n, M), contiguous float64. |C_j^T f - m_j| <= a few eps (|C_j|^T |f| + |m_j|) afterwards.
+        F is (n, M), contiguous float64. Afterwards |C_j^T f - m_j| <= a few
+        eps (|C_j|^T |f| + |m_j|).
         """
 
         def task(i):
@@ -277,7 +289,7 @@ def _check_fields(found, scale, typical, values, tol):
         i, j = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
         raise ValueError(
             f"the training fields do not satisfy invariant {j}: field {i} has the value "
-            f"{found[i, j]}, expected {values[j]} within {tol:g} x {scale[i, j]:.6g}. Pass a larger "
-            "invariant_tol if that deviation is noise, or invariants=None to decode without "
+            f"{found[i, j]}, expected {values[j]} within {tol:g} x {scale[i, j]:.6g}. Pass a "
+            "larger invariant_tol if that deviation is noise, or invariants=None to decode without "
             "invariants"
         )

@@ -66,7 +66,7 @@ def test_errors_are_told_and_leave_nothing_behind(tmp_path, snapshots, capsys):
     broken = snapshots.copy()
     broken[4, 2] = np.nan
     np.save(tmp_path / "nan.npy", broken)
-    assert "finite, got nan at (4, 2)" in failing(("fit", tmp_path / "nan.npy", "--out", model), capsys)
+    assert "finite, got NaN at (4, 2)" in failing(("fit", tmp_path / "nan.npy", "--out", model), capsys)
     broken[4, 2] = 1.0
     np.save(tmp_path / "mass.npy", broken)
     failing(("fit", tmp_path / "mass.npy", "--out", model, "--value", 1), capsys)
@@ -106,7 +106,7 @@ def test_interrupt_is_told(monkeypatch, capsys, tmp_path):
 
 def test_quick_traffic_study(tmp_path):
     """The main job, as the README runs it."""
-    command = [sys.executable, "-c", "import sys; from randsmap.cli import main; sys.exit(main())",
+    command = [sys.executable, "-P", "-c", "import sys; from randsmap.cli import main; sys.exit(main())",
                "study", "lwr", "--quick", "--out", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stderr

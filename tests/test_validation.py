@@ -27,7 +27,7 @@ def test_matrix_does_not_copy_what_is_right_already():
     ([[1.0], [1.0, 2.0]], "array of real numbers"),
     (np.array([[1j]]), "complex"),
     ([[0.0, np.inf]], r"finite, got inf at \(0, 1\) \(1 such"),
-    ([[np.nan, np.nan]], r"finite, got nan at \(0, 0\) \(2 such"),
+    ([[np.nan, np.nan]], r"finite, got NaN at \(0, 0\) \(2 such"),
 ])
 def test_matrix_errors_name_what_is_wrong(bad, message):
     with pytest.raises(ValueError, match="snapshots must.*" + message):

@@ -72,10 +72,10 @@ def arguments():
         "cos/reach": np.append(rng.uniform(-REACH, REACH, n), [REACH, -REACH]),
         "cos/near": near,
         "cos/tiny": np.append(signed_powers(rng, -323, 0, n), [0.0, -0.0, TINY, 2.0**-1022]),
-        "cos/beyond": np.append(signed_powers(rng, 7, 308, n), [np.nextafter(REACH, np.inf), 1e300]),
+        "cos/beyond": np.append(signed_powers(rng, 7, 308, n), np.nextafter(REACH, np.inf)),
         "exp/usual": rng.uniform(-2, 2, n),
         "exp/wide": rng.uniform(-708, 709, n),
-        "exp/underflow": np.append(rng.uniform(-746, -700, n), [-744.5, -745.1332191019411, -750, -1e300]),
+        "exp/underflow": np.append(rng.uniform(-746, -700, n), [-745.1332191019411, -750, -1e300]),
         "exp/overflow": np.append(rng.uniform(700, log_max, n), [log_max]),
         "exp/tiny": np.append(signed_powers(rng, -323, 0, n), [0.0, -0.0, TINY]),
         "logistic/usual": rng.uniform(-5, 5, n),
@@ -124,14 +124,14 @@ def results(request, tmp_path_factory):
 def test_within_two_ulp(results, key):
     x, got = arguments()[key], results[key]
     function = FUNCTIONS[key.split("/")[0]]
-    with mpmath.workprec(1300 if "beyond" in key else 260):  # bits of the largest argument, and more
+    with mpmath.workprec(1300 if "beyond" in key else 260):  # bits of the argument
         for argument, value in zip(x, got):
             exact = function(mpmath.mpf(float(argument)))
             error = abs(mpmath.mpf(float(value)) - exact) / mpmath.mpf(float(ulp(float(exact))))
             assert error <= 2, f"{key}: {argument!r} gives {value!r}, {float(error):.3f} ulp off"
 
 
-@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than double")
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="no wide long double")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_within_two_ulp_densely(results, name):
     _, exact = dense(name)
@@ -142,13 +142,16 @@ def test_within_two_ulp_densely(results, name):
 def test_special_values_as_libm(results):
     with np.errstate(invalid="ignore"):
         assert np.array_equal(results["cos/special"], np.cos(SPECIAL), equal_nan=True)
-    assert np.array_equal(results["exp/special"][:5], [np.inf, 0.0, np.nan, 1.0, 1.0], equal_nan=True)
-    assert np.array_equal(results["logistic/special"][:5], [1.0, 0.0, np.nan, 0.5, 0.5], equal_nan=True)
-    assert not np.signbit(results["exp/special"][1]) and not np.signbit(results["logistic/special"][1])
+    for name, expected in (("exp", [np.inf, 0.0, np.nan, 1.0, 1.0]),
+                           ("logistic", [1.0, 0.0, np.nan, 0.5, 0.5])):
+        got = results[f"{name}/special"][:5]
+        assert np.array_equal(got, expected, equal_nan=True)
+        assert not np.signbit(got[1])
 
 
 def test_exp_overflows_to_infinity_and_underflows_gradually():
-    x = np.array([709.782712893384, 709.7827128933841, 710.0, 1e308, -745.0, -745.2, -746.0, -1e308])
+    x = np.array([709.782712893384, 709.7827128933841, 710.0, 1e308,
+                  -745.0, -745.2, -746.0, -1e308])
     out = np.empty_like(x)
     vecmath.exp(x, out)
     assert out[0] < np.inf and (out[1:4] == np.inf).all()

@@ -267,6 +267,26 @@ def rows_crowd(options):
                       None, None), limit="", threads=2, elements=80 * 2800 * 10000, turns=1)
 
 
+def rows_images(options):
+    from scipy.ndimage import rotate
+
+    from randsmap.datasets import head_phantom, make_rotated_images
+
+    image, n = head_phantom(), 3600
+    out = np.empty((n, image.size))
+
+    def scipy_rotations():
+        # a 36th of them; the time does not depend on the angle's place in the list
+        return 36 * timed(lambda: [rotate(image, 3.6 * k, order=1, reshape=False)
+                                   for k in range(n // 36)], 0)
+
+    for n_threads in (1, 2):
+        yield dict(work="3600 rotations of an image 128 x 128, sum 1", peer="scipy.ndimage.rotate",
+                   target=">= 3", sides=(lambda: make_rotated_images(n, image=image, out=out),
+                                         scipy_rotations, lambda: out.fill(0.0)),
+                   limit="writing the images", threads=n_threads, elements=n * image.size)
+
+
 def rows_inference(options):
     F, _, F_test = study_data()
     encoder = randsmap.DiffusionMaps(2, alpha=0.0).fit(F)

@@ -10,7 +10,7 @@ from randsmap import _parallel, _validation
 
 
 def random_streams(random_state, n_streams):
-    """Independent generators, the same for any kind of seed; the first ones do not depend on how many."""
+    """Independent generators; the first ones do not depend on how many there are."""
     words = _validation.check_random_state(random_state)
     words = words.integers if isinstance(words, np.random.Generator) else words.randint
     seeds = np.random.SeedSequence(words(0, 2**32, size=4, dtype=np.uint64)).spawn(n_streams)
@@ -18,7 +18,7 @@ def random_streams(random_state, n_streams):
 
 
 def fill_blocks(fill, n_rows, block_size, *, description, progress):
-    """Call ``fill(block, rows)`` for each block of rows (a slice) on several threads, with a progress bar."""
+    """Call ``fill(block, rows)`` for each block of rows (a slice), on several threads."""
     from tqdm import tqdm
 
     lock = threading.Lock()
@@ -34,7 +34,7 @@ def fill_blocks(fill, n_rows, block_size, *, description, progress):
 
 
 def fill_output(out, shape, fill):
-    """The array that ``fill(array)`` has filled: a new one, the caller's, or a memory-mapped .npy file.
+    """The array that ``fill(array)`` has filled: a new one, the caller's or a memory-mapped file.
 
     A file appears under its name only when it is complete; a failure leaves what was there before.
     """

@@ -18,9 +18,9 @@ _TILE = 64  # rows of features a task computes
 _EPS = np.finfo(float).eps
 
 
-def feature_matrix(features, X):
+def feature_matrix(features, X, P=None):
     """Features (n, P) by the transformer's own `transform`, as contiguous float64."""
-    Z = check_matrix(features.transform(X), "the features' transform(X)", min_rows=0)
+    Z = check_matrix(features.transform(X), "the features' transform(X)", n_columns=P)
     if len(Z) != len(X):
         raise ValueError(f"the features' transform(X) must have {len(X)} rows, got {len(Z)}")
     return Z
@@ -29,26 +29,25 @@ def feature_matrix(features, X):
 class FeatureRows:
     """Rows of Phi = [1 | features of X] on demand (paper Eq. RFNNBasis).
 
-    The package's own maps are evaluated block by block, so that Phi is never stored whole; of any
-    other transformer the whole feature matrix is kept.
+    They are computed block by block, so that Phi need not be stored whole: the package's own maps
+    by their kernel, any other transformer by its `transform`.
     """
 
     def __init__(self, features, X):
         self.n = len(X)
-        self._X = X
+        self._X, self._features = X, features
         if hasattr(features, "_kernel_map"):
             self._map = features._kernel_map()
             self.width = self._map[1].shape[1] + 1
         else:
             self._map = None
-            self._Z = feature_matrix(features, X)
-            self.width = self._Z.shape[1] + 1
+            self.width = feature_matrix(features, X[:1]).shape[1] + 1
 
     def fill(self, start, stop, out):
         """Rows start..stop into out (stop - start, width)."""
         out[:, 0] = 1
         if self._map is None:
-            out[:, 1:] = self._Z[start:stop]
+            out[:, 1:] = feature_matrix(self._features, self._X[start:stop], self.width - 1)
             return
         activation, weights, offsets, scale = self._map
 
@@ -80,8 +79,8 @@ def ridge(rows, F, regularization, solver="auto"):
     """Ridge coefficients A (P+1, M) of the fields F (n, M), and the name of the solver used.
 
     The rule of "auto": Cholesky if lambda > 10 eps trace(Phi^T Phi) - below that the round-off of
-    the Gram matrix is as large as lambda - otherwise, or when it fails, the minimum-norm solution by
-    a singular value decomposition of Phi.
+    the Gram matrix is as large as lambda - otherwise, or when it fails, the minimum-norm solution
+    by a singular value decomposition of Phi.
 
     Parameters
     ----------
@@ -170,7 +169,7 @@ def singular_system(rows, F):
                 G = QtF.T
         try:
             U, sigma, Vt = scipy.linalg.svd(Phi, full_matrices=False, check_finite=False)
-        except np.linalg.LinAlgError:  # divide and conquer may fail to converge; QR iteration does not
+        except np.linalg.LinAlgError:  # divide and conquer did not converge; QR iteration does
             U, sigma, Vt = scipy.linalg.svd(Phi, full_matrices=False, check_finite=False,
                                             lapack_driver="gesvd")
         return sigma, Vt, U.T @ G, max(rows.n, rows.width) * _EPS

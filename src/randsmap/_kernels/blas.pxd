@@ -1,4 +1,5 @@
-# Row-major shims over SciPy's BLAS and LAPACK: the one place that knows Fortran order, `const` and blas_int.
+# Row-major shims over SciPy's BLAS and LAPACK: the one place that knows Fortran order, `const` and
+# blas_int.
 from scipy.linalg cimport cython_blas, cython_lapack
 
 include "blas_int.pxi"
@@ -41,7 +42,7 @@ cdef inline void syrk(
 
 
 cdef inline Py_ssize_t potrf(Py_ssize_t n, double *A, Py_ssize_t lda) noexcept nogil:
-    """A = U^T U in the upper triangle of row-major A; 0, or the 1-based pivot that is not positive."""
+    """A = U^T U in the upper triangle of row-major A; 0, or the 1-based pivot that is not > 0."""
     cdef blas_int n_ = n, lda_ = lda, info = 0
     cdef char lower = b'L'
     cython_lapack.dpotrf(&lower, &n_, A, &lda_, &info)

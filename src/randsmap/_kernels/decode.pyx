@@ -61,7 +61,7 @@ cdef double *allocate(Py_ssize_t n) except NULL:
 
 def dots(const double[:, ::1] C, const double[:, ::1] F, double[:, ::1] value,
          double[:, ::1] scale):
-    """value[i, j] = C[j] . F[i] (compensated), scale[i, j] = |C[j]| . |F[i]|; C (q, M), F (n, M)."""
+    """value[i, j] = C[j] . F[i] (compensated), scale[i, j] = |C[j]| . |F[i]|."""
     cdef Py_ssize_t i
     if value.shape[0] == 0 or value.shape[1] == 0 or F.shape[1] == 0:
         return

@@ -2,8 +2,8 @@
 #include "rk_vecmath_inline.h"
 #include <math.h>
 
-/* Columns are taken in tiles whose part of W and b stays in the first-level cache while the rows of Y
- * pass over it. */
+/* Columns are taken in tiles whose part of W and b stays in the first-level cache while the rows of
+ * Y pass over it. */
 enum { TILE_DOUBLES = 2048, TILE_MAX = 1024 };
 /* Products y_j W[j] added in one loop; more latent dimensions pass through a buffer. */
 enum { UNROLL = 4 };

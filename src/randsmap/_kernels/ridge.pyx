@@ -1,4 +1,4 @@
-"""Ridge regression: Gram matrices by SYRK, accumulated over row blocks, and their Cholesky solve."""
+"""Ridge regression: Gram matrices by SYRK, summed over row blocks, and their Cholesky solve."""
 
 
 def gram(const double[:, ::1] Phi, bint dual, bint accumulate, double[:, ::1] G):

@@ -6,8 +6,8 @@
 #define RK_PROJECTION_H
 #include "rk_dispatch.h"
 
-/* C (q, M) one invariant a row, values m (q); directions W (q, M) = Q^T V^-1/2, zero on the constant
- * cells; triangle R (q, q) upper: C V^-1/2 = R^T Q^T on the other cells. index/value (n_constant):
+/* C (q, M) one invariant a row, values m (q); directions W (q, M) = Q^T V^-1/2, zero on the
+ * constant cells; triangle R (q, q) upper: C V^-1/2 = R^T Q^T on the other cells. index/value (n_constant):
  * the constant cells. */
 typedef struct {
     ptrdiff_t M, q, n_constant;

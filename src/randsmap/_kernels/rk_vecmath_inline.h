@@ -1,6 +1,6 @@
-/* cos, exp and the logistic function of one double, without branches: GCC turns a loop over them into
- * SIMD code at every level (no rounding instruction, no 64-bit integer compare or conversion is
- * needed, so SSE2 will do). Include it in the C file of a kernel and mark the loop `omp simd`.
+/* cos, exp and the logistic function of one double, without branches: GCC turns a loop over them
+ * into SIMD code at every level (it needs no rounding instruction and no 64-bit integer compare or
+ * conversion, so SSE2 will do). Include it in a kernel's C file and mark the loop `omp simd`.
  *
  * All are within 2 ulp of the exact value (tests/test_vecmath.py measures it). FMA contraction
  * changes last bits only. Never compile this with -ffast-math: the order of operations matters. */
@@ -29,26 +29,41 @@ RK_INLINE double rk_from_bits(uint64_t u)
     return x;
 }
 
-/* rk_cos is right for |x| <= RK_COS_REACH and gives NaN for NaN and infinities. Anything finite beyond
- * gets a finite wrong value or NaN: the caller must use libm there. */
+/* rk_cos is right for |x| <= RK_COS_REACH and gives NaN for NaN and infinities. Anything finite
+ * beyond gets a finite wrong value or NaN: the caller must use libm there. */
 #define RK_COS_REACH 1e7
 
-/* Cody-Waite: x = (n + 1/2) pi + r with |r| <= pi/2, so cos x = -(-1)^n sin r. The half-odd multiple
- * is what keeps the relative accuracy next to the zeros of cos. pi is the sum of four parts; those
- * of 29 bits make their products with n + 1/2 (24 bits) exact without FMA. */
+#if defined(__FMA__) || defined(__aarch64__)
+#define RK_HAS_FMA 1
+#else
+#define RK_HAS_FMA 0
+#endif
+
+/* Cody-Waite: x = (n + 1/2) pi + r with |r| <= pi/2, so cos x = -(-1)^n sin r. The half-odd
+ * multiple is what keeps the relative accuracy next to the zeros of cos. The parts of pi are such
+ * that whatever cancels is exact: products of a part of 29 bits with n + 1/2 (24 bits) are; with
+ * FMA the first part may have 53. `low` is what r lacks. */
 RK_INLINE double rk_cos(double x)
 {
-    const double pi1 = 0x1.921fb54p+1, pi2 = 0x1.10b4612p-29, pi3 = -0x1.676733bp-59,
-                 pi4 = 0x1.701b839a25205p-91, inv_pi = 0x1.45f306dc9c883p-2;
+    const double inv_pi = 0x1.45f306dc9c883p-2;
     /* odd, so that the lowest bit of t is set for even n: the minus sign for free */
     const double odd_round = RK_ROUND + 1;
     double t = (x * inv_pi - 0.5) + odd_round;
     double h = (t - odd_round) + 0.5;
-    double s = x - h * pi1; /* exact wherever its error would show */
+#if RK_HAS_FMA
+    const double pi1 = 0x1.921fb54442d18p+1, pi2 = 0x1.1a62633p-53,
+                 pi3 = 0x1.45c06e0e68948p-85;
+    double s = __builtin_fma(-h, pi1, x); /* exact for |x| >= 1: a multiple of 2^-52 below 2 */
+    double r = __builtin_fma(-h, pi2, s);
+    double low = __builtin_fma(-h, pi3, __builtin_fma(-h, pi2, s - r));
+#else
+    const double pi1 = 0x1.921fb54p+1, pi2 = 0x1.10b4612p-29, pi3 = -0x1.676733bp-59,
+                 pi4 = 0x1.701b839a25205p-91;
+    double s = x - h * pi1;
     double a = h * pi2, u = s - a;
     double b = h * pi3, r = u - b;
-    /* what r lacks: exact differences, since s and u are exact where they nearly cancel a and b */
     double low = (((s - u) - a) + ((u - r) - b)) - h * pi4;
+#endif
     double z = r * r;
     /* minimax of (sin r - r) / r^3 in z = r^2, error 2^-61 */
     double p = 0x1.883c3203fc030p-49;
@@ -58,10 +73,10 @@ RK_INLINE double rk_cos(double x)
     p = p * z + 0x1.71de3a52aac68p-19;
     p = p * z - 0x1.a01a01a014eb7p-13;
     p = p * z + 0x1.11111111110c9p-7;
-    /* sin(r + low) = sin r + low cos r. With FMA the cubic term joins last, which saves the rounding
-     * of its sum with the rest of the polynomial; without, its product would round instead. */
+    /* sin(r + low) = sin r + low cos r. With FMA the cubic term joins last, which saves the
+     * rounding of its sum with the rest of the polynomial; without, its product would round. */
     double cube = z * r, correction = low * (1 - 0.5 * z);
-#if defined(__FMA__) || defined(__aarch64__)
+#if RK_HAS_FMA
     double sine = r + (cube * -0x1.5555555555555p-3 + (cube * (p * z) + correction));
 #else
     double sine = r + (cube * (p * z - 0x1.5555555555555p-3) + correction);
@@ -69,8 +84,9 @@ RK_INLINE double rk_cos(double x)
     return rk_from_bits(rk_bits(sine) ^ (rk_bits(t) << 63));
 }
 
-/* -746 and 710: beyond them e^x is 0 and inf. Defined in dispatch.c, where the loops cannot see them:
- * with literals the compiler folds the clamped branch to constants and blends, which costs 60 %. */
+/* -746 and 710: beyond them e^x is 0 and inf. Defined in dispatch.c, where the loops cannot see
+ * them: with literals the compiler folds the clamped branch to constants and blends, which costs
+ * 60 %. */
 extern const double rk_exp_bottom, rk_exp_top;
 
 /* e^x = (1 + v) 2^n with n in the low bits of *t; returns v. For x within [-746, 710]. */
@@ -123,8 +139,8 @@ RK_INLINE double rk_exp(double x)
     return ((1 + v) * first) * second;
 }
 
-/* 1 / (1 + e^-x), as e^x / (1 + e^x) for negative x: no overflow, and full relative accuracy down to
- * the denormals. */
+/* 1 / (1 + e^-x), as e^x / (1 + e^x) for negative x: no overflow, and full relative accuracy down
+ * to the denormals. */
 RK_INLINE double rk_logistic(double x)
 {
     double a = rk_from_bits(rk_bits(x) | (uint64_t) 1 << 63); /* -|x| */

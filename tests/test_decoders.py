@@ -1,0 +1,532 @@
+"""Decoders: conservation, the paper's formulas, scikit-learn's conventions, bad input."""
+
+import inspect
+import os
+import pickle
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import randsmap
+from randsmap import _parallel
+from randsmap._kernels import decode as kernel
+from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder, _random_features, _ridge
+from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
+
+EPS = np.finfo(float).eps
+MAPS = [FourierFeatures(0.3), MultiscaleFourierFeatures(8.0), SigmoidFeatures(10.0)]
+
+
+def problem(n=60, M=30, d=2, seed=0):
+    """Latents and bumps of mass 1 whose cell 4 is always 0."""
+    rng = np.random.default_rng(seed)
+    Y = rng.uniform(size=(n, d))
+    x = np.linspace(0, 1, M)
+    F = np.exp(-((x - Y[:, :1]) ** 2) / 0.02) * (1 + Y[:, -1:])
+    F[:, 4] = 0
+    return Y, F / F.sum(axis=1, keepdims=True)
+
+
+def violation(F, C, m):
+    """max |C_j^T f - m_j| / (|C_j|^T |f| + |m_j|), in extended precision where there is one."""
+    wide = np.longdouble
+    defect = np.abs(F.astype(wide) @ C.astype(wide) - m.astype(wide))
+    size = np.abs(F) @ np.abs(C) + np.abs(m)
+    return float(np.where(size > 0, defect / np.where(size > 0, size, 1), defect).max())
+
+
+def phi(decoder, Y):
+    return np.hstack([np.ones((len(Y), 1)), decoder.features_.transform(np.asarray(Y, float))])
+
+
+# -- Conservation ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("features", MAPS, ids=lambda f: type(f).__name__)
+@pytest.mark.parametrize("regularization", [0.0, 1e-18, 1e-10, 1e-3, 1.0])
+@pytest.mark.parametrize("multiple", [0.25, 1.0, 3.0])
+def test_mass_is_exact_near_and_far(features, regularization, multiple):
+    Y, F = problem()
+    features = clone(features).set_params(n_features=multiple)
+    decoder = RANDSMAPDecoder(features, regularization=regularization, random_state=0).fit(Y, F)
+    far = 0.5 + 100 * (Y - 0.5)
+    latents = np.vstack([Y, far, 1e6 * far])
+    fields = decoder.predict(latents)
+    C, m = decoder.invariant_matrix_, decoder.invariant_values_
+    assert violation(fields, C, m) <= 1e-14
+    assert violation(np.vstack([decoder.predict(y[None]) for y in latents]), C, m) <= 1e-14
+    assert (fields[:, 4] == 0).all()
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(MAPS), st.sampled_from([0.0, 1e-12, 1e-3, 1.0]),
+       st.sampled_from([3, 25, 60]), st.booleans(), st.booleans(), st.integers(1, 5))
+@settings(deadline=None, max_examples=60)
+def test_invariants_hold_for_any_matrix(seed, features, regularization, P, single, weighted, q):
+    rng = np.random.default_rng(seed)
+    n, M = 25, 30
+    Y = rng.uniform(size=(n, 2))
+    C = rng.normal(size=(M, q)) * 10.0 ** rng.integers(-6, 7, size=q)
+    if q > 2:
+        C[:, 1], C[:, 2] = 0, 2 * C[:, 0]
+    constant = np.arange(7, 9)
+    D = C / np.maximum(np.linalg.norm(C, axis=0), 1e-300)
+    D[constant] = 0
+    Q = np.linalg.qr(D)[0]
+    basis = rng.normal(size=(2, M))
+    basis -= basis @ Q @ Q.T  # cannot change an invariant
+    basis[:, constant] = 0
+    F = rng.uniform(1, 2, M) + np.sin(3 * Y) @ basis
+    F[:, constant] = [0.75, -3.5]
+    if single:
+        Y, F = Y.astype(np.float32), F.astype(np.float32)
+    V = rng.uniform(0.2, 5, M) if weighted else None
+    features = clone(features).set_params(n_features=P)
+    decoder = RANDSMAPDecoder(features, regularization=regularization, invariants=C,
+                              cell_weights=V, random_state=0)
+    decoder.fit(Y, F)
+    assert decoder.coef_.dtype == np.float64
+    latents = np.vstack([Y, 100 * (Y - 0.5)])
+    fields = decoder.predict(latents)
+    assert fields.dtype == np.float64
+    assert violation(fields, C, decoder.invariant_values_) <= 1e-14
+    assert (fields[:, constant] == F[0, constant]).all()
+
+
+@pytest.mark.parametrize("features", MAPS, ids=lambda f: type(f).__name__)
+@pytest.mark.parametrize("regularization", [0.0, 1e-3, 1.0])
+def test_no_field_is_decoded_worse_than_without_invariants(features, regularization):
+    Y, F = problem(200)
+    V = np.random.default_rng(1).uniform(0.5, 2, F.shape[1])
+    F = F / (F @ V)[:, None]
+    plain = RFNNDecoder(features, regularization=regularization, random_state=0).fit(Y[:80], F[:80])
+    exact = RANDSMAPDecoder(features, regularization=regularization, cell_weights=V,
+                            random_state=0).fit(Y[:80], F[:80])
+    before = np.sqrt((V * (plain.predict(Y) - F) ** 2).sum(axis=1))
+    after = np.sqrt((V * (exact.predict(Y) - F) ** 2).sum(axis=1))
+    A = np.abs(phi(exact, Y)) @ np.abs(exact.coef_)  # round-off is eps times this
+    slack = len(exact.coef_) * EPS * np.sqrt((V * A**2).sum(axis=1))
+    assert (after <= before + slack).all()
+
+
+def test_constants_that_are_not_zero_are_assigned_bitwise():
+    Y, F = problem()
+    F[:, [2, 9]] = [0.1, -1 / 3]
+    decoder = RANDSMAPDecoder(random_state=0, invariants=None).fit(Y, F)
+    for n in (1, 5, 60):
+        fields = decoder.predict(1e3 * Y[:n])
+        assert (fields[:, [2, 4, 9]] == [0.1, 0.0, -1 / 3]).all()
+
+
+def test_without_invariants_only_constant_cells_differ_from_rfnn():
+    Y, F = problem()
+    plain = RFNNDecoder(random_state=0).fit(Y, F)
+    decoder = RANDSMAPDecoder(random_state=0, invariants=None).fit(Y, F)
+    assert decoder.invariant_values_.shape == (0,)
+    rest = ~decoder.constant_cells_
+    assert np.array_equal(decoder.coef_[:, rest], plain.coef_[:, rest])
+
+
+def test_coefficients_satisfy_the_constraint_at_every_latent_point():
+    Y, F = problem()
+    A = RANDSMAPDecoder(random_state=0).fit(Y, F).coef_
+    bias = np.eye(len(A))[0]
+    assert np.abs(A.sum(axis=1) - bias).max() <= 1e-14 * np.abs(A).sum(axis=1).max()
+
+
+# -- The paper's form ------------------------------------------------------------------------------
+
+
+def paper_formula(Phi, F, regularization, delta=1e-8):
+    """Eq. ShurAfinal0, fields in rows, written as printed."""
+    n, M = F.shape
+    U, s, Vt = np.linalg.svd(Phi, full_matrices=False)
+    keep = s > delta * s[0]
+    U, S, V = U[:, keep], np.diag(s[keep]), Vt[keep].T
+    eye = np.eye(keep.sum())
+    ones_n, ones_M = np.ones((n, 1)), np.ones((M, 1))
+    middle = eye + regularization * np.linalg.inv(S @ S)
+    inner = (np.eye(n) - U @ middle @ U.T) @ ones_n @ ones_M.T
+    return V @ np.linalg.inv(S @ S + regularization * eye) @ S @ U.T @ (F - inner / M)
+
+
+@pytest.mark.parametrize("features", MAPS, ids=lambda f: type(f).__name__)
+@pytest.mark.parametrize("n_features", [8, 30, 100])
+def test_training_constraint_is_the_papers_formula(features, n_features):
+    Y, F = problem()
+    features = clone(features).set_params(n_features=n_features)
+    decoder = RANDSMAPDecoder(features, constraint="training", random_state=0).fit(Y, F)
+    assert decoder.solver_ == "svd" and not decoder.constant_cells_.any()
+    Phi = phi(decoder, Y)
+    expected = paper_formula(Phi, F, 1e-3)
+    # B = Phi^+ 1 is amplified by the truncated condition number, up to 1e8
+    s = np.linalg.svd(Phi, compute_uv=False)
+    amplification = s[0] / s[s > 1e-8 * s[0]][-1]
+    assert np.abs(decoder.coef_ - expected).max() <= 1e3 * EPS * amplification
+    assert np.allclose(decoder.predict(Y), Phi @ expected, atol=1e3 * EPS * amplification)
+
+
+@pytest.mark.parametrize("n_features", [50, 240])
+def test_training_constraint_loses_mass_out_of_sample_as_predicted(n_features):
+    Y, F = problem(200)
+    train, test = slice(0, 60), slice(60, None)
+    decoder = RANDSMAPDecoder(FourierFeatures(0.2, n_features=n_features), constraint="training",
+                              random_state=0).fit(Y[train], 2 * F[train])
+    Phi = phi(decoder, Y[train])
+    pseudo_bias = np.linalg.pinv(Phi, rcond=1e-8) @ np.ones(len(Phi))
+    predicted = (phi(decoder, Y[test]) @ pseudo_bias - 1) * 2
+    found = decoder.predict(Y[test]).sum(axis=1) - 2
+    assert np.allclose(found, predicted, rtol=1e-6, atol=1e-8 * 2)
+    in_sample = np.abs(decoder.predict(Y[train]).sum(axis=1) - 2).max()
+    assert in_sample < 1e-6
+    if n_features > 60:
+        assert np.abs(found).max() > 100 * in_sample
+
+
+def test_training_constraint_with_several_invariants_and_weights():
+    Y, F = problem()
+    C = np.stack([np.ones(30), 5 * np.ones(30)], axis=1)
+    V = np.linspace(1, 3, 30)
+    decoder = RANDSMAPDecoder(invariants=C, cell_weights=V, constraint="training",
+                              random_state=0).fit(Y, F)
+    assert np.allclose(decoder.predict(Y) @ C, [1, 5], atol=1e-7)
+
+
+def test_training_constraint_refuses_cholesky():
+    with pytest.raises(ValueError, match="needs singular values"):
+        RANDSMAPDecoder(constraint="training", solver="cholesky").fit(*problem())
+
+
+# -- Ill-conditioned systems (rank-deficient features) ---------------------------------------------
+
+
+@pytest.mark.parametrize("regularization", [0.0, 1e-18, 1e-3])
+@pytest.mark.parametrize("P", [1, 2, 50])
+def test_duplicate_latents_are_decoded_to_their_mean(regularization, P):
+    Y, F = np.array([[0.0], [0.0], [1.0]]), np.array([[1.0, 0], [0, 1], [0.5, 0.5]])
+    z = RFNNDecoder(FourierFeatures(n_features=P), regularization=regularization,
+                    random_state=0).fit(Y, F).predict(Y)
+    assert np.isfinite(z).all() and np.allclose(z[0], z[1])
+    if regularization < 1e-3:
+        assert np.allclose(z[:2], 0.5, atol=1e-9)
+    z = RANDSMAPDecoder(FourierFeatures(n_features=P), regularization=regularization,
+                        random_state=0).fit(Y, F).predict(Y)
+    assert np.allclose(z.sum(axis=1), 1, atol=1e-15)
+    if regularization < 1e-3:
+        assert np.allclose(z, 0.5, atol=1e-9)
+
+
+def test_explicit_cholesky_reports_lambda():
+    Y, F = np.zeros((4, 1)), np.ones((4, 2))
+    with pytest.raises(np.linalg.LinAlgError, match="= 0"):
+        RFNNDecoder(regularization=0.0, solver="cholesky", random_state=0).fit(Y, F)
+
+
+# -- Decoding --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 8, 12, 13, 60, 300])
+@pytest.mark.parametrize("P", [1, 7, 8, 767, 769, 1600])
+def test_decode_kernel_is_the_matrix_product(n, P):
+    rng = np.random.default_rng(n)
+    Y, W, b = rng.normal(size=(n, 3)), rng.normal(size=(3, P)), rng.normal(size=P)
+    A = rng.normal(size=(P + 1, 11))
+    Phi = np.hstack([np.ones((n, 1)), 0.5 * np.cos(Y @ W + b)])
+    bound = 4 * (P + 8) * EPS * (np.abs(Phi) @ np.abs(A)).max()
+    out = np.full((n, 11), np.nan)
+    kernel.decode(0, Y, W, b, 0.5, A, None, out)
+    assert np.abs(out - Phi @ A).max() <= bound
+    out[:] = np.nan
+    kernel.decode_features(np.ascontiguousarray(Phi[:, 1:]), A, None, out)
+    assert np.abs(out - Phi @ A).max() <= bound
+
+
+@pytest.mark.parametrize("d", [1, 16, 17, 40])
+def test_latent_dimension_beyond_the_fused_loops(d):
+    Y, F = problem(d=d)
+    decoder = RANDSMAPDecoder(FourierFeatures(2.0), random_state=0).fit(Y, F)
+    one = np.vstack([decoder.predict(y[None]) for y in Y])
+    assert np.allclose(one, decoder.predict(Y), rtol=1e-12, atol=1e-13)
+    assert np.allclose(one, phi(decoder, Y) @ decoder.coef_, rtol=1e-10, atol=1e-12)
+
+
+def test_a_row_does_not_depend_on_the_others_beyond_round_off():
+    Y, F = problem(500)
+    decoder = RANDSMAPDecoder(SigmoidFeatures(10.0), random_state=0).fit(Y, F)
+    together = decoder.predict(Y)
+    scale = np.abs(phi(decoder, Y)) @ np.abs(decoder.coef_)
+    for part in (slice(0, 1), slice(3, 7), slice(0, 12), slice(5, 18), slice(100, 400)):
+        assert (np.abs(decoder.predict(Y[part]) - together[part]) <= 1e-12 * scale[part]).all()
+    assert np.array_equal(decoder.predict(Y), together)
+
+
+def test_results_do_not_depend_on_the_thread_count():
+    Y, F = problem(400)
+    fitted = RANDSMAPDecoder(random_state=0).fit(Y, F)
+    decoded, refitted = [], []
+    for threads in (1, 2, 3):
+        randsmap.set_num_threads(threads)
+        try:
+            decoded.append(fitted.predict(Y))
+            refitted.append(clone(fitted).set_params(regularization=1.0).fit(Y, F).predict(Y))
+        finally:
+            randsmap.set_num_threads(None)
+    condition = 1 + np.linalg.norm(phi(fitted, Y), 2) ** 2
+    for a, b in zip(decoded[1:], refitted[1:]):
+        assert np.array_equal(a, decoded[0])  # BLAS has one thread inside a tile
+        assert np.abs(b - refitted[0]).max() <= 10 * EPS * condition * np.abs(b).max()
+
+
+@pytest.mark.parametrize("level", ["baseline", "avx2", "avx512"])
+def test_conservation_at_every_instruction_level(level):
+    code = """
+import numpy as np
+from randsmap import RANDSMAPDecoder, FourierFeatures
+rng = np.random.default_rng(0)
+Y = rng.uniform(size=(50, 2)); F = rng.uniform(size=(50, 37)); F /= F.sum(axis=1, keepdims=True)
+decoder = RANDSMAPDecoder(FourierFeatures(0.3), regularization=0.0, random_state=0).fit(Y, F)
+for n in (1, 9, 50):
+    fields = decoder.predict(100 * Y[:n])
+    mass = fields.astype(np.longdouble).sum(axis=1)
+    assert (abs(mass - decoder.invariant_values_) <= 1e-14 * (abs(fields).sum(axis=1) + 1)).all()
+"""
+    subprocess.run([sys.executable, "-P", "-c", code], check=True,
+                   env={**os.environ, "RANDSMAP_CPU": level})
+
+
+def test_no_blas_threads_inside_tasks(monkeypatch):
+    Y, F = problem(400)
+    decoder = RANDSMAPDecoder(random_state=0).fit(Y, F)
+    seen = []
+    monkeypatch.setattr(_random_features, "parallel_for",
+                        lambda task, n: seen.append((n, list(_parallel._blas_limits))))
+    decoder.predict(Y)
+    assert seen == [(4, [1])]
+
+
+def test_out_receives_the_fields():
+    Y, F = problem()
+    decoder = RANDSMAPDecoder(random_state=0).fit(Y, F)
+    out = np.empty((60, 30))
+    assert decoder.predict(Y, out=out) is out
+    assert np.array_equal(out, decoder.predict(Y))
+    with pytest.raises(ValueError, match=r"shape \(60, 30\), got \(60, 29\)"):
+        decoder.predict(Y, out=np.empty((60, 29)))
+    with pytest.raises(TypeError, match="float64"):
+        decoder.predict(Y, out=np.empty((60, 30), np.float32))
+    with pytest.raises(ValueError, match="C-contiguous"):
+        decoder.predict(Y, out=np.empty((30, 60)).T)
+    with pytest.raises(ValueError, match="share memory"):
+        RFNNDecoder(random_state=0).fit(Y, F[:, :2]).predict(Y, out=Y)
+
+
+# -- Feature maps ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("features", [PolynomialFeatures(3, include_bias=False),
+                                      make_pipeline(StandardScaler(), PolynomialFeatures(2))])
+def test_any_transformer_is_a_feature_map(features):
+    Y, F = problem()
+    decoder = RANDSMAPDecoder(features, regularization=1e-8, random_state=0).fit(Y, F)
+    fields = decoder.predict(Y)
+    assert violation(fields, decoder.invariant_matrix_, decoder.invariant_values_) <= 1e-14
+    assert np.allclose(fields, phi(decoder, Y) @ decoder.coef_, atol=1e-10)
+    assert np.allclose(decoder.predict(Y[:1]), fields[:1], atol=1e-12)
+
+
+def test_other_transformers_are_used_by_chunks(monkeypatch):
+    Y, F = problem(200)
+    whole = RANDSMAPDecoder(PolynomialFeatures(3), random_state=0).fit(Y, F).predict(Y)
+    monkeypatch.setattr(_random_features, "_CHUNK", 30)
+    monkeypatch.setattr(_ridge.FeatureRows.blocks, "__defaults__", (70,))
+    chunked = RANDSMAPDecoder(PolynomialFeatures(3), random_state=0).fit(Y, F).predict(Y)
+    assert np.allclose(chunked, whole, rtol=0, atol=1e-10)
+
+
+def test_transformer_whose_width_changes_is_refused():
+    class Growing(BaseEstimator):
+        def fit(self, X):
+            return self
+
+        def transform(self, X):
+            return np.ones((len(X), len(X)))
+
+    with pytest.raises(ValueError, match=r"transform\(X\) must have 1 columns, got 60"):
+        RFNNDecoder(Growing()).fit(*problem())
+
+
+def test_default_map_and_random_state():
+    Y, F = problem()
+    decoder = RFNNDecoder(random_state=3).fit(Y, F)
+    assert isinstance(decoder.features_, SigmoidFeatures)
+    explicit = RFNNDecoder(SigmoidFeatures(random_state=3)).fit(Y, F)
+    assert np.array_equal(decoder.coef_, explicit.coef_)
+    mine = SigmoidFeatures(2.0, random_state=1)
+    both = RFNNDecoder(mine, random_state=3).fit(Y, F)
+    assert mine.random_state == 1 and not hasattr(mine, "weights_")
+    assert both.features_ is not mine and both.features_.random_state == 3
+
+
+# -- scikit-learn's conventions --------------------------------------------------------------------
+
+
+@parametrize_with_checks([RFNNDecoder(random_state=0),
+                          RANDSMAPDecoder(invariants=None, random_state=0)])
+def test_scikit_learn_estimator(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("cls", [RFNNDecoder, RANDSMAPDecoder])
+def test_constructor_only_stores_and_documented_defaults_are_real(cls):
+    marker = object()
+    names = list(inspect.signature(cls).parameters)
+    estimator = cls(**dict.fromkeys(names, marker))
+    assert all(getattr(estimator, name) is marker for name in names)
+    documented = dict(re.findall(r"^    (\w+) : .*default=(.+)$", cls.__doc__, re.M))
+    assert documented
+    for name, text in documented.items():
+        assert eval(text) == inspect.signature(cls).parameters[name].default
+
+
+def test_defaults_given_explicitly_change_nothing():
+    Y, F = problem()
+    a = RANDSMAPDecoder(random_state=0).fit(Y, F)
+    b = RANDSMAPDecoder(SigmoidFeatures(), regularization=1e-3, invariants=np.ones(30),
+                        solver="auto", invariant_values=a.invariant_values_, invariant_tol=1e-6,
+                        constraint="everywhere", cell_weights=np.ones(30), random_state=0).fit(Y, F)
+    assert np.allclose(a.predict(Y), b.predict(Y), rtol=0, atol=1e-13)
+
+
+def test_clone_pickle_and_grid_search():
+    Y, F = problem()
+    decoder = RANDSMAPDecoder(SigmoidFeatures(5.0), random_state=0)
+    assert not hasattr(clone(decoder.fit(Y, F)), "coef_")
+    again = pickle.loads(pickle.dumps(decoder))
+    assert np.array_equal(again.predict(Y), decoder.predict(Y))
+    search = GridSearchCV(decoder, {"features__slope": [0.01, 10.0]}, n_jobs=2, cv=3).fit(Y, F)
+    assert search.best_params_ == {"features__slope": 10.0}
+    assert search.best_estimator_.score(Y, F) > 0.9
+
+
+def test_not_fitted():
+    for cls in (RFNNDecoder, RANDSMAPDecoder):
+        with pytest.raises(NotFittedError):
+            cls().predict([[0.0]])
+
+
+def test_read_only_strided_and_other_number_types():
+    Y, F = problem()
+    reference = RANDSMAPDecoder(random_state=0).fit(Y, F).predict(Y)
+    Yr, Fr = Y.copy(), F.copy()
+    Yr.setflags(write=False)
+    Fr.setflags(write=False)
+    for A, B in ((Yr, Fr), (np.asfortranarray(Y), np.asfortranarray(F)), (Y.tolist(), F.tolist()),
+                 (np.repeat(Y, 2, axis=1)[:, ::2], np.repeat(F, 2, axis=1)[:, ::2]),
+                 (Y[:, ::-1].copy()[:, ::-1], F[::-1].copy()[::-1])):
+        assert np.array_equal(RANDSMAPDecoder(random_state=0).fit(A, B).predict(A), reference)
+    integers = np.array([[3, 1, 0], [1, 2, 1], [0, 2, 2], [4, 0, 0]], np.uint8)
+    latents = np.arange(4, dtype=np.uint8)[:, None] * 80
+    as_float = RANDSMAPDecoder(random_state=0).fit(latents.astype(float), integers.astype(float))
+    decoder = RANDSMAPDecoder(random_state=0).fit(latents, integers)
+    assert decoder.invariant_values_ == [4.0]
+    assert np.array_equal(decoder.predict(latents), as_float.predict(latents.astype(float)))
+    half = np.array([[1.0], [300.0], [301.0]], np.float16)
+    fields = RFNNDecoder(random_state=0).fit(half, half * np.float16(100)).predict(half)
+    assert fields.dtype == np.float64 and np.isfinite(fields).all()
+
+
+def test_the_callers_data_are_neither_changed_nor_kept():
+    Y, F = problem()
+    V, C = np.ones(30), np.ones((30, 1))
+    m = np.array([1.0])
+    copies = [a.copy() for a in (Y, F, V, C, m)]
+    decoder = RANDSMAPDecoder(random_state=0, invariants=C, cell_weights=V, invariant_values=m)
+    expected = decoder.fit(Y, F).predict(Y)
+    for array, copy in zip((Y, F, V, C, m), copies):
+        assert np.array_equal(array, copy)
+        array[:] = 7
+    assert np.array_equal(decoder.predict(copies[0]), expected)
+    held = [v for k, v in vars(decoder).items() if k.endswith("_") and isinstance(v, np.ndarray)]
+    held += [v for v in vars(decoder.invariants_).values() if isinstance(v, np.ndarray)]
+    assert not any(np.may_share_memory(v, a) for v in held for a in (Y, F, V, C, m))
+
+
+def test_one_dimensional_fields_stay_one_dimensional():
+    Y, F = problem()
+    decoder = RFNNDecoder(random_state=0).fit(Y, F[:, 3])
+    assert decoder.predict(Y).shape == (60,) and decoder.coef_.shape[1] == 1
+    column = RFNNDecoder(random_state=0).fit(Y, F[:, 3:4])
+    assert np.array_equal(decoder.predict(Y), column.predict(Y)[:, 0])
+
+
+# -- Bad input -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kwargs, message", [
+    (dict(regularization=-1.0), "regularization must be finite and >= 0, got -1.0"),
+    (dict(regularization=np.nan), "regularization"),
+    (dict(regularization=np.inf), "regularization"),
+    (dict(solver="lu"), "solver must be one of 'auto', 'cholesky', 'svd', got 'lu'"),
+    (dict(constraint="sometimes"), "constraint must be one of"),
+    (dict(invariants="momentum"), "got 'momentum'"),
+    (dict(features=SigmoidFeatures(slope=-1.0)), "slope"),
+])
+def test_bad_parameters(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        RANDSMAPDecoder(**kwargs).fit(*problem())
+    with pytest.raises(TypeError, match="regularization must be a real number, got 'x'"):
+        RFNNDecoder(regularization="x").fit(*problem())
+
+
+def _with(array, value):
+    array = array.copy()
+    array[3, 1] = value
+    return array
+
+
+@pytest.mark.parametrize("bad, message", [
+    (lambda Y, F: (_with(Y, np.nan), F), "X must be finite"),
+    (lambda Y, F: (_with(Y, np.inf), F), "X must be finite"),
+    (lambda Y, F: (Y, _with(F, np.nan)), r"y must be finite, got NaN at \(3, 1\)"),
+    (lambda Y, F: (Y, _with(F, -np.inf)), "y must be finite"),
+    (lambda Y, F: (Y[:-1], F), "same number of rows, got 59 and 60"),
+    (lambda Y, F: (Y[0], F), "Expected 2D array"),
+    (lambda Y, F: (Y, F[None]), "y must have 2 dimensions"),
+    (lambda Y, F: (Y[:1], F[:1]), r"a minimum of 2 is required"),
+    (lambda Y, F: (Y[:0], F[:0]), r"a minimum of 2 is required"),
+    (lambda Y, F: (Y[:, :0], F), "a minimum of 1 is required"),
+    (lambda Y, F: (Y, F[:, :0]), "at least 1 column"),
+    (lambda Y, F: (Y, F * np.linspace(1, 2, 60)[:, None]), "do not satisfy invariant 0: field"),
+    (lambda Y, F: (Y, None), "y must hold the fields"),
+    (lambda Y, F: (Y, F.astype(str).tolist()[:-1] + [["a"] * 30]), "y must be an array of real"),
+])
+def test_failed_fit_leaves_the_estimator_as_it_was(bad, message):
+    Y, F = problem()
+    fresh = RANDSMAPDecoder(random_state=0)
+    with pytest.raises(ValueError, match=message):
+        fresh.fit(*bad(Y, F))
+    assert not [name for name in vars(fresh) if name.endswith("_")]
+    fitted = RANDSMAPDecoder(random_state=0).fit(Y, F)
+    expected, state = fitted.predict(Y), set(vars(fitted))
+    with pytest.raises(ValueError, match=message):
+        fitted.fit(*bad(Y, F))
+    assert set(vars(fitted)) == state
+    assert np.array_equal(fitted.predict(Y), expected)
+
+
+@pytest.mark.parametrize("bad", [np.empty((4, 3)), np.zeros(2), np.array(1.0), np.empty((0, 2)),
+                                 np.full((2, 2), np.nan), [["a", "b"]]])
+def test_predict_refuses_bad_latents(bad):
+    decoder = RANDSMAPDecoder(random_state=0).fit(*problem())
+    with pytest.raises(ValueError):
+        decoder.predict(bad)

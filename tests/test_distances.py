@@ -1,0 +1,305 @@
+"""Squared distances and Gaussian kernels against plain NumPy."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import randsmap
+from randsmap import _distances
+from randsmap._distances import (
+    gaussian_in_place,
+    gaussian_kernel,
+    kernel_sums,
+    median_distance,
+    median_of_squared,
+    squared_distances,
+)
+
+EPS = np.finfo(np.float64).eps
+
+
+def oracle(X, Z=None):
+    """Direct differences, a row at a time."""
+    X = np.asarray(X, dtype=np.float64)
+    Z = X if Z is None else np.asarray(Z, dtype=np.float64)
+    return np.array([((x - Z) ** 2).sum(axis=1) for x in X]).reshape(len(X), len(Z))
+
+
+def check_close(D, expected, dim):
+    # direct sums of dim squares lose at most about dim eps; the product form is used only where
+    # D >= 2^-9 (|x|^2 + |z|^2), so its error of about 2 eps (|x|^2 + |z|^2) is below 2^10 eps D
+    assert (abs(D - expected) <= (dim + 1024) * EPS * expected).all()
+
+
+# dimensions on both sides of the change from differences to products; row counts on both sides of
+# the panel, the tile, and the few rows that are handled by differences
+@pytest.mark.parametrize("dim", [1, 2, 5, 16, 17, 40, 1000])
+@pytest.mark.parametrize("n", [1, 2, 7, 9, 192, 193, 600])
+def test_symmetric(n, dim):
+    X = np.random.default_rng(n + dim).normal(size=(n, dim)) + 3
+    D = squared_distances(X)
+    check_close(D, oracle(X), dim)
+    assert np.array_equal(D, D.T) and (np.diag(D) == 0).all() and (D >= 0).all()
+    assert np.array_equal(squared_distances(X, X.copy()), D)
+    K = gaussian_kernel(X, epsilon=dim**0.5)
+    assert np.array_equal(K, K.T) and (np.diag(K) == 1).all()
+    # exponents up to about 20 with errors of (dim + 1024) eps relative at the very worst
+    np.testing.assert_allclose(K, np.exp(-oracle(X) / dim), rtol=0, atol=(dim + 1024) * EPS)
+    assert np.array_equal(gaussian_kernel(X, X.copy(), epsilon=dim**0.5), K)
+    np.testing.assert_allclose(gaussian_in_place(D, dim**0.5), K, rtol=0, atol=(dim + 1024) * EPS)
+
+
+@pytest.mark.parametrize("dim", [1, 16, 17, 700])
+@pytest.mark.parametrize("n, m", [(1, 5), (8, 700), (9, 513), (200, 3), (400, 1100)])
+def test_rectangular(n, m, dim):
+    rng = np.random.default_rng(n + m + dim)
+    X, Z = rng.normal(size=(n, dim)) + 5, rng.normal(size=(m, dim)) + 5
+    check_close(squared_distances(X, Z), oracle(X, Z), dim)
+    K = gaussian_kernel(X, Z, epsilon=2 * dim**0.5)
+    np.testing.assert_allclose(K, np.exp(-oracle(X, Z) / (4 * dim)), rtol=0,
+                               atol=(dim + 1024) * EPS)
+    D32 = squared_distances(X.astype("f4"), Z.astype("f4"))
+    assert D32.dtype == np.float32
+    np.testing.assert_allclose(D32, oracle(X.astype("f4"), Z.astype("f4")), rtol=2.0**-23)
+
+
+@pytest.mark.parametrize("level", ["baseline", "avx2", "avx512"])
+def test_instruction_levels(level, tmp_path):
+    """Each level has its own compiled loops."""
+    script = tmp_path / "level.py"
+    script.write_text(textwrap.dedent("""
+        import sys, numpy as np
+        from randsmap._distances import squared_distances, gaussian_kernel
+        X = np.load(sys.argv[1])
+        for dim in (3, 50):
+            D, K = squared_distances(X[:, :dim]), gaussian_kernel(X[:, :dim], epsilon=7.0)
+            R = ((X[:, None, :dim] - X[None, :, :dim]) ** 2).sum(axis=2)
+            assert np.array_equal(D, D.T) and not np.diag(D).any()
+            assert abs(D - R).max() <= 1e-13 * R.max()
+            assert abs(K - np.exp(-R / 49)).max() <= 1e-13
+    """))
+    np.save(tmp_path / "X.npy", np.random.default_rng(0).normal(size=(210, 50)))
+    subprocess.run([sys.executable, str(script), str(tmp_path / "X.npy")], check=True, timeout=60,
+                   env={**os.environ, "RANDSMAP_CPU": level}, cwd=tmp_path)
+
+
+# -- cancellation, overflow --------------------------------------------------------------------------
+def test_far_from_the_origin():
+    A = np.array([[1e8], [1e8 + 1], [1e8 + 3]])
+    expected = [[0, 1, 9], [1, 0, 4], [9, 4, 0]]
+    assert np.array_equal(squared_distances(A), expected)
+    B = np.array([[1e4], [1e4 + 1], [1e4 + 3]], np.float32)
+    assert np.array_equal(squared_distances(B), expected)
+    H = np.array([[0.0], [300.0], [301.0]], np.float16)
+    assert squared_distances(H).tolist() == [[0, 9e4, 90601.0], [9e4, 0, 1], [90601.0, 1, 0]]
+
+
+@pytest.mark.parametrize("dim", [3, 64])
+def test_translation_outliers_and_scale(dim):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(230, dim)) * 1e-3
+    X[5:60] = X[4] + 1e-9 * rng.normal(size=(55, dim))  # distances far below the spread
+    X[60] = X[61]
+    for shift in (0.0, 1.0, 1e6):
+        Y = X + shift  # what rounding makes of them are the data
+        check_close(squared_distances(Y), oracle(Y), dim)
+    X[7] = 1e8  # an outlier moves the mean away from all others
+    D = squared_distances(X)
+    check_close(D, oracle(X), dim)
+    assert D[60, 61] == 0
+    K = gaussian_kernel(X, epsilon=1e-3)
+    np.testing.assert_allclose(K, np.exp(-oracle(X) / 1e-6), rtol=0, atol=1e-12)
+
+
+def test_overflow_of_the_norms():
+    X = np.zeros((30, 20))
+    X[:, 0] = 1e170
+    X[:, 1] = np.arange(30.0)
+    assert np.array_equal(squared_distances(X), oracle(X))  # the norms are 1e340
+    X[3, 0] = -1e308
+    X[4, 0] = 1.7e308
+    with np.errstate(over="ignore"):
+        expected = oracle(X)
+    D = squared_distances(X)
+    assert np.array_equal(D, expected) and not np.isnan(D).any()
+    K = gaussian_kernel(X, epsilon=3.0)
+    assert not np.isnan(K).any() and (K[3, :3] == 0).all()
+    np.testing.assert_allclose(K, np.exp(-expected / 9), atol=1e-15)
+
+
+def test_small_epsilon():
+    """Exponents' errors are not those of squared norms 1e8 times larger than epsilon^2."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(300, 50))
+    X[1::2] = X[::2] + 1e-5 * rng.normal(size=(150, 50))
+    np.testing.assert_allclose(gaussian_kernel(X, epsilon=1e-4), np.exp(-oracle(X) / 1e-8),
+                               rtol=1e-12, atol=1e-300)
+
+
+def test_no_subnormal_values():
+    X = np.sqrt(np.arange(600.0, 760.0))[:, None]
+    K = gaussian_kernel(X, [[0.0]], epsilon=1.0)[:, 0]
+    assert ((K == 0) | (K >= 1e-300)).all()
+    exact = np.exp(-(X[:, 0] ** 2))
+    np.testing.assert_allclose(K, np.where(exact < 1e-300, 0, exact), rtol=1e-12)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 30), st.integers(1, 24), st.sampled_from([0, 1, 1e4, 1e8]),
+       st.sampled_from([1e-12, 1e-3, 1, 1e5]), st.integers(0, 2**32 - 1))
+def test_property(n, dim, offset, scale, seed):
+    rng = np.random.default_rng(seed)
+    X = offset + scale * rng.normal(size=(n, dim)).round(2)
+    X[rng.integers(n)] = X[rng.integers(n)]
+    D = squared_distances(X)
+    check_close(D, oracle(X), dim)
+    assert np.array_equal(D, D.T) and (np.diag(D) == 0).all()
+    assert np.array_equal(squared_distances(X, X.copy()), D)
+    Z = offset + scale * rng.normal(size=(7, dim))
+    check_close(squared_distances(X, Z), oracle(X, Z), dim)
+
+
+# -- input -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dim", [6, 30])
+def test_layouts_and_types(dim):
+    X = np.random.default_rng(0).normal(size=(40, dim))
+    Z = X[::2, ::-1]
+    expected = squared_distances(Z.copy())
+    read_only = Z.copy()
+    read_only.setflags(write=False)
+    for V in (Z, np.asfortranarray(Z), np.repeat(Z, 2, 1)[:, ::2], Z.T.copy().T, read_only,
+              Z.tolist()):
+        assert np.array_equal(squared_distances(V), expected)
+    before = X.copy()
+    squared_distances(X, X[:3])
+    gaussian_kernel(X, epsilon=1.0)
+    assert np.array_equal(X, before)
+
+
+def test_unsigned_integers():
+    A, B = np.array([[10]], np.uint8), np.array([[200]], np.uint8)
+    assert squared_distances(A, B)[0, 0] == 190**2
+    pixels = np.random.default_rng(0).integers(0, 256, size=(200, 100), dtype=np.uint8)
+    check_close(squared_distances(pixels), oracle(pixels), 100)
+
+
+def test_out():
+    X, Z = np.random.default_rng(0).normal(size=(2, 30, 20))
+    out = np.empty((30, 30))
+    assert squared_distances(X, Z, out=out) is out
+    assert np.array_equal(out, squared_distances(X, Z))
+    assert gaussian_kernel(X, epsilon=2.0, out=out) is out
+    out32 = np.empty((30, 30), np.float32)
+    assert squared_distances(X.astype("f4"), out=out32) is out32
+    np.testing.assert_array_equal(out32, out32.T)
+    for bad in (np.empty((30, 29)), np.empty((60, 30))[::2]):
+        with pytest.raises(ValueError, match="out"):
+            squared_distances(X, out=bad)
+    with pytest.raises(TypeError, match="float64"):
+        squared_distances(X, out=out32)
+
+
+def test_bad_input():
+    X = np.zeros((3, 2))
+    for bad in (np.zeros(3), np.array(1.0), np.zeros((3, 4)), np.full((1, 2), np.nan),
+                np.full((1, 2), np.inf)):
+        with pytest.raises(ValueError):
+            squared_distances(X, bad)
+    for epsilon in (0, -1, np.nan, np.inf, 1e-200, 1e200):
+        with pytest.raises(ValueError, match="epsilon"):
+            gaussian_kernel(X, epsilon=epsilon)
+    assert squared_distances(np.empty((0, 2)), X).shape == (0, 3)
+    assert squared_distances(X, np.empty((0, 2))).shape == (3, 0)
+
+
+# -- weighted sums, median ---------------------------------------------------------------------------
+@pytest.mark.parametrize("n, m, dim, n_sums", [(1, 700, 40, 3), (8, 20, 3, 1), (500, 700, 40, 6),
+                                               (193, 1030, 300, 2), (0, 5, 4, 2)])
+def test_kernel_sums(n, m, dim, n_sums):
+    rng = np.random.default_rng(0)
+    X, Z, weights = rng.normal(size=(n, dim)), rng.normal(size=(m, dim)), rng.normal(size=(n_sums, m))
+    centre = _distances.centre_of(Z)
+    sums = kernel_sums(X, *_distances.centred_rows(Z, centre), centre, weights, dim**0.5)
+    expected = np.exp(-oracle(X, Z) / dim) @ weights.T
+    assert sums.shape == (n, n_sums)
+    np.testing.assert_allclose(sums, expected, rtol=0, atol=m * dim * EPS)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 100, 401, 500])
+def test_median(n):
+    rng = np.random.default_rng(n)
+    for X in (rng.normal(size=(n, 3)), np.repeat(rng.normal(size=(n, 3)), 2, axis=0)[:n],
+              rng.integers(0, 3, size=(n, 2)), np.eye(n)):
+        D = squared_distances(X)
+        expected = np.median(np.sqrt(D[np.triu_indices(n, 1)]))
+        assert median_of_squared(D) == pytest.approx(expected, rel=2 * EPS)
+
+
+def test_sampled_median(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(1000, 20))
+    exact = median_distance(X)
+    monkeypatch.setattr(_distances, "MEDIAN_EXACT_ROWS", 999)
+    # density of the distances at the median, from their standard deviation of about 1:
+    # 0.4, so that the sample's median has a deviation of 0.5 / 0.4 / sqrt(pairs); 5 of them
+    assert abs(median_distance(X) - exact) < 5 * 1.25 / _distances.MEDIAN_SAMPLED_PAIRS**0.5 + 0.01
+    assert median_distance(X) == median_distance(X)
+
+
+# -- threads, processes ------------------------------------------------------------------------------
+@pytest.mark.parametrize("dim", [4, 100])
+def test_same_bits_for_any_number_of_threads(dim):
+    X = np.random.default_rng(0).normal(size=(900, dim))
+    results = []
+    for count in (1, 2, 5):
+        randsmap.set_num_threads(count)
+        try:
+            results.append((squared_distances(X), gaussian_kernel(X, X[:300], epsilon=2.0)))
+        finally:
+            randsmap.set_num_threads(None)
+    for D, K in results[1:]:
+        assert np.array_equal(D, results[0][0]) and np.array_equal(K, results[0][1])
+
+
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes(method, tmp_path):
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"no {method} on this platform")
+    script = tmp_path / "processes.py"
+    script.write_text(textwrap.dedent(f"""
+        import multiprocessing
+        import numpy as np
+        import randsmap
+        from randsmap._distances import squared_distances
+
+        def work(seed):
+            X = np.random.default_rng(seed).normal(size=(600, 50))
+            encoder = randsmap.DiffusionMaps(2).fit(X[:100])
+            return squared_distances(X).sum(), encoder.transform(X).sum()
+
+        if __name__ == "__main__":
+            randsmap.set_num_threads(2)
+            squared_distances(np.random.default_rng(0).normal(size=(2000, 50)))
+            expected = [work(seed) for seed in range(4)]
+            with multiprocessing.get_context("{method}").Pool(2) as pool:
+                got = pool.map(work, range(4))
+            assert np.allclose(got, expected, rtol=1e-12), (got, expected)
+    """))
+    subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", str(script)], check=True,
+                   timeout=60, cwd=tmp_path)
+
+
+def test_joblib_memory_maps():
+    from joblib import Parallel, delayed
+
+    X = np.random.default_rng(0).normal(size=(3000, 50))  # above joblib's 1 MB: memory-mapped
+    kernels = Parallel(n_jobs=2)(delayed(squared_distances)(X, X[:20]) for _ in range(2))
+    assert all(np.array_equal(D, squared_distances(X, X[:20])) for D in kernels)

@@ -1,0 +1,318 @@
+"""Affine invariants: the projection against plain formulas, conservation to a few ulp."""
+
+import math
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from randsmap._kernels import decode as kernel
+from randsmap.invariants import AffineInvariants, constant_cells, invariant_values
+
+EPS = np.finfo(float).eps
+
+
+def violation(F, C, m):
+    """max of |C_j^T f - m_j| / (|C_j|^T |f| + |m_j|), computed without round-off."""
+    worst = 0.0
+    for f in F:
+        for c, value in zip(C.T, m):
+            terms = [_exact(a, b) for a, b in zip(c.tolist(), f.tolist())]
+            defect = math.fsum([t for pair in terms for t in pair] + [-value])
+            size = math.fsum(np.abs(c * f).tolist()) + abs(value)
+            worst = max(worst, abs(defect) / size if size else abs(defect))
+    return worst
+
+
+def _exact(a, b):
+    """a * b as an unevaluated sum of two floats (Dekker)."""
+    p = a * b
+    s = 134217729.0
+    ah = s * a - (s * a - a)
+    bh = s * b - (s * b - b)
+    al, bl = a - ah, b - bh
+    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
+
+
+@st.composite
+def invariant_problems(draw, n=12, M=None):
+    """Fields with random invariants: dependent and zero columns, weights, constant cells."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    M = M or draw(st.sampled_from([5, 16, 17, 40, 300]))
+    q = draw(st.integers(1, 5))
+    columns = []
+    for j in range(q):
+        kind = draw(st.sampled_from(["ones", "normal", "positive", "zero", "dependent", "local"]))
+        if kind == "dependent" and columns:
+            c = np.array(columns).T @ rng.integers(-3, 4, size=len(columns))
+        elif kind == "ones":
+            c = np.ones(M)
+        elif kind == "zero":
+            c = np.zeros(M)
+        elif kind == "local":
+            c = np.where(np.arange(M) < M // 2, rng.uniform(0.5, 2, M), 0.0)
+        elif kind == "positive":
+            c = rng.uniform(0.5, 2, M)
+        else:
+            c = rng.normal(size=M)
+        columns.append(c * 10.0 ** draw(st.integers(-6, 6)))
+    C = np.array(columns).T
+    weights = rng.uniform(0.1, 10, M) if draw(st.booleans()) else None
+    constant = rng.uniform(size=M) < draw(st.sampled_from([0.0, 0.2]))
+    constant[:2] = False
+    level = draw(st.sampled_from([0.0, 0.3, -2.5]))
+
+    F = rng.uniform(0, 1, size=(n, M))
+    F[:, constant] = level
+    free = ~constant
+    # on the free cells, move every field to where its invariants equal those of the first
+    length = np.linalg.norm(C[free], axis=0)
+    D = C[free] / np.where(length > 0, length, 1)
+    F[:, free] -= (F[:, free] - F[0, free]) @ np.linalg.pinv(D.T, rcond=1e-10) @ D.T
+    return C, weights, constant, level, F, rng
+
+
+@given(invariant_problems())
+@settings(deadline=None, max_examples=80)
+def test_projection_conserves_to_a_few_ulp_and_keeps_constants(problem):
+    C, weights, constant, level, F, rng = problem
+    inv = AffineInvariants.from_data(F, invariants=C, cell_weights=weights)
+    assert inv.constant[constant].all()
+    for scale in (1e-8, 1.0, 1e6):
+        G = F[:6] + scale * rng.normal(size=F[:6].shape)
+        inv.project(G)
+        assert violation(G, C, inv.values) <= 1e-14
+        assert (G[:, constant] == level).all()
+
+
+@given(invariant_problems())
+@settings(deadline=None, max_examples=40)
+def test_no_admissible_field_is_decoded_worse(problem):
+    C, weights, constant, level, F, rng = problem
+    inv = AffineInvariants.from_data(F, invariants=C, cell_weights=weights)
+    V = np.ones(F.shape[1]) if weights is None else weights
+    for scale in (1e-3, 1.0, 1e3):
+        G = F + scale * rng.normal(size=F.shape)
+        before = np.sqrt((V * (G - F) ** 2).sum(axis=1))
+        after = np.sqrt((V * (inv.project(G.copy()) - F) ** 2).sum(axis=1))
+        # F itself satisfies its invariants only to round-off, of a system of this condition
+        slack = 1e3 * EPS * np.sqrt((V * F**2).sum(axis=1).max()) * condition(inv)
+        assert (after <= before * (1 + 1e-12) + slack).all()
+
+
+def condition(inv):
+    if not len(inv.kept):
+        return 1.0
+    scaled = inv._T / np.linalg.norm(inv._T, axis=0)
+    return np.linalg.cond(scaled)
+
+
+@given(invariant_problems())
+@settings(deadline=None, max_examples=40)
+def test_coefficient_correction_is_the_plain_formula(problem):
+    C, weights, constant, level, F, rng = problem
+    inv = AffineInvariants.from_data(F, invariants=C, cell_weights=weights)
+    if condition(inv) > 1e4:
+        return
+    M = F.shape[1]
+    R = rng.normal(size=(9, M))
+    A = inv.assign_constants(R.copy())
+    B = np.zeros((9, C.shape[1]))
+    B[0] = inv.values
+    inv.correct_coefficients(A, B)
+
+    S, kept = ~inv.constant, inv.kept
+    plain = R.copy()
+    plain[:, ~S] = 0
+    plain[0, ~S] = inv.constant_values
+    K = C[:, kept] / np.linalg.norm(C[:, kept], axis=0)
+    Vinv = np.diag(1 / (np.ones(M) if weights is None else weights)[S])
+    E = B[:, kept] / np.linalg.norm(C[:, kept], axis=0) - plain @ K
+    plain[:, S] += E @ np.linalg.solve(K[S].T @ Vinv @ K[S], K[S].T @ Vinv)
+    assert np.allclose(A, plain, rtol=1e-6, atol=1e-8 * np.abs(plain).max())
+    size = (np.abs(A) + np.abs(R)) @ np.abs(C) + np.abs(B)
+    assert (np.abs(A @ C - B) <= 1e-10 * size).all()
+    assert (A[1:, ~S] == 0).all() and (A[0, ~S] == inv.constant_values).all()
+
+
+def test_mass_with_volumes_is_a_uniform_shift():
+    rng = np.random.default_rng(0)
+    V = rng.uniform(0.1, 3, 30)
+    F = rng.uniform(size=(8, 30))
+    F *= 2 / (F @ V)[:, None]
+    inv = AffineInvariants.from_data(F, cell_weights=V)
+    assert np.array_equal(inv.matrix[:, 0], V)
+    assert abs(inv.values[0] - 2) < 4 * EPS
+    G = rng.uniform(size=(3, 30))
+    shift = inv.project(G.copy()) - G
+    assert np.ptp(shift, axis=1).max() < 1e-14
+    assert np.allclose(shift[:, 0], (2 - G @ V) / V.sum(), atol=1e-14)
+
+
+def test_compensated_sums_see_what_plain_sums_lose():
+    x = np.array([[1e16, 1.0, -1e16, 3.0] * 10])
+    C = np.ones((40, 1))
+    value, scale = invariant_values(C, x)
+    assert value[0, 0] == 40.0
+    assert abs(scale[0, 0] - math.fsum(np.abs(x[0]).tolist())) <= 40 * EPS * scale[0, 0]
+    products = np.array([[1 + 2.0**-30, -1.0]])
+    weights = np.array([[1 - 2.0**-30], [1.0]])
+    assert invariant_values(weights, products)[0][0, 0] == -(2.0**-60)
+
+
+def test_every_instruction_level_gives_the_same_bits():
+    code = """
+import numpy as np, sys
+from randsmap.invariants import AffineInvariants
+rng = np.random.default_rng(0)
+F = rng.uniform(size=(5, 77)); F[:, 3] = 0.25; F /= 1.0
+C = np.stack([np.ones(77), np.arange(77.0)], axis=1)
+inv = AffineInvariants(C, np.array([20.0, 700.0]), np.arange(77) == 3, np.array([0.25]))
+sys.stdout.write(inv.project(F).tobytes().hex())
+"""
+    results = {
+        subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True,
+                       check=True, env={**os.environ, "RANDSMAP_CPU": level}).stdout
+        for level in ("baseline", "avx2", "avx512")
+    }
+    assert len(results) == 1 and len(results.pop()) == 5 * 77 * 16
+
+
+def test_values_from_data_are_the_common_value():
+    rng = np.random.default_rng(3)
+    F = rng.uniform(size=(1000, 37))
+    F /= F.sum(axis=1, keepdims=True)
+    inv = AffineInvariants.from_data(F)
+    assert abs(inv.values[0] - 1) <= 2 * EPS
+
+
+def test_values_of_dependent_columns_are_implied_by_the_others():
+    rng = np.random.default_rng(4)
+    F = rng.uniform(size=(50, 20))
+    F /= F.sum(axis=1, keepdims=True)
+    F = F.astype(np.float32).astype(float)  # mass 1 only to single precision
+    C = np.stack([np.ones(20), np.zeros(20), 3 * np.ones(20)], axis=1)
+    inv = AffineInvariants.from_data(F, invariants=C, dtype=np.float32)
+    assert len(inv.kept) == 1
+    assert inv.values[1] == 0
+    assert abs(inv.values[2] - 3 * inv.values[0]) <= 2 * EPS * 3
+    G = inv.project(rng.normal(size=(4, 20)))
+    assert violation(G, C, inv.values) <= 1e-14
+
+
+def test_constant_cells_are_found_exactly():
+    F = np.ones((10, 4))
+    F[:, 1] = 0.0
+    F[3, 1] = -0.0
+    F[9, 2] = np.nextafter(1, 2)
+    F[:, 3] = np.arange(10)
+    assert constant_cells(F).tolist() == [True, True, False, False]
+    big = np.zeros((300, 4000))
+    big[299, 5] = 1
+    assert np.flatnonzero(~constant_cells(big)).tolist() == [5]
+
+
+def test_all_cells_constant():
+    F = np.tile([0.25, 0.75], (3, 1))
+    inv = AffineInvariants.from_data(F, invariants=np.array([[1.0, 0], [1, 1]]))
+    assert len(inv.kept) == 0 and inv.values.tolist() == [1.0, 0.75]
+    assert (inv.project(np.zeros((2, 2))) == F[:2]).all()
+    with pytest.raises(ValueError, match=r"invariant_values\[0\] is 2.0.* imply 1.0"):
+        AffineInvariants.from_data(F, values=2.0)
+
+
+def test_more_invariants_than_cells():
+    rng = np.random.default_rng(5)
+    C = rng.integers(-3, 4, size=(2, 5))
+    F = np.tile([[0.5, 0.25]], (4, 1))
+    F[1:, 1] += 1e-9  # not constant, within the tolerance
+    inv = AffineInvariants.from_data(F, invariants=C)
+    assert len(inv.kept) <= 2
+    G = inv.project(rng.normal(size=(3, 2)))
+    assert violation(G, C.astype(float), inv.values) <= 1e-14
+
+
+@pytest.mark.parametrize("C", [
+    np.ones(6, dtype=int), np.ones((6, 1), dtype=bool), np.ones(6, dtype=np.float32), [1.0] * 6,
+    np.ones((6, 2))[:, ::2], np.asfortranarray(np.ones((6, 1))),
+])
+def test_number_types_of_the_matrix(C):
+    F = np.random.default_rng(0).dirichlet(np.ones(6), size=5)
+    before = np.array(C)
+    inv = AffineInvariants.from_data(F, invariants=C)
+    assert inv.matrix.dtype == np.float64 and inv.matrix.shape == (6, 1)
+    assert not np.shares_memory(inv.matrix, C)
+    assert np.array_equal(np.array(C), before)
+
+
+@pytest.mark.parametrize("kwargs, message", [
+    (dict(invariants=np.full(6, np.nan)), "invariants must be finite"),
+    (dict(invariants=np.ones(5)), r"one row a cell, \(6,\) or \(6, q\), got \(5,\)"),
+    (dict(invariants="energy"), "'mass', None or an array, got 'energy'"),
+    (dict(invariants=["a"] * 6), "real numbers"),
+    (dict(cell_weights=np.ones(5)), "cell_weights must have length 6, got 5"),
+    (dict(cell_weights=np.array([1, 1, 0, 1, 1, 1])), "positive, got 0.0 for cell 2"),
+    (dict(cell_weights=np.full(6, np.nan)), "cell_weights must be finite"),
+    (dict(values=[1.0, 2.0]), "invariant_values must have length 1, got 2"),
+    (dict(values=np.nan), "invariant_values must be finite"),
+    (dict(values=1.5), r"invariant 0: field \d has the value .*, expected 1.5"),
+    (dict(invariants=None, values=1.0), "without invariants"),
+    (dict(tol=-1.0), "invariant_tol must be"),
+    (dict(invariants=np.zeros((6, 1)), values=1.0), r"invariant_values\[0\] is 1.0, but column 0"),
+    (dict(invariants=np.ones((6, 2)), values=[1.0, 1.1]),
+     r"invariant_values\[\d\] is 1.*column \d"),
+])
+def test_errors_name_what_was_wrong(kwargs, message):
+    F = np.random.default_rng(0).dirichlet(np.ones(6), size=5)
+    with pytest.raises(ValueError, match=message):
+        AffineInvariants.from_data(F, **kwargs)
+
+
+def test_training_data_that_violate_name_the_worst_sample():
+    F = np.random.default_rng(0).dirichlet(np.ones(6), size=5)
+    F[2] *= 1.25
+    F[3] *= 1.5
+    with pytest.raises(ValueError, match=r"invariant 0: field 3 .* 1\.5.*invariants=None"):
+        AffineInvariants.from_data(F, values=1.0)
+    inv = AffineInvariants.from_data(F, values=1.0, tol=0.5)
+    assert inv.values[0] == 1.0
+
+
+def test_tolerance_follows_the_number_type():
+    F = np.random.default_rng(0).dirichlet(np.ones(6), size=5)
+    F[2] *= 1 + 1e-5
+    with pytest.raises(ValueError):
+        AffineInvariants.from_data(F)
+    AffineInvariants.from_data(F, dtype=np.float32)
+
+
+def test_invariant_zero_with_a_field_of_zeros():
+    rng = np.random.default_rng(0)
+    F = rng.normal(size=(6, 10))
+    F -= F.mean(axis=1, keepdims=True)
+    F[2] = 0
+    inv = AffineInvariants.from_data(F)
+    assert abs(inv.values[0]) < 1e-14
+
+
+def test_projection_object_survives_pickling():
+    F = np.random.default_rng(0).dirichlet(np.ones(6), size=5)
+    inv = AffineInvariants.from_data(F)
+    again = pickle.loads(pickle.dumps(inv))
+    G = np.random.default_rng(1).normal(size=(3, 6))
+    assert np.array_equal(again.project(G.copy()), inv.project(G.copy()))
+
+
+def test_projection_without_invariants_or_rows():
+    empty = np.empty((0, 4))
+    projection = kernel.Projection(empty, np.empty(0), empty, np.empty((0, 0)),
+                                   np.array([1]), np.array([9.0]))
+    F = np.zeros((2, 4))
+    projection.project(F)
+    assert F.tolist() == [[0, 9, 0, 0]] * 2
+    projection.project(empty)

@@ -1,0 +1,126 @@
+"""Ridge solvers against the paper's formulas in plain NumPy."""
+
+import numpy as np
+import pytest
+
+from randsmap._kernels import ridge as kernel
+from randsmap.decoders import _ridge
+from randsmap.decoders._ridge import FeatureRows, filtered_solution, ridge, singular_system
+from randsmap.features import FourierFeatures, SigmoidFeatures
+
+EPS = np.finfo(float).eps
+
+
+def problem(n, P, M=7, d=2, seed=0, kind=FourierFeatures):
+    rng = np.random.default_rng(seed)
+    X, F = rng.uniform(size=(n, d)), rng.normal(size=(n, M))
+    features = kind(n_features=P, random_state=seed).fit(X)
+    Phi = np.hstack([np.ones((n, 1)), features.transform(X)])
+    return FeatureRows(features, X), Phi, F
+
+
+@pytest.mark.parametrize("n, p, M", [(1, 1, 1), (5, 3, 2), (3, 5, 2), (70, 40, 9)])
+def test_kernels_are_the_matrix_products(n, p, M):
+    rng = np.random.default_rng(1)
+    Phi, F = rng.normal(size=(n, p)), rng.normal(size=(n, M))
+    bound = 4 * max(n, p) * EPS * np.abs(Phi).max() ** 2 * max(n, p)
+    for dual, expected in ((False, Phi.T @ Phi), (True, Phi @ Phi.T)):
+        G = np.full(expected.shape, np.nan)
+        kernel.gram(Phi, dual, False, G)
+        upper = np.triu_indices(len(G))
+        assert np.abs(G[upper] - expected[upper]).max() <= bound
+        kernel.gram(Phi, dual, True, G)
+        assert np.abs(G[upper] - 2 * expected[upper]).max() <= 2 * bound
+    H = np.full((p, M), np.nan)
+    kernel.cross(Phi, F, False, H)
+    assert np.allclose(H, Phi.T @ F, rtol=0, atol=4 * n * EPS * np.abs(Phi).max() * np.abs(F).max())
+
+
+def test_kernel_solve_and_its_failing_pivot():
+    rng = np.random.default_rng(2)
+    B, H = rng.normal(size=(30, 12)), rng.normal(size=(12, 5))
+    G = B.T @ B
+    X = H.copy()
+    assert kernel.solve(np.triu(G), 0.5, 0.0, X) == 0
+    assert np.allclose((G + 0.5 * np.eye(12)) @ X, H, atol=1e-12)
+    singular, X = np.diag([1.0, 1.0, 0.0, 1.0]), np.ones((4, 1))
+    assert kernel.solve(singular.copy(), 0.0, 0.0, X) == 3
+    assert (X == 1).all()
+    assert kernel.solve(np.diag([1.0, 1e-18]), 0.0, 1e-15, np.ones((2, 1))) == 2
+
+
+@pytest.mark.parametrize("n, P, expected", [(80, 20, "cholesky"), (20, 60, "dual"),
+                                            (20, 19, "cholesky"), (20, 20, "dual")])
+@pytest.mark.parametrize("regularization", [1e-3, 1.0])
+def test_cholesky_primal_and_dual_are_the_papers_formula(n, P, expected, regularization):
+    rows, Phi, F = problem(n, P)
+    A, used = ridge(rows, F, regularization)
+    assert used == expected
+    oracle = np.linalg.solve(Phi.T @ Phi + regularization * np.eye(P + 1), Phi.T @ F)
+    # round-off of the Gram matrix, amplified by the condition of the shifted one
+    condition = 1 + np.linalg.norm(Phi, 2) ** 2 / regularization
+    assert np.abs(A - oracle).max() <= 50 * EPS * condition * np.abs(oracle).max()
+    by_svd, used = ridge(rows, F, regularization, "svd")
+    assert used == "svd"
+    assert np.abs(A - by_svd).max() <= 50 * EPS * condition * np.abs(oracle).max()
+
+
+@pytest.mark.parametrize("block", [1, 7, 32, 1000])
+def test_row_blocks_do_not_change_the_result(monkeypatch, block):
+    rows, Phi, F = problem(101, 17)
+    reference = ridge(rows, F, 1e-3)[0]
+    svd = ridge(rows, F, 0.0)[0]
+    monkeypatch.setattr(_ridge, "_BLOCK", block)
+    monkeypatch.setattr(FeatureRows.blocks, "__defaults__", (block,))
+    round_off = np.linalg.cond(Phi) ** 2 * EPS
+    change = np.abs(ridge(rows, F, 1e-3)[0] - reference).max()
+    assert change <= 10 * round_off * np.abs(reference).max()
+    assert np.abs(ridge(rows, F, 0.0)[0] - svd).max() <= 100 * round_off * np.abs(svd).max()
+
+
+@pytest.mark.parametrize("n, P", [(40, 10), (10, 40)])
+def test_zero_lambda_is_the_minimum_norm_solution(n, P):
+    rows, Phi, F = problem(n, P, kind=SigmoidFeatures)
+    A, used = ridge(rows, F, 0.0)
+    assert used == "svd"
+    cut = max(n, P + 1) * EPS
+    oracle = np.linalg.pinv(Phi, rcond=cut) @ F
+    fitted, expected = Phi @ A, Phi @ oracle
+    assert np.abs(fitted - expected).max() <= 1e-6
+    assert np.linalg.norm(A) <= np.linalg.norm(oracle) * (1 + 1e-6)
+
+
+def test_singular_system_is_a_singular_value_decomposition_also_by_blocks(monkeypatch):
+    rows, Phi, F = problem(300, 12)
+    monkeypatch.setattr(_ridge, "_BLOCK", 50)
+    sigma, Vt, UtF, cut = singular_system(rows, F)
+    expected = np.linalg.svd(Phi, compute_uv=False)
+    assert np.allclose(sigma, expected, rtol=0, atol=100 * EPS * sigma[0])
+    U = Phi @ Vt.T / sigma
+    assert np.allclose(U.T @ F, UtF, atol=1e-8)
+    assert cut == 300 * EPS
+    A = filtered_solution(sigma, Vt, UtF, cut, 0.5)
+    assert np.allclose(A, np.linalg.solve(Phi.T @ Phi + 0.5 * np.eye(13), Phi.T @ F), atol=1e-11)
+
+
+def test_auto_leaves_cholesky_when_lambda_drowns_in_the_gram_matrix():
+    rows, Phi, F = problem(50, 30)
+    trace = (Phi**2).sum()
+    assert ridge(rows, F, 11 * EPS * trace)[1] in ("cholesky", "svd")
+    assert ridge(rows, F, 9 * EPS * trace)[1] == "svd"
+    assert ridge(rows, F, 100 * EPS * trace)[1] == "cholesky"
+
+
+def test_explicit_cholesky_that_fails_names_lambda():
+    X = np.zeros((6, 1))
+    features = SigmoidFeatures(n_features=3, random_state=0).fit(X)
+    with pytest.raises(np.linalg.LinAlgError, match=r"regularization \(lambda\) = 1e-18"):
+        ridge(FeatureRows(features, X), np.ones((6, 2)), 1e-18, "cholesky")
+
+
+def test_explicit_cholesky_accepts_a_well_conditioned_system_without_lambda():
+    rows, Phi, F = problem(200, 5)
+    A, used = ridge(rows, F, 0.0, "cholesky")
+    assert used == "cholesky"
+    assert np.allclose(A, np.linalg.lstsq(Phi, F, rcond=None)[0],
+                       atol=100 * EPS * np.linalg.cond(Phi) ** 2 * np.abs(A).max())
