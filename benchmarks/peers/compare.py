@@ -174,9 +174,8 @@ def rows_fit(options):
 
 def rows_traffic(options):
     solver = randsmap.LWRSolver()
-    rng = np.random.default_rng(0)
     F = randsmap.datasets.make_lwr(16, 1, random_state=0, t_end=0.005).data
-    steps, cells = 4000, 16 * 400
+    steps = 4000
     solve = lambda: solver.solve(F, steps * solver.dt)  # noqa: E731
     remote = Remote(options.pyclaw, "pyclaw") if options.pyclaw else None
     yield dict(work="LWR, 16 trajectories x 4000 steps, a trajectory", peer="PyClaw (classic, order 2)",
@@ -190,7 +189,6 @@ def rows_traffic(options):
     with threads(1):
         one = np.median([timed(solve, 0) for _ in range(5)])
     print(f"LWR: two threads {one / two:.2f} x one (target >= 1.7)", file=sys.stderr)
-    del rng, cells
 
 
 def crowd_fields(n):
