@@ -41,17 +41,21 @@ typedef struct {
 } crowding;
 
 /* Crossing times dx / f(rho), f floored; walls keep theirs. */
-static void times_of_crowd(const void *context, ptrdiff_t i, double *h)
+static int times_of_crowd(const void *context, ptrdiff_t i, double *h)
 {
     const crowding *const s = context;
     const ptrdiff_t n = s->crowd->grid.ny * RK_LANES;
     const lanes floor = lanes_all(s->crowd->min_speed), dx = lanes_all(s->crowd->dx);
+    int fixed = 0;
     for (ptrdiff_t k = 0; k < n; k += RK_LANES)
         if (h[k] != RK_FIXED) {
             const lanes rho = lanes_load(s->rho + i * n + k);
             const lanes speed = larger(sub(s->law->v_max, mul(s->law->drop, rho)), floor);
             lanes_store(h + k, quotient(dx, speed));
+        } else {
+            fixed = 1;
         }
+    return fixed;
 }
 
 /* Rise of the potential from a cell to the one `stride` further; 0 across a wall. */

@@ -1,8 +1,8 @@
 /* Crowd flow (Hughes): eikonal potential and conservative Godunov step, eight fields at once.
  *
  * Arrays of cells: (nx, ny, RK_CROWD_LANES), column i at x_i, lanes innermost. A potential has a
- * frame of ghost cells: (nx + 2, ny + 2, RK_CROWD_LANES). Lanes do not influence one another, to the
- * last bit. */
+ * frame of ghost cells: (nx + 2, ny + 2, RK_CROWD_LANES). Lanes do not influence one another, to
+ * the last bit. */
 #ifndef RK_CROWD_H
 #define RK_CROWD_H
 #include "rk_dispatch.h"
@@ -24,7 +24,7 @@ typedef struct {
     double v_max, rho_max, min_speed;
     double dx;
     double ratio_x, ratio_y;  /* dt / dx, dt / dy */
-    /* (nx + 1, ny): 1 at faces that people can cross, 0 at walls. Face i is left of column i; face nx
+    /* (nx + 1, ny): 1 at faces that people can cross, 0 at walls. Face i is left of column i; nx
      * is the exit, face 0 is closed to the potential. */
     const double *open_x;
     /* (nx, ny + 1): dx / dy at open faces, 0 at walls. Face j is below cell j. */

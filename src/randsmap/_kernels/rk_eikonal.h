@@ -16,7 +16,6 @@
 #include "rk_crowd.h"
 #include "rk_lanes.h"
 #include <float.h>
-#include <string.h>
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
@@ -54,29 +53,30 @@ ALWAYS_INLINE lanes update(lanes a, lanes b, lanes h, const coefficients *c, int
 }
 
 /* A link of a column's chain: like update, but the root is taken only if some lane needs it. */
-ALWAYS_INLINE lanes link(lanes a, lanes b, const double *time, const double *fixed,
+ALWAYS_INLINE lanes link(lanes a, lanes b, const double *time, const double *value, int fixed,
                          const coefficients *c, int square)
 {
-    if (*time == RK_FIXED)
-        return lanes_load(fixed);
+    if (fixed && *time == RK_FIXED)
+        return lanes_load(value);
     const lanes h = lanes_load(time), ahead = add(a, h);
     if (!any_less(b, ahead))
         return ahead;
     return if_less(b, ahead, two_sided(a, b, h, c, square), ahead);
 }
 
-/* One column from the one beside it alone; of p only fixed cells and the frame are read. */
+/* One column from the one beside it alone; of p only fixed cells (if there are any) and the frame are
+ * read. */
 ALWAYS_INLINE void fresh_column(ptrdiff_t ny, const double *beside, const double *h, double *p,
-                                double *work, const coefficients *c, int square)
+                                double *work, int fixed, const coefficients *c, int square)
 {
     const ptrdiff_t last = (ny - 1) * RK_LANES;
     double *const up = work, *const down = work + ny * RK_LANES;
     lanes u = lanes_load(p - RK_LANES), d = lanes_load(p + last + RK_LANES);
     for (ptrdiff_t k = 0; k <= last; k += RK_LANES) {
         const ptrdiff_t l = last - k;
-        u = link(lanes_load(beside + k), u, h + k, p + k, c, square);
+        u = link(lanes_load(beside + k), u, h + k, p + k, fixed, c, square);
         lanes_store(up + k, u);
-        d = link(lanes_load(beside + l), d, h + l, p + l, c, square);
+        d = link(lanes_load(beside + l), d, h + l, p + l, fixed, c, square);
         lanes_store(down + l, d);
     }
     for (ptrdiff_t k = 0; k <= last; k += RK_LANES)
@@ -155,8 +155,8 @@ ALWAYS_INLINE int repair_column(ptrdiff_t ny, ptrdiff_t stride, const double *h,
     return found;
 }
 
-/* Writes the crossing times of column i, RK_FIXED in fixed cells. */
-typedef void (*column_times)(const void *context, ptrdiff_t i, double *h);
+/* Writes the crossing times of column i, RK_FIXED in fixed cells; says whether there are any. */
+typedef int (*column_times)(const void *context, ptrdiff_t i, double *h);
 
 /* Repairing passes, rightwards and leftwards in turn, until one finds nothing. */
 ALWAYS_INLINE void repair(const rk_grid *grid, const double *h, double *p, const coefficients *c,
@@ -179,6 +179,17 @@ ALWAYS_INLINE void repair(const rk_grid *grid, const double *h, double *p, const
     } while (found);
 }
 
+/* A column's crossing times, then its potential from the column beside it. */
+ALWAYS_INLINE void march_column(ptrdiff_t i, ptrdiff_t ny, column_times fill, const void *context,
+                                const double *beside, double *h, double *p, double *work,
+                                const coefficients *c, int square)
+{
+    if (fill(context, i, h))
+        fresh_column(ny, beside, h, p, work, 1, c, square);
+    else
+        fresh_column(ny, beside, h, p, work, 0, c, square);
+}
+
 ALWAYS_INLINE void march_from(const rk_grid *grid, column_times fill, const void *context,
                               double *h, double *p, double *work, ptrdiff_t pivot, int square)
 {
@@ -192,17 +203,15 @@ ALWAYS_INLINE void march_from(const rk_grid *grid, column_times fill, const void
             first[pivot * stride + k] = RK_UNREACHED;
     /* A column is checked when both its neighbours are there, while all of it is in cache. */
     for (ptrdiff_t i = pivot - 1; i >= 0; i--) {
-        fill(context, i, h + i * h_stride);
-        fresh_column(ny, first + (i + 1) * stride, h + i * h_stride, first + i * stride, work, &c,
-                     square);
+        march_column(i, ny, fill, context, first + (i + 1) * stride, h + i * h_stride,
+                     first + i * stride, work, &c, square);
         if (i < pivot - 1)
             quiet &= column_is_quiet(ny, stride, h + (i + 1) * h_stride, first + (i + 1) * stride,
                                      &c, square);
     }
     for (ptrdiff_t i = pivot; i < nx; i++) {
-        fill(context, i, h + i * h_stride);
-        fresh_column(ny, first + (i - 1) * stride, h + i * h_stride, first + i * stride, work, &c,
-                     square);
+        march_column(i, ny, fill, context, first + (i - 1) * stride, h + i * h_stride,
+                     first + i * stride, work, &c, square);
         if (i > 0)
             quiet &= column_is_quiet(ny, stride, h + (i - 1) * h_stride, first + (i - 1) * stride,
                                      &c, square);
@@ -255,26 +264,37 @@ static void sweep(const rk_grid *grid, const double *h, double *p)
     } while (lowered);
 }
 
+static int any_fixed(const unsigned char *kind, ptrdiff_t n)
+{
+    unsigned char any = RK_FREE;
+    for (ptrdiff_t k = 0; k < n; k++)
+        any |= kind[k];
+    return any != RK_FREE;
+}
+
 /* Potential before a solve: 0 beyond exits and at sources, unreached in walls, and with `all` in
  * all other cells. exits: a flag for each row of the left side, of the right side, then one for the
  * bottom and one for the top. */
 static void prepare(const rk_grid *grid, const unsigned char *kind, const unsigned char *exits,
                     int all, double *p)
 {
-    const ptrdiff_t nx = grid->nx, ny = grid->ny, column = ny + 2;
+    const ptrdiff_t nx = grid->nx, ny = grid->ny, stride = (ny + 2) * RK_LANES;
     const lanes unreached = lanes_all(RK_UNREACHED), zero = lanes_all(0);
-    for (ptrdiff_t i = 0; i < nx + 2; i++)
-        for (ptrdiff_t j = 0; j < ny + 2; j++) {
-            const ptrdiff_t at = (i * column + j) * RK_LANES;
-            const int beside = i == 0 || i == nx + 1, over = j == 0 || j == ny + 1;
-            if (beside || over) {
-                const int zero_here = beside && over ? 0
-                    : over ? exits[2 * ny + (j > 0)] : exits[(i > 0 ? ny : 0) + j - 1];
-                lanes_store(p + at, zero_here ? zero : unreached);
-            } else if (all || kind[(i - 1) * ny + j - 1] != RK_FREE) {
-                lanes_store(p + at, kind[(i - 1) * ny + j - 1] == RK_SOURCE ? zero : unreached);
-            }
-        }
+    for (ptrdiff_t j = 1; j <= ny; j++) {
+        lanes_store(p + j * RK_LANES, exits[j - 1] ? zero : unreached);
+        lanes_store(p + (nx + 1) * stride + j * RK_LANES, exits[ny + j - 1] ? zero : unreached);
+    }
+    for (ptrdiff_t i = 0; i < nx; i++) {
+        double *const column = p + (i + 1) * stride;
+        lanes_store(column, exits[2 * ny] ? zero : unreached);
+        lanes_store(column + (ny + 1) * RK_LANES, exits[2 * ny + 1] ? zero : unreached);
+        if (!all && !any_fixed(kind + i * ny, ny))
+            continue;
+        for (ptrdiff_t j = 0; j < ny; j++)
+            if (all || kind[i * ny + j] != RK_FREE)
+                lanes_store(column + (j + 1) * RK_LANES,
+                            kind[i * ny + j] == RK_SOURCE ? zero : unreached);
+    }
 }
 
 typedef struct {
@@ -284,7 +304,7 @@ typedef struct {
     double dx;
 } slownesses;
 
-static void times_of_slowness(const void *context, ptrdiff_t i, double *h)
+static int times_of_slowness(const void *context, ptrdiff_t i, double *h)
 {
     const slownesses *const s = context;
     const ptrdiff_t ny = s->ny;
@@ -292,11 +312,15 @@ static void times_of_slowness(const void *context, ptrdiff_t i, double *h)
     for (int lane = 0; lane < RK_LANES; lane++)
         columns[lane] = s->fields[lane] + i * ny;
     lanes_from_fields(columns, ny, h);
+    const lanes dx = lanes_all(s->dx), mark = lanes_all(RK_FIXED);
+    for (ptrdiff_t k = 0; k < ny * RK_LANES; k += RK_LANES)
+        lanes_store(h + k, mul(dx, lanes_load(h + k)));
     const unsigned char *const kind = s->kind + i * ny;
-    const lanes dx = lanes_all(s->dx), fixed = lanes_all(RK_FIXED);
-    for (ptrdiff_t j = 0; j < ny; j++)
-        lanes_store(h + j * RK_LANES,
-                    kind[j] == RK_FREE ? mul(dx, lanes_load(h + j * RK_LANES)) : fixed);
+    const int fixed = any_fixed(kind, ny);
+    for (ptrdiff_t j = 0; fixed && j < ny; j++)
+        if (kind[j] != RK_FREE)
+            lanes_store(h + j * RK_LANES, mark);
+    return fixed;
 }
 
 static void solve(const rk_grid *grid, double dx, const double *slowness, const unsigned char *kind,
