@@ -64,7 +64,7 @@ ALWAYS_INLINE lanes link(lanes a, lanes b, const double *time, const double *val
     return if_less(b, ahead, two_sided(a, b, h, c, square), ahead);
 }
 
-/* One column from the one beside it alone; of p only fixed cells (if there are any) and the frame are
+/* One column from the one beside it alone; of p only the frame and (if `fixed`) fixed cells are
  * read. */
 ALWAYS_INLINE void fresh_column(ptrdiff_t ny, const double *beside, const double *h, double *p,
                                 double *work, int fixed, const coefficients *c, int square)
