@@ -26,6 +26,8 @@ _LAZY = {
     "KNNDecoder": "decoders",
     "ManifoldModel": "model",
     "LWRSolver": "datasets",
+    "HughesSolver": "datasets",
+    "solve_eikonal": "datasets",
     "tune": "tuning",
     "set_num_threads": "_parallel",
     "get_num_threads": "_parallel",

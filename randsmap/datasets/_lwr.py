@@ -6,6 +6,7 @@ import numpy as np
 
 from randsmap import _parallel, _validation
 from randsmap._kernels import traffic
+from randsmap.datasets import _times
 
 __all__ = ["LWRSolver", "make_lwr"]
 
@@ -142,8 +143,8 @@ class LWRSolver:
 
         cells = self._check_initial(initial)
         t_end = _validation.check_number(t_end, "t_end", low=0.0)
-        times = np.array([t_end]) if times is None else _check_times(times, t_end)
-        steps, fractions = _steps_to(times, self.dt)
+        times = np.array([t_end]) if times is None else _times.check_times(times, t_end)
+        steps, fractions = _times.steps_to(times, self.dt)
         fields = np.empty((len(cells), len(times), self.n_cells))
 
         schedule = _Schedule(steps, fractions, self.n_cells)
@@ -161,34 +162,6 @@ class LWRSolver:
                 raise ValueError(f"initial densities must lie between 0 and rho_max = "
                                  f"{self.rho_max:g}, got {extreme!r}")
         return cells
-
-
-def _check_times(times, t_end):
-    times = _validation.check_vector(times, "times").copy()
-    if not len(times):
-        raise ValueError("times must not be empty")
-    if times[0] < 0:
-        raise ValueError(f"times must not be negative, got {float(times[0])!r}")
-    if (np.diff(times) < 0).any():
-        k = int(np.argmax(np.diff(times) < 0))
-        raise ValueError(f"times must be ascending, got {float(times[k + 1])!r} "
-                         f"after {float(times[k])!r}")
-    if times[-1] > t_end:
-        raise ValueError(f"times must not exceed t_end = {t_end!r}, got {float(times[-1])!r}")
-    return times
-
-
-def _steps_to(times, dt):
-    """Whole steps to each time, and the part of one more step that is left (0: none)."""
-    count = times / dt
-    if count[-1] > 2**53:
-        raise ValueError(f"t_end = {times[-1]:g} takes more than 2**53 steps of dt = {dt:g}")
-    whole = np.rint(count)
-    # 3 * 0.1 and 0.3 are the same time: a difference of rounding is not a step
-    whole = np.where(np.abs(times - whole * dt) <= 4 * _EPS * times, whole, np.floor(count))
-    rest = times - whole * dt
-    fractions = np.where(rest > 4 * _EPS * times, rest / dt, 0.0)
-    return whole.astype(np.intp), fractions
 
 
 class _Schedule:
@@ -334,7 +307,7 @@ def make_lwr(n_trajectories=100, snapshots_per_trajectory=120, *, random_state=N
     solver = LWRSolver(n_cells, dt=dt)
     t_end = _validation.check_number(t_end, "t_end", low=0.0)
     noise = _validation.check_number(noise, "noise", low=0.0)
-    last_step = int(_steps_to(np.array([t_end]), solver.dt)[0][0])
+    last_step = int(_times.steps_to(np.array([t_end]), solver.dt)[0][0])
     n_snapshots = _validation.check_count(snapshots_per_trajectory, "snapshots_per_trajectory",
                                           high=last_step + 1, high_name="the number of states")
 
