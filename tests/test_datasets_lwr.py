@@ -408,3 +408,16 @@ def test_study_progress_bar(capsys):
 def test_study_bad_arguments(keywords, error):
     with pytest.raises(ValueError, match=error):
         make_lwr(**keywords)
+
+
+def test_output_array_and_file(tmp_path):
+    expected = make_lwr(2, 5, random_state=0, t_end=1.0).data
+    array = np.empty((10, 400))
+    assert make_lwr(2, 5, random_state=0, t_end=1.0, out=array).data is array
+    assert np.array_equal(array, expected)
+    mapped = make_lwr(2, 5, random_state=0, t_end=1.0, out=tmp_path / "lwr.npy").data
+    assert isinstance(mapped, np.memmap) and np.array_equal(mapped, expected)
+    assert np.array_equal(np.load(tmp_path / "lwr.npy"), expected)
+    assert [p.name for p in tmp_path.iterdir()] == ["lwr.npy"]
+    with pytest.raises(ValueError, match=r"out must have shape \(10, 400\)"):
+        make_lwr(2, 5, random_state=0, t_end=1.0, out=np.empty((9, 400)))
