@@ -121,3 +121,31 @@ def test_quick_traffic_study(tmp_path):
             assert float(row["conservation_p95"]) <= 1e-14
         else:
             assert 1e-6 < float(row["conservation_median"]) < 1e-3
+
+
+@pytest.mark.parametrize("name, options, shape", [
+    ("swiss-roll", ("--samples", 30), (30, 3)),
+    ("s-curve", ("--samples", 30), (30, 20)),
+    ("lwr", ("--trajectories", 2, "--snapshots", 4), (8, 400)),
+    ("rotated-images", ("--samples", 6), (6, 16384)),
+    ("hughes", ("--trajectories", 1, "--snapshots", 5), (5, 10000)),
+])
+def test_dataset(tmp_path, name, options, shape):
+    picture = tmp_path / "picture.png"
+    assert run("dataset", name, *options, "--seed", 1, "--out", tmp_path / "F.npy",
+               "--picture", picture) == 0
+    F = np.load(tmp_path / "F.npy")
+    assert F.shape == shape
+    assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert run("dataset", name, *options, "--seed", 1, "--out", tmp_path / "all.npz") == 0
+    with np.load(tmp_path / "all.npz") as arrays:
+        assert np.array_equal(arrays["data"], F) and len(arrays.files) > 1
+    assert {p.name for p in tmp_path.iterdir()} == {"F.npy", "all.npz", "picture.png"}
+
+
+def test_dataset_errors(tmp_path, capsys):
+    assert ".npy or .npz" in failing(("dataset", "lwr", "--out", tmp_path / "F.csv"), capsys)
+    assert "n_samples must be at least" in failing(
+        ("dataset", "s-curve", "--samples", 0, "--out", tmp_path / "F.npy"), capsys)
+    assert "does not exist" in failing(("dataset", "lwr", "--out", tmp_path / "no" / "F.npy"), capsys)
+    assert not list(tmp_path.iterdir())
