@@ -24,12 +24,14 @@ _LAZY = {
     "RFNNDecoder": "decoders",
     "RANDSMAPDecoder": "decoders",
     "ManifoldModel": "model",
+    "load": "persistence",
     "LWRSolver": "datasets",
     "tune": "tuning",
     "set_num_threads": "_parallel",
     "get_num_threads": "_parallel",
 }
-_SUBMODULES = ("datasets", "decoders", "encoders", "features", "invariants", "metrics", "model", "tuning")
+_SUBMODULES = ("datasets", "decoders", "encoders", "features", "invariants", "metrics", "model",
+               "persistence", "tuning")
 
 __all__ = [*_LAZY, *_SUBMODULES, "__version__"]
 
