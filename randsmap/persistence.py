@@ -64,6 +64,7 @@ CLASSES = {
 }
 
 _MAX_DEPTH = 20  # of parameters within parameters
+_MAX_OBJECTS = 100
 _NAMES = "feature_names_in_"  # scikit-learn's, of any estimator that was fitted on a data frame
 
 
@@ -107,6 +108,8 @@ def save(model, path):
     writer.add(model, "", 0)
     if writer.objects[-1]["state"] is None:
         check_is_fitted(model, next(iter(type(model)._state)))
+    if len(writer.objects) > _MAX_OBJECTS:
+        raise TypeError(f"a model of {len(writer.objects)} parts, a model file holds {_MAX_OBJECTS}")
     manifest = {"format": FORMAT, "version": VERSION, "randsmap": version("randsmap"),
                 "objects": writer.objects}
     write_atomically(path, lambda file: _archive.write(file, manifest, writer.arrays))
@@ -152,12 +155,13 @@ def load(path):
     >>> bool((again.reconstruct(arc) == model.reconstruct(arc)).all())
     True
     """
+    path = Path(path)
     try:
         manifest, arrays = _archive.read(path)
         return _restored(manifest, arrays)
     # a forged manifest may hold any value in any place: these are what using it as another one raises
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise ValueError(f"{os.fspath(path)} is not a valid model file: {error}") from error
+        raise ValueError(f"{path} is not a valid model file: {error}") from error
 
 
 def write_atomically(path, write):
@@ -216,13 +220,14 @@ class _Writer:
                             f"does not declare, got {', '.join(unknown)}")
         state = None
         if stored & set(attributes):
-            check_state(value)
-            state = {k: attributes[k] for k in value._state if k in stored}
+            state = {k: attributes[k] for k in value._state if k in stored and k in attributes}
             if _NAMES in attributes:
                 state[_NAMES] = attributes[_NAMES].tolist()
         entry = {"class": name}
         for part, values in (("params", params), ("state", state)):
             entry[part] = values and {k: self._value(v, path + k, depth) for k, v in values.items()}
+        if state is not None:  # after the parts, so that a part that no file can hold is named first
+            check_state(value)
         self.objects.append(entry)
         self._index[id(value)] = len(self.objects) - 1
         return self._index[id(value)]
@@ -267,6 +272,8 @@ def _restored(manifest, arrays):
         raise ValueError(f"its format has version {manifest['version']!r}, written by randsmap "
                          f"{manifest.get('randsmap')!r}; this randsmap reads versions up to {VERSION}")
     objects = []
+    if not 1 <= len(manifest["objects"]) <= _MAX_OBJECTS or manifest["objects"][-1]["state"] is None:
+        raise ValueError("it holds no fitted model")
     for entry in manifest["objects"]:
         if set(entry) != {"class", "params", "state"}:
             raise ValueError("an object is described badly")
