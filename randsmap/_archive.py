@@ -5,9 +5,9 @@ array, in the manifest's order; the archive's comment is the SHA-256 of the mani
 SHA-256 of each array stands. `numpy.load` and any zip tool open it.
 
 Apart from the manifest and the arrays nothing in the file is free: sizes, offsets, headers and the
-central directory follow from the manifest. So the reader parses no archive. It computes what the file must
-look like, compares its size before it takes memory for an array, and compares every other byte. Hence
-a file that differs from the written one in any bit is refused, and nothing expands.
+central directory follow from the manifest. So the reader parses no archive. It computes what the
+file must look like, compares its size before it takes memory for an array, and compares every other
+byte. Hence a file that differs from the written one in any bit is refused, and nothing expands.
 """
 
 import hashlib
@@ -32,12 +32,13 @@ MAX_NDIM = 8
 
 _MANIFEST = "manifest.json"
 _NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)*", re.ASCII)
+_ENTRY = {"name", "dtype", "shape", "crc32", "sha256"}
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 1 << 20  # bytes that are read or hashed at a time: they stay in cache
 _NONE32 = 0xFFFFFFFF  # "see the zip64 field", which is always there: one form for any size
 
 
-# -- Zip and .npy structures (PKWARE APPNOTE 6.3, sections 4.3 and 4.5.3; NumPy format 1.0) ---------
+# -- Zip and .npy structures (PKWARE APPNOTE 6.3, sections 4.3 and 4.5.3; NumPy format 1.0) --------
 
 
 def _local_header(name, size, crc):
@@ -111,7 +112,8 @@ def write(file, manifest, arrays):
     for name, array in arrays.items():
         little = array.dtype.newbyteorder("<")
         if little.str not in DTYPES:
-            raise TypeError(f"{name} has elements of type {array.dtype}, which a model file cannot hold")
+            raise TypeError(f"{name} has elements of type {array.dtype}, which a model file cannot "
+                            "hold")
         array = np.asarray(array, dtype=little, order="C")
         header = _npy_header(little.str, array.shape)
         digest, crc = hashlib.sha256(), zlib.crc32(header)
@@ -229,7 +231,7 @@ def _check_entries(entries):
     if not isinstance(entries, list):
         raise ValueError("the manifest lists no arrays")
     for entry in entries:
-        if not isinstance(entry, dict) or set(entry) != {"name", "dtype", "shape", "crc32", "sha256"}:
+        if not isinstance(entry, dict) or set(entry) != _ENTRY:
             raise ValueError("the manifest describes an array badly")
         name, shape = entry["name"], entry["shape"]
         # the length limits keep every field of the headers in its range

@@ -1,14 +1,15 @@
 """What a fitted estimator's attributes are: the declarations that model files are checked against.
 
-A class that can be stored in a model file has a dictionary ``_state``: fitted attribute -> one of the
-kinds below. Lengths are given by name ("M" cells, "d" latents, "P" features, ...); one name means one
-number within a class, "P+1" is one more, and a length is at least 1 unless the array is declared
-`empty`. See `randsmap.persistence`.
+A class that can be stored in a model file has a dictionary ``_state``: fitted attribute -> one of
+the kinds below. Lengths are given by name ("M" cells, "d" latents, "P" features, ...); one name
+means one number within a class, "P+1" is one more, and a length is at least 1 unless the array is
+declared `empty`. See `randsmap.persistence`.
 """
 
 import numpy as np
 
-__all__ = ["Array", "Choice", "Count", "DERIVED", "Flag", "Part", "Real", "Regressor", "Transformer"]
+__all__ = ["Array", "Choice", "Count", "DERIVED", "Flag", "Part", "Real", "Regressor", "Transformer",
+           "check_state"]
 
 # The attribute is not stored: the class's `_restore` makes it from the others.
 DERIVED = "derived"
@@ -22,8 +23,10 @@ def _bind(lengths, name, value, smallest=1):
         base, _, more = name.partition("+")
         more = int(more or 0)
         expected = lengths.setdefault(base, value - more) + more
-    if value != expected or value < smallest:
-        raise ValueError(f"length {name} is {value}" + (f", not {expected}" if value != expected else ""))
+    if value != expected:
+        raise ValueError(f"length {name} is {value}, not {expected}")
+    if value < smallest:
+        raise ValueError(f"length {name} is {value}")
 
 
 def _within(smallest, largest, low, high):
@@ -49,15 +52,16 @@ class Array:
             raise ValueError(f"it must be an array of {self.dtype}, got "
                              f"{getattr(value, 'dtype', type(value).__name__)}")
         if value.ndim != len(self.shape):
-            raise ValueError(f"it must have {len(self.shape)} dimension(s), got shape {value.shape}")
+            raise ValueError(f"it must have {len(self.shape)} dimension(s), got shape "
+                             f"{value.shape}")
         for name, length in zip(self.shape, value.shape):
             _bind(lengths, name, length, smallest=0 if self.empty else 1)
         if self.dtype == bool or not value.size:
             return
         with np.errstate(invalid="ignore"):  # a signalling NaN
             smallest, largest = value.min(), value.max()
-        if self.dtype.kind == "f" and not (
-                not np.isnan(smallest) if self.infinite else np.isfinite([smallest, largest]).all()):
+        broken = np.isnan if self.infinite else lambda x: not np.isfinite(x)
+        if self.dtype.kind == "f" and (broken(smallest) or broken(largest)):
             raise ValueError("its values must be finite" + " or infinite" * self.infinite)
         low, high = (lengths.get(bound, bound) for bound in (self.low, self.high))
         if not _within(smallest, largest, low, high):
@@ -103,18 +107,20 @@ class Choice:
 
     def check(self, value, lengths):
         if type(value) is not str or value not in self.choices:
-            raise ValueError(f"it must be one of {', '.join(map(repr, self.choices))}, got {value!r}")
+            raise ValueError(f"it must be one of {', '.join(map(repr, self.choices))}, got "
+                             f"{value!r}")
 
 
 class Part:
-    """An object of that class, whose lengths agree: Part(AffineInvariants, M="M"), theirs="ours"."""
+    """An object of that class; its lengths agree as given: Part(AffineInvariants, M="M")."""
 
     def __init__(self, kind, **lengths):
         self.kind, self.lengths = kind, lengths
 
     def check(self, value, lengths):
         if type(value) is not self.kind:
-            raise ValueError(f"it must be of class {self.kind.__name__}, got {type(value).__name__}")
+            raise ValueError(f"it must be of class {self.kind.__name__}, got "
+                             f"{type(value).__name__}")
         theirs = check_state(value)
         for name, ours in self.lengths.items():
             _bind(lengths, ours, theirs[name])

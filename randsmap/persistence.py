@@ -1,36 +1,40 @@
 """Model files: fitted models on disk, exact to the bit, safe to load from anyone.
 
-``model.save(path)`` writes a file, `load` gives the model back. A file is an ``.npz`` without pickles or
-object arrays: a manifest in JSON (the classes by name, their parameters, checksums) and the arrays, named
-by where they belong (``decoder_.coef_``), so that `numpy.load` can read them without this package.
-`randsmap._archive` describes the bytes.
+``model.save(path)`` writes a file, `load` gives the model back. A file is an ``.npz`` without
+pickles or object arrays: a manifest in JSON (the classes by name, their parameters, checksums) and
+the arrays, named by where they belong (``decoder_.coef_``), so that `numpy.load` can read them
+without this package. `randsmap._archive` describes the bytes.
 
-What can be stored: the package's own classes named in `CLASSES`, with parameters that are numbers, strings,
-None, arrays of numbers, lists and tuples of such, and other stored objects. A parameter that is a
-`numpy.random.RandomState` or `Generator` is stored as None: its draws are in the fitted attributes, but a
-second `fit` of the loaded model draws others. NumPy scalars come back as Python's numbers. Transformers and
-regressors of scikit-learn or of the user are refused by `save`, since only a pickle can hold them.
+What can be stored: the package's own classes named in `CLASSES`, with parameters that are numbers,
+strings, None, arrays of numbers, lists and tuples of such, and other stored objects. A parameter
+that is a `numpy.random.RandomState` or `Generator` is stored as None: its draws are in the fitted
+attributes, but a second `fit` of the loaded model draws others. NumPy scalars come back as Python's
+numbers. Transformers and regressors of scikit-learn or of the user are refused by `save`, since
+only a pickle can hold them.
 
-Loading runs no code of the file's choosing: only classes of `CLASSES` are made, and each fitted attribute is
-checked against its class's declaration (type, shape, finite values, index ranges, agreement with the other
-attributes), so that a crafted file gets a ValueError too, never a compiled kernel reading beyond an array.
+Loading runs no code of the file's choosing: only classes of `CLASSES` are made, and each fitted
+attribute is checked against its class's declaration (type, shape, finite values, index ranges,
+agreement with the other attributes), so that a crafted file gets a ValueError too, never a compiled
+kernel reading beyond an array.
 
-To make a class storable, declare its fitted attributes, all of them, in a dictionary ``_state`` of the class
-(the kinds are in `randsmap._state`)::
+To make a class storable, declare its fitted attributes, all of them, in a dictionary ``_state`` of
+the class (the kinds are in `randsmap._state`)::
 
     _state = {"n_features_in_": Count("d"), "weights_": Array("d", "P"), "offsets_": Array("P")}
 
 and add a line to `CLASSES`. Rules:
 
-- ``__init__`` only stores its arguments, as scikit-learn asks; a class that is no scikit-learn estimator has no
-  parameters, only ``_state``.
-- What is declared DERIVED is not stored; a method ``_restore()`` makes it from the others, and also makes the
-  checks that a declaration cannot express (ValueError). What a BLAS computed is stored, not derived.
-- A transformer has `_n_features_out`, a regressor `_n_outputs`, so that the parts of a model are known to fit.
-- A parameter that is used after `fit` belongs in ``_state`` as well (as `_exact` of RANDSMAPDecoder): parameters
-  in a file are not checked, as in a constructor.
-- A parameter that is missing in a file takes its default: a new one whose default is the old behaviour
-  needs nothing. If anything else changes, `VERSION` grows.
+- ``__init__`` only stores its arguments, as scikit-learn asks; a class that is no scikit-learn
+  estimator has no parameters, only ``_state``.
+- What is declared DERIVED is not stored; a method ``_restore()`` makes it from the others, and also
+  makes the checks that a declaration cannot express (ValueError). What a BLAS computed is stored,
+  not derived.
+- A transformer has `_n_features_out`, a regressor `_n_outputs`, so that the parts of a model are
+  known to fit.
+- A parameter that is used after `fit` belongs in ``_state`` as well (as `_exact` of
+  RANDSMAPDecoder): parameters in a file are not checked, as in a constructor.
+- A parameter that is missing in a file takes its default: a new one whose default is the old
+  behaviour needs nothing. If anything else changes, `VERSION` grows.
 """
 
 import math
@@ -76,8 +80,8 @@ def save(model, path):
     model : object of a class in `CLASSES`
         `ManifoldModel`, or an encoder, decoder or feature map alone.
     path : path
-        Taken as it is; ``.npz`` is customary. The file is there whole or, if writing fails, as it was
-        before.
+        Taken as it is; ``.npz`` is customary. The file is there whole or, if writing fails, as it
+        was before.
 
     Raises
     ------
@@ -109,7 +113,7 @@ def save(model, path):
     if writer.objects[-1]["state"] is None:
         check_is_fitted(model, next(iter(type(model)._state)))
     if len(writer.objects) > _MAX_OBJECTS:
-        raise TypeError(f"a model of {len(writer.objects)} parts, a model file holds {_MAX_OBJECTS}")
+        raise TypeError(f"the model has {len(writer.objects)} parts, at most {_MAX_OBJECTS} fit")
     manifest = {"format": FORMAT, "version": VERSION, "randsmap": version("randsmap"),
                 "objects": writer.objects}
     write_atomically(path, lambda file: _archive.write(file, manifest, writer.arrays))
@@ -126,7 +130,8 @@ def load(path):
     Returns
     -------
     model
-        Equal to the one saved, to the bit: its arrays are the same numbers, C-contiguous and writeable.
+        Equal to the one saved, to the bit: its arrays are the same numbers, C-contiguous and
+        writeable.
 
     Raises
     ------
@@ -137,9 +142,9 @@ def load(path):
 
     Notes
     -----
-    No code of the file's choosing runs, and memory is taken for the arrays alone, after their sizes are known to
-    agree with the file's. What a forged file can do is to hold a model that decodes nonsense: a
-    checksum tells damage, not who wrote it.
+    No code of the file's choosing runs, and memory is taken for the arrays alone, after their sizes
+    are known to agree with the file's. What a forged file can do is to hold a model that decodes
+    nonsense: a checksum tells damage, not who wrote it.
 
     Examples
     --------
@@ -147,20 +152,18 @@ def load(path):
     >>> import numpy as np, randsmap
     >>> angle = np.linspace(0, np.pi, 30)
     >>> arc = np.column_stack([np.cos(angle), np.sin(angle)]) ** 2
-    >>> model = randsmap.ManifoldModel(randsmap.DiffusionMaps(1), randsmap.RANDSMAPDecoder()).fit(arc)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "model.npz")
-    ...     model.save(path)
-    ...     again = randsmap.load(path)
-    >>> bool((again.reconstruct(arc) == model.reconstruct(arc)).all())
-    True
+    >>> model = randsmap.ManifoldModel(randsmap.DiffusionMaps(1),
+    randsmap.RANDSMAPDecoder()).fit(arc) >>> with tempfile.TemporaryDirectory() as folder: ...
+    path = pathlib.Path(folder, "model.npz") ...     model.save(path) ...     again =
+    randsmap.load(path) >>> bool((again.reconstruct(arc) == model.reconstruct(arc)).all()) True
     """
     path = Path(path)
     try:
         manifest, arrays = _archive.read(path)
         return _restored(manifest, arrays)
-    # a forged manifest may hold any value in any place: these are what using it as another one raises
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+    # a forged manifest may hold any value in any place: this is what using it as another one raises
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError,
+            ValueError) as error:
         raise ValueError(f"{path} is not a valid model file: {error}") from error
 
 
@@ -206,9 +209,9 @@ class _Writer:
         name = type(value).__name__
         if name not in CLASSES or type(value) is not _class(name):
             raise TypeError(
-                f"{path.strip('.') or 'the model'} is of class {type(value).__module__}.{name}, which a "
-                f"model file cannot hold (it holds {', '.join(CLASSES)}); use pickle, for files that only "
-                "you and those who trust you load")
+                f"{path.strip('.') or 'the model'} is of class {type(value).__module__}.{name}, which "
+                f"a model file cannot hold (it holds {', '.join(CLASSES)}); use pickle, for files that "
+                "only you and those who trust you load")
         if id(value) in self._index:
             return self._index[id(value)]
         params = value.get_params(deep=False) if isinstance(value, BaseEstimator) else {}
@@ -216,7 +219,7 @@ class _Writer:
         stored = {k for k, kind in value._state.items() if kind is not DERIVED}
         unknown = sorted(set(attributes) - set(params) - set(value._state) - {_NAMES})
         if unknown:
-            raise TypeError(f"{path}{unknown[0]}: a model file does not keep attributes of {name} that it "
+            raise TypeError(f"{path}{unknown[0]}: a model file does not keep attributes that {name} "
                             f"does not declare, got {', '.join(unknown)}")
         state = None
         if stored & set(attributes):
@@ -226,7 +229,7 @@ class _Writer:
         entry = {"class": name}
         for part, values in (("params", params), ("state", state)):
             entry[part] = values and {k: self._value(v, path + k, depth) for k, v in values.items()}
-        if state is not None:  # after the parts, so that a part that no file can hold is named first
+        if state is not None:  # after the parts: one that no file can hold is named first
             check_state(value)
         self.objects.append(entry)
         self._index[id(value)] = len(self.objects) - 1
@@ -253,7 +256,8 @@ class _Writer:
 
     def _array(self, value, path):
         if value.dtype.newbyteorder("<").str not in _archive.DTYPES:
-            raise TypeError(f"{path} has elements of type {value.dtype}, which a model file cannot hold")
+            raise TypeError(f"{path} has elements of type {value.dtype}, which a model file cannot "
+                            "hold")
         if id(value) not in self._index:
             self._kept.append(value)  # its id stays its own
             self._index[id(value)] = path
@@ -270,11 +274,11 @@ def _restored(manifest, arrays):
         raise ValueError(f"its format is {manifest['format']!r}, not {FORMAT!r}")
     if type(manifest["version"]) is not int or not 1 <= manifest["version"] <= VERSION:
         raise ValueError(f"its format has version {manifest['version']!r}, written by randsmap "
-                         f"{manifest.get('randsmap')!r}; this randsmap reads versions up to {VERSION}")
-    objects = []
-    if not 1 <= len(manifest["objects"]) <= _MAX_OBJECTS or manifest["objects"][-1]["state"] is None:
+                         f"{manifest.get('randsmap')!r}; this one reads versions up to {VERSION}")
+    entries, objects = manifest["objects"], []
+    if not 1 <= len(entries) <= _MAX_OBJECTS or entries[-1]["state"] is None:
         raise ValueError("it holds no fitted model")
-    for entry in manifest["objects"]:
+    for entry in entries:
         if set(entry) != {"class", "params", "state"}:
             raise ValueError("an object is described badly")
         objects.append(_restored_object(entry, objects, arrays))
