@@ -8,8 +8,8 @@ declared `empty`. See `randsmap.persistence`.
 
 import numpy as np
 
-__all__ = ["Array", "Choice", "Count", "DERIVED", "Flag", "Part", "Real", "Regressor", "Transformer",
-           "check_state"]
+__all__ = ["DERIVED", "Array", "Choice", "Count", "Flag", "Part", "Real", "Regressor",
+           "Transformer", "check_state"]
 
 # The attribute is not stored: the class's `_restore` makes it from the others.
 DERIVED = "derived"

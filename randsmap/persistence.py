@@ -209,9 +209,9 @@ class _Writer:
         name = type(value).__name__
         if name not in CLASSES or type(value) is not _class(name):
             raise TypeError(
-                f"{path.strip('.') or 'the model'} is of class {type(value).__module__}.{name}, which "
-                f"a model file cannot hold (it holds {', '.join(CLASSES)}); use pickle, for files that "
-                "only you and those who trust you load")
+                f"{path.strip('.') or 'the model'} is of class {type(value).__module__}.{name}, "
+                f"which a model file cannot hold (it holds {', '.join(CLASSES)}); use pickle, for "
+                "files that only you and those who trust you load")
         if id(value) in self._index:
             return self._index[id(value)]
         params = value.get_params(deep=False) if isinstance(value, BaseEstimator) else {}
@@ -219,8 +219,8 @@ class _Writer:
         stored = {k for k, kind in value._state.items() if kind is not DERIVED}
         unknown = sorted(set(attributes) - set(params) - set(value._state) - {_NAMES})
         if unknown:
-            raise TypeError(f"{path}{unknown[0]}: a model file does not keep attributes that {name} "
-                            f"does not declare, got {', '.join(unknown)}")
+            raise TypeError(f"{path}{unknown[0]}: a model file does not keep attributes that "
+                            f"{name} does not declare, got {', '.join(unknown)}")
         state = None
         if stored & set(attributes):
             state = {k: attributes[k] for k in value._state if k in stored and k in attributes}

@@ -43,7 +43,7 @@ def fields(rng, constant=False):
 
 
 def models():
-    """(name, fitted object): every storable class, in each configuration that stores other things."""
+    """(name, fitted object): every class, in each configuration that stores other things."""
     rng = np.random.default_rng(0)
     Y, F = rng.uniform(-1, 1, (N, 2)), fields(rng)
     C = np.stack([np.ones(M), 2 * np.ones(M), np.zeros(M)], axis=1)
@@ -556,7 +556,8 @@ def test_no_file_makes_memory_blow_up(tmp_path):
 
 
 VALUES = [None, True, 0, -1, 1, 2, 3, 2**40, 10**30, 0.5, -1e308, "", "mass", "svd", [], [1], {},
-          {"array": "x"}, {"array": "encoder_.selected_"}, {"array": "decoder_.coef_"}, {"object": 0}, {"object": 3},
+          {"array": "x"}, {"array": "encoder_.selected_"}, {"array": "decoder_.coef_"},
+          {"object": 0}, {"object": 3},
           {"float": "nan"}, {"float": "inf"}, {"tuple": [1, {"object": 1}]}]
 ARRAYS = [
     lambda a: a[:-1], lambda a: a[..., :-1], lambda a: a.T, lambda a: a[:0], lambda a: a.ravel(),
