@@ -25,6 +25,7 @@ _LAZY = {
     "RANDSMAPDecoder": "decoders",
     "KNNDecoder": "decoders",
     "ManifoldModel": "model",
+    "load": "persistence",
     "LWRSolver": "datasets",
     "HughesSolver": "datasets",
     "solve_eikonal": "datasets",
@@ -32,8 +33,8 @@ _LAZY = {
     "set_num_threads": "_parallel",
     "get_num_threads": "_parallel",
 }
-_SUBMODULES = ("datasets", "decoders", "encoders", "features", "invariants", "metrics", "model", "plotting",
-               "tuning")
+_SUBMODULES = ("datasets", "decoders", "encoders", "features", "invariants", "metrics", "model",
+               "persistence", "plotting", "tuning")
 
 __all__ = [*_LAZY, *_SUBMODULES, "__version__"]
 

@@ -5,6 +5,7 @@ from randsmap import features as features
 from randsmap import invariants as invariants
 from randsmap import metrics as metrics
 from randsmap import model as model
+from randsmap import persistence as persistence
 from randsmap import plotting as plotting
 from randsmap import tuning as tuning
 from randsmap._parallel import get_num_threads as get_num_threads
@@ -20,6 +21,7 @@ from randsmap.features import FourierFeatures as FourierFeatures
 from randsmap.features import MultiscaleFourierFeatures as MultiscaleFourierFeatures
 from randsmap.features import SigmoidFeatures as SigmoidFeatures
 from randsmap.model import ManifoldModel as ManifoldModel
+from randsmap.persistence import load as load
 from randsmap.tuning import tune as tune
 
 __version__: str

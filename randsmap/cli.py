@@ -1,7 +1,6 @@
 """The `randsmap` command."""
 
 import argparse
-import pickle
 import sys
 from pathlib import Path
 
@@ -13,11 +12,6 @@ _FEATURES = {
     "fourier": ("FourierFeatures", "length_scale"),
     "multiscale": ("MultiscaleFourierFeatures", "max_frequency"),
 }
-
-_PICKLE_NOTE = (
-    "MODEL is a pickle file: load only models that you made yourself or trust, because loading a "
-    "pickle can run code, and use the same versions of randsmap and scikit-learn."
-)
 
 
 # name on the command line -> (function of randsmap.datasets, what it is)
@@ -38,7 +32,7 @@ def main(argv=None):
     except KeyboardInterrupt:
         print("randsmap: interrupted", file=sys.stderr)
         return 130
-    except (ImportError, OSError, TypeError, ValueError, pickle.UnpicklingError) as error:
+    except (ImportError, OSError, TypeError, ValueError) as error:
         print(f"randsmap: error: {error}", file=sys.stderr)
         return 1
     return 0
@@ -100,11 +94,11 @@ def _parser():
         help="fit a model to your own snapshots",
         description="Fit diffusion maps and a conservative random-feature decoder to the snapshots. "
         "The feature map's hyperparameter is tuned on a fifth of them unless it is given. "
-        + _PICKLE_NOTE,
+        "MODEL is an .npz file without pickles, the one that randsmap.load reads.",
     )
     fit.add_argument("snapshots", type=Path, metavar="SNAPSHOTS.npy",
                      help="fields, one a row: (n_samples, n_cells)")
-    fit.add_argument("--out", type=Path, required=True, metavar="MODEL", help="model file to write")
+    fit.add_argument("--out", type=Path, required=True, metavar="MODEL", help="model file to write, such as model.npz")
     fit.add_argument("--components", type=int, default=2, metavar="D",
                      help="latent dimension (default 2)")
     fit.add_argument("--alpha", type=float, default=1.0,
@@ -127,7 +121,7 @@ def _parser():
         ("encode", _encode, "SNAPSHOTS.npy", "LATENTS.npy", "latent coordinates of snapshots"),
         ("decode", _decode, "LATENTS.npy", "FIELDS.npy", "fields at latent coordinates"),
     ):
-        command = commands.add_parser(name, help=text, description=f"{text.capitalize()}. {_PICKLE_NOTE}")
+        command = commands.add_parser(name, help=text, description=f"{text.capitalize()}.")
         command.add_argument("model", type=Path, metavar="MODEL")
         command.add_argument("input", type=Path, metavar=inputs)
         command.add_argument("--out", type=Path, required=True, metavar=output)
@@ -136,8 +130,7 @@ def _parser():
     evaluate = commands.add_parser(
         "evaluate",
         help="reconstruction errors of a model on snapshots",
-        description="Encode and decode the snapshots and print the errors over the samples. "
-        + _PICKLE_NOTE,
+        description="Encode and decode the snapshots and print the errors over the samples.",
     )
     evaluate.add_argument("model", type=Path, metavar="MODEL")
     evaluate.add_argument("input", type=Path, metavar="SNAPSHOTS.npy")
@@ -235,7 +228,7 @@ def _fit(arguments):
         value = _tuned_value(encoder, decoder, parameter, snapshots, arguments.seed)
         decoder.set_params(**{f"features__{parameter}": value})
     model = randsmap.ManifoldModel(encoder, decoder).fit(snapshots)
-    _write(arguments.out, lambda file: pickle.dump(model, file))
+    model.save(arguments.out)
     errors = randsmap.metrics.relative_l2(snapshots, model.reconstruct(snapshots))
     print(f"{len(snapshots)} snapshots of {snapshots.shape[1]} cells -> {arguments.components} "
           f"latent coordinates; mean relative L2 error on them {np.mean(errors):.4g}")
@@ -308,15 +301,9 @@ def _load_array(path):
 
 
 def _load_model(path):
-    from randsmap import ManifoldModel
+    from randsmap import ManifoldModel, load
 
-    try:
-        with open(path, "rb") as file:
-            model = pickle.load(file)
-    except OSError:
-        raise
-    except Exception as error:  # a damaged pickle can raise anything
-        raise ValueError(f"{path} is not a model file: {type(error).__name__}: {error}") from None
+    model = load(path)
     if not isinstance(model, ManifoldModel):
         raise ValueError(f"{path} holds a {type(model).__name__}, not a model")
     return model

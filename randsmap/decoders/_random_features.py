@@ -5,6 +5,7 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
 
 from randsmap._kernels import decode as _kernel
 from randsmap._parallel import blas_threads, parallel_for
+from randsmap._state import DERIVED, Array, Choice, Count, Flag, Part, Transformer
 from randsmap._validation import (
     check_choice,
     check_fitted,
@@ -68,6 +69,14 @@ def decode(features, A, X, projection, out):
 
 class _RandomFeatureDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """What RFNNDecoder and RANDSMAPDecoder share: feature maps, validation, prediction."""
+
+    _state = {
+        "n_features_in_": Count("d"),
+        "features_": Transformer("d", "P"),
+        "coef_": Array("P+1", "M"),
+        "solver_": Choice("cholesky", "dual", "svd"),
+        "_single": Flag(),
+    }
 
     def fit(self, X, y):
         """Fit the coefficients by ridge regression.
@@ -162,6 +171,14 @@ class _RandomFeatureDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         out = check_out(out, shape)
         decode(self.features_, A, X, self._projection(), out.reshape(len(X), A.shape[1]))
         return out
+
+    @property
+    def _n_outputs(self):
+        return self.coef_.shape[1]
+
+    def _restore(self):
+        if self._single and self._n_outputs != 1:
+            raise ValueError(f"one-dimensional fields of {self._n_outputs} cells")
 
 
 def _check_fields(y, n):
@@ -313,6 +330,15 @@ class RANDSMAPDecoder(_RandomFeatureDecoder):
     True
     """
 
+    _state = {
+        **_RandomFeatureDecoder._state,
+        "invariants_": Part(AffineInvariants, M="M"),
+        "_exact": Flag(),
+        "invariant_values_": DERIVED,
+        "invariant_matrix_": DERIVED,
+        "constant_cells_": DERIVED,
+    }
+
     def __init__(self, features=None, *, regularization=1e-3, invariants="mass",
                  invariant_values=None, invariant_tol=None, constraint="everywhere",
                  cell_weights=None, solver="auto", random_state=None):
@@ -345,10 +371,17 @@ class RANDSMAPDecoder(_RandomFeatureDecoder):
 
     def _store_invariants(self, invariants):
         self.invariants_ = invariants
-        self.invariant_values_ = invariants.values
-        self.invariant_matrix_ = invariants.matrix
-        self.constant_cells_ = invariants.constant
         self._exact = self.constraint == "everywhere"
+        self._name_invariants()
+
+    def _name_invariants(self):
+        self.invariant_values_ = self.invariants_.values
+        self.invariant_matrix_ = self.invariants_.matrix
+        self.constant_cells_ = self.invariants_.constant
+
+    def _restore(self):
+        super()._restore()
+        self._name_invariants()
 
     def _projection(self):
         return self.invariants_.projection if self._exact else None
