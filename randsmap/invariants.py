@@ -297,7 +297,7 @@ def _check_invariants(invariants, M, cell_weights):
         if invariants != "mass":
             raise ValueError(f"invariants must be 'mass', None or an array, got {invariants!r}")
         return (np.ones(M) if cell_weights is None else cell_weights)[:, None].copy()
-    C = np.asarray(invariants)
+    C = invariants if hasattr(invariants, "toarray") else np.asanyarray(invariants)
     if C.ndim == 1:
         C = C[:, None]
     C = check_matrix(C, "invariants", min_columns=0)

@@ -187,7 +187,7 @@ def _check_fields(y, n):
         raise ValueError("y must hold the fields of the latent points X (n, M), got None; this "
                          "estimator requires y to be passed, but the target y is None")
     if not hasattr(y, "toarray"):
-        y = np.asarray(y)
+        y = np.asanyarray(y)  # a mask is refused below, not dropped
     dtype = getattr(y, "dtype", np.dtype(float))
     single = getattr(y, "ndim", 2) == 1
     F = check_matrix(y[:, None] if single else y, "y")
