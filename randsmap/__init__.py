@@ -23,15 +23,18 @@ _LAZY = {
     "DiffusionMaps": "encoders",
     "RFNNDecoder": "decoders",
     "RANDSMAPDecoder": "decoders",
+    "KNNDecoder": "decoders",
     "ManifoldModel": "model",
     "load": "persistence",
     "LWRSolver": "datasets",
+    "HughesSolver": "datasets",
+    "solve_eikonal": "datasets",
     "tune": "tuning",
     "set_num_threads": "_parallel",
     "get_num_threads": "_parallel",
 }
 _SUBMODULES = ("datasets", "decoders", "encoders", "features", "invariants", "metrics", "model",
-               "persistence", "tuning")
+               "persistence", "plotting", "tuning")
 
 __all__ = [*_LAZY, *_SUBMODULES, "__version__"]
 

@@ -6,10 +6,14 @@ from randsmap import invariants as invariants
 from randsmap import metrics as metrics
 from randsmap import model as model
 from randsmap import persistence as persistence
+from randsmap import plotting as plotting
 from randsmap import tuning as tuning
 from randsmap._parallel import get_num_threads as get_num_threads
 from randsmap._parallel import set_num_threads as set_num_threads
+from randsmap.datasets import HughesSolver as HughesSolver
 from randsmap.datasets import LWRSolver as LWRSolver
+from randsmap.datasets import solve_eikonal as solve_eikonal
+from randsmap.decoders import KNNDecoder as KNNDecoder
 from randsmap.decoders import RANDSMAPDecoder as RANDSMAPDecoder
 from randsmap.decoders import RFNNDecoder as RFNNDecoder
 from randsmap.encoders import DiffusionMaps as DiffusionMaps

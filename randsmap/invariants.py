@@ -237,8 +237,8 @@ class AffineInvariants:
             for j in np.flatnonzero(~(np.abs(self.values - given)
                                       <= tol * typical + 8 * _EPS * np.abs(given))):
                 raise ValueError(
-                    f"invariant_values[{j}] is {given[j]}, but column {j} of the invariants is zero "
-                    "or depends on the other columns and on the constant cells, which imply "
+                    f"invariant_values[{j}] is {given[j]}, but column {j} of the invariants is "
+                    "zero or depends on the other columns and on the constant cells, which imply "
                     f"{self.values[j]}"
                 )
         _check_fields(found, scale, typical, self.values, tol)

@@ -99,6 +99,8 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         decoder = None if self.decoder is None else clone(self.decoder)
         latents = encoder.fit_transform(X)
         if decoder is not None:
+            if getattr(decoder, "encoder", encoder) is None:  # KNNDecoder takes the model's
+                decoder.encoder = encoder
             decoder.fit(np.asarray(latents), X)
         validate_data(self, X, reset=True, min_samples=2)
         self.encoder_, self.decoder_ = encoder, decoder

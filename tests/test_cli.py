@@ -133,7 +133,7 @@ def test_interrupt_is_told(monkeypatch, capsys, tmp_path):
 
 def test_quick_traffic_study(tmp_path):
     """The main job, as the README runs it."""
-    command = [sys.executable, "-c", "import sys; from randsmap.cli import main; sys.exit(main())",
+    command = [sys.executable, "-P", "-c", "import sys; from randsmap.cli import main; sys.exit(main())",
                "study", "lwr", "--quick", "--out", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stderr

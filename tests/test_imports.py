@@ -12,7 +12,7 @@ import randsmap
 LAYERS = [
     {"_kernels"},
     {"_parallel", "_validation", "_state", "_archive"},
-    {"_distances"},
+    {"_distances", "_harmonics", "_neighbors"},
     {"invariants", "metrics"},
     {"features", "encoders"},
     {"decoders"},
@@ -60,7 +60,7 @@ def test_module_imports_only_from_layers_before_it(path):
 
 
 def run(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120)
 
 
 def test_import_is_lazy():

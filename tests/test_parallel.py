@@ -151,7 +151,7 @@ def test_the_pool_works_in_a_forked_child():
         "assert queue.get(timeout=30) == [0, 1, 2, 3, 4]\n"
         "process.join(30)\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
 
 

@@ -1,5 +1,6 @@
 """Decoders: from latent coordinates back to fields, as scikit-learn multi-output regressors."""
 
+from randsmap.decoders._knn import KNNDecoder
 from randsmap.decoders._random_features import RANDSMAPDecoder, RFNNDecoder
 
-__all__ = ["RFNNDecoder", "RANDSMAPDecoder"]
+__all__ = ["RFNNDecoder", "RANDSMAPDecoder", "KNNDecoder"]

@@ -133,12 +133,23 @@ static inline double kernel_value(double e)
 
 static void gaussian(double *restrict tile, ptrdiff_t ld, const double *X, ptrdiff_t m,
                      const double *Z, ptrdiff_t n, ptrdiff_t M, const double *restrict nx,
-                     const double *restrict nz, double nz_max, double scale)
+                     const double *restrict nz, double nz_max, double scale, double *restrict out,
+                     ptrdiff_t ldo)
 {
     for (ptrdiff_t i = 0; i < m; i++) {
         double *restrict row = tile + i * ld;
         double a = nx[i], twice = 2 * scale;
-        if ((a + nz_max) * scale <= EXPONENT_SAFE) {
+        double *restrict o = out ? out + i * ldo : NULL;
+        int safe = (a + nz_max) * scale <= EXPONENT_SAFE;
+        if (safe && o) { /* the arithmetic hides the latency of the memory written */
+#pragma omp simd
+            for (ptrdiff_t j = 0; j < n; j++) {
+                double e = twice * row[j] - (a + nz[j]) * scale;
+                row[j] = o[j] = kernel_value(e < 0 ? e : 0);
+            }
+            continue;
+        }
+        if (safe) {
 #pragma omp simd
             for (ptrdiff_t j = 0; j < n; j++) {
                 double e = twice * row[j] - (a + nz[j]) * scale;
@@ -157,6 +168,7 @@ static void gaussian(double *restrict tile, ptrdiff_t ld, const double *X, ptrdi
 #pragma omp simd
         for (ptrdiff_t j = 0; j < n; j++)
             row[j] = kernel_value(row[j]);
+        if (o) memcpy(o, row, (size_t) n * sizeof *o);
     }
 }
 
@@ -186,13 +198,9 @@ static void reflect(double *tile, ptrdiff_t ld, ptrdiff_t n, double diagonal)
         for (ptrdiff_t i = 0; i < m; i++) {                                                        \
             const double *restrict t = tile + i * ld;                                              \
             real *restrict o = out + i * ldo;                                                      \
-            for (ptrdiff_t j0 = 0; j0 < n; j0 += 16) {                                             \
-                ptrdiff_t j1 = j0 + 16 < n ? j0 + 16 : n;                                          \
-                __builtin_prefetch(o + ldo + j0, 1); /* the next row; beyond the end is harmless */ \
-                __builtin_prefetch(o + ldo + j0 + 8, 1);                                           \
-                for (ptrdiff_t j = j0; j < j1; j++)                                                \
-                    o[j] = (real) t[j];                                                            \
-            }                                                                                      \
+            _Pragma("omp simd")                                                                    \
+            for (ptrdiff_t j = 0; j < n; j++)                                                      \
+                o[j] = (real) t[j];                                                                \
         }                                                                                          \
     }
 STORE(store, double)

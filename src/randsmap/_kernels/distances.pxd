@@ -16,7 +16,8 @@ cdef extern from "rk_distances.h" nogil:
                           const double *nz) noexcept nogil
         void (*gaussian)(double *tile, Py_ssize_t ld, const double *X, Py_ssize_t m,
                          const double *Z, Py_ssize_t n, Py_ssize_t M, const double *nx,
-                         const double *nz, double nz_max, double scale) noexcept nogil
+                         const double *nz, double nz_max, double scale, double *out,
+                         Py_ssize_t ldo) noexcept nogil
         void (*gaussian_of)(double *tile, Py_ssize_t ld, Py_ssize_t m, Py_ssize_t n,
                             double scale) noexcept nogil
         void (*reflect)(double *tile, Py_ssize_t ld, Py_ssize_t n, double diagonal) noexcept nogil
@@ -39,8 +40,8 @@ cdef extern from "rk_distances.h" nogil:
 
 cdef enum:
     PANEL_ROWS = 192   # rows of a panel, the unit of work of a thread
-    TILE_COLUMNS = 512  # with PANEL_ROWS: a tile stays in the second-level cache
-    TILE_STRIDE = 544  # no multiple of 4096 bytes (transposed reads); a multiple of 32
+    TILE_COLUMNS = 1024  # with PANEL_ROWS: a tile stays in the second-level cache
+    TILE_STRIDE = 1056  # no multiple of 4096 bytes (transposed reads); a multiple of 32
     FEW_ROWS = 8       # up to here differences beat GEMM, which would copy all the rows of Z
 
 
@@ -62,5 +63,6 @@ cdef struct Pairs:
 
 cdef double *fill_tile(
     const rk_distances_table *table, const Pairs *pairs, Py_ssize_t i0, Py_ssize_t m,
-    Py_ssize_t j0, Py_ssize_t n, bint first, bint diagonal, double *work,
+    Py_ssize_t j0, Py_ssize_t n, bint first, bint diagonal, double *work, double *out,
+    Py_ssize_t ldo,
 ) noexcept nogil

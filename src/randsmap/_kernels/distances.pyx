@@ -21,17 +21,20 @@ def workspace_size(Py_ssize_t dim, bint few_rows):
         return PANEL_ROWS * (TILE_STRIDE + dim) + dim * TILE_STRIDE
     if few_rows:
         return FEW_ROWS * (TILE_STRIDE + dim)
-    return PANEL_ROWS * TILE_STRIDE + (PANEL_ROWS + TILE_COLUMNS) * (dim + 1)
+    return PANEL_ROWS * TILE_STRIDE + 2 * PANEL_ROWS * (dim + 1)
 
 
 cdef double *fill_tile(
     const rk_distances_table *table, const Pairs *pairs, Py_ssize_t i0, Py_ssize_t m,
-    Py_ssize_t j0, Py_ssize_t n, bint first, bint diagonal, double *work,
+    Py_ssize_t j0, Py_ssize_t n, bint first, bint diagonal, double *work, double *out,
+    Py_ssize_t ldo,
 ) noexcept nogil:
     """Tile of the pairs (i0 + i, j0 + j), i < m <= PANEL_ROWS, j < n <= TILE_COLUMNS; returns it.
+    Where the z rows must be centred first, n <= PANEL_ROWS.
 
     `work` holds what belongs to the rows i0.. from one call with `first` to the next.
-    `diagonal`: the tile's rows and columns are the same points.
+    `diagonal`: the tile's rows and columns are the same points. `out` (stride ldo), unless NULL, gets
+    the tile too; only for a Gaussian kernel by GEMM and off the diagonal.
     """
     cdef Py_ssize_t dim = pairs.dim, j
     cdef double *tile = work
@@ -77,8 +80,8 @@ cdef double *fill_tile(
         z, nz = pairs.z.centred + j0 * dim, pairs.z.norms + j0
     else:
         table.center(pairs.z.raw + j0 * dim, n, dim, pairs.z.centre, room,
-                     room + TILE_COLUMNS * dim)
-        z, nz = room, room + TILE_COLUMNS * dim
+                     room + PANEL_ROWS * dim)
+        z, nz = room, room + PANEL_ROWS * dim
     if pairs.z.raw:
         x_exact, z_exact = pairs.x.raw + i0 * dim, pairs.z.raw + j0 * dim
     else:
@@ -93,7 +96,7 @@ cdef double *fill_tile(
         for j in range(n):
             largest = nz[j] if not nz[j] <= largest else largest
         table.gaussian(tile, TILE_STRIDE, x_exact, m, z_exact, n, dim, nx, nz, largest,
-                       pairs.scale)
+                       pairs.scale, out, ldo)
     else:
         table.distances(tile, TILE_STRIDE, x_exact, m, z_exact, n, dim, nx, nz)
     if diagonal:
@@ -129,8 +132,9 @@ def panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1] X_centr
     cdef Pairs pairs
     cdef bint symmetric = Z is None, first = True
     cdef Py_ssize_t i0 = index * PANEL_ROWS, j0, n, m, n_rows = X.shape[0]
-    cdef Py_ssize_t n_columns = out.shape[1], ldo = out.shape[1]
+    cdef Py_ssize_t n_columns = out.shape[1], ldo = out.shape[1], widest
     cdef double *tile
+    cdef double *fused
     pairs.dim, pairs.scale = X.shape[1], scale
     pairs.differences = pairs.dim <= RK_DIRECT_DIM or (not symmetric and n_rows <= FEW_ROWS)
     set_rows(&pairs.x, X, X_centred, X_norms, centre)
@@ -139,13 +143,21 @@ def panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1] X_centr
     else:
         set_rows(&pairs.z, Z, Z_centred, Z_norms, centre)
     m = min(<Py_ssize_t> PANEL_ROWS, n_rows - i0)
+    # rows centred block by block may be long: narrow tiles keep the scratch small
+    widest = TILE_COLUMNS if pairs.z.centred or pairs.differences else PANEL_ROWS
     with nogil:
         j0 = i0 if symmetric else 0
         while j0 < n_columns:
-            n = m if symmetric and first else min(<Py_ssize_t> TILE_COLUMNS, n_columns - j0)
-            tile = fill_tile(table, &pairs, i0, m, j0, n, first, symmetric and first, &work[0])
+            n = m if symmetric and first else min(widest, n_columns - j0)
+            fused = NULL
             if real is double:
-                table.store(tile, TILE_STRIDE, m, n, &out[i0, j0], ldo)
+                if scale and not pairs.differences and not (symmetric and first):
+                    fused = &out[i0, j0]
+            tile = fill_tile(table, &pairs, i0, m, j0, n, first, symmetric and first, &work[0], fused,
+                             ldo)
+            if real is double:
+                if fused == NULL:
+                    table.store(tile, TILE_STRIDE, m, n, &out[i0, j0], ldo)
                 if symmetric and not first:
                     table.store_t(tile, TILE_STRIDE, m, n, &out[j0, i0], ldo)
             else:
@@ -178,7 +190,7 @@ def nystrom_panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1]
             (&sums[i0, 0])[p] = 0
         while j0 < n_columns:
             n = min(<Py_ssize_t> TILE_COLUMNS, n_columns - j0)
-            tile = fill_tile(table, &pairs, i0, m, j0, n, first, False, &work[0])
+            tile = fill_tile(table, &pairs, i0, m, j0, n, first, False, &work[0], NULL, 0)
             table.weighted_sums(tile, TILE_STRIDE, m, n, &weights[0, j0], n_columns, q,
                                 &sums[i0, 0])
             first = False

@@ -24,10 +24,11 @@ typedef struct {
      * the distances which cancel are recomputed from. */
     void (*distances)(double *tile, ptrdiff_t ld, const double *X, ptrdiff_t m, const double *Z,
                       ptrdiff_t n, ptrdiff_t M, const double *nx, const double *nz);
-    /* Products -> Gaussian kernel; nz_max is at least every nz[j]. */
+    /* Products -> Gaussian kernel; nz_max is at least every nz[j]. The values go to out (row stride
+     * ldo) too, unless it is NULL. */
     void (*gaussian)(double *tile, ptrdiff_t ld, const double *X, ptrdiff_t m, const double *Z,
                      ptrdiff_t n, ptrdiff_t M, const double *nx, const double *nz, double nz_max,
-                     double scale);
+                     double scale, double *out, ptrdiff_t ldo);
     /* Squared distances -> Gaussian kernel. */
     void (*gaussian_of)(double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n, double scale);
     /* Diagonal tile: zero the diagonal (or set it to 1), lower triangle = upper triangle. */

@@ -1,0 +1,180 @@
+"""Swiss roll and S-curve, the data sets without an invariant (paper, Appendices SR and SC20)."""
+
+import numpy as np
+
+from randsmap import _validation
+from randsmap.datasets import _common
+
+__all__ = ["make_swiss_roll", "make_s_curve", "swiss_roll", "s_curve"]
+
+# Rows of one random stream: the data do not depend on the number of threads.
+_BLOCK = 8192
+
+_SWISS_ROLL_DESCR = """\
+Swiss roll in 3 dimensions (paper, Eq. SwissRolleq).
+
+x1 = (theta + 0.1 z) sin(theta) / 4, x2 = (theta + 0.1 z) cos(theta) / 4, x3 = z, plus N(0, noise^2)
+on each, theta ~ U[pi, 4 pi), z ~ U[-5, 5). coordinates: theta, z.
+"""
+
+_S_CURVE_DESCR = """\
+S-curve (paper, Eq. SCurveeq), carried into n_features dimensions by orthonormal columns R.
+
+z1 = sin(theta), z2 = w, z3 = sign(theta) (cos(theta) - 1), plus N(0, noise^2) on each; x = R z;
+theta ~ U[-3 pi/2, 3 pi/2), w ~ U[0, 1). coordinates: theta, w.
+"""
+
+
+def swiss_roll(theta, z):
+    """Points of the Swiss roll, (n, 3), from angles and heights (n,) (paper, Eq. SwissRolleq)."""
+    radius = (theta + 0.1 * z) / 4
+    return np.column_stack((radius * np.sin(theta), radius * np.cos(theta), z))
+
+
+def s_curve(theta, w):
+    """Points of the S-curve, (n, 3), from angles and widths (n,) (paper, Eq. SCurveeq)."""
+    return np.column_stack((np.sin(theta), w, np.sign(theta) * (np.cos(theta) - 1)))
+
+
+def make_swiss_roll(n_samples=10000, *, noise=0.05, random_state=None, out=None, progress=False):
+    """Points of a Swiss roll: the data of the paper's Appendix SR.
+
+    Parameters
+    ----------
+    n_samples : int, default 10000
+        Number of points.
+    noise : float, default 0.05
+        Standard deviation of the Gaussian noise on each of the three coordinates.
+    random_state : None, int, RandomState or Generator
+        Seed. The data are the same for any number of threads.
+    out : ndarray (n_samples, 3) of float64 or path of a .npy file, optional
+        Where to write the points; a path makes a memory-mapped file, which appears when complete.
+    progress : bool, default False
+        Show a progress bar.
+
+    Returns
+    -------
+    Bunch
+        ``data`` (n_samples, 3); ``coordinates`` (n_samples, 2): the angle theta in radians and the
+        height z; ``coordinate_names``; ``DESCR``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is out of range or `out` does not fit.
+
+    References
+    ----------
+    Paper, Eq. (SwissRolleq).
+
+    Examples
+    --------
+    >>> from randsmap.datasets import make_swiss_roll
+    >>> roll = make_swiss_roll(500, random_state=0)
+    >>> roll.data.shape, roll.coordinates.shape
+    ((500, 3), (500, 2))
+    """
+
+    def points(rng, n):
+        coordinates = rng.uniform([np.pi, -5.0], [4 * np.pi, 5.0], size=(n, 2))
+        return coordinates, swiss_roll(*coordinates.T)
+
+    return _make(points, n_samples, noise, random_state, out, progress, "Swiss roll",
+                 ("theta", "z"), _SWISS_ROLL_DESCR)
+
+
+def make_s_curve(n_samples=10000, *, n_features=20, noise=0.01, random_state=None, out=None,
+                 progress=False):
+    """Points of an S-curve in a space of many dimensions: the data of the paper's Appendix SC20.
+
+    Parameters
+    ----------
+    n_samples : int, default 10000
+        Number of points.
+    n_features : int, default 20
+        Dimension of the space, at least 3.
+    noise : float, default 0.01
+        Standard deviation of the Gaussian noise, added to each coordinate in three dimensions.
+    random_state : None, int, RandomState or Generator
+        Seed. The data are the same for any number of threads.
+    out : ndarray (n_samples, n_features) of float64 or path of a .npy file, optional
+        Where to write the points; a path makes a memory-mapped file, which appears when complete.
+    progress : bool, default False
+        Show a progress bar.
+
+    Returns
+    -------
+    Bunch
+        ``data`` (n_samples, n_features); ``coordinates`` (n_samples, 2): the angle theta in radians
+        and the width w; ``coordinate_names``; ``embedding`` (n_features, 3): the matrix R with
+        orthonormal columns, so that ``data @ embedding`` are the points in three dimensions;
+        ``DESCR``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is out of range or `out` does not fit.
+
+    Notes
+    -----
+    R is the orthogonal polar factor U V^T of a Gaussian matrix U S V^T: uniformly distributed, and
+    unlike U alone free of the signs that an SVD routine happens to choose.
+
+    References
+    ----------
+    Paper, Eq. (SCurveeq).
+
+    Examples
+    --------
+    >>> from randsmap.datasets import make_s_curve
+    >>> curve = make_s_curve(500, random_state=0)
+    >>> curve.data.shape, curve.coordinates.shape
+    ((500, 20), (500, 2))
+    """
+    n_features = _validation.check_count(n_features, "n_features", low=3)
+    _validation.check_count(n_samples, "n_samples")
+    # a seed of its own, drawn first: the same n_samples or not, a seed gives the same R
+    random_state = _validation.check_random_state(random_state)
+    embedding = _orthonormal_columns(n_features, _common.random_streams(random_state, 1)[0])
+
+    def points(rng, n):
+        coordinates = rng.uniform([-1.5 * np.pi, 0.0], [1.5 * np.pi, 1.0], size=(n, 2))
+        return coordinates, s_curve(*coordinates.T)
+
+    curve = _make(points, n_samples, noise, random_state, out, progress, "S-curve", ("theta", "w"),
+                  _S_CURVE_DESCR, embedding)
+    curve.embedding = embedding
+    return curve
+
+
+def _orthonormal_columns(n_features, rng):
+    U, _, Vt = np.linalg.svd(rng.standard_normal((n_features, 3)), full_matrices=False)
+    return U @ Vt
+
+
+def _make(points, n_samples, noise, random_state, out, progress, description, names, descr,
+          embedding=None):
+    from sklearn.utils import Bunch
+
+    n_samples = _validation.check_count(n_samples, "n_samples")
+    noise = _validation.check_number(noise, "noise", low=0.0)
+    streams = _common.random_streams(random_state, -(-n_samples // _BLOCK))
+    coordinates = np.empty((n_samples, 2))
+
+    def fill(data):
+        def fill_block(block, rows):
+            rng = streams[block]
+            coordinates[rows], x = points(rng, rows.stop - rows.start)
+            x += noise * rng.standard_normal(x.shape)
+            if embedding is None:
+                data[rows] = x
+            else:  # three terms, not a BLAS call: bit-identical for any number of threads
+                data[rows] = (x[:, :1] * embedding[:, 0] + x[:, 1:2] * embedding[:, 1]
+                              + x[:, 2:] * embedding[:, 2])
+
+        _common.fill_blocks(fill_block, n_samples, _BLOCK, description=description,
+                            progress=progress)
+
+    n_features = 3 if embedding is None else len(embedding)
+    data = _common.fill_output(out, (n_samples, n_features), fill)
+    return Bunch(data=data, coordinates=coordinates, coordinate_names=names, DESCR=descr)

@@ -1,0 +1,378 @@
+"""The k-NN decoder (paper App. B): convex mixtures of the fields of the nearest latent points."""
+
+import numpy as np
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from randsmap import _distances
+from randsmap._kernels import simplex as _kernel
+from randsmap._neighbors import NeighborIndex
+from randsmap._parallel import parallel_for
+from randsmap._state import DERIVED, Array, Choice, Count, Flag, Transformer
+from randsmap._validation import (
+    check_choice,
+    check_count,
+    check_fitted,
+    check_out,
+    validate_data,
+)
+from randsmap.decoders._random_features import _check_fields
+from randsmap.encoders import DiffusionMaps
+
+__all__ = ["KNNDecoder"]
+
+# Distances between all training fields are kept up to this many (256 MB), so that decoding one
+# row costs microseconds; beyond, those that a block of rows needs are computed with it.
+KEPT_DISTANCES = 2**25
+BLOCK_DISTANCES = 2**22
+
+
+class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
+    """Convex mixtures of the training fields whose latent points are nearest.
+
+    The weights are nonnegative and sum to 1, so every linear invariant and every bound that all
+    training fields satisfy holds for every decoded field, to a few ulp.
+
+    Parameters
+    ----------
+    n_neighbors : int, default=5
+        Number k of neighbours, at most the number of training points.
+    objective : {"latent", "encoder"}, default="latent"
+        What the weights a minimise over the simplex: "latent" |y - sum_k a_k y_k|, the
+        projection of y on the convex hull of its neighbours; "encoder"
+        |y - encode(sum_k a_k f_k)|, the paper's.
+    encoder : DiffusionMaps or None
+        For objective="encoder". A fitted encoder is used as it is (`clone` keeps it too; it is
+        never changed); one that is not fitted is cloned and fitted on the fields. Inside a
+        `ManifoldModel`, None takes the model's encoder.
+
+    Attributes
+    ----------
+    encoder_ : DiffusionMaps
+        The fitted encoder (objective="encoder" only).
+    latents_ : ndarray (n, d)
+        Training points.
+    fields_ : ndarray (n, M)
+        Training fields; (n, 1) if y was one-dimensional.
+    n_features_in_ : int
+        d, the number of latent coordinates.
+
+    Notes
+    -----
+    Neighbours are exact; equal distances are ordered by index.
+
+    Among several minimisers (k > d+1) the one with least sum of a_k^2 is taken, which uses
+    the neighbours evenly: decoded errors vary by factors among minimisers. With objective="latent"
+    this is exact; coordinates that the neighbours span only by their rounding errors are ignored.
+
+    objective="encoder" is not convex. The search starts from the latent weights along the
+    linearised encoder (which leads to the zero of least sum of squares, to first order in the
+    encoder's curvature); unless it attains zero, Newton steps on the simplex from there, from
+    uniform weights and from the nearest neighbour follow, and the best is kept. Because the weights
+    sum to 1, squared distances of a mixture are affine in them up to a term that cancels in the
+    Nystroem ratio: an evaluation costs O(k n), not O(M n). Up to 2^25 distances between
+    training fields are kept for that.
+
+    References
+    ----------
+    Paper, App. B, Eqs. (convexinterpol) and (LiftkNN). Wolfe, Finding the nearest point in a
+    polytope, Math. Program. 11 (1976).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap import KNNDecoder
+    >>> latents = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> fields = np.array([[0.2, 0.8], [0.5, 0.5], [0.9, 0.1]])
+    >>> decoder = KNNDecoder(n_neighbors=3).fit(latents, fields)
+    >>> decoder.predict([[0.25, 0.25], [1.0, 1.0]]).round(3)
+    array([[0.45, 0.55],
+           [0.7 , 0.3 ]])
+    """
+
+    _state = {
+        "n_features_in_": Count("d"),
+        "latents_": Array("n", "d"),
+        "fields_": Array("n", "M"),
+        "encoder_": Transformer("M", "d", optional=True),
+        "_n_neighbors": Count("k"),
+        "_objective": Choice("latent", "encoder"),
+        "_single": Flag(),
+        "_index": DERIVED,
+        "_map": DERIVED,
+        "_kept": DERIVED,
+    }
+
+    def __init__(self, n_neighbors=5, *, objective="latent", encoder=None):
+        self.n_neighbors = n_neighbors
+        self.objective = objective
+        self.encoder = encoder
+
+    def __sklearn_clone__(self):
+        # scikit-learn's clone would take the fit out of a nested encoder, which is used as it is
+        params = self.get_params(deep=False)
+        for name, value in params.items():
+            if not (name == "encoder" and _is_fitted(value)):
+                params[name] = clone(value, safe=False)
+        copy = type(self)(**params)
+        if hasattr(self, "_metadata_request"):
+            copy._metadata_request = self._metadata_request
+        return copy
+
+    def fit(self, X, y):
+        """Keep the training points and prepare the search.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent coordinates.
+        y : array-like (n, M)
+            Fields, one a row; (n,) for a single cell, and `predict` then returns (n,) too. Both are
+            copied.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If X or y is not a finite array of numbers of these shapes, n_neighbors is not between 1
+            and n, objective="encoder" has no encoder, or one that does not belong to these fields
+            and latents. The estimator then keeps the state it had.
+        """
+        before = self.__dict__.copy()
+        try:
+            self._fit(X, y)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def _fit(self, X, y):
+        n_neighbors = check_count(self.n_neighbors, "n_neighbors")
+        objective = check_choice(self.objective, "objective", ("latent", "encoder"))
+        X = validate_data(self, X, reset=True)
+        F, _, single = _check_fields(y, len(X))
+        if n_neighbors > len(X):
+            raise ValueError("n_neighbors must be at most the number of training points "
+                             f"(n_samples = {len(X)}), got {n_neighbors}")
+        if objective == "encoder":
+            self._fit_encoder(X, F)
+        else:
+            for name in ("encoder_", "_map", "_kept"):
+                self.__dict__.pop(name, None)
+        self._objective, self._n_neighbors, self._single = objective, n_neighbors, single
+        self._index = NeighborIndex(X)
+        self.latents_, self.fields_ = X.copy(), F.copy()
+
+    def _fit_encoder(self, X, F):
+        if self.encoder is None:
+            raise ValueError('objective="encoder" needs an encoder, got None: give a '
+                             "DiffusionMaps, or use the decoder in a ManifoldModel")
+        encoder = getattr(self.encoder, "estimator", self.encoder)  # FrozenEstimator
+        if not isinstance(encoder, DiffusionMaps):
+            raise TypeError('objective="encoder" needs a DiffusionMaps encoder, got '
+                            f"{type(self.encoder).__name__}")
+        if not _is_fitted(encoder):
+            encoder = clone(encoder).fit(F)
+        if encoder.n_features_in_ != F.shape[1]:
+            raise ValueError(f"y must have as many columns as the encoder's fields, "
+                             f"{encoder.n_features_in_}, got {F.shape[1]}")
+        self._prepare_encoder(encoder, F)
+        if len(self._map.values) != X.shape[1]:
+            raise ValueError(f"X must have as many columns as the encoder has coordinates, "
+                             f"{len(self._map.values)}, got {X.shape[1]}")
+        self.encoder_ = encoder
+
+    def _prepare_encoder(self, encoder, F):
+        self._map = NystroemMap(encoder)
+        self._kept = None
+        if len(F) * self._map.n_training <= KEPT_DISTANCES:
+            self._kept = self._map.exponents(F)
+
+    @property
+    def _n_outputs(self):
+        return self.fields_.shape[1]
+
+    def _restore(self):
+        if self._n_neighbors > len(self.latents_):
+            raise ValueError(f"{self._n_neighbors} neighbours among {len(self.latents_)} points")
+        if self._single and self._n_outputs != 1:
+            raise ValueError(f"one-dimensional fields of {self._n_outputs} cells")
+        self._index = NeighborIndex(self.latents_)
+        if self._objective == "encoder":
+            if type(self.encoder_) is not DiffusionMaps:
+                raise ValueError(f"the encoder is of class {type(self.encoder_).__name__}")
+            # up to 256 MB that a file need not hold; the same bits from the same BLAS
+            self._prepare_encoder(self.encoder_, self.fields_)
+
+    def predict(self, X, *, out=None, exclude=None):
+        """Decode latent points.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent coordinates.
+        out : ndarray (n, M), float64, C-contiguous, or None
+            Where to put the fields.
+        exclude : array-like of int (n,) or None
+            For each row the index of a training point that must not be its neighbour, or -1. With
+            ``exclude=range(n)`` the training points are decoded without themselves.
+
+        Returns
+        -------
+        fields : ndarray (n, M), float64
+            `out` if given. (n,) if y was one-dimensional. Does not depend on the number of threads,
+            nor a row on the others.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError, TypeError
+            If X is not a finite array (n, d) with n >= 1, out has the wrong shape, type or layout
+            or shares memory with X, or exclude is not such an array or leaves too few points.
+        """
+        check_fitted(self, "fields_")
+        X = validate_data(self, X, reset=False)
+        n, M = len(X), self.fields_.shape[1]
+        if out is not None and np.may_share_memory(out, X):
+            raise ValueError("out must not share memory with X")
+        out = check_out(out, (n,) if self._single else (n, M))
+        neighbors, weights = self._weights(X, exclude)
+        fields = out.reshape(n, M)
+        step = 64
+        parallel_for(
+            lambda i: _kernel.mix(self.fields_, neighbors[i * step : (i + 1) * step],
+                                  weights[i * step : (i + 1) * step],
+                                  fields[i * step : (i + 1) * step]),
+            -(-n // step),
+        )
+        return out
+
+    def neighbor_weights(self, X, *, exclude=None):
+        """Neighbours of latent points and their weights in the decoded fields.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+        exclude : array-like of int (n,) or None
+            As in `predict`.
+
+        Returns
+        -------
+        neighbors : ndarray of int (n, n_neighbors)
+            Rows of the training data, the nearest first.
+        weights : ndarray (n, n_neighbors)
+            Nonnegative, sum 1.
+
+        Raises
+        ------
+        As `predict`.
+
+        Examples
+        --------
+        >>> from randsmap import KNNDecoder
+        >>> decoder = KNNDecoder(2).fit([[0.0], [1.0], [3.0]], [[1.0], [2.0], [3.0]])
+        >>> decoder.neighbor_weights([[1.5]])
+        (array([[1, 0]]), array([[1., 0.]]))
+        """
+        check_fitted(self, "fields_")
+        return self._weights(validate_data(self, X, reset=False), exclude)
+
+    def _weights(self, X, exclude):
+        neighbors = self._neighbors(X, exclude)
+        weights = np.empty(neighbors.shape)
+        if self._objective == "encoder":
+            self._encoder_weights(X, neighbors, weights)
+        else:
+            step = 256
+            parallel_for(
+                lambda i: _kernel.latent(self.latents_, X[i * step : (i + 1) * step],
+                                         neighbors[i * step : (i + 1) * step],
+                                         weights[i * step : (i + 1) * step]),
+                -(-len(X) // step),
+            )
+        return neighbors, weights
+
+    def _neighbors(self, X, exclude):
+        k = self._n_neighbors
+        if exclude is None:
+            return self._index.query(X, k)[1]
+        n = len(self.fields_)
+        exclude = np.asarray(exclude)
+        if exclude.dtype.kind not in "iu" or exclude.shape != (len(X),):
+            raise ValueError(f"exclude must hold {len(X)} integers, one a row of X, got shape "
+                             f"{exclude.shape} of {exclude.dtype}")
+        if len(X) and not (-1 <= exclude.min() and exclude.max() < n):
+            raise ValueError(f"exclude must hold indices of training points (or -1), below {n}, "
+                             f"got {exclude.min()} to {exclude.max()}")
+        if k == n:
+            raise ValueError(f"exclude leaves {n - 1} training points, fewer than n_neighbors = "
+                             f"{k}")
+        candidates = self._index.query(X, k + 1)[1]
+        kept = candidates != exclude[:, None]
+        kept[kept.all(axis=1), -1] = False
+        return candidates[kept].reshape(len(X), k)
+
+    def _encoder_weights(self, X, neighbors, weights):
+        if self._kept is not None:
+            self._encoder_block(X, neighbors, neighbors, self._kept, weights)
+            return
+        step = max(1, BLOCK_DISTANCES // (self._n_neighbors * self._map.n_training))
+        for i in range(0, len(X), step):
+            block = slice(i, i + step)
+            used, rows = np.unique(neighbors[block], return_inverse=True)
+            rows = rows.reshape(neighbors[block].shape)
+            self._encoder_block(X[block], neighbors[block], rows,
+                                self._map.exponents(self.fields_[used]), weights[block])
+
+    def _encoder_block(self, X, neighbors, rows, exponents, weights):
+        step = 16
+        parallel_for(
+            lambda i: _kernel.encoder(exponents, self._map.offset, self._map.values, self.latents_,
+                                      X[i * step : (i + 1) * step],
+                                      neighbors[i * step : (i + 1) * step],
+                                      rows[i * step : (i + 1) * step],
+                                      weights[i * step : (i + 1) * step]),
+            -(-len(X) // step),
+        )
+
+
+class NystroemMap:
+    """A diffusion map's Nystroem extension at mixtures z = sum_k a_k f_k, sum a = 1.
+
+    Since |z - f_i|^2 = sum_k a_k |f_k - f_i|^2 - (1/2) sum_kl a_k a_l |f_k - f_l|^2, where the last
+    term is common to all i, the transition probabilities from z are
+    p_i ~ exp(offset_i + sum_k a_k E_ki), E_ki = -|f_k - f_i|^2 / epsilon^2 (`exponents`), and its
+    coordinates sum_i p_i values_i. Paper, App. C, the Nystroem extension.
+    """
+
+    def __init__(self, encoder):
+        if getattr(encoder, "n_neighbors", None) is not None:
+            raise ValueError('objective="encoder" needs a DiffusionMaps with a dense kernel '
+                             f"(n_neighbors=None), got n_neighbors={encoder.n_neighbors}")
+        density = encoder._weights[0]
+        self.offset = np.log(density)
+        self.values = np.ascontiguousarray(encoder._weights[1:] / density)
+        self.n_training = len(self.offset)
+        self._rows, self._centre, self._epsilon = encoder._rows, encoder._centre, encoder.epsilon_
+
+    def exponents(self, F):
+        """E (len(F), n_training) of the fields F."""
+        E = _distances.squared_distances(F - self._centre, self._rows)
+        E /= -self._epsilon**2
+        return E
+
+
+def _is_fitted(encoder):
+    if encoder is None:
+        return False
+    try:
+        check_is_fitted(encoder)
+    except (NotFittedError, TypeError):
+        return False
+    return True

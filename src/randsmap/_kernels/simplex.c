@@ -1,0 +1,744 @@
+#include "rk_simplex.h"
+#include "rk_vecmath_inline.h"
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+static double dot(const double *x, const double *y, ptrdiff_t n)
+{
+    double s = 0;
+#pragma omp simd reduction(+ : s)
+    for (ptrdiff_t i = 0; i < n; i++)
+        s += x[i] * y[i];
+    return s;
+}
+
+/* Exactly nonnegative, and the sum, taken in order, is 1 to an ulp. */
+static void normalise(double *a, ptrdiff_t k)
+{
+    double sum = 0;
+    ptrdiff_t largest = 0;
+    for (ptrdiff_t j = 0; j < k; j++) {
+        a[j] = a[j] > 0 ? a[j] : 0;
+        sum += a[j];
+        largest = a[j] > a[largest] ? j : largest;
+    }
+    for (ptrdiff_t j = 0; j < k; j++)
+        a[j] /= sum;
+    for (int again = 0; again < 2; again++) {
+        sum = 0;
+        for (ptrdiff_t j = 0; j < k; j++)
+            sum += a[j];
+        a[largest] += 1 - sum;
+    }
+}
+
+/* -- Projection on a convex hull ------------------------------------------------------------------
+ * A primal active set. On the set P of points allowed to have weight, the minimiser of least |a|^2
+ * without sign constraint is a = 1/|P| + C^+T (t - mean), C the points of P less their mean. Walk
+ * towards it, drop the point whose weight vanishes first, repeat; then add the points that would
+ * lower the residual or, when none does, the norm. Both decrease lexicographically, so it ends. */
+
+/* One-sided Jacobi: rotates the d columns of the rows x d matrix B until those of its first m rows
+ * are orthogonal; square[c] are their squared norms. */
+static void orthogonalise(double *B, ptrdiff_t m, ptrdiff_t rows, ptrdiff_t d, double *square)
+{
+    for (int sweep = 0, turned = 1; turned && sweep < 30; sweep++) {
+        turned = 0;
+        for (ptrdiff_t p = 0; p + 1 < d; p++)
+            for (ptrdiff_t q = p + 1; q < d; q++) {
+                double a = 0, b = 0, c = 0;
+                for (ptrdiff_t i = 0; i < m; i++) {
+                    double x = B[i * d + p], y = B[i * d + q];
+                    a += x * x, b += y * y, c += x * y;
+                }
+                if (fabs(c) <= 4 * DBL_EPSILON * sqrt(a * b))
+                    continue;
+                turned = 1;
+                double z = (b - a) / (2 * c);
+                double t = (z < 0 ? -1 : 1) / (fabs(z) + sqrt(1 + z * z));
+                double cs = 1 / sqrt(1 + t * t), sn = cs * t;
+                for (ptrdiff_t i = 0; i < rows; i++) {
+                    double x = B[i * d + p], y = B[i * d + q];
+                    B[i * d + p] = cs * x - sn * y;
+                    B[i * d + q] = sn * x + cs * y;
+                }
+            }
+    }
+    for (ptrdiff_t c = 0; c < d; c++) {
+        square[c] = 0;
+        for (ptrdiff_t i = 0; i < m; i++)
+            square[c] += B[i * d + c] * B[i * d + c];
+    }
+}
+
+static ptrdiff_t hull_room(ptrdiff_t d, ptrdiff_t k)
+{
+    return (2 * k + d + 3) * d + 4 * d + 3 * k + k;
+}
+
+/* Weights a (k), feasible on entry, of the points w (k, d) for the target t (d). Singular values of
+ * the points below `noise` are rounding errors of theirs. `room` is for hull_room doubles. */
+static void hull(const double *w, const double *t, ptrdiff_t k, ptrdiff_t d, double noise,
+                 double *room, double *a)
+{
+    double *B = room, *square = B + (k + d + 1) * d, *mean = square + d, *residual = mean + d;
+    double *slope = residual + d, *goal = slope + d, *gain = goal + k;
+    ptrdiff_t *set = (ptrdiff_t *) (gain + k), m = k;
+    char *in = (char *) (set + k);
+    double size = 0, far = sqrt(dot(t, t, d));
+    for (ptrdiff_t j = 0; j < k; j++) {
+        double r = sqrt(dot(w + j * d, w + j * d, d));
+        size = r > size ? r : size;
+        in[j] = 1;
+    }
+    double neutral = 64 * DBL_EPSILON * (far + size) * size;
+    double best = INFINITY, best_norm = INFINITY;
+    for (ptrdiff_t step = 0; step < 20 * k + 50; step++) {
+        m = 0;
+        for (ptrdiff_t j = 0; j < k; j++)
+            if (in[j])
+                set[m++] = j;
+        RK_ASSERT(m > 0);
+        for (ptrdiff_t c = 0; c < d; c++) {
+            mean[c] = 0;
+            for (ptrdiff_t i = 0; i < m; i++)
+                mean[c] += w[set[i] * d + c];
+            mean[c] /= (double) m;
+            for (ptrdiff_t i = 0; i < m; i++)
+                B[i * d + c] = w[set[i] * d + c] - mean[c];
+            B[m * d + c] = t[c] - mean[c];
+            for (ptrdiff_t i = 0; i < d; i++)
+                B[(m + 1 + i) * d + c] = i == c;
+        }
+        orthogonalise(B, m, m + 1 + d, d, square);
+        /* slope: the weights of the goal are affine functions of the points */
+        for (ptrdiff_t c = 0; c < d; c++)
+            slope[c] = 0;
+        for (ptrdiff_t i = 0; i < m; i++)
+            goal[i] = 1 / (double) m;
+        double cut = noise * noise * (double) m;
+        for (ptrdiff_t c = 0; c < d; c++) {
+            if (!(square[c] > cut))
+                continue;
+            double f = B[m * d + c] / square[c];
+            for (ptrdiff_t i = 0; i < m; i++)
+                goal[i] += B[i * d + c] * f;
+            for (ptrdiff_t i = 0; i < d; i++)
+                slope[i] += B[(m + 1 + i) * d + c] * f;
+        }
+        /* to the goal, or to the first weight that vanishes on the way */
+        double length = 1, steepest = 0;
+        ptrdiff_t blocks = -1;
+        for (ptrdiff_t i = 0; i < m; i++)
+            if (goal[i] < 0) {
+                double x = a[set[i]], reach = x > 0 ? x / (x - goal[i]) : 0;
+                if (reach < length || (reach == length && goal[i] < steepest)) {
+                    length = reach;
+                    steepest = goal[i];
+                    blocks = i;
+                }
+            }
+        for (ptrdiff_t i = 0; i < m; i++) {
+            double x = a[set[i]] + length * (goal[i] - a[set[i]]);
+            a[set[i]] = blocks < 0 ? goal[i] : x > 0 ? x : 0;
+        }
+        if (blocks >= 0 && m > 1) {
+            a[set[blocks]] = 0;
+            in[set[blocks]] = 0;
+            continue;
+        }
+        double norm = dot(a, a, k), level = 0, now;
+        for (ptrdiff_t c = 0; c < d; c++) {
+            residual[c] = t[c];
+            for (ptrdiff_t i = 0; i < m; i++)
+                residual[c] -= a[set[i]] * w[set[i] * d + c];
+        }
+        now = dot(residual, residual, d);
+        if (!(now < best - 1e-13 * (best < INFINITY ? best : 0) - neutral * 1e-3)
+            && !(norm < best_norm * (1 - 1e-13)))
+            break; /* the last addition gained nothing */
+        best = now;
+        best_norm = norm;
+        if (m == k)
+            break;
+        for (ptrdiff_t j = 0; j < k; j++)
+            gain[j] = dot(residual, w + j * d, d);
+        for (ptrdiff_t i = 0; i < m; i++)
+            level += a[set[i]] * gain[set[i]];
+        ptrdiff_t add = -1;
+        for (ptrdiff_t j = 0; j < k; j++)
+            if (!in[j] && gain[j] > level + neutral && (add < 0 || gain[j] > gain[add]))
+                add = j;
+        if (add >= 0) {
+            in[add] = 1;
+            continue;
+        }
+        ptrdiff_t added = 0;
+        for (ptrdiff_t j = 0; j < k; j++) {
+            if (in[j] || gain[j] < level - neutral)
+                continue;
+            double weight = 1 / (double) m, outside = 0;
+            for (ptrdiff_t c = 0; c < d; c++)
+                weight += (w[j * d + c] - mean[c]) * slope[c];
+            for (ptrdiff_t c = 0; c < d; c++)
+                if (!(square[c] > cut)) {
+                    double x = 0; /* component that the points of the set cannot make up for */
+                    for (ptrdiff_t i = 0; i < d; i++)
+                        x += (w[j * d + i] - mean[i]) * B[(m + 1 + i) * d + c];
+                    outside += x * x;
+                }
+            if (weight > 1e-12 || outside > cut) {
+                in[j] = 2;
+                added++;
+            }
+        }
+        if (!added)
+            break;
+    }
+    normalise(a, k);
+}
+
+/* Points relative to the nearest one and, where there are fewer of them than coordinates, in an
+ * orthonormal basis of their span. Returns the dimension; w (k, d), t (d). */
+static ptrdiff_t gather(const double *Y, ptrdiff_t d, const double *y, const ptrdiff_t *neighbor,
+                        ptrdiff_t k, double *basis, double *w, double *t, double *noise)
+{
+    const double *origin = Y + neighbor[0] * d;
+    double largest = 0;
+    for (ptrdiff_t j = 0; j < k; j++)
+        for (ptrdiff_t c = 0; c < d; c++) {
+            double x = Y[neighbor[j] * d + c];
+            largest = fabs(x) > largest ? fabs(x) : largest;
+            w[j * d + c] = x - origin[c];
+        }
+    for (ptrdiff_t c = 0; c < d; c++)
+        t[c] = y[c] - origin[c];
+    *noise = 4 * DBL_EPSILON * largest;
+    if (d < k)
+        return d;
+    ptrdiff_t rank = 0;
+    for (ptrdiff_t j = 1; j < k; j++) {
+        double *b = basis + rank * d;
+        memcpy(b, w + j * d, (size_t) d * sizeof *b);
+        for (int again = 0; again < 2; again++)
+            for (ptrdiff_t r = 0; r < rank; r++) {
+                double s = dot(b, basis + r * d, d);
+                for (ptrdiff_t c = 0; c < d; c++)
+                    b[c] -= s * basis[r * d + c];
+            }
+        double s = sqrt(dot(b, b, d));
+        if (!(s > *noise))
+            continue;
+        for (ptrdiff_t c = 0; c < d; c++)
+            b[c] /= s;
+        rank++;
+    }
+    double *out = basis + k * d; /* (k + 1, rank) */
+    for (ptrdiff_t r = 0; r < rank; r++) {
+        for (ptrdiff_t j = 0; j < k; j++)
+            out[j * rank + r] = dot(w + j * d, basis + r * d, d);
+        out[k * rank + r] = dot(t, basis + r * d, d);
+    }
+    memcpy(w, out, (size_t) (k * rank) * sizeof *w);
+    memcpy(t, out + k * rank, (size_t) rank * sizeof *t);
+    return rank;
+}
+
+static ptrdiff_t latent_room(ptrdiff_t d, ptrdiff_t k)
+{
+    return (k + 1) * d + (2 * k + 1) * d + hull_room(d, k);
+}
+
+static void latent_weights(const double *Y, ptrdiff_t d, const double *y, const ptrdiff_t *neighbor,
+                           ptrdiff_t k, double *room, double *a)
+{
+    double *w = room, *t = w + k * d, *rest = t + d, noise;
+    ptrdiff_t rank = gather(Y, d, y, neighbor, k, rest, w, t, &noise);
+    for (ptrdiff_t j = 0; j < k; j++)
+        a[j] = 1 / (double) k;
+    if (rank)
+        hull(w, t, k, rank, noise, rest, a);
+    else
+        normalise(a, k);
+}
+
+static void latent(const double *Y, ptrdiff_t d, const double *y, const ptrdiff_t *neighbor,
+                   ptrdiff_t m, ptrdiff_t k, double *room, double *weights)
+{
+    for (ptrdiff_t i = 0; i < m; i++)
+        latent_weights(Y, d, y + i * d, neighbor + i * k, k, room, weights + i * k);
+}
+
+/* -- The encoder's objective ------------------------------------------------------------------- */
+
+typedef struct {
+    const rk_nystroem *map;
+    const double *y;
+    const ptrdiff_t *row;
+    ptrdiff_t k;
+    double scale;  /* of the coordinates: residuals below 1e-14 of it are zero */
+    double *p;     /* (n) probabilities */
+    double *s;     /* (d, n) p (values - psi) */
+    double *psi;   /* (d) */
+    double *rho;   /* (d) psi - y */
+    double *J;     /* (k, d) columns of the Jacobian, less their mean */
+    double *mean;  /* (k) expectations of the rows */
+} problem;
+
+/* p = start + sum_r w_r x_r; start may be p. */
+static void add_rows(const double *start, const double *const *x, const double *w, double *p,
+                     ptrdiff_t n)
+{
+    const double *x0 = x[0], *x1 = x[1], *x2 = x[2], *x3 = x[3];
+    double w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3];
+#pragma omp simd
+    for (ptrdiff_t i = 0; i < n; i++)
+        p[i] = start[i] + ((w0 * x0[i] + w1 * x1[i]) + (w2 * x2[i] + w3 * x3[i]));
+}
+
+/* out[r] = s . x_r for count vectors x_r(j) = rows + at(j) n, four at a time: s is read once and
+ * the four sums hide the latency of the additions. at NULL: consecutive rows. */
+static void dots(const double *s, const double *rows, const ptrdiff_t *at, ptrdiff_t count,
+                 ptrdiff_t n, double *out, ptrdiff_t stride)
+{
+    for (ptrdiff_t r = 0; r < count; r += 4) {
+        const double *x[4];
+        double d0 = 0, d1 = 0, d2 = 0, d3 = 0;
+        for (ptrdiff_t l = 0; l < 4; l++) {
+            ptrdiff_t j = r + l < count ? r + l : r;
+            x[l] = rows + (at ? at[j] : j) * n;
+        }
+        const double *x0 = x[0], *x1 = x[1], *x2 = x[2], *x3 = x[3];
+        if (count - r > 2) {
+#pragma omp simd reduction(+ : d0, d1, d2, d3)
+            for (ptrdiff_t i = 0; i < n; i++) {
+                d0 += s[i] * x0[i];
+                d1 += s[i] * x1[i];
+                d2 += s[i] * x2[i];
+                d3 += s[i] * x3[i];
+            }
+        } else {
+#pragma omp simd reduction(+ : d0, d1)
+            for (ptrdiff_t i = 0; i < n; i++) {
+                d0 += s[i] * x0[i];
+                d1 += s[i] * x1[i];
+            }
+        }
+        const double d[4] = {d0, d1, d2, d3};
+        for (ptrdiff_t l = 0; l < 4 && r + l < count; l++)
+            out[(r + l) * stride] = d[l];
+    }
+}
+
+/* psi, rho and p at a; returns |rho|^2. */
+static double evaluate(problem *z, const double *a)
+{
+    const rk_nystroem *map = z->map;
+    ptrdiff_t n = map->n;
+    double *restrict p = z->p, top = -INFINITY, sum = 0;
+    const double *x[4], *start = map->offset;
+    double w[4];
+    int used = 0;
+    for (ptrdiff_t j = 0; j < z->k; j++) {
+        if (a[j] != 0) {
+            x[used] = map->rows + z->row[j] * n;
+            w[used++] = a[j];
+        }
+        if (used < 4 && j + 1 < z->k)
+            continue;
+        for (; used < 4; used++)
+            x[used] = map->offset, w[used] = 0;
+        add_rows(start, x, w, p, n);
+        start = p;
+        used = 0;
+    }
+#pragma omp simd reduction(max : top)
+    for (ptrdiff_t i = 0; i < n; i++)
+        top = p[i] > top ? p[i] : top;
+#pragma omp simd reduction(+ : sum)
+    for (ptrdiff_t i = 0; i < n; i++) {
+        double e = p[i] - top; /* what is below e^-690 of the largest could as well be 0 */
+        p[i] = rk_exp_normal(e < -690. ? -690. : e);
+        sum += p[i];
+    }
+    double f = 0;
+    dots(p, map->values, NULL, map->d, n, z->psi, 1);
+    for (ptrdiff_t c = 0; c < map->d; c++) {
+        z->psi[c] /= sum;
+        z->rho[c] = z->psi[c] - z->y[c];
+        f += z->rho[c] * z->rho[c];
+    }
+    double f1 = 1 / sum;
+#pragma omp simd
+    for (ptrdiff_t i = 0; i < n; i++)
+        p[i] *= f1;
+    return f;
+}
+
+/* J at the last point evaluated: d psi_c / d a_k is the covariance of values_c and rows_k. */
+static void jacobian(problem *z)
+{
+    const rk_nystroem *map = z->map;
+    ptrdiff_t n = map->n, d = map->d;
+    for (ptrdiff_t c = 0; c < d; c++) {
+        double *restrict s = z->s + c * n;
+        const double *restrict v = map->values + c * n, *restrict p = z->p;
+        double psi = z->psi[c], mean = 0;
+#pragma omp simd
+        for (ptrdiff_t i = 0; i < n; i++)
+            s[i] = p[i] * (v[i] - psi);
+        dots(s, map->rows, z->row, z->k, n, z->J + c, d);
+        for (ptrdiff_t j = 0; j < z->k; j++)
+            mean += z->J[j * d + c];
+        mean /= (double) z->k;
+        for (ptrdiff_t j = 0; j < z->k; j++)
+            z->J[j * d + c] -= mean;
+    }
+}
+
+/* H (k, k) = sum_c rho_c d^2 psi_c / da^2, a third central moment under p; needs `jacobian`. */
+static void curvature(problem *z, double *H)
+{
+    const rk_nystroem *map = z->map;
+    ptrdiff_t n = map->n, d = map->d, k = z->k;
+    double *restrict s = z->s;
+    for (ptrdiff_t i = 0; i < n; i++)
+        s[i] *= z->rho[0];
+    for (ptrdiff_t c = 1; c < d; c++)
+        for (ptrdiff_t i = 0; i < n; i++)
+            s[i] += z->rho[c] * s[c * n + i];
+    dots(z->p, map->rows, z->row, k, n, z->mean, 1);
+    for (ptrdiff_t j = 0; j < k; j++)
+        for (ptrdiff_t l = 0; l <= j; l++) {
+            const double *restrict x = map->rows + z->row[j] * n;
+            const double *restrict y = map->rows + z->row[l] * n;
+            double h = 0, mx = z->mean[j], my = z->mean[l];
+#pragma omp simd reduction(+ : h)
+            for (ptrdiff_t i = 0; i < n; i++)
+                h += s[i] * (x[i] - mx) * (y[i] - my);
+            H[j * k + l] = H[l * k + j] = h;
+        }
+}
+
+/* Cholesky factor of the m x m matrix A in place (lower, stride k); 0 if it is not positive. */
+static int factor(double *A, ptrdiff_t m, ptrdiff_t k)
+{
+    for (ptrdiff_t j = 0; j < m; j++) {
+        for (ptrdiff_t i = j; i < m; i++) {
+            double s = A[i * k + j];
+            for (ptrdiff_t l = 0; l < j; l++)
+                s -= A[i * k + l] * A[j * k + l];
+            if (i == j) {
+                if (!(s > 0))
+                    return 0;
+                A[j * k + j] = sqrt(s);
+            } else
+                A[i * k + j] = s / A[j * k + j];
+        }
+    }
+    return 1;
+}
+
+static void solve(const double *A, ptrdiff_t m, ptrdiff_t k, double *x)
+{
+    for (ptrdiff_t i = 0; i < m; i++) {
+        for (ptrdiff_t l = 0; l < i; l++)
+            x[i] -= A[i * k + l] * x[l];
+        x[i] /= A[i * k + i];
+    }
+    for (ptrdiff_t i = m - 1; i >= 0; i--) {
+        for (ptrdiff_t l = i + 1; l < m; l++)
+            x[i] -= A[l * k + i] * x[l];
+        x[i] /= A[i * k + i];
+    }
+}
+
+/* x minimises g.(x - a) + (x-a)^T B (x-a) / 2 over the simplex, from x = a; 0 if B is not positive
+ * on a set of free weights that came up. room: k^2 + 5k. */
+static int quadratic(const double *g, const double *B, const double *a, ptrdiff_t k, double *room,
+                     double *x)
+{
+    double *A = room, *u = A + k * k, *v = u + k, *q = v + k, size = 0;
+    ptrdiff_t *free_ = (ptrdiff_t *) (q + k);
+    char *in = (char *) (free_ + k);
+    memcpy(x, a, (size_t) k * sizeof *x);
+    for (ptrdiff_t j = 0; j < k; j++) {
+        in[j] = a[j] > 0;
+        size = fabs(g[j]) > size ? fabs(g[j]) : size;
+    }
+    for (ptrdiff_t step = 0; step < 10 * k + 20; step++) {
+        ptrdiff_t m = 0;
+        for (ptrdiff_t j = 0; j < k; j++)
+            if (in[j])
+                free_[m++] = j;
+        for (ptrdiff_t j = 0; j < k; j++) { /* gradient at x */
+            q[j] = g[j];
+            for (ptrdiff_t l = 0; l < k; l++)
+                q[j] += B[j * k + l] * (x[l] - a[l]);
+        }
+        for (ptrdiff_t i = 0; i < m; i++) {
+            for (ptrdiff_t l = 0; l <= i; l++)
+                A[i * k + l] = B[free_[i] * k + free_[l]];
+            u[i] = -q[free_[i]];
+            v[i] = 1;
+        }
+        if (!factor(A, m, k))
+            return 0;
+        solve(A, m, k, u);
+        solve(A, m, k, v);
+        double su = 0, sv = 0, nu;
+        for (ptrdiff_t i = 0; i < m; i++)
+            su += u[i], sv += v[i];
+        nu = su / sv;
+        double length = 1;
+        ptrdiff_t blocks = -1;
+        for (ptrdiff_t i = 0; i < m; i++) {
+            u[i] -= nu * v[i];
+            if (x[free_[i]] + u[i] < 0) {
+                double reach = x[free_[i]] / -u[i];
+                if (reach < length || blocks < 0)
+                    length = reach, blocks = i;
+            }
+        }
+        for (ptrdiff_t i = 0; i < m; i++) {
+            double w = x[free_[i]] + length * u[i];
+            x[free_[i]] = w > 0 ? w : 0;
+        }
+        if (blocks >= 0 && m > 1) {
+            x[free_[blocks]] = 0;
+            in[free_[blocks]] = 0;
+            continue;
+        }
+        ptrdiff_t add = -1;
+        double worst = -1e-14 * size;
+        for (ptrdiff_t j = 0; j < k; j++) {
+            if (in[j])
+                continue;
+            double r = g[j] + nu;
+            for (ptrdiff_t l = 0; l < k; l++)
+                r += B[j * k + l] * (x[l] - a[l]);
+            if (r < worst)
+                worst = r, add = j;
+        }
+        if (add < 0)
+            break;
+        in[add] = 1;
+    }
+    return 1;
+}
+
+#define NEGLIGIBLE 1e-13 /* of the coordinates: a residual that is zero to rounding */
+
+/* Levenberg-Marquardt on the simplex from a, with Gauss-Newton's Hessian until progress is slow and
+ * then the exact one where that is convex. Gives up on the way to the minimiser `known` (NULL:
+ * none), whose |rho|^2 is `known_f`. Returns |rho|^2. */
+static double descend(problem *z, double *a, const double *known, double known_f, double *room)
+{
+    ptrdiff_t k = z->k, d = z->map->d;
+    double *g = room, *B = g + k, *H = B + k * k, *damped = H + k * k, *x = damped + k * k;
+    double *rest = x + k;
+    double f = evaluate(z, a), lambda = 1e-10, zero = NEGLIGIBLE * z->scale * NEGLIGIBLE * z->scale;
+    int exact = 0;
+    for (int step = 0; step < 60 && f > zero; step++) {
+        double trace = 0, now = INFINITY;
+        jacobian(z);
+        for (ptrdiff_t j = 0; j < k; j++) {
+            g[j] = dot(z->J + j * d, z->rho, d);
+            for (ptrdiff_t l = 0; l < k; l++)
+                B[j * k + l] = dot(z->J + j * d, z->J + l * d, d);
+            trace += B[j * k + j];
+        }
+        if (exact)
+            curvature(z, H);
+        if (!(trace > 0))
+            return f;
+        int accepted = 0;
+        for (int attempt = 0; attempt < 20 && !accepted; attempt++) {
+            for (ptrdiff_t j = 0; j < k * k; j++)
+                damped[j] = B[j] + (exact ? H[j] : 0) + (j % (k + 1) ? 0 : lambda * trace);
+            if (!quadratic(g, damped, a, k, rest, x)) {
+                if (!exact)
+                    lambda = lambda < 1e-4 ? 1e-3 : 8 * lambda;
+                exact = 0;
+                continue;
+            }
+            double model = 0;
+            for (ptrdiff_t j = 0; j < k; j++) {
+                double curved = 0;
+                for (ptrdiff_t l = 0; l < k; l++)
+                    curved += damped[j * k + l] * (x[l] - a[l]);
+                model -= (g[j] + 0.5 * curved) * (x[j] - a[j]);
+            }
+            if (!(model > 1e-16 * f))
+                return f;
+            normalise(x, k);
+            now = evaluate(z, x);
+            double ratio = 0.5 * (f - now) / model;
+            if (ratio > 1e-4) {
+                accepted = 1;
+                if (ratio > 0.7)
+                    lambda = lambda > 1e-12 ? lambda / 10 : lambda;
+                else if (ratio < 0.2)
+                    lambda *= 8;
+            } else
+                lambda = lambda < 1e-4 ? 1e-3 : 8 * lambda;
+        }
+        if (!accepted)
+            return f;
+        memcpy(a, x, (size_t) k * sizeof *a);
+        exact = now > 0.3 * f;
+        int still = f - now <= 1e-11 * f;
+        f = now;
+        if (still)
+            break;
+        if (known && fabs(f - known_f) <= 0.05 * known_f) {
+            double apart = 0;
+            for (ptrdiff_t j = 0; j < k; j++)
+                apart = fabs(a[j] - known[j]) > apart ? fabs(a[j] - known[j]) : apart;
+            if (apart <= 0.02)
+                break;
+        }
+    }
+    return f;
+}
+
+/* From the latent weights to the zero of rho with (to first order in the encoder's curvature) the
+ * least |a|^2: each step projects on the hull of the linearised encoder. Returns |rho|^2, or
+ * infinity where the steps do not contract. */
+static double approach(problem *z, double *a, double *room)
+{
+    ptrdiff_t k = z->k, d = z->map->d;
+    double *t = room, *x = t + d, *rest = x + k;
+    double f = evaluate(z, a), before = INFINITY;
+    double zero = NEGLIGIBLE * z->scale * NEGLIGIBLE * z->scale;
+    for (int step = 0; step < 20; step++) {
+        jacobian(z);
+        double largest = 0, move = 0;
+        for (ptrdiff_t i = 0; i < k * d; i++)
+            largest = fabs(z->J[i]) > largest ? fabs(z->J[i]) : largest;
+        for (ptrdiff_t c = 0; c < d; c++) {
+            t[c] = -z->rho[c];
+            for (ptrdiff_t j = 0; j < k; j++)
+                t[c] += a[j] * z->J[j * d + c];
+        }
+        memcpy(x, a, (size_t) k * sizeof *x);
+        hull(z->J, t, k, d, 1e-10 * largest, rest, x);
+        for (ptrdiff_t j = 0; j < k; j++)
+            move = fabs(x[j] - a[j]) > move ? fabs(x[j] - a[j]) : move;
+        if (move > 0.7 * before)
+            return f <= zero ? f : INFINITY;
+        if (move <= 1e-6 && f <= zero)
+            return f;
+        memcpy(a, x, (size_t) k * sizeof *a);
+        f = evaluate(z, a);
+        if (move <= 1e-8)
+            break;
+        before = move;
+    }
+    return f;
+}
+
+static ptrdiff_t encoder_room(ptrdiff_t n, ptrdiff_t d, ptrdiff_t k)
+{
+    ptrdiff_t a = hull_room(d, k) + d + k, b = 4 * k * k + 8 * k, c = latent_room(d, k);
+    ptrdiff_t most = a > b ? a : b;
+    return n + d * n + 2 * d + k * d + 2 * k + 2 * k + (most > c ? most : c);
+}
+
+static void place(problem *z, const rk_nystroem *map, ptrdiff_t k, double **room)
+{
+    z->map = map;
+    z->k = k;
+    z->p = *room;
+    z->s = z->p + map->n;
+    z->psi = z->s + map->d * map->n;
+    z->rho = z->psi + map->d;
+    z->J = z->rho + map->d;
+    z->mean = z->J + k * map->d;
+    *room = z->mean + k;
+}
+
+static void encoder(const rk_nystroem *map, const double *Y, const double *y,
+                    const ptrdiff_t *neighbor, const ptrdiff_t *row, ptrdiff_t m, ptrdiff_t k,
+                    double *room, double *weights)
+{
+    problem z;
+    place(&z, map, k, &room);
+    double *first = room, *trial = first + k, *rest = trial + k;
+    z.scale = 0;
+    for (ptrdiff_t i = 0; i < map->n * map->d; i++)
+        z.scale = fabs(map->values[i]) > z.scale ? fabs(map->values[i]) : z.scale;
+    double zero = NEGLIGIBLE * z.scale * NEGLIGIBLE * z.scale;
+    for (ptrdiff_t i = 0; i < m; i++) {
+        double *a = weights + i * k;
+        z.y = y + i * map->d;
+        z.row = row + i * k;
+        latent_weights(Y, map->d, z.y, neighbor + i * k, k, rest, a);
+        if (k == 1)
+            continue;
+        memcpy(first, a, (size_t) k * sizeof *a);
+        double best = approach(&z, a, rest);
+        if (best <= zero)
+            continue; /* no start can do better */
+        if (best == INFINITY)
+            memcpy(a, first, (size_t) k * sizeof *a);
+        best = descend(&z, a, NULL, 0, rest);
+        double norm = dot(a, a, k);
+        for (int start = 0; start < 2 && best > zero; start++) {
+            for (ptrdiff_t j = 0; j < k; j++)
+                trial[j] = start ? j == 0 : 1 / (double) k; /* uniform; the nearest neighbour */
+            double f = descend(&z, trial, a, best, rest), size = dot(trial, trial, k);
+            if (f < best * (1 - 1e-10) || (f <= best * (1 + 1e-10) && size < norm)) {
+                memcpy(a, trial, (size_t) k * sizeof *a);
+                best = f < best ? f : best;
+                norm = size;
+            }
+        }
+        normalise(a, k);
+    }
+}
+
+static void encode(const rk_nystroem *map, const ptrdiff_t *row, const double *a, ptrdiff_t k,
+                   double *room, double *psi)
+{
+    problem z;
+    place(&z, map, k, &room);
+    z.row = row;
+    z.y = room;
+    memset(room, 0, (size_t) map->d * sizeof *room);
+    evaluate(&z, a);
+    memcpy(psi, z.psi, (size_t) map->d * sizeof *psi);
+}
+
+/* -- The decoded field (Eq. convexinterpol) ---------------------------------------------------- */
+#define BLOCK 1024
+
+static void mix(const double *F, ptrdiff_t M, const ptrdiff_t *neighbor, const double *weights,
+                ptrdiff_t m, ptrdiff_t k, double *out)
+{
+    for (ptrdiff_t i = 0; i < m; i++)
+        for (ptrdiff_t b = 0; b < M; b += BLOCK) {
+            ptrdiff_t size = M - b < BLOCK ? M - b : BLOCK;
+            double *restrict x = out + i * M + b;
+            memset(x, 0, (size_t) size * sizeof *x);
+            for (ptrdiff_t j = 0; j < k; j++) {
+                const double *restrict f = F + neighbor[i * k + j] * M + b;
+                double w = weights[i * k + j];
+                if (w == 0)
+                    continue;
+#pragma omp simd
+                for (ptrdiff_t c = 0; c < size; c++)
+                    x[c] += w * f[c];
+            }
+        }
+}
+
+const rk_simplex_table RK_TABLE(simplex) = {
+    .latent = latent,
+    .encoder = encoder,
+    .encode = encode,
+    .mix = mix,
+    .latent_room = latent_room,
+    .encoder_room = encoder_room,
+};

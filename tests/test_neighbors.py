@@ -1,0 +1,233 @@
+"""Exact nearest neighbours against a plain NumPy search: the same bits, whatever the path."""
+
+import pickle
+import subprocess
+import sys
+
+import joblib
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import randsmap
+from randsmap import _neighbors
+from randsmap._neighbors import NeighborIndex, nearest_neighbors
+
+
+def brute_force(points, queries, k):
+    """By definition: squared distances summed in the order of the coordinates, ties by index."""
+    D = np.zeros((len(queries), len(points)))
+    for j in range(points.shape[1]):
+        D += (queries[:, j : j + 1] - points[:, j]) ** 2
+    order = np.argsort(D, axis=1, kind="stable")[:, :k]
+    return np.sqrt(np.take_along_axis(D, order, 1)), order
+
+
+def check(points, queries, k, index=None):
+    distances, indices = nearest_neighbors(points if index is None else index, queries, k)
+    expected = brute_force(points, queries, k)
+    np.testing.assert_array_equal(distances, expected[0])
+    np.testing.assert_array_equal(indices, expected[1])
+    return distances, indices
+
+
+CLOUDS = {
+    "normal": lambda rng, shape: rng.normal(size=shape),
+    "lattice": lambda rng, shape: rng.integers(0, 4, shape).astype(float),
+    "offset log-normal": lambda rng, shape: 1e4 + rng.lognormal(0, 3, shape),
+    "line": lambda rng, shape: rng.normal(size=(shape[0], 1)) * np.arange(1, shape[1] + 1),
+    "equal": lambda rng, shape: np.full(shape, 0.1),
+}
+
+
+# 1..6 use the tree (2 the grid too), the others compare all pairs
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 6, 7, 20, 130])
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_same_bits_as_brute_force(d, cloud):
+    rng = np.random.default_rng(d)
+    for n in (1, 2, 7, 8, 9, 17, 200, 1500):
+        points = CLOUDS[cloud](rng, (n, d))
+        queries = np.concatenate([points[:9], CLOUDS[cloud](rng, (14, d)), rng.normal(size=(5, d))])
+        index = NeighborIndex(points)
+        # on both sides of what is kept in registers, in lists, in buffers and in the grid
+        for k in {1, 2, 6, 8, 9, 12, 13, 32, 33, 65, n}:
+            if k <= n:
+                check(points, queries, k, index)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 4), st.integers(1, 90), st.integers(0, 2**32 - 1), st.integers(1, 5))
+def test_ties_everywhere(d, n, seed, values):
+    rng = np.random.default_rng(seed)
+    points, queries = rng.integers(0, values, (n, d)), rng.integers(0, 2 * values, (11, d)) / 2
+    check(points.astype(float), queries, int(rng.integers(1, n + 1)))
+
+
+def test_ties_and_duplicates_by_index():
+    A = np.array([[0.0], [1.0], [-1.0], [1.0], [-1.0]])
+    distances, indices = nearest_neighbors(A, [[0.0]], 3)
+    assert indices.tolist() == [[0, 1, 2]] and distances.tolist() == [[0, 1, 1]]
+    full = nearest_neighbors(A, A, 5)[1]
+    for k in range(1, 6):
+        indices = nearest_neighbors(A, A, k)[1]
+        assert indices.tolist() == full[:, :k].tolist()
+        assert all(len(set(row)) == k for row in indices.tolist())
+
+
+@pytest.mark.parametrize("d", [2, 3, 12])
+def test_prefixes_agree_and_no_index_comes_twice(d):
+    points = np.random.default_rng(0).integers(0, 5, (300, d)).astype(float)
+    full = nearest_neighbors(points, points, 300)[1]
+    assert all(len(set(row)) == 300 for row in full.tolist())
+    for k in (1, 5, 8, 9, 12, 13, 31, 32, 33, 150):
+        np.testing.assert_array_equal(nearest_neighbors(points, points, k)[1], full[:, :k])
+
+
+@pytest.mark.parametrize("d", [2, 10])
+def test_far_from_the_origin_no_digit_is_lost(d):
+    rng = np.random.default_rng(0)
+    steps = rng.integers(-1000, 1000, (400, d)).astype(float)
+    near, far = nearest_neighbors(steps, steps, 7), nearest_neighbors(steps + 1e8, steps + 1e8, 7)
+    np.testing.assert_array_equal(near[0], far[0])
+    np.testing.assert_array_equal(near[1], far[1])
+
+
+@pytest.mark.parametrize("d", [2, 9])
+@pytest.mark.parametrize("scale", [1e-310, 1e-200, 1e-30, 1e30, 1e200, 1e307])
+def test_extreme_scales(d, scale):
+    points = np.random.default_rng(0).uniform(-1, 1, (80, d)) * scale
+    with np.errstate(over="ignore", under="ignore"):  # squares overflow or vanish: ties by index
+        check(points, points[:20], 5)
+
+
+@pytest.mark.parametrize("d", [2, 9])
+def test_queries_far_away(d):
+    rng = np.random.default_rng(0)
+    points = rng.uniform(size=(500, d))
+    queries = rng.normal(size=(40, d)) * np.logspace(0, 25, 40)[:, None]
+    check(points, queries, 4)
+
+
+def test_clusters_finer_than_single_precision():
+    # the filter sees only ties here; the result must be exact nevertheless
+    rng = np.random.default_rng(0)
+    points = np.repeat(rng.normal(size=(6, 12)), 60, axis=0) + 1e-12 * rng.normal(size=(360, 12))
+    check(points, points[::7], 10)
+
+
+def test_uneven_points_have_no_grid_and_even_ones_do():
+    rng = np.random.default_rng(0)
+    assert NeighborIndex(rng.uniform(size=(2000, 2)))._grid_arrays is not None
+    assert NeighborIndex(rng.lognormal(0, 2, (2000, 2)))._grid_arrays is None
+    assert NeighborIndex(np.zeros((2000, 2)))._grid_arrays is None
+
+
+@pytest.mark.parametrize("d", [2, 4, 11])
+def test_threads_and_batches_change_nothing(d):
+    rng = np.random.default_rng(0)
+    points, queries = rng.normal(size=(900, d)), rng.normal(size=(2500, d))
+    index = NeighborIndex(points)
+    reference = nearest_neighbors(index, queries, 6)
+    try:
+        for threads in (1, 3):
+            randsmap.set_num_threads(threads)
+            for a, b in zip(nearest_neighbors(index, queries, 6), reference):
+                np.testing.assert_array_equal(a, b)
+    finally:
+        randsmap.set_num_threads(None)
+    for rows in (slice(7, 8), slice(3, 40), slice(None, None, 17)):
+        for a, b in zip(nearest_neighbors(index, queries[rows], 6), reference):
+            np.testing.assert_array_equal(a, b[rows])
+
+
+@pytest.mark.parametrize("level", ["baseline", "avx2"])
+def test_every_instruction_level_gives_the_same_bits(level, tmp_path):
+    code = ("import numpy as np, sys; from randsmap._neighbors import nearest_neighbors as f\n"
+            "rng = np.random.default_rng(0)\n"
+            "out = []\n"
+            "for d in (1, 2, 3, 5, 10):\n"
+            "    A, Q = rng.normal(size=(700, d)), rng.normal(size=(90, d))\n"
+            "    for k in (1, 6, 13, 40): out += f(A, Q, k)\n"
+            "    out += f(np.round(A), Q, 6)\n"
+            "np.savez(sys.argv[1], *out)")
+    import os
+
+    results = []
+    for name in (level, ""):
+        env = {**os.environ, "RANDSMAP_CPU": name} if name else dict(os.environ)
+        path = tmp_path / f"{name or 'best'}.npz"
+        subprocess.run([sys.executable, "-c", code, path], env=env, check=True, timeout=120,
+                       cwd=tmp_path)
+        results.append(np.load(path))
+    for name in results[0].files:
+        np.testing.assert_array_equal(results[0][name], results[1][name])
+
+
+def test_any_layout_and_number_type():
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 100, (40, 6))
+    Z = X[::2, ::-1].astype(float)
+    expected = brute_force(Z.copy(), Z.copy(), 3)[1]
+    read_only = Z.copy()
+    read_only.setflags(write=False)
+    for V in (Z, np.asfortranarray(Z), np.repeat(Z, 2, 1)[:, ::2], read_only, Z.tolist(),
+              Z.astype(np.uint8), Z.astype(np.float16), Z.astype(np.int32), Z.astype(np.float32)):
+        np.testing.assert_array_equal(nearest_neighbors(V, V, 3)[1], expected)
+    # uint16 differences do not wrap, float16 squares do not overflow
+    assert nearest_neighbors(np.array([[10]], np.uint8), np.array([[200]], np.uint8), 1)[0] == 190
+    H = np.array([[0.0], [300.0], [301.0]], np.float16)
+    assert nearest_neighbors(H, H[:1], 3)[0].tolist() == [[0, 300, 301]]
+
+
+def test_the_points_are_copied_and_not_changed():
+    for d in (2, 10):
+        points = np.random.default_rng(0).normal(size=(50, d))
+        queries, before = points + 0.1, points.copy()
+        index = NeighborIndex(points)
+        reference = nearest_neighbors(index, queries, 4)
+        np.testing.assert_array_equal(points, before)
+        points[:] = 0
+        np.testing.assert_array_equal(nearest_neighbors(index, queries, 4)[1], reference[1])
+
+
+def test_pickle_and_memory_maps(tmp_path):
+    rng = np.random.default_rng(0)
+    for d in (2, 3, 10):
+        points = rng.uniform(size=(3000, d))
+        index = NeighborIndex(points)
+        reference = nearest_neighbors(index, points[:50], 5)
+        joblib.dump(index, tmp_path / "index")
+        mapped = joblib.load(tmp_path / "index", mmap_mode="r")
+        for copy in (pickle.loads(pickle.dumps(index)), mapped):
+            for a, b in zip(nearest_neighbors(copy, points[:50], 5), reference):
+                np.testing.assert_array_equal(a, b)
+        del mapped, copy  # an open map cannot be overwritten on every platform
+
+
+def test_invalid_input():
+    X = np.random.default_rng(0).normal(size=(10, 3))
+    for bad in (np.nan, np.inf):
+        Z = X.copy()
+        Z[4, 1] = bad
+        for call in (lambda: nearest_neighbors(Z, X, 2), lambda: nearest_neighbors(X, Z, 2)):
+            with pytest.raises(ValueError, match="finite"):
+                call()
+    for queries in (np.zeros(3), np.array(1.0), np.zeros((2, 4)), np.zeros((2, 2))):
+        with pytest.raises(ValueError, match="queries"):
+            nearest_neighbors(X, queries, 2)
+    with pytest.raises(ValueError, match="at least 1 row"):
+        nearest_neighbors(np.zeros((0, 3)), X, 1)
+    with pytest.raises(ValueError, match="at most the number of points, got 11"):
+        nearest_neighbors(X, X, 11)
+    with pytest.raises(ValueError, match="at least 1"):
+        nearest_neighbors(X, X, 0)
+    with pytest.raises(TypeError, match="integer"):
+        nearest_neighbors(X, X, 2.0)
+    for d in (3, 10):
+        distances, indices = nearest_neighbors(np.zeros((4, d)), np.zeros((0, d)), 2)
+        assert distances.shape == indices.shape == (0, 2)
+
+
+def test_kernel_sizes_agree_with_the_python_side():
+    assert _neighbors._LEAF <= _neighbors._kernel.MAX_LEAF
