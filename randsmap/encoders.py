@@ -235,6 +235,10 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                              f"(n_samples = {n})")
         return selected
 
+    def _restore(self):
+        if not (self._weights[0] > 0).all():
+            raise ValueError("the density weights must be positive")
+
     def _kernel(self, X):
         if self.epsilon is not None:
             epsilon = float(self.epsilon)

@@ -49,7 +49,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap import _archive
-from randsmap._state import DERIVED, check_state
+from randsmap._state import DERIVED, check_state, is_optional
 
 __all__ = ["load", "save", "write_atomically"]
 
@@ -64,6 +64,7 @@ CLASSES = {
     "DiffusionMaps": "encoders",
     "RFNNDecoder": "decoders",
     "RANDSMAPDecoder": "decoders",
+    "KNNDecoder": "decoders",
     "ManifoldModel": "model",
 }
 
@@ -303,7 +304,8 @@ def _restored_object(entry, objects, arrays):
         return value
     state = {k: _restored_value(v, objects, arrays, 0) for k, v in entry["state"].items()}
     names = state.pop(_NAMES, None)
-    if set(state) != {k for k, how in kind._state.items() if how is not DERIVED}:
+    stored = {k for k, how in kind._state.items() if how is not DERIVED}
+    if not {k for k in stored if not is_optional(kind._state[k])} <= set(state) <= stored:
         raise ValueError(f"{kind.__name__} has other attributes: {', '.join(sorted(state))}")
     vars(value).update(state)
     check_state(value)
