@@ -153,10 +153,14 @@ def load(path):
     >>> import numpy as np, randsmap
     >>> angle = np.linspace(0, np.pi, 30)
     >>> arc = np.column_stack([np.cos(angle), np.sin(angle)]) ** 2
-    >>> model = randsmap.ManifoldModel(randsmap.DiffusionMaps(1),
-    randsmap.RANDSMAPDecoder()).fit(arc) >>> with tempfile.TemporaryDirectory() as folder: ...
-    path = pathlib.Path(folder, "model.npz") ...     model.save(path) ...     again =
-    randsmap.load(path) >>> bool((again.reconstruct(arc) == model.reconstruct(arc)).all()) True
+    >>> encoder, decoder = randsmap.DiffusionMaps(1), randsmap.RANDSMAPDecoder()
+    >>> model = randsmap.ManifoldModel(encoder, decoder).fit(arc)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "model.npz")
+    ...     model.save(path)
+    ...     again = randsmap.load(path)
+    >>> bool((again.reconstruct(arc) == model.reconstruct(arc)).all())
+    True
     """
     path = Path(path)
     try:
