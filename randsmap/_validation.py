@@ -27,7 +27,7 @@ def check_matrix(X, name, *, n_columns=None, min_rows=1, min_columns=1):
     try:
         X = np.asarray(X)
         if X.dtype.kind == "c":
-            raise TypeError("complex values")
+            raise TypeError("Complex data not supported")
         X = np.ascontiguousarray(X, dtype=np.float64) if X.ndim else X
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array of real numbers: {error}") from None
