@@ -53,11 +53,15 @@ def check_vector(x, name, *, length=None):
     return x
 
 
-def _check_finite(X, name):
-    # one pass that allocates nothing; only a sum that is not finite needs the search
+def _sum_is_finite(X):
+    """Then X is finite. One pass that allocates nothing."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(X.sum()):
-            return
+        return np.isfinite(X.sum())
+
+
+def _check_finite(X, name):
+    if _sum_is_finite(X):  # only a sum that is not finite needs the search
+        return
     bad = np.argwhere(~np.isfinite(X))
     if len(bad):
         where = tuple(int(i) for i in bad[0])
@@ -144,7 +148,7 @@ def validate_data(estimator, X, *, reset, min_samples=1):
         and X.shape[0] >= min_samples
         and X.shape[1] == (max(X.shape[1], 1) if reset else getattr(estimator, "n_features_in_", 0))
         and not hasattr(estimator, "feature_names_in_")
-        and np.isfinite(X.sum())
+        and _sum_is_finite(X)
     ):
         if reset:
             estimator.n_features_in_ = X.shape[1]

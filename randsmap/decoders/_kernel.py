@@ -50,13 +50,16 @@ def leading_modes(K):
     decomposition, Appl. Numer. Math. 62 (2012).
     """
     n = len(K)
-    with blas_threads():
+    # products of narrow blocks: more threads gain little, and lose on a busy machine
+    with blas_threads(1):
         L, pivots, s, _ = dpstrf(K.T, tol=4 * _EPS * K.diagonal().max(), lower=1)
-        if 2 * s > n:
+    if 2 * s > n:
+        with blas_threads():
             eigenvalues, V = scipy.linalg.eigh(K, check_finite=False)
-            return eigenvalues[::-1], V[:, ::-1]
+        return eigenvalues[::-1], V[:, ::-1]
+    with blas_threads(1):
         rows = np.empty((n, s))
-        rows[pivots - 1] = np.tril(L)[:, :s]
+        rows[pivots - 1] = np.tril(L[:, :s])
         V, sigma, _ = scipy.linalg.svd(rows, full_matrices=False, overwrite_a=True,
                                        check_finite=False)
     return sigma**2, V
