@@ -278,9 +278,29 @@ class FourierFeatures(_CosineFeatures):
     Eq. (fourierrand) of the paper. Its tuned "sigma_w" is this length scale, although its text
     makes it the standard deviation of the frequencies.
 
+    What `paired` and `orthogonal` gain at equal P, as the ratio of root-mean-square errors of the kernel
+    without and with them (150 uniform points, P = 100 and 1000, 40 draws):
+
+    ====  ======  ==========  ====
+    d     paired  orthogonal  both
+    ====  ======  ==========  ====
+    1     1.4     1.0         1.4
+    2     1.2     1.1 to 1.2  1.6
+    3     1.2     1.0 to 1.1  1.5
+    10    1.1     1.2         2.0
+    ====  ======  ==========  ====
+
+    Pairs have no phase to average over: for even P the diagonal of the kernel is exact. Decoded
+    fields gain nothing: at equal P their distance from those of `KernelDecoder` changed by at most
+    13 % either way (regularization 1e-3 to 3), their error on traffic data by less than 0.5 %, and on
+    moving bumps with P <= n it grew by up to 9 %. There the number of different frequencies counts,
+    of which pairs have half.
+
     References
     ----------
     A. Rahimi and B. Recht, Random features for large-scale kernel machines, NIPS 2007.
+    D. J. Sutherland and J. Schneider, On the error of random Fourier features, UAI 2015 (pairs).
+    F. X. Yu et al., Orthogonal random features, NIPS 2016.
 
     Examples
     --------
