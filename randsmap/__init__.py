@@ -29,13 +29,16 @@ _LAZY = {
     "KernelDecoder": "decoders",
     "ConservativeRegressor": "decoders",
     "ManifoldModel": "model",
+    "load": "persistence",
     "LWRSolver": "datasets",
+    "HughesSolver": "datasets",
+    "solve_eikonal": "datasets",
     "tune": "tuning",
     "set_num_threads": "_parallel",
     "get_num_threads": "_parallel",
 }
-_SUBMODULES = ("datasets", "decoders", "encoders", "features", "invariants", "metrics", "model", "plotting",
-               "tuning")
+_SUBMODULES = ("datasets", "decoders", "encoders", "features", "invariants", "metrics", "model",
+               "persistence", "plotting", "tuning")
 
 __all__ = [*_LAZY, *_SUBMODULES, "__version__"]
 

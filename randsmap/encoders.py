@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap import _distances, _parallel
+from randsmap._state import Array, Count, Real
 from randsmap._validation import check_count, check_number, validate_data
 
 __all__ = ["DiffusionMaps"]
@@ -97,6 +98,19 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     >>> bool((np.diff(latents[:, 0]) > 0).all() or (np.diff(latents[:, 0]) < 0).all())
     True
     """
+
+    _state = {
+        "n_features_in_": Count("M"),
+        "epsilon_": Real(*_distances.EPSILON_RANGE),
+        "eigenvalues_": Array("modes"),
+        "eigenvectors_": Array("n", "modes"),
+        "selected_": Array("d", dtype=np.intp, low=1, high="modes"),
+        "_n_features_out": Count("d"),
+        "_centre": Array("M"),
+        "_rows": Array("n", "M"),
+        "_norms": Array("n", low=0, infinite=True),
+        "_weights": Array("d+1", "n"),
+    }
 
     def __init__(self, n_components=2, *, alpha=1.0, epsilon=None, epsilon_scale=1.0,
                  diffusion_time=0, select="leading"):

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from randsmap._kernels.features import COSINE, FUSED_DIM, LOGISTIC
 from randsmap._kernels.features import features as _feature_kernel
 from randsmap._parallel import blas_threads, parallel_for
+from randsmap._state import Array, Count
 from randsmap._validation import (
     check_count,
     check_fitted,
@@ -142,6 +143,8 @@ def _restored_on_error(estimator):
 
 class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """What the maps share; a subclass has `_draw` and `_activation`."""
+
+    _state = {"n_features_in_": Count("d"), "weights_": Array("d", "P"), "offsets_": Array("P")}
 
     def fit(self, Y, y=None):
         """Draw the weights.
@@ -388,6 +391,8 @@ class MultiscaleFourierFeatures(_CosineFeatures):
     >>> features.scales_.shape
     (4,)
     """
+
+    _state = {**_CosineFeatures._state, "scales_": Array("Q")}
 
     def __init__(self, max_frequency=1.0, *, min_frequency=1e-3, n_scales=10, n_features=1.0,
                  random_state=None):

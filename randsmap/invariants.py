@@ -15,12 +15,14 @@ import scipy.linalg
 
 from randsmap._kernels import decode as _kernel
 from randsmap._parallel import parallel_for
+from randsmap._state import DERIVED, Array, Part
 from randsmap._validation import check_matrix, check_number, check_vector
 
 __all__ = ["AffineInvariants", "InvariantParameters", "constant_cells", "document_invariants",
            "invariant_values"]
 
 _EPS = np.finfo(float).eps
+_TINY = np.finfo(float).smallest_subnormal
 _TILE = 256
 # relative deviation that the number type of the training data explains
 _TOLERANCE = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-4}
@@ -103,6 +105,19 @@ class AffineInvariants:
     array([[0.  , 0.25, 0.75]])
     """
 
+    _state = {
+        "constant": Array("M", dtype=bool),
+        "constant_values": Array("constants", empty=True),
+        "cell_weights": Array("M", low=_TINY, optional=True),
+        "matrix": Array("M", "q", empty=True),
+        "values": Array("q", empty=True),
+        "kept": Array("rank", dtype=np.intp, low=0, empty=True),
+        "_T": Array("rank", "rank", empty=True),
+        "_W": Array("rank", "M", empty=True),
+        "_C": DERIVED,
+        "projection": DERIVED,
+    }
+
     def __init__(self, matrix, values, constant, constant_values, cell_weights=None):
         self.matrix, self.cell_weights = matrix, cell_weights
         self.constant, self.constant_values = constant, constant_values
@@ -123,6 +138,7 @@ class AffineInvariants:
             rank = int(np.count_nonzero(diagonal > max(len(free), q) * _EPS * diagonal[0]))
         else:
             Q, R, order, rank = np.zeros((len(free), 0)), np.zeros((0, q)), np.arange(q), 0
+        order = order.astype(np.intp)  # of 32 or 64 bits, as LAPACK has it
         self.kept, dropped = order[:rank], order[rank:]
 
         # V^-1/2 C_kept = Q T on S; W = Q^T V^-1/2, zero on the constant cells
@@ -131,12 +147,24 @@ class AffineInvariants:
         W[:, free] = Q[:, :rank].T if inverse_root is None else Q[:, :rank].T * inverse_root
 
         self.values = self._consistent(values, T, R[:rank, rank:] * length[dropped], dropped)
-        self._C = np.ascontiguousarray(matrix[:, self.kept].T)
         self._T, self._W = np.ascontiguousarray(np.triu(T)), W
+        self._make_projection()
+
+    def _make_projection(self):
+        self._C = np.ascontiguousarray(self.matrix[:, self.kept].T)
         self.projection = _kernel.Projection(
-            self._C, self.values[self.kept], W, self._T,
-            np.flatnonzero(constant), np.ascontiguousarray(constant_values),
+            self._C, self.values[self.kept], self._W, self._T,
+            np.flatnonzero(self.constant), np.ascontiguousarray(self.constant_values),
         )
+
+    def _restore(self):
+        if np.count_nonzero(self.constant) != len(self.constant_values):
+            raise ValueError("constant_values has not one value a constant cell")
+        if len(self.kept) and self.kept.max() >= self.matrix.shape[1]:
+            raise ValueError("kept names a column that matrix does not have")
+        if not np.diag(self._T).all():
+            raise ValueError("_T is singular")
+        self._make_projection()
 
     def _consistent(self, values, T, R_dropped, dropped):
         """m with the value of each dropped column implied by the kept columns and the constants."""
@@ -287,11 +315,26 @@ class InvariantParameters:
             cell_weights=self.cell_weights, keep_constant_cells=keep_constant_cells, dtype=dtype,
         )
 
+    # what a model file holds of them (see randsmap._state)
+    _invariant_state = {
+        "invariants_": Part(AffineInvariants, M="M"),
+        "invariant_values_": DERIVED,
+        "invariant_matrix_": DERIVED,
+        "constant_cells_": DERIVED,
+    }
+
     def _store_invariants(self, invariants):
         self.invariants_ = invariants
-        self.invariant_values_ = invariants.values
-        self.invariant_matrix_ = invariants.matrix
-        self.constant_cells_ = invariants.constant
+        self._name_invariants()
+
+    def _name_invariants(self):
+        self.invariant_values_ = self.invariants_.values
+        self.invariant_matrix_ = self.invariants_.matrix
+        self.constant_cells_ = self.invariants_.constant
+
+    def _restore(self):
+        getattr(super(), "_restore", lambda: None)()
+        self._name_invariants()
 
     def _projection(self):
         """What the decode kernel applies to every row."""
@@ -350,7 +393,7 @@ def _check_invariants(invariants, M, cell_weights):
         if invariants != "mass":
             raise ValueError(f"invariants must be 'mass', None or an array, got {invariants!r}")
         return (np.ones(M) if cell_weights is None else cell_weights)[:, None].copy()
-    C = np.asarray(invariants)
+    C = invariants if hasattr(invariants, "toarray") else np.asanyarray(invariants)
     if C.ndim == 1:
         C = C[:, None]
     C = check_matrix(C, "invariants", min_columns=0)

@@ -392,7 +392,7 @@ def test_constructor_only_stores_and_documented_defaults_are_real(cls):
     names = list(inspect.signature(cls).parameters)
     estimator = cls(**dict.fromkeys(names, marker))
     assert all(getattr(estimator, name) is marker for name in names)
-    documented = dict(re.findall(r"^    (\w+) : .*default=(.+)$", cls.__doc__, re.M))
+    documented = dict(re.findall(r"^ *(\w+) : .*default=(.+)$", cls.__doc__, re.M))
     assert documented
     for name, text in documented.items():
         assert eval(text) == inspect.signature(cls).parameters[name].default

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randsmap
 from randsmap import DiffusionMaps
@@ -93,7 +94,7 @@ def test_diffusion_time_and_selection():
 
 def test_parameter_defaults_in_the_docstring():
     for name, parameter in inspect.signature(DiffusionMaps).parameters.items():
-        line = re.search(rf"^ +{name} : (.*)$", DiffusionMaps.__doc__, re.M).group(1)
+        line = re.search(rf"^ *{name} : (.*)$", DiffusionMaps.__doc__, re.M).group(1)
         if parameter.default is None:
             assert line.endswith("optional")
         else:

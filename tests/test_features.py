@@ -549,5 +549,5 @@ def test_docstring_defaults_are_the_real_ones():
 
     for Map in MAPS:
         for name, parameter in inspect.signature(Map).parameters.items():
-            named = re.search(rf"^    {name} : .*default=(\S+)$", Map.__doc__, re.MULTILINE)
+            named = re.search(rf"^ *{name} : .*default=(\S+)$", Map.__doc__, re.MULTILINE)
             assert eval(named.group(1)) == parameter.default

@@ -35,7 +35,7 @@ def check_fields(y, n):
         raise ValueError("y must hold the fields of the latent points X (n, M), got None; this "
                          "estimator requires y to be passed, but the target y is None")
     if not hasattr(y, "toarray"):
-        y = np.asarray(y)
+        y = np.asanyarray(y)  # a mask is refused below, not dropped
     dtype = getattr(y, "dtype", np.dtype(float))
     single = getattr(y, "ndim", 2) == 1
     F = check_matrix(y[:, None] if single else y, "y")
@@ -118,3 +118,11 @@ class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         out = check_out(out, (n,) if self._single else (n, M))
         self._decode(X, out.reshape(n, M))
         return out
+
+    @property
+    def _n_outputs(self):
+        return self.coef_.shape[1]
+
+    def _restore(self):
+        if self._single and self._n_outputs != 1:
+            raise ValueError(f"one-dimensional fields of {self._n_outputs} cells")

@@ -38,8 +38,9 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
     n_neighbors : int, default=5
         Number k of neighbours, at most the number of training points.
     objective : {"latent", "encoder"}, default="latent"
-        What the weights a minimise over the simplex: "latent" |y - sum_k a_k y_k|, the projection of
-        y on the convex hull of its neighbours; "encoder" |y - encode(sum_k a_k f_k)|, the paper's.
+        What the weights a minimise over the simplex: "latent" |y - sum_k a_k y_k|, the
+        projection of y on the convex hull of its neighbours; "encoder"
+        |y - encode(sum_k a_k f_k)|, the paper's.
     encoder : DiffusionMaps or None
         For objective="encoder". A fitted encoder is used as it is (`clone` keeps it too; it is
         never changed); one that is not fitted is cloned and fitted on the fields. Inside a
@@ -74,8 +75,8 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     References
     ----------
-    Paper, App. B, Eqs. (convexinterpol) and (LiftkNN). Wolfe, Finding the nearest point in a polytope,
-    Math. Program. 11 (1976).
+    Paper, App. B, Eqs. (convexinterpol) and (LiftkNN). Wolfe, Finding the nearest point in a
+    polytope, Math. Program. 11 (1976).
 
     Examples
     --------
@@ -96,8 +97,10 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def __sklearn_clone__(self):
         # scikit-learn's clone would take the fit out of a nested encoder, which is used as it is
-        params = {name: value if name == "encoder" and _is_fitted(value) else clone(value, safe=False)
-                  for name, value in self.get_params(deep=False).items()}
+        params = self.get_params(deep=False)
+        for name, value in params.items():
+            if not (name == "encoder" and _is_fitted(value)):
+                params[name] = clone(value, safe=False)
         copy = type(self)(**params)
         if hasattr(self, "_metadata_request"):
             copy._metadata_request = self._metadata_request
@@ -152,8 +155,8 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _fit_encoder(self, X, F):
         if self.encoder is None:
-            raise ValueError('objective="encoder" needs an encoder, got None: give a DiffusionMaps, or '
-                             "use the decoder in a ManifoldModel")
+            raise ValueError('objective="encoder" needs an encoder, got None: give a '
+                             "DiffusionMaps, or use the decoder in a ManifoldModel")
         encoder = getattr(self.encoder, "estimator", self.encoder)  # FrozenEstimator
         if not isinstance(encoder, DiffusionMaps):
             raise TypeError('objective="encoder" needs a DiffusionMaps encoder, got '
@@ -188,16 +191,16 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         Returns
         -------
         fields : ndarray (n, M), float64
-            `out` if given. (n,) if y was one-dimensional. Does not depend on the number of threads, nor a row on
-            the others.
+            `out` if given. (n,) if y was one-dimensional. Does not depend on the number of threads,
+            nor a row on the others.
 
         Raises
         ------
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            If X is not a finite array (n, d) with n >= 1, out has the wrong shape, type or layout or
-            shares memory with X, or exclude is not such an array or leaves too few points.
+            If X is not a finite array (n, d) with n >= 1, out has the wrong shape, type or layout
+            or shares memory with X, or exclude is not such an array or leaves too few points.
         """
         check_fitted(self, "fields_")
         X = validate_data(self, X, reset=False)
@@ -271,10 +274,11 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
             raise ValueError(f"exclude must hold {len(X)} integers, one a row of X, got shape "
                              f"{exclude.shape} of {exclude.dtype}")
         if len(X) and not (-1 <= exclude.min() and exclude.max() < n):
-            raise ValueError(f"exclude must hold indices of training points (or -1), below {n}, got "
-                             f"{exclude.min()} to {exclude.max()}")
+            raise ValueError(f"exclude must hold indices of training points (or -1), below {n}, "
+                             f"got {exclude.min()} to {exclude.max()}")
         if k == n:
-            raise ValueError(f"exclude leaves {n - 1} training points, fewer than n_neighbors = {k}")
+            raise ValueError(f"exclude leaves {n - 1} training points, fewer than n_neighbors = "
+                             f"{k}")
         candidates = self._index.query(X, k + 1)[1]
         kept = candidates != exclude[:, None]
         kept[kept.all(axis=1), -1] = False

@@ -3,6 +3,7 @@
 import numpy as np
 from sklearn.base import clone
 
+from randsmap._state import Array, Choice, Count, Flag, Transformer
 from randsmap._validation import check_choice, check_number, validate_data
 from randsmap.decoders._base import Decoder, check_fields, decode
 from randsmap.decoders._ridge import FeatureRows, filtered_solution, ridge, singular_system
@@ -12,6 +13,14 @@ __all__ = ["RFNNDecoder", "RANDSMAPDecoder"]
 
 class _RandomFeatureDecoder(Decoder):
     """What RFNNDecoder and RANDSMAPDecoder share: the feature map and the ridge regression."""
+
+    _state = {
+        "n_features_in_": Count("d"),
+        "features_": Transformer("d", "P"),
+        "coef_": Array("P+1", "M"),
+        "solver_": Choice("cholesky", "dual", "svd"),
+        "_single": Flag(),
+    }
 
     def _fit(self, X, y):
         regularization = check_number(self.regularization, "regularization", low=0)
@@ -160,6 +169,12 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
     >>> bool(abs(decoder.predict([[100.0]]).sum() - 1) < 1e-14)
     True
     """
+
+    _state = {
+        **_RandomFeatureDecoder._state,
+        **InvariantParameters._invariant_state,
+        "_exact": Flag(),
+    }
 
     def __init__(self, features=None, *, regularization=1e-3, invariants="mass",
                  invariant_values=None, invariant_tol=None, constraint="everywhere",
