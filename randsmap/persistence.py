@@ -62,8 +62,11 @@ CLASSES = {
     "MultiscaleFourierFeatures": "features",
     "SigmoidFeatures": "features",
     "DiffusionMaps": "encoders",
+    "POD": "pod",
     "RFNNDecoder": "decoders",
     "RANDSMAPDecoder": "decoders",
+    "DoubleDiffusionMapsDecoder": "decoders",
+    "KernelDecoder": "decoders",
     "ManifoldModel": "model",
 }
 

@@ -8,6 +8,7 @@ from scipy.linalg.lapack import dormqr
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from randsmap._parallel import blas_threads
+from randsmap._state import Array, Count
 from randsmap._tiles import decode_features, for_tiles
 from randsmap._validation import (
     check_count,
@@ -84,6 +85,18 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     True
     """
 
+    _state = {
+        "n_features_in_": Count("M"),
+        "n_components_": Count("k"),
+        "mean_": Array("M"),
+        "components_": Array("k", "M"),
+        "singular_values_": Array("k", low=0),
+        "energies_": Array("k", low=0),
+        "_analysis": Array("M", "k"),
+        "_synthesis": Array("k+1", "M"),
+        **InvariantParameters._invariant_state,
+    }
+
     def __init__(self, n_components, *, invariants=None, invariant_values=None, invariant_tol=None,
                  cell_weights=None):
         self.n_components = n_components
@@ -127,8 +140,8 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         if isinstance(self.n_components, numbers.Integral):
             check_count(self.n_components, "n_components", high=min(n, M),
                         high_name="min(n_samples, n_cells)")
-        elif check_number(self.n_components, "n_components", low=0, high=1, strict_low=True):
-            pass
+        else:
+            check_number(self.n_components, "n_components", low=0, high=1, strict_low=True)
         invariants = self._fit_invariants(X, given)
         weights = invariants.cell_weights
         root = np.ones(M) if weights is None else np.sqrt(weights)

@@ -28,8 +28,10 @@ from randsmap import (
     FourierFeatures,
     KernelDecoder,
     KNNDecoder,
+    ManifoldModel,
     RANDSMAPDecoder,
     RFNNDecoder,
+    load,
 )
 
 EPS = np.finfo(float).eps
@@ -295,6 +297,18 @@ def test_clone_pickle_pipeline_and_number_types(decoder):
     as_float = clone(decoder).fit(latents.astype(float), integers.astype(float))
     assert np.array_equal(decoder.fit(latents, integers).predict(latents),
                           as_float.predict(latents.astype(float)))
+
+
+@pytest.mark.parametrize("decoder", [d for d in DECODERS.values()
+                                     if not isinstance(d, ConservativeRegressor)], ids=name_of)
+def test_model_files_give_the_same_fields(decoder, tmp_path):
+    Y, F = problem()
+    model = ManifoldModel(POD(2, invariants="mass"), clone(decoder)).fit(F)
+    model.save(tmp_path / "model.npz")
+    again = load(tmp_path / "model.npz")
+    assert np.array_equal(again.reconstruct(F), model.reconstruct(F))
+    assert np.array_equal(again.encoder_.inverse_transform(Y), model.encoder_.inverse_transform(Y))
+    assert np.array_equal(again.decoder_.constant_cells_, model.decoder_.constant_cells_)
 
 
 @BY_NAME

@@ -7,6 +7,7 @@ from scipy.linalg.lapack import dpstrf
 from randsmap import _distances
 from randsmap._kernels import decode as _decode_kernel
 from randsmap._parallel import blas_threads
+from randsmap._state import Array, Choice, Count, Flag, Real
 from randsmap._tiles import for_tiles
 from randsmap._validation import check_choice, check_count, check_number, validate_data
 from randsmap.decoders._base import Decoder, check_fields
@@ -17,6 +18,7 @@ from randsmap.invariants import InvariantParameters, document_invariants
 __all__ = ["DoubleDiffusionMapsDecoder", "KernelDecoder"]
 
 _EPS, _LARGEST = np.finfo(float).eps, np.finfo(float).max
+_SMALLEST = np.finfo(float).smallest_subnormal
 _TILE_ENTRIES = 1 << 21  # entries of the kernel in memory at a time, a thread (16 MB)
 
 
@@ -142,6 +144,19 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, Decoder):
     array([[0.25, 0.75]])
     """
 
+    _state = {
+        "n_features_in_": Count("d"),
+        "epsilon_": Real(*_distances.EPSILON_RANGE),
+        "rank_": Count("r"),
+        "eigenvalues_": Array("r", low=0),
+        "coef_": Array("r+1", "M"),
+        "_points": Array("n", "d"),
+        "_weights": Array("n", "r", optional=True),
+        "_expanded": Array("n+1", "M", optional=True),
+        "_single": Flag(),
+        **InvariantParameters._invariant_state,
+    }
+
     def __init__(self, *, epsilon=None, epsilon_scale=1.0, rank="rule", invariants=None,
                  invariant_values=None, invariant_tol=None, cell_weights=None):
         self.epsilon = epsilon
@@ -185,6 +200,11 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, Decoder):
         self._points, self._weights, self._expanded = X.copy(), weights, expanded
         self._single = single
         self._store_invariants(invariants)
+
+    def _restore(self):
+        super()._restore()
+        if (self._weights is None) == (self._expanded is None):
+            raise ValueError("one of _weights and _expanded must be there, not both")
 
     def _kernel(self, X, Z):
         return _distances.fill_pairs(X, Z, _distances.kernel_scale(self.epsilon_),
@@ -252,6 +272,17 @@ class KernelDecoder(InvariantParameters, Decoder):
     array([[0.25, 0.75]])
     """
 
+    _state = {
+        "n_features_in_": Count("d"),
+        "coef_": Array("n+1", "M"),
+        "solver_": Choice("cholesky", "eigenvalues"),
+        "_points": Array("n", "d"),
+        "_lengths": Array("d", low=_SMALLEST, optional=True),
+        "_frequencies": Array(2, low=0, optional=True),
+        "_single": Flag(),
+        **InvariantParameters._invariant_state,
+    }
+
     def __init__(self, kernel="gaussian", *, length_scale=1.0, max_frequency=1.0, min_frequency=1e-3,
                  regularization=1e-3, invariants=None, invariant_values=None, invariant_tol=None,
                  cell_weights=None):
@@ -273,9 +304,11 @@ class KernelDecoder(InvariantParameters, Decoder):
         invariants = self._fit_invariants(F, dtype)
         if self.kernel == "gaussian":
             self._frequencies = None
-            self._lengths = check_length_scale(self.length_scale, X.shape[1])
+            lengths = check_length_scale(self.length_scale, X.shape[1])
+            self._lengths = np.full(X.shape[1], lengths)
         else:
-            self._frequencies = check_frequency_range(self.min_frequency, self.max_frequency)
+            self._frequencies = np.array(check_frequency_range(self.min_frequency,
+                                                               self.max_frequency))
             self._lengths = None
         points = self._scaled(X) if self._lengths is not None else X.copy()
         A, solver = self._coefficients(points, F, regularization)
