@@ -13,6 +13,9 @@ from randsmap._parallel import set_num_threads as set_num_threads
 from randsmap.datasets import HughesSolver as HughesSolver
 from randsmap.datasets import LWRSolver as LWRSolver
 from randsmap.datasets import solve_eikonal as solve_eikonal
+from randsmap.decoders import ConservativeRegressor as ConservativeRegressor
+from randsmap.decoders import DoubleDiffusionMapsDecoder as DoubleDiffusionMapsDecoder
+from randsmap.decoders import KernelDecoder as KernelDecoder
 from randsmap.decoders import KNNDecoder as KNNDecoder
 from randsmap.decoders import RANDSMAPDecoder as RANDSMAPDecoder
 from randsmap.decoders import RFNNDecoder as RFNNDecoder
@@ -22,6 +25,7 @@ from randsmap.features import MultiscaleFourierFeatures as MultiscaleFourierFeat
 from randsmap.features import SigmoidFeatures as SigmoidFeatures
 from randsmap.model import ManifoldModel as ManifoldModel
 from randsmap.persistence import load as load
+from randsmap.pod import POD as POD
 from randsmap.tuning import tune as tune
 
 __version__: str

@@ -185,7 +185,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         selected = self._checked_parameters(n)
         n_modes = int(selected.max())
 
-        K, epsilon = self._kernel(X)
+        K, epsilon = _distances.gaussian_of_data(X, self.epsilon, self.epsilon_scale)
         density = density_weights(K, self.alpha)
         # products with vectors are bound by memory, which one thread nearly saturates; and with one
         # the bits are the same for any number of threads
@@ -238,24 +238,6 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def _restore(self):
         if not (self._weights[0] > 0).all():
             raise ValueError("the density weights must be positive")
-
-    def _kernel(self, X):
-        if self.epsilon is not None:
-            epsilon = float(self.epsilon)
-            return _distances.gaussian_kernel(X, epsilon=epsilon), epsilon
-        if len(X) <= _distances.MEDIAN_EXACT_ROWS:  # one matrix: distances, then in place the kernel
-            D = _distances.squared_distances(X)
-            epsilon = self._epsilon_of(_distances.median_of_squared(D))
-            return _distances.gaussian_in_place(D, epsilon), epsilon
-        epsilon = self._epsilon_of(_distances.median_distance(X))
-        return _distances.gaussian_kernel(X, epsilon=epsilon), epsilon
-
-    def _epsilon_of(self, median):
-        if not median > 0:
-            raise ValueError("the median distance between samples is 0 (at least half of the pairs are "
-                             "identical samples), so it sets no kernel width: give epsilon, or remove "
-                             "duplicates")
-        return float(self.epsilon_scale * median)
 
     def _check_modes(self, eigenvalues, selected, epsilon):
         small = [int(i) for i in selected if not eigenvalues[i - 1] >= SMALLEST_EIGENVALUE]

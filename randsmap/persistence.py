@@ -62,9 +62,12 @@ CLASSES = {
     "MultiscaleFourierFeatures": "features",
     "SigmoidFeatures": "features",
     "DiffusionMaps": "encoders",
+    "POD": "pod",
     "RFNNDecoder": "decoders",
     "RANDSMAPDecoder": "decoders",
     "KNNDecoder": "decoders",
+    "DoubleDiffusionMapsDecoder": "decoders",
+    "KernelDecoder": "decoders",
     "ManifoldModel": "model",
 }
 

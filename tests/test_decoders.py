@@ -19,9 +19,9 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randsmap
-from randsmap import _parallel
+from randsmap import _parallel, _tiles
 from randsmap._kernels import decode as kernel
-from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder, _random_features, _ridge
+from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder, _base, _ridge
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 
 EPS = np.finfo(float).eps
@@ -308,7 +308,7 @@ def test_no_blas_threads_inside_tasks(monkeypatch):
     Y, F = problem(400)
     decoder = RANDSMAPDecoder(random_state=0).fit(Y, F)
     seen = []
-    monkeypatch.setattr(_random_features, "parallel_for",
+    monkeypatch.setattr(_tiles, "parallel_for",
                         lambda task, n: seen.append((n, list(_parallel._blas_limits))))
     decoder.predict(Y)
     assert seen == [(4, [1])]
@@ -347,7 +347,7 @@ def test_any_transformer_is_a_feature_map(features):
 def test_other_transformers_are_used_by_chunks(monkeypatch):
     Y, F = problem(200)
     whole = RANDSMAPDecoder(PolynomialFeatures(3), random_state=0).fit(Y, F).predict(Y)
-    monkeypatch.setattr(_random_features, "_CHUNK", 30)
+    monkeypatch.setattr(_base, "_CHUNK", 30)
     monkeypatch.setattr(_ridge.FeatureRows.blocks, "__defaults__", (70,))
     chunked = RANDSMAPDecoder(PolynomialFeatures(3), random_state=0).fit(Y, F).predict(Y)
     assert np.allclose(chunked, whole, rtol=0, atol=1e-10)

@@ -12,9 +12,9 @@ import randsmap
 LAYERS = [
     {"_kernels"},
     {"_parallel", "_validation", "_state", "_archive"},
-    {"_distances", "_harmonics", "_neighbors"},
+    {"_distances", "_harmonics", "_neighbors", "_tiles"},
     {"invariants", "metrics"},
-    {"features", "encoders"},
+    {"features", "encoders", "pod"},
     {"decoders"},
     {"model", "tuning"},
     {"persistence"},

@@ -17,7 +17,7 @@ from randsmap._validation import (
     check_out,
     validate_data,
 )
-from randsmap.decoders._random_features import _check_fields
+from randsmap.decoders._base import check_fields
 from randsmap.encoders import DiffusionMaps
 
 __all__ = ["KNNDecoder"]
@@ -155,7 +155,7 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         n_neighbors = check_count(self.n_neighbors, "n_neighbors")
         objective = check_choice(self.objective, "objective", ("latent", "encoder"))
         X = validate_data(self, X, reset=True)
-        F, _, single = _check_fields(y, len(X))
+        F, _, single = check_fields(y, len(X))
         if n_neighbors > len(X):
             raise ValueError("n_neighbors must be at most the number of training points "
                              f"(n_samples = {len(X)}), got {n_neighbors}")
