@@ -47,12 +47,16 @@ def _for_tiles(task, n):
 
 
 def decode(features, A, X, projection, out):
-    """Fields [1 | features(X)] A into out (n, M), each row projected; projection may be None."""
+    """Fields [1 | features(X)] A into out (n, M), each row projected; projection may be None.
+
+    ValueError if a row is so far away that it overflows: it cannot satisfy its invariants.
+    """
     if hasattr(features, "_kernel_map"):
         activation, weights, offsets, scale = features._kernel_map()
 
         def task(a, b):
-            _kernel.decode(activation, X[a:b], weights, offsets, scale, A, projection, out[a:b])
+            bad = _kernel.decode(activation, X[a:b], weights, offsets, scale, A, projection, out[a:b])
+            _check_projected(bad, X[a:b])
 
         _for_tiles(task, len(X))
         return
@@ -60,10 +64,17 @@ def decode(features, A, X, projection, out):
         part = out[start : start + _CHUNK]
         Z = feature_matrix(features, X[start : start + _CHUNK], len(A) - 1)
 
-        def task(a, b, Z=Z, part=part):
-            _kernel.decode_features(Z[a:b], A, projection, part[a:b])
+        def task(a, b, start=start, Z=Z, part=part):
+            bad = _kernel.decode_features(Z[a:b], A, projection, part[a:b])
+            _check_projected(bad, X[start + a : start + b])
 
         _for_tiles(task, len(part))
+
+
+def _check_projected(bad, X):
+    if bad >= 0:
+        raise ValueError(f"the field at the latent point {X[bad]} is too large for floating-point "
+                         "numbers, so it cannot satisfy its invariants")
 
 
 class _RandomFeatureDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -145,8 +156,8 @@ class _RandomFeatureDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            If X is not a finite array (n, d) with n >= 1, or out has the wrong shape, type or
-            layout or shares memory with X.
+            If X is not a finite array (n, d) with n >= 1, out has the wrong shape, type or
+            layout or shares memory with X, or a field that has invariants to satisfy overflows.
 
         Notes
         -----
