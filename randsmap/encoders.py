@@ -235,8 +235,10 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def _epsilon_of(self, median):
         if not median > 0:
             raise ValueError("the median distance between samples is 0 (at least half of the pairs are "
-                             "identical samples), so it sets no kernel width: give epsilon, or remove "
-                             "duplicates")
+                             "identical samples, or closer than 1e-160), so it sets no kernel width: give "
+                             "epsilon, or remove duplicates")
+        if median == np.inf:
+            raise ValueError("the median distance between samples overflows: use a larger unit")
         return float(self.epsilon_scale * median)
 
     def _check_modes(self, eigenvalues, selected, epsilon):
