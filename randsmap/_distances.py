@@ -256,8 +256,10 @@ def gaussian_of_data(X, epsilon, epsilon_scale):
     median = median_of_squared(D) if exact else median_distance(X)
     if not median > 0:
         raise ValueError("the median distance between samples is 0 (at least half of the pairs are "
-                         "identical samples), so it sets no kernel width: give epsilon, or remove "
-                         "duplicates")
+                         "identical samples, or closer than 1e-160), so it sets no kernel width: give "
+                         "epsilon, or remove duplicates")
+    if median == np.inf:
+        raise ValueError("the median distance between samples overflows: use a larger unit")
     epsilon = float(epsilon_scale * median)
     return (gaussian_in_place(D, epsilon) if exact else gaussian_kernel(X, epsilon=epsilon)), epsilon
 

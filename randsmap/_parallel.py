@@ -23,10 +23,11 @@ _blas_original = None  # thread counts to restore when the last block closes
 
 def _forget_after_fork():
     """The child has none of the parent's threads and may have been forked inside a lock."""
-    global _lock, _local, _pool, _pool_size, _blas, _blas_limits, _blas_original
+    global _lock, _local, _pool, _pool_size, _blas_limits
     _lock, _local = threading.RLock(), threading.local()
     _pool, _pool_size = None, 0
-    _blas, _blas_limits, _blas_original = None, [], None
+    # limits in force at the fork are nobody's now; the next block puts the old counts back
+    _blas_limits = []
 
 
 if hasattr(os, "register_at_fork"):

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
+from zipfile import BadZipFile
 
 __all__ = ["main"]
 
@@ -32,8 +33,9 @@ def main(argv=None):
     except KeyboardInterrupt:
         print("randsmap: interrupted", file=sys.stderr)
         return 130
-    except (ImportError, OSError, TypeError, ValueError) as error:
-        print(f"randsmap: error: {error}", file=sys.stderr)
+    except (ImportError, MemoryError, OSError, TypeError, ValueError) as error:
+        what = "out of memory: " if isinstance(error, MemoryError) else ""
+        print(f"randsmap: error: {what}{error}", file=sys.stderr)
         return 1
     return 0
 
@@ -224,7 +226,9 @@ def _fit(arguments):
     from randsmap._validation import check_matrix
     from randsmap.invariants import AffineInvariants
 
-    snapshots = check_matrix(_load_array(arguments.snapshots), str(arguments.snapshots), min_rows=2)
+    snapshots = _load_array(arguments.snapshots)
+    # their own number type goes to the decoder: its tolerance for the invariants depends on it
+    check_matrix(snapshots, str(arguments.snapshots), min_rows=2)
     _check_folder(arguments.out)
     if arguments.out.suffix.lower() == ".npy":
         raise ValueError(f"--out is the model file, not an array: {arguments.out}")
@@ -322,12 +326,14 @@ def _load_array(path):
     import numpy as np
 
     with open(path, "rb") as file:
-        if file.read(6) != b"\x93NUMPY":
-            raise ValueError(f"{path} is not a .npy file (numpy.save writes one)")
-    try:
-        return np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
+        try:
+            array = np.load(file, allow_pickle=False)
+        except (ValueError, EOFError, BadZipFile) as error:
+            raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
+        if not isinstance(array, np.ndarray):
+            names = ", ".join(array.files)
+            raise ValueError(f"{path} is an .npz archive (of {names}): save the array as a .npy file")
+    return array
 
 
 def _load_model(path):
@@ -341,6 +347,8 @@ def _load_model(path):
 
 def _check_folder(path):
     """Fail before the work is done, not after."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder, expected the name of a file")
     if not path.parent.is_dir():
         raise ValueError(f"folder {path.parent} does not exist")
 

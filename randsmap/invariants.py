@@ -225,6 +225,12 @@ class AffineInvariants:
             tol = check_number(tol, "invariant_tol", low=0)
 
         found, scale = invariant_values(C, F)
+        largest = np.finfo(float).max / (4 * n)  # sums over the samples must not overflow either
+        if not (scale <= largest).all() or not np.isfinite(found).all():
+            i, j = np.argwhere(~((scale <= largest) & np.isfinite(found)))[0]
+            raise ValueError(
+                f"the terms of invariant {j} of the training field {i} are too large for floating-point "
+                f"numbers (|C|^T |f| = {scale[i, j]:.3g}): use a smaller unit")
         typical = scale.mean(axis=0)
         if values is None:
             given = np.array([math.fsum(column) / n for column in found.T])
@@ -291,11 +297,14 @@ class AffineInvariants:
         """The nearest fields, in the V-weighted norm, with C^T f = m and f = c on J0; in place.
 
         F is (n, M), contiguous float64. Afterwards |C_j^T f - m_j| <= a few
-        eps (|C_j|^T |f| + |m_j|).
+        eps (|C_j|^T |f| + |m_j|); ValueError if a field overflows.
         """
 
         def task(i):
-            self.projection.project(F[i * _TILE : (i + 1) * _TILE])
+            bad = self.projection.project(F[i * _TILE : (i + 1) * _TILE])
+            if bad >= 0:
+                raise ValueError(f"field {i * _TILE + bad} is too large for floating-point numbers, so it "
+                                 "cannot satisfy its invariants")
 
         parallel_for(task, -(-len(F) // _TILE))
         return F

@@ -120,7 +120,8 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         check_fitted(self, "encoder_")
         if self.decoder_ is None:
             return self.encoder_.inverse_transform(X)
-        return self.decoder_.predict(X)
+        # the decoder was fitted on latents without names, whatever the encoder's output is set to
+        return self.decoder_.predict(np.asarray(X) if hasattr(X, "columns") else X)
 
     def reconstruct(self, X):
         """Fields X (n_samples, n_cells) encoded and decoded: what the model makes of them."""

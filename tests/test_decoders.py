@@ -530,3 +530,26 @@ def test_predict_refuses_bad_latents(bad):
     decoder = RANDSMAPDecoder(random_state=0).fit(*problem())
     with pytest.raises(ValueError):
         decoder.predict(bad)
+
+
+def test_a_field_that_overflows_is_an_error_not_a_field_without_invariants():
+    latents, fields = np.linspace(-1, 1, 20)[:, None], np.full((20, 4), 0.25)
+    fields[:, 0] += 0.1 * latents[:, 0]
+    fields[:, 1] -= 0.1 * latents[:, 0]
+    decoder = RANDSMAPDecoder(FourierFeatures(0.01), random_state=0).fit(latents, fields)
+    far = np.full((300, 1), 0.5)
+    far[270] = 1.7e308  # w . y overflows, and cos(inf) is NaN
+    with pytest.raises(ValueError, match=r"latent point \[1\.7e\+308\] is too large"):
+        decoder.predict(far)
+    with pytest.raises(ValueError, match="too large"):
+        decoder.predict(far[270:271])
+    quadratic = RANDSMAPDecoder(PolynomialFeatures(2, include_bias=False)).fit(latents, fields)
+    assert np.isfinite(quadratic.predict([[1e150]])).all()
+
+
+@pytest.mark.parametrize("scale", [1e305, 1.7e308])
+def test_fields_too_large_for_their_sum_are_refused(scale):
+    latents = np.linspace(-1, 1, 20)[:, None]
+    fields = np.hstack([np.tile(1 - abs(latents), 1), abs(latents)]) * scale
+    with pytest.raises(ValueError, match="invariant 0 of the training field .*too large"):
+        RANDSMAPDecoder(invariants=np.full(2, 1e4)).fit(latents, fields)

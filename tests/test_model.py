@@ -98,3 +98,14 @@ def test_data_are_not_changed_nor_aliased(model, bumps):
     assert np.array_equal(F, bumps)
     F[:] = 0
     assert np.array_equal(model.reconstruct(bumps), fields)
+
+
+def test_latents_may_come_as_a_data_frame(bumps):
+    pytest.importorskip("pandas")
+    from sklearn import config_context
+
+    encoder, decoder = randsmap.DiffusionMaps(1), randsmap.RANDSMAPDecoder(random_state=0)
+    plain = randsmap.ManifoldModel(encoder, decoder).fit(bumps).reconstruct(bumps)
+    with config_context(transform_output="pandas"):
+        model = randsmap.ManifoldModel(encoder, decoder).fit(bumps)
+        assert np.array_equal(model.reconstruct(bumps), plain)  # without a warning about names

@@ -98,6 +98,8 @@ class LWRSolver:
         self.rho_max = _validation.check_number(rho_max, "rho_max", low=0.0, strict_low=True)
         self.dt = _validation.check_number(dt, "dt", low=0.0, strict_low=True)
         self.dx = (stop - start) / self.n_cells
+        if self.dx == 0:
+            raise ValueError(f"domain must be wide enough for {self.n_cells} cells, got {domain!r}")
         self.courant = self.v_max * self.dt / self.dx
         if not self.courant <= 1 + 4 * _EPS:  # a number that is 1 on paper may come out above it
             raise ValueError(
@@ -157,8 +159,8 @@ class LWRSolver:
             cells = _validation.check_vector(initial, "initial", length=self.n_cells)[None]
         else:
             cells = _validation.check_matrix(initial, "initial", n_columns=self.n_cells)
-        for extreme, beyond in ((cells.min(), cells.min() < 0),
-                                (cells.max(), cells.max() > self.rho_max)):
+        for extreme, beyond in ((float(cells.min()), cells.min() < 0),
+                                (float(cells.max()), cells.max() > self.rho_max)):
             if beyond:
                 raise ValueError(f"initial densities must lie between 0 and rho_max = "
                                  f"{self.rho_max:g}, got {extreme!r}")
@@ -202,13 +204,18 @@ def _integrate(solver, initial, job, done=None):
         try:
             schedule, out = job(i)
             out[schedule.at_start] = initial[i]
-            state, rounding = _quantised(initial[i])
+            shift = _unit(initial[i].max(), solver.rho_max)
+            rho_max = float(np.ldexp(solver.rho_max, -shift))
+            state, rounding = _quantised(np.ldexp(initial[i], -shift))
             aside = np.empty_like(state)
             for steps, fractions, rows in schedule.calls:
                 if stopped.is_set():
                     return
-                traffic.run(state, aside, solver.courant, solver.rho_max, rounding, steps,
+                traffic.run(state, aside, solver.courant, rho_max, rounding, steps,
                             fractions, rows, out)
+            if shift:
+                later = out[len(schedule.at_start):]
+                np.ldexp(later, shift, out=later)
             if done is not None:
                 done()
         except BaseException:
@@ -220,6 +227,16 @@ def _integrate(solver, initial, job, done=None):
     except BaseException:
         stopped.set()
         raise
+
+
+def _unit(highest, rho_max):
+    """Exponent of the power of two in which densities are measured, so that none is extreme.
+
+    The limiter multiplies differences of densities, which must not over- or underflow. A power of
+    two changes no digit; ordinary densities keep their unit.
+    """
+    exponent = int(np.frexp(highest)[1])
+    return max(exponent if abs(exponent) > 200 else 0, int(np.frexp(rho_max)[1]) - 1000)
 
 
 def _quantised(densities):

@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 
 from randsmap._kernels import decode as _kernel
-from randsmap._tiles import decode_features, for_tiles
+from randsmap._tiles import check_projected, decode_features, for_tiles
 from randsmap._validation import check_fitted, check_matrix, check_out, validate_data
 from randsmap.decoders._ridge import feature_matrix
 
@@ -14,19 +14,23 @@ _CHUNK = 8192
 
 
 def decode(features, A, X, projection, out):
-    """Fields [1 | features(X)] A into out (n, M), each row projected; projection may be None."""
+    """Fields [1 | features(X)] A into out (n, M), each row projected; projection may be None.
+
+    ValueError if a row is so far away that it overflows: it cannot satisfy its invariants.
+    """
     if hasattr(features, "_kernel_map"):
         activation, weights, offsets, scale = features._kernel_map()
 
         def task(a, b):
-            _kernel.decode(activation, X[a:b], weights, offsets, scale, A, projection, out[a:b])
+            bad = _kernel.decode(activation, X[a:b], weights, offsets, scale, A, projection, out[a:b])
+            check_projected(bad, X[a:b])
 
         for_tiles(task, len(X))
         return
     for start in range(0, len(X), _CHUNK):  # `transform` of so many rows at a time: bounded memory
-        part = out[start : start + _CHUNK]
-        Z = feature_matrix(features, X[start : start + _CHUNK], len(A) - 1)
-        decode_features(Z, A, projection, part)
+        rows = slice(start, start + _CHUNK)
+        Z = feature_matrix(features, X[rows], len(A) - 1)
+        decode_features(Z, A, projection, out[rows], X[rows])
 
 
 def check_fields(y, n):
@@ -102,8 +106,8 @@ class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            If X is not a finite array (n, d) with n >= 1, or out has the wrong shape, type or
-            layout or shares memory with X.
+            If X is not a finite array (n, d) with n >= 1, out has the wrong shape, type or layout or
+            shares memory with X, or a field that has invariants to satisfy overflows.
 
         Notes
         -----

@@ -8,7 +8,7 @@ from randsmap import _distances
 from randsmap._kernels import decode as _decode_kernel
 from randsmap._parallel import blas_threads
 from randsmap._state import Array, Choice, Count, Flag, Real
-from randsmap._tiles import for_tiles
+from randsmap._tiles import check_projected, for_tiles
 from randsmap._validation import check_choice, check_count, check_number, validate_data
 from randsmap.decoders._base import Decoder, check_fields
 from randsmap.decoders._ridge import cholesky_solve
@@ -33,7 +33,8 @@ def decode_kernel(kernel, points, weights, A, X, projection, out):
         Z = kernel(X[a:b], points)
         if weights is not None:
             Z = Z @ weights
-        _decode_kernel.decode_features(Z, A, projection, out[a:b])
+        bad = _decode_kernel.decode_features(Z, A, projection, out[a:b])
+        check_projected(bad, X[a:b])
 
     for_tiles(task, len(X), max(32, _TILE_ENTRIES // len(points)))
 

@@ -240,6 +240,8 @@ class _Store:
         path = folder / "config.json"
         try:
             found = json.loads(path.read_text())
+            if not isinstance(found, dict):
+                raise ValueError("not an object")
         except FileNotFoundError:
             found = None
         except ValueError:
@@ -261,6 +263,8 @@ class _Store:
         path = self._folder / f"{name}.json"
         try:
             piece = json.loads(path.read_text())
+            if not isinstance(piece, dict):
+                raise ValueError("not an object")
         except (FileNotFoundError, ValueError):  # not there, or damaged: make it again
             piece = make()
             _write_json(path, piece)
