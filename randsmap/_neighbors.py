@@ -120,7 +120,9 @@ class NeighborIndex:
             parallel_for(lambda i: _kernel.cells(grid, Q[rows[i]], leaf[rows[i]]), n_tasks)
         else:
             n_leaves = 2 ** self._arrays[2]
-            parallel_for(lambda i: _kernel.assign(*self._arrays, Q[rows[i]], leaf[rows[i]]), n_tasks)
+            parallel_for(
+                lambda i: _kernel.assign(*self._arrays, Q[rows[i]], leaf[rows[i]]), n_tasks
+            )
         order, start = np.empty(m, np.intp), np.empty(n_leaves + 1, np.intp)
         _kernel.sort(leaf, start, order)
         parallel_for(

@@ -29,7 +29,7 @@ def check_matrix(X, name, *, n_columns=None, min_rows=1, min_columns=1):
     try:
         X = np.asarray(X)
         if X.dtype.kind in "cmM":
-            raise TypeError("complex values" if X.dtype.kind == "c" else f"it holds {X.dtype}")
+            raise TypeError("complex values (Complex data not supported)" if X.dtype.kind == "c" else f"it holds {X.dtype}")
         X = np.ascontiguousarray(X, dtype=np.float64) if X.ndim else X
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array of real numbers: {error}") from None

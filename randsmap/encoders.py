@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap import _distances, _parallel
+from randsmap._state import Array, Count, Real
 from randsmap._validation import check_count, check_number, validate_data
 
 __all__ = ["DiffusionMaps"]
@@ -98,6 +99,19 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     True
     """
 
+    _state = {
+        "n_features_in_": Count("M"),
+        "epsilon_": Real(*_distances.EPSILON_RANGE),
+        "eigenvalues_": Array("modes"),
+        "eigenvectors_": Array("n", "modes"),
+        "selected_": Array("d", dtype=np.intp, low=1, high="modes"),
+        "_n_features_out": Count("d"),
+        "_centre": Array("M"),
+        "_rows": Array("n", "M"),
+        "_norms": Array("n", low=0, infinite=True),
+        "_weights": Array("d+1", "n"),
+    }
+
     def __init__(self, n_components=2, *, alpha=1.0, epsilon=None, epsilon_scale=1.0,
                  diffusion_time=0, select="leading"):
         self.n_components = n_components
@@ -171,7 +185,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         selected = self._checked_parameters(n)
         n_modes = int(selected.max())
 
-        K, epsilon = self._kernel(X)
+        K, epsilon = _distances.gaussian_of_data(X, self.epsilon, self.epsilon_scale)
         density = density_weights(K, self.alpha)
         # products with vectors are bound by memory, which one thread nearly saturates; and with one
         # the bits are the same for any number of threads
@@ -221,25 +235,9 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                              f"(n_samples = {n})")
         return selected
 
-    def _kernel(self, X):
-        if self.epsilon is not None:
-            epsilon = float(self.epsilon)
-            return _distances.gaussian_kernel(X, epsilon=epsilon), epsilon
-        if len(X) <= _distances.MEDIAN_EXACT_ROWS:  # one matrix: distances, then in place the kernel
-            D = _distances.squared_distances(X)
-            epsilon = self._epsilon_of(_distances.median_of_squared(D))
-            return _distances.gaussian_in_place(D, epsilon), epsilon
-        epsilon = self._epsilon_of(_distances.median_distance(X))
-        return _distances.gaussian_kernel(X, epsilon=epsilon), epsilon
-
-    def _epsilon_of(self, median):
-        if not median > 0:
-            raise ValueError("the median distance between samples is 0 (at least half of the pairs are "
-                             "identical samples, or closer than 1e-160), so it sets no kernel width: give "
-                             "epsilon, or remove duplicates")
-        if median == np.inf:
-            raise ValueError("the median distance between samples overflows: use a larger unit")
-        return float(self.epsilon_scale * median)
+    def _restore(self):
+        if not (self._weights[0] > 0).all():
+            raise ValueError("the density weights must be positive")
 
     def _check_modes(self, eigenvalues, selected, epsilon):
         small = [int(i) for i in selected if not eigenvalues[i - 1] >= SMALLEST_EIGENVALUE]

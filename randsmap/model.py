@@ -3,6 +3,7 @@
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 
+from randsmap._state import Count, Regressor, Transformer
 from randsmap._validation import check_fitted, validate_data
 from randsmap.metrics import relative_l2
 
@@ -49,6 +50,12 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
     >>> bool(abs(fields.sum(axis=1) - 1).max() < 1e-14)
     True
     """
+
+    _state = {
+        "n_features_in_": Count("M"),
+        "encoder_": Transformer("M", "d"),
+        "decoder_": Regressor("d", "M", optional=True),
+    }
 
     def __init__(self, encoder, decoder=None):
         self.encoder = encoder
@@ -119,3 +126,33 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
     def score(self, X, y=None):
         """Minus the mean relative L2 error of the reconstructed fields (higher is better, 0 at best)."""
         return -float(relative_l2(X, self.reconstruct(X)).mean())
+
+    def save(self, path):
+        """Write the fitted model to the file `path`, whole or not at all; `randsmap.load` reads it.
+
+        Parameters
+        ----------
+        path : path
+            Taken as it is; ``.npz`` is customary.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        TypeError
+            If a part cannot be stored without a pickle (scikit-learn's or your own); nothing is
+            written.
+        OSError
+            If the file cannot be written.
+
+        See Also
+        --------
+        randsmap.persistence : What a model file can hold.
+        """
+        from randsmap.persistence import save
+
+        save(self, path)
+
+    def _restore(self):
+        if self.decoder_ is None and not hasattr(self.encoder_, "inverse_transform"):
+            raise ValueError(f"no decoder, and {type(self.encoder_).__name__} has no inverse_transform")

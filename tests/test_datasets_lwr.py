@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import randsmap
-from randsmap.datasets import LWRSolver, _lwr, make_lwr
+from randsmap.datasets import LWRSolver, _lwr, _times, make_lwr
 
 EPS = np.finfo(float).eps
 
@@ -163,9 +163,9 @@ def test_rounded_multiples_of_dt_are_whole_steps():
     a = solver.solve(r0, 0.3).fields
     assert np.array_equal(a, solver.solve(r0, 0.1 + 0.2).fields)
     assert np.array_equal(a, solver.solve(r0, 3 * 0.1).fields)
-    steps, fractions = _lwr._steps_to(np.arange(1, 200001) * 0.005, 0.005)
+    steps, fractions = _times.steps_to(np.arange(1, 200001) * 0.005, 0.005)
     assert np.array_equal(steps, np.arange(1, 200001)) and not fractions.any()
-    steps, fractions = _lwr._steps_to(np.array([0.25, 0.3 - 1e-9, 0.3 + 1e-9]), 0.1)
+    steps, fractions = _times.steps_to(np.array([0.25, 0.3 - 1e-9, 0.3 + 1e-9]), 0.1)
     assert steps.tolist() == [2, 2, 3]
     assert np.allclose(fractions, [0.5, 1 - 1e-8, 1e-8], atol=1e-14)
 
@@ -431,3 +431,16 @@ def test_extremes_of_road_and_time_are_told():
         LWRSolver(4).solve([0.1] * 4, 1e308)
     with pytest.raises(ValueError, match="got -0.5$"):
         LWRSolver(4).solve([-0.5] * 4, 1.0)
+
+
+def test_output_array_and_file(tmp_path):
+    expected = make_lwr(2, 5, random_state=0, t_end=1.0).data
+    array = np.empty((10, 400))
+    assert make_lwr(2, 5, random_state=0, t_end=1.0, out=array).data is array
+    assert np.array_equal(array, expected)
+    mapped = make_lwr(2, 5, random_state=0, t_end=1.0, out=tmp_path / "lwr.npy").data
+    assert isinstance(mapped, np.memmap) and np.array_equal(mapped, expected)
+    assert np.array_equal(np.load(tmp_path / "lwr.npy"), expected)
+    assert [p.name for p in tmp_path.iterdir()] == ["lwr.npy"]
+    with pytest.raises(ValueError, match=r"out must have shape \(10, 400\)"):
+        make_lwr(2, 5, random_state=0, t_end=1.0, out=np.empty((9, 400)))

@@ -191,6 +191,80 @@ def rows_traffic(options):
     print(f"LWR: two threads {one / two:.2f} x one (target >= 1.7)", file=sys.stderr)
 
 
+def crowd_fields(n):
+    """Slowness (n, 200, 50) of crowds at n places of the paper's corridor; 1 in the last column."""
+    x, y = np.meshgrid((np.arange(200) + 0.5) * 0.1, (np.arange(50) + 0.5) * 0.1, indexing="ij")
+    centers = np.linspace(3, 15, n)[:, None, None]
+    density = 2 * np.exp(-((x - centers) ** 2) / 4 - (y - 2.2) ** 2 / 4)
+    density[:, -1] = 0
+    return 1 / (1 - density / 5)
+
+
+def divider_bound(roots, quotients):
+    """That many square roots and divisions by NumPy, in blocks that stay in the first-level cache."""
+    a, b, out = np.linspace(1, 2, 1000), np.linspace(2, 3, 1000), np.empty(1000)
+
+    def run():
+        for _ in range(roots // 1000):
+            np.sqrt(a, out=out)
+        for _ in range(quotients // 1000):
+            np.divide(a, b, out=out)
+
+    return run
+
+
+def rows_eikonal(options):
+    slowness = crowd_fields(1)[0]
+    # the peers have no ghost cells: one more column, where their fronts start
+    speed = np.vstack([1 / slowness, np.ones((1, 50))])
+    start = np.ones((201, 50))
+    start[-1] = -1
+
+    def skfmm_exit():
+        import skfmm
+
+        skfmm.travel_time(start, speed, dx=0.1, order=1)
+
+    def eikonalfm_point():
+        import eikonalfm
+
+        eikonalfm.fast_marching(speed, (200, 25), (0.1, 0.1), 1)
+
+    exit = lambda: randsmap.solve_eikonal(slowness, 0.1, exits="right")  # noqa: E731
+    point_slowness = 1 / speed
+    point = lambda: randsmap.solve_eikonal(point_slowness, 0.1, [(200, 25)])  # noqa: E731
+    yield dict(work="eikonal 200 x 50 from an exit", peer="scikit-fmm (order 1)", target=">= 5",
+               sides=(exit, skfmm_exit, divider_bound(10000, 0)),
+               limit="a root a cell", threads=1, elements=10000, turns=21)
+    yield dict(work="eikonal 201 x 50 from a point", peer="eikonalfm (order 1)", target=">= 5",
+               sides=(point, eikonalfm_point, divider_bound(10000, 0)),
+               limit="a root a cell", threads=1, elements=10050, turns=21)
+    batch = crowd_fields(64)
+    out = np.empty_like(batch)
+    yield dict(work="eikonal, 64 fields 200 x 50 from an exit", peer="own sweeping method",
+               target="<= 2.88 ms (45 us a field)",
+               sides=(lambda: randsmap.solve_eikonal(batch, 0.1, exits="right", out=out),
+                      lambda: randsmap.solve_eikonal(batch, 0.1, exits="right", method="sweeping",
+                                                     out=out),
+                      divider_bound(64 * 10000, 0)),
+               limit="a root a cell", threads=1, elements=640000)
+
+
+def rows_crowd(options):
+    solver = randsmap.HughesSolver()
+    initial = 5 * (1 - 1 / crowd_fields(16).reshape(16, -1))
+    steps, updates = 100, 16 * 100 * 10000
+    run = lambda: solver.solve(initial, steps * solver.dt) and None  # noqa: E731
+    for n_threads in (1, 2):
+        yield dict(work="Hughes, 16 trajectories x 100 steps of 200 x 50 cells", peer="-", target="",
+                   sides=(run, None, None if n_threads > 1 else divider_bound(3 * updates, 3 * updates)),
+                   limit="a cell: 3 roots, 3 divisions" if n_threads == 1 else "",
+                   threads=n_threads, elements=updates, turns=3)
+    yield dict(work="Hughes data set, 80 trajectories x 2800 steps", peer="-", target="<= 20 s",
+               sides=(lambda: timed(lambda: randsmap.datasets.make_hughes(random_state=0) and None, 0),
+                      None, None), limit="", threads=2, elements=80 * 2800 * 10000, turns=1)
+
+
 def rows_images(options):
     from scipy.ndimage import rotate
 

@@ -6,6 +6,8 @@ import numpy as np
 
 from randsmap import _parallel, _validation
 from randsmap._kernels import traffic
+from randsmap.datasets import _times
+from randsmap.datasets._common import fill_output, random_streams
 
 __all__ = ["LWRSolver", "make_lwr"]
 
@@ -144,8 +146,8 @@ class LWRSolver:
 
         cells = self._check_initial(initial)
         t_end = _validation.check_number(t_end, "t_end", low=0.0)
-        times = np.array([t_end]) if times is None else _check_times(times, t_end)
-        steps, fractions = _steps_to(times, self.dt)
+        times = np.array([t_end]) if times is None else _times.check_times(times, t_end)
+        steps, fractions = _times.steps_to(times, self.dt)
         fields = np.empty((len(cells), len(times), self.n_cells))
 
         schedule = _Schedule(steps, fractions, self.n_cells)
@@ -163,35 +165,6 @@ class LWRSolver:
                 raise ValueError(f"initial densities must lie between 0 and rho_max = "
                                  f"{self.rho_max:g}, got {extreme!r}")
         return cells
-
-
-def _check_times(times, t_end):
-    times = _validation.check_vector(times, "times").copy()
-    if not len(times):
-        raise ValueError("times must not be empty")
-    if times[0] < 0:
-        raise ValueError(f"times must not be negative, got {float(times[0])!r}")
-    if (np.diff(times) < 0).any():
-        k = int(np.argmax(np.diff(times) < 0))
-        raise ValueError(f"times must be ascending, got {float(times[k + 1])!r} "
-                         f"after {float(times[k])!r}")
-    if times[-1] > t_end:
-        raise ValueError(f"times must not exceed t_end = {t_end!r}, got {float(times[-1])!r}")
-    return times
-
-
-def _steps_to(times, dt):
-    """Whole steps to each time, and the part of one more step that is left (0: none)."""
-    with np.errstate(over="ignore"):
-        count = times / dt
-    if count[-1] > 2**53:
-        raise ValueError(f"t_end = {times[-1]:g} takes more than 2**53 steps of dt = {dt:g}")
-    whole = np.rint(count)
-    # 3 * 0.1 and 0.3 are the same time: a difference of rounding is not a step
-    whole = np.where(np.abs(times - whole * dt) <= 4 * _EPS * times, whole, np.floor(count))
-    rest = times - whole * dt
-    fractions = np.where(rest > 4 * _EPS * times, rest / dt, 0.0)
-    return whole.astype(np.intp), fractions
 
 
 class _Schedule:
@@ -295,7 +268,7 @@ replacement from the states at the multiples of dt, time 0 included. Every row s
 
 
 def make_lwr(n_trajectories=100, snapshots_per_trajectory=120, *, random_state=None, n_cells=400,
-             t_end=20.0, dt=0.005, noise=0.02, progress=False):
+             t_end=20.0, dt=0.005, noise=0.02, out=None, progress=False):
     """Snapshots of traffic density: the data of the paper's Case Study 1.
 
     Each trajectory starts from a Gaussian bump a exp(-(x - xc)^2 / (2 w^2)) with a ~ U[0.5, 1.5),
@@ -321,6 +294,9 @@ def make_lwr(n_trajectories=100, snapshots_per_trajectory=120, *, random_state=N
         Time step.
     noise : float, default 0.02
         Standard deviation of the noise.
+    out : ndarray (n, n_cells), or path of a .npy file, optional
+        Where to put the data: a C-contiguous float64 array, memory-mapped perhaps, or a file, which
+        is written as it is computed and appears when it is complete.
     progress : bool, default False
         Show a progress bar.
 
@@ -328,7 +304,7 @@ def make_lwr(n_trajectories=100, snapshots_per_trajectory=120, *, random_state=N
     -------
     Bunch
         ``data`` (n, n_cells): the snapshots, trajectory by trajectory, in order of time,
-        n = n_trajectories * snapshots_per_trajectory; ``times`` (n,); ``trajectories`` (n,):
+        n = n_trajectories * snapshots_per_trajectory, in `out` if given; ``times`` (n,); ``trajectories`` (n,):
         number of the trajectory; ``parameters`` (n_trajectories, 3): a, w, xc; ``cell_centers``
         (n_cells,); ``DESCR``.
 
@@ -352,26 +328,19 @@ def make_lwr(n_trajectories=100, snapshots_per_trajectory=120, *, random_state=N
     solver = LWRSolver(n_cells, dt=dt)
     t_end = _validation.check_number(t_end, "t_end", low=0.0)
     noise = _validation.check_number(noise, "noise", low=0.0)
-    last_step = int(_steps_to(np.array([t_end]), solver.dt)[0][0])
+    last_step = int(_times.steps_to(np.array([t_end]), solver.dt)[0][0])
     n_snapshots = _validation.check_count(snapshots_per_trajectory, "snapshots_per_trajectory",
                                           high=last_step + 1, high_name="the number of states")
-
-    # one way for every kind of seed, and a stream for each trajectory
-    words = _validation.check_random_state(random_state)
-    words = words.integers if isinstance(words, np.random.Generator) else words.randint
-    seeds = np.random.SeedSequence(words(0, 2**32, size=4, dtype=np.uint64)).spawn(n_trajectories)
 
     parameters = np.empty((n_trajectories, 3))
     initial = np.empty((n_trajectories, solver.n_cells))
     steps = np.empty((n_trajectories, n_snapshots), np.intp)
-    for i, seed in enumerate(seeds):
-        rng = np.random.default_rng(seed)
+    for i, rng in enumerate(random_streams(random_state, n_trajectories)):
         parameters[i] = rng.uniform([0.5, 0.2, -3.0], [1.5, 0.8, 3.0])
         initial[i] = _initial_bump(solver.cell_centers, *parameters[i],
                                    noise * rng.standard_normal(solver.n_cells))
         steps[i] = np.sort(rng.choice(last_step + 1, n_snapshots, replace=False))
 
-    data = np.empty((n_trajectories, n_snapshots, solver.n_cells))
     whole = np.zeros(n_snapshots)  # no fraction of a step
 
     from tqdm import tqdm
@@ -383,10 +352,14 @@ def make_lwr(n_trajectories=100, snapshots_per_trajectory=120, *, random_state=N
             with lock:
                 bar.update()
 
-        _integrate(solver, initial,
-                   lambda i: (_Schedule(steps[i], whole, solver.n_cells), data[i]), done)
+        def fill(data):
+            data = data.reshape(n_trajectories, n_snapshots, solver.n_cells)
+            _integrate(solver, initial,
+                       lambda i: (_Schedule(steps[i], whole, solver.n_cells), data[i]), done)
+
+        data = fill_output(out, (steps.size, solver.n_cells), fill)
     return Bunch(
-        data=data.reshape(-1, solver.n_cells),
+        data=data,
         times=(steps * solver.dt).reshape(-1),
         trajectories=np.repeat(np.arange(n_trajectories), n_snapshots),
         parameters=parameters,

@@ -9,6 +9,7 @@ from randsmap import _distances
 from randsmap._kernels import simplex as _kernel
 from randsmap._neighbors import NeighborIndex
 from randsmap._parallel import parallel_for
+from randsmap._state import DERIVED, Array, Choice, Count, Flag, Transformer
 from randsmap._validation import (
     check_choice,
     check_count,
@@ -16,7 +17,7 @@ from randsmap._validation import (
     check_out,
     validate_data,
 )
-from randsmap.decoders._random_features import _check_fields
+from randsmap.decoders._base import check_fields
 from randsmap.encoders import DiffusionMaps
 
 __all__ = ["KNNDecoder"]
@@ -38,8 +39,9 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
     n_neighbors : int, default=5
         Number k of neighbours, at most the number of training points.
     objective : {"latent", "encoder"}, default="latent"
-        What the weights a minimise over the simplex: "latent" |y - sum_k a_k y_k|, the projection of
-        y on the convex hull of its neighbours; "encoder" |y - encode(sum_k a_k f_k)|, the paper's.
+        What the weights a minimise over the simplex: "latent" |y - sum_k a_k y_k|, the
+        projection of y on the convex hull of its neighbours; "encoder"
+        |y - encode(sum_k a_k f_k)|, the paper's.
     encoder : DiffusionMaps or None
         For objective="encoder". A fitted encoder is used as it is (`clone` keeps it too; it is
         never changed); one that is not fitted is cloned and fitted on the fields. Inside a
@@ -74,8 +76,8 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     References
     ----------
-    Paper, App. B, Eqs. (convexinterpol) and (LiftkNN). Wolfe, Finding the nearest point in a polytope,
-    Math. Program. 11 (1976).
+    Paper, App. B, Eqs. (convexinterpol) and (LiftkNN). Wolfe, Finding the nearest point in a
+    polytope, Math. Program. 11 (1976).
 
     Examples
     --------
@@ -89,6 +91,19 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
            [0.7 , 0.3 ]])
     """
 
+    _state = {
+        "n_features_in_": Count("d"),
+        "latents_": Array("n", "d"),
+        "fields_": Array("n", "M"),
+        "encoder_": Transformer("M", "d", optional=True),
+        "_n_neighbors": Count("k"),
+        "_objective": Choice("latent", "encoder"),
+        "_single": Flag(),
+        "_index": DERIVED,
+        "_map": DERIVED,
+        "_kept": DERIVED,
+    }
+
     def __init__(self, n_neighbors=5, *, objective="latent", encoder=None):
         self.n_neighbors = n_neighbors
         self.objective = objective
@@ -96,8 +111,10 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def __sklearn_clone__(self):
         # scikit-learn's clone would take the fit out of a nested encoder, which is used as it is
-        params = {name: value if name == "encoder" and _is_fitted(value) else clone(value, safe=False)
-                  for name, value in self.get_params(deep=False).items()}
+        params = self.get_params(deep=False)
+        for name, value in params.items():
+            if not (name == "encoder" and _is_fitted(value)):
+                params[name] = clone(value, safe=False)
         copy = type(self)(**params)
         if hasattr(self, "_metadata_request"):
             copy._metadata_request = self._metadata_request
@@ -138,22 +155,23 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         n_neighbors = check_count(self.n_neighbors, "n_neighbors")
         objective = check_choice(self.objective, "objective", ("latent", "encoder"))
         X = validate_data(self, X, reset=True)
-        F, _, single = _check_fields(y, len(X))
+        F, _, single = check_fields(y, len(X))
         if n_neighbors > len(X):
             raise ValueError("n_neighbors must be at most the number of training points "
                              f"(n_samples = {len(X)}), got {n_neighbors}")
         if objective == "encoder":
             self._fit_encoder(X, F)
         else:
-            self.__dict__.pop("encoder_", None)
+            for name in ("encoder_", "_map", "_kept"):
+                self.__dict__.pop(name, None)
         self._objective, self._n_neighbors, self._single = objective, n_neighbors, single
         self._index = NeighborIndex(X)
         self.latents_, self.fields_ = X.copy(), F.copy()
 
     def _fit_encoder(self, X, F):
         if self.encoder is None:
-            raise ValueError('objective="encoder" needs an encoder, got None: give a DiffusionMaps, or '
-                             "use the decoder in a ManifoldModel")
+            raise ValueError('objective="encoder" needs an encoder, got None: give a '
+                             "DiffusionMaps, or use the decoder in a ManifoldModel")
         encoder = getattr(self.encoder, "estimator", self.encoder)  # FrozenEstimator
         if not isinstance(encoder, DiffusionMaps):
             raise TypeError('objective="encoder" needs a DiffusionMaps encoder, got '
@@ -163,14 +181,33 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if encoder.n_features_in_ != F.shape[1]:
             raise ValueError(f"y must have as many columns as the encoder's fields, "
                              f"{encoder.n_features_in_}, got {F.shape[1]}")
-        self._map = NystroemMap(encoder)
+        self._prepare_encoder(encoder, F)
         if len(self._map.values) != X.shape[1]:
             raise ValueError(f"X must have as many columns as the encoder has coordinates, "
                              f"{len(self._map.values)}, got {X.shape[1]}")
+        self.encoder_ = encoder
+
+    def _prepare_encoder(self, encoder, F):
+        self._map = NystroemMap(encoder)
         self._kept = None
         if len(F) * self._map.n_training <= KEPT_DISTANCES:
             self._kept = self._map.exponents(F)
-        self.encoder_ = encoder
+
+    @property
+    def _n_outputs(self):
+        return self.fields_.shape[1]
+
+    def _restore(self):
+        if self._n_neighbors > len(self.latents_):
+            raise ValueError(f"{self._n_neighbors} neighbours among {len(self.latents_)} points")
+        if self._single and self._n_outputs != 1:
+            raise ValueError(f"one-dimensional fields of {self._n_outputs} cells")
+        self._index = NeighborIndex(self.latents_)
+        if self._objective == "encoder":
+            if type(self.encoder_) is not DiffusionMaps:
+                raise ValueError(f"the encoder is of class {type(self.encoder_).__name__}")
+            # up to 256 MB that a file need not hold; the same bits from the same BLAS
+            self._prepare_encoder(self.encoder_, self.fields_)
 
     def predict(self, X, *, out=None, exclude=None):
         """Decode latent points.
@@ -188,16 +225,16 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         Returns
         -------
         fields : ndarray (n, M), float64
-            `out` if given. (n,) if y was one-dimensional. Does not depend on the number of threads, nor a row on
-            the others.
+            `out` if given. (n,) if y was one-dimensional. Does not depend on the number of threads,
+            nor a row on the others.
 
         Raises
         ------
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            If X is not a finite array (n, d) with n >= 1, out has the wrong shape, type or layout or
-            shares memory with X, or exclude is not such an array or leaves too few points.
+            If X is not a finite array (n, d) with n >= 1, out has the wrong shape, type or layout
+            or shares memory with X, or exclude is not such an array or leaves too few points.
         """
         check_fitted(self, "fields_")
         X = validate_data(self, X, reset=False)
@@ -271,10 +308,11 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
             raise ValueError(f"exclude must hold {len(X)} integers, one a row of X, got shape "
                              f"{exclude.shape} of {exclude.dtype}")
         if len(X) and not (-1 <= exclude.min() and exclude.max() < n):
-            raise ValueError(f"exclude must hold indices of training points (or -1), below {n}, got "
-                             f"{exclude.min()} to {exclude.max()}")
+            raise ValueError(f"exclude must hold indices of training points (or -1), below {n}, "
+                             f"got {exclude.min()} to {exclude.max()}")
         if k == n:
-            raise ValueError(f"exclude leaves {n - 1} training points, fewer than n_neighbors = {k}")
+            raise ValueError(f"exclude leaves {n - 1} training points, fewer than n_neighbors = "
+                             f"{k}")
         candidates = self._index.query(X, k + 1)[1]
         kept = candidates != exclude[:, None]
         kept[kept.all(axis=1), -1] = False

@@ -4,7 +4,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* -- Lanes -----------------------------------------------------------------------------------------
+/* -- Lanes ----------------------------------------------------------------------------------------
  * One query a lane. The masks of AVX-512 are registers of their own, those of AVX2 and SSE2 are
  * vectors; GCC's vector extensions hide the arithmetic but not that, hence the few intrinsics. */
 #if defined(__AVX512F__)
@@ -78,9 +78,9 @@ INLINE vd root(vd a)
     return a;
 }
 
-/* -- Collecting many neighbours -----------------------------------------------------------------------
- * Up to LISTED neighbours are kept as a sorted list; more go to a buffer of twice the size, which is
- * cut back to the k best when it is full. */
+/* -- Collecting many neighbours -------------------------------------------------------------------
+ * Up to LISTED neighbours are kept as a sorted list; more go to a buffer of twice the size, which
+ * is cut back to the k best when it is full. */
 #define LISTED 32
 #define CAPACITY(k) (2 * (k) + 16)
 
@@ -180,7 +180,7 @@ static void finish(pair *buffer, ptrdiff_t count, ptrdiff_t k, double *distance2
     }
 }
 
-/* -- The tree -------------------------------------------------------------------------------------------
+/* -- The tree -------------------------------------------------------------------------------------
  * `MAX_LEAF` bounds what the wrapper's choice of depth leaves in a leaf. */
 #define MAX_LEAF 16
 #define MAX_DEPTH 48
@@ -190,7 +190,7 @@ INLINE ptrdiff_t leaf_begin(ptrdiff_t n, ptrdiff_t leaf, ptrdiff_t depth)
     return (ptrdiff_t) (((__uint128_t) n * (size_t) leaf) >> depth);
 }
 
-/* Order by (coordinate, index): a strict order, so that duplicates do not unbalance the selection. */
+/* Order by (coordinate, index): strict, so that duplicates do not unbalance the selection. */
 INLINE int row_before(const double *X, ptrdiff_t d, ptrdiff_t j, ptrdiff_t a, ptrdiff_t b)
 {
     double x = X[a * d + j], y = X[b * d + j];
@@ -226,8 +226,8 @@ static void select_rows(const double *X, ptrdiff_t d, ptrdiff_t j, ptrdiff_t *o,
 }
 
 static void build_node(const double *X, ptrdiff_t n, ptrdiff_t d, ptrdiff_t depth, ptrdiff_t *order,
-                       double *boxes, double *lowest, double *split, ptrdiff_t node, ptrdiff_t level,
-                       ptrdiff_t place)
+                       double *boxes, double *lowest, double *split, ptrdiff_t node,
+                       ptrdiff_t level, ptrdiff_t place)
 {
     ptrdiff_t begin = leaf_begin(n, place << (depth - level), depth);
     ptrdiff_t end = leaf_begin(n, (place + 1) << (depth - level), depth);
@@ -318,9 +318,10 @@ INLINE vd box_distance(const vd *q, const double *lo, ptrdiff_t d)
 
 /* Sorted lists of K pairs a lane: each new pair is compared with all of them at once and they move
  * up without a branch. Comparing indices as well doubles the work and matters only among equal
- * distances, so the search goes without (`insert`) and says in which lanes the order or the choice may
- * depend on them: a distance turned away or pushed out that equals the last one kept, or two equal ones
- * in the list at the end (`tree_query` looks). Those packets are searched again by `insert_exact`. */
+ * distances, so the search goes without (`insert`) and says in which lanes the order or the choice
+ * may depend on them: a distance turned away or pushed out that equals the last one kept, or two
+ * equal ones in the list at the end (`tree_query` looks). Those packets are searched again by
+ * `insert_exact`. */
 INLINE vm insert(vd *bd, vd *bi, const vd *dist, const double *index, ptrdiff_t n, const int K)
 {
     vm tie = lt(all(0), all(0));
@@ -341,7 +342,8 @@ INLINE vm insert(vd *bd, vd *bi, const vd *dist, const double *index, ptrdiff_t 
         bi[0] = pick(here, i, bi[0]);
         bd[0] = smaller(d, bd[0]);
         if (K > 1)
-            tie = either(tie, both(both(lt(d, last), eq(last, bd[K - 1])), lt(last, all(INFINITY))));
+            tie = either(tie, both(both(lt(d, last), eq(last, bd[K - 1])),
+                                   lt(last, all(INFINITY))));
     }
     return tie;
 }
@@ -472,9 +474,18 @@ INLINE void search(const rk_tree *tree, const vd *q, packet *best, pending *stac
     }
 }
 
-static void search_1(const rk_tree *t, const vd *q, packet *b, pending *s) { search(t, q, b, s, 1); }
-static void search_2(const rk_tree *t, const vd *q, packet *b, pending *s) { search(t, q, b, s, 2); }
-static void search_3(const rk_tree *t, const vd *q, packet *b, pending *s) { search(t, q, b, s, 3); }
+static void search_1(const rk_tree *t, const vd *q, packet *b, pending *s)
+{
+    search(t, q, b, s, 1);
+}
+static void search_2(const rk_tree *t, const vd *q, packet *b, pending *s)
+{
+    search(t, q, b, s, 2);
+}
+static void search_3(const rk_tree *t, const vd *q, packet *b, pending *s)
+{
+    search(t, q, b, s, 3);
+}
 static void search_any(const rk_tree *t, const vd *q, packet *b, pending *s)
 {
     search(t, q, b, s, t->d);
@@ -515,7 +526,7 @@ static void search_tree(const rk_tree *tree, const vd *q, packet *best, pending 
     }
 }
 
-/* -- The grid -----------------------------------------------------------------------------------------
+/* -- The grid -------------------------------------------------------------------------------------
  * A packet scans the cells around its own, ring by ring, until no point outside can matter. */
 #define RINGS 3     /* then the tree takes over */
 #define SPREAD 4    /* cells between the queries of a packet, above which the tree is better */
@@ -600,8 +611,9 @@ static int tied(const packet *best)
     return bits(tie) != 0;
 }
 
-static void tree_query(const rk_tree *tree, const rk_grid *grid, const double *Q, const ptrdiff_t *order, ptrdiff_t m,
-                       ptrdiff_t k, double *room, double *distance, ptrdiff_t *index)
+static void tree_query(const rk_tree *tree, const rk_grid *grid, const double *Q,
+                       const ptrdiff_t *order, ptrdiff_t m, ptrdiff_t k, double *room,
+                       double *distance, ptrdiff_t *index)
 {
     ptrdiff_t d = tree->d;
     vd *q = aligned(room);
@@ -655,7 +667,7 @@ static void tree_query(const rk_tree *tree, const rk_grid *grid, const double *Q
     }
 }
 
-/* -- Exhaustive search -------------------------------------------------------------------------------------
+/* -- Exhaustive search ----------------------------------------------------------------------------
  * A filter in single precision decides which pairs need their exact distance. With u = 2^-24, the
  * rounded, scaled coordinates are off by u |q| and u |x|, so their differences by at most
  * u (|q| + |x| + |q-x|) in norm, and the sum of squares by (d + 1) u relative. A pair whose exact
@@ -663,8 +675,9 @@ static void tree_query(const rk_tree *tree, const rk_grid *grid, const double *Q
  * with room for the double rounding and for underflow. Points are visited in the order of their
  * indices, which settles ties. */
 #define TILE 16
-/* Tiles whose points and distances stay in the second-level cache while the queries pass. Long chunks
- * pay: the first bound, taken over a whole chunk, spares nearly all exact distances of non-neighbours. */
+/* Tiles whose points and distances stay in the second-level cache while the queries pass. Long
+ * chunks pay: the first bound, taken over a whole chunk, spares nearly all exact distances of
+ * non-neighbours. */
 INLINE ptrdiff_t chunk_of(ptrdiff_t d)
 {
     return d <= 16 ? 256 : d <= 128 ? 4096 / d : 32;

@@ -33,7 +33,8 @@ cdef extern from "rk_neighbors.h" nogil:
         void (*cells)(const rk_grid *grid, const double *Q, Py_ssize_t m,
                       Py_ssize_t *cell) noexcept nogil
         void (*tree)(const rk_tree *tree, const rk_grid *grid, const double *Q,
-                     const Py_ssize_t *order, Py_ssize_t m, Py_ssize_t k, double *room, double *distance, Py_ssize_t *index) noexcept nogil
+                     const Py_ssize_t *order, Py_ssize_t m, Py_ssize_t k,
+                     double *room, double *distance, Py_ssize_t *index) noexcept nogil
         void (*tiles)(const double *X, Py_ssize_t n, Py_ssize_t d, const double *center,
                       double scale, float *tiles) noexcept nogil
         void (*flat)(const rk_flat *flat, const double *Q, Py_ssize_t m, Py_ssize_t k, double *room,

@@ -71,7 +71,7 @@ def tree(const double[:, ::1] points, const double[::1] index, Py_ssize_t depth,
          const double[:, :, ::1] boxes, const double[::1] lowest, const double[:, ::1] split,
          Grid grid, const double[:, ::1] Q, const Py_ssize_t[::1] order, double[:, ::1] distance,
          Py_ssize_t[:, ::1] neighbor):
-    """Neighbours of the queries Q[order]; rows of distance and neighbor are those of Q. The grid may be None."""
+    """Neighbours of the queries Q[order] in the rows of Q; the grid may be None."""
     cdef rk_tree t
     cdef double *room
     cdef const rk_grid *g = NULL if grid is None else &grid.grid
@@ -107,7 +107,8 @@ def flat(const double[:, ::1] points, const float[:, :, ::1] tiles, const double
     if room == NULL:
         raise MemoryError()
     with nogil:
-        f.n, f.d, f.points, f.tiles = points.shape[0], points.shape[1], &points[0, 0], &tiles[0, 0, 0]
+        f.n, f.d = points.shape[0], points.shape[1]
+        f.points, f.tiles = &points[0, 0], &tiles[0, 0, 0]
         f.center, f.scale, f.radius = &center[0], scale, radius
         table.flat(&f, &Q[0, 0], Q.shape[0], k, room, &distance[0, 0], &neighbor[0, 0])
     free(room)

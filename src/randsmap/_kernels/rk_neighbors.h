@@ -1,9 +1,9 @@
 /* Exact k nearest neighbours in double precision, ordered by (squared distance, index).
  *
- * A squared distance is the sum of squared differences in the order of the coordinates, without FMA,
- * on every path and level; so results do not depend on the structure, the packets or the threads.
- * Box distances are formed by the same operations in the same order: rounding is monotone, hence a
- * box is never computed to be farther than a point in it, and pruning needs no slack. */
+ * A squared distance is the sum of squared differences in the order of the coordinates, without
+ * FMA, on every path and level; so results do not depend on the structure, the packets or the
+ * threads. Box distances are formed by the same operations in the same order: rounding is monotone,
+ * hence a box is never computed to be farther than a point in it, and pruning needs no slack. */
 #ifndef RK_NEIGHBORS_H
 #define RK_NEIGHBORS_H
 #include "rk_dispatch.h"
@@ -27,8 +27,8 @@ typedef struct {
     const ptrdiff_t *start;    /* (nx ny + 1) */
     const double *points;      /* (n, 2) in cell order */
     const double *index;       /* (n) */
-    /* (nx + 1): least x of all points in cells >= ix (inf at nx), largest in cells < ix (-inf at 0);
-     * bounds read off the points, so that rounding in the cell numbers cannot matter */
+    /* (nx + 1): least x of all points in cells >= ix (inf at nx), largest in cells < ix (-inf at
+     * 0); bounds read off the points, so that rounding in the cell numbers cannot matter */
     const double *above_x, *below_x;
     const double *above_y, *below_y; /* (ny + 1) */
 } rk_grid;
@@ -54,10 +54,11 @@ typedef struct {
     void (*sort)(const ptrdiff_t *leaf, ptrdiff_t m, ptrdiff_t n_leaves, ptrdiff_t *start,
                  ptrdiff_t *order);
     void (*cells)(const rk_grid *grid, const double *Q, ptrdiff_t m, ptrdiff_t *cell);
-    /* Neighbours of the queries Q[order[0..m)], by the grid where it is not NULL; rows of distance and index are those of Q.
-     * `room` is for rk_tree_room doubles. */
-    void (*tree)(const rk_tree *tree, const rk_grid *grid, const double *Q, const ptrdiff_t *order, ptrdiff_t m,
-                 ptrdiff_t k, double *room, double *distance, ptrdiff_t *index);
+    /* Neighbours of the queries Q[order[0..m)], by the grid where it is not NULL; rows of distance
+     * and index are those of Q. `room` is for rk_tree_room doubles. */
+    void (*tree)(const rk_tree *tree, const rk_grid *grid, const double *Q,
+                 const ptrdiff_t *order, ptrdiff_t m, ptrdiff_t k, double *room,
+                 double *distance, ptrdiff_t *index);
     void (*tiles)(const double *X, ptrdiff_t n, ptrdiff_t d, const double *center, double scale,
                   float *tiles);
     /* Neighbours of the m rows Q. `room` is for rk_flat_room doubles. */

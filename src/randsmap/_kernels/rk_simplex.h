@@ -1,4 +1,4 @@
-/* Weights a >= 0, sum a = 1 of the k-NN decoder (paper App. B, Eq. LiftkNN), one latent point a row. */
+/* Weights a >= 0, sum a = 1 of the k-NN decoder (paper App. B, Eq. LiftkNN). */
 #ifndef RK_SIMPLEX_H
 #define RK_SIMPLEX_H
 #include "rk_dispatch.h"
@@ -9,7 +9,7 @@
  * probability to i is offset[i] + sum_k a_k rows[k][i] up to a constant. */
 typedef struct {
     ptrdiff_t n, d;
-    const double *rows;   /* (., n): -D / eps^2, squared distances of training fields to all of them */
+    const double *rows;   /* (., n): -D / eps^2, D from training fields to all of them */
     const double *offset; /* (n): -alpha log(degree) */
     const double *values; /* (d, n): the coordinates' eigenvectors times xi^(t - 1) */
 } rk_nystroem;

@@ -33,11 +33,11 @@ static void normalise(double *a, ptrdiff_t k)
     }
 }
 
-/* -- Projection on a convex hull ---------------------------------------------------------------------
+/* -- Projection on a convex hull ------------------------------------------------------------------
  * A primal active set. On the set P of points allowed to have weight, the minimiser of least |a|^2
  * without sign constraint is a = 1/|P| + C^+T (t - mean), C the points of P less their mean. Walk
- * towards it, drop the point whose weight vanishes first, repeat; then add the points that would lower
- * the residual or, when none does, the norm. Both decrease lexicographically, so it ends. */
+ * towards it, drop the point whose weight vanishes first, repeat; then add the points that would
+ * lower the residual or, when none does, the norm. Both decrease lexicographically, so it ends. */
 
 /* One-sided Jacobi: rotates the d columns of the rows x d matrix B until those of its first m rows
  * are orthogonal; square[c] are their squared norms. */
@@ -77,8 +77,8 @@ static ptrdiff_t hull_room(ptrdiff_t d, ptrdiff_t k)
     return (2 * k + d + 3) * d + 4 * d + 3 * k + k;
 }
 
-/* Weights a (k), feasible on entry, of the points w (k, d) for the target t (d). Singular values of the
- * points below `noise` are rounding errors of theirs. `room` is for hull_room doubles. */
+/* Weights a (k), feasible on entry, of the points w (k, d) for the target t (d). Singular values of
+ * the points below `noise` are rounding errors of theirs. `room` is for hull_room doubles. */
 static void hull(const double *w, const double *t, ptrdiff_t k, ptrdiff_t d, double noise,
                  double *room, double *a)
 {
@@ -270,7 +270,7 @@ static void latent(const double *Y, ptrdiff_t d, const double *y, const ptrdiff_
         latent_weights(Y, d, y + i * d, neighbor + i * k, k, room, weights + i * k);
 }
 
-/* -- The encoder's objective ------------------------------------------------------------------------------ */
+/* -- The encoder's objective ------------------------------------------------------------------- */
 
 typedef struct {
     const rk_nystroem *map;
@@ -297,8 +297,8 @@ static void add_rows(const double *start, const double *const *x, const double *
         p[i] = start[i] + ((w0 * x0[i] + w1 * x1[i]) + (w2 * x2[i] + w3 * x3[i]));
 }
 
-/* out[r] = s . x_r for count vectors x_r(j) = rows + at(j) n, four at a time: s is read once and the
- * four sums hide the latency of the additions. at NULL: consecutive rows. */
+/* out[r] = s . x_r for count vectors x_r(j) = rows + at(j) n, four at a time: s is read once and
+ * the four sums hide the latency of the additions. at NULL: consecutive rows. */
 static void dots(const double *s, const double *rows, const ptrdiff_t *at, ptrdiff_t count,
                  ptrdiff_t n, double *out, ptrdiff_t stride)
 {
@@ -376,7 +376,7 @@ static double evaluate(problem *z, const double *a)
     return f;
 }
 
-/* J at the last point evaluated: d psi_c / d a_k is the covariance of values_c and rows_k under p. */
+/* J at the last point evaluated: d psi_c / d a_k is the covariance of values_c and rows_k. */
 static void jacobian(problem *z)
 {
     const rk_nystroem *map = z->map;
@@ -411,7 +411,8 @@ static void curvature(problem *z, double *H)
     dots(z->p, map->rows, z->row, k, n, z->mean, 1);
     for (ptrdiff_t j = 0; j < k; j++)
         for (ptrdiff_t l = 0; l <= j; l++) {
-            const double *restrict x = map->rows + z->row[j] * n, *restrict y = map->rows + z->row[l] * n;
+            const double *restrict x = map->rows + z->row[j] * n;
+            const double *restrict y = map->rows + z->row[l] * n;
             double h = 0, mx = z->mean[j], my = z->mean[l];
 #pragma omp simd reduction(+ : h)
             for (ptrdiff_t i = 0; i < n; i++)
@@ -530,8 +531,8 @@ static int quadratic(const double *g, const double *B, const double *a, ptrdiff_
 #define NEGLIGIBLE 1e-13 /* of the coordinates: a residual that is zero to rounding */
 
 /* Levenberg-Marquardt on the simplex from a, with Gauss-Newton's Hessian until progress is slow and
- * then the exact one where that is convex. Gives up on the way to the minimiser `known` (NULL: none),
- * whose |rho|^2 is `known_f`. Returns |rho|^2. */
+ * then the exact one where that is convex. Gives up on the way to the minimiser `known` (NULL:
+ * none), whose |rho|^2 is `known_f`. Returns |rho|^2. */
 static double descend(problem *z, double *a, const double *known, double known_f, double *room)
 {
     ptrdiff_t k = z->k, d = z->map->d;
@@ -603,8 +604,8 @@ static double descend(problem *z, double *a, const double *known, double known_f
 }
 
 /* From the latent weights to the zero of rho with (to first order in the encoder's curvature) the
- * least |a|^2: each step projects on the hull of the linearised encoder. Returns |rho|^2, or infinity
- * where the steps do not contract. */
+ * least |a|^2: each step projects on the hull of the linearised encoder. Returns |rho|^2, or
+ * infinity where the steps do not contract. */
 static double approach(problem *z, double *a, double *room)
 {
     ptrdiff_t k = z->k, d = z->map->d;
@@ -710,7 +711,7 @@ static void encode(const rk_nystroem *map, const ptrdiff_t *row, const double *a
     memcpy(psi, z.psi, (size_t) map->d * sizeof *psi);
 }
 
-/* -- The decoded field (Eq. convexinterpol) -------------------------------------------------------------- */
+/* -- The decoded field (Eq. convexinterpol) ---------------------------------------------------- */
 #define BLOCK 1024
 
 static void mix(const double *F, ptrdiff_t M, const ptrdiff_t *neighbor, const double *weights,

@@ -1,0 +1,454 @@
+"""Crowd flow: Hughes' model of pedestrians in a corridor (paper, Sec. 5, Case Study 3)."""
+
+import threading
+
+import numpy as np
+
+from randsmap import _parallel, _validation
+from randsmap._kernels import crowd
+from randsmap.datasets import _eikonal, _times
+from randsmap.datasets._common import fill_output, random_streams
+
+__all__ = ["HughesSolver", "make_hughes"]
+
+# Cell updates of a group of trajectories in one call of the kernel (some 50 ms): between calls
+# Ctrl-C is seen and the progress bar moves.
+_UPDATES_PER_CALL = 8_000_000
+_EPS = np.finfo(np.float64).eps
+
+
+class HughesSolver:
+    """Finite-volume solver of Hughes' crowd model in a corridor that is periodic along x.
+
+    People at density rho walk with speed f(rho) = v_max (1 - rho / rho_max) down the potential phi
+    of the shortest walking time to the exit at the right end; who leaves there enters again at the
+    left end (paper, Case Study 3; discomfort g = 1) [1]_::
+
+        rho_t - div(rho f(rho) grad phi / |grad phi|) = 0,    |grad phi| = 1 / f(rho).
+
+    Each step solves for phi by the first-order upwind scheme (see `solve_eikonal`), with f floored
+    at `min_speed` and phi = 0 at the centres of the ghost cells beyond the exit, then moves people
+    by a first-order Godunov flux. Through a face with potential gradient g, that is walking
+    direction n = -g/|g|,
+
+        F = n min(D(rho_behind), S(rho_ahead)),   D(r) = q(min(r, r_c)),  S(r) = q(max(r, r_c)),
+
+    q(r) = r f(r), r_c = rho_max / 2; F = 0 at walls. The gradient's component across the face is
+    the difference of its two cells, the other one a quarter of the sum of the four differences
+    beside it, where a difference across a wall counts 0.
+
+    Parameters
+    ----------
+    n_cells : (int, int), default (200, 50)
+        Numbers of cells along the corridor (at least 2) and across it.
+    lengths : (float, float), default (20.0, 5.0)
+        Length and width of the corridor, m.
+    obstacles : array_like of bool (nx, ny), optional
+        Cells that people cannot enter. Default: none.
+    exit : array_like of bool (ny,), optional
+        Rows of the right end that are open (a door). Default: all. Rows with an obstacle at either
+        end are closed in any case.
+    v_max : float, default 1.0
+        Walking speed in an empty place, m/s, positive.
+    rho_max : float, default 5.0
+        Density at which nobody moves, persons per m^2, positive.
+    min_speed : float, default 1e-3
+        Lowest speed that the potential assumes, m/s, positive and at most v_max: keeps it finite in
+        jams.
+    dt : float, default 0.025
+        Time step, s. It is never changed; only a step that ends at a requested time between two
+        multiples of dt is shorter.
+
+    Attributes
+    ----------
+    shape : (int, int)
+        nx, ny. A field is a vector of nx * ny cells; ``field.reshape(solver.shape)[i, j]`` is the
+        cell at x_i, y_j.
+    mask : ndarray of bool (nx * ny,)
+        True in cells that people can enter.
+    cell_centers : ndarray (nx * ny, 2)
+        Positions x, y of the cells' centres.
+    dx, dy : float
+        Cell widths.
+    courant : float
+        2 v_max dt (1/dx + 1/dy), at most 1.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a parameter is out of range, no row of the exit is open, or the Courant number is above 1
+        (the message says the largest admissible dt).
+
+    Notes
+    -----
+    *Mass.* One flux serves both sides of a face, the exit's included: the number of people is kept
+    to the rounding of the cells (below 1e-13 after thousands of steps).
+
+    *Bounds.* With a Courant number up to 1, what can leave a cell through its four faces in a step
+    is at most what it holds, and what can enter at most what it has room for. Densities are never
+    negative, and exactly 0 in obstacles.
+
+    People who cannot reach the exit stay where they are. Fields depend neither on the other times
+    requested nor on the trajectories solved together, and are the same, bit for bit, for any number
+    of threads.
+
+    References
+    ----------
+    .. [1] R. L. Hughes, A continuum theory for the flow of pedestrians, Transp. Res. B 36 (2002)
+       507-535.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap.datasets import HughesSolver
+    >>> pillar = np.zeros((40, 10), bool)
+    >>> pillar[20:22, 4:6] = True
+    >>> solver = HughesSolver((40, 10), obstacles=pillar, dt=0.1)
+    >>> x, y = solver.cell_centers.T
+    >>> rho = np.exp(-((x - 5) ** 2) - (y - 2.5) ** 2) * solver.mask
+    >>> result = solver.solve(rho, 10.0, times=[2.0, 5.0, 10.0])
+    >>> result.fields.shape
+    (3, 400)
+    >>> bool(np.isclose(result.fields[-1].sum(), rho.sum(), rtol=1e-14))
+    True
+    """
+
+    def __init__(self, n_cells=(200, 50), *, lengths=(20.0, 5.0), obstacles=None, exit=None,
+                 v_max=1.0, rho_max=5.0, min_speed=1e-3, dt=0.025):
+        try:
+            nx, ny = n_cells
+        except (TypeError, ValueError):
+            raise ValueError(f"n_cells must be a pair of integers, got {n_cells!r}") from None
+        nx = _validation.check_count(nx, "n_cells[0]", low=2)
+        ny = _validation.check_count(ny, "n_cells[1]", low=1)
+        self.shape = self.n_cells = (nx, ny)
+        self.lengths = _eikonal.check_pair(lengths, "lengths")
+        self.dx, self.dy = self.lengths[0] / nx, self.lengths[1] / ny
+        self.v_max = _validation.check_number(v_max, "v_max", low=0.0, strict_low=True)
+        self.rho_max = _validation.check_number(rho_max, "rho_max", low=0.0, strict_low=True)
+        self.min_speed = _validation.check_number(min_speed, "min_speed", low=0.0, strict_low=True,
+                                                  high=self.v_max)
+        self.dt = _validation.check_number(dt, "dt", low=0.0, strict_low=True)
+        self.courant = 2 * self.v_max * (self.dt / self.dx + self.dt / self.dy)
+        if not self.courant <= 1 + 4 * _EPS:  # a number that is 1 on paper may come out above it
+            raise ValueError(
+                f"the Courant number 2*v_max*dt*(1/dx + 1/dy) must be at most 1, got "
+                f"{self.courant:g} (v_max={self.v_max:g}, dt={self.dt:g}, dx={self.dx:g}, "
+                f"dy={self.dy:g}); the largest admissible dt is {self._largest_dt():.17g}"
+            )
+        self._set_walls(obstacles, exit)
+        x, y = (np.arange(nx) + 0.5) * self.dx, (np.arange(ny) + 0.5) * self.dy
+        self.cell_centers = np.stack(np.meshgrid(x, y, indexing="ij"), axis=-1).reshape(-1, 2)
+
+    def _largest_dt(self):
+        return 1 / (2 * self.v_max * (1 / self.dx + 1 / self.dy))
+
+    def _set_walls(self, obstacles, exit):
+        nx, ny = self.shape
+        free = np.ones(self.shape, bool)
+        if obstacles is not None:
+            free &= ~_eikonal.check_mask(obstacles, "obstacles", self.shape)
+        doors = free[0] & free[-1]
+        if exit is not None:
+            doors &= _eikonal.check_mask(exit, "exit", (ny,))
+        if not doors.any():
+            raise ValueError("no row of the exit is open: exit must have a row that is free of "
+                             "obstacles at both ends of the corridor")
+        self.mask = free.reshape(-1)
+        self.exit = doors
+        # as the kernel wants them, see its `run`
+        self._kind = np.where(free, crowd.FREE, crowd.WALL).astype(np.uint8)
+        self._exits = np.concatenate([np.zeros(ny), doors, [0, 0]]).astype(np.uint8)
+        self._open_x = np.zeros((nx + 1, ny))
+        self._open_x[1:-1] = free[1:] & free[:-1]
+        self._open_x[-1] = doors
+        self._open_y = np.zeros((nx, ny + 1))
+        self._open_y[:, 1:-1] = (free[:, 1:] & free[:, :-1]) * (self.dx / self.dy)
+
+    def __repr__(self):
+        return (f"HughesSolver(n_cells={self.shape}, lengths={self.lengths}, v_max={self.v_max}, "
+                f"rho_max={self.rho_max}, dt={self.dt}, {(~self.mask).sum()} obstacle cells)")
+
+    def solve(self, initial, t_end, times=None):
+        """Densities at the given times.
+
+        Parameters
+        ----------
+        initial : array_like (nx * ny,) or (n_trajectories, nx * ny)
+            Densities (cell averages) at time 0, persons per m^2, between 0 and rho_max, 0 in
+            obstacles. Not changed.
+        t_end : float
+            Final time, at least 0.
+        times : array_like (n_times,), optional
+            Times of the returned fields, ascending, between 0 and t_end; by default t_end alone.
+
+        Returns
+        -------
+        Bunch
+            ``fields``: (n_times, nx * ny), or (n_trajectories, n_times, nx * ny) for
+            two-dimensional `initial`; ``times``: (n_times,), exactly the times requested.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If `initial` has the wrong shape or holds values that are not finite, not in
+            [0, rho_max] or not 0 in an obstacle, or the times are negative, not ascending or
+            beyond t_end.
+
+        Notes
+        -----
+        A time that is a multiple of dt to round-off is reached by whole steps; any other by whole
+        steps and one shorter step. At time 0 the initial data are returned as they are.
+        """
+        from sklearn.utils import Bunch
+
+        cells = self._check_densities(initial, "initial")
+        t_end = _validation.check_number(t_end, "t_end", low=0.0)
+        times = np.array([t_end]) if times is None else _times.check_times(times, t_end)
+        steps, fractions = _times.steps_to(times, self.dt)
+        fields = np.empty((len(cells), len(times), cells.shape[1]))
+        rows = np.arange(len(cells) * len(times)).reshape(len(cells), len(times))
+
+        def events(group):
+            return steps, fractions, rows[group].T
+
+        _integrate(self, cells, events, fields.reshape(-1, cells.shape[1]), normalised=False)
+        return Bunch(fields=fields[0] if np.ndim(initial) == 1 else fields, times=times)
+
+    def potential(self, density):
+        """Potential phi of densities: the shortest walking time to the exit.
+
+        Parameters
+        ----------
+        density : array_like (nx * ny,) or (n, nx * ny)
+            Densities as `solve` takes and returns them.
+
+        Returns
+        -------
+        ndarray, the shape of density
+            Time in s; infinite in obstacles and where no way leads to the exit.
+
+        Raises
+        ------
+        ValueError
+            As `solve`.
+        """
+        cells = self._check_densities(density, "density")
+        speed = np.maximum(self.v_max * (1 - cells / self.rho_max), self.min_speed)
+        potential = np.empty((len(cells), *self.shape))
+        _eikonal.travel_times((1 / speed).reshape(potential.shape), self._kind, self._exits,
+                              self.dx, self.dy, potential)
+        return potential.reshape(np.shape(density))
+
+    def _check_densities(self, densities, name):
+        n_cells = len(self.mask)
+        if np.ndim(densities) == 1:
+            cells = _validation.check_vector(densities, name, length=n_cells)[None]
+        else:
+            cells = _validation.check_matrix(densities, name, n_columns=n_cells)
+        for extreme, beyond in ((cells.min(), cells.min() < 0),
+                                (cells.max(), cells.max() > self.rho_max * (1 + 64 * _EPS))):
+            if beyond:
+                raise ValueError(f"{name}: densities must lie between 0 and rho_max = "
+                                 f"{self.rho_max:g}, got {float(extreme)!r}")
+        if cells[:, ~self.mask].any():
+            row, k = np.argwhere((cells != 0) & ~self.mask)[0].tolist()
+            i, j = divmod(k, self.shape[1])
+            raise ValueError(f"{name}: densities must be 0 in obstacles, got "
+                             f"{float(cells[row, k])!r} in cell ({i}, {j})")
+        return cells
+
+
+def _integrate(solver, initial, events, out, *, normalised, done=None):
+    """Integrate each row of initial, in groups of the kernel's lanes; snapshots to rows of out.
+
+    events(group), group a slice of trajectories, gives ascending steps (n,), fractions (n,) and
+    rows (n, len(group)) of out, -1 for none. done(steps, trajectories) is told of progress.
+    """
+    n_trajectories, (nx, ny) = len(initial), solver.shape
+    stopped = threading.Event()  # tells the other threads of an exception, Ctrl-C for one
+
+    def integrate_group(i):
+        try:
+            group = slice(i * crowd.LANES, min((i + 1) * crowd.LANES, n_trajectories))
+            n = group.stop - group.start
+            # lanes without a trajectory repeat the first
+            lanes = np.r_[np.arange(n), np.zeros(crowd.LANES - n, int)]
+            state = np.ascontiguousarray(initial[group][lanes].T).reshape(nx, ny, crowd.LANES)
+            work = np.empty(crowd.run_work_size(nx, ny))
+            steps, fractions, rows = events(group)
+            all_rows = np.full((len(steps), crowd.LANES), -1, np.intp)
+            all_rows[:, :n] = rows
+            for call in _calls(steps, fractions, all_rows, nx * ny):
+                if stopped.is_set():
+                    return
+                crowd.run(state, work, solver._kind, solver._exits, solver._open_x, solver._open_y,
+                          solver.dx, solver.dy, solver.dt, solver.v_max, solver.rho_max,
+                          solver.min_speed, *call, normalised, out)
+                if done is not None:
+                    done(int(call[0].sum()), n)
+        except BaseException:
+            stopped.set()
+            raise
+
+    try:
+        _parallel.parallel_for(integrate_group, -(-n_trajectories // crowd.LANES))
+    except BaseException:
+        stopped.set()
+        raise
+
+
+def _calls(steps, fractions, rows, n_cells):
+    """The kernel's events (steps from one to the next) in calls of bounded length."""
+    limit = max(1, _UPDATES_PER_CALL // (crowd.LANES * n_cells))
+    reached, first = 0, 0
+    while first < len(steps):
+        last = first + int(np.searchsorted(steps[first:], reached + limit, side="right"))
+        # the events within the limit; if there are none, steps alone
+        chosen = slice(first, last)
+        if last == first:
+            gaps, fraction, row = [limit], [0.0], np.full((1, crowd.LANES), -1)
+            reached += limit
+        else:
+            gaps = np.diff(steps[chosen], prepend=reached)
+            fraction, row = fractions[chosen], rows[chosen]
+            reached = int(steps[last - 1])
+        yield (np.array(gaps, np.intp), np.array(fraction, np.float64),
+               np.ascontiguousarray(row, np.intp))
+        first = last
+
+
+_DESCR = """\
+Crowd in a corridor: snapshots of Hughes' model (Case Study 3).
+
+Corridor of 20 m x 5 m, periodic along x, walls along y, a square obstacle at [10, 11] x [2, 3];
+v_max = 1 m/s, rho_max = 5 persons per m^2. Initial data: bump
+a exp(-(x - xc)^2 / (2 wx^2) - (y - yc)^2 / (2 wy^2)) with a ~ U[1.2, 2.1), wx, wy ~ U[1.6, 2),
+xc, yc ~ U[1.5, 3.5), not wrapped around the corridor's ends, 0 in the obstacle. With
+normalization="before" it is scaled to integral 1 before integration (densities up to about 0.05:
+people hardly hinder one another), with "after" it is integrated as it is (persons per
+m^2; congestion).
+Snapshots are drawn without replacement from the states at the multiples of dt, time 0 included.
+Every row sums to 1; a row's cell i * ny + j is the one at x_i, y_j.
+"""
+
+
+def make_hughes(n_trajectories=80, snapshots_per_trajectory=375, *, random_state=None,
+                n_cells=(200, 50), t_end=70.0, dt=0.025, normalization="before", out=None,
+                progress=False):
+    """Snapshots of crowd density: the data of the paper's Case Study 3.
+
+    Each trajectory starts from a Gaussian bump with random amplitude, widths and centre near the
+    left end of a corridor of 20 m x 5 m with a square obstacle, and is integrated by
+    `HughesSolver`; snapshots are drawn without replacement from its states and divided by the sum
+    of their cells.
+
+    Parameters
+    ----------
+    n_trajectories : int, default 80
+        Number of trajectories.
+    snapshots_per_trajectory : int, default 375
+        Number of snapshots of each, at most the number of its states, t_end / dt + 1.
+    random_state : None, int, RandomState or Generator
+        Seed. Trajectory i has a random stream of its own, so its data do not depend on the number
+        of trajectories, nor on the number of threads.
+    n_cells : (int, int), default (200, 50)
+        Numbers of cells along and across the corridor.
+    t_end : float, default 70.0
+        Final time, s; the states are those at the multiples of dt up to it.
+    dt : float, default 0.025
+        Time step, s.
+    normalization : {"before", "after"}, default "before"
+        "before": the initial density is scaled to integral 1, then integrated. "after": it is
+        integrated as drawn, up to 2.1 persons per m^2. Snapshots have cell sum 1 either way.
+    out : ndarray (n, nx * ny), or path of a .npy file, optional
+        Where to put the snapshots (the full data set takes 2.4 GB): a C-contiguous float64 array, a
+        memory map for instance, or a file that appears when it is complete and is returned
+        memory-mapped.
+    progress : bool, default False
+        Show a progress bar.
+
+    Returns
+    -------
+    Bunch
+        ``data`` (n, nx * ny): the snapshots, trajectory by trajectory, in order of time,
+        n = n_trajectories * snapshots_per_trajectory, in `out` if given; ``times`` (n,);
+        ``trajectories`` (n,): number of the trajectory; ``parameters`` (n_trajectories, 5): a, wx,
+        wy, xc, yc; ``mask`` (nx * ny,): False in the obstacle; ``cell_centers`` (nx * ny, 2);
+        ``shape``: (nx, ny); ``DESCR``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is out of range, or dt violates the CFL condition (see `HughesSolver`).
+
+    Examples
+    --------
+    >>> from randsmap.datasets import make_hughes
+    >>> crowd = make_hughes(3, 10, random_state=0, t_end=1.0)
+    >>> crowd.data.shape
+    (30, 10000)
+    >>> float(abs(crowd.data.sum(axis=1) - 1).max()) < 1e-14
+    True
+    """
+    from sklearn.utils import Bunch
+    from tqdm import tqdm
+
+    n_trajectories = _validation.check_count(n_trajectories, "n_trajectories")
+    empty = HughesSolver(n_cells, dt=dt)
+    x, y = empty.cell_centers.T
+    obstacle = (x > 10) & (x < 11) & (y > 2) & (y < 3)
+    solver = HughesSolver(n_cells, dt=dt, obstacles=obstacle.reshape(empty.shape))
+    t_end = _validation.check_number(t_end, "t_end", low=0.0)
+    last_step = int(_times.steps_to(np.array([t_end]), solver.dt)[0][0])
+    n_snapshots = _validation.check_count(snapshots_per_trajectory, "snapshots_per_trajectory",
+                                          high=last_step + 1, high_name="the number of states")
+    _validation.check_choice(normalization, "normalization", ("before", "after"))
+
+    parameters = np.empty((n_trajectories, 5))
+    initial = np.empty((n_trajectories, len(solver.mask)))
+    steps = np.empty((n_trajectories, n_snapshots), np.intp)
+    for i, rng in enumerate(random_streams(random_state, n_trajectories)):
+        parameters[i] = rng.uniform([1.2, 1.6, 1.6, 1.5, 1.5], [2.1, 2.0, 2.0, 3.5, 3.5])
+        initial[i] = _initial_bump(solver, *parameters[i])
+        if normalization == "before":
+            initial[i] /= initial[i].sum() * solver.dx * solver.dy
+        steps[i] = np.sort(rng.choice(last_step + 1, n_snapshots, replace=False))
+
+    def events(group):
+        reached, position = np.unique(steps[group], return_inverse=True)
+        rows = np.full((len(reached), group.stop - group.start), -1, np.intp)
+        lane, snapshot = np.indices(steps[group].shape)
+        rows[position.reshape(lane.shape), lane] = (group.start + lane) * n_snapshots + snapshot
+        return reached, np.zeros(len(reached)), rows
+
+    lock = threading.Lock()
+    groups = [steps[i:i + crowd.LANES] for i in range(0, n_trajectories, crowd.LANES)]
+    with tqdm(total=sum(int(g.max()) * len(g) for g in groups), desc="Hughes steps",
+              unit_scale=True, disable=not progress) as bar:
+
+        def done(n_steps, lanes):
+            with lock:
+                bar.update(n_steps * lanes)
+
+        data = fill_output(
+            out, (steps.size, len(solver.mask)),
+            lambda data: _integrate(solver, initial, events, data, normalised=True, done=done))
+    return Bunch(
+        data=data,
+        times=(steps * solver.dt).reshape(-1),
+        trajectories=np.repeat(np.arange(n_trajectories), n_snapshots),
+        parameters=parameters,
+        mask=solver.mask,
+        cell_centers=solver.cell_centers,
+        shape=solver.shape,
+        DESCR=_DESCR,
+    )
+
+
+def _initial_bump(solver, amplitude, width_x, width_y, center_x, center_y):
+    """The study's initial density, persons per m^2 (paper, Case Study 3); 0 in obstacles."""
+    x, y = solver.cell_centers.T
+    density = amplitude * np.exp(-((x - center_x) ** 2) / (2 * width_x**2)
+                                 - (y - center_y) ** 2 / (2 * width_y**2))
+    return density * solver.mask
