@@ -3,7 +3,7 @@
 from randsmap._kernels import decode as _kernel
 from randsmap._parallel import blas_threads, parallel_for
 
-__all__ = ["FEW", "check_projected", "for_tiles", "decode_features"]
+__all__ = ["FEW", "for_tiles", "decode_features", "check_projected"]
 
 # Rows a decoding task takes. BLAS packs A anew for each task, which costs about as much as 30 rows;
 # eight tasks or more share the work between threads.
@@ -30,21 +30,17 @@ def for_tiles(task, n, most=_MAX_TILE):
         parallel_for(lambda i: task(i * n // tiles, (i + 1) * n // tiles), tiles)
 
 
-def check_projected(bad, X):
-    """ValueError naming the latent point X[bad], whose field overflows; bad is -1 if none does."""
+def check_projected(bad, start):
+    """ValueError if a kernel says that row `bad` (-1: none) of the rows from `start` on overflows."""
     if bad >= 0:
-        raise ValueError(f"the field at the latent point {X[bad]} is too large for floating-point "
-                         "numbers, so it cannot satisfy its invariants")
+        raise ValueError(f"the field at row {start + bad} of X is too large for floating-point numbers, so "
+                         "it cannot satisfy its invariants: its latent point is too far away")
 
 
-def decode_features(Z, A, projection, out, X):
-    """Fields [1 | Z] A into out (n, M), each row projected; projection may be None.
-
-    Z (n, P) are the features of the latent points X (n, d). ValueError if a row overflows.
-    """
+def decode_features(Z, A, projection, out):
+    """Fields [1 | Z] A into out (n, M), each row projected; projection may be None."""
 
     def task(a, b):
-        bad = _kernel.decode_features(Z[a:b], A, projection, out[a:b])
-        check_projected(bad, X[a:b])
+        check_projected(_kernel.decode_features(Z[a:b], A, projection, out[a:b]), a)
 
     for_tiles(task, len(Z))

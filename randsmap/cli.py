@@ -3,7 +3,6 @@
 import argparse
 import sys
 from pathlib import Path
-from zipfile import BadZipFile
 
 __all__ = ["main"]
 
@@ -33,7 +32,7 @@ def main(argv=None):
     except KeyboardInterrupt:
         print("randsmap: interrupted", file=sys.stderr)
         return 130
-    except (ImportError, MemoryError, OSError, TypeError, ValueError) as error:
+    except (ImportError, OSError, MemoryError, TypeError, ValueError) as error:
         what = "out of memory: " if isinstance(error, MemoryError) else ""
         print(f"randsmap: error: {what}{error}", file=sys.stderr)
         return 1
@@ -228,13 +227,13 @@ def _fit(arguments):
 
     snapshots = _load_array(arguments.snapshots)
     # their own number type goes to the decoder: its tolerance for the invariants depends on it
-    check_matrix(snapshots, str(arguments.snapshots), min_rows=2)
+    numbers = check_matrix(snapshots, str(arguments.snapshots), min_rows=2)
     _check_folder(arguments.out)
     if arguments.out.suffix.lower() == ".npy":
         raise ValueError(f"--out is the model file, not an array: {arguments.out}")
     invariants = None if arguments.invariants == "none" else arguments.invariants
     try:  # of the whole file, before any work; fit would name a row of the part it is given
-        AffineInvariants.from_data(snapshots, invariants=invariants)
+        AffineInvariants.from_data(numbers, invariants=invariants, dtype=snapshots.dtype)
     except ValueError as error:
         raise ValueError(f"{arguments.snapshots}: {error}. Is every row one field? On the command line "
                          "--invariants none switches the invariant off") from None
@@ -326,14 +325,12 @@ def _load_array(path):
     import numpy as np
 
     with open(path, "rb") as file:
-        try:
-            array = np.load(file, allow_pickle=False)
-        except (ValueError, EOFError, BadZipFile) as error:
-            raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
-        if not isinstance(array, np.ndarray):
-            names = ", ".join(array.files)
-            raise ValueError(f"{path} is an .npz archive (of {names}): save the array as a .npy file")
-    return array
+        if file.read(6) != b"\x93NUMPY":
+            raise ValueError(f"{path} is not a .npy file (numpy.save writes one)")
+    try:
+        return np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
 
 
 def _load_model(path):

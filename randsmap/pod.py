@@ -237,7 +237,7 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         if out is not None and np.may_share_memory(out, X):
             raise ValueError("out must not share memory with X")
         out = check_out(out, (len(X), self.n_features_in_))
-        decode_features(X, self._synthesis, self._projection(), out, X)
+        decode_features(X, self._synthesis, self._projection(), out)
         return out
 
     @property

@@ -152,6 +152,34 @@ def test_quick_traffic_study(tmp_path):
             assert 1e-6 < float(row["conservation_median"]) < 1e-3
 
 
+def test_files_that_are_not_what_they_should_be(tmp_path, capsys):
+    zipped, archive = tmp_path / "zipped.npy", tmp_path / "archive.npz"
+    zipped.write_bytes(b"PK\x03\x04 not really")
+    np.savez(archive, fields=np.eye(3))
+    huge = tmp_path / "huge.npy"
+    with open(huge, "wb") as file:
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": "<f8", "fortran_order": False, "shape": (10**13, 400)})
+    for path, message in ((zipped, "is not a .npy file"),
+                          (archive, "is not a .npy file"), (huge, "out of memory")):
+        assert run("fit", path, "--out", tmp_path / "m") == 1
+        assert message in capsys.readouterr().err
+
+
+def test_a_folder_as_output_is_told_before_the_work(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("randsmap.ManifoldModel.fit", lambda *_: pytest.fail("worked in vain"))
+    np.save(tmp_path / "s.npy", np.eye(3))
+    monkeypatch.chdir(tmp_path)
+    for out in (".", "", str(tmp_path)):
+        assert run("fit", "s.npy", "--value", 1, "--out", out) == 1
+        assert "is a folder, expected the name of a file" in capsys.readouterr().err
+
+
+def test_half_precision_snapshots_have_its_tolerance(tmp_path, snapshots):
+    np.save(tmp_path / "half.npy", snapshots.astype(np.float16))
+    assert run("fit", tmp_path / "half.npy", "--value", 5, "--out", tmp_path / "m") == 0
+
+
 @pytest.mark.parametrize("name, options, shape", [
     ("swiss-roll", ("--samples", 30), (30, 3)),
     ("s-curve", ("--samples", 30), (30, 20)),
@@ -207,31 +235,3 @@ def test_version(capsys):
         run("--version")
     assert stop.value.code == 0
     assert capsys.readouterr().out == f"randsmap {randsmap.__version__}\n"
-
-
-def test_files_that_are_not_what_they_should_be(tmp_path, capsys):
-    zipped, archive = tmp_path / "zipped.npy", tmp_path / "archive.npz"
-    zipped.write_bytes(b"PK\x03\x04 not really")
-    np.savez(archive, fields=np.eye(3))
-    huge = tmp_path / "huge.npy"
-    with open(huge, "wb") as file:
-        np.lib.format.write_array_header_1_0(
-            file, {"descr": "<f8", "fortran_order": False, "shape": (10**13, 400)})
-    for path, message in ((zipped, "is not a .npy file of numbers"),
-                          (archive, "an .npz archive (of fields)"), (huge, "out of memory")):
-        assert run("fit", path, "--out", tmp_path / "m") == 1
-        assert message in capsys.readouterr().err
-
-
-def test_a_folder_as_output_is_told_before_the_work(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("randsmap.ManifoldModel.fit", lambda *_: pytest.fail("worked in vain"))
-    np.save(tmp_path / "s.npy", np.eye(3))
-    monkeypatch.chdir(tmp_path)
-    for out in (".", "", str(tmp_path)):
-        assert run("fit", "s.npy", "--value", 1, "--out", out) == 1
-        assert "is a folder, expected the name of a file" in capsys.readouterr().err
-
-
-def test_half_precision_snapshots_have_its_tolerance(tmp_path, snapshots):
-    np.save(tmp_path / "half.npy", snapshots.astype(np.float16))
-    assert run("fit", tmp_path / "half.npy", "--value", 5, "--out", tmp_path / "m") == 0

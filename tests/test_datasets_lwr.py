@@ -410,19 +410,6 @@ def test_study_bad_arguments(keywords, error):
         make_lwr(**keywords)
 
 
-def test_output_array_and_file(tmp_path):
-    expected = make_lwr(2, 5, random_state=0, t_end=1.0).data
-    array = np.empty((10, 400))
-    assert make_lwr(2, 5, random_state=0, t_end=1.0, out=array).data is array
-    assert np.array_equal(array, expected)
-    mapped = make_lwr(2, 5, random_state=0, t_end=1.0, out=tmp_path / "lwr.npy").data
-    assert isinstance(mapped, np.memmap) and np.array_equal(mapped, expected)
-    assert np.array_equal(np.load(tmp_path / "lwr.npy"), expected)
-    assert [p.name for p in tmp_path.iterdir()] == ["lwr.npy"]
-    with pytest.raises(ValueError, match=r"out must have shape \(10, 400\)"):
-        make_lwr(2, 5, random_state=0, t_end=1.0, out=np.empty((9, 400)))
-
-
 @pytest.mark.parametrize("scale", [2.0**-900, 2.0**-600, 2.0**600, 2.0**1000])
 def test_the_unit_of_density_changes_nothing(scale):
     # products of differences of densities under- or overflowed: first order, or NaN
@@ -444,3 +431,16 @@ def test_extremes_of_road_and_time_are_told():
         LWRSolver(4).solve([0.1] * 4, 1e308)
     with pytest.raises(ValueError, match="got -0.5$"):
         LWRSolver(4).solve([-0.5] * 4, 1.0)
+
+
+def test_output_array_and_file(tmp_path):
+    expected = make_lwr(2, 5, random_state=0, t_end=1.0).data
+    array = np.empty((10, 400))
+    assert make_lwr(2, 5, random_state=0, t_end=1.0, out=array).data is array
+    assert np.array_equal(array, expected)
+    mapped = make_lwr(2, 5, random_state=0, t_end=1.0, out=tmp_path / "lwr.npy").data
+    assert isinstance(mapped, np.memmap) and np.array_equal(mapped, expected)
+    assert np.array_equal(np.load(tmp_path / "lwr.npy"), expected)
+    assert [p.name for p in tmp_path.iterdir()] == ["lwr.npy"]
+    with pytest.raises(ValueError, match=r"out must have shape \(10, 400\)"):
+        make_lwr(2, 5, random_state=0, t_end=1.0, out=np.empty((9, 400)))

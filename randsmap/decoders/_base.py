@@ -23,14 +23,14 @@ def decode(features, A, X, projection, out):
 
         def task(a, b):
             bad = _kernel.decode(activation, X[a:b], weights, offsets, scale, A, projection, out[a:b])
-            check_projected(bad, X[a:b])
+            check_projected(bad, a)
 
         for_tiles(task, len(X))
         return
     for start in range(0, len(X), _CHUNK):  # `transform` of so many rows at a time: bounded memory
-        rows = slice(start, start + _CHUNK)
-        Z = feature_matrix(features, X[rows], len(A) - 1)
-        decode_features(Z, A, projection, out[rows], X[rows])
+        part = out[start : start + _CHUNK]
+        Z = feature_matrix(features, X[start : start + _CHUNK], len(A) - 1)
+        decode_features(Z, A, projection, part)
 
 
 def check_fields(y, n):
@@ -106,8 +106,8 @@ class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            If X is not a finite array (n, d) with n >= 1, out has the wrong shape, type or layout or
-            shares memory with X, or a field that has invariants to satisfy overflows.
+            If X is not a finite array (n, d) with n >= 1, or out has the wrong shape, type or
+            layout or shares memory with X.
 
         Notes
         -----

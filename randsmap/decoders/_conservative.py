@@ -49,8 +49,8 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, MultiOutput
     >>> latents = np.linspace(0, 1, 20)[:, None]
     >>> fields = np.hstack([latents**2, 1 - latents**2])
     >>> regressor = ConservativeRegressor(KNeighborsRegressor(weights="distance"))
-    >>> regressor.fit(latents, fields).predict([[0.3]]).sum()
-    np.float64(1.0)
+    >>> bool(abs(regressor.fit(latents, fields).predict([[0.3]]).sum() - 1) < 1e-14)
+    True
     """
 
     def __init__(self, estimator, *, invariants="mass", invariant_values=None, invariant_tol=None,

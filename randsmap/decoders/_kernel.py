@@ -33,8 +33,7 @@ def decode_kernel(kernel, points, weights, A, X, projection, out):
         Z = kernel(X[a:b], points)
         if weights is not None:
             Z = Z @ weights
-        bad = _decode_kernel.decode_features(Z, A, projection, out[a:b])
-        check_projected(bad, X[a:b])
+        check_projected(_decode_kernel.decode_features(Z, A, projection, out[a:b]), a)
 
     for_tiles(task, len(X), max(32, _TILE_ENTRIES // len(points)))
 
