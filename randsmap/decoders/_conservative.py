@@ -36,7 +36,9 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, MultiOutput
         Number of columns of X, if the regressor says so.
     {invariant_attributes}
 
-    Notes ----- The projection is orthogonal in the norm weighted by cell_weights: a field that
+    Notes
+    -----
+    The projection is orthogonal in the norm weighted by cell_weights: a field that
     satisfies the invariants, as the true one does, is never predicted worse in that norm than by
     the regressor alone.
 

@@ -112,7 +112,9 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, Decoder):
         d, the number of latent coordinates.
     {invariant_attributes}
 
-    Notes ----- f(y) = F^T V L^-1 V^T k(y) with the leading eigenpairs (V, L) of the kernel matrix
+    Notes
+    -----
+    f(y) = F^T V L^-1 V^T k(y) with the leading eigenpairs (V, L) of the kernel matrix
     (paper, Sec. 3 and App. C, Eq. (DoubleDMs_mat)). The harmonics k(y) V L^-1 are r functions of y,
     so a decoded row costs n r + r M operations; where n M is less, the product is formed in
     advance.
@@ -247,7 +249,9 @@ class KernelDecoder(InvariantParameters, Decoder):
         d, the number of latent coordinates.
     {invariant_attributes}
 
-    Notes ----- The dual form of ridge regression on Phi = [1 | features] (paper Eq. dualform) needs
+    Notes
+    -----
+    The dual form of ridge regression on Phi = [1 | features] (paper Eq. dualform) needs
     only Phi Phi^T, whose expectation is 1 1^T + K: f(y) = (1 + k(y)) H, H = (1 1^T + K + lambda
     I)^-1 F, which is [1 | k(y)] A with the bias row 1^T H above H. So the bias is penalised here as
     there, and fields decoded by P Fourier features with the same lambda approach these as P^(-1/2).
