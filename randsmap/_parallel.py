@@ -71,7 +71,19 @@ def set_num_threads(n):
 
 
 def get_num_threads():
-    """Number of threads that randsmap uses now (see `set_num_threads`)."""
+    """Number of threads that randsmap uses now (see `set_num_threads`).
+
+    Raises
+    ------
+    ValueError
+        If the environment variable RANDSMAP_NUM_THREADS is not a positive integer.
+
+    Examples
+    --------
+    >>> import randsmap
+    >>> randsmap.get_num_threads() >= 1
+    True
+    """
     if _requested is not None:
         return _requested
     for variable in ("RANDSMAP_NUM_THREADS", "OMP_NUM_THREADS"):

@@ -3,13 +3,13 @@
 A class that can be stored in a model file has a dictionary ``_state``: fitted attribute -> one of
 the kinds below. Lengths are given by name ("M" cells, "d" latents, "P" features, ...); one name
 means one number within a class, "P+1" is one more, and a length is at least 1 unless the array is
-declared `empty`. See `randsmap.persistence`.
+declared `empty`. What is `optional` may be None or missing. See `randsmap.persistence`.
 """
 
 import numpy as np
 
 __all__ = ["DERIVED", "Array", "Choice", "Count", "Flag", "Part", "Real", "Regressor",
-           "Transformer", "check_state"]
+           "Transformer", "check_state", "is_optional"]
 
 # The attribute is not stored: the class's `_restore` makes it from the others.
 DERIVED = "derived"
@@ -151,6 +151,11 @@ class Regressor(_Map):
     _method, _n_out = "predict", "_n_outputs"
 
 
+def is_optional(kind):
+    """Whether the attribute may be None or missing."""
+    return getattr(kind, "optional", False)
+
+
 def check_state(value):
     """Check all the declared attributes of an object; returns the lengths by name.
 
@@ -164,6 +169,8 @@ def check_state(value):
         if kind is DERIVED:
             continue
         if not hasattr(value, name):
+            if is_optional(kind):
+                continue
             raise ValueError(f"{type(value).__name__}.{name} is missing")
         try:
             kind.check(getattr(value, name), lengths)

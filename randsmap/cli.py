@@ -42,7 +42,9 @@ def _parser():
     parser = argparse.ArgumentParser(
         prog="randsmap",
         description="Decode latent coordinates back to physical fields without losing mass.",
+        allow_abbrev=False,
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     study = commands.add_parser("study", help="run one of the paper's studies")
@@ -140,11 +142,21 @@ def _parser():
     return parser
 
 
+class _Version(argparse.Action):
+    def __call__(self, parser, *_):
+        from randsmap import __version__
+
+        print(f"randsmap {__version__}")
+        parser.exit()
+
+
 def _count_or_fraction(text):
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            pass
+    raise argparse.ArgumentTypeError(f"a count (500) or a multiple of the samples (0.25), got {text!r}")
 
 
 def _study_lwr(arguments):
@@ -210,9 +222,18 @@ def _fit(arguments):
 
     import randsmap
     from randsmap._validation import check_matrix
+    from randsmap.invariants import AffineInvariants
 
     snapshots = check_matrix(_load_array(arguments.snapshots), str(arguments.snapshots), min_rows=2)
     _check_folder(arguments.out)
+    if arguments.out.suffix.lower() == ".npy":
+        raise ValueError(f"--out is the model file, not an array: {arguments.out}")
+    invariants = None if arguments.invariants == "none" else arguments.invariants
+    try:  # of the whole file, before any work; fit would name a row of the part it is given
+        AffineInvariants.from_data(snapshots, invariants=invariants)
+    except ValueError as error:
+        raise ValueError(f"{arguments.snapshots}: {error}. Is every row one field? On the command line "
+                         "--invariants none switches the invariant off") from None
     class_name, parameter = _FEATURES[arguments.features]
     features = getattr(randsmap, class_name)(n_features=arguments.n_features)
     if arguments.value is not None:
@@ -220,7 +241,7 @@ def _fit(arguments):
     decoder = randsmap.RANDSMAPDecoder(
         features,
         regularization=arguments.regularization,
-        invariants=None if arguments.invariants == "none" else arguments.invariants,
+        invariants=invariants,
         random_state=arguments.seed,
     )
     encoder = randsmap.DiffusionMaps(n_components=arguments.components, alpha=arguments.alpha)
@@ -231,7 +252,8 @@ def _fit(arguments):
     model.save(arguments.out)
     errors = randsmap.metrics.relative_l2(snapshots, model.reconstruct(snapshots))
     print(f"{len(snapshots)} snapshots of {snapshots.shape[1]} cells -> {arguments.components} "
-          f"latent coordinates; mean relative L2 error on them {np.mean(errors):.4g}")
+          f"latent coordinates, {len(model.decoder_.coef_) - 1} features; mean relative L2 error on the "
+          f"snapshots {np.mean(errors):.4g}")
     print(f"written: {arguments.out}")
 
 
@@ -279,8 +301,13 @@ def _evaluate(arguments):
     model = _load_model(arguments.model)
     F = _load_array(arguments.input)
     F_hat = model.reconstruct(F)
-    errors = {name: getattr(metrics, name)(F, F_hat)
-              for name in ("relative_l2", "relative_linf", "conservation_error")}
+    C = getattr(model.decoder_, "invariant_matrix_", None)  # what the model promises to keep
+    errors = {
+        "relative_l2": metrics.relative_l2(F, F_hat),
+        "relative_linf": metrics.relative_linf(F, F_hat),
+        "conservation_error": metrics.conservation_error(
+            F, F_hat, invariants="mass" if C is None or C.shape[1] == 0 else C),
+    }
     if arguments.out is not None:
         rows = zip(*(values.tolist() for values in errors.values()))
         text = "\n".join([",".join(errors), *(",".join(map(repr, row)) for row in rows)]) + "\n"
@@ -294,6 +321,9 @@ def _evaluate(arguments):
 def _load_array(path):
     import numpy as np
 
+    with open(path, "rb") as file:
+        if file.read(6) != b"\x93NUMPY":
+            raise ValueError(f"{path} is not a .npy file (numpy.save writes one)")
     try:
         return np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:

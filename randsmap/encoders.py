@@ -235,6 +235,10 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                              f"(n_samples = {n})")
         return selected
 
+    def _restore(self):
+        if not (self._weights[0] > 0).all():
+            raise ValueError("the density weights must be positive")
+
     def _check_modes(self, eigenvalues, selected, epsilon):
         small = [int(i) for i in selected if not eigenvalues[i - 1] >= SMALLEST_EIGENVALUE]
         if small:

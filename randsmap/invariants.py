@@ -413,7 +413,8 @@ def _check_fields(found, scale, typical, values, tol):
         i, j = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
         raise ValueError(
             f"the training fields do not satisfy invariant {j}: field {i} has the value "
-            f"{found[i, j]}, expected {values[j]} within {tol:g} x {scale[i, j]:.6g}. Pass a "
-            "larger invariant_tol if that deviation is noise, or invariants=None to decode without "
+            f"{found[i, j]}, expected {values[j]} to within {tol * scale[i, j]:.3g}. Usual causes: one "
+            "field must be a row, not a column; cells of different size need cell_weights. If the "
+            "deviation is noise, pass a larger invariant_tol; invariants=None decodes without "
             "invariants"
         )

@@ -83,7 +83,8 @@ def conservation_error(F, F_hat, *, invariants="mass"):
     F_hat : array-like of shape (n_samples, n_cells)
         Reconstructed fields.
     invariants : "mass" or array-like of shape (n_cells,) or (n_cells, n_invariants)
-        The matrix C; "mass" is one column of ones.
+        The matrix C; "mass" is one column of ones. For a decoder with weights or invariants of its own
+        give its `invariant_matrix_`.
 
     Returns
     -------

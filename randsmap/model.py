@@ -90,6 +90,10 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         return self._fit(X)
 
     def _fit(self, X):
+        for name, part, method in (("encoder", self.encoder, "fit_transform"),
+                                   ("decoder", self.decoder, "predict")):
+            if part is not None and (isinstance(part, type) or not hasattr(part, method)):
+                raise TypeError(f"{name} must be an estimator with {method}, got {part!r}")
         if self.decoder is None and not hasattr(self.encoder, "inverse_transform"):
             raise TypeError(
                 f"decoder is None and {type(self.encoder).__name__} has no inverse_transform; "

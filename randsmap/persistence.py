@@ -49,7 +49,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap import _archive
-from randsmap._state import DERIVED, check_state
+from randsmap._state import DERIVED, check_state, is_optional
 
 __all__ = ["load", "save", "write_atomically"]
 
@@ -65,6 +65,7 @@ CLASSES = {
     "POD": "pod",
     "RFNNDecoder": "decoders",
     "RANDSMAPDecoder": "decoders",
+    "KNNDecoder": "decoders",
     "DoubleDiffusionMapsDecoder": "decoders",
     "KernelDecoder": "decoders",
     "ManifoldModel": "model",
@@ -155,10 +156,14 @@ def load(path):
     >>> import numpy as np, randsmap
     >>> angle = np.linspace(0, np.pi, 30)
     >>> arc = np.column_stack([np.cos(angle), np.sin(angle)]) ** 2
-    >>> model = randsmap.ManifoldModel(randsmap.DiffusionMaps(1),
-    randsmap.RANDSMAPDecoder()).fit(arc) >>> with tempfile.TemporaryDirectory() as folder: ...
-    path = pathlib.Path(folder, "model.npz") ...     model.save(path) ...     again =
-    randsmap.load(path) >>> bool((again.reconstruct(arc) == model.reconstruct(arc)).all()) True
+    >>> encoder, decoder = randsmap.DiffusionMaps(1), randsmap.RANDSMAPDecoder()
+    >>> model = randsmap.ManifoldModel(encoder, decoder).fit(arc)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "model.npz")
+    ...     model.save(path)
+    ...     again = randsmap.load(path)
+    >>> bool((again.reconstruct(arc) == model.reconstruct(arc)).all())
+    True
     """
     path = Path(path)
     try:
@@ -306,7 +311,8 @@ def _restored_object(entry, objects, arrays):
         return value
     state = {k: _restored_value(v, objects, arrays, 0) for k, v in entry["state"].items()}
     names = state.pop(_NAMES, None)
-    if set(state) != {k for k, how in kind._state.items() if how is not DERIVED}:
+    stored = {k for k, how in kind._state.items() if how is not DERIVED}
+    if not {k for k in stored if not is_optional(kind._state[k])} <= set(state) <= stored:
         raise ValueError(f"{kind.__name__} has other attributes: {', '.join(sorted(state))}")
     vars(value).update(state)
     check_state(value)

@@ -55,10 +55,11 @@ def tune(decoder, grid, Y_train, F_train, Y_val, F_val, *, callback=None):
     >>> import numpy as np, randsmap
     >>> Y = np.linspace(-1, 1, 60)[:, None]
     >>> F = np.hstack([np.sin(3 * Y), -np.sin(3 * Y)])
-    >>> decoder = randsmap.RANDSMAPDecoder(random_state=0)
-    >>> result = tune(decoder, {"features__slope": [0.01, 5.0, 10.0]}, Y[::2], F[::2], Y[1::2], F[1::2])
-    >>> result.on_edge_
-    {'features__slope': False}
+    >>> decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(), random_state=0)
+    >>> grid = {"features__slope": [0.01, 5.0, 500.0]}
+    >>> result = tune(decoder, grid, Y[::2], F[::2], Y[1::2], F[1::2])
+    >>> result.best_params_, result.on_edge_
+    ({'features__slope': 5.0}, {'features__slope': False})
     """
     candidates = list(ParameterGrid(grid))
     if not candidates or not candidates[0]:

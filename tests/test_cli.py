@@ -111,8 +111,10 @@ def test_model_file_is_the_one_that_load_reads_and_no_digit_is_lost(tmp_path, sn
     assert np.array_equal(np.load(fields), G)
     with open(table, newline="") as file:
         rows = list(csv.DictReader(file))
-    for name in ("relative_l2", "relative_linf", "conservation_error"):
-        expected = getattr(metrics, name)(snapshots, G)
+    C = loaded.decoder_.invariant_matrix_
+    for name, options in (("relative_l2", {}), ("relative_linf", {}),
+                          ("conservation_error", {"invariants": C})):
+        expected = getattr(metrics, name)(snapshots, G, **options)
         assert np.array_equal([float(row[name]) for row in rows], expected)
 
 
@@ -176,3 +178,32 @@ def test_dataset_errors(tmp_path, capsys):
         ("dataset", "s-curve", "--samples", 0, "--out", tmp_path / "F.npy"), capsys)
     assert "does not exist" in failing(("dataset", "lwr", "--out", tmp_path / "no" / "F.npy"), capsys)
     assert not list(tmp_path.iterdir())
+
+
+def test_evaluate_judges_the_models_own_invariants(tmp_path, snapshots, capsys):
+    import randsmap
+
+    weights = np.linspace(1.0, 3.0, 40)
+    F = snapshots / (snapshots @ weights)[:, None]
+    np.save(tmp_path / "W.npy", F)
+    decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(10.0), cell_weights=weights, random_state=0)
+    randsmap.ManifoldModel(randsmap.DiffusionMaps(1), decoder).fit(F).save(tmp_path / "m.npz")
+    assert run("evaluate", tmp_path / "m.npz", tmp_path / "W.npy", "--out", tmp_path / "e.csv") == 0
+    with open(tmp_path / "e.csv", newline="") as file:
+        assert max(float(row["conservation_error"]) for row in csv.DictReader(file)) < 1e-14
+
+
+def test_fit_names_the_worst_row_of_the_whole_file(tmp_path, snapshots, capsys):
+    snapshots[7] *= 0.9
+    np.save(tmp_path / "F.npy", snapshots)
+    message = failing(("fit", tmp_path / "F.npy", "--out", tmp_path / "m.npz"), capsys)
+    assert "field 7" in message and "--invariants none" in message
+
+
+def test_version(capsys):
+    import randsmap
+
+    with pytest.raises(SystemExit) as stop:
+        run("--version")
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"randsmap {randsmap.__version__}\n"

@@ -22,6 +22,7 @@ LAYERS = [
     {"plotting"},
     {"studies"},
     {"cli"},
+    {"__main__"},
 ]
 # ManifoldModel.save is a method, but the writer must know every class that it writes, the model's too:
 # the method imports it when it is called.

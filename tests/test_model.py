@@ -66,6 +66,15 @@ def test_without_decoder_the_encoder_inverts(bumps):
         randsmap.ManifoldModel(randsmap.DiffusionMaps()).fit(bumps)
 
 
+def test_parts_of_the_wrong_kind(bumps):
+    encoder, decoder = randsmap.DiffusionMaps(1), randsmap.RANDSMAPDecoder()
+    for model, message in ((randsmap.ManifoldModel(randsmap.DiffusionMaps, decoder), "encoder must be"),
+                           (randsmap.ManifoldModel(decoder, encoder), "encoder must be"),
+                           (randsmap.ManifoldModel(encoder, encoder), "decoder must be")):
+        with pytest.raises(TypeError, match=message):
+            model.fit(bumps)
+
+
 def test_not_fitted(model, bumps):
     for call in (model.transform, model.inverse_transform, model.reconstruct, model.score):
         with pytest.raises(NotFittedError):

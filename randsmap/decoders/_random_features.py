@@ -39,8 +39,11 @@ class _RandomFeatureDecoder(Decoder):
             from randsmap.features import SigmoidFeatures
 
             features = SigmoidFeatures()
-        else:
+        elif hasattr(self.features, "transform") and not isinstance(self.features, type):
             features = clone(self.features)
+        else:
+            raise TypeError("features must be a feature map such as SigmoidFeatures(slope=10.0), a "
+                            f"scikit-learn transformer or None, got {self.features!r}")
         if self.random_state is not None:
             names = [name for name in features.get_params()
                      if name == "random_state" or name.endswith("__random_state")]
