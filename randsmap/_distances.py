@@ -1,7 +1,6 @@
 """Squared distances and Gaussian kernels: validation, centring and threads around the tiled kernels."""
 
 import numpy as np
-from scipy.special import erf, erfc
 
 from randsmap import _parallel
 from randsmap._kernels import distances as _kernels
@@ -104,41 +103,21 @@ def gaussian_in_place(D, epsilon):
     return D
 
 
-# The two forms of the multi-Gaussian kernel meet where the exponents of its Gaussians differ by 1/2.
-_QUADRATURE_NODES, _QUADRATURE_WEIGHTS = np.polynomial.legendre.leggauss(10)
-_ERFC_FROM = 0.5  # arguments above: the difference of erf has fewer digits than that of erfc
-
-
 def multi_gaussian_in_place(D, low, high):
     """Turn squared distances D (float64) into the multi-Gaussian kernel, in D itself.
 
     The mean of exp(-s^2 r^2 / 2) over s in [low, high] (paper, Theorem 1 and Eq. (mixedgaussians)):
-    sqrt(pi/2) [erf(high r/sqrt2) - erf(low r/sqrt2)] / (r (high - low)). For large low r the
-    difference is one of erfc, and near r = 0 or for a narrow interval, where either cancels, a
-    Gauss-Legendre rule over s takes its place: it is exact to round-off there, as the series
-    1 - r^2 (high^2 + high low + low^2) / 6 + ... is next to 0. Values below 1e-300 are 0.
+    sqrt(pi/2) [erf(high r/sqrt2) - erf(low r/sqrt2)] / (r (high - low)), the difference taken as one
+    of erfc, which keeps its digits for large low r. Near r = 0 or for a narrow interval, where it
+    cancels, a Gauss-Legendre rule over s takes its place: it is exact to round-off there, as the
+    series 1 - r^2 (high^2 + high low + low^2) / 6 + ... is next to 0. The relative error is within
+    12 + 2 (low r)^2 ulp. Values below 1e-300 are 0.
     """
     D = D.reshape(-1)
-    step = 1 << 14  # temporaries in the second-level cache
-
-    def task(i):
-        part = D[i * step : (i + 1) * step]
-        with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
-            r = np.sqrt(part)
-            near = np.flatnonzero((high * r) ** 2 - (low * r) ** 2 <= 1)
-            near_D = part[near]
-            x, y = r * (high / np.sqrt(2)), r * (low / np.sqrt(2))
-            difference = erf(x) - erf(y) if low else erf(x)
-            far = np.flatnonzero(y > _ERFC_FROM)
-            difference[far] = erfc(y[far]) - erfc(x[far])
-            r *= (high - low) / np.sqrt(np.pi / 2)
-            np.divide(difference, r, out=part)
-            if len(near):
-                s = (low + high) / 2 + (high - low) / 2 * _QUADRATURE_NODES
-                part[near] = np.exp(-0.5 * near_D[:, None] * s**2) @ (_QUADRATURE_WEIGHTS / 2)
-            part[~(part >= 1e-300)] = 0  # inf - inf of distances that overflow included
-
-    _parallel.parallel_for(task, -(-len(D) // step))
+    step = 1 << 15
+    _parallel.parallel_for(
+        lambda i: _kernels.multi_gaussian(D[i * step : (i + 1) * step], low, high),
+        -(-len(D) // step))
 
 
 def _pairs(X, Z, scale, out):

@@ -290,7 +290,7 @@ class AffineInvariants:
         return A
 
     def normals(self):
-        """W (rank, M): W V^1/2 has orthonormal rows, which span V^-1/2 C_S (0 on the constant cells)."""
+        """W (rank, M): W V^1/2 has orthonormal rows that span V^-1/2 C_S (0 on constant cells)."""
         return self._W
 
     def project(self, F):

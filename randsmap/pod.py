@@ -1,4 +1,4 @@
-"""Proper orthogonal decomposition: the linear encoder with its inverse (paper, Sec. 3 and App. A)."""
+"""Proper orthogonal decomposition: the linear encoder and its inverse (paper, Sec. 3, App. A)."""
 
 import numbers
 
@@ -37,8 +37,8 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         round-off and never kept, so there may be fewer.
     {invariant_parameters}
     cell_weights : array (M,) or None
-        Positive weights v, such as cell volumes, of the inner product sum_i v_i f_i g_i in which modes
-        are orthonormal, energies are measured and corrections are smallest.
+        Positive weights v, such as cell volumes, of the inner product sum_i v_i f_i g_i in which
+        modes are orthonormal, energies are measured and corrections are smallest.
 
     Attributes
     ----------
@@ -63,9 +63,9 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     centred fields satisfy C^T g = 0, and so do their combinations. Computed modes at noise level
     do not; with invariants they are projected, and so is every field of `inverse_transform`.
 
-    Both for n < M (the method of snapshots) and n >= M the data are reduced by a QR factorisation and its
-    triangle by a singular value decomposition; the matrix of inner products of the snapshots, which
-    would lose the modes below sigma_1 sqrt(eps), is never formed.
+    Both for n < M (the method of snapshots) and n >= M the data are reduced by a QR factorisation
+    and its triangle by a singular value decomposition; the matrix of inner products of the
+    snapshots, which would lose the modes below sigma_1 sqrt(eps), is never formed.
 
     References
     ----------
@@ -121,8 +121,8 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         Raises
         ------
         ValueError, TypeError
-            If a value is not finite, a parameter is out of range, all fields are the same, or they do
-            not satisfy the invariants. The estimator then keeps the state it had.
+            If a value is not finite, a parameter is out of range, all fields are the same, or they
+            do not satisfy the invariants. The estimator then keeps the state it had.
         """
         before = self.__dict__.copy()
         try:
@@ -246,10 +246,10 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 
 def leading_directions(G, count):
-    """Singular values of G (n, M) and its leading right singular vectors (k, M), k = count(sigma, n, M).
+    """Singular values of G (n, M), its leading k = count(sigma, n, M) right singular vectors (k, M).
 
-    A QR factorisation of the longer side first, then the singular value decomposition of the triangle
-    (T. F. Chan, 1982): backward stable, unlike the eigenvectors of G G^T.
+    A QR factorisation of the longer side first, then the singular value decomposition of the
+    triangle (T. F. Chan, 1982): backward stable, unlike the eigenvectors of G G^T.
     """
     n, M = G.shape
     if n >= M:
@@ -268,13 +268,13 @@ def leading_directions(G, count):
 
 def _checked(sigma, count, n, M):
     if not sigma[0] > 0:
-        raise ValueError("the fields are all the same (singular values of the centred fields are 0): "
-                         "there is no mode")
+        raise ValueError("the fields are all the same (the singular values of the centred fields "
+                         "are 0): there is no mode")
     return count(sigma, n, M)
 
 
 def orthonormal_to(modes, normals):
-    """Rows of modes (k, M), nearly orthonormal, made orthogonal to the rows of normals and orthonormal."""
+    """Nearly orthonormal rows (k, M) made orthonormal, and orthogonal to the rows of normals."""
     for _ in range(2):  # once leaves the round-off of the subtraction
         if len(normals):
             modes = modes - (modes @ normals.T) @ normals

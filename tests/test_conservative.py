@@ -42,7 +42,8 @@ DECODERS = {
     "ddm-narrow": DDM(epsilon_scale=0.05, invariants="mass"),
     "ddm-rank": DDM(rank=7, invariants="mass"),
     "gaussian": KernelDecoder(length_scale=0.2, invariants="mass"),
-    "gaussian-interpolation": KernelDecoder(length_scale=0.2, regularization=0.0, invariants="mass"),
+    "gaussian-interpolation": KernelDecoder(length_scale=0.2, regularization=0.0,
+                                            invariants="mass"),
     "multi-gaussian": KernelDecoder("multi-gaussian", max_frequency=20.0, invariants="mass"),
     "ridge": ConservativeRegressor(Ridge(1e-6)),
     "knn": ConservativeRegressor(KNeighborsRegressor(3)),
@@ -236,7 +237,8 @@ def test_parameters_of_the_estimator_are_searched():
 
 @parametrize_with_checks([
     DDM(epsilon_scale=0.5), KernelDecoder(),
-    KernelDecoder("multi-gaussian"), ConservativeRegressor(Ridge(), invariants=None), POD(1), POD(0.9),
+    KernelDecoder("multi-gaussian"), ConservativeRegressor(Ridge(), invariants=None), POD(1),
+    POD(0.9),
     FourierFeatures(paired=True, orthogonal=True, random_state=0),
 ])
 def test_scikit_learn_estimator(estimator, check):
@@ -323,7 +325,7 @@ def test_the_callers_data_are_neither_changed_nor_kept(decoder):
     for array, copy in zip((Y, F, V, C, m), copies):
         assert np.array_equal(array, copy)
         array[:] = 7
-    if not isinstance(fitted, ConservativeRegressor):  # what the inner regressor keeps is its affair
+    if not isinstance(fitted, ConservativeRegressor):  # what the inner one keeps is its affair
         assert np.array_equal(fitted.predict(copies[0]), expected)
 
 

@@ -77,6 +77,13 @@ def models():
     yield "selected", randsmap.DiffusionMaps(2, select=(3, 1), epsilon=0.5,
                                              diffusion_time=0.5).fit(F)
     yield "as features", decoder(randsmap.DiffusionMaps(3)).fit(Y, F)
+    ddm = randsmap.DoubleDiffusionMapsDecoder
+    yield "DDM harmonics", ddm(epsilon=1.0, rank=4, invariants="mass").fit(Y, F)
+    yield "DDM product", ddm(cell_weights=weights[:2]).fit(Y, F[:, :2])
+    yield "Gaussian", randsmap.KernelDecoder(length_scale=[0.3, 0.7], invariants="mass").fit(Y, F)
+    yield "multi-Gaussian", randsmap.KernelDecoder("multi-gaussian", regularization=0).fit(Y, F)
+    yield "POD", randsmap.POD(0.9, invariants=C).fit(fields(rng, constant=True))
+    yield "POD model", randsmap.ManifoldModel(randsmap.POD(2), ddm(invariants="mass")).fit(F)
     yield "model", randsmap.ManifoldModel(randsmap.DiffusionMaps(2), decoder(sigmoid)).fit(F)
     knn = randsmap.KNNDecoder
     yield "k-NN", knn(3).fit(Y, F)

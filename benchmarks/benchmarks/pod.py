@@ -37,4 +37,5 @@ class Pod:
 
     def track_l2_error(self, shape, invariants):
         found = self.pod.inverse_transform(self.latents)
-        return float((np.linalg.norm(found - self.F, axis=1) / np.linalg.norm(self.F, axis=1)).mean())
+        error = np.linalg.norm(found - self.F, axis=1)
+        return float((error / np.linalg.norm(self.F, axis=1)).mean())

@@ -38,8 +38,9 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, MultiOutput
 
     Notes
     -----
-    The projection is orthogonal in the norm weighted by cell_weights: a field that satisfies the
-    invariants, as the true one does, is never predicted worse in that norm than by the regressor alone.
+    The projection is orthogonal in the norm weighted by cell_weights: a field that
+    satisfies the invariants, as the true one does, is never predicted worse in that norm than by
+    the regressor alone.
 
     Examples
     --------
@@ -81,8 +82,8 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, MultiOutput
         ------
         ValueError, TypeError
             If y is not a finite array of numbers with a row for each of X, if the fields do not
-            satisfy the invariants, or as the regressor raises. The estimator then keeps the state it
-            had.
+            satisfy the invariants, or as the regressor raises. The estimator then keeps the state
+            it had.
         """
         F, dtype, single = check_fields(y, _num_samples(X))
         invariants = self._fit_invariants(F, dtype)
@@ -115,8 +116,8 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, MultiOutput
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            If out has the wrong shape, type or layout, if the regressor's prediction is not a finite
-            (n, M) array, or as the regressor raises.
+            If out has the wrong shape, type or layout, if the regressor's prediction is not a
+            finite (n, M) array, or as the regressor raises.
         """
         check_fitted(self, "estimator_")
         predicted = np.asarray(self.estimator_.predict(X))

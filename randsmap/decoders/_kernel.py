@@ -1,4 +1,4 @@
-"""Kernel decoders: double diffusion maps, and ridge regression on the kernels of the feature maps."""
+"""Kernel decoders: double diffusion maps, and ridge regression with the feature maps' kernels."""
 
 import numpy as np
 import scipy.linalg
@@ -41,8 +41,8 @@ def decode_kernel(kernel, points, weights, A, X, projection, out):
 def leading_modes(K):
     """Eigenvalues (descending) and orthonormal eigenvectors of a kernel matrix, to round-off.
 
-    Smooth kernels have few eigenvalues above round-off. A pivoted Cholesky factorisation
-    K = L L^T + E, |E| <= n eps max diag, finds them: with s columns it costs O(n^2 s), and the singular
+    Smooth kernels have few eigenvalues above round-off. A pivoted Cholesky factorisation K = L L^T
+    + E, |E| <= n eps max diag, finds them: with s columns it costs O(n^2 s), and the singular
     values of L are the roots of the eigenvalues, without the squaring. When s > n / 2 all
     eigenvalues are computed.
 
@@ -86,14 +86,14 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, Decoder):
     Parameters
     ----------
     epsilon : float or None
-        Width of the kernel exp(-|y - y'|^2 / epsilon^2), in the unit of the latent coordinates. None:
-        epsilon_scale times the median distance.
+        Width of the kernel exp(-|y - y'|^2 / epsilon^2), in the unit of the latent coordinates.
+        None: epsilon_scale times the median distance.
     epsilon_scale : float, default=1.0
         Factor of the median distance between the latent points; the paper's w_2. Not used when
         epsilon is given.
     rank : "rule" or int, default="rule"
-        Number r of harmonics. "rule": the eigenvalues lambda_i > delta lambda_1 with
-        delta = n lambda_1 2^-53, the paper's. A number keeps that many, at most n, but never one with
+        Number r of harmonics. "rule": the eigenvalues lambda_i > delta lambda_1 with delta = n
+        lambda_1 2^-53, the paper's. A number keeps that many, at most n, but never one with
         lambda_i <= n eps lambda_1 (there is nothing but round-off in it).
     {invariant_parameters}
     {cell_weights}
@@ -114,9 +114,10 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, Decoder):
 
     Notes
     -----
-    f(y) = F^T V L^-1 V^T k(y) with the leading eigenpairs (V, L) of the kernel matrix (paper, Sec. 3
-    and App. C, Eq. (DoubleDMs_mat)). The harmonics k(y) V L^-1 are r functions of y, so a decoded row
-    costs n r + r M operations; where n M is less, the product is formed in advance.
+    f(y) = F^T V L^-1 V^T k(y) with the leading eigenpairs (V, L) of the kernel matrix
+    (paper, Sec. 3 and App. C, Eq. (DoubleDMs_mat)). The harmonics k(y) V L^-1 are r functions of y,
+    so a decoded row costs n r + r M operations; where n M is less, the product is formed in
+    advance.
 
     At full rank, which the rule keeps for well-conditioned kernels, this is kernel interpolation.
     Latent points that coincide make the kernel singular: their harmonics are dropped and the fields
@@ -217,7 +218,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, Decoder):
 
 @document_invariants
 class KernelDecoder(InvariantParameters, Decoder):
-    """Kernel ridge regression with a bias: the limit of random features for infinitely many of them.
+    """Kernel ridge regression with a bias: the limit of infinitely many random features.
 
     Parameters
     ----------
@@ -233,8 +234,8 @@ class KernelDecoder(InvariantParameters, Decoder):
     min_frequency : float, default=1e-3
         Lower end, at least 0.
     regularization : float, default=1e-3
-        lambda >= 0. At 0, or too small to be felt, the minimum-norm solution without the eigenvalues
-        below n eps lambda_1.
+        lambda >= 0. At 0, or too small to be felt, the minimum-norm solution without the
+        eigenvalues below n eps lambda_1.
     {invariant_parameters}
     {cell_weights}
 
@@ -250,16 +251,16 @@ class KernelDecoder(InvariantParameters, Decoder):
 
     Notes
     -----
-    The dual form of ridge regression on Phi = [1 | features] (paper Eq. dualform) needs only
-    Phi Phi^T, whose expectation is 1 1^T + K: f(y) = (1 + k(y)) H, H = (1 1^T + K + lambda I)^-1 F, which
-    is [1 | k(y)] A with the bias row 1^T H above H. So the bias is penalised here as there, and fields
-    decoded by P Fourier features with the same lambda approach these as P^(-1/2). Theorem 1 of the
-    paper is the same for the multi-scale map; with a fixed number of scales that map converges to the
-    mixture of the scales drawn instead.
+    The dual form of ridge regression on Phi = [1 | features] (paper Eq. dualform) needs
+    only Phi Phi^T, whose expectation is 1 1^T + K: f(y) = (1 + k(y)) H, H = (1 1^T + K + lambda
+    I)^-1 F, which is [1 | k(y)] A with the bias row 1^T H above H. So the bias is penalised here as
+    there, and fields decoded by P Fourier features with the same lambda approach these as P^(-1/2).
+    Theorem 1 of the paper is the same for the multi-scale map; with a fixed number of scales that
+    map converges to the mixture of the scales drawn instead.
 
-    Invariants are those of `RANDSMAPDecoder`; without them mass is not conserved. Far from all latent
-    points the kernel is 0 and the field is the bias row: a multiple, below 1, of a weighted mean of
-    the training fields, projected on the invariants.
+    Invariants are those of `RANDSMAPDecoder`; without them mass is not conserved. Far from all
+    latent points the kernel is 0 and the field is the bias row: a multiple, below 1, of a weighted
+    mean of the training fields, projected on the invariants.
 
     Examples
     --------
@@ -283,9 +284,9 @@ class KernelDecoder(InvariantParameters, Decoder):
         **InvariantParameters._invariant_state,
     }
 
-    def __init__(self, kernel="gaussian", *, length_scale=1.0, max_frequency=1.0, min_frequency=1e-3,
-                 regularization=1e-3, invariants=None, invariant_values=None, invariant_tol=None,
-                 cell_weights=None):
+    def __init__(self, kernel="gaussian", *, length_scale=1.0, max_frequency=1.0,
+                 min_frequency=1e-3, regularization=1e-3, invariants=None, invariant_values=None,
+                 invariant_tol=None, cell_weights=None):
         self.kernel = kernel
         self.length_scale = length_scale
         self.max_frequency = max_frequency

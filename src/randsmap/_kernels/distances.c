@@ -1,5 +1,6 @@
 #include "rk_distances.h"
 #include "rk_vecmath_inline.h"
+#include <math.h>
 
 /* The GEMM form |x|^2 + |z|^2 - 2 x.z has an error of about u s, s = |x|^2 + |z|^2 of the centred
  * rows, whatever the distance. Below CANCELLED * s the distance is recomputed by differences, so the
@@ -182,6 +183,90 @@ static void gaussian_of(double *restrict tile, ptrdiff_t ld, ptrdiff_t m, ptrdif
     }
 }
 
+/* erfc(x) for x >= 0, to 4 (1 + x^2) ulp: e^(-x^2) / (x + 3.75) times a polynomial in
+ * t = (x - 3.75) / (x + 3.75) (M. Shepherd and J. Laframboise, Math. Comp. 36 (1981)); Chebyshev
+ * fit, relative error 2^-56. */
+RK_INLINE double erfc_positive(double x)
+{
+    double r = 1 / (x + 3.75), t = 1 - 7.5 * r;
+    double p = 0x1.e44c9877fcdcfp-32;
+    p = p * t - 0x1.f9949d7755526p-33;
+    p = p * t - 0x1.70f12e0dbca96p-28;
+    p = p * t + 0x1.7d5f294df5245p-29;
+    p = p * t + 0x1.59620d6eee845p-25;
+    p = p * t - 0x1.bd59dee63ab3cp-26;
+    p = p * t - 0x1.1acbf7c687e5dp-22;
+    p = p * t + 0x1.2b34b6c16293dp-22;
+    p = p * t + 0x1.bc6aee44affd3p-20;
+    p = p * t - 0x1.b962700fd9bfbp-19;
+    p = p * t - 0x1.2ac192436371dp-17;
+    p = p * t + 0x1.3a5506e41bdfap-15;
+    p = p * t + 0x1.63789f48d18afp-17;
+    p = p * t - 0x1.6d9525967bef6p-12;
+    p = p * t + 0x1.a0b75abc44d89p-11;
+    p = p * t + 0x1.029006d831689p-10;
+    p = p * t - 0x1.9ac69568edf24p-7;
+    p = p * t + 0x1.92618b78f8be3p-5;
+    p = p * t - 0x1.0e3ea224ba9a9p-3;
+    p = p * t + 0x1.1dc271189e21fp-2;
+    p = p * t - 0x1.f63dd8119622ep-2;
+    p = p * t + 0x1.78fecb4e81b0cp-1;
+    p = p * t - 0x1.eae02d0a1456ap-1;
+    p = p * t + 0x1.178842825349dp+0;
+    return p * r * rk_exp(-x * x);
+}
+
+enum { NODES = 10 };
+/* Gauss-Legendre rule on [0, 1] */
+static const double node[NODES] = {
+    0x1.ab83f3aa1a507p-7, 0x1.1459a858d3435p-4, 0x1.4848dbae43cd1p-3, 0x1.2219ffb7f4a92p-2,
+    0x1.b3c6be1db8762p-2, 0x1.261ca0f123c4fp-1, 0x1.6ef3002405ab7p-1, 0x1.adedc9146f0ccp-1,
+    0x1.dd74caf4e5979p-1, 0x1.f951f0315796cp-1};
+static const double node_weight[NODES] = {
+    0x1.1115f8b62dc1fp-5, 0x1.32138c878efe5p-4, 0x1.c0b059d00bc31p-4, 0x1.13baa7a559bfep-3,
+    0x1.2e9de7014d6efp-3, 0x1.2e9de7014d6efp-3, 0x1.13baa7a559bfep-3, 0x1.c0b059d00bc31p-4,
+    0x1.32138c878efe5p-4, 0x1.1115f8b62dc1fp-5};
+
+static double mean_gaussian(double d, double low, double high)
+{
+    double sum = 0;
+    for (ptrdiff_t k = 0; k < NODES; k++) {
+        double s = low + (high - low) * node[k];
+        sum += node_weight[k] * rk_exp(-0.5 * d * (s * s));
+    }
+    return sum;
+}
+
+/* Columns whose distances are kept until all are known to be far. */
+enum { MULTI_BLOCK = 512 };
+
+static void multi_gaussian(double *restrict x, ptrdiff_t n, double low, double high)
+{
+    const double a = low * 0x1.6a09e667f3bcdp-1, b = high * 0x1.6a09e667f3bcdp-1; /* / sqrt 2 */
+    const double factor = 0x1.40d931ff62706p+0 / (high - low);                    /* sqrt(pi/2) */
+    double d[MULTI_BLOCK];
+    for (ptrdiff_t start = 0; start < n; start += MULTI_BLOCK) {
+        ptrdiff_t m = n - start < MULTI_BLOCK ? n - start : MULTI_BLOCK, near = 0;
+        double *restrict y = x + start;
+        memcpy(d, y, (size_t) m * sizeof *d);
+#pragma omp simd reduction(+ : near)
+        for (ptrdiff_t j = 0; j < m; j++) {
+            double r = sqrt(d[j]), from = a > 0 ? a * r : 0, to = b * r;
+            double value = (erfc_positive(from) - erfc_positive(to)) * factor / r;
+            y[j] = value >= 1e-300 ? value : 0; /* r = 0 included: NaN */
+            near += to * to - from * from <= 0.5;
+        }
+        if (near)
+            for (ptrdiff_t j = 0; j < m; j++) {
+                double from = a > 0 ? a * sqrt(d[j]) : 0, to = b * sqrt(d[j]);
+                if (to * to - from * from <= 0.5) {
+                    double value = mean_gaussian(d[j], low, high);
+                    y[j] = value >= 1e-300 ? value : 0;
+                }
+            }
+    }
+}
+
 static void reflect(double *tile, ptrdiff_t ld, ptrdiff_t n, double diagonal)
 {
     for (ptrdiff_t i = 0; i < n; i++) {
@@ -331,6 +416,7 @@ const rk_distances_table RK_TABLE(distances) = {
     .distances = distances,
     .gaussian = gaussian,
     .gaussian_of = gaussian_of,
+    .multi_gaussian = multi_gaussian,
     .reflect = reflect,
     .store = store,
     .store_f = store_f,

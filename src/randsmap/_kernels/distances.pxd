@@ -20,6 +20,7 @@ cdef extern from "rk_distances.h" nogil:
                          Py_ssize_t ldo) noexcept nogil
         void (*gaussian_of)(double *tile, Py_ssize_t ld, Py_ssize_t m, Py_ssize_t n,
                             double scale) noexcept nogil
+        void (*multi_gaussian)(double *x, Py_ssize_t n, double low, double high) noexcept nogil
         void (*reflect)(double *tile, Py_ssize_t ld, Py_ssize_t n, double diagonal) noexcept nogil
         void (*store)(const double *tile, Py_ssize_t ld, Py_ssize_t m, Py_ssize_t n, double *out,
                       Py_ssize_t ldo) noexcept nogil

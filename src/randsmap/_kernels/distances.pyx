@@ -204,6 +204,13 @@ def gaussian_rows(double[:, ::1] D, Py_ssize_t i0, Py_ssize_t i1, double scale):
             table.gaussian_of(&D[i0, 0], D.shape[1], i1 - i0, D.shape[1], scale)
 
 
+def multi_gaussian(double[::1] D, double low, double high):
+    """D becomes the mean of exp(-s^2 D / 2) over s in [low, high], low < high."""
+    if D.shape[0]:
+        with nogil:
+            table.multi_gaussian(&D[0], D.shape[0], low, high)
+
+
 def bracket(const double[:, ::1] D, Py_ssize_t i0, Py_ssize_t i1, double lo, double hi,
             double[::1] inside):
     """Pairs i < j of rows i0..i1: how many D[i, j] are below lo, how many within [lo, hi].

@@ -31,6 +31,8 @@ typedef struct {
                      double scale, double *out, ptrdiff_t ldo);
     /* Squared distances -> Gaussian kernel. */
     void (*gaussian_of)(double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n, double scale);
+    /* Squared distances -> mean of exp(-s^2 x / 2) over s in [low, high], in place. */
+    void (*multi_gaussian)(double *x, ptrdiff_t n, double low, double high);
     /* Diagonal tile: zero the diagonal (or set it to 1), lower triangle = upper triangle. */
     void (*reflect)(double *tile, ptrdiff_t ld, ptrdiff_t n, double diagonal);
     /* out[i, j] = tile[i, j]; out_t[j, i] = tile[i, j]. */
