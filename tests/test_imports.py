@@ -12,7 +12,8 @@ import randsmap
 LAYERS = [
     {"_kernels"},
     {"_parallel", "_validation"},
-    {"_distances", "_harmonics", "_neighbors"},
+    {"_distances", "_eigen", "_harmonics", "_neighbors"},
+    {"_sparse_kernel"},
     {"invariants", "metrics"},
     {"features", "encoders"},
     {"decoders"},
