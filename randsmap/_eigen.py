@@ -1,7 +1,6 @@
 """Leading eigenpairs of a large symmetric matrix: block Lanczos with full orthogonalisation."""
 
 import numpy as np
-import scipy.linalg
 
 __all__ = ["leading_eigenpairs"]
 
@@ -10,7 +9,7 @@ TOLERANCE = 4e-15
 # Vectors of a block: so many more than eigenpairs wanted, within limits; even.
 EXTRA_VECTORS, SMALLEST_BLOCK, LARGEST_BLOCK = 2, 4, 8
 # Vectors of the basis, at least, before it is compressed; compressions before giving up.
-BASIS, COMPRESSIONS = 160, 1000
+BASIS, COMPRESSIONS = 80, 2000
 
 
 def leading_eigenpairs(product, n, count, constraint):
@@ -34,7 +33,7 @@ def leading_eigenpairs(product, n, count, constraint):
 
     Raises
     ------
-    scipy.linalg.LinAlgError
+    numpy.linalg.LinAlgError
         If it does not converge.
 
     Notes
@@ -57,14 +56,15 @@ def leading_eigenpairs(product, n, count, constraint):
     projected = np.zeros((most + p, most + p))
     basis[:, 0] = constraint
     start = np.asfortranarray(np.random.default_rng(0).standard_normal((n, p)))
-    block, _ = _orthonormalised(start, basis[:, :1])
+    block, _ = _orthonormalised(start, basis[:, :1], basis[:, :1].T @ start)
     done, next_check, compressions = 0, p, 0
     while True:
         basis[:, 1 + done:1 + done + p] = block
         W = product(block)
         known = basis[:, :1 + done + p]
-        coefficients = (known.T @ W)[1:]
-        block, remainder = _orthonormalised(W, known)
+        coefficients = known.T @ W
+        block, remainder = _orthonormalised(W, known, coefficients)
+        coefficients = coefficients[1:]
         projected[:done + p, done:done + p] = coefficients
         projected[done:done + p, :done] = coefficients[:done].T
         done += p
@@ -74,7 +74,7 @@ def leading_eigenpairs(product, n, count, constraint):
             continue
         next_check = 1.1 * done  # the small problem is not free
         H = projected[:done, :done]
-        eigenvalues, Y = scipy.linalg.eigh((H + H.T) / 2, check_finite=False)
+        eigenvalues, Y = np.linalg.eigh((H + H.T) / 2)
         eigenvalues, Y = eigenvalues[::-1], Y[:, ::-1]
         if done >= count:
             residual = np.linalg.norm(remainder @ Y[done - p:, :count], axis=0).max()
@@ -82,7 +82,7 @@ def leading_eigenpairs(product, n, count, constraint):
                 return eigenvalues[:count], basis[:, 1:1 + done] @ Y[:, :count]
         if full:
             if compressions == COMPRESSIONS:
-                raise scipy.linalg.LinAlgError(
+                raise np.linalg.LinAlgError(
                     f"the {count} leading eigenvectors did not converge (residual {residual:.1e}): their "
                     "eigenvalues are too close to one another")
             compressions += 1
@@ -93,14 +93,13 @@ def leading_eigenpairs(product, n, count, constraint):
             done, next_check = kept, kept + p
 
 
-def _orthonormalised(W, basis):
-    """Orthonormal columns Q and the square R of W = Q R + (a part in the span of the basis).
+def _orthonormalised(W, basis, coefficients):
+    """Orthonormal columns Q and the square R of W = Q R + basis coefficients.
 
-    Q is orthogonal to the basis even where W is in its span up to rounding: normalising rounding errors
-    brings that span back, so the projection is repeated on Q.
+    `coefficients` is basis^T W. Normalising what is left of W brings its errors in the span of the
+    basis out, so the projection is repeated on Q.
     """
-    W = W - basis @ (basis.T @ W)
-    Q, R = np.linalg.qr(W)
+    Q, R = np.linalg.qr(W - basis @ coefficients)
     Q -= basis @ (basis.T @ Q)
     Q, more = np.linalg.qr(Q)
     return np.asfortranarray(Q), more @ R
