@@ -21,10 +21,15 @@ _LAZY = {
     "MultiscaleFourierFeatures": "features",
     "SigmoidFeatures": "features",
     "DiffusionMaps": "encoders",
+    "POD": "pod",
     "RFNNDecoder": "decoders",
     "RANDSMAPDecoder": "decoders",
     "KNNDecoder": "decoders",
+    "DoubleDiffusionMapsDecoder": "decoders",
+    "KernelDecoder": "decoders",
+    "ConservativeRegressor": "decoders",
     "ManifoldModel": "model",
+    "load": "persistence",
     "LWRSolver": "datasets",
     "HughesSolver": "datasets",
     "solve_eikonal": "datasets",
@@ -32,8 +37,8 @@ _LAZY = {
     "set_num_threads": "_parallel",
     "get_num_threads": "_parallel",
 }
-_SUBMODULES = ("datasets", "decoders", "encoders", "features", "invariants", "metrics", "model", "plotting",
-               "tuning")
+_SUBMODULES = ("datasets", "decoders", "encoders", "features", "invariants", "metrics", "model",
+               "persistence", "plotting", "tuning")
 
 __all__ = [*_LAZY, *_SUBMODULES, "__version__"]
 

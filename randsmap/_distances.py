@@ -1,14 +1,15 @@
 """Squared distances and Gaussian kernels: validation, centring and threads around the tiled kernels."""
 
 import numpy as np
+from scipy.special import erf, erfc
 
 from randsmap import _parallel
 from randsmap._kernels import distances as _kernels
 from randsmap._validation import check_matrix, check_number, check_out
 
-__all__ = ["squared_distances", "gaussian_kernel", "gaussian_in_place", "kernel_sums",
-           "symmetric_product", "pairs_within", "centre_of", "centred_rows", "median_distance",
-           "median_of_squared"]
+__all__ = ["squared_distances", "gaussian_kernel", "gaussian_in_place", "fill_pairs", "kernel_sums",
+           "multi_gaussian_in_place", "gaussian_of_data", "symmetric_product", "pairs_within", "centre_of",
+           "centred_rows", "median_distance", "median_of_squared", "width_of_median"]
 
 # Above this many rows the median is taken over a sample of pairs.
 MEDIAN_EXACT_ROWS = 20_000
@@ -104,6 +105,43 @@ def gaussian_in_place(D, epsilon):
     return D
 
 
+# The two forms of the multi-Gaussian kernel meet where the exponents of its Gaussians differ by 1/2.
+_QUADRATURE_NODES, _QUADRATURE_WEIGHTS = np.polynomial.legendre.leggauss(10)
+_ERFC_FROM = 0.5  # arguments above: the difference of erf has fewer digits than that of erfc
+
+
+def multi_gaussian_in_place(D, low, high):
+    """Turn squared distances D (float64) into the multi-Gaussian kernel, in D itself.
+
+    The mean of exp(-s^2 r^2 / 2) over s in [low, high] (paper, Theorem 1 and Eq. (mixedgaussians)):
+    sqrt(pi/2) [erf(high r/sqrt2) - erf(low r/sqrt2)] / (r (high - low)). For large low r the
+    difference is one of erfc, and near r = 0 or for a narrow interval, where either cancels, a
+    Gauss-Legendre rule over s takes its place: it is exact to round-off there, as the series
+    1 - r^2 (high^2 + high low + low^2) / 6 + ... is next to 0. Values below 1e-300 are 0.
+    """
+    D = D.reshape(-1)
+    step = 1 << 14  # temporaries in the second-level cache
+
+    def task(i):
+        part = D[i * step : (i + 1) * step]
+        with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
+            r = np.sqrt(part)
+            near = np.flatnonzero((high * r) ** 2 - (low * r) ** 2 <= 1)
+            near_D = part[near]
+            x, y = r * (high / np.sqrt(2)), r * (low / np.sqrt(2))
+            difference = erf(x) - erf(y) if low else erf(x)
+            far = np.flatnonzero(y > _ERFC_FROM)
+            difference[far] = erfc(y[far]) - erfc(x[far])
+            r *= (high - low) / np.sqrt(np.pi / 2)
+            np.divide(difference, r, out=part)
+            if len(near):
+                s = (low + high) / 2 + (high - low) / 2 * _QUADRATURE_NODES
+                part[near] = np.exp(-0.5 * near_D[:, None] * s**2) @ (_QUADRATURE_WEIGHTS / 2)
+            part[~(part >= 1e-300)] = 0  # inf - inf of distances that overflow included
+
+    _parallel.parallel_for(task, -(-len(D) // step))
+
+
 def _pairs(X, Z, scale, out):
     single = [getattr(A, "dtype", None) == np.float32 for A in (X, Z) if A is not None]
     X = check_matrix(X, "X", min_rows=0)
@@ -114,9 +152,16 @@ def _pairs(X, Z, scale, out):
             Z = None
     shape = (len(X), len(X) if Z is None else len(Z))
     out = check_out(out, shape, dtype=np.float32 if all(single) else np.float64)
+    return fill_pairs(X, Z, scale, out)
+
+
+def fill_pairs(X, Z, scale, out):
+    """Distances (scale 0) or kernel exp(-scale D) into out, for arrays already checked.
+
+    X (n, dim) and Z (m, dim) are C-contiguous float64 and finite; Z None: X against itself.
+    """
     if out.size == 0:
         return out
-
     n, dim = X.shape
     few_rows = Z is not None and n <= _kernels.FEW
     centre = X_centred = X_norms = Z_centred = Z_norms = None
@@ -245,6 +290,32 @@ def _for_panels(task, n_rows, dim, few_rows):
 
     with _parallel.blas_threads(1):
         _parallel.parallel_for(with_workspace, n_panels)
+
+
+def gaussian_of_data(X, epsilon, epsilon_scale):
+    """Gaussian kernel of the rows of X against themselves, and its width.
+
+    The width is epsilon, or epsilon_scale times the median distance when that is None (paper, App.
+    C: eps = w median |x_i - x_j|). ValueError if that median is 0.
+    """
+    if epsilon is not None:
+        return gaussian_kernel(X, epsilon=epsilon), float(epsilon)
+    exact = len(X) <= MEDIAN_EXACT_ROWS  # then one matrix: distances, and in place the kernel
+    D = squared_distances(X) if exact else None
+    median = median_of_squared(D) if exact else median_distance(X)
+    epsilon = width_of_median(median, epsilon_scale)
+    return (gaussian_in_place(D, epsilon) if exact else gaussian_kernel(X, epsilon=epsilon)), epsilon
+
+
+def width_of_median(median, epsilon_scale):
+    """Kernel width of a median distance; ValueError if that is 0 or infinite."""
+    if not median > 0:
+        raise ValueError("the median distance between samples is 0 (at least half of the pairs are "
+                         "identical samples, or closer than 1e-160), so it sets no kernel width: give "
+                         "epsilon, or remove duplicates")
+    if median == np.inf:
+        raise ValueError("the median distance between samples overflows: use a larger unit")
+    return float(epsilon_scale * median)
 
 
 def median_distance(X, *, exact_rows=MEDIAN_EXACT_ROWS):

@@ -23,10 +23,11 @@ _blas_original = None  # thread counts to restore when the last block closes
 
 def _forget_after_fork():
     """The child has none of the parent's threads and may have been forked inside a lock."""
-    global _lock, _local, _pool, _pool_size, _blas, _blas_limits, _blas_original
+    global _lock, _local, _pool, _pool_size, _blas_limits
     _lock, _local = threading.RLock(), threading.local()
     _pool, _pool_size = None, 0
-    _blas, _blas_limits, _blas_original = None, [], None
+    # limits in force at the fork are nobody's now; the next block puts the old counts back
+    _blas_limits = []
 
 
 if hasattr(os, "register_at_fork"):
@@ -71,7 +72,19 @@ def set_num_threads(n):
 
 
 def get_num_threads():
-    """Number of threads that randsmap uses now (see `set_num_threads`)."""
+    """Number of threads that randsmap uses now (see `set_num_threads`).
+
+    Raises
+    ------
+    ValueError
+        If the environment variable RANDSMAP_NUM_THREADS is not a positive integer.
+
+    Examples
+    --------
+    >>> import randsmap
+    >>> randsmap.get_num_threads() >= 1
+    True
+    """
     if _requested is not None:
         return _requested
     for variable in ("RANDSMAP_NUM_THREADS", "OMP_NUM_THREADS"):

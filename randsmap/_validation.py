@@ -3,6 +3,7 @@
 Every error says what was wrong, what was expected and what was given.
 """
 
+import math
 import numbers
 
 import numpy as np
@@ -24,10 +25,11 @@ def check_matrix(X, name, *, n_columns=None, min_rows=1, min_columns=1):
     """X as a C-contiguous float64 array (rows, columns), finite; the caller's array if it is one."""
     if hasattr(X, "toarray") and not isinstance(X, np.ndarray):
         raise TypeError(f"{name} must be dense, got a sparse {type(X).__name__}")
+    _refuse_masked(X, name)
     try:
         X = np.asarray(X)
-        if X.dtype.kind == "c":
-            raise TypeError("complex values")
+        if X.dtype.kind in "cmM":
+            raise TypeError("complex values (Complex data not supported)" if X.dtype.kind == "c" else f"it holds {X.dtype}")
         X = np.ascontiguousarray(X, dtype=np.float64) if X.ndim else X
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array of real numbers: {error}") from None
@@ -45,12 +47,21 @@ def check_matrix(X, name, *, n_columns=None, min_rows=1, min_columns=1):
 
 def check_vector(x, name, *, length=None):
     """x as a C-contiguous float64 vector, finite."""
+    _refuse_masked(x, name)
     if np.ndim(x) != 1:
         raise ValueError(f"{name} must have 1 dimension, got shape {np.shape(x)}")
     x = check_matrix(np.asarray(x)[None, :], name, min_columns=0)[0]
     if length is not None and x.shape[0] != length:
         raise ValueError(f"{name} must have length {length}, got {x.shape[0]}")
     return x
+
+
+def _refuse_masked(X, name):
+    # np.asarray would show the values under the mask, netCDF's fill value 1e37 for one, as data
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+        raise ValueError(
+            f"{name} has {int(np.ma.getmaskarray(X).sum())} masked value(s), which are no numbers: give "
+            "them values, for example with X.filled(0.0)")
 
 
 def _check_finite(X, name):
@@ -71,7 +82,10 @@ def check_number(value, name, *, low=-np.inf, high=np.inf, strict_low=False):
     """value as a float with low <= value <= high (low < value with strict_low), never NaN."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a real number, got {value!r}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond the range of floats
+        number = np.inf
     if not (low <= number <= high) or (strict_low and number == low) or np.isinf(number):
         bound = f"{'>' if strict_low else '>='} {low:g}" + (f" and <= {high:g}" if high < np.inf else "")
         raise ValueError(f"{name} must be finite and {bound}, got {value!r}")
@@ -144,13 +158,14 @@ def validate_data(estimator, X, *, reset, min_samples=1):
         and X.shape[0] >= min_samples
         and X.shape[1] == (max(X.shape[1], 1) if reset else getattr(estimator, "n_features_in_", 0))
         and not hasattr(estimator, "feature_names_in_")
-        and np.isfinite(X.sum())
+        and math.isfinite(np.vdot(X, X))  # unlike a sum, warns of no overflow and hides no inf - inf
     ):
         if reset:
             estimator.n_features_in_ = X.shape[1]
         return X
     from sklearn.utils.validation import validate_data as sklearn_validate
 
+    _refuse_masked(X, "X")
     X = sklearn_validate(estimator, X, reset=reset, dtype=np.float64, order="C",
                          ensure_min_samples=min_samples, ensure_all_finite=False)
     _check_finite(X, "X")

@@ -1,9 +1,9 @@
 """The `randsmap` command."""
 
 import argparse
-import pickle
 import sys
 from pathlib import Path
+from zipfile import BadZipFile
 
 __all__ = ["main"]
 
@@ -14,10 +14,15 @@ _FEATURES = {
     "multiscale": ("MultiscaleFourierFeatures", "max_frequency"),
 }
 
-_PICKLE_NOTE = (
-    "MODEL is a pickle file: load only models that you made yourself or trust, because loading a "
-    "pickle can run code, and use the same versions of randsmap and scikit-learn."
-)
+
+# name on the command line -> (function of randsmap.datasets, what it is)
+_DATASETS = {
+    "swiss-roll": ("make_swiss_roll", "Swiss roll, 3 coordinates"),
+    "s-curve": ("make_s_curve", "S-curve in 20 dimensions"),
+    "lwr": ("make_lwr", "LWR traffic, 400 cells"),
+    "rotated-images": ("make_rotated_images", "rotations of one image, 128 x 128 cells"),
+    "hughes": ("make_hughes", "Hughes crowd in a corridor with an obstacle, 200 x 50 cells"),
+}
 
 
 def main(argv=None):
@@ -28,8 +33,9 @@ def main(argv=None):
     except KeyboardInterrupt:
         print("randsmap: interrupted", file=sys.stderr)
         return 130
-    except (OSError, TypeError, ValueError, pickle.UnpicklingError) as error:
-        print(f"randsmap: error: {error}", file=sys.stderr)
+    except (ImportError, MemoryError, OSError, TypeError, ValueError) as error:
+        what = "out of memory: " if isinstance(error, MemoryError) else ""
+        print(f"randsmap: error: {what}{error}", file=sys.stderr)
         return 1
     return 0
 
@@ -38,7 +44,9 @@ def _parser():
     parser = argparse.ArgumentParser(
         prog="randsmap",
         description="Decode latent coordinates back to physical fields without losing mass.",
+        allow_abbrev=False,
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     study = commands.add_parser("study", help="run one of the paper's studies")
@@ -60,16 +68,41 @@ def _parser():
                      "randsmap-study/lwr, with --quick randsmap-study/lwr-quick)")
     lwr.set_defaults(command=_study_lwr)
 
+    dataset = commands.add_parser(
+        "dataset",
+        help="make a data set of the paper",
+        description="Make a data set of the paper. FILE.npy holds the fields, one a row, and is "
+        "written as they are computed; FILE.npz also holds times, parameters and intrinsic coordinates.",
+    )
+    names = dataset.add_subparsers(required=True, metavar="NAME")
+    for name, (maker, text) in _DATASETS.items():
+        command = names.add_parser(name, help=text)
+        command.add_argument("--out", type=Path, required=True, metavar="FILE",
+                             help=".npy (fields) or .npz (fields and all that belongs to them)")
+        command.add_argument("--seed", type=int, default=0, metavar="S", help="seed (default 0)")
+        command.add_argument("--picture", type=Path, metavar="FILE.png",
+                             help="also draw the data (needs matplotlib)")
+        if name in ("lwr", "hughes"):
+            command.add_argument("--trajectories", type=int, dest="n_trajectories", metavar="N")
+            command.add_argument("--snapshots", type=int, dest="snapshots_per_trajectory", metavar="N",
+                                 help="snapshots of each trajectory")
+        else:
+            command.add_argument("--samples", type=int, dest="n_samples", metavar="N")
+        if name == "rotated-images":
+            command.add_argument("--image", type=Path, metavar="FILE",
+                                 help="your own image: .npy, .mat (variable D, slice 4) or a picture")
+        command.set_defaults(command=_dataset, maker=maker, name=name)
+
     fit = commands.add_parser(
         "fit",
         help="fit a model to your own snapshots",
         description="Fit diffusion maps and a conservative random-feature decoder to the snapshots. "
         "The feature map's hyperparameter is tuned on a fifth of them unless it is given. "
-        + _PICKLE_NOTE,
+        "MODEL is an .npz file without pickles, the one that randsmap.load reads.",
     )
     fit.add_argument("snapshots", type=Path, metavar="SNAPSHOTS.npy",
                      help="fields, one a row: (n_samples, n_cells)")
-    fit.add_argument("--out", type=Path, required=True, metavar="MODEL", help="model file to write")
+    fit.add_argument("--out", type=Path, required=True, metavar="MODEL", help="model file to write, such as model.npz")
     fit.add_argument("--components", type=int, default=2, metavar="D",
                      help="latent dimension (default 2)")
     fit.add_argument("--alpha", type=float, default=1.0,
@@ -92,7 +125,7 @@ def _parser():
         ("encode", _encode, "SNAPSHOTS.npy", "LATENTS.npy", "latent coordinates of snapshots"),
         ("decode", _decode, "LATENTS.npy", "FIELDS.npy", "fields at latent coordinates"),
     ):
-        command = commands.add_parser(name, help=text, description=f"{text.capitalize()}. {_PICKLE_NOTE}")
+        command = commands.add_parser(name, help=text, description=f"{text.capitalize()}.")
         command.add_argument("model", type=Path, metavar="MODEL")
         command.add_argument("input", type=Path, metavar=inputs)
         command.add_argument("--out", type=Path, required=True, metavar=output)
@@ -101,8 +134,7 @@ def _parser():
     evaluate = commands.add_parser(
         "evaluate",
         help="reconstruction errors of a model on snapshots",
-        description="Encode and decode the snapshots and print the errors over the samples. "
-        + _PICKLE_NOTE,
+        description="Encode and decode the snapshots and print the errors over the samples.",
     )
     evaluate.add_argument("model", type=Path, metavar="MODEL")
     evaluate.add_argument("input", type=Path, metavar="SNAPSHOTS.npy")
@@ -112,11 +144,21 @@ def _parser():
     return parser
 
 
+class _Version(argparse.Action):
+    def __call__(self, parser, *_):
+        from randsmap import __version__
+
+        print(f"randsmap {__version__}")
+        parser.exit()
+
+
 def _count_or_fraction(text):
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            pass
+    raise argparse.ArgumentTypeError(f"a count (500) or a multiple of the samples (0.25), got {text!r}")
 
 
 def _study_lwr(arguments):
@@ -132,14 +174,70 @@ def _study_lwr(arguments):
     print(f"written: {out / 'table.csv'}")
 
 
+def _dataset(arguments):
+    from randsmap import datasets
+
+    out = arguments.out
+    if out.suffix.lower() not in (".npy", ".npz"):
+        raise ValueError(f"--out must name a .npy or .npz file, got {str(out)!r}")
+    for path in (out, arguments.picture):
+        if path is not None:
+            _check_folder(path)
+    sizes = ("n_trajectories", "snapshots_per_trajectory", "n_samples", "image")
+    given = {size: getattr(arguments, size) for size in sizes
+             if getattr(arguments, size, None) is not None}
+    bunch = getattr(datasets, arguments.maker)(
+        random_state=arguments.seed, progress=True, **given,
+        out=out if out.suffix.lower() == ".npy" else None)
+    if out.suffix.lower() == ".npz":
+        import numpy as np
+
+        arrays = {key: value for key, value in bunch.items() if isinstance(value, np.ndarray)}
+        _write(out, lambda file: np.savez(file, **arrays))
+    print(f"written: {out} {bunch.data.shape}")
+    if arguments.picture is not None:
+        figure = _picture(arguments.name, bunch)
+        _write(arguments.picture, lambda file: figure.savefig(file, format="png", dpi=150))
+        print(f"written: {arguments.picture}")
+
+
+def _picture(name, bunch):
+    """The data set as the paper shows it."""
+    from randsmap import plotting
+
+    if name == "lwr":
+        first = bunch.trajectories == 0
+        return plotting.plot_space_time(bunch.data[first], bunch.times[first], bunch.cell_centers)
+    if name == "hughes":
+        first = bunch.trajectories == 0
+        return plotting.plot_crowd(bunch.data[first], bunch.times[first], shape=bunch.shape,
+                                   extent=(20.0, 5.0), obstacle=~bunch.mask)
+    if name == "rotated-images":
+        return plotting.plot_images(bunch.data, bunch.angles, shape=bunch.shape)
+    points = bunch.data if name == "swiss-roll" else bunch.data @ bunch.embedding
+    return plotting.plot_embedding(points, bunch.coordinates[:, 0], label=bunch.coordinate_names[0],
+                                   names=("x1", "x2", "x3"))
+
+
 def _fit(arguments):
     import numpy as np
 
     import randsmap
     from randsmap._validation import check_matrix
+    from randsmap.invariants import AffineInvariants
 
-    snapshots = check_matrix(_load_array(arguments.snapshots), str(arguments.snapshots), min_rows=2)
+    snapshots = _load_array(arguments.snapshots)
+    # their own number type goes to the decoder: its tolerance for the invariants depends on it
+    check_matrix(snapshots, str(arguments.snapshots), min_rows=2)
     _check_folder(arguments.out)
+    if arguments.out.suffix.lower() == ".npy":
+        raise ValueError(f"--out is the model file, not an array: {arguments.out}")
+    invariants = None if arguments.invariants == "none" else arguments.invariants
+    try:  # of the whole file, before any work; fit would name a row of the part it is given
+        AffineInvariants.from_data(snapshots, invariants=invariants)
+    except ValueError as error:
+        raise ValueError(f"{arguments.snapshots}: {error}. Is every row one field? On the command line "
+                         "--invariants none switches the invariant off") from None
     class_name, parameter = _FEATURES[arguments.features]
     features = getattr(randsmap, class_name)(n_features=arguments.n_features)
     if arguments.value is not None:
@@ -147,7 +245,7 @@ def _fit(arguments):
     decoder = randsmap.RANDSMAPDecoder(
         features,
         regularization=arguments.regularization,
-        invariants=None if arguments.invariants == "none" else arguments.invariants,
+        invariants=invariants,
         random_state=arguments.seed,
     )
     encoder = randsmap.DiffusionMaps(n_components=arguments.components, alpha=arguments.alpha)
@@ -155,10 +253,11 @@ def _fit(arguments):
         value = _tuned_value(encoder, decoder, parameter, snapshots, arguments.seed)
         decoder.set_params(**{f"features__{parameter}": value})
     model = randsmap.ManifoldModel(encoder, decoder).fit(snapshots)
-    _write(arguments.out, lambda file: pickle.dump(model, file))
+    model.save(arguments.out)
     errors = randsmap.metrics.relative_l2(snapshots, model.reconstruct(snapshots))
     print(f"{len(snapshots)} snapshots of {snapshots.shape[1]} cells -> {arguments.components} "
-          f"latent coordinates; mean relative L2 error on them {np.mean(errors):.4g}")
+          f"latent coordinates, {len(model.decoder_.coef_) - 1} features; mean relative L2 error on the "
+          f"snapshots {np.mean(errors):.4g}")
     print(f"written: {arguments.out}")
 
 
@@ -206,8 +305,13 @@ def _evaluate(arguments):
     model = _load_model(arguments.model)
     F = _load_array(arguments.input)
     F_hat = model.reconstruct(F)
-    errors = {name: getattr(metrics, name)(F, F_hat)
-              for name in ("relative_l2", "relative_linf", "conservation_error")}
+    C = getattr(model.decoder_, "invariant_matrix_", None)  # what the model promises to keep
+    errors = {
+        "relative_l2": metrics.relative_l2(F, F_hat),
+        "relative_linf": metrics.relative_linf(F, F_hat),
+        "conservation_error": metrics.conservation_error(
+            F, F_hat, invariants="mass" if C is None or C.shape[1] == 0 else C),
+    }
     if arguments.out is not None:
         rows = zip(*(values.tolist() for values in errors.values()))
         text = "\n".join([",".join(errors), *(",".join(map(repr, row)) for row in rows)]) + "\n"
@@ -221,22 +325,21 @@ def _evaluate(arguments):
 def _load_array(path):
     import numpy as np
 
-    try:
-        return np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
+    with open(path, "rb") as file:
+        try:
+            array = np.load(file, allow_pickle=False)
+        except (ValueError, EOFError, BadZipFile) as error:
+            raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
+        if not isinstance(array, np.ndarray):
+            names = ", ".join(array.files)
+            raise ValueError(f"{path} is an .npz archive (of {names}): save the array as a .npy file")
+    return array
 
 
 def _load_model(path):
-    from randsmap import ManifoldModel
+    from randsmap import ManifoldModel, load
 
-    try:
-        with open(path, "rb") as file:
-            model = pickle.load(file)
-    except OSError:
-        raise
-    except Exception as error:  # a damaged pickle can raise anything
-        raise ValueError(f"{path} is not a model file: {type(error).__name__}: {error}") from None
+    model = load(path)
     if not isinstance(model, ManifoldModel):
         raise ValueError(f"{path} holds a {type(model).__name__}, not a model")
     return model
@@ -244,6 +347,8 @@ def _load_model(path):
 
 def _check_folder(path):
     """Fail before the work is done, not after."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder, expected the name of a file")
     if not path.parent.is_dir():
         raise ValueError(f"folder {path.parent} does not exist")
 

@@ -14,6 +14,7 @@ from randsmap import _distances, _parallel, _sparse_kernel
 from randsmap._eigen import leading_eigenpairs
 from randsmap._harmonics import non_harmonic_selection
 from randsmap._neighbors import NeighborIndex
+from randsmap._state import DERIVED, Array, Count, Real
 from randsmap._validation import check_count, check_number, validate_data
 
 __all__ = ["DiffusionMaps"]
@@ -128,6 +129,22 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     True
     """
 
+    _state = {
+        "n_features_in_": Count("M"),
+        "epsilon_": Real(*_distances.EPSILON_RANGE),
+        "eigenvalues_": Array("modes"),
+        "eigenvectors_": Array("n", "modes"),
+        "selected_": Array("d", dtype=np.intp, low=1, high="modes"),
+        "_n_features_out": Count("d"),
+        "_centre": Array("M"),
+        "_rows": Array("n", "M"),
+        "_norms": Array("n", low=0, infinite=True),
+        "_weights": Array("d+1", "n"),
+        "_n_neighbors": Array(1, dtype=np.intp, low=1, high="n", optional=True),
+        "_reach": Array("n", low=0, infinite=True, optional=True),
+        "_index": DERIVED,
+    }
+
     def __init__(self, n_components=2, *, alpha=1.0, epsilon=None, epsilon_scale=1.0,
                  diffusion_time=0, select="leading", n_neighbors=None):
         self.n_components = n_components
@@ -204,11 +221,12 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         n_neighbors = None if self.n_neighbors is None or self.n_neighbors >= n - 1 else self.n_neighbors
         reach = index = None
         if n_neighbors is None:
-            K, epsilon = self._kernel(X)
+            K, epsilon = _distances.gaussian_of_data(X, self.epsilon, self.epsilon_scale)
         else:
             epsilon = self.epsilon
             if epsilon is None:
-                epsilon = self._epsilon_of(_distances.median_distance(X, exact_rows=SPARSE_MEDIAN_ROWS))
+                epsilon = _distances.width_of_median(
+                    _distances.median_distance(X, exact_rows=SPARSE_MEDIAN_ROWS), self.epsilon_scale)
             centre = _distances.centre_of(X)
             rows, norms = _distances.centred_rows(X, centre)
             index = NeighborIndex(rows)
@@ -240,7 +258,8 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self._weights = nystrom_weights(density, eigenvalues[modes], eigenvectors[:, modes],
                                         self.diffusion_time)
         # of a sparse kernel: neighbours, squared reach and index of the training fields
-        self._n_neighbors, self._reach, self._index = n_neighbors, reach, index
+        self._n_neighbors = None if n_neighbors is None else np.array([n_neighbors])
+        self._reach, self._index = reach, index
 
     def _checked_parameters(self, n):
         """How many modes to compute and indices of the selected ones (None: to be chosen), after checking
@@ -276,23 +295,16 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             return min(n - 1, wanted), None
         return int(selected.max()), selected
 
-    def _kernel(self, X):
-        if self.epsilon is not None:
-            epsilon = float(self.epsilon)
-            return _distances.gaussian_kernel(X, epsilon=epsilon), epsilon
-        if len(X) <= _distances.MEDIAN_EXACT_ROWS:  # one matrix: distances, then in place the kernel
-            D = _distances.squared_distances(X)
-            epsilon = self._epsilon_of(_distances.median_of_squared(D))
-            return _distances.gaussian_in_place(D, epsilon), epsilon
-        epsilon = self._epsilon_of(_distances.median_distance(X))
-        return _distances.gaussian_kernel(X, epsilon=epsilon), epsilon
-
-    def _epsilon_of(self, median):
-        if not median > 0:
-            raise ValueError("the median distance between samples is 0 (at least half of the pairs are "
-                             "identical samples), so it sets no kernel width: give epsilon, or remove "
-                             "duplicates")
-        return float(self.epsilon_scale * median)
+    def _restore(self):
+        if not (self._weights[0] > 0).all():
+            raise ValueError("the density weights must be positive")
+        self._index = None
+        if (self._reach is None) != (self._n_neighbors is None):
+            raise ValueError("the neighbours need both their number and their reach")
+        if self._reach is not None:
+            if self._n_neighbors[0] >= len(self._rows):
+                raise ValueError("more neighbours than samples")
+            self._index = NeighborIndex(self._rows)
 
     def _check_modes(self, eigenvalues, selected, epsilon):
         small = [int(i) for i in selected if not eigenvalues[i - 1] >= SMALLEST_EIGENVALUE]
@@ -327,9 +339,9 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 UserWarning, stacklevel=4)
 
     def _nystrom(self, X):
-        if self._n_neighbors is not None:
+        if self._reach is not None:
             sums = _sparse_kernel.neighbor_sums(X, self._rows, self._norms, self._centre, self._index,
-                                                self._reach, self._n_neighbors, self._weights,
+                                                self._reach, int(self._n_neighbors[0]), self._weights,
                                                 self.epsilon_)
             return sums[:, 1:] / sums[:, :1]
         sums = _distances.kernel_sums(X, self._rows, self._norms, self._centre, self._weights,

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from randsmap._kernels.features import COSINE, FUSED_DIM, LOGISTIC
 from randsmap._kernels.features import features as _feature_kernel
 from randsmap._parallel import blas_threads, parallel_for
+from randsmap._state import Array, Count
 from randsmap._validation import (
     check_count,
     check_fitted,
@@ -40,6 +41,21 @@ def draw_gaussian_frequencies(rng, d, P, length_scale):
     theorem (Rahimi and Recht 2007; paper Eq. (expectedcosines)).
     """
     frequencies = rng.standard_normal((P, d)).T
+    return frequencies / np.broadcast_to(length_scale, d)[:, None]
+
+
+def draw_orthogonal_frequencies(rng, d, P, length_scale):
+    """Gaussian frequencies orthogonal in groups of d, as columns of (d, P).
+
+    The directions of a group are a Haar-distributed orthogonal matrix, the lengths independent
+    chi(d) (F. X. Yu et al., Orthogonal random features, NIPS 2016).
+    """
+    groups = -(-P // d)
+    with blas_threads(1):  # the same bits for any number of threads
+        Q, R = np.linalg.qr(rng.standard_normal((groups, d, d)))
+    Q *= np.sign(R.diagonal(axis1=1, axis2=2))[:, None, :]
+    lengths = np.linalg.norm(rng.standard_normal((groups, d, d)), axis=1)
+    frequencies = (Q * lengths[:, None, :]).transpose(1, 0, 2).reshape(d, groups * d)[:, :P]
     return frequencies / np.broadcast_to(length_scale, d)[:, None]
 
 
@@ -94,6 +110,25 @@ def check_n_features(n_features, n_samples):
     return max(1, round(multiple * n_samples))
 
 
+def check_length_scale(length_scale, d):
+    """Length scale(s) of a Gaussian kernel: a positive float, or a vector (d,) of them."""
+    if np.ndim(length_scale) == 0:
+        return check_number(length_scale, "length_scale", low=0.0, strict_low=True)
+    length_scale = check_vector(length_scale, "length_scale", length=d).copy()
+    if (length_scale <= 0).any():
+        raise ValueError(f"length_scale must be > 0 in each coordinate, got {length_scale}")
+    return length_scale
+
+
+def check_frequency_range(min_frequency, max_frequency):
+    """Ends of the interval of scales sigma_q, 0 <= min_frequency < max_frequency."""
+    low = check_number(min_frequency, "min_frequency", low=0.0)
+    high = check_number(max_frequency, "max_frequency", low=0.0, strict_low=True)
+    if not low < high:
+        raise ValueError(f"max_frequency must be above min_frequency ({low:g}), got {high:g}")
+    return low, high
+
+
 @contextmanager
 def _restored_on_error(estimator):
     """A fit that fails leaves the estimator as it was."""
@@ -108,6 +143,8 @@ def _restored_on_error(estimator):
 
 class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """What the maps share; a subclass has `_draw` and `_activation`."""
+
+    _state = {"n_features_in_": Count("d"), "weights_": Array("d", "P"), "offsets_": Array("P")}
 
     def fit(self, Y, y=None):
         """Draw the weights.
@@ -218,6 +255,11 @@ class FourierFeatures(_CosineFeatures):
     n_features : int or float, default=1.0
         Number P of features: an integer as it is, a float as a multiple of the number of training
         points (rounded, at least 1).
+    paired : bool, default=False
+        cos(w . y) and sin(w . y) of P/2 frequencies instead of P frequencies with random phases.
+    orthogonal : bool, default=False
+        Frequencies in groups of d that are orthogonal to one another (before division by the length
+        scale), each still Gaussian by itself. No effect for d = 1.
     random_state : None, int, numpy.random.RandomState or numpy.random.Generator, default=None
         Source of the draws. The same int gives the same features, whatever the number of threads.
 
@@ -239,9 +281,29 @@ class FourierFeatures(_CosineFeatures):
     Eq. (fourierrand) of the paper. Its tuned "sigma_w" is this length scale, although its text
     makes it the standard deviation of the frequencies.
 
+    What `paired` and `orthogonal` gain at equal P, as the ratio of root-mean-square errors of the kernel
+    without and with them (150 uniform points, P = 100 and 1000, 40 draws):
+
+    ====  ======  ==========  ====
+    d     paired  orthogonal  both
+    ====  ======  ==========  ====
+    1     1.4     1.0         1.4
+    2     1.2     1.1 to 1.2  1.6
+    3     1.2     1.0 to 1.1  1.5
+    10    1.1     1.2         2.0
+    ====  ======  ==========  ====
+
+    Pairs have no phase to average over: for even P the diagonal of the kernel is exact. Decoded
+    fields gain nothing: at equal P their distance from those of `KernelDecoder` changed by at most
+    13 % either way (regularization 1e-3 to 3), their error on traffic data by less than 0.5 %, and on
+    moving bumps with P <= n it grew by up to 9 %. There the number of different frequencies counts,
+    of which pairs have half.
+
     References
     ----------
     A. Rahimi and B. Recht, Random features for large-scale kernel machines, NIPS 2007.
+    D. J. Sutherland and J. Schneider, On the error of random Fourier features, UAI 2015 (pairs).
+    F. X. Yu et al., Orthogonal random features, NIPS 2016.
 
     Examples
     --------
@@ -254,22 +316,31 @@ class FourierFeatures(_CosineFeatures):
     True
     """
 
-    def __init__(self, length_scale=1.0, *, n_features=1.0, random_state=None):
+    def __init__(self, length_scale=1.0, *, n_features=1.0, paired=False, orthogonal=False,
+                 random_state=None):
         self.length_scale = length_scale
         self.n_features = n_features
+        self.paired = paired
+        self.orthogonal = orthogonal
         self.random_state = random_state
 
     def _draw(self, rng, Y, P):
         d = Y.shape[1]
-        if np.ndim(self.length_scale) == 0:
-            length_scale = check_number(self.length_scale, "length_scale", low=0.0, strict_low=True)
-        else:
-            length_scale = check_vector(self.length_scale, "length_scale", length=d)
-            if (length_scale <= 0).any():
-                raise ValueError(f"length_scale must be > 0 in each coordinate, got {length_scale}")
+        length_scale = check_length_scale(self.length_scale, d)
+        for name in ("paired", "orthogonal"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise TypeError(f"{name} must be a bool, got {getattr(self, name)!r}")
+        draw = draw_orthogonal_frequencies if self.orthogonal else draw_gaussian_frequencies
         with np.errstate(over="ignore"):
-            weights = draw_gaussian_frequencies(rng, d, P, length_scale)
-        return {"weights_": weights, "offsets_": draw_phases(rng, P)}
+            if not self.paired:
+                return {"weights_": draw(rng, d, P, length_scale), "offsets_": draw_phases(rng, P)}
+            weights = draw(rng, d, P - P // 2, length_scale)
+        # sin x = cos(x - pi/2); of an odd P the last frequency has no partner and a random phase
+        offsets = np.zeros(P)
+        offsets[P - P // 2 :] = -np.pi / 2
+        if P % 2:
+            offsets[P // 2] = draw_phases(rng, 1)[0]
+        return {"weights_": np.hstack([weights, weights[:, : P // 2]]), "offsets_": offsets}
 
 
 class MultiscaleFourierFeatures(_CosineFeatures):
@@ -321,6 +392,8 @@ class MultiscaleFourierFeatures(_CosineFeatures):
     (4,)
     """
 
+    _state = {**_CosineFeatures._state, "scales_": Array("Q")}
+
     def __init__(self, max_frequency=1.0, *, min_frequency=1e-3, n_scales=10, n_features=1.0,
                  random_state=None):
         self.max_frequency = max_frequency
@@ -330,10 +403,7 @@ class MultiscaleFourierFeatures(_CosineFeatures):
         self.random_state = random_state
 
     def _draw(self, rng, Y, P):
-        low = check_number(self.min_frequency, "min_frequency", low=0.0)
-        high = check_number(self.max_frequency, "max_frequency", low=0.0, strict_low=True)
-        if not low < high:
-            raise ValueError(f"max_frequency must be above min_frequency ({low:g}), got {high:g}")
+        low, high = check_frequency_range(self.min_frequency, self.max_frequency)
         scales = draw_scales(rng, check_count(self.n_scales, "n_scales"), low, high)
         with np.errstate(over="ignore"):
             weights = draw_multiscale_frequencies(rng, Y.shape[1], P, scales)

@@ -5,18 +5,24 @@ a column (ones for mass, cell volumes on a mesh); J0 are the cells that never ch
 data, S the others; V is the diagonal matrix of cell weights.
 """
 
+import inspect
 import math
+import re
+import textwrap
 
 import numpy as np
 import scipy.linalg
 
 from randsmap._kernels import decode as _kernel
 from randsmap._parallel import parallel_for
+from randsmap._state import DERIVED, Array, Part
 from randsmap._validation import check_matrix, check_number, check_vector
 
-__all__ = ["AffineInvariants", "constant_cells", "invariant_values"]
+__all__ = ["AffineInvariants", "InvariantParameters", "constant_cells", "document_invariants",
+           "invariant_values"]
 
 _EPS = np.finfo(float).eps
+_TINY = np.finfo(float).smallest_subnormal
 _TILE = 256
 # relative deviation that the number type of the training data explains
 _TOLERANCE = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-4}
@@ -99,6 +105,19 @@ class AffineInvariants:
     array([[0.  , 0.25, 0.75]])
     """
 
+    _state = {
+        "constant": Array("M", dtype=bool),
+        "constant_values": Array("constants", empty=True),
+        "cell_weights": Array("M", low=_TINY, optional=True),
+        "matrix": Array("M", "q", empty=True),
+        "values": Array("q", empty=True),
+        "kept": Array("rank", dtype=np.intp, low=0, empty=True),
+        "_T": Array("rank", "rank", empty=True),
+        "_W": Array("rank", "M", empty=True),
+        "_C": DERIVED,
+        "projection": DERIVED,
+    }
+
     def __init__(self, matrix, values, constant, constant_values, cell_weights=None):
         self.matrix, self.cell_weights = matrix, cell_weights
         self.constant, self.constant_values = constant, constant_values
@@ -119,6 +138,7 @@ class AffineInvariants:
             rank = int(np.count_nonzero(diagonal > max(len(free), q) * _EPS * diagonal[0]))
         else:
             Q, R, order, rank = np.zeros((len(free), 0)), np.zeros((0, q)), np.arange(q), 0
+        order = order.astype(np.intp)  # of 32 or 64 bits, as LAPACK has it
         self.kept, dropped = order[:rank], order[rank:]
 
         # V^-1/2 C_kept = Q T on S; W = Q^T V^-1/2, zero on the constant cells
@@ -127,12 +147,24 @@ class AffineInvariants:
         W[:, free] = Q[:, :rank].T if inverse_root is None else Q[:, :rank].T * inverse_root
 
         self.values = self._consistent(values, T, R[:rank, rank:] * length[dropped], dropped)
-        self._C = np.ascontiguousarray(matrix[:, self.kept].T)
         self._T, self._W = np.ascontiguousarray(np.triu(T)), W
+        self._make_projection()
+
+    def _make_projection(self):
+        self._C = np.ascontiguousarray(self.matrix[:, self.kept].T)
         self.projection = _kernel.Projection(
-            self._C, self.values[self.kept], W, self._T,
-            np.flatnonzero(constant), np.ascontiguousarray(constant_values),
+            self._C, self.values[self.kept], self._W, self._T,
+            np.flatnonzero(self.constant), np.ascontiguousarray(self.constant_values),
         )
+
+    def _restore(self):
+        if np.count_nonzero(self.constant) != len(self.constant_values):
+            raise ValueError("constant_values has not one value a constant cell")
+        if len(self.kept) and self.kept.max() >= self.matrix.shape[1]:
+            raise ValueError("kept names a column that matrix does not have")
+        if not np.diag(self._T).all():
+            raise ValueError("_T is singular")
+        self._make_projection()
 
     def _consistent(self, values, T, R_dropped, dropped):
         """m with the value of each dropped column implied by the kept columns and the constants."""
@@ -193,6 +225,12 @@ class AffineInvariants:
             tol = check_number(tol, "invariant_tol", low=0)
 
         found, scale = invariant_values(C, F)
+        largest = np.finfo(float).max / (4 * n)  # sums over the samples must not overflow either
+        if not (scale <= largest).all() or not np.isfinite(found).all():
+            i, j = np.argwhere(~((scale <= largest) & np.isfinite(found)))[0]
+            raise ValueError(
+                f"the terms of invariant {j} of the training field {i} are too large for floating-point "
+                f"numbers (|C|^T |f| = {scale[i, j]:.3g}): use a smaller unit")
         typical = scale.mean(axis=0)
         if values is None:
             given = np.array([math.fsum(column) / n for column in found.T])
@@ -234,24 +272,119 @@ class AffineInvariants:
             A += G @ self._W
         return A
 
+    def constrain_coefficients(self, R):
+        """Coefficients R (P+1, M) of features [1 | phi], corrected in place: A C = e_bias m^T.
+
+        Then C^T f(y) = m for every y, since the bias column of [1 | phi(y)] is 1; and f = c on the
+        constant cells.
+        """
+        A = self.assign_constants(R)
+        B = np.zeros((len(A), len(self.values)))
+        B[0] = self.values
+        return self.correct_coefficients(A, B)
+
     def assign_constants(self, A):
         """A[:, J0] = e_bias c^T, in place."""
         A[:, self.constant] = 0
         A[0, self.constant] = self.constant_values
         return A
 
+    def normals(self):
+        """W (rank, M): W V^1/2 has orthonormal rows, which span V^-1/2 C_S (0 on the constant cells)."""
+        return self._W
+
     def project(self, F):
         """The nearest fields, in the V-weighted norm, with C^T f = m and f = c on J0; in place.
 
         F is (n, M), contiguous float64. Afterwards |C_j^T f - m_j| <= a few
-        eps (|C_j|^T |f| + |m_j|).
+        eps (|C_j|^T |f| + |m_j|); ValueError if a field overflows.
         """
 
         def task(i):
-            self.projection.project(F[i * _TILE : (i + 1) * _TILE])
+            bad = self.projection.project(F[i * _TILE : (i + 1) * _TILE])
+            if bad >= 0:
+                raise ValueError(f"field {i * _TILE + bad} is too large for floating-point numbers, so it "
+                                 "cannot satisfy its invariants")
 
         parallel_for(task, -(-len(F) // _TILE))
         return F
+
+
+class InvariantParameters:
+    """The parameters and attributes of the estimators whose fields satisfy invariants.
+
+    A subclass stores `invariants`, `invariant_values`, `invariant_tol` and `cell_weights`;
+    `document_invariants` describes them in its docstring.
+    """
+
+    def _fit_invariants(self, F, dtype, *, keep_constant_cells=True):
+        """The invariants of the training fields F (n, M), which came in the type `dtype`."""
+        return AffineInvariants.from_data(
+            F, invariants=self.invariants, values=self.invariant_values, tol=self.invariant_tol,
+            cell_weights=self.cell_weights, keep_constant_cells=keep_constant_cells, dtype=dtype,
+        )
+
+    # what a model file holds of them (see randsmap._state)
+    _invariant_state = {
+        "invariants_": Part(AffineInvariants, M="M"),
+        "invariant_values_": DERIVED,
+        "invariant_matrix_": DERIVED,
+        "constant_cells_": DERIVED,
+    }
+
+    def _store_invariants(self, invariants):
+        self.invariants_ = invariants
+        self._name_invariants()
+
+    def _name_invariants(self):
+        self.invariant_values_ = self.invariants_.values
+        self.invariant_matrix_ = self.invariants_.matrix
+        self.constant_cells_ = self.invariants_.constant
+
+    def _restore(self):
+        getattr(super(), "_restore", lambda: None)()
+        self._name_invariants()
+
+    def _projection(self):
+        """What the decode kernel applies to every row."""
+        return self.invariants_.projection
+
+
+_PARAMETERS = """\
+invariants : "mass", array (M,) or (M, q), or None, default={default}
+    C. "mass" is the sum of the cells, weighted by cell_weights if they are given. Several
+    columns are several invariants; dependent or zero columns are allowed. None: no
+    invariant, only the constant cells.
+invariant_values : float, array (q,) or None
+    m. None: taken from the training fields (their mean).
+invariant_tol : float or None
+    The training fields must satisfy |C_j^T f_i - m_j| <= tol |C_j|^T |f_i|. None: 1e-6; 1e-4
+    for float32 and 1e-2 for float16 fields."""
+_WEIGHTS = """\
+cell_weights : array (M,) or None
+    Positive weights, such as cell volumes, of the norm in which the correction is smallest."""
+_ATTRIBUTES = """\
+invariant_values_ : ndarray (q,)
+    m; the values of dependent columns are those that the others imply.
+invariant_matrix_ : ndarray (M, q)
+    C.
+constant_cells_ : ndarray (M,) of bool
+    Cells with one value in all training fields; they keep it in every decoded field.
+invariants_ : AffineInvariants
+    All of these, with the projection of fields on them."""
+
+
+def document_invariants(cls):
+    """Fill {invariant_parameters}, {cell_weights} and {invariant_attributes} in a docstring."""
+    default = inspect.signature(cls).parameters["invariants"].default
+    texts = {"invariant_parameters": _PARAMETERS.replace(
+                 "{default}", '"mass"' if default == "mass" else repr(default)),
+             "cell_weights": _WEIGHTS, "invariant_attributes": _ATTRIBUTES}
+    if cls.__doc__:  # not under python -OO
+        cls.__doc__ = re.sub(
+            r"^( *)\{(" + "|".join(texts) + r")\}$",
+            lambda found: textwrap.indent(texts[found[2]], found[1]), cls.__doc__, flags=re.M)
+    return cls
 
 
 def _column_norms(X):
@@ -269,7 +402,7 @@ def _check_invariants(invariants, M, cell_weights):
         if invariants != "mass":
             raise ValueError(f"invariants must be 'mass', None or an array, got {invariants!r}")
         return (np.ones(M) if cell_weights is None else cell_weights)[:, None].copy()
-    C = np.asarray(invariants)
+    C = invariants if hasattr(invariants, "toarray") else np.asanyarray(invariants)
     if C.ndim == 1:
         C = C[:, None]
     C = check_matrix(C, "invariants", min_columns=0)
@@ -289,7 +422,8 @@ def _check_fields(found, scale, typical, values, tol):
         i, j = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
         raise ValueError(
             f"the training fields do not satisfy invariant {j}: field {i} has the value "
-            f"{found[i, j]}, expected {values[j]} within {tol:g} x {scale[i, j]:.6g}. Pass a "
-            "larger invariant_tol if that deviation is noise, or invariants=None to decode without "
+            f"{found[i, j]}, expected {values[j]} to within {tol * scale[i, j]:.3g}. Usual causes: one "
+            "field must be a row, not a column; cells of different size need cell_weights. If the "
+            "deviation is noise, pass a larger invariant_tol; invariants=None decodes without "
             "invariants"
         )

@@ -37,7 +37,7 @@ def relative_l2(F, F_hat):
     array([0.2])
     """
     F, F_hat = _check_pair(F, F_hat)
-    return _relative(np.linalg.norm(F_hat - F, axis=1), np.linalg.norm(F, axis=1))
+    return _relative(*_norms(F, F_hat, lambda X: np.linalg.norm(X, axis=1)))
 
 
 def relative_linf(F, F_hat):
@@ -70,7 +70,7 @@ def relative_linf(F, F_hat):
     array([0.25])
     """
     F, F_hat = _check_pair(F, F_hat)
-    return _relative(abs(F_hat - F).max(axis=1, initial=0.0), abs(F).max(axis=1, initial=0.0))
+    return _relative(*_norms(F, F_hat, lambda X: abs(X).max(axis=1)))
 
 
 def conservation_error(F, F_hat, *, invariants="mass"):
@@ -83,7 +83,8 @@ def conservation_error(F, F_hat, *, invariants="mass"):
     F_hat : array-like of shape (n_samples, n_cells)
         Reconstructed fields.
     invariants : "mass" or array-like of shape (n_cells,) or (n_cells, n_invariants)
-        The matrix C; "mass" is one column of ones.
+        The matrix C; "mass" is one column of ones. For a decoder with weights or invariants of its own
+        give its `invariant_matrix_`.
 
     Returns
     -------
@@ -126,6 +127,22 @@ def _check_pair(F, F_hat):
     return F, F_hat
 
 
+def _norms(F, F_hat, norm):
+    """Norms of the rows of F_hat - F and of F, up to a common factor a row.
+
+    Rows whose squares may over- or underflow are first multiplied by a power of two.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        error, size = norm(F_hat - F), norm(F)
+    unsafe = np.flatnonzero(~((size > 1e-140) & (size < 1e140) & (error < 1e140)))
+    if len(unsafe):
+        F, F_hat = F[unsafe], F_hat[unsafe]
+        exponent = np.frexp(np.maximum(abs(F).max(axis=1), abs(F_hat).max(axis=1)))[1]
+        scale = np.ldexp(1.0, np.clip(-exponent, -1000, 1000))[:, None]
+        error[unsafe], size[unsafe] = norm(F_hat * scale - F * scale), norm(F * scale)
+    return error, size
+
+
 def _relative(error, size):
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.where(error == 0, 0.0, error / size)

@@ -3,6 +3,7 @@
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 
+from randsmap._state import Count, Regressor, Transformer
 from randsmap._validation import check_fitted, validate_data
 from randsmap.metrics import relative_l2
 
@@ -50,6 +51,12 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
     True
     """
 
+    _state = {
+        "n_features_in_": Count("M"),
+        "encoder_": Transformer("M", "d"),
+        "decoder_": Regressor("d", "M", optional=True),
+    }
+
     def __init__(self, encoder, decoder=None):
         self.encoder = encoder
         self.decoder = decoder
@@ -83,6 +90,10 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         return self._fit(X)
 
     def _fit(self, X):
+        for name, part, method in (("encoder", self.encoder, "fit_transform"),
+                                   ("decoder", self.decoder, "predict")):
+            if part is not None and (isinstance(part, type) or not hasattr(part, method)):
+                raise TypeError(f"{name} must be an estimator with {method}, got {part!r}")
         if self.decoder is None and not hasattr(self.encoder, "inverse_transform"):
             raise TypeError(
                 f"decoder is None and {type(self.encoder).__name__} has no inverse_transform; "
@@ -109,7 +120,8 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         check_fitted(self, "encoder_")
         if self.decoder_ is None:
             return self.encoder_.inverse_transform(X)
-        return self.decoder_.predict(X)
+        # the decoder was fitted on latents without names, whatever the encoder's output is set to
+        return self.decoder_.predict(np.asarray(X) if hasattr(X, "columns") else X)
 
     def reconstruct(self, X):
         """Fields X (n_samples, n_cells) encoded and decoded: what the model makes of them."""
@@ -118,3 +130,33 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
     def score(self, X, y=None):
         """Minus the mean relative L2 error of the reconstructed fields (higher is better, 0 at best)."""
         return -float(relative_l2(X, self.reconstruct(X)).mean())
+
+    def save(self, path):
+        """Write the fitted model to the file `path`, whole or not at all; `randsmap.load` reads it.
+
+        Parameters
+        ----------
+        path : path
+            Taken as it is; ``.npz`` is customary.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        TypeError
+            If a part cannot be stored without a pickle (scikit-learn's or your own); nothing is
+            written.
+        OSError
+            If the file cannot be written.
+
+        See Also
+        --------
+        randsmap.persistence : What a model file can hold.
+        """
+        from randsmap.persistence import save
+
+        save(self, path)
+
+    def _restore(self):
+        if self.decoder_ is None and not hasattr(self.encoder_, "inverse_transform"):
+            raise ValueError(f"no decoder, and {type(self.encoder_).__name__} has no inverse_transform")

@@ -1,5 +1,7 @@
 """Choice of hyperparameters on a validation set."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
@@ -43,8 +45,9 @@ def tune(decoder, grid, Y_train, F_train, Y_val, F_val, *, callback=None):
 
     Raises
     ------
-    ValueError
-        If the grid is empty, a parameter is unknown, or as the decoder's fit raises.
+    ValueError, TypeError
+        If the grid is not a dict of sequences or is empty, a parameter is unknown, or as the decoder's
+        fit raises.
 
     References
     ----------
@@ -55,19 +58,23 @@ def tune(decoder, grid, Y_train, F_train, Y_val, F_val, *, callback=None):
     >>> import numpy as np, randsmap
     >>> Y = np.linspace(-1, 1, 60)[:, None]
     >>> F = np.hstack([np.sin(3 * Y), -np.sin(3 * Y)])
-    >>> decoder = randsmap.RANDSMAPDecoder(random_state=0)
-    >>> result = tune(decoder, {"features__slope": [0.01, 5.0, 10.0]}, Y[::2], F[::2], Y[1::2], F[1::2])
-    >>> result.on_edge_
-    {'features__slope': False}
+    >>> decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(), random_state=0)
+    >>> grid = {"features__slope": [0.01, 5.0, 500.0]}
+    >>> result = tune(decoder, grid, Y[::2], F[::2], Y[1::2], F[1::2])
+    >>> result.best_params_, result.on_edge_
+    ({'features__slope': 5.0}, {'features__slope': False})
     """
+    if not isinstance(grid, Mapping):
+        raise TypeError(f"grid must be a dict of str to sequence, got {grid!r}")
     candidates = list(ParameterGrid(grid))
-    if not candidates or not candidates[0]:
+    if not candidates[0]:
         raise ValueError(f"grid must name at least one parameter with values, got {grid!r}")
     F_val = check_matrix(F_val, "F_val")
     errors = np.empty(len(candidates))
     best = None
     for i, params in enumerate(candidates):
-        fitted = clone(decoder).set_params(**params).fit(Y_train, F_train)
+        # candidates may be estimators that other parameters then change: never the caller's
+        fitted = _with_params(clone(decoder), clone(params, safe=False)).fit(Y_train, F_train)
         errors[i] = relative_l2(F_val, fitted.predict(Y_val)).mean()
         if best is None or errors[i] < errors[best]:
             best, best_decoder = i, fitted
@@ -80,6 +87,15 @@ def tune(decoder, grid, Y_train, F_train, Y_val, F_val, *, callback=None):
         errors_=errors,
         on_edge_={name: on_edge(grid[name], value) for name, value in candidates[best].items()},
     )
+
+
+def _with_params(decoder, params):
+    for name in params:
+        part = name.partition("__")[0]
+        if part != name and params.get(part, getattr(decoder, part, decoder)) is None:
+            raise ValueError(f"{name} cannot be tuned because the decoder's {part} is None: give the "
+                             f"decoder its {part}")
+    return decoder.set_params(**params)
 
 
 def on_edge(values, best):

@@ -5,8 +5,10 @@ import sys
 import numpy as np
 import pytest
 
+from randsmap import SigmoidFeatures, load, metrics
 from randsmap.cli import main
 from randsmap.metrics import relative_l2
+from randsmap.persistence import save
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ def test_errors_are_told_and_leave_nothing_behind(tmp_path, snapshots, capsys):
     assert "does not exist" in failing(
         ("fit", tmp_path / "F.npy", "--out", tmp_path / "no" / "m"), capsys)
     (tmp_path / "junk").write_bytes(b"\x80\x04junk")
-    assert "not a model file" in failing(
+    assert "not a valid model file" in failing(
         ("decode", tmp_path / "junk", tmp_path / "F.npy", "--out", tmp_path / "G.npy"), capsys)
     left = {p.name for p in tmp_path.iterdir()}
     assert left == {"F.npy", "text.npy", "objects.npy", "nan.npy", "mass.npy", "junk"}
@@ -88,12 +90,39 @@ def test_wrong_width_is_told(tmp_path, snapshots, capsys):
     assert not (tmp_path / "G.npy").exists()
 
 
-@pytest.mark.parametrize("command", ["fit", "decode", "evaluate"])
-def test_help_says_that_models_are_pickles(command, capsys):
+@pytest.mark.parametrize("command", ["fit", "encode", "decode", "evaluate"])
+def test_help(command, capsys):
     with pytest.raises(SystemExit) as stop:
         run(command, "--help")
     assert stop.value.code == 0
-    assert "pickle" in capsys.readouterr().out
+    assert "MODEL" in capsys.readouterr().out
+
+
+def test_model_file_is_the_one_that_load_reads_and_no_digit_is_lost(tmp_path, snapshots, capsys):
+    model, latents, fields, table = (tmp_path / n for n in ("m", "Y.npy", "G.npy", "errors.csv"))
+    run("fit", tmp_path / "F.npy", "--out", model, "--components", 1, "--value", 5)
+    loaded = load(model)
+    run("encode", model, tmp_path / "F.npy", "--out", latents)
+    run("decode", model, latents, "--out", fields)
+    run("evaluate", model, tmp_path / "F.npy", "--out", table)
+    Y = loaded.transform(snapshots)
+    assert np.array_equal(np.load(latents), Y)
+    G = loaded.inverse_transform(Y)
+    assert np.array_equal(np.load(fields), G)
+    with open(table, newline="") as file:
+        rows = list(csv.DictReader(file))
+    C = loaded.decoder_.invariant_matrix_
+    for name, options in (("relative_l2", {}), ("relative_linf", {}),
+                          ("conservation_error", {"invariants": C})):
+        expected = getattr(metrics, name)(snapshots, G, **options)
+        assert np.array_equal([float(row[name]) for row in rows], expected)
+
+
+def test_a_model_file_that_holds_no_model_is_told(tmp_path, snapshots, capsys):
+    save(SigmoidFeatures().fit(snapshots), tmp_path / "m")
+    message = failing(("encode", tmp_path / "m", tmp_path / "F.npy", "--out", tmp_path / "Y.npy"),
+                      capsys)
+    assert "holds a SigmoidFeatures, not a model" in message
 
 
 def test_interrupt_is_told(monkeypatch, capsys, tmp_path):
@@ -121,3 +150,88 @@ def test_quick_traffic_study(tmp_path):
             assert float(row["conservation_p95"]) <= 1e-14
         else:
             assert 1e-6 < float(row["conservation_median"]) < 1e-3
+
+
+@pytest.mark.parametrize("name, options, shape", [
+    ("swiss-roll", ("--samples", 30), (30, 3)),
+    ("s-curve", ("--samples", 30), (30, 20)),
+    ("lwr", ("--trajectories", 2, "--snapshots", 4), (8, 400)),
+    ("rotated-images", ("--samples", 6), (6, 16384)),
+    ("hughes", ("--trajectories", 1, "--snapshots", 5), (5, 10000)),
+])
+def test_dataset(tmp_path, name, options, shape):
+    picture = tmp_path / "picture.png"
+    assert run("dataset", name, *options, "--seed", 1, "--out", tmp_path / "F.npy",
+               "--picture", picture) == 0
+    F = np.load(tmp_path / "F.npy")
+    assert F.shape == shape
+    assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert run("dataset", name, *options, "--seed", 1, "--out", tmp_path / "all.npz") == 0
+    with np.load(tmp_path / "all.npz") as arrays:
+        assert np.array_equal(arrays["data"], F) and len(arrays.files) > 1
+    assert {p.name for p in tmp_path.iterdir()} == {"F.npy", "all.npz", "picture.png"}
+
+
+def test_dataset_errors(tmp_path, capsys):
+    assert ".npy or .npz" in failing(("dataset", "lwr", "--out", tmp_path / "F.csv"), capsys)
+    assert "n_samples must be at least" in failing(
+        ("dataset", "s-curve", "--samples", 0, "--out", tmp_path / "F.npy"), capsys)
+    assert "does not exist" in failing(("dataset", "lwr", "--out", tmp_path / "no" / "F.npy"), capsys)
+    assert not list(tmp_path.iterdir())
+
+
+def test_evaluate_judges_the_models_own_invariants(tmp_path, snapshots, capsys):
+    import randsmap
+
+    weights = np.linspace(1.0, 3.0, 40)
+    F = snapshots / (snapshots @ weights)[:, None]
+    np.save(tmp_path / "W.npy", F)
+    decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(10.0), cell_weights=weights, random_state=0)
+    randsmap.ManifoldModel(randsmap.DiffusionMaps(1), decoder).fit(F).save(tmp_path / "m.npz")
+    assert run("evaluate", tmp_path / "m.npz", tmp_path / "W.npy", "--out", tmp_path / "e.csv") == 0
+    with open(tmp_path / "e.csv", newline="") as file:
+        assert max(float(row["conservation_error"]) for row in csv.DictReader(file)) < 1e-14
+
+
+def test_fit_names_the_worst_row_of_the_whole_file(tmp_path, snapshots, capsys):
+    snapshots[7] *= 0.9
+    np.save(tmp_path / "F.npy", snapshots)
+    message = failing(("fit", tmp_path / "F.npy", "--out", tmp_path / "m.npz"), capsys)
+    assert "field 7" in message and "--invariants none" in message
+
+
+def test_version(capsys):
+    import randsmap
+
+    with pytest.raises(SystemExit) as stop:
+        run("--version")
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"randsmap {randsmap.__version__}\n"
+
+
+def test_files_that_are_not_what_they_should_be(tmp_path, capsys):
+    zipped, archive = tmp_path / "zipped.npy", tmp_path / "archive.npz"
+    zipped.write_bytes(b"PK\x03\x04 not really")
+    np.savez(archive, fields=np.eye(3))
+    huge = tmp_path / "huge.npy"
+    with open(huge, "wb") as file:
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": "<f8", "fortran_order": False, "shape": (10**13, 400)})
+    for path, message in ((zipped, "is not a .npy file of numbers"),
+                          (archive, "an .npz archive (of fields)"), (huge, "out of memory")):
+        assert run("fit", path, "--out", tmp_path / "m") == 1
+        assert message in capsys.readouterr().err
+
+
+def test_a_folder_as_output_is_told_before_the_work(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("randsmap.ManifoldModel.fit", lambda *_: pytest.fail("worked in vain"))
+    np.save(tmp_path / "s.npy", np.eye(3))
+    monkeypatch.chdir(tmp_path)
+    for out in (".", "", str(tmp_path)):
+        assert run("fit", "s.npy", "--value", 1, "--out", out) == 1
+        assert "is a folder, expected the name of a file" in capsys.readouterr().err
+
+
+def test_half_precision_snapshots_have_its_tolerance(tmp_path, snapshots):
+    np.save(tmp_path / "half.npy", snapshots.astype(np.float16))
+    assert run("fit", tmp_path / "half.npy", "--value", 5, "--out", tmp_path / "m") == 0

@@ -408,3 +408,39 @@ def test_study_progress_bar(capsys):
 def test_study_bad_arguments(keywords, error):
     with pytest.raises(ValueError, match=error):
         make_lwr(**keywords)
+
+
+def test_output_array_and_file(tmp_path):
+    expected = make_lwr(2, 5, random_state=0, t_end=1.0).data
+    array = np.empty((10, 400))
+    assert make_lwr(2, 5, random_state=0, t_end=1.0, out=array).data is array
+    assert np.array_equal(array, expected)
+    mapped = make_lwr(2, 5, random_state=0, t_end=1.0, out=tmp_path / "lwr.npy").data
+    assert isinstance(mapped, np.memmap) and np.array_equal(mapped, expected)
+    assert np.array_equal(np.load(tmp_path / "lwr.npy"), expected)
+    assert [p.name for p in tmp_path.iterdir()] == ["lwr.npy"]
+    with pytest.raises(ValueError, match=r"out must have shape \(10, 400\)"):
+        make_lwr(2, 5, random_state=0, t_end=1.0, out=np.empty((9, 400)))
+
+
+@pytest.mark.parametrize("scale", [2.0**-900, 2.0**-600, 2.0**600, 2.0**1000])
+def test_the_unit_of_density_changes_nothing(scale):
+    # products of differences of densities under- or overflowed: first order, or NaN
+    rho = np.random.default_rng(0).uniform(0, 0.9, 100)
+    times = [0.0, 0.123, 1.0]
+    fields = LWRSolver(100).solve(rho, 1.0, times=times).fields
+    scaled = LWRSolver(100, rho_max=scale).solve(rho * scale, 1.0, times=times).fields
+    assert np.array_equal(scaled, fields * scale)
+    if scale < 1:  # thin traffic on an ordinary road: the linear limit, whatever the density
+        thin = LWRSolver(100).solve(rho * scale, 1.0, times=times).fields / scale
+        less_thin = LWRSolver(100).solve(rho * 2.0**-100, 1.0, times=times).fields / 2.0**-100
+        np.testing.assert_allclose(thin, less_thin, rtol=0, atol=1e-13)
+
+
+def test_extremes_of_road_and_time_are_told():
+    with pytest.raises(ValueError, match="wide enough for 400 cells"):
+        LWRSolver(domain=(0.0, 5e-324))
+    with pytest.raises(ValueError, match=r"more than 2\*\*53 steps"):
+        LWRSolver(4).solve([0.1] * 4, 1e308)
+    with pytest.raises(ValueError, match="got -0.5$"):
+        LWRSolver(4).solve([-0.5] * 4, 1.0)

@@ -19,9 +19,9 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randsmap
-from randsmap import _parallel
+from randsmap import _parallel, _tiles
 from randsmap._kernels import decode as kernel
-from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder, _random_features, _ridge
+from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder, _base, _ridge
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 
 EPS = np.finfo(float).eps
@@ -308,7 +308,7 @@ def test_no_blas_threads_inside_tasks(monkeypatch):
     Y, F = problem(400)
     decoder = RANDSMAPDecoder(random_state=0).fit(Y, F)
     seen = []
-    monkeypatch.setattr(_random_features, "parallel_for",
+    monkeypatch.setattr(_tiles, "parallel_for",
                         lambda task, n: seen.append((n, list(_parallel._blas_limits))))
     decoder.predict(Y)
     assert seen == [(4, [1])]
@@ -347,7 +347,7 @@ def test_any_transformer_is_a_feature_map(features):
 def test_other_transformers_are_used_by_chunks(monkeypatch):
     Y, F = problem(200)
     whole = RANDSMAPDecoder(PolynomialFeatures(3), random_state=0).fit(Y, F).predict(Y)
-    monkeypatch.setattr(_random_features, "_CHUNK", 30)
+    monkeypatch.setattr(_base, "_CHUNK", 30)
     monkeypatch.setattr(_ridge.FeatureRows.blocks, "__defaults__", (70,))
     chunked = RANDSMAPDecoder(PolynomialFeatures(3), random_state=0).fit(Y, F).predict(Y)
     assert np.allclose(chunked, whole, rtol=0, atol=1e-10)
@@ -392,7 +392,7 @@ def test_constructor_only_stores_and_documented_defaults_are_real(cls):
     names = list(inspect.signature(cls).parameters)
     estimator = cls(**dict.fromkeys(names, marker))
     assert all(getattr(estimator, name) is marker for name in names)
-    documented = dict(re.findall(r"^    (\w+) : .*default=(.+)$", cls.__doc__, re.M))
+    documented = dict(re.findall(r"^ *(\w+) : .*default=(.+)$", cls.__doc__, re.M))
     assert documented
     for name, text in documented.items():
         assert eval(text) == inspect.signature(cls).parameters[name].default
@@ -530,3 +530,26 @@ def test_predict_refuses_bad_latents(bad):
     decoder = RANDSMAPDecoder(random_state=0).fit(*problem())
     with pytest.raises(ValueError):
         decoder.predict(bad)
+
+
+def test_a_field_that_overflows_is_an_error_not_a_field_without_invariants():
+    latents, fields = np.linspace(-1, 1, 20)[:, None], np.full((20, 4), 0.25)
+    fields[:, 0] += 0.1 * latents[:, 0]
+    fields[:, 1] -= 0.1 * latents[:, 0]
+    decoder = RANDSMAPDecoder(FourierFeatures(0.01), random_state=0).fit(latents, fields)
+    far = np.full((300, 1), 0.5)
+    far[270] = 1.7e308  # w . y overflows, and cos(inf) is NaN
+    with pytest.raises(ValueError, match=r"latent point \[1\.7e\+308\] is too large"):
+        decoder.predict(far)
+    with pytest.raises(ValueError, match="too large"):
+        decoder.predict(far[270:271])
+    quadratic = RANDSMAPDecoder(PolynomialFeatures(2, include_bias=False)).fit(latents, fields)
+    assert np.isfinite(quadratic.predict([[1e150]])).all()
+
+
+@pytest.mark.parametrize("scale", [1e305, 1.7e308])
+def test_fields_too_large_for_their_sum_are_refused(scale):
+    latents = np.linspace(-1, 1, 20)[:, None]
+    fields = np.hstack([np.tile(1 - abs(latents), 1), abs(latents)]) * scale
+    with pytest.raises(ValueError, match="invariant 0 of the training field .*too large"):
+        RANDSMAPDecoder(invariants=np.full(2, 1e4)).fit(latents, fields)

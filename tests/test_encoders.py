@@ -97,7 +97,7 @@ def test_diffusion_time_and_selection():
 
 def test_parameter_defaults_in_the_docstring():
     for name, parameter in inspect.signature(DiffusionMaps).parameters.items():
-        line = re.search(rf"^ +{name} : (.*)$", DiffusionMaps.__doc__, re.M).group(1)
+        line = re.search(rf"^ *{name} : (.*)$", DiffusionMaps.__doc__, re.M).group(1)
         if parameter.default is None:
             assert line.endswith("optional")
         else:

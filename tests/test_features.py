@@ -207,6 +207,82 @@ def test_fourier_features_estimate_the_kernel_within_their_own_variance(length_s
     assert abs(F[0] @ F[1] - k[0, 1]) < 0.01 and abs(F[0] @ F[0] - 1) < 0.01
 
 
+@pytest.mark.parametrize("P", [1, 2, 7, 100])
+def test_paired_features_are_cosines_and_sines_of_half_the_frequencies(P):
+    Y = np.random.default_rng(0).normal(size=(9, 3))
+    features = FourierFeatures(0.5, n_features=P, paired=True, random_state=0).fit(Y)
+    assert features.weights_.shape == (3, P)
+    half = P // 2
+    W = features.weights_[:, P - half :]
+    assert np.array_equal(W, features.weights_[:, :half])
+    Z = features.transform(Y) / np.sqrt(2 / P)
+    bound = 10 * EPS * (1 + np.abs(Y) @ np.abs(W))
+    assert (np.abs(Z[:, :half] - np.cos(Y @ W)) <= bound).all()
+    assert (np.abs(Z[:, P - half :] - np.sin(Y @ W)) <= bound).all()
+    if P % 2:
+        assert 0 < features.offsets_[half] < 2 * np.pi
+    else:
+        assert np.allclose((Z**2).sum(axis=1), half, rtol=1e-14)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 10])
+def test_orthogonal_frequencies(d):
+    P = 60_000 // d * d + (d > 1)
+    length_scale = np.linspace(0.5, 2, d)
+    features = FourierFeatures(length_scale, n_features=P, orthogonal=True, random_state=0)
+    W = features.fit(np.zeros((2, d))).weights_ * length_scale[:, None]
+    assert W.shape == (d, P)
+    groups = W[:, : P // d * d].reshape(d, -1, d).transpose(1, 0, 2)
+    lengths = np.linalg.norm(groups, axis=1)
+    products = np.einsum("gji,gjk->gik", groups, groups)
+    products[:, range(d), range(d)] = 0
+    assert (np.abs(products) <= 20 * EPS * lengths[:, :, None] * lengths[:, None, :]).all()
+    # each frequency is a standard Gaussian vector: moments within five standard errors
+    for power, moment in ((1, 0), (2, 1), (3, 0), (4, 3)):
+        assert (np.abs((W**power).mean(axis=1) - moment) < 5 * 10 / np.sqrt(P)).all()
+    assert np.abs((W[0] * W[-1]).mean() - (d == 1)) < 5 * 1.5 / np.sqrt(P)
+
+
+@pytest.mark.parametrize("options, gain", [(dict(paired=True), 1.05), (dict(orthogonal=True), 1.02),
+                                           (dict(paired=True, orthogonal=True), 1.3)], ids=str)
+def test_options_estimate_the_kernel_without_bias_and_more_precisely(options, gain):
+    Y = np.random.default_rng(1).uniform(size=(40, 2))
+    K = np.exp(-((Y[:, None] - Y[None]) ** 2).sum(axis=2) / (2 * 0.4**2))
+
+    def estimates(P, **options):
+        Z = [FourierFeatures(0.4, n_features=P, random_state=seed, **options).fit_transform(Y)
+             for seed in range(300)]
+        return np.array([z @ z.T for z in Z])
+
+    plain, found = estimates(50) - K, estimates(50, **options) - K
+    assert np.sqrt((plain**2).mean()) > gain * np.sqrt((found**2).mean())
+    deviation = np.sqrt((found**2).mean() / 300)
+    assert np.abs(found.mean(axis=0)).max() < 6 * deviation
+    odd = estimates(7, **options) - K
+    assert np.abs(odd.mean(axis=0)).max() < 6 * np.sqrt((odd**2).mean() / 300)
+
+
+def test_options_draw_the_same_for_a_seed_at_any_thread_count():
+    Y = np.zeros((3, 70))
+    reference = None
+    for threads in (1, 3):
+        randsmap.set_num_threads(threads)
+        try:
+            W = FourierFeatures(n_features=500, orthogonal=True, paired=True,
+                                random_state=5).fit(Y).weights_
+        finally:
+            randsmap.set_num_threads(None)
+        assert reference is None or np.array_equal(W, reference)
+        reference = W
+
+
+@pytest.mark.parametrize("name", ["paired", "orthogonal"])
+@pytest.mark.parametrize("value", [1, None, "yes"])
+def test_options_must_be_bools(name, value):
+    with pytest.raises(TypeError, match=f"{name} must be a bool, got {value!r}"):
+        FourierFeatures(**{name: value}).fit(np.zeros((3, 1)))
+
+
 def test_kernel_estimate_converges_with_slope_minus_one_half():
     Y = np.array([[0.0, 0.0], [1.0, -0.5], [0.2, 0.9]])
     k = np.exp(-((Y[:, None] - Y[None]) ** 2).sum(axis=-1) / 2)
@@ -473,5 +549,5 @@ def test_docstring_defaults_are_the_real_ones():
 
     for Map in MAPS:
         for name, parameter in inspect.signature(Map).parameters.items():
-            named = re.search(rf"^    {name} : .*default=(\S+)$", Map.__doc__, re.MULTILINE)
+            named = re.search(rf"^ *{name} : .*default=(\S+)$", Map.__doc__, re.MULTILINE)
             assert eval(named.group(1)) == parameter.default

@@ -11,11 +11,11 @@ import randsmap
 
 LAYERS = [
     {"_kernels"},
-    {"_parallel", "_validation"},
-    {"_distances", "_eigen", "_harmonics", "_neighbors"},
+    {"_parallel", "_validation", "_state", "_archive"},
+    {"_distances", "_eigen", "_harmonics", "_neighbors", "_tiles"},
     {"_sparse_kernel"},
     {"invariants", "metrics"},
-    {"features", "encoders"},
+    {"features", "encoders", "pod"},
     {"decoders"},
     {"model", "tuning"},
     {"persistence"},
@@ -23,7 +23,11 @@ LAYERS = [
     {"plotting"},
     {"studies"},
     {"cli"},
+    {"__main__"},
 ]
+# ManifoldModel.save is a method, but the writer must know every class that it writes, the model's too:
+# the method imports it when it is called.
+ALLOWED = {("model", "persistence")}
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 # meson-python may install a package over two places; the Python files lie beside __init__.py
 PACKAGE = Path(randsmap.__file__).parent
@@ -52,7 +56,8 @@ def imported_parts(path):
 def test_module_imports_only_from_layers_before_it(path):
     own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     assert own in RANK, f"{own} has no layer"
-    wrong = {p for p in imported_parts(path) if p != own and RANK[p] >= RANK[own]}
+    wrong = {p for p in imported_parts(path) if p != own and RANK[p] >= RANK[own]} - {
+        later for module, later in ALLOWED if module == own}
     assert not wrong, f"{own} imports {wrong}"
 
 

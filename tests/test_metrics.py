@@ -35,6 +35,14 @@ def test_zero_fields():
         assert error(F, G).tolist() == [0.0, np.inf]
 
 
+@pytest.mark.parametrize("scale", [1e-320, 1e-300, 1e-160, 1e155, 1e300, 1.7e308])
+def test_relative_errors_do_not_depend_on_the_unit(scale):
+    F, G = np.array([[1.0, -0.5, 0.25]]), np.array([[-1.0, 0.5, 0.0]])
+    rtol = 1e-14 if scale > 1e-310 else 1e-3  # subnormal numbers have few digits
+    for error in (metrics.relative_l2, metrics.relative_linf):
+        np.testing.assert_allclose(error(F * scale, G * scale), error(F, G), rtol=rtol)
+
+
 def test_unsigned_integers_do_not_wrap_round():
     F, G = np.array([[10, 0]], np.uint8), np.array([[200, 0]], np.uint8)
     assert metrics.relative_l2(F, G).tolist() == [19.0]

@@ -66,6 +66,15 @@ def test_without_decoder_the_encoder_inverts(bumps):
         randsmap.ManifoldModel(randsmap.DiffusionMaps()).fit(bumps)
 
 
+def test_parts_of_the_wrong_kind(bumps):
+    encoder, decoder = randsmap.DiffusionMaps(1), randsmap.RANDSMAPDecoder()
+    for model, message in ((randsmap.ManifoldModel(randsmap.DiffusionMaps, decoder), "encoder must be"),
+                           (randsmap.ManifoldModel(decoder, encoder), "encoder must be"),
+                           (randsmap.ManifoldModel(encoder, encoder), "decoder must be")):
+        with pytest.raises(TypeError, match=message):
+            model.fit(bumps)
+
+
 def test_not_fitted(model, bumps):
     for call in (model.transform, model.inverse_transform, model.reconstruct, model.score):
         with pytest.raises(NotFittedError):
@@ -89,3 +98,14 @@ def test_data_are_not_changed_nor_aliased(model, bumps):
     assert np.array_equal(F, bumps)
     F[:] = 0
     assert np.array_equal(model.reconstruct(bumps), fields)
+
+
+def test_latents_may_come_as_a_data_frame(bumps):
+    pytest.importorskip("pandas")
+    from sklearn import config_context
+
+    encoder, decoder = randsmap.DiffusionMaps(1), randsmap.RANDSMAPDecoder(random_state=0)
+    plain = randsmap.ManifoldModel(encoder, decoder).fit(bumps).reconstruct(bumps)
+    with config_context(transform_output="pandas"):
+        model = randsmap.ManifoldModel(encoder, decoder).fit(bumps)
+        assert np.array_equal(model.reconstruct(bumps), plain)  # without a warning about names

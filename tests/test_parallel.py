@@ -155,6 +155,27 @@ def test_the_pool_works_in_a_forked_child():
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_forked_while_blas_is_limited_gets_its_threads_back():
+    code = (
+        "import os\n"
+        "from randsmap import _parallel\n"
+        "count = lambda: [library.get_num_threads() for library in _parallel._blas]\n"
+        "with _parallel.blas_threads(1): pass\n"
+        "for library in _parallel._blas: _parallel._set_blas_threads(library, 2)\n"
+        "before = count()\n"
+        "with _parallel.blas_threads(1):\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        with _parallel.blas_threads(1): pass\n"
+        "        os._exit(count() != before)\n"
+        "    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
+        "assert count() == before\n"
+    )
+    result = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+
+
 def test_work_is_shared_when_tasks_release_the_gil():
     randsmap.set_num_threads(4)
     start = time.perf_counter()

@@ -10,10 +10,10 @@ from randsmap.studies import _runner, _table
 ERRORS = ("rel_l2", "rel_linf", "conservation")
 
 
-def small_data(seed, progress):
-    centre = np.random.RandomState(seed).uniform(0.3, 0.7, 90)
+def small_data(random_state, out, progress):
+    centre = np.random.RandomState(random_state).uniform(0.3, 0.7, 90)
     F = np.exp(-(((np.linspace(0, 1, 30) - centre[:, None]) / 0.1) ** 2))
-    return F / F.sum(axis=1, keepdims=True)
+    np.save(out, F / F.sum(axis=1, keepdims=True))
 
 
 @pytest.fixture
@@ -89,9 +89,10 @@ def test_interrupted_study_goes_on(study, tmp_path, monkeypatch):
 
 def test_damaged_piece_is_made_again(study, tmp_path):
     whole = errors(run(study, tmp_path, quick=True))
-    for piece in (tmp_path / "pieces").iterdir():
-        piece.write_text(piece.read_text()[:20])
-    assert errors(run(study, tmp_path, quick=True)) == whole
+    for left in (lambda text: text[:20], lambda text: "null"):
+        for piece in (tmp_path / "pieces").iterdir():
+            piece.write_text(left(piece.read_text()))
+        assert errors(run(study, tmp_path, quick=True)) == whole
 
 
 def test_more_runs_keep_the_ones_done(study, tmp_path):
@@ -106,9 +107,10 @@ def test_another_configuration_is_refused(study, tmp_path):
     run(study, tmp_path, quick=True, runs=1)
     with pytest.raises(ValueError, match=r"holds another configuration \(different: seed\)"):
         run(study, tmp_path, quick=True, runs=1, seed=3)
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ValueError, match="damaged"):
-        run(study, tmp_path, quick=True, runs=1)
+    for damaged in ("{", "[]"):
+        (tmp_path / "config.json").write_text(damaged)
+        with pytest.raises(ValueError, match="damaged"):
+            run(study, tmp_path, quick=True, runs=1)
     (tmp_path / "config.json").unlink()
     with pytest.raises(ValueError, match="no config.json"):
         run(study, tmp_path, quick=True, runs=1)

@@ -50,3 +50,18 @@ def test_callback_and_errors(data):
         randsmap.tune(Ridge(), {}, *data)
     with pytest.raises(ValueError, match="Invalid parameter 'slope'"):
         randsmap.tune(Ridge(), {"slope": [1.0]}, *data)
+
+
+def test_estimators_in_the_grid_are_not_changed(data):
+    features = randsmap.SigmoidFeatures(n_features=5)
+    result = randsmap.tune(randsmap.RFNNDecoder(random_state=0),
+                           {"features": [features], "features__slope": [2.0, 3.0]}, *data)
+    assert features.slope == 1.0
+    assert result.best_params_["features"].slope == 1.0
+
+
+def test_grids_that_make_no_sense_are_told(data):
+    with pytest.raises(ValueError, match="features__slope cannot be tuned because .* features is None"):
+        randsmap.tune(randsmap.RFNNDecoder(), {"features__slope": [1.0]}, *data)
+    with pytest.raises(TypeError, match="grid must be a dict"):
+        randsmap.tune(randsmap.RFNNDecoder(), [{"regularization": [1.0]}], *data)

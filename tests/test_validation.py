@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+import randsmap
 from randsmap import _validation as v
 
 
@@ -26,6 +27,7 @@ def test_matrix_does_not_copy_what_is_right_already():
     ([["a", "b"]], "array of real numbers"),
     ([[1.0], [1.0, 2.0]], "array of real numbers"),
     (np.array([[1j]]), "complex"),
+    (np.array([["2020-01-01"]], "M8[D]"), "datetime64"),
     ([[0.0, np.inf]], r"finite, got inf at \(0, 1\) \(1 such"),
     ([[np.nan, np.nan]], r"finite, got NaN at \(0, 0\) \(2 such"),
 ])
@@ -38,15 +40,49 @@ def test_matrix_sum_may_overflow_without_harm():
     assert v.check_matrix([[1e308, 1e308]], "X").shape == (1, 2)
 
 
+@pytest.mark.parametrize("what", ["X", "y", "invariants", "cell_weights", "DiffusionMaps", "metrics"])
+def test_masked_values_are_refused(what):
+    # under a mask lie values that mean nothing, such as netCDF's fill value
+    Y, F = np.linspace(0, 1, 6)[:, None], np.full((6, 3), 1 / 3)
+    args = {"X": Y, "y": F, "invariants": np.ones((3, 1)), "cell_weights": np.ones((1, 3)),
+            "DiffusionMaps": F, "metrics": F}
+    bad = np.ma.masked_array(args[what], mask=False)
+    bad[0, 0] = np.ma.masked
+    with pytest.raises(ValueError, match=r"has 1 masked value\(s\)"):
+        if what == "DiffusionMaps":
+            randsmap.DiffusionMaps(1).fit(bad)
+        elif what == "metrics":
+            randsmap.metrics.relative_l2(bad, F)
+        else:
+            args = {**args, what: bad}
+            randsmap.RANDSMAPDecoder(
+                invariants=args["invariants"], cell_weights=args["cell_weights"][0],
+            ).fit(args["X"], args["y"])
+
+
+def test_a_mask_without_masked_values_is_harmless():
+    X = np.ma.masked_array(np.ones((2, 2)), mask=False)
+    assert type(v.check_matrix(X, "X")) is np.ndarray
+
+
+def test_a_sum_that_overflows_is_no_warning():
+    # filterwarnings = error turns the warning into one
+    Y = np.array([[1.7e308], [1.7e308], [-1.7e308], [0.0]])
+    features = randsmap.SigmoidFeatures(1e-300, random_state=0).fit(Y)
+    assert np.isfinite(features.transform(Y)).all()
+
+
 def test_sparse_is_refused():
     from scipy.sparse import csr_array
 
     with pytest.raises(TypeError, match="X must be dense"):
         v.check_matrix(csr_array(np.eye(2)), "X")
+    with pytest.raises(TypeError, match="invariants must be dense"):
+        randsmap.RANDSMAPDecoder(invariants=csr_array(np.eye(2))).fit(np.eye(2), np.eye(2))
 
 
 @pytest.mark.parametrize("bad, error", [
-    (-1.0, ValueError), (np.nan, ValueError), (np.inf, ValueError), (True, TypeError),
+    (-1.0, ValueError), (np.nan, ValueError), (np.inf, ValueError), (10**309, ValueError), (True, TypeError),
     ("1", TypeError), (None, TypeError), (1j, TypeError),
 ])
 def test_number(bad, error):

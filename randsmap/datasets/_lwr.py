@@ -7,6 +7,7 @@ import numpy as np
 from randsmap import _parallel, _validation
 from randsmap._kernels import traffic
 from randsmap.datasets import _times
+from randsmap.datasets._common import fill_output, random_streams
 
 __all__ = ["LWRSolver", "make_lwr"]
 
@@ -97,6 +98,8 @@ class LWRSolver:
         self.rho_max = _validation.check_number(rho_max, "rho_max", low=0.0, strict_low=True)
         self.dt = _validation.check_number(dt, "dt", low=0.0, strict_low=True)
         self.dx = (stop - start) / self.n_cells
+        if self.dx == 0:
+            raise ValueError(f"domain must be wide enough for {self.n_cells} cells, got {domain!r}")
         self.courant = self.v_max * self.dt / self.dx
         if not self.courant <= 1 + 4 * _EPS:  # a number that is 1 on paper may come out above it
             raise ValueError(
@@ -156,8 +159,8 @@ class LWRSolver:
             cells = _validation.check_vector(initial, "initial", length=self.n_cells)[None]
         else:
             cells = _validation.check_matrix(initial, "initial", n_columns=self.n_cells)
-        for extreme, beyond in ((cells.min(), cells.min() < 0),
-                                (cells.max(), cells.max() > self.rho_max)):
+        for extreme, beyond in ((float(cells.min()), cells.min() < 0),
+                                (float(cells.max()), cells.max() > self.rho_max)):
             if beyond:
                 raise ValueError(f"initial densities must lie between 0 and rho_max = "
                                  f"{self.rho_max:g}, got {extreme!r}")
@@ -201,13 +204,18 @@ def _integrate(solver, initial, job, done=None):
         try:
             schedule, out = job(i)
             out[schedule.at_start] = initial[i]
-            state, rounding = _quantised(initial[i])
+            shift = _unit(initial[i].max(), solver.rho_max)
+            rho_max = float(np.ldexp(solver.rho_max, -shift))
+            state, rounding = _quantised(np.ldexp(initial[i], -shift))
             aside = np.empty_like(state)
             for steps, fractions, rows in schedule.calls:
                 if stopped.is_set():
                     return
-                traffic.run(state, aside, solver.courant, solver.rho_max, rounding, steps,
+                traffic.run(state, aside, solver.courant, rho_max, rounding, steps,
                             fractions, rows, out)
+            if shift:
+                later = out[len(schedule.at_start):]
+                np.ldexp(later, shift, out=later)
             if done is not None:
                 done()
         except BaseException:
@@ -219,6 +227,16 @@ def _integrate(solver, initial, job, done=None):
     except BaseException:
         stopped.set()
         raise
+
+
+def _unit(highest, rho_max):
+    """Exponent of the power of two in which densities are measured, so that none is extreme.
+
+    The limiter multiplies differences of densities, which must not over- or underflow. A power of
+    two changes no digit; ordinary densities keep their unit.
+    """
+    exponent = int(np.frexp(highest)[1])
+    return max(exponent if abs(exponent) > 200 else 0, int(np.frexp(rho_max)[1]) - 1000)
 
 
 def _quantised(densities):
@@ -250,7 +268,7 @@ replacement from the states at the multiples of dt, time 0 included. Every row s
 
 
 def make_lwr(n_trajectories=100, snapshots_per_trajectory=120, *, random_state=None, n_cells=400,
-             t_end=20.0, dt=0.005, noise=0.02, progress=False):
+             t_end=20.0, dt=0.005, noise=0.02, out=None, progress=False):
     """Snapshots of traffic density: the data of the paper's Case Study 1.
 
     Each trajectory starts from a Gaussian bump a exp(-(x - xc)^2 / (2 w^2)) with a ~ U[0.5, 1.5),
@@ -276,6 +294,9 @@ def make_lwr(n_trajectories=100, snapshots_per_trajectory=120, *, random_state=N
         Time step.
     noise : float, default 0.02
         Standard deviation of the noise.
+    out : ndarray (n, n_cells), or path of a .npy file, optional
+        Where to put the data: a C-contiguous float64 array, memory-mapped perhaps, or a file, which
+        is written as it is computed and appears when it is complete.
     progress : bool, default False
         Show a progress bar.
 
@@ -283,7 +304,7 @@ def make_lwr(n_trajectories=100, snapshots_per_trajectory=120, *, random_state=N
     -------
     Bunch
         ``data`` (n, n_cells): the snapshots, trajectory by trajectory, in order of time,
-        n = n_trajectories * snapshots_per_trajectory; ``times`` (n,); ``trajectories`` (n,):
+        n = n_trajectories * snapshots_per_trajectory, in `out` if given; ``times`` (n,); ``trajectories`` (n,):
         number of the trajectory; ``parameters`` (n_trajectories, 3): a, w, xc; ``cell_centers``
         (n_cells,); ``DESCR``.
 
@@ -311,22 +332,15 @@ def make_lwr(n_trajectories=100, snapshots_per_trajectory=120, *, random_state=N
     n_snapshots = _validation.check_count(snapshots_per_trajectory, "snapshots_per_trajectory",
                                           high=last_step + 1, high_name="the number of states")
 
-    # one way for every kind of seed, and a stream for each trajectory
-    words = _validation.check_random_state(random_state)
-    words = words.integers if isinstance(words, np.random.Generator) else words.randint
-    seeds = np.random.SeedSequence(words(0, 2**32, size=4, dtype=np.uint64)).spawn(n_trajectories)
-
     parameters = np.empty((n_trajectories, 3))
     initial = np.empty((n_trajectories, solver.n_cells))
     steps = np.empty((n_trajectories, n_snapshots), np.intp)
-    for i, seed in enumerate(seeds):
-        rng = np.random.default_rng(seed)
+    for i, rng in enumerate(random_streams(random_state, n_trajectories)):
         parameters[i] = rng.uniform([0.5, 0.2, -3.0], [1.5, 0.8, 3.0])
         initial[i] = _initial_bump(solver.cell_centers, *parameters[i],
                                    noise * rng.standard_normal(solver.n_cells))
         steps[i] = np.sort(rng.choice(last_step + 1, n_snapshots, replace=False))
 
-    data = np.empty((n_trajectories, n_snapshots, solver.n_cells))
     whole = np.zeros(n_snapshots)  # no fraction of a step
 
     from tqdm import tqdm
@@ -338,10 +352,14 @@ def make_lwr(n_trajectories=100, snapshots_per_trajectory=120, *, random_state=N
             with lock:
                 bar.update()
 
-        _integrate(solver, initial,
-                   lambda i: (_Schedule(steps[i], whole, solver.n_cells), data[i]), done)
+        def fill(data):
+            data = data.reshape(n_trajectories, n_snapshots, solver.n_cells)
+            _integrate(solver, initial,
+                       lambda i: (_Schedule(steps[i], whole, solver.n_cells), data[i]), done)
+
+        data = fill_output(out, (steps.size, solver.n_cells), fill)
     return Bunch(
-        data=data.reshape(-1, solver.n_cells),
+        data=data,
         times=(steps * solver.dt).reshape(-1),
         trajectories=np.repeat(np.arange(n_trajectories), n_snapshots),
         parameters=parameters,

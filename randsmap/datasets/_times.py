@@ -25,7 +25,8 @@ def check_times(times, t_end):
 
 def steps_to(times, dt):
     """Whole steps to each time, and the part of one more step that is left (0: none)."""
-    count = times / dt
+    with np.errstate(over="ignore"):
+        count = times / dt
     if count[-1] > 2**53:
         raise ValueError(f"t_end = {times[-1]:g} takes more than 2**53 steps of dt = {dt:g}")
     whole = np.rint(count)

@@ -1,6 +1,9 @@
 """Decoders: from latent coordinates back to fields, as scikit-learn multi-output regressors."""
 
+from randsmap.decoders._conservative import ConservativeRegressor
+from randsmap.decoders._kernel import DoubleDiffusionMapsDecoder, KernelDecoder
 from randsmap.decoders._knn import KNNDecoder
 from randsmap.decoders._random_features import RANDSMAPDecoder, RFNNDecoder
 
-__all__ = ["RFNNDecoder", "RANDSMAPDecoder", "KNNDecoder"]
+__all__ = ["RFNNDecoder", "RANDSMAPDecoder", "KNNDecoder", "DoubleDiffusionMapsDecoder",
+           "KernelDecoder", "ConservativeRegressor"]

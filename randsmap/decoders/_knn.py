@@ -9,6 +9,7 @@ from randsmap import _distances
 from randsmap._kernels import simplex as _kernel
 from randsmap._neighbors import NeighborIndex
 from randsmap._parallel import parallel_for
+from randsmap._state import DERIVED, Array, Choice, Count, Flag, Transformer
 from randsmap._validation import (
     check_choice,
     check_count,
@@ -16,7 +17,7 @@ from randsmap._validation import (
     check_out,
     validate_data,
 )
-from randsmap.decoders._random_features import _check_fields
+from randsmap.decoders._base import check_fields
 from randsmap.encoders import DiffusionMaps
 
 __all__ = ["KNNDecoder"]
@@ -90,6 +91,19 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
            [0.7 , 0.3 ]])
     """
 
+    _state = {
+        "n_features_in_": Count("d"),
+        "latents_": Array("n", "d"),
+        "fields_": Array("n", "M"),
+        "encoder_": Transformer("M", "d", optional=True),
+        "_n_neighbors": Count("k"),
+        "_objective": Choice("latent", "encoder"),
+        "_single": Flag(),
+        "_index": DERIVED,
+        "_map": DERIVED,
+        "_kept": DERIVED,
+    }
+
     def __init__(self, n_neighbors=5, *, objective="latent", encoder=None):
         self.n_neighbors = n_neighbors
         self.objective = objective
@@ -141,14 +155,15 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         n_neighbors = check_count(self.n_neighbors, "n_neighbors")
         objective = check_choice(self.objective, "objective", ("latent", "encoder"))
         X = validate_data(self, X, reset=True)
-        F, _, single = _check_fields(y, len(X))
+        F, _, single = check_fields(y, len(X))
         if n_neighbors > len(X):
             raise ValueError("n_neighbors must be at most the number of training points "
                              f"(n_samples = {len(X)}), got {n_neighbors}")
         if objective == "encoder":
             self._fit_encoder(X, F)
         else:
-            self.__dict__.pop("encoder_", None)
+            for name in ("encoder_", "_map", "_kept"):
+                self.__dict__.pop(name, None)
         self._objective, self._n_neighbors, self._single = objective, n_neighbors, single
         self._index = NeighborIndex(X)
         self.latents_, self.fields_ = X.copy(), F.copy()
@@ -166,14 +181,33 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if encoder.n_features_in_ != F.shape[1]:
             raise ValueError(f"y must have as many columns as the encoder's fields, "
                              f"{encoder.n_features_in_}, got {F.shape[1]}")
-        self._map = NystroemMap(encoder)
+        self._prepare_encoder(encoder, F)
         if len(self._map.values) != X.shape[1]:
             raise ValueError(f"X must have as many columns as the encoder has coordinates, "
                              f"{len(self._map.values)}, got {X.shape[1]}")
+        self.encoder_ = encoder
+
+    def _prepare_encoder(self, encoder, F):
+        self._map = NystroemMap(encoder)
         self._kept = None
         if len(F) * self._map.n_training <= KEPT_DISTANCES:
             self._kept = self._map.exponents(F)
-        self.encoder_ = encoder
+
+    @property
+    def _n_outputs(self):
+        return self.fields_.shape[1]
+
+    def _restore(self):
+        if self._n_neighbors > len(self.latents_):
+            raise ValueError(f"{self._n_neighbors} neighbours among {len(self.latents_)} points")
+        if self._single and self._n_outputs != 1:
+            raise ValueError(f"one-dimensional fields of {self._n_outputs} cells")
+        self._index = NeighborIndex(self.latents_)
+        if self._objective == "encoder":
+            if type(self.encoder_) is not DiffusionMaps:
+                raise ValueError(f"the encoder is of class {type(self.encoder_).__name__}")
+            # up to 256 MB that a file need not hold; the same bits from the same BLAS
+            self._prepare_encoder(self.encoder_, self.fields_)
 
     def predict(self, X, *, out=None, exclude=None):
         """Decode latent points.

@@ -1,110 +1,32 @@
 """Random-feature decoders: f(y) = [1 | phi(y)] A, without and with exact invariants."""
 
 import numpy as np
-from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
+from sklearn.base import clone
 
-from randsmap._kernels import decode as _kernel
-from randsmap._parallel import blas_threads, parallel_for
-from randsmap._validation import (
-    check_choice,
-    check_fitted,
-    check_matrix,
-    check_number,
-    check_out,
-    validate_data,
-)
-from randsmap.decoders._ridge import (
-    FeatureRows,
-    feature_matrix,
-    filtered_solution,
-    ridge,
-    singular_system,
-)
-from randsmap.invariants import AffineInvariants
+from randsmap._state import Array, Choice, Count, Flag, Transformer
+from randsmap._validation import check_choice, check_number, validate_data
+from randsmap.decoders._base import Decoder, check_fields, decode
+from randsmap.decoders._ridge import FeatureRows, filtered_solution, ridge, singular_system
+from randsmap.invariants import InvariantParameters, document_invariants
 
 __all__ = ["RFNNDecoder", "RANDSMAPDecoder"]
 
-# Rows a decoding task takes. BLAS packs A anew for each task, which costs about as much as 30 rows;
-# eight tasks or more share the work between threads.
-_MIN_TILE, _MAX_TILE, _TILES = 128, 1024, 8
-_CHUNK = 8192
+class _RandomFeatureDecoder(Decoder):
+    """What RFNNDecoder and RANDSMAPDecoder share: the feature map and the ridge regression."""
 
-
-def _tiles(n):
-    """Number of tiles for n rows; depends on n alone, so that results do not depend on threads."""
-    rows = min(max(-(-n // _TILES), _MIN_TILE), _MAX_TILE)
-    return -(-n // rows)
-
-
-def _for_tiles(task, n):
-    """Call task(start, stop) over tiles of n rows, in parallel; a few rows are one task."""
-    if n <= _kernel.FEW:
-        task(0, n)
-        return
-    tiles = _tiles(n)
-    with blas_threads(1):
-        parallel_for(lambda i: task(i * n // tiles, (i + 1) * n // tiles), tiles)
-
-
-def decode(features, A, X, projection, out):
-    """Fields [1 | features(X)] A into out (n, M), each row projected; projection may be None."""
-    if hasattr(features, "_kernel_map"):
-        activation, weights, offsets, scale = features._kernel_map()
-
-        def task(a, b):
-            _kernel.decode(activation, X[a:b], weights, offsets, scale, A, projection, out[a:b])
-
-        _for_tiles(task, len(X))
-        return
-    for start in range(0, len(X), _CHUNK):  # `transform` of so many rows at a time: bounded memory
-        part = out[start : start + _CHUNK]
-        Z = feature_matrix(features, X[start : start + _CHUNK], len(A) - 1)
-
-        def task(a, b, Z=Z, part=part):
-            _kernel.decode_features(Z[a:b], A, projection, part[a:b])
-
-        _for_tiles(task, len(part))
-
-
-class _RandomFeatureDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
-    """What RFNNDecoder and RANDSMAPDecoder share: feature maps, validation, prediction."""
-
-    def fit(self, X, y):
-        """Fit the coefficients by ridge regression.
-
-        Parameters
-        ----------
-        X : array-like (n, d)
-            Latent coordinates, n >= 2.
-        y : array-like (n, M)
-            Fields, one a row; (n,) for a single cell, and `predict` then returns (n,) too.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError
-            If X or y is not a finite array of numbers of these shapes, if a parameter is out of
-            range, if the fields do not satisfy the invariants (RANDSMAPDecoder), or
-            (numpy.linalg.LinAlgError) if solver="cholesky" fails. The estimator then keeps the
-            state it had.
-        """
-        before = self.__dict__.copy()
-        try:
-            self._fit(X, y)
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
-        return self
+    _state = {
+        "n_features_in_": Count("d"),
+        "features_": Transformer("d", "P"),
+        "coef_": Array("P+1", "M"),
+        "solver_": Choice("cholesky", "dual", "svd"),
+        "_single": Flag(),
+    }
 
     def _fit(self, X, y):
         regularization = check_number(self.regularization, "regularization", low=0)
         check_choice(self.solver, "solver", ("auto", "cholesky", "svd"))
         X = validate_data(self, X, reset=True, min_samples=2)
-        F, dtype, single = _check_fields(y, len(X))
+        F, dtype, single = check_fields(y, len(X))
         invariants = self._invariants(F, dtype)
         features = self._fit_features(X)
         A, solver = self._coefficients(FeatureRows(features, X), F, regularization, invariants)
@@ -117,66 +39,19 @@ class _RandomFeatureDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
             from randsmap.features import SigmoidFeatures
 
             features = SigmoidFeatures()
-        else:
+        elif hasattr(self.features, "transform") and not isinstance(self.features, type):
             features = clone(self.features)
+        else:
+            raise TypeError("features must be a feature map such as SigmoidFeatures(slope=10.0), a "
+                            f"scikit-learn transformer or None, got {self.features!r}")
         if self.random_state is not None:
             names = [name for name in features.get_params()
                      if name == "random_state" or name.endswith("__random_state")]
             features.set_params(**dict.fromkeys(names, self.random_state))
         return features.fit(X)
 
-    def predict(self, X, *, out=None):
-        """Decode latent points.
-
-        Parameters
-        ----------
-        X : array-like (n, d)
-            Latent coordinates.
-        out : ndarray (n, M), float64, C-contiguous, or None
-            Where to put the fields.
-
-        Returns
-        -------
-        fields : ndarray (n, M), float64
-            `out` if given. (n,) if y was one-dimensional.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        ValueError, TypeError
-            If X is not a finite array (n, d) with n >= 1, or out has the wrong shape, type or
-            layout or shares memory with X.
-
-        Notes
-        -----
-        A row's result depends on the other rows only by round-off (relative 1e-12): a few rows
-        are decoded by a loop that reads A once, more by matrix products.
-        """
-        check_fitted(self, "coef_")
-        A = self.coef_
-        X = validate_data(self, X, reset=False)
-        shape = (len(X),) if self._single else (len(X), A.shape[1])
-        if out is not None and np.may_share_memory(out, X):
-            raise ValueError("out must not share memory with X")
-        out = check_out(out, shape)
-        decode(self.features_, A, X, self._projection(), out.reshape(len(X), A.shape[1]))
-        return out
-
-
-def _check_fields(y, n):
-    """y as contiguous float64 (n, M), the number type it came in, and whether it was 1-D."""
-    if y is None:
-        raise ValueError("y must hold the fields of the latent points X (n, M), got None; this "
-                         "estimator requires y to be passed, but the target y is None")
-    if not hasattr(y, "toarray"):
-        y = np.asarray(y)
-    dtype = getattr(y, "dtype", np.dtype(float))
-    single = getattr(y, "ndim", 2) == 1
-    F = check_matrix(y[:, None] if single else y, "y")
-    if len(F) != n:
-        raise ValueError(f"X and y must have the same number of rows, got {n} and {len(F)}")
-    return F, dtype, single
+    def _decode(self, X, out):
+        decode(self.features_, self.coef_, X, self._projection(), out)
 
 
 class RFNNDecoder(_RandomFeatureDecoder):
@@ -242,7 +117,8 @@ class RFNNDecoder(_RandomFeatureDecoder):
         return None
 
 
-class RANDSMAPDecoder(_RandomFeatureDecoder):
+@document_invariants
+class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
     """Random-feature decoder whose fields satisfy linear invariants exactly, mass for one.
 
     Every decoded field f satisfies |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|, at any
@@ -255,21 +131,12 @@ class RANDSMAPDecoder(_RandomFeatureDecoder):
         Feature map, as for `RFNNDecoder`.
     regularization : float, default=1e-3
         lambda >= 0.
-    invariants : "mass", array (M,) or (M, q), or None, default="mass"
-        C. "mass" is the sum of the cells, weighted by cell_weights if they are given. Several
-        columns are several invariants; dependent or zero columns are allowed. None: no
-        invariant, only the constant cells.
-    invariant_values : float, array (q,) or None
-        m. None: taken from the training fields (their mean).
-    invariant_tol : float or None
-        The training fields must satisfy |C_j^T f_i - m_j| <= tol |C_j|^T |f_i|. None: 1e-6; 1e-4
-        for float32 and 1e-2 for float16 fields.
+    {invariant_parameters}
     constraint : {"everywhere", "training"}, default="everywhere"
         "everywhere": C^T f(y) = m for every y. "training": the paper's closed form (Eq.
         ShurAfinal0), which imposes it at the n training points only, up to the truncation of singular
         values at 1e-8; kept to reproduce the paper. It neither treats constant cells nor projects rows.
-    cell_weights : array (M,) or None
-        Positive weights, such as cell volumes, of the norm in which the correction is smallest.
+    {cell_weights}
     solver : {"auto", "cholesky", "svd"}, default="auto"
         As for `RFNNDecoder`; constraint="training" always uses "svd".
     random_state : int, RandomState instance or None
@@ -279,14 +146,7 @@ class RANDSMAPDecoder(_RandomFeatureDecoder):
     ----------
     features_, coef_, solver_, n_features_in_
         As for `RFNNDecoder`.
-    invariant_values_ : ndarray (q,)
-        m; the values of dependent columns are those that the others imply.
-    invariant_matrix_ : ndarray (M, q)
-        C.
-    constant_cells_ : ndarray (M,) of bool
-        Cells with one value in all training fields (all False for constraint="training").
-    invariants_ : AffineInvariants
-        All of these, with the projection of fields on them.
+    {invariant_attributes}
 
     Notes
     -----
@@ -313,6 +173,12 @@ class RANDSMAPDecoder(_RandomFeatureDecoder):
     True
     """
 
+    _state = {
+        **_RandomFeatureDecoder._state,
+        **InvariantParameters._invariant_state,
+        "_exact": Flag(),
+    }
+
     def __init__(self, features=None, *, regularization=1e-3, invariants="mass",
                  invariant_values=None, invariant_tol=None, constraint="everywhere",
                  cell_weights=None, solver="auto", random_state=None):
@@ -332,37 +198,20 @@ class RANDSMAPDecoder(_RandomFeatureDecoder):
         if not everywhere and self.solver == "cholesky":
             raise ValueError("constraint='training' needs singular values down to 1e-8, which a "
                              "Gram matrix does not resolve: use solver='auto' or 'svd'")
-        return AffineInvariants.from_data(
-            F, invariants=self.invariants, values=self.invariant_values, tol=self.invariant_tol,
-            cell_weights=self.cell_weights, keep_constant_cells=everywhere, dtype=dtype,
-        )
+        return self._fit_invariants(F, dtype, keep_constant_cells=everywhere)
 
     def _coefficients(self, rows, F, regularization, invariants):
         if self.constraint == "training":
             return _training_constrained(rows, F, regularization, invariants), "svd"
         R, solver = ridge(rows, F, regularization, self.solver)
-        return _constrained_everywhere(R, invariants), solver
+        return invariants.constrain_coefficients(R), solver
 
     def _store_invariants(self, invariants):
-        self.invariants_ = invariants
-        self.invariant_values_ = invariants.values
-        self.invariant_matrix_ = invariants.matrix
-        self.constant_cells_ = invariants.constant
+        super()._store_invariants(invariants)
         self._exact = self.constraint == "everywhere"
 
     def _projection(self):
-        return self.invariants_.projection if self._exact else None
-
-
-def _constrained_everywhere(R, invariants):
-    """Ridge coefficients R (P+1, M) corrected, in place, so that A C = e_bias m^T.
-
-    Then C^T f(y) = m for every y, since the bias column of [1 | phi(y)] is 1.
-    """
-    A = invariants.assign_constants(R)
-    B = np.zeros((len(A), len(invariants.values)))
-    B[0] = invariants.values
-    return invariants.correct_coefficients(A, B)
+        return super()._projection() if self._exact else None
 
 
 _TRUNCATION = 1e-8  # relative cut of singular values, delta_S in the paper's implementation details

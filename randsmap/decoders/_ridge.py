@@ -11,7 +11,8 @@ from randsmap._kernels import ridge as _kernel
 from randsmap._parallel import blas_threads, parallel_for
 from randsmap._validation import check_matrix
 
-__all__ = ["FeatureRows", "feature_matrix", "ridge", "singular_system", "filtered_solution"]
+__all__ = ["FeatureRows", "feature_matrix", "ridge", "cholesky_solve", "singular_system",
+           "filtered_solution"]
 
 _BLOCK = 2048  # rows of Phi in memory at a time: enough for SYRK and GEMM to run at full speed
 _TILE = 64  # rows of features a task computes
@@ -115,7 +116,7 @@ def ridge(rows, F, regularization, solver="auto"):
     return filtered_solution(*singular_system(rows, F), regularization), "svd"
 
 
-def _solve(G, H, regularization, auto):
+def cholesky_solve(G, H, regularization, auto):
     """Cholesky solve in place; (H or None, trace, failing pivot)."""
     trace = float(np.trace(G))
     smallest = 10 * _EPS * trace
@@ -135,7 +136,7 @@ def _ridge_primal(rows, F, regularization, auto):
             _kernel.gram(Phi, False, start > 0, G)
             _kernel.cross(Phi, F[start:stop], start > 0, H)
     with blas_threads():
-        return _solve(G, H, regularization, auto)
+        return cholesky_solve(G, H, regularization, auto)
 
 
 def _ridge_dual(rows, F, regularization, auto):
@@ -143,7 +144,7 @@ def _ridge_dual(rows, F, regularization, auto):
     Phi, G = rows.whole(), np.empty((rows.n, rows.n))
     with blas_threads():
         _kernel.gram(Phi, True, False, G)
-        H, trace, pivot = _solve(G, F.copy(), regularization, auto)
+        H, trace, pivot = cholesky_solve(G, F.copy(), regularization, auto)
         if H is None:
             return None, trace, pivot
         A = np.empty((rows.width, F.shape[1]))

@@ -31,7 +31,7 @@ def lwr_study():
     slope = ("features__slope", tuple(np.linspace(1.0, 20.0, 10)))
     return Study(
         dataset="lwr",
-        make_data=lambda seed, progress: make_lwr(random_state=seed, progress=progress).data,
+        make_data=make_lwr,
         n_train=2000,
         n_validation=2000,
         n_test=8000,

@@ -16,6 +16,7 @@ from sklearn.base import clone
 from tqdm import tqdm
 
 from randsmap._validation import check_count
+from randsmap.datasets._cache import cached
 from randsmap.metrics import conservation_error, relative_l2, relative_linf
 from randsmap.persistence import write_atomically
 from randsmap.tuning import on_edge, tune
@@ -44,7 +45,7 @@ class Study:
     """Data set, split sizes, encoder and decoders of a study."""
 
     dataset: str
-    make_data: Callable  # (seed, progress) -> (n_samples, n_cells)
+    make_data: Callable  # (random_state, out, progress): (n_samples, n_cells) into the file out
     n_train: int
     n_validation: int
     n_test: int
@@ -87,7 +88,7 @@ def run_study(study, *, out, quick=False, runs=None, seed=0, progress=True):
     cases = [_thin(case) for case in study.cases] if quick else study.cases
     store = _Store(Path(out), _configuration(study, cases, fractions, draws, seed))
 
-    data = _Embedded(study, seed, progress)
+    data = _Embedded(study, Path(out), seed, progress)
     n_units = sum(len(case.grid) * draws + runs for case in cases) * len(fractions)
     rows = []
     with tqdm(total=n_units, desc=study.dataset, disable=not progress, unit="fit") as bar:
@@ -113,10 +114,8 @@ def _thin(case):
 
 
 def _configuration(study, cases, fractions, draws, seed):
-    from randsmap import __version__
-
     return {
-        "version": __version__,
+        "version": _version(),
         "dataset": study.dataset,
         "split": [study.n_train, study.n_validation, study.n_test],
         "encoder": repr(study.encoder),
@@ -128,11 +127,18 @@ def _configuration(study, cases, fractions, draws, seed):
     }
 
 
+def _version():
+    from randsmap import __version__
+
+    return __version__
+
+
 class _Embedded:
     """The split data and their latents, with the seconds that the encoder took."""
 
-    def __init__(self, study, seed, progress):
-        F = study.make_data(_seed(seed, 0), progress)
+    def __init__(self, study, folder, seed, progress):
+        F = cached(folder, {"version": _version(), "dataset": study.dataset, "seed": seed},
+                   lambda path: study.make_data(random_state=_seed(seed, 0), out=path, progress=progress))
         sizes = (study.n_train, study.n_validation, study.n_test)
         if sum(sizes) != len(F):
             raise ValueError(f"split {sizes} does not add up to {len(F)} samples")
@@ -234,6 +240,8 @@ class _Store:
         path = folder / "config.json"
         try:
             found = json.loads(path.read_text())
+            if not isinstance(found, dict):
+                raise ValueError("not an object")
         except FileNotFoundError:
             found = None
         except ValueError:
@@ -255,6 +263,8 @@ class _Store:
         path = self._folder / f"{name}.json"
         try:
             piece = json.loads(path.read_text())
+            if not isinstance(piece, dict):
+                raise ValueError("not an object")
         except (FileNotFoundError, ValueError):  # not there, or damaged: make it again
             piece = make()
             _write_json(path, piece)

@@ -8,8 +8,8 @@ cdef extern from "rk_projection.h" nogil:
         const Py_ssize_t *index
         const double *value
     ctypedef struct rk_projection_table:
-        void (*project)(const rk_projection *projection, double *f, Py_ssize_t n, Py_ssize_t ld,
-                        double *work) noexcept nogil
+        Py_ssize_t (*project)(const rk_projection *projection, double *f, Py_ssize_t n,
+                              Py_ssize_t ld, double *work) noexcept nogil
         void (*dots)(const double *C, Py_ssize_t q, Py_ssize_t M, const double *f, double *value,
                      double *scale) noexcept nogil
     const rk_projection_table *rk_projection_select() noexcept nogil

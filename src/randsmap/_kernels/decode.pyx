@@ -43,13 +43,15 @@ cdef class Projection:
                             asarray(self.index), asarray(self.value))
 
     def project(self, double[:, ::1] F):
-        """Project the rows of F (n, M) in place."""
+        """Project the rows of F (n, M) in place; the first row that is too large for it, or -1."""
+        cdef Py_ssize_t bad
         if F.shape[0] == 0 or F.shape[1] == 0:
-            return
+            return -1
         cdef double *work = allocate(self.view.q)
         with nogil:
-            projection_table.project(&self.view, &F[0, 0], F.shape[0], F.shape[1], work)
+            bad = projection_table.project(&self.view, &F[0, 0], F.shape[0], F.shape[1], work)
         free(work)
+        return bad
 
 
 cdef double *allocate(Py_ssize_t n) except NULL:
@@ -81,15 +83,16 @@ def decode(int activation, const double[:, ::1] Y, const double[:, ::1] W, const
            double scale, const double[:, ::1] A, Projection projection, double[:, ::1] out):
     """out = [1 | phi(Y)] A for one tile of latent points, projected (projection None: not).
 
+    Returns the first row that could not be projected because it is not finite or overflows, or -1.
     Y (n, d), W (d, P), b (P,), A (P + 1, M), out (n, M). Workspace: n * min(P, 768) doubles.
     """
     cdef Py_ssize_t n = Y.shape[0], d = Y.shape[1], P = W.shape[1], M = A.shape[1]
     cdef Py_ssize_t depth = P if n <= RK_DECODE_FEW else min(P, <Py_ssize_t> RK_DECODE_DEPTH)
-    cdef Py_ssize_t k, j, q = 0
+    cdef Py_ssize_t k, j, q = 0, bad = -1
     cdef FeatureMap block
     cdef const rk_projection *view = NULL
     if n == 0 or M == 0:
-        return
+        return -1
     if projection is not None:
         view = &projection.view
         q = view.q
@@ -117,16 +120,17 @@ def decode(int activation, const double[:, ::1] Y, const double[:, ::1] W, const
                      &out[0, 0], M)
             k += depth
         if view != NULL:
-            projection_table.project(view, &out[0, 0], n, M, features)
+            bad = projection_table.project(view, &out[0, 0], n, M, features)
     free(features)
+    return bad
 
 
 def decode_features(const double[:, ::1] Z, const double[:, ::1] A, Projection projection,
                     double[:, ::1] out):
     """`decode` for features Z (n, P) that are already there (any feature map)."""
-    cdef Py_ssize_t n = Z.shape[0], P = Z.shape[1], M = A.shape[1]
+    cdef Py_ssize_t n = Z.shape[0], P = Z.shape[1], M = A.shape[1], bad = -1
     if n == 0 or M == 0:
-        return
+        return -1
     cdef double *work = allocate(0 if projection is None else projection.view.q)
     with nogil:
         start_from_bias(&A[0, 0], M, n, &out[0, 0])
@@ -135,5 +139,6 @@ def decode_features(const double[:, ::1] Z, const double[:, ::1] A, Projection p
         elif P > 0:
             gemm(False, False, n, M, P, 1.0, &Z[0, 0], P, &A[1, 0], M, 1.0, &out[0, 0], M)
         if projection is not None:
-            projection_table.project(&projection.view, &out[0, 0], n, M, work)
+            bad = projection_table.project(&projection.view, &out[0, 0], n, M, work)
     free(work)
+    return bad

@@ -105,20 +105,24 @@ static void dots(const double *C, ptrdiff_t q, ptrdiff_t M, const double *f, dou
         value[j] = -residual(0.0, C + j * M, f, M, scale + j);
 }
 
-static void project_row(const rk_projection *p, double *restrict f, double *restrict t)
+/* False if C f is not finite. */
+static int project_row(const rk_projection *p, double *restrict f, double *restrict t)
 {
     const ptrdiff_t q = p->q, M = p->M;
     for (ptrdiff_t k = 0; k < p->n_constant; k++)
         f[p->index[k]] = p->value[k];
     for (int pass = 0; pass < MAX_PASSES; pass++) {
-        int over = 0;
+        int over = 0, finite = 1;
         for (ptrdiff_t j = 0; j < q; j++) {
             double size;
             t[j] = residual(p->m[j], p->C + j * M, f, M, &size);
             over |= fabs(t[j]) > 2 * DBL_EPSILON * (size + fabs(p->m[j]));
+            finite &= fabs(t[j]) + size <= DBL_MAX;
         }
+        if (!finite)
+            return 0;
         if (!over)
-            return;
+            return 1;
         for (ptrdiff_t j = 0; j < q; j++) { /* R^T z = t */
             for (ptrdiff_t k = 0; k < j; k++)
                 t[j] -= p->R[k * q + j] * t[k];
@@ -137,13 +141,17 @@ static void project_row(const rk_projection *p, double *restrict f, double *rest
                 f[i + k] += step[k];
         }
     }
+    return 1;
 }
 
-static void project(const rk_projection *p, double *f, ptrdiff_t n, ptrdiff_t ld, double *work)
+static ptrdiff_t project(const rk_projection *p, double *f, ptrdiff_t n, ptrdiff_t ld, double *work)
 {
+    ptrdiff_t bad = -1;
     RK_ASSERT(ld >= p->M && p->q >= 0);
     for (ptrdiff_t i = 0; i < n; i++)
-        project_row(p, f + i * ld, work);
+        if (!project_row(p, f + i * ld, work) && bad < 0)
+            bad = i;
+    return bad;
 }
 
 const rk_projection_table RK_TABLE(projection) = {.project = project, .dots = dots};

@@ -18,9 +18,10 @@ typedef struct {
 
 typedef struct {
     /* For n fields f (n, M) with row stride ld, in place: constants assigned, then projected until
-     * |C f - m| <= 2 eps (|C| |f| + |m|) or four times. work: q doubles. */
-    void (*project)(const rk_projection *projection, double *f, ptrdiff_t n, ptrdiff_t ld,
-                    double *work);
+     * |C f - m| <= 2 eps (|C| |f| + |m|) or four times. work: q doubles. Returns the first row
+     * whose C f is not finite, which cannot be projected, -1 without one. */
+    ptrdiff_t (*project)(const rk_projection *projection, double *f, ptrdiff_t n, ptrdiff_t ld,
+                         double *work);
     /* value[j] = C_j . f, as if in twice the precision, scale[j] = |C_j| . |f| */
     void (*dots)(const double *C, ptrdiff_t q, ptrdiff_t M, const double *f, double *value,
                  double *scale);

@@ -1,0 +1,132 @@
+"""What the decoders share: the interface of a multi-output regressor, and decoding by tiles."""
+
+import numpy as np
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+
+from randsmap._kernels import decode as _kernel
+from randsmap._tiles import check_projected, decode_features, for_tiles
+from randsmap._validation import check_fitted, check_matrix, check_out, validate_data
+from randsmap.decoders._ridge import feature_matrix
+
+__all__ = ["Decoder", "check_fields", "decode"]
+
+_CHUNK = 8192
+
+
+def decode(features, A, X, projection, out):
+    """Fields [1 | features(X)] A into out (n, M), each row projected; projection may be None.
+
+    ValueError if a row is so far away that it overflows: it cannot satisfy its invariants.
+    """
+    if hasattr(features, "_kernel_map"):
+        activation, weights, offsets, scale = features._kernel_map()
+
+        def task(a, b):
+            bad = _kernel.decode(activation, X[a:b], weights, offsets, scale, A, projection, out[a:b])
+            check_projected(bad, X[a:b])
+
+        for_tiles(task, len(X))
+        return
+    for start in range(0, len(X), _CHUNK):  # `transform` of so many rows at a time: bounded memory
+        rows = slice(start, start + _CHUNK)
+        Z = feature_matrix(features, X[rows], len(A) - 1)
+        decode_features(Z, A, projection, out[rows], X[rows])
+
+
+def check_fields(y, n):
+    """y as contiguous float64 (n, M), the number type it came in, and whether it was 1-D."""
+    if y is None:
+        raise ValueError("y must hold the fields of the latent points X (n, M), got None; this "
+                         "estimator requires y to be passed, but the target y is None")
+    if not hasattr(y, "toarray"):
+        y = np.asanyarray(y)  # a mask is refused below, not dropped
+    dtype = getattr(y, "dtype", np.dtype(float))
+    single = getattr(y, "ndim", 2) == 1
+    F = check_matrix(y[:, None] if single else y, "y")
+    if len(F) != n:
+        raise ValueError(f"X and y must have the same number of rows, got {n} and {len(F)}")
+    return F, dtype, single
+
+
+class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
+    """A regressor from latent points to fields.
+
+    A subclass has `_fit(X, y)`, which sets `coef_` (any rows, M) and `_single`, and
+    `_decode(X, out)`.
+    """
+
+    def fit(self, X, y):
+        """Fit the decoder to latent points and their fields.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent coordinates, n >= 2.
+        y : array-like (n, M)
+            Fields, one a row; (n,) for a single cell, and `predict` then returns (n,) too.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If X or y is not a finite array of numbers of these shapes, if a parameter is out of
+            range, if the fields do not satisfy the invariants (where there are any), or
+            (numpy.linalg.LinAlgError) if a requested factorisation fails. The estimator then keeps
+            the state it had.
+        """
+        before = self.__dict__.copy()
+        try:
+            self._fit(X, y)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def predict(self, X, *, out=None):
+        """Decode latent points.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent coordinates.
+        out : ndarray (n, M), float64, C-contiguous, or None
+            Where to put the fields.
+
+        Returns
+        -------
+        fields : ndarray (n, M), float64
+            `out` if given. (n,) if y was one-dimensional.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError, TypeError
+            If X is not a finite array (n, d) with n >= 1, out has the wrong shape, type or layout or
+            shares memory with X, or a field that has invariants to satisfy overflows.
+
+        Notes
+        -----
+        A row's result depends on the other rows only by round-off (relative 1e-12): a few rows
+        are decoded by a loop that reads the coefficients once, more by matrix products.
+        """
+        check_fitted(self, "coef_")
+        X = validate_data(self, X, reset=False)
+        n, M = len(X), self.coef_.shape[1]
+        if out is not None and np.may_share_memory(out, X):
+            raise ValueError("out must not share memory with X")
+        out = check_out(out, (n,) if self._single else (n, M))
+        self._decode(X, out.reshape(n, M))
+        return out
+
+    @property
+    def _n_outputs(self):
+        return self.coef_.shape[1]
+
+    def _restore(self):
+        if self._single and self._n_outputs != 1:
+            raise ValueError(f"one-dimensional fields of {self._n_outputs} cells")

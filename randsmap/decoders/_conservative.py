@@ -1,0 +1,138 @@
+"""Exact invariants for any regressor."""
+
+import numpy as np
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, MultiOutputMixin, RegressorMixin, clone
+from sklearn.utils import get_tags
+from sklearn.utils.validation import _num_samples
+
+from randsmap._validation import check_fitted, check_matrix, check_out
+from randsmap.decoders._base import check_fields
+from randsmap.invariants import InvariantParameters, document_invariants
+
+__all__ = ["ConservativeRegressor"]
+
+
+@document_invariants
+class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, MultiOutputMixin,
+                            RegressorMixin, BaseEstimator):
+    """Any multi-output regressor, with predictions that satisfy linear invariants exactly.
+
+    Every prediction of the regressor is replaced by the nearest field that satisfies the invariants
+    and has the constant cells' values: |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|.
+
+    Parameters
+    ----------
+    estimator : regressor
+        With `fit(X, y)` and `predict(X)`. It is cloned, not changed; its parameters are
+        ``estimator__...`` here.
+    {invariant_parameters}
+    {cell_weights}
+
+    Attributes
+    ----------
+    estimator_ : regressor
+        The fitted clone.
+    n_features_in_ : int
+        Number of columns of X, if the regressor says so.
+    {invariant_attributes}
+
+    Notes
+    -----
+    The projection is orthogonal in the norm weighted by cell_weights: a field that satisfies the
+    invariants, as the true one does, is never predicted worse in that norm than by the regressor alone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.neighbors import KNeighborsRegressor
+    >>> from randsmap import ConservativeRegressor
+    >>> latents = np.linspace(0, 1, 20)[:, None]
+    >>> fields = np.hstack([latents**2, 1 - latents**2])
+    >>> regressor = ConservativeRegressor(KNeighborsRegressor(weights="distance"))
+    >>> regressor.fit(latents, fields).predict([[0.3]]).sum()
+    np.float64(1.0)
+    """
+
+    def __init__(self, estimator, *, invariants="mass", invariant_values=None, invariant_tol=None,
+                 cell_weights=None):
+        self.estimator = estimator
+        self.invariants = invariants
+        self.invariant_values = invariant_values
+        self.invariant_tol = invariant_tol
+        self.cell_weights = cell_weights
+
+    def fit(self, X, y, **fit_params):
+        """Fit a clone of the regressor, and the invariants.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Handed to the regressor as it is.
+        y : array-like (n, M)
+            Fields, one a row; (n,) for a single cell, and `predict` then returns (n,) too.
+        **fit_params
+            Further arguments of the regressor's `fit`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If y is not a finite array of numbers with a row for each of X, if the fields do not
+            satisfy the invariants, or as the regressor raises. The estimator then keeps the state it
+            had.
+        """
+        F, dtype, single = check_fields(y, _num_samples(X))
+        invariants = self._fit_invariants(F, dtype)
+        estimator = clone(self.estimator).fit(X, F[:, 0] if single else F, **fit_params)
+
+        for name in ("n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+            if hasattr(estimator, name):
+                setattr(self, name, getattr(estimator, name))
+        self.estimator_, self._single = estimator, single
+        self._store_invariants(invariants)
+        return self
+
+    def predict(self, X, *, out=None):
+        """Predictions of the regressor, projected.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+        out : ndarray (n, M), float64, C-contiguous, or None
+            Where to put the fields.
+
+        Returns
+        -------
+        fields : ndarray (n, M), float64
+            `out` if given. (n,) if y was one-dimensional.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError, TypeError
+            If out has the wrong shape, type or layout, if the regressor's prediction is not a finite
+            (n, M) array, or as the regressor raises.
+        """
+        check_fitted(self, "estimator_")
+        predicted = np.asarray(self.estimator_.predict(X))
+        M = len(self.constant_cells_)
+        if predicted.ndim == 1 and M == 1:
+            predicted = predicted[:, None]
+        predicted = check_matrix(predicted, "the regressor's prediction", n_columns=M, min_rows=0)
+        out = check_out(out, predicted.shape[:1] if self._single else predicted.shape)
+        fields = out.reshape(predicted.shape)
+        fields[:] = predicted
+        self.invariants_.project(fields)
+        return out
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator).input_tags
+        tags.input_tags.sparse, tags.input_tags.allow_nan = inner.sparse, inner.allow_nan
+        tags.input_tags.pairwise = inner.pairwise
+        return tags

@@ -1,0 +1,356 @@
+"""Kernel decoders: double diffusion maps, and ridge regression on the kernels of the feature maps."""
+
+import numpy as np
+import scipy.linalg
+from scipy.linalg.lapack import dpstrf
+
+from randsmap import _distances
+from randsmap._kernels import decode as _decode_kernel
+from randsmap._parallel import blas_threads
+from randsmap._state import Array, Choice, Count, Flag, Real
+from randsmap._tiles import check_projected, for_tiles
+from randsmap._validation import check_choice, check_count, check_number, validate_data
+from randsmap.decoders._base import Decoder, check_fields
+from randsmap.decoders._ridge import cholesky_solve
+from randsmap.features import check_frequency_range, check_length_scale
+from randsmap.invariants import InvariantParameters, document_invariants
+
+__all__ = ["DoubleDiffusionMapsDecoder", "KernelDecoder"]
+
+_EPS, _LARGEST = np.finfo(float).eps, np.finfo(float).max
+_SMALLEST = np.finfo(float).smallest_subnormal
+_TILE_ENTRIES = 1 << 21  # entries of the kernel in memory at a time, a thread (16 MB)
+
+
+def decode_kernel(kernel, points, weights, A, X, projection, out):
+    """Fields [1 | k(X) weights] A into out (L, M), each row projected; projection may be None.
+
+    `kernel(X, Z)` are kernel rows between X and the training points Z (n, d); weights (n, r), or
+    None for the kernel itself. A tile of rows of the kernel at a time: never the whole (L, n).
+    """
+
+    def task(a, b):
+        Z = kernel(X[a:b], points)
+        if weights is not None:
+            Z = Z @ weights
+        bad = _decode_kernel.decode_features(Z, A, projection, out[a:b])
+        check_projected(bad, X[a:b])
+
+    for_tiles(task, len(X), max(32, _TILE_ENTRIES // len(points)))
+
+
+def leading_modes(K):
+    """Eigenvalues (descending) and orthonormal eigenvectors of a kernel matrix, to round-off.
+
+    Smooth kernels have few eigenvalues above round-off. A pivoted Cholesky factorisation
+    K = L L^T + E, |E| <= n eps max diag, finds them: with s columns it costs O(n^2 s), and the singular
+    values of L are the roots of the eigenvalues, without the squaring. When s > n / 2 all
+    eigenvalues are computed.
+
+    References
+    ----------
+    H. Harbrecht, M. Peters and R. Schneider, On the low-rank approximation by the pivoted Cholesky
+    decomposition, Appl. Numer. Math. 62 (2012).
+    """
+    n = len(K)
+    # products of narrow blocks: more threads gain little, and lose on a busy machine
+    with blas_threads(1):
+        L, pivots, s, _ = dpstrf(K.T, tol=4 * _EPS * K.diagonal().max(), lower=1)
+    if 2 * s > n:
+        with blas_threads():
+            eigenvalues, V = scipy.linalg.eigh(K, check_finite=False)
+        return eigenvalues[::-1], V[:, ::-1]
+    with blas_threads(1):
+        rows = np.empty((n, s))
+        rows[pivots - 1] = np.tril(L[:, :s])
+        V, sigma, _ = scipy.linalg.svd(rows, full_matrices=False, overwrite_a=True,
+                                       check_finite=False)
+    return sigma**2, V
+
+
+def retained_modes(eigenvalues, n, rank):
+    """Number r of geometric harmonics kept.
+
+    "rule": lambda_i > delta lambda_1, delta = n lambda_1 2^-53 (paper, App. D: |K|_2 = lambda_1). A
+    number: that many, but none with lambda_i <= n eps lambda_1, which is round-off.
+    """
+    largest = eigenvalues[0]
+    if isinstance(rank, str):
+        return int(np.count_nonzero(eigenvalues > n * largest * 2.0**-53 * largest))
+    return min(rank, int(np.count_nonzero(eigenvalues > n * _EPS * largest)))
+
+
+@document_invariants
+class DoubleDiffusionMapsDecoder(InvariantParameters, Decoder):
+    """Double diffusion maps: geometric harmonics of a Gaussian kernel on the latent points.
+
+    Parameters
+    ----------
+    epsilon : float or None
+        Width of the kernel exp(-|y - y'|^2 / epsilon^2), in the unit of the latent coordinates. None:
+        epsilon_scale times the median distance.
+    epsilon_scale : float, default=1.0
+        Factor of the median distance between the latent points; the paper's w_2. Not used when
+        epsilon is given.
+    rank : "rule" or int, default="rule"
+        Number r of harmonics. "rule": the eigenvalues lambda_i > delta lambda_1 with
+        delta = n lambda_1 2^-53, the paper's. A number keeps that many, at most n, but never one with
+        lambda_i <= n eps lambda_1 (there is nothing but round-off in it).
+    {invariant_parameters}
+    {cell_weights}
+
+    Attributes
+    ----------
+    epsilon_ : float
+        Kernel width used.
+    rank_ : int
+        Number r of harmonics kept.
+    eigenvalues_ : ndarray (r,)
+        Their eigenvalues, in descending order.
+    coef_ : ndarray (r+1, M)
+        Coefficients of [1 | harmonics]; the first row, the bias, is 0 without invariants.
+    n_features_in_ : int
+        d, the number of latent coordinates.
+    {invariant_attributes}
+
+    Notes
+    -----
+    f(y) = F^T V L^-1 V^T k(y) with the leading eigenpairs (V, L) of the kernel matrix (paper, Sec. 3
+    and App. C, Eq. (DoubleDMs_mat)). The harmonics k(y) V L^-1 are r functions of y, so a decoded row
+    costs n r + r M operations; where n M is less, the product is formed in advance.
+
+    At full rank, which the rule keeps for well-conditioned kernels, this is kernel interpolation.
+    Latent points that coincide make the kernel singular: their harmonics are dropped and the fields
+    there averaged. Far from all latent points, beyond about 26 epsilon, the kernel is 0: without
+    invariants the decoded field is then 0 (the limit of the harmonics) but for the constant cells,
+    with them it is the point nearest to that 0 among the fields that satisfy them. Never NaN.
+
+    Invariants are those of `RANDSMAPDecoder`: the field is projected, so it is never worse than the
+    plain one in the (weighted) L2 norm. Without them mass is not conserved (paper, Prop. DDM_cons).
+
+    References
+    ----------
+    N. Evangelou et al., Double diffusion maps and their latent harmonics for scientific
+    computations in latent space, J. Comput. Phys. 485 (2023). R. R. Coifman and S. Lafon, Geometric
+    harmonics, Appl. Comput. Harmon. Anal. 21 (2006).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap import DoubleDiffusionMapsDecoder
+    >>> latents = np.linspace(0, 1, 20)[:, None]
+    >>> fields = np.hstack([latents**2, 1 - latents**2])
+    >>> decoder = DoubleDiffusionMapsDecoder(invariants="mass").fit(latents, fields)
+    >>> decoder.predict([[0.5]]).round(6)
+    array([[0.25, 0.75]])
+    """
+
+    _state = {
+        "n_features_in_": Count("d"),
+        "epsilon_": Real(*_distances.EPSILON_RANGE),
+        "rank_": Count("r"),
+        "eigenvalues_": Array("r", low=0),
+        "coef_": Array("r+1", "M"),
+        "_points": Array("n", "d"),
+        "_weights": Array("n", "r", optional=True),
+        "_expanded": Array("n+1", "M", optional=True),
+        "_single": Flag(),
+        **InvariantParameters._invariant_state,
+    }
+
+    def __init__(self, *, epsilon=None, epsilon_scale=1.0, rank="rule", invariants=None,
+                 invariant_values=None, invariant_tol=None, cell_weights=None):
+        self.epsilon = epsilon
+        self.epsilon_scale = epsilon_scale
+        self.rank = rank
+        self.invariants = invariants
+        self.invariant_values = invariant_values
+        self.invariant_tol = invariant_tol
+        self.cell_weights = cell_weights
+
+    def _fit(self, X, y):
+        if self.epsilon is not None:
+            check_number(self.epsilon, "epsilon", low=0, strict_low=True)
+        check_number(self.epsilon_scale, "epsilon_scale", low=0, strict_low=True)
+        if isinstance(self.rank, str):
+            check_choice(self.rank, "rank", ("rule",))
+        X = validate_data(self, X, reset=True, min_samples=2)
+        n = len(X)
+        if not isinstance(self.rank, str):
+            check_count(self.rank, "rank", high=n, high_name="n_samples")
+        F, dtype, single = check_fields(y, n)
+        invariants = self._fit_invariants(F, dtype)
+
+        K, epsilon = _distances.gaussian_of_data(X, self.epsilon, self.epsilon_scale)
+        eigenvalues, V = leading_modes(K)
+        del K
+        r = retained_modes(eigenvalues, n, self.rank)
+        eigenvalues, V = eigenvalues[:r].copy(), V[:, :r]
+        coef = np.zeros((r + 1, F.shape[1]))
+        with blas_threads():
+            np.dot(V.T, F, out=coef[1:])
+        coef = invariants.constrain_coefficients(coef)
+        weights = np.ascontiguousarray(V / eigenvalues)  # k(y) weights: the harmonics at y
+        expanded = None
+        if n * coef.shape[1] <= r * (n + coef.shape[1]):
+            with blas_threads():
+                expanded = np.vstack([coef[:1], weights @ coef[1:]])
+            weights = None
+
+        self.epsilon_, self.rank_, self.eigenvalues_, self.coef_ = epsilon, r, eigenvalues, coef
+        self._points, self._weights, self._expanded = X.copy(), weights, expanded
+        self._single = single
+        self._store_invariants(invariants)
+
+    def _restore(self):
+        super()._restore()
+        if (self._weights is None) == (self._expanded is None):
+            raise ValueError("one of _weights and _expanded must be there, not both")
+
+    def _kernel(self, X, Z):
+        return _distances.fill_pairs(X, Z, _distances.kernel_scale(self.epsilon_),
+                                     np.empty((len(X), len(Z))))
+
+    def _decode(self, X, out):
+        A = self.coef_ if self._expanded is None else self._expanded
+        decode_kernel(self._kernel, self._points, self._weights, A, X, self._projection(), out)
+
+
+@document_invariants
+class KernelDecoder(InvariantParameters, Decoder):
+    """Kernel ridge regression with a bias: the limit of random features for infinitely many of them.
+
+    Parameters
+    ----------
+    kernel : {"gaussian", "multi-gaussian"}, default="gaussian"
+        "gaussian": exp(-|y - y'|^2 / (2 length_scale^2)), the limit of `FourierFeatures`.
+        "multi-gaussian": the mean of exp(-s^2 |y - y'|^2 / 2) over s in
+        [min_frequency, max_frequency], the limit of `MultiscaleFourierFeatures` for many scales.
+    length_scale : float or array (d,), default=1.0
+        Length scale of the Gaussian kernel, in the unit of the latent coordinates; one a coordinate
+        if an array. Not used by "multi-gaussian".
+    max_frequency : float, default=1.0
+        Upper end of the interval of scales (inverse lengths). Not used by "gaussian".
+    min_frequency : float, default=1e-3
+        Lower end, at least 0.
+    regularization : float, default=1e-3
+        lambda >= 0. At 0, or too small to be felt, the minimum-norm solution without the eigenvalues
+        below n eps lambda_1.
+    {invariant_parameters}
+    {cell_weights}
+
+    Attributes
+    ----------
+    coef_ : ndarray (n+1, M)
+        Coefficients of [1 | k(y, y_1), ..., k(y, y_n)]; the first row is the bias.
+    solver_ : {"cholesky", "eigenvalues"}
+        What was used; the second for lambda <= 10 eps trace.
+    n_features_in_ : int
+        d, the number of latent coordinates.
+    {invariant_attributes}
+
+    Notes
+    -----
+    The dual form of ridge regression on Phi = [1 | features] (paper Eq. dualform) needs only
+    Phi Phi^T, whose expectation is 1 1^T + K: f(y) = (1 + k(y)) H, H = (1 1^T + K + lambda I)^-1 F, which
+    is [1 | k(y)] A with the bias row 1^T H above H. So the bias is penalised here as there, and fields
+    decoded by P Fourier features with the same lambda approach these as P^(-1/2). Theorem 1 of the
+    paper is the same for the multi-scale map; with a fixed number of scales that map converges to the
+    mixture of the scales drawn instead.
+
+    Invariants are those of `RANDSMAPDecoder`; without them mass is not conserved. Far from all latent
+    points the kernel is 0 and the field is the bias row: a multiple, below 1, of a weighted mean of
+    the training fields, projected on the invariants.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap import KernelDecoder
+    >>> latents = np.linspace(0, 1, 20)[:, None]
+    >>> fields = np.hstack([latents**2, 1 - latents**2])
+    >>> decoder = KernelDecoder(length_scale=0.5, regularization=1e-8, invariants="mass")
+    >>> decoder.fit(latents, fields).predict([[0.5]]).round(4)
+    array([[0.25, 0.75]])
+    """
+
+    _state = {
+        "n_features_in_": Count("d"),
+        "coef_": Array("n+1", "M"),
+        "solver_": Choice("cholesky", "eigenvalues"),
+        "_points": Array("n", "d"),
+        "_lengths": Array("d", low=_SMALLEST, optional=True),
+        "_frequencies": Array(2, low=0, optional=True),
+        "_single": Flag(),
+        **InvariantParameters._invariant_state,
+    }
+
+    def __init__(self, kernel="gaussian", *, length_scale=1.0, max_frequency=1.0, min_frequency=1e-3,
+                 regularization=1e-3, invariants=None, invariant_values=None, invariant_tol=None,
+                 cell_weights=None):
+        self.kernel = kernel
+        self.length_scale = length_scale
+        self.max_frequency = max_frequency
+        self.min_frequency = min_frequency
+        self.regularization = regularization
+        self.invariants = invariants
+        self.invariant_values = invariant_values
+        self.invariant_tol = invariant_tol
+        self.cell_weights = cell_weights
+
+    def _fit(self, X, y):
+        check_choice(self.kernel, "kernel", ("gaussian", "multi-gaussian"))
+        regularization = check_number(self.regularization, "regularization", low=0)
+        X = validate_data(self, X, reset=True, min_samples=2)
+        F, dtype, single = check_fields(y, len(X))
+        invariants = self._fit_invariants(F, dtype)
+        if self.kernel == "gaussian":
+            self._frequencies = None
+            lengths = check_length_scale(self.length_scale, X.shape[1])
+            self._lengths = np.full(X.shape[1], lengths)
+        else:
+            self._frequencies = np.array(check_frequency_range(self.min_frequency,
+                                                               self.max_frequency))
+            self._lengths = None
+        points = self._scaled(X) if self._lengths is not None else X.copy()
+        A, solver = self._coefficients(points, F, regularization)
+
+        self.coef_, self.solver_ = invariants.constrain_coefficients(A), solver
+        self._points, self._single = points, single
+        self._store_invariants(invariants)
+
+    def _coefficients(self, points, F, regularization):
+        """Bias row 1^T H above H = (1 1^T + K + lambda I)^-1 F (n, M)."""
+        K = self._rows(points, None)
+        K += 1
+        A = np.empty((len(points) + 1, F.shape[1]))
+        H, _, _ = cholesky_solve(K, F.copy(), regularization, True)
+        solver = "cholesky"
+        if H is None:
+            solver = "eigenvalues"
+            K = self._rows(points, None)
+            K += 1
+            eigenvalues, V = leading_modes(K)
+            kept = eigenvalues > len(K) * _EPS * eigenvalues[0]
+            eigenvalues, V = eigenvalues[kept], V[:, kept]
+            with blas_threads():
+                H = V @ ((V.T @ F) / (eigenvalues + regularization)[:, None])
+        A[0], A[1:] = H.sum(axis=0), H
+        return A, solver
+
+    def _scaled(self, X):
+        """X in units of the length scale; no further than the largest number."""
+        with np.errstate(over="ignore"):
+            return X if self._lengths is None else np.clip(X / self._lengths, -_LARGEST, _LARGEST)
+
+    def _rows(self, X, Z):
+        """Kernel between scaled points X and Z (None: X)."""
+        out = np.empty((len(X), len(X if Z is None else Z)))
+        if self._frequencies is None:
+            return _distances.fill_pairs(X, Z, 0.5, out)
+        _distances.fill_pairs(X, Z, 0.0, out)
+        _distances.multi_gaussian_in_place(out, *self._frequencies)
+        return out
+
+    def _decode(self, X, out):
+        decode_kernel(self._rows, self._points, None, self.coef_, self._scaled(X),
+                      self._projection(), out)
