@@ -7,13 +7,14 @@ from randsmap._kernels import distances as _kernels
 from randsmap._validation import check_matrix, check_number, check_out
 
 __all__ = ["squared_distances", "gaussian_kernel", "gaussian_in_place", "fill_pairs", "kernel_sums",
-           "multi_gaussian_in_place", "gaussian_of_data", "centre_of",
-           "centred_rows", "median_distance", "median_of_squared"]
+           "multi_gaussian_in_place", "gaussian_of_data", "symmetric_product", "pairs_within", "centre_of",
+           "centred_rows", "median_distance", "median_of_squared", "width_of_median"]
 
 # Above this many rows the median is taken over a sample of pairs.
 MEDIAN_EXACT_ROWS = 20_000
 MEDIAN_SAMPLED_PAIRS = 250_000
 MEDIAN_BRACKET_SAMPLE = 2**14
+PRODUCT_PARTS = 4
 # exp(-D / eps^2) needs eps^2 and 1/eps^2 as normal numbers
 EPSILON_RANGE = (1e-150, 1e150)
 
@@ -201,6 +202,54 @@ def kernel_sums(X, rows, norms, centre, weights, epsilon):
     return sums
 
 
+def symmetric_product(K, X):
+    """X K for a symmetric K (n, n), of which the upper triangle is read once, and X (p, n), p even.
+
+    Both C-contiguous. Bound by memory for small p. The parts do not depend on the number of threads.
+    """
+    n = len(K)
+    # rows of equal parts of the triangle, in fours
+    share = 1 - np.sqrt(1 - np.arange(PRODUCT_PARTS + 1) / PRODUCT_PARTS)
+    bounds = (n * share).astype(int) // 4 * 4
+    bounds[-1] = n
+    parts = np.zeros((PRODUCT_PARTS, *X.shape))
+    _parallel.parallel_for(
+        lambda t: _kernels.symmetric_product(K, bounds[t], bounds[t + 1], X, parts[t]), PRODUCT_PARTS)
+    return parts.sum(axis=0)
+
+
+def pairs_within(X, rows, norms, centre, x_reach, z_reach):
+    """Pairs (i, j) with |x_i - z_j|^2 <= x_reach[i] or z_reach[j], found by trying all of them.
+
+    X (n, dim), z_j and what belongs to them as in `kernel_sums`. Returns the rows i (ascending), the
+    columns j (ascending within a row) and the squared distances, vectors of one entry a pair.
+    """
+    n, dim = X.shape
+    step = _kernels.PANEL
+    parts = [None] * -(-n // step)
+    guess = [64 * step]  # pairs of a panel; grows with what is found
+
+    def task(t, work):
+        found = guess[0]
+        while True:
+            found = capacity = max(found, 1)
+            i, j = np.empty((2, capacity), np.intp)
+            d = np.empty(capacity)
+            found = _kernels.reach_panel(t, X, rows, norms, centre, x_reach, z_reach, work, i, j, d)
+            if found <= capacity:
+                break
+            guess[0] = max(guess[0], found)
+        i, j, d = i[:found], j[:found], d[:found]
+        order = np.argsort(i, kind="stable")
+        parts[t] = i[order], j[order], d[order]
+
+    if n:
+        _for_panels(task, n, dim, n <= _kernels.FEW)
+    if not parts:
+        return np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0)
+    return tuple(np.concatenate(part) for part in zip(*parts))
+
+
 def _for_panels(task, n_rows, dim, few_rows):
     """task(i, work) for each panel of n_rows rows; `work` is scratch of the thread's own."""
     size = _kernels.workspace_size(dim, few_rows)
@@ -233,22 +282,28 @@ def gaussian_of_data(X, epsilon, epsilon_scale):
     exact = len(X) <= MEDIAN_EXACT_ROWS  # then one matrix: distances, and in place the kernel
     D = squared_distances(X) if exact else None
     median = median_of_squared(D) if exact else median_distance(X)
+    epsilon = width_of_median(median, epsilon_scale)
+    return (gaussian_in_place(D, epsilon) if exact else gaussian_kernel(X, epsilon=epsilon)), epsilon
+
+
+def width_of_median(median, epsilon_scale):
+    """Kernel width of a median distance; ValueError if that is 0 or infinite."""
     if not median > 0:
         raise ValueError("the median distance between samples is 0 (at least half of the pairs are "
                          "identical samples, or closer than 1e-160), so it sets no kernel width: give "
                          "epsilon, or remove duplicates")
     if median == np.inf:
         raise ValueError("the median distance between samples overflows: use a larger unit")
-    epsilon = float(epsilon_scale * median)
-    return (gaussian_in_place(D, epsilon) if exact else gaussian_kernel(X, epsilon=epsilon)), epsilon
+    return float(epsilon_scale * median)
 
 
-def median_distance(X):
+def median_distance(X, *, exact_rows=MEDIAN_EXACT_ROWS):
     """Median of |x_i - x_j| over the pairs i < j of rows of X (paper, App. C: the unit of eps_1).
 
-    Exact up to MEDIAN_EXACT_ROWS rows; beyond, over MEDIAN_SAMPLED_PAIRS pairs drawn with a fixed seed.
+    Exact up to `exact_rows` rows, at the price of their distance matrix; beyond, over
+    MEDIAN_SAMPLED_PAIRS pairs drawn with a fixed seed.
     """
-    if len(X) <= MEDIAN_EXACT_ROWS:
+    if len(X) <= exact_rows:
         return median_of_squared(squared_distances(X))
     rng = np.random.default_rng(0)
     i = rng.integers(len(X), size=MEDIAN_SAMPLED_PAIRS)

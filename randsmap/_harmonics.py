@@ -43,7 +43,8 @@ def non_harmonic_selection(eigenvectors, n_components, *, max_samples=2000):
 
     Notes
     -----
-    Selected are the n_components largest residuals; of equal ones the earlier eigenvector.
+    Selected are the n_components largest residuals, those above 1 (worse than predicting 0) counting as
+    1; of equal ones the earlier eigenvector.
 
     References
     ----------
@@ -63,7 +64,7 @@ def non_harmonic_selection(eigenvectors, n_components, *, max_samples=2000):
                                            high=eigenvectors.shape[1],
                                            high_name="the number of candidates")
     residuals = local_linear_residuals(eigenvectors, max_samples=max_samples)
-    order = np.argsort(-residuals, kind="stable")
+    order = np.argsort(-np.minimum(residuals, 1), kind="stable")
     return np.sort(order[:n_components]) + 1, residuals
 
 

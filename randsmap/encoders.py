@@ -5,13 +5,16 @@ import warnings
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg.blas import dsymv
-from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.sparse import issparse
+from scipy.sparse.csgraph import connected_components
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap import _distances, _parallel
-from randsmap._state import Array, Count, Real
+from randsmap import _distances, _parallel, _sparse_kernel
+from randsmap._eigen import leading_eigenpairs
+from randsmap._harmonics import non_harmonic_selection
+from randsmap._neighbors import NeighborIndex
+from randsmap._state import DERIVED, Array, Count, Real
 from randsmap._validation import check_count, check_number, validate_data
 
 __all__ = ["DiffusionMaps"]
@@ -22,6 +25,10 @@ SMALLEST_EIGENVALUE = 1e-8
 REPEATED_ONE = 1e-10
 # Up to this many samples the full symmetric solver is the faster one.
 DENSE_SAMPLES = 300
+# Eigenvectors among which select="non-harmonic" chooses: so many, or this multiple of n_components.
+CANDIDATES, CANDIDATES_PER_COMPONENT = 15, 3
+# Above this many samples the median for a sparse kernel is over a sample of the pairs.
+SPARSE_MEDIAN_ROWS = 2000
 # Kernel sums below which a point is far from all training points (see `far_sums`).
 FAR_SUM, UNDERFLOWN_SUM = 1e-15, 1e-280
 FAR_EXPONENT = 1024.0
@@ -45,9 +52,14 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     diffusion_time : float, default 0
         Power t >= 0 of the eigenvalues in the coordinates xi^t v. The paper prints t = 1, but its tuned
         hyperparameters are those of t = 0.
-    select : "leading" or list of int, default "leading"
-        Which eigenvectors become coordinates: the first n_components after the trivial one, or their
-        1-based indices (1 is the first after the trivial one), n_components in number.
+    select : "leading", "non-harmonic" or list of int, default "leading"
+        Which eigenvectors become coordinates: the first n_components after the trivial one; those that
+        are the least functions of the ones before them; or their 1-based indices (1 is the first after
+        the trivial one), n_components in number.
+    n_neighbors : int, optional
+        Keep only the kernel of each sample with its n_neighbors nearest others and with the samples that
+        have it among theirs: a sparse matrix, for up to some 1e5 samples. None, or n_samples - 1 and
+        more: all pairs.
 
     Attributes
     ----------
@@ -66,14 +78,30 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     Warns
     -----
     UserWarning
-        If the eigenvalue 1 is repeated: the kernel graph falls into separate components.
+        If the eigenvalue 1 is repeated, or the graph of the neighbours is not connected: the samples
+        fall into separate components.
 
     Notes
     -----
     The kernel is exp(-|f_i - f_j|^2 / epsilon^2), values below 1e-300 being 0. The median is taken
     over all pairs up to 20000 samples, beyond over 250000 pairs drawn with a fixed seed.
 
-    Memory is one n_samples x n_samples matrix and a copy of the training data.
+    Memory is one n_samples x n_samples matrix and a copy of the training data; with n_neighbors, of the
+    order of n_samples * n_neighbors numbers instead of the matrix. Identical samples are all
+    neighbours of one another. The neighbours are found by comparing all pairs when there are more than six
+    cells.
+
+    With n_neighbors the unit of epsilon_scale is still the median over *all* pairs (exact up to 2000
+    samples, else sampled as above), so that n_neighbors = n_samples - 1 changes nothing. Two points are
+    joined if their distance is at most the reach of one of them, its distance to the (n_neighbors + 1)-th
+    nearest sample (a sample is its own first); this holds for new points as well, so each has
+    neighbours. Unless the kernel is small at the reach, coordinates of new points have small jumps
+    where the neighbours change: choose epsilon accordingly.
+
+    select="non-harmonic" judges the leading max(15, 3 n_components) eigenvectors of eigenvalue at least
+    1e-8: each is predicted from those before it by local linear regression (on at most 2000
+    samples), and the n_components with the largest residuals are selected, in ascending order. Eigenvectors
+    such as cos 2x after cos x say nothing new; a long strip has many before its width appears.
 
     The sign of an eigenvector makes positive, among its entries within 1e-8 of the largest
     magnitude, the one whose data row is lexicographically largest; coordinates then do not depend on
@@ -86,7 +114,9 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     References
     ----------
     Paper, App. C, Eqs. (transitionmatrix) and (DMcoords). Coifman and Lafon, Diffusion maps, Appl.
-    Comput. Harmon. Anal. 21 (2006).
+    Comput. Harmon. Anal. 21 (2006). Non-harmonic selection: Dsilva, Talmon, Coifman and Kevrekidis,
+    Parsimonious representation of nonlinear dynamical systems through manifold learning, Appl. Comput.
+    Harmon. Anal. 44 (2018).
 
     Examples
     --------
@@ -110,16 +140,20 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         "_rows": Array("n", "M"),
         "_norms": Array("n", low=0, infinite=True),
         "_weights": Array("d+1", "n"),
+        "_n_neighbors": Array(1, dtype=np.intp, low=1, high="n", optional=True),
+        "_reach": Array("n", low=0, infinite=True, optional=True),
+        "_index": DERIVED,
     }
 
     def __init__(self, n_components=2, *, alpha=1.0, epsilon=None, epsilon_scale=1.0,
-                 diffusion_time=0, select="leading"):
+                 diffusion_time=0, select="leading", n_neighbors=None):
         self.n_components = n_components
         self.alpha = alpha
         self.epsilon = epsilon
         self.epsilon_scale = epsilon_scale
         self.diffusion_time = diffusion_time
         self.select = select
+        self.n_neighbors = n_neighbors
 
     def fit(self, X, y=None):
         """Find the coordinates of the training fields.
@@ -182,49 +216,72 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         n = len(X)
         if n < 2:
             raise ValueError("DiffusionMaps needs at least 2 samples, got 1 sample")
-        selected = self._checked_parameters(n)
-        n_modes = int(selected.max())
-
-        K, epsilon = _distances.gaussian_of_data(X, self.epsilon, self.epsilon_scale)
+        n_modes, selected = self._checked_parameters(n)
+        # all pairs: the matrix is full
+        n_neighbors = None if self.n_neighbors is None or self.n_neighbors >= n - 1 else self.n_neighbors
+        reach = index = None
+        if n_neighbors is None:
+            K, epsilon = _distances.gaussian_of_data(X, self.epsilon, self.epsilon_scale)
+        else:
+            epsilon = self.epsilon
+            if epsilon is None:
+                epsilon = _distances.width_of_median(
+                    _distances.median_distance(X, exact_rows=SPARSE_MEDIAN_ROWS), self.epsilon_scale)
+            centre = _distances.centre_of(X)
+            rows, norms = _distances.centred_rows(X, centre)
+            index = NeighborIndex(rows)
+            K, reach = _sparse_kernel.neighbor_kernel(X, rows, norms, centre, index, n_neighbors, epsilon)
         density = density_weights(K, self.alpha)
-        # products with vectors are bound by memory, which one thread nearly saturates; and with one
-        # the bits are the same for any number of threads
+        # our own products have their threads; with one of BLAS the bits are the same for any number
         with _parallel.blas_threads(1):
             degrees = density * (K @ density)
             eigenvalues, eigenvectors = markov_modes(K, density, degrees, n_modes)
+        if selected is None:
+            selected = self._least_harmonic(eigenvalues, eigenvectors)
+            n_modes = int(selected.max())
+            eigenvalues = eigenvalues[:n_modes].copy()
+            eigenvectors = eigenvectors[:, :n_modes].copy()
         self._check_modes(eigenvalues, selected, epsilon)
+        self._warn_of_components(eigenvalues, epsilon, K if n_neighbors else None)
         eigenvectors *= eigenvector_signs(eigenvectors, X)
         del K  # before the copy of the data
+        if n_neighbors is None:
+            centre = _distances.centre_of(X)
+            rows, norms = _distances.centred_rows(X, centre)
 
-        self.epsilon_ = epsilon
+        self.epsilon_ = float(epsilon)
         self.eigenvalues_, self.eigenvectors_, self.selected_ = eigenvalues, eigenvectors, selected
         self._n_features_out = len(selected)
         # what the extension needs of the training fields; the normalisation is of one row each
-        self._centre = _distances.centre_of(X)
-        self._rows, self._norms = _distances.centred_rows(X, self._centre)
+        self._rows, self._norms, self._centre = rows, norms, centre
         modes = selected - 1
         self._weights = nystrom_weights(density, eigenvalues[modes], eigenvectors[:, modes],
                                         self.diffusion_time)
+        # of a sparse kernel: neighbours, squared reach and index of the training fields
+        self._n_neighbors = None if n_neighbors is None else np.array([n_neighbors])
+        self._reach, self._index = reach, index
 
     def _checked_parameters(self, n):
-        """Indices of the selected modes, after checking every parameter."""
+        """How many modes to compute and indices of the selected ones (None: to be chosen), after checking
+        every parameter."""
         n_components = check_count(self.n_components, "n_components")
         check_number(self.alpha, "alpha", low=0, high=1)
         if self.epsilon is not None:
             check_number(self.epsilon, "epsilon", low=0, strict_low=True)
         check_number(self.epsilon_scale, "epsilon_scale", low=0, strict_low=True)
         check_number(self.diffusion_time, "diffusion_time", low=0)
+        if self.n_neighbors is not None:
+            check_count(self.n_neighbors, "n_neighbors")
+        expected = "select must be 'leading', 'non-harmonic' or a list of 1-based indices of eigenvectors"
         if isinstance(self.select, str):
-            if self.select != "leading":
-                raise ValueError("select must be 'leading' or a list of 1-based indices of "
-                                 f"eigenvectors, got {self.select!r}")
+            if self.select not in ("leading", "non-harmonic"):
+                raise ValueError(f"{expected}, got {self.select!r}")
             selected = np.arange(1, n_components + 1)
         else:
             try:
                 indices = list(self.select)
             except TypeError:
-                raise TypeError("select must be 'leading' or a list of 1-based indices of "
-                                f"eigenvectors, got {self.select!r}") from None
+                raise TypeError(f"{expected}, got {self.select!r}") from None
             selected = np.array([check_count(i, "an index in select") for i in indices], dtype=int)
             if len(selected) != n_components or len(set(indices)) != n_components:
                 raise ValueError(f"select must hold n_components = {n_components} different indices, "
@@ -233,11 +290,21 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             what = "n_components" if isinstance(self.select, str) else "an index in select"
             raise ValueError(f"{what} must be at most n_samples - 1 = {n - 1}, got {selected.max()} "
                              f"(n_samples = {n})")
-        return selected
+        if isinstance(self.select, str) and self.select == "non-harmonic":
+            wanted = max(CANDIDATES, CANDIDATES_PER_COMPONENT * n_components)
+            return min(n - 1, wanted), None
+        return int(selected.max()), selected
 
     def _restore(self):
         if not (self._weights[0] > 0).all():
             raise ValueError("the density weights must be positive")
+        self._index = None
+        if (self._reach is None) != (self._n_neighbors is None):
+            raise ValueError("the neighbours need both their number and their reach")
+        if self._reach is not None:
+            if self._n_neighbors[0] >= len(self._rows):
+                raise ValueError("more neighbours than samples")
+            self._index = NeighborIndex(self._rows)
 
     def _check_modes(self, eigenvalues, selected, epsilon):
         small = [int(i) for i in selected if not eigenvalues[i - 1] >= SMALLEST_EIGENVALUE]
@@ -246,8 +313,24 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 f"eigenvalue {small[0]} is {eigenvalues[small[0] - 1]:.3g}, below "
                 f"{SMALLEST_EIGENVALUE:g}: the data determine no such coordinate at epsilon = "
                 f"{epsilon:.6g}. Ask for fewer components or a smaller epsilon")
+
+    def _least_harmonic(self, eigenvalues, eigenvectors):
+        """Modes selected by Dsilva et al. 2018 among those that may be coordinates."""
+        n_candidates = int((eigenvalues >= SMALLEST_EIGENVALUE).sum())
+        if n_candidates <= self.n_components:  # nothing to choose; too few are an error later
+            return np.arange(1, self.n_components + 1)
+        return non_harmonic_selection(eigenvectors[:, :n_candidates], self.n_components)[0]
+
+    def _warn_of_components(self, eigenvalues, epsilon, graph=None):
         n_repeated = int((eigenvalues >= 1 - REPEATED_ONE).sum())
-        if n_repeated:
+        n_components = 1 if graph is None else connected_components(graph, directed=False)[0]
+        if n_components > 1:
+            warnings.warn(
+                f"the graph of n_neighbors = {self.n_neighbors} nearest neighbours has {n_components} "
+                "separate components, so the eigenvalue 1 is repeated and the leading coordinates only tell "
+                "the components apart. Increase n_neighbors, or epsilon if kernel values underflow",
+                UserWarning, stacklevel=4)
+        elif n_repeated:
             warnings.warn(
                 f"eigenvalue 1 is repeated: {n_repeated} of the modes computed have it besides the "
                 f"trivial one, so at epsilon = {epsilon:.6g} the samples fall into separate components "
@@ -256,6 +339,11 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 UserWarning, stacklevel=4)
 
     def _nystrom(self, X):
+        if self._reach is not None:
+            sums = _sparse_kernel.neighbor_sums(X, self._rows, self._norms, self._centre, self._index,
+                                                self._reach, int(self._n_neighbors[0]), self._weights,
+                                                self.epsilon_)
+            return sums[:, 1:] / sums[:, :1]
         sums = _distances.kernel_sums(X, self._rows, self._norms, self._centre, self._weights,
                                       self.epsilon_)
         total = sums[:, :1]
@@ -274,7 +362,7 @@ def density_weights(K, alpha):
 
     Paper, App. C, the alpha-normalised kernel K^(1,a).
     """
-    return K.sum(axis=1) ** -alpha if alpha else np.ones(len(K))
+    return K.sum(axis=1) ** -alpha if alpha else np.ones(K.shape[0])
 
 
 def markov_modes(K, density, degrees, n_modes):
@@ -287,28 +375,29 @@ def markov_modes(K, density, degrees, n_modes):
 
     Returns eigenvalues (n_modes,), in descending order, and v (n, n_modes).
     """
-    n = len(K)
+    n = K.shape[0]
     scale = density / np.sqrt(degrees)
     trivial = np.sqrt(degrees / degrees.sum())
     if n <= DENSE_SAMPLES or n_modes > n // 10:
-        S = K * scale[:, None]
+        S = (K.toarray() if issparse(K) else K) * scale[:, None]
         S *= scale
-        # moves the trivial eigenvalue from 1 to -1, below all others: S is positive semidefinite
+        # moves the trivial eigenvalue from 1 to -1, below all others (a sparse S may have negative
+        # ones, but with its positive diagonal none at -1)
         S -= 2 * np.outer(trivial, trivial)
         eigenvalues, U = scipy.linalg.eigh(S, subset_by_index=[n - n_modes, n - 1],
                                            overwrite_a=True, check_finite=False)
     else:
-        def apply(x):
-            x = x.ravel()
-            y = dsymv(1.0, K.T, scale * x)  # reads one triangle; K.T is in Fortran's order
-            y *= scale
-            return y - (trivial @ x) * trivial
+        if issparse(K):
+            blocks = _sparse_kernel.row_blocks(K)
 
-        # fixed, so that a second fit gives the same bits, and without symmetry
-        start = np.random.default_rng(0).standard_normal(n)
-        eigenvalues, U = eigsh(LinearOperator((n, n), matvec=apply, dtype=float), k=n_modes,
-                               which="LA", v0=start - (trivial @ start) * trivial, tol=1e-14,
-                               ncv=min(n, max(2 * n_modes + 20, 60)))
+            def apply(X):
+                X = np.multiply(X, scale[:, None], order="C")
+                return _sparse_kernel.blocked_product(blocks, X) * scale[:, None]
+        else:
+            def apply(X):
+                return (_distances.symmetric_product(K, X.T * scale) * scale).T
+
+        eigenvalues, U = leading_eigenpairs(apply, n, n_modes, trivial)
     order = np.argsort(-eigenvalues, kind="stable")
     eigenvalues, U = eigenvalues[order], U[:, order]
     return eigenvalues, U / trivial[:, None]

@@ -303,3 +303,31 @@ def test_joblib_memory_maps():
     X = np.random.default_rng(0).normal(size=(3000, 50))  # above joblib's 1 MB: memory-mapped
     kernels = Parallel(n_jobs=2)(delayed(squared_distances)(X, X[:20]) for _ in range(2))
     assert all(np.array_equal(D, squared_distances(X, X[:20])) for D in kernels)
+
+
+@pytest.mark.parametrize("n, p", [(1, 2), (7, 4), (403, 2), (1001, 8)])
+def test_symmetric_product_reads_the_upper_triangle(n, p):
+    rng = np.random.default_rng(0)
+    K, X = rng.random((n, n)), rng.standard_normal((p, n))
+    symmetric = np.triu(K) + np.triu(K, 1).T
+    K[np.tril_indices(n, -1)] = np.nan
+    # n products of numbers up to about 5
+    np.testing.assert_allclose(_distances.symmetric_product(K, X), X @ symmetric, rtol=0,
+                               atol=8 * n * np.finfo(float).eps)
+
+
+@pytest.mark.parametrize("n, m, dim", [(500, 1300, 3), (500, 1300, 40), (5, 300, 40), (0, 300, 3)])
+def test_pairs_within_reach(n, m, dim):
+    rng = np.random.default_rng(0)
+    X, Z = rng.random((n, dim)), rng.random((m, dim))
+    exact = ((X[:, None] - Z[None]) ** 2).sum(axis=2)
+    x_reach, z_reach = np.quantile(exact, [0.01, 0.05]) if n else (1.0, 1.0)
+    x_reach, z_reach = x_reach * rng.random(n), z_reach * rng.random(m)
+    x_reach[::7] = np.inf  # more than the buffer holds at first
+    z_reach[0] = -1
+    centre = _distances.centre_of(Z)
+    rows, norms = _distances.centred_rows(Z, centre)
+    i, j, d = _distances.pairs_within(X, rows, norms, centre, x_reach, z_reach)
+    expected = np.nonzero((exact <= x_reach[:, None]) | (exact <= z_reach))
+    assert np.array_equal(i, expected[0]) and np.array_equal(j, expected[1])
+    np.testing.assert_allclose(d, exact[expected], rtol=1e-12)

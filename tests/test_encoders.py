@@ -1,10 +1,12 @@
 """Diffusion maps: conventions, extension to new points, robustness."""
 
 import inspect
+import pickle
 import re
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -15,7 +17,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randsmap
 from randsmap import DiffusionMaps
-from randsmap import encoders
+from randsmap import _eigen, encoders
+from randsmap.datasets import make_s_curve, make_swiss_roll
 
 EPS = np.finfo(np.float64).eps
 
@@ -212,6 +215,225 @@ def test_points_between_near_and_far_are_continuous():
     assert abs(np.diff(encoder.transform(X)[:, 0])).max() < 0.2
 
 
+# -- selection of eigenvectors that are new directions --------------------------------------------------
+def resolved(latents, coordinate, n_neighbors=6):
+    """R^2 of a coordinate predicted by its mean over the nearest other points in the latent plane."""
+    latents = latents / latents.std(axis=0)
+    distance = ((latents[:, None] - latents[None]) ** 2).sum(axis=2)
+    np.fill_diagonal(distance, np.inf)
+    nearest = np.argsort(distance, axis=1)[:, :n_neighbors]
+    error = coordinate[nearest].mean(axis=1) - coordinate
+    return 1 - (error**2).sum() / ((coordinate - coordinate.mean()) ** 2).sum()
+
+
+@pytest.mark.parametrize("n_neighbors", [None, 20])
+def test_swiss_roll_keeps_the_leading_pair(n_neighbors):
+    roll = make_swiss_roll(1500, random_state=0)
+    encoder = DiffusionMaps(2, epsilon_scale=0.12, select="non-harmonic", n_neighbors=n_neighbors)
+    latents = encoder.fit_transform(roll.data)
+    if n_neighbors is None:
+        assert encoder.selected_.tolist() == [1, 2]
+        leading = DiffusionMaps(2, epsilon_scale=0.12).fit_transform(roll.data)
+        np.testing.assert_allclose(latents, leading, atol=1e-10)
+    else:  # the graph follows the roll, which is long: the width comes after harmonics of the length
+        assert encoder.selected_[0] == 1
+    for coordinate in roll.coordinates.T:
+        assert resolved(latents, coordinate) > 0.9
+    error = abs(encoder.transform(roll.data) - latents) / abs(latents).max(axis=0)
+    assert (error <= 1e-12 / encoder.eigenvalues_[encoder.selected_ - 1]).all()
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_s_curve_pair_resolves_the_width(seed):
+    curve = make_s_curve(1000, random_state=seed)
+    assert curve.data.shape[1] == 20
+    encoder = DiffusionMaps(2, epsilon_scale=0.15, select="non-harmonic").fit(curve.data)
+    first, second = encoder.selected_
+    assert first == 1 and 8 <= second <= encoders.CANDIDATES
+    assert encoder.eigenvalues_.shape == (second,) and encoder.eigenvectors_.shape == (1000, second)
+    width = curve.coordinates[:, 1]
+    assert resolved(encoder.transform(curve.data), width) > 0.7
+    caption = DiffusionMaps(2, epsilon_scale=0.15, select=[1, 3]).fit_transform(curve.data)
+    assert resolved(caption, width) < 0.1
+
+
+def test_candidates():
+    X = bumps(40)
+    # modes below 1e-8 are no candidates
+    encoder = DiffusionMaps(2, epsilon=8.0, select="non-harmonic").fit(X)
+    assert (encoder.eigenvalues_ >= 1e-8).all() and encoder.selected_[0] == 1
+    with pytest.raises(ValueError, match=r"eigenvalue \d+ is .* below 1e-08"):
+        DiffusionMaps(12, epsilon=1e4, select="non-harmonic").fit(X)
+    # nothing to choose from
+    assert DiffusionMaps(1, select="non-harmonic").fit(X[:2]).selected_.tolist() == [1]
+    assert DiffusionMaps(9, epsilon=1.0, select="non-harmonic").fit(X[:10]).selected_[-1] == 9
+    # more candidates for more components
+    assert DiffusionMaps(8, epsilon=1.0, select="non-harmonic").fit(X).transform(X).shape == (40, 8)
+
+
+# -- nearest neighbours only -----------------------------------------------------------------------------
+def neighbor_kernel(X, k, epsilon):
+    """The union rule, literally: r_i is the distance to the k-th nearest other sample."""
+    D = np.sqrt(((X[:, None] - X[None]) ** 2).sum(axis=2))
+    reach = np.sort(D, axis=1)[:, k]
+    joined = D <= (1 + 1e-10) * np.maximum(reach[:, None], reach)
+    return np.where(joined, np.exp(-(D**2) / epsilon**2), 0), D, reach
+
+
+@pytest.mark.parametrize("n_cells", [2, 5, 60])
+@pytest.mark.parametrize("n", [60, 500])  # full solver and Lanczos
+@pytest.mark.parametrize("alpha", [0, 1])
+def test_neighbor_kernel(n, n_cells, alpha):
+    plane, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(n_cells, 2)))
+    X = np.random.default_rng(0).normal(size=(n, 2)) @ plane.T
+    encoder = DiffusionMaps(3, n_neighbors=12, epsilon=1.5, alpha=alpha).fit(X)
+    K, D, reach = neighbor_kernel(X, 12, 1.5)
+    q = K.sum(axis=1) ** -alpha
+    T = q[:, None] * K * q
+    T /= T.sum(axis=1, keepdims=True)
+    V, xi = encoder.eigenvectors_, encoder.eigenvalues_
+    np.testing.assert_allclose(T @ V, V * xi, atol=1e-11)
+    np.testing.assert_allclose(xi, np.sort(np.linalg.eigvals(T).real)[::-1][1:4], atol=1e-10)
+    # new points: joined to what reaches them or what they reach
+    new = X[:40] + 0.05 * np.random.default_rng(2).normal(size=(40, n_cells))
+    E = np.sqrt(((new[:, None] - X[None]) ** 2).sum(axis=2))
+    p = np.exp(-(E**2) / 1.5**2) * (E <= np.maximum(np.sort(E, axis=1)[:, 12:13], reach)) * q
+    expected = p @ V / xi / p.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(encoder.transform(new), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("n", [100, 700])
+@pytest.mark.parametrize("kind", ["fields", "plane", "lattice", "duplicates"])
+def test_neighbor_kernel_extension_at_the_training_points(n, kind):
+    X = {"fields": lambda: bumps(n) + 100.0,
+         "plane": lambda: np.random.default_rng(0).random((n, 2)),
+         "lattice": lambda: np.stack(np.meshgrid(np.arange(n // 10), np.arange(10.0)), -1).reshape(-1, 2),
+         "duplicates": lambda: np.repeat(bumps(n // 5, 20), 5, axis=0)}[kind]()
+    encoder = DiffusionMaps(2, n_neighbors=7, epsilon_scale=0.3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # duplicates: separate components
+        latents = encoder.fit_transform(X)
+    error = abs(encoder.transform(X) - latents) / abs(latents).max(axis=0)
+    assert (error <= 1e-12 / encoder.eigenvalues_).all()
+    some = encoder.transform(X[5:9])
+    np.testing.assert_allclose(some, latents[5:9], rtol=0, atol=1e-11 * abs(latents).max())
+
+
+@pytest.mark.parametrize("n_neighbors", [399, 400, 1000])
+def test_all_neighbors_are_the_full_kernel(n_neighbors):
+    X, new = bumps(400), bumps(30, seed=5)
+    full = DiffusionMaps(3, epsilon_scale=0.5).fit(X)
+    encoder = DiffusionMaps(3, epsilon_scale=0.5, n_neighbors=n_neighbors).fit(X)
+    assert encoder.epsilon_ == full.epsilon_
+    np.testing.assert_allclose(encoder.eigenvectors_, full.eigenvectors_, atol=1e-10)
+    np.testing.assert_allclose(encoder.transform(new), full.transform(new), atol=1e-10)
+
+
+def test_neighbors_beyond_the_kernel_change_nothing():
+    X, new = bumps(400), bumps(30, seed=5)
+    full = DiffusionMaps(3, epsilon=0.2, alpha=0.5).fit(X)
+    encoder = DiffusionMaps(3, epsilon=0.2, alpha=0.5, n_neighbors=398).fit(X)
+    np.testing.assert_allclose(encoder.eigenvalues_, full.eigenvalues_, atol=1e-10)
+    np.testing.assert_allclose(encoder.eigenvectors_, full.eigenvectors_, atol=1e-9)
+    np.testing.assert_allclose(encoder.transform(new), full.transform(new), atol=1e-9)
+
+
+def test_neighbor_kernel_far_from_the_samples():
+    X = bumps(400)
+    encoder = DiffusionMaps(2, n_neighbors=15, epsilon_scale=0.3).fit(X)
+    direction = np.random.default_rng(0).normal(size=(20, 60))
+    nearest = (direction @ X.T).argmax(axis=1)  # in the limit
+    for distance in (1e3, 1e6, 1e9, 1e100):
+        latents = encoder.transform(X.mean(axis=0) + distance * direction)
+        assert np.isfinite(latents).all()
+        if distance == 1e6:
+            np.testing.assert_allclose(
+                latents, encoder.eigenvectors_[nearest] / encoder.eigenvalues_, rtol=1e-6)
+
+
+def test_separate_components_of_the_neighbors():
+    X = np.vstack([bumps(40), bumps(40) + 3, bumps(400) + 9])
+    with pytest.warns(UserWarning, match="n_neighbors = 6 nearest neighbours has 3 separate components"):
+        encoder = DiffusionMaps(2, n_neighbors=6, epsilon=1.0).fit(X)
+    np.testing.assert_allclose(encoder.eigenvalues_, 1, atol=1e-12)
+    for part in (slice(40), slice(40, 80), slice(80, None)):
+        assert np.ptp(encoder.eigenvectors_[part], axis=0).max() < 1e-10
+
+
+def test_neighbor_kernel_does_not_depend_on_threads_rows_or_order():
+    X = bumps(900, 30)
+    results = []
+    for count in (1, 2, 4):
+        randsmap.set_num_threads(count)
+        try:
+            encoder = DiffusionMaps(2, n_neighbors=20, epsilon_scale=0.3)
+            results.append((encoder.fit_transform(X), encoder.transform(X[:300])))
+        finally:
+            randsmap.set_num_threads(None)
+    for latents, extended in results[1:]:
+        assert np.array_equal(latents, results[0][0]) and np.array_equal(extended, results[0][1])
+    latents = results[0][0]
+    p = np.random.default_rng(0).permutation(900)
+    again = DiffusionMaps(2, n_neighbors=20, epsilon=encoder.epsilon_).fit_transform(X[p])
+    np.testing.assert_allclose(again, latents[p], atol=1e-9)
+    new = bumps(250, 30, seed=3)
+    together = encoder.transform(new)
+    for rows in ([0], range(8), range(9), range(200)):
+        np.testing.assert_allclose(encoder.transform(new[list(rows)]), together[list(rows)], rtol=0,
+                                   atol=1e-12 * abs(latents).max())
+    assert encoder.transform(new[:0]).shape == (0, 2)
+    copy = pickle.loads(pickle.dumps(encoder))
+    assert np.array_equal(copy.transform(new), together)
+
+
+def test_memory_of_the_neighbor_kernel():
+    n, k = 8000, 10
+    X = make_swiss_roll(n, random_state=0).data
+    DiffusionMaps(2, n_neighbors=k).fit(X[:500])  # imports
+    tracemalloc.start()
+    DiffusionMaps(2, n_neighbors=k, epsilon_scale=0.1).fit(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # neighbour lists and their union while it is made, Lanczos basis, pairs for the median
+    assert peak < 8 * n * (20 * k + 2 * 90) + 1e7 < 8 * n * n / 10  # the full kernel is 8 n^2
+
+
+# -- the solver -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("count", [1, 2, 7, 30])
+@pytest.mark.parametrize("basis", [20, 160])  # with and without compression
+def test_leading_eigenpairs(count, basis, monkeypatch):
+    monkeypatch.setattr(_eigen, "BASIS", basis)
+    rng = np.random.default_rng(0)
+    Q, _ = np.linalg.qr(rng.normal(size=(500, 500)))
+    values = np.r_[1.0, 0.99, np.sort(rng.uniform(-0.3, 0.97, 498))[::-1]]
+    S = (Q * values) @ Q.T
+    S = (S + S.T) / 2
+    found, U = _eigen.leading_eigenpairs(lambda X: S @ X, 500, count, Q[:, 0])
+    np.testing.assert_allclose(found, values[1:count + 1], atol=1e-13)
+    np.testing.assert_allclose(S @ U, U * found, atol=5e-14)
+    np.testing.assert_allclose(U.T @ U, np.eye(count), atol=1e-13)
+
+
+def test_repeated_eigenvalues_are_all_found():
+    """The circle has every eigenvalue twice, the sphere's first one three times."""
+    angle = np.arange(600) * 2 * np.pi / 600
+    circle = DiffusionMaps(4).fit(np.column_stack([np.cos(angle), np.sin(angle)]))
+    xi = circle.eigenvalues_
+    assert abs(xi[0] - xi[1]) < 1e-13 and abs(xi[2] - xi[3]) < 1e-13 and xi[1] > xi[2] + 0.1
+    np.testing.assert_allclose((circle.eigenvectors_[:, :2] ** 2).sum(axis=1), 2, atol=1e-9)
+    signs = np.stack(np.meshgrid(*[[-1.0, 1.0]] * 3), -1).reshape(-1, 3)
+    cube = np.unique((np.random.default_rng(0).random((15, 3))[:, None] * signs)[..., [
+        [0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 2, 1], [2, 1, 0], [1, 0, 2]]].reshape(-1, 3), axis=0)
+    assert len(cube) == 15 * 48  # every symmetry of the cube
+    np.testing.assert_allclose(np.ptp(DiffusionMaps(3).fit(cube).eigenvalues_), 0, atol=1e-13)
+
+
+def test_noise_modes():
+    """More modes than the kernel's numerical rank are found and refused, not waited for."""
+    with pytest.raises(ValueError, match="below 1e-08"):
+        DiffusionMaps(30, epsilon=1e3).fit(bumps(400))
+
+
 # -- trouble -----------------------------------------------------------------------------------------
 def test_separate_components():
     X = np.vstack([bumps(40), bumps(40) + 100])
@@ -254,6 +476,11 @@ def test_modes_without_information_are_refused():
     (dict(select=[1, 30]), ValueError, "select"),
     (dict(select=[1.0, 2.0]), TypeError, "select"),
     (dict(select=3), TypeError, "select"),
+    (dict(n_components=30, select="non-harmonic"), ValueError, "n_components must be at most n_samples"),
+    (dict(n_neighbors=0), ValueError, "n_neighbors must be at least 1, got 0"),
+    (dict(n_neighbors=-3), ValueError, "n_neighbors"),
+    (dict(n_neighbors=2.0), TypeError, "n_neighbors"),
+    (dict(n_neighbors=True), TypeError, "n_neighbors"),
 ])
 def test_bad_parameters(parameters, error, match):
     encoder = DiffusionMaps(**parameters)
@@ -316,7 +543,7 @@ def test_data_are_neither_changed_nor_aliased():
     assert np.array_equal(encoder.transform(before), latents)
 
 
-def test_scikit_learn_conventions():
+def test_parameters_clone_and_names():
     encoder = DiffusionMaps(n_components=3, select=[1, 2, 5], epsilon_scale=0.5)
     assert encoder.select is encoder.get_params()["select"]
     assert clone(encoder).get_params() == encoder.get_params()
@@ -339,7 +566,8 @@ def test_data_frames():
         encoder.transform(frame[list("dcba")])
 
 
-@parametrize_with_checks([DiffusionMaps(n_components=1)])
+@parametrize_with_checks([DiffusionMaps(n_components=1), DiffusionMaps(1, select="non-harmonic"),
+                          DiffusionMaps(1, n_neighbors=5)])
 def test_scikit_learn_conventions(estimator, check):
     with warnings.catch_warnings():  # some checks give data of several components or hardly any sample
         warnings.simplefilter("ignore", UserWarning)

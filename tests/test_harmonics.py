@@ -85,6 +85,12 @@ def test_s_curve_pair_resolves_the_width(seed):
     assert width_resolved(V[:, [0, 2]], width) < 0.1  # the pair in the paper's caption
 
 
+def test_the_first_is_selected_even_if_later_ones_are_predicted_worse_than_by_zero():
+    V = np.random.default_rng(0).standard_normal((60, 6))
+    selected, residuals = non_harmonic_selection(V, 2)
+    assert (residuals[1:] > 1).any() and selected[0] == 1
+
+
 def test_functions_of_earlier_coordinates_score_low_new_ones_high():
     rng = np.random.default_rng(1)
     x, y = rng.random((2, 800))

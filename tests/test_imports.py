@@ -12,7 +12,8 @@ import randsmap
 LAYERS = [
     {"_kernels"},
     {"_parallel", "_validation", "_state", "_archive"},
-    {"_distances", "_harmonics", "_neighbors", "_tiles"},
+    {"_distances", "_eigen", "_harmonics", "_neighbors", "_tiles"},
+    {"_sparse_kernel"},
     {"invariants", "metrics"},
     {"features", "encoders", "pod"},
     {"decoders"},

@@ -388,6 +388,91 @@ static void weighted_sums(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m
         }
 }
 
+#define CHUNK 512 /* columns of four rows of K that stay in the first-level cache for all of X */
+
+/* Each element of K is read once, for its place and for its mirror image, and used for all p rows. */
+static void symmetric_product(const double *restrict K, ptrdiff_t n, ptrdiff_t i0, ptrdiff_t i1,
+                              const double *restrict X, ptrdiff_t p, double *restrict Y)
+{
+    RK_ASSERT(p % 2 == 0 && 0 <= i0 && i1 <= n);
+    ptrdiff_t i = i0;
+    for (; i + 4 <= i1; i += 4) {
+        for (ptrdiff_t a = i; a < i + 4; a++) /* the corner on the diagonal */
+            for (ptrdiff_t q = 0; q < p; q++) {
+                Y[q * n + a] += K[a * n + a] * X[q * n + a];
+                for (ptrdiff_t j = a + 1; j < i + 4; j++) {
+                    Y[q * n + a] += K[a * n + j] * X[q * n + j];
+                    Y[q * n + j] += K[a * n + j] * X[q * n + a];
+                }
+            }
+        const double *k0 = K + i * n, *k1 = k0 + n, *k2 = k1 + n, *k3 = k2 + n;
+        for (ptrdiff_t j1, j0 = i + 4; j0 < n; j0 = j1) {
+            j1 = j0 + CHUNK < n ? j0 + CHUNK : n;
+            for (ptrdiff_t q = 0; q < p; q += 2) {
+                const double *restrict x = X + q * n, *restrict z = x + n;
+                double *restrict y = Y + q * n, *restrict w = y + n;
+                double x0 = x[i], x1 = x[i + 1], x2 = x[i + 2], x3 = x[i + 3];
+                double z0 = z[i], z1 = z[i + 1], z2 = z[i + 2], z3 = z[i + 3];
+                double s0 = 0, s1 = 0, s2 = 0, s3 = 0, t0 = 0, t1 = 0, t2 = 0, t3 = 0;
+#pragma omp simd reduction(+ : s0, s1, s2, s3, t0, t1, t2, t3)
+                for (ptrdiff_t j = j0; j < j1; j++) {
+                    double a = x[j], b = z[j];
+                    s0 += k0[j] * a;
+                    s1 += k1[j] * a;
+                    s2 += k2[j] * a;
+                    s3 += k3[j] * a;
+                    t0 += k0[j] * b;
+                    t1 += k1[j] * b;
+                    t2 += k2[j] * b;
+                    t3 += k3[j] * b;
+                    y[j] += (k0[j] * x0 + k1[j] * x1) + (k2[j] * x2 + k3[j] * x3);
+                    w[j] += (k0[j] * z0 + k1[j] * z1) + (k2[j] * z2 + k3[j] * z3);
+                }
+                y[i] += s0, y[i + 1] += s1, y[i + 2] += s2, y[i + 3] += s3;
+                w[i] += t0, w[i + 1] += t1, w[i + 2] += t2, w[i + 3] += t3;
+            }
+        }
+    }
+    for (; i < i1; i++)
+        for (ptrdiff_t q = 0; q < p; q++) {
+            double s = K[i * n + i] * X[q * n + i];
+            for (ptrdiff_t j = i + 1; j < n; j++) {
+                s += K[i * n + j] * X[q * n + j];
+                Y[q * n + j] += K[i * n + j] * X[q * n + i];
+            }
+            Y[q * n + i] += s;
+        }
+}
+
+static ptrdiff_t within(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n,
+                        ptrdiff_t i0, ptrdiff_t j0, const double *restrict rx,
+                        const double *restrict rz, ptrdiff_t found, ptrdiff_t capacity,
+                        ptrdiff_t *restrict rows, ptrdiff_t *restrict columns,
+                        double *restrict values)
+{
+    for (ptrdiff_t i = 0; i < m; i++) {
+        const double *row = tile + i * ld;
+        for (ptrdiff_t j1, j = 0; j < n; j = j1) {
+            j1 = j + UNROLL < n ? j + UNROLL : n;
+            int any = 0;
+#pragma omp simd reduction(| : any)
+            for (ptrdiff_t k = j; k < j1; k++)
+                any |= (row[k] <= rx[i]) | (row[k] <= rz[k]);
+            if (!any) continue;
+            for (ptrdiff_t k = j; k < j1; k++) {
+                if (!(row[k] <= rx[i] || row[k] <= rz[k])) continue;
+                if (found < capacity) {
+                    rows[found] = i0 + i;
+                    columns[found] = j0 + k;
+                    values[found] = row[k];
+                }
+                found++;
+            }
+        }
+    }
+    return found;
+}
+
 static void bracket(const double *restrict D, ptrdiff_t n, ptrdiff_t i0, ptrdiff_t i1, double lo,
                     double hi, double *restrict inside, ptrdiff_t capacity, ptrdiff_t *n_below,
                     ptrdiff_t *n_inside)
@@ -423,5 +508,7 @@ const rk_distances_table RK_TABLE(distances) = {
     .store_t = store_t,
     .store_t_f = store_t_f,
     .weighted_sums = weighted_sums,
+    .symmetric_product = symmetric_product,
+    .within = within,
     .bracket = bracket,
 };

@@ -33,6 +33,12 @@ cdef extern from "rk_distances.h" nogil:
         void (*weighted_sums)(const double *tile, Py_ssize_t ld, Py_ssize_t m, Py_ssize_t n,
                               const double *W, Py_ssize_t ldw, Py_ssize_t q,
                               double *sums) noexcept nogil
+        void (*symmetric_product)(const double *K, Py_ssize_t n, Py_ssize_t i0, Py_ssize_t i1,
+                                  const double *X, Py_ssize_t p, double *Y) noexcept nogil
+        Py_ssize_t (*within)(const double *tile, Py_ssize_t ld, Py_ssize_t m, Py_ssize_t n,
+                             Py_ssize_t i0, Py_ssize_t j0, const double *rx, const double *rz,
+                             Py_ssize_t found, Py_ssize_t capacity, Py_ssize_t *rows,
+                             Py_ssize_t *columns, double *values) noexcept nogil
         void (*bracket)(const double *D, Py_ssize_t n, Py_ssize_t i0, Py_ssize_t i1, double lo,
                         double hi, double *inside, Py_ssize_t capacity, Py_ssize_t *n_below,
                         Py_ssize_t *n_inside) noexcept nogil

@@ -197,6 +197,44 @@ def nystrom_panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1]
             j0 += n
 
 
+def reach_panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1] Z_centred,
+                const double[::1] Z_norms, const double[::1] centre, const double[::1] x_reach,
+                const double[::1] z_reach, double[::1] work, Py_ssize_t[::1] rows,
+                Py_ssize_t[::1] columns, double[::1] values):
+    """Pairs of panel `index` whose squared distance is <= x_reach[i] or <= z_reach[j].
+
+    Returns their number; the first ones fill rows, columns and values (squared distances). Rows are
+    ascending within blocks of columns only.
+    """
+    cdef Pairs pairs
+    cdef bint first = True
+    cdef Py_ssize_t i0 = index * PANEL_ROWS, j0 = 0, n, m, found = 0, n_columns = Z_centred.shape[0]
+    cdef double *tile
+    pairs.dim, pairs.scale = X.shape[1], 0
+    pairs.differences = pairs.dim <= RK_DIRECT_DIM or X.shape[0] <= FEW_ROWS
+    set_rows(&pairs.x, X, None, None, centre)
+    set_rows(&pairs.z, None, Z_centred, Z_norms, centre)
+    m = min(<Py_ssize_t> PANEL_ROWS, X.shape[0] - i0)
+    with nogil:
+        while j0 < n_columns:
+            n = min(<Py_ssize_t> TILE_COLUMNS, n_columns - j0)
+            tile = fill_tile(table, &pairs, i0, m, j0, n, first, False, &work[0], NULL, 0)
+            found = table.within(tile, TILE_STRIDE, m, n, i0, j0, &x_reach[i0], &z_reach[j0], found,
+                                 rows.shape[0], &rows[0], &columns[0], &values[0])
+            first = False
+            j0 += n
+    return found
+
+
+def symmetric_product(const double[:, ::1] K, Py_ssize_t i0, Py_ssize_t i1,
+                      const double[:, ::1] X, double[:, ::1] out):
+    """out += the part of X K, X (p, n) with p even, that rows i0 <= i < i1 of the upper triangle of
+    the symmetric K and their mirror image contribute."""
+    if i1 > i0 and X.shape[0]:
+        with nogil:
+            table.symmetric_product(&K[0, 0], K.shape[0], i0, i1, &X[0, 0], X.shape[0], &out[0, 0])
+
+
 def gaussian_rows(double[:, ::1] D, Py_ssize_t i0, Py_ssize_t i1, double scale):
     """Rows i0 <= i < i1 of D become exp(-scale D)."""
     if i1 > i0 and D.shape[1]:

@@ -47,6 +47,15 @@ typedef struct {
     /* sums (m, q) += tile W^T for W (q, ldw): weighted sums over the training points. */
     void (*weighted_sums)(const double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n,
                           const double *W, ptrdiff_t ldw, ptrdiff_t q, double *sums);
+    /* Y (p, n) += the part that rows i0 <= i < i1 of the upper triangle of a symmetric K (n, n) and
+     * their mirror image have in X K, X (p, n); p is even. */
+    void (*symmetric_product)(const double *K, ptrdiff_t n, ptrdiff_t i0, ptrdiff_t i1,
+                              const double *X, ptrdiff_t p, double *Y);
+    /* Pairs (i0 + i, j0 + j) of a tile of squared distances that are <= rx[i] or <= rz[j], appended
+     * to the `found` ones so far; returns their new number, of which `capacity` are kept. */
+    ptrdiff_t (*within)(const double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n, ptrdiff_t i0,
+                        ptrdiff_t j0, const double *rx, const double *rz, ptrdiff_t found,
+                        ptrdiff_t capacity, ptrdiff_t *rows, ptrdiff_t *columns, double *values);
     /* Strict upper triangle of D (n, n), rows i0 <= i < i1: counts of values below lo and within
      * [lo, hi], the latter copied to `inside` while there is room for `capacity` of them. */
     void (*bracket)(const double *D, ptrdiff_t n, ptrdiff_t i0, ptrdiff_t i1, double lo, double hi,

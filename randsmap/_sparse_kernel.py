@@ -1,0 +1,114 @@
+"""Gaussian kernel of nearest neighbours only, for more samples than a full matrix allows.
+
+Two points x and z are joined if |x - z| <= r(x) or r(z), where the reach r is the distance to the
+(k + 1)-th nearest training point; a training point is the first of its own. So each sample is joined to
+its k nearest others and to those that have it among theirs (union rule; ties all count), and a new
+point that equals a sample has the same neighbours. No new point is without neighbours.
+"""
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from randsmap import _distances, _parallel
+
+__all__ = ["neighbor_kernel", "neighbor_sums", "row_blocks", "blocked_product"]
+
+# Relative slack of the squared reach, so that ties and rounding are not decided by the last digits
+SLACK = 1e-9
+# Values below are 0, as in the dense kernel.
+SMALLEST_VALUE = 1e-300
+# Rows of one task of a product, and new points extended at a time: they bound the scratch.
+PRODUCT_ROWS, EXTENSION_ROWS = 4096, 2**14
+
+
+def neighbor_kernel(X, rows, norms, centre, index, n_neighbors, epsilon):
+    """Kernel exp(-|f_i - f_j|^2 / epsilon^2) of the joined samples, and their squared reaches.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, dim)
+        Samples; `rows`, `norms` and `centre` are `_distances.centred_rows` of them.
+    index : NeighborIndex
+        Of `rows`.
+    n_neighbors : int
+        k, at most n - 2.
+    epsilon : float
+
+    Returns
+    -------
+    K : csr_array of shape (n, n)
+        Symmetric, diagonal 1, no stored zeros, indices sorted.
+    reach : ndarray of shape (n,)
+        r^2, with its slack.
+    """
+    n = len(rows)
+    distances, columns = index.query(rows, n_neighbors + 2)  # one more: does it tie with the last?
+    distances *= distances
+    reach = distances[:, n_neighbors] * (1 + SLACK)
+    tied = distances[:, -1] <= reach
+    squared = distances[~tied, :-1].ravel()
+    columns = columns[~tied, :-1].ravel()
+    i = np.repeat(np.flatnonzero(~tied), n_neighbors + 1)
+    del distances
+    if tied.any():
+        among, j, d = _distances.pairs_within(X[tied], rows, norms, centre, reach[tied],
+                                              np.full(n, -1.0))
+        i = np.concatenate([i, np.flatnonzero(tied)[among]])
+        columns, squared = np.concatenate([columns, j]), np.concatenate([squared, d])
+    squared *= -_distances.kernel_scale(epsilon)
+    values = np.exp(squared, out=squared)
+    values[values < SMALLEST_VALUE] = 0
+    values[i == columns] = 1
+    directed = csr_array((values, (i, columns)), shape=(n, n))
+    del i, columns, squared, values
+    K = directed.maximum(directed.T.tocsr())
+    K.eliminate_zeros()
+    K.sort_indices()
+    return K, reach
+
+
+def neighbor_sums(X, rows, norms, centre, index, reach, n_neighbors, weights, epsilon):
+    """The kernel sums of `_distances.kernel_sums` over joined samples, up to a factor for each row.
+
+    The factor makes the largest kernel value of a row 1 (a shifted softmax), so that far from all
+    samples nothing underflows and the nearest sample decides.
+    """
+    scale = _distances.kernel_scale(epsilon)
+    sums = np.empty((len(X), len(weights)))
+    for start in range(0, len(X), EXTENSION_ROWS):
+        block = X[start:start + EXTENSION_ROWS]
+        distances, _ = index.query(block - centre, n_neighbors + 1)
+        with np.errstate(over="ignore"):
+            own = distances[:, -1] ** 2 * (1 + SLACK)
+        i, j, squared = _distances.pairs_within(block, rows, norms, centre, own, reach)
+        first = np.searchsorted(i, np.arange(len(block)))
+        with np.errstate(over="ignore"):
+            squared -= np.minimum.reduceat(squared, first)[i]
+            values = np.exp(squared * -scale)
+        values[values < SMALLEST_VALUE] = 0
+        for p, w in enumerate(weights):
+            sums[start:start + len(block), p] = np.add.reduceat(values * w[j], first)
+    return sums
+
+
+def row_blocks(K):
+    """K (csr_array) as blocks of rows, the tasks of `blocked_product`; they share its memory."""
+    n = K.shape[0]
+    blocks = []
+    for start in range(0, n, PRODUCT_ROWS):
+        stop = min(start + PRODUCT_ROWS, n)
+        a, b = K.indptr[start], K.indptr[stop]
+        blocks.append(csr_array((K.data[a:b], K.indices[a:b], K.indptr[start:stop + 1] - a),
+                                shape=(stop - start, n)))
+    return blocks
+
+
+def blocked_product(blocks, X):
+    """K X for the `row_blocks` of K; each row is one sum in the order of its columns."""
+    parts = [None] * len(blocks)
+
+    def task(t):
+        parts[t] = blocks[t] @ X
+
+    _parallel.parallel_for(task, len(blocks))
+    return np.concatenate(parts)
