@@ -95,8 +95,12 @@ def run_study(study, *, out, quick=False, runs=None, seed=0, progress=True):
         for case in cases:
             for fraction in fractions:
                 name = f"{case.label}-{fraction:g}"
-                tuned = store.get(f"{name}-tuning", lambda: _tune(case, fraction, data, seed, draws, bar),
-                                  lambda: bar.update(len(case.grid) * draws))
+                tuned = _best(case, data, [
+                    store.get(f"{name}-tuning-{draw}",
+                              lambda: _tune(case, fraction, data, seed, draw, bar),
+                              lambda: bar.update(len(case.grid)))
+                    for draw in range(draws)
+                ])
                 results = [
                     store.get(f"{name}-run-{run}",
                               lambda: _run(case, fraction, tuned["value"], data, seed, run, bar),
@@ -169,21 +173,24 @@ def _decoder(case, fraction, seed, run):
                                           random_state=_seed(seed, 2, run))
 
 
-def _tune(case, fraction, data, seed, draws, bar):
-    """Mean validation error of each grid value over a few feature draws; the best value."""
+def _tune(case, fraction, data, seed, draw, bar):
+    """Validation error of each grid value for one feature draw."""
+    decoder = _decoder(case, fraction, seed, draw)
+    result, seconds = _timed(lambda: tune(
+        decoder, {case.parameter: list(case.grid)}, data.Y_train, data.F_train, data.Y_validation,
+        data.F_validation, callback=bar.update))
+    return {"errors": result.errors_.tolist(), "seconds": seconds}
 
-    def one(draw):
-        decoder = _decoder(case, fraction, seed, draw)
-        return tune(decoder, {case.parameter: list(case.grid)}, data.Y_train, data.F_train,
-                    data.Y_validation, data.F_validation, callback=bar.update).errors_
 
-    errors, seconds = _timed(lambda: np.mean([one(draw) for draw in range(draws)], axis=0))
-    best = float(case.grid[int(np.argmin(errors))])
+def _best(case, data, draws):
+    """The grid value whose mean error over the draws is lowest; seconds of one tuning and encoder."""
+    errors = np.mean([draw["errors"] for draw in draws], axis=0)
+    grid = [float(value) for value in case.grid]
+    best = grid[int(np.argmin(errors))]
     return {
         "value": best,
-        "on_edge": on_edge([float(v) for v in case.grid], best),
-        "errors": [float(e) for e in errors],
-        "seconds": seconds / draws + data.seconds_encoder,
+        "on_edge": on_edge(grid, best),
+        "seconds": float(np.mean([draw["seconds"] for draw in draws])) + data.seconds_encoder,
     }
 
 
