@@ -4,6 +4,7 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randsmap
 from randsmap.metrics import relative_l2
@@ -109,3 +110,12 @@ def test_latents_may_come_as_a_data_frame(bumps):
     with config_context(transform_output="pandas"):
         model = randsmap.ManifoldModel(encoder, decoder).fit(bumps)
         assert np.array_equal(model.reconstruct(bumps), plain)  # without a warning about names
+
+
+@parametrize_with_checks([
+    randsmap.ManifoldModel(randsmap.DiffusionMaps(1), randsmap.RFNNDecoder(random_state=0)),
+    randsmap.ManifoldModel(PCA(1)),
+])
+@pytest.mark.filterwarnings("ignore::UserWarning")  # some checks give data of several components
+def test_scikit_learn_conventions(estimator, check):
+    check(estimator)

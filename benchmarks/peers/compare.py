@@ -356,6 +356,61 @@ def read_bound(read):
     return np.dot(read, read) and None
 
 
+def rows_neighbors(options):
+    import faiss
+    from pykdtree.kdtree import KDTree
+
+    from randsmap._neighbors import NeighborIndex, nearest_neighbors
+
+    rng = np.random.default_rng(0)
+    clouds = {
+        "uniform": (">= 5", lambda n: rng.uniform(size=(n, 2))),
+        "clustered": (">= 2.5", lambda n: rng.integers(0, 10, (n, 1)) * [1, 0.7]
+                      + 0.01 * rng.normal(size=(n, 2))),
+        "log-normal": (">= 2.5", lambda n: rng.lognormal(0, 2, (n, 2))),
+        "lattice": (">= 1", lambda n: rng.integers(0, 45, (n, 2)).astype(float)),
+    }
+    for name, (target, draw) in clouds.items():
+        points, queries = draw(2000), draw(8000)
+        index, tree = NeighborIndex(points), KDTree(points)
+        yield dict(work=f"k-NN d = 2, n = 2000, 8000 queries, k = 6, {name}", peer="pykdtree",
+                   target=target, sides=(lambda: nearest_neighbors(index, queries, 6) and None,
+                                         lambda: tree.query(queries, k=6) and None, None),
+                   limit="", threads=1, turns=21)
+    points, queries = rng.normal(size=(5000, 10)), rng.normal(size=(20000, 10))
+    index, flat = NeighborIndex(points), faiss.IndexFlatL2(10)
+    flat.add(points.astype(np.float32))
+    single = queries.astype(np.float32)
+    yield dict(work="k-NN d = 10, n = 5000, 20000 queries, k = 10", peer="faiss flat, float32",
+               target=">= 2", sides=(lambda: nearest_neighbors(index, queries, 10) and None,
+                                     lambda: flat.search(single, 10) and None, None),
+               limit="", threads=1)
+    points, queries = rng.uniform(size=(1_000_000, 3)), rng.uniform(size=(1_000_000, 3))
+    yield dict(work="k-NN d = 3, n = 1e6, 1e6 queries, k = 6, build included", peer="pykdtree",
+               target="> 1", sides=(lambda: nearest_neighbors(points, queries, 6) and None,
+                                    lambda: KDTree(points).query(queries, k=6) and None, None),
+               limit="", threads=1, turns=1)
+
+
+def rows_manifold_decoders(options):
+    F, _, F_test = study_data()
+    encoder = randsmap.DiffusionMaps(2, alpha=0.0).fit(F)
+    Y, Y_test = encoder.transform(F), encoder.transform(F_test)
+    knn = randsmap.KNNDecoder(6, objective="encoder", encoder=encoder).fit(Y, F)
+    points = Y_test[:1000]
+    yield dict(work="k-NN decoder through the encoder, 1000 points, k = 6", peer="-",
+               target="<= 1e5 ns a point", sides=(lambda: knn.predict(points), None, None), limit="",
+               threads=1, elements=len(points), turns=3)
+    if options.datafold:
+        ddm = randsmap.DoubleDiffusionMapsDecoder(epsilon_scale=0.6, rank=100).fit(Y, F)
+        for job, work, ours in (("ddm_fit", "DDM fit, n = 2000, M = 400, r = 100", lambda: ddm.fit(Y, F)),
+                                ("ddm_predict", "DDM predict, 8000 points", lambda: ddm.predict(Y_test))):
+            remote = Remote(options.datafold, job)
+            yield dict(work=work, peer="datafold geometric harmonics", target=">= 3",
+                       sides=(ours, remote, None), limit="", threads=2, turns=5)
+            remote.close()
+
+
 def rows_study(options):
     F, F_validation, F_test = study_data()
     slopes = np.linspace(1, 20, 10)
@@ -432,14 +487,12 @@ def main():
           f"Python {platform.python_version()}, NumPy {np.__version__}, randsmap {randsmap.__version__}")
     lines = []
     for name in options.only:
-        for row in ROWS[name](options):
-            try:
-                line = measure(row, options.turns)
-            except ImportError as error:
-                print(f"{row['work']}: left out, {error}", file=sys.stderr)
-                continue
-            lines.append(line)
-            print("  ".join(line), file=sys.stderr)
+        try:
+            for row in ROWS[name](options):
+                lines.append(measure(row, options.turns))
+                print("  ".join(lines[-1]), file=sys.stderr)
+        except ImportError as error:
+            print(f"{name}: the rest is left out, {error}", file=sys.stderr)
     if options.markdown:
         print("| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER))
         for line in lines:

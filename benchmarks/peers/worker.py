@@ -64,8 +64,33 @@ def datafold():
     return run
 
 
+def ddm(step):
+    """Geometric harmonics from two latent coordinates to 400 cells: fit on 2000, predict 8000."""
+    import datafold.dynfold as dfold
+    import datafold.pcfold as pfold
+
+    rng = np.random.default_rng(0)
+    Y, Y_test = rng.normal(size=(2000, 2)), rng.normal(size=(8000, 2))
+    F = np.exp(-((np.linspace(-5, 5, 400) - Y[:, :1]) ** 2) / (2 * (0.3 + 0.2 * np.abs(Y[:, 1:])) ** 2))
+    scale = 0.6 * np.median(np.linalg.norm(Y[:500, None] - Y[None, :500], axis=2))
+    harmonics = dfold.GeometricHarmonicsInterpolator(
+        pfold.GaussianKernel(epsilon=scale**2 / 2), n_eigenpairs=100)
+    work = {"fit": lambda: harmonics.fit(Y, F), "predict": lambda: harmonics.predict(Y_test)}
+    work["fit"]()
+
+    def run():
+        start = time.perf_counter()
+        work[step]()
+        return time.perf_counter() - start
+
+    return run
+
+
+JOBS = {"pyclaw": pyclaw, "datafold": datafold, "ddm_fit": lambda: ddm("fit"),
+        "ddm_predict": lambda: ddm("predict")}
+
 if __name__ == "__main__":
-    run = {"pyclaw": pyclaw, "datafold": datafold}[sys.argv[1]]()
+    run = JOBS[sys.argv[1]]()
     print("ready", flush=True)
     for _ in sys.stdin:
         print(repr(run()), flush=True)
