@@ -83,8 +83,8 @@ def leading_eigenpairs(product, n, count, constraint):
         if full:
             if compressions == COMPRESSIONS:
                 raise np.linalg.LinAlgError(
-                    f"the {count} leading eigenvectors did not converge (residual {residual:.1e}): their "
-                    "eigenvalues are too close to one another")
+                    f"the {count} leading eigenvectors did not converge (residual {residual:.1e}): "
+                    "their eigenvalues are too close to one another")
             compressions += 1
             kept = count + (done - count) // 3 // p * p
             basis[:, 1:1 + kept] = basis[:, 1:1 + done] @ Y[:, :kept]

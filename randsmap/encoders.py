@@ -88,20 +88,19 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     Memory is one n_samples x n_samples matrix and a copy of the training data; with n_neighbors, of the
     order of n_samples * n_neighbors numbers instead of the matrix. Identical samples are all
-    neighbours of one another. The neighbours are found by comparing all pairs when there are more than six
-    cells.
+    neighbours of one another. With more than six cells the neighbours are found by comparing all
+    pairs.
 
     With n_neighbors the unit of epsilon_scale is still the median over *all* pairs (exact up to 2000
-    samples, else sampled as above), so that n_neighbors = n_samples - 1 changes nothing. Two points are
-    joined if their distance is at most the reach of one of them, its distance to the (n_neighbors + 1)-th
-    nearest sample (a sample is its own first); this holds for new points as well, so each has
-    neighbours. Unless the kernel is small at the reach, coordinates of new points have small jumps
-    where the neighbours change: choose epsilon accordingly.
+    samples, else sampled as above). Two points are joined if their distance is at most the reach of
+    one of them, its distance to the (n_neighbors + 1)-th nearest sample (a sample is its own first);
+    this holds for new points as well, so each has neighbours. Unless the kernel is small at the
+    reach, coordinates of new points have small jumps where the neighbours change.
 
     select="non-harmonic" judges the leading max(15, 3 n_components) eigenvectors of eigenvalue at least
-    1e-8: each is predicted from those before it by local linear regression (on at most 2000
-    samples), and the n_components with the largest residuals are selected, in ascending order. Eigenvectors
-    such as cos 2x after cos x say nothing new; a long strip has many before its width appears.
+    1e-8: each is predicted from those before it by local linear regression (on at most 2000 samples),
+    and the n_components with the largest residuals are selected, in ascending order. Eigenvectors such
+    as cos 2x after cos x say nothing new; a long strip has many before its width appears.
 
     The sign of an eigenvector makes positive, among its entries within 1e-8 of the largest
     magnitude, the one whose data row is lexicographically largest; coordinates then do not depend on
@@ -218,7 +217,9 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             raise ValueError("DiffusionMaps needs at least 2 samples, got 1 sample")
         n_modes, selected = self._checked_parameters(n)
         # all pairs: the matrix is full
-        n_neighbors = None if self.n_neighbors is None or self.n_neighbors >= n - 1 else self.n_neighbors
+        n_neighbors = self.n_neighbors
+        if n_neighbors is not None and n_neighbors >= n - 1:
+            n_neighbors = None
         reach = index = None
         if n_neighbors is None:
             K, epsilon = _distances.gaussian_of_data(X, self.epsilon, self.epsilon_scale)
@@ -230,7 +231,8 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             centre = _distances.centre_of(X)
             rows, norms = _distances.centred_rows(X, centre)
             index = NeighborIndex(rows)
-            K, reach = _sparse_kernel.neighbor_kernel(X, rows, norms, centre, index, n_neighbors, epsilon)
+            K, reach = _sparse_kernel.neighbor_kernel(X, rows, norms, centre, index, n_neighbors,
+                                                      epsilon)
         density = density_weights(K, self.alpha)
         # our own products have their threads; with one of BLAS the bits are the same for any number
         with _parallel.blas_threads(1):
@@ -262,8 +264,8 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self._reach, self._index = reach, index
 
     def _checked_parameters(self, n):
-        """How many modes to compute and indices of the selected ones (None: to be chosen), after checking
-        every parameter."""
+        """How many modes to compute and which are selected (None: to be chosen), after checking every
+        parameter."""
         n_components = check_count(self.n_components, "n_components")
         check_number(self.alpha, "alpha", low=0, high=1)
         if self.epsilon is not None:
@@ -327,8 +329,8 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if n_components > 1:
             warnings.warn(
                 f"the graph of n_neighbors = {self.n_neighbors} nearest neighbours has {n_components} "
-                "separate components, so the eigenvalue 1 is repeated and the leading coordinates only tell "
-                "the components apart. Increase n_neighbors, or epsilon if kernel values underflow",
+                "separate components, so the eigenvalue 1 is repeated and the leading coordinates only "
+                "tell the components apart. Increase n_neighbors, or epsilon if kernel values underflow",
                 UserWarning, stacklevel=4)
         elif n_repeated:
             warnings.warn(

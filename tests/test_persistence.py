@@ -615,8 +615,8 @@ def test_forged_files_load_or_give_valueerror_and_never_crash(data, name):
             return
         try:
             results = outputs(model)
-        except ValueError as error:  # latents that are NaN
-            assert "must be finite" in str(error)
+        except ValueError as error:  # latents that are NaN, invariants that overflow
+            assert "must be finite" in str(error) or "too large" in str(error)
             return
         for result in results:  # right shapes; the numbers may be nonsense
             assert result.shape[0] in (1, 3, 9)
