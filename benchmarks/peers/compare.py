@@ -40,7 +40,7 @@ HERE = Path(__file__).parent
 
 def timed(call, least=0.02):
     """Seconds of one call, over as many calls as `least` seconds take."""
-    time.sleep(0.06)  # OpenBLAS's workers spin that long after a call and would slow the next side
+    time.sleep(0.15)  # OpenBLAS's workers spin that long after a call and would slow the next side
     start = time.perf_counter()
     seconds = call()  # a remote peer returns its own seconds
     elapsed = time.perf_counter() - start
