@@ -181,3 +181,14 @@ def test_work_is_shared_when_tasks_release_the_gil():
     start = time.perf_counter()
     _parallel.parallel_for(lambda i: time.sleep(0.1), 8)
     assert time.perf_counter() - start < 0.6  # 0.2 with four threads, 0.8 with one
+
+
+def test_workers_of_joblib_share_the_cores(monkeypatch):
+    # scikit-learn's n_jobs must not multiply with our threads: joblib tells its workers their share
+    import joblib
+
+    monkeypatch.delenv("RANDSMAP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    counts = joblib.Parallel(n_jobs=2, backend="loky")(
+        joblib.delayed(randsmap.get_num_threads)() for _ in range(2))
+    assert max(counts) <= max(1, joblib.cpu_count() // 2)
