@@ -5,6 +5,7 @@ Every error says what was wrong, what was expected and what was given.
 
 import math
 import numbers
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -17,6 +18,7 @@ __all__ = [
     "check_random_state",
     "check_out",
     "check_fitted",
+    "restored_on_error",
     "validate_data",
 ]
 
@@ -139,6 +141,18 @@ def check_out(out, shape, name="out", dtype=np.float64):
     if not out.flags.c_contiguous or not out.flags.writeable:
         raise ValueError(f"{name} must be C-contiguous and writeable")
     return out
+
+
+@contextmanager
+def restored_on_error(estimator):
+    """A fit that fails leaves the estimator as it was."""
+    before = dict(estimator.__dict__)
+    try:
+        yield
+    except BaseException:
+        estimator.__dict__.clear()
+        estimator.__dict__.update(before)
+        raise
 
 
 def check_fitted(estimator, attribute):

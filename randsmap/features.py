@@ -5,7 +5,7 @@ column (decoders add it), of the form ``scale * act(Y @ weights_ + offsets_)``.
 """
 
 import numbers
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -20,6 +20,7 @@ from randsmap._validation import (
     check_number,
     check_random_state,
     check_vector,
+    restored_on_error,
     validate_data,
 )
 
@@ -129,18 +130,6 @@ def check_frequency_range(min_frequency, max_frequency):
     return low, high
 
 
-@contextmanager
-def _restored_on_error(estimator):
-    """A fit that fails leaves the estimator as it was."""
-    before = dict(estimator.__dict__)
-    try:
-        yield
-    except BaseException:
-        estimator.__dict__.clear()
-        estimator.__dict__.update(before)
-        raise
-
-
 class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """What the maps share; a subclass has `_draw` and `_activation`."""
 
@@ -166,7 +155,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             If Y is not a finite matrix, or a parameter of the map is out of its range; the map then
             stays as it was.
         """
-        with _restored_on_error(self):
+        with restored_on_error(self):
             rng = check_random_state(self.random_state)
             Y = validate_data(self, Y, reset=True)
             P = check_n_features(self.n_features, Y.shape[0])

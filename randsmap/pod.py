@@ -16,6 +16,7 @@ from randsmap._validation import (
     check_matrix,
     check_number,
     check_out,
+    restored_on_error,
     validate_data,
 )
 from randsmap.invariants import InvariantParameters, document_invariants
@@ -124,13 +125,8 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             If a value is not finite, a parameter is out of range, all fields are the same, or they
             do not satisfy the invariants. The estimator then keeps the state it had.
         """
-        before = self.__dict__.copy()
-        try:
+        with restored_on_error(self):
             self._fit(X)
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
         return self
 
     def _fit(self, X):

@@ -5,7 +5,13 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 
 from randsmap._kernels import decode as _kernel
 from randsmap._tiles import check_projected, decode_features, for_tiles
-from randsmap._validation import check_fitted, check_matrix, check_out, validate_data
+from randsmap._validation import (
+    check_fitted,
+    check_matrix,
+    check_out,
+    restored_on_error,
+    validate_data,
+)
 from randsmap.decoders._ridge import feature_matrix
 
 __all__ = ["Decoder", "check_fields", "decode"]
@@ -77,13 +83,8 @@ class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
             (numpy.linalg.LinAlgError) if a requested factorisation fails. The estimator then keeps
             the state it had.
         """
-        before = self.__dict__.copy()
-        try:
+        with restored_on_error(self):
             self._fit(X, y)
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
         return self
 
     def predict(self, X, *, out=None):
@@ -106,8 +107,8 @@ class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            If X is not a finite array (n, d) with n >= 1, or out has the wrong shape, type or
-            layout or shares memory with X.
+            If X is not a finite array (n, d) with n >= 1, out has the wrong shape, type or layout or
+            shares memory with X, or a field that has invariants to satisfy overflows.
 
         Notes
         -----

@@ -15,6 +15,7 @@ from randsmap._validation import (
     check_count,
     check_fitted,
     check_out,
+    restored_on_error,
     validate_data,
 )
 from randsmap.decoders._base import check_fields
@@ -142,13 +143,8 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
             and n, objective="encoder" has no encoder, or one that does not belong to these fields
             and latents. The estimator then keeps the state it had.
         """
-        before = self.__dict__.copy()
-        try:
+        with restored_on_error(self):
             self._fit(X, y)
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
         return self
 
     def _fit(self, X, y):
