@@ -7,7 +7,7 @@ from randsmap._kernels import distances as _kernels
 from randsmap._validation import check_matrix, check_number, check_out
 
 __all__ = ["squared_distances", "gaussian_kernel", "gaussian_in_place", "fill_pairs", "kernel_sums",
-           "kernel_rows", "multi_gaussian_in_place", "multi_gaussian_slope_in_place",
+           "kernel_rows", "far_values", "multi_gaussian_in_place", "multi_gaussian_slope_in_place",
            "gaussian_of_data", "symmetric_product", "pairs_within", "centre_of",
            "centred_rows", "median_distance", "median_of_squared", "width_of_median"]
 
@@ -228,6 +228,21 @@ def kernel_rows(X, rows, norms, centre, epsilon):
     if len(X):
         _for_panels(task, *X.shape, len(X) <= _kernels.FEW)
     return K
+
+
+def far_values(x, rows, norms, epsilon):
+    """The kernel of one centred point x, up to a common factor, where it underflows.
+
+    The terms |x|^2 / epsilon^2 of the exponents are common to all training points and cancel in
+    the Nystroem ratio, which leaves a softmax of (2 x.f_j - |f_j|^2) / epsilon^2; shifted by its
+    maximum it cannot underflow. Far away the nearest training point decides.
+    """
+    size = max(1.0, abs(x).max())  # points at 1e300 are allowed
+    exponents = 2 * (rows @ (x / size)) - norms / size
+    exponents -= exponents.max()
+    factor = min(size / epsilon / epsilon, np.finfo(float).max)
+    with np.errstate(over="ignore"):
+        return np.exp(exponents * factor)
 
 
 def symmetric_product(K, X):
