@@ -17,6 +17,9 @@ __all__ = ["neighbor_kernel", "neighbor_sums", "neighbor_values", "row_blocks", 
 SLACK = 1e-9
 # Values below are 0, as in the dense kernel.
 SMALLEST_VALUE = 1e-300
+# Squared distance to the nearest sample, in units of epsilon^2, beyond which differences of squared
+# distances have lost digits.
+FAR_DISTANCE = 2.0**20
 # Rows of one task of a product, and new points extended at a time: they bound the scratch.
 PRODUCT_ROWS, EXTENSION_ROWS = 4096, 2**14
 
@@ -93,10 +96,10 @@ def neighbor_values(X, rows, norms, centre, index, reach, n_neighbors, epsilon):
     first = np.searchsorted(i, np.arange(len(X)))
     with np.errstate(over="ignore"):
         nearest = np.minimum.reduceat(squared, first)
-        overflown = np.isinf(nearest)
-        squared -= np.where(overflown, 0, nearest)[i]
+        far = nearest > FAR_DISTANCE * epsilon**2
+        squared -= np.where(far, 0, nearest)[i]
         values = np.exp(squared * -_distances.kernel_scale(epsilon))
-    for row in np.flatnonzero(overflown):
+    for row in np.flatnonzero(far):
         part = slice(first[row], first[row + 1] if row + 1 < len(first) else None)
         values[part] = _distances.far_values(X[row] - centre, rows[j[part]], norms[j[part]], epsilon)
     values[values < SMALLEST_VALUE] = 0

@@ -15,9 +15,9 @@ _TILE_ENTRIES = 1 << 21  # of the largest temporary of a tile (16 MB)
 def check_vectors(V, name, n, width):
     """V as contiguous float64 (n, width); one vector (width,) stands for all rows."""
     if np.ndim(V) == 1:
-        V = check_matrix(np.asarray(V)[None, :], name, n_columns=width)
+        V = check_matrix(np.asarray(V)[None, :], name, n_columns=width, min_columns=0)
         return np.ascontiguousarray(np.broadcast_to(V, (n, width)))
-    V = check_matrix(V, name, n_columns=width)
+    V = check_matrix(V, name, n_columns=width, min_rows=0, min_columns=0)
     if len(V) != n:
         raise ValueError(f"{name} must have one row for each row of X, {n}, or be one vector "
                          f"({width},), got shape {V.shape}")
