@@ -31,7 +31,8 @@ def push(G, A, projection, start=0, d=1):
     start + i // d, which an error names.
     """
     T = np.empty((len(G), A.shape[1]))
-    bad = _kernel.product(G, A, projection, T)
+    _kernel.product(G, A, T)
+    bad = -1 if projection is None else projection.project(T)
     if bad >= 0:
         raise ValueError(f"the derivative at row {start + bad // d} of X is too large for "
                          "floating-point numbers, so it cannot satisfy the invariants")

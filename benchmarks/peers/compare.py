@@ -412,6 +412,34 @@ def rows_manifold_decoders(options):
             remote.close()
 
 
+def rows_jacobian(options):
+    for M in (400, 16384):
+        for d in (2, 10):
+            rng = np.random.default_rng(0)
+            Y, F = rng.uniform(size=(60, d)), rng.dirichlet(np.ones(M), size=60)
+            decoder = randsmap.RANDSMAPDecoder(
+                randsmap.SigmoidFeatures(5.0, n_features=2000), random_state=0).fit(Y, F)
+            x, field, J = Y[:1], np.empty((1, M)), np.empty((1, M, d))
+            W, b, A = decoder.features_.weights_, decoder.features_.offsets_, decoder.coef_[1:]
+            sigmoid = lambda t: 1 / (1 + np.exp(-t))  # noqa: E731
+
+            def plain(x=x, W=W, b=b, A=A):
+                s = sigmoid(x @ W + b)[0]
+                ((W * (s * (1 - s))) @ A).T.copy()
+
+            predict = lambda: decoder.predict(x, out=field)  # noqa: E731
+            yield dict(work=f"Jacobian of one point, P = 2000, M = {M}, d = {d}",
+                       peer="NumPy, sigmoid written out",
+                       target=f"limit / ours >= 1/{3 * d} (3 decodes a coordinate)",
+                       sides=(lambda: decoder.jacobian(x, out=J), plain, predict),
+                       limit="decode of the point", threads=1, turns=15)
+        cells = np.arange(20) * (M // 20)
+        yield dict(work=f"decode of 20 cells of one point, P = 2000, M = {M}, d = 10",
+                   peer="the whole decode", target="> 1",
+                   sides=(lambda: decoder.predict(x, cells=cells), predict, None), limit="", threads=1,
+                   turns=15)
+
+
 def rows_study(options):
     F, F_validation, F_test = study_data()
     slopes = np.linspace(1, 20, 10)
