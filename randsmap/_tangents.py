@@ -1,14 +1,18 @@
 """Tangents of decoded fields: products of features' derivatives with A, projected, and their adjoints."""
 
+from contextlib import nullcontext
+
 import numpy as np
 
 from randsmap._kernels import gradients as _kernel
+from randsmap._parallel import blas_threads
 from randsmap._tiles import for_tiles
 from randsmap._validation import check_matrix
 
 __all__ = ["check_vectors", "push", "pull", "jacobian_in_tiles", "free_tangents",
            "free_tangents_adjoint"]
 
+_SHARED = 1 << 21  # multiplications; fewer are not worth a limit of the threads
 _TILE_ENTRIES = 1 << 21  # of the largest temporary of a tile (16 MB)
 
 
@@ -31,7 +35,8 @@ def push(G, A, projection, start=0, d=1):
     start + i // d, which an error names.
     """
     T = np.empty((len(G), A.shape[1]))
-    _kernel.product(G, A, T)
+    with _threads(len(G) * A.size):
+        _kernel.product(G, A, T)
     bad = -1 if projection is None else projection.project(T)
     if bad >= 0:
         raise ValueError(f"the derivative at row {start + bad // d} of X is too large for "
@@ -43,7 +48,13 @@ def pull(U, A, invariants):
     """The adjoint of `push`: H (n, P) = (U projected) A^T, without the bias row."""
     if invariants is not None:
         U = invariants.project_adjoint(U)
-    return U @ A[1:].T
+    with _threads(len(U) * A.size):
+        return U @ A[1:].T
+
+
+def _threads(work):
+    """`blas_threads` for products that BLAS would share between threads; it costs 30 us."""
+    return blas_threads() if work > _SHARED else nullcontext()
 
 
 def jacobian_in_tiles(gradients, A, projection, n, d, out):
