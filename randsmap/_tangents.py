@@ -12,7 +12,7 @@ from randsmap._validation import check_matrix
 __all__ = ["check_vectors", "push", "pull", "jacobian_in_tiles", "free_tangents",
            "free_tangents_adjoint"]
 
-_SHARED = 1 << 21  # multiplications; fewer are not worth a limit of the threads
+_SHARED = 1 << 19  # multiplications from which BLAS's threads need a limit, which costs 30 us
 _TILE_ENTRIES = 1 << 21  # of the largest temporary of a tile (16 MB)
 
 
@@ -35,7 +35,7 @@ def push(G, A, projection, start=0, d=1):
     start + i // d, which an error names.
     """
     T = np.empty((len(G), A.shape[1]))
-    with _threads(len(G) * A.size):
+    with blas_threads() if len(G) * A.size > _SHARED else nullcontext():
         _kernel.product(G, A, T)
     bad = -1 if projection is None else projection.project(T)
     if bad >= 0:
@@ -48,13 +48,9 @@ def pull(U, A, invariants):
     """The adjoint of `push`: H (n, P) = (U projected) A^T, without the bias row."""
     if invariants is not None:
         U = invariants.project_adjoint(U)
-    with _threads(len(U) * A.size):
+    # a few rows are bound by the read of A, which more threads hardly speed up
+    with blas_threads(1) if len(U) * A.size > _SHARED else nullcontext():
         return U @ A[1:].T
-
-
-def _threads(work):
-    """`blas_threads` for products that BLAS would share between threads; it costs 30 us."""
-    return blas_threads() if work > _SHARED else nullcontext()
 
 
 def jacobian_in_tiles(gradients, A, projection, n, d, out):

@@ -16,6 +16,7 @@ from randsmap._harmonics import non_harmonic_selection
 from randsmap._neighbors import NeighborIndex
 from randsmap._state import DERIVED, Array, Count, Real
 from randsmap._tangents import check_vectors, tile_rows
+from randsmap._tiles import for_tiles
 from randsmap._validation import check_count, check_number, validate_data
 
 __all__ = ["DiffusionMaps"]
@@ -321,11 +322,12 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         `rows_each`: rows of length max(n, M) that the task needs for each row of X.
         """
         values = self._weights[1:] / self._weights[0]
-        step = tile_rows(rows_each * max(self._rows.shape))
-        with _parallel.blas_threads():
-            for start in range(0, len(X), step):
-                part = slice(start, start + step)
-                task(part, self._transitions(X[part]), values, self._rows, self.epsilon_)
+
+        def part(a, b):
+            task(slice(a, b), self._transitions(X[a:b]), values, self._rows, self.epsilon_)
+
+        with _parallel.blas_threads(1):  # of a few rows, too: bound by the read of the training fields
+            for_tiles(part, len(X), tile_rows(rows_each * max(self._rows.shape)))
 
     def _transitions(self, X):
         """Transition probabilities (L, n) from a few rows X to the training fields."""
