@@ -20,7 +20,7 @@ def jacobian(P, values, rows, epsilon):
     values are c (d, n), rows the centred training fields (n, M).
     """
     (L, n), d = P.shape, len(values)
-    return _moments(values, P[:, None, :]).reshape(L * d, n).dot(rows).reshape(L, d, -1) * (
+    return _moments(values, P[:, None, :]).reshape(L * d, n).dot(rows).reshape(L, d, rows.shape[1]) * (
         2 / epsilon / epsilon)
 
 
