@@ -267,9 +267,7 @@ class AffineInvariants:
         B : ndarray (P+1, q)
         """
         if len(self.kept):
-            E = B[:, self.kept] - A @ self._C.T
-            G = scipy.linalg.solve_triangular(self._T, E.T, trans="T", check_finite=False).T
-            A += G @ self._W
+            A += self._steps(B[:, self.kept] - A @ self._C.T) @ self._W
         return A
 
     def constrain_coefficients(self, R):
@@ -292,6 +290,40 @@ class AffineInvariants:
     def normals(self):
         """W (rank, M): W V^1/2 has orthonormal rows that span V^-1/2 C_S (0 on constant cells)."""
         return self._W
+
+    def tangent_projection(self):
+        """The `Projection` of derivatives of decoded fields: C^T g = 0, and 0 on the constant cells."""
+        constant = np.flatnonzero(self.constant)
+        return _kernel.Projection(self._C, np.zeros(len(self.kept)), self._W, self._T, constant,
+                                  np.zeros(len(constant)))
+
+    def project_adjoint(self, U):
+        """The transpose of `tangent_projection`, applied to U (n, M): u - C T^-1 W u, and 0 on J0."""
+        if len(self.kept):
+            t = scipy.linalg.solve_triangular(self._T, self._W @ U.T, check_finite=False)
+            U = U - t.T @ self._C
+        if self.constant.any():
+            U = np.where(self.constant, 0.0, U)
+        return U
+
+    def gather_coefficients(self, A, cells):
+        """Columns `cells` of A (P+1, M) that decode what the projection makes of whole fields [1 | phi] A.
+
+        The projection adds (m - C^T f) T^-1 W to a field f, which is a correction of A: (e_bias m^T - A C)
+        T^-1 W, here of these columns alone. A C is e_bias m^T but for the round-off of A, which
+        matters where A is huge; its sums over all cells are taken in twice the precision. On the
+        constant cells A must hold their values.
+        """
+        gathered = np.ascontiguousarray(A[:, cells])
+        if len(self.kept):
+            E = -invariant_values(np.ascontiguousarray(self._C.T), A)[0]
+            E[0] += self.values[self.kept]
+            gathered += self._steps(E) @ self._W[:, cells]
+        return gathered
+
+    def _steps(self, E):
+        """E T^-1 (n, rank): what to multiply W by to change C^T f by E (n, rank)."""
+        return scipy.linalg.solve_triangular(self._T, E.T, trans="T", check_finite=False).T
 
     def project(self, F):
         """The nearest fields, in the V-weighted norm, with C^T f = m and f = c on J0; in place.

@@ -115,13 +115,35 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         check_fitted(self, "encoder_")
         return self.encoder_.transform(X)
 
-    def inverse_transform(self, X):
-        """Fields (n_samples, n_cells) at latents X (n_samples, n_components)."""
+    def inverse_transform(self, X, *, cells=None, out=None):
+        """Fields at latents.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_components)
+        cells, out : optional
+            Handed to the decoder's `predict` (or the encoder's `inverse_transform`), if given: only
+            these cells of the fields, and where to put them.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_cells)
+            (n_samples, k) for k cells.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError, TypeError
+            As the decoder raises.
+        """
         check_fitted(self, "encoder_")
+        options = {"cells": cells, "out": out}
+        options = {name: value for name, value in options.items() if value is not None}
         if self.decoder_ is None:
-            return self.encoder_.inverse_transform(X)
+            return self.encoder_.inverse_transform(X, **options)
         # the decoder was fitted on latents without names, whatever the encoder's output is set to
-        return self.decoder_.predict(np.asarray(X) if hasattr(X, "columns") else X)
+        return self.decoder_.predict(np.asarray(X) if hasattr(X, "columns") else X, **options)
 
     def reconstruct(self, X):
         """Fields X (n_samples, n_cells) encoded and decoded: what the model makes of them."""

@@ -3,6 +3,7 @@
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 
+from randsmap._cells import check_cells, gathered
 from randsmap._kernels import decode as _kernel
 from randsmap._tiles import check_projected, decode_features, for_tiles
 from randsmap._validation import (
@@ -57,8 +58,9 @@ def check_fields(y, n):
 class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """A regressor from latent points to fields.
 
-    A subclass has `_fit(X, y)`, which sets `coef_` (any rows, M) and `_single`, and
-    `_decode(X, out)`.
+    A subclass has `_fit(X, y)`, which sets `coef_` (any rows, M) and `_single`; `_linear_map()`, the A
+    of fields [1 | phi(y)] A and the invariants that they are projected on (None: they are not); and
+    `_decode(A, projection, X, out)`.
     """
 
     def fit(self, X, y):
@@ -87,20 +89,23 @@ class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
             self._fit(X, y)
         return self
 
-    def predict(self, X, *, out=None):
+    def predict(self, X, *, cells=None, out=None):
         """Decode latent points.
 
         Parameters
         ----------
         X : array-like (n, d)
             Latent coordinates.
+        cells : array-like of int (k,) or of bool (M,), or None
+            Only these cells of the fields, at their cost: indices (negative ones count from the end)
+            or a mask. They are those of the whole field, whose invariants hold.
         out : ndarray (n, M), float64, C-contiguous, or None
-            Where to put the fields.
+            Where to put the fields; (n, k) for k cells.
 
         Returns
         -------
         fields : ndarray (n, M), float64
-            `out` if given. (n,) if y was one-dimensional.
+            `out` if given. (n, k) for k cells; otherwise (n,) if y was one-dimensional.
 
         Raises
         ------
@@ -108,21 +113,41 @@ class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
             Before `fit`.
         ValueError, TypeError
             If X is not a finite array (n, d) with n >= 1, out has the wrong shape, type or layout or
-            shares memory with X, or a field that has invariants to satisfy overflows.
+            shares memory with X, cells are no such array or out of range, or a whole field that has
+            invariants to satisfy overflows.
 
         Notes
         -----
         A row's result depends on the other rows only by round-off (relative 1e-12): a few rows
         are decoded by a loop that reads the coefficients once, more by matrix products.
+
+        The coefficients of the last few sets of `cells` are kept until the next `fit`.
         """
         check_fitted(self, "coef_")
         X = validate_data(self, X, reset=False)
-        n, M = len(X), self.coef_.shape[1]
+        A, invariants = self._linear_map()
+        projection = None if invariants is None else invariants.projection
+        if cells is not None:
+            A, projection = self._gathered(cells), None
+        n, M = len(X), A.shape[1]
         if out is not None and np.may_share_memory(out, X):
             raise ValueError("out must not share memory with X")
-        out = check_out(out, (n,) if self._single else (n, M))
-        self._decode(X, out.reshape(n, M))
+        out = check_out(out, (n,) if self._single and cells is None else (n, M))
+        if M:
+            self._decode(A, projection, X, out.reshape(n, M))
         return out
+
+    def _gathered(self, cells):
+        """Columns of A, for these cells, that decode them as parts of the whole projected fields."""
+        A, invariants = self._linear_map()
+        cells = check_cells(cells, A.shape[1])
+
+        def gather():
+            if invariants is None:
+                return np.ascontiguousarray(A[:, cells])
+            return invariants.gather_coefficients(A, cells)
+
+        return gathered(self, A, cells, gather)
 
     @property
     def _n_outputs(self):

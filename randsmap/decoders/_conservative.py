@@ -5,6 +5,7 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, MultiOutputMixin, Re
 from sklearn.utils import get_tags
 from sklearn.utils.validation import _num_samples
 
+from randsmap._cells import check_cells
 from randsmap._validation import check_fitted, check_matrix, check_out
 from randsmap.decoders._base import check_fields
 from randsmap.invariants import InvariantParameters, document_invariants
@@ -97,26 +98,28 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, MultiOutput
         self._store_invariants(invariants)
         return self
 
-    def predict(self, X, *, out=None):
+    def predict(self, X, *, cells=None, out=None):
         """Predictions of the regressor, projected.
 
         Parameters
         ----------
         X : array-like (n, d)
+        cells : array-like of int (k,) or of bool (M,), or None
+            Only these cells; the regressor predicts all of them, so that it saves nothing.
         out : ndarray (n, M), float64, C-contiguous, or None
-            Where to put the fields.
+            Where to put the fields; (n, k) for k cells.
 
         Returns
         -------
         fields : ndarray (n, M), float64
-            `out` if given. (n,) if y was one-dimensional.
+            `out` if given. (n, k) for k cells; otherwise (n,) if y was one-dimensional.
 
         Raises
         ------
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            If out has the wrong shape, type or layout, if the regressor's prediction is not a
+            If out has the wrong shape, type or layout, cells are no such array or out of range, if the regressor's prediction is not a
             finite (n, M) array, or as the regressor raises.
         """
         check_fitted(self, "estimator_")
@@ -125,6 +128,11 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, MultiOutput
         if predicted.ndim == 1 and M == 1:
             predicted = predicted[:, None]
         predicted = check_matrix(predicted, "the regressor's prediction", n_columns=M, min_rows=0)
+        if cells is not None:
+            cells = check_cells(cells, M)
+            out = check_out(out, (len(predicted), len(cells)))
+            out[:] = self.invariants_.project(predicted.copy())[:, cells]
+            return out
         out = check_out(out, predicted.shape[:1] if self._single else predicted.shape)
         fields = out.reshape(predicted.shape)
         fields[:] = predicted

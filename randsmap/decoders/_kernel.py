@@ -10,7 +10,8 @@ from randsmap._parallel import blas_threads
 from randsmap._state import Array, Choice, Count, Flag, Real
 from randsmap._tiles import check_projected, for_tiles
 from randsmap._validation import check_choice, check_count, check_number, validate_data
-from randsmap.decoders._base import Decoder, check_fields
+from randsmap.decoders._base import check_fields
+from randsmap.decoders._jacobian import DifferentiableDecoder, KernelBasis
 from randsmap.decoders._ridge import cholesky_solve
 from randsmap.features import check_frequency_range, check_length_scale
 from randsmap.invariants import InvariantParameters, document_invariants
@@ -80,7 +81,7 @@ def retained_modes(eigenvalues, n, rank):
 
 
 @document_invariants
-class DoubleDiffusionMapsDecoder(InvariantParameters, Decoder):
+class DoubleDiffusionMapsDecoder(InvariantParameters, DifferentiableDecoder):
     """Double diffusion maps: geometric harmonics of a Gaussian kernel on the latent points.
 
     Parameters
@@ -211,13 +212,24 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, Decoder):
         return _distances.fill_pairs(X, Z, _distances.kernel_scale(self.epsilon_),
                                      np.empty((len(X), len(Z))))
 
-    def _decode(self, X, out):
-        A = self.coef_ if self._expanded is None else self._expanded
-        decode_kernel(self._kernel, self._points, self._weights, A, X, self._projection(), out)
+    def _slopes(self, X, Z):
+        """Twice the kernel's derivative in |x - z|^2."""
+        K = self._kernel(X, Z)
+        K *= -2 * _distances.kernel_scale(self.epsilon_)
+        return K
+
+    def _linear_map(self):
+        return self.coef_ if self._expanded is None else self._expanded, self.invariants_
+
+    def _decode(self, A, projection, X, out):
+        decode_kernel(self._kernel, self._points, self._weights, A, X, projection, out)
+
+    def _basis(self):
+        return KernelBasis(self._slopes, self._points, self._weights)
 
 
 @document_invariants
-class KernelDecoder(InvariantParameters, Decoder):
+class KernelDecoder(InvariantParameters, DifferentiableDecoder):
     """Kernel ridge regression with a bias: the limit of infinitely many random features.
 
     Parameters
@@ -351,6 +363,21 @@ class KernelDecoder(InvariantParameters, Decoder):
         _distances.multi_gaussian_in_place(out, *self._frequencies)
         return out
 
-    def _decode(self, X, out):
-        decode_kernel(self._rows, self._points, None, self.coef_, self._scaled(X),
-                      self._projection(), out)
+    def _slopes(self, X, Z):
+        """Twice the kernel's derivative in |x - z|^2, between scaled points."""
+        out = np.empty((len(X), len(Z)))
+        if self._frequencies is None:
+            _distances.fill_pairs(X, Z, 0.5, out)
+            return np.negative(out, out=out)
+        _distances.fill_pairs(X, Z, 0.0, out)
+        _distances.multi_gaussian_slope_in_place(out, *self._frequencies)
+        return out
+
+    def _linear_map(self):
+        return self.coef_, self.invariants_
+
+    def _decode(self, A, projection, X, out):
+        decode_kernel(self._rows, self._points, None, A, self._scaled(X), projection, out)
+
+    def _basis(self):
+        return KernelBasis(self._slopes, self._points, lengths=self._lengths, scaled=self._scaled)

@@ -5,13 +5,14 @@ from sklearn.base import clone
 
 from randsmap._state import Array, Choice, Count, Flag, Transformer
 from randsmap._validation import check_choice, check_number, validate_data
-from randsmap.decoders._base import Decoder, check_fields, decode
+from randsmap.decoders._base import check_fields, decode
+from randsmap.decoders._jacobian import DifferentiableDecoder, feature_basis
 from randsmap.decoders._ridge import FeatureRows, filtered_solution, ridge, singular_system
 from randsmap.invariants import InvariantParameters, document_invariants
 
 __all__ = ["RFNNDecoder", "RANDSMAPDecoder"]
 
-class _RandomFeatureDecoder(Decoder):
+class _RandomFeatureDecoder(DifferentiableDecoder):
     """What RFNNDecoder and RANDSMAPDecoder share: the feature map and the ridge regression."""
 
     _state = {
@@ -50,8 +51,11 @@ class _RandomFeatureDecoder(Decoder):
             features.set_params(**dict.fromkeys(names, self.random_state))
         return features.fit(X)
 
-    def _decode(self, X, out):
-        decode(self.features_, self.coef_, X, self._projection(), out)
+    def _decode(self, A, projection, X, out):
+        decode(self.features_, A, X, projection, out)
+
+    def _basis(self):
+        return feature_basis(self.features_)
 
 
 class RFNNDecoder(_RandomFeatureDecoder):
@@ -113,8 +117,8 @@ class RFNNDecoder(_RandomFeatureDecoder):
     def _store_invariants(self, invariants):
         pass
 
-    def _projection(self):
-        return None
+    def _linear_map(self):
+        return self.coef_, None
 
 
 @document_invariants
@@ -210,8 +214,8 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         super()._store_invariants(invariants)
         self._exact = self.constraint == "everywhere"
 
-    def _projection(self):
-        return super()._projection() if self._exact else None
+    def _linear_map(self):
+        return self.coef_, self.invariants_ if self._exact else None
 
 
 _TRUNCATION = 1e-8  # relative cut of singular values, delta_S in the paper's implementation details
