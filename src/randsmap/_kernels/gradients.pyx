@@ -85,6 +85,6 @@ def product(const double[:, ::1] G, const double[:, ::1] A, Projection projectio
         elif P > 0:
             gemm(False, False, n, M, P, 1.0, &G[0, 0], P, &A[1, 0], M, 0.0, &out[0, 0], M)
         if projection is not None:
-            bad = projection_table.project(&projection.view, &out[0, 0], n, M, work)
+            bad = projection_table.project(&projection.view, NULL, &out[0, 0], n, M, work)
     free(work)
     return bad
