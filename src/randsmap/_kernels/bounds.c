@@ -215,24 +215,32 @@ INLINE void move_cells(const rk_bounds *b, double *restrict f, double t, int cli
     }
 }
 
-/* Newton from *t, h = sum - m there. False if it does not end soon. */
+/* Newton from *t, h = sum - m there. False if it does not end soon, or leaves the bracket that it found:
+ * with bounds on both sides it can run in circles. */
 static int newton(const rk_bounds *b, double m, const double *f, total at, double *t)
 {
-    double slope = -1, x = *t;
+    double slope = -1, before = INFINITY, left = -INFINITY, right = INFINITY, x = *t;
     for (int k = 0;; k++) {
         const double h = at.sum - m;
         if (!(at.slope > 0) || !(fabs(h) <= DBL_MAX))
             return 0;
         const double next = x - h / at.slope;
-        if (!(fabs(next) <= DBL_MAX))
+        if (h > 0)
+            right = x;
+        else
+            left = x;
+        if (!(fabs(next) <= DBL_MAX) || !(next >= left && next <= right))
             return 0;
-        if (at.slope == slope || fabs(h) <= CLOSE * (fabs(m) + fabs(at.sum))) {
+        if ((at.slope == slope && fabs(h) <= before / 4) || fabs(h) <= CLOSE * (fabs(m) + fabs(at.sum))) {
             *t = next;
             return 1;
         }
         if (k == MAX_NEWTON)
             return 0;
+        if (next == x)
+            return 0;
         slope = at.slope;
+        before = fabs(h);
         x = next;
         at = quick_pass(b, f, x);
     }
@@ -437,13 +445,19 @@ static int simplex(const rk_bounds *b, double m, const double *f, total at, doub
     return fabs(*t) <= DBL_MAX;
 }
 
+/* Round-off of w . f; where numbers are so small that it underflows, a unit a cell. */
+static double round_off(const rk_bounds *b, double size, double ulps)
+{
+    return ulps * DBL_EPSILON * size + (double)b->M * 4.9406564584124654e-324;
+}
+
 /* m - w . f(t) of the exact pass vanishes but for round-off; *t is improved if need be. */
 static int polish(const rk_bounds *b, double m, const double *f, double *t, total *at)
 {
     double before = INFINITY;
     for (int k = 0;; k++) {
         *at = exact_pass(b, m, f, *t);
-        if (fabs(at->sum) <= 8 * DBL_EPSILON * (at->size + fabs(m)))
+        if (fabs(at->sum) <= round_off(b, at->size + fabs(m), 8))
             return 1;
         if (k == MAX_POLISH || !(at->slope > 0) || !(fabs(at->sum) < before / 4))
             return 0;
@@ -461,7 +475,7 @@ static int row(const rk_bounds *b, double m, double *f, double *work)
         return 0;
     double t = 0;
     /* nothing to do for a field that satisfies it all: the exact pass says so */
-    int found = fabs(at.sum - m) <= 16 * DBL_EPSILON * (fabs(at.sum) + fabs(m));
+    int found = fabs(at.sum) <= DBL_MAX && fabs(at.sum - m) <= 16 * DBL_EPSILON * (fabs(at.sum) + fabs(m));
     if (!found && b->uniform && b->upper[0] == INFINITY && b->lower[0] > -INFINITY) {
         ptrdiff_t n;
         double rest, cut;
@@ -479,7 +493,7 @@ static int row(const rk_bounds *b, double m, double *f, double *work)
         }
     }
     for (int round = 0; round < MAX_ROUNDS; round++) {
-        if (!found && !newton(b, m, f, at, &t)) {
+        if (!found && (round > 2 || !newton(b, m, f, at, &t))) {
             t = search(b, m, f, 1, work);
             if (isnan(t) || isinf(t)) /* out of reach, or the sums overflow */
                 t = search(b, m, f, 0x1p-80, work);
@@ -506,7 +520,7 @@ static int row(const rk_bounds *b, double m, double *f, double *work)
                 f[i] = t > 0 ? b->upper[i] : b->lower[i];
     move_cells(b, f, 0, 1);
     at = exact_pass(b, m, f, 0);
-    return fabs(at.sum) <= 64 * DBL_EPSILON * (at.size + fabs(m));
+    return fabs(at.sum) <= round_off(b, at.size + fabs(m), 64);
 }
 
 static ptrdiff_t room(const rk_bounds *b)
