@@ -70,7 +70,7 @@ def exact_projection(z, w, v, lower, upper, m):
             return fields(points[k]), points[k]
         a, b = points[k], points[k + 1]
     slope = (h(b) - h(a)) / (b - a)
-    t = a - h(a) / slope
+    t = a - h(a) / slope if slope else a  # m rounded to beyond the range
     return fields(t), t
 
 

@@ -9,7 +9,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { MAX_NEWTON = 24, MAX_ROUNDS = 12, MAX_POLISH = 3, FEW_NEWTON = 6, MAX_PIVOTS = 200 };
+enum { MAX_NEWTON = 12, MAX_ROUNDS = 12, MAX_POLISH = 3, FEW_NEWTON = 6, MAX_PIVOTS = 200, SAMPLE = 9 };
+#define SEED 88172645463325252u /* of the pivots: the same for every row */
 /* the exact pass that follows is a step of Newton's method too, so the others may end this early */
 #define CLOSE 1e-6
 
@@ -252,51 +253,70 @@ static double clip(double g, double l, double u)
     return g < u ? g : u;
 }
 
-/* A root of h by bracketing it among the breakpoints (lower - z) / d and (upper - z) / d, with pivots
- * drawn at random; sums of w scaled by `scale` against overflow. Infinite if h has no root. */
+static uint64_t shuffled(uint64_t state)
+{
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return state;
+}
+
+/* x among the first n of an ascending list */
+static void insert(double *list, int n, double x)
+{
+    for (; n > 0 && list[n - 1] > x; n--)
+        list[n] = list[n - 1];
+    list[n] = x;
+}
+
+/* A root of h by bracketing it among the breakpoints (lower - z) / d and (upper - z) / d; each pivot is
+ * the median of a random sample. Sums of w are scaled by `scale` against overflow. Infinite if h has no root. */
 static double search(const rk_bounds *b, double m, const double *f, double scale, double *work)
 {
-    const double *w = b->w, *d = b->direction, *l = b->lower, *u = b->upper;
-    double *from = work, *to = work + b->M; /* the breakpoints of the cells not decided */
-    ptrdiff_t *cell = (ptrdiff_t *)(work + 2 * b->M), n = 0;
+    const ptrdiff_t M = b->M;
+    /* of the cells not decided: the breakpoints, and what they are cells of */
+    double *from = work, *to = from + M, *z = to + M, *w = z + M, *d = w + M, *l = d + M, *u = l + M;
+    rk_bounds part = {0, w, d, l, u, 0};
     double fixed = -scale * m, slope = 0, left = -INFINITY, right = INFINITY;
-    uint64_t state = 88172645463325252u;
-    for (ptrdiff_t i = 0; i < b->M; i++) {
-        if (!(d[i] > 0)) {
-            fixed += scale * w[i] * clip(f[i], l[i], u[i]);
-            continue;
+    uint64_t state = SEED;
+    ptrdiff_t n = 0;
+    for (ptrdiff_t i = 0; i < M; i++) {
+        const double share = scale * b->w[i], step = b->direction[i];
+        z[n] = f[i], w[n] = share, d[n] = step, l[n] = b->lower[i], u[n] = b->upper[i];
+        if (step > 0) {
+            from[n] = (l[n] - z[n]) / step;
+            to[n] = (u[n] - z[n]) / step;
+            n++;
+        } else {
+            fixed += share * clip(z[n], l[n], u[n]);
         }
-        cell[n] = i;
-        from[n] = (l[i] - f[i]) / d[i];
-        to[n++] = (u[i] - f[i]) / d[i];
     }
     for (;;) {
         ptrdiff_t kept = 0;
-        for (ptrdiff_t k = 0; k < n; k++) {
-            const ptrdiff_t i = cell[k];
-            if (from[k] >= right) {
-                fixed += scale * w[i] * l[i];
-            } else if (to[k] <= left) {
-                fixed += scale * w[i] * u[i];
-            } else if (from[k] <= left && to[k] >= right) {
-                fixed += scale * w[i] * f[i];
-                slope += scale * w[i] * d[i];
-            } else {
-                cell[kept] = i, from[kept] = from[k], to[kept++] = to[k];
-            }
+        for (ptrdiff_t k = 0; k < n; k++) { /* branch-free: what is decided cannot be foreseen */
+            const double x = from[k], y = to[k], zk = z[k], wk = w[k], dk = d[k], lk = l[k], uk = u[k];
+            const int low = x >= right, high = !low & (y <= left);
+            const int free = !low & !high & (x <= left) & (y >= right);
+            double g = low ? lk : 0;
+            g = high ? uk : g;
+            g = free ? zk : g;
+            fixed += wk * g;
+            slope += (free ? wk : 0) * dk;
+            from[kept] = x, to[kept] = y, z[kept] = zk, w[kept] = wk, d[kept] = dk, l[kept] = lk;
+            u[kept] = uk;
+            kept += !(low | high | free);
         }
-        n = kept;
+        n = part.M = kept;
         if (n == 0)
             break;
-        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-        const ptrdiff_t pick = (ptrdiff_t)(state % (uint64_t)n);
-        const int inner = from[pick] > left && from[pick] < right;
-        const double pivot = inner && (!(to[pick] < right) || state >> 63) ? from[pick] : to[pick];
-        double h = fixed + slope * pivot;
-        for (ptrdiff_t k = 0; k < n; k++) {
-            const ptrdiff_t i = cell[k];
-            h += scale * w[i] * clip(f[i] + pivot * d[i], l[i], u[i]);
+        double sample[SAMPLE];
+        for (int i = 0; i < SAMPLE; i++) {
+            state = shuffled(state);
+            const ptrdiff_t pick = (ptrdiff_t)(state % (uint64_t)n);
+            const int inner = from[pick] > left && from[pick] < right;
+            insert(sample, i,
+                   inner && (!(to[pick] < right) || state >> 63) ? from[pick] : to[pick]);
         }
+        const double pivot = sample[SAMPLE / 2];
+        const double h = fixed + slope * pivot + quick_pass(&part, z, pivot).sum;
         if (h == 0)
             return pivot;
         if (h > 0)
@@ -358,18 +378,14 @@ static double bracket(const rk_bounds *b, double fixed, double *x, ptrdiff_t n, 
 {
     const double low = b->lower[0];
     double count = 0, left = -INFINITY;
-    uint64_t state = 88172645463325252u;
+    uint64_t state = SEED;
     for (int k = 0; n > 0 && left < right && k < MAX_PIVOTS; k++) {
-        double sample[9];
-        for (int i = 0; i < 9; i++) {
-            state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-            const double z = x[state % (uint64_t)n];
-            int j = i;
-            for (; j > 0 && sample[j - 1] > z; j--)
-                sample[j] = sample[j - 1];
-            sample[j] = z;
+        double sample[SAMPLE];
+        for (int i = 0; i < SAMPLE; i++) {
+            state = shuffled(state);
+            insert(sample, i, x[state % (uint64_t)n]);
         }
-        const double t = low - sample[4];
+        const double t = low - sample[SAMPLE / 2];
         rk_bounds part = *b;
         part.M = n;
         const total at = quick_pass(&part, x, t);
@@ -525,7 +541,7 @@ static int row(const rk_bounds *b, double m, double *f, double *work)
 
 static ptrdiff_t room(const rk_bounds *b)
 {
-    return b->w ? 3 * b->M : 0;
+    return b->w ? 7 * b->M : 0;
 }
 
 const rk_bounds_table RK_TABLE(bounds) = {.room = room, .row = row};
