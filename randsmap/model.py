@@ -115,15 +115,15 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         check_fitted(self, "encoder_")
         return self.encoder_.transform(X)
 
-    def inverse_transform(self, X, *, cells=None, out=None):
+    def inverse_transform(self, X, *, invariant_values=None, cells=None, out=None):
         """Fields at latents.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_components)
-        cells, out : optional
-            Handed to the decoder's `predict` (or the encoder's `inverse_transform`), if given: only
-            these cells of the fields, and where to put them.
+        invariant_values, cells, out : optional
+            Handed to the decoder's `predict` (or the encoder's `inverse_transform`), if given: values
+            of the invariants for these rows, only these cells of the fields, and where to put them.
 
         Returns
         -------
@@ -138,7 +138,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
             As the decoder raises.
         """
         check_fitted(self, "encoder_")
-        options = {"cells": cells, "out": out}
+        options = {"invariant_values": invariant_values, "cells": cells, "out": out}
         options = {name: value for name, value in options.items() if value is not None}
         if self.decoder_ is None:
             return self.encoder_.inverse_transform(X, **options)

@@ -13,7 +13,7 @@ LAYERS = [
     {"_kernels"},
     {"_parallel", "_validation", "_state", "_archive"},
     {"_distances", "_eigen", "_harmonics", "_neighbors", "_tiles"},
-    {"_cells", "_nystroem", "_sparse_kernel", "_tangents"},
+    {"_cells", "_nystroem", "_sparse_kernel", "_tangents", "bounds"},
     {"invariants", "metrics"},
     {"features", "encoders", "pod"},
     {"decoders"},

@@ -11,7 +11,9 @@ from randsmap._kernels import gradients as _kernel
 from randsmap._tangents import check_vectors, jacobian_in_tiles, pull, push, tile_rows
 from randsmap._tiles import for_tiles
 from randsmap._validation import check_fitted, check_matrix, check_out, validate_data
+from randsmap._cells import check_cells
 from randsmap.decoders._base import Decoder
+from randsmap.invariants import ActiveBounds
 
 __all__ = ["DifferentiableDecoder", "KernelBasis", "feature_basis", "polynomial_jacobian"]
 
@@ -39,7 +41,7 @@ class DifferentiableDecoder(Decoder):
         ndarray (L, M, d), float64
             J = df/dy of each row; `out` if given. (L, k, d) for k cells; otherwise (L, d) if y was
             one-dimensional. With invariants C^T J = 0 to a few ulp of |C|^T |J|, and J is 0 on the
-            constant cells.
+            constant cells. With bounds J is 0 in the cells that are on theirs, and C^T J = 0 over the others.
 
         Raises
         ------
@@ -66,14 +68,16 @@ class DifferentiableDecoder(Decoder):
         array([[[ 1.],
                 [-1.]]])
         """
-        X, A, invariants, shape = self._at(X, cells)
+        X, A, invariants, active, shape = self._at(X, cells)
         (L, d), M = X.shape, A.shape[1]
         if out is not None and np.may_share_memory(out, X):
             raise ValueError("out must not share memory with X")
         out = check_out(out, (L, *shape, d))
         basis, projection = self._basis(), _projection(invariants)
-        jacobian_in_tiles(lambda a, b: basis.gradients(X[a:b]), A, projection, L, d,
-                          out.reshape(L, M, d))
+        J = out.reshape(L, M, d) if active is None else np.empty((L, M, d))
+        jacobian_in_tiles(lambda a, b: basis.gradients(X[a:b]), A, projection, L, d, J)
+        if active is not None:
+            out[:] = active.push(J).reshape(out.shape)
         return out
 
     def jvp(self, X, V, *, cells=None):
@@ -101,7 +105,7 @@ class DifferentiableDecoder(Decoder):
         -----
         Costs about as much as `predict`.
         """
-        X, A, invariants, shape = self._at(X, cells)
+        X, A, invariants, active, shape = self._at(X, cells)
         V = check_vectors(V, "V", *X.shape)
         basis, projection = self._basis(), _projection(invariants)
         out = np.empty((len(X), A.shape[1]))
@@ -110,6 +114,8 @@ class DifferentiableDecoder(Decoder):
             out[a:b] = push(basis.directional(X[a:b], V[a:b]), A, projection, a)
 
         for_tiles(task, len(X), tile_rows(max(A.shape)))
+        if active is not None:
+            out = active.push(out)
         return out.reshape(len(X), *shape)
 
     def vjp(self, X, U, *, cells=None):
@@ -133,10 +139,12 @@ class DifferentiableDecoder(Decoder):
         ------
         As `jacobian`.
         """
-        X, A, invariants, shape = self._at(X, cells)
+        X, A, invariants, active, shape = self._at(X, cells)
         if not shape:
             U = np.asarray(U)[..., None] if np.ndim(U) else U
-        U = check_vectors(U, "U", len(X), A.shape[1])
+        U = check_vectors(U, "U", len(X), A.shape[1] if active is None else active.n_cells)
+        if active is not None:
+            U = active.pull(U)
         basis, out = self._basis(), np.empty(X.shape)
 
         def task(a, b):
@@ -146,14 +154,20 @@ class DifferentiableDecoder(Decoder):
         return out
 
     def _at(self, X, cells):
-        """X checked, A and the invariants to project on (None: none), and the shape of a field."""
+        """X checked, A, the invariants to project on or the bounds that are active (None: none), and the
+        shape of a field."""
         check_fitted(self, "coef_")
         X = validate_data(self, X, reset=False)
         A, invariants = self._linear_map()
+        if invariants is not None and invariants.lower is not None:
+            whole = cells is None
+            cells = None if whole else check_cells(cells, A.shape[1])
+            active = ActiveBounds(invariants, self.predict(X).reshape(len(X), -1), cells)
+            return X, A, None, active, () if self._single and whole else (active.n_cells,)
         if cells is not None:
             # already projected; at A's columns for these cells that is a correction of A
             A, invariants = self._gathered(cells), None
-        return X, A, invariants, () if self._single and cells is None else (A.shape[1],)
+        return X, A, invariants, None, () if self._single and cells is None else (A.shape[1],)
 
 
 def _projection(invariants):

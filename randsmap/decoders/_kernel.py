@@ -98,6 +98,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, DifferentiableDecoder):
         lambda_i <= n eps lambda_1 (there is nothing but round-off in it).
     {invariant_parameters}
     {cell_weights}
+    {bounds}
 
     Attributes
     ----------
@@ -160,7 +161,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, DifferentiableDecoder):
     }
 
     def __init__(self, *, epsilon=None, epsilon_scale=1.0, rank="rule", invariants=None,
-                 invariant_values=None, invariant_tol=None, cell_weights=None):
+                 invariant_values=None, invariant_tol=None, cell_weights=None, bounds=None):
         self.epsilon = epsilon
         self.epsilon_scale = epsilon_scale
         self.rank = rank
@@ -168,6 +169,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, DifferentiableDecoder):
         self.invariant_values = invariant_values
         self.invariant_tol = invariant_tol
         self.cell_weights = cell_weights
+        self.bounds = bounds
 
     def _fit(self, X, y):
         if self.epsilon is not None:
@@ -250,6 +252,7 @@ class KernelDecoder(InvariantParameters, DifferentiableDecoder):
         eigenvalues below n eps lambda_1.
     {invariant_parameters}
     {cell_weights}
+    {bounds}
 
     Attributes
     ----------
@@ -298,7 +301,7 @@ class KernelDecoder(InvariantParameters, DifferentiableDecoder):
 
     def __init__(self, kernel="gaussian", *, length_scale=1.0, max_frequency=1.0,
                  min_frequency=1e-3, regularization=1e-3, invariants=None, invariant_values=None,
-                 invariant_tol=None, cell_weights=None):
+                 invariant_tol=None, cell_weights=None, bounds=None):
         self.kernel = kernel
         self.length_scale = length_scale
         self.max_frequency = max_frequency
@@ -308,6 +311,7 @@ class KernelDecoder(InvariantParameters, DifferentiableDecoder):
         self.invariant_values = invariant_values
         self.invariant_tol = invariant_tol
         self.cell_weights = cell_weights
+        self.bounds = bounds
 
     def _fit(self, X, y):
         check_choice(self.kernel, "kernel", ("gaussian", "multi-gaussian"))

@@ -141,6 +141,7 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         ShurAfinal0), which imposes it at the n training points only, up to the truncation of singular
         values at 1e-8; kept to reproduce the paper. It neither treats constant cells nor projects rows.
     {cell_weights}
+    {bounds}
     solver : {"auto", "cholesky", "svd"}, default="auto"
         As for `RFNNDecoder`; constraint="training" always uses "svd".
     random_state : int, RandomState instance or None
@@ -185,7 +186,7 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
 
     def __init__(self, features=None, *, regularization=1e-3, invariants="mass",
                  invariant_values=None, invariant_tol=None, constraint="everywhere",
-                 cell_weights=None, solver="auto", random_state=None):
+                 cell_weights=None, bounds=None, solver="auto", random_state=None):
         self.features = features
         self.regularization = regularization
         self.invariants = invariants
@@ -193,6 +194,7 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         self.invariant_tol = invariant_tol
         self.constraint = constraint
         self.cell_weights = cell_weights
+        self.bounds = bounds
         self.solver = solver
         self.random_state = random_state
 
@@ -202,6 +204,9 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         if not everywhere and self.solver == "cholesky":
             raise ValueError("constraint='training' needs singular values down to 1e-8, which a "
                              "Gram matrix does not resolve: use solver='auto' or 'svd'")
+        if not everywhere and self.bounds is not None:
+            raise ValueError("bounds need the projection of every row, which constraint='training' does "
+                             "not have: use constraint='everywhere'")
         return self._fit_invariants(F, dtype, keep_constant_cells=everywhere)
 
     def _coefficients(self, rows, F, regularization, invariants):
