@@ -119,8 +119,8 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, MultiOutput
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            If out has the wrong shape, type or layout, cells are no such array or out of range, if
-            the regressor's prediction is not a finite (n, M) array, or as the regressor raises.
+            If out has the wrong shape, type or layout, cells are no such array or out of range, if the regressor's prediction is not a
+            finite (n, M) array, or as the regressor raises.
         """
         check_fitted(self, "estimator_")
         predicted = np.asarray(self.estimator_.predict(X))
