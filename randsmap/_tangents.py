@@ -1,4 +1,4 @@
-"""Tangents of decoded fields: products of features' derivatives with A, projected, and their adjoints."""
+"""Tangents of decoded fields: derivatives of features times A, projected, and the adjoint."""
 
 from contextlib import nullcontext
 
@@ -111,8 +111,8 @@ def free_tangents_adjoint(U, free, normal=None, weights=None):
     if normal is None:
         return U
     step, square = _free_normal(free, normal, weights)
-    return U - _over(np.einsum("...m,...m->...", U, step)[..., None], square) * np.where(free, normal,
-                                                                                        0.0)
+    t = _over(np.einsum("...m,...m->...", U, step)[..., None], square)
+    return U - t * np.where(free, normal, 0.0)
 
 
 def _free_normal(free, normal, weights):
