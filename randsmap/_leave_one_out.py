@@ -1,0 +1,1 @@
+"""Leave-one-out errors of ridge decoders in closed form."""
