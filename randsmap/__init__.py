@@ -34,6 +34,7 @@ _LAZY = {
     "HughesSolver": "datasets",
     "solve_eikonal": "datasets",
     "tune": "tuning",
+    "leave_one_out": "_leave_one_out",
     "set_num_threads": "_parallel",
     "get_num_threads": "_parallel",
 }

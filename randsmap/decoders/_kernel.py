@@ -323,9 +323,10 @@ class KernelDecoder(InvariantParameters, Decoder):
         return X.copy()
 
     def _spectrum(self, X):
-        """Eigenvectors (n, r) of 1 1^T + K = Phi Phi^T and their eigenvalues."""
+        """Eigenvectors (n, r) of 1 1^T + K = Phi Phi^T, their eigenvalues, error angle."""
         check_choice(self.kernel, "kernel", ("gaussian", "multi-gaussian"))
-        return self._kept_modes(self._set_kernel(X))
+        V, eigenvalues = self._kept_modes(self._set_kernel(X))
+        return V, eigenvalues, len(V) * _EPS * eigenvalues[0] / eigenvalues[-1]
 
     def _kept_modes(self, points):
         """Eigenvectors and eigenvalues of 1 1^T + K above n eps lambda_1."""

@@ -65,7 +65,7 @@ class _RandomFeatureDecoder(Decoder):
             self.__dict__.pop("_fit_features", None)
 
     def _spectrum(self, X):
-        """Left singular vectors (n, r) of [1 | phi(X)] and their squared singular values."""
+        """Left singular vectors (n, r) of [1 | phi(X)], squared singular values, error angle."""
         return left_spectrum(FeatureRows(self._fit_features(X), X))
 
     def _decode(self, X, out):

@@ -180,11 +180,13 @@ def _svd(Phi):
 
 
 def left_spectrum(rows):
-    """U (n, r) and sigma^2 (r,) of Phi = U Sigma V^T, over sigma > max(n, P+1) eps sigma_1."""
+    """U (n, r), sigma^2 (r,) of Phi = U Sigma V^T, over sigma > max(n, P+1) eps sigma_1, and the
+    angle by which round-off may have turned the space that U spans."""
+    cut = max(rows.n, rows.width) * _EPS
     with blas_threads():
         U, sigma, _ = _svd(rows.whole())
-    keep = sigma > max(rows.n, rows.width) * _EPS * sigma[0]
-    return np.ascontiguousarray(U[:, keep]), sigma[keep] ** 2
+    sigma = sigma[sigma > cut * sigma[0]]
+    return np.ascontiguousarray(U[:, : len(sigma)]), sigma**2, cut * sigma[0] / sigma[-1]
 
 
 def filtered_solution(sigma, Vt, UtF, cut, regularization):
