@@ -287,7 +287,8 @@ def test_model_with_its_encoder(M):
         assert error == pytest.approx(expected, rel=1e-8)
     best = clone(model).set_params(**result.best_params_).fit(F)
     assert isinstance(result.best_decoder_, randsmap.ManifoldModel)
-    np.testing.assert_array_equal(result.best_decoder_.reconstruct(F_val), best.reconstruct(F_val))
+    # scikit-learn's PCA is not the same to the last bit twice
+    np.testing.assert_allclose(result.best_decoder_.reconstruct(F_val), best.reconstruct(F_val), atol=1e-9)
     assert set(result.on_edge_) == set(grid)
     assert not hasattr(model, "encoder_") and not hasattr(model.encoder, "components_")
 
