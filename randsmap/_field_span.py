@@ -12,7 +12,7 @@ from randsmap._parallel import blas_threads
 
 __all__ = ["FieldSpan"]
 
-_PANEL = 192  # reflections applied at a time: wide enough for matrix products at full speed
+_PANEL = 256  # reflections applied at a time: wide enough for matrix products at full speed
 _BLOCK = 512  # fields expressed in coordinates at a time: bounded memory
 
 
@@ -46,7 +46,8 @@ class FieldSpan:
         rows = np.vstack([normals, F])
         if not self._free.all():
             rows = rows[:, self._free]
-        with blas_threads():
+        # products too narrow to gain from more threads, which lose much on a busy machine
+        with blas_threads(1):
             # the factors overwrite the transposed rows, so R^T is their lower triangle
             self._factors, self._blocks, _ = lapack.dgeqrt(min(_PANEL, q + n), rows.T, overwrite_a=1)
         triangle = np.tril(self._factors.T[:, : q + n])
@@ -65,11 +66,13 @@ class FieldSpan:
         """
         r = self._factors.shape[1]
         out, rest = np.empty((len(F), r)), np.empty(len(F))
+        everywhere = self._free.all()
         for start in range(0, len(F), _BLOCK):
             part = slice(start, start + _BLOCK)
             fields = F[part]
-            out[part], rest[part] = self._rotated(fields[:, self._free])
-            if not self._free.all():
+            out[part], rest[part] = self._rotated(
+                fields.copy() if everywhere else fields[:, self._free])
+            if not everywhere:
                 fixed = np.linalg.norm(fields[:, ~self._free] - self._constant_values, axis=1)
                 rest[part] = np.hypot(rest[part], fixed)
         return out, rest
@@ -79,7 +82,8 @@ class FieldSpan:
         r = self._factors.shape[1]
         if not len(F):
             return np.empty((0, r)), np.empty(0)
-        with blas_threads():
+        with blas_threads(1):
             rotated, _ = lapack.dgemqrt(self._factors, self._blocks, F.T, side="L", trans="T",
                                         overwrite_c=1)
-        return rotated.T[:, :r], np.linalg.norm(rotated.T[:, r:], axis=1)
+        rest = rotated.T[:, r:]
+        return rotated.T[:, :r], np.sqrt(np.einsum("ij,ij->i", rest, rest))

@@ -29,7 +29,8 @@ __all__ = ["tune"]
 # Decoders whose fields are linear in the training fields but for the invariants' correction
 _LINEAR = (RFNNDecoder, RANDSMAPDecoder, DoubleDiffusionMapsDecoder, KernelDecoder)
 # Parameters that change the span, or what is done outside it
-_SHAPING = {"invariants", "invariant_values", "invariant_tol", "cell_weights", "constraint", "bounds"}
+_SHAPING = {"invariants", "invariant_values", "invariant_tol", "cell_weights", "constraint", "bounds",
+            "solver"}
 
 
 def tune(decoder, grid, Y_train, F_train, Y_val, F_val, *, callback=None, progress=False):
@@ -87,8 +88,9 @@ def tune(decoder, grid, Y_train, F_train, Y_val, F_val, *, callback=None, progre
     many more cells than there are training fields, the candidates are fitted and compared in an
     orthonormal basis of that span ("coefficients"), made once by a QR factorisation, and only the best
     one is fitted to the fields themselves. The errors are those of the "direct" evaluation to
-    round-off (no large squares are subtracted). Anything else is evaluated directly: bounds, float32 fields, grids over the invariants or
-    weights, other regressors, and fields so few that the factorisation would not pay.
+    round-off (no large squares are subtracted). Anything else is evaluated directly: bounds, float32 fields, grids over the
+    invariants or weights, other regressors, and fields of so few cells that the factorisation would not
+    pay.
 
     References
     ----------
@@ -272,7 +274,8 @@ class _Fields:
 
     def _decide(self, decoder, Y_train):
         """Make the coordinates where they give the same errors and pay."""
-        if type(decoder) not in _LINEAR or getattr(decoder, "bounds", None) is not None:
+        if (type(decoder) not in _LINEAR or getattr(decoder, "bounds", None) is not None
+                or getattr(decoder, "solver", None) == "krylov"):  # iterates until a tolerance
             return
         n, M = np.shape(self._F_train) if np.ndim(self._F_train) == 2 else (1, 1)
         n_val = len(self.F_val)
