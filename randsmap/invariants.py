@@ -5,6 +5,7 @@ a column (ones for mass, cell volumes on a mesh); J0 are the cells that never ch
 data, S the others; V is the diagonal matrix of cell weights.
 """
 
+import copy
 import inspect
 import math
 import re
@@ -314,7 +315,7 @@ class AffineInvariants:
         """
         field = np.zeros((1, len(self.matrix)))
         field[0, self.constant] = self.constant_values
-        other = object.__new__(AffineInvariants)
+        other = copy.copy(self)
         other._n_cells = self.n_cells
         other.matrix, other.kept, other.cell_weights = matrix, self.kept, None
         other.values = self.values - invariant_values(self.matrix, field)[0][0]

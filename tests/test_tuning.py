@@ -186,6 +186,23 @@ def test_what_is_evaluated_directly(always, decoder, grid):
     assert tuning.tune(decoder, grid, *data).evaluation_ == "direct"
 
 
+def test_a_candidate_that_iterates_is_evaluated_directly(always, monkeypatch):
+    data, _ = fields_in_reach("features", 1, False, False, 0.0)
+    fit = randsmap.RANDSMAPDecoder.fit
+
+    def iterate(self, X, y):
+        fit(self, X, y).solver_ = "krylov" if self.regularization == 1.0 else "dual"
+        return self
+
+    monkeypatch.setattr(randsmap.RANDSMAPDecoder, "fit", iterate)
+    decoder = randsmap.RANDSMAPDecoder(FEATURES, random_state=0)
+    result = tuning.tune(decoder, {"regularization": [1e-3, 1.0, 1e-2]}, *data)
+    assert result.evaluation_ == "direct"
+    assert result.best_decoder_.predict(data[2]).shape == data[3].shape
+    np.testing.assert_allclose(result.errors_, direct_errors(
+        decoder, {"regularization": [1e-3, 1.0, 1e-2]}, *data).mean(axis=1), rtol=1e-9)
+
+
 def test_float32_fields_are_evaluated_directly(always):
     Y, F, Y_val, F_val = fields_in_reach("features", 0, False, False, 0.0)[0]
     for fields in (F.astype(np.float32), F_val), (F, F_val.astype(np.float32)):
