@@ -5,6 +5,7 @@ a column (ones for mass, cell volumes on a mesh); J0 are the cells that never ch
 data, S the others; V is the diagonal matrix of cell weights.
 """
 
+import copy
 import inspect
 import math
 import re
@@ -339,6 +340,11 @@ class AffineInvariants:
         A[0, self.constant] = self.constant_values
         return A
 
+    @property
+    def n_cells(self):
+        """M, also of invariants that are expressed in coordinates."""
+        return getattr(self, "_n_cells", len(self.matrix))
+
     def normals(self):
         """W (rank, M): W V^1/2 has orthonormal rows that span V^-1/2 C_S (0 on constant cells)."""
         return self._W
@@ -348,6 +354,31 @@ class AffineInvariants:
         constant = np.flatnonzero(self.constant)
         return _kernel.Projection(self._C, np.zeros(len(self.kept)), self._W, self._T, constant,
                                   np.zeros(len(constant)))
+
+    def in_coordinates(self, matrix, normals):
+        """The same invariants for coordinates x (r,) of fields, f = Q x on the cells S.
+
+        The columns of Q (|S|, r) are orthonormal and span the fields that are decoded and V_S^-1 C_S,
+        so that correcting coordinates is correcting fields. The constant cells have no coordinates:
+        the values left for the others are m - C_J0^T c.
+
+        Parameters
+        ----------
+        matrix : ndarray (r, q)
+            Q^T C_S.
+        normals : ndarray (rank, r)
+            W_S Q.
+        """
+        field = np.zeros((1, len(self.matrix)))
+        field[0, self.constant] = self.constant_values
+        other = copy.copy(self)
+        other._n_cells = self.n_cells
+        other.matrix, other.kept, other.cell_weights = matrix, self.kept, None
+        other.values = self.values - invariant_values(self.matrix, field)[0][0]
+        other.constant, other.constant_values = np.zeros(len(matrix), dtype=bool), np.zeros(0)
+        other._T, other._W = self._T, normals
+        other._make_projection()
+        return other
 
     def project_adjoint(self, U):
         """The transpose of `tangent_projection`, applied to U (n, M): u - C T^-1 W u, and 0 on J0."""
@@ -532,11 +563,17 @@ class InvariantParameters:
 
     def _fit_invariants(self, F, dtype, *, keep_constant_cells=True):
         """The invariants of the training fields F (n, M), which came in the type `dtype`."""
+        if isinstance(self.invariants, AffineInvariants):  # as `tune` and `leave_one_out` have them
+            return self.invariants
         return AffineInvariants.from_data(
             F, invariants=self.invariants, values=self.invariant_values, tol=self.invariant_tol,
             cell_weights=self.cell_weights, bounds=self.bounds,
             keep_constant_cells=keep_constant_cells, dtype=dtype,
         )
+
+    def _invariants(self, F, dtype):
+        """The invariants that `fit` uses."""
+        return self._fit_invariants(F, dtype)
 
     # what a model file holds of them (see randsmap._state)
     _invariant_state = {

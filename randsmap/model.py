@@ -90,6 +90,15 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         return self._fit(X)
 
     def _fit(self, X):
+        encoder, latents = self._fit_encoder(X)
+        decoder = self._new_decoder(encoder)
+        if decoder is not None:
+            decoder.fit(np.asarray(latents), X)
+        self._assemble(X, encoder, decoder)
+        return latents
+
+    def _fit_encoder(self, X):
+        """A fitted copy of the encoder, and the latents of X."""
         for name, part, method in (("encoder", self.encoder, "fit_transform"),
                                    ("decoder", self.decoder, "predict")):
             if part is not None and (isinstance(part, type) or not hasattr(part, method)):
@@ -100,15 +109,20 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
                 "give a decoder such as RANDSMAPDecoder()"
             )
         encoder = clone(self.encoder)
+        return encoder, encoder.fit_transform(X)
+
+    def _new_decoder(self, encoder):
+        """The decoder to fit on the latents of a fitted encoder."""
         decoder = None if self.decoder is None else clone(self.decoder)
-        latents = encoder.fit_transform(X)
-        if decoder is not None:
-            if getattr(decoder, "encoder", encoder) is None:  # KNNDecoder takes the model's
-                decoder.encoder = encoder
-            decoder.fit(np.asarray(latents), X)
+        if getattr(decoder, "encoder", encoder) is None:  # KNNDecoder takes the model's
+            decoder.encoder = encoder
+        return decoder
+
+    def _assemble(self, X, encoder, decoder):
+        """Become the model of a fitted encoder and a fitted decoder of the fields X."""
         validate_data(self, X, reset=True, min_samples=2)
         self.encoder_, self.decoder_ = encoder, decoder
-        return latents
+        return self
 
     def transform(self, X):
         """Latents (n_samples, n_components) of fields X (n_samples, n_cells)."""

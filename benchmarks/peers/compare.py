@@ -461,6 +461,38 @@ def rows_study(options):
                    limit="", threads=2, turns=turns)
 
 
+def rows_tuning(options):
+    from sklearn.base import clone
+    from randsmap import tuning
+
+    rng = np.random.default_rng(0)
+    n, n_cells = 720, 16384
+    Y = rng.uniform(size=(2 * n, 2))
+    F = np.sin(5 * Y @ rng.normal(size=(2, 200))) @ rng.normal(size=(200, n_cells))
+    F += 100 - F.mean(axis=1, keepdims=True)
+    Y, Y_validation, F, F_validation = Y[:n], Y[n:], F[:n], F[n:]
+    decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(), random_state=0)
+    slopes = np.linspace(1, 20, 10).tolist()
+
+    def direct(slope):
+        fitted = clone(decoder).set_params(features__slope=slope).fit(Y, F)
+        return fitted, randsmap.metrics.relative_l2(F_validation, fitted.predict(Y_validation)).mean()
+
+    fields = tuning._Fields(F, F_validation, len(slopes), {"features__slope": slopes})
+    fields.errors(clone(decoder), Y, Y_validation)
+    for work, target, ours, peer in (
+        ("validation of one candidate in coefficient space, M = 16384, n = P = 720", ">= 10",
+         lambda: fields.errors(clone(decoder), Y, Y_validation) and None,
+         lambda: direct(1.0) and None),
+        ("`tune` of 10 candidates, factorisation and final fit included", "> 1",
+         lambda: randsmap.tune(decoder, {"features__slope": slopes}, Y, F, Y_validation,
+                               F_validation) and None,
+         lambda: [direct(slope) for slope in slopes] and None),
+    ):
+        yield dict(work=work, peer="direct validation", target=target, sides=(ours, peer, None),
+                   limit="", threads=2, turns=3)
+
+
 ROWS = {name.removeprefix("rows_"): f for name, f in list(globals().items()) if name.startswith("rows_")}
 
 

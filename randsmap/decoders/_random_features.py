@@ -7,7 +7,13 @@ from randsmap._state import Array, Choice, Count, Flag, Transformer
 from randsmap._validation import check_choice, check_number, validate_data
 from randsmap.decoders._base import check_fields, decode
 from randsmap.decoders._jacobian import DifferentiableDecoder, feature_basis
-from randsmap.decoders._ridge import FeatureRows, filtered_solution, ridge, singular_system
+from randsmap.decoders._ridge import (
+    FeatureRows,
+    filtered_solution,
+    left_spectrum,
+    ridge,
+    singular_system,
+)
 from randsmap.invariants import InvariantParameters, document_invariants
 
 __all__ = ["RFNNDecoder", "RANDSMAPDecoder"]
@@ -50,6 +56,18 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
                      if name == "random_state" or name.endswith("__random_state")]
             features.set_params(**dict.fromkeys(names, self.random_state))
         return features.fit(X)
+
+    def _fit_with(self, features, X, y):
+        """`fit` with features that are fitted already."""
+        self._fit_features = lambda X: features
+        try:
+            return self.fit(X, y)
+        finally:
+            self.__dict__.pop("_fit_features", None)
+
+    def _spectrum(self, X):
+        """Left singular vectors (n, r) of [1 | phi(X)], squared singular values, error angle."""
+        return left_spectrum(FeatureRows(self._fit_features(X), X))
 
     def _decode(self, A, projection, X, out):
         decode(self.features_, A, X, projection, out)
