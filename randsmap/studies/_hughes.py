@@ -50,6 +50,7 @@ def hughes_study(normalization="before"):
         tuning_draws=1,
         training_form=False,
         starred=(1.45, 25),
+        has_trajectories=True,
         notes=(
             "The data cannot be the paper's: its random draws are not known.",
             _READINGS[normalization],

@@ -35,6 +35,7 @@ def lwr_study():
                           starred=(0.6, 5)),
         view=_view,
         starred=(0.6, 5),
+        has_trajectories=True,
         notes=(
             "The data cannot be the paper's: its random draws are not known.",
             "N = 2000 training points: the text and the figures say so, the captions of the tables "

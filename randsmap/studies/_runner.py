@@ -116,11 +116,12 @@ def run_study(study, *, out, quick=False, runs=None, decoders=None, seed=0, feat
     check_choice(split, "split", ("random", "trajectory"))
     if quick:
         study = _quick(study)
+    if split == "trajectory" and (data is not None or not study.has_trajectories):
+        raise ValueError(f"{data or f'the data of {study.name}'} have no trajectories: only "
+                         "split='random' is possible")
     own = None if data is None else user_data(data, study.conserves)
     if own is not None:
         study = replace(study, sizes=user_sizes(study.sizes, len(own[0])))
-        if split == "trajectory":
-            raise ValueError(f"{data} has no trajectories: only split='random' is possible")
     if training_form is None:
         training_form = study.training_form
     chosen = _chosen(study, decoders, training_form)
@@ -147,12 +148,9 @@ def run_study(study, *, out, quick=False, runs=None, decoders=None, seed=0, feat
     rows, arrays, notes = [], {}, []
     total = sum(_n_units(case, study, fractions, runs) for case in chosen) * len(study.sizes)
     with tqdm(total=total, desc=study.name, disable=not progress, unit="fit") as bar:
-        for i, sizes in enumerate(study.sizes):
+        for sizes in study.sizes:
             # all sizes deal from one shuffled deck
             if split == "trajectory":
-                if "trajectories" not in about:
-                    raise ValueError(f"the data of study {study.name} have no trajectories: only "
-                                     "split='random' is possible")
                 split_rows = trajectory_split(about["trajectories"], sizes, seed_for(seed, 1))
             else:
                 split_rows = random_split(len(fields), sizes, seed_for(seed, 1))
@@ -235,7 +233,7 @@ def _notes(study, chosen, own, data, split, embedding):
     if split == "trajectory":
         notes.append("Split by whole trajectories; the paper's random split, to which its numbers "
                      "belong, leaks neighbouring times of one trajectory into the test set.")
-    elif own is None and study.dataset in ("lwr", "hughes"):
+    elif own is None and study.has_trajectories:
         notes.append("The random split, the paper's, puts neighbouring times of one trajectory into "
                      "training and test set; --split trajectory does not.")
     return notes

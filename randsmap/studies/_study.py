@@ -110,6 +110,8 @@ class Study:
         Numbers of harmonics in the (w_2, r) map of DDM.
     starred : (float, int) or None
         (w_2, r) of the star in the paper's map.
+    has_trajectories : bool
+        Whether the data have ``trajectories`` to split by.
     check_embedding : callable or None
         ``check_embedding(latents, about, rows)`` returns sentences for the notes.
     """
@@ -132,6 +134,7 @@ class Study:
     training_form: bool = True
     ranks: tuple = (2, 3, 5, 8, 13, 18, 25, 35, 50, 75, 100)
     starred: tuple | None = None
+    has_trajectories: bool = False
     check_embedding: Callable | None = None
 
 
