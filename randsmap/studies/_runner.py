@@ -484,6 +484,6 @@ class _EncodersInverse:
 
 def _best(case, draws):
     errors = np.mean([draw["errors"] for draw in draws], axis=0)
-    best = case.grid[int(np.argmin(errors))]
+    best = case.grid[int(np.nanargmin(errors))]  # NaN: a candidate that could not be fitted
     return {"value": best, "on_edge": on_edge(case.grid, best),
             "seconds": float(np.mean([draw["seconds"] for draw in draws]))}

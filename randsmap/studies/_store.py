@@ -6,7 +6,7 @@ import numpy as np
 
 from randsmap.persistence import write_atomically
 
-__all__ = ["Store"]
+__all__ = ["Store", "read_arrays"]
 
 
 class Store:
@@ -57,7 +57,7 @@ class Store:
         """
         path, read, write = self._folder / f"{name}.json", _read_json, _write_json
         if name.endswith(".npz"):
-            path, read, write = self._folder / name, _read_arrays, _write_arrays
+            path, read, write = self._folder / name, read_arrays, _write_arrays
         try:
             piece = read(path)
         except FileNotFoundError:
@@ -88,9 +88,10 @@ def _write_json(path, value):
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def _read_arrays(path):
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+def read_arrays(path):
+    """The arrays of an .npz file; closed whatever happens."""
+    with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
 
 
 def _write_arrays(path, arrays):
