@@ -77,6 +77,7 @@ from pathlib import Path
 import numpy as np
 
 from randsmap.persistence import write_atomically
+from randsmap.studies._store import read_arrays
 
 __all__ = ["StudyResult", "load_result", "save_result"]
 
@@ -153,9 +154,7 @@ def load_result(folder):
     folder = Path(folder)
     try:
         about = json.loads((folder / "result.json").read_text())
-        with np.load(folder / "figures.npz", allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-        return StudyResult(**about, arrays=arrays)
+        return StudyResult(**about, arrays=read_arrays(folder / "figures.npz"))
     except FileNotFoundError as error:
         raise ValueError(f"{folder} holds no finished study ({Path(error.filename).name} is "
                          "missing); run the study") from None
