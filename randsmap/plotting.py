@@ -341,17 +341,16 @@ def _profiles(truth, fields, positions, name, label):
     figure = _new_figure((3.7 * n_columns, 2.3 * n_rows + 0.5))
     axes = figure.subplots(n_rows, n_columns, squeeze=False, sharex=True, sharey=True)
     for ax, (title, field) in zip(axes.flat, list(fields.items())[1:]):
-        ax.plot(positions, truth, color="0.6", linewidth=3, label=label)
+        ax.plot(positions, truth, color="0.6", linewidth=3, label="truth")
         ax.plot(positions, field, color="#0072B2", linewidth=1.2, label="reconstruction")
         ax.plot(positions, field - truth, color="#D55E00", linewidth=0.9, linestyle="--",
-                label="reconstruction \u2212 " + label)
+                label="reconstruction \u2212 truth")
         ax.set_title(title, fontsize="medium")
     used = _remove_unused(axes, n_panels)
     for ax in used[-n_columns:]:
         ax.set_xlabel(name)
         ax.tick_params(labelbottom=True)
-    for ax in axes[:, 0]:
-        ax.set_ylabel(label)
+    figure.supylabel(label, fontsize="medium")
     figure.legend(*used[0].get_legend_handles_labels(), loc="outside upper center", ncols=3,
                   fontsize="small", frameon=False)
     return figure
@@ -359,6 +358,7 @@ def _profiles(truth, fields, positions, name, label):
 
 def _error_maps(truth, fields, extent, mask, label):
     from matplotlib.colors import LogNorm
+    from matplotlib.ticker import MaxNLocator
 
     hidden = np.zeros(truth.shape, dtype=bool) if mask is None else ~mask
     errors = {name: abs(field - truth) for name, field in fields.items() if field is not truth}
@@ -370,25 +370,35 @@ def _error_maps(truth, fields, extent, mask, label):
         aspect, style = extent[1] / extent[0], {"cmap": _SEQUENTIAL_COLORS}
         place = {"origin": "lower", "extent": (0, extent[0], 0, extent[1])}
     style |= {"vmin": min(truth[~hidden].min(initial=0), 0), "vmax": truth[~hidden].max(initial=0) or 1}
-    width = 3.3 if aspect < 0.6 else 2.6
-    figure = _new_figure((2 * width + 0.4, len(fields) * (width * min(aspect, 2) + 0.45) + 0.9))
-    axes = figure.subplots(len(fields), 2, squeeze=False, sharex=True, sharey=True)
-    axes[0, 1].remove()  # truth has no error
-    for row, (name, field) in zip(axes, fields.items()):
-        shown = _draw_plane(row[0], field, hidden, place, style, name)
+    # pairs of field and error: long corridors one beside the other, images two pairs a row
+    n_pairs, width = (1, 3.3) if aspect < 0.6 else (2, 2.0)
+    n_rows = -(-len(fields) // n_pairs)
+    figure = _new_figure((2 * n_pairs * width + 0.4, n_rows * (width * min(aspect, 2) + 0.4) + 0.9))
+    axes = figure.subplots(n_rows, 2 * n_pairs, squeeze=False, sharex=True, sharey=True)
+    pairs = axes.reshape(n_rows * n_pairs, 2)
+    pairs[0, 1].remove()  # truth has no error
+    for ax in pairs[len(fields):].flat:
+        ax.remove()
+    for pair, (name, field) in zip(pairs, fields.items()):
+        shown = _draw_plane(pair[0], field, hidden, place, style, name)
         if field is not truth:
             # what is smaller than the scale gets the scale's lowest colour, not a hole
-            error = _draw_plane(row[1], np.maximum(errors[name], high / 1e3), hidden, place,
+            error = _draw_plane(pair[1], np.maximum(errors[name], high / 1e3), hidden, place,
                                 {"cmap": "magma", "norm": LogNorm(high / 1e3, high)}, "absolute error")
     if extent is not None:
         for ax in axes[:, 0]:
             ax.set_ylabel("y")
         for ax in axes[-1]:
             ax.set_xlabel("x")
-    figure.colorbar(shown, ax=list(axes[:, 0]), label=label, location="bottom", fraction=0.04,
-                    pad=0.02)
-    figure.colorbar(error, ax=list(axes[1:, 1]), label=f"absolute error of the {label}",
-                    location="bottom", fraction=0.04, pad=0.02)
+    drawn_in = pairs[:len(fields)]
+    bar = figure.colorbar(shown, ax=list(drawn_in.flat[:1]) + list(drawn_in[1:].flat), label=label,
+                          location="bottom", fraction=0.03, pad=0.02, shrink=0.6, aspect=40)
+    bar.locator, bar.formatter.useMathText = MaxNLocator(5), True
+    bar.formatter.set_powerlimits((-2, 3))
+    bar.update_ticks()
+    figure.colorbar(error, ax=list(drawn_in.flat[:1]) + list(drawn_in[1:].flat),
+                    label="absolute error", location="bottom", fraction=0.03, pad=0.02, shrink=0.6,
+                    aspect=40)
     return figure
 
 
@@ -396,7 +406,7 @@ def _draw_plane(ax, values, hidden, place, style, title):
     picture = np.ma.masked_array(values, hidden)
     drawn = ax.imshow(picture.T if place else picture, interpolation="nearest", **place, **style)
     ax.set_facecolor(_OBSTACLE_COLOR)
-    ax.set_title(title, fontsize="medium")
+    ax.set_title(title, fontsize="medium" if place else "x-small")
     if not place:
         ax.set(xticks=[], yticks=[])
     return drawn

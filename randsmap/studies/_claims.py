@@ -576,8 +576,7 @@ def judge(results, *, missing=True):
     """
     parts = {}
     for result in results:
-        # an image of the user's is no further from the paper's than the phantom, if not the same
-        if result.options.get("data") is None or result.name == "mri":
+        if result.options.get("data") is None:
             for part in result.part_names:
                 rows = result.part_rows(part)
                 parts.setdefault(rows[0]["dataset"], []).append((part, Measured(rows)))

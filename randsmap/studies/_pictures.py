@@ -145,8 +145,9 @@ def _legend(rows, styles, size):
     for row in rows:
         label, fraction = row["decoder"], row["features_per_sample"]
         color, marker = styles[label, fraction]
-        entries[label, fraction] = Line2D([], [], color=color, marker=marker, linestyle="none",
-                                          label=label + _features(fraction))
+        # what has one mark for all feature counts stands once
+        text = label + (_features(fraction) if label in COLORS else "")
+        entries[text] = Line2D([], [], color=color, marker=marker, linestyle="none", label=text)
     n_columns = 2 if len(entries) > 12 else 1
     n_rows = -(-len(entries) // n_columns)
     figure = plotting._new_figure((4.6, max(3.8, 0.2 * n_rows + 0.3)))
@@ -237,6 +238,7 @@ def _reconstructed_points(result, part, size):
     norm = LogNorm(low, max(high, 1.01 * low))
     n_rows = -(-(len(shown) + 1) // 3)
     figure = plotting._new_figure((8.4, 2.75 * n_rows + 0.5))
+    figure.get_layout_engine().set(rect=(0, 0, 0.96, 1))  # the layout knows nothing of z labels
     # one view for all panels, that of the truth; statistics of a bad reconstruction may lie anywhere
     # or be undefined (NaN), where negative densities make a variance negative
     low, high = np.nanmin(truth, axis=0), np.nanmax(truth, axis=0)
@@ -259,8 +261,9 @@ def _reconstructed_points(result, part, size):
         ax.set_zlabel(names[2], fontsize=7, labelpad=-6)
         ax.tick_params(labelsize=6, pad=-3)
         ax.locator_params(nbins=4)
-    figure.colorbar(drawn, ax=axes, label="relative L2 error", location="bottom", shrink=0.6,
-                    fraction=0.04, pad=0.02)
+    bar = figure.colorbar(drawn, ax=axes, label="relative L2 error", location="bottom", shrink=0.6,
+                          fraction=0.04, pad=0.02)
+    _plain_decades(bar.ax.xaxis)
     yield Picture(
         f"Reconstructions of the test set{size}",
         f"In the space of {', '.join(names)}: the truth, then each decoder's reconstruction at its best "
@@ -279,7 +282,7 @@ def _one_field(result, part, size):
     x, y = (result.arrays.get(f"{part}/field/{axis}") for axis in "xy")
     dataset = result.rows[0]["dataset"]
     label = "intensity" if dataset == "mri" else "density"
-    label += " (share of the total a cell)"
+    label += " (share of the total)"
     if truth.ndim == 1:
         figure = plotting.plot_reconstructions(truth, fields, positions=x, label=label)
     elif x is not None and y is not None:
@@ -377,7 +380,8 @@ def _ddm_map(result, part, size):
         caption += f" The paper's star: w2 = {starred[0]:g}, r = {int(starred[1])}."
     ax.set(xlabel="kernel scale w2 (of the median distance)", ylabel="number of modes r", yscale="log")
     _plain_decades(ax.yaxis)
-    figure.colorbar(mesh, ax=ax, label="mean relative L2 error (validation)")
+    bar = figure.colorbar(mesh, ax=ax, label="mean relative L2 error (validation)")
+    _plain_decades(bar.ax.yaxis)
     figure.legend(loc="outside upper center", ncols=2, fontsize=8, frameon=False)
     yield Picture(f"DDM over (w2, r){size}", caption, "Colour map of the validation error of DDM over "
                   "w2 and r, with the paper's star and the printed rule's points", figure)
