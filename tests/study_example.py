@@ -8,7 +8,7 @@ QUANTITIES = ("rel_l2", "rel_linf", "conservation", "seconds")
 DECODERS = {
     "manifold": (("RFNN-RFF", False), ("RFNN-Sig", False), ("DDM", False), ("k-NN", False), ("POD", True)),
     "mass": (("RANDSMAP-RFF", False), ("RANDSMAP-Sig", False), ("RFNN-Sig", False), ("DDM", False),
-             ("DDM r=5", True), ("k-NN", False), ("POD", True)),
+             ("DDM-r5", False), ("k-NN", False), ("POD", True)),
 }
 
 
@@ -78,6 +78,7 @@ def example_result(name="lwr", *, n_trains=None, paper=True, seed=0):
         arrays[f"{part}/ddm/ranks"] = np.array([3, 5, 10, 25, 50, 100])
         arrays[f"{part}/ddm/errors"] = rng.uniform(0.05, 0.7, (10, 6))
         arrays[f"{part}/ddm/rule_ranks"] = rng.integers(60, 160, 10)
+        arrays[f"{part}/ddm/rule"] = np.array([0.5, 120.0, 0.06])
         arrays[f"{part}/ddm/rule_errors"] = rng.uniform(0.05, 0.2, 10)
         if not manifold:
             arrays[f"{part}/ddm/starred"] = np.array([0.6, 5.0])

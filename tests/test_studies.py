@@ -167,6 +167,9 @@ def test_every_decoder(study, tmp_path):
     assert abs(arrays["decoder/k-NN/statistics"][:, 0] - truth[:, 0]).max() < 0.1
     assert arrays["ddm/errors"].shape == (len(arrays["ddm/weights"]), len(arrays["ddm/ranks"]))
     assert arrays["ddm/starred"].tolist() == [0.6, 5.0]
+    w2, r, error = arrays["ddm/rule"]
+    best = np.flatnonzero(arrays["ddm/weights"] == w2)[0]
+    assert arrays["ddm/rule_ranks"][best] == r and arrays["ddm/rule_errors"][best] == error
     loaded = studies.load_result(tmp_path)
     assert loaded.rows == result.rows and loaded.notes == result.notes
     assert all(np.array_equal(loaded.arrays[k], v, equal_nan=v.dtype.kind == "f")
@@ -402,6 +405,28 @@ def test_map_over_width_and_rank_is_that_of_the_decoder():
         decoder = randsmap.DoubleDiffusionMapsDecoder(epsilon_scale=weight, rank=rank).fit(Y, F)
         error = randsmap.metrics.relative_l2(F_new, decoder.predict(Y_new)).mean()
         assert table[i, j] == pytest.approx(error, rel=1e-6)
+
+
+def test_leading_modes_leave_out_what_they_may():
+    rng = np.random.RandomState(0)
+    U, V = (np.linalg.qr(rng.standard_normal((n, 60)))[0] for n in (300, 200))
+    F = (U * 0.6 ** np.arange(60)) @ V.T
+    modes = _data.leading_modes(F, 1e-6)
+    assert abs(modes @ modes.T - np.eye(len(modes))).max() < 1e-12
+    left = np.sum((F - F @ modes.T @ modes) ** 2) / np.sum(F**2)
+    assert left <= 1e-6 * (1 + 1e-6)
+    without_last = np.sum((F - F @ modes[:-1].T @ modes[:-1]) ** 2) / np.sum(F**2)
+    assert without_last > 0.9e-6
+
+
+def test_tuning_in_leading_modes_finds_the_same_values(study, tmp_path):
+    labels = ["RANDSMAP-Sig", "DDM", "k-NN", "Kernel-Gauss"]
+    whole = run(study, tmp_path / "a", runs=1, decoders=labels)
+    cut = replace(study, tuning_left_out=1e-9)
+    reduced = run(cut, tmp_path / "b", runs=1, decoders=labels)
+    assert [row["hyperparameter"] for row in reduced.rows] == [row["hyperparameter"] for row in whole.rows]
+    cut = replace(study, tuning_left_out=1e-6, tuning_samples=5)
+    run(cut, tmp_path / "c", runs=1, decoders=labels)
 
 
 # -- Tables ----------------------------------------------------------------------------------------

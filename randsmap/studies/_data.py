@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils.extmath import randomized_svd
 
 from randsmap._parallel import parallel_for
 from randsmap._validation import check_matrix
@@ -13,8 +14,8 @@ from randsmap.datasets._cache import cached
 from randsmap.invariants import AffineInvariants
 from randsmap.metrics import conservation_error, relative_l2, relative_linf
 
-__all__ = ["Errors", "Latents", "Part", "file_description", "load_data", "random_split", "seed_for",
-           "timed", "trajectory_split", "user_data", "user_sizes"]
+__all__ = ["Errors", "Latents", "Part", "file_description", "leading_modes", "load_data",
+           "random_split", "seed_for", "timed", "trajectory_split", "user_data", "user_sizes"]
 
 SMALLEST_TRAINING = 30  # samples of the user's own data
 _BLOCK_ENTRIES = 2**24  # numbers of the fields read at a time
@@ -125,6 +126,25 @@ def trajectory_split(trajectories, sizes, seed):
     return parts
 
 
+def leading_modes(F, left_out):
+    """Orthonormal modes (r, n_cells) of fields that leave out at most a fraction of their energy.
+
+    By a randomised singular value decomposition with ever more modes; not centred.
+
+    References
+    ----------
+    N. Halko, P.-G. Martinsson and J. A. Tropp, Finding structure with randomness, SIAM Rev. 53 (2011).
+    """
+    energy, r = np.einsum("ij,ij->", F, F), 128
+    while True:
+        r = min(r, *F.shape)
+        _, sigma, modes = randomized_svd(F, r, n_iter=2, random_state=0)
+        left = 1 - np.cumsum(sigma**2) / energy
+        if left[-1] <= left_out or r == min(F.shape):
+            return modes[:int(np.count_nonzero(left > left_out)) + 1]
+        r *= 2
+
+
 class Rows:
     """Some rows of a data set, in an order; kept in memory only if there is room for them."""
 
@@ -216,6 +236,7 @@ class Part:
         self.about = about
         self._study, self._data, self._store = study, data, store
         self._latents, self._encoders, self._fields = {}, {}, {}
+        self._coefficients = None
 
     def fields(self, which):
         """`Rows` of "train", "validation" or "test"."""
@@ -231,6 +252,24 @@ class Part:
     @property
     def F_validation(self):
         return self.fields("validation").keep()
+
+    def tuning_fields(self, whole):
+        """Training and validation fields for tuning, and the seconds it took to make them.
+
+        `whole`: the fields themselves, else their coefficients in the leading modes if the study says
+        so. Of the validation set as many samples as the study says.
+        """
+        F_validation = self.F_validation[:self._study.tuning_samples]
+        if whole or self._study.tuning_left_out is None:
+            return self.F_train, F_validation, 0.0
+        if self._coefficients is None:
+            def project():
+                modes = leading_modes(self.F_train, self._study.tuning_left_out)
+                return self.F_train @ modes.T, F_validation @ modes.T
+
+            self._coefficients = timed(project)
+        (coefficients, validation), seconds = self._coefficients
+        return coefficients, validation, seconds
 
     def latents(self, case):
         name = self._encoder_name(case)

@@ -6,9 +6,11 @@ import numpy as np
 import scipy.sparse.linalg
 
 from randsmap import _distances
+from randsmap.decoders._kernel import leading_modes, retained_modes
 from randsmap.metrics import relative_l2
 
-__all__ = ["View", "field_view", "harmonics_map", "point_view", "summary_statistics", "user_view"]
+__all__ = ["View", "field_view", "harmonics_map", "rank_of_rule", "point_view",
+           "summary_statistics", "user_view"]
 
 _NAMES = ("mean", "variance", "skewness")
 
@@ -192,3 +194,9 @@ def harmonics_map(Y_train, F_train, Y_validation, F_validation, *, weights, rank
                 done = min(rank, kept)
                 errors[i, j] += relative_l2(F_validation[rows], F_hat).sum()
     return errors / len(Y_validation)
+
+
+def rank_of_rule(Y, weight):
+    """Number of harmonics that the paper's printed rule keeps at kernel width w_2 = `weight`."""
+    eigenvalues, _ = leading_modes(_distances.gaussian_of_data(Y, None, weight)[0])
+    return retained_modes(eigenvalues, len(Y), "rule")

@@ -48,6 +48,8 @@ def hughes_study(normalization="before"):
                           starred=(1.45, 25)),
         view=_view,
         tuning_draws=1,
+        tuning_samples=1000,
+        tuning_left_out=1e-6,
         training_form=False,
         starred=(1.45, 25),
         has_trajectories=True,
@@ -56,7 +58,10 @@ def hughes_study(normalization="before"):
             _READINGS[normalization],
             "The paper's optimum w_2 = 1.45 lies outside the range 0.1 to 1 that its text gives: "
             "the range is kept, and DDM-r25 tries 1.45 besides.",
-            "Feature maps are tuned on one draw of the features, not three as in the other studies.",
+            "Feature maps are tuned on one draw of the features, not three as in the other studies. All "
+            "candidates are judged on 1000 of the 5000 validation samples and, but for k-NN, by their "
+            "coefficients in the leading modes of the training fields (all but 1e-6 of the energy, "
+            "errors to three digits): the tuned values of a tuning on everything, in a tenth of the time.",
         ),
     )
 

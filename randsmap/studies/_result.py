@@ -36,7 +36,7 @@ Text is stored as arrays of str; use ``str(array)`` or ``array.tolist()``.
     Labels of the decoders with figures, in the order of the table. For each label, at the feature
     count with the lowest training error (the paper's choice) and of the first run:
 ``{part}/decoder/{label}/points`` (L, 3), ``.../statistics`` (L, S)
-    As for the truth, of the reconstructions.
+    As for the truth, of the reconstructions; NaN where negative values leave no variance.
 ``{part}/decoder/{label}/errors`` (L,)
     Relative L2 errors.
 ``{part}/decoder/{label}/features_per_sample`` ()
@@ -44,16 +44,20 @@ Text is stored as arrays of str; use ``str(array)`` or ``array.tolist()``.
 ``{part}/decoder/{label}/field`` (nx,) or (nx, ny) or (height, width)
     Reconstruction of the one field shown. Not for manifolds.
 ``{part}/field/truth`` (as ``field``), ``{part}/field/index`` ()
-    The field itself, and its row among the L samples: that of median error with the first decoder of
-    the table (LWR, Hughes), of the angle nearest to 0 (images).
+    The field itself, and its row among the L samples, chosen before any decoder is run: time nearest
+    to 15 (LWR: shocks have formed) or 10 (Hughes: the crowd passes the obstacle), angle nearest to 0,
+    the middle sample of the user's own data.
 ``{part}/field/mask`` (nx, ny) of bool
     True where there may be density; where the data have an obstacle.
 ``{part}/field/x`` (nx,), ``{part}/field/y`` (ny,)
     Coordinates of the axes, where there are any (not for images: row 0 on top).
 ``{part}/ddm/weights`` (W,), ``{part}/ddm/ranks`` (R,), ``{part}/ddm/errors`` (W, R)
     Mean relative L2 validation error of DDM over w_2 and r.
-``{part}/ddm/rule_ranks`` (W,), ``{part}/ddm/rule_errors`` (W,)
-    r by the paper's printed eigenvalue rule for each w_2, and its validation error.
+``{part}/ddm/rule_ranks`` (W,)
+    r by the paper's printed eigenvalue rule for each w_2; up to 2000 training points.
+``{part}/ddm/rule_errors`` (W,), ``{part}/ddm/rule`` (3,)
+    Validation error with that r, for each w_2 (NaN where it was not tried), and the best of them: w_2,
+    r, error. Only if both DDM decoders were run.
 ``{part}/ddm/starred`` (2,)
     (w_2, r) of the star in the paper's figure; only where the paper has that figure.
 

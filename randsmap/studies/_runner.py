@@ -27,7 +27,7 @@ from randsmap.studies._data import (
     user_data,
     user_sizes,
 )
-from randsmap.studies._figures import harmonics_map, user_view
+from randsmap.studies._figures import harmonics_map, rank_of_rule, user_view
 from randsmap.studies._result import MAX_SHOWN, StudyResult, save_result
 from randsmap.studies._store import Store
 from randsmap.studies._study import thinned
@@ -39,6 +39,7 @@ __all__ = ["run_study"]
 FRACTIONS = (1.0, 0.5, 0.25)  # P = N, N/2, N/4
 QUICK_FRACTIONS = (0.25,)
 RUNS, QUICK_RUNS = 100, 2
+RULE_RANKS_ROWS = 2000  # training points up to which the rule's ranks are found for every w_2
 
 _NOTES = (
     "Latents: diffusion time t = 0 and eigenvectors scaled so that the trivial one is 1 everywhere; the "
@@ -134,7 +135,7 @@ def run_study(study, *, out, quick=False, runs=None, decoders=None, seed=0, feat
         "encoder": repr(study.encoder),
         "decoders": {case.label: _described(case) for case in study.cases},
         "features_per_sample": list(fractions),
-        "tuning_draws": study.tuning_draws,
+        "tuning": [study.tuning_draws, study.tuning_samples, study.tuning_left_out],
         "seed": seed,
         "feature_seed": feature_seed,
     }
@@ -326,23 +327,30 @@ class _PartRunner:
 
     def _tune(self, case, fraction, draw):
         """Validation error of each grid value for one feature draw."""
-        part, latents = self.part, self.part.latents(case)
+        latents = self.part.latents(case)
         decoder = self._decoder(case, fraction, draw)
-        result, seconds = timed(lambda: tune(
-            decoder, {case.parameter: list(case.grid)}, latents.train, part.F_train,
-            latents.validation, part.F_validation, callback=self.bar.update))
-        return {"errors": result.errors_.tolist(), "seconds": seconds}
+        F_train, F_validation, seconds = self.part.tuning_fields(isinstance(decoder, KNNDecoder))
+        if F_train is not self.part.F_train and "invariants" in decoder.get_params():
+            decoder.set_params(invariants=None)  # they are those of fields, not of coefficients
+        result, seconds_tune = timed(lambda: tune(
+            decoder, {case.parameter: list(case.grid)}, latents.train, F_train,
+            latents.validation[:len(F_validation)], F_validation, callback=self.bar.update))
+        return {"errors": result.errors_.tolist(), "seconds": seconds + seconds_tune}
 
     def _map(self, case):
         """The (w_2, r) map of DDM on the validation set."""
         def make():
             part, latents = self.part, self.part.latents(case)
             ranks = sorted({*(r for r in self.study.ranks if r < part.n_train), case.decoder.rank})
-            errors, seconds = timed(lambda: harmonics_map(
-                latents.train, part.F_train, latents.validation, part.F_validation,
+            F_train, F_validation, seconds = part.tuning_fields(False)
+            errors, seconds_map = timed(lambda: harmonics_map(
+                latents.train, F_train, latents.validation[:len(F_validation)], F_validation,
                 weights=case.grid, ranks=ranks))
-            return {"weights": np.array(case.grid), "ranks": np.array(ranks), "errors": errors,
-                    "seconds": np.array(seconds)}
+            arrays = {"weights": np.array(case.grid), "ranks": np.array(ranks), "errors": errors,
+                      "seconds": np.array(seconds + seconds_map)}
+            if part.n_train <= RULE_RANKS_ROWS:
+                arrays["rule_ranks"] = np.array([rank_of_rule(latents.train, w) for w in case.grid])
+            return arrays
 
         return self.store.get(f"{self.part.name}-ddm-map.npz", make)
 
@@ -454,7 +462,7 @@ class _PartRunner:
         if label is None:
             return {}
         piece = self._map(self.cases[label])
-        arrays = {f"ddm/{key}": piece[key] for key in ("weights", "ranks", "errors")}
+        arrays = {f"ddm/{key}": value for key, value in piece.items() if key != "seconds"}
         if self.study.starred is not None:
             arrays["ddm/starred"] = np.array(self.study.starred, dtype=float)
         if "DDM" in self.figures:

@@ -104,6 +104,11 @@ class Study:
         Splits of a quick run. None: as `sizes`.
     tuning_draws : int
         Feature draws over which a candidate's error is averaged in tuning.
+    tuning_samples : int or None
+        Validation samples on which candidates are judged. None: all.
+    tuning_left_out : float or None
+        Candidates are compared in the leading modes of the training fields, all but this fraction of
+        the energy, where that is possible (not for k-NN). None: on the fields themselves.
     training_form : bool
         Whether the cases of the paper's closed form are run unless asked otherwise.
     ranks : tuple of int
@@ -131,6 +136,8 @@ class Study:
     quick_options: dict = field(default_factory=dict)
     quick_sizes: tuple | None = None
     tuning_draws: int = 3
+    tuning_samples: int | None = None
+    tuning_left_out: float | None = None
     training_form: bool = True
     ranks: tuple = (2, 3, 5, 8, 13, 18, 25, 35, 50, 75, 100)
     starred: tuple | None = None
