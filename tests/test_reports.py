@@ -161,7 +161,9 @@ def test_report_without_matplotlib_has_the_tables_and_says_what_to_install(tmp_p
 
 
 def test_interrupted_writing_leaves_the_old_report(tmp_path, monkeypatch):
-    path = write_report(example_result("lwr", n_trains=(20,)), tmp_path)
+    result = example_result("lwr")
+    result.arrays = {}
+    path = write_report(result, tmp_path)
     before = path.read_bytes()
 
     def broken(figure):
@@ -169,7 +171,7 @@ def test_interrupted_writing_leaves_the_old_report(tmp_path, monkeypatch):
 
     monkeypatch.setattr(_report, "_png", broken)
     with pytest.raises(KeyboardInterrupt):
-        write_report(example_result("lwr"), tmp_path)
+        write_report(result, tmp_path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
 
