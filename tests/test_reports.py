@@ -7,6 +7,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from randsmap.studies import _claims, _report  # noqa: E402
 from randsmap.studies._claims import claims_markdown, judge  # noqa: E402
 from randsmap.studies._pictures import study_pictures  # noqa: E402
 from randsmap.studies._report import write_index, write_report  # noqa: E402
+from randsmap.studies._result import save_result  # noqa: E402
 from randsmap.studies._table import table_text  # noqa: E402
 
 STUDIES = ("swiss-roll", "s-curve", "lwr", "mri", "hughes")
@@ -133,14 +135,19 @@ def test_report_escapes_whatever_comes_from_the_result(tmp_path):
 
 def test_index_links_resolve_and_missing_reports_are_not_linked(tmp_path):
     results = [example_result(name) for name in STUDIES]
-    for result in results[:3]:
-        (tmp_path / result.name).mkdir()
-        (tmp_path / result.name / "report.html").write_text("there")
+    results[0].command += " --data 'my file.npy'"
+    folders = ["swiss-roll-my file", *(result.name for result in results[1:3])]
+    for result, folder in zip(results, folders):
+        save_result(result, tmp_path / folder)
+        (tmp_path / folder / "report.html").write_text("there")
+    save_result(example_result("swiss-roll"), tmp_path / "swiss-roll")  # of another command
+    (tmp_path / "swiss-roll" / "report.html").write_text("another")
     text = write_index(results, tmp_path).read_text()
     page = Page(text)
     check_self_contained(page, text)
-    links = [link["href"] for link in page.all("a")]
-    assert len(links) == 3 and all((tmp_path / link).is_file() for link in links)
+    links = [unquote(link["href"]) for link in page.all("a")]
+    assert links == [f"{folder}/report.html" for folder in folders]
+    assert all((tmp_path / link).is_file() for link in links)
     assert all(result.title in page.text for result in results)
     assert all(any(v.claim.quote in cell for row in page.rows for cell in row) for v in judge(results))
 

@@ -7,11 +7,13 @@ but the pictures and says what to install.
 
 import base64
 import io
+import json
 import os
 import platform
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
+from urllib.parse import quote
 
 from randsmap._parallel import get_num_threads
 from randsmap.persistence import write_atomically
@@ -97,8 +99,8 @@ def write_index(results, folder):
     ----------
     results : sequence of StudyResult
     folder : path
-        The folder that holds the studies' own: a report is linked where it stands in
-        ``folder/NAME/report.html`` (with the user's data ``folder/NAME-DATA/report.html``).
+        The folder that holds the studies' own (NAME, with the user's data NAME-DATA): a report is
+        linked where it is there, beside the result of the same command.
 
     Returns
     -------
@@ -223,10 +225,14 @@ def _summary(result):
 
 def _link(result, folder):
     """Where the report stands, as seen from the index; None if it is not there."""
-    names = [result.name]
-    if result.options.get("data"):
-        names.insert(0, f"{result.name}-{Path(result.options['data']).stem}")
-    return next((f"{name}/{REPORT}" for name in names if (folder / name / REPORT).is_file()), None)
+    for place in (folder / result.name, *sorted(folder.glob(f"{result.name}-*"))):
+        try:
+            command = json.loads((place / "result.json").read_text())["command"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if command == result.command and (place / REPORT).is_file():
+            return quote(f"{place.name}/{REPORT}")
+    return None
 
 
 def _pictures(result):
@@ -244,10 +250,10 @@ def _pictures(result):
                 f'<img src="data:image/png;base64,{data}" width="{width}" height="{height}" '
                 f'alt="{escape(picture.alt)}">'
                 f"<figcaption>{escape(picture.caption)}</figcaption></figure>")
-    except ImportError:
+    except ImportError:  # matplotlib is missing; `_png`'s Pillow belongs to it
         return ('<p class="note">There are no figures: matplotlib is not installed. Install it with '
-                "<code>pip install 'randsmap[plots]'</code> and run the command below again, which "
-                "keeps what is done.</p>")
+                "<code>pip install 'randsmap[plots]'</code> and give the command below again: what "
+                "is done is kept.</p>")
     return '<div class="pictures">\n' + "\n".join(figures) + "\n</div>"
 
 
