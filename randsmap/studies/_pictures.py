@@ -72,10 +72,13 @@ def _error_against_time(result, part, size):
     ):
         figure = plotting._new_figure((4.6, 3.8))
         ax = figure.add_subplot()
-        theirs = False
+        theirs = set()  # several of our rows may stand beside the same one of the paper's
         for row in (row for row in rows if row["split"] == split):
             color, marker = styles[row["decoder"], row["features_per_sample"]]
-            theirs |= _paper_point(ax, row, quantity, color, marker)
+            point = tuple(row.get(f"paper_{q}_median") for q in ("seconds", quantity))
+            if None not in point and point not in theirs:
+                theirs.add(point)
+                _paper_point(ax, row, quantity, color, marker)
             values = [[row[f"{q}_{k}"] for k in ("median", "p05", "p95")] for q in ("seconds", quantity)]
             (x, *xs), (y, *ys) = values
             ax.errorbar(x, y, xerr=[[max(x - xs[0], 0)], [max(xs[1] - x, 0)]],
@@ -114,9 +117,7 @@ def _styles(rows):
 
 
 def _paper_point(ax, row, quantity, color, marker):
-    x, y = (row.get(f"paper_{q}_median") for q in ("seconds", quantity))
-    if x is None or y is None:
-        return False
+    x, y = (row[f"paper_{q}_median"] for q in ("seconds", quantity))
     bars = []
     for q, middle in (("seconds", x), (quantity, y)):
         low, high = (row.get(f"paper_{q}_{k}") for k in ("p05", "p95"))
@@ -124,16 +125,19 @@ def _paper_point(ax, row, quantity, color, marker):
                                                               [max(high - middle, 0)]])
     ax.errorbar(x, y, xerr=bars[0], yerr=bars[1], fmt=marker, color=color, markersize=6, elinewidth=0.7,
                 markerfacecolor="none", alpha=0.75, zorder=2)
-    return True
 
 
 def _plain_decades(axis):
     """Labels such as 0.06 instead of 6 x 10^-2, and enough of them within one decade."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
+    axis.axes.viewLim  # brings the limits up to date
     low, high = axis.get_view_interval()
-    within = (1, 2, 5) if high / low < 300 else (1,)
-    axis.set_major_locator(LogLocator(subs=within))
+    if high < 8 * low:
+        axis.set_major_locator(MaxNLocator(6))
+        axis.set_minor_locator(NullLocator())
+    else:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,), numticks=20))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
 
@@ -197,6 +201,8 @@ def _data_and_embedding(result, part, size):
         figure = plotting._new_figure((4.9, 3.9))
         three = points.shape[1] == 3
         ax = figure.add_subplot(projection="3d" if three else None)
+        if three:
+            ax.view_init(elev=_elevation(result))
         plotting.plot_embedding(points[some], None if color is None else color[some], label=label,
                                 names=names, cyclic=turn, ax=ax)
         _small_labels(ax)
@@ -204,6 +210,11 @@ def _data_and_embedding(result, part, size):
             f"{points.shape[1]} coordinates")
         yield Picture(f"{title}{size}", f"{title}, {what}, coloured by {label}.",
                       f"Scatter plot of {title.lower()} in {what}, coloured by {label}", figure)
+
+
+def _elevation(result):
+    """A roll is seen from above, along its axis; all else as usual."""
+    return 65 if result.rows[0]["dataset"] == "swiss_roll" else 30
 
 
 def _small_labels(ax):
@@ -248,6 +259,7 @@ def _reconstructed_points(result, part, size):
     for k, (title, points, error) in enumerate([("truth", truth, None), *shown]):
         ax = figure.add_subplot(n_rows, 3, k + 1, projection="3d")
         axes.append(ax)
+        ax.view_init(elev=_elevation(result))
         inside = ((points[some] >= box[0]) & (points[some] <= box[1])).all(axis=1)
         kept = some[inside]
         style = {"c": "0.4"} if error is None else {"c": error[kept], "cmap": "viridis", "norm": norm}
