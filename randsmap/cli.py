@@ -158,7 +158,7 @@ def _add_study(commands):
         command.add_argument("--seed", type=int, default=0, metavar="S",
                              help="seed of data, split and draws (default 0)")
         command.add_argument("--feature-seed", type=int, metavar="S",
-                             help="seed of the draws of features instead of --seed")
+                             help="seed of the draws of features in the runs instead of --seed")
         command.add_argument("--training-form", action=argparse.BooleanOptionalAction,
                              help="with the paper's closed form, which conserves mass at training "
                              "points (one SVD a run; default: yes, for hughes no)")

@@ -429,6 +429,16 @@ def test_tuning_in_leading_modes_finds_the_same_values(study, tmp_path):
     run(cut, tmp_path / "c", runs=1, decoders=labels)
 
 
+def test_medians_over_two_sets_of_draws_agree(study, tmp_path):
+    """The same data and tuned values, other features: each median within the other's 5-95 % band."""
+    one, other = (run(study, tmp_path / str(k), runs=25, feature_seed=k, quick=True,
+                      decoders=["RANDSMAP-RFF", "RANDSMAP-Sig"]).part_rows("N40", "test") for k in (1, 2))
+    for a, b in zip(one, other):
+        assert a["hyperparameter"] == b["hyperparameter"] and a["rel_l2_median"] != b["rel_l2_median"]
+        for first, second in ((a, b), (b, a)):
+            assert first["rel_l2_p05"] <= second["rel_l2_median"] <= first["rel_l2_p95"]
+
+
 # -- Tables ----------------------------------------------------------------------------------------
 
 

@@ -85,7 +85,8 @@ def run_study(study, *, out, quick=False, runs=None, decoders=None, seed=0, feat
     seed : int
         Fixes the data, the split and all draws.
     feature_seed : int, optional
-        Fixes the draws of the features instead of `seed`.
+        Fixes the draws of the features in the runs instead of `seed`; data, split and tuned values
+        stay those of `seed`.
     split : {"random", "trajectory"}
         "random": the paper's, which puts neighbouring times of one trajectory into training and test
         set. "trajectory": whole trajectories.
@@ -156,7 +157,8 @@ def run_study(study, *, out, quick=False, runs=None, decoders=None, seed=0, feat
             else:
                 split_rows = random_split(len(fields), sizes, seed_for(seed, 1))
             part = Part(study, fields, about, split_rows, store)
-            runner = _PartRunner(study, part, view, store, feature_seed, runs, fractions, bar)
+            runner = _PartRunner(study, part, view, store, seed, feature_seed, runs, fractions,
+                                 bar)
             rows += runner.run(chosen)
             arrays.update({f"{part.name}/{key}": value for key, value in runner.arrays().items()})
             if study.check_embedding is not None and own is None:
@@ -261,9 +263,10 @@ def _cuts(study, chosen, quick, runs, training_form, decoders):
 class _PartRunner:
     """All decoders on one split of the data."""
 
-    def __init__(self, study, part, view, store, seed, runs, fractions, bar):
+    def __init__(self, study, part, view, store, seed, feature_seed, runs, fractions, bar):
         self.study, self.part, self.view, self.store = study, part, view, store
-        self.seed, self.n_runs, self.fractions, self.bar = seed, runs, fractions, bar
+        self.seed, self.feature_seed = seed, feature_seed
+        self.n_runs, self.fractions, self.bar = runs, fractions, bar
         self.cases = {case.label: case for case in study.cases}
         self.figures = {}  # label -> (training error, fraction, call that gives the arrays)
         self.shown = part.rows[2][:MAX_SHOWN]
@@ -313,14 +316,14 @@ class _PartRunner:
             for draw in range(draws)
         ])
 
-    def _decoder(self, case, fraction, run):
-        # a run's draw depends on the seed and the run alone, so conservative and plain decoders of the
-        # same feature map and size are compared on the same features
+    def _decoder(self, case, fraction, seed):
+        # a draw depends on the seed and the run alone, so conservative and plain decoders of the same
+        # feature map and size are compared on the same features
         if case.decoder is None:
             return _EncodersInverse(self.part.encoder(case))
         decoder = clone(case.decoder)
         if fraction is not None:
-            decoder.set_params(features__n_features=fraction, random_state=seed_for(self.seed, 2, run))
+            decoder.set_params(features__n_features=fraction, random_state=seed)
         if isinstance(decoder, KNNDecoder):
             decoder.set_params(encoder=self.part.encoder(case))
         return decoder
@@ -328,7 +331,7 @@ class _PartRunner:
     def _tune(self, case, fraction, draw):
         """Validation error of each grid value for one feature draw."""
         latents = self.part.latents(case)
-        decoder = self._decoder(case, fraction, draw)
+        decoder = self._decoder(case, fraction, seed_for(self.seed, 3, draw))
         F_train, F_validation, seconds = self.part.tuning_fields(isinstance(decoder, KNNDecoder))
         if F_train is not self.part.F_train and "invariants" in decoder.get_params():
             decoder.set_params(invariants=None)  # they are those of fields, not of coefficients
@@ -357,7 +360,7 @@ class _PartRunner:
     def _run(self, case, fraction, tuned, run, only_figure=False):
         """Fit one draw with the tuned value and measure it on the training and the test set."""
         part, latents = self.part, self.part.latents(case)
-        decoder = self._decoder(case, fraction, run)
+        decoder = self._decoder(case, fraction, seed_for(self.feature_seed, 2, run))
         if case.parameter is not None:
             decoder.set_params(**{case.parameter: tuned["value"]})
         _, seconds_fit = timed(lambda: decoder.fit(latents.train, part.F_train))
