@@ -12,6 +12,7 @@ import randsmap
 LAYERS = [
     {"_kernels"},
     {"_parallel", "_validation", "_state", "_archive"},
+    {"_blocks"},
     {"_distances", "_eigen", "_harmonics", "_neighbors", "_tiles"},
     {"_sparse_kernel"},
     {"invariants", "metrics"},
