@@ -58,7 +58,7 @@ def invariant_values(C, F):
     """
     rows = np.ascontiguousarray(C.T)
     value, scale = np.zeros((len(F), len(rows))), np.zeros((len(F), len(rows)))
-    for start, block in row_blocks(F):
+    for start, block in row_blocks(F, "checking"):
         def task(i):
             part = slice(i * _TILE, (i + 1) * _TILE)
             there = slice(start + part.start, start + part.stop)

@@ -7,6 +7,7 @@ import scipy.linalg
 from scipy.linalg.lapack import dormqr
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
+from randsmap._blocks import filled, is_large, mapped_rows
 from randsmap._parallel import blas_threads
 from randsmap._state import Array, Count
 from randsmap._tiles import decode_features, for_tiles
@@ -197,6 +198,9 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             If X does not have M columns or a value is not finite.
         """
         check_fitted(self, "components_")
+        if is_large(X):
+            validate_data(self, X[:1], reset=False)
+            return mapped_rows(self.transform, X)
         X = validate_data(self, X, reset=False)
         out = np.empty((len(X), self.n_components_))
 
@@ -233,8 +237,7 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         if out is not None and np.may_share_memory(out, X):
             raise ValueError("out must not share memory with X")
         out = check_out(out, (len(X), self.n_features_in_))
-        decode_features(X, self._synthesis, self._projection(), out)
-        return out
+        return filled(lambda a, b: decode_features(X[a:b], self._synthesis, self._projection(), out[a:b]), out)
 
     @property
     def _n_features_out(self):

@@ -6,7 +6,7 @@ The bias row is penalised like the others, as in the paper's formula (Eq. vanill
 import numpy as np
 import scipy.linalg
 
-from randsmap._blocks import block_rows
+from randsmap._blocks import block_rows, steps
 from randsmap._kernels import features as _features_kernel
 from randsmap._kernels import ridge as _kernel
 from randsmap._parallel import blas_threads, parallel_for
@@ -70,8 +70,7 @@ class FeatureRows:
     def blocks(self, size=_BLOCK):
         """(start, stop, block of Phi) over all rows; the block's memory is reused."""
         memory = np.empty((min(size, self.n), self.width))
-        for start in range(0, self.n, size):
-            stop = min(start + size, self.n)
+        for start, stop in steps(self.n, size, "fitting"):
             block = memory[: stop - start]
             self.fill(start, stop, block)
             yield start, stop, block
