@@ -16,7 +16,7 @@ __all__ = ["LARGE", "Snapshots", "block_rows", "filled", "is_large", "mapped_row
            "row_blocks", "showing_progress", "steps"]
 
 LARGE = 1 << 26  # bytes (as float64) from which a memory-mapped array is handled by blocks
-BLOCK = 1 << 23  # entries of a block (64 MB)
+BLOCK = 1 << 22  # entries of a block (32 MB)
 _FEWEST = 32  # rows of a block, for products of matrices at full speed
 
 _progress = ContextVar("progress", default=False)
@@ -149,10 +149,9 @@ def _reopened(filename, dtype, shape, offset, order, name):
     return Snapshots(np.memmap(filename, dtype, "r", offset, shape, order), name)
 
 
-def block_rows(M, width=0, most=None):
-    """Rows of a block whose rows have M entries, and `width` of something else."""
-    rows = max(_FEWEST, BLOCK // max(1, M + width))
-    return rows if most is None else min(rows, most)
+def block_rows(M):
+    """Rows of a block whose rows have M entries."""
+    return max(_FEWEST, BLOCK // max(1, M))
 
 
 def row_blocks(F, what="reading"):

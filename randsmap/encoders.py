@@ -96,7 +96,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     Memory-mapped fields (`numpy.load` with mmap_mode) of 1 GiB and more are not copied, unless
     n_neighbors is given: they are read some cells at a time, and the file is read again for
-    `transform`, once for up to 2^23 / n_samples new fields. So it must stay as it is. A pickle then
+    `transform`, once for up to 2^22 / n_samples new fields. So it must stay as it is. A pickle then
     holds its name; a model file cannot hold such an encoder. `ManifoldModel` with `encoder_samples` is the way for many
     fields.
 

@@ -57,9 +57,9 @@ def use_mapped(path, out):
     F = np.load(path, mmap_mode="r")
     n, M = F.shape
     tall = n > M
-    decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(5.0, n_features=100 if tall else 30), random_state=0)
+    decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(5.0, n_features=50 if tall else 30), random_state=0)
     encoder = randsmap.DiffusionMaps(2, epsilon=0.5 * M**0.5 if tall else 20.0)
-    model = randsmap.ManifoldModel(encoder, decoder, encoder_samples=2000 if tall else None)
+    model = randsmap.ManifoldModel(encoder, decoder, encoder_samples=300 if tall else None)
     start, text = time.perf_counter(), f"n = {n}, M = {M}, {8e-9 * n * M:.1f} GB:"
     # as large as the data; of the wide set the encoder reads the whole file again
     for name, work in (("fit", lambda: model.fit(F)),
@@ -75,8 +75,8 @@ def use_mapped(path, out):
           f"{error.max():.1e}", flush=True)
 
 
-def mapped(size=20.0, folder=None):
-    for M in (1000, 10**6):
+def mapped(size=20.0, folder=None, cells=(1000, 10**6)):
+    for M in cells:
         with tempfile.TemporaryDirectory(dir=folder) as place:
             path, out = Path(place, "fields.npy"), Path(place, "decoded.npy")
             make_sparse(path, round(size * 1e9 / 8 / M), M)

@@ -6,7 +6,7 @@ The bias row is penalised like the others, as in the paper's formula (Eq. vanill
 import numpy as np
 import scipy.linalg
 
-from randsmap._blocks import block_rows, steps
+from randsmap._blocks import steps
 from randsmap._kernels import features as _features_kernel
 from randsmap._kernels import ridge as _kernel
 from randsmap._parallel import blas_threads, parallel_for
@@ -16,6 +16,7 @@ __all__ = ["FeatureRows", "feature_matrix", "ridge", "cholesky_solve", "singular
            "filtered_solution", "not_definite", "sum_rows"]
 
 _BLOCK = 2048  # rows of Phi in memory at a time: enough for SYRK and GEMM to run at full speed
+_ENTRIES, _FEWEST = 1 << 23, 32  # of a block of both, and rows that it has at least
 _TILE = 64  # rows of features a task computes
 _EPS = np.finfo(float).eps
 
@@ -122,7 +123,7 @@ def not_definite(pivot, size, regularization, trace, others):
 
 def sum_rows(width, M):
     """Rows of Phi and of the fields that are summed at a time."""
-    return block_rows(M, width, _BLOCK)
+    return max(_FEWEST, min(_BLOCK, _ENTRIES // (width + M)))
 
 
 def cholesky_solve(G, H, regularization, auto):
