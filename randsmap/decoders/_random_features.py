@@ -3,10 +3,11 @@
 import numpy as np
 from sklearn.base import clone
 
-from randsmap._state import Array, Choice, Count, Flag, Transformer
-from randsmap._validation import check_choice, check_number, validate_data
+from randsmap._state import Array, Choice, Count, Flag, Integer, Transformer
+from randsmap._validation import check_choice, check_count, check_number, validate_data
 from randsmap.decoders._base import Decoder, check_fields, decode
-from randsmap.decoders._ridge import FeatureRows, filtered_solution, ridge, singular_system
+from randsmap.decoders._krylov import solve_ridge
+from randsmap.decoders._ridge import FeatureRows, filtered_solution, singular_system
 from randsmap.invariants import InvariantParameters, document_invariants
 
 __all__ = ["RFNNDecoder", "RANDSMAPDecoder"]
@@ -18,19 +19,23 @@ class _RandomFeatureDecoder(Decoder):
         "n_features_in_": Count("d"),
         "features_": Transformer("d", "P"),
         "coef_": Array("P+1", "M"),
-        "solver_": Choice("cholesky", "dual", "svd"),
+        "solver_": Choice("cholesky", "dual", "krylov", "svd"),
+        "n_iter_": Integer(low=0, optional=True),  # not in files of before the Krylov solver
         "_single": Flag(),
     }
 
     def _fit(self, X, y):
         regularization = check_number(self.regularization, "regularization", low=0)
-        check_choice(self.solver, "solver", ("auto", "cholesky", "svd"))
+        check_choice(self.solver, "solver", ("auto", "cholesky", "svd", "krylov"))
+        check_number(self.tol, "tol", low=0, strict_low=True)
+        check_count(self.max_iter, "max_iter")
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, single = check_fields(y, len(X))
         invariants = self._invariants(F, dtype)
         features = self._fit_features(X)
-        A, solver = self._coefficients(FeatureRows(features, X), F, regularization, invariants)
-        self.features_, self.coef_, self.solver_ = features, A, solver
+        A, solver, n_iter = self._coefficients(FeatureRows(features, X), F, regularization,
+                                               invariants)
+        self.features_, self.coef_, self.solver_, self.n_iter_ = features, A, solver, n_iter
         self._single = single
         self._store_invariants(invariants)
 
@@ -50,6 +55,10 @@ class _RandomFeatureDecoder(Decoder):
             features.set_params(**dict.fromkeys(names, self.random_state))
         return features.fit(X)
 
+    def _ridge(self, rows, F, regularization):
+        return solve_ridge(rows, F, regularization, self.solver, tol=self.tol,
+                           max_iter=self.max_iter, progress=self.progress)
+
     def _decode(self, X, out):
         decode(self.features_, self.coef_, X, self._projection(), out)
 
@@ -65,9 +74,19 @@ class RFNNDecoder(_RandomFeatureDecoder):
         changed. None: ``SigmoidFeatures()``.
     regularization : float, default=1e-3
         lambda >= 0.
-    solver : {"auto", "cholesky", "svd"}, default="auto"
-        "auto": Cholesky if lambda > 10 eps trace(Phi^T Phi), otherwise, or when that fails, the
-        minimum-norm solution by a singular value decomposition.
+    solver : {"auto", "cholesky", "svd", "krylov"}, default="auto"
+        "krylov": preconditioned block conjugate gradients, which never store Phi or a P x P matrix,
+        for n and P beyond some thousands; it needs lambda > 0. "auto": Krylov if min(n, P+1) >= 4000
+        and it is found to be cheaper, or if the others' matrices do not fit in memory; otherwise
+        Cholesky if lambda > 10 eps trace(Phi^T Phi), and below that, or when it fails, the minimum-norm
+        solution by a singular value decomposition.
+    tol : float, default=1e-7
+        For "krylov": bound of |Phi (A - A*)| / |F| over the training set (Frobenius norms), A* being the
+        exact ridge solution.
+    max_iter : int, default=500
+        For "krylov": iterations after which it stops with a ConvergenceWarning.
+    progress : bool, default=False
+        For "krylov": show a progress bar, one step a pass over the features.
     random_state : int, RandomState instance or None
         If not None, set as the feature map's random_state before it is fitted.
 
@@ -77,8 +96,10 @@ class RFNNDecoder(_RandomFeatureDecoder):
         The fitted clone of `features`.
     coef_ : ndarray (P+1, M)
         A, float64; the first row is the bias.
-    solver_ : {"cholesky", "dual", "svd"}
+    solver_ : {"cholesky", "dual", "svd", "krylov"}
         What was used; "dual" is Cholesky of Phi Phi^T + lambda I, for n < P+1.
+    n_iter_ : int
+        Iterations of "krylov"; 1 for the direct solvers.
     n_features_in_ : int
         d, the number of latent coordinates.
 
@@ -98,17 +119,21 @@ class RFNNDecoder(_RandomFeatureDecoder):
     True
     """
 
-    def __init__(self, features=None, *, regularization=1e-3, solver="auto", random_state=None):
+    def __init__(self, features=None, *, regularization=1e-3, solver="auto", tol=1e-7,
+                 max_iter=500, progress=False, random_state=None):
         self.features = features
         self.regularization = regularization
         self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.progress = progress
         self.random_state = random_state
 
     def _invariants(self, F, dtype):
         return None
 
     def _coefficients(self, rows, F, regularization, invariants):
-        return ridge(rows, F, regularization, self.solver)
+        return self._ridge(rows, F, regularization)
 
     def _store_invariants(self, invariants):
         pass
@@ -137,14 +162,20 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         ShurAfinal0), which imposes it at the n training points only, up to the truncation of singular
         values at 1e-8; kept to reproduce the paper. It neither treats constant cells nor projects rows.
     {cell_weights}
-    solver : {"auto", "cholesky", "svd"}, default="auto"
+    solver : {"auto", "cholesky", "svd", "krylov"}, default="auto"
         As for `RFNNDecoder`; constraint="training" always uses "svd".
+    tol : float, default=1e-7
+        As for `RFNNDecoder`. The invariants hold to round-off whatever it is.
+    max_iter : int, default=500
+        As for `RFNNDecoder`.
+    progress : bool, default=False
+        As for `RFNNDecoder`.
     random_state : int, RandomState instance or None
         If not None, set as the feature map's random_state before it is fitted.
 
     Attributes
     ----------
-    features_, coef_, solver_, n_features_in_
+    features_, coef_, solver_, n_iter_, n_features_in_
         As for `RFNNDecoder`.
     {invariant_attributes}
 
@@ -181,7 +212,8 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
 
     def __init__(self, features=None, *, regularization=1e-3, invariants="mass",
                  invariant_values=None, invariant_tol=None, constraint="everywhere",
-                 cell_weights=None, solver="auto", random_state=None):
+                 cell_weights=None, solver="auto", tol=1e-7, max_iter=500, progress=False,
+                 random_state=None):
         self.features = features
         self.regularization = regularization
         self.invariants = invariants
@@ -190,21 +222,24 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         self.constraint = constraint
         self.cell_weights = cell_weights
         self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.progress = progress
         self.random_state = random_state
 
     def _invariants(self, F, dtype):
         check_choice(self.constraint, "constraint", ("everywhere", "training"))
         everywhere = self.constraint == "everywhere"
-        if not everywhere and self.solver == "cholesky":
+        if not everywhere and self.solver in ("cholesky", "krylov"):
             raise ValueError("constraint='training' needs singular values down to 1e-8, which a "
                              "Gram matrix does not resolve: use solver='auto' or 'svd'")
         return self._fit_invariants(F, dtype, keep_constant_cells=everywhere)
 
     def _coefficients(self, rows, F, regularization, invariants):
         if self.constraint == "training":
-            return _training_constrained(rows, F, regularization, invariants), "svd"
-        R, solver = ridge(rows, F, regularization, self.solver)
-        return invariants.constrain_coefficients(R), solver
+            return _training_constrained(rows, F, regularization, invariants), "svd", 1
+        R, solver, n_iter = self._ridge(rows, F, regularization)
+        return invariants.constrain_coefficients(R), solver, n_iter
 
     def _store_invariants(self, invariants):
         super()._store_invariants(invariants)
