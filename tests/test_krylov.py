@@ -48,21 +48,24 @@ def test_the_error_is_below_tol(features, n, P, regularization, tol):
 
 
 @pytest.mark.parametrize("noise", [0.0, 1.0])
-def test_without_a_good_preconditioner_and_for_fields_of_any_rank(monkeypatch, noise):
-    Y, F = problem(400, M=90)
+@pytest.mark.parametrize("M", [1, 90])
+def test_without_a_good_preconditioner_and_for_fields_of_any_rank(monkeypatch, noise, M):
+    Y, F = problem(200, M=90)
+    F = np.ascontiguousarray(F[:, :M])
     F = F + noise * np.random.default_rng(5).normal(size=F.shape)
-    rows = rows_of(MAPS[0], Y, 350)
+    rows = rows_of(MAPS[0], Y, 150)
     exact = ridge(rows, F, 1e-4, "svd")[0]
     counts = []
-    for rank in (1, 8, 64):
+    for rank in (1, 16, 100):
         krylov = KrylovRidge(rows, F, 1e-4, 1e-8)
-        assert (krylov.n_columns == 90) == (noise > 0)
+        assert (krylov.n_columns == M) == (noise > 0 or M == 1)
         monkeypatch.setattr(_krylov, "_FIRST_RANK", rank)
         krylov.precondition(rank)
         A, n_iter = krylov.solve(500)
         counts.append(n_iter)
         assert training_error(rows, A, exact, F) <= 1e-8
-    assert counts[0] > counts[1] > counts[2]
+    assert counts[0] >= counts[1] >= counts[2]
+    assert M > 1 or counts[0] > 2 * counts[2]
 
 
 @pytest.mark.parametrize("M", [200, 3000])
@@ -226,7 +229,7 @@ def test_auto_chooses_by_size_cost_and_memory(monkeypatch):
     monkeypatch.setattr(_krylov, "_SMALLEST", 1000)
     monkeypatch.setattr(_krylov, "_FIRST_RANK", 64)
     smooth = FourierFeatures(2.0)
-    few = F[:, [0, 20]]
+    few = F[:, [0, 20]].copy()
     assert used(few, Y, features=smooth) == "krylov"
     assert used(few, Y, features=smooth, regularization=1e-14) == "svd"
     assert used(few, Y, features=FourierFeatures(0.01)) == "cholesky"  # its spectrum is flat

@@ -244,7 +244,10 @@ class KrylovRidge:
             AS = self._half_power(GT)
             with blas_threads():
                 inner = _cross(S, AS)
-                factor = scipy.linalg.cho_factor((inner + inner.T) / 2, check_finite=False)
+                try:
+                    factor = scipy.linalg.cho_factor((inner + inner.T) / 2, check_finite=False)
+                except np.linalg.LinAlgError:  # lambda is below the round-off of Phi^T Phi
+                    break
                 alpha = scipy.linalg.cho_solve(factor, np.eye(len(inner)), check_finite=False)
                 X += _multiply(S, _multiply(alpha, sigma))
                 Q, tau = _qr(Q - _multiply(AS, alpha))
@@ -299,9 +302,14 @@ def nystroem(sketch, image):
     shift = np.sqrt(len(sketch)) * _EPS * np.linalg.norm(image)
     if not shift:
         return sketch, np.zeros(sketch.shape[1])
-    shifted = image + shift * sketch
-    core = _cross(sketch, shifted)
-    C = scipy.linalg.cholesky((core + core.T) / 2, check_finite=False)
+    while True:
+        shifted = image + shift * sketch
+        core = _cross(sketch, shifted)
+        try:
+            C = scipy.linalg.cholesky((core + core.T) / 2, check_finite=False)
+            break
+        except np.linalg.LinAlgError:
+            shift *= 10
     B = scipy.linalg.solve_triangular(C, shifted.T, trans="T", check_finite=False).T
     Q, R = _qr(B)
     with blas_threads(1 if len(R) < 512 else None):
