@@ -3,14 +3,15 @@
     pip install '.[plots]'
     python benchmarks/peers/cost.py [docs/cost.png]
 
-Every size is timed in turn with the others, a few turns, and the least time counts: a busy machine only
-adds. Exponents are fitted to the upper half of the sizes, where fixed costs no longer show.
+One thread's processor time, so that other processes' turns do not count. Every size is measured in turn
+with the others, and the least of three counts (of one, beyond a second). Exponents are fitted to the upper half of the sizes, where fixed costs no longer show.
 """
 
 import sys
 import time
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 import randsmap
 
@@ -39,9 +40,9 @@ def least(calls, turns=3, enough=1.0):
     for _ in range(turns):
         for i, call in enumerate(calls):
             if seconds[i] == np.inf or seconds[i] < enough:
-                start = time.perf_counter()
+                start = time.process_time()
                 call()
-                seconds[i] = min(seconds[i], time.perf_counter() - start)
+                seconds[i] = min(seconds[i], time.process_time() - start)
     return seconds
 
 
@@ -54,6 +55,8 @@ def main():
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    randsmap.set_num_threads(1)
+    threadpool_limits(1)
     Y, F = problem(max(SAMPLES))
     out = np.empty_like(F)
     small = decoder(200).fit(Y[:1000], F[:1000])
@@ -78,7 +81,7 @@ def main():
             axes.loglog(x, seconds, "o-", label=f"{label}: {name}^{power:.2f}")
             print(f"{label}: {name}^{power:.2f};",
                   ", ".join(f"{a}: {s:.3g} s" for a, s in zip(x, seconds)))
-        axes.set(xlabel=f"{name} ({'samples' if name == 'n' else 'features'})", ylabel="seconds")
+        axes.set(xlabel=f"{name} ({'samples' if name == 'n' else 'features'})", ylabel="seconds of one core")
         axes.grid(alpha=0.3)
         axes.legend()
     figure.suptitle(f"M = {M}, d = 2; exponents of the upper half")

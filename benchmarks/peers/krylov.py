@@ -83,7 +83,7 @@ def dense(n, P, turns=3):
 
 def iterations(rows, F, regularization):
     krylov = KrylovRidge(rows, F, regularization, 1e-7)
-    krylov.precondition(rows.width)
+    krylov.precondition()
     rank = krylov._sketch.shape[1]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
@@ -92,10 +92,10 @@ def iterations(rows, F, regularization):
 
 
 def tables():
-    n = 4000
+    n = 2000
     Y, F = problem(n, M=100)
     print(f"n = {n}, M = 100, tol = 1e-7: iterations (rank of the preconditioner); * not converged\n")
-    sizes, lambdas = (500, 1000, 2000, 4000, 8000), (1e-1, 1e-3, 1e-5, 1e-7, 1e-9)
+    sizes, lambdas = (250, 500, 1000, 2000, 4000), (1e-1, 1e-3, 1e-5, 1e-7, 1e-9)
     print("| lambda = 1e-3, P = |", " | ".join(map(str, sizes)), "|\n|---|" + "---|" * len(sizes))
     rows = {}
     for name, make in MAPS.items():

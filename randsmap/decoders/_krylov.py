@@ -23,7 +23,7 @@ __all__ = ["KrylovRidge", "available_memory", "nystroem", "pod_of_fields", "solv
 
 _EPS = np.finfo(float).eps
 _BLOCK_BYTES = 2**25  # a row block of Phi
-_SKETCH_BYTES = 2**29  # the arrays of the preconditioner together
+_SKETCH_BYTES = 2**29  # the preconditioner, eight arrays of its size while it is made
 _FIRST_RANK = 128
 _EXACT_POD = 1024  # cells up to which the fields' POD is made from all of them
 _SMALLEST = 4000  # min(n, P+1) from which "auto" considers the Krylov solver
@@ -52,7 +52,7 @@ def solve_ridge(rows, F, regularization, solver, *, tol=1e-7, max_iter=500, prog
             raise ValueError("solver='krylov' needs regularization (lambda) > 0, got "
                              f"{regularization:g}; solver='svd' gives the minimum-norm solution")
         krylov = KrylovRidge(rows, F, regularization, tol, progress)
-        krylov.precondition(rows.width)
+        krylov.precondition()
         A, n_iter = krylov.solve(max_iter)
         return A, "krylov", n_iter
     if solver == "auto" and regularization > 0:
@@ -66,7 +66,7 @@ def solve_ridge(rows, F, regularization, solver, *, tol=1e-7, max_iter=500, prog
                 cheap = krylov.precondition(max(_FIRST_RANK, smaller // 32)) and cheap
                 if regularization > 10 * _EPS * krylov.trace:
                     if not fits:
-                        krylov.precondition(width)
+                        krylov.precondition()
                     if cheap or not fits:
                         A, n_iter = krylov.solve(max_iter)
                         return A, "krylov", n_iter
@@ -114,6 +114,10 @@ class KrylovRidge:
         self._rows, self._regularization = rows, regularization
         self._size = max(64, _BLOCK_BYTES // (8 * rows.width))
         self._bar = tqdm(desc="Krylov", unit=" passes", disable=not progress)
+        largest = max(float(F.max()), -float(F.min()))
+        self._scale = 1.0 if not largest or 1e-100 < largest < 1e100 else largest
+        if self._scale != 1:  # squares would leave the range of floats
+            F = F / self._scale
         norm = float(np.linalg.norm(F))
         self._goal = tol / 2 * norm
         self._norm = norm
@@ -148,14 +152,16 @@ class KrylovRidge:
         self._bar.update()
         return out
 
-    def precondition(self, largest_rank):
+    def precondition(self, largest_rank=None):
         """Nystroem approximation of Phi^T Phi, its rank doubled until its least eigenvalue <= 10 lambda.
 
-        Returns whether it got there within `largest_rank` (and the memory limit). It goes on from
-        the rank it has.
+        Returns whether it got there within `largest_rank` (default: a quarter of the columns, or 256)
+        and 512 MB. It goes on from the rank it has.
         """
         width = self._rows.width
-        largest_rank = max(1, min(largest_rank, width, _SKETCH_BYTES // (32 * width)))
+        if largest_rank is None:  # beyond, a direct solver would cost no more
+            largest_rank = max(2 * _FIRST_RANK, width // 4)
+        largest_rank = max(1, min(largest_rank, width, _SKETCH_BYTES // (64 * width)))
         while True:
             rank = self._sketch.shape[1]
             if rank and (rank == width or self._eigenvalues[-1] <= 10 * self._regularization):
@@ -201,7 +207,7 @@ class KrylovRidge:
         if self._Vt is not None:
             with blas_threads():
                 A = _multiply(A, self._Vt)
-        return A, n_iter
+        return (A if self._scale == 1 else A * self._scale), n_iter
 
     def close(self):
         """End the progress bar."""
