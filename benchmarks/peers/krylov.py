@@ -84,7 +84,7 @@ def dense(n, P, turns=3):
 def iterations(rows, F, regularization):
     krylov = KrylovRidge(rows, F, regularization, 1e-7)
     krylov.precondition()
-    rank = krylov._sketch.shape[1]
+    rank = krylov.rank
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         _, n_iter = krylov.solve(500)

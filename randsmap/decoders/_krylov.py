@@ -63,7 +63,8 @@ def solve_ridge(rows, F, regularization, solver, *, tol=1e-7, max_iter=500, prog
             krylov = KrylovRidge(rows, F, regularization, tol, progress)
             cheap = 10 * krylov.n_columns + _FIRST_RANK <= smaller / 8
             if cheap or not fits:
-                cheap = krylov.precondition(max(_FIRST_RANK, smaller // 32)) and cheap
+                found = krylov.precondition(max(_FIRST_RANK, smaller // 32))
+                cheap = found and krylov.rank + 10 * krylov.n_columns <= smaller / 8
                 if regularization > 10 * _EPS * krylov.trace:
                     if not fits:
                         krylov.precondition()
@@ -133,6 +134,11 @@ class KrylovRidge:
         """k, the right-hand sides that are iterated on."""
         return self._B.shape[1]
 
+    @property
+    def rank(self):
+        """l, the columns of the Nystroem sketch."""
+        return self._sketch.shape[1]
+
     def _gram_times(self, V):
         """Phi^T Phi V in one pass; the first one makes Phi^T B and the trace too."""
         rows, first = self._rows, self._H is None
@@ -163,7 +169,7 @@ class KrylovRidge:
             largest_rank = max(2 * _FIRST_RANK, width // 4)
         largest_rank = max(1, min(largest_rank, width, _SKETCH_BYTES // (64 * width)))
         while True:
-            rank = self._sketch.shape[1]
+            rank = self.rank
             if rank and (rank == width or self._eigenvalues[-1] <= 10 * self._regularization):
                 return True
             if rank >= largest_rank:
