@@ -173,6 +173,19 @@ def rows_fit(options):
                limit="dsyrk + dgemm + dpotrf + dpotrs", threads=2, turns=3)
 
 
+def rows_krylov(options):
+    import krylov
+
+    n = P = 5000
+    Y, F = krylov.problem(n)
+    features = randsmap.FourierFeatures(0.3, n_features=P)
+    direct, iterative = (randsmap.RANDSMAPDecoder(features, solver=solver, random_state=0)
+                         for solver in ("cholesky", "krylov"))
+    yield dict(work="exact fit n = P = 5000, M = 400, smooth fields: Krylov", peer="own Cholesky",
+               target="> 1", sides=(lambda: iterative.fit(Y, F), lambda: direct.fit(Y, F), None),
+               limit="", threads=2, turns=3)
+
+
 def rows_traffic(options):
     solver = randsmap.LWRSolver()
     F = randsmap.datasets.make_lwr(16, 1, random_state=0, t_end=0.005).data

@@ -9,17 +9,18 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._state import DERIVED, Array, Choice, Count, Flag, Transformer
-from randsmap._validation import check_choice, check_number, restored_on_error, validate_data
+from randsmap._state import DERIVED, Array, Choice, Count, Flag, Integer, Transformer
+from randsmap._validation import (
+    check_choice,
+    check_count,
+    check_number,
+    restored_on_error,
+    validate_data,
+)
 from randsmap.decoders._base import check_fields, decode
 from randsmap.decoders._jacobian import DifferentiableDecoder, feature_basis
-from randsmap.decoders._ridge import (
-    FeatureRows,
-    filtered_solution,
-    left_spectrum,
-    ridge,
-    singular_system,
-)
+from randsmap.decoders._krylov import solve_ridge
+from randsmap.decoders._ridge import FeatureRows, filtered_solution, left_spectrum, singular_system
 from randsmap.decoders._streaming import NormalEquations, NotStreamable, streaming_method
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 from randsmap.invariants import InvariantParameters, document_invariants
@@ -33,7 +34,8 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
         "n_features_in_": Count("d"),
         "features_": Transformer("d", "P"),
         "coef_": Array("P+1", "M"),
-        "solver_": Choice("cholesky", "dual", "svd", "eigh"),
+        "solver_": Choice("cholesky", "dual", "krylov", "svd", "eigh"),
+        "n_iter_": Integer(low=0, optional=True),  # not in files of before the Krylov solver
         "_single": Flag(),
         # a model file holds what decodes, not the sums that more batches would be added to
         "n_samples_seen_": DERIVED,
@@ -41,17 +43,20 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
         "_running": DERIVED,
     }
     # what is solved for when it is first asked for after `partial_fit`
-    _solved = frozenset({"coef_", "solver_"})
+    _solved = frozenset({"coef_", "solver_", "n_iter_"})
 
     def _fit(self, X, y):
         regularization = check_number(self.regularization, "regularization", low=0)
-        check_choice(self.solver, "solver", ("auto", "cholesky", "svd"))
+        check_choice(self.solver, "solver", ("auto", "cholesky", "svd", "krylov"))
+        check_number(self.tol, "tol", low=0, strict_low=True)
+        check_count(self.max_iter, "max_iter")
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, single = check_fields(y, len(X), blocks=True)
         invariants = self._invariants(F, dtype)
         features = self._fit_features(X)
-        A, solver = self._coefficients(FeatureRows(features, X), F, regularization, invariants)
-        self.features_, self.coef_, self.solver_ = features, A, solver
+        A, solver, n_iter = self._coefficients(FeatureRows(features, X), F, regularization,
+                                               invariants)
+        self.features_, self.coef_, self.solver_, self.n_iter_ = features, A, solver, n_iter
         self._single = single
         self._store_invariants(invariants)
         self._forget(sums_only=True)
@@ -189,7 +194,7 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
         R, solver = sums.solve(check_number(self.regularization, "regularization", low=0), self.solver)
         invariants = None if self._running is None else self._running[1]
         self.coef_ = R if invariants is None else invariants.constrain_coefficients(R)
-        self.solver_ = solver
+        self.solver_, self.n_iter_ = solver, 1
         self._store_invariants(invariants)
 
     def _extended_invariants(self, running, F, dtype):
@@ -220,6 +225,10 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
     def _spectrum(self, X):
         """Left singular vectors (n, r) of [1 | phi(X)], squared singular values, error angle."""
         return left_spectrum(FeatureRows(self._fit_features(X), X))
+
+    def _ridge(self, rows, F, regularization):
+        return solve_ridge(rows, F, regularization, self.solver, tol=self.tol,
+                           max_iter=self.max_iter, progress=self.progress)
 
     def _decode(self, A, projection, X, out):
         decode(self.features_, A, X, projection, out)
@@ -253,9 +262,19 @@ class RFNNDecoder(_RandomFeatureDecoder):
         changed. None: ``SigmoidFeatures()``.
     regularization : float, default=1e-3
         lambda >= 0.
-    solver : {"auto", "cholesky", "svd"}, default="auto"
-        "auto": Cholesky if lambda > 10 eps trace(Phi^T Phi), otherwise, or when that fails, the
-        minimum-norm solution by a singular value decomposition.
+    solver : {"auto", "cholesky", "svd", "krylov"}, default="auto"
+        "krylov": preconditioned block conjugate gradients, which never store Phi or a P x P matrix,
+        for n and P beyond some thousands; it needs lambda > 0. "auto": Krylov if min(n, P+1) >= 4000
+        and it is found to be cheaper, or if the others' matrices do not fit in memory; otherwise
+        Cholesky if lambda > 10 eps trace(Phi^T Phi), and below that, or when it fails, the minimum-norm
+        solution by a singular value decomposition.
+    tol : float, default=1e-7
+        For "krylov": bound of |Phi (A - A*)| / |F| over the training set (Frobenius norms), A* being the
+        exact ridge solution.
+    max_iter : int, default=500
+        For "krylov": iterations after which it stops with a ConvergenceWarning.
+    progress : bool, default=False
+        For "krylov": show a progress bar, one step a pass over the features.
     random_state : int, RandomState instance or None
         If not None, set as the feature map's random_state before it is fitted.
 
@@ -265,9 +284,11 @@ class RFNNDecoder(_RandomFeatureDecoder):
         The fitted clone of `features`.
     coef_ : ndarray (P+1, M)
         A, float64; the first row is the bias.
-    solver_ : {"cholesky", "dual", "svd", "eigh"}
+    solver_ : {"cholesky", "dual", "svd", "krylov", "eigh"}
         What was used; "dual" is Cholesky of Phi Phi^T + lambda I, for n < P+1, "eigh" see
         `partial_fit`.
+    n_iter_ : int
+        Iterations of "krylov"; 1 for the direct solvers.
     n_samples_seen_ : int
         Number of samples of all batches; only after `partial_fit`.
     n_features_in_ : int
@@ -289,17 +310,21 @@ class RFNNDecoder(_RandomFeatureDecoder):
     True
     """
 
-    def __init__(self, features=None, *, regularization=1e-3, solver="auto", random_state=None):
+    def __init__(self, features=None, *, regularization=1e-3, solver="auto", tol=1e-7,
+                 max_iter=500, progress=False, random_state=None):
         self.features = features
         self.regularization = regularization
         self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.progress = progress
         self.random_state = random_state
 
     def _invariants(self, F, dtype):
         return None
 
     def _coefficients(self, rows, F, regularization, invariants):
-        return ridge(rows, F, regularization, self.solver)
+        return self._ridge(rows, F, regularization)
 
     def _store_invariants(self, invariants):
         pass
@@ -329,14 +354,20 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         values at 1e-8; kept to reproduce the paper. It neither treats constant cells nor projects rows.
     {cell_weights}
     {bounds}
-    solver : {"auto", "cholesky", "svd"}, default="auto"
+    solver : {"auto", "cholesky", "svd", "krylov"}, default="auto"
         As for `RFNNDecoder`; constraint="training" always uses "svd".
+    tol : float, default=1e-7
+        As for `RFNNDecoder`. The invariants hold to round-off whatever it is.
+    max_iter : int, default=500
+        As for `RFNNDecoder`.
+    progress : bool, default=False
+        As for `RFNNDecoder`.
     random_state : int, RandomState instance or None
         If not None, set as the feature map's random_state before it is fitted.
 
     Attributes
     ----------
-    features_, coef_, solver_, n_features_in_
+    features_, coef_, solver_, n_iter_, n_features_in_
         As for `RFNNDecoder`.
     {invariant_attributes}
 
@@ -370,11 +401,13 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         **InvariantParameters._invariant_state,
         "_exact": Flag(),
     }
-    _solved = frozenset({"coef_", "solver_", "_exact", *InvariantParameters._invariant_state})
+    _solved = frozenset({"coef_", "solver_", "n_iter_", "_exact",
+                         *InvariantParameters._invariant_state})
 
     def __init__(self, features=None, *, regularization=1e-3, invariants="mass",
                  invariant_values=None, invariant_tol=None, constraint="everywhere",
-                 cell_weights=None, bounds=None, solver="auto", random_state=None):
+                 cell_weights=None, bounds=None, solver="auto", tol=1e-7, max_iter=500,
+                 progress=False, random_state=None):
         self.features = features
         self.regularization = regularization
         self.invariants = invariants
@@ -384,12 +417,15 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         self.cell_weights = cell_weights
         self.bounds = bounds
         self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.progress = progress
         self.random_state = random_state
 
     def _invariants(self, F, dtype):
         check_choice(self.constraint, "constraint", ("everywhere", "training"))
         everywhere = self.constraint == "everywhere"
-        if not everywhere and self.solver == "cholesky":
+        if not everywhere and self.solver in ("cholesky", "krylov"):
             raise ValueError("constraint='training' needs singular values down to 1e-8, which a "
                              "Gram matrix does not resolve: use solver='auto' or 'svd'")
         if not everywhere and self.bounds is not None:
@@ -399,9 +435,9 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
 
     def _coefficients(self, rows, F, regularization, invariants):
         if self.constraint == "training":
-            return _training_constrained(rows, F, regularization, invariants), "svd"
-        R, solver = ridge(rows, F, regularization, self.solver)
-        return invariants.constrain_coefficients(R), solver
+            return _training_constrained(rows, F, regularization, invariants), "svd", 1
+        R, solver, n_iter = self._ridge(rows, F, regularization)
+        return invariants.constrain_coefficients(R), solver, n_iter
 
     def _extended_invariants(self, running, F, dtype):
         before = self._running_invariants(F.shape[1]) if running is None else running[0]
