@@ -124,7 +124,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
                 "give a decoder such as RANDSMAPDecoder()"
             )
         encoder = clone(self.encoder)
-        return encoder, encoder.fit_transform(X)
+        return encoder, self._fit_part(encoder, X)
 
     def _new_decoder(self, encoder):
         """The decoder to fit on the latents of a fitted encoder."""
@@ -142,7 +142,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         self.encoder_, self.decoder_ = encoder, decoder
         return self
 
-    def _fit_encoder(self, encoder, X):
+    def _fit_part(self, encoder, X):
         """Fit the encoder, to a part of the fields if so asked; latents of all fields."""
         if self.encoder_samples is None:
             return encoder.fit_transform(X)
