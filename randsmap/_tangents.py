@@ -77,8 +77,7 @@ def free_tangents(T, free, normal=None, weights=None):
     """Tangents of fields between bounds: T projected on w . g = 0 over the free cells, others 0.
 
     Where the bounds are active, f = clip(z + t w/v, lower, upper) with t such that w . f = m: only
-    the cells strictly between their bounds move, and t so that w . df = 0 (DESIGN "Jacobian"; the
-    derivative of the projection of Condat, Math. Program. 158 (2016)).
+    the cells strictly between their bounds move, and t so that w . df = 0.
 
     Parameters
     ----------

@@ -18,12 +18,12 @@ from randsmap._blocks import row_blocks
 from randsmap._kernels import decode as _kernel
 from randsmap._parallel import parallel_for
 from randsmap._state import DERIVED, Array, Part
+from randsmap._tangents import free_tangents, free_tangents_adjoint
 from randsmap._validation import check_matrix, check_number, check_vector
 from randsmap.bounds import Reach, check_bounds, check_within, project_rows
 
 __all__ = ["ActiveBounds", "AffineInvariants", "InvariantParameters", "RunningInvariants",
-           "constant_cells", "decode_rows",
-           "document_invariants", "invariant_values"]
+           "constant_cells", "decode_rows", "document_invariants", "invariant_values"]
 
 _EPS = np.finfo(float).eps
 _TINY = np.finfo(float).smallest_subnormal
@@ -452,24 +452,17 @@ class ActiveBounds:
     def __init__(self, invariants, F, cells=None):
         self.free = ((invariants.lower < F) & (F < invariants.upper) & ~invariants.constant)
         self.cells, self.n_cells = cells, F.shape[1] if cells is None else len(cells)
-        self._w = self._d = None
-        if len(invariants.kept):
-            self._w = np.where(self.free, invariants._C[0], 0.0)
-            v = 1.0 if invariants.cell_weights is None else invariants.cell_weights
-            total = np.einsum("ij,ij->i", self._w, self._w / v)
-            # of one free cell, nothing may change
-            self._d = self._w / v / np.where(total > 0, total, 1)[:, None]
+        normal = invariants._C[0] if len(invariants.kept) else None
+        self._norm = normal, invariants.cell_weights
 
     def push(self, T):
         """Tangents of the projected fields, of those T (n, M) or (n, M, d) of the fields before it."""
         flat = T.ndim == 2
-        T = T.reshape(*self.free.shape, -1) * self.free[:, :, None]
-        if self._w is not None:
-            for _ in range(2):  # once leaves the round-off of the subtraction
-                T -= self._d[:, :, None] * np.einsum("ij,ijk->ik", self._w, T)[:, None, :]
+        rows = T[:, None, :] if flat else T.transpose(0, 2, 1)
+        T = free_tangents(rows, self.free[:, None, :], *self._norm)
         if self.cells is not None:
-            T = T[:, self.cells]
-        return T[:, :, 0] if flat else T
+            T = T[:, :, self.cells]
+        return T[:, 0] if flat else T.transpose(0, 2, 1)
 
     def pull(self, U):
         """The transpose: U (n, k) on the wanted cells to (n, M)."""
@@ -477,10 +470,7 @@ class ActiveBounds:
             whole = np.zeros(self.free.shape)
             np.add.at(whole, (slice(None), self.cells), U)
             U = whole
-        U = np.where(self.free, U, 0.0)
-        if self._w is not None:
-            U -= self._w * np.einsum("ij,ij->i", self._d, U)[:, None]
-        return U
+        return free_tangents_adjoint(U, self.free, *self._norm)
 
 
 def decode_rows(decode, n, invariants, invariant_values, cells, out):
