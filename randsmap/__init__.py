@@ -33,11 +33,13 @@ _LAZY = {
     "LWRSolver": "datasets",
     "HughesSolver": "datasets",
     "solve_eikonal": "datasets",
+    "project_bounds": "bounds",
     "tune": "tuning",
+    "leave_one_out": "_leave_one_out",
     "set_num_threads": "_parallel",
     "get_num_threads": "_parallel",
 }
-_SUBMODULES = ("datasets", "decoders", "encoders", "features", "invariants", "metrics", "model",
+_SUBMODULES = ("bounds", "datasets", "decoders", "encoders", "features", "invariants", "metrics", "model",
                "persistence", "plotting", "tuning")
 
 __all__ = [*_LAZY, *_SUBMODULES, "__version__"]

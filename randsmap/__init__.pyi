@@ -1,3 +1,4 @@
+from randsmap import bounds as bounds
 from randsmap import datasets as datasets
 from randsmap import decoders as decoders
 from randsmap import encoders as encoders
@@ -10,6 +11,7 @@ from randsmap import plotting as plotting
 from randsmap import tuning as tuning
 from randsmap._parallel import get_num_threads as get_num_threads
 from randsmap._parallel import set_num_threads as set_num_threads
+from randsmap.bounds import project_bounds as project_bounds
 from randsmap.datasets import HughesSolver as HughesSolver
 from randsmap.datasets import LWRSolver as LWRSolver
 from randsmap.datasets import solve_eikonal as solve_eikonal
@@ -26,6 +28,7 @@ from randsmap.features import SigmoidFeatures as SigmoidFeatures
 from randsmap.model import ManifoldModel as ManifoldModel
 from randsmap.persistence import load as load
 from randsmap.pod import POD as POD
+from randsmap._leave_one_out import leave_one_out as leave_one_out
 from randsmap.tuning import tune as tune
 
 __version__: str

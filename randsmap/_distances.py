@@ -7,7 +7,8 @@ from randsmap._kernels import distances as _kernels
 from randsmap._validation import check_matrix, check_number, check_out
 
 __all__ = ["squared_distances", "gaussian_kernel", "gaussian_in_place", "fill_pairs", "kernel_sums",
-           "multi_gaussian_in_place", "gaussian_of_data", "symmetric_product", "pairs_within", "centre_of",
+           "kernel_rows", "far_values", "multi_gaussian_in_place", "multi_gaussian_slope_in_place",
+           "gaussian_of_data", "symmetric_product", "pairs_within", "centre_of",
            "centred_rows", "median_distance", "median_of_squared", "width_of_median"]
 
 # Above this many rows the median is taken over a sample of pairs.
@@ -114,11 +115,24 @@ def multi_gaussian_in_place(D, low, high):
     series 1 - r^2 (high^2 + high low + low^2) / 6 + ... is next to 0. The relative error is within
     12 + 2 (low r)^2 ulp. Values below 1e-300 are 0.
     """
+    _by_parts(_kernels.multi_gaussian, D, low, high)
+
+
+def multi_gaussian_slope_in_place(D, low, high):
+    """Turn squared distances D (float64) into twice the multi-Gaussian kernel's derivative by them.
+
+    Minus the mean of s^2 exp(-s^2 r^2 / 2) over s in [low, high]; the gradient of the kernel in x is
+    that times x - z. By parts it is a difference of Gaussians and the kernel itself; near r = 0,
+    where that cancels, the quadrature of `multi_gaussian_in_place`.
+    """
+    _by_parts(_kernels.multi_gaussian_slope, D, low, high)
+
+
+def _by_parts(kernel, D, low, high):
     D = D.reshape(-1)
     step = 1 << 15
-    _parallel.parallel_for(
-        lambda i: _kernels.multi_gaussian(D[i * step : (i + 1) * step], low, high),
-        -(-len(D) // step))
+    _parallel.parallel_for(lambda i: kernel(D[i * step : (i + 1) * step], low, high),
+                           -(-len(D) // step))
 
 
 def _pairs(X, Z, scale, out):
@@ -200,6 +214,35 @@ def kernel_sums(X, rows, norms, centre, weights, epsilon):
 
     _for_panels(task, n, dim, n <= _kernels.FEW)
     return sums
+
+
+def kernel_rows(X, rows, norms, centre, epsilon):
+    """The kernel (n, n_points) that `kernel_sums` sums over: for a few rows X (n, dim) at a time."""
+    K = np.empty((len(X), len(rows)))
+    X, X_norms = centred_rows(X, centre)
+    scale = kernel_scale(epsilon)
+
+    def task(i, work):
+        _kernels.panel(i, X, X, X_norms, rows, rows, norms, None, scale, work, K)
+
+    if len(X):
+        _for_panels(task, *X.shape, len(X) <= _kernels.FEW)
+    return K
+
+
+def far_values(x, rows, norms, epsilon):
+    """The kernel of one centred point x, up to a common factor, where it underflows.
+
+    The terms |x|^2 / epsilon^2 of the exponents are common to all training points and cancel in
+    the Nystroem ratio, which leaves a softmax of (2 x.f_j - |f_j|^2) / epsilon^2; shifted by its
+    maximum it cannot underflow. Far away the nearest training point decides.
+    """
+    size = max(1.0, abs(x).max())  # points at 1e300 are allowed
+    exponents = 2 * (rows @ (x / size)) - norms / size
+    exponents -= exponents.max()
+    factor = min(size / epsilon / epsilon, np.finfo(float).max)
+    with np.errstate(over="ignore"):
+        return np.exp(exponents * factor)
 
 
 def symmetric_product(K, X):

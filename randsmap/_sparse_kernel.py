@@ -11,12 +11,15 @@ from scipy.sparse import csr_array
 
 from randsmap import _distances, _parallel
 
-__all__ = ["neighbor_kernel", "neighbor_sums", "row_blocks", "blocked_product"]
+__all__ = ["neighbor_kernel", "neighbor_sums", "neighbor_values", "row_blocks", "blocked_product"]
 
 # Relative slack of the squared reach, so that ties and rounding are not decided by the last digits
 SLACK = 1e-9
 # Values below are 0, as in the dense kernel.
 SMALLEST_VALUE = 1e-300
+# Squared distance to the nearest sample, in units of epsilon^2, beyond which differences of squared
+# distances have lost digits.
+FAR_DISTANCE = 2.0**20
 # Rows of one task of a product, and new points extended at a time: they bound the scratch.
 PRODUCT_ROWS, EXTENSION_ROWS = 4096, 2**14
 
@@ -73,22 +76,34 @@ def neighbor_sums(X, rows, norms, centre, index, reach, n_neighbors, weights, ep
     The factor makes the largest kernel value of a row 1 (a shifted softmax), so that far from all
     samples nothing underflows and the nearest sample decides.
     """
-    scale = _distances.kernel_scale(epsilon)
     sums = np.empty((len(X), len(weights)))
     for start in range(0, len(X), EXTENSION_ROWS):
         block = X[start:start + EXTENSION_ROWS]
-        distances, _ = index.query(block - centre, n_neighbors + 1)
-        with np.errstate(over="ignore"):
-            own = distances[:, -1] ** 2 * (1 + SLACK)
-        i, j, squared = _distances.pairs_within(block, rows, norms, centre, own, reach)
-        first = np.searchsorted(i, np.arange(len(block)))
-        with np.errstate(over="ignore"):
-            squared -= np.minimum.reduceat(squared, first)[i]
-            values = np.exp(squared * -scale)
-        values[values < SMALLEST_VALUE] = 0
+        _, j, values, first = neighbor_values(block, rows, norms, centre, index, reach, n_neighbors,
+                                              epsilon)
         for p, w in enumerate(weights):
             sums[start:start + len(block), p] = np.add.reduceat(values * w[j], first)
     return sums
+
+
+def neighbor_values(X, rows, norms, centre, index, reach, n_neighbors, epsilon):
+    """Kernel values of a few rows X and the samples they are joined to, with the factors of
+    `neighbor_sums`: row and sample of each value, the values, and the place of each row's first."""
+    distances, _ = index.query(X - centre, n_neighbors + 1)
+    with np.errstate(over="ignore"):
+        own = distances[:, -1] ** 2 * (1 + SLACK)
+    i, j, squared = _distances.pairs_within(X, rows, norms, centre, own, reach)
+    first = np.searchsorted(i, np.arange(len(X)))
+    with np.errstate(over="ignore"):
+        nearest = np.minimum.reduceat(squared, first)
+        far = nearest > FAR_DISTANCE * epsilon**2
+        squared -= np.where(far, 0, nearest)[i]
+        values = np.exp(squared * -_distances.kernel_scale(epsilon))
+    for row in np.flatnonzero(far):
+        part = slice(first[row], first[row + 1] if row + 1 < len(first) else None)
+        values[part] = _distances.far_values(X[row] - centre, rows[j[part]], norms[j[part]], epsilon)
+    values[values < SMALLEST_VALUE] = 0
+    return i, j, values, first
 
 
 def row_blocks(K):

@@ -23,6 +23,17 @@ _DATASETS = {
     "hughes": ("make_hughes", "Hughes crowd in a corridor with an obstacle, 200 x 50 cells"),
 }
 
+_SNAPSHOTS = "your own snapshots instead: .npy (n_samples, n_cells), one field a row"
+# name -> (what it is, what --data is)
+_STUDIES = {
+    "swiss-roll": ("Swiss roll, M = 3", _SNAPSHOTS),
+    "s-curve": ("S-curve in 20 dimensions", _SNAPSHOTS),
+    "lwr": ("LWR traffic, M = 400", _SNAPSHOTS),
+    "mri": ("rotations of one image, M = 128 x 128",
+            "your own image: .npy, .mat (variable D, slice 4: the paper's) or a picture"),
+    "hughes": ("Hughes crowd, M = 200 x 50", _SNAPSHOTS),
+}
+
 
 def main(argv=None):
     """Run the command line; returns the exit status (0; 1 a failure that is told; 130 Ctrl-C)."""
@@ -48,24 +59,7 @@ def _parser():
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    study = commands.add_parser("study", help="run one of the paper's studies")
-    studies = study.add_subparsers(required=True, metavar="STUDY")
-    lwr = studies.add_parser(
-        "lwr",
-        help="LWR traffic, M = 400",
-        description="Traffic study: make the data, split 2000/2000/8000, tune on the validation set, "
-        "fit, test, and print a table of errors beside the paper's. An interrupted study "
-        "goes on when the same command is given again.",
-    )
-    lwr.add_argument("--quick", action="store_true",
-                     help="3 grid values, P = N/4 only, 2 runs: within a minute on two cores")
-    lwr.add_argument("--runs", type=int, metavar="R",
-                     help="draws of the features to take medians over (default: 100; 2 with --quick)")
-    lwr.add_argument("--seed", type=int, default=0, metavar="S", help="seed of everything (default 0)")
-    lwr.add_argument("--out", type=Path, metavar="DIR",
-                     help="folder for table.csv and the finished pieces (default: "
-                     "randsmap-study/lwr, with --quick randsmap-study/lwr-quick)")
-    lwr.set_defaults(command=_study_lwr)
+    _add_study(commands)
 
     dataset = commands.add_parser(
         "dataset",
@@ -143,6 +137,54 @@ def _parser():
     return parser
 
 
+def _add_study(commands):
+    study = commands.add_parser("study", help="run one of the paper's studies, or all")
+    studies = study.add_subparsers(required=True, metavar="STUDY", dest="study")
+    for name, (text, data) in {**_STUDIES, "all": ("all five studies", None)}.items():
+        command = studies.add_parser(
+            name, help=text,
+            description=f"{text[0].upper()}{text[1:]}. Make the data, split, encode; tune every decoder "
+            "on the validation set, fit, test; print tables of errors beside the paper's and write "
+            "them with the figures and a report. An interrupted study goes on when the same command "
+            "is given again.")
+        command.add_argument("--quick", action="store_true",
+                             help="3 grid values, P = N/4 only, 2 runs, for hughes less data: the "
+                             "table says what was left out")
+        command.add_argument("--runs", type=int, metavar="R",
+                             help="draws of the features to take medians over (default: 100; 2 with "
+                             "--quick)")
+        command.add_argument("--decoders", type=_labels, metavar="LABEL[,LABEL]",
+                             help="only these rows of the table")
+        command.add_argument("--seed", type=int, default=0, metavar="S",
+                             help="seed of data, split and draws (default 0)")
+        command.add_argument("--feature-seed", type=int, metavar="S",
+                             help="seed of the draws of features in the runs instead of --seed")
+        command.add_argument("--training-form", action=argparse.BooleanOptionalAction,
+                             help="with the paper's closed form, which conserves mass at training "
+                             "points (one SVD a run; default: yes, for hughes no)")
+        command.add_argument("--out", type=Path, metavar="DIR",
+                             help=f"folder for tables, report and finished pieces (default: "
+                             f"randsmap-study/{'' if name == 'all' else name}, with --quick "
+                             f"randsmap-study-quick/{'' if name == 'all' else name})")
+        if data is not None:
+            command.add_argument("--data", type=Path, metavar="FILE", help=data)
+        if name != "all":
+            command.add_argument("--split", choices=("random", "trajectory"), default="random",
+                                 help="random (default): single snapshots, the paper's; trajectory: "
+                                 "whole trajectories go to training, validation or test set (lwr, hughes)")
+        else:
+            command.set_defaults(data=None, split="random")
+        if name in ("hughes", "all"):
+            command.add_argument("--normalization", choices=("before", "after"), default="before",
+                                 help="hughes: scale the density to integral 1 before it is integrated "
+                                 "(default), or only its snapshots after")
+        command.set_defaults(command=_study)
+
+
+def _labels(text):
+    return [label for label in text.split(",") if label]
+
+
 class _Version(argparse.Action):
     def __call__(self, parser, *_):
         from randsmap import __version__
@@ -160,17 +202,91 @@ def _count_or_fraction(text):
     raise argparse.ArgumentTypeError(f"a count (500) or a multiple of the samples (0.25), got {text!r}")
 
 
-def _study_lwr(arguments):
-    from randsmap.studies import format_table, lwr_study, run_study, write_csv
+def _study(arguments):
+    results = []
+    base = arguments.out or Path("randsmap-study-quick" if arguments.quick else "randsmap-study")
+    single = arguments.study != "all"
+    names = [arguments.study] if single else list(_STUDIES)
+    studies = [(name, *_decoders_of(_make_study(name, arguments), arguments, single)) for name in names]
+    studies = [(name, study, decoders) for name, study, decoders in studies if decoders != []]
+    if not studies:
+        raise ValueError(f"no study has a decoder {', '.join(arguments.decoders)}")
+    for name, study, decoders in studies:
+        out = base if single and arguments.out is not None else base / _folder_name(name, arguments)
+        command = _command_line(name, decoders, arguments)
+        results.append(_run_study(study, out, decoders, command, arguments))
+    if not single:
+        _print_report(lambda report: report.write_index(results, base))
 
-    out = arguments.out
-    if out is None:
-        out = Path("randsmap-study", "lwr-quick" if arguments.quick else "lwr")
-    rows = run_study(lwr_study(), out=out, quick=arguments.quick, runs=arguments.runs,
-                     seed=arguments.seed)
-    write_csv(rows, out / "table.csv")
-    print(format_table(rows))
-    print(f"written: {out / 'table.csv'}")
+
+def _command_line(name, decoders, arguments):
+    """The command that makes a study again; defaults are left out, but for the seed."""
+    import shlex
+
+    options = [("runs", None), ("seed", None), ("feature_seed", None), ("split", "random"),
+               ("data", None)]
+    if name == "hughes":
+        options.append(("normalization", "before"))
+    words = ["randsmap", "study", name, *(["--quick"] if arguments.quick else [])]
+    for option, default in options:
+        if getattr(arguments, option) != default:
+            words += [f"--{option.replace('_', '-')}", str(getattr(arguments, option))]
+    if arguments.training_form is not None:
+        words.append("--training-form" if arguments.training_form else "--no-training-form")
+    if decoders is not None:
+        words += ["--decoders", ",".join(decoders)]
+    return shlex.join(words)
+
+
+def _make_study(name, arguments):
+    from randsmap import studies
+
+    options = {}
+    if name == "mri" and arguments.data is not None:
+        options["image"] = arguments.data
+    if name == "hughes":
+        options["normalization"] = arguments.normalization
+    return getattr(studies, f"{name.replace('-', '_')}_study")(**options)
+
+
+def _decoders_of(study, arguments, single):
+    """The study and the labels asked for; of `all` those that the study has."""
+    if arguments.decoders is None or single:
+        return study, arguments.decoders
+    return study, [case.label for case in study.cases if case.label in arguments.decoders]
+
+
+def _folder_name(name, arguments):
+    return name if arguments.data is None else f"{name}-{arguments.data.stem}"
+
+
+def _run_study(study, out, decoders, command, arguments):
+    from randsmap.studies import format_table, run_study, write_csv, write_markdown
+
+    result = run_study(
+        study, out=out, quick=arguments.quick, runs=arguments.runs, decoders=decoders,
+        seed=arguments.seed, feature_seed=arguments.feature_seed, split=arguments.split,
+        data=None if study.name == "mri" else arguments.data,
+        training_form=arguments.training_form, command=command)
+    write_csv(result.rows, out / "table.csv")
+    write_markdown(result, out / "table.md")
+    print(f"{result.title}, {result.section}\n")
+    print(format_table(result.rows))
+    for cut in result.cuts:
+        print(cut)
+    print(f"written: {out / 'table.csv'}, {out / 'table.md'}")
+    _print_report(lambda report: report.write_report(result, out))
+    return result
+
+
+def _print_report(write):
+    """Write a report and say where; without matplotlib say that there is none."""
+    try:
+        from randsmap.studies import _report
+
+        print(f"written: {write(_report)}\n")
+    except ImportError as error:
+        print(f"no report: {error}\n")
 
 
 def _dataset(arguments):

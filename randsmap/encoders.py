@@ -10,11 +10,13 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap import _distances, _parallel, _sparse_kernel
+from randsmap import _distances, _nystroem, _parallel, _sparse_kernel
 from randsmap._eigen import leading_eigenpairs
 from randsmap._harmonics import non_harmonic_selection
 from randsmap._neighbors import NeighborIndex
 from randsmap._state import DERIVED, Array, Count, Real
+from randsmap._tangents import check_vectors, tile_rows
+from randsmap._tiles import for_tiles
 from randsmap._validation import check_count, check_number, validate_data
 
 __all__ = ["DiffusionMaps"]
@@ -205,10 +207,153 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         ValueError
             If the width is not that of the training fields or a value is not finite.
         """
+        return self._nystrom(self._checked(X))
+
+    def jacobian(self, X):
+        """Derivatives of the coordinates with respect to the fields.
+
+        Parameters
+        ----------
+        X : array-like of shape (L, n_cells)
+            May have no rows.
+
+        Returns
+        -------
+        ndarray of shape (L, n_components, n_cells)
+            dy/df of the Nystroem extension at each row. `jvp` and `vjp` multiply by it without forming it.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError
+            If the width is not that of the training fields or a value is not finite.
+
+        Notes
+        -----
+        The derivative of the extension as `transform` computes it, alpha-normalisation included, so it
+        tends to 0 where the nearest training point alone decides, far from the data. With
+        n_neighbors it is the derivative at fixed neighbours; the jumps where they change are left out.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randsmap import DiffusionMaps
+        >>> angle = np.linspace(0, np.pi, 30)
+        >>> arc = np.column_stack([np.cos(angle), np.sin(angle)])
+        >>> J = DiffusionMaps(n_components=1).fit(arc).jacobian(arc[15:16])
+        >>> along, across = J[0] @ [np.sin(angle[15]), -np.cos(angle[15])], J[0] @ arc[15]
+        >>> bool(abs(across) < 0.1 * abs(along))
+        True
+        """
+        X = self._checked(X)
+        out = np.empty((len(X), self._n_features_out, self.n_features_in_))
+
+        def task(part, *state):
+            out[part] = _nystroem.jacobian(*state)
+
+        self._in_tiles(task, X, self._n_features_out)
+        return out
+
+    def jvp(self, X, V):
+        """Products of the derivatives with vectors: how the coordinates move as the fields change by v.
+
+        Pushes the right-hand side v of an equation df/dt = v forward to the latents.
+
+        Parameters
+        ----------
+        X : array-like of shape (L, n_cells)
+        V : array-like of shape (L, n_cells) or (n_cells,)
+            A vector for each row, or one for all.
+
+        Returns
+        -------
+        ndarray of shape (L, n_components)
+
+        Raises
+        ------
+        As `jacobian`; ValueError, too, if V does not fit.
+        """
+        X = self._checked(X)
+        V = check_vectors(V, "V", *X.shape)
+        out = np.empty((len(X), self._n_features_out))
+
+        def task(part, *state):
+            out[part] = _nystroem.jvp(V[part], *state)
+
+        self._in_tiles(task, X)
+        return out
+
+    def vjp(self, X, U):
+        """Products of the transposed derivatives with vectors: the gradient of u . y in the fields.
+
+        Parameters
+        ----------
+        X : array-like of shape (L, n_cells)
+        U : array-like of shape (L, n_components) or (n_components,)
+            A vector for each row, or one for all.
+
+        Returns
+        -------
+        ndarray of shape (L, n_cells)
+
+        Raises
+        ------
+        As `jacobian`; ValueError, too, if U does not fit.
+        """
+        X = self._checked(X)
+        U = check_vectors(U, "U", len(X), self._n_features_out)
+        out = np.empty(X.shape)
+
+        def task(part, *state):
+            out[part] = _nystroem.vjp(U[part], *state)
+
+        self._in_tiles(task, X)
+        return out
+
+    def _checked(self, X):
         if not hasattr(self, "selected_"):
             check_is_fitted(self)
-        X = validate_data(self, X, reset=False, min_samples=0)
-        return self._nystrom(X)
+        return validate_data(self, X, reset=False, min_samples=0)
+
+    def _in_tiles(self, task, X, rows_each=1):
+        """task(slice, P, values, rows, epsilon), as `_nystroem` takes them, over tiles of rows of X.
+
+        `rows_each`: rows of length max(n, M) that the task needs for each row of X.
+        """
+        values = self._weights[1:] / self._weights[0]
+
+        def part(a, b):
+            task(slice(a, b), self._transitions(X[a:b]), values, self._rows, self.epsilon_)
+
+        with _parallel.blas_threads(1):  # of a few rows, too: bound by the read of the training fields
+            for_tiles(part, len(X), tile_rows(rows_each * max(self._rows.shape)))
+
+    def _transitions(self, X):
+        """Transition probabilities (L, n) from a few rows X to the training fields."""
+        if self._reach is not None:
+            i, j, kernel, _ = _sparse_kernel.neighbor_values(
+                X, self._rows, self._norms, self._centre, self._index, self._reach,
+                int(self._n_neighbors[0]), self.epsilon_)
+            P = np.zeros((len(X), len(self._rows)))
+            P[i, j] = kernel
+        else:
+            P = _distances.kernel_rows(X, self._rows, self._norms, self._centre, self.epsilon_)
+            total = P @ self._weights[0]
+            for i, x in self._far(X, total):
+                P[i] = _distances.far_values(x, self._rows, self._norms, self.epsilon_)
+        P *= self._weights[0]
+        P /= P.sum(axis=1)[:, None]
+        return P
+
+    def _far(self, X, total):
+        """(i, centred row) of the rows with kernel sums total (L,) that are too far for the kernel."""
+        for i in np.flatnonzero(total < FAR_SUM):
+            x = X[i] - self._centre
+            with np.errstate(over="ignore"):
+                exponent = np.linalg.norm(x) / self.epsilon_
+            if total[i] < UNDERFLOWN_SUM or exponent**2 > FAR_EXPONENT:
+                yield i, x
 
     def _fit(self, X):
         X = validate_data(self, X, reset=True)
@@ -349,13 +494,8 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         sums = _distances.kernel_sums(X, self._rows, self._norms, self._centre, self._weights,
                                       self.epsilon_)
         total = sums[:, :1]
-        if len(X) and total.min() < FAR_SUM:
-            for i in np.flatnonzero(total[:, 0] < FAR_SUM):
-                x = X[i] - self._centre
-                with np.errstate(over="ignore"):
-                    exponent = np.linalg.norm(x) / self.epsilon_
-                if total[i, 0] < UNDERFLOWN_SUM or exponent**2 > FAR_EXPONENT:
-                    sums[i] = far_sums(x, self._rows, self._norms, self._weights, self.epsilon_)
+        for i, x in self._far(X, total[:, 0]):
+            sums[i] = far_sums(x, self._rows, self._norms, self._weights, self.epsilon_)
         return sums[:, 1:] / total
 
 
@@ -442,15 +582,5 @@ def nystrom_weights(density, eigenvalues, eigenvectors, diffusion_time):
 
 
 def far_sums(x, rows, norms, weights, epsilon):
-    """The kernel sums of one centred point x, up to a common factor, where the kernel underflows.
-
-    The terms |x|^2 / epsilon^2 of the exponents are common to all training points and cancel in
-    the Nystroem ratio, which leaves a softmax of (2 x.f_j - |f_j|^2) / epsilon^2; shifted by its
-    maximum it cannot underflow. Far away the nearest training point decides.
-    """
-    size = max(1.0, abs(x).max())  # points at 1e300 are allowed
-    exponents = 2 * (rows @ (x / size)) - norms / size
-    exponents -= exponents.max()
-    factor = min(size / epsilon / epsilon, np.finfo(float).max)
-    with np.errstate(over="ignore"):
-        return weights @ np.exp(exponents * factor)
+    """The kernel sums of one centred point x, up to a common factor, where the kernel underflows."""
+    return weights @ _distances.far_values(x, rows, norms, epsilon)

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 
 from randsmap._kernels.features import COSINE, FUSED_DIM, LOGISTIC
 from randsmap._kernels.features import features as _feature_kernel
+from randsmap._kernels import gradients as _gradient_kernel
 from randsmap._parallel import blas_threads, parallel_for
 from randsmap._state import Array, Count
 from randsmap._validation import (
@@ -203,6 +204,49 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
         with blas_threads(1) if d > FUSED_DIM else nullcontext():
             parallel_for(block, -(-n // rows))
+        return out
+
+    def jacobian(self, Y):
+        """Derivatives of the features with respect to the latent coordinates.
+
+        Parameters
+        ----------
+        Y : array-like of shape (n, d)
+
+        Returns
+        -------
+        ndarray of shape (n, P, d), float64
+            d phi_k / d y_j = scale * act'(w_k . y + b_k) w_kj, without overflow: -sin for Fourier features,
+            s (1 - s) for sigmoids.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError
+            If Y is not a finite matrix with the number of columns seen in `fit`.
+
+        Examples
+        --------
+        >>> from randsmap import SigmoidFeatures
+        >>> SigmoidFeatures(n_features=5, random_state=0).fit([[0.0], [1.0]]).jacobian([[0.5]]).shape
+        (1, 5, 1)
+        """
+        check_fitted(self, "weights_")
+        Y = validate_data(self, Y, reset=False)
+        activation, weights, offsets, scale = self._kernel_map()
+        (n, d), P = Y.shape, weights.shape[1]
+        out = np.empty((n, P, d))
+        rows = max(1, _BLOCK_ENTRIES // (P * d))
+
+        def block(i):
+            part = Y[i * rows : (i + 1) * rows]
+            slopes, gradients = np.empty((len(part), P)), np.empty((len(part), d, P))
+            _gradient_kernel.slopes(activation, part, weights, offsets, scale, slopes)
+            _gradient_kernel.gradients(slopes, None, weights, gradients)
+            out[i * rows : (i + 1) * rows] = gradients.transpose(0, 2, 1)
+
+        parallel_for(block, -(-n // rows))
         return out
 
     def _kernel_map(self):

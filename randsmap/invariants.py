@@ -5,6 +5,7 @@ a column (ones for mass, cell volumes on a mesh); J0 are the cells that never ch
 data, S the others; V is the diagonal matrix of cell weights.
 """
 
+import copy
 import inspect
 import math
 import re
@@ -17,9 +18,10 @@ from randsmap._kernels import decode as _kernel
 from randsmap._parallel import parallel_for
 from randsmap._state import DERIVED, Array, Part
 from randsmap._validation import check_matrix, check_number, check_vector
+from randsmap.bounds import Reach, check_bounds, check_within, project_rows
 
-__all__ = ["AffineInvariants", "InvariantParameters", "constant_cells", "document_invariants",
-           "invariant_values"]
+__all__ = ["ActiveBounds", "AffineInvariants", "InvariantParameters", "constant_cells", "decode_rows",
+           "document_invariants", "invariant_values"]
 
 _EPS = np.finfo(float).eps
 _TINY = np.finfo(float).smallest_subnormal
@@ -78,11 +80,15 @@ class AffineInvariants:
         c, the value of each constant cell.
     cell_weights : ndarray (M,) or None
         The diagonal of V, positive; None: the identity.
+    bounds : (ndarray (M,), ndarray (M,)) or None
+        Lower and upper bounds of the fields, infinite where there is none. Then at most one
+        independent invariant, without negative entries on S.
 
     Attributes
     ----------
     matrix, values, constant, constant_values, cell_weights
         As given (values made consistent).
+    lower, upper : ndarray (M,), or None without bounds
     kept : ndarray of int
         The independent columns of C on the cells S; the other columns follow from them.
     projection : Projection
@@ -112,14 +118,18 @@ class AffineInvariants:
         "matrix": Array("M", "q", empty=True),
         "values": Array("q", empty=True),
         "kept": Array("rank", dtype=np.intp, low=0, empty=True),
+        "lower": Array("M", infinite=True, optional=True),
+        "upper": Array("M", infinite=True, optional=True),
         "_T": Array("rank", "rank", empty=True),
         "_W": Array("rank", "M", empty=True),
         "_C": DERIVED,
+        "_reach": DERIVED,
         "projection": DERIVED,
     }
 
-    def __init__(self, matrix, values, constant, constant_values, cell_weights=None):
+    def __init__(self, matrix, values, constant, constant_values, cell_weights=None, bounds=None):
         self.matrix, self.cell_weights = matrix, cell_weights
+        self.lower, self.upper = bounds or (None, None)
         self.constant, self.constant_values = constant, constant_values
         M, q = matrix.shape
         free = np.flatnonzero(~constant)
@@ -152,10 +162,43 @@ class AffineInvariants:
 
     def _make_projection(self):
         self._C = np.ascontiguousarray(self.matrix[:, self.kept].T)
+        self._reach, bounds = None, None
+        if self.lower is not None:
+            bounds = self._bounds_of_kernel()
         self.projection = _kernel.Projection(
             self._C, self.values[self.kept], self._W, self._T,
-            np.flatnonzero(self.constant), np.ascontiguousarray(self.constant_values),
+            np.flatnonzero(self.constant), np.ascontiguousarray(self.constant_values), bounds,
         )
+
+    def _bounds_of_kernel(self):
+        """Directions V^-1 C_S and bounds, the constant cells fixed; ValueError if no field can be."""
+        if len(self.kept) > 1:
+            raise ValueError(f"bounds go with at most one invariant, got {len(self.kept)} independent "
+                             "ones: fields with several invariants cannot be projected on bounds")
+        lower, upper = self.lower.copy(), self.upper.copy()
+        c, cells = self.constant_values, np.flatnonzero(self.constant)
+        for i in np.flatnonzero(~((lower[cells] <= c) & (c <= upper[cells])))[:1]:
+            raise ValueError(f"cell {cells[i]} is {c[i]} in all training fields, outside its bounds "
+                             f"[{lower[cells[i]]}, {upper[cells[i]]}]; bounds=None decodes without them")
+        lower[cells] = upper[cells] = c + 0.0  # 0.0 beside -0.0 of the other bound would not matter
+        direction = np.zeros(len(self.constant))
+        for w in self._C:
+            for i in np.flatnonzero((w < 0) & ~self.constant)[:1]:
+                raise ValueError("bounds go with an invariant of weights >= 0, but invariant "
+                                 f"{self.kept[0]} has the weight {w[i]} for cell {i}")
+            direction = np.where(self.constant, 0.0, w)
+            if self.cell_weights is not None:
+                direction /= self.cell_weights
+            self._reach = Reach(w, lower, upper)
+            self._check_reach(self.values[self.kept], lambda i: "")
+        return direction, lower, upper
+
+    def _check_reach(self, values, where):
+        missed = self._reach.missed(values)
+        for i in np.flatnonzero(missed)[:1]:
+            raise ValueError(
+                f"the value {values[i]} of invariant {self.kept[0]}{where(i)} is out of reach by "
+                f"{missed[i]:.3g}: within the bounds the invariant is in {self._reach}")
 
     def _restore(self):
         if np.count_nonzero(self.constant) != len(self.constant_values):
@@ -164,6 +207,11 @@ class AffineInvariants:
             raise ValueError("kept names a column that matrix does not have")
         if not np.diag(self._T).all():
             raise ValueError("_T is singular")
+        self.lower, self.upper = getattr(self, "lower", None), getattr(self, "upper", None)
+        if (self.lower is None) != (self.upper is None):
+            raise ValueError("one of lower and upper is missing")
+        if self.lower is not None:
+            self.lower, self.upper = check_bounds((self.lower, self.upper), len(self.constant))
         self._make_projection()
 
     def _consistent(self, values, T, R_dropped, dropped):
@@ -182,7 +230,7 @@ class AffineInvariants:
 
     @classmethod
     def from_data(cls, F, *, invariants="mass", values=None, tol=None, cell_weights=None,
-                  keep_constant_cells=True, dtype=np.float64):
+                  bounds=None, keep_constant_cells=True, dtype=np.float64):
         """Build the invariants of training fields and check that the fields satisfy them.
 
         Parameters
@@ -199,6 +247,8 @@ class AffineInvariants:
             for float16 data 1e-2.
         cell_weights : array (M,) or None
             Positive weights of the norm in which the projection is orthogonal.
+        bounds : (lower, upper), "nonnegative" or None
+            See `randsmap.bounds.check_bounds`. The training fields must be within.
         keep_constant_cells : bool
             False: no cell is treated as constant.
         dtype : dtype
@@ -208,9 +258,12 @@ class AffineInvariants:
         ------
         ValueError
             If an argument has the wrong shape or is not finite, if weights are not positive, or if
-            the training fields do not satisfy the invariants.
+            the training fields do not satisfy the invariants or the bounds.
         """
         n, M = F.shape
+        bounds = check_bounds(bounds, M)
+        if bounds is not None:
+            check_within(F, *bounds, dtype)
         if cell_weights is not None:
             cell_weights = check_vector(cell_weights, "cell_weights", length=M).copy()
             if not (cell_weights > 0).all():
@@ -242,7 +295,7 @@ class AffineInvariants:
             given = check_vector(values, "invariant_values", length=q)
 
         mask = constant_cells(F) if keep_constant_cells else np.zeros(M, dtype=bool)
-        self = cls(C, given, mask, F[0, mask], cell_weights)
+        self = cls(C, given, mask, F[0, mask], cell_weights, bounds)
         if values is not None:
             for j in np.flatnonzero(~(np.abs(self.values - given)
                                       <= tol * typical + 8 * _EPS * np.abs(given))):
@@ -267,9 +320,7 @@ class AffineInvariants:
         B : ndarray (P+1, q)
         """
         if len(self.kept):
-            E = B[:, self.kept] - A @ self._C.T
-            G = scipy.linalg.solve_triangular(self._T, E.T, trans="T", check_finite=False).T
-            A += G @ self._W
+            A += self._steps(B[:, self.kept] - A @ self._C.T) @ self._W
         return A
 
     def constrain_coefficients(self, R):
@@ -289,40 +340,240 @@ class AffineInvariants:
         A[0, self.constant] = self.constant_values
         return A
 
+    @property
+    def n_cells(self):
+        """M, also of invariants that are expressed in coordinates."""
+        return getattr(self, "_n_cells", len(self.matrix))
+
     def normals(self):
         """W (rank, M): W V^1/2 has orthonormal rows that span V^-1/2 C_S (0 on constant cells)."""
         return self._W
 
-    def project(self, F):
-        """The nearest fields, in the V-weighted norm, with C^T f = m and f = c on J0; in place.
+    def tangent_projection(self):
+        """The `Projection` of derivatives of decoded fields: C^T g = 0, and 0 on the constant cells."""
+        constant = np.flatnonzero(self.constant)
+        return _kernel.Projection(self._C, np.zeros(len(self.kept)), self._W, self._T, constant,
+                                  np.zeros(len(constant)))
 
-        F is (n, M), contiguous float64. Afterwards |C_j^T f - m_j| <= a few
-        eps (|C_j|^T |f| + |m_j|); ValueError if a field overflows.
+    def in_coordinates(self, matrix, normals):
+        """The same invariants for coordinates x (r,) of fields, f = Q x on the cells S.
+
+        The columns of Q (|S|, r) are orthonormal and span the fields that are decoded and V_S^-1 C_S,
+        so that correcting coordinates is correcting fields. The constant cells have no coordinates:
+        the values left for the others are m - C_J0^T c.
+
+        Parameters
+        ----------
+        matrix : ndarray (r, q)
+            Q^T C_S.
+        normals : ndarray (rank, r)
+            W_S Q.
         """
+        field = np.zeros((1, len(self.matrix)))
+        field[0, self.constant] = self.constant_values
+        other = copy.copy(self)
+        other._n_cells = self.n_cells
+        other.matrix, other.kept, other.cell_weights = matrix, self.kept, None
+        other.values = self.values - invariant_values(self.matrix, field)[0][0]
+        other.constant, other.constant_values = np.zeros(len(matrix), dtype=bool), np.zeros(0)
+        other._T, other._W = self._T, normals
+        other._make_projection()
+        return other
 
-        def task(i):
-            bad = self.projection.project(F[i * _TILE : (i + 1) * _TILE])
-            if bad >= 0:
-                raise ValueError(f"field {i * _TILE + bad} is too large for floating-point numbers, so it "
-                                 "cannot satisfy its invariants")
+    def project_adjoint(self, U):
+        """The transpose of `tangent_projection`, applied to U (n, M): u - C T^-1 W u, and 0 on J0."""
+        if len(self.kept):
+            t = scipy.linalg.solve_triangular(self._T, self._W @ U.T, check_finite=False)
+            U = U - t.T @ self._C
+        if self.constant.any():
+            U = np.where(self.constant, 0.0, U)
+        return U
 
-        parallel_for(task, -(-len(F) // _TILE))
-        return F
+    def gather_coefficients(self, A, cells):
+        """Columns `cells` of A (P+1, M) that decode what the projection makes of whole fields [1 | phi] A.
+
+        The projection adds (m - C^T f) T^-1 W to a field f, which is a correction of A: (e_bias m^T - A C)
+        T^-1 W, here of these columns alone. A C is e_bias m^T but for the round-off of A, which
+        matters where A is huge; its sums over all cells are taken in twice the precision. On the
+        constant cells A must hold their values.
+        """
+        gathered = np.ascontiguousarray(A[:, cells])
+        if len(self.kept):
+            E = -invariant_values(np.ascontiguousarray(self._C.T), A)[0]
+            E[0] += self.values[self.kept]
+            gathered += self._steps(E) @ self._W[:, cells]
+        return gathered
+
+    def _steps(self, E):
+        """E T^-1 (n, rank): what to multiply W by to change C^T f by E (n, rank)."""
+        return scipy.linalg.solve_triangular(self._T, E.T, trans="T", check_finite=False).T
+
+    def project(self, F, values=None, *, first=0):
+        """The nearest fields, in the V-weighted norm, with C^T f = m, f = c on J0, and in the bounds.
+
+        F is (n, M), contiguous float64, and changed in place. values (n, rank), from `row_values`, are
+        the m of each row. Afterwards |C_j^T f - m_j| <= a few eps (|C_j|^T |f| + |m_j|), and the bounds
+        hold exactly; ValueError if a field overflows: it is named, the first as number `first`.
+        """
+        return project_rows(self.projection, F, values, first)
+
+    def row_values(self, values, n):
+        """Values m of each of n fields, for the independent columns: (n, rank).
+
+        Parameters
+        ----------
+        values : float, array (q,), (n,) if q is 1, or (n, q)
+            One-dimensional: one value an invariant, for all rows; or, with one invariant, one value a
+            row.
+        n : int
+
+        Raises
+        ------
+        ValueError
+            If there are no invariants, values have another shape, the value of a dependent column
+            is not the one that the others imply, or no field within the bounds has the value; the message
+            names row and column.
+        """
+        q, kept = self.matrix.shape[1], self.kept
+        if q == 0:
+            raise ValueError("invariant_values given, but there are no invariants (invariants=None)")
+        shape = np.shape(values)
+        if shape not in {(), (q,), (n, q)} | ({(n,)} if q == 1 else set()) or (shape == () and q > 1):
+            raise ValueError(
+                f"invariant_values must have shape ({q},) for all rows" + (" or be a number" if q == 1 else "")
+                + (f", or ({n},) or" if q == 1 else ", or") + f" ({n}, {q}) for each, got {shape}")
+        values = np.asarray(values)
+        values = values[:, None] if shape == (n,) and q == 1 and n != 1 else np.atleast_2d(values)
+        values = np.array(np.broadcast_to(
+            check_matrix(values, "invariant_values", min_rows=0), (n, q)))
+        dropped = np.setdiff1d(np.arange(q), kept)
+        if len(dropped):
+            implied, size = self._implied(values, dropped)
+            given = values[:, dropped]
+            wrong = ~(np.abs(given - implied) <= 1e-6 * size + 8 * _EPS * np.abs(given))
+            for i, k in np.argwhere(wrong)[:1]:
+                raise ValueError(
+                    f"invariant_values of row {i} has {given[i, k]} for column {dropped[k]} of the "
+                    "invariants, which is zero or depends on the other columns and on the constant "
+                    f"cells, which imply {implied[i, k]}")
+        values = np.ascontiguousarray(values[:, kept])
+        if self._reach is not None:
+            self._check_reach(values[:, 0], lambda i: f" in row {i}")
+        return values
+
+    def _implied(self, values, dropped):
+        """Values of the dropped columns that those of the others imply, and their terms' magnitude."""
+        field = np.zeros((1, len(self.matrix)))
+        field[0, self.constant] = self.constant_values
+        fixed, size = (x[0] for x in invariant_values(self.matrix, field))
+        z = scipy.linalg.solve_triangular(self._T, (values - fixed)[:, self.kept].T, trans="T",
+                                          check_finite=False) if len(self.kept) else np.zeros((0, len(values)))
+        R = self._W @ self.matrix[:, dropped]
+        return fixed[dropped] + z.T @ R, size[dropped] + np.abs(z.T) @ np.abs(R)
+
+
+class ActiveBounds:
+    """Derivatives of fields projected on bounds: 0 in cells on their bound or constant, C^T g = 0.
+
+    f = clip(z + t d) has the derivative dz + d dt in the free cells, and dt = -w . dz / w . d over them.
+
+    Parameters
+    ----------
+    invariants : AffineInvariants
+    F : ndarray (n, M)
+        The projected fields.
+    cells : ndarray (k,) of int, or None
+        Only these cells are wanted.
+    """
+
+    def __init__(self, invariants, F, cells=None):
+        self.free = ((invariants.lower < F) & (F < invariants.upper) & ~invariants.constant)
+        self.cells, self.n_cells = cells, F.shape[1] if cells is None else len(cells)
+        self._w = self._d = None
+        if len(invariants.kept):
+            self._w = np.where(self.free, invariants._C[0], 0.0)
+            v = 1.0 if invariants.cell_weights is None else invariants.cell_weights
+            total = np.einsum("ij,ij->i", self._w, self._w / v)
+            # of one free cell, nothing may change
+            self._d = self._w / v / np.where(total > 0, total, 1)[:, None]
+
+    def push(self, T):
+        """Tangents of the projected fields, of those T (n, M) or (n, M, d) of the fields before it."""
+        flat = T.ndim == 2
+        T = T.reshape(*self.free.shape, -1) * self.free[:, :, None]
+        if self._w is not None:
+            for _ in range(2):  # once leaves the round-off of the subtraction
+                T -= self._d[:, :, None] * np.einsum("ij,ijk->ik", self._w, T)[:, None, :]
+        if self.cells is not None:
+            T = T[:, self.cells]
+        return T[:, :, 0] if flat else T
+
+    def pull(self, U):
+        """The transpose: U (n, k) on the wanted cells to (n, M)."""
+        if self.cells is not None:
+            whole = np.zeros(self.free.shape)
+            np.add.at(whole, (slice(None), self.cells), U)
+            U = whole
+        U = np.where(self.free, U, 0.0)
+        if self._w is not None:
+            U -= self._w * np.einsum("ij,ij->i", self._d, U)[:, None]
+        return U
+
+
+def decode_rows(decode, n, invariants, invariant_values, cells, out):
+    """Rows or some cells of fields whose whole must be projected, into out (n, M) or (n, k).
+
+    Parameters
+    ----------
+    decode : callable
+        ``decode(a, b, projection, F)`` puts the fields of rows a to b into F (b - a, M), projected
+        unless projection is None.
+    invariants : AffineInvariants
+    invariant_values : as for `AffineInvariants.row_values`, or None
+    cells : ndarray (k,) of int, or None
+        None: all.
+    """
+    values = None if invariant_values is None else invariants.row_values(invariant_values, n)
+
+    def fill(a, b, F):
+        if values is None:
+            decode(a, b, invariants.projection, F)
+        else:
+            decode(a, b, None, F)
+            invariants.project(F, values[a:b], first=a)
+
+    if cells is None:
+        fill(0, n, out)
+        return
+    M = len(invariants.constant)
+    rows = max(1, min(n, max(_TILE, (1 << 22) // M)))
+    memory = np.empty((rows, M))
+    for a in range(0, n, rows):
+        b = min(a + rows, n)
+        fill(a, b, memory[: b - a])
+        out[a:b] = memory[: b - a, cells]
 
 
 class InvariantParameters:
     """The parameters and attributes of the estimators whose fields satisfy invariants.
 
-    A subclass stores `invariants`, `invariant_values`, `invariant_tol` and `cell_weights`;
+    A subclass stores `invariants`, `invariant_values`, `invariant_tol`, `cell_weights` and `bounds`;
     `document_invariants` describes them in its docstring.
     """
 
     def _fit_invariants(self, F, dtype, *, keep_constant_cells=True):
         """The invariants of the training fields F (n, M), which came in the type `dtype`."""
+        if isinstance(self.invariants, AffineInvariants):  # as `tune` and `leave_one_out` have them
+            return self.invariants
         return AffineInvariants.from_data(
             F, invariants=self.invariants, values=self.invariant_values, tol=self.invariant_tol,
-            cell_weights=self.cell_weights, keep_constant_cells=keep_constant_cells, dtype=dtype,
+            cell_weights=self.cell_weights, bounds=self.bounds,
+            keep_constant_cells=keep_constant_cells, dtype=dtype,
         )
+
+    def _invariants(self, F, dtype):
+        """The invariants that `fit` uses."""
+        return self._fit_invariants(F, dtype)
 
     # what a model file holds of them (see randsmap._state)
     _invariant_state = {
@@ -363,6 +614,13 @@ invariant_tol : float or None
 _WEIGHTS = """\
 cell_weights : array (M,) or None
     Positive weights, such as cell volumes, of the norm in which the correction is smallest."""
+_BOUNDS = """\
+bounds : (lower, upper), "nonnegative" or None
+    Bounds of every decoded field, which then hold exactly, in the one projection with the
+    invariants: each bound a number, one value a cell, or None; "nonnegative" is (0, None). At
+    most one independent invariant, with weights >= 0. The training fields must be within, but
+    for 1e-12 of the largest value of a field (1e-5 for float32, 1e-2 for float16 fields), and
+    constant cells exactly."""
 _ATTRIBUTES = """\
 invariant_values_ : ndarray (q,)
     m; the values of dependent columns are those that the others imply.
@@ -375,11 +633,11 @@ invariants_ : AffineInvariants
 
 
 def document_invariants(cls):
-    """Fill {invariant_parameters}, {cell_weights} and {invariant_attributes} in a docstring."""
+    """Fill {invariant_parameters}, {cell_weights}, {bounds} and {invariant_attributes} in a docstring."""
     default = inspect.signature(cls).parameters["invariants"].default
     texts = {"invariant_parameters": _PARAMETERS.replace(
                  "{default}", '"mass"' if default == "mass" else repr(default)),
-             "cell_weights": _WEIGHTS, "invariant_attributes": _ATTRIBUTES}
+             "cell_weights": _WEIGHTS, "bounds": _BOUNDS, "invariant_attributes": _ATTRIBUTES}
     if cls.__doc__:  # not under python -OO
         cls.__doc__ = re.sub(
             r"^( *)\{(" + "|".join(texts) + r")\}$",

@@ -90,6 +90,15 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         return self._fit(X)
 
     def _fit(self, X):
+        encoder, latents = self._fit_encoder(X)
+        decoder = self._new_decoder(encoder)
+        if decoder is not None:
+            decoder.fit(np.asarray(latents), X)
+        self._assemble(X, encoder, decoder)
+        return latents
+
+    def _fit_encoder(self, X):
+        """A fitted copy of the encoder, and the latents of X."""
         for name, part, method in (("encoder", self.encoder, "fit_transform"),
                                    ("decoder", self.decoder, "predict")):
             if part is not None and (isinstance(part, type) or not hasattr(part, method)):
@@ -100,28 +109,55 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
                 "give a decoder such as RANDSMAPDecoder()"
             )
         encoder = clone(self.encoder)
+        return encoder, encoder.fit_transform(X)
+
+    def _new_decoder(self, encoder):
+        """The decoder to fit on the latents of a fitted encoder."""
         decoder = None if self.decoder is None else clone(self.decoder)
-        latents = encoder.fit_transform(X)
-        if decoder is not None:
-            if getattr(decoder, "encoder", encoder) is None:  # KNNDecoder takes the model's
-                decoder.encoder = encoder
-            decoder.fit(np.asarray(latents), X)
+        if getattr(decoder, "encoder", encoder) is None:  # KNNDecoder takes the model's
+            decoder.encoder = encoder
+        return decoder
+
+    def _assemble(self, X, encoder, decoder):
+        """Become the model of a fitted encoder and a fitted decoder of the fields X."""
         validate_data(self, X, reset=True, min_samples=2)
         self.encoder_, self.decoder_ = encoder, decoder
-        return latents
+        return self
 
     def transform(self, X):
         """Latents (n_samples, n_components) of fields X (n_samples, n_cells)."""
         check_fitted(self, "encoder_")
         return self.encoder_.transform(X)
 
-    def inverse_transform(self, X):
-        """Fields (n_samples, n_cells) at latents X (n_samples, n_components)."""
+    def inverse_transform(self, X, *, invariant_values=None, cells=None, out=None):
+        """Fields at latents.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_components)
+        invariant_values, cells, out : optional
+            Handed to the decoder's `predict` (or the encoder's `inverse_transform`), if given: values
+            of the invariants for these rows, only these cells of the fields, and where to put them.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_cells)
+            (n_samples, k) for k cells.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError, TypeError
+            As the decoder raises.
+        """
         check_fitted(self, "encoder_")
+        options = {"invariant_values": invariant_values, "cells": cells, "out": out}
+        options = {name: value for name, value in options.items() if value is not None}
         if self.decoder_ is None:
-            return self.encoder_.inverse_transform(X)
+            return self.encoder_.inverse_transform(X, **options)
         # the decoder was fitted on latents without names, whatever the encoder's output is set to
-        return self.decoder_.predict(np.asarray(X) if hasattr(X, "columns") else X)
+        return self.decoder_.predict(np.asarray(X) if hasattr(X, "columns") else X, **options)
 
     def reconstruct(self, X):
         """Fields X (n_samples, n_cells) encoded and decoded: what the model makes of them."""

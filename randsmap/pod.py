@@ -7,8 +7,10 @@ import scipy.linalg
 from scipy.linalg.lapack import dormqr
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
+from randsmap._cells import check_cells, gathered
 from randsmap._parallel import blas_threads
 from randsmap._state import Array, Count
+from randsmap._tangents import check_vectors, pull, push
 from randsmap._tiles import decode_features, for_tiles
 from randsmap._validation import (
     check_count,
@@ -19,7 +21,12 @@ from randsmap._validation import (
     restored_on_error,
     validate_data,
 )
-from randsmap.invariants import InvariantParameters, document_invariants
+from randsmap.invariants import (
+    ActiveBounds,
+    InvariantParameters,
+    decode_rows,
+    document_invariants,
+)
 
 __all__ = ["POD"]
 
@@ -40,6 +47,7 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     cell_weights : array (M,) or None
         Positive weights v, such as cell volumes, of the inner product sum_i v_i f_i g_i in which
         modes are orthonormal, energies are measured and corrections are smallest.
+    {bounds}
 
     Attributes
     ----------
@@ -99,12 +107,13 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     }
 
     def __init__(self, n_components, *, invariants=None, invariant_values=None, invariant_tol=None,
-                 cell_weights=None):
+                 cell_weights=None, bounds=None):
         self.n_components = n_components
         self.invariants = invariants
         self.invariant_values = invariant_values
         self.invariant_tol = invariant_tol
         self.cell_weights = cell_weights
+        self.bounds = bounds
 
     def fit(self, X, y=None):
         """Find mean and modes of fields.
@@ -206,35 +215,156 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         for_tiles(task, len(X), max(32, (1 << 21) // X.shape[1]))
         return out
 
-    def inverse_transform(self, X, *, out=None):
+    def jacobian(self, X):
+        """Derivatives of the coordinates with respect to the fields: the same everywhere.
+
+        Parameters
+        ----------
+        X : array-like (L, M)
+
+        Returns
+        -------
+        ndarray (L, n_components_, M)
+
+        Raises
+        ------
+        As `transform`.
+        """
+        check_fitted(self, "components_")
+        X = validate_data(self, X, reset=False)
+        return np.repeat(self._analysis.T[None], len(X), axis=0)
+
+    def jvp(self, X, V):
+        """Coordinates (L, n_components_) of tangents V (L, M) or (M,) of the fields X (L, M).
+
+        Pushes the right-hand side v of an equation df/dt = v forward to the latents. Raises as
+        `transform`, and ValueError if V does not fit.
+        """
+        check_fitted(self, "components_")
+        X = validate_data(self, X, reset=False)
+        return check_vectors(V, "V", *X.shape) @ self._analysis
+
+    def vjp(self, X, U):
+        """Gradients (L, M) of u . x in the fields X (L, M), for U (L, n_components_) or (n_components_,).
+
+        Raises as `transform`, and ValueError if U does not fit.
+        """
+        check_fitted(self, "components_")
+        X = validate_data(self, X, reset=False)
+        return check_vectors(U, "U", len(X), self.n_components_) @ self._analysis.T
+
+    def inverse_transform(self, X, *, invariant_values=None, cells=None, out=None):
         """Fields mean + sum_k x_k u_k of coordinates X, projected on the invariants.
 
         Parameters
         ----------
         X : array-like (L, n_components_)
+        invariant_values, cells
+            As for `RANDSMAPDecoder.predict`: values of the invariants for these rows, and only some
+            cells of the fields.
         out : ndarray (L, M), float64, C-contiguous, or None
-            Where to put the fields.
+            Where to put the fields; (L, k) for k cells.
 
         Returns
         -------
         ndarray (L, M)
-            `out` if given. |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|, for any X.
+            `out` if given; (L, k) for k cells. |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|, for any X.
 
         Raises
         ------
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            If X is not a finite array of that many columns, or out has the wrong shape, type or
-            layout or shares memory with X.
+            If X is not a finite array of that many columns, out has the wrong shape, type or layout
+            or shares memory with X, cells are no such array or out of range, or invariant_values do not
+            fit or are out of reach within the bounds.
         """
-        check_fitted(self, "components_")
-        X = check_matrix(X, "X", n_columns=self.n_components_)
+        if invariant_values is not None or (cells is not None and self._bounded()):
+            X, A, invariants = self._synthesis_at(X, None)
+            if cells is not None:
+                cells = check_cells(cells, A.shape[1])
+        else:
+            X, A, invariants = self._synthesis_at(X, cells)
+            cells = None
         if out is not None and np.may_share_memory(out, X):
             raise ValueError("out must not share memory with X")
-        out = check_out(out, (len(X), self.n_features_in_))
-        decode_features(X, self._synthesis, self._projection(), out)
+        out = check_out(out, (len(X), A.shape[1] if cells is None else len(cells)))
+        if invariant_values is None and cells is None:
+            decode_features(X, A, None if invariants is None else invariants.projection, out)
+        else:
+            decode_rows(lambda a, b, projection, F: decode_features(X[a:b], A, projection, F),
+                        len(X), invariants, invariant_values, cells, out)
         return out
+
+    def _bounded(self):
+        check_fitted(self, "components_")
+        return self.invariants_.lower is not None
+
+    def inverse_jacobian(self, X, *, cells=None):
+        """Derivatives of the fields of `inverse_transform` with respect to the coordinates.
+
+        Parameters
+        ----------
+        X : array-like (L, n_components_)
+        cells : as for `inverse_transform`
+
+        Returns
+        -------
+        ndarray (L, M, n_components_)
+            The modes: the same everywhere, without bounds. (L, k, n_components_) for k cells.
+
+        Raises
+        ------
+        As `inverse_transform`.
+        """
+        if self._bounded():
+            X, A, active = self._active(X, cells)
+            return active.push(np.repeat(A[1:].T[None], len(X), axis=0))
+        X, A, invariants = self._synthesis_at(X, cells)
+        projection = None if invariants is None else invariants.tangent_projection()
+        modes = push(np.eye(self.n_components_), A, projection)
+        return np.repeat(modes.T[None], len(X), axis=0)
+
+    def inverse_jvp(self, X, V, *, cells=None):
+        """Tangents (L, M) of the fields at coordinates X (L, n_components_) along V (L, n_components_).
+
+        V may be one vector (n_components_,) for all rows. C^T of a tangent is 0, with invariants.
+        Raises as `inverse_transform`, and ValueError if V does not fit.
+        """
+        if self._bounded():
+            X, A, active = self._active(X, cells)
+            return active.push(push(check_vectors(V, "V", *X.shape), A, None))
+        X, A, invariants = self._synthesis_at(X, cells)
+        V = check_vectors(V, "V", *X.shape)
+        return push(V, A, None if invariants is None else invariants.tangent_projection())
+
+    def inverse_vjp(self, X, U, *, cells=None):
+        """Gradients (L, n_components_) of u . f in the coordinates X (L, n_components_), for U (L, M).
+
+        U may be one vector (M,) for all rows; (L, k) for k cells. Raises as `inverse_transform`, and
+        ValueError if U does not fit.
+        """
+        if self._bounded():
+            X, A, active = self._active(X, cells)
+            return pull(active.pull(check_vectors(U, "U", len(X), active.n_cells)), A, None)
+        X, A, invariants = self._synthesis_at(X, cells)
+        return pull(check_vectors(U, "U", len(X), A.shape[1]), A, invariants)
+
+    def _active(self, X, cells):
+        """X checked, A of the unprojected fields [1 | X] A, and the bounds that are active."""
+        X, A, invariants = self._synthesis_at(X, None)
+        cells = None if cells is None else check_cells(cells, A.shape[1])
+        return X, A, ActiveBounds(invariants, self.inverse_transform(X), cells)
+
+    def _synthesis_at(self, X, cells):
+        """X checked, the A of fields [1 | X] A, and the invariants to project on (None: none)."""
+        check_fitted(self, "components_")
+        X = check_matrix(X, "X", n_columns=self.n_components_)
+        A, invariants = self._synthesis, self.invariants_
+        if cells is None:
+            return X, A, invariants
+        cells = check_cells(cells, A.shape[1])
+        return X, gathered(self, A, cells, lambda: invariants.gather_coefficients(A, cells)), None
 
     @property
     def _n_features_out(self):

@@ -3,6 +3,7 @@
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 
+from randsmap._cells import check_cells, gathered
 from randsmap._kernels import decode as _kernel
 from randsmap._tiles import check_projected, decode_features, for_tiles
 from randsmap._validation import (
@@ -13,6 +14,7 @@ from randsmap._validation import (
     validate_data,
 )
 from randsmap.decoders._ridge import feature_matrix
+from randsmap.invariants import decode_rows
 
 __all__ = ["Decoder", "check_fields", "decode"]
 
@@ -57,8 +59,9 @@ def check_fields(y, n):
 class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """A regressor from latent points to fields.
 
-    A subclass has `_fit(X, y)`, which sets `coef_` (any rows, M) and `_single`, and
-    `_decode(X, out)`.
+    A subclass has `_fit(X, y)`, which sets `coef_` (any rows, M) and `_single`; `_linear_map()`, the A
+    of fields [1 | phi(y)] A and the invariants that they are projected on (None: they are not); and
+    `_decode(A, projection, X, out)`.
     """
 
     def fit(self, X, y):
@@ -87,20 +90,28 @@ class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
             self._fit(X, y)
         return self
 
-    def predict(self, X, *, out=None):
+    def predict(self, X, *, invariant_values=None, cells=None, out=None):
         """Decode latent points.
 
         Parameters
         ----------
         X : array-like (n, d)
             Latent coordinates.
+        invariant_values : float, array (q,), (n,) if q is 1, or (n, q), or None
+            m of these rows in place of the fitted one (in- and outflow): one value an invariant for
+            all rows, or one row of values a field. Values of dependent columns must be those that the
+            others imply.
+        cells : array-like of int (k,) or of bool (M,), or None
+            Only these cells of the fields, at their cost: indices (negative ones count from the end)
+            or a mask. They are those of the whole field, whose invariants hold. With bounds or
+            invariant_values they cost as much as the whole.
         out : ndarray (n, M), float64, C-contiguous, or None
-            Where to put the fields.
+            Where to put the fields; (n, k) for k cells.
 
         Returns
         -------
         fields : ndarray (n, M), float64
-            `out` if given. (n,) if y was one-dimensional.
+            `out` if given. (n, k) for k cells; otherwise (n,) if y was one-dimensional.
 
         Raises
         ------
@@ -108,21 +119,63 @@ class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
             Before `fit`.
         ValueError, TypeError
             If X is not a finite array (n, d) with n >= 1, out has the wrong shape, type or layout or
-            shares memory with X, or a field that has invariants to satisfy overflows.
+            shares memory with X, cells are no such array or out of range, invariant_values do not fit, are
+            out of reach within the bounds or meet a decoder whose rows are not projected, or a whole
+            field that has invariants to satisfy overflows.
 
         Notes
         -----
         A row's result depends on the other rows only by round-off (relative 1e-12): a few rows
         are decoded by a loop that reads the coefficients once, more by matrix products.
+
+        The coefficients of the last few sets of `cells` are kept until the next `fit`.
         """
         check_fitted(self, "coef_")
         X = validate_data(self, X, reset=False)
-        n, M = len(X), self.coef_.shape[1]
+        A, invariants = self._linear_map()
+        projection = None if invariants is None else invariants.projection
+        whole = invariant_values is not None or (
+            cells is not None and invariants is not None and invariants.lower is not None)
+        if whole:
+            return self._predict_whole(X, invariant_values, cells, out)
+        if cells is not None:
+            A, projection = self._gathered(cells), None
+        n, M = len(X), A.shape[1]
         if out is not None and np.may_share_memory(out, X):
             raise ValueError("out must not share memory with X")
-        out = check_out(out, (n,) if self._single else (n, M))
-        self._decode(X, out.reshape(n, M))
+        out = check_out(out, (n,) if self._single and cells is None else (n, M))
+        if M:
+            self._decode(A, projection, X, out.reshape(n, M))
         return out
+
+    def _predict_whole(self, X, invariant_values, cells, out):
+        """`predict` where whole fields must be projected after the decoding."""
+        A, invariants = self._linear_map()
+        if invariants is None:
+            raise ValueError("invariant_values given, but this decoder does not project its fields on "
+                             "invariants")
+        n, M = len(X), A.shape[1]
+        if cells is not None:
+            cells = check_cells(cells, M)
+        if out is not None and np.may_share_memory(out, X):
+            raise ValueError("out must not share memory with X")
+        k = M if cells is None else len(cells)
+        out = check_out(out, (n,) if self._single and cells is None else (n, k))
+        decode_rows(lambda a, b, projection, F: self._decode(A, projection, X[a:b], F), n, invariants,
+                    invariant_values, cells, out.reshape(n, k))
+        return out
+
+    def _gathered(self, cells):
+        """Columns of A, for these cells, that decode them as parts of the whole projected fields."""
+        A, invariants = self._linear_map()
+        cells = check_cells(cells, A.shape[1])
+
+        def gather():
+            if invariants is None:
+                return np.ascontiguousarray(A[:, cells])
+            return invariants.gather_coefficients(A, cells)
+
+        return gathered(self, A, cells, gather)
 
     @property
     def _n_outputs(self):

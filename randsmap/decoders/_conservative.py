@@ -5,6 +5,7 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, MultiOutputMixin, Re
 from sklearn.utils import get_tags
 from sklearn.utils.validation import _num_samples
 
+from randsmap._cells import check_cells
 from randsmap._validation import check_fitted, check_matrix, check_out
 from randsmap.decoders._base import check_fields
 from randsmap.invariants import InvariantParameters, document_invariants
@@ -27,6 +28,7 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, MultiOutput
         ``estimator__...`` here.
     {invariant_parameters}
     {cell_weights}
+    {bounds}
 
     Attributes
     ----------
@@ -55,12 +57,13 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, MultiOutput
     """
 
     def __init__(self, estimator, *, invariants="mass", invariant_values=None, invariant_tol=None,
-                 cell_weights=None):
+                 cell_weights=None, bounds=None):
         self.estimator = estimator
         self.invariants = invariants
         self.invariant_values = invariant_values
         self.invariant_tol = invariant_tol
         self.cell_weights = cell_weights
+        self.bounds = bounds
 
     def fit(self, X, y, **fit_params):
         """Fit a clone of the regressor, and the invariants.
@@ -97,26 +100,33 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, MultiOutput
         self._store_invariants(invariants)
         return self
 
-    def predict(self, X, *, out=None):
+    def predict(self, X, *, invariant_values=None, cells=None, out=None):
         """Predictions of the regressor, projected.
 
         Parameters
         ----------
         X : array-like (n, d)
+        invariant_values : float, array (q,), (n,) if q is 1, or (n, q), or None
+            m of these rows in place of the fitted one (in- and outflow): one value an invariant for
+            all rows, or one row of values a field. Values of dependent columns must be those that the
+            others imply.
+        cells : array-like of int (k,) or of bool (M,), or None
+            Only these cells; the regressor predicts all of them, so that it saves nothing.
         out : ndarray (n, M), float64, C-contiguous, or None
-            Where to put the fields.
+            Where to put the fields; (n, k) for k cells.
 
         Returns
         -------
         fields : ndarray (n, M), float64
-            `out` if given. (n,) if y was one-dimensional.
+            `out` if given. (n, k) for k cells; otherwise (n,) if y was one-dimensional.
 
         Raises
         ------
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            If out has the wrong shape, type or layout, if the regressor's prediction is not a
+            If out has the wrong shape, type or layout, cells are no such array or out of range,
+            invariant_values do not fit or are out of reach, if the regressor's prediction is not a
             finite (n, M) array, or as the regressor raises.
         """
         check_fitted(self, "estimator_")
@@ -125,10 +135,19 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, MultiOutput
         if predicted.ndim == 1 and M == 1:
             predicted = predicted[:, None]
         predicted = check_matrix(predicted, "the regressor's prediction", n_columns=M, min_rows=0)
-        out = check_out(out, predicted.shape[:1] if self._single else predicted.shape)
-        fields = out.reshape(predicted.shape)
+        n, invariants = len(predicted), self.invariants_
+        values = None
+        if invariant_values is not None:
+            values = invariants.row_values(invariant_values, n)
+        if cells is not None:
+            cells = check_cells(cells, M)
+            out = check_out(out, (n, len(cells)))
+            out[:] = invariants.project(predicted.copy(), values)[:, cells]
+            return out
+        out = check_out(out, (n,) if self._single else (n, M))
+        fields = out.reshape(n, M)
         fields[:] = predicted
-        self.invariants_.project(fields)
+        invariants.project(fields, values)
         return out
 
     def __sklearn_tags__(self):

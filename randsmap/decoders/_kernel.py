@@ -10,7 +10,8 @@ from randsmap._parallel import blas_threads
 from randsmap._state import Array, Choice, Count, Flag, Real
 from randsmap._tiles import check_projected, for_tiles
 from randsmap._validation import check_choice, check_count, check_number, validate_data
-from randsmap.decoders._base import Decoder, check_fields
+from randsmap.decoders._base import check_fields
+from randsmap.decoders._jacobian import DifferentiableDecoder, KernelBasis
 from randsmap.decoders._ridge import cholesky_solve
 from randsmap.features import check_frequency_range, check_length_scale
 from randsmap.invariants import InvariantParameters, document_invariants
@@ -80,7 +81,7 @@ def retained_modes(eigenvalues, n, rank):
 
 
 @document_invariants
-class DoubleDiffusionMapsDecoder(InvariantParameters, Decoder):
+class DoubleDiffusionMapsDecoder(InvariantParameters, DifferentiableDecoder):
     """Double diffusion maps: geometric harmonics of a Gaussian kernel on the latent points.
 
     Parameters
@@ -97,6 +98,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, Decoder):
         lambda_i <= n eps lambda_1 (there is nothing but round-off in it).
     {invariant_parameters}
     {cell_weights}
+    {bounds}
 
     Attributes
     ----------
@@ -159,7 +161,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, Decoder):
     }
 
     def __init__(self, *, epsilon=None, epsilon_scale=1.0, rank="rule", invariants=None,
-                 invariant_values=None, invariant_tol=None, cell_weights=None):
+                 invariant_values=None, invariant_tol=None, cell_weights=None, bounds=None):
         self.epsilon = epsilon
         self.epsilon_scale = epsilon_scale
         self.rank = rank
@@ -167,6 +169,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, Decoder):
         self.invariant_values = invariant_values
         self.invariant_tol = invariant_tol
         self.cell_weights = cell_weights
+        self.bounds = bounds
 
     def _fit(self, X, y):
         if self.epsilon is not None:
@@ -179,7 +182,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, Decoder):
         if not isinstance(self.rank, str):
             check_count(self.rank, "rank", high=n, high_name="n_samples")
         F, dtype, single = check_fields(y, n)
-        invariants = self._fit_invariants(F, dtype)
+        invariants = self._invariants(F, dtype)
 
         K, epsilon = _distances.gaussian_of_data(X, self.epsilon, self.epsilon_scale)
         eigenvalues, V = leading_modes(K)
@@ -192,7 +195,8 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, Decoder):
         coef = invariants.constrain_coefficients(coef)
         weights = np.ascontiguousarray(V / eigenvalues)  # k(y) weights: the harmonics at y
         expanded = None
-        if n * coef.shape[1] <= r * (n + coef.shape[1]):
+        # as for the fields, also when only coordinates of them are fitted: the round-off is another
+        if n * invariants.n_cells <= r * (n + invariants.n_cells):
             with blas_threads():
                 expanded = np.vstack([coef[:1], weights @ coef[1:]])
             weights = None
@@ -211,13 +215,24 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, Decoder):
         return _distances.fill_pairs(X, Z, _distances.kernel_scale(self.epsilon_),
                                      np.empty((len(X), len(Z))))
 
-    def _decode(self, X, out):
-        A = self.coef_ if self._expanded is None else self._expanded
-        decode_kernel(self._kernel, self._points, self._weights, A, X, self._projection(), out)
+    def _slopes(self, X, Z):
+        """Twice the kernel's derivative in |x - z|^2."""
+        K = self._kernel(X, Z)
+        K *= -2 * _distances.kernel_scale(self.epsilon_)
+        return K
+
+    def _linear_map(self):
+        return self.coef_ if self._expanded is None else self._expanded, self.invariants_
+
+    def _decode(self, A, projection, X, out):
+        decode_kernel(self._kernel, self._points, self._weights, A, X, projection, out)
+
+    def _basis(self):
+        return KernelBasis(self._slopes, self._points, self._weights)
 
 
 @document_invariants
-class KernelDecoder(InvariantParameters, Decoder):
+class KernelDecoder(InvariantParameters, DifferentiableDecoder):
     """Kernel ridge regression with a bias: the limit of infinitely many random features.
 
     Parameters
@@ -238,6 +253,7 @@ class KernelDecoder(InvariantParameters, Decoder):
         eigenvalues below n eps lambda_1.
     {invariant_parameters}
     {cell_weights}
+    {bounds}
 
     Attributes
     ----------
@@ -286,7 +302,7 @@ class KernelDecoder(InvariantParameters, Decoder):
 
     def __init__(self, kernel="gaussian", *, length_scale=1.0, max_frequency=1.0,
                  min_frequency=1e-3, regularization=1e-3, invariants=None, invariant_values=None,
-                 invariant_tol=None, cell_weights=None):
+                 invariant_tol=None, cell_weights=None, bounds=None):
         self.kernel = kernel
         self.length_scale = length_scale
         self.max_frequency = max_frequency
@@ -296,27 +312,45 @@ class KernelDecoder(InvariantParameters, Decoder):
         self.invariant_values = invariant_values
         self.invariant_tol = invariant_tol
         self.cell_weights = cell_weights
+        self.bounds = bounds
 
     def _fit(self, X, y):
         check_choice(self.kernel, "kernel", ("gaussian", "multi-gaussian"))
         regularization = check_number(self.regularization, "regularization", low=0)
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, single = check_fields(y, len(X))
-        invariants = self._fit_invariants(F, dtype)
-        if self.kernel == "gaussian":
-            self._frequencies = None
-            lengths = check_length_scale(self.length_scale, X.shape[1])
-            self._lengths = np.full(X.shape[1], lengths)
-        else:
-            self._frequencies = np.array(check_frequency_range(self.min_frequency,
-                                                               self.max_frequency))
-            self._lengths = None
-        points = self._scaled(X) if self._lengths is not None else X.copy()
+        invariants = self._invariants(F, dtype)
+        points = self._set_kernel(X)
         A, solver = self._coefficients(points, F, regularization)
 
         self.coef_, self.solver_ = invariants.constrain_coefficients(A), solver
         self._points, self._single = points, single
         self._store_invariants(invariants)
+
+    def _set_kernel(self, X):
+        """Store the kernel's parameters; its points, in units of the length scale if it has one."""
+        if self.kernel == "gaussian":
+            self._frequencies = None
+            lengths = check_length_scale(self.length_scale, X.shape[1])
+            self._lengths = np.full(X.shape[1], lengths)
+            return self._scaled(X)
+        self._frequencies = np.array(check_frequency_range(self.min_frequency, self.max_frequency))
+        self._lengths = None
+        return X.copy()
+
+    def _spectrum(self, X):
+        """Eigenvectors (n, r) of 1 1^T + K = Phi Phi^T, their eigenvalues, error angle."""
+        check_choice(self.kernel, "kernel", ("gaussian", "multi-gaussian"))
+        V, eigenvalues = self._kept_modes(self._set_kernel(X))
+        return V, eigenvalues, len(V) * _EPS * eigenvalues[0] / eigenvalues[-1]
+
+    def _kept_modes(self, points):
+        """Eigenvectors and eigenvalues of 1 1^T + K above n eps lambda_1."""
+        K = self._rows(points, None)
+        K += 1
+        eigenvalues, V = leading_modes(K)
+        kept = eigenvalues > len(K) * _EPS * eigenvalues[0]
+        return np.ascontiguousarray(V[:, kept]), eigenvalues[kept]
 
     def _coefficients(self, points, F, regularization):
         """Bias row 1^T H above H = (1 1^T + K + lambda I)^-1 F (n, M)."""
@@ -327,11 +361,7 @@ class KernelDecoder(InvariantParameters, Decoder):
         solver = "cholesky"
         if H is None:
             solver = "eigenvalues"
-            K = self._rows(points, None)
-            K += 1
-            eigenvalues, V = leading_modes(K)
-            kept = eigenvalues > len(K) * _EPS * eigenvalues[0]
-            eigenvalues, V = eigenvalues[kept], V[:, kept]
+            V, eigenvalues = self._kept_modes(points)
             with blas_threads():
                 H = V @ ((V.T @ F) / (eigenvalues + regularization)[:, None])
         A[0], A[1:] = H.sum(axis=0), H
@@ -351,6 +381,21 @@ class KernelDecoder(InvariantParameters, Decoder):
         _distances.multi_gaussian_in_place(out, *self._frequencies)
         return out
 
-    def _decode(self, X, out):
-        decode_kernel(self._rows, self._points, None, self.coef_, self._scaled(X),
-                      self._projection(), out)
+    def _slopes(self, X, Z):
+        """Twice the kernel's derivative in |x - z|^2, between scaled points."""
+        out = np.empty((len(X), len(Z)))
+        if self._frequencies is None:
+            _distances.fill_pairs(X, Z, 0.5, out)
+            return np.negative(out, out=out)
+        _distances.fill_pairs(X, Z, 0.0, out)
+        _distances.multi_gaussian_slope_in_place(out, *self._frequencies)
+        return out
+
+    def _linear_map(self):
+        return self.coef_, self.invariants_
+
+    def _decode(self, A, projection, X, out):
+        decode_kernel(self._rows, self._points, None, A, self._scaled(X), projection, out)
+
+    def _basis(self):
+        return KernelBasis(self._slopes, self._points, lengths=self._lengths, scaled=self._scaled)

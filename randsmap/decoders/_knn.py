@@ -6,6 +6,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap import _distances
+from randsmap._cells import check_cells, gathered
 from randsmap._kernels import simplex as _kernel
 from randsmap._neighbors import NeighborIndex
 from randsmap._parallel import parallel_for
@@ -205,15 +206,18 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
             # up to 256 MB that a file need not hold; the same bits from the same BLAS
             self._prepare_encoder(self.encoder_, self.fields_)
 
-    def predict(self, X, *, out=None, exclude=None):
+    def predict(self, X, *, cells=None, out=None, exclude=None):
         """Decode latent points.
 
         Parameters
         ----------
         X : array-like (n, d)
             Latent coordinates.
+        cells : array-like of int (k,) or of bool (M,), or None
+            Only these cells of the fields, at their cost: indices (negative ones count from the end)
+            or a mask.
         out : ndarray (n, M), float64, C-contiguous, or None
-            Where to put the fields.
+            Where to put the fields; (n, k) for k cells.
         exclude : array-like of int (n,) or None
             For each row the index of a training point that must not be its neighbour, or -1. With
             ``exclude=range(n)`` the training points are decoded without themselves.
@@ -221,8 +225,8 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         Returns
         -------
         fields : ndarray (n, M), float64
-            `out` if given. (n,) if y was one-dimensional. Does not depend on the number of threads,
-            nor a row on the others.
+            `out` if given. (n, k) for k cells; otherwise (n,) if y was one-dimensional. Does not
+            depend on the number of threads, nor a row on the others.
 
         Raises
         ------
@@ -230,19 +234,24 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
             Before `fit`.
         ValueError, TypeError
             If X is not a finite array (n, d) with n >= 1, out has the wrong shape, type or layout
-            or shares memory with X, or exclude is not such an array or leaves too few points.
+            or shares memory with X, cells are no such array or out of range, or exclude is not such
+            an array or leaves too few points.
         """
         check_fitted(self, "fields_")
         X = validate_data(self, X, reset=False)
-        n, M = len(X), self.fields_.shape[1]
+        F = self.fields_
+        if cells is not None:
+            cells = check_cells(cells, F.shape[1])
+            F = gathered(self, F, cells, lambda: np.ascontiguousarray(self.fields_[:, cells]))
+        n, M = len(X), F.shape[1]
         if out is not None and np.may_share_memory(out, X):
             raise ValueError("out must not share memory with X")
-        out = check_out(out, (n,) if self._single else (n, M))
+        out = check_out(out, (n,) if self._single and cells is None else (n, M))
         neighbors, weights = self._weights(X, exclude)
         fields = out.reshape(n, M)
         step = 64
         parallel_for(
-            lambda i: _kernel.mix(self.fields_, neighbors[i * step : (i + 1) * step],
+            lambda i: _kernel.mix(F, neighbors[i * step : (i + 1) * step],
                                   weights[i * step : (i + 1) * step],
                                   fields[i * step : (i + 1) * step]),
             -(-n // step),

@@ -5,14 +5,20 @@ from sklearn.base import clone
 
 from randsmap._state import Array, Choice, Count, Flag, Integer, Transformer
 from randsmap._validation import check_choice, check_count, check_number, validate_data
-from randsmap.decoders._base import Decoder, check_fields, decode
+from randsmap.decoders._base import check_fields, decode
+from randsmap.decoders._jacobian import DifferentiableDecoder, feature_basis
 from randsmap.decoders._krylov import solve_ridge
-from randsmap.decoders._ridge import FeatureRows, filtered_solution, singular_system
+from randsmap.decoders._ridge import (
+    FeatureRows,
+    filtered_solution,
+    left_spectrum,
+    singular_system,
+)
 from randsmap.invariants import InvariantParameters, document_invariants
 
 __all__ = ["RFNNDecoder", "RANDSMAPDecoder"]
 
-class _RandomFeatureDecoder(Decoder):
+class _RandomFeatureDecoder(DifferentiableDecoder):
     """What RFNNDecoder and RANDSMAPDecoder share: the feature map and the ridge regression."""
 
     _state = {
@@ -59,8 +65,23 @@ class _RandomFeatureDecoder(Decoder):
         return solve_ridge(rows, F, regularization, self.solver, tol=self.tol,
                            max_iter=self.max_iter, progress=self.progress)
 
-    def _decode(self, X, out):
-        decode(self.features_, self.coef_, X, self._projection(), out)
+    def _fit_with(self, features, X, y):
+        """`fit` with features that are fitted already."""
+        self._fit_features = lambda X: features
+        try:
+            return self.fit(X, y)
+        finally:
+            self.__dict__.pop("_fit_features", None)
+
+    def _spectrum(self, X):
+        """Left singular vectors (n, r) of [1 | phi(X)], squared singular values, error angle."""
+        return left_spectrum(FeatureRows(self._fit_features(X), X))
+
+    def _decode(self, A, projection, X, out):
+        decode(self.features_, A, X, projection, out)
+
+    def _basis(self):
+        return feature_basis(self.features_)
 
 
 class RFNNDecoder(_RandomFeatureDecoder):
@@ -138,8 +159,8 @@ class RFNNDecoder(_RandomFeatureDecoder):
     def _store_invariants(self, invariants):
         pass
 
-    def _projection(self):
-        return None
+    def _linear_map(self):
+        return self.coef_, None
 
 
 @document_invariants
@@ -162,6 +183,7 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         ShurAfinal0), which imposes it at the n training points only, up to the truncation of singular
         values at 1e-8; kept to reproduce the paper. It neither treats constant cells nor projects rows.
     {cell_weights}
+    {bounds}
     solver : {"auto", "cholesky", "svd", "krylov"}, default="auto"
         As for `RFNNDecoder`; constraint="training" always uses "svd".
     tol : float, default=1e-7
@@ -212,8 +234,8 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
 
     def __init__(self, features=None, *, regularization=1e-3, invariants="mass",
                  invariant_values=None, invariant_tol=None, constraint="everywhere",
-                 cell_weights=None, solver="auto", tol=1e-7, max_iter=500, progress=False,
-                 random_state=None):
+                 cell_weights=None, bounds=None, solver="auto", tol=1e-7, max_iter=500,
+                 progress=False, random_state=None):
         self.features = features
         self.regularization = regularization
         self.invariants = invariants
@@ -221,6 +243,7 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         self.invariant_tol = invariant_tol
         self.constraint = constraint
         self.cell_weights = cell_weights
+        self.bounds = bounds
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
@@ -233,6 +256,9 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         if not everywhere and self.solver in ("cholesky", "krylov"):
             raise ValueError("constraint='training' needs singular values down to 1e-8, which a "
                              "Gram matrix does not resolve: use solver='auto' or 'svd'")
+        if not everywhere and self.bounds is not None:
+            raise ValueError("bounds need the projection of every row, which constraint='training' does "
+                             "not have: use constraint='everywhere'")
         return self._fit_invariants(F, dtype, keep_constant_cells=everywhere)
 
     def _coefficients(self, rows, F, regularization, invariants):
@@ -245,8 +271,8 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         super()._store_invariants(invariants)
         self._exact = self.constraint == "everywhere"
 
-    def _projection(self):
-        return super()._projection() if self._exact else None
+    def _linear_map(self):
+        return self.coef_, self.invariants_ if self._exact else None
 
 
 _TRUNCATION = 1e-8  # relative cut of singular values, delta_S in the paper's implementation details

@@ -12,7 +12,7 @@ from randsmap._parallel import blas_threads, parallel_for
 from randsmap._validation import check_matrix
 
 __all__ = ["FeatureRows", "feature_matrix", "ridge", "cholesky_solve", "singular_system",
-           "filtered_solution"]
+           "filtered_solution", "left_spectrum"]
 
 _BLOCK = 2048  # rows of Phi in memory at a time: enough for SYRK and GEMM to run at full speed
 _TILE = 64  # rows of features a task computes
@@ -168,12 +168,25 @@ def singular_system(rows, F):
                 right = F[start:stop] if Phi is None else np.vstack([G, F[start:stop]])
                 QtF, Phi = scipy.linalg.qr_multiply(stack, right.T, mode="right")
                 G = QtF.T
-        try:
-            U, sigma, Vt = scipy.linalg.svd(Phi, full_matrices=False, check_finite=False)
-        except np.linalg.LinAlgError:  # divide and conquer did not converge; QR iteration does
-            U, sigma, Vt = scipy.linalg.svd(Phi, full_matrices=False, check_finite=False,
-                                            lapack_driver="gesvd")
+        U, sigma, Vt = _svd(Phi)
         return sigma, Vt, U.T @ G, max(rows.n, rows.width) * _EPS
+
+
+def _svd(Phi):
+    try:
+        return scipy.linalg.svd(Phi, full_matrices=False, check_finite=False)
+    except np.linalg.LinAlgError:  # divide and conquer did not converge; QR iteration does
+        return scipy.linalg.svd(Phi, full_matrices=False, check_finite=False, lapack_driver="gesvd")
+
+
+def left_spectrum(rows):
+    """U (n, r), sigma^2 (r,) of Phi = U Sigma V^T, over sigma > max(n, P+1) eps sigma_1, and the
+    angle by which round-off may have turned the space that U spans."""
+    cut = max(rows.n, rows.width) * _EPS
+    with blas_threads():
+        U, sigma, _ = _svd(rows.whole())
+    sigma = sigma[sigma > cut * sigma[0]]
+    return np.ascontiguousarray(U[:, : len(sigma)]), sigma**2, cut * sigma[0] / sigma[-1]
 
 
 def filtered_solution(sigma, Vt, UtF, cut, regularization):

@@ -1,3 +1,13 @@
+cdef extern from "rk_bounds.h" nogil:
+    ctypedef struct rk_bounds:
+        Py_ssize_t M
+        const double *w
+        const double *direction
+        const double *lower
+        const double *upper
+        bint uniform
+
+
 cdef extern from "rk_projection.h" nogil:
     ctypedef struct rk_projection:
         Py_ssize_t M, q, n_constant
@@ -7,9 +17,11 @@ cdef extern from "rk_projection.h" nogil:
         const double *R
         const Py_ssize_t *index
         const double *value
+        const rk_bounds *bounds
     ctypedef struct rk_projection_table:
-        Py_ssize_t (*project)(const rk_projection *projection, double *f, Py_ssize_t n,
-                              Py_ssize_t ld, double *work) noexcept nogil
+        Py_ssize_t (*room)(const rk_projection *projection) noexcept nogil
+        Py_ssize_t (*project)(const rk_projection *projection, const double *values, double *f,
+                              Py_ssize_t n, Py_ssize_t ld, double *work) noexcept nogil
         void (*dots)(const double *C, Py_ssize_t q, Py_ssize_t M, const double *f, double *value,
                      double *scale) noexcept nogil
     const rk_projection_table *rk_projection_select() noexcept nogil
@@ -27,6 +39,11 @@ cdef extern from "rk_decode.h" nogil:
 
 cdef class Projection:
     cdef rk_projection view  # pointers into the arrays below
+    cdef rk_bounds bounds_view
+    cdef object bounds
+    cdef const double[::1] direction
+    cdef const double[::1] lower
+    cdef const double[::1] upper
     cdef const double[:, ::1] C
     cdef const double[::1] m
     cdef const double[:, ::1] W

@@ -18,11 +18,14 @@ FEW = RK_DECODE_FEW
 cdef class Projection:
     """Affine invariants in the orthonormal form of `rk_projection`; keeps its arrays alive.
 
-    C, W (q, M); m (q,); R (q, q); index, value (n_constant,).
+    C, W (q, M); m (q,); R (q, q); index, value (n_constant,). bounds: None, or direction, lower and
+    upper of `rk_bounds`, each (M,); then q <= 1 and W and R are not used.
     """
 
     def __cinit__(self, const double[:, ::1] C, const double[::1] m, const double[:, ::1] W,
-                  const double[:, ::1] R, const Py_ssize_t[::1] index, const double[::1] value):
+                  const double[:, ::1] R, const Py_ssize_t[::1] index, const double[::1] value,
+                  bounds=None):
+        cdef Py_ssize_t i
         self.C, self.m, self.W, self.R, self.index, self.value = C, m, W, R, index, value
         self.view.M = C.shape[1]
         self.view.q = C.shape[0]
@@ -35,21 +38,44 @@ cdef class Projection:
         if index.shape[0]:
             self.view.index = &index[0]
             self.view.value = &value[0]
+        self.bounds = bounds
+        if bounds is None or C.shape[1] == 0:
+            return
+        self.direction, self.lower, self.upper = bounds
+        self.bounds_view.M = C.shape[1]
+        self.bounds_view.w = self.view.C
+        self.bounds_view.direction = &self.direction[0]
+        self.bounds_view.lower = &self.lower[0]
+        self.bounds_view.upper = &self.upper[0]
+        self.bounds_view.uniform = C.shape[0] > 0
+        if C.shape[0]:
+            for i in range(C.shape[1]):
+                self.bounds_view.uniform &= (
+                    C[0, i] == 1 and self.direction[i] == 1 and self.lower[i] == self.lower[0]
+                    and self.upper[i] == self.upper[0])
+        self.view.bounds = &self.bounds_view
 
     def __reduce__(self):
         from numpy import asarray
 
         return Projection, (asarray(self.C), asarray(self.m), asarray(self.W), asarray(self.R),
-                            asarray(self.index), asarray(self.value))
+                            asarray(self.index), asarray(self.value), self.bounds)
 
-    def project(self, double[:, ::1] F):
-        """Project the rows of F (n, M) in place; the first row that is too large for it, or -1."""
+    def project(self, double[:, ::1] F, const double[:, ::1] values=None):
+        """Project the rows of F (n, M) in place; the first row that is too large for it, or -1.
+
+        values (n, q): m of each row; None: the m of the projection for all.
+        """
         cdef Py_ssize_t bad
+        cdef const double *given = NULL
         if F.shape[0] == 0 or F.shape[1] == 0:
             return -1
-        cdef double *work = allocate(self.view.q)
+        if values is not None and values.shape[1]:
+            given = &values[0, 0]
+        cdef double *work = allocate(projection_table.room(&self.view))
         with nogil:
-            bad = projection_table.project(&self.view, &F[0, 0], F.shape[0], F.shape[1], work)
+            bad = projection_table.project(&self.view, given, &F[0, 0], F.shape[0], F.shape[1],
+                                           work)
         free(work)
         return bad
 
@@ -88,16 +114,16 @@ def decode(int activation, const double[:, ::1] Y, const double[:, ::1] W, const
     """
     cdef Py_ssize_t n = Y.shape[0], d = Y.shape[1], P = W.shape[1], M = A.shape[1]
     cdef Py_ssize_t depth = P if n <= RK_DECODE_FEW else min(P, <Py_ssize_t> RK_DECODE_DEPTH)
-    cdef Py_ssize_t k, j, q = 0, bad = -1
+    cdef Py_ssize_t k, j, room = 0, bad = -1
     cdef FeatureMap block
     cdef const rk_projection *view = NULL
     if n == 0 or M == 0:
         return -1
     if projection is not None:
         view = &projection.view
-        q = view.q
-    cdef double *features = allocate(max(n * depth, q) + d * depth)
-    cdef double *weights = features + max(n * depth, q)
+        room = projection_table.room(view)
+    cdef double *features = allocate(max(n * depth, room) + d * depth)
+    cdef double *weights = features + max(n * depth, room)
     with nogil:
         start_from_bias(&A[0, 0], M, n, &out[0, 0])
         block.activation = activation
@@ -120,7 +146,7 @@ def decode(int activation, const double[:, ::1] Y, const double[:, ::1] W, const
                      &out[0, 0], M)
             k += depth
         if view != NULL:
-            bad = projection_table.project(view, &out[0, 0], n, M, features)
+            bad = projection_table.project(view, NULL, &out[0, 0], n, M, features)
     free(features)
     return bad
 
@@ -131,7 +157,8 @@ def decode_features(const double[:, ::1] Z, const double[:, ::1] A, Projection p
     cdef Py_ssize_t n = Z.shape[0], P = Z.shape[1], M = A.shape[1], bad = -1
     if n == 0 or M == 0:
         return -1
-    cdef double *work = allocate(0 if projection is None else projection.view.q)
+    cdef double *work = allocate(0 if projection is None
+                                     else projection_table.room(&projection.view))
     with nogil:
         start_from_bias(&A[0, 0], M, n, &out[0, 0])
         if P > 0 and n <= RK_DECODE_FEW:
@@ -139,6 +166,6 @@ def decode_features(const double[:, ::1] Z, const double[:, ::1] A, Projection p
         elif P > 0:
             gemm(False, False, n, M, P, 1.0, &Z[0, 0], P, &A[1, 0], M, 1.0, &out[0, 0], M)
         if projection is not None:
-            bad = projection_table.project(&projection.view, &out[0, 0], n, M, work)
+            bad = projection_table.project(&projection.view, NULL, &out[0, 0], n, M, work)
     free(work)
     return bad

@@ -21,6 +21,8 @@ cdef extern from "rk_distances.h" nogil:
         void (*gaussian_of)(double *tile, Py_ssize_t ld, Py_ssize_t m, Py_ssize_t n,
                             double scale) noexcept nogil
         void (*multi_gaussian)(double *x, Py_ssize_t n, double low, double high) noexcept nogil
+        void (*multi_gaussian_slope)(double *x, Py_ssize_t n, double low,
+                                     double high) noexcept nogil
         void (*reflect)(double *tile, Py_ssize_t ld, Py_ssize_t n, double diagonal) noexcept nogil
         void (*store)(const double *tile, Py_ssize_t ld, Py_ssize_t m, Py_ssize_t n, double *out,
                       Py_ssize_t ldo) noexcept nogil

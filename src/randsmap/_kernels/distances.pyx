@@ -249,6 +249,13 @@ def multi_gaussian(double[::1] D, double low, double high):
             table.multi_gaussian(&D[0], D.shape[0], low, high)
 
 
+def multi_gaussian_slope(double[::1] D, double low, double high):
+    """D becomes minus the mean of s^2 exp(-s^2 D / 2) over s in [low, high], low < high."""
+    if D.shape[0]:
+        with nogil:
+            table.multi_gaussian_slope(&D[0], D.shape[0], low, high)
+
+
 def bracket(const double[:, ::1] D, Py_ssize_t i0, Py_ssize_t i1, double lo, double hi,
             double[::1] inside):
     """Pairs i < j of rows i0..i1: how many D[i, j] are below lo, how many within [lo, hi].

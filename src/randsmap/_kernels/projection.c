@@ -1,58 +1,9 @@
 #include "rk_projection.h"
+#include "rk_sums.h"
 #include <float.h>
 #include <math.h>
-#include <string.h>
-#if defined(__AVX512F__) || (defined(__AVX2__) && defined(__FMA__))
-#include <immintrin.h>
-#endif
 
-#if defined(__AVX512F__)
-#define WIDTH 8
-#elif defined(__AVX2__) && defined(__FMA__)
-#define WIDTH 4
-#else
-#define WIDTH 2
-#endif
-enum { LANES = 16, VECTORS = LANES / WIDTH, MAX_PASSES = 4, BLOCK = 256 };
-typedef double vec __attribute__((vector_size(8 * WIDTH)));
-typedef int64_t ivec __attribute__((vector_size(8 * WIDTH)));
-
-static inline vec load(const double *p)
-{
-    vec v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static inline vec absolute(vec v)
-{
-    return (vec)((ivec)v & INT64_MAX);
-}
-
-/* a * b - p for p = fl(a * b), exactly (barring under- and overflow). */
-static inline vec product_error(vec a, vec b, vec p)
-{
-#if defined(__AVX512F__)
-    return (vec)_mm512_fmsub_pd((__m512d)a, (__m512d)b, (__m512d)p);
-#elif defined(__AVX2__) && defined(__FMA__)
-    return (vec)_mm256_fmsub_pd((__m256d)a, (__m256d)b, (__m256d)p);
-#else
-    /* Dekker 1971: halves of 26 bits multiply without error */
-    const double split = 134217729.0; /* 2^27 + 1 */
-    vec ta = split * a, tb = split * b;
-    vec ah = ta - (ta - a), bh = tb - (tb - b);
-    vec al = a - ah, bl = b - bh;
-    return ((ah * bh - p) + ah * bl + al * bh) + al * bl;
-#endif
-}
-
-/* s + x = sum + error exactly (Knuth's two-sum). */
-#define TWO_SUM(sum, error, s, x)                                                                  \
-    do {                                                                                           \
-        (sum) = (s) + (x);                                                                         \
-        __typeof__(sum) z_ = (sum) - (s);                                                          \
-        (error) = ((s) - ((sum) - z_)) + ((x) - z_);                                               \
-    } while (0)
+enum { MAX_PASSES = 4, BLOCK = 256 };
 
 typedef struct {
     vec sum[VECTORS], low[VECTORS], size[VECTORS];
@@ -105,18 +56,21 @@ static void dots(const double *C, ptrdiff_t q, ptrdiff_t M, const double *f, dou
         value[j] = -residual(0.0, C + j * M, f, M, scale + j);
 }
 
-/* False if C f is not finite. */
-static int project_row(const rk_projection *p, double *restrict f, double *restrict t)
+/* False if C f is not finite, or there is no such field within the bounds. */
+static int project_row(const rk_projection *p, const double *m, double *restrict f,
+                       double *restrict t)
 {
     const ptrdiff_t q = p->q, M = p->M;
     for (ptrdiff_t k = 0; k < p->n_constant; k++)
         f[p->index[k]] = p->value[k];
+    if (p->bounds)
+        return RK_TABLE(bounds).row(p->bounds, q ? *m : 0, f, t);
     for (int pass = 0; pass < MAX_PASSES; pass++) {
         int over = 0, finite = 1;
         for (ptrdiff_t j = 0; j < q; j++) {
             double size;
-            t[j] = residual(p->m[j], p->C + j * M, f, M, &size);
-            over |= fabs(t[j]) > 2 * DBL_EPSILON * (size + fabs(p->m[j]));
+            t[j] = residual(m[j], p->C + j * M, f, M, &size);
+            over |= fabs(t[j]) > 2 * DBL_EPSILON * (size + fabs(m[j]));
             finite &= fabs(t[j]) + size <= DBL_MAX;
         }
         if (!finite)
@@ -144,14 +98,20 @@ static int project_row(const rk_projection *p, double *restrict f, double *restr
     return 1;
 }
 
-static ptrdiff_t project(const rk_projection *p, double *f, ptrdiff_t n, ptrdiff_t ld, double *work)
+static ptrdiff_t project(const rk_projection *p, const double *values, double *f, ptrdiff_t n,
+                         ptrdiff_t ld, double *work)
 {
     ptrdiff_t bad = -1;
     RK_ASSERT(ld >= p->M && p->q >= 0);
     for (ptrdiff_t i = 0; i < n; i++)
-        if (!project_row(p, f + i * ld, work) && bad < 0)
+        if (!project_row(p, values ? values + i * p->q : p->m, f + i * ld, work) && bad < 0)
             bad = i;
     return bad;
 }
 
-const rk_projection_table RK_TABLE(projection) = {.project = project, .dots = dots};
+static ptrdiff_t room(const rk_projection *p)
+{
+    return p->bounds ? RK_TABLE(bounds).room(p->bounds) : p->q;
+}
+
+const rk_projection_table RK_TABLE(projection) = {.room = room, .project = project, .dots = dots};

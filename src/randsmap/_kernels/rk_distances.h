@@ -33,6 +33,8 @@ typedef struct {
     void (*gaussian_of)(double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n, double scale);
     /* Squared distances -> mean of exp(-s^2 x / 2) over s in [low, high], in place. */
     void (*multi_gaussian)(double *x, ptrdiff_t n, double low, double high);
+    /* Squared distances -> twice its derivative, minus the mean of s^2 exp(-s^2 x / 2), in place. */
+    void (*multi_gaussian_slope)(double *x, ptrdiff_t n, double low, double high);
     /* Diagonal tile: zero the diagonal (or set it to 1), lower triangle = upper triangle. */
     void (*reflect)(double *tile, ptrdiff_t ld, ptrdiff_t n, double diagonal);
     /* out[i, j] = tile[i, j]; out_t[j, i] = tile[i, j]. */

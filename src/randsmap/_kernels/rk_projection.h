@@ -4,24 +4,28 @@
  * so every level gives the same bits. */
 #ifndef RK_PROJECTION_H
 #define RK_PROJECTION_H
-#include "rk_dispatch.h"
+#include "rk_bounds.h"
 
 /* C (q, M) one invariant a row, values m (q); directions W (q, M) = Q^T V^-1/2, zero on the
  * constant cells; triangle R (q, q) upper: C V^-1/2 = R^T Q^T on the other cells. index/value (n_constant):
- * the constant cells. */
+ * the constant cells. bounds: NULL, or bounds of the fields; then q <= 1, and W and R are not used. */
 typedef struct {
     ptrdiff_t M, q, n_constant;
     const double *C, *m, *W, *R;
     const ptrdiff_t *index;
     const double *value;
+    const rk_bounds *bounds;
 } rk_projection;
 
 typedef struct {
+    /* doubles of work that `project` needs */
+    ptrdiff_t (*room)(const rk_projection *projection);
     /* For n fields f (n, M) with row stride ld, in place: constants assigned, then projected until
-     * |C f - m| <= 2 eps (|C| |f| + |m|) or four times. work: q doubles. Returns the first row
-     * whose C f is not finite, which cannot be projected, -1 without one. */
-    ptrdiff_t (*project)(const rk_projection *projection, double *f, ptrdiff_t n, ptrdiff_t ld,
-                         double *work);
+     * |C f - m| <= 2 eps (|C| |f| + |m|) or four times; with bounds as `rk_bounds_table.row` does.
+     * m is row i of values (n, q), or with NULL the projection's m. Returns the first row whose C f
+     * is not finite, which cannot be projected, -1 without one. */
+    ptrdiff_t (*project)(const rk_projection *projection, const double *values, double *f,
+                         ptrdiff_t n, ptrdiff_t ld, double *work);
     /* value[j] = C_j . f, as if in twice the precision, scale[j] = |C_j| . |f| */
     void (*dots)(const double *C, ptrdiff_t q, ptrdiff_t M, const double *f, double *value,
                  double *scale);

@@ -39,17 +39,11 @@ RK_INLINE double rk_from_bits(uint64_t u)
 #define RK_HAS_FMA 0
 #endif
 
-/* Cody-Waite: x = (n + 1/2) pi + r with |r| <= pi/2, so cos x = -(-1)^n sin r. The half-odd
- * multiple is what keeps the relative accuracy next to the zeros of cos. The parts of pi are such
- * that whatever cancels is exact: products of a part of 29 bits with n + 1/2 (24 bits) are; with
- * FMA the first part may have 53. `low` is what r lacks. */
-RK_INLINE double rk_cos(double x)
+/* sin(x - h pi), |x - h pi| <= pi/2, with the sign of bit 0 of `sign`, by Cody-Waite: whatever cancels
+ * is exact: products of a part of 29 bits with h (24 bits) are; with FMA the first part may have 53. `low`
+ * is what r lacks. */
+RK_INLINE double rk_reduced_sine(double x, double h, uint64_t sign)
 {
-    const double inv_pi = 0x1.45f306dc9c883p-2;
-    /* odd, so that the lowest bit of t is set for even n: the minus sign for free */
-    const double odd_round = RK_ROUND + 1;
-    double t = (x * inv_pi - 0.5) + odd_round;
-    double h = (t - odd_round) + 0.5;
 #if RK_HAS_FMA
     const double pi1 = 0x1.921fb54442d18p+1, pi2 = 0x1.1a62633p-53,
                  pi3 = 0x1.45c06e0e68948p-85;
@@ -81,7 +75,26 @@ RK_INLINE double rk_cos(double x)
 #else
     double sine = r + (cube * (p * z - 0x1.5555555555555p-3) + correction);
 #endif
-    return rk_from_bits(rk_bits(sine) ^ (rk_bits(t) << 63));
+    return rk_from_bits(rk_bits(sine) ^ (sign << 63));
+}
+
+/* x = (n + 1/2) pi + r with |r| <= pi/2, so cos x = -(-1)^n sin r. The half-odd multiple is what keeps the
+ * relative accuracy next to the zeros of cos. */
+RK_INLINE double rk_cos(double x)
+{
+    const double inv_pi = 0x1.45f306dc9c883p-2;
+    /* odd, so that the lowest bit of t is set for even n: the minus sign for free */
+    const double odd_round = RK_ROUND + 1;
+    double t = (x * inv_pi - 0.5) + odd_round;
+    return rk_reduced_sine(x, (t - odd_round) + 0.5, rk_bits(t));
+}
+
+/* -sin x, with the reach of rk_cos: the derivative of cos. */
+RK_INLINE double rk_minus_sin(double x)
+{
+    const double inv_pi = 0x1.45f306dc9c883p-2, odd_round = RK_ROUND + 1;
+    double t = x * inv_pi + odd_round;
+    return rk_reduced_sine(x, t - odd_round, rk_bits(t));
 }
 
 /* -746 and 710: beyond them e^x is 0 and inf. Defined in dispatch.c, where the loops cannot see
@@ -154,6 +167,14 @@ RK_INLINE double rk_logistic(double x)
     double lost = rk_from_bits(rk_bits(v - (w - 1)) & negative);
     double one_scale = 1 + scale;
     return numerator / (one_scale + (scale * v - lost * one_scale));
+}
+
+/* The derivative of the logistic function, s (1 - s) = e / (1 + e)^2 with e = e^-|x|: no overflow, no
+ * cancellation. */
+RK_INLINE double rk_logistic_slope(double x)
+{
+    double e = rk_exp(rk_from_bits(rk_bits(x) | (uint64_t) 1 << 63));
+    return e / ((1 + e) * (1 + e));
 }
 
 #endif

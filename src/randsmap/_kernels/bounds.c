@@ -1,0 +1,547 @@
+/* The minimiser is f_i = clip(z_i + t d_i, lower_i, upper_i), d = w / v, where t makes the total
+ * h(t) = w . f(t) - m vanish: h is piecewise linear and does not decrease. Newton's method from t = 0
+ * takes a few branch-free passes; where it does not end soon, a search among the breakpoints of h
+ * takes O(M) expected. */
+#include "rk_bounds.h"
+#include "rk_sums.h"
+#include <float.h>
+#include <math.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { MAX_NEWTON = 12, MAX_ROUNDS = 12, MAX_POLISH = 3, FEW_NEWTON = 6, MAX_PIVOTS = 200, SAMPLE = 9 };
+#define SEED 88172645463325252u /* of the pivots: the same for every row */
+/* the exact pass that follows is a step of Newton's method too, so the others may end this early */
+#define CLOSE 1e-6
+
+typedef struct {
+    double sum;      /* w . f(t); of an exact pass m - w . f(t) */
+    double size;     /* |w| . |f(t)|, of an exact pass */
+    double slope;    /* h'(t), a cell on its bound counted as free */
+    int finite;      /* of a checked pass: f is */
+    double top;      /* max f, of a checked pass */
+} total;
+
+typedef struct {
+    vec sum[VECTORS], low[VECTORS], size[VECTORS], slope[VECTORS], odd[VECTORS],
+        top[VECTORS];
+    ivec count[VECTORS];
+} sums;
+
+enum { EXACT = 1, CHECKED = 2, UNIFORM = 4, NONNEGATIVE = 8, MASKED = 16 };
+
+INLINE vec largest(vec a, vec b)
+{
+#if defined(__AVX512F__)
+    return (vec)_mm512_max_pd((__m512d)a, (__m512d)b);
+#elif WIDTH == 4
+    return (vec)_mm256_max_pd((__m256d)a, (__m256d)b);
+#elif defined(__SSE2__)
+    return (vec)_mm_max_pd((__m128d)a, (__m128d)b);
+#else
+    ivec take = a > b;
+    return (vec)(((ivec)a & take) | ((ivec)b & ~take));
+#endif
+}
+
+INLINE vec smallest(vec a, vec b)
+{
+#if defined(__AVX512F__)
+    return (vec)_mm512_min_pd((__m512d)a, (__m512d)b);
+#elif WIDTH == 4
+    return (vec)_mm256_min_pd((__m256d)a, (__m256d)b);
+#elif defined(__SSE2__)
+    return (vec)_mm_min_pd((__m128d)a, (__m128d)b);
+#else
+    ivec take = a < b;
+    return (vec)(((ivec)a & take) | ((ivec)b & ~take));
+#endif
+}
+
+INLINE int any_lane(ivec mask)
+{
+#if defined(__AVX512F__)
+    return _mm512_test_epi64_mask((__m512i)mask, (__m512i)mask) != 0;
+#elif WIDTH == 4
+    return _mm256_movemask_pd((__m256d)mask) != 0;
+#elif defined(__SSE2__)
+    return _mm_movemask_pd((__m128d)mask) != 0;
+#else
+    int64_t some = 0;
+    for (int k = 0; k < WIDTH; k++)
+        some |= mask[k];
+    return some != 0;
+#endif
+}
+
+/* 16 cells. For UNIFORM, low and high are the bounds. For MASKED, `valid` are the lanes there are. */
+INLINE void add(sums *a, const double *z, const double *w, const double *d, const double *l,
+                const double *u, vec low, vec high, vec t, const int64_t *valid, int mode)
+{
+    for (int v = 0; v < VECTORS; v++) {
+        const int i = v * WIDTH;
+        vec zv = load(z + i), wv = {0}, dv = {0}, g, f, p;
+        if (mode & UNIFORM) {
+            g = zv + t;
+        } else {
+            wv = load(w + i), dv = load(d + i), low = load(l + i), high = load(u + i);
+            g = zv + t * dv;
+        }
+        f = smallest(largest(g, low), high);
+        ivec free = f == g;
+        if (mode & MASKED) {
+            ivec there;
+            memcpy(&there, valid + i, sizeof there);
+            f = (vec)((ivec)f & there);
+            free &= there;
+        }
+        p = mode & UNIFORM ? f : wv * f;
+        if (mode & EXACT) {
+            vec s, e;
+            TWO_SUM(s, e, a->sum[v], p);
+            a->sum[v] = s;
+            a->low[v] += mode & UNIFORM ? e : product_error(wv, f, p) + e;
+            if (!(mode & NONNEGATIVE))
+                a->size[v] += absolute(p);
+        } else {
+            a->sum[v] += p;
+        }
+        if (mode & UNIFORM)
+            a->count[v] -= free;
+        else
+            a->slope[v] += (vec)((ivec)(wv * dv) & free);
+        if (mode & CHECKED) {
+            a->odd[v] += zv - zv; /* NaN of what is not finite */
+            a->top[v] = largest(a->top[v], zv);
+        }
+    }
+}
+
+INLINE total pass(const rk_bounds *b, double m, const double *f, double t, int mode)
+{
+    const ptrdiff_t M = b->M;
+    const vec shift = t - (vec){0}, low = b->lower[0] - (vec){0}, high = b->upper[0] - (vec){0};
+    const double *w = b->w, *d = b->direction, *l = b->lower, *u = b->upper;
+    sums a;
+    memset(&a, 0, sizeof a);
+    for (int v = 0; v < VECTORS; v++)
+        a.top[v] = f[0] - (vec){0};
+    ptrdiff_t i = 0;
+    for (; i + LANES <= M; i += LANES)
+        add(&a, f + i, w + i, d + i, l + i, u + i, low, high, shift, NULL, mode);
+    if (i < M) {
+        double x[5][LANES] = {{0}};
+        int64_t valid[LANES] = {0};
+        const double *from[5] = {f, w, d, l, u};
+        for (int k = 0; k < (mode & UNIFORM ? 1 : 5); k++)
+            memcpy(x[k], from[k] + i, (size_t)(M - i) * sizeof *f);
+        for (ptrdiff_t k = 0; k < LANES; k++) {
+            valid[k] = k < M - i ? -1 : 0;
+            x[0][k] = x[0][k < M - i ? k : 0]; /* the largest cell must be one there is */
+        }
+        add(&a, x[0], x[1], x[2], x[3], x[4], low, high, shift, valid, mode | MASKED);
+    }
+    total r = {mode & EXACT ? m : 0, 0, 0, 1, f[0]};
+    double low_part = 0, odd = 0;
+    int64_t count = 0;
+    for (int v = 0; v < VECTORS; v++)
+        for (int k = 0; k < WIDTH; k++) {
+            if (mode & EXACT) {
+                double s, e;
+                TWO_SUM(s, e, r.sum, -a.sum[v][k]);
+                r.sum = s;
+                low_part += e - a.low[v][k];
+                r.size += a.size[v][k];
+            } else {
+                r.sum += a.sum[v][k];
+            }
+            r.slope += a.slope[v][k];
+            count += a.count[v][k];
+            odd += a.odd[v][k];
+            r.top = a.top[v][k] > r.top ? a.top[v][k] : r.top;
+        }
+    r.sum += low_part;
+    if (mode & NONNEGATIVE)
+        r.size = fabs(m - r.sum);
+    if (mode & UNIFORM)
+        r.slope = (double)count;
+    r.finite = odd == 0;
+    return r;
+}
+
+static total first_pass(const rk_bounds *b, const double *f)
+{
+    return b->uniform ? pass(b, 0, f, 0, UNIFORM | CHECKED) : pass(b, 0, f, 0, CHECKED);
+}
+
+static total quick_pass(const rk_bounds *b, const double *f, double t)
+{
+    return b->uniform ? pass(b, 0, f, t, UNIFORM) : pass(b, 0, f, t, 0);
+}
+
+static total exact_pass(const rk_bounds *b, double m, const double *f, double t)
+{
+    if (!b->uniform)
+        return pass(b, m, f, t, EXACT);
+    if (b->lower[0] >= 0) /* f is its own magnitude */
+        return pass(b, m, f, t, UNIFORM | EXACT | NONNEGATIVE);
+    return pass(b, m, f, t, UNIFORM | EXACT);
+}
+
+/* f = z + t d, clipped or not */
+INLINE void move_cells(const rk_bounds *b, double *restrict f, double t, int clipped)
+{
+    const double *restrict d = b->direction, *restrict l = b->lower, *restrict u = b->upper;
+    const double low = l[0], high = u[0];
+    if (b->uniform) {
+#pragma omp simd
+        for (ptrdiff_t i = 0; i < b->M; i++) {
+            double g = f[i] + t;
+            if (clipped) {
+                g = g > low ? g : low;
+                g = g < high ? g : high;
+            }
+            f[i] = g;
+        }
+        return;
+    }
+#pragma omp simd
+    for (ptrdiff_t i = 0; i < b->M; i++) {
+        double g = f[i] + t * d[i];
+        if (clipped) {
+            g = g > l[i] ? g : l[i];
+            g = g < u[i] ? g : u[i];
+        }
+        f[i] = g;
+    }
+}
+
+/* Newton from *t, h = sum - m there. False if it does not end soon, or leaves the bracket that it found:
+ * with bounds on both sides it can run in circles. */
+static int newton(const rk_bounds *b, double m, const double *f, total at, double *t)
+{
+    double slope = -1, before = INFINITY, left = -INFINITY, right = INFINITY, x = *t;
+    for (int k = 0;; k++) {
+        const double h = at.sum - m;
+        if (!(at.slope > 0) || !(fabs(h) <= DBL_MAX))
+            return 0;
+        const double next = x - h / at.slope;
+        if (h > 0)
+            right = x;
+        else
+            left = x;
+        if (!(fabs(next) <= DBL_MAX) || !(next >= left && next <= right))
+            return 0;
+        if ((at.slope == slope && fabs(h) <= before / 4) || fabs(h) <= CLOSE * (fabs(m) + fabs(at.sum))) {
+            *t = next;
+            return 1;
+        }
+        if (k == MAX_NEWTON)
+            return 0;
+        if (next == x)
+            return 0;
+        slope = at.slope;
+        before = fabs(h);
+        x = next;
+        at = quick_pass(b, f, x);
+    }
+}
+
+static double clip(double g, double l, double u)
+{
+    g = g > l ? g : l;
+    return g < u ? g : u;
+}
+
+static uint64_t shuffled(uint64_t state)
+{
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return state;
+}
+
+/* x among the first n of an ascending list */
+static void insert(double *list, int n, double x)
+{
+    for (; n > 0 && list[n - 1] > x; n--)
+        list[n] = list[n - 1];
+    list[n] = x;
+}
+
+/* A root of h by bracketing it among the breakpoints (lower - z) / d and (upper - z) / d; each pivot is
+ * the median of a random sample. Sums of w are scaled by `scale` against overflow. Infinite if h has no root. */
+static double search(const rk_bounds *b, double m, const double *f, double scale, double *work)
+{
+    const ptrdiff_t M = b->M;
+    /* of the cells not decided: the breakpoints, and what they are cells of */
+    double *from = work, *to = from + M, *z = to + M, *w = z + M, *d = w + M, *l = d + M, *u = l + M;
+    rk_bounds part = {0, w, d, l, u, 0};
+    double fixed = -scale * m, slope = 0, left = -INFINITY, right = INFINITY;
+    uint64_t state = SEED;
+    ptrdiff_t n = 0;
+    for (ptrdiff_t i = 0; i < M; i++) {
+        const double share = scale * b->w[i], step = b->direction[i];
+        z[n] = f[i], w[n] = share, d[n] = step, l[n] = b->lower[i], u[n] = b->upper[i];
+        if (step > 0) {
+            from[n] = (l[n] - z[n]) / step;
+            to[n] = (u[n] - z[n]) / step;
+            n++;
+        } else {
+            fixed += share * clip(z[n], l[n], u[n]);
+        }
+    }
+    for (;;) {
+        ptrdiff_t kept = 0;
+        for (ptrdiff_t k = 0; k < n; k++) { /* branch-free: what is decided cannot be foreseen */
+            const double x = from[k], y = to[k], zk = z[k], wk = w[k], dk = d[k], lk = l[k], uk = u[k];
+            const int low = x >= right, high = !low & (y <= left);
+            const int free = !low & !high & (x <= left) & (y >= right);
+            double g = low ? lk : 0;
+            g = high ? uk : g;
+            g = free ? zk : g;
+            fixed += wk * g;
+            slope += (free ? wk : 0) * dk;
+            from[kept] = x, to[kept] = y, z[kept] = zk, w[kept] = wk, d[kept] = dk, l[kept] = lk;
+            u[kept] = uk;
+            kept += !(low | high | free);
+        }
+        n = part.M = kept;
+        if (n == 0)
+            break;
+        double sample[SAMPLE];
+        for (int i = 0; i < SAMPLE; i++) {
+            state = shuffled(state);
+            const ptrdiff_t pick = (ptrdiff_t)(state % (uint64_t)n);
+            const int inner = from[pick] > left && from[pick] < right;
+            insert(sample, i,
+                   inner && (!(to[pick] < right) || state >> 63) ? from[pick] : to[pick]);
+        }
+        const double pivot = sample[SAMPLE / 2];
+        const double h = fixed + slope * pivot + quick_pass(&part, z, pivot).sum;
+        if (h == 0)
+            return pivot;
+        if (h > 0)
+            right = pivot;
+        else
+            left = pivot;
+    }
+    if (slope > 0) {
+        const double t = -fixed / slope;
+        return t < left ? left : t > right ? right : t;
+    }
+    /* level between left and right: by round-off, or beyond the last breakpoint */
+    return fixed < 0 ? right : left;
+}
+
+static int plain_clip(const rk_bounds *b, double *f)
+{
+    double odd = 0;
+#pragma omp simd reduction(+ : odd)
+    for (ptrdiff_t i = 0; i < b->M; i++) {
+        double g = f[i], l = b->lower[i], u = b->upper[i];
+        odd += g - g;
+        g = g > l ? g : l;
+        f[i] = g < u ? g : u;
+    }
+    return odd == 0;
+}
+
+/* -- The simplex: cells of one weight, one lower bound ------------------------------------------ */
+
+/* The cells of x that are above low for the shift t, in order; returns their number. x == y is fine. */
+static ptrdiff_t cells_above(const double *x, ptrdiff_t n, double t, double low, double *y)
+{
+    ptrdiff_t kept = 0, i = 0;
+    const vec shift = t - (vec){0}, bound = low - (vec){0};
+    for (; i + LANES <= n; i += LANES) {
+        ivec any = {0};
+        for (int v = 0; v < VECTORS; v++)
+            any |= load(x + i + v * WIDTH) + shift > bound;
+        if (any_lane(any))
+            for (ptrdiff_t k = i; k < i + LANES; k++) {
+                const double z = x[k];
+                y[kept] = z;
+                kept += z + t > low;
+            }
+    }
+    for (; i < n; i++) {
+        const double z = x[i];
+        y[kept] = z;
+        kept += z + t > low;
+    }
+    return kept;
+}
+
+/* Root of h between the candidates x (n), which are overwritten; `fixed` is what the other cells
+ * contribute to h. right: no smaller than the root. Each pivot is the median of a sample, followed by
+ * a step of Newton's method, and decides about half of the candidates or more. */
+static double bracket(const rk_bounds *b, double fixed, double *x, ptrdiff_t n, double right)
+{
+    const double low = b->lower[0];
+    double count = 0, left = -INFINITY;
+    uint64_t state = SEED;
+    for (int k = 0; n > 0 && left < right && k < MAX_PIVOTS; k++) {
+        double sample[SAMPLE];
+        for (int i = 0; i < SAMPLE; i++) {
+            state = shuffled(state);
+            insert(sample, i, x[state % (uint64_t)n]);
+        }
+        const double t = low - sample[SAMPLE / 2];
+        rk_bounds part = *b;
+        part.M = n;
+        const total at = quick_pass(&part, x, t);
+        const double h = at.sum + fixed + count * t, slope = at.slope + count;
+        const double next = t - h / slope;
+        if (h < 0)
+            left = t;
+        else
+            right = t < right ? t : right;
+        if (next < right)
+            right = next;
+        ptrdiff_t kept = 0;
+        double free = 0, sum = 0;
+        for (ptrdiff_t i = 0; i < n; i++) {
+            const double z = x[i];
+            const int above = z + left >= low, below = z + right <= low;
+            sum += above ? z : 0;
+            free += above;
+            x[kept] = z;
+            kept += !(above | below);
+            fixed += below && !above ? low : 0;
+        }
+        fixed += sum;
+        count += free;
+        n = kept;
+    }
+    return n == 0 && count > 0 ? -fixed / count : right;
+}
+
+/* t for the cells f, `at` the first pass: Newton from the right of the root, where h is convex, so that
+ * a cell on its bound stays there: when few are left, they alone are visited. Their number goes to
+ * *n, they to `work` and their share of m to *rest; this holds for t <= *cut. False without a t. */
+static int simplex(const rk_bounds *b, double m, const double *f, total at, double *work, double *t,
+                   ptrdiff_t *n, double *rest, double *cut)
+{
+    const double low = b->lower[0], M = (double)b->M;
+    /* the largest cell can have all there is above the bounds, not more */
+    const double right = (low - at.top) + (m - M * low);
+    const double *x = f;
+    rk_bounds part = *b;
+    double slope = -1;
+    *rest = m;
+    *t = 0;
+    *cut = INFINITY;
+    for (int k = 0;; k++) {
+        const double h = at.sum - *rest;
+        const int close = at.slope == slope || fabs(h) <= CLOSE * (fabs(*rest) + fabs(at.sum));
+        double next = at.slope > 0 && fabs(h) <= DBL_MAX ? *t - h / at.slope : right;
+        if (k == 0 && !(next < right))
+            next = right;
+        if (!(fabs(next) <= DBL_MAX))
+            return 0;
+        slope = at.slope, *t = next;
+        if (close)
+            break;
+        if (k > 0 && part.M > 256 && at.slope < 0.55 * (double)part.M) {
+            part.M = cells_above(x, part.M, next, low, work);
+            x = work;
+            *cut = next;
+            *rest = m - (M - (double)part.M) * low;
+            if (part.M == 0)
+                return 0;
+        }
+        if (k == FEW_NEWTON) {
+            double *y = work + b->M;
+            memcpy(y, x, (size_t)part.M * sizeof *y);
+            *t = bracket(b, -*rest, y, part.M, *t);
+            break;
+        }
+        at = quick_pass(&part, x, *t);
+    }
+    *n = part.M;
+    return fabs(*t) <= DBL_MAX;
+}
+
+/* Round-off of w . f; where numbers are so small that it underflows, a unit a cell. */
+static double round_off(const rk_bounds *b, double size, double ulps)
+{
+    return ulps * DBL_EPSILON * size + (double)b->M * 4.9406564584124654e-324;
+}
+
+/* m - w . f(t) of the exact pass vanishes but for round-off; *t is improved if need be. */
+static int polish(const rk_bounds *b, double m, const double *f, double *t, total *at)
+{
+    double before = INFINITY;
+    for (int k = 0;; k++) {
+        *at = exact_pass(b, m, f, *t);
+        if (fabs(at->sum) <= round_off(b, at->size + fabs(m), 8))
+            return 1;
+        if (k == MAX_POLISH || !(at->slope > 0) || !(fabs(at->sum) < before / 4))
+            return 0;
+        before = fabs(at->sum);
+        *t += at->sum / at->slope;
+    }
+}
+
+static int row(const rk_bounds *b, double m, double *f, double *work)
+{
+    if (!b->w)
+        return plain_clip(b, f);
+    total at = first_pass(b, f);
+    if (!at.finite)
+        return 0;
+    double t = 0;
+    /* nothing to do for a field that satisfies it all: the exact pass says so */
+    int found = fabs(at.sum) <= DBL_MAX && fabs(at.sum - m) <= 16 * DBL_EPSILON * (fabs(at.sum) + fabs(m));
+    if (!found && b->uniform && b->upper[0] == INFINITY && b->lower[0] > -INFINITY) {
+        ptrdiff_t n;
+        double rest, cut;
+        found = simplex(b, m, f, at, work, &t, &n, &rest, &cut);
+        if (!found)
+            t = 0;
+        else if (n < b->M) {
+            rk_bounds part = *b;
+            total part_at;
+            part.M = n;
+            if (polish(&part, rest, work, &t, &part_at) && t <= cut) {
+                move_cells(b, f, t, 1);
+                return 1;
+            }
+        }
+    }
+    for (int round = 0; round < MAX_ROUNDS; round++) {
+        if (!found && (round > 2 || !newton(b, m, f, at, &t))) {
+            t = search(b, m, f, 1, work);
+            if (isnan(t) || isinf(t)) /* out of reach, or the sums overflow */
+                t = search(b, m, f, 0x1p-80, work);
+            if (isnan(t))
+                return 0;
+            if (isinf(t))
+                break;
+        }
+        if (polish(b, m, f, &t, &at)) {
+            move_cells(b, f, t, 1);
+            return 1;
+        }
+        if (!(at.size <= DBL_MAX))
+            return 0;
+        /* t is too large beside f to be rounded: start again from the field that it leads to */
+        move_cells(b, f, t, 0);
+        at = quick_pass(b, f, t = 0);
+        found = 0;
+    }
+    /* all cells at one end, if m is there but for round-off */
+    if (isinf(t))
+        for (ptrdiff_t i = 0; i < b->M; i++)
+            if (b->direction[i] > 0)
+                f[i] = t > 0 ? b->upper[i] : b->lower[i];
+    move_cells(b, f, 0, 1);
+    at = exact_pass(b, m, f, 0);
+    return fabs(at.sum) <= round_off(b, at.size + fabs(m), 64);
+}
+
+static ptrdiff_t room(const rk_bounds *b)
+{
+    return b->w ? 7 * b->M : 0;
+}
+
+const rk_bounds_table RK_TABLE(bounds) = {.room = room, .row = row};

@@ -1,0 +1,29 @@
+/* Projection of fields on { lower <= f <= upper, w . f = m }.
+ *
+ * Compiled without contraction; sums run over 16 interleaved lanes whatever the instruction level,
+ * so every level gives the same bits. */
+#ifndef RK_BOUNDS_H
+#define RK_BOUNDS_H
+#include "rk_dispatch.h"
+
+/* w (M) the invariant, direction (M) >= 0: w / v, v the cell weights; 0 where a cell is only
+ * clipped. w is NULL without an invariant. lower <= upper (M), infinite where there is no bound, both
+ * the value of a cell that is constant. uniform: w = direction = 1 and the bounds are those of the
+ * first cell, everywhere. */
+typedef struct {
+    ptrdiff_t M;
+    const double *w, *direction, *lower, *upper;
+    int uniform;
+} rk_bounds;
+
+typedef struct {
+    /* doubles of work that `row` needs */
+    ptrdiff_t (*room)(const rk_bounds *bounds);
+    /* The nearest field to f (M) in the norm weighted by v, in place: within the bounds, and
+     * |w . f - m| <= 64 eps (|w| . |f| + |m|). 0 if f is not finite or too large for it, or no
+     * field satisfies both. */
+    int (*row)(const rk_bounds *bounds, double m, double *f, double *work);
+} rk_bounds_table;
+RK_TABLES(bounds)
+
+#endif

@@ -1,0 +1,677 @@
+"""Projection on bounds: exact optimality, bounds to the bit, totals to round-off, hostile input; the option
+`bounds` and the invariant values of rows in every estimator."""
+
+import hashlib
+import math
+import os
+import pickle
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.linear_model import Ridge
+
+import randsmap
+from randsmap import (
+    POD,
+    ConservativeRegressor,
+    DoubleDiffusionMapsDecoder,
+    FourierFeatures,
+    KernelDecoder,
+    KNNDecoder,
+    ManifoldModel,
+    RANDSMAPDecoder,
+    RFNNDecoder,
+    project_bounds,
+)
+from randsmap.invariants import AffineInvariants
+
+EPS = np.finfo(float).eps
+LEVELS = ("baseline", "avx2", "avx512")
+
+
+# -- oracles -----------------------------------------------------------------------------------------
+
+
+def exact_projection(z, w, v, lower, upper, m):
+    """(f, t) in rational arithmetic: f_i = clip(z_i + t w_i / v_i), w . f = m, by trying every interval
+    between breakpoints."""
+    z, w, v, m = [Fraction(x) for x in z], [Fraction(x) for x in w], [Fraction(x) for x in v], Fraction(m)
+    lower = [None if x == -np.inf else Fraction(x) for x in lower]
+    upper = [None if x == np.inf else Fraction(x) for x in upper]
+
+    def clip(x, i):
+        x = x if lower[i] is None else max(x, lower[i])
+        return x if upper[i] is None else min(x, upper[i])
+
+    def fields(t):
+        return [clip(z[i] + t * w[i] / v[i], i) for i in range(len(z))]
+
+    def h(t):
+        return sum(a * b for a, b in zip(w, fields(t))) - m
+
+    points = sorted({(bound[i] - z[i]) * v[i] / w[i] for bound in (lower, upper)
+                     for i in range(len(z)) if bound[i] is not None and w[i] > 0})
+    if not points:
+        points = [Fraction(0)]
+    values = [h(t) for t in points]
+    if values[0] > 0:  # left of all breakpoints only cells without a lower bound move
+        a, b = points[0] - 1, points[0]
+    elif values[-1] < 0:
+        a, b = points[-1], points[-1] + 1
+    else:
+        k = max(i for i, value in enumerate(values) if value <= 0)
+        if values[k] == 0:
+            return fields(points[k]), points[k]
+        a, b = points[k], points[k + 1]
+    slope = (h(b) - h(a)) / (b - a)
+    t = a - h(a) / slope if slope else a  # m rounded to beyond the range
+    return fields(t), t
+
+
+def sorted_simplex(z, total=1.0):
+    """The usual method: sort, cumulative sums."""
+    s = np.sort(z)[::-1]
+    excess = np.cumsum(s) - total
+    k = np.flatnonzero(s * np.arange(1, len(z) + 1) > excess)[-1]
+    return np.maximum(z - excess[k] / (k + 1), 0)
+
+
+def assert_feasible(F, lower, upper, w, total):
+    F = np.atleast_2d(F)
+    assert (F >= lower).all() and (F <= upper).all()
+    for f, m in zip(F, np.broadcast_to(total, len(F))):
+        terms, m = [Fraction(float(a)) * Fraction(float(b)) for a, b in zip(w, f)], Fraction(float(m))
+        assert abs(sum(terms) - m) <= 1e-14 * float(sum(map(abs, terms)) + abs(m))
+
+
+# -- optimality --------------------------------------------------------------------------------------
+
+
+@st.composite
+def problems(draw):
+    M = draw(st.integers(1, 7))
+    # eighths: ties, cells on their bounds and totals at the end of the range happen
+    number = st.integers(-24, 24).map(lambda k: k / 8)
+    z = draw(st.lists(number, min_size=M, max_size=M))
+    w = draw(st.lists(st.sampled_from([0.0, 0.5, 1.0, 1.0, 3.0]), min_size=M, max_size=M))
+    v = draw(st.lists(st.sampled_from([0.25, 1.0, 1.0, 5.0]), min_size=M, max_size=M))
+    if draw(st.booleans()):
+        w, v = [1.0] * M, [1.0] * M
+    lower = draw(st.lists(st.one_of(st.just(-np.inf), number), min_size=M, max_size=M))
+    width = draw(st.lists(st.one_of(st.just(np.inf), st.integers(0, 16).map(lambda k: k / 8)),
+                          min_size=M, max_size=M))
+    if draw(st.booleans()):
+        lower, width = [draw(number)] * M, [np.inf] * M
+    upper = [0.0 if b == np.inf else a + b for a, b in zip(lower, width)]
+    upper = [u if b != np.inf else np.inf for u, b in zip(upper, width)]
+    upper = [max(0.0, u) if a == -np.inf else u for a, u in zip(lower, upper)]
+    # a total of a field within the bounds
+    at = [draw(number) for _ in range(M)]
+    inside = [min(max(x, a), b) for x, a, b in zip(at, lower, upper)]
+    return z, w, v, lower, upper, float(sum(a * b for a, b in zip(w, inside)))
+
+
+@given(problems())
+@settings(max_examples=400, deadline=None)
+def test_equals_the_projection_in_rational_arithmetic(problem):
+    z, w, v, lower, upper, m = problem
+    got = project_bounds(z, lower=lower, upper=upper, weights=w, total=m, cell_weights=v)
+    assert_feasible(got, lower, upper, w, m)
+    if not any(w):
+        np.testing.assert_array_equal(got, np.clip(z, lower, upper))
+        return
+    exact, t = exact_projection(z, w, v, lower, upper, m)
+    d = np.array(w) / np.array(v)
+    size = np.abs(z) + abs(float(t)) * d + np.abs([float(x) for x in exact])
+    # round-off of the total, spread over the free cells (one of least influence at worst)
+    spread = (np.dot(w, size) + abs(m)) * d / min(a * b for a, b in zip(w, d) if a > 0)
+    error = np.abs([float(Fraction(a) - b) for a, b in zip(got, exact)])
+    assert (error <= 16 * EPS * (size + spread)).all()
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-6, 30.0])
+def test_simplex_of_many_cells_equals_the_sorting_method(scale):
+    rng = np.random.default_rng(0)
+    Z = 1e-4 + scale * rng.normal(size=(7, 10000))
+    got = project_bounds(Z)
+    assert_feasible(got, 0, np.inf, np.ones(10000), 1)
+    for f, z in zip(got, Z):
+        # cumulative sums of n terms of that size, over the number of free cells
+        slack = len(z) * EPS * np.abs(z).sum() / np.count_nonzero(f) + 4 * EPS * np.abs(z).max()
+        assert np.abs(f - sorted_simplex(z)).max() <= slack
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_conditions_of_optimality_with_random_weights_and_bounds(seed):
+    rng = np.random.default_rng(seed)
+    M = int(rng.integers(1, 3000))
+    w = rng.uniform(0.1, 3, M) * (rng.random(M) > 0.1 * (seed % 2))
+    v = rng.lognormal(0, 1, M)
+    lower = np.where(rng.random(M) < 0.3, -np.inf, rng.normal(size=M) - 1)
+    upper = np.where(rng.random(M) < 0.3, np.inf, np.maximum(lower, -3) + rng.exponential(size=M))
+    inside = np.clip(rng.normal(size=M), lower, upper)
+    total, z = w @ inside, rng.normal(0, 3, M)
+    f = project_bounds(z, lower=lower, upper=upper, weights=w, total=total, cell_weights=v)
+    assert_feasible(f, lower, upper, w, total)
+    d = w / v
+    free = (f > lower) & (f < upper) & (d > 0)
+    np.testing.assert_array_equal(f[d == 0], np.clip(z, lower, upper)[d == 0])
+    t = (f - z)[free] / d[free]
+    slack = 64 * EPS * (np.abs(f) + np.abs(z))[free] / d[free] + 1e-11
+    middle = np.median(t)
+    assert (np.abs(t - middle) <= slack).all()
+    moved = z + middle * d
+    assert (moved[(f == lower) & (d > 0)] <= f[(f == lower) & (d > 0)] + 1e-9).all()
+    assert (moved[(f == upper) & (d > 0)] >= f[(f == upper) & (d > 0)] - 1e-9).all()
+
+
+def test_equals_a_solver_of_quadratic_programs():
+    from scipy.optimize import LinearConstraint, minimize
+
+    rng = np.random.default_rng(3)
+    M = 12
+    w, v, z = rng.uniform(0.5, 2, M), rng.uniform(0.5, 2, M), rng.normal(size=M)
+    total = 0.4 * w.sum()
+    solution = minimize(lambda f: v @ (f - z) ** 2, np.full(M, 0.4), jac=lambda f: 2 * v * (f - z),
+                        bounds=[(0, 1)] * M, constraints=LinearConstraint(w, total, total),
+                        method="SLSQP", options={"ftol": 1e-15, "maxiter": 500})
+    f = project_bounds(z, upper=1.0, weights=w, total=total, cell_weights=v)
+    assert np.abs(f - solution.x).max() < 1e-6
+    assert v @ (f - z) ** 2 <= solution.fun + 1e-12
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40))
+@settings(max_examples=100, deadline=None)
+def test_no_error_grows_when_the_truth_is_within(seed, M):
+    rng = np.random.default_rng(seed)
+    v = rng.uniform(0.2, 5, M)
+    truth = np.clip(rng.normal(0.3, 1, M), 0, 1)
+    z = truth + rng.normal(0, rng.choice([1e-9, 1e-2, 10]), M)
+    f = project_bounds(z, upper=1.0, weights=v, total=v @ truth, cell_weights=v)
+    before, after = (math.sqrt(v @ (x - truth) ** 2) for x in (z, f))
+    assert after <= before + 64 * EPS * math.sqrt(v @ (np.abs(z) + np.abs(truth)) ** 2)
+
+
+# -- hostile input -----------------------------------------------------------------------------------
+
+N = 10000
+STEPS = np.arange(N)
+HOSTILE = {
+    "uniform": (np.random.default_rng(0).random(N), 1.0),
+    "normal": (np.random.default_rng(0).normal(size=N), 1.0),
+    "sorted": (np.sort(np.random.default_rng(0).normal(size=N)), 1.0),
+    "reverse": (np.sort(np.random.default_rng(0).normal(size=N))[::-1], 1.0),
+    "geometric": (0.99**STEPS, 1.0),
+    "underflowing": (0.5**STEPS, 1.0),
+    "one giant": (np.r_[np.zeros(N - 1), 1e300], 1.0),
+    "all equal": (np.full(N, 0.7), 1.0),
+    "all negative and equal": (np.full(N, -1.0), 1.0),
+    "all negative": (-np.random.default_rng(0).random(N), 1.0),
+    "two values": (np.where(STEPS % 3, 0.25, -0.25), 1.0),
+    "Newton loses one cell in a hundred a step": (-(100.0 ** (STEPS // 100 - 50.0)), 1e60),
+    "the same in small steps": (-(4.0 ** (STEPS * 450 // N - 220)), 1e100),
+    "the same beside a large offset": (2.0**40 - 2.0 ** (STEPS * 40 // N), 1.0),
+    "cancellation": (1e16 + 2.0 * np.random.default_rng(0).integers(0, 1000, N), 1.0),
+    "negative cancellation": (-1e16 + 2.0 * np.random.default_rng(0).integers(0, 1000, N), 1.0),
+    "huge": (np.full(N, 1e308), 1.0),
+    "huge of both signs": (1e308 * (-1.0) ** STEPS, 1.0),
+    "subnormal": (np.random.default_rng(0).integers(0, 9, N) * 5e-324, 5e-324 * 1000),
+    "zeros": (np.zeros(N), 0.0),
+    "one point": (np.random.default_rng(0).normal(size=N), 0.0),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_input_on_the_simplex(name):
+    z, total = HOSTILE[name]
+    f = project_bounds(z, total=total)
+    assert (f >= 0).all()
+    mass = math.fsum(f)
+    assert abs(mass - total) <= 1e-14 * (mass + total) + N * 5e-324
+    # optimal: f = max(z + t, 0) with one t, to the round-off of z + t
+    free = f > 0
+    if free.any():
+        top = np.argmax(z)
+        t = Fraction(f[top]) - Fraction(z[top])
+        for i in np.r_[0:50, STEPS[free][:50], STEPS[~free][:50]]:
+            expected = max(Fraction(z[i]) + t, Fraction(0))
+            size = abs(float(Fraction(z[i]))) + abs(float(t)) + total
+            assert abs(float(Fraction(f[i]) - expected)) <= 8 * EPS * size + 5e-324, i
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_hostile_input_between_two_bounds(name, weighted):
+    z, _ = HOSTILE[name]
+    w = np.random.default_rng(1).uniform(0.5, 2, N) if weighted else np.ones(N)
+    for total in (0.0, 0.3 * math.fsum(w), math.fsum(w)):
+        f = project_bounds(z, upper=1.0, weights=w, total=total)
+        assert (f >= 0).all() and (f <= 1).all()
+        mass = math.fsum(w * f)
+        assert abs(mass - total) <= (1e-14 + 2 * EPS) * (mass + total)
+
+
+def test_all_on_one_side_with_a_level_total():
+    # no cell is free at t = 0, and the next breakpoint is far
+    assert project_bounds([5.0, -5.0], upper=1.0, total=1.5).tolist() == [1.0, 0.5]
+    assert project_bounds([5.0, -5.0], upper=1.0, total=0.5).tolist() == [0.5, 0.0]
+    assert project_bounds([5.0, 5.0, -5.0], upper=1.0, total=3.0).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_total_beyond_the_range_by_round_off():
+    upper = np.full(10, 0.1)
+    total = math.fsum(upper) * (1 + 4 * EPS)
+    np.testing.assert_array_equal(project_bounds(np.zeros(10), upper=upper, total=total), upper)
+    with pytest.raises(ValueError, match=r"total 1.001 \(row 0\) is out of reach by 0.001"):
+        project_bounds(np.zeros(10), upper=upper, total=1.001)
+
+
+def test_a_field_that_satisfies_everything_comes_back_as_it_is():
+    rng = np.random.default_rng(0)
+    F = project_bounds(rng.normal(size=(20, 1000)), upper=0.01)
+    np.testing.assert_array_equal(project_bounds(F, upper=0.01), F)
+
+
+def test_one_cell_and_no_rows():
+    assert project_bounds([3.0]).tolist() == [1.0]
+    assert project_bounds([[3.0], [-1.0]], total=[2.0, 0.5]).tolist() == [[2.0], [0.5]]
+    assert project_bounds(np.zeros((0, 4))).shape == (0, 4)
+
+
+def test_clip_only():
+    F = np.array([[-1.0, 0.5, 7.0]])
+    assert project_bounds(F, upper=[1.0, 1.0, np.inf], total=None).tolist() == [[0.0, 0.5, 7.0]]
+    assert project_bounds(F, lower=None, upper=None, total=None).tolist() == F.tolist()
+
+
+# -- interface ---------------------------------------------------------------------------------------
+
+
+def test_any_array_goes_in_and_none_is_changed():
+    rng = np.random.default_rng(0)
+    F = rng.normal(size=(6, 40)).astype(np.float32)
+    expected = project_bounds(F.astype(float))
+    wide = np.zeros((12, 80), np.float32)
+    wide[::2, ::2] = F
+    frozen = F.copy()
+    frozen.setflags(write=False)
+    for given in (F, frozen, wide[::2, ::2], np.asfortranarray(F), F.tolist()):
+        before = np.array(given)
+        np.testing.assert_array_equal(project_bounds(given), expected)
+        np.testing.assert_array_equal(given, before)
+    np.testing.assert_array_equal(project_bounds(F[0]), expected[0])
+
+
+def test_out():
+    F = np.random.default_rng(0).normal(size=(6, 40))
+    expected, out = project_bounds(F), np.empty((6, 40))
+    assert project_bounds(F, out=out) is out
+    np.testing.assert_array_equal(out, expected)
+    overlapping = np.zeros(7 * 40)
+    given, result = overlapping[:240].reshape(6, 40), overlapping[40:].reshape(6, 40)
+    given[:] = F
+    np.testing.assert_array_equal(project_bounds(given, out=result), expected)
+    np.testing.assert_array_equal(project_bounds(F, out=F), expected)
+    with pytest.raises(ValueError, match="shape"):
+        project_bounds(F, out=np.empty((5, 40)))
+    with pytest.raises(TypeError, match="float64"):
+        project_bounds(F, out=np.empty((6, 40), np.float32))
+
+
+@pytest.mark.parametrize("kwargs, message", [
+    (dict(lower=1.0, upper=0.0), "lower bound 1.0 of cell 0 exceeds its upper bound 0.0"),
+    (dict(lower=np.nan), "nan for cell 0"),
+    (dict(lower=np.inf), "inf for cell 0"),
+    (dict(lower=[0.0, 0.0]), "length 3, got 2"),
+    (dict(lower="a"), "must be a number"),
+    (dict(weights=[1.0, -1.0, 1.0]), "must not be negative, got -1.0 for cell 1"),
+    (dict(cell_weights=[1.0, 0.0, 1.0]), "must be positive, got 0.0 for cell 1"),
+    (dict(weights=[1.0, 1.0]), "length 3, got 2"),
+    (dict(total=-1.0), r"total -1.0 \(row 0\) is out of reach by 1"),
+    (dict(total=[1.0, 2.0]), "length 1, got 2"),
+    (dict(total=np.nan), "finite"),
+    (dict(weights=np.zeros(3)), "out of reach"),
+])
+def test_wrong_arguments(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        project_bounds([[1.0, 2.0, 3.0]], **kwargs)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_fields_must_be_finite(value):
+    with pytest.raises(ValueError, match="F must be finite"):
+        project_bounds([[1.0, value]])
+    # the kernel itself, which decoders call with what they made
+    projection = AffineInvariants(np.ones((20, 1)), [1.0], np.zeros(20, bool), np.zeros(0),
+                                  bounds=(np.zeros(20), np.full(20, np.inf)))
+    F = np.zeros((3, 20))
+    F[1, 17] = value
+    with pytest.raises(ValueError, match="field 1 is too large"):
+        projection.project(F)
+
+
+def test_same_bits_for_any_number_of_threads():
+    F = np.random.default_rng(0).normal(size=(1500, 200))
+    results = []
+    for n in (1, 2, 5):
+        randsmap.set_num_threads(n)
+        try:
+            results.append(project_bounds(F, upper=0.2).tobytes())
+        finally:
+            randsmap.set_num_threads(None)
+    assert len(set(results)) == 1
+
+
+BITS = """
+import hashlib, numpy as np
+from randsmap import project_bounds
+rng, digest = np.random.default_rng(0), hashlib.sha256()
+for M in (1, 7, 16, 100, 1003, 5000):
+    for scale in (1e-4, 1.0, 1e12):
+        Z, w = scale * rng.normal(size=(20, M)), rng.uniform(0.5, 2, M)
+        for kwargs in ({}, dict(upper=3.0), dict(weights=w, cell_weights=w[::-1].copy()),
+                       dict(lower=-w, upper=w, total=0.1)):
+            digest.update(project_bounds(Z, **kwargs).tobytes())
+print(digest.hexdigest())
+"""
+
+
+def test_same_bits_on_every_instruction_level():
+    results = {level: subprocess.run([sys.executable, "-P", "-c", BITS], check=True, text=True,
+                                     capture_output=True, env={**os.environ, "RANDSMAP_CPU": level}).stdout
+               for level in LEVELS}
+    assert len(set(results.values())) == 1, results
+    assert len(results["baseline"].strip()) == 2 * hashlib.sha256().digest_size
+
+
+# -- the option `bounds` -----------------------------------------------------------------------------
+
+
+def problem(n=60, M=40, constant=True, seed=0):
+    """Latents and compact bumps of mass 1 between 0 and about 0.2; cell 4 is always 0."""
+    Y = np.random.default_rng(seed).uniform(size=(n, 1))
+    x = np.linspace(0, 1, M)
+    F = np.maximum(0, 1 - ((x - 0.6 * Y - 0.2) / 0.15) ** 2)
+    if constant:
+        F[:, 4] = 0
+    F /= F.sum(axis=1, keepdims=True)
+    return Y, F
+
+
+FAR = np.concatenate([np.linspace(-3, 4, 200), [50.0, -1e3]])[:, None]
+ESTIMATORS = {
+    "randsmap": RANDSMAPDecoder(FourierFeatures(0.3), random_state=0),
+    "ddm": DoubleDiffusionMapsDecoder(invariants="mass", rank=12),
+    "kernel": KernelDecoder(length_scale=0.3, invariants="mass"),
+    "conservative": ConservativeRegressor(Ridge(1e-3)),
+    "POD": ManifoldModel(POD(4, invariants="mass")),
+}
+
+
+def with_bounds(estimator, bounds, **kwargs):
+    estimator = clone(estimator)
+    (estimator.encoder if isinstance(estimator, ManifoldModel) else estimator).set_params(
+        bounds=bounds, **kwargs)
+    return estimator
+
+
+def fitted(name, bounds="nonnegative", **kwargs):
+    """The estimator fitted, its decoding function, and latents to decode."""
+    Y, F = problem()
+    estimator = with_bounds(ESTIMATORS[name], bounds, **kwargs)
+    if name == "POD":
+        model = estimator.fit(F)
+        X = np.random.default_rng(1).normal(0, 0.5, (200, model.encoder_.n_components_))
+        return model, model.inverse_transform, X
+    return estimator.fit(Y, F), estimator.predict, FAR
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_decoded_fields_are_within_and_conserve(name):
+    _, decode, X = fitted(name, (0.0, 0.25))
+    G = decode(X)
+    assert (G >= 0).all() and (G <= 0.25).all() and (G[:, 4] == 0).all()
+    assert np.abs(G.sum(axis=1) - 1).max() <= 40 * EPS
+    _, plain, _ = fitted(name, None)
+    assert plain(X).min() < 0  # there was something to do
+    # one row at a time, a batch, some cells, into an array: the same fields
+    np.testing.assert_allclose(np.vstack([decode(x[None]) for x in X[:20]]), G[:20], rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(decode(X, cells=[3, 4, 9]), G[:, [3, 4, 9]])
+    out = np.empty_like(G)
+    assert decode(X, out=out) is out
+    np.testing.assert_array_equal(out, G)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_error_does_not_grow(name):
+    Y, F = problem()
+    bounded, plain = (fitted(name, bounds) for bounds in ("nonnegative", None))
+    if name == "POD":
+        G, H = (model.reconstruct(F) for model, _, _ in (bounded, plain))
+    else:
+        G, H = (decode(Y) for _, decode, _ in (bounded, plain))
+    before, after = (np.linalg.norm(X - F, axis=1) for X in (H, G))
+    assert (after <= before + 1e-13).all()
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_pickle_clone_and_files(name, tmp_path):
+    estimator, decode, X = fitted(name, (np.zeros(40), np.full(40, 0.3)))
+    copy = pickle.loads(pickle.dumps(estimator))
+    method = "inverse_transform" if name == "POD" else "predict"
+    np.testing.assert_array_equal(getattr(copy, method)(X), decode(X))
+    if name != "conservative":
+        randsmap.persistence.save(estimator, tmp_path / "model.npz")
+        np.testing.assert_array_equal(getattr(randsmap.load(tmp_path / "model.npz"), method)(X), decode(X))
+    assert np.array_equal(clone(estimator).get_params()[
+        "encoder__bounds" if name == "POD" else "bounds"][1], np.full(40, 0.3))
+
+
+def test_bounds_without_invariants_clip():
+    Y, F = problem()
+    decoder = RANDSMAPDecoder(FourierFeatures(0.3), random_state=0, invariants=None)
+    plain = decoder.fit(Y, F).predict(FAR)
+    bounded = with_bounds(decoder, (0.0, 0.1999)).set_params(bounds=(0.0, 0.3)).fit(Y, F).predict(FAR)
+    np.testing.assert_allclose(bounded, np.clip(plain, 0, 0.3), rtol=0, atol=1e-12)
+
+
+def test_cell_weights_are_the_norm_and_the_mass():
+    Y, F = problem(constant=False)
+    v = np.random.default_rng(0).uniform(0.5, 2, 40)
+    F = F / (F @ v)[:, None]
+    decoder = RANDSMAPDecoder(FourierFeatures(0.3), random_state=0, cell_weights=v)
+    plain, bounded = (with_bounds(decoder, b).fit(Y, F).predict(FAR) for b in (None, "nonnegative"))
+    expected = project_bounds(plain, weights=v, cell_weights=v)
+    np.testing.assert_allclose(bounded, expected, rtol=0, atol=1e-12)
+
+
+def test_obstacle_cells_are_untouched_and_their_mass_counts():
+    Y, F = problem()
+    F = F.copy()
+    F[:, 4] = 0.25  # mass 1.25 in all
+    decoder = with_bounds(ESTIMATORS["randsmap"], (0.0, 0.25)).fit(Y, F)
+    G = decoder.predict(FAR)
+    assert (G[:, 4] == 0.25).all() and np.abs(G.sum(axis=1) - 1.25).max() < 40 * EPS
+
+
+def test_zero_weights_are_clipped_and_dependent_columns_allowed():
+    Y, F = problem()
+    w = np.ones(40)
+    w[30:] = 0
+    C = np.stack([w, 2 * w, 0 * w], axis=1)
+    decoder = with_bounds(ESTIMATORS["randsmap"], "nonnegative", invariants=C, invariant_tol=1e9).fit(Y, F)
+    G, m = decoder.predict(FAR), decoder.invariant_values_
+    assert (G >= 0).all()
+    assert (np.abs(G @ C - m) <= 40 * EPS * (G @ np.abs(C) + np.abs(m))).all()
+
+
+@pytest.mark.parametrize("kwargs, message", [
+    (dict(bounds=(0.01, None)), r"field \d+ is 0.0 in cell \d+, whose bounds are \[0.01, inf\]"),
+    (dict(bounds=(None, 0.1)), r"field \d+ is 0\.\d+ in cell \d+, whose bounds are \[-inf, 0.1\]"),
+    (dict(bounds=(1.0, 0.0)), "exceeds"),
+    (dict(bounds="positive"), "'nonnegative' or None"),
+    (dict(bounds=1.0), "must be a pair"),
+    (dict(bounds=(0.0, np.ones(3))), "length 40, got 3"),
+    (dict(bounds=(0.0, 0.25), invariant_values=20.0, invariant_tol=1e9), "out of reach by 11.8: "),
+    (dict(bounds=(0.0, None), invariants=np.stack([np.ones(40), np.arange(40)], 1), invariant_tol=9.0),
+     "at most one invariant"),
+    (dict(bounds=(0.0, None), invariants=np.linspace(-1, 1, 40), invariant_tol=9.0),
+     "invariant 0 has the weight -0.8"),
+])
+def test_what_cannot_be_is_an_error_at_fit(kwargs, message):
+    Y, F = problem()
+    decoder = clone(ESTIMATORS["randsmap"]).fit(Y, F)
+    before = decoder.coef_
+    decoder.set_params(**kwargs)
+    with pytest.raises(ValueError, match=message):
+        decoder.fit(Y, F)
+    assert decoder.coef_ is before
+
+
+def test_constant_cells_must_be_within_exactly_and_others_but_for_round_off():
+    Y, F = problem()
+    F = F.copy()
+    F[0, 30] = -1e-17
+    decoder = with_bounds(ESTIMATORS["randsmap"], "nonnegative").fit(Y, F)
+    assert decoder.predict(Y).min() >= 0
+    F[:, 4] = -1e-17
+    with pytest.raises(ValueError, match="cell 4 is -1e-17 in all training fields, outside its bounds"):
+        decoder.fit(Y, F)
+    F[:, 4], F[0, 30] = 0, -1e-9
+    with pytest.raises(ValueError, match="field 0 is -1e-09 in cell 30"):
+        decoder.fit(Y, F)
+
+
+def test_only_where_rows_are_projected():
+    Y, F = problem()
+    with pytest.raises(ValueError, match="constraint='training'"):
+        RANDSMAPDecoder(constraint="training", bounds="nonnegative").fit(Y, F)
+    assert "bounds" not in RFNNDecoder().get_params() and "bounds" not in KNNDecoder().get_params()
+
+
+def test_tune():
+    Y, F = problem()
+    decoder = with_bounds(ESTIMATORS["randsmap"], "nonnegative").set_params(features=FourierFeatures())
+    result = randsmap.tune(decoder, {"features__length_scale": [0.1, 0.3, 1.0]}, Y[::2], F[::2], Y[1::2],
+                           F[1::2])
+    assert result.best_decoder_.predict(FAR).min() >= 0
+
+
+@pytest.mark.parametrize("name", ["randsmap", "ddm", "kernel"])
+def test_derivatives_with_active_bounds(name):
+    decoder, decode, _ = fitted(name, (0.0, 0.25))
+    X, h = np.linspace(0.1, 0.9, 9)[:, None], 1e-6
+    J = decoder.jacobian(X)
+    numeric = (decode(X + h) - decode(X - h)) / (2 * h)
+    # where a cell changes its state within h the derivative jumps
+    same = ((decode(X + h) > 0) == (decode(X - h) > 0)).all(axis=1)
+    assert same.sum() >= 5
+    assert np.abs(J[same, :, 0] - numeric[same]).max() < 1e-6 * np.abs(J).max()
+    assert (J[decode(X) == 0] == 0).all() and (J[:, 4] == 0).all()
+    assert (np.abs(J.sum(axis=1)) <= 1e-13 * np.abs(J).sum(axis=1)).all()
+    U = np.random.default_rng(0).normal(size=(9, 40))
+    np.testing.assert_allclose(decoder.jvp(X, [2.0]), 2 * J[:, :, 0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(decoder.vjp(X, U)[:, 0], np.einsum("ij,ij->i", U, J[:, :, 0]), atol=1e-11)
+    cells = [5, 4, 20]
+    np.testing.assert_array_equal(decoder.jacobian(X, cells=cells), J[:, cells])
+    np.testing.assert_allclose(decoder.vjp(X, U[:, :3], cells=cells)[:, 0],
+                               np.einsum("ij,ij->i", U[:, :3], J[:, cells, 0]), atol=1e-11)
+
+
+def test_derivatives_of_bounded_POD():
+    model, decode, _ = fitted("POD")
+    pod = model.encoder_
+    X, h = pod.transform(problem()[1][:5]), 1e-6
+    J = pod.inverse_jacobian(X)
+    V = np.random.default_rng(0).normal(size=X.shape)
+    numeric = (decode(X + h * V) - decode(X - h * V)) / (2 * h)
+    same = ((decode(X + h * V) > 0) == (decode(X - h * V) > 0)).all(axis=1)
+    assert same.any()
+    np.testing.assert_allclose(np.einsum("imk,ik->im", J, V)[same], numeric[same], atol=1e-7)
+    np.testing.assert_allclose(pod.inverse_jvp(X, V), np.einsum("imk,ik->im", J, V), atol=1e-13)
+    U = np.random.default_rng(1).normal(size=(5, 40))
+    np.testing.assert_allclose(pod.inverse_vjp(X, U), np.einsum("imk,im->ik", J, U), atol=1e-13)
+
+
+# -- invariant values of rows ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bounds", [None, "nonnegative"])
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_values_of_rows(name, bounds):
+    _, decode, X = fitted(name, bounds)
+    n = len(X)
+    m = np.random.default_rng(2).uniform(0.5, 2, n)
+    for given in (m, m[:, None], m.tolist()):
+        G = decode(X, invariant_values=given)
+        assert (np.abs(G.sum(axis=1) - m) <= 1e-14 * (np.abs(G).sum(axis=1) + m)).all()
+        assert (G[:, 4] == 0).all() and (bounds is None or (G >= 0).all())
+    for same in (0.7, [0.7], np.array([[0.7]] * n)):
+        np.testing.assert_array_equal(decode(X, invariant_values=same),
+                                      decode(X, invariant_values=np.full(n, 0.7)))
+    np.testing.assert_array_equal(decode(X, invariant_values=m, cells=[7, 2]),
+                                  decode(X, invariant_values=m)[:, [7, 2]])
+    # the fitted value again: the same fields
+    np.testing.assert_allclose(decode(X, invariant_values=1.0), decode(X), rtol=0, atol=1e-13)
+    out = np.empty_like(G)
+    assert decode(X, invariant_values=m, out=out) is out
+    np.testing.assert_array_equal(out, G)
+
+
+def test_values_of_rows_with_several_invariants():
+    Y, F = problem()
+    x = np.linspace(0, 1, 40)
+    C = np.stack([np.ones(40), 2 * np.ones(40), x**2 + 0.1, np.zeros(40)], axis=1)
+    decoder = RANDSMAPDecoder(FourierFeatures(0.3), random_state=0, invariants=C, invariant_tol=1e9)
+    decoder.fit(Y, F)
+    X = np.linspace(0, 1, 4)[:, None]  # as many rows as columns: one-dimensional is one value a column
+    m = np.array([0.9, 1.8, 0.3, 0.0])
+    G = decoder.predict(X, invariant_values=m)
+    assert (np.abs(G @ C - m) <= 1e-14 * (np.abs(G) @ np.abs(C) + np.abs(m))).all()
+    m = np.array([0.9, 1.8, 0.3, 0.0]) * np.arange(1, 5)[:, None]
+    G = decoder.predict(X, invariant_values=m)
+    assert (np.abs(G @ C - m) <= 1e-14 * (np.abs(G) @ np.abs(C) + np.abs(m))).all()
+    m[2, 1] = 5.0
+    with pytest.raises(ValueError, match="of row 2 has [0-9.]+ for column [01] .* imply [0-9.]+"):
+        decoder.predict(X, invariant_values=m)
+    m[2, 1], m[3, 3] = 5.4, 1.0
+    with pytest.raises(ValueError, match="of row 3 has 1.0 for column 3 .* imply 0.0"):
+        decoder.predict(X, invariant_values=m)
+    for wrong in (1.0, np.ones(3), np.ones((3, 4)), np.ones((4, 3))):
+        with pytest.raises(ValueError, match="must have shape"):
+            decoder.predict(X, invariant_values=wrong)
+
+
+def test_values_of_rows_out_of_reach_name_the_row():
+    decoder, _, _ = fitted("randsmap", (0.0, 0.25))
+    X = np.zeros((3, 1))
+    with pytest.raises(ValueError, match="the value 10.0 of invariant 0 in row 1 is out of reach by 1.75: "):
+        decoder.predict(X, invariant_values=[1.0, 10.0, 1.0])
+    with pytest.raises(ValueError, match="the value -1.0 of invariant 0 in row 0"):
+        decoder.predict(X, invariant_values=-1.0)
+    with pytest.raises(ValueError, match="finite"):
+        decoder.predict(X, invariant_values=np.nan)
+
+
+def test_values_of_rows_need_invariants_and_the_projection():
+    Y, F = problem()
+    with pytest.raises(ValueError, match="no invariants"):
+        RANDSMAPDecoder(invariants=None).fit(Y, F).predict(Y, invariant_values=1.0)
+    with pytest.raises(ValueError, match="no invariants"):
+        POD(2).fit(F).inverse_transform(np.zeros((1, 2)), invariant_values=1.0)
+    for decoder in (RANDSMAPDecoder(constraint="training"), RFNNDecoder()):
+        with pytest.raises(ValueError, match="does not project"):
+            decoder.fit(Y, F).predict(Y, invariant_values=1.0)
+
+
+def test_values_of_rows_of_a_model():
+    _, F = problem()
+    model = ManifoldModel(POD(3), with_bounds(ESTIMATORS["kernel"], "nonnegative")).fit(F)
+    G = model.inverse_transform(model.transform(F[:5]), invariant_values=[1.0, 2.0, 3.0, 4.0, 5.0])
+    assert np.abs(G.sum(axis=1) - np.arange(1, 6)).max() < 1e-13 and G.min() >= 0
