@@ -5,8 +5,6 @@ one number t for which w . f = m (a continuous quadratic knapsack problem; with 
 upper and w = v the projection on the simplex).
 """
 
-import math
-
 import numpy as np
 
 from randsmap._kernels import decode as _kernel
@@ -15,7 +13,7 @@ from randsmap._validation import check_matrix, check_out, check_vector
 
 __all__ = ["Reach", "check_bounds", "check_within", "project_bounds", "project_rows"]
 
-_TILE = 256
+_TASK = 1 << 16  # cells a task takes
 # |w . f - m| <= _PROMISE (|w| . |f| + |m|) after a projection
 _PROMISE = 1e-14
 # how far outside its bounds round-off can put a value, of the largest of its field, by number type
@@ -121,11 +119,12 @@ class Reach:
 
 def _total(w, bound):
     """w . bound and |w| . |bound| (w of either sign where the bound is finite)."""
-    with np.errstate(over="ignore"):
-        terms = np.where(w == 0, 0.0, w) * np.where(w == 0, 0.0, bound)
-    if not np.isfinite(terms).all():
-        return terms.sum(), 0.0
-    return math.fsum(terms), math.fsum(np.abs(terms))
+    bound = np.where(w == 0, 0.0, bound)
+    if not np.isfinite(bound).all():
+        return (-np.inf if (bound == -np.inf).any() else np.inf), 0.0
+    value, size = np.empty((1, 1)), np.empty((1, 1))
+    _kernel.dots(np.ascontiguousarray(w)[None], bound[None], value, size)
+    return float(value[0, 0]), float(size[0, 0])
 
 
 def project_rows(projection, F, values=None, first=0):
@@ -137,14 +136,16 @@ def project_rows(projection, F, values=None, first=0):
         If a row is too large for it; the message names it, counted from `first`.
     """
 
+    tile = max(1, min(256, _TASK // max(1, F.shape[1])))
+
     def task(i):
-        part = slice(i * _TILE, (i + 1) * _TILE)
+        part = slice(i * tile, (i + 1) * tile)
         bad = projection.project(F[part], None if values is None else values[part])
         if bad >= 0:
-            raise ValueError(f"field {first + i * _TILE + bad} is too large for floating-point "
+            raise ValueError(f"field {first + i * tile + bad} is too large for floating-point "
                              "numbers, so it cannot satisfy its invariants")
 
-    parallel_for(task, -(-len(F) // _TILE))
+    parallel_for(task, -(-len(F) // tile))
     return F
 
 

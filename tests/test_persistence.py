@@ -73,6 +73,9 @@ def models():
     yield "integer C", decoder(sigmoid, invariants=np.asfortranarray(C.astype(np.int16))).fit(Y, F)
     yield "weights", decoder(sigmoid, cell_weights=weights).fit(Y, F_weighted)
     yield "constant cells", decoder(sigmoid).fit(Y, fields(rng, constant=True))
+    yield "bounds", decoder(sigmoid, bounds="nonnegative").fit(Y, fields(rng, constant=True))
+    yield "bounds only", decoder(sigmoid, invariants=None, bounds=(0, np.full(M, 1.5))).fit(Y, F)
+    yield "POD bounds", randsmap.POD(2, invariants="mass", bounds=(None, 1.0)).fit(F)
     yield "all constant", decoder(sigmoid).fit(Y, np.ones((N, M)))
     yield "diffusion maps", randsmap.DiffusionMaps(2).fit(F)
     yield "sparse", randsmap.DiffusionMaps(2, n_neighbors=len(F) // 2, select="non-harmonic").fit(F)
@@ -82,6 +85,7 @@ def models():
     ddm = randsmap.DoubleDiffusionMapsDecoder
     yield "DDM harmonics", ddm(epsilon=1.0, rank=4, invariants="mass").fit(Y, F)
     yield "DDM product", ddm(cell_weights=weights[:2]).fit(Y, F[:, :2])
+    yield "DDM bounds", ddm(invariants="mass", bounds=(0.0, np.arange(M) + 1.0)).fit(Y, F)
     yield "Gaussian", randsmap.KernelDecoder(length_scale=[0.3, 0.7], invariants="mass").fit(Y, F)
     yield "multi-Gaussian", randsmap.KernelDecoder("multi-gaussian", regularization=0).fit(Y, F)
     yield "POD", randsmap.POD(0.9, invariants=C).fit(fields(rng, constant=True))

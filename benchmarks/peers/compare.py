@@ -186,6 +186,76 @@ def rows_krylov(options):
                limit="", threads=2, turns=3)
 
 
+def condat_library(folder):
+    """Condat's method in plain C for this processor, compiled here; None without a C compiler."""
+    import ctypes
+    import shutil
+
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        print("bounds: no C compiler for Condat's method", file=sys.stderr)
+        return None
+    path = Path(folder) / "condat.so"
+    subprocess.run([compiler, "-O3", "-march=native", "-shared", "-fPIC", "-o", str(path),
+                    str(HERE / "condat.c")], check=True)
+    condat = ctypes.CDLL(str(path)).condat
+    pointer, size = ctypes.c_void_p, ctypes.c_ssize_t
+    condat.argtypes = [pointer, pointer, size, size, ctypes.c_double, pointer]
+    condat.restype = None
+    return condat
+
+
+def rows_bounds(options):
+    import tempfile
+
+    from randsmap.invariants import AffineInvariants
+
+    M = 10000
+    rng, x, steps = np.random.default_rng(0), np.linspace(0, 1, M), np.arange(M)
+    decoded = np.exp(-(((x - 0.5) / 0.1) ** 2)) + 0.01 * np.sin(40 * x) + 1e-4 * rng.normal(size=M)
+    decoded /= decoded.sum()
+    normal = rng.normal(size=M)
+    hostile = {
+        "sorted": np.sort(normal), "reverse": np.sort(normal)[::-1], "geometric": 0.99**steps,
+        "one giant": np.r_[np.zeros(M - 1), 1e6], "all equal": np.full(M, 0.7),
+        "uniform": rng.random(M), "normal": normal, "all negative": -rng.random(M),
+        "adversarial for Newton": -(100.0 ** (steps // 100 - 50.0)),
+    }
+    out = np.empty((1, M))
+
+    def by_sorting(z, total):
+        s = np.sort(z)[::-1]
+        excess = np.cumsum(s) - total
+        k = np.flatnonzero(s * np.arange(1, M + 1) > excess)[-1]
+        np.maximum(z - excess[k] / (k + 1), 0, out=out[0])
+
+    def row(name, z, total, peer, target, theirs):
+        # what every decoder calls for the rows that it has decoded
+        project = AffineInvariants(np.ones((M, 1)), [total], np.zeros(M, bool), np.zeros(0), None,
+                                   (np.zeros(M), np.full(M, np.inf))).projection.project
+
+        def ours():
+            out[0] = z
+            project(out)
+
+        return dict(work=f"projection on the simplex, {M} cells, {name}", peer=peer, target=target,
+                    sides=(ours, theirs, lambda: np.copyto(out[0], z)), limit="copying the field",
+                    threads=1, turns=21)
+
+    with tempfile.TemporaryDirectory() as folder:
+        condat = condat_library(folder)
+        yield row("decoder output", decoded, 1.0, "NumPy, by sorting", ">= 10; <= 15 us",
+                  lambda: by_sorting(decoded, 1.0))
+        if condat is None:
+            return
+        work = np.empty(2 * M)
+        for name, z in {"decoder output": decoded, **hostile}.items():
+            z, total = np.ascontiguousarray(z), 1e60 if "Newton" in name else 1.0
+            yield row(name, z, total, "Condat (2016), plain C", ">= 0.5",
+                      lambda z=z, total=total: condat(z.ctypes.data, out.ctypes.data, 1, M, total,
+                                                      work.ctypes.data))
+
+
 def rows_traffic(options):
     solver = randsmap.LWRSolver()
     F = randsmap.datasets.make_lwr(16, 1, random_state=0, t_end=0.005).data

@@ -297,7 +297,7 @@ class RFNNDecoder(_RandomFeatureDecoder):
     Notes
     -----
     f(y) = [1 | phi(y)] A with A = argmin |F - Phi A|^2 + lambda |A|^2 (paper Eqs. RFNN,
-    vanillaTikhonov, dualform). Mass is not conserved: see `RANDSMAPDecoder`.
+    vanillaTikhonov, dualform). Mass is not conserved and there are no bounds: see `RANDSMAPDecoder`.
 
     Examples
     --------

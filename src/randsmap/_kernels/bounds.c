@@ -502,9 +502,20 @@ static int row(const rk_bounds *b, double m, double *f, double *work)
             rk_bounds part = *b;
             total part_at;
             part.M = n;
-            if (polish(&part, rest, work, &t, &part_at) && t <= cut) {
+            const int done = polish(&part, rest, work, &t, &part_at);
+            if (done && t <= cut) {
                 move_cells(b, f, t, 1);
                 return 1;
+            }
+            if (!done && t < cut) { /* t is too large beside f to be rounded: the rest of it apart */
+                double step = 0;
+                const double low = b->lower[0], below = low - (cut - t) / 2; /* the other cells, at most */
+                move_cells(&part, work, t, 0);
+                if (polish(&part, rest, work, &step, &part_at) && below + step <= low) {
+                    move_cells(b, f, t, 0);
+                    move_cells(b, f, step, 1);
+                    return 1;
+                }
             }
         }
     }
