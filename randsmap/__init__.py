@@ -35,6 +35,7 @@ _LAZY = {
     "solve_eikonal": "datasets",
     "project_bounds": "bounds",
     "tune": "tuning",
+    "leave_one_out": "_leave_one_out",
     "set_num_threads": "_parallel",
     "get_num_threads": "_parallel",
 }

@@ -28,6 +28,7 @@ from randsmap.features import SigmoidFeatures as SigmoidFeatures
 from randsmap.model import ManifoldModel as ManifoldModel
 from randsmap.persistence import load as load
 from randsmap.pod import POD as POD
+from randsmap._leave_one_out import leave_one_out as leave_one_out
 from randsmap.tuning import tune as tune
 
 __version__: str

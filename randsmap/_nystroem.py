@@ -20,8 +20,8 @@ def jacobian(P, values, rows, epsilon):
     values are c (d, n), rows the centred training fields (n, M).
     """
     (L, n), d = P.shape, len(values)
-    return _moments(values, P[:, None, :]).reshape(L * d, n).dot(rows).reshape(L, d, -1) * (
-        2 / epsilon / epsilon)
+    J = _moments(values, P[:, None, :]).reshape(L * d, n) @ rows
+    return J.reshape(L, d, rows.shape[1]) * (2 / epsilon / epsilon)
 
 
 def jvp(V, P, values, rows, epsilon):

@@ -8,8 +8,8 @@ declared `empty`. What is `optional` may be None or missing. See `randsmap.persi
 
 import numpy as np
 
-__all__ = ["DERIVED", "Array", "Choice", "Count", "Flag", "Part", "Real", "Regressor",
-           "Transformer", "check_state", "is_optional"]
+__all__ = ["DERIVED", "Array", "Choice", "Count", "Flag", "Integer", "Part", "Real",
+           "Regressor", "Transformer", "check_state", "is_optional"]
 
 # The attribute is not stored: the class's `_restore` makes it from the others.
 DERIVED = "derived"
@@ -89,6 +89,19 @@ class Real:
     def check(self, value, lengths):
         if not isinstance(value, float) or not _within(value, value, self.low, self.high):
             raise ValueError(f"it must be a float in [{self.low:g}, {self.high:g}], got {value!r}")
+
+
+class Integer:
+    """An int that is no length, at least `low`."""
+
+    def __init__(self, *, low, optional=False):
+        self.low, self.optional = low, optional
+
+    def check(self, value, lengths):
+        if value is None and self.optional:
+            return
+        if type(value) is not int or value < self.low:
+            raise ValueError(f"it must be an int >= {self.low}, got {value!r}")
 
 
 class Flag:

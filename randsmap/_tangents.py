@@ -1,14 +1,18 @@
-"""Tangents of decoded fields: products of features' derivatives with A, projected, and their adjoints."""
+"""Tangents of decoded fields: derivatives of features times A, projected, and the adjoint."""
+
+from contextlib import nullcontext
 
 import numpy as np
 
 from randsmap._kernels import gradients as _kernel
+from randsmap._parallel import blas_threads
 from randsmap._tiles import for_tiles
 from randsmap._validation import check_matrix
 
 __all__ = ["check_vectors", "push", "pull", "jacobian_in_tiles", "free_tangents",
            "free_tangents_adjoint"]
 
+_SHARED = 1 << 19  # multiplications from which BLAS's threads need a limit, which costs 30 us
 _TILE_ENTRIES = 1 << 21  # of the largest temporary of a tile (16 MB)
 
 
@@ -31,7 +35,9 @@ def push(G, A, projection, start=0, d=1):
     start + i // d, which an error names.
     """
     T = np.empty((len(G), A.shape[1]))
-    bad = _kernel.product(G, A, projection, T)
+    with blas_threads() if len(G) * A.size > _SHARED else nullcontext():
+        _kernel.product(G, A, T)
+    bad = -1 if projection is None else projection.project(T)
     if bad >= 0:
         raise ValueError(f"the derivative at row {start + bad // d} of X is too large for "
                          "floating-point numbers, so it cannot satisfy the invariants")
@@ -42,7 +48,9 @@ def pull(U, A, invariants):
     """The adjoint of `push`: H (n, P) = (U projected) A^T, without the bias row."""
     if invariants is not None:
         U = invariants.project_adjoint(U)
-    return U @ A[1:].T
+    # a few rows are bound by the read of A, which more threads hardly speed up
+    with blas_threads(1) if len(U) * A.size > _SHARED else nullcontext():
+        return U @ A[1:].T
 
 
 def jacobian_in_tiles(gradients, A, projection, n, d, out):
@@ -103,8 +111,8 @@ def free_tangents_adjoint(U, free, normal=None, weights=None):
     if normal is None:
         return U
     step, square = _free_normal(free, normal, weights)
-    return U - _over(np.einsum("...m,...m->...", U, step)[..., None], square) * np.where(free, normal,
-                                                                                        0.0)
+    t = _over(np.einsum("...m,...m->...", U, step)[..., None], square)
+    return U - t * np.where(free, normal, 0.0)
 
 
 def _free_normal(free, normal, weights):

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 __all__ = ["main"]
@@ -21,6 +22,17 @@ _DATASETS = {
     "lwr": ("make_lwr", "LWR traffic, 400 cells"),
     "rotated-images": ("make_rotated_images", "rotations of one image, 128 x 128 cells"),
     "hughes": ("make_hughes", "Hughes crowd in a corridor with an obstacle, 200 x 50 cells"),
+}
+
+_SNAPSHOTS = "your own snapshots instead: .npy (n_samples, n_cells), one field a row"
+# name -> (what it is, what --data is)
+_STUDIES = {
+    "swiss-roll": ("Swiss roll, M = 3", _SNAPSHOTS),
+    "s-curve": ("S-curve in 20 dimensions", _SNAPSHOTS),
+    "lwr": ("LWR traffic, M = 400", _SNAPSHOTS),
+    "mri": ("rotations of one image, M = 128 x 128",
+            "your own image: .npy, .mat (variable D, slice 4: the paper's) or a picture"),
+    "hughes": ("Hughes crowd, M = 200 x 50", _SNAPSHOTS),
 }
 
 
@@ -48,24 +60,7 @@ def _parser():
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    study = commands.add_parser("study", help="run one of the paper's studies")
-    studies = study.add_subparsers(required=True, metavar="STUDY")
-    lwr = studies.add_parser(
-        "lwr",
-        help="LWR traffic, M = 400",
-        description="Traffic study: make the data, split 2000/2000/8000, tune on the validation set, "
-        "fit, test, and print a table of errors beside the paper's. An interrupted study "
-        "goes on when the same command is given again.",
-    )
-    lwr.add_argument("--quick", action="store_true",
-                     help="3 grid values, P = N/4 only, 2 runs: within a minute on two cores")
-    lwr.add_argument("--runs", type=int, metavar="R",
-                     help="draws of the features to take medians over (default: 100; 2 with --quick)")
-    lwr.add_argument("--seed", type=int, default=0, metavar="S", help="seed of everything (default 0)")
-    lwr.add_argument("--out", type=Path, metavar="DIR",
-                     help="folder for table.csv and the finished pieces (default: "
-                     "randsmap-study/lwr, with --quick randsmap-study/lwr-quick)")
-    lwr.set_defaults(command=_study_lwr)
+    _add_study(commands)
 
     dataset = commands.add_parser(
         "dataset",
@@ -115,6 +110,9 @@ def _parser():
                      help="a count (500) or a multiple of the number of samples (0.25); default 1.0")
     fit.add_argument("--regularization", type=float, default=1e-3, metavar="LAMBDA",
                      help="ridge parameter (default 1e-3)")
+    fit.add_argument("--encoder-samples", type=int, metavar="N",
+                     help="fit the encoder to N of the snapshots, chosen at random (default: all); for files "
+                     "larger than memory, with --n-features as a count")
     fit.add_argument("--invariants", choices=("mass", "none"), default="mass",
                      help="what every decoded field keeps exactly (default mass: the sum of the cells)")
     fit.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the draws (default 0)")
@@ -143,6 +141,54 @@ def _parser():
     return parser
 
 
+def _add_study(commands):
+    study = commands.add_parser("study", help="run one of the paper's studies, or all")
+    studies = study.add_subparsers(required=True, metavar="STUDY", dest="study")
+    for name, (text, data) in {**_STUDIES, "all": ("all five studies", None)}.items():
+        command = studies.add_parser(
+            name, help=text,
+            description=f"{text[0].upper()}{text[1:]}. Make the data, split, encode; tune every decoder "
+            "on the validation set, fit, test; print tables of errors beside the paper's and write "
+            "them with the figures and a report. An interrupted study goes on when the same command "
+            "is given again.")
+        command.add_argument("--quick", action="store_true",
+                             help="3 grid values, P = N/4 only, 2 runs, for hughes less data: the "
+                             "table says what was left out")
+        command.add_argument("--runs", type=int, metavar="R",
+                             help="draws of the features to take medians over (default: 100; 2 with "
+                             "--quick)")
+        command.add_argument("--decoders", type=_labels, metavar="LABEL[,LABEL]",
+                             help="only these rows of the table")
+        command.add_argument("--seed", type=int, default=0, metavar="S",
+                             help="seed of data, split and draws (default 0)")
+        command.add_argument("--feature-seed", type=int, metavar="S",
+                             help="seed of the draws of features in the runs instead of --seed")
+        command.add_argument("--training-form", action=argparse.BooleanOptionalAction,
+                             help="with the paper's closed form, which conserves mass at training "
+                             "points (one SVD a run; default: yes, for hughes no)")
+        command.add_argument("--out", type=Path, metavar="DIR",
+                             help=f"folder for tables, report and finished pieces (default: "
+                             f"randsmap-study/{'' if name == 'all' else name}, with --quick "
+                             f"randsmap-study-quick/{'' if name == 'all' else name})")
+        if data is not None:
+            command.add_argument("--data", type=Path, metavar="FILE", help=data)
+        if name != "all":
+            command.add_argument("--split", choices=("random", "trajectory"), default="random",
+                                 help="random (default): single snapshots, the paper's; trajectory: "
+                                 "whole trajectories go to training, validation or test set (lwr, hughes)")
+        else:
+            command.set_defaults(data=None, split="random")
+        if name in ("hughes", "all"):
+            command.add_argument("--normalization", choices=("before", "after"), default="before",
+                                 help="hughes: scale the density to integral 1 before it is integrated "
+                                 "(default), or only its snapshots after")
+        command.set_defaults(command=_study)
+
+
+def _labels(text):
+    return [label for label in text.split(",") if label]
+
+
 class _Version(argparse.Action):
     def __call__(self, parser, *_):
         from randsmap import __version__
@@ -160,17 +206,91 @@ def _count_or_fraction(text):
     raise argparse.ArgumentTypeError(f"a count (500) or a multiple of the samples (0.25), got {text!r}")
 
 
-def _study_lwr(arguments):
-    from randsmap.studies import format_table, lwr_study, run_study, write_csv
+def _study(arguments):
+    results = []
+    base = arguments.out or Path("randsmap-study-quick" if arguments.quick else "randsmap-study")
+    single = arguments.study != "all"
+    names = [arguments.study] if single else list(_STUDIES)
+    studies = [(name, *_decoders_of(_make_study(name, arguments), arguments, single)) for name in names]
+    studies = [(name, study, decoders) for name, study, decoders in studies if decoders != []]
+    if not studies:
+        raise ValueError(f"no study has a decoder {', '.join(arguments.decoders)}")
+    for name, study, decoders in studies:
+        out = base if single and arguments.out is not None else base / _folder_name(name, arguments)
+        command = _command_line(name, decoders, arguments)
+        results.append(_run_study(study, out, decoders, command, arguments))
+    if not single:
+        _print_report(lambda report: report.write_index(results, base))
 
-    out = arguments.out
-    if out is None:
-        out = Path("randsmap-study", "lwr-quick" if arguments.quick else "lwr")
-    rows = run_study(lwr_study(), out=out, quick=arguments.quick, runs=arguments.runs,
-                     seed=arguments.seed)
-    write_csv(rows, out / "table.csv")
-    print(format_table(rows))
-    print(f"written: {out / 'table.csv'}")
+
+def _command_line(name, decoders, arguments):
+    """The command that makes a study again; defaults are left out, but for the seed."""
+    import shlex
+
+    options = [("runs", None), ("seed", None), ("feature_seed", None), ("split", "random"),
+               ("data", None)]
+    if name == "hughes":
+        options.append(("normalization", "before"))
+    words = ["randsmap", "study", name, *(["--quick"] if arguments.quick else [])]
+    for option, default in options:
+        if getattr(arguments, option) != default:
+            words += [f"--{option.replace('_', '-')}", str(getattr(arguments, option))]
+    if arguments.training_form is not None:
+        words.append("--training-form" if arguments.training_form else "--no-training-form")
+    if decoders is not None:
+        words += ["--decoders", ",".join(decoders)]
+    return shlex.join(words)
+
+
+def _make_study(name, arguments):
+    from randsmap import studies
+
+    options = {}
+    if name == "mri" and arguments.data is not None:
+        options["image"] = arguments.data
+    if name == "hughes":
+        options["normalization"] = arguments.normalization
+    return getattr(studies, f"{name.replace('-', '_')}_study")(**options)
+
+
+def _decoders_of(study, arguments, single):
+    """The study and the labels asked for; of `all` those that the study has."""
+    if arguments.decoders is None or single:
+        return study, arguments.decoders
+    return study, [case.label for case in study.cases if case.label in arguments.decoders]
+
+
+def _folder_name(name, arguments):
+    return name if arguments.data is None else f"{name}-{arguments.data.stem}"
+
+
+def _run_study(study, out, decoders, command, arguments):
+    from randsmap.studies import format_table, run_study, write_csv, write_markdown
+
+    result = run_study(
+        study, out=out, quick=arguments.quick, runs=arguments.runs, decoders=decoders,
+        seed=arguments.seed, feature_seed=arguments.feature_seed, split=arguments.split,
+        data=None if study.name == "mri" else arguments.data,
+        training_form=arguments.training_form, command=command)
+    write_csv(result.rows, out / "table.csv")
+    write_markdown(result, out / "table.md")
+    print(f"{result.title}, {result.section}\n")
+    print(format_table(result.rows))
+    for cut in result.cuts:
+        print(cut)
+    print(f"written: {out / 'table.csv'}, {out / 'table.md'}")
+    _print_report(lambda report: report.write_report(result, out))
+    return result
+
+
+def _print_report(write):
+    """Write a report and say where; without matplotlib say that there is none."""
+    try:
+        from randsmap.studies import _report
+
+        print(f"written: {write(_report)}\n")
+    except ImportError as error:
+        print(f"no report: {error}\n")
 
 
 def _dataset(arguments):
@@ -222,18 +342,25 @@ def _fit(arguments):
     import numpy as np
 
     import randsmap
+    from randsmap._blocks import Snapshots, is_large, showing_progress
     from randsmap._validation import check_matrix
     from randsmap.invariants import AffineInvariants
 
     snapshots = _load_array(arguments.snapshots)
+    large = is_large(snapshots)
     # their own number type goes to the decoder: its tolerance for the invariants depends on it
-    numbers = check_matrix(snapshots, str(arguments.snapshots), min_rows=2)
+    if large:
+        numbers = Snapshots(snapshots, str(arguments.snapshots))
+        _check_large(arguments, snapshots)
+    else:
+        numbers = check_matrix(snapshots, str(arguments.snapshots), min_rows=2)
     _check_folder(arguments.out)
     if arguments.out.suffix.lower() == ".npy":
         raise ValueError(f"--out is the model file, not an array: {arguments.out}")
     invariants = None if arguments.invariants == "none" else arguments.invariants
     try:  # of the whole file, before any work; fit would name a row of the part it is given
-        AffineInvariants.from_data(numbers, invariants=invariants, dtype=snapshots.dtype)
+        with showing_progress():
+            AffineInvariants.from_data(numbers, invariants=invariants, dtype=snapshots.dtype)
     except ValueError as error:
         raise ValueError(f"{arguments.snapshots}: {error}. Is every row one field? On the command line "
                          "--invariants none switches the invariant off") from None
@@ -249,15 +376,49 @@ def _fit(arguments):
     )
     encoder = randsmap.DiffusionMaps(n_components=arguments.components, alpha=arguments.alpha)
     if arguments.value is None:
-        value = _tuned_value(encoder, decoder, parameter, snapshots, arguments.seed)
+        sample = snapshots
+        if arguments.encoder_samples is not None and arguments.encoder_samples < len(snapshots):
+            chosen = np.sort(np.random.default_rng(arguments.seed).choice(
+                len(snapshots), max(2, arguments.encoder_samples), replace=False))
+            sample = numbers.take(chosen).astype(snapshots.dtype) if large else snapshots[chosen]
+        value = _tuned_value(encoder, decoder, parameter, sample, arguments.seed)
         decoder.set_params(**{f"features__{parameter}": value})
-    model = randsmap.ManifoldModel(encoder, decoder).fit(snapshots)
-    model.save(arguments.out)
-    errors = randsmap.metrics.relative_l2(snapshots, model.reconstruct(snapshots))
+    model = randsmap.ManifoldModel(encoder, decoder, encoder_samples=arguments.encoder_samples)
+    with showing_progress():
+        model.fit(snapshots)
+        model.save(arguments.out)
+        (errors,) = _errors(model, snapshots, relative_l2=randsmap.metrics.relative_l2).values()
     print(f"{len(snapshots)} snapshots of {snapshots.shape[1]} cells -> {arguments.components} "
           f"latent coordinates, {len(model.decoder_.coef_) - 1} features; mean relative L2 error on the "
           f"snapshots {np.mean(errors):.4g}")
     print(f"written: {arguments.out}")
+
+
+def _check_large(arguments, snapshots):
+    """What a file that is not held in memory needs, before any work."""
+    from randsmap.encoders import KEPT
+
+    n, M = snapshots.shape
+    if arguments.encoder_samples is None and 8 * n * M >= KEPT:
+        raise ValueError(f"{arguments.snapshots} holds {n} snapshots of {M} cells, which the model file would have "
+                         "to hold as well: give --encoder-samples, a number of snapshots that fits into memory")
+    if not isinstance(arguments.n_features, int):
+        raise ValueError(f"{arguments.snapshots} is large: give --n-features as a count (500), not as a multiple "
+                         "of the number of snapshots")
+
+
+def _errors(model, snapshots, **metrics):
+    """Each metric of the snapshots and their reconstructions, a block of a large file at a time."""
+    import numpy as np
+
+    from randsmap._blocks import Snapshots, is_large, row_blocks
+
+    numbers = Snapshots(snapshots, "the snapshots") if is_large(snapshots) else snapshots
+    parts = []
+    for _, F in row_blocks(numbers, "evaluating"):
+        F_hat = model.reconstruct(F)
+        parts.append([metric(F, F_hat) for metric in metrics.values()])
+    return dict(zip(metrics, map(np.concatenate, zip(*parts))))
 
 
 def _tuned_value(encoder, decoder, parameter, snapshots, seed):
@@ -288,29 +449,46 @@ def _tuned_value(encoder, decoder, parameter, snapshots, seed):
 
 
 def _encode(arguments):
-    _save_array(arguments.out, _load_model(arguments.model).transform(_load_array(arguments.input)))
+    from randsmap._blocks import showing_progress
+
+    with showing_progress():
+        latents = _load_model(arguments.model).transform(_load_array(arguments.input))
+    _save_array(arguments.out, latents)
 
 
 def _decode(arguments):
-    model = _load_model(arguments.model)
-    _save_array(arguments.out, model.inverse_transform(_load_array(arguments.input)))
+    import numpy as np
+
+    from randsmap import _blocks
+    from randsmap.persistence import replaced_atomically
+
+    model, latents = _load_model(arguments.model), _load_array(arguments.input)
+    shape = len(latents) if latents.ndim else 0, model.n_features_in_
+    if 8 * shape[0] * shape[1] < _blocks.LARGE:
+        _save_array(arguments.out, model.inverse_transform(latents))
+        return
+    _check_folder(arguments.out)
+    with _blocks.showing_progress(), replaced_atomically(arguments.out) as temporary:
+        fields = np.lib.format.open_memmap(temporary, "w+", np.float64, shape)
+        model.inverse_transform(latents, out=fields)
+        fields.flush()
+    print(f"written: {arguments.out} {shape}")
 
 
 def _evaluate(arguments):
     import numpy as np
 
     from randsmap import metrics
+    from randsmap._blocks import showing_progress
 
     model = _load_model(arguments.model)
-    F = _load_array(arguments.input)
-    F_hat = model.reconstruct(F)
     C = getattr(model.decoder_, "invariant_matrix_", None)  # what the model promises to keep
-    errors = {
-        "relative_l2": metrics.relative_l2(F, F_hat),
-        "relative_linf": metrics.relative_linf(F, F_hat),
-        "conservation_error": metrics.conservation_error(
-            F, F_hat, invariants="mass" if C is None or C.shape[1] == 0 else C),
-    }
+    with showing_progress():
+        errors = _errors(
+            model, _load_array(arguments.input), relative_l2=metrics.relative_l2,
+            relative_linf=metrics.relative_linf,
+            conservation_error=partial(metrics.conservation_error,
+                                       invariants="mass" if C is None or C.shape[1] == 0 else C))
     if arguments.out is not None:
         rows = zip(*(values.tolist() for values in errors.values()))
         text = "\n".join([",".join(errors), *(",".join(map(repr, row)) for row in rows)]) + "\n"
@@ -322,13 +500,20 @@ def _evaluate(arguments):
 
 
 def _load_array(path):
+    """The array of a .npy file, memory-mapped if it is large."""
     import numpy as np
+
+    from randsmap._blocks import is_large
 
     with open(path, "rb") as file:
         if file.read(6) != b"\x93NUMPY":
             raise ValueError(f"{path} is not a .npy file (numpy.save writes one)")
     try:
-        return np.load(path, allow_pickle=False)
+        try:
+            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, OSError):  # without elements, or cut off: reading it tells
+            mapped = None
+        return mapped if is_large(mapped) else np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from randsmap import _validation
 
-__all__ = ["plot_space_time", "plot_crowd", "plot_images", "plot_embedding"]
+__all__ = ["plot_space_time", "plot_crowd", "plot_images", "plot_embedding", "plot_reconstructions"]
 
 _SEQUENTIAL_COLORS = "viridis"
 _CYCLIC_COLORS = "twilight"
@@ -264,6 +264,152 @@ def plot_embedding(latents, color=None, *, label=None, names=None, cyclic=False,
         figure.colorbar(points, ax=ax, label=label, pad=0.12 if dimension == 3 else 0.03,
                         shrink=0.8 if dimension == 3 else 1.0)
     return figure
+
+
+def plot_reconstructions(truth, reconstructions, *, positions=None, extent=None, mask=None,
+                         label="density"):
+    """One field beside its reconstructions, with their errors.
+
+    Parameters
+    ----------
+    truth : array_like (n_cells,), (n_x, n_y) or (height, width)
+        The field itself: a profile, a field in the plane, or an image.
+    reconstructions : dict of str to array_like of the same shape
+        What decoders made of it, by the names that the panels get.
+    positions : array_like (n_cells,), optional
+        For a profile: centres of the cells, ascending; by default their numbers.
+    extent : (float, float), optional
+        For a field in the plane, whose first axis goes to the right and second upwards: its length
+        and width. A two-dimensional field without it is drawn as a grey image, row 0 on top.
+    mask : array_like of bool, of the same shape, optional
+        False where there is no field, such as in an obstacle; drawn grey.
+    label : str, default "density"
+        Name of the field.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Profiles: a panel a reconstruction, with the field and the error. Fields in the plane: a row a
+        reconstruction, with its absolute error in one logarithmic scale of three decades.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the shapes do not agree or values are not finite.
+    ImportError
+        If matplotlib is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap.plotting import plot_reconstructions
+    >>> x = np.linspace(-1, 1, 50)
+    >>> figure = plot_reconstructions(np.exp(-x**2), {"half": np.exp(-x**2) / 2}, positions=x)
+    """
+    truth = np.asarray(truth, dtype=float)
+    if truth.ndim not in (1, 2) or truth.size == 0:
+        raise ValueError(f"truth must have one or two axes and cells, got shape {truth.shape}")
+    fields = {"truth": truth}
+    for name, field in reconstructions.items():
+        fields[str(name)] = np.asarray(field, dtype=float)
+    for name, field in fields.items():
+        if field.shape != truth.shape:
+            raise ValueError(f"{name} must have shape {truth.shape} like truth, got {field.shape}")
+        _validation.check_vector(field.ravel(), name)
+    if len(fields) == 1:
+        raise ValueError("reconstructions must name at least one field")
+    if mask is not None:
+        mask = np.asarray(mask)
+        if mask.dtype != bool or mask.shape != truth.shape:
+            raise ValueError(f"mask must be boolean of shape {truth.shape}, got {mask.dtype} of shape "
+                             f"{mask.shape}")
+    if truth.ndim == 1:
+        if positions is None:
+            positions, name = np.arange(len(truth), dtype=float), "cell"
+        else:
+            positions, name = _ascending(positions, "positions", len(truth)), "position x"
+        return _profiles(truth, fields, positions, name, label)
+    if extent is not None:
+        extent = _validation.check_vector(extent, "extent", length=2)
+    return _error_maps(truth, fields, extent, mask, label)
+
+
+def _profiles(truth, fields, positions, name, label):
+    n_panels = len(fields) - 1
+    n_columns = 1 if n_panels == 1 else 2
+    n_rows = -(-n_panels // n_columns)
+    figure = _new_figure((3.7 * n_columns, 2.3 * n_rows + 0.5))
+    axes = figure.subplots(n_rows, n_columns, squeeze=False, sharex=True, sharey=True)
+    for ax, (title, field) in zip(axes.flat, list(fields.items())[1:]):
+        ax.plot(positions, truth, color="0.6", linewidth=3, label="truth")
+        ax.plot(positions, field, color="#0072B2", linewidth=1.2, label="reconstruction")
+        ax.plot(positions, field - truth, color="#D55E00", linewidth=0.9, linestyle="--",
+                label="reconstruction \u2212 truth")
+        ax.set_title(title, fontsize="medium")
+    used = _remove_unused(axes, n_panels)
+    for ax in used[-n_columns:]:
+        ax.set_xlabel(name)
+        ax.tick_params(labelbottom=True)
+    figure.supylabel(label, fontsize="medium")
+    figure.legend(*used[0].get_legend_handles_labels(), loc="outside upper center", ncols=3,
+                  fontsize="small", frameon=False)
+    return figure
+
+
+def _error_maps(truth, fields, extent, mask, label):
+    from matplotlib.colors import LogNorm
+    from matplotlib.ticker import MaxNLocator
+
+    hidden = np.zeros(truth.shape, dtype=bool) if mask is None else ~mask
+    errors = {name: abs(field - truth) for name, field in fields.items() if field is not truth}
+    high = max(max(error[~hidden].max(initial=0) for error in errors.values()),
+               np.finfo(float).tiny * 1e4)
+    if extent is None:
+        aspect, style, place = truth.shape[0] / truth.shape[1], {"cmap": "gray"}, {}
+    else:
+        aspect, style = extent[1] / extent[0], {"cmap": _SEQUENTIAL_COLORS}
+        place = {"origin": "lower", "extent": (0, extent[0], 0, extent[1])}
+    style |= {"vmin": min(truth[~hidden].min(initial=0), 0), "vmax": truth[~hidden].max(initial=0) or 1}
+    # pairs of field and error: long corridors one beside the other, images two pairs a row
+    n_pairs, width = (1, 3.3) if aspect < 0.6 else (2, 2.0)
+    n_rows = -(-len(fields) // n_pairs)
+    figure = _new_figure((2 * n_pairs * width + 0.4, n_rows * (width * min(aspect, 2) + 0.4) + 0.9))
+    axes = figure.subplots(n_rows, 2 * n_pairs, squeeze=False, sharex=True, sharey=True)
+    pairs = axes.reshape(n_rows * n_pairs, 2)
+    pairs[0, 1].remove()  # truth has no error
+    for ax in pairs[len(fields):].flat:
+        ax.remove()
+    for pair, (name, field) in zip(pairs, fields.items()):
+        shown = _draw_plane(pair[0], field, hidden, place, style, name)
+        if field is not truth:
+            # what is smaller than the scale gets the scale's lowest colour, not a hole
+            error = _draw_plane(pair[1], np.maximum(errors[name], high / 1e3), hidden, place,
+                                {"cmap": "magma", "norm": LogNorm(high / 1e3, high)}, "absolute error")
+    if extent is not None:
+        for ax in axes[:, 0]:
+            ax.set_ylabel("y")
+        for ax in axes[-1]:
+            ax.set_xlabel("x")
+    drawn_in = pairs[:len(fields)]
+    bar = figure.colorbar(shown, ax=list(drawn_in.flat[:1]) + list(drawn_in[1:].flat), label=label,
+                          location="bottom", fraction=0.03, pad=0.02, shrink=0.6, aspect=40)
+    bar.locator, bar.formatter.useMathText = MaxNLocator(5), True
+    bar.formatter.set_powerlimits((-2, 3))
+    bar.update_ticks()
+    figure.colorbar(error, ax=list(drawn_in.flat[:1]) + list(drawn_in[1:].flat),
+                    label="absolute error", location="bottom", fraction=0.03, pad=0.02, shrink=0.6,
+                    aspect=40)
+    return figure
+
+
+def _draw_plane(ax, values, hidden, place, style, title):
+    picture = np.ma.masked_array(values, hidden)
+    drawn = ax.imshow(picture.T if place else picture, interpolation="nearest", **place, **style)
+    ax.set_facecolor(_OBSTACLE_COLOR)
+    ax.set_title(title, fontsize="medium" if place else "x-small")
+    if not place:
+        ax.set(xticks=[], yticks=[])
+    return drawn
 
 
 def _new_figure(size):

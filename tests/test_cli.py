@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from randsmap import SigmoidFeatures, load, metrics
+from randsmap import SigmoidFeatures, cli, load, metrics
 from randsmap.cli import main
 from randsmap.metrics import relative_l2
 from randsmap.persistence import save
@@ -139,17 +139,50 @@ def test_quick_traffic_study(tmp_path):
                "study", "lwr", "--quick", "--out", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stderr
-    with open(tmp_path / "table.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 8
+    rows = table(tmp_path)
+    assert len(rows) == 2 * 16
+    # decoders that cannot follow the shocks: few harmonics, d = 2 modes, a quadratic of them
+    coarse = ("DDM-r5", "POD", "Quadratic")
     for row in rows:
-        assert 0.15 < float(row["rel_l2_median"]) < 0.22  # 0.167 to 0.209 over seeds 0 to 3
+        low, high = (0.4, 0.8) if row["decoder"] in coarse else (0.15, 0.22)
+        assert low < float(row["rel_l2_median"]) < high  # most 0.167 to 0.209 over seeds 0 to 3
         assert float(row["rel_l2_p05"]) <= float(row["rel_l2_median"]) <= float(row["rel_l2_p95"])
-        assert row["paper_rel_l2_median"]
+        assert bool(row["paper_rel_l2_median"]) == (
+            row["extra"] == "False" or row["decoder"].endswith("-training"))
         if row["decoder"].startswith("RANDSMAP"):
-            assert float(row["conservation_p95"]) <= 1e-14
-        else:
+            exact = not row["decoder"].endswith("-training")
+            assert (float(row["conservation_p95"]) <= 1e-14) == exact
+        elif row["decoder"] == "RFNN-Sig":
             assert 1e-6 < float(row["conservation_median"]) < 1e-3
+    assert "randsmap study lwr --quick --seed 0" in (tmp_path / "table.md").read_text()
+
+
+def table(folder):
+    with open(folder / "table.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_some_decoders_of_all_studies_that_have_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("randsmap.cli._STUDIES", {
+        name: texts for name, texts in cli._STUDIES.items() if name in ("swiss-roll", "s-curve", "lwr")})
+    assert run("study", "all", "--quick", "--runs", 1, "--decoders", "RFNN-RFF,POD", "--out", tmp_path) == 0
+    assert {row["decoder"] for row in table(tmp_path / "swiss-roll")} == {"RFNN-RFF", "POD"}
+    assert {row["decoder"] for row in table(tmp_path / "s-curve")} == {"RFNN-RFF", "POD"}
+    assert {row["decoder"] for row in table(tmp_path / "lwr")} == {"POD"}
+    assert run("study", "s-curve", "--quick", "--runs", 1, "--decoders", "POD",
+               "--out", tmp_path / "s-curve") == 0
+    assert {row["decoder"] for row in table(tmp_path / "s-curve")} == {"POD"}
+
+
+def test_study_errors(tmp_path, capsys, snapshots):
+    out = ("--out", tmp_path / "out")
+    assert "must be among" in failing(("study", "lwr", "--decoders", "DDN", *out), capsys)
+    assert "no study has a decoder DDN" in failing(("study", "all", "--decoders", "DDN", *out), capsys)
+    assert "no trajectories" in failing(("study", "mri", "--split", "trajectory", *out), capsys)
+    assert "not a .npy file" in failing(("study", "lwr", "--data", __file__, *out), capsys)
+    np.save(tmp_path / "F.npy", snapshots * np.linspace(1, 2, len(snapshots))[:, None])
+    assert "keep the sum" in failing(("study", "lwr", "--data", tmp_path / "F.npy", *out), capsys)
+    assert not (tmp_path / "out").exists()
 
 
 def test_files_that_are_not_what_they_should_be(tmp_path, capsys):

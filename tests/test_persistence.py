@@ -65,6 +65,7 @@ def models():
     decoder = randsmap.RANDSMAPDecoder
     yield "RFNN", randsmap.RFNNDecoder(random_state=np.random.RandomState(0)).fit(Y, F)
     yield "RFNN svd", randsmap.RFNNDecoder(sigmoid, regularization=0).fit(Y, F)
+    yield "RFNN krylov", randsmap.RFNNDecoder(sigmoid, solver="krylov", tol=1e-5).fit(Y, F)
     yield "RFNN one cell", randsmap.RFNNDecoder(sigmoid).fit(Y, F[:, 0])
     yield "training", decoder(sigmoid, constraint="training").fit(Y, F)
     yield "no invariants", decoder(sigmoid, invariants=None).fit(Y, F)

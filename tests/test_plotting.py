@@ -208,3 +208,47 @@ def test_without_matplotlib_the_message_says_what_to_install(tmp_path):
                  "try:\n    plotting.plot_embedding(np.eye(2))\n"
                  "except ImportError as error:\n    print(error)\n", tmp_path)
     assert "pip install 'randsmap[plots]'" in result.stdout, result.stderr
+
+
+def test_reconstructions_of_a_profile_show_truth_reconstruction_and_error():
+    x = np.linspace(0, 1, 20)
+    figure = plotting.plot_reconstructions(x, {"a": x + 1, "b": 0 * x}, positions=x, label="mass")
+    assert [ax.get_title() for ax in figure.axes] == ["a", "b"]
+    truth, found, error = (line.get_ydata() for line in figure.axes[0].lines)
+    assert (truth == x).all() and (found == x + 1).all() and (error == found - truth).all()
+    assert figure.axes[1].get_xlabel() == "position x"
+    pixels(figure)
+
+
+@pytest.mark.parametrize("extent", [None, (4.0, 1.0)])
+def test_reconstructions_of_a_plane_show_the_error_in_one_scale_and_hide_the_obstacle(extent):
+    truth = np.arange(32.0).reshape(8, 4) / 32
+    mask = np.ones((8, 4), dtype=bool)
+    mask[3:5, 1:3] = False
+    worse = np.where(mask, truth + 0.5, truth + 99)  # where there is nothing, nothing counts
+    figure = plotting.plot_reconstructions(truth, {"good": truth + 0.01, "bad": worse, "same": truth + 0},
+                                           extent=extent, mask=mask)
+    images = {ax.get_title(): [] for ax in figure.axes}
+    for ax in figure.axes:
+        if ax.images:
+            images[ax.get_title()].append(ax.images[0])
+    assert len(images["absolute error"]) == 3 and len(images["truth"]) == 1
+    assert len({(image.norm.vmin, image.norm.vmax) for image in images["absolute error"]}) == 1
+    assert images["absolute error"][0].norm.vmax == 0.5
+    shown = images["truth"][0].get_array()
+    assert shown.shape == ((8, 4) if extent is None else (4, 8)) and shown.mask.sum() == 4
+    pixels(figure)
+
+
+def test_reconstructions_refuse_what_does_not_fit():
+    field = np.ones((3, 4))
+    with pytest.raises(ValueError, match=r"b must have shape \(3, 4\) like truth, got \(4, 3\)"):
+        plotting.plot_reconstructions(field, {"a": field, "b": field.T})
+    with pytest.raises(ValueError, match="at least one"):
+        plotting.plot_reconstructions(field, {})
+    with pytest.raises(ValueError, match="one or two axes"):
+        plotting.plot_reconstructions(np.ones((2, 2, 2)), {"a": np.ones((2, 2, 2))})
+    with pytest.raises(ValueError, match="mask must be boolean"):
+        plotting.plot_reconstructions(field, {"a": field}, mask=field)
+    with pytest.raises(ValueError, match="NaN|finite"):
+        plotting.plot_reconstructions(field, {"a": field * np.nan})

@@ -1,8 +1,14 @@
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.exceptions import FitFailedWarning
 from sklearn.linear_model import Ridge
+from sklearn.model_selection import ParameterGrid
 
 import randsmap
+from randsmap import tuning
+from randsmap.invariants import AffineInvariants
 from randsmap.metrics import relative_l2
 
 
@@ -65,3 +71,265 @@ def test_grids_that_make_no_sense_are_told(data):
         randsmap.tune(randsmap.RFNNDecoder(), {"features__slope": [1.0]}, *data)
     with pytest.raises(TypeError, match="grid must be a dict"):
         randsmap.tune(randsmap.RFNNDecoder(), [{"regularization": [1.0]}], *data)
+
+
+# -- In coefficient space ------------------------------------------------------------------------------
+
+
+def fields_in_reach(kind, q, weights, constant, offset, n=60, n_val=30, M=500, seed=0):
+    """Fields that a decoder can learn but for a noise of 1e-6; its parameters; latents."""
+    rng = np.random.default_rng(seed)
+    Y = rng.uniform(-1, 1, (n + n_val, 2))
+    if kind == "features":
+        maps = randsmap.FourierFeatures(0.5, n_features=12, random_state=0)
+        Z = maps.fit(Y[:n]).transform(Y)
+    else:
+        Z = np.exp(-((Y[:, None] - Y[None, :15]) ** 2).sum(axis=2) / (2 * 0.15**2))
+    F = Z @ rng.normal(size=(Z.shape[1], M)) + offset
+    F += 1e-6 * np.sqrt((F**2).mean()) * rng.normal(size=F.shape)
+    J0 = np.zeros(M, dtype=bool)
+    if constant:
+        J0[[3, 77]] = True
+        F[:, J0] = 0.25, 0.0
+    w = 10 ** rng.uniform(-1, 1, M) if weights else None
+    invariants = None if q == 0 else "mass" if q == 1 else rng.normal(size=(M, q))
+    if q:
+        C = (np.ones(M) if w is None else w)[:, None].copy() if q == 1 else invariants.copy()
+        F = AffineInvariants(C, F.mean(axis=0) @ C, J0, F[0, J0], w).project(F.copy())
+    return (Y[:n], F[:n], Y[n:], F[n:]), {"invariants": invariants, "cell_weights": w}
+
+
+def direct_errors(decoder, grid, Y, F, Y_val, F_val):
+    return np.array([relative_l2(F_val, clone(decoder).set_params(**params).fit(Y, F).predict(Y_val))
+                     for params in ParameterGrid(grid)])
+
+
+@pytest.fixture
+def always(monkeypatch):
+    monkeypatch.setattr(tuning, "_pays", lambda *arguments: True)
+
+
+PENALTIES = {"regularization": [1e-9, 1e-3, 1.0]}
+FEATURES = randsmap.FourierFeatures(0.5, n_features=12)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("q", [0, 1, 3])
+@pytest.mark.parametrize("kind", ["svd", "training", "kernel", "harmonics"])
+def test_coefficient_space_agrees_with_the_fields(always, kind, q, weights, constant, offset):
+    decoder, grid = {
+        "svd": (randsmap.RANDSMAPDecoder(FEATURES, solver="svd", random_state=0), PENALTIES),
+        "training": (randsmap.RANDSMAPDecoder(FEATURES, constraint="training", random_state=0), PENALTIES),
+        "kernel": (randsmap.KernelDecoder(length_scale=0.15), PENALTIES),
+        "harmonics": (randsmap.DoubleDiffusionMapsDecoder(), {"epsilon": [0.1, 0.15 * 2**0.5]}),
+    }[kind]
+    data, parameters = fields_in_reach("features" if kind in ("svd", "training") else "kernel", q,
+                                       weights, constant, offset)
+    decoder.set_params(**parameters)
+    result, direct = tuning.tune(decoder, grid, *data), direct_errors(decoder, grid, *data)
+    assert result.evaluation_ == "coefficients"
+    np.testing.assert_allclose(result.errors_, direct.mean(axis=1), rtol=1e-10)
+    # one field: the round-off of the fields themselves, 4 eps |f| and more with the weights' spread
+    np.testing.assert_allclose(result.sample_errors_, direct, rtol=1e-10, atol=1e-15)
+    if kind in ("svd", "training"):
+        assert direct.mean(axis=1).min() < 2e-6
+    best = clone(decoder).set_params(**result.best_params_).fit(*data[:2])
+    np.testing.assert_array_equal(result.best_decoder_.coef_, best.coef_)
+
+
+def test_coefficient_space_is_as_exact_as_the_normal_equations(always):
+    # with Cholesky the round-off of the fit itself shows at these errors: compare with a second direct
+    # evaluation, of the same fields in another unit
+    (Y, F, Y_val, F_val), _ = fields_in_reach("features", 0, False, False, 0.0)
+    decoder = randsmap.RFNNDecoder(FEATURES, random_state=0)
+    result = tuning.tune(decoder, PENALTIES, Y, F, Y_val, F_val)
+    direct = direct_errors(decoder, PENALTIES, Y, F, Y_val, F_val)
+    again = direct_errors(decoder, PENALTIES, Y, F * np.pi, Y_val, F_val * np.pi)
+    noise = np.abs(again - direct).max(axis=1)
+    assert (np.abs(result.sample_errors_ - direct).max(axis=1) <= 10 * noise).all()
+    np.testing.assert_allclose(result.errors_, direct.mean(axis=1), rtol=1e-9)
+
+
+def test_features_without_a_seed_are_those_of_the_best_candidate(always):
+    data, _ = fields_in_reach("features", 1, False, False, 0.0)
+    decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(n_features=20))
+    result = tuning.tune(decoder, {"features__slope": [0.5, 2.0, 8.0]}, *data)
+    assert result.evaluation_ == "coefficients"
+    kept = relative_l2(data[3], result.best_decoder_.predict(data[2])).mean()
+    assert kept == pytest.approx(result.errors_.min(), rel=1e-9)
+    assert type(clone(result.best_decoder_).fit(*data[:2])) is randsmap.RANDSMAPDecoder
+
+
+def test_features_as_values(always):
+    data, _ = fields_in_reach("features", 0, False, False, 0.0)
+    grid = {"features": [randsmap.SigmoidFeatures(n_features=12), FEATURES]}
+    result = tuning.tune(randsmap.RFNNDecoder(random_state=0), grid, *data)
+    assert result.evaluation_ == "coefficients"
+    assert result.best_params_ == {"features": FEATURES}
+    assert result.on_edge_ == {"features": False}  # estimators have no order
+
+
+class Subclass(randsmap.RFNNDecoder):
+    pass
+
+
+@pytest.mark.parametrize("decoder, grid", [
+    (Subclass(random_state=0), {"regularization": [1e-3, 1.0]}),
+    (Ridge(), {"alpha": [1e-3, 1.0]}),
+    (randsmap.KNNDecoder(), {"n_neighbors": [3, 6]}),
+    (randsmap.KernelDecoder(), {"invariants": [None, "mass"]}),
+], ids=lambda value: str(value)[:20])
+def test_what_is_evaluated_directly(always, decoder, grid):
+    data, _ = fields_in_reach("features", 1, False, False, 0.0)
+    assert tuning.tune(decoder, grid, *data).evaluation_ == "direct"
+
+
+def test_a_candidate_that_iterates_is_evaluated_directly(always, monkeypatch):
+    data, _ = fields_in_reach("features", 1, False, False, 0.0)
+    fit = randsmap.RANDSMAPDecoder.fit
+
+    def iterate(self, X, y):
+        fit(self, X, y).solver_ = "krylov" if self.regularization == 1.0 else "dual"
+        return self
+
+    monkeypatch.setattr(randsmap.RANDSMAPDecoder, "fit", iterate)
+    decoder = randsmap.RANDSMAPDecoder(FEATURES, random_state=0)
+    result = tuning.tune(decoder, {"regularization": [1e-3, 1.0, 1e-2]}, *data)
+    assert result.evaluation_ == "direct"
+    assert result.best_decoder_.predict(data[2]).shape == data[3].shape
+    np.testing.assert_allclose(result.errors_, direct_errors(
+        decoder, {"regularization": [1e-3, 1.0, 1e-2]}, *data).mean(axis=1), rtol=1e-9)
+
+
+def test_float32_fields_are_evaluated_directly(always):
+    Y, F, Y_val, F_val = fields_in_reach("features", 0, False, False, 0.0)[0]
+    for fields in (F.astype(np.float32), F_val), (F, F_val.astype(np.float32)):
+        result = tuning.tune(randsmap.RFNNDecoder(random_state=0), PENALTIES, Y, fields[0], Y_val, fields[1])
+        assert result.evaluation_ == "direct"
+
+
+def test_coefficient_space_is_used_where_it_pays():
+    assert tuning._pays(720, 720, 16384, 721, 10)
+    assert not tuning._pays(2000, 2000, 400, 2001, 10)  # traffic
+    assert not tuning._pays(720, 720, 16384, 721, 1)
+    assert not tuning._pays(720, 720, 16384, 5, 10)  # a few modes: the fields are soon fitted
+
+
+def test_zero_validation_field_and_extreme_units(always):
+    Y, F, Y_val, F_val = fields_in_reach("features", 0, False, False, 0.0)[0]
+    decoder = randsmap.RFNNDecoder(FEATURES, random_state=0)
+    expected = tuning.tune(decoder, PENALTIES, Y, F, Y_val, F_val).errors_
+    for unit in 1e-200, 1e-100, 1e100:
+        result = tuning.tune(decoder, PENALTIES, Y, unit * F, Y_val, unit * F_val)
+        np.testing.assert_allclose(result.errors_, expected, rtol=1e-8)
+    F_val = F_val.copy()
+    F_val[0] = 0
+    assert tuning.tune(decoder, PENALTIES, Y, F, Y_val, F_val).sample_errors_[0, 0] == np.inf
+
+
+def test_rows_that_do_not_fit_together(always):
+    Y, F, Y_val, F_val = fields_in_reach("features", 0, False, False, 0.0)[0]
+    decoder = randsmap.RFNNDecoder(FEATURES, random_state=0)
+    with pytest.raises(ValueError, match="Y_val and F_val must have the same number of rows, got 1 and 30"):
+        tuning.tune(decoder, PENALTIES, Y, F, Y_val[:1], F_val)
+    with pytest.raises(ValueError, match="must have the same shape"):
+        tuning.tune(decoder, PENALTIES, Y, F, Y_val, F_val[:, :-1])
+
+
+# -- Candidates that fail, ties, progress ----------------------------------------------------------------
+
+
+def test_failed_candidates(data):
+    decoder = randsmap.DoubleDiffusionMapsDecoder()
+    with pytest.warns(FitFailedWarning, match=r"candidate {'rank': 61} failed, its error is NaN: rank"):
+        result = randsmap.tune(decoder, {"rank": [61, 5, 10]}, *data)
+    assert np.isnan(result.errors_[0]) and np.isfinite(result.errors_[1:]).all()
+    assert result.best_params_["rank"] in (5, 10)
+    with pytest.raises(ValueError, match="rank must be at most"):
+        randsmap.tune(decoder, {"rank": [61, 62]}, *data)
+    with pytest.raises(TypeError, match="epsilon must be a real number"):  # a mistake, not a candidate
+        randsmap.tune(decoder, {"epsilon": ["wide", 1.0]}, *data)
+
+
+def test_of_equal_candidates_the_first_is_best(data):
+    decoder = randsmap.DoubleDiffusionMapsDecoder(epsilon=1.0)  # which makes epsilon_scale void
+    result = randsmap.tune(decoder, {"epsilon_scale": [3.0, 2.0, 1.0]}, *data)
+    assert result.best_params_ == {"epsilon_scale": 3.0}
+    assert result.on_edge_ == {"epsilon_scale": True}
+
+
+def test_arrays_as_values(data):
+    result = randsmap.tune(randsmap.KernelDecoder(), {"length_scale": [np.ones(2), np.array([0.5, 2.0]),
+                                                                      np.array([9.0, 9.0])]}, *data)
+    assert result.on_edge_ == {"length_scale": False}
+
+
+def test_progress_bar(data, capsys):
+    randsmap.tune(Ridge(), {"alpha": [1.0, 2.0]}, *data, progress=True)
+    assert "2/2" in capsys.readouterr().err
+    randsmap.tune(Ridge(), {"alpha": [1.0, 2.0]}, *data)
+    assert capsys.readouterr().err == ""
+
+
+# -- Models ----------------------------------------------------------------------------------------------
+
+
+class CountingPCA(PCA):
+    fits = 0
+
+    def fit_transform(self, X, y=None):
+        type(self).fits += 1
+        return super().fit_transform(X)
+
+
+@pytest.mark.parametrize("M", [40, 1000])
+def test_model_with_its_encoder(M):
+    x, centres = np.linspace(0, 1, M), np.random.default_rng(0).uniform(0.3, 0.7, (2, 80))
+    F = np.exp(-(((x - centres[0][:, None]) / 0.1) ** 2)) * (1 + centres[1][:, None])
+    F, F_val = F[:50], F[50:]
+    model = randsmap.ManifoldModel(
+        CountingPCA(1), randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(), random_state=0,
+                                                 invariants=None))
+    grid = {"encoder__n_components": [1, 2, 3], "decoder__features__slope": [0.1, 0.3, 1.0],
+            "decoder__regularization": [1e-4, 1e-2]}
+    CountingPCA.fits = 0
+    result = randsmap.tune(model, grid, None, F, None, F_val)
+    assert CountingPCA.fits == 3
+    assert result.evaluation_ == ("direct" if M == 40 else "coefficients")
+    assert result.candidates_ == list(ParameterGrid(grid))
+    for params, error in zip(result.candidates_, result.errors_):
+        expected = -clone(model).set_params(**params).fit(F).score(F_val)
+        assert error == pytest.approx(expected, rel=1e-8)
+    best = clone(model).set_params(**result.best_params_).fit(F)
+    assert isinstance(result.best_decoder_, randsmap.ManifoldModel)
+    # scikit-learn's PCA is not the same to the last bit twice
+    np.testing.assert_allclose(result.best_decoder_.reconstruct(F_val), best.reconstruct(F_val), atol=1e-9)
+    assert set(result.on_edge_) == set(grid)
+    assert not hasattr(model, "encoder_") and not hasattr(model.encoder, "components_")
+
+
+def test_model_with_every_kind_of_decoder(data):
+    F, F_val = data[1], data[3]
+    for encoder, decoders in (
+        (randsmap.POD(2), [Ridge(), randsmap.KernelDecoder(), None]),
+        (randsmap.DiffusionMaps(2), [randsmap.KNNDecoder(3, objective="encoder"), Ridge()]),
+    ):
+        model = randsmap.ManifoldModel(encoder, Ridge())
+        result = randsmap.tune(model, {"decoder": decoders}, None, F, None, F_val)
+        for decoder, error in zip(decoders, result.errors_):
+            expected = -randsmap.ManifoldModel(encoder, decoder).fit(F).score(F_val)
+            assert error == pytest.approx(expected, rel=1e-10)
+        assert result.best_decoder_.reconstruct(F_val).shape == F_val.shape
+
+
+def test_encoder_that_fails_and_latents_that_are_given(data):
+    model = randsmap.ManifoldModel(randsmap.DiffusionMaps(2), Ridge())
+    grid = {"encoder__n_components": [2, 1000], "decoder__alpha": [1e-3, 1.0]}
+    with pytest.warns(FitFailedWarning):
+        result = randsmap.tune(model, grid, None, data[1], None, data[3])
+    failed = [params["encoder__n_components"] == 1000 for params in result.candidates_]
+    np.testing.assert_array_equal(np.isnan(result.errors_), failed)
+    with pytest.raises(ValueError, match="must be None with a ManifoldModel"):
+        randsmap.tune(model, grid, *data)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from randsmap.decoders._krylov import solve_ridge
 from randsmap.decoders._ridge import FeatureRows, ridge
 from randsmap.features import SigmoidFeatures
 
@@ -38,3 +39,26 @@ class ManySamples:
 
     def time_ridge(self, solver):
         ridge(self.rows, self.F, 1e-3, solver)
+
+
+class Krylov:
+    """Smooth fields, so that few right-hand sides are left; the error against Cholesky is tracked."""
+
+    params = ["cholesky", "krylov"]
+    param_names = ["solver"]
+
+    def setup(self, solver):
+        self.rows, _ = problem(3000, 3000, 1)
+        Y = self.rows._X
+        self.F = np.exp(-((np.linspace(0, 1, 200) - Y[:, :1]) ** 2) / 0.02) * (1 + Y[:, 1:])
+
+    def time_ridge(self, solver):
+        solve_ridge(self.rows, self.F, 1e-3, solver)
+
+    def peakmem_ridge(self, solver):
+        solve_ridge(self.rows, self.F, 1e-3, solver)
+
+    def track_relative_error(self, solver):
+        exact = ridge(self.rows, self.F, 1e-3, "cholesky")[0]
+        A = solve_ridge(self.rows, self.F, 1e-3, solver)[0]
+        return float(np.linalg.norm(self.rows.whole() @ (A - exact)) / np.linalg.norm(self.F))

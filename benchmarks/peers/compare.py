@@ -243,6 +243,19 @@ def rows_bounds(options):
                                                       work.ctypes.data))
 
 
+def rows_krylov(options):
+    import krylov
+
+    n = P = 5000
+    Y, F = krylov.problem(n)
+    features = randsmap.FourierFeatures(0.3, n_features=P)
+    direct, iterative = (randsmap.RANDSMAPDecoder(features, solver=solver, random_state=0)
+                         for solver in ("cholesky", "krylov"))
+    yield dict(work="exact fit n = P = 5000, M = 400, smooth fields: Krylov", peer="own Cholesky",
+               target="> 1", sides=(lambda: iterative.fit(Y, F), lambda: direct.fit(Y, F), None),
+               limit="", threads=2, turns=3)
+
+
 def rows_traffic(options):
     solver = randsmap.LWRSolver()
     F = randsmap.datasets.make_lwr(16, 1, random_state=0, t_end=0.005).data
@@ -482,6 +495,34 @@ def rows_manifold_decoders(options):
             remote.close()
 
 
+def rows_jacobian(options):
+    for M in (400, 16384):
+        for d in (2, 10):
+            rng = np.random.default_rng(0)
+            Y, F = rng.uniform(size=(60, d)), rng.dirichlet(np.ones(M), size=60)
+            decoder = randsmap.RANDSMAPDecoder(
+                randsmap.SigmoidFeatures(5.0, n_features=2000), random_state=0).fit(Y, F)
+            x, field, J = Y[:1], np.empty((1, M)), np.empty((1, M, d))
+            W, b, A = decoder.features_.weights_, decoder.features_.offsets_, decoder.coef_[1:]
+            sigmoid = lambda t: 1 / (1 + np.exp(-t))  # noqa: E731
+
+            def plain(x=x, W=W, b=b, A=A):
+                s = sigmoid(x @ W + b)[0]
+                ((W * (s * (1 - s))) @ A).T.copy()
+
+            predict = lambda: decoder.predict(x, out=field)  # noqa: E731
+            yield dict(work=f"Jacobian of one point, P = 2000, M = {M}, d = {d}",
+                       peer="NumPy, sigmoid written out",
+                       target=f"limit / ours >= 1/{3 * d} (3 decodes a coordinate)",
+                       sides=(lambda: decoder.jacobian(x, out=J), plain, predict),
+                       limit="decode of the point", threads=1, turns=15)
+        cells = np.arange(20) * (M // 20)
+        yield dict(work=f"decode of 20 cells of one point, P = 2000, M = {M}, d = 10",
+                   peer="the whole decode", target="> 1",
+                   sides=(lambda: decoder.predict(x, cells=cells), predict, None), limit="", threads=1,
+                   turns=15)
+
+
 def rows_study(options):
     F, F_validation, F_test = study_data()
     slopes = np.linspace(1, 20, 10)
@@ -501,6 +542,38 @@ def rows_study(options):
                    sides=(ours, lambda form=form: transcription.study(
                        F, F_validation, F_test, form, slopes) and None, None),
                    limit="", threads=2, turns=turns)
+
+
+def rows_tuning(options):
+    from sklearn.base import clone
+    from randsmap import tuning
+
+    rng = np.random.default_rng(0)
+    n, n_cells = 720, 16384
+    Y = rng.uniform(size=(2 * n, 2))
+    F = np.sin(5 * Y @ rng.normal(size=(2, 200))) @ rng.normal(size=(200, n_cells))
+    F += 100 - F.mean(axis=1, keepdims=True)
+    Y, Y_validation, F, F_validation = Y[:n], Y[n:], F[:n], F[n:]
+    decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(), random_state=0)
+    slopes = np.linspace(1, 20, 10).tolist()
+
+    def direct(slope):
+        fitted = clone(decoder).set_params(features__slope=slope).fit(Y, F)
+        return fitted, randsmap.metrics.relative_l2(F_validation, fitted.predict(Y_validation)).mean()
+
+    fields = tuning._Fields(F, F_validation, len(slopes), {"features__slope": slopes})
+    fields.errors(clone(decoder), Y, Y_validation)
+    for work, target, ours, peer in (
+        ("validation of one candidate in coefficient space, M = 16384, n = P = 720", ">= 10",
+         lambda: fields.errors(clone(decoder), Y, Y_validation) and None,
+         lambda: direct(1.0) and None),
+        ("`tune` of 10 candidates, factorisation and final fit included", "> 1",
+         lambda: randsmap.tune(decoder, {"features__slope": slopes}, Y, F, Y_validation,
+                               F_validation) and None,
+         lambda: [direct(slope) for slope in slopes] and None),
+    ):
+        yield dict(work=work, peer="direct validation", target=target, sides=(ours, peer, None),
+                   limit="", threads=2, turns=3)
 
 
 ROWS = {name.removeprefix("rows_"): f for name, f in list(globals().items()) if name.startswith("rows_")}

@@ -11,7 +11,7 @@ __all__ = ["cached"]
 
 
 def cached(folder, description, make):
-    """The array that ``make(path)`` puts into a .npy file, made once for each description.
+    """The data set that ``make(path)`` puts into a .npy file, made once for each description.
 
     Parameters
     ----------
@@ -20,24 +20,33 @@ def cached(folder, description, make):
     description : dict
         What the data depend on, JSON-able; its hash is in the file's name (the content key).
     make : callable
-        ``make(path)`` writes the array to the .npy file `path`, whole or not at all.
+        ``make(path)`` writes the array to the .npy file `path`, whole or not at all, and returns a
+        mapping with what else there is to know; its arrays (but "data"), numbers, strings and tuples
+        of them are kept too.
 
     Returns
     -------
-    ndarray
-        Memory-mapped, read-only. A file that is damaged, or that nothing vouches for, is made anew.
+    data : ndarray
+        Memory-mapped, read-only.
+    about : dict of str to ndarray
+
+    Notes
+    -----
+    Files that are damaged, or that nothing vouches for, are made anew.
     """
     key = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
-    path, stamp = folder / f"data-{key}.npy", folder / f"data-{key}.sha256"
+    path, about, stamp = (folder / f"data-{key}.{kind}" for kind in ("npy", "npz", "sha256"))
     try:
-        intact = stamp.read_text().strip() == _checksum(path)
+        intact = stamp.read_text().split() == [_checksum(path), _checksum(about)]
     except (OSError, UnicodeDecodeError):
         intact = False
     if not intact:
-        make(path)
-        checksum = _checksum(path)
-        write_atomically(stamp, lambda file: file.write(f"{checksum}\n".encode()))
-    return np.load(path, mmap_mode="r")
+        known = {name: np.asarray(value) for name, value in make(path).items() if name != "data"}
+        write_atomically(about, lambda file: np.savez(file, allow_pickle=False, **known))
+        checksums = f"{_checksum(path)}\n{_checksum(about)}\n"
+        write_atomically(stamp, lambda file: file.write(checksums.encode()))
+    with np.load(about, allow_pickle=False) as file:
+        return np.load(path, mmap_mode="r"), {name: file[name] for name in file.files}
 
 
 def _checksum(path):

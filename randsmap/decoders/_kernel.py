@@ -182,7 +182,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, DifferentiableDecoder):
         if not isinstance(self.rank, str):
             check_count(self.rank, "rank", high=n, high_name="n_samples")
         F, dtype, single = check_fields(y, n)
-        invariants = self._fit_invariants(F, dtype)
+        invariants = self._invariants(F, dtype)
 
         K, epsilon = _distances.gaussian_of_data(X, self.epsilon, self.epsilon_scale)
         eigenvalues, V = leading_modes(K)
@@ -195,7 +195,8 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, DifferentiableDecoder):
         coef = invariants.constrain_coefficients(coef)
         weights = np.ascontiguousarray(V / eigenvalues)  # k(y) weights: the harmonics at y
         expanded = None
-        if n * coef.shape[1] <= r * (n + coef.shape[1]):
+        # as for the fields, also when only coordinates of them are fitted: the round-off is another
+        if n * invariants.n_cells <= r * (n + invariants.n_cells):
             with blas_threads():
                 expanded = np.vstack([coef[:1], weights @ coef[1:]])
             weights = None
@@ -318,21 +319,38 @@ class KernelDecoder(InvariantParameters, DifferentiableDecoder):
         regularization = check_number(self.regularization, "regularization", low=0)
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, single = check_fields(y, len(X))
-        invariants = self._fit_invariants(F, dtype)
-        if self.kernel == "gaussian":
-            self._frequencies = None
-            lengths = check_length_scale(self.length_scale, X.shape[1])
-            self._lengths = np.full(X.shape[1], lengths)
-        else:
-            self._frequencies = np.array(check_frequency_range(self.min_frequency,
-                                                               self.max_frequency))
-            self._lengths = None
-        points = self._scaled(X) if self._lengths is not None else X.copy()
+        invariants = self._invariants(F, dtype)
+        points = self._set_kernel(X)
         A, solver = self._coefficients(points, F, regularization)
 
         self.coef_, self.solver_ = invariants.constrain_coefficients(A), solver
         self._points, self._single = points, single
         self._store_invariants(invariants)
+
+    def _set_kernel(self, X):
+        """Store the kernel's parameters; its points, in units of the length scale if it has one."""
+        if self.kernel == "gaussian":
+            self._frequencies = None
+            lengths = check_length_scale(self.length_scale, X.shape[1])
+            self._lengths = np.full(X.shape[1], lengths)
+            return self._scaled(X)
+        self._frequencies = np.array(check_frequency_range(self.min_frequency, self.max_frequency))
+        self._lengths = None
+        return X.copy()
+
+    def _spectrum(self, X):
+        """Eigenvectors (n, r) of 1 1^T + K = Phi Phi^T, their eigenvalues, error angle."""
+        check_choice(self.kernel, "kernel", ("gaussian", "multi-gaussian"))
+        V, eigenvalues = self._kept_modes(self._set_kernel(X))
+        return V, eigenvalues, len(V) * _EPS * eigenvalues[0] / eigenvalues[-1]
+
+    def _kept_modes(self, points):
+        """Eigenvectors and eigenvalues of 1 1^T + K above n eps lambda_1."""
+        K = self._rows(points, None)
+        K += 1
+        eigenvalues, V = leading_modes(K)
+        kept = eigenvalues > len(K) * _EPS * eigenvalues[0]
+        return np.ascontiguousarray(V[:, kept]), eigenvalues[kept]
 
     def _coefficients(self, points, F, regularization):
         """Bias row 1^T H above H = (1 1^T + K + lambda I)^-1 F (n, M)."""
@@ -343,11 +361,7 @@ class KernelDecoder(InvariantParameters, DifferentiableDecoder):
         solver = "cholesky"
         if H is None:
             solver = "eigenvalues"
-            K = self._rows(points, None)
-            K += 1
-            eigenvalues, V = leading_modes(K)
-            kept = eigenvalues > len(K) * _EPS * eigenvalues[0]
-            eigenvalues, V = eigenvalues[kept], V[:, kept]
+            V, eigenvalues = self._kept_modes(points)
             with blas_threads():
                 H = V @ ((V.T @ F) / (eigenvalues + regularization)[:, None])
         A[0], A[1:] = H.sum(axis=0), H

@@ -225,8 +225,8 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         Returns
         -------
         fields : ndarray (n, M), float64
-            `out` if given. (n, k) for k cells; otherwise (n,) if y was one-dimensional. Does not depend on the number of threads,
-            nor a row on the others.
+            `out` if given. (n, k) for k cells; otherwise (n,) if y was one-dimensional. Does not
+            depend on the number of threads, nor a row on the others.
 
         Raises
         ------
@@ -234,7 +234,8 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
             Before `fit`.
         ValueError, TypeError
             If X is not a finite array (n, d) with n >= 1, out has the wrong shape, type or layout
-            or shares memory with X, cells are no such array or out of range, or exclude is not such an array or leaves too few points.
+            or shares memory with X, cells are no such array or out of range, or exclude is not such
+            an array or leaves too few points.
         """
         check_fitted(self, "fields_")
         X = validate_data(self, X, reset=False)

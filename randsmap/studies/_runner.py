@@ -1,134 +1,211 @@
 """Run a study: data, split, encoder, then for every decoder and feature count tune, fit and test.
 
-Each finished piece (the tuning of a decoder, one run) is a small JSON file, written atomically, so
-that an interrupted study goes on where it stopped. A folder that holds another configuration is
-refused.
+Each finished piece (the latents, the tuning of a decoder, one run) is a small file, written
+atomically, so that an interrupted study goes on where it stopped. A folder that holds another
+configuration is refused.
 """
 
-import json
-import time
-from dataclasses import dataclass
+import datetime
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable
 
 import numpy as np
 from sklearn.base import clone
 from tqdm import tqdm
 
-from randsmap._validation import check_count
-from randsmap.datasets._cache import cached
-from randsmap.metrics import conservation_error, relative_l2, relative_linf
-from randsmap.persistence import write_atomically
+from randsmap._validation import check_choice, check_count
+from randsmap.decoders import KNNDecoder
+from randsmap.studies._data import (
+    Errors,
+    Part,
+    file_description,
+    load_data,
+    random_split,
+    seed_for,
+    timed,
+    trajectory_split,
+    user_data,
+    user_sizes,
+)
+from randsmap.studies._figures import harmonics_map, rank_of_rule, user_view
+from randsmap.studies._result import MAX_SHOWN, StudyResult, save_result
+from randsmap.studies._store import Store
+from randsmap.studies._study import thinned
+from randsmap.studies._table import with_paper
 from randsmap.tuning import on_edge, tune
 
-__all__ = ["DecoderCase", "Study", "run_study"]
+__all__ = ["run_study"]
 
 FRACTIONS = (1.0, 0.5, 0.25)  # P = N, N/2, N/4
 QUICK_FRACTIONS = (0.25,)
-QUICK_CANDIDATES = (2, 5, 8)  # of the ten grid values: three inner ones
-TUNING_DRAWS = 3  # the tuned value is the best on average over this many feature draws
-QUICK_TUNING_DRAWS = 1
+RUNS, QUICK_RUNS = 100, 2
+RULE_RANKS_ROWS = 2000  # training points up to which the rule's ranks are found for every w_2
+
+_NOTES = (
+    "Latents: diffusion time t = 0 and eigenvectors scaled so that the trivial one is 1 everywhere; the "
+    "paper writes t = 1, with which its own tuned values do not agree.",
+    'The paper\'s "sigma_w" is the length scale of the Gaussian kernel (its text prints the inverse), '
+    "tuned over a geometric sequence.",
+    "Regularisation lambda = 1e-3 as such, not squared.",
+    "Seconds: training is the encoder's fit, the tuning of the decoder and its fit, testing is encoding "
+    "and decoding the test set; ours on this machine with all its cores, the paper's on one core of a "
+    "Xeon E5-2630 v4 in MATLAB.",
+    "k-NN: weights that minimise the paper's objective |y - encode(mixture)| (App. B), solved to "
+    "convergence; on the training set a point is not its own neighbour, which the paper leaves open.",
+)
+_MASS_NOTES = (
+    "RFNN-Sig and RANDSMAP-Sig-bounds take the slope that RANDSMAP-Sig was tuned to, and DDM-mass the w_2 of DDM: the "
+    "projection changes the errors in the fourth digit only.",
+    "RANDSMAP rows conserve mass everywhere; rows ending in -training are the paper's closed form, which "
+    "does at the training points only. They take over the tuned values and have at most 5 runs.",
+)
+_DDM_NOTE = (
+    "DDM keeps the harmonics that the paper's printed eigenvalue rule keeps; {label} the number "
+    "starred in its figure, with w_2 from the map over (w_2, r) on the validation set, whose time counts "
+    "as tuning. Both stand beside the paper's one DDM row.")
 
 
-@dataclass(frozen=True)
-class DecoderCase:
-    """A decoder of a study: its label in the paper's tables and the one parameter that is tuned."""
-
-    label: str
-    decoder: Any
-    parameter: str
-    grid: tuple
-
-
-@dataclass(frozen=True)
-class Study:
-    """Data set, split sizes, encoder and decoders of a study."""
-
-    dataset: str
-    make_data: Callable  # (random_state, out, progress): (n_samples, n_cells) into the file out
-    n_train: int
-    n_validation: int
-    n_test: int
-    encoder: Any
-    cases: tuple
-
-
-def run_study(study, *, out, quick=False, runs=None, seed=0, progress=True):
-    """Run a study, or go on with one that was interrupted, and return its table.
+def run_study(study, *, out, quick=False, runs=None, decoders=None, seed=0, feature_seed=None,
+              split="random", data=None, training_form=None, command="", progress=True):
+    """Run a study, or go on with one that was interrupted.
 
     Parameters
     ----------
     study : Study
     out : path
-        Folder for the finished pieces; created if missing.
+        Folder for the finished pieces and the result; created if missing.
     quick : bool
-        Three grid values, one draw for tuning, P = N/4 only, and 2 runs unless `runs` says otherwise.
+        Three grid values, one draw for tuning, P = N/4 only, 2 runs unless `runs` says otherwise, and
+        smaller data where the study says so.
     runs : int, optional
         Independent draws of the features, over which medians and percentiles are taken. 100 as in
         the paper if not given; raising it later keeps the runs already done.
+    decoders : sequence of str, optional
+        Labels of the decoders to run. All if not given; more later keep what is done.
     seed : int
         Fixes the data, the split and all draws.
+    feature_seed : int, optional
+        Fixes the draws of the features in the runs instead of `seed`; data, split and tuned values
+        stay those of `seed`.
+    split : {"random", "trajectory"}
+        "random": the paper's, which puts neighbouring times of one trajectory into training and test
+        set. "trajectory": whole trajectories.
+    data : path, optional
+        Your own snapshots (n, n_cells) in a .npy file instead of the study's data: same fractions for
+        training, validation and testing, same decoders, no numbers of the paper.
+    training_form : bool, optional
+        Whether to run the paper's closed form too. As the study says if not given.
+    command : str
+        Command line to be named in the result.
     progress : bool
         Show a progress bar.
 
     Returns
     -------
-    list of dict
-        One row for each split, decoder and feature count (see `_table`).
+    StudyResult
+        Also in `out`, for `load_result`.
 
     Raises
     ------
     ValueError
-        If `out` holds the pieces of another configuration, or an argument is out of range.
+        If `out` holds the pieces of another configuration, an argument is out of range, a label is not
+        known, the data have no trajectories, or the user's data do not suit the study.
     """
+    out = Path(out)
     seed = check_count(seed, "seed", low=0)
-    runs = check_count((2 if quick else 100) if runs is None else runs, "runs")
+    feature_seed = seed if feature_seed is None else check_count(feature_seed, "feature_seed", low=0)
+    runs = check_count((QUICK_RUNS if quick else RUNS) if runs is None else runs, "runs")
+    check_choice(split, "split", ("random", "trajectory"))
+    if quick:
+        study = _quick(study)
+    if split == "trajectory" and (data is not None or not study.has_trajectories):
+        raise ValueError(f"{data or f'the data of {study.name}'} have no trajectories: only "
+                         "split='random' is possible")
+    own = None if data is None else user_data(data, study.conserves)
+    if own is not None:
+        study = replace(study, sizes=user_sizes(study.sizes, len(own[0])))
+    if training_form is None:
+        training_form = study.training_form
+    chosen = _chosen(study, decoders, training_form)
     fractions = QUICK_FRACTIONS if quick else FRACTIONS
-    draws = QUICK_TUNING_DRAWS if quick else TUNING_DRAWS
-    cases = [_thin(case) for case in study.cases] if quick else study.cases
-    store = _Store(Path(out), _configuration(study, cases, fractions, draws, seed))
-
-    data = _Embedded(study, Path(out), seed, progress)
-    n_units = sum(len(case.grid) * draws + runs for case in cases) * len(fractions)
-    rows = []
-    with tqdm(total=n_units, desc=study.dataset, disable=not progress, unit="fit") as bar:
-        for case in cases:
-            for fraction in fractions:
-                name = f"{case.label}-{fraction:g}"
-                tuned = _best(case, data, [
-                    store.get(f"{name}-tuning-{draw}",
-                              lambda: _tune(case, fraction, data, seed, draw, bar),
-                              lambda: bar.update(len(case.grid)))
-                    for draw in range(draws)
-                ])
-                results = [
-                    store.get(f"{name}-run-{run}",
-                              lambda: _run(case, fraction, tuned["value"], data, seed, run, bar),
-                              bar.update)
-                    for run in range(runs)
-                ]
-                rows += _aggregate(study, case, fraction, tuned, results)
-    order = {"train": 0, "test": 1}
-    return sorted(rows, key=lambda row: order[row["split"]])
-
-
-def _thin(case):
-    return DecoderCase(case.label, case.decoder, case.parameter,
-                       tuple(case.grid[i] for i in QUICK_CANDIDATES))
-
-
-def _configuration(study, cases, fractions, draws, seed):
-    return {
+    configuration = {
         "version": _version(),
         "dataset": study.dataset,
-        "split": [study.n_train, study.n_validation, study.n_test],
+        "data": own[1] if own else {k: repr(v) for k, v in file_description(study.data_options).items()},
+        "split": [split, *map(list, study.sizes)],
         "encoder": repr(study.encoder),
-        "decoders": {case.label: {"decoder": repr(case.decoder), "parameter": case.parameter,
-                                  "grid": [float(v) for v in case.grid]} for case in cases},
+        "decoders": {case.label: _described(case) for case in study.cases},
         "features_per_sample": list(fractions),
-        "tuning_draws": draws,
+        "tuning": [study.tuning_draws, study.tuning_samples, study.tuning_left_out],
         "seed": seed,
+        "feature_seed": feature_seed,
     }
+    store = Store(out, configuration)
+    if own is None:
+        fields, about = load_data(study, out, _version(), seed, progress)
+        view = study.view(about, fields.shape[1])
+    else:
+        fields, about, view = own[0], {}, user_view(study, *own[0].shape)
+
+    rows, arrays, notes = [], {}, []
+    total = sum(_n_units(case, study, fractions, runs) for case in chosen) * len(study.sizes)
+    with tqdm(total=total, desc=study.name, disable=not progress, unit="fit") as bar:
+        for sizes in study.sizes:
+            # all sizes deal from one shuffled deck
+            if split == "trajectory":
+                split_rows = trajectory_split(about["trajectories"], sizes, seed_for(seed, 1))
+            else:
+                split_rows = random_split(len(fields), sizes, seed_for(seed, 1))
+            part = Part(study, fields, about, split_rows, store)
+            runner = _PartRunner(study, part, view, store, seed, feature_seed, runs, fractions,
+                                 bar)
+            rows += runner.run(chosen)
+            arrays.update({f"{part.name}/{key}": value for key, value in runner.arrays().items()})
+            if study.check_embedding is not None and own is None:
+                notes += study.check_embedding(part.latents(study.cases[0]).train, about,
+                                               split_rows[0])
+    result = StudyResult(
+        name=study.name,
+        title=study.title or study.name,
+        section=study.section,
+        notes=_notes(study, chosen, own, data, split, notes),
+        cuts=_cuts(study, chosen, quick, runs, training_form, decoders),
+        options={"runs": runs, "quick": quick, "seed": seed, "feature_seed": feature_seed,
+                 "split": split, "training_form": training_form,
+                 "decoders": None if decoders is None else list(decoders),
+                 "data": None if data is None else Path(data).name},
+        command=command,
+        date=datetime.date.today().isoformat(),
+        version=_version(),
+        rows=with_paper(rows, paper=own is None),
+        arrays=arrays,
+    )
+    save_result(result, out)
+    return result
+
+
+def _quick(study):
+    return replace(
+        study, cases=tuple(thinned(case) for case in study.cases), tuning_draws=1,
+        sizes=study.quick_sizes or study.sizes,
+        data_options={**study.data_options, **study.quick_options})
+
+
+def _chosen(study, decoders, training_form):
+    """The cases to run, in the order of the table."""
+    if decoders is None:
+        return [case for case in study.cases if training_form or not case.training_form]
+    known = [case.label for case in study.cases]
+    unknown = [label for label in decoders if label not in known]
+    if unknown or not decoders:
+        raise ValueError(f"decoders must be among {', '.join(known)}, got "
+                         f"{', '.join(unknown) or 'none'}")
+    return [case for case in study.cases if case.label in decoders]
+
+
+def _described(case):
+    return {"decoder": repr(case.decoder), "encoder": repr(case.encoder),
+            "parameter": case.parameter, "grid": list(case.grid), "tuned_as": case.tuned_as}
 
 
 def _version():
@@ -137,150 +214,287 @@ def _version():
     return __version__
 
 
-class _Embedded:
-    """The split data and their latents, with the seconds that the encoder took."""
-
-    def __init__(self, study, folder, seed, progress):
-        F = cached(folder, {"version": _version(), "dataset": study.dataset, "seed": seed},
-                   lambda path: study.make_data(random_state=_seed(seed, 0), out=path, progress=progress))
-        sizes = (study.n_train, study.n_validation, study.n_test)
-        if sum(sizes) != len(F):
-            raise ValueError(f"split {sizes} does not add up to {len(F)} samples")
-        order = np.random.RandomState(_seed(seed, 1)).permutation(len(F))
-        parts = np.split(order, np.cumsum(sizes)[:-1])
-        self.F_train, self.F_validation, self.F_test = (F[part] for part in parts)
-        encoder = clone(study.encoder)
-        self.Y_train, self.seconds_encoder = _timed(lambda: encoder.fit_transform(self.F_train))
-        self.Y_validation = encoder.transform(self.F_validation)
-        self.Y_test, self.seconds_encode_test = _timed(lambda: encoder.transform(self.F_test))
+def _draws(case, study):
+    return study.tuning_draws if case.draws_features else 1
 
 
-def _seed(seed, *path):
-    """A seed for one use, independent of the other uses."""
-    return int(np.random.SeedSequence((seed, *path)).generate_state(1)[0])
+def _n_units(case, study, fractions, runs):
+    """Fits that the progress bar counts."""
+    tuning = 0 if case.tuned_as or case.by_map else len(case.grid) * _draws(case, study)
+    return (tuning + case.runs(runs)) * (len(fractions) if case.draws_features else 1)
 
 
-def _timed(call):
-    start = time.perf_counter()
-    result = call()
-    return result, time.perf_counter() - start
+def _notes(study, chosen, own, data, split, embedding):
+    if own is not None:
+        notes = [f"The data are {Path(data).name}, {own[0].shape[0]} snapshots of {own[0].shape[1]} "
+                 "cells, split in the study's fractions; the paper's numbers do not belong to them.",
+                 *_NOTES]
+    else:
+        notes = [*study.notes, *embedding, *_NOTES]
+    notes += _MASS_NOTES if study.conserves else ()
+    notes += [_DDM_NOTE.format(label=case.label) for case in chosen if case.by_map]
+    if split == "trajectory":
+        notes.append("Split by whole trajectories; the paper's random split, to which its numbers "
+                     "belong, leaks neighbouring times of one trajectory into the test set.")
+    elif own is None and study.has_trajectories:
+        notes.append("The random split, the paper's, puts neighbouring times of one trajectory into "
+                     "training and test set; --split trajectory does not.")
+    return notes
 
 
-def _decoder(case, fraction, seed, run):
-    # a run's draw depends on the seed and the run alone, so conservative and plain decoders of the
-    # same feature map and size are compared on the same features
-    return clone(case.decoder).set_params(features__n_features=fraction,
-                                          random_state=_seed(seed, 2, run))
+def _cuts(study, chosen, quick, runs, training_form, decoders):
+    cuts = []
+    if quick:
+        cuts.append("Quick run: three of the ten grid values of each hyperparameter, P = N/4 only, "
+                    "tuning on one draw of the features.")
+        if study.quick_sizes:
+            options = ", ".join(f"{k} = {v}" for k, v in study.quick_options.items())
+            cuts.append(f"Quick run: smaller data ({options}), so no number of the paper belongs to "
+                        f"it: {study.sizes[0][0]} training points.")
+    if runs < RUNS:
+        cuts.append(f"{runs} run{'' if runs == 1 else 's'} instead of the paper's {RUNS}.")
+    if decoders is not None:
+        cuts.append(f"Only the decoders {', '.join(case.label for case in chosen)}.")
+    elif not training_form and any(case.training_form for case in study.cases):
+        cuts.append("Without the paper's closed form (--training-form adds it).")
+    return cuts
 
 
-def _tune(case, fraction, data, seed, draw, bar):
-    """Validation error of each grid value for one feature draw."""
-    decoder = _decoder(case, fraction, seed, draw)
-    result, seconds = _timed(lambda: tune(
-        decoder, {case.parameter: list(case.grid)}, data.Y_train, data.F_train, data.Y_validation,
-        data.F_validation, callback=bar.update))
-    return {"errors": result.errors_.tolist(), "seconds": seconds}
+class _PartRunner:
+    """All decoders on one split of the data."""
 
+    def __init__(self, study, part, view, store, seed, feature_seed, runs, fractions, bar):
+        self.study, self.part, self.view, self.store = study, part, view, store
+        self.seed, self.feature_seed = seed, feature_seed
+        self.n_runs, self.fractions, self.bar = runs, fractions, bar
+        self.cases = {case.label: case for case in study.cases}
+        self.figures = {}  # label -> (training error, fraction, call that gives the arrays)
+        self.shown = part.rows[2][:MAX_SHOWN]
+        self.shown_index = view.pick(self.shown)
 
-def _best(case, data, draws):
-    """The grid value whose mean error over the draws is lowest; seconds of one tuning and encoder."""
-    errors = np.mean([draw["errors"] for draw in draws], axis=0)
-    grid = [float(value) for value in case.grid]
-    best = grid[int(np.argmin(errors))]
-    return {
-        "value": best,
-        "on_edge": on_edge(grid, best),
-        "seconds": float(np.mean([draw["seconds"] for draw in draws])) + data.seconds_encoder,
-    }
+    def run(self, cases):
+        rows = []
+        for case in cases:
+            for fraction in self.fractions if case.draws_features else (None,):
+                rows += self._case(case, fraction)
+        order = {"train": 0, "test": 1}
+        return sorted(rows, key=lambda row: order[row["split"]])
 
+    def _case(self, case, fraction):
+        tuned = self._tuned(case, fraction)
+        name = self._name(case, fraction)
+        results = [
+            self.store.get(f"{name}-run-{run}", lambda: self._run(case, fraction, tuned, run),
+                           self.bar.update)
+            for run in range(case.runs(self.n_runs))
+        ]
+        error = float(np.median([result["train"]["rel_l2"] for result in results]))
+        if case.label not in self.figures or error < self.figures[case.label][0]:
+            self.figures[case.label] = error, fraction, lambda: self.store.get(
+                f"{name}-figure.npz", lambda: self._run(case, fraction, tuned, 0, only_figure=True))
+        return self._aggregate(case, fraction, tuned, results)
 
-def _run(case, fraction, value, data, seed, run, bar):
-    """Fit one draw with the tuned value and measure it on the training and the test set."""
-    decoder = _decoder(case, fraction, seed, run).set_params(**{case.parameter: value})
-    _, seconds_fit = _timed(lambda: decoder.fit(data.Y_train, data.F_train))
-    train = decoder.predict(data.Y_train)
-    test, seconds_decode = _timed(lambda: decoder.predict(data.Y_test))
-    bar.update()
-    return {
-        "train": _errors(data.F_train, train, seconds_fit),
-        "test": _errors(data.F_test, test, data.seconds_encode_test + seconds_decode),
-    }
+    def _name(self, case, fraction):
+        return f"{self.part.name}-{case.label}" + ("" if fraction is None else f"-{fraction:g}")
 
+    def _tuned(self, case, fraction):
+        """Grid value whose mean error over the draws is lowest; seconds of one tuning."""
+        if case.parameter is None:
+            return {"value": None, "on_edge": False, "seconds": 0.0}
+        if case.by_map:
+            piece = self._map(case)
+            column = int(np.flatnonzero(piece["ranks"] == case.decoder.rank)[0])
+            return _best(case, [{"errors": piece["errors"][:, column].tolist(),
+                                 "seconds": float(piece["seconds"])}])
+        if case.tuned_as is not None:
+            case = self.cases[case.tuned_as]
+        name = self._name(case, fraction)
+        draws = _draws(case, self.study)
+        return _best(case, [
+            self.store.get(f"{name}-tuning-{draw}", lambda: self._tune(case, fraction, draw),
+                           lambda: self.bar.update(len(case.grid)))
+            for draw in range(draws)
+        ])
 
-def _errors(F, F_hat, seconds):
-    return {
-        "rel_l2": float(relative_l2(F, F_hat).mean()),
-        "rel_linf": float(relative_linf(F, F_hat).mean()),
-        "conservation": float(conservation_error(F, F_hat).mean()),
-        "seconds": seconds,
-    }
+    def _decoder(self, case, fraction, seed):
+        # a draw depends on the seed and the run alone, so conservative and plain decoders of the same
+        # feature map and size are compared on the same features
+        if case.decoder is None:
+            return _EncodersInverse(self.part.encoder(case))
+        decoder = clone(case.decoder)
+        if fraction is not None:
+            decoder.set_params(features__n_features=fraction, random_state=seed)
+        if isinstance(decoder, KNNDecoder):
+            decoder.set_params(encoder=self.part.encoder(case))
+        return decoder
 
+    def _tune(self, case, fraction, draw):
+        """Validation error of each grid value for one feature draw."""
+        latents = self.part.latents(case)
+        decoder = self._decoder(case, fraction, seed_for(self.seed, 3, draw))
+        F_train, F_validation, seconds = self.part.tuning_fields(isinstance(decoder, KNNDecoder))
+        if F_train is not self.part.F_train and "invariants" in decoder.get_params():
+            decoder.set_params(invariants=None)  # they are those of fields, not of coefficients
+        result, seconds_tune = timed(lambda: tune(
+            decoder, {case.parameter: list(case.grid)}, latents.train, F_train,
+            latents.validation[:len(F_validation)], F_validation, callback=self.bar.update))
+        return {"errors": result.errors_.tolist(), "seconds": seconds + seconds_tune}
 
-def _aggregate(study, case, fraction, tuned, results):
-    rows = []
-    for split in ("train", "test"):
-        row = {
-            "dataset": study.dataset,
-            "split": split,
-            "decoder": case.label,
-            "features_per_sample": fraction,
-            "n_train": study.n_train,
-            "hyperparameter": tuned["value"],
-            "on_edge": tuned["on_edge"],
+    def _map(self, case):
+        """The (w_2, r) map of DDM on the validation set."""
+        def make():
+            part, latents = self.part, self.part.latents(case)
+            ranks = sorted({*(r for r in self.study.ranks if r < part.n_train), case.decoder.rank})
+            F_train, F_validation, seconds = part.tuning_fields(False)
+            errors, seconds_map = timed(lambda: harmonics_map(
+                latents.train, F_train, latents.validation[:len(F_validation)], F_validation,
+                weights=case.grid, ranks=ranks))
+            arrays = {"weights": np.array(case.grid), "ranks": np.array(ranks), "errors": errors,
+                      "seconds": np.array(seconds + seconds_map)}
+            if part.n_train <= RULE_RANKS_ROWS:
+                arrays["rule_ranks"] = np.array([rank_of_rule(latents.train, w) for w in case.grid])
+            return arrays
+
+        return self.store.get(f"{self.part.name}-ddm-map.npz", make)
+
+    def _run(self, case, fraction, tuned, run, only_figure=False):
+        """Fit one draw with the tuned value and measure it on the training and the test set."""
+        part, latents = self.part, self.part.latents(case)
+        decoder = self._decoder(case, fraction, seed_for(self.feature_seed, 2, run))
+        if case.parameter is not None:
+            decoder.set_params(**{case.parameter: tuned["value"]})
+        _, seconds_fit = timed(lambda: decoder.fit(latents.train, part.F_train))
+        train = Errors(self.study.conserves)
+        if not only_figure:
+            # a training point is not its own neighbour
+            others = ({"exclude": np.arange(part.n_train)} if isinstance(decoder, KNNDecoder) else {})
+            train.add(part.F_train, decoder.predict(latents.train, **others))
+        test, seconds_decode, reconstructed = Errors(self.study.conserves), 0.0, []
+        for block, F in part.fields("test").blocks():
+            F_hat, seconds = timed(lambda: decoder.predict(latents.test[block]))
+            seconds_decode += seconds
+            test.add(F, F_hat)
+            if run == 0 and block.start < MAX_SHOWN:
+                reconstructed.append(F_hat[:MAX_SHOWN - block.start])
+            if only_figure and block.stop >= MAX_SHOWN:
+                break
+        if run == 0:
+            figure = self._figure(np.concatenate(reconstructed), test.per_sample()[:MAX_SHOWN])
+            if only_figure:
+                return figure
+            self.store.put(f"{self._name(case, fraction)}-figure.npz", figure)
+        self.bar.update()
+        return {
+            "train": train.summary(seconds_fit),
+            "test": test.summary(latents.seconds_test + seconds_decode),
+            "rank": getattr(decoder, "rank_", None),
         }
-        for quantity in ("rel_l2", "rel_linf", "conservation", "seconds"):
-            values = np.array([result[split][quantity] for result in results])
-            if quantity == "seconds" and split == "train":
-                values = values + tuned["seconds"]  # training = encoder, tuning and the decoder's fit
-            for name, percent in (("median", 50), ("p05", 5), ("p95", 95)):
-                row[f"{quantity}_{name}"] = float(np.percentile(values, percent))
-        rows.append(row)
-    return rows
+
+    def _figure(self, F_hat, errors):
+        arrays = {**self.view.describe(F_hat), "errors": errors}
+        if self.view.shape:
+            arrays["field"] = F_hat[self.shown_index].reshape(self.view.shape)
+        return arrays
+
+    def _aggregate(self, case, fraction, tuned, results):
+        rows = []
+        before = tuned["seconds"] + self.part.latents(case).seconds_fit
+        for split in ("train", "test"):
+            row = {
+                "dataset": self.study.dataset,
+                "split": split,
+                "decoder": case.label,
+                "features_per_sample": fraction,
+                "n_train": self.part.n_train,
+                "parameter": case.parameter,
+                "hyperparameter": tuned["value"],
+                "on_edge": tuned["on_edge"],
+                "extra": case.extra,
+                "runs": len(results),
+                "paper_decoder": case.paper_label or (None if case.extra else case.label),
+            }
+            for quantity in ("rel_l2", "rel_linf", "conservation", "seconds"):
+                values = [result[split][quantity] for result in results]
+                if quantity == "seconds" and split == "train":
+                    # training = encoder, tuning and the decoder's fit
+                    values = [value + before for value in values]
+                for name, percent in (("median", 50), ("p05", 5), ("p95", 95)):
+                    row[f"{quantity}_{name}"] = (
+                        None if None in values else float(np.percentile(values, percent)))
+            rows.append(row)
+        return rows
+
+    def arrays(self):
+        """Arrays of the figures, of the decoders that were run (keys: `_result`)."""
+        view, shown = self.view, self.shown
+        train = self.part.F_train
+        test = self.part.fields("test").first(MAX_SHOWN)
+        described = view.describe(train)
+        truth = view.describe(test)
+        case = next(iter(self.cases.values()))
+        arrays = {
+            "point_names": np.array(view.point_names),
+            "color_name": np.array(view.color_name),
+            "train/color": view.colors(train, self.part.rows[0], described),
+            "train/latents": self.part.latents(case).train,
+            "test/color": view.colors(test, shown, truth),
+            "decoders": np.array(list(self.figures)),
+            **{f"train/{key}": value for key, value in described.items()},
+            **{f"test/{key}": value for key, value in truth.items()},
+        }
+        if view.intrinsic_names:
+            arrays["intrinsic_names"] = np.array(view.intrinsic_names)
+            arrays["test/intrinsic"] = view.intrinsic[shown]
+        if view.shape:
+            arrays["statistic_names"] = np.array(view.statistic_names)
+            arrays["field/truth"] = test[self.shown_index].reshape(view.shape)
+            arrays["field/index"] = np.array(self.shown_index)
+            if view.with_axes:
+                arrays.update({f"field/{name}": axis for name, axis in zip("xy", view.axes)})
+            if view.mask is not None:
+                arrays["field/mask"] = view.mask
+        for label, (_, fraction, figure) in self.figures.items():
+            arrays[f"decoder/{label}/features_per_sample"] = np.array(
+                np.nan if fraction is None else fraction)
+            arrays.update({f"decoder/{label}/{key}": value for key, value in figure().items()})
+        arrays.update(self._map_arrays())
+        return arrays
+
+    def _map_arrays(self):
+        label = next((label for label in self.figures if self.cases[label].by_map), None)
+        if label is None:
+            return {}
+        piece = self._map(self.cases[label])
+        arrays = {f"ddm/{key}": value for key, value in piece.items() if key != "seconds"}
+        if self.study.starred is not None:
+            arrays["ddm/starred"] = np.array(self.study.starred, dtype=float)
+        if "DDM" in self.figures:
+            case = self.cases["DDM"]
+            tuning = self.store.get(f"{self._name(case, None)}-tuning-0",
+                                    lambda: self._tune(case, None, 0))
+            run = self.store.get(f"{self._name(case, None)}-run-0", dict)
+            errors = dict(zip(case.grid, tuning["errors"]))
+            arrays["ddm/rule_errors"] = np.array([errors.get(w, np.nan) for w in piece["weights"]])
+            best = min(errors, key=errors.get)
+            arrays["ddm/rule"] = np.array([best, run["rank"], errors[best]])
+        return arrays
 
 
-class _Store:
-    """Finished pieces of one configuration, a JSON file each."""
+class _EncodersInverse:
+    """The encoder's own inverse as a decoder."""
 
-    def __init__(self, folder, configuration):
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder = folder / "pieces"
-        path = folder / "config.json"
-        try:
-            found = json.loads(path.read_text())
-            if not isinstance(found, dict):
-                raise ValueError("not an object")
-        except FileNotFoundError:
-            found = None
-        except ValueError:
-            raise ValueError(f"{path} is damaged; remove {folder} or choose another folder") from None
-        if found is None:
-            if self._folder.exists():
-                raise ValueError(f"{folder} holds pieces of a study but no config.json; "
-                                 "remove it or choose another folder")
-            _write_json(path, configuration)
-        elif found != configuration:
-            differing = sorted(k for k in configuration.keys() | found.keys()
-                               if configuration.get(k) != found.get(k))
-            raise ValueError(f"{folder} holds another configuration (different: "
-                             f"{', '.join(differing)}); choose another folder")
-        self._folder.mkdir(exist_ok=True)
+    def __init__(self, encoder):
+        self._encoder = encoder
 
-    def get(self, name, make, skip):
-        """The piece from disk (then `skip()` is called), else `make()`, kept on disk."""
-        path = self._folder / f"{name}.json"
-        try:
-            piece = json.loads(path.read_text())
-            if not isinstance(piece, dict):
-                raise ValueError("not an object")
-        except (FileNotFoundError, ValueError):  # not there, or damaged: make it again
-            piece = make()
-            _write_json(path, piece)
-        else:
-            skip()
-        return piece
+    def fit(self, Y, F):
+        return self
+
+    def predict(self, Y):
+        return self._encoder.inverse_transform(Y)
 
 
-
-def _write_json(path, value):
-    text = json.dumps(value, indent=1) + "\n"
-    write_atomically(path, lambda file: file.write(text.encode()))
+def _best(case, draws):
+    errors = np.mean([draw["errors"] for draw in draws], axis=0)
+    best = case.grid[int(np.nanargmin(errors))]  # NaN: a candidate that could not be fitted
+    return {"value": best, "on_edge": on_edge(case.grid, best),
+            "seconds": float(np.mean([draw["seconds"] for draw in draws]))}

@@ -4,18 +4,18 @@ S (n, P) are slopes; Z (d, P) the weights (X None), or the points of a radial ke
 X (n, d) the latent points: see rk_gradients.h.
 """
 
-from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from randsmap._kernels.blas cimport gemm
-from randsmap._kernels.decode cimport (
-    RK_DECODE_FEW, Projection, rk_decode_select, rk_decode_table, rk_projection_select,
-    rk_projection_table,
-)
+from randsmap._kernels.decode cimport rk_decode_select, rk_decode_table
 
 cdef const rk_gradients_table *table = rk_gradients_select()
 cdef const rk_decode_table *decode_table = rk_decode_select()
-cdef const rk_projection_table *projection_table = rk_projection_select()
+
+# Up to so many tangents the row loop is faster than a GEMM, which first packs A (measured for 400 and
+# 16384 cells).
+cdef enum:
+    FEW_TANGENTS = 6
 
 
 def slopes(int activation, const double[:, ::1] Y, const double[:, ::1] W, const double[::1] b,
@@ -63,28 +63,15 @@ def contract(const double[:, ::1] S, const double[:, ::1] X, const double[:, ::1
                            &out[0, 0])
 
 
-def product(const double[:, ::1] G, const double[:, ::1] A, Projection projection,
-            double[:, ::1] out):
-    """out = [0 | G] A, each row projected (projection None: not): tangents, without the bias row.
-
-    Returns the first row that is not finite or overflows and so cannot be projected, or -1.
-    G (n, P), A (P + 1, M), out (n, M).
-    """
-    cdef Py_ssize_t n = G.shape[0], P = G.shape[1], M = A.shape[1], bad = -1
-    cdef double *work
+def product(const double[:, ::1] G, const double[:, ::1] A, double[:, ::1] out):
+    """out (n, M) = G A[1:] for G (n, P), A (P + 1, M): tangents, without the bias row."""
+    cdef Py_ssize_t n = G.shape[0], P = G.shape[1], M = A.shape[1]
     if n == 0 or M == 0:
-        return -1
-    work = <double *> malloc((0 if projection is None else projection.view.q + 1) * sizeof(double))
-    if projection is not None and work == NULL:
-        raise MemoryError("no memory for the projection")
+        return
     with nogil:
-        if P == 0 or n <= RK_DECODE_FEW:
+        if P == 0 or n <= FEW_TANGENTS:
             memset(&out[0, 0], 0, <size_t> n * <size_t> M * sizeof(double))
-        if P > 0 and n <= RK_DECODE_FEW:
+        if P > 0 and n <= FEW_TANGENTS:
             decode_table.rows(&G[0, 0], n, P, P, &A[1, 0], M, &out[0, 0])
         elif P > 0:
             gemm(False, False, n, M, P, 1.0, &G[0, 0], P, &A[1, 0], M, 0.0, &out[0, 0], M)
-        if projection is not None:
-            bad = projection_table.project(&projection.view, NULL, &out[0, 0], n, M, work)
-    free(work)
-    return bad

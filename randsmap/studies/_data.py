@@ -1,0 +1,308 @@
+"""The data of a study: made once, split, encoded."""
+
+import hashlib
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.extmath import randomized_svd
+
+from randsmap._parallel import parallel_for
+from randsmap._validation import check_matrix
+from randsmap.datasets._cache import cached
+from randsmap.invariants import AffineInvariants
+from randsmap.metrics import conservation_error, relative_l2, relative_linf
+
+__all__ = ["Errors", "Latents", "Part", "file_description", "leading_modes", "load_data",
+           "random_split", "seed_for", "timed", "trajectory_split", "user_data", "user_sizes"]
+
+SMALLEST_TRAINING = 30  # samples of the user's own data
+_BLOCK_ENTRIES = 2**24  # numbers of the fields read at a time
+_TILE_ENTRIES = 2**17  # of which errors are computed at a time, in cache
+_KEPT_ENTRIES = 2**26  # test fields kept in memory (512 MB), else read from the file each time
+
+
+def seed_for(seed, *path):
+    """A seed for one use, independent of the other uses."""
+    return int(np.random.SeedSequence((seed, *path)).generate_state(1)[0])
+
+
+def timed(call):
+    start = time.perf_counter()
+    result = call()
+    return result, time.perf_counter() - start
+
+
+def load_data(study, folder, version, seed, progress):
+    """Fields (n, n_cells), memory-mapped, and a dict of what is known of them; made once."""
+    description = {"version": version, "dataset": study.dataset, "seed": seed,
+                   **file_description(study.data_options)}
+    return cached(folder, description, lambda path: study.make_data(
+        random_state=seed_for(seed, 0), out=path, progress=progress, **study.data_options))
+
+
+def file_description(options):
+    """The options, files by their content."""
+    return {key: f"sha256:{_sha256(value)}" if key == "image" else value
+            for key, value in options.items()}
+
+
+def user_data(path, conserves):
+    """The user's own snapshots (n, n_cells) from a .npy file, memory-mapped, and its checksum.
+
+    Raises
+    ------
+    ValueError
+        If the file does not hold a finite array of numbers, or its fields have not all the same mass
+        where the study's decoders keep it.
+    """
+    with open(path, "rb") as file:
+        if file.read(6) != b"\x93NUMPY":
+            raise ValueError(f"{path} is not a .npy file (numpy.save writes one)")
+    try:
+        F = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
+    numbers = check_matrix(F, str(path))
+    if conserves:
+        try:
+            AffineInvariants.from_data(numbers, dtype=F.dtype)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}. The decoders of this study keep the sum of the cells; "
+                             "scale every row to one sum, or use a study without (s-curve)") from None
+    return numbers, f"sha256:{_sha256(path)}"
+
+
+def _sha256(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def user_sizes(sizes, n_samples):
+    """A study's split sizes as fractions of n_samples samples."""
+    scaled = []
+    for train, validation, test in sizes:
+        total = train + validation + test
+        n_train, n_validation = (n_samples * part // total for part in (train, validation))
+        if n_train < SMALLEST_TRAINING:
+            raise ValueError(f"{n_samples} samples give {n_train} for training (the study's fraction is "
+                             f"{train / total:g}), expected at least {SMALLEST_TRAINING}")
+        scaled.append((n_train, n_validation, n_samples - n_train - n_validation))
+    return tuple(scaled)
+
+
+def random_split(n_samples, sizes, seed):
+    """Rows for training, validation and testing, drawn at random (paper, App. D)."""
+    if sum(sizes) != n_samples:
+        raise ValueError(f"split {sizes} does not add up to {n_samples} samples")
+    order = np.random.RandomState(seed).permutation(n_samples)
+    return np.split(order, np.cumsum(sizes)[:-1])
+
+
+def trajectory_split(trajectories, sizes, seed):
+    """Rows for training, validation and testing such that no trajectory is in two parts.
+
+    Whole trajectories are dealt out until a part has its size; what its last one has too much is not
+    used at all. Testing gets the trajectories that are left, so it may be a little smaller.
+    """
+    rng = np.random.RandomState(seed)
+    names = rng.permutation(np.unique(trajectories))
+    sizes_of = {name: int(np.count_nonzero(trajectories == name)) for name in names}
+    parts, first = [], 0
+    for k, size in enumerate(sizes):
+        last = first
+        if k == len(sizes) - 1:
+            last = len(names)
+        else:
+            while last < len(names) and sum(sizes_of[name] for name in names[first:last]) < size:
+                last += 1
+        rows = np.flatnonzero(np.isin(trajectories, names[first:last]))
+        if len(rows) == 0 or (k < len(sizes) - 1 and len(rows) < size):
+            raise ValueError(f"{len(names)} trajectories are too few for parts of {sizes} samples "
+                             "without a trajectory in two of them")
+        parts.append(rng.permutation(rows)[:size])
+        first = last
+    return parts
+
+
+def leading_modes(F, left_out):
+    """Orthonormal modes (r, n_cells) of fields that leave out at most a fraction of their energy.
+
+    By a randomised singular value decomposition with ever more modes; not centred.
+
+    References
+    ----------
+    N. Halko, P.-G. Martinsson and J. A. Tropp, Finding structure with randomness, SIAM Rev. 53 (2011).
+    """
+    energy, r = np.einsum("ij,ij->", F, F), 128
+    while True:
+        r = min(r, *F.shape)
+        _, sigma, modes = randomized_svd(F, r, n_iter=2, random_state=0)
+        left = 1 - np.cumsum(sigma**2) / energy
+        if left[-1] <= left_out or r == min(F.shape):
+            return modes[:int(np.count_nonzero(left > left_out)) + 1]
+        r *= 2
+
+
+class Rows:
+    """Some rows of a data set, in an order; kept in memory only if there is room for them."""
+
+    def __init__(self, data, rows):
+        self.rows = rows
+        self._data = data
+        self._kept = self._read(rows) if len(rows) * data.shape[1] <= _KEPT_ENTRIES else None
+
+    def __len__(self):
+        return len(self.rows)
+
+    def _read(self, rows):
+        return np.asarray(self._data[rows], dtype=float)
+
+    def keep(self):
+        """All rows, in memory from now on."""
+        if self._kept is None:
+            self._kept = self._read(self.rows)
+        return self._kept
+
+    def first(self, count):
+        return self._read(self.rows[:count]) if self._kept is None else self._kept[:count]
+
+    def blocks(self):
+        """(slice, fields) of consecutive rows, as many at a time as memory allows."""
+        if self._kept is not None:
+            yield slice(0, len(self)), self._kept
+            return
+        step = max(1, _BLOCK_ENTRIES // self._data.shape[1])
+        for start in range(0, len(self), step):
+            block = slice(start, min(start + step, len(self)))
+            yield block, self._read(self.rows[block])
+
+
+class Errors:
+    """Errors of reconstructions of one set of fields, collected block by block."""
+
+    def __init__(self, conserves):
+        self._conserves = conserves
+        self._blocks = []
+
+    def add(self, F, F_hat):
+        errors = np.empty((3, len(F)))
+        step = max(1, _TILE_ENTRIES // F.shape[1])
+
+        def tile(i):
+            rows = slice(i * step, (i + 1) * step)
+            errors[0, rows] = relative_l2(F[rows], F_hat[rows])
+            errors[1, rows] = relative_linf(F[rows], F_hat[rows])
+            if self._conserves:  # relative to the mass, which is 1 in the paper's data
+                errors[2, rows] = (conservation_error(F[rows], F_hat[rows])
+                                   / abs(F[rows].sum(axis=1)))
+
+        parallel_for(tile, -(-len(F) // step))
+        self._blocks.append(errors)
+
+    def per_sample(self):
+        """Relative L2 error of each sample."""
+        return np.concatenate([block[0] for block in self._blocks])
+
+    def summary(self, seconds):
+        l2, linf, conservation = np.concatenate(self._blocks, axis=1)
+        return {
+            "rel_l2": float(l2.mean()),
+            "rel_linf": float(linf.mean()),
+            "conservation": float(conservation.mean()) if self._conserves else None,
+            "seconds": seconds,
+        }
+
+
+@dataclass(frozen=True)
+class Latents:
+    """What an encoder makes of a part, with the seconds of its fit and of encoding the test set."""
+
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+    seconds_fit: float
+    seconds_test: float
+
+
+class Part:
+    """One split of the data: fields, and their latents by the study's encoder or another."""
+
+    def __init__(self, study, data, about, rows, store):
+        self.name = f"N{len(rows[0])}"
+        self.n_train = len(rows[0])
+        self.rows = rows
+        self.about = about
+        self._study, self._data, self._store = study, data, store
+        self._latents, self._encoders, self._fields = {}, {}, {}
+        self._coefficients = None
+
+    def fields(self, which):
+        """`Rows` of "train", "validation" or "test"."""
+        if which not in self._fields:
+            rows = self.rows[("train", "validation", "test").index(which)]
+            self._fields[which] = Rows(self._data, rows)
+        return self._fields[which]
+
+    @property
+    def F_train(self):
+        return self.fields("train").keep()
+
+    @property
+    def F_validation(self):
+        return self.fields("validation").keep()
+
+    def tuning_fields(self, whole):
+        """Training and validation fields for tuning, and the seconds it took to make them.
+
+        `whole`: the fields themselves, else their coefficients in the leading modes if the study says
+        so. Of the validation set as many samples as the study says.
+        """
+        F_validation = self.F_validation[:self._study.tuning_samples]
+        if whole or self._study.tuning_left_out is None:
+            return self.F_train, F_validation, 0.0
+        if self._coefficients is None:
+            def project():
+                modes = leading_modes(self.F_train, self._study.tuning_left_out)
+                return self.F_train @ modes.T, F_validation @ modes.T
+
+            self._coefficients = timed(project)
+        (coefficients, validation), seconds = self._coefficients
+        return coefficients, validation, seconds
+
+    def latents(self, case):
+        name = self._encoder_name(case)
+        if name not in self._latents:
+            piece = self._store.get(f"{self.name}-latents-{name}.npz", lambda: self._encode(case))
+            self._latents[name] = Latents(piece["train"], piece["validation"], piece["test"],
+                                          float(piece["seconds_fit"]), float(piece["seconds_test"]))
+        return self._latents[name]
+
+    def encoder(self, case):
+        """The fitted encoder of a case; fitted again after an interruption, to the same bits."""
+        name = self._encoder_name(case)
+        if name not in self._encoders:
+            self._encoders[name] = self._fitted(case)[0]
+        return self._encoders[name]
+
+    def _encoder_name(self, case):
+        return "encoder" if case.encoder is None else type(case.encoder).__name__
+
+    def _fitted(self, case):
+        encoder = clone(self._study.encoder if case.encoder is None else case.encoder)
+        return encoder, encoder.fit_transform(self.F_train)
+
+    def _encode(self, case):
+        (encoder, Y_train), seconds_fit = timed(lambda: self._fitted(case))
+        self._encoders[self._encoder_name(case)] = encoder
+        Y_validation = encoder.transform(self.F_validation)
+        Y_test, seconds_test = [], 0.0
+        for _, F in self.fields("test").blocks():
+            Y, seconds = timed(lambda: encoder.transform(F))
+            Y_test.append(Y)
+            seconds_test += seconds
+        # one memory layout, whether computed or read back: BLAS rounds by it
+        Y_train, Y_validation = map(np.ascontiguousarray, (Y_train, Y_validation))
+        return {"train": Y_train, "validation": Y_validation, "test": np.ascontiguousarray(np.concatenate(Y_test)),
+                "seconds_fit": np.array(seconds_fit), "seconds_test": np.array(seconds_test)}

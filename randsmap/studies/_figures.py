@@ -1,0 +1,202 @@
+"""What the figures of a study show of its data: coordinates, summary statistics and one field."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.sparse.linalg
+
+from randsmap import _distances
+from randsmap.decoders._kernel import leading_modes, retained_modes
+from randsmap.metrics import relative_l2
+
+__all__ = ["View", "field_view", "harmonics_map", "rank_of_rule", "point_view",
+           "summary_statistics", "user_view"]
+
+_NAMES = ("mean", "variance", "skewness")
+
+
+@dataclass(frozen=True)
+class View:
+    """How the figures show fields.
+
+    Parameters
+    ----------
+    axes : tuple of ndarray
+        Coordinates along each axis of a field; () for points, which are no fields.
+    axis_names : tuple of str
+    shown : tuple of int
+        Columns that are plotted: of the summary statistics, or of a point's coordinates.
+    point_names : tuple of str
+        Their names.
+    color : ("statistic", j), ("intrinsic", j) or ("coordinate", j)
+        What colours the samples.
+    color_name : str
+    intrinsic : ndarray (n_samples, q)
+        What is known of each sample of the data set beyond its field.
+    intrinsic_names : tuple of str
+    mask : ndarray (nx, ny) of bool or None
+        False where a field is always 0.
+    target : (int, float) or None
+        The field shown is the one whose intrinsic value in that column is nearest to the number. None:
+        the middle one.
+    with_axes : bool
+        Whether the axes have coordinates that mean something (not for images).
+    """
+
+    axes: tuple
+    axis_names: tuple
+    shown: tuple
+    point_names: tuple
+    color: tuple
+    color_name: str
+    intrinsic: np.ndarray
+    intrinsic_names: tuple
+    mask: np.ndarray | None = None
+    target: tuple | None = None
+    with_axes: bool = True
+    statistic_names: tuple = field(init=False)
+
+    def __post_init__(self):
+        names = tuple(f"{what} {axis}" for axis in self.axis_names for what in _NAMES)
+        object.__setattr__(self, "statistic_names", names)
+
+    @property
+    def shape(self):
+        """Of a field; () for points."""
+        return tuple(len(axis) for axis in self.axes)
+
+    def describe(self, F):
+        """Arrays ``points`` and, for fields, ``statistics`` of samples F (n, n_cells)."""
+        if not self.axes:
+            return {"points": np.ascontiguousarray(F[:, list(self.shown)])}
+        statistics = summary_statistics(F, self.axes)
+        return {"points": statistics[:, list(self.shown)], "statistics": statistics}
+
+    def colors(self, F, rows, described):
+        """What colours the samples F, rows of the data set."""
+        kind, column = self.color
+        if kind == "intrinsic":
+            return self.intrinsic[rows, column]
+        return (described["statistics"] if kind == "statistic" else np.asarray(F))[:, column]
+
+    def pick(self, rows):
+        """Which of the samples is shown as a field."""
+        if self.target is None:
+            return len(rows) // 2
+        column, value = self.target
+        return int(np.argmin(abs(self.intrinsic[rows, column] - value)))
+
+
+def summary_statistics(F, axes):
+    """Mean, variance and skewness of densities along each axis (paper, Figs. LWR_data, Hughes_data).
+
+    Parameters
+    ----------
+    F : array (n, n_cells)
+        Densities, flattened row by row; they need not be normalised.
+    axes : tuple of arrays
+        Coordinates of the cells along each axis.
+
+    Returns
+    -------
+    ndarray (n, 3 * number of axes)
+        Mean, variance, skewness along the first axis, then along the second. NaN where negative values
+        make a variance or a mass that is not positive.
+    """
+    F = np.asarray(F).reshape(len(F), *(len(axis) for axis in axes))
+    columns = []
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for i, x in enumerate(axes):
+            others = tuple(j + 1 for j in range(len(axes)) if j != i)
+            density = F.sum(axis=others)
+            mass = density.sum(axis=1)
+            mean = density @ x / mass
+            offset = x - mean[:, None]
+            variance, third = (np.einsum("ij,ij->i", density, offset**power) / mass
+                               for power in (2, 3))
+            variance = np.where(variance > 0, variance, np.nan)
+            columns += [mean, variance, third / variance**1.5]
+    return np.column_stack(columns)
+
+
+def point_view(about, shown, names):
+    """View of points of a manifold, coloured by their first intrinsic coordinate."""
+    coordinates = tuple(str(name) for name in about["coordinate_names"])
+    return View(axes=(), axis_names=(), shown=shown, point_names=names, color=("intrinsic", 0),
+                color_name=coordinates[0], intrinsic=about["coordinates"],
+                intrinsic_names=coordinates)
+
+
+def field_view(axes, axis_names, shown, intrinsic, intrinsic_names, *, color=("statistic", 0),
+               color_name=None, **options):
+    """View of densities, coloured by their mean position."""
+    names = [f"{what} {axis}" for axis in axis_names for what in _NAMES]
+    return View(axes=axes, axis_names=axis_names, shown=shown,
+                point_names=tuple(names[j] for j in shown), color=color,
+                color_name=names[color[1]] if color_name is None else color_name,
+                intrinsic=intrinsic, intrinsic_names=intrinsic_names, **options)
+
+
+def user_view(study, n_samples, n_cells):
+    """View of the user's own snapshots: densities along the cell index, or the first coordinates."""
+    nothing = np.empty((n_samples, 0))
+    if study.conserves:
+        return field_view((np.arange(float(n_cells)),), ("cell",), (0, 1, 2), nothing, ())
+    shown = tuple(min(j, n_cells - 1) for j in range(3))
+    return View(axes=(), axis_names=(), shown=shown, point_names=tuple(f"x{j + 1}" for j in shown),
+                color=("coordinate", 0), color_name="x1", intrinsic=nothing, intrinsic_names=())
+
+
+def harmonics_map(Y_train, F_train, Y_validation, F_validation, *, weights, ranks):
+    """Validation error of double diffusion maps over w_2 and the number r of harmonics.
+
+    Parameters
+    ----------
+    Y_train, F_train, Y_validation, F_validation : arrays
+        Latents and fields.
+    weights : sequence of float
+        w_2: kernel widths in units of the median distance.
+    ranks : sequence of int
+        r, ascending, below the number of training points.
+
+    Returns
+    -------
+    ndarray (len(weights), len(ranks))
+        Mean relative L2 error; the paper's exhaustive search (Figs. DM_GH_tuning). Harmonics whose
+        eigenvalue is round-off are left out, as `DoubleDiffusionMapsDecoder` does.
+
+    Notes
+    -----
+    The fields of the leading harmonics are summed up one interval of ranks after the other, so that
+    all ranks together cost one decoding with the last.
+    """
+    n, step = len(Y_train), max(1, 2**23 // F_train.shape[1])
+    start = np.random.RandomState(0).standard_normal(n)
+    errors = np.zeros((len(weights), len(ranks)))
+    for i, weight in enumerate(weights):
+        K, epsilon = _distances.gaussian_of_data(Y_train, None, weight)
+        eigenvalues, V = scipy.sparse.linalg.eigsh(K, k=ranks[-1], which="LA", v0=start)
+        eigenvalues, V = eigenvalues[::-1], V[:, ::-1]
+        kept = int(np.count_nonzero(eigenvalues > n * np.finfo(float).eps * eigenvalues[0]))
+        eigenvalues, V = eigenvalues[:kept], V[:, :kept]
+        del K
+        coef = V.T @ F_train
+        for first in range(0, len(Y_validation), step):
+            rows = slice(first, first + step)
+            K_new = _distances.fill_pairs(
+                Y_validation[rows], Y_train, _distances.kernel_scale(epsilon),
+                np.empty((len(Y_validation[rows]), n)))
+            harmonics = K_new @ (V / eigenvalues)
+            F_hat = np.zeros_like(F_validation[rows])
+            done = 0
+            for j, rank in enumerate(ranks):
+                F_hat += harmonics[:, done:rank] @ coef[done:rank]
+                done = min(rank, kept)
+                errors[i, j] += relative_l2(F_validation[rows], F_hat).sum()
+    return errors / len(Y_validation)
+
+
+def rank_of_rule(Y, weight):
+    """Number of harmonics that the paper's printed rule keeps at kernel width w_2 = `weight`."""
+    eigenvalues, _ = leading_modes(_distances.gaussian_of_data(Y, None, weight)[0])
+    return retained_modes(eigenvalues, len(Y), "rule")

@@ -1,0 +1,212 @@
+"""What a study is: its data, split, encoder and decoders; and the decoders that studies share."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable
+
+import numpy as np
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+
+from randsmap.decoders import (
+    DoubleDiffusionMapsDecoder,
+    KernelDecoder,
+    KNNDecoder,
+    RANDSMAPDecoder,
+    RFNNDecoder,
+)
+from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
+from randsmap.pod import POD
+
+__all__ = ["DecoderCase", "Study", "paper_cases", "thinned"]
+
+QUICK_CANDIDATES = (2, 5, 8)  # of ten grid values: three inner ones
+TRAINING_FORM_RUNS = 5  # one SVD a run
+
+
+@dataclass(frozen=True)
+class DecoderCase:
+    """A decoder of a study: its label in the table and the one parameter that is tuned.
+
+    Parameters
+    ----------
+    label : str
+        In the table, in file names and on the command line.
+    decoder : regressor or None
+        None: the encoder's own inverse.
+    parameter : str or None
+        `set_params` name of what is tuned, over `grid`. None: nothing is.
+    grid : tuple
+    encoder : transformer or None
+        An encoder of its own. None: the study's.
+    tuned_as : str or None
+        Label of another case whose tuned value, and tuning time, this one takes over.
+    by_map : bool
+        Tuned by the study's (w_2, r) map of DDM, at the decoder's rank.
+    paper_label : str or None
+        Label of the paper's row to stand beside it. None: `label`, unless `extra`.
+    extra : bool
+        The paper has no such decoder.
+    training_form : bool
+        The paper's closed form, which constrains the training points only (an SVD a run).
+    """
+
+    label: str
+    decoder: Any
+    parameter: str | None = None
+    grid: tuple = ()
+    encoder: Any = None
+    tuned_as: str | None = None
+    by_map: bool = False
+    paper_label: str | None = None
+    extra: bool = False
+    training_form: bool = False
+
+    @property
+    def draws_features(self):
+        """Whether the decoder has random features, so that several runs make sense."""
+        return self.decoder is not None and "features__n_features" in self.decoder.get_params()
+
+    def runs(self, runs):
+        """How many of the runs asked for are made."""
+        if not self.draws_features:
+            return 1
+        return min(runs, TRAINING_FORM_RUNS) if self.training_form else runs
+
+
+@dataclass(frozen=True)
+class Study:
+    """Data set, splits, encoder and decoders of a study.
+
+    Parameters
+    ----------
+    name : str
+        On the command line, and of the default folder.
+    dataset : str
+        In the table; the paper's rows are found by it.
+    make_data : callable
+        ``make_data(random_state=, out=, progress=, **data_options)`` writes the fields
+        (n_samples, n_cells) to the .npy file `out` and returns a Bunch that describes them.
+    sizes : tuple of (int, int, int)
+        Samples for training, validation and testing; one triple for each table.
+    encoder : transformer
+    cases : tuple of DecoderCase
+    view : callable
+        ``view(about, n_cells)`` is the `_figures.View` of data described by the dict `about`.
+    title, section : str
+        What it is and where it stands in the paper.
+    conserves : bool
+        Whether the fields have a common mass.
+    notes : tuple of str
+        Readings of the paper and caveats, a sentence each.
+    data_options, quick_options : dict
+        Arguments of `make_data`, and those that a quick run changes.
+    quick_sizes : tuple or None
+        Splits of a quick run. None: as `sizes`.
+    tuning_draws : int
+        Feature draws over which a candidate's error is averaged in tuning.
+    tuning_samples : int or None
+        Validation samples on which candidates are judged. None: all.
+    tuning_left_out : float or None
+        Candidates are compared in the leading modes of the training fields, all but this fraction of
+        the energy, where that is possible (not for k-NN). None: on the fields themselves.
+    training_form : bool
+        Whether the cases of the paper's closed form are run unless asked otherwise.
+    ranks : tuple of int
+        Numbers of harmonics in the (w_2, r) map of DDM.
+    starred : (float, int) or None
+        (w_2, r) of the star in the paper's map.
+    has_trajectories : bool
+        Whether the data have ``trajectories`` to split by.
+    check_embedding : callable or None
+        ``check_embedding(latents, about, rows)`` returns sentences for the notes.
+    """
+
+    name: str
+    dataset: str
+    make_data: Callable
+    sizes: tuple
+    encoder: Any
+    cases: tuple
+    view: Callable
+    title: str = ""
+    section: str = ""
+    conserves: bool = True
+    notes: tuple = ()
+    data_options: dict = field(default_factory=dict)
+    quick_options: dict = field(default_factory=dict)
+    quick_sizes: tuple | None = None
+    tuning_draws: int = 3
+    tuning_samples: int | None = None
+    tuning_left_out: float | None = None
+    training_form: bool = True
+    ranks: tuple = (2, 3, 5, 8, 13, 18, 25, 35, 50, 75, 100)
+    starred: tuple | None = None
+    has_trajectories: bool = False
+    check_embedding: Callable | None = None
+
+
+def thinned(case):
+    """The case with three of its grid values."""
+    if len(case.grid) <= len(QUICK_CANDIDATES):
+        return case
+    return replace(case, grid=tuple(case.grid[i] for i in QUICK_CANDIDATES))
+
+
+def paper_cases(*, conserves, d, length_scale, max_frequency, slope, ddm_scale, n_neighbors,
+                starred=None):
+    """The decoders of a study's tables, then those that the paper lacks.
+
+    Ranges (low, high) of the tuned parameters become ten values: a geometric sequence for the length
+    scale of the Gaussian kernel (the paper's "sigma_w"), arithmetic ones for the others. `d` is the
+    number of POD modes.
+    """
+    lengths = tuple(np.geomspace(*length_scale, 10).tolist())
+    frequencies = tuple(np.linspace(*max_frequency, 10).tolist())
+    slopes = tuple(np.linspace(*slope, 10).tolist())
+    scales = tuple(np.linspace(*ddm_scale, 10).tolist())
+    neighbors = tuple(np.unique(np.linspace(*n_neighbors, 10).round().astype(int)).tolist())
+    maps = (("RFF", FourierFeatures(), "features__length_scale", lengths),
+            ("MS-RFF", MultiscaleFourierFeatures(), "features__max_frequency", frequencies),
+            ("Sig", SigmoidFeatures(), "features__slope", slopes))
+    mass = "mass" if conserves else None
+
+    cases = []
+    for name, features, parameter, grid in maps:
+        if conserves:
+            cases.append(DecoderCase(f"RANDSMAP-{name}", RANDSMAPDecoder(features), parameter, grid))
+        if not conserves:
+            cases.append(DecoderCase(f"RFNN-{name}", RFNNDecoder(features), parameter, grid))
+    if conserves:  # the paper tunes both to the same value; the projection hardly changes the error
+        cases.append(DecoderCase("RFNN-Sig", RFNNDecoder(SigmoidFeatures()), "features__slope", slopes,
+                                 tuned_as="RANDSMAP-Sig"))
+    cases.append(DecoderCase("DDM", DoubleDiffusionMapsDecoder(), "epsilon_scale", scales))
+    if starred is not None:
+        weight, rank = starred  # the star may lie beyond the range that the paper's text gives
+        cases.append(DecoderCase(
+            f"DDM-r{rank}", DoubleDiffusionMapsDecoder(rank=rank), "epsilon_scale",
+            scales if weight <= scales[-1] else (*scales, weight), by_map=True, paper_label="DDM"))
+    cases.append(DecoderCase("k-NN", KNNDecoder(objective="encoder"), "n_neighbors", neighbors))
+
+    if conserves:
+        cases.append(DecoderCase(
+            "RANDSMAP-Sig-bounds", RANDSMAPDecoder(SigmoidFeatures(), bounds="nonnegative"),
+            "features__slope", slopes, tuned_as="RANDSMAP-Sig", extra=True))
+        cases += [
+            DecoderCase(f"RANDSMAP-{name}-training",
+                        RANDSMAPDecoder(features, constraint="training"), parameter, grid,
+                        tuned_as=f"RANDSMAP-{name}", paper_label=f"RANDSMAP-{name}", extra=True,
+                        training_form=True)
+            for name, features, parameter, grid in maps]
+        cases.append(DecoderCase("DDM-mass", DoubleDiffusionMapsDecoder(invariants="mass"),
+                                 "epsilon_scale", scales, tuned_as="DDM", extra=True))
+    cases += [
+        DecoderCase("Kernel-Gauss", KernelDecoder("gaussian", invariants=mass), "length_scale",
+                    lengths, extra=True),
+        DecoderCase("Kernel-multi-Gauss", KernelDecoder("multi-gaussian", invariants=mass),
+                    "max_frequency", frequencies, extra=True),
+        DecoderCase("POD", None, encoder=POD(d, invariants=mass), extra=True),
+    ]
+    quadratic = make_pipeline(StandardScaler(), PolynomialFeatures(2, include_bias=False))
+    decoder = RANDSMAPDecoder(quadratic) if conserves else RFNNDecoder(quadratic)
+    cases.append(DecoderCase("Quadratic", decoder, encoder=POD(d, invariants=mass), extra=True))
+    return tuple(cases)

@@ -1,0 +1,152 @@
+"""Leave-one-out errors: against n refits, and what has none."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import Ridge
+from sklearn.preprocessing import PolynomialFeatures
+
+import randsmap
+from randsmap import _leave_one_out
+from randsmap.metrics import relative_l2
+
+N = 24
+LAMBDAS = [1e-6, 1e-3, 1.0]
+
+
+def problem(M, q, weights, constant, seed=0):
+    """Latents, two of them equal, fields with q invariants, and the decoder's parameters."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (N, 2))
+    X[6] = X[5]
+    F = np.stack([np.sin(2 * X[:, 0]), X[:, 1] ** 2, X[:, 0] * X[:, 1]], axis=1) @ rng.normal(size=(3, M))
+    F += 3 + 0.01 * rng.normal(size=F.shape)
+    free = np.ones(M, dtype=bool)
+    if constant:
+        free[[3, 7]] = False
+        F[:, ~free] = 0.5, 0.0
+    w = rng.uniform(0.1, 10, M) if weights else None
+    invariants = None if q == 0 else "mass" if q == 1 else rng.normal(size=(M, q))
+    if q:
+        C = (np.ones(M) if w is None else w)[:, None] if q == 1 else invariants
+        normal = C[free] if w is None else C[free] / w[free, None]
+        defect = F.mean(axis=0) @ C - F @ C
+        F[:, free] += defect @ np.linalg.solve(C[free].T @ normal, normal.T)
+    return X, F, {"invariants": invariants, "cell_weights": w}
+
+
+def refits(decoder, X, F, lambdas):
+    """The error at each point of the decoder fitted without it; features and invariants of all points."""
+    shared = clone(decoder)
+    invariants = shared._invariants(F, F.dtype)
+    features = shared._fit_features(X) if hasattr(decoder, "features") else None
+    errors = np.empty((len(lambdas), len(F)))
+    for k, value in enumerate(lambdas):
+        for i in range(len(F)):
+            others = np.arange(len(F)) != i
+            fitted = clone(decoder).set_params(regularization=value)
+            if invariants is not None:
+                fitted.set_params(invariants=invariants)
+            if features is None:
+                fitted.fit(X[others], F[others])
+            else:  # by singular values: the normal equations lose digits at small lambda
+                fitted.set_params(solver="svd")._fit_with(features, X[others], F[others])
+            errors[k, i] = relative_l2(F[i : i + 1], fitted.predict(X[i : i + 1]))[0]
+    return errors
+
+
+MAPS = [randsmap.SigmoidFeatures(3.0, n_features=8), randsmap.FourierFeatures(1.0, n_features=60),
+        PolynomialFeatures(2, include_bias=False)]
+
+
+@pytest.mark.parametrize("M", [12, 300])
+@pytest.mark.parametrize("q, weights, constant", [(0, False, True), (1, False, False), (1, True, True),
+                                                  (2, True, True)])
+@pytest.mark.parametrize("features", MAPS, ids=lambda features: type(features).__name__)
+def test_random_features_agree_with_refits(features, q, weights, constant, M):
+    X, F, parameters = problem(M, q, weights, constant)
+    decoder = randsmap.RANDSMAPDecoder(features, random_state=0, **parameters)
+    # 300 cells and a path of four lambdas go through coordinates
+    lambdas = [*LAMBDAS, 30.0] if M == 300 else LAMBDAS
+    result = randsmap.leave_one_out(decoder, X, F, regularizations=lambdas)
+    expected = refits(decoder, X, F, lambdas)
+    np.testing.assert_allclose(result.errors_, expected, rtol=1e-9)
+    np.testing.assert_allclose(result.mean_errors_, expected.mean(axis=1), rtol=1e-9)
+    assert result.best_regularization_ == lambdas[int(expected.mean(axis=1).argmin())]
+
+
+@pytest.mark.parametrize("features", MAPS, ids=lambda features: type(features).__name__)
+def test_without_a_penalty(features):
+    # the limit of lambda to 0; the refits are minimum-norm solutions
+    X, F, _ = problem(12, 0, False, False)
+    decoder = randsmap.RFNNDecoder(features, regularization=0.0, random_state=0)
+    np.testing.assert_allclose(randsmap.leave_one_out(decoder, X, F).errors_, refits(decoder, X, F, [0.0]),
+                               rtol=1e-7)
+
+
+@pytest.mark.parametrize("q, weights, constant", [(0, False, True), (1, True, False), (2, False, True)])
+@pytest.mark.parametrize("kernel", [dict(length_scale=0.3), dict(length_scale=[0.5, 2.0]),
+                                    dict(kernel="multi-gaussian", max_frequency=10.0)], ids=str)
+def test_kernel_decoder_agrees_with_refits(kernel, q, weights, constant):
+    X, F, parameters = problem(40, q, weights, constant)
+    decoder = randsmap.KernelDecoder(**kernel, **parameters)
+    lambdas = [1e-3, 1e-1, 10.0]  # the refits go through Cholesky
+    result = randsmap.leave_one_out(decoder, X, F, regularizations=lambdas)
+    np.testing.assert_allclose(result.errors_, refits(decoder, X, F, lambdas), rtol=1e-9)
+
+
+def test_a_sample_with_leverage_near_1():
+    # one far point that determines a feature alone: 1 - h is about 1e-11
+    X, F, _ = problem(12, 0, False, False)
+    X = X.copy()
+    X[0] = 2e5
+    decoder = randsmap.RFNNDecoder(PolynomialFeatures(1, include_bias=False), regularization=1e-9)
+    result = randsmap.leave_one_out(decoder, X, F)
+    np.testing.assert_allclose(result.errors_, refits(decoder, X, F, [1e-9]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("gap", [0.5, 1e-3, 1e-6, 1e-9])
+def test_leverage_without_cancellation(gap):
+    # U spans the complement of u, so that 1 - |U_i|^2 = u_i^2; u_0 is small
+    u = np.ones(20) * np.sqrt((1 - gap**2) / 19)
+    u[0] = gap
+    U = np.linalg.svd(u[None])[2][1:].T
+    outside = _leave_one_out._outside_leverage(np.ascontiguousarray(U))
+    np.testing.assert_allclose(outside, u**2, rtol=1e-14 / gap)
+
+
+def test_own_regularization_edges_and_one_cell():
+    X, F, _ = problem(12, 0, False, False)
+    decoder = randsmap.RFNNDecoder(MAPS[0], regularization=0.1, random_state=0)
+    alone = randsmap.leave_one_out(decoder, X, F)
+    assert alone.errors_.shape == (1, N) and not alone.on_edge_ and alone.best_regularization_ == 0.1
+    path = randsmap.leave_one_out(decoder, X, F, regularizations=(1e6, 0.1, 1e7))
+    np.testing.assert_allclose(path.errors_[1], alone.errors_[0], rtol=1e-12)
+    assert not path.on_edge_
+    assert randsmap.leave_one_out(decoder, X, F, regularizations=[0.1, 1e6, 1e7]).on_edge_
+    single = randsmap.leave_one_out(decoder, X.tolist(), F[:, 0])
+    np.testing.assert_allclose(single.errors_, randsmap.leave_one_out(decoder, X, F[:, :1]).errors_)
+    assert not hasattr(decoder, "coef_")
+
+
+def test_blocks_of_cells(monkeypatch):
+    X, F, parameters = problem(100, 2, True, True)
+    decoder = randsmap.RANDSMAPDecoder(MAPS[0], random_state=0, **parameters)
+    whole = randsmap.leave_one_out(decoder, X, F).errors_
+    monkeypatch.setattr(_leave_one_out, "_ENTRIES", 1)
+    np.testing.assert_allclose(randsmap.leave_one_out(decoder, X, F).errors_, whole, rtol=1e-12)
+
+
+def test_what_has_no_closed_form():
+    X, F, _ = problem(12, 0, False, False)
+    for decoder in (Ridge(), randsmap.KNNDecoder(), randsmap.DoubleDiffusionMapsDecoder(),
+                    randsmap.RFNNDecoder):
+        with pytest.raises(TypeError, match="must be an RFNNDecoder, a RANDSMAPDecoder or a KernelDecoder"):
+            randsmap.leave_one_out(decoder, X, F)
+    with pytest.raises(ValueError, match="constraint='training' has no leave-one-out"):
+        randsmap.leave_one_out(randsmap.RANDSMAPDecoder(constraint="training"), X, F)
+    for wrong in ([], 1.0, [-1.0], [np.nan]):
+        with pytest.raises(ValueError, match="regularization"):
+            randsmap.leave_one_out(randsmap.RFNNDecoder(), X, F, regularizations=wrong)
+    with pytest.raises(ValueError, match="do not satisfy invariant 0"):
+        randsmap.leave_one_out(randsmap.RANDSMAPDecoder(), X, F)

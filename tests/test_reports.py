@@ -1,0 +1,343 @@
+"""Reports of made-up results are parsed and their pictures decoded; claims are judged on rows made for it."""
+
+import base64
+import io
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from PIL import Image  # noqa: E402
+
+HERE = str(Path(__file__).parent)
+sys.path.insert(0, HERE)
+from study_example import example_result  # noqa: E402
+
+from randsmap.studies import _claims, _report  # noqa: E402
+from randsmap.studies._claims import claims_markdown, judge  # noqa: E402
+from randsmap.studies._pictures import study_pictures  # noqa: E402
+from randsmap.studies._report import write_index, write_report  # noqa: E402
+from randsmap.studies._result import save_result  # noqa: E402
+from randsmap.studies._table import table_text  # noqa: E402
+
+STUDIES = ("swiss-roll", "s-curve", "lwr", "mri", "hughes")
+VOID = {"meta", "img", "br", "hr", "link"}
+
+
+@pytest.fixture(autouse=True)
+def coarse(monkeypatch):
+    """Pictures with fewer pixels, for speed."""
+    monkeypatch.setattr(_report, "DPI", 45)
+
+
+class Page(HTMLParser):
+    """Tags, attributes, texts of table cells; checks that elements nest."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.open, self.text, self.rows = [], [], "", []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th") and self.rows:
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def check_self_contained(page, text):
+    assert text.startswith("<!DOCTYPE html>")
+    names = {tag for tag, _ in page.tags}
+    assert not names & {"script", "iframe", "object", "embed", "link", "base", "form"}
+    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.all("meta")
+    for tag, attributes in page.tags:
+        assert not any(name.startswith("on") for name in attributes)
+        assert "srcset" not in attributes
+        if "src" in attributes:
+            assert attributes["src"].startswith("data:image/png;base64,")
+    style = re.search("<style>(.*?)</style>", text, re.S).group(1)
+    assert "url(" not in style and "@import" not in style
+    assert "http:" not in text and "https:" not in text
+
+
+@pytest.mark.parametrize("name", ("swiss-roll", "lwr", "mri", "hughes"))
+def test_report_is_one_file_with_every_picture_and_row(name, tmp_path):
+    result = example_result(name)
+    path = write_report(result, tmp_path / "study")
+    text = path.read_text(encoding="utf-8")
+    page = Page(text)
+    check_self_contained(page, text)
+    assert len(text) < 3e6
+    pictures = page.all("img")
+    assert len(pictures) == len(list(study_pictures(result))) >= 7
+    for picture in pictures:
+        assert len(picture["alt"]) > 20
+        image = Image.open(io.BytesIO(base64.b64decode(picture["src"].split(",")[1], validate=True)))
+        image.load()
+        assert image.format == "PNG"
+        assert image.size == (int(picture["width"]), int(picture["height"]))
+        assert np.ptp(np.asarray(image.convert("L"))) > 50  # not blank
+    for part in result.part_names:
+        for split in ("train", "test"):
+            for line in table_text(result.part_rows(part, split)):
+                assert list(line) in page.rows
+    for sentence in (*result.notes, *result.cuts, result.command):
+        assert sentence in page.text
+    edge = "DDM, N = " + result.part_names[0][1:] + ": slope = 11"
+    assert edge in page.text
+
+
+def test_report_escapes_whatever_comes_from_the_result(tmp_path):
+    result = example_result("lwr")
+    hostile = '<b>&"\'><script>alert(1)</script>'
+    result.title = result.section = result.command = hostile
+    result.notes, result.cuts, result.options["data"] = [hostile], [hostile], hostile
+    for row in result.rows:
+        if row["decoder"] == "POD":
+            row["decoder"] = hostile
+    label = result.arrays["N50/decoders"].astype(object)
+    result.arrays["N50/decoders"] = np.array([hostile if x == "POD" else x for x in label])
+    for key in [key for key in result.arrays if "/decoder/POD/" in key]:
+        result.arrays[key.replace("POD", hostile)] = result.arrays.pop(key)
+    text = write_report(result, tmp_path).read_text()
+    page = Page(text)
+    check_self_contained(page, text)
+    assert not page.all("b")
+    assert any(hostile in cell for row in page.rows for cell in row)
+    assert page.text.count(hostile) >= 6
+    text = write_index([result], tmp_path).read_text()
+    check_self_contained(Page(text), text)
+    assert not Page(text).all("b")
+
+
+def test_index_links_resolve_and_missing_reports_are_not_linked(tmp_path):
+    results = [example_result(name) for name in STUDIES]
+    results[0].command += " --data 'my file.npy'"
+    folders = ["swiss-roll-my file", *(result.name for result in results[1:3])]
+    for result, folder in zip(results, folders):
+        save_result(result, tmp_path / folder)
+        (tmp_path / folder / "report.html").write_text("there")
+    save_result(example_result("swiss-roll"), tmp_path / "swiss-roll")  # of another command
+    (tmp_path / "swiss-roll" / "report.html").write_text("another")
+    text = write_index(results, tmp_path).read_text()
+    page = Page(text)
+    check_self_contained(page, text)
+    links = [unquote(link["href"]) for link in page.all("a")]
+    assert links == [f"{folder}/report.html" for folder in folders]
+    assert all((tmp_path / link).is_file() for link in links)
+    assert all(result.title in page.text for result in results)
+    assert all(any(v.claim.quote in cell for row in page.rows for cell in row) for v in judge(results))
+
+
+def test_report_without_matplotlib_has_the_tables_and_says_what_to_install(tmp_path):
+    code = ("import sys\n"
+            "sys.modules['matplotlib'] = None\n"
+            f"sys.path.insert(0, {HERE!r})\n"
+            "from study_example import example_result\n"
+            "from randsmap.studies._report import write_report\n"
+            f"write_report(example_result('lwr'), {str(tmp_path)!r})")
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    page = Page((tmp_path / "report.html").read_text())
+    assert not page.all("img")
+    assert "pip install 'randsmap[plots]'" in page.text
+    assert any(row[0] == "k-NN" for row in page.rows)
+
+
+def test_interrupted_writing_leaves_the_old_report(tmp_path, monkeypatch):
+    result = example_result("lwr")
+    result.arrays = {}
+    path = write_report(result, tmp_path)
+    before = path.read_bytes()
+
+    def broken(figure):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_report, "_png", broken)
+    with pytest.raises(KeyboardInterrupt):
+        write_report(result, tmp_path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_reports_repeat_to_the_byte_and_name_no_machine(tmp_path):
+    import socket
+
+    first, second = (write_report(example_result("lwr"), tmp_path / name).read_bytes() for name in "ab")
+    assert first == second
+    assert str(tmp_path).encode() not in first
+    host = socket.gethostname()
+    assert len(host) < 6 or host.encode() not in first
+
+
+def test_pictures_need_no_pyplot_and_no_display():
+    code = ("import sys, os\n"
+            "os.environ.pop('DISPLAY', None)\n"
+            f"sys.path.insert(0, {HERE!r})\n"
+            "from study_example import example_result\n"
+            "from randsmap.studies._pictures import study_pictures\n"
+            "assert list(study_pictures(example_result('hughes')))\n"
+            "assert 'matplotlib.pyplot' not in sys.modules")
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_a_study_lacks_is_left_out():
+    result = example_result("lwr", n_trains=(20,))
+    result.arrays = {}
+    assert len(list(study_pictures(result))) == 4  # from the rows alone
+    result = example_result("lwr")
+    result.arrays["N50/decoder/POD/points"][:] = np.nan  # no variance where densities are negative
+    assert [p.title for p in study_pictures(result)]
+
+
+# --- claims --------------------------------------------------------------------------------------
+
+
+def rows_of(dataset="lwr", n_train=100, **errors):
+    """Rows of all the decoders that the claims ask for; ``errors`` by label and quantity."""
+    rows = []
+    maps = ("RANDSMAP-RFF", "RANDSMAP-MS-RFF", "RANDSMAP-Sig")
+    sized = (*maps, "RFNN-Sig", *(label + "-training" for label in maps))
+    for label in (*sized, "DDM", "DDM-r5", "k-NN", "Kernel-Gauss", "POD"):
+        for P in (1.0, 0.5, 0.25) if label in sized else (None,):
+            for split in ("train", "test"):
+                row = {"dataset": dataset, "split": split, "decoder": label, "n_train": n_train,
+                       "features_per_sample": P, "rel_l2_median": 0.1, "rel_linf_median": 0.2,
+                       "conservation_median": 1e-16, "seconds_median": 1.0}
+                rows.append(row)
+    for (label, quantity), value in errors.items():
+        for row in rows:
+            if row["decoder"] == label:
+                row[f"{quantity}_median"] = value
+    return rows
+
+
+class Result:
+    """What `judge` needs of a StudyResult."""
+
+    def __init__(self, rows, data=None):
+        self.rows, self.options = rows, {"data": data}
+        self.part_names = [f"N{rows[0]['n_train']}"]
+
+    def part_rows(self, part):
+        return self.rows
+
+
+def change(rows, label, quantity, value, split=None, P="any"):
+    for row in rows:
+        if row["decoder"] == label and split in (None, row["split"]) and P in ("any",
+                                                                               row["features_per_sample"]):
+            row[f"{quantity}_median"] = value
+    return rows
+
+
+def verdict_of(key, rows):
+    (found,) = [v for v in judge([Result(rows)], missing=False) if v.claim.key == key]
+    return found.verdict
+
+
+def without(rows, label):
+    return [row for row in rows if row["decoder"] != label]
+
+
+@pytest.mark.parametrize("key, holds, fails, needed", [
+    ("exact mass, any form", ("RANDSMAP-Sig", "conservation", 1e-15),
+     ("RANDSMAP-Sig", "conservation", 1e-6), "RANDSMAP-Sig"),
+    ("exact mass, closed form", ("RANDSMAP-Sig-training", "conservation", 1e-15),
+     ("RANDSMAP-Sig-training", "conservation", 1e-9), "RANDSMAP-RFF-training"),
+    ("RFNN loses mass", ("RFNN-Sig", "conservation", 1e-6), ("RFNN-Sig", "conservation", 1e-16),
+     "RFNN-Sig"),
+    ("no accuracy lost", ("RANDSMAP-Sig", "rel_l2", 0.1), ("RANDSMAP-Sig", "rel_l2", 0.11), "RFNN-Sig"),
+    ("conservation costs training time", ("RANDSMAP-Sig", "seconds", 3.0),
+     ("RANDSMAP-Sig", "seconds", 1.0), "RFNN-Sig"),
+    ("k-NN keeps mass", ("k-NN", "conservation", 1e-15), ("k-NN", "conservation", 1e-12), "k-NN"),
+    ("POD keeps mass", ("POD", "conservation", 1e-15), ("POD", "conservation", 1e-12), "POD"),
+    ("DDM loses mass", ("DDM", "conservation", 1e-2), ("DDM", "conservation", 1e-9), "DDM"),
+    ("faster than k-NN", ("k-NN", "seconds", 200.0), ("k-NN", "seconds", 20.0), "k-NN"),
+    ("faster than DDM", ("DDM", "seconds", 2.0), ("DDM", "seconds", 0.5), "DDM"),
+    ("as accurate as k-NN", ("k-NN", "rel_l2", 0.099), ("k-NN", "rel_l2", 0.05), "k-NN"),
+    ("as accurate as DDM", ("DDM", "rel_l2", 0.2), ("DDM", "rel_l2", 0.05), "DDM"),
+    ("DDM poor with the starred rank", ("DDM-r5", "rel_l2", 0.6), ("DDM-r5", "rel_l2", 0.11), "DDM-r5"),
+    ("DDM poor by its rule", ("DDM", "rel_l2", 0.6), ("DDM", "rel_l2", 0.11), "DDM"),
+    ("beats k-NN in training", ("k-NN", "rel_l2", 0.11), ("k-NN", "rel_l2", 0.09), "k-NN"),
+    ("better than k-NN in Linf", ("k-NN", "rel_linf", 0.3), ("k-NN", "rel_linf", 0.1), "k-NN"),
+    ("many scales beat one", ("RANDSMAP-MS-RFF", "rel_l2", 0.05), ("RANDSMAP-MS-RFF", "rel_l2", 0.1),
+     "RANDSMAP-MS-RFF"),
+    ("the kernel limit", ("Kernel-Gauss", "rel_l2", 0.105), ("Kernel-Gauss", "rel_l2", 0.2),
+     "Kernel-Gauss"),
+])
+def test_each_verdict_follows_from_the_rows(key, holds, fails, needed):
+    assert verdict_of(key, change(rows_of(), *holds)) == "holds"
+    assert verdict_of(key, change(rows_of(), *fails)) == "does not hold"
+    assert verdict_of(key, without(rows_of(), needed)) == "cannot be compared"
+
+
+def test_accuracy_in_the_number_of_features_is_judged_step_by_step():
+    rows = rows_of()
+    for label in ("RANDSMAP-RFF", "RANDSMAP-MS-RFF", "RANDSMAP-Sig"):
+        for P, error in ((1.0, 0.08), (0.5, 0.09), (0.25, 0.1)):
+            change(rows, label, "rel_l2", error, P=P)
+    assert verdict_of("accuracy grows with P", rows) == "holds"
+    change(rows, "RANDSMAP-RFF", "rel_l2", 0.095, split="test", P=1.0)
+    assert verdict_of("accuracy grows with P", rows) == "does not hold"
+    quick = [row for row in rows if row["features_per_sample"] in (None, 0.25)]
+    assert verdict_of("accuracy grows with P", quick) == "cannot be compared"
+
+
+def test_a_data_set_that_was_not_run_leaves_a_claim_open_unless_another_contradicts_it():
+    def verdict(rows, missing):
+        (found,) = [v for v in judge([Result(rows)], missing=missing)
+                    if v.claim.key == "exact mass, any form"]
+        return found
+
+    assert verdict(rows_of(), True).verdict == "cannot be compared"
+    assert "crowd: not run" in verdict(rows_of(), True).measured
+    assert verdict(rows_of(), False).verdict == "holds"
+    wrong = change(rows_of(), "RANDSMAP-RFF", "conservation", 1e-3)
+    assert verdict(wrong, True).verdict == "does not hold"
+    assert "1.0e-03 of RANDSMAP-RFF" in verdict(wrong, True).measured
+
+
+def test_the_users_own_data_say_nothing_about_the_paper():
+    assert judge([Result(rows_of(), data="mine.npy")]) == []
+
+
+def test_claims_are_judged_on_the_papers_own_tables_too():
+    verdicts = {v.claim.key: v.paper for v in judge([example_result(name) for name in STUDIES])}
+    assert len(verdicts) == len(_claims.CLAIMS) == len({claim.key for claim in _claims.CLAIMS})
+    assert verdicts["k-NN keeps mass"] == "holds"
+    assert verdicts["beats k-NN in training"] == "does not hold"  # 13.9 % against 13.4 %
+    assert verdicts["Swiss roll: two per cent"] == "does not hold"  # 5.8 to 6.3 %
+    assert verdicts["POD keeps mass"] == "cannot be compared"  # no such row
+
+
+def test_markdown_has_a_row_a_claim_and_escapes_its_marks():
+    results = [example_result(name) for name in STUDIES]
+    lines = claims_markdown(results).splitlines()
+    assert len(lines) == 2 + len(_claims.CLAIMS)
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {7}
+    assert "&lt;6%" in claims_markdown(results)
