@@ -1,7 +1,7 @@
 """Projection of fields on bounds and one invariant: { lower <= f <= upper, w . f = m }.
 
-The nearest field in the norm weighted by v is f_i = clip(z_i + t w_i / v_i, lower_i, upper_i) with the
-one number t for which w . f = m (a continuous quadratic knapsack problem; with lower = 0, no
+The nearest field in the norm weighted by v is f_i = clip(z_i + t w_i / v_i, lower_i, upper_i) with
+the one number t for which w . f = m (a continuous quadratic knapsack problem; with lower = 0, no
 upper and w = v the projection on the simplex).
 """
 
@@ -41,10 +41,12 @@ def check_bounds(bounds, n_cells, name="bounds"):
         return None
     if isinstance(bounds, str):
         if bounds != "nonnegative":
-            raise ValueError(f"{name} must be (lower, upper), 'nonnegative' or None, got {bounds!r}")
+            raise ValueError(
+                f"{name} must be (lower, upper), 'nonnegative' or None, got {bounds!r}")
         bounds = 0.0, None
     if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
-        raise ValueError(f"{name} must be a pair (lower, upper), 'nonnegative' or None, got {bounds!r}")
+        raise ValueError(
+            f"{name} must be a pair (lower, upper), 'nonnegative' or None, got {bounds!r}")
     if bounds[0] is None and bounds[1] is None:
         return None
     lower = _one_bound(bounds[0], -np.inf, n_cells, f"the lower bound of {name}")
@@ -149,7 +151,8 @@ def project_rows(projection, F, values=None, first=0):
     return F
 
 
-def project_bounds(F, *, lower=0.0, upper=None, weights=None, total=1.0, cell_weights=None, out=None):
+def project_bounds(F, *, lower=0.0, upper=None, weights=None, total=1.0, cell_weights=None,
+                   out=None):
     """The nearest fields with lower <= f <= upper and weights . f = total.
 
     Parameters
@@ -179,13 +182,13 @@ def project_bounds(F, *, lower=0.0, upper=None, weights=None, total=1.0, cell_we
     ------
     ValueError, TypeError
         If an argument has the wrong shape or is not finite (bounds may be infinite), a weight is
-        negative, a lower bound exceeds the upper one, or no field within the bounds has the total: the
-        message says by how much.
+        negative, a lower bound exceeds the upper one, or no field within the bounds has the total:
+        the message says by how much.
 
     Notes
     -----
-    f_i = clip(z_i + t w_i / v_i, lower_i, upper_i) for a number t that makes the total right, found by
-    Newton's method on the convex dual with a bracketing search behind it: expected O(M).
+    f_i = clip(z_i + t w_i / v_i, lower_i, upper_i) for a number t that makes the total right, found
+    by Newton's method on the convex dual with a bracketing search behind it: expected O(M).
 
     References
     ----------
@@ -212,13 +215,14 @@ def project_bounds(F, *, lower=0.0, upper=None, weights=None, total=1.0, cell_we
             raise ValueError(f"{name}, got {vector[i]} for cell {i}")
     values = None
     if total is not None:
-        values = check_vector(np.full(n, total) if np.ndim(total) == 0 else total, "total", length=n)
+        values = np.full(n, total) if np.ndim(total) == 0 else total
+        values = check_vector(values, "total", length=n)
         reach = Reach(w, lower, upper)
         missed = reach.missed(values)
         for i in np.flatnonzero(missed)[:1]:
             raise ValueError(
-                f"the total {values[i]} (row {i}) is out of reach by {missed[i]:.3g}: within the bounds "
-                f"weights . f is in {reach}")
+                f"the total {values[i]} (row {i}) is out of reach by {missed[i]:.3g}: within the "
+                f"bounds weights . f is in {reach}")
     result = check_out(out, (M,) if single else (n, M))
     rows = result.reshape(n, M)
     if out is None or not np.shares_memory(rows, given):

@@ -450,19 +450,17 @@ class ActiveBounds:
     """
 
     def __init__(self, invariants, F, cells=None):
-        self.free = ((invariants.lower < F) & (F < invariants.upper) & ~invariants.constant)
+        self.free = (invariants.lower < F) & (F < invariants.upper) & ~invariants.constant
         self.cells, self.n_cells = cells, F.shape[1] if cells is None else len(cells)
-        normal = invariants._C[0] if len(invariants.kept) else None
-        self._norm = normal, invariants.cell_weights
+        self._normal = (invariants._C[0] if len(invariants.kept) else None), invariants.cell_weights
 
     def push(self, T):
         """Tangents of the projected fields, of those T (n, M) or (n, M, d) of the fields before it."""
-        flat = T.ndim == 2
-        rows = T[:, None, :] if flat else T.transpose(0, 2, 1)
-        T = free_tangents(rows, self.free[:, None, :], *self._norm)
-        if self.cells is not None:
-            T = T[:, :, self.cells]
-        return T[:, 0] if flat else T.transpose(0, 2, 1)
+        if T.ndim == 2:
+            T = free_tangents(T, self.free, *self._normal)
+        else:
+            T = free_tangents(T.swapaxes(1, 2), self.free[:, None], *self._normal).swapaxes(1, 2)
+        return T if self.cells is None else T[:, self.cells]
 
     def pull(self, U):
         """The transpose: U (n, k) on the wanted cells to (n, M)."""
@@ -470,7 +468,7 @@ class ActiveBounds:
             whole = np.zeros(self.free.shape)
             np.add.at(whole, (slice(None), self.cells), U)
             U = whole
-        return free_tangents_adjoint(U, self.free, *self._norm)
+        return free_tangents_adjoint(U, self.free, *self._normal)
 
 
 def decode_rows(decode, n, invariants, invariant_values, cells, out):

@@ -9,7 +9,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { MAX_NEWTON = 12, MAX_ROUNDS = 12, MAX_POLISH = 3, FEW_NEWTON = 6, MAX_PIVOTS = 200, SAMPLE = 9 };
+enum { MAX_NEWTON = 12, FEW_NEWTON = 6, MAX_ROUNDS = 12, MAX_POLISH = 3, MAX_PIVOTS = 200 };
+enum { SAMPLE = 9 };
 #define SEED 88172645463325252u /* of the pivots: the same for every row */
 /* the exact pass that follows is a step of Newton's method too, so the others may end this early */
 #define CLOSE 1e-6
@@ -216,8 +217,8 @@ INLINE void move_cells(const rk_bounds *b, double *restrict f, double t, int cli
     }
 }
 
-/* Newton from *t, h = sum - m there. False if it does not end soon, or leaves the bracket that it found:
- * with bounds on both sides it can run in circles. */
+/* Newton from *t, h = sum - m there. False if it does not end soon, or leaves the bracket that it
+ * found: with bounds on both sides it can run in circles. */
 static int newton(const rk_bounds *b, double m, const double *f, total at, double *t)
 {
     double slope = -1, before = INFINITY, left = -INFINITY, right = INFINITY, x = *t;
@@ -232,7 +233,8 @@ static int newton(const rk_bounds *b, double m, const double *f, total at, doubl
             left = x;
         if (!(fabs(next) <= DBL_MAX) || !(next >= left && next <= right))
             return 0;
-        if ((at.slope == slope && fabs(h) <= before / 4) || fabs(h) <= CLOSE * (fabs(m) + fabs(at.sum))) {
+        if ((at.slope == slope && fabs(h) <= before / 4)
+            || fabs(h) <= CLOSE * (fabs(m) + fabs(at.sum))) {
             *t = next;
             return 1;
         }
@@ -268,7 +270,8 @@ static void insert(double *list, int n, double x)
 }
 
 /* A root of h by bracketing it among the breakpoints (lower - z) / d and (upper - z) / d; each pivot is
- * the median of a random sample. Sums of w are scaled by `scale` against overflow. Infinite if h has no root. */
+ * the median of a random sample. w is scaled by `scale` against overflow. Infinite if h has no
+ * root. */
 static double search(const rk_bounds *b, double m, const double *f, double scale, double *work)
 {
     const ptrdiff_t M = b->M;
@@ -292,7 +295,8 @@ static double search(const rk_bounds *b, double m, const double *f, double scale
     for (;;) {
         ptrdiff_t kept = 0;
         for (ptrdiff_t k = 0; k < n; k++) { /* branch-free: what is decided cannot be foreseen */
-            const double x = from[k], y = to[k], zk = z[k], wk = w[k], dk = d[k], lk = l[k], uk = u[k];
+            const double x = from[k], y = to[k], zk = z[k], wk = w[k], dk = d[k], lk = l[k];
+            const double uk = u[k];
             const int low = x >= right, high = !low & (y <= left);
             const int free = !low & !high & (x <= left) & (y >= right);
             double g = low ? lk : 0;
@@ -491,7 +495,8 @@ static int row(const rk_bounds *b, double m, double *f, double *work)
         return 0;
     double t = 0;
     /* nothing to do for a field that satisfies it all: the exact pass says so */
-    int found = fabs(at.sum) <= DBL_MAX && fabs(at.sum - m) <= 16 * DBL_EPSILON * (fabs(at.sum) + fabs(m));
+    const double size = fabs(at.sum) + fabs(m);
+    int found = size <= DBL_MAX && fabs(at.sum - m) <= 16 * DBL_EPSILON * size;
     if (!found && b->uniform && b->upper[0] == INFINITY && b->lower[0] > -INFINITY) {
         ptrdiff_t n;
         double rest, cut;
@@ -509,7 +514,8 @@ static int row(const rk_bounds *b, double m, double *f, double *work)
             }
             if (!done && t < cut) { /* t is too large beside f to be rounded: the rest of it apart */
                 double step = 0;
-                const double low = b->lower[0], below = low - (cut - t) / 2; /* the other cells, at most */
+                const double low = b->lower[0];
+                const double below = low - (cut - t) / 2; /* the other cells, at most */
                 move_cells(&part, work, t, 0);
                 if (polish(&part, rest, work, &step, &part_at) && below + step <= low) {
                     move_cells(b, f, t, 0);
