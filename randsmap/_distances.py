@@ -3,12 +3,14 @@
 import numpy as np
 
 from randsmap import _parallel
+from randsmap._blocks import BLOCK, Snapshots, steps
 from randsmap._kernels import distances as _kernels
 from randsmap._validation import check_matrix, check_number, check_out
 
 __all__ = ["squared_distances", "gaussian_kernel", "gaussian_in_place", "fill_pairs", "kernel_sums",
            "kernel_rows", "far_values", "multi_gaussian_in_place", "multi_gaussian_slope_in_place",
-           "gaussian_of_data", "symmetric_product", "pairs_within", "centre_of",
+           "gaussian_of_data", "squared_distances_by_columns", "symmetric_product", "pairs_within",
+           "centre_of",
            "centred_rows", "median_distance", "median_of_squared", "width_of_median"]
 
 # Above this many rows the median is taken over a sample of pairs.
@@ -174,6 +176,24 @@ def fill_pairs(X, Z, scale, out):
     return out
 
 
+def squared_distances_by_columns(X, Z=None, rows=slice(None)):
+    """Squared distances between rows of X, or a slice of them, and those of Z (of X when Z is None).
+
+    X is an array or Snapshots (n, M), Z are Snapshots (m, M): wide ones, of which some columns at a time
+    are in memory. (n, m) float64, to a relative 1e-13.
+    """
+    n = len(range(*rows.indices(len(X))))
+    m = n if Z is None else len(Z)
+    D, part = np.zeros((n, m)), np.empty((n, m))
+    for a, b in steps(X.shape[1], max(64, BLOCK // max(n, m, 1)), "distances"):
+        if isinstance(X, Snapshots):
+            block = X.columns(a, b, rows)
+        else:
+            block = np.ascontiguousarray(X[rows, a:b])
+        D += fill_pairs(block, None if Z is None else Z.columns(a, b), 0.0, part)
+    return D
+
+
 def centre_of(X):
     """A point amid the rows of X to take distances from: a mean, in float32 where it fits.
 
@@ -320,6 +340,11 @@ def gaussian_of_data(X, epsilon, epsilon_scale):
     The width is epsilon, or epsilon_scale times the median distance when that is None (paper, App.
     C: eps = w median |x_i - x_j|). ValueError if that median is 0.
     """
+    if isinstance(X, Snapshots):
+        D = squared_distances_by_columns(X)
+        if epsilon is None:
+            epsilon = width_of_median(median_of_squared(D), epsilon_scale)
+        return gaussian_in_place(D, epsilon), float(epsilon)
     if epsilon is not None:
         return gaussian_kernel(X, epsilon=epsilon), float(epsilon)
     exact = len(X) <= MEDIAN_EXACT_ROWS  # then one matrix: distances, and in place the kernel

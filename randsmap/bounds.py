@@ -94,7 +94,7 @@ def check_within(F, lower, upper, dtype=np.float64):
     if worst is not None:
         _, i, j = worst
         raise ValueError(
-            f"the training fields are not within the bounds: field {i} is {F[i, j]} in cell {j}, "
+            f"the training fields are not within the bounds: field {i} is {F[i : i + 1][0, j]} in cell {j}, "
             f"whose bounds are [{lower[j]}, {upper[j]}]. Use wider bounds; bounds=None decodes without "
             "them, and randsmap.project_bounds applies them to any fields")
 

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 __all__ = ["main"]
@@ -109,6 +110,9 @@ def _parser():
                      help="a count (500) or a multiple of the number of samples (0.25); default 1.0")
     fit.add_argument("--regularization", type=float, default=1e-3, metavar="LAMBDA",
                      help="ridge parameter (default 1e-3)")
+    fit.add_argument("--encoder-samples", type=int, metavar="N",
+                     help="fit the encoder to N of the snapshots, chosen at random (default: all); for files "
+                     "larger than memory, with --n-features as a count")
     fit.add_argument("--invariants", choices=("mass", "none"), default="mass",
                      help="what every decoded field keeps exactly (default mass: the sum of the cells)")
     fit.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the draws (default 0)")
@@ -338,18 +342,25 @@ def _fit(arguments):
     import numpy as np
 
     import randsmap
+    from randsmap._blocks import Snapshots, is_large, showing_progress
     from randsmap._validation import check_matrix
     from randsmap.invariants import AffineInvariants
 
     snapshots = _load_array(arguments.snapshots)
+    large = is_large(snapshots)
     # their own number type goes to the decoder: its tolerance for the invariants depends on it
-    numbers = check_matrix(snapshots, str(arguments.snapshots), min_rows=2)
+    if large:
+        numbers = Snapshots(snapshots, str(arguments.snapshots))
+        _check_large(arguments, snapshots)
+    else:
+        numbers = check_matrix(snapshots, str(arguments.snapshots), min_rows=2)
     _check_folder(arguments.out)
     if arguments.out.suffix.lower() == ".npy":
         raise ValueError(f"--out is the model file, not an array: {arguments.out}")
     invariants = None if arguments.invariants == "none" else arguments.invariants
     try:  # of the whole file, before any work; fit would name a row of the part it is given
-        AffineInvariants.from_data(numbers, invariants=invariants, dtype=snapshots.dtype)
+        with showing_progress():
+            AffineInvariants.from_data(numbers, invariants=invariants, dtype=snapshots.dtype)
     except ValueError as error:
         raise ValueError(f"{arguments.snapshots}: {error}. Is every row one field? On the command line "
                          "--invariants none switches the invariant off") from None
@@ -365,15 +376,49 @@ def _fit(arguments):
     )
     encoder = randsmap.DiffusionMaps(n_components=arguments.components, alpha=arguments.alpha)
     if arguments.value is None:
-        value = _tuned_value(encoder, decoder, parameter, snapshots, arguments.seed)
+        sample = snapshots
+        if arguments.encoder_samples is not None and arguments.encoder_samples < len(snapshots):
+            chosen = np.sort(np.random.default_rng(arguments.seed).choice(
+                len(snapshots), max(2, arguments.encoder_samples), replace=False))
+            sample = numbers.take(chosen).astype(snapshots.dtype) if large else snapshots[chosen]
+        value = _tuned_value(encoder, decoder, parameter, sample, arguments.seed)
         decoder.set_params(**{f"features__{parameter}": value})
-    model = randsmap.ManifoldModel(encoder, decoder).fit(snapshots)
-    model.save(arguments.out)
-    errors = randsmap.metrics.relative_l2(snapshots, model.reconstruct(snapshots))
+    model = randsmap.ManifoldModel(encoder, decoder, encoder_samples=arguments.encoder_samples)
+    with showing_progress():
+        model.fit(snapshots)
+        model.save(arguments.out)
+        (errors,) = _errors(model, snapshots, relative_l2=randsmap.metrics.relative_l2).values()
     print(f"{len(snapshots)} snapshots of {snapshots.shape[1]} cells -> {arguments.components} "
           f"latent coordinates, {len(model.decoder_.coef_) - 1} features; mean relative L2 error on the "
           f"snapshots {np.mean(errors):.4g}")
     print(f"written: {arguments.out}")
+
+
+def _check_large(arguments, snapshots):
+    """What a file that is not held in memory needs, before any work."""
+    from randsmap.encoders import KEPT
+
+    n, M = snapshots.shape
+    if arguments.encoder_samples is None and 8 * n * M >= KEPT:
+        raise ValueError(f"{arguments.snapshots} holds {n} snapshots of {M} cells, which the model file would have "
+                         "to hold as well: give --encoder-samples, a number of snapshots that fits into memory")
+    if not isinstance(arguments.n_features, int):
+        raise ValueError(f"{arguments.snapshots} is large: give --n-features as a count (500), not as a multiple "
+                         "of the number of snapshots")
+
+
+def _errors(model, snapshots, **metrics):
+    """Each metric of the snapshots and their reconstructions, a block of a large file at a time."""
+    import numpy as np
+
+    from randsmap._blocks import Snapshots, is_large, row_blocks
+
+    numbers = Snapshots(snapshots, "the snapshots") if is_large(snapshots) else snapshots
+    parts = []
+    for _, F in row_blocks(numbers, "evaluating"):
+        F_hat = model.reconstruct(F)
+        parts.append([metric(F, F_hat) for metric in metrics.values()])
+    return dict(zip(metrics, map(np.concatenate, zip(*parts))))
 
 
 def _tuned_value(encoder, decoder, parameter, snapshots, seed):
@@ -404,29 +449,46 @@ def _tuned_value(encoder, decoder, parameter, snapshots, seed):
 
 
 def _encode(arguments):
-    _save_array(arguments.out, _load_model(arguments.model).transform(_load_array(arguments.input)))
+    from randsmap._blocks import showing_progress
+
+    with showing_progress():
+        latents = _load_model(arguments.model).transform(_load_array(arguments.input))
+    _save_array(arguments.out, latents)
 
 
 def _decode(arguments):
-    model = _load_model(arguments.model)
-    _save_array(arguments.out, model.inverse_transform(_load_array(arguments.input)))
+    import numpy as np
+
+    from randsmap import _blocks
+    from randsmap.persistence import replaced_atomically
+
+    model, latents = _load_model(arguments.model), _load_array(arguments.input)
+    shape = len(latents) if latents.ndim else 0, model.n_features_in_
+    if 8 * shape[0] * shape[1] < _blocks.LARGE:
+        _save_array(arguments.out, model.inverse_transform(latents))
+        return
+    _check_folder(arguments.out)
+    with _blocks.showing_progress(), replaced_atomically(arguments.out) as temporary:
+        fields = np.lib.format.open_memmap(temporary, "w+", np.float64, shape)
+        model.inverse_transform(latents, out=fields)
+        fields.flush()
+    print(f"written: {arguments.out} {shape}")
 
 
 def _evaluate(arguments):
     import numpy as np
 
     from randsmap import metrics
+    from randsmap._blocks import showing_progress
 
     model = _load_model(arguments.model)
-    F = _load_array(arguments.input)
-    F_hat = model.reconstruct(F)
     C = getattr(model.decoder_, "invariant_matrix_", None)  # what the model promises to keep
-    errors = {
-        "relative_l2": metrics.relative_l2(F, F_hat),
-        "relative_linf": metrics.relative_linf(F, F_hat),
-        "conservation_error": metrics.conservation_error(
-            F, F_hat, invariants="mass" if C is None or C.shape[1] == 0 else C),
-    }
+    with showing_progress():
+        errors = _errors(
+            model, _load_array(arguments.input), relative_l2=metrics.relative_l2,
+            relative_linf=metrics.relative_linf,
+            conservation_error=partial(metrics.conservation_error,
+                                       invariants="mass" if C is None or C.shape[1] == 0 else C))
     if arguments.out is not None:
         rows = zip(*(values.tolist() for values in errors.values()))
         text = "\n".join([",".join(errors), *(",".join(map(repr, row)) for row in rows)]) + "\n"
@@ -438,13 +500,20 @@ def _evaluate(arguments):
 
 
 def _load_array(path):
+    """The array of a .npy file, memory-mapped if it is large."""
     import numpy as np
+
+    from randsmap._blocks import is_large
 
     with open(path, "rb") as file:
         if file.read(6) != b"\x93NUMPY":
             raise ValueError(f"{path} is not a .npy file (numpy.save writes one)")
     try:
-        return np.load(path, allow_pickle=False)
+        try:
+            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, OSError):  # without elements, or cut off: reading it tells
+            mapped = None
+        return mapped if is_large(mapped) else np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
 

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap import _distances, _nystroem, _parallel, _sparse_kernel
+from randsmap._blocks import BLOCK, Snapshots, is_large, mapped_rows
 from randsmap._eigen import leading_eigenpairs
 from randsmap._harmonics import non_harmonic_selection
 from randsmap._neighbors import NeighborIndex
@@ -31,6 +32,8 @@ DENSE_SAMPLES = 300
 CANDIDATES, CANDIDATES_PER_COMPONENT = 15, 3
 # Above this many samples the median for a sparse kernel is over a sample of the pairs.
 SPARSE_MEDIAN_ROWS = 2000
+# Bytes (as float64) from which memory-mapped training fields stay in their file instead of being copied.
+KEPT = 1 << 30
 # Kernel sums below which a point is far from all training points (see `far_sums`).
 FAR_SUM, UNDERFLOWN_SUM = 1e-15, 1e-280
 FAR_EXPONENT = 1024.0
@@ -92,6 +95,12 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     order of n_samples * n_neighbors numbers instead of the matrix. Identical samples are all
     neighbours of one another. With more than six cells the neighbours are found by comparing all
     pairs.
+
+    Memory-mapped fields (`numpy.load` with mmap_mode) of 1 GiB and more are not copied, unless
+    n_neighbors is given: they are read some cells at a time, and the file is read again for
+    `transform`, once for up to 2^22 / n_samples new fields. So it must stay as it is. A pickle then
+    holds its name; a model file cannot hold such an encoder. `ManifoldModel` with `encoder_samples` is the way for many
+    fields.
 
     With n_neighbors the unit of epsilon_scale is still the median over *all* pairs (exact up to 2000
     samples, else sampled as above). Two points are joined if their distance is at most the reach of
@@ -162,7 +171,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         Parameters
         ----------
         X : array-like of shape (n_samples, n_cells)
-            Fields, one a row; at least two. Copied.
+            Fields, one a row; at least two. Copied, unless it is a large memory-mapped array.
         y : ignored
 
         Returns
@@ -207,7 +216,12 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         ValueError
             If the width is not that of the training fields or a value is not finite.
         """
-        return self._nystrom(self._checked(X))
+        if not is_large(X):
+            return self._nystrom(self._checked(X))
+        self._checked(X[:1])
+        if isinstance(self._rows, Snapshots):
+            return self._nystrom(Snapshots(X, "X"))
+        return mapped_rows(self._nystrom, X)
 
     def jacobian(self, X):
         """Derivatives of the coordinates with respect to the fields.
@@ -321,6 +335,9 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         `rows_each`: rows of length max(n, M) that the task needs for each row of X.
         """
+        if isinstance(self._rows, Snapshots):
+            raise ValueError("derivatives need the training fields in memory, but this encoder left them in "
+                             "their file: fit it on an array in memory, or on fewer fields")
         values = self._weights[1:] / self._weights[0]
 
         def part(a, b):
@@ -356,7 +373,13 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 yield i, x
 
     def _fit(self, X):
-        X = validate_data(self, X, reset=True)
+        if is_large(X):
+            validate_data(self, X[:1], reset=True)
+            X = Snapshots(X, "X")
+            if self.n_neighbors is not None or 8 * X.array.size < KEPT:
+                X = X[:]
+        else:
+            X = validate_data(self, X, reset=True)
         n = len(X)
         if n < 2:
             raise ValueError("DiffusionMaps needs at least 2 samples, got 1 sample")
@@ -390,9 +413,12 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             eigenvectors = eigenvectors[:, :n_modes].copy()
         self._check_modes(eigenvalues, selected, epsilon)
         self._warn_of_components(eigenvalues, epsilon, K if n_neighbors else None)
-        eigenvectors *= eigenvector_signs(eigenvectors, X)
+        mapped = isinstance(X, Snapshots)
+        eigenvectors *= eigenvector_signs(eigenvectors, X.array if mapped else X)
         del K  # before the copy of the data
-        if n_neighbors is None:
+        if mapped:
+            rows, norms, centre = X, None, None
+        elif n_neighbors is None:
             centre = _distances.centre_of(X)
             rows, norms = _distances.centred_rows(X, centre)
 
@@ -486,6 +512,8 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 UserWarning, stacklevel=4)
 
     def _nystrom(self, X):
+        if isinstance(self._rows, Snapshots):
+            return self._mapped_nystrom(X)
         if self._reach is not None:
             sums = _sparse_kernel.neighbor_sums(X, self._rows, self._norms, self._centre, self._index,
                                                 self._reach, int(self._n_neighbors[0]), self._weights,
@@ -497,6 +525,24 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         for i, x in self._far(X, total[:, 0]):
             sums[i] = far_sums(x, self._rows, self._norms, self._weights, self.epsilon_)
         return sums[:, 1:] / total
+
+
+    def _mapped_nystrom(self, X):
+        """The same, with training fields that stay in their file: read once for many rows of X."""
+        out = np.empty((len(X), self._n_features_out))
+        size = max(1, BLOCK // len(self._rows))
+        for start in range(0, len(X), size):
+            rows = slice(start, min(start + size, len(X)))
+            E = _distances.squared_distances_by_columns(X, self._rows, rows)
+            # the nearest training point's term becomes 1: it cancels in the ratio, and nothing underflows
+            nearest = E.min(axis=1, keepdims=True)
+            if not np.isfinite(nearest).all():
+                raise ValueError(f"the field at row {start + int(np.argmax(nearest))} of X is too far from "
+                                 "the training fields: its distance overflows")
+            E -= nearest
+            sums = np.dot(_distances.gaussian_in_place(E, self.epsilon_), self._weights.T)
+            out[rows] = sums[:, 1:] / sums[:, :1]
+        return out
 
 
 def density_weights(K, alpha):

@@ -131,6 +131,23 @@ def check_frequency_range(min_frequency, max_frequency):
     return low, high
 
 
+def check_latent_box(latent_box, d):
+    """A box of latent points given as (low, high), numbers or vectors, as (2, d)."""
+    try:
+        low, high = latent_box
+    except (TypeError, ValueError):
+        raise ValueError("latent_box must be (low, high), two numbers or two vectors of length "
+                         f"{d}, got {latent_box!r}") from None
+    ends = []
+    for end in (low, high):
+        if np.ndim(end) == 0:
+            end = np.full(d, check_number(end, "latent_box"))
+        ends.append(check_vector(end, "latent_box", length=d))
+    if not (ends[0] <= ends[1]).all():
+        raise ValueError(f"latent_box must have low <= high in each coordinate, got {latent_box!r}")
+    return np.stack(ends)
+
+
 class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """What the maps share; a subclass has `_draw` and `_activation`."""
 
@@ -453,6 +470,10 @@ class SigmoidFeatures(_RandomFeatures):
     n_features : int or float, default=1.0
         Number P of features: an integer as it is, a float as a multiple of the number of training
         points (rounded, at least 1).
+    latent_box : None, (low, high) or array-like of shape (2, d), default=None
+        Box of the centres, in the units of the latent coordinates; numbers are the same for each
+        coordinate. It takes the place of the bounding box of the training points everywhere, which
+        None means. With it, nothing but d depends on the training points.
     random_state : None, int, numpy.random.RandomState or numpy.random.Generator, default=None
         Source of the draws. The same int gives the same features, whatever the number of threads.
 
@@ -461,7 +482,8 @@ class SigmoidFeatures(_RandomFeatures):
     weights_ : ndarray of shape (d, P)
         Weights w.
     offsets_ : ndarray of shape (P,)
-        -w . c for the centres c, drawn uniformly in the bounding box of the training points.
+        -w . c for the centres c, drawn uniformly in the bounding box of the training points, or in
+        `latent_box`.
     n_features_in_ : int
         Latent dimension d.
 
@@ -481,16 +503,18 @@ class SigmoidFeatures(_RandomFeatures):
 
     _activation = LOGISTIC
 
-    def __init__(self, slope=1.0, *, n_features=1.0, random_state=None):
+    def __init__(self, slope=1.0, *, n_features=1.0, latent_box=None, random_state=None):
         self.slope = slope
         self.n_features = n_features
+        self.latent_box = latent_box
         self.random_state = random_state
 
     def _draw(self, rng, Y, P):
         slope = check_number(self.slope, "slope", low=0.0, high=np.finfo(np.float64).max / 4,
                              strict_low=True)
         weights = draw_uniform_weights(rng, Y.shape[1], P, slope)
-        centers = draw_centers(rng, Y, P)
+        box = Y if self.latent_box is None else check_latent_box(self.latent_box, Y.shape[1])
+        centers = draw_centers(rng, box, P)
         with np.errstate(over="ignore", invalid="ignore"):
             offsets = -np.einsum("jk,kj->k", weights, centers)
         return {"weights_": weights, "offsets_": offsets}

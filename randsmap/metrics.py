@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from randsmap._blocks import Snapshots, block_rows, is_large, steps
 from randsmap._validation import check_matrix, check_vector
 
 __all__ = ["relative_l2", "relative_linf", "conservation_error"]
@@ -36,8 +37,8 @@ def relative_l2(F, F_hat):
     >>> relative_l2([[3.0, 4.0]], [[3.0, 3.0]])
     array([0.2])
     """
-    F, F_hat = _check_pair(F, F_hat)
-    return _relative(*_norms(F, F_hat, lambda X: np.linalg.norm(X, axis=1)))
+    return _by_blocks(F, F_hat, lambda F, F_hat: _relative(
+        *_norms(F, F_hat, lambda X: np.linalg.norm(X, axis=1))))
 
 
 def relative_linf(F, F_hat):
@@ -69,8 +70,8 @@ def relative_linf(F, F_hat):
     >>> relative_linf([[2.0, 4.0]], [[3.0, 4.0]])
     array([0.25])
     """
-    F, F_hat = _check_pair(F, F_hat)
-    return _relative(*_norms(F, F_hat, lambda X: abs(X).max(axis=1)))
+    return _by_blocks(F, F_hat, lambda F, F_hat: _relative(
+        *_norms(F, F_hat, lambda X: abs(X).max(axis=1))))
 
 
 def conservation_error(F, F_hat, *, invariants="mass"):
@@ -105,26 +106,41 @@ def conservation_error(F, F_hat, *, invariants="mass"):
     >>> conservation_error([[0.25, 0.75]], [[0.5, 0.75]])
     array([0.25])
     """
-    F, F_hat = _check_pair(F, F_hat)
     if isinstance(invariants, str):
         if invariants != "mass":
             raise ValueError(f"invariants must be 'mass' or an array, got {invariants!r}")
-        return abs(F_hat.sum(axis=1) - F.sum(axis=1))
+        return _by_blocks(F, F_hat, lambda F, F_hat: abs(F_hat.sum(axis=1) - F.sum(axis=1)))
     if np.ndim(invariants) == 1:
         C = check_vector(invariants, "invariants")[:, None]
     else:
         C = check_matrix(invariants, "invariants")
-    if C.shape[0] != F.shape[1]:
-        raise ValueError(f"invariants must have a row for each of {F.shape[1]} cells, "
+    n_cells = np.shape(F)[-1]
+    if C.shape[0] != n_cells:
+        raise ValueError(f"invariants must have a row for each of {n_cells} cells, "
                          f"got shape {C.shape}")
-    return abs(F_hat @ C - F @ C).max(axis=1)
+    return _by_blocks(F, F_hat, lambda F, F_hat: abs(F_hat @ C - F @ C).max(axis=1))
+
+
+def _by_blocks(F, F_hat, errors):
+    """errors(F, F_hat) of checked pairs; of large memory-mapped arrays block by block."""
+    if not (is_large(F) or is_large(F_hat)):
+        return errors(*_check_pair(F, F_hat))
+    pair = [Snapshots(X, name) if is_large(X) else check_matrix(X, name)
+            for X, name in ((F, "F"), (F_hat, "F_hat"))]
+    _check_shapes(*pair)
+    n, M = pair[0].shape
+    return np.concatenate([errors(*(X[a:b] for X in pair)) for a, b in steps(n, block_rows(M), "errors")])
 
 
 def _check_pair(F, F_hat):
     F, F_hat = check_matrix(F, "F"), check_matrix(F_hat, "F_hat")
+    _check_shapes(F, F_hat)
+    return F, F_hat
+
+
+def _check_shapes(F, F_hat):
     if F.shape != F_hat.shape:
         raise ValueError(f"F and F_hat must have the same shape, got {F.shape} and {F_hat.shape}")
-    return F, F_hat
 
 
 def _norms(F, F_hat, norm):

@@ -2,9 +2,13 @@
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
 
+from randsmap._blocks import Snapshots, is_large, mapped_rows, row_blocks
 from randsmap._state import Count, Regressor, Transformer
-from randsmap._validation import check_fitted, validate_data
+from randsmap._validation import check_count, check_fitted, validate_data
+from randsmap.encoders import DiffusionMaps
 from randsmap.metrics import relative_l2
 
 __all__ = ["ManifoldModel"]
@@ -21,6 +25,11 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
     decoder : regressor, optional
         From latents to fields: `RANDSMAPDecoder`, `RFNNDecoder`, or any multi-output scikit-learn
         regressor. None uses the encoder's own `inverse_transform`.
+    encoder_samples : int, optional
+        Fit the encoder to that many of the fields only, chosen with a fixed seed; `transform` then
+        gives the latents of all, to which the decoder is fitted. None, or as many as there are fields
+        and more: all. For `DiffusionMaps`, which keeps its training fields and works with all pairs of
+        them, the way to many fields.
 
     Attributes
     ----------
@@ -32,6 +41,11 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
     -----
     What holds for decoded fields is what the decoder guarantees; with `RANDSMAPDecoder` every field
     satisfies its invariants to round-off, wherever the latent point lies.
+
+    Fields may be a memory-mapped array larger than memory (`numpy.load` with mmap_mode="r"). From 64
+    MB, `RANDSMAPDecoder` and `RFNNDecoder` read it by blocks, as do `transform`, `score` and the metrics; `out`
+    may be one too. `DiffusionMaps` needs `encoder_samples`, or, for few fields of many cells, leaves
+    the fields in their file. Other encoders and decoders take it as they take any array.
 
     References
     ----------
@@ -57,9 +71,10 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         "decoder_": Regressor("d", "M", optional=True),
     }
 
-    def __init__(self, encoder, decoder=None):
+    def __init__(self, encoder, decoder=None, *, encoder_samples=None):
         self.encoder = encoder
         self.decoder = decoder
+        self.encoder_samples = encoder_samples
 
     def fit(self, X, y=None):
         """Fit the encoder on the fields, then the decoder on their latents.
@@ -109,7 +124,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
                 "give a decoder such as RANDSMAPDecoder()"
             )
         encoder = clone(self.encoder)
-        return encoder, encoder.fit_transform(X)
+        return encoder, self._fit_part(encoder, X)
 
     def _new_decoder(self, encoder):
         """The decoder to fit on the latents of a fitted encoder."""
@@ -120,14 +135,29 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
 
     def _assemble(self, X, encoder, decoder):
         """Become the model of a fitted encoder and a fitted decoder of the fields X."""
-        validate_data(self, X, reset=True, min_samples=2)
+        if is_large(X):  # its values have been checked by those who read them
+            validate_data(self, X[:2], reset=True)
+        else:
+            validate_data(self, X, reset=True, min_samples=2)
         self.encoder_, self.decoder_ = encoder, decoder
         return self
+
+    def _fit_part(self, encoder, X):
+        """Fit the encoder, to a part of the fields if so asked; latents of all fields."""
+        if self.encoder_samples is None:
+            return encoder.fit_transform(X)
+        count = check_count(self.encoder_samples, "encoder_samples", low=2)
+        n = _num_samples(X)
+        if count >= n:
+            return encoder.fit_transform(X)
+        chosen = np.sort(np.random.default_rng(0).choice(n, count, replace=False))
+        encoder.fit(Snapshots(X, "X").take(chosen) if is_large(X) else _safe_indexing(X, chosen))
+        return _encoded(encoder, X)
 
     def transform(self, X):
         """Latents (n_samples, n_components) of fields X (n_samples, n_cells)."""
         check_fitted(self, "encoder_")
-        return self.encoder_.transform(X)
+        return _encoded(self.encoder_, X)
 
     def inverse_transform(self, X, *, invariant_values=None, cells=None, out=None):
         """Fields at latents.
@@ -137,7 +167,8 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         X : array-like of shape (n_samples, n_components)
         invariant_values, cells, out : optional
             Handed to the decoder's `predict` (or the encoder's `inverse_transform`), if given: values
-            of the invariants for these rows, only these cells of the fields, and where to put them.
+            of the invariants for these rows, only these cells of the fields, and where to put them:
+            `numpy.lib.format.open_memmap` makes an array that is larger than memory.
 
         Returns
         -------
@@ -159,12 +190,20 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         # the decoder was fitted on latents without names, whatever the encoder's output is set to
         return self.decoder_.predict(np.asarray(X) if hasattr(X, "columns") else X, **options)
 
-    def reconstruct(self, X):
-        """Fields X (n_samples, n_cells) encoded and decoded: what the model makes of them."""
-        return self.inverse_transform(self.transform(X))
+    def reconstruct(self, X, *, out=None):
+        """Fields X (n_samples, n_cells) encoded and decoded: what the model makes of them.
+
+        `out` as in `inverse_transform`.
+        """
+        return self.inverse_transform(self.transform(X), out=out)
 
     def score(self, X, y=None):
         """Minus the mean relative L2 error of the reconstructed fields (higher is better, 0 at best)."""
+        if is_large(X):
+            latents = self.transform(X)
+            errors = [relative_l2(F, self.inverse_transform(latents[a : a + len(F)]))
+                      for a, F in row_blocks(Snapshots(X, "X"), "errors")]
+            return -float(np.concatenate(errors).mean())
         return -float(relative_l2(X, self.reconstruct(X)).mean())
 
     def save(self, path):
@@ -196,3 +235,9 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
     def _restore(self):
         if self.decoder_ is None and not hasattr(self.encoder_, "inverse_transform"):
             raise ValueError(f"no decoder, and {type(self.encoder_).__name__} has no inverse_transform")
+
+
+def _encoded(encoder, X):
+    if isinstance(encoder, DiffusionMaps):  # reads by blocks itself
+        return encoder.transform(X)
+    return mapped_rows(encoder.transform, X)

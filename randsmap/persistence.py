@@ -40,6 +40,7 @@ and add a line to `CLASSES`. Rules:
 import math
 import os
 import threading
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -51,7 +52,7 @@ from sklearn.utils.validation import check_is_fitted
 from randsmap import _archive
 from randsmap._state import DERIVED, check_state, is_optional
 
-__all__ = ["load", "save", "write_atomically"]
+__all__ = ["load", "replaced_atomically", "save", "write_atomically"]
 
 FORMAT, VERSION = "randsmap model", 1
 
@@ -186,13 +187,19 @@ def write_atomically(path, write):
     write : callable
         Gets a binary file open for writing.
     """
+    with replaced_atomically(path) as temporary, open(temporary, "wb") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def replaced_atomically(path):
+    """The name of a temporary file beside `path`, which takes its place if the block does not fail."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
-        with open(temporary, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
+        yield temporary
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -223,6 +230,8 @@ class _Writer:
         if id(value) in self._index:
             return self._index[id(value)]
         params = value.get_params(deep=False) if isinstance(value, BaseEstimator) else {}
+        for attribute in value._state:  # an attribute may be computed when it is first asked for
+            getattr(value, attribute, None)
         attributes = vars(value)
         stored = {k for k, kind in value._state.items() if kind is not DERIVED}
         unknown = sorted(set(attributes) - set(params) - set(value._state) - {_NAMES})

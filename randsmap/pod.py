@@ -7,6 +7,7 @@ import scipy.linalg
 from scipy.linalg.lapack import dormqr
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
+from randsmap._blocks import filled, is_large, mapped_rows
 from randsmap._cells import check_cells, gathered
 from randsmap._parallel import blas_threads
 from randsmap._state import Array, Count
@@ -206,6 +207,9 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             If X does not have M columns or a value is not finite.
         """
         check_fitted(self, "components_")
+        if is_large(X):
+            validate_data(self, X[:1], reset=False)
+            return mapped_rows(self.transform, X)
         X = validate_data(self, X, reset=False)
         out = np.empty((len(X), self.n_components_))
 
@@ -290,7 +294,8 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             raise ValueError("out must not share memory with X")
         out = check_out(out, (len(X), A.shape[1] if cells is None else len(cells)))
         if invariant_values is None and cells is None:
-            decode_features(X, A, None if invariants is None else invariants.projection, out)
+            projection = None if invariants is None else invariants.projection
+            filled(lambda a, b: decode_features(X[a:b], A, projection, out[a:b]), out)
         else:
             decode_rows(lambda a, b, projection, F: decode_features(X[a:b], A, projection, F),
                         len(X), invariants, invariant_values, cells, out)

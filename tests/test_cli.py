@@ -140,7 +140,7 @@ def test_quick_traffic_study(tmp_path):
     result = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stderr
     rows = table(tmp_path)
-    assert len(rows) == 2 * 15
+    assert len(rows) == 2 * 16
     # decoders that cannot follow the shocks: few harmonics, d = 2 modes, a quadratic of them
     coarse = ("DDM-r5", "POD", "Quadratic")
     for row in rows:

@@ -88,7 +88,7 @@ def test_decoders_that_the_paper_lacks_are_marked():
         extra = {case.label for case in definition(name).cases if case.extra}
         assert {"Kernel-Gauss", "Kernel-multi-Gauss", "POD", "Quadratic"} <= extra
         if name in ("lwr", "mri", "hughes"):
-            assert {"DDM-mass", "RANDSMAP-RFF-training", "RANDSMAP-MS-RFF-training",
+            assert {"DDM-mass", "RANDSMAP-Sig-bounds", "RANDSMAP-RFF-training", "RANDSMAP-MS-RFF-training",
                     "RANDSMAP-Sig-training"} <= extra
 
 
@@ -167,6 +167,7 @@ def test_every_decoder(study, tmp_path):
     assert abs(arrays["decoder/k-NN/statistics"][:, 0] - truth[:, 0]).max() < 0.1
     assert arrays["ddm/errors"].shape == (len(arrays["ddm/weights"]), len(arrays["ddm/ranks"]))
     assert arrays["ddm/starred"].tolist() == [0.6, 5.0]
+    assert arrays["decoder/RANDSMAP-Sig-bounds/field"].min() >= 0
     w2, r, error = arrays["ddm/rule"]
     best = np.flatnonzero(arrays["ddm/weights"] == w2)[0]
     assert arrays["ddm/rule_ranks"][best] == r and arrays["ddm/rule_errors"][best] == error

@@ -3,6 +3,7 @@
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 
+from randsmap._blocks import Snapshots, filled, is_large
 from randsmap._cells import check_cells, gathered
 from randsmap._kernels import decode as _kernel
 from randsmap._tiles import check_projected, decode_features, for_tiles
@@ -41,8 +42,11 @@ def decode(features, A, X, projection, out):
         decode_features(Z, A, projection, part)
 
 
-def check_fields(y, n):
-    """y as contiguous float64 (n, M), the number type it came in, and whether it was 1-D."""
+def check_fields(y, n, *, blocks=False):
+    """y as contiguous float64 (n, M), the number type it came in, and whether it was 1-D.
+
+    With `blocks`, a large memory-mapped y comes as Snapshots.
+    """
     if y is None:
         raise ValueError("y must hold the fields of the latent points X (n, M), got None; this "
                          "estimator requires y to be passed, but the target y is None")
@@ -50,7 +54,10 @@ def check_fields(y, n):
         y = np.asanyarray(y)  # a mask is refused below, not dropped
     dtype = getattr(y, "dtype", np.dtype(float))
     single = getattr(y, "ndim", 2) == 1
-    F = check_matrix(y[:, None] if single else y, "y")
+    if blocks and is_large(y):
+        F = Snapshots(y, "y")
+    else:
+        F = check_matrix(y[:, None] if single else y, "y")
     if len(F) != n:
         raise ValueError(f"X and y must have the same number of rows, got {n} and {len(F)}")
     return F, dtype, single
@@ -145,7 +152,8 @@ class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
             raise ValueError("out must not share memory with X")
         out = check_out(out, (n,) if self._single and cells is None else (n, M))
         if M:
-            self._decode(A, projection, X, out.reshape(n, M))
+            fields = out.reshape(n, M)
+            filled(lambda a, b: self._decode(A, projection, X[a:b], fields[a:b]), fields)
         return out
 
     def _predict_whole(self, X, invariant_values, cells, out):

@@ -15,6 +15,7 @@ from scipy.linalg.blas import ddot, dgemm
 from sklearn.exceptions import ConvergenceWarning
 from tqdm.auto import tqdm
 
+from randsmap._blocks import Snapshots
 from randsmap._kernels import ridge as _kernel
 from randsmap._parallel import blas_threads
 from randsmap.decoders._ridge import ridge
@@ -34,7 +35,7 @@ def solve_ridge(rows, F, regularization, solver, *, tol=1e-7, max_iter=500, prog
 
     The rule of "auto": a direct solver (see `ridge`), unless lambda > 10 eps trace(Phi^T Phi) and
 
-    - its matrices do not fit in the memory available, or
+    - its matrices do not fit in the memory available (fields that stay in their file are not meant), or
     - s = min(n, P+1) >= 4000 and Krylov is at least twice cheaper by the count of operations: a
       Nystroem approximation of some rank l <= max(128, s/32) has an eigenvalue below 10 lambda, and
       l + 10 k <= s/8 for k right-hand sides after compression. Finding that out costs about a tenth
@@ -43,7 +44,7 @@ def solve_ridge(rows, F, regularization, solver, *, tol=1e-7, max_iter=500, prog
     Raises
     ------
     ValueError
-        If solver="krylov" and lambda is 0.
+        If solver="krylov" and lambda is 0, or memory-mapped fields do not fit in memory.
     numpy.linalg.LinAlgError
         See `ridge`.
     """
@@ -51,11 +52,13 @@ def solve_ridge(rows, F, regularization, solver, *, tol=1e-7, max_iter=500, prog
         if not regularization > 0:
             raise ValueError("solver='krylov' needs regularization (lambda) > 0, got "
                              f"{regularization:g}; solver='svd' gives the minimum-norm solution")
+        if isinstance(F, Snapshots):
+            F = _in_memory(F)
         krylov = KrylovRidge(rows, F, regularization, tol, progress)
         krylov.precondition()
         A, n_iter = krylov.solve(max_iter)
         return A, "krylov", n_iter
-    if solver == "auto" and regularization > 0:
+    if solver == "auto" and regularization > 0 and not isinstance(F, Snapshots):
         n, width, M = rows.n, rows.width, F.shape[1]
         smaller = min(n, width)
         fits = _direct_fits(n, width, M)
@@ -73,6 +76,15 @@ def solve_ridge(rows, F, regularization, solver, *, tol=1e-7, max_iter=500, prog
                         return A, "krylov", n_iter
             krylov.close()
     return *ridge(rows, F, regularization, solver), 1
+
+
+def _in_memory(F):
+    """All of the memory-mapped fields, of which the POD needs several passes."""
+    memory = available_memory()
+    if memory is not None and 8 * F.shape[0] * F.shape[1] > 0.9 * memory:
+        raise ValueError(f"solver='krylov' needs the fields in memory ({8e-9 * F.shape[0] * F.shape[1]:.3g} GB, "
+                         f"{1e-9 * memory:.3g} GB are available); 'auto' and 'cholesky' read them by blocks")
+    return F[:]
 
 
 def _direct_fits(n, width, M):

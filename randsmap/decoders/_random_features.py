@@ -1,19 +1,28 @@
 """Random-feature decoders: f(y) = [1 | phi(y)] A, without and with exact invariants."""
 
+import copy
+import numbers
+import warnings
+
 import numpy as np
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
-from randsmap._state import Array, Choice, Count, Flag, Integer, Transformer
-from randsmap._validation import check_choice, check_count, check_number, validate_data
+from randsmap._state import DERIVED, Array, Choice, Count, Flag, Integer, Transformer
+from randsmap._validation import (
+    check_choice,
+    check_count,
+    check_number,
+    restored_on_error,
+    validate_data,
+)
 from randsmap.decoders._base import check_fields, decode
 from randsmap.decoders._jacobian import DifferentiableDecoder, feature_basis
 from randsmap.decoders._krylov import solve_ridge
-from randsmap.decoders._ridge import (
-    FeatureRows,
-    filtered_solution,
-    left_spectrum,
-    singular_system,
-)
+from randsmap.decoders._ridge import FeatureRows, filtered_solution, left_spectrum, singular_system
+from randsmap.decoders._streaming import NormalEquations, NotStreamable, streaming_method
+from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 from randsmap.invariants import InvariantParameters, document_invariants
 
 __all__ = ["RFNNDecoder", "RANDSMAPDecoder"]
@@ -25,10 +34,16 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
         "n_features_in_": Count("d"),
         "features_": Transformer("d", "P"),
         "coef_": Array("P+1", "M"),
-        "solver_": Choice("cholesky", "dual", "krylov", "svd"),
+        "solver_": Choice("cholesky", "dual", "krylov", "svd", "eigh"),
         "n_iter_": Integer(low=0, optional=True),  # not in files of before the Krylov solver
         "_single": Flag(),
+        # a model file holds what decodes, not the sums that more batches would be added to
+        "n_samples_seen_": DERIVED,
+        "_sums": DERIVED,
+        "_running": DERIVED,
     }
+    # what is solved for when it is first asked for after `partial_fit`
+    _solved = frozenset({"coef_", "solver_", "n_iter_"})
 
     def _fit(self, X, y):
         regularization = check_number(self.regularization, "regularization", low=0)
@@ -36,7 +51,7 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
         check_number(self.tol, "tol", low=0, strict_low=True)
         check_count(self.max_iter, "max_iter")
         X = validate_data(self, X, reset=True, min_samples=2)
-        F, dtype, single = check_fields(y, len(X))
+        F, dtype, single = check_fields(y, len(X), blocks=True)
         invariants = self._invariants(F, dtype)
         features = self._fit_features(X)
         A, solver, n_iter = self._coefficients(FeatureRows(features, X), F, regularization,
@@ -44,13 +59,151 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
         self.features_, self.coef_, self.solver_, self.n_iter_ = features, A, solver, n_iter
         self._single = single
         self._store_invariants(invariants)
+        self._forget(sums_only=True)
+
+    @streaming_method
+    def partial_fit(self, X, y):
+        """Fit to one more batch of latent points and fields.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent coordinates, n >= 1.
+        y : array-like (n, M)
+            Fields, one a row; (n,) for a single cell.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If X or y is not a finite array of numbers of these shapes (d and M as in the first batch), a
+            parameter is out of range, or the fields seen so far do not satisfy the invariants (a row
+            of this batch is named). The estimator then keeps the state it had. If the
+            parameters do not allow batches (see Notes), for then there is no `partial_fit`.
+
+        Warns
+        -----
+        UserWarning
+            If the estimator comes from `fit` or from a model file, which keep no sums: it starts anew
+            with this batch.
+
+        Notes
+        -----
+        The first batch fixes features, d and M, so the features may need no more of the data than
+        d: a map that is fitted already (a copy is used as it is; `random_state` does not matter),
+        `FourierFeatures` or `MultiscaleFourierFeatures` with an integer n_features, or
+        `SigmoidFeatures` with an integer n_features and a `latent_box`; constraint="everywhere" and
+        solver "auto" or "cholesky".
+
+        Phi^T Phi, Phi^T F, and what the invariants and constant cells need are summed: O(P^2 + P M)
+        numbers, however many samples. Coefficients are solved for when they are first used, by
+        `predict` for one, from all samples so far (`n_samples_seen_`); a requested Cholesky
+        factorisation that fails raises there. Fields decoded are those of `fit` on all samples: to the bit
+        for the same order of n >= P+1 samples, in any other case as nearly as those of `fit` for
+        reordered samples. With lambda <= 10 eps trace(Phi^T Phi), where `fit` takes singular values,
+        solver_ is "eigh": the minimum-norm solution by the eigenvectors of Phi^T Phi, which misses
+        what belongs to singular values of Phi below about 1e-7 of the largest.
+
+        A pickle keeps the sums, so that batches can go on; a model file keeps the decoder only.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randsmap import FourierFeatures, RANDSMAPDecoder
+        >>> decoder = RANDSMAPDecoder(FourierFeatures(0.5, n_features=20), random_state=0)
+        >>> for batch in np.array_split(np.linspace(0, 1, 200)[:, None], 4):
+        ...     decoder = decoder.partial_fit(batch, np.hstack([batch**2, 1 - batch**2]))
+        >>> decoder.n_samples_seen_, bool(abs(decoder.predict([[3.0]]).sum() - 1) < 1e-14)
+        (200, True)
+        """
+        with restored_on_error(self):
+            self._partial_fit(X, y)
+        return self
+
+    def _check_streamable(self):
+        if self.solver in ("svd", "krylov"):
+            raise NotStreamable(f"partial_fit needs solver='auto' or 'cholesky', got {self.solver!r}, which "
+                                "needs all samples at once")
+        if getattr(self, "constraint", "everywhere") != "everywhere":
+            raise NotStreamable("partial_fit needs constraint='everywhere', got "
+                                f"{self.constraint!r}, which needs all samples at once")
+        features = self.features
+        if _is_fitted(features) or not (features is None or _is_map(features)):
+            return  # what is no feature map is refused later
+        if features is None or (isinstance(features, SigmoidFeatures) and features.latent_box is None):
+            raise NotStreamable(
+                "partial_fit cannot take the centres of SigmoidFeatures from the bounding box of data that "
+                "it has not seen: give SigmoidFeatures(n_features=..., latent_box=(low, high)), or a map "
+                "that is fitted already")
+        if not isinstance(features, (FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures)):
+            raise NotStreamable(f"partial_fit cannot fit {features!r} to one batch of the data: fit it before, "
+                                "to data that represent all batches")
+        if not isinstance(features.n_features, numbers.Integral):
+            raise NotStreamable("partial_fit needs an integer n_features, got "
+                                f"{features.n_features!r}, a multiple of a number of samples that is not "
+                                "known: give a count, or a map that is fitted already")
+
+    def _partial_fit(self, X, y):
+        first = "_sums" not in self.__dict__
+        if first and "coef_" in self.__dict__:
+            warnings.warn(f"this {type(self).__name__} was fitted by fit or comes from a model file, which keep "
+                          "no sums that a batch could be added to: it starts anew with this batch",
+                          UserWarning, stacklevel=4)
+            self._forget()
+        check_number(self.regularization, "regularization", low=0)
+        check_choice(self.solver, "solver", ("auto", "cholesky"))
+        X = validate_data(self, X, reset=first)
+        F, dtype, single = check_fields(y, len(X), blocks=True)
+        if first:
+            fitted = _is_fitted(self.features)
+            features = copy.deepcopy(self.features) if fitted else self._fit_features(X)
+            sums = NormalEquations(features, X.shape[1], F.shape[1])
+            self._single = single
+        else:
+            sums = self._sums
+            if F.shape[1] != sums.cells:
+                raise ValueError(f"y must have {sums.cells} columns, as in the first batch, got {F.shape[1]}")
+        running = self._extended_invariants(None if first else self._running, F, dtype)
+        sums.check(X)
+        if first:
+            self.features_, self._sums = features, sums
+        self._running = running
+        self.n_samples_seen_ = sums.n + len(X)
+        for name in self._solved:  # of the batches before
+            self.__dict__.pop(name, None)
+        sums.add(X, F)
+
+    def _forget(self, *, sums_only=False):
+        """Drop what batches, and unless `sums_only` also `fit`, have left."""
+        for name in ("_sums", "_running", "n_samples_seen_", *(() if sums_only else self._solved)):
+            self.__dict__.pop(name, None)
+
+    def __getattr__(self, name):
+        state = self.__dict__
+        if name in type(self)._solved and "_sums" in state:
+            self._solve()
+            return state[name]
+        return object.__getattribute__(self, name)  # the error that Python would raise
+
+    def _solve(self):
+        """Coefficients from the sums over the batches."""
+        sums = self._sums
+        R, solver = sums.solve(check_number(self.regularization, "regularization", low=0), self.solver)
+        invariants = None if self._running is None else self._running[1]
+        self.coef_ = R if invariants is None else invariants.constrain_coefficients(R)
+        self.solver_, self.n_iter_ = solver, 1
+        self._store_invariants(invariants)
+
+    def _extended_invariants(self, running, F, dtype):
+        return None
 
     def _fit_features(self, X):
         if self.features is None:
-            from randsmap.features import SigmoidFeatures
-
             features = SigmoidFeatures()
-        elif hasattr(self.features, "transform") and not isinstance(self.features, type):
+        elif _is_map(self.features):
             features = clone(self.features)
         else:
             raise TypeError("features must be a feature map such as SigmoidFeatures(slope=10.0), a "
@@ -60,10 +213,6 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
                      if name == "random_state" or name.endswith("__random_state")]
             features.set_params(**dict.fromkeys(names, self.random_state))
         return features.fit(X)
-
-    def _ridge(self, rows, F, regularization):
-        return solve_ridge(rows, F, regularization, self.solver, tol=self.tol,
-                           max_iter=self.max_iter, progress=self.progress)
 
     def _fit_with(self, features, X, y):
         """`fit` with features that are fitted already."""
@@ -77,11 +226,29 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
         """Left singular vectors (n, r) of [1 | phi(X)], squared singular values, error angle."""
         return left_spectrum(FeatureRows(self._fit_features(X), X))
 
+    def _ridge(self, rows, F, regularization):
+        return solve_ridge(rows, F, regularization, self.solver, tol=self.tol,
+                           max_iter=self.max_iter, progress=self.progress)
+
     def _decode(self, A, projection, X, out):
         decode(self.features_, A, X, projection, out)
 
     def _basis(self):
         return feature_basis(self.features_)
+
+
+def _is_map(features):
+    return hasattr(features, "transform") and not isinstance(features, type)
+
+
+def _is_fitted(features):
+    if not _is_map(features):
+        return False
+    try:
+        check_is_fitted(features)
+    except (NotFittedError, TypeError):
+        return False
+    return True
 
 
 class RFNNDecoder(_RandomFeatureDecoder):
@@ -117,10 +284,13 @@ class RFNNDecoder(_RandomFeatureDecoder):
         The fitted clone of `features`.
     coef_ : ndarray (P+1, M)
         A, float64; the first row is the bias.
-    solver_ : {"cholesky", "dual", "svd", "krylov"}
-        What was used; "dual" is Cholesky of Phi Phi^T + lambda I, for n < P+1.
+    solver_ : {"cholesky", "dual", "svd", "krylov", "eigh"}
+        What was used; "dual" is Cholesky of Phi Phi^T + lambda I, for n < P+1, "eigh" see
+        `partial_fit`.
     n_iter_ : int
         Iterations of "krylov"; 1 for the direct solvers.
+    n_samples_seen_ : int
+        Number of samples of all batches; only after `partial_fit`.
     n_features_in_ : int
         d, the number of latent coordinates.
 
@@ -231,6 +401,8 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         **InvariantParameters._invariant_state,
         "_exact": Flag(),
     }
+    _solved = frozenset({"coef_", "solver_", "n_iter_", "_exact",
+                         *InvariantParameters._invariant_state})
 
     def __init__(self, features=None, *, regularization=1e-3, invariants="mass",
                  invariant_values=None, invariant_tol=None, constraint="everywhere",
@@ -267,6 +439,10 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         R, solver, n_iter = self._ridge(rows, F, regularization)
         return invariants.constrain_coefficients(R), solver, n_iter
 
+    def _extended_invariants(self, running, F, dtype):
+        before = self._running_invariants(F.shape[1]) if running is None else running[0]
+        return before.extended(F, dtype)
+
     def _store_invariants(self, invariants):
         super()._store_invariants(invariants)
         self._exact = self.constraint == "everywhere"
@@ -285,7 +461,7 @@ def _training_constrained(rows, F, regularization, invariants):
     V (Sigma^2 + lambda)^-1 Sigma U^T (F - [1 - U (1 + lambda Sigma^-2) U^T 1] 1^T / M); this form
     holds for any C and V.
     """
-    sigma, Vt, UtF, _ = singular_system(rows, np.hstack([F, np.ones((rows.n, 1))]))
+    sigma, Vt, UtF, _ = singular_system(rows, np.hstack([F[:], np.ones((rows.n, 1))]))
     A = filtered_solution(sigma, Vt, UtF[:, :-1], _TRUNCATION, regularization)
     pseudo_bias = filtered_solution(sigma, Vt, UtF[:, -1:], _TRUNCATION, 0.0)
     return invariants.correct_coefficients(A, pseudo_bias * invariants.values)

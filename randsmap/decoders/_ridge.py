@@ -6,15 +6,17 @@ The bias row is penalised like the others, as in the paper's formula (Eq. vanill
 import numpy as np
 import scipy.linalg
 
+from randsmap._blocks import steps
 from randsmap._kernels import features as _features_kernel
 from randsmap._kernels import ridge as _kernel
 from randsmap._parallel import blas_threads, parallel_for
 from randsmap._validation import check_matrix
 
 __all__ = ["FeatureRows", "feature_matrix", "ridge", "cholesky_solve", "singular_system",
-           "filtered_solution", "left_spectrum"]
+           "filtered_solution", "left_spectrum", "not_definite", "sum_rows"]
 
 _BLOCK = 2048  # rows of Phi in memory at a time: enough for SYRK and GEMM to run at full speed
+_ENTRIES, _FEWEST = 1 << 23, 32  # of a block of both, and rows that it has at least
 _TILE = 64  # rows of features a task computes
 _EPS = np.finfo(float).eps
 
@@ -69,8 +71,7 @@ class FeatureRows:
     def blocks(self, size=_BLOCK):
         """(start, stop, block of Phi) over all rows; the block's memory is reused."""
         memory = np.empty((min(size, self.n), self.width))
-        for start in range(0, self.n, size):
-            stop = min(start + size, self.n)
+        for start, stop in steps(self.n, size, "fitting"):
             block = memory[: stop - start]
             self.fill(start, stop, block)
             yield start, stop, block
@@ -107,13 +108,22 @@ def ridge(rows, F, regularization, solver="auto"):
         if A is not None:
             return A, "dual" if method is _ridge_dual else "cholesky"
         if solver == "cholesky":
-            raise np.linalg.LinAlgError(
-                f"Cholesky factorisation failed at pivot {pivot} of {min(rows.n, rows.width)} with "
-                f"regularization (lambda) = {regularization:g}: the Gram matrix of the features is "
-                f"numerically singular (its trace is {trace:.3g}). Use a larger regularization, or "
-                "solver='auto' or 'svd' for the minimum-norm solution"
-            )
+            raise not_definite(pivot, min(rows.n, rows.width), regularization, trace, "'auto' or 'svd'")
     return filtered_solution(*singular_system(rows, F), regularization), "svd"
+
+
+def not_definite(pivot, size, regularization, trace, others):
+    """The error of a Cholesky factorisation that the user has asked for and that failed."""
+    return np.linalg.LinAlgError(
+        f"Cholesky factorisation failed at pivot {pivot} of {size} with "
+        f"regularization (lambda) = {regularization:g}: the Gram matrix of the features is "
+        f"numerically singular (its trace is {trace:.3g}). Use a larger regularization, or "
+        f"solver={others} for the minimum-norm solution")
+
+
+def sum_rows(width, M):
+    """Rows of Phi and of the fields that are summed at a time."""
+    return max(_FEWEST, min(_BLOCK, _ENTRIES // (width + M)))
 
 
 def cholesky_solve(G, H, regularization, auto):
@@ -131,10 +141,11 @@ def _ridge_primal(rows, F, regularization, auto):
     """A = (Phi^T Phi + lambda I)^-1 Phi^T F (paper Eq. vanillaTikhonov), summed over row blocks."""
     p = rows.width
     G, H = np.empty((p, p)), np.empty((p, F.shape[1]))
-    for start, stop, Phi in rows.blocks():
+    for start, stop, Phi in rows.blocks(sum_rows(p, F.shape[1])):
+        fields = F[start:stop]
         with blas_threads():
             _kernel.gram(Phi, False, start > 0, G)
-            _kernel.cross(Phi, F[start:stop], start > 0, H)
+            _kernel.cross(Phi, fields, start > 0, H)
     with blas_threads():
         return cholesky_solve(G, H, regularization, auto)
 
@@ -144,7 +155,7 @@ def _ridge_dual(rows, F, regularization, auto):
     Phi, G = rows.whole(), np.empty((rows.n, rows.n))
     with blas_threads():
         _kernel.gram(Phi, True, False, G)
-        H, trace, pivot = cholesky_solve(G, F.copy(), regularization, auto)
+        H, trace, pivot = cholesky_solve(G, F[:].copy(), regularization, auto)
         if H is None:
             return None, trace, pivot
         A = np.empty((rows.width, F.shape[1]))
@@ -160,7 +171,7 @@ def singular_system(rows, F):
     """
     with blas_threads():
         if rows.n <= rows.width:
-            Phi, G = rows.whole(), F
+            Phi, G = rows.whole(), F[:]
         else:
             Phi = G = None
             for start, stop, block in rows.blocks(max(_BLOCK, rows.width)):

@@ -54,7 +54,7 @@ _NOTES = (
     "convergence; on the training set a point is not its own neighbour, which the paper leaves open.",
 )
 _MASS_NOTES = (
-    "RFNN-Sig takes the slope that RANDSMAP-Sig was tuned to, and DDM-mass the w_2 of DDM: the "
+    "RFNN-Sig and RANDSMAP-Sig-bounds take the slope that RANDSMAP-Sig was tuned to, and DDM-mass the w_2 of DDM: the "
     "projection changes the errors in the fourth digit only.",
     "RANDSMAP rows conserve mass everywhere; rows ending in -training are the paper's closed form, which "
     "does at the training points only. They take over the tuned values and have at most 5 runs.",

@@ -188,6 +188,9 @@ def paper_cases(*, conserves, d, length_scale, max_frequency, slope, ddm_scale, 
     cases.append(DecoderCase("k-NN", KNNDecoder(objective="encoder"), "n_neighbors", neighbors))
 
     if conserves:
+        cases.append(DecoderCase(
+            "RANDSMAP-Sig-bounds", RANDSMAPDecoder(SigmoidFeatures(), bounds="nonnegative"),
+            "features__slope", slopes, tuned_as="RANDSMAP-Sig", extra=True))
         cases += [
             DecoderCase(f"RANDSMAP-{name}-training",
                         RANDSMAPDecoder(features, constraint="training"), parameter, grid,

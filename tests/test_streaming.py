@@ -1,0 +1,302 @@
+"""`partial_fit`: batches give the decoder that one fit gives."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.preprocessing import PolynomialFeatures
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import randsmap
+from randsmap import FourierFeatures, MultiscaleFourierFeatures, RANDSMAPDecoder, RFNNDecoder, SigmoidFeatures
+from randsmap.decoders import _ridge
+
+EPS = np.finfo(float).eps
+BOX = [[0.0, 0.0], [1.0, 1.0]]
+MAPS = [FourierFeatures(0.3, n_features=40), MultiscaleFourierFeatures(8.0, n_features=40),
+        SigmoidFeatures(5.0, n_features=40, latent_box=BOX)]
+
+
+def problem(n=300, M=25, seed=0, offset=0.0):
+    """Latents, bumps of mass 1 (plus an offset a cell) and latents in and around the box."""
+    rng = np.random.default_rng(seed)
+    Y = rng.uniform(size=(n, 2))
+    F = np.exp(-((np.linspace(0, 1, M) - 0.3 - 0.4 * Y[:, :1]) / (0.2 + 0.2 * Y[:, 1:])) ** 2)
+    F[:, 3] = 0.25
+    F[:, :3] = 0
+    F[:, 4:] *= 0.75 / F[:, 4:].sum(axis=1, keepdims=True)
+    return Y, F + offset, rng.uniform(-0.5, 1.5, size=(50, 2))
+
+
+def streamed(decoder, Y, F, cuts, order=None):
+    decoder = clone(decoder)
+    batches = list(zip(np.split(Y, cuts), np.split(F, cuts)))
+    for i in range(len(batches)) if order is None else order:
+        decoder.partial_fit(*batches[i])
+    return decoder
+
+
+def relative(a, b):
+    return abs(a - b).max() / abs(b).max()
+
+
+@pytest.mark.parametrize("features", MAPS, ids=lambda f: type(f).__name__)
+@pytest.mark.parametrize("cls", [RFNNDecoder, RANDSMAPDecoder])
+@pytest.mark.parametrize("n_batches", [1, 2, 7, 50])
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_batches_in_any_order_give_the_predictions_of_one_fit(cls, features, n_batches, offset):
+    Y, F, there = problem(offset=offset)
+    rng = np.random.default_rng(n_batches)
+    cuts = np.sort(rng.choice(np.arange(1, len(Y)), n_batches - 1, replace=False))
+    decoder = cls(features, random_state=0)
+    whole = clone(decoder).fit(Y, F).predict(there)
+    for order in (None, rng.permutation(n_batches)):
+        batches = streamed(decoder, Y, F, cuts, order)
+        assert batches.n_samples_seen_ == len(Y)
+        assert relative(batches.predict(there), whole) < 1e-8
+        if order is None:
+            assert np.array_equal(batches.predict(there), whole)  # the same sums
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_any_cuts_give_the_bits_of_one_fit(data):
+    n = data.draw(st.integers(60, 200))
+    cuts = sorted(data.draw(st.sets(st.integers(1, n - 1), max_size=20)))
+    regularization = data.draw(st.sampled_from([1e-3, 1e-5, 1e-8]))
+    Y, F, there = problem(n)
+    decoder = RANDSMAPDecoder(MAPS[2], random_state=0, regularization=regularization)
+    whole = clone(decoder).fit(Y, F)
+    batches = streamed(decoder, Y, F, cuts)
+    assert whole.solver_ == batches.solver_ == "cholesky"
+    assert np.array_equal(batches.predict(there), whole.predict(there))
+    assert np.array_equal(batches.constant_cells_, whole.constant_cells_)
+    assert np.array_equal(batches.invariant_values_, whole.invariant_values_)
+
+
+def test_more_samples_than_a_block_and_rows_one_by_one(monkeypatch):
+    monkeypatch.setattr(_ridge, "_BLOCK", 64)
+    Y, F, there = problem(200)
+    decoder = RANDSMAPDecoder(MAPS[0], random_state=0)
+    rows = streamed(decoder, Y, F, np.arange(1, 200))
+    assert len(rows._sums._X) == 64
+    assert np.array_equal(rows.predict(there), clone(decoder).fit(Y, F).predict(there))
+
+
+def test_reordered_batches_are_as_near_as_a_reordered_fit_at_tiny_regularization():
+    """Round-off of Phi^T Phi, amplified by 1 / lambda, is there in `fit` as well."""
+    Y, F, there = problem(600)
+    decoder = RANDSMAPDecoder(MAPS[2], random_state=0, regularization=1e-8)
+    whole = clone(decoder).fit(Y, F).predict(there)
+    rng = np.random.default_rng(0)
+    own = max(relative(clone(decoder).fit(Y[p], F[p]).predict(there), whole)
+              for p in (rng.permutation(600) for _ in range(5)))
+    for _ in range(3):
+        batches = streamed(decoder, Y, F, np.arange(20, 600, 20), rng.permutation(30))
+        assert relative(batches.predict(there), whole) < 10 * own + 1e-8
+
+
+def test_fewer_samples_than_features():
+    Y, F, there = problem(20)
+    decoder = RANDSMAPDecoder(MAPS[0], random_state=0)
+    whole = clone(decoder).fit(Y, F)
+    batches = streamed(decoder, Y, F, [7])
+    assert whole.solver_ == "dual" and batches.solver_ == "cholesky"
+    assert relative(batches.predict(there), whole.predict(there)) < 1e-8
+
+
+def test_minimum_norm_below_the_rule():
+    """Singular values of Phi below sqrt(P eps) of the largest are lost, and what they decode with them."""
+    Y, F, _ = problem(300)
+    decoder = RANDSMAPDecoder(FourierFeatures(0.1, n_features=40), random_state=0, regularization=0)
+    whole = clone(decoder).fit(Y, F)
+    batches = streamed(decoder, Y, F, [100, 200])
+    assert whole.solver_ == "svd" and batches.solver_ == "eigh"
+    assert relative(batches.predict(Y), whole.predict(Y)) < np.sqrt(40 * EPS)
+    polynomial = PolynomialFeatures(3).fit(np.ones((1, 2)))
+    doubled = RFNNDecoder(polynomial, regularization=0, solver="cholesky").partial_fit(Y, F)
+    with pytest.raises(np.linalg.LinAlgError, match="regularization .lambda. = 0: .* solver='auto'"):
+        doubled.predict(Y)  # its own column of ones and ours
+
+
+def test_a_fitted_map_is_used_as_given_and_stays_the_users():
+    Y, F, there = problem()
+    features = SigmoidFeatures(5.0, random_state=3).fit(Y[:40])
+    decoder = RFNNDecoder(features, random_state=0).partial_fit(Y, F)
+    assert decoder.features_ is not features and np.array_equal(decoder.features_.weights_, features.weights_)
+    before = decoder.predict(there)
+    features.set_params(random_state=4).fit(Y)
+    assert np.array_equal(decoder.partial_fit(Y, F).predict(there).shape, before.shape)
+    polynomial = RANDSMAPDecoder(PolynomialFeatures(2, include_bias=False).fit(Y[:1]))
+    np.testing.assert_allclose(streamed_fitted(polynomial, Y, F).predict(there),
+                               clone(polynomial).fit(Y, F).predict(there), rtol=1e-9, atol=1e-9)
+
+
+def streamed_fitted(decoder, Y, F):
+    for i in range(0, len(Y), 50):
+        decoder.partial_fit(Y[i : i + 50], F[i : i + 50])
+    return decoder
+
+
+@pytest.mark.parametrize("decoder, message", [
+    (RFNNDecoder(), "latent_box"),
+    (RFNNDecoder(SigmoidFeatures(n_features=5)), "latent_box"),
+    (RFNNDecoder(FourierFeatures()), "integer n_features, got 1.0"),
+    (RFNNDecoder(SigmoidFeatures(n_features=0.5, latent_box=(0, 1))), "integer n_features, got 0.5"),
+    (RFNNDecoder(PolynomialFeatures(2)), "fit it before"),
+    (RANDSMAPDecoder(MAPS[0], constraint="training"), "constraint='everywhere'"),
+    (RFNNDecoder(MAPS[0], solver="svd"), "solver='auto' or 'cholesky'"),
+    (RFNNDecoder(MAPS[0], solver="krylov"), "solver='auto' or 'cholesky'"),
+])
+def test_what_cannot_be_streamed_says_what_to_do(decoder, message):
+    Y, F, _ = problem(10)
+    with pytest.raises(ValueError, match=message):
+        decoder.partial_fit(Y, F)
+    assert not hasattr(decoder, "partial_fit")
+
+
+def test_a_failing_batch_leaves_the_state_unchanged():
+    Y, F, there = problem()
+    decoder = RANDSMAPDecoder(MAPS[0], random_state=0).partial_fit(Y[:100], F[:100])
+    one_fit = clone(decoder).fit(Y[:100], F[:100]).predict(there)
+    bad = F[100:110].copy()
+    bad[4] *= 1.5
+    nan = F[100:110].copy()
+    nan[2, 3] = np.nan
+    for y, message in ((bad, "field 4 of this batch has the value 1.5"), (nan, r"NaN at \(2, 3\)"),
+                       (F[100:110, 1:], "25 columns, as in the first batch, got 24"),
+                       (F[100:109], "same number of rows")):
+        for _ in range(2):
+            with pytest.raises(ValueError, match=message):
+                decoder.partial_fit(Y[100:110], y)
+            assert decoder.n_samples_seen_ == 100
+            assert np.array_equal(decoder.predict(there), one_fit)
+    with pytest.raises(ValueError, match="2 features"):
+        decoder.partial_fit(Y[:, :1], F)
+    fresh = RANDSMAPDecoder(MAPS[0])
+    with pytest.raises(ValueError):
+        fresh.partial_fit(Y[:10], bad)
+    assert not hasattr(fresh, "n_features_in_") and not hasattr(fresh, "coef_")
+    fresh.partial_fit(Y[:3, :1], F[:3])  # nothing of the failed batch binds it
+
+
+def test_the_invariants_are_those_of_all_the_samples():
+    """The mean moves with the batches; every sample is checked against the last one."""
+    Y, F, _ = problem(30)
+    masses = 1 + np.linspace(-4e-7, 4e-7, 30)
+    G = F * masses[:, None]
+    decoder = RANDSMAPDecoder(MAPS[0], random_state=0)
+    for cuts in ([1], [10, 20], range(1, 30)):
+        assert streamed(decoder, Y, G, cuts).invariant_values_ == clone(decoder).fit(Y, G).invariant_values_
+    # each batch agrees with itself, all of them do not
+    G = F * np.repeat([1.0, 1.0 + 3e-6], [29, 1])[:, None]
+    with pytest.raises(ValueError):
+        clone(decoder).fit(Y, G)
+    with pytest.raises(ValueError, match="field 0 of this batch"):
+        streamed(decoder, Y, G, [29])
+    with pytest.raises(ValueError, match="field 0 of this batch.* earlier fields|field 0 of this batch"):
+        streamed(decoder, Y[::-1], G[::-1], range(1, 30))
+    given = RANDSMAPDecoder(MAPS[0], invariant_values=1.0)
+    streamed(given, Y, F, [3])
+    with pytest.raises(ValueError, match="invariant 0"):
+        streamed(given, Y, G, [3])
+
+
+def test_cells_that_cease_to_be_constant():
+    Y, F, there = problem(40)
+    F[:, 10] = F[0, 10]
+    F[35, 10] += 1e-3
+    F[:, 11] += 1 - F.sum(axis=1)
+    decoder = RANDSMAPDecoder(MAPS[0], random_state=0).partial_fit(Y[:30], F[:30])
+    assert decoder.constant_cells_[10] and (decoder.predict(there)[:, 10] == F[0, 10]).all()
+    decoder.partial_fit(Y[30:], F[30:])
+    assert np.array_equal(decoder.constant_cells_, clone(decoder).fit(Y, F).constant_cells_)
+    assert not decoder.constant_cells_[10] and decoder.constant_cells_[:4].all()
+
+
+def test_pickle_and_copies_go_on_and_a_model_file_decodes(tmp_path):
+    Y, F, there = problem()
+    for seen_before_use in (True, False):
+        decoder = RANDSMAPDecoder(MAPS[2], random_state=0).partial_fit(Y[:200], F[:200])
+        if not seen_before_use:
+            decoder.predict(there)
+        for again in (pickle.loads(pickle.dumps(decoder)), copy.deepcopy(decoder)):
+            assert np.array_equal(again.predict(there), decoder.predict(there))
+            again.partial_fit(Y[200:], F[200:])
+            assert np.array_equal(again.predict(there), clone(decoder).fit(Y, F).predict(there))
+        assert decoder.n_samples_seen_ == 200
+    decoder.partial_fit(Y[200:250], F[200:250])
+    randsmap.persistence.save(decoder, tmp_path / "decoder.npz")
+    loaded = randsmap.load(tmp_path / "decoder.npz")
+    assert np.array_equal(loaded.predict(there), decoder.predict(there))
+    for fitted in (loaded, clone(decoder).fit(Y, F)):
+        with pytest.warns(UserWarning, match="starts anew with this batch"):
+            fitted.partial_fit(Y[:90], F[:90])
+        assert fitted.n_samples_seen_ == 90
+        assert np.array_equal(fitted.predict(there), clone(decoder).fit(Y[:90], F[:90]).predict(there))
+    assert not hasattr(clone(decoder), "n_samples_seen_")
+
+
+def test_fit_starts_anew():
+    Y, F, there = problem()
+    decoder = RANDSMAPDecoder(MAPS[0], random_state=0).partial_fit(Y[:, :1], F)
+    decoder.fit(Y, F)
+    assert not hasattr(decoder, "n_samples_seen_")
+    assert np.array_equal(decoder.predict(there), clone(decoder).fit(Y, F).predict(there))
+
+
+def test_memory_does_not_grow_with_the_samples():
+    Y, F, _ = problem(2500)
+    decoder = RFNNDecoder(MAPS[0], random_state=0).partial_fit(Y, F)
+    size = len(pickle.dumps(decoder))
+    for _ in range(3):
+        decoder.partial_fit(Y, F)
+    assert abs(len(pickle.dumps(decoder)) - size) < 100
+
+
+def test_one_dimensional_fields_and_weights():
+    Y, F, there = problem()
+    y = F[:, 12]
+    decoder = RFNNDecoder(MAPS[0], random_state=0).partial_fit(Y[:9], y[:9]).partial_fit(Y[9:], y[9:])
+    assert np.array_equal(decoder.predict(there), clone(decoder).fit(Y, y).predict(there))
+    weights = np.linspace(1, 2, 25)
+    G = F / (F @ weights)[:, None]
+    decoder = RANDSMAPDecoder(MAPS[0], cell_weights=weights, random_state=0)
+    assert np.array_equal(streamed(decoder, Y, G, [50]).predict(there), clone(decoder).fit(Y, G).predict(there))
+
+
+def test_nothing_is_solved_before_it_is_used(monkeypatch):
+    Y, F, there = problem(60)
+    decoder = RFNNDecoder(MAPS[0], random_state=0).partial_fit(Y, F)
+    assert "coef_" not in vars(decoder)
+    monkeypatch.setattr(decoder, "regularization", 1e-2)
+    assert np.array_equal(decoder.predict(there), clone(decoder).fit(Y, F).predict(there))
+    assert "coef_" in vars(decoder)
+    with pytest.raises(AttributeError, match="no_such"):
+        decoder.no_such
+
+
+def test_latent_box():
+    Y, _, _ = problem()
+    box = np.stack([Y.min(axis=0), Y.max(axis=0)])
+    features = SigmoidFeatures(3.0, n_features=20, random_state=0)
+    with_box = clone(features).set_params(latent_box=box).fit(Y[:5])
+    assert np.array_equal(with_box.offsets_, features.fit(Y).offsets_)
+    numbers = clone(features).set_params(latent_box=(0, 1)).fit(Y[:1])
+    assert np.array_equal(numbers.offsets_, clone(features).set_params(latent_box=BOX).fit(Y).offsets_)
+    for bad, message in (((1, 0), "low <= high"), ((0, np.nan), "latent_box"), (3, "must be .low, high."),
+                         (((0, 0, 0), (1, 1, 1)), "length 2"), ((0, "a"), "latent_box")):
+        with pytest.raises((TypeError, ValueError), match=message):
+            clone(features).set_params(latent_box=bad).fit(Y)
+
+
+@parametrize_with_checks([RFNNDecoder(FourierFeatures(5.0, n_features=20), random_state=0),
+                          RANDSMAPDecoder(SigmoidFeatures(n_features=20, latent_box=(-1, 1)), invariants=None,
+                                          random_state=0)])
+def test_scikit_learn_estimator(estimator, check):
+    assert hasattr(estimator, "partial_fit")
+    check(estimator)
