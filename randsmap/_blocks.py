@@ -34,8 +34,8 @@ def _mapping(X):
 
 def is_large(X):
     """Whether X is (a view of) a two-dimensional memory-mapped array too large to be held whole."""
-    return (isinstance(X, np.ndarray) and X.ndim == 2 and 8 * X.size >= LARGE
-            and _mapping(X) is not None)
+    return (isinstance(X, np.ndarray) and not isinstance(X, np.ma.MaskedArray)  # refused elsewhere
+            and X.ndim == 2 and 8 * X.size >= LARGE and _mapping(X) is not None)
 
 
 def release(X):

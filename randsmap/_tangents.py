@@ -101,7 +101,7 @@ def free_tangents(T, free, normal=None, weights=None):
     step, square = _free_normal(free, normal, weights)
     for _ in range(2):  # once leaves the round-off of a large correction
         T -= _over(np.einsum("...m,m->...", T, normal)[..., None], square) * step
-    return T
+    return np.where(_alone(step), 0.0, T)
 
 
 def free_tangents_adjoint(U, free, normal=None, weights=None):
@@ -111,7 +111,13 @@ def free_tangents_adjoint(U, free, normal=None, weights=None):
         return U
     step, square = _free_normal(free, normal, weights)
     t = _over(np.einsum("...m,...m->...", U, step)[..., None], square)
-    return U - t * np.where(free, normal, 0.0)
+    return np.where(_alone(step), 0.0, U - t * np.where(free, normal, 0.0))
+
+
+def _alone(step):
+    """The weighed free cell of each row that has no other: nothing may change there."""
+    weighed = step != 0
+    return weighed & (np.count_nonzero(weighed, axis=-1)[..., None] == 1)
 
 
 def _free_normal(free, normal, weights):

@@ -119,6 +119,22 @@ class Reach:
         return f"[{self.low}, {self.high}]"
 
 
+def dual_direction(w, v=None):
+    """w / v for w >= 0 and v > 0, in units of its largest entry: only its direction matters.
+
+    Quotients of numbers far apart would overflow; those that vanish beside the largest are raised to
+    the smallest normal number, so that no cell that has weight stands still.
+    """
+    if v is None:
+        v = np.ones(len(w))
+    (mw, ew), (mv, ev) = np.frexp(w), np.frexp(v)
+    exponent = np.where(w > 0, ew.astype(np.int64) - ev, np.iinfo(np.int64).min)
+    if not (w > 0).any():
+        return np.zeros(len(w))
+    exponent = np.where(w > 0, np.maximum(exponent - exponent.max(), -1100), 0).astype(np.intc)
+    return np.where(w > 0, np.maximum(np.ldexp(mw / mv, exponent), np.finfo(float).tiny), 0.0)
+
+
 def _total(w, bound):
     """w . bound and |w| . |bound| (w of either sign where the bound is finite)."""
     bound = np.where(w == 0, 0.0, bound)
@@ -126,6 +142,9 @@ def _total(w, bound):
         return (-np.inf if (bound == -np.inf).any() else np.inf), 0.0
     value, size = np.empty((1, 1)), np.empty((1, 1))
     _kernel.dots(np.ascontiguousarray(w)[None], bound[None], value, size)
+    if not np.isfinite(size[0, 0]):  # the terms or their sum overflow: as good as unbounded
+        with np.errstate(over="ignore"):
+            return float(np.sum(w * 2.0**-60 * (bound * 2.0**-60)) * 2.0**120), np.inf
     return float(value[0, 0]), float(size[0, 0])
 
 
@@ -230,8 +249,11 @@ def project_bounds(F, *, lower=0.0, upper=None, weights=None, total=1.0, cell_we
     elif rows.ctypes.data != given.ctypes.data:
         rows[:] = given.copy()
     q = int(total is not None)
+    if q and w.any():  # by a power of two: nothing is rounded, and the sums cannot overflow for the unit of w
+        unit = -int(np.frexp(w.max())[1])
+        w, values = np.ldexp(w, unit), np.ldexp(values, unit)
     projection = _kernel.Projection(
         w[None].copy() if q else np.zeros((0, M)), np.zeros(q), np.zeros((q, M)), np.ones((q, q)),
-        np.zeros(0, np.intp), np.zeros(0), (w / v, lower, upper))
+        np.zeros(0, np.intp), np.zeros(0), (dual_direction(w, v), lower, upper))
     project_rows(projection, rows, values[:, None] if q else None)
     return result

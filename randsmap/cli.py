@@ -1,6 +1,7 @@
 """The `randsmap` command."""
 
 import argparse
+import signal
 import sys
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,11 @@ _STUDIES = {
 def main(argv=None):
     """Run the command line; returns the exit status (0; 1 a failure that is told; 130 Ctrl-C)."""
     arguments = _parser().parse_args(argv)
+    try:
+        # a batch system's way to say stop: leave no temporary file behind
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    except ValueError:  # not the main thread
+        pass
     try:
         arguments.command(arguments)
     except KeyboardInterrupt:

@@ -20,7 +20,7 @@ from randsmap._parallel import parallel_for
 from randsmap._state import DERIVED, Array, Part
 from randsmap._tangents import free_tangents, free_tangents_adjoint
 from randsmap._validation import check_matrix, check_number, check_vector
-from randsmap.bounds import Reach, check_bounds, check_within, project_rows
+from randsmap.bounds import Reach, check_bounds, dual_direction, check_within, project_rows
 
 __all__ = ["ActiveBounds", "AffineInvariants", "InvariantParameters", "RunningInvariants",
            "constant_cells", "decode_rows", "document_invariants", "invariant_values"]
@@ -191,9 +191,7 @@ class AffineInvariants:
             for i in np.flatnonzero((w < 0) & ~self.constant)[:1]:
                 raise ValueError("bounds go with an invariant of weights >= 0, but invariant "
                                  f"{self.kept[0]} has the weight {w[i]} for cell {i}")
-            direction = np.where(self.constant, 0.0, w)
-            if self.cell_weights is not None:
-                direction /= self.cell_weights
+            direction = dual_direction(np.where(self.constant, 0.0, w), self.cell_weights)
             self._reach = Reach(w, lower, upper)
             self._check_reach(self.values[self.kept], lambda i: "")
         return direction, lower, upper

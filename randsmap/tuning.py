@@ -88,7 +88,8 @@ def tune(decoder, grid, Y_train, F_train, Y_val, F_val, *, callback=None, progre
     many more cells than there are training fields, the candidates are fitted and compared in an
     orthonormal basis of that span ("coefficients"), made once by a QR factorisation, and only the best
     one is fitted to the fields themselves. The errors are those of the "direct" evaluation to
-    round-off (no large squares are subtracted). Anything else is evaluated directly: bounds, float32 fields, grids over the
+    the round-off of the candidate's solver (no large squares are subtracted): 1e-10 relative where its
+    matrix is well conditioned, less where lambda is near round-off. Anything else is evaluated directly: bounds, float32 fields, grids over the
     invariants or weights, other regressors, and fields of so few cells that the factorisation would not
     pay.
 
@@ -118,6 +119,9 @@ def tune(decoder, grid, Y_train, F_train, Y_val, F_val, *, callback=None, progre
         keys = [tuple((name, i) for name, i in position.items()
                       if name.partition("__")[0] == "encoder") for position in positions]
     else:
+        if Y_train is None or Y_val is None:
+            raise ValueError("Y_train and Y_val may be None only with a ManifoldModel, got "
+                             f"{type(decoder).__name__}")
         stages = _DecoderStages(configured, Y_train, Y_val)
         keys = [()] * len(candidates)
 

@@ -132,7 +132,7 @@ class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
         Notes
         -----
-        A row's result depends on the other rows only by round-off (relative 1e-12): a few rows
+        A row's result depends on the other rows only by round-off, 1e-12 of |phi(y)| |A|: a few rows
         are decoded by a loop that reads the coefficients once, more by matrix products.
 
         The coefficients of the last few sets of `cells` are kept until the next `fit`.

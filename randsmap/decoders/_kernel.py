@@ -58,7 +58,8 @@ def leading_modes(K):
         L, pivots, s, _ = dpstrf(K.T, tol=4 * _EPS * K.diagonal().max(), lower=1)
     if 2 * s > n:
         with blas_threads():
-            eigenvalues, V = scipy.linalg.eigh(K, check_finite=False)
+            # the driver "evr" loses orthogonality where eigenvalues lie close together
+            eigenvalues, V = scipy.linalg.eigh(K, driver="evd", check_finite=False)
         return eigenvalues[::-1], V[:, ::-1]
     with blas_threads(1):
         rows = np.empty((n, s))

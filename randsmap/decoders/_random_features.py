@@ -81,8 +81,9 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
         ValueError, TypeError
             If X or y is not a finite array of numbers of these shapes (d and M as in the first batch), a
             parameter is out of range, or the fields seen so far do not satisfy the invariants (a row
-            of this batch is named). The estimator then keeps the state it had. If the
-            parameters do not allow batches (see Notes), for then there is no `partial_fit`.
+            of this batch is named), or features overflow. The estimator then keeps the state it had.
+        NotStreamable
+            A ValueError and AttributeError, if the parameters do not allow batches (see Notes).
 
         Warns
         -----
@@ -92,7 +93,8 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
 
         Notes
         -----
-        The first batch fixes features, d and M, so the features may need no more of the data than
+        The first batch fixes features, invariants, bounds, d and M (set_params later changes none of
+        them), so the features may need no more of the data than
         d: a map that is fitted already (a copy is used as it is; `random_state` does not matter),
         `FourierFeatures` or `MultiscaleFourierFeatures` with an integer n_features, or
         `SigmoidFeatures` with an integer n_features and a `latent_box`; constraint="everywhere" and
@@ -101,11 +103,16 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
         Phi^T Phi, Phi^T F, and what the invariants and constant cells need are summed: O(P^2 + P M)
         numbers, however many samples. Coefficients are solved for when they are first used, by
         `predict` for one, from all samples so far (`n_samples_seen_`); a requested Cholesky
-        factorisation that fails raises there. Fields decoded are those of `fit` on all samples: to the bit
+        factorisation that fails raises there. Fields decoded are those of `fit` on all samples (which
+        would fit an already fitted map anew): to the bit
         for the same order of n >= P+1 samples, in any other case as nearly as those of `fit` for
         reordered samples. With lambda <= 10 eps trace(Phi^T Phi), where `fit` takes singular values,
         solver_ is "eigh": the minimum-norm solution by the eigenvectors of Phi^T Phi, which misses
         what belongs to singular values of Phi below about 1e-7 of the largest.
+
+        Fields that deviate from the invariants by nearly the tolerance may be refused in one order of the
+        batches and not in another, for the mean so far is what they are checked against: give
+        invariant_values. After an interrupt the sums are incomplete; the estimator then says so.
 
         A pickle keeps the sums, so that batches can go on; a model file keeps the decoder only.
 

@@ -129,6 +129,9 @@ def sum_rows(width, M):
 def cholesky_solve(G, H, regularization, auto):
     """Cholesky solve in place; (H or None, trace, failing pivot)."""
     trace = float(np.trace(G))
+    if not np.isfinite(trace):
+        raise ValueError("the squares of the features are too large for floating-point numbers: use smaller "
+                         "units for the latent coordinates")
     smallest = 10 * _EPS * trace
     if auto and not regularization > smallest:
         return None, trace, 0
@@ -207,6 +210,6 @@ def filtered_solution(sigma, Vt, UtF, cut, regularization):
     """
     keep = sigma > cut * sigma[0]
     sigma = sigma[keep]
-    weights = sigma / (sigma**2 + regularization) if regularization else 1 / sigma
+    weights = 1 / (sigma + regularization / sigma)  # sigma^2 might overflow
     with blas_threads():
         return Vt[keep].T @ (weights[:, None] * UtF[keep])

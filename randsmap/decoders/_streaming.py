@@ -43,17 +43,29 @@ class NormalEquations:
         self.features, self.cells, self.n = features, M, 0
         self.width = FeatureRows(features, np.zeros((1, d))).width
         size = sum_rows(self.width, M)
+        self.incomplete = False  # an interrupt may leave a batch half added
         self._X, self._F, self._waiting = np.empty((size, d)), np.empty((size, M)), 0
         self._G, self._H = np.zeros((self.width, self.width)), np.zeros((self.width, M))
 
     def check(self, X):
         """The errors that the features of X may raise, before X is added."""
-        if not hasattr(self.features, "_kernel_map"):
-            feature_matrix(self.features, X, self.width - 1)
+        if self.incomplete:
+            raise ValueError("an earlier partial_fit was interrupted while it added its batch, so the sums are "
+                             "incomplete: start anew with a new estimator")
+        with np.errstate(over="ignore", invalid="ignore"):
+            if hasattr(self.features, "_kernel_map"):
+                _, W, b, _ = self.features._kernel_map()
+                size = np.abs(X).max(initial=0) * np.abs(W).sum(axis=0).max() + np.abs(b).max()
+            else:
+                Z = feature_matrix(self.features, X, self.width - 1)
+                size = np.einsum("ij,ij->", Z, Z)
+        if not np.isfinite(size):
+            raise ValueError("the features of X, or their squares, are too large for floating-point numbers: "
+                             "use smaller units for the latent coordinates")
 
     def add(self, X, F):
         """Add latent points (n, d) and their fields (n, M)."""
-        start = 0
+        start, self.incomplete = 0, True
         while start < len(X):
             at = self._waiting
             count = min(len(self._X) - at, len(X) - start)
@@ -65,6 +77,7 @@ class NormalEquations:
                 self._sum(self._G, self._H)
                 self._waiting = 0
         self.n += len(X)
+        self.incomplete = False
 
     def _sum(self, G, H):
         Phi = FeatureRows(self.features, self._X[: self._waiting]).whole()
@@ -86,6 +99,8 @@ class NormalEquations:
         which only those with eigenvalues above (P+1) eps times the largest are resolved: singular values of
         Phi below some 1e-7 of the largest are lost, which a singular value decomposition would keep.
         """
+        if self.incomplete:
+            self.check(self._X[:0])
         G, H = self._totals()
         if regularization > 0 or solver == "cholesky":
             A, trace, pivot = cholesky_solve(G, H, regularization, solver == "auto")

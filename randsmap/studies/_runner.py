@@ -166,7 +166,8 @@ def run_study(study, *, out, quick=False, runs=None, decoders=None, seed=0, feat
                                                split_rows[0])
     result = StudyResult(
         name=study.name,
-        title=study.title or study.name,
+        title=(study.title or study.name) if own is None else
+        f"{Path(data).name} (M = {fields.shape[1]}), in the protocol of the study {study.name}",
         section=study.section,
         notes=_notes(study, chosen, own, data, split, notes),
         cuts=_cuts(study, chosen, quick, runs, training_form, decoders),

@@ -10,7 +10,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum { MAX_NEWTON = 12, FEW_NEWTON = 6, MAX_ROUNDS = 12, MAX_POLISH = 3, MAX_PIVOTS = 200 };
-enum { SAMPLE = 9 };
+enum { SAMPLE = 9, SEARCH_ROUNDS = 1000 };
 #define SEED 88172645463325252u /* of the pivots: the same for every row */
 /* the exact pass that follows is a step of Newton's method too, so the others may end this early */
 #define CLOSE 1e-6
@@ -292,7 +292,8 @@ static double search(const rk_bounds *b, double m, const double *f, double scale
             fixed += share * clip(z[n], l[n], u[n]);
         }
     }
-    for (;;) {
+    /* a round halves what is undecided, more or less; numbers at the edge of the range may never be */
+    for (int round = 0; round < SEARCH_ROUNDS; round++) {
         ptrdiff_t kept = 0;
         for (ptrdiff_t k = 0; k < n; k++) { /* branch-free: what is decided cannot be foreseen */
             const double x = from[k], y = to[k], zk = z[k], wk = w[k], dk = d[k], lk = l[k];
