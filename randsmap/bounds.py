@@ -249,7 +249,8 @@ def project_bounds(F, *, lower=0.0, upper=None, weights=None, total=1.0, cell_we
     elif rows.ctypes.data != given.ctypes.data:
         rows[:] = given.copy()
     q = int(total is not None)
-    if q and w.any():  # by a power of two: nothing is rounded, and the sums cannot overflow for the unit of w
+    if q and w.any() and not 1e-100 < w.max() < 1e100:
+        # by a power of two: nothing is rounded, and the sums cannot overflow for the unit of w
         unit = -int(np.frexp(w.max())[1])
         w, values = np.ldexp(w, unit), np.ldexp(values, unit)
     projection = _kernel.Projection(

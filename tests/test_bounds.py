@@ -675,3 +675,30 @@ def test_values_of_rows_of_a_model():
     model = ManifoldModel(POD(3), with_bounds(ESTIMATORS["kernel"], "nonnegative")).fit(F)
     G = model.inverse_transform(model.transform(F[:5]), invariant_values=[1.0, 2.0, 3.0, 4.0, 5.0])
     assert np.abs(G.sum(axis=1) - np.arange(1, 6)).max() < 1e-13 and G.min() >= 0
+
+
+@pytest.mark.parametrize("w, v", [
+    ([1.0, 1.0], [1e-310, 1.0]), ([1.0, 1.0], [5e-324, 5e-324]), ([1e10, 1e10], [1e-300, 1e-300]),
+    ([1e308, 1e308], [0.1, 0.1]), ([1e-300, 1e-300], [1.0, 1.0]), ([1e200, 1e200], [1.0, 1.0])])
+def test_weights_at_the_edges_of_the_range(w, v):
+    f = project_bounds([1.0, 2.0], weights=w, total=w[0], cell_weights=v)
+    assert (f >= 0).all() and abs(f.sum() - 1) <= 1e-14
+
+
+@pytest.mark.parametrize("z, bounds, total, expected", [
+    ([1.7e308, -1.7e308, 1e308], (-1e308, 1e308), 1.0, None),
+    ([1.0, 2.0], (0.0, 1.7e308), 1.7e308, [8.5e307, 8.5e307])])
+def test_bounds_whose_sums_overflow(z, bounds, total, expected):
+    f = project_bounds(z, lower=bounds[0], upper=bounds[1], total=total)
+    assert (f >= bounds[0]).all() and (f <= bounds[1]).all()
+    assert abs(math.fsum(f / 4) - total / 4) <= 1e-14 * math.fsum(np.abs(f) / 4)
+    if expected is not None:
+        np.testing.assert_allclose(f, expected, rtol=1e-14)
+
+
+def test_training_fields_within_bounds_that_stand_for_none():
+    rng = np.random.default_rng(0)
+    Y, F = rng.normal(size=(20, 2)), rng.random((20, 6))
+    F /= F.sum(axis=1, keepdims=True)
+    decoder = RANDSMAPDecoder(bounds=(-1e308, 1e308), random_state=0).fit(Y, F)
+    assert abs(decoder.predict(Y).sum(axis=1) - 1).max() <= 1e-14

@@ -14,6 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import randsmap
 from randsmap import FourierFeatures, MultiscaleFourierFeatures, RANDSMAPDecoder, RFNNDecoder, SigmoidFeatures
 from randsmap.decoders import _ridge
+from randsmap.decoders._streaming import NormalEquations
 
 EPS = np.finfo(float).eps
 BOX = [[0.0, 0.0], [1.0, 1.0]]
@@ -300,3 +301,35 @@ def test_latent_box():
 def test_scikit_learn_estimator(estimator, check):
     assert hasattr(estimator, "partial_fit")
     check(estimator)
+
+
+@pytest.mark.parametrize("features, far", [(FourierFeatures(1e-3, n_features=20), 1.7e308),
+                                           (PolynomialFeatures(2), 1e90)])
+def test_a_batch_whose_features_overflow_is_refused_and_leaves_the_sums(features, far):
+    rng = np.random.default_rng(0)
+    X, F = rng.uniform(-1, 1, (50, 2)), rng.random((50, 4))
+    if isinstance(features, PolynomialFeatures):
+        features = features.fit(X)
+    decoder = RFNNDecoder(features, random_state=0).partial_fit(X, F)
+    before = decoder.predict(X)
+    with pytest.raises(ValueError, match="too large"):
+        decoder.partial_fit(X[:3] * far, F[:3])
+    assert (decoder.predict(X) == before).all() and decoder.n_samples_seen_ == 50
+
+
+def test_an_interrupted_batch_is_not_counted_in_silence(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, F = rng.uniform(-1, 1, (50, 2)), rng.random((50, 4))
+    decoder = RFNNDecoder(FourierFeatures(0.5, n_features=20), random_state=0).partial_fit(X, F)
+
+    def interrupted(self, G, H):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(NormalEquations, "_sum", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        decoder.partial_fit(np.tile(X, (100, 1)), np.tile(F, (100, 1)))
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="interrupted"):
+        decoder.partial_fit(X, F)
+    with pytest.raises(ValueError, match="interrupted"):
+        decoder.predict(X)
