@@ -107,7 +107,8 @@ def test_mass_of_jams_is_kept():
     assert abs(field.sum() / 100 - 1) < 1e-13 and field.min() >= 0
 
 
-densities = st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.5, 1.0])),
+# below about 1e-300 a flux is subnormal and rounded to fewer digits: the mass is then not exact
+densities = st.lists(st.one_of(st.floats(1e-290, 1), st.sampled_from([0.0, 0.5, 1.0])),
                      min_size=2, max_size=60)
 
 
