@@ -12,7 +12,8 @@ import numpy as np
 
 from randsmap._validation import check_matrix
 
-__all__ = ["LARGE", "Snapshots", "block_rows", "filled", "is_large", "mapped_rows", "release",
+__all__ = ["LARGE", "Snapshots", "block_rows", "filled", "is_large", "load_npy", "mapped_rows",
+           "release",
            "row_blocks", "showing_progress", "steps"]
 
 LARGE = 1 << 26  # bytes (as float64) from which a memory-mapped array is handled by blocks
@@ -36,6 +37,27 @@ def is_large(X):
     """Whether X is (a view of) a two-dimensional memory-mapped array too large to be held whole."""
     return (isinstance(X, np.ndarray) and not isinstance(X, np.ma.MaskedArray)  # refused elsewhere
             and X.ndim == 2 and 8 * X.size >= LARGE and _mapping(X) is not None)
+
+
+def load_npy(path):
+    """The array of a .npy file, memory-mapped if it is large.
+
+    Raises
+    ------
+    ValueError
+        If the file is no .npy file of numbers.
+    """
+    with open(path, "rb") as file:
+        if file.read(6) != b"\x93NUMPY":
+            raise ValueError(f"{path} is not a .npy file (numpy.save writes one)")
+    try:
+        try:
+            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, OSError):  # without elements, or cut off: reading it tells
+            mapped = None
+        return mapped if is_large(mapped) else np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
 
 
 def release(X):

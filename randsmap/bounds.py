@@ -11,7 +11,8 @@ from randsmap._kernels import decode as _kernel
 from randsmap._parallel import parallel_for
 from randsmap._validation import check_matrix, check_out, check_vector
 
-__all__ = ["Reach", "check_bounds", "check_within", "project_bounds", "project_rows"]
+__all__ = ["Reach", "check_bounds", "check_within", "dual_direction", "project_bounds",
+           "project_rows"]
 
 _TASK = 1 << 16  # cells a task takes
 # |w . f - m| <= _PROMISE (|w| . |f| + |m|) after a projection

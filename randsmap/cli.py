@@ -348,11 +348,11 @@ def _fit(arguments):
     import numpy as np
 
     import randsmap
-    from randsmap._blocks import Snapshots, is_large, showing_progress
+    from randsmap._blocks import Snapshots, is_large, load_npy, showing_progress
     from randsmap._validation import check_matrix
     from randsmap.invariants import AffineInvariants
 
-    snapshots = _load_array(arguments.snapshots)
+    snapshots = load_npy(arguments.snapshots)
     large = is_large(snapshots)
     # their own number type goes to the decoder: its tolerance for the invariants depends on it
     if large:
@@ -455,10 +455,10 @@ def _tuned_value(encoder, decoder, parameter, snapshots, seed):
 
 
 def _encode(arguments):
-    from randsmap._blocks import showing_progress
+    from randsmap._blocks import load_npy, showing_progress
 
     with showing_progress():
-        latents = _load_model(arguments.model).transform(_load_array(arguments.input))
+        latents = _load_model(arguments.model).transform(load_npy(arguments.input))
     _save_array(arguments.out, latents)
 
 
@@ -468,7 +468,7 @@ def _decode(arguments):
     from randsmap import _blocks
     from randsmap.persistence import replaced_atomically
 
-    model, latents = _load_model(arguments.model), _load_array(arguments.input)
+    model, latents = _load_model(arguments.model), _blocks.load_npy(arguments.input)
     shape = len(latents) if latents.ndim else 0, model.n_features_in_
     if 8 * shape[0] * shape[1] < _blocks.LARGE:
         _save_array(arguments.out, model.inverse_transform(latents))
@@ -485,13 +485,13 @@ def _evaluate(arguments):
     import numpy as np
 
     from randsmap import metrics
-    from randsmap._blocks import showing_progress
+    from randsmap._blocks import load_npy, showing_progress
 
     model = _load_model(arguments.model)
     C = getattr(model.decoder_, "invariant_matrix_", None)  # what the model promises to keep
     with showing_progress():
         errors = _errors(
-            model, _load_array(arguments.input), relative_l2=metrics.relative_l2,
+            model, load_npy(arguments.input), relative_l2=metrics.relative_l2,
             relative_linf=metrics.relative_linf,
             conservation_error=partial(metrics.conservation_error,
                                        invariants="mass" if C is None or C.shape[1] == 0 else C))
@@ -503,25 +503,6 @@ def _evaluate(arguments):
     for name, values in errors.items():
         figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
         print(f"{name:20}" + "".join(f"{figure:12.4g}" for figure in figures))
-
-
-def _load_array(path):
-    """The array of a .npy file, memory-mapped if it is large."""
-    import numpy as np
-
-    from randsmap._blocks import is_large
-
-    with open(path, "rb") as file:
-        if file.read(6) != b"\x93NUMPY":
-            raise ValueError(f"{path} is not a .npy file (numpy.save writes one)")
-    try:
-        try:
-            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, OSError):  # without elements, or cut off: reading it tells
-            mapped = None
-        return mapped if is_large(mapped) else np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
 
 
 def _load_model(path):

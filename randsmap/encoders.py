@@ -263,11 +263,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         X = self._checked(X)
         out = np.empty((len(X), self._n_features_out, self.n_features_in_))
 
-        def task(part, *state):
-            out[part] = _nystroem.jacobian(*state)
-
-        self._in_tiles(task, X, self._n_features_out)
-        return out
+        return self._in_tiles(_nystroem.jacobian, X, out, rows_each=self._n_features_out)
 
     def jvp(self, X, V):
         """Products of the derivatives with vectors: how the coordinates move as the fields change by v.
@@ -290,13 +286,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """
         X = self._checked(X)
         V = check_vectors(V, "V", *X.shape)
-        out = np.empty((len(X), self._n_features_out))
-
-        def task(part, *state):
-            out[part] = _nystroem.jvp(V[part], *state)
-
-        self._in_tiles(task, X)
-        return out
+        return self._in_tiles(_nystroem.jvp, X, np.empty((len(X), self._n_features_out)), V)
 
     def vjp(self, X, U):
         """Products of the transposed derivatives with vectors: the gradient of u . y in the fields.
@@ -317,21 +307,15 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """
         X = self._checked(X)
         U = check_vectors(U, "U", len(X), self._n_features_out)
-        out = np.empty(X.shape)
-
-        def task(part, *state):
-            out[part] = _nystroem.vjp(U[part], *state)
-
-        self._in_tiles(task, X)
-        return out
+        return self._in_tiles(_nystroem.vjp, X, np.empty(X.shape), U)
 
     def _checked(self, X):
         if not hasattr(self, "selected_"):
             check_is_fitted(self)
         return validate_data(self, X, reset=False, min_samples=0)
 
-    def _in_tiles(self, task, X, rows_each=1):
-        """task(slice, P, values, rows, epsilon), as `_nystroem` takes them, over tiles of rows of X.
+    def _in_tiles(self, derivative, X, out, vectors=None, rows_each=1):
+        """`out` filled with a function of `_nystroem` (of these vectors, if any) by tiles of rows of X.
 
         `rows_each`: rows of length max(n, M) that the task needs for each row of X.
         """
@@ -341,10 +325,12 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         values = self._weights[1:] / self._weights[0]
 
         def part(a, b):
-            task(slice(a, b), self._transitions(X[a:b]), values, self._rows, self.epsilon_)
+            given = () if vectors is None else (vectors[a:b],)
+            out[a:b] = derivative(*given, self._transitions(X[a:b]), values, self._rows, self.epsilon_)
 
         with _parallel.blas_threads(1):  # of a few rows, too: bound by the read of the training fields
             for_tiles(part, len(X), tile_rows(rows_each * max(self._rows.shape)))
+        return out
 
     def _transitions(self, X):
         """Transition probabilities (L, n) from a few rows X to the training fields."""

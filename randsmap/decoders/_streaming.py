@@ -49,9 +49,7 @@ class NormalEquations:
 
     def check(self, X):
         """The errors that the features of X may raise, before X is added."""
-        if self.incomplete:
-            raise ValueError("an earlier partial_fit was interrupted while it added its batch, so the sums are "
-                             "incomplete: start anew with a new estimator")
+        self._check_complete()
         with np.errstate(over="ignore", invalid="ignore"):
             if hasattr(self.features, "_kernel_map"):
                 _, W, b, _ = self.features._kernel_map()
@@ -62,6 +60,11 @@ class NormalEquations:
         if not np.isfinite(size):
             raise ValueError("the features of X, or their squares, are too large for floating-point numbers: "
                              "use smaller units for the latent coordinates")
+
+    def _check_complete(self):
+        if self.incomplete:
+            raise ValueError("an earlier partial_fit was interrupted while it added its batch, so the sums are "
+                             "incomplete: start anew with a new estimator")
 
     def add(self, X, F):
         """Add latent points (n, d) and their fields (n, M)."""
@@ -99,8 +102,7 @@ class NormalEquations:
         which only those with eigenvalues above (P+1) eps times the largest are resolved: singular values of
         Phi below some 1e-7 of the largest are lost, which a singular value decomposition would keep.
         """
-        if self.incomplete:
-            self.check(self._X[:0])
+        self._check_complete()
         G, H = self._totals()
         if regularization > 0 or solver == "cholesky":
             A, trace, pivot = cholesky_solve(G, H, regularization, solver == "auto")

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.extmath import randomized_svd
 
+from randsmap._blocks import load_npy
 from randsmap._parallel import parallel_for
 from randsmap._validation import check_matrix
 from randsmap.datasets._cache import cached
@@ -49,7 +50,7 @@ def file_description(options):
 
 
 def user_data(path, conserves):
-    """The user's own snapshots (n, n_cells) from a .npy file, memory-mapped, and its checksum.
+    """The user's own snapshots (n, n_cells) from a .npy file, memory-mapped if large, and its checksum.
 
     Raises
     ------
@@ -57,13 +58,7 @@ def user_data(path, conserves):
         If the file does not hold a finite array of numbers, or its fields have not all the same mass
         where the study's decoders keep it.
     """
-    with open(path, "rb") as file:
-        if file.read(6) != b"\x93NUMPY":
-            raise ValueError(f"{path} is not a .npy file (numpy.save writes one)")
-    try:
-        F = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
+    F = load_npy(path)
     numbers = check_matrix(F, str(path))
     if conserves:
         try:
