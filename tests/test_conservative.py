@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, dump
+from joblib import load as load_mapped
 from sklearn.base import BaseEstimator, clone
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.exceptions import NotFittedError
@@ -263,12 +264,21 @@ def fit_and_predict(decoder, Y, F):
 
 
 @BY_NAME
-def test_memory_mapped_input_in_two_processes(decoder):
+def test_memory_mapped_input_in_two_processes(decoder, tmp_path):
+    # Files of our own: those that joblib makes for max_nbytes=0 can be deleted by the first call's
+    # workers while a second call of the same Parallel counts on them.
+    def mapped(value, name):
+        dump(value, tmp_path / name)
+        return load_mapped(tmp_path / name, mmap_mode="r")
+
     Y, F = problem()
     reference = clone(decoder).fit(Y, F).predict(Y)
-    parallel = Parallel(n_jobs=2, max_nbytes=0)
-    fitted = parallel(delayed(clone(decoder).fit)(Y, F) for _ in range(2))
-    for fields in parallel(delayed(one.predict)(Y) for one in fitted):
+    Ym, Fm = mapped(Y, "Y"), mapped(F, "F")
+    assert isinstance(Fm, np.memmap) and not Fm.flags.writeable
+    parallel = Parallel(n_jobs=2, max_nbytes=None)
+    fitted = parallel(delayed(clone(decoder).fit)(Ym, Fm) for _ in range(2))
+    fitted = [mapped(one, f"decoder{i}") for i, one in enumerate(fitted)]
+    for fields in parallel(delayed(one.predict)(Ym) for one in fitted):
         assert np.allclose(fields, reference, rtol=0, atol=1e-9)
 
 
