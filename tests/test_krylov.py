@@ -96,6 +96,16 @@ def test_pod_leaves_no_more_than_stated(M, tolerance):
     assert pod_of_fields(rough, tolerance)[0] is rough
 
 
+def test_pod_gives_up_beyond_the_modes_asked_for():
+    rng = np.random.default_rng(0)
+    F = rng.normal(size=(600, 200)) @ rng.normal(size=(200, 1500))
+    tolerance = 1e-6 * np.linalg.norm(F)
+    assert pod_of_fields(F, tolerance)[0].shape == (600, 200)
+    assert pod_of_fields(F, tolerance, 100)[0].shape == (600, 200)
+    kept, modes = pod_of_fields(F, tolerance, 10)
+    assert kept is F and modes is None
+
+
 def test_nystroem_is_below_the_matrix_and_exact_at_its_rank():
     rng = np.random.default_rng(0)
     Q = np.linalg.qr(rng.normal(size=(60, 60)))[0]

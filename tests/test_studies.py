@@ -408,18 +408,6 @@ def test_map_over_width_and_rank_is_that_of_the_decoder():
         assert table[i, j] == pytest.approx(error, rel=1e-6)
 
 
-def test_leading_modes_leave_out_what_they_may():
-    rng = np.random.RandomState(0)
-    U, V = (np.linalg.qr(rng.standard_normal((n, 60)))[0] for n in (300, 200))
-    F = (U * 0.6 ** np.arange(60)) @ V.T
-    modes = _data.leading_modes(F, 1e-6)
-    assert abs(modes @ modes.T - np.eye(len(modes))).max() < 1e-12
-    left = np.sum((F - F @ modes.T @ modes) ** 2) / np.sum(F**2)
-    assert left <= 1e-6 * (1 + 1e-6)
-    without_last = np.sum((F - F @ modes[:-1].T @ modes[:-1]) ** 2) / np.sum(F**2)
-    assert without_last > 0.9e-6
-
-
 def test_tuning_in_leading_modes_finds_the_same_values(study, tmp_path):
     labels = ["RANDSMAP-Sig", "DDM", "k-NN", "Kernel-Gauss"]
     whole = run(study, tmp_path / "a", runs=1, decoders=labels)
@@ -428,6 +416,24 @@ def test_tuning_in_leading_modes_finds_the_same_values(study, tmp_path):
     assert [row["hyperparameter"] for row in reduced.rows] == [row["hyperparameter"] for row in whole.rows]
     cut = replace(study, tuning_left_out=1e-6, tuning_samples=5)
     run(cut, tmp_path / "c", runs=1, decoders=labels)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_progress_ends_at_its_total(study, tmp_path, monkeypatch, again):
+    """Also when everything is found, and for a decoder whose tuning is another's."""
+    labels = ["RANDSMAP-Sig", "RFNN-Sig", "RANDSMAP-Sig-bounds", "DDM", "DDM-r5", "DDM-mass", "k-NN", "POD"]
+    counts = []
+
+    class Bar(_runner.tqdm):
+        def close(self):
+            counts.append((self.n, self.total))
+            super().close()
+
+    if again:
+        run(study, tmp_path, runs=2, decoders=labels)
+    monkeypatch.setattr(_runner, "tqdm", Bar)
+    studies.run_study(study, out=tmp_path, runs=2, decoders=labels[2:] if again else labels)
+    assert counts and all(n == total > 0 for n, total in counts)
 
 
 def test_medians_over_two_sets_of_draws_agree(study, tmp_path):

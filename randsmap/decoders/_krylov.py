@@ -39,7 +39,7 @@ def solve_ridge(rows, F, regularization, solver, *, tol=1e-7, max_iter=500, prog
     - s = min(n, P+1) >= 4000 and Krylov is at least twice cheaper by the count of operations: a
       Nystroem approximation of some rank l <= max(128, s/32) has an eigenvalue below 10 lambda, and
       l + 10 k <= s/8 for k right-hand sides after compression. Finding that out costs about a tenth
-      of the direct solve.
+      of the direct solve: the search for k gives up beyond what could be accepted.
 
     Raises
     ------
@@ -63,8 +63,10 @@ def solve_ridge(rows, F, regularization, solver, *, tol=1e-7, max_iter=500, prog
         smaller = min(n, width)
         fits = _direct_fits(n, width, M)
         if not fits or smaller >= _SMALLEST:
-            krylov = KrylovRidge(rows, F, regularization, tol, progress)
-            cheap = 10 * krylov.n_columns + _FIRST_RANK <= smaller / 8
+            acceptable = max(1, (smaller // 8 - _FIRST_RANK) // 10)
+            krylov = KrylovRidge(rows, F, regularization, tol, progress,
+                                 most=acceptable if fits else None)
+            cheap = krylov.n_columns <= acceptable
             if cheap or not fits:
                 found = krylov.precondition(max(_FIRST_RANK, smaller // 32))
                 cheap = found and krylov.rank + 10 * krylov.n_columns <= smaller / 8
@@ -109,6 +111,8 @@ class KrylovRidge:
         Bound of |Phi A - Phi A*| / |F| in the Frobenius norm, A* being the exact ridge solution.
     progress : bool
         Show a progress bar; its steps are passes over Phi.
+    most : int or None
+        The fields are left uncompressed if they clearly need more modes than that.
 
     Notes
     -----
@@ -123,7 +127,7 @@ class KrylovRidge:
     again from the residual itself, in one more pass, since the one in the recurrence drifts off.
     """
 
-    def __init__(self, rows, F, regularization, tol, progress=False):
+    def __init__(self, rows, F, regularization, tol, progress=False, most=None):
         self._rows, self._regularization = rows, regularization
         self._size = max(64, _BLOCK_BYTES // (8 * rows.width))
         self._bar = tqdm(desc="Krylov", unit=" passes", disable=not progress)
@@ -135,7 +139,7 @@ class KrylovRidge:
         self._goal = tol / 2 * norm
         self._norm = norm
         with blas_threads():
-            self._B, self._Vt = pod_of_fields(F, tol / 2 * norm)
+            self._B, self._Vt = pod_of_fields(F, tol / 2 * norm, most)
         self._rng = np.random.default_rng(0)  # the sketch: the same in every fit
         self._sketch = self._image = np.empty((rows.width, 0))
         self._H = None  # Phi^T B
@@ -341,11 +345,12 @@ def nystroem(sketch, image):
     return _multiply(Q, U), np.maximum(sigma**2 - shift, 0)
 
 
-def pod_of_fields(F, tolerance):
+def pod_of_fields(F, tolerance, most=None):
     """B (n, k) and V^T (k, M) with |F - B V^T| <= tolerance (Frobenius), k least; V orthonormal.
 
     (F, None) if that does not halve the columns. Beyond some thousand cells the leading space is
-    found by a randomised range finder (Halko, Martinsson and Tropp 2011), whose error is measured.
+    found by a randomised range finder (Halko, Martinsson and Tropp 2011), whose error is measured; it
+    gives up, with (F, None), when a space of 4 `most` dimensions or more is not enough.
     """
     n, M = F.shape
     if M < 16 or not F.any():
@@ -361,6 +366,8 @@ def pod_of_fields(F, tolerance):
             rest = _remainder(F, B, basis.T)
             if rest <= tolerance / 2:
                 break
+            if most is not None and size >= 4 * most:
+                return F, None
             size *= 2
     V, tails = _right_singular_vectors(B)
     k = max(1, int(np.argmax(np.hypot(tails, rest) <= tolerance)))

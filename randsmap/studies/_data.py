@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.extmath import randomized_svd
 
 from randsmap._blocks import load_npy
-from randsmap._parallel import parallel_for
+from randsmap._parallel import blas_threads, parallel_for
 from randsmap._validation import check_matrix
 from randsmap.datasets._cache import cached
+from randsmap.decoders._krylov import pod_of_fields
 from randsmap.invariants import AffineInvariants
 from randsmap.metrics import conservation_error, relative_l2, relative_linf
 
-__all__ = ["Errors", "Latents", "Part", "file_description", "leading_modes", "load_data",
-           "random_split", "seed_for", "timed", "trajectory_split", "user_data", "user_sizes"]
+__all__ = ["Errors", "Latents", "Part", "file_description", "load_data", "random_split",
+           "seed_for", "timed", "trajectory_split", "user_data", "user_sizes"]
 
 SMALLEST_TRAINING = 30  # samples of the user's own data
 _BLOCK_ENTRIES = 2**24  # numbers of the fields read at a time
@@ -119,25 +119,6 @@ def trajectory_split(trajectories, sizes, seed):
         parts.append(rng.permutation(rows)[:size])
         first = last
     return parts
-
-
-def leading_modes(F, left_out):
-    """Orthonormal modes (r, n_cells) of fields that leave out at most a fraction of their energy.
-
-    By a randomised singular value decomposition with ever more modes; not centred.
-
-    References
-    ----------
-    N. Halko, P.-G. Martinsson and J. A. Tropp, Finding structure with randomness, SIAM Rev. 53 (2011).
-    """
-    energy, r = np.einsum("ij,ij->", F, F), 128
-    while True:
-        r = min(r, *F.shape)
-        _, sigma, modes = randomized_svd(F, r, n_iter=2, random_state=0)
-        left = 1 - np.cumsum(sigma**2) / energy
-        if left[-1] <= left_out or r == min(F.shape):
-            return modes[:int(np.count_nonzero(left > left_out)) + 1]
-        r *= 2
 
 
 class Rows:
@@ -259,8 +240,11 @@ class Part:
             return self.F_train, F_validation, 0.0
         if self._coefficients is None:
             def project():
-                modes = leading_modes(self.F_train, self._study.tuning_left_out)
-                return self.F_train @ modes.T, F_validation @ modes.T
+                F = self.F_train
+                tolerance = self._study.tuning_left_out**0.5 * np.linalg.norm(F)
+                with blas_threads():
+                    coefficients, modes = pod_of_fields(F, tolerance)
+                    return coefficients, F_validation if modes is None else F_validation @ modes.T
 
             self._coefficients = timed(project)
         (coefficients, validation), seconds = self._coefficients

@@ -54,7 +54,7 @@ _NOTES = (
     "convergence; on the training set a point is not its own neighbour, which the paper leaves open.",
 )
 _MASS_NOTES = (
-    "RFNN-Sig and RANDSMAP-Sig-bounds take the slope that RANDSMAP-Sig was tuned to, and DDM-mass the w_2 of DDM: the "
+    "RANDSMAP-Sig-bounds takes the slope that RANDSMAP-Sig was tuned to, and DDM-mass the w_2 of DDM: the "
     "projection changes the errors in the fourth digit only.",
     "RANDSMAP rows conserve mass everywhere; rows ending in -training are the paper's closed form, which "
     "does at the training points only. They take over the tuned values and have at most 5 runs.",
@@ -220,8 +220,8 @@ def _draws(case, study):
 
 
 def _n_units(case, study, fractions, runs):
-    """Fits that the progress bar counts."""
-    tuning = 0 if case.tuned_as or case.by_map else len(case.grid) * _draws(case, study)
+    """Fits that the progress bar counts; a tuning that was found or taken over counts as made."""
+    tuning = len(case.grid) * _draws(case, study) if case.parameter else 0
     return (tuning + case.runs(runs)) * (len(fractions) if case.draws_features else 1)
 
 
@@ -304,6 +304,7 @@ class _PartRunner:
             return {"value": None, "on_edge": False, "seconds": 0.0}
         if case.by_map:
             piece = self._map(case)
+            self.bar.update(len(case.grid))
             column = int(np.flatnonzero(piece["ranks"] == case.decoder.rank)[0])
             return _best(case, [{"errors": piece["errors"][:, column].tolist(),
                                  "seconds": float(piece["seconds"])}])

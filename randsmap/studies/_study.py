@@ -174,11 +174,10 @@ def paper_cases(*, conserves, d, length_scale, max_frequency, slope, ddm_scale, 
     for name, features, parameter, grid in maps:
         if conserves:
             cases.append(DecoderCase(f"RANDSMAP-{name}", RANDSMAPDecoder(features), parameter, grid))
-        if not conserves:
+        else:
             cases.append(DecoderCase(f"RFNN-{name}", RFNNDecoder(features), parameter, grid))
-    if conserves:  # the paper tunes both to the same value; the projection hardly changes the error
-        cases.append(DecoderCase("RFNN-Sig", RFNNDecoder(SigmoidFeatures()), "features__slope", slopes,
-                                 tuned_as="RANDSMAP-Sig"))
+    if conserves:
+        cases.append(DecoderCase("RFNN-Sig", RFNNDecoder(SigmoidFeatures()), "features__slope", slopes))
     cases.append(DecoderCase("DDM", DoubleDiffusionMapsDecoder(), "epsilon_scale", scales))
     if starred is not None:
         weight, rank = starred  # the star may lie beyond the range that the paper's text gives
