@@ -8,13 +8,12 @@ data, S the others; V is the diagonal matrix of cell weights.
 import copy
 import inspect
 import math
-import re
-import textwrap
 
 import numpy as np
 import scipy.linalg
 
 from randsmap._blocks import row_blocks
+from randsmap._docstrings import document
 from randsmap._kernels import decode as _kernel
 from randsmap._parallel import parallel_for
 from randsmap._state import DERIVED, Array, Part
@@ -691,11 +690,7 @@ def document_invariants(cls):
     texts = {"invariant_parameters": _PARAMETERS.replace(
                  "{default}", '"mass"' if default == "mass" else repr(default)),
              "cell_weights": _WEIGHTS, "bounds": _BOUNDS, "invariant_attributes": _ATTRIBUTES}
-    if cls.__doc__:  # not under python -OO
-        cls.__doc__ = re.sub(
-            r"^( *)\{(" + "|".join(texts) + r")\}$",
-            lambda found: textwrap.indent(texts[found[2]], found[1]), cls.__doc__, flags=re.M)
-    return cls
+    return document(cls, texts)
 
 
 def _column_norms(X):

@@ -1,5 +1,6 @@
 """Proper orthogonal decomposition: the linear encoder and its inverse (paper, Sec. 3, App. A)."""
 
+import itertools
 import numbers
 
 import numpy as np
@@ -163,7 +164,8 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         with blas_threads():
             if len(normals):
                 G -= (G @ normals.T) @ normals
-            sigma, modes = leading_directions(G, self._count)
+            few = self.n_components if isinstance(self.n_components, numbers.Integral) else None
+            sigma, modes, energy = leading_directions(G, self._count, few)
             modes = orthonormal_to(modes, normals)
         modes[:, invariants.constant] = 0
         modes *= np.where(modes[np.arange(len(modes)), _largest(modes)] < 0, -1, 1)[:, None]
@@ -171,7 +173,7 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.mean_ = mean
         self.components_ = np.ascontiguousarray(modes / root)
         self.singular_values_ = sigma[: len(modes)].copy()
-        self.energies_ = (self.singular_values_ / sigma[0]) ** 2 / np.sum((sigma / sigma[0]) ** 2)
+        self.energies_ = (self.singular_values_ / sigma[0]) ** 2 / energy
         self.n_components_ = len(modes)
         # V u, with which a field's coordinates are (f - mean) . V u
         self._analysis = np.ascontiguousarray((modes * root).T)
@@ -376,25 +378,66 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return self.n_components_
 
 
-def leading_directions(G, count):
-    """Singular values of G (n, M), its leading k = count(sigma, n, M) right singular vectors (k, M).
+def leading_directions(G, count, few=None):
+    """Singular values of G (n, M), its leading k = count(sigma, n, M) right singular vectors (k, M),
+    and the energy |G|_F^2 / sigma_1^2.
 
     A QR factorisation of the longer side first, then the singular value decomposition of the
-    triangle (T. F. Chan, 1982): backward stable, unlike the eigenvectors of G G^T.
+    triangle (T. F. Chan, 1982): backward stable, unlike the eigenvectors of G G^T. If no more than
+    `few` are wanted, and these are few, block iteration: only they, as accurately, in less time.
     """
     n, M = G.shape
+    if few is not None and 8 * _block_size(few) <= min(n, M):
+        found = _by_block_iteration(G, few)
+        if found is not None:
+            sigma, modes, energy = found
+            return sigma, modes[: _checked(sigma, count, n, M)], energy
     if n >= M:
         R = scipy.linalg.qr(G, mode="r", overwrite_a=True, check_finite=False)[0][:M]
         _, sigma, Vt = scipy.linalg.svd(R, check_finite=False)
-        return sigma, Vt[: _checked(sigma, count, n, M)]
-    (qr, tau), R = scipy.linalg.qr(G.T, mode="raw", overwrite_a=True, check_finite=False)
-    U, sigma, _ = scipy.linalg.svd(R[:n], check_finite=False)
-    k = _checked(sigma, count, n, M)
-    modes = np.zeros((M, k), order="F")
-    modes[:n] = U[:, :k]
-    work = int(dormqr("L", "N", qr, tau, modes, -1)[1][0])  # the query
-    modes, _, _ = dormqr("L", "N", qr, tau, modes, work, overwrite_c=1)
-    return sigma, modes.T
+        modes = Vt[: _checked(sigma, count, n, M)]
+    else:
+        (qr, tau), R = scipy.linalg.qr(G.T, mode="raw", overwrite_a=True, check_finite=False)
+        U, sigma, _ = scipy.linalg.svd(R[:n], check_finite=False)
+        k = _checked(sigma, count, n, M)
+        modes = np.zeros((M, k), order="F")
+        modes[:n] = U[:, :k]
+        work = int(dormqr("L", "N", qr, tau, modes, -1)[1][0])  # the query
+        modes = dormqr("L", "N", qr, tau, modes, work, overwrite_c=1)[0].T
+    return sigma, modes, np.sum((sigma / sigma[0]) ** 2)
+
+
+def _block_size(k):
+    return k + max(k, 16)
+
+
+def _by_block_iteration(G, k):
+    """As `leading_directions`, of the k leading ones; None if that takes too long.
+
+    Block power iteration with orthonormalisation on each side (Halko, Martinsson and Tropp, SIAM
+    Rev. 53, 2011, Alg. 4.4) until |G v - s u| = 0 and |G^T u - s v| <= 1e-14 |G|_2 for each pair: as
+    good as a backward stable decomposition. It gains a factor (sigma_b / sigma_k)^2 a step, b being
+    the size of the block, and gives up on less than a digit in ten steps.
+    """
+    norm = np.linalg.norm(G)
+    if not 1e-100 < norm < 1e100:
+        return None
+    Q = np.random.default_rng(0).standard_normal((len(G), _block_size(k)))
+    before = np.inf
+    for step in itertools.count():
+        B = G.T @ Q
+        if step:
+            error = np.linalg.norm(B @ U - V * sigma, axis=0).max()
+            if error <= 1e-14 * sigma[0]:
+                return sigma, V.T, (norm / sigma[0]) ** 2
+            if step % 10 == 0:
+                if error > 0.1 * before:
+                    return None
+                before = error
+        W = scipy.linalg.qr(B, mode="economic", check_finite=False)[0]
+        Q, R = scipy.linalg.qr(G @ W, mode="economic", check_finite=False)
+        U, sigma, Vt = scipy.linalg.svd(R, check_finite=False)
+        U, sigma, V = U[:, :k], sigma[:k], W @ Vt[:k].T
 
 
 def _checked(sigma, count, n, M):

@@ -248,6 +248,7 @@ class _Fields:
         self.F_val = check_matrix(F_val, "F_val")
         self.span = None
         self._F_train, self._n_candidates = F_train, n_candidates
+        self._last = None, None  # latents and decoder of the last candidate that can be shared
         names = {name.rpartition("__")[2] for name in grid}
         self._undecided = (not names & _SHAPING and "decoder" not in grid
                            and not any(getattr(F, "dtype", None) in (np.float32, np.float16)
@@ -262,8 +263,20 @@ class _Fields:
             return self._errors_in_span(decoder, Y_train, Y_val)
         if not hasattr(decoder, "predict"):  # a fitted encoder with an inverse of its own
             return relative_l2(self.F_val, decoder.inverse_transform(Y_val)), decoder
-        fitted = decoder.fit(Y_train, self._F_train)
+        fitted = self._fitted(decoder, Y_train)
         return relative_l2(self.F_val, fitted.predict(Y_val)), fitted
+
+    def _fitted(self, decoder, Y_train):
+        """The decoder fitted to the fields; what the last candidate made of the same data is shared."""
+        latents, other = self._last
+        if not hasattr(decoder, "_fit_like"):
+            return decoder.fit(Y_train, self._F_train)
+        if latents is Y_train and type(other) is type(decoder):
+            decoder._fit_like(other, Y_train, self._F_train)
+        else:
+            decoder.fit(Y_train, self._F_train)
+        self._last = Y_train, decoder
+        return decoder
 
     def _errors_in_span(self, decoder, Y_train, Y_val):
         given = getattr(decoder, "invariants", None)

@@ -11,7 +11,7 @@ import randsmap
 
 LAYERS = [
     {"_kernels"},
-    {"_parallel", "_validation", "_state", "_archive"},
+    {"_parallel", "_validation", "_state", "_archive", "_docstrings"},
     {"_blocks"},
     {"_distances", "_eigen", "_field_span", "_harmonics", "_neighbors", "_tiles"},
     {"_cells", "_nystroem", "_sparse_kernel", "_tangents", "bounds"},

@@ -324,6 +324,27 @@ def test_model_with_every_kind_of_decoder(data):
         assert result.best_decoder_.reconstruct(F_val).shape == F_val.shape
 
 
+@pytest.mark.parametrize("objective", ["latent", "encoder"])
+def test_numbers_of_neighbours_share_what_does_not_depend_on_them(data, monkeypatch, objective):
+    F, F_val = data[1], data[3]
+    encoder = randsmap.DiffusionMaps(2).fit(F)
+    Y, Y_val = encoder.transform(F), encoder.transform(F_val)
+    decoder = randsmap.KNNDecoder(objective=objective, encoder=encoder if objective == "encoder" else None)
+    values = [2, 7, 200, 4]
+    expected = [np.nan if k > len(F) else relative_l2(
+        F_val, clone(decoder).set_params(n_neighbors=k).fit(Y, F).predict(Y_val)).mean() for k in values]
+    fits = []
+    fit = randsmap.KNNDecoder._fit
+    monkeypatch.setattr(randsmap.KNNDecoder, "_fit", lambda self, X, y: fits.append(1) or fit(self, X, y))
+    with pytest.warns(FitFailedWarning):
+        result = randsmap.tune(decoder, {"n_neighbors": values}, Y, F, Y_val, F_val)
+    np.testing.assert_array_equal(result.errors_, expected)
+    assert len(fits) == 1
+    best = result.best_decoder_
+    assert best.n_neighbors == values[int(np.nanargmin(expected))]
+    assert relative_l2(F_val, best.predict(Y_val)).mean() == np.nanmin(expected)
+
+
 def test_encoder_that_fails_and_latents_that_are_given(data):
     model = randsmap.ManifoldModel(randsmap.DiffusionMaps(2), Ridge())
     grid = {"encoder__n_components": [2, 1000], "decoder__alpha": [1e-3, 1.0]}

@@ -165,11 +165,23 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self._index = NeighborIndex(X)
         self.latents_, self.fields_ = X.copy(), F.copy()
 
+    def _fit_like(self, other, X, y):
+        """`fit` to the data that `other` was fitted to, whose search and distances it then shares."""
+        if (type(self) is not KNNDecoder or self.objective != other.objective
+                or _unwrapped(self.encoder) is not _unwrapped(other.encoder)):
+            return self.fit(X, y)
+        with restored_on_error(self):
+            n_neighbors = check_count(self.n_neighbors, "n_neighbors", high=len(other.latents_),
+                                      high_name="n_samples")
+            self.__dict__.update({**other.__dict__, **self.get_params(deep=False)})
+            self._n_neighbors = n_neighbors
+        return self
+
     def _fit_encoder(self, X, F):
         if self.encoder is None:
             raise ValueError('objective="encoder" needs an encoder, got None: give a '
                              "DiffusionMaps, or use the decoder in a ManifoldModel")
-        encoder = getattr(self.encoder, "estimator", self.encoder)  # FrozenEstimator
+        encoder = _unwrapped(self.encoder)
         if not isinstance(encoder, DiffusionMaps):
             raise TypeError('objective="encoder" needs a DiffusionMaps encoder, got '
                             f"{type(self.encoder).__name__}")
@@ -371,6 +383,10 @@ class NystroemMap:
         E = _distances.squared_distances(F - self._centre, self._rows)
         E /= -self._epsilon**2
         return E
+
+
+def _unwrapped(encoder):
+    return getattr(encoder, "estimator", encoder)  # of a FrozenEstimator
 
 
 def _is_fitted(encoder):

@@ -9,6 +9,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from randsmap._docstrings import document
 from randsmap._state import DERIVED, Array, Choice, Count, Flag, Integer, Transformer
 from randsmap._validation import (
     check_choice,
@@ -45,7 +46,7 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
     # what is solved for when it is first asked for after `partial_fit`
     _solved = frozenset({"coef_", "solver_", "n_iter_"})
 
-    def _fit(self, X, y):
+    def _fit(self, X, y, features=None):
         regularization = check_number(self.regularization, "regularization", low=0)
         check_choice(self.solver, "solver", ("auto", "cholesky", "svd", "krylov"))
         check_number(self.tol, "tol", low=0, strict_low=True)
@@ -53,7 +54,8 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, single = check_fields(y, len(X), blocks=True)
         invariants = self._invariants(F, dtype)
-        features = self._fit_features(X)
+        if features is None:
+            features = self._fit_features(X)
         A, solver, n_iter = self._coefficients(FeatureRows(features, X), F, regularization,
                                                invariants)
         self.features_, self.coef_, self.solver_, self.n_iter_ = features, A, solver, n_iter
@@ -223,11 +225,9 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
 
     def _fit_with(self, features, X, y):
         """`fit` with features that are fitted already."""
-        self._fit_features = lambda X: features
-        try:
-            return self.fit(X, y)
-        finally:
-            self.__dict__.pop("_fit_features", None)
+        with restored_on_error(self):
+            self._fit(X, y, features)
+        return self
 
     def _spectrum(self, X):
         """Left singular vectors (n, r) of [1 | phi(X)], squared singular values, error angle."""
@@ -258,48 +258,62 @@ def _is_fitted(features):
     return True
 
 
+_FEATURES = """\
+features : transformer or None
+    Feature map: `SigmoidFeatures`, `FourierFeatures`, `MultiscaleFourierFeatures`, or any
+    scikit-learn transformer (its `transform` then gives the features). It is cloned, not
+    changed. None: ``SigmoidFeatures()``.
+regularization : float, default=1e-3
+    lambda >= 0."""
+_SOLVER = """\
+solver : {"auto", "cholesky", "svd", "krylov"}, default="auto"
+    "krylov": preconditioned block conjugate gradients, which never store Phi or a P x P matrix,
+    for n and P beyond some thousands; it needs lambda > 0. "auto": Krylov if min(n, P+1) >= 4000
+    and it is found to be cheaper, or if the others' matrices do not fit in memory; otherwise
+    Cholesky if lambda > 10 eps trace(Phi^T Phi), and below that, or when it fails, the minimum-norm
+    solution by a singular value decomposition.
+tol : float, default=1e-7
+    For "krylov": bound of |Phi (A - A*)| / |F| over the training set (Frobenius norms), A* being the
+    exact ridge solution.
+max_iter : int, default=500
+    For "krylov": iterations after which it stops with a ConvergenceWarning.
+progress : bool, default=False
+    For "krylov": show a progress bar, one step a pass over the features.
+random_state : int, RandomState instance or None
+    If not None, set as the feature map's random_state before it is fitted."""
+_ATTRIBUTES = """\
+features_ : transformer
+    The fitted clone of `features`.
+coef_ : ndarray (P+1, M)
+    A, float64; the first row is the bias.
+solver_ : {"cholesky", "dual", "svd", "krylov", "eigh"}
+    What was used; "dual" is Cholesky of Phi Phi^T + lambda I, for n < P+1, "eigh" see
+    `partial_fit`.
+n_iter_ : int
+    Iterations of "krylov"; 1 for the direct solvers.
+n_samples_seen_ : int
+    Number of samples of all batches; only after `partial_fit`.
+n_features_in_ : int
+    d, the number of latent coordinates."""
+
+
+def _document_ridge(cls):
+    """Fill {features}, {solver} and {attributes} in the docstring of a random-feature decoder."""
+    return document(cls, {"features": _FEATURES, "solver": _SOLVER, "attributes": _ATTRIBUTES})
+
+
+@_document_ridge
 class RFNNDecoder(_RandomFeatureDecoder):
     """Random-feature decoder without invariants: ridge regression on random features.
 
     Parameters
     ----------
-    features : transformer or None
-        Feature map: `SigmoidFeatures`, `FourierFeatures`, `MultiscaleFourierFeatures`, or any
-        scikit-learn transformer (its `transform` then gives the features). It is cloned, not
-        changed. None: ``SigmoidFeatures()``.
-    regularization : float, default=1e-3
-        lambda >= 0.
-    solver : {"auto", "cholesky", "svd", "krylov"}, default="auto"
-        "krylov": preconditioned block conjugate gradients, which never store Phi or a P x P matrix,
-        for n and P beyond some thousands; it needs lambda > 0. "auto": Krylov if min(n, P+1) >= 4000
-        and it is found to be cheaper, or if the others' matrices do not fit in memory; otherwise
-        Cholesky if lambda > 10 eps trace(Phi^T Phi), and below that, or when it fails, the minimum-norm
-        solution by a singular value decomposition.
-    tol : float, default=1e-7
-        For "krylov": bound of |Phi (A - A*)| / |F| over the training set (Frobenius norms), A* being the
-        exact ridge solution.
-    max_iter : int, default=500
-        For "krylov": iterations after which it stops with a ConvergenceWarning.
-    progress : bool, default=False
-        For "krylov": show a progress bar, one step a pass over the features.
-    random_state : int, RandomState instance or None
-        If not None, set as the feature map's random_state before it is fitted.
+    {features}
+    {solver}
 
     Attributes
     ----------
-    features_ : transformer
-        The fitted clone of `features`.
-    coef_ : ndarray (P+1, M)
-        A, float64; the first row is the bias.
-    solver_ : {"cholesky", "dual", "svd", "krylov", "eigh"}
-        What was used; "dual" is Cholesky of Phi Phi^T + lambda I, for n < P+1, "eigh" see
-        `partial_fit`.
-    n_iter_ : int
-        Iterations of "krylov"; 1 for the direct solvers.
-    n_samples_seen_ : int
-        Number of samples of all batches; only after `partial_fit`.
-    n_features_in_ : int
-        d, the number of latent coordinates.
+    {attributes}
 
     Notes
     -----
@@ -341,6 +355,7 @@ class RFNNDecoder(_RandomFeatureDecoder):
 
 
 @document_invariants
+@_document_ridge
 class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
     """Random-feature decoder whose fields satisfy linear invariants exactly, mass for one.
 
@@ -350,32 +365,20 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
 
     Parameters
     ----------
-    features : transformer or None
-        Feature map, as for `RFNNDecoder`.
-    regularization : float, default=1e-3
-        lambda >= 0.
+    {features}
     {invariant_parameters}
     constraint : {"everywhere", "training"}, default="everywhere"
         "everywhere": C^T f(y) = m for every y. "training": the paper's closed form (Eq.
         ShurAfinal0), which imposes it at the n training points only, up to the truncation of singular
-        values at 1e-8; kept to reproduce the paper. It neither treats constant cells nor projects rows.
+        values at 1e-8, which needs solver="auto" or "svd"; kept to reproduce the paper. It neither
+        treats constant cells nor projects rows.
     {cell_weights}
     {bounds}
-    solver : {"auto", "cholesky", "svd", "krylov"}, default="auto"
-        As for `RFNNDecoder`; constraint="training" always uses "svd".
-    tol : float, default=1e-7
-        As for `RFNNDecoder`. The invariants hold to round-off whatever it is.
-    max_iter : int, default=500
-        As for `RFNNDecoder`.
-    progress : bool, default=False
-        As for `RFNNDecoder`.
-    random_state : int, RandomState instance or None
-        If not None, set as the feature map's random_state before it is fitted.
+    {solver}
 
     Attributes
     ----------
-    features_, coef_, solver_, n_iter_, n_features_in_
-        As for `RFNNDecoder`.
+    {attributes}
     {invariant_attributes}
 
     Notes
