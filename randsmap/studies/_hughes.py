@@ -60,8 +60,9 @@ def hughes_study(normalization="before"):
             "the range is kept, and DDM-r25 tries 1.45 besides.",
             "Feature maps are tuned on one draw of the features, not three as in the other studies. All "
             "candidates are judged on 1000 of the 5000 validation samples and, but for k-NN, by their "
-            "coefficients in the leading modes of the training fields (all but 1e-6 of the energy, "
-            "errors to three digits): the tuned values of a tuning on everything, in a tenth of the time.",
+            "coefficients in the leading modes of the training fields (all but 1e-6 of the energy). At "
+            "P = N/4 a tuning on all samples and cells finds the same values, and on the same samples "
+            "its errors differ by less than 0.05 %.",
         ),
     )
 
