@@ -8,7 +8,8 @@ import numpy as np
 from sklearn.base import clone
 
 from randsmap._blocks import load_npy
-from randsmap._parallel import blas_threads, parallel_for
+from randsmap._parallel import blas_threads
+from randsmap._tiles import for_tiles
 from randsmap._validation import check_matrix
 from randsmap.datasets._cache import cached
 from randsmap.decoders._krylov import pod_of_fields
@@ -20,7 +21,7 @@ __all__ = ["Errors", "Latents", "Part", "file_description", "load_data", "random
 
 SMALLEST_TRAINING = 30  # samples of the user's own data
 _BLOCK_ENTRIES = 2**24  # numbers of the fields read at a time
-_TILE_ENTRIES = 2**17  # of which errors are computed at a time, in cache
+_TILE_ENTRIES = 2**17  # that are read, or of which errors are computed, at a time, in cache
 _KEPT_ENTRIES = 2**26  # test fields kept in memory (512 MB), else read from the file each time
 
 
@@ -121,6 +122,10 @@ def trajectory_split(trajectories, sizes, seed):
     return parts
 
 
+def _tile_rows(F):
+    return max(1, _TILE_ENTRIES // F.shape[1])
+
+
 class Rows:
     """Some rows of a data set, in an order; kept in memory only if there is room for them."""
 
@@ -136,12 +141,11 @@ class Rows:
         data = np.asarray(self._data)
         if out is None:
             out = np.empty((len(rows), data.shape[1]))
-        if data.dtype != out.dtype:
-            out[:] = data[rows]
-            return out
-        step = max(1, _TILE_ENTRIES // data.shape[1])
-        parallel_for(lambda i: np.take(data, rows[i * step:(i + 1) * step], axis=0, mode="clip",
-                                       out=out[i * step:(i + 1) * step]), -(-len(rows) // step))
+
+        def tile(a, b):
+            out[a:b] = data[rows[a:b]]
+
+        for_tiles(tile, len(rows), _tile_rows(out))
         return out
 
     def keep(self):
@@ -178,15 +182,13 @@ class Errors:
 
     def add(self, F, F_hat):
         errors = np.empty((3, len(F)))
-        step = max(1, _TILE_ENTRIES // F.shape[1])
 
-        def tile(i):
-            rows = slice(i * step, (i + 1) * step)
-            errors[:, rows] = unchecked_errors(F[rows], F_hat[rows])
+        def tile(a, b):
+            errors[:, a:b] = unchecked_errors(F[a:b], F_hat[a:b])
             if self._conserves:  # relative to the mass, which is 1 in the paper's data
-                errors[2, rows] /= abs(F[rows].sum(axis=1))
+                errors[2, a:b] /= abs(F[a:b].sum(axis=1))
 
-        parallel_for(tile, -(-len(F) // step))
+        for_tiles(tile, len(F), _tile_rows(F))
         self._blocks.append(errors)
 
     def per_sample(self):
