@@ -1,9 +1,9 @@
 """Decode latent coordinates back to physical fields without losing mass.
 
-    encoder = randsmap.DiffusionMaps(n_components=2)
-    decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(slope=11.0), random_state=0)
-    model = randsmap.ManifoldModel(encoder, decoder).fit(snapshots)      # (n_samples, n_cells)
-    fields = model.inverse_transform(model.transform(new_snapshots))     # mass kept to round-off
+encoder = randsmap.DiffusionMaps(n_components=2)
+decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(slope=11.0), random_state=0)
+model = randsmap.ManifoldModel(encoder, decoder).fit(snapshots)      # (n_samples, n_cells)
+fields = model.inverse_transform(model.transform(new_snapshots))     # mass kept to round-off
 """
 
 from importlib import import_module as _import_module
@@ -21,7 +21,7 @@ _LAZY = {
     "MultiscaleFourierFeatures": "features",
     "SigmoidFeatures": "features",
     "DiffusionMaps": "encoders",
-    "POD": "pod",
+    "POD": "encoders",
     "RFNNDecoder": "decoders",
     "RANDSMAPDecoder": "decoders",
     "KNNDecoder": "decoders",
@@ -33,14 +33,25 @@ _LAZY = {
     "LWRSolver": "datasets",
     "HughesSolver": "datasets",
     "solve_eikonal": "datasets",
-    "project_bounds": "bounds",
+    "project_bounds": "invariants",
     "tune": "tuning",
-    "leave_one_out": "_leave_one_out",
+    "leave_one_out": "tuning",
     "set_num_threads": "_parallel",
     "get_num_threads": "_parallel",
 }
-_SUBMODULES = ("bounds", "datasets", "decoders", "encoders", "features", "invariants", "metrics", "model",
-               "persistence", "plotting", "tuning")
+_SUBMODULES = (
+    "datasets",
+    "decoders",
+    "encoders",
+    "features",
+    "invariants",
+    "metrics",
+    "model",
+    "persistence",
+    "plotting",
+    "studies",
+    "tuning",
+)
 
 __all__ = [*_LAZY, *_SUBMODULES, "__version__"]
 

@@ -1,4 +1,3 @@
-from randsmap import bounds as bounds
 from randsmap import datasets as datasets
 from randsmap import decoders as decoders
 from randsmap import encoders as encoders
@@ -8,10 +7,10 @@ from randsmap import metrics as metrics
 from randsmap import model as model
 from randsmap import persistence as persistence
 from randsmap import plotting as plotting
+from randsmap import studies as studies
 from randsmap import tuning as tuning
 from randsmap._parallel import get_num_threads as get_num_threads
 from randsmap._parallel import set_num_threads as set_num_threads
-from randsmap.bounds import project_bounds as project_bounds
 from randsmap.datasets import HughesSolver as HughesSolver
 from randsmap.datasets import LWRSolver as LWRSolver
 from randsmap.datasets import solve_eikonal as solve_eikonal
@@ -21,14 +20,15 @@ from randsmap.decoders import KernelDecoder as KernelDecoder
 from randsmap.decoders import KNNDecoder as KNNDecoder
 from randsmap.decoders import RANDSMAPDecoder as RANDSMAPDecoder
 from randsmap.decoders import RFNNDecoder as RFNNDecoder
+from randsmap.encoders import POD as POD
 from randsmap.encoders import DiffusionMaps as DiffusionMaps
 from randsmap.features import FourierFeatures as FourierFeatures
 from randsmap.features import MultiscaleFourierFeatures as MultiscaleFourierFeatures
 from randsmap.features import SigmoidFeatures as SigmoidFeatures
+from randsmap.invariants import project_bounds as project_bounds
 from randsmap.model import ManifoldModel as ManifoldModel
 from randsmap.persistence import load as load
-from randsmap.pod import POD as POD
-from randsmap._leave_one_out import leave_one_out as leave_one_out
+from randsmap.tuning import leave_one_out as leave_one_out
 from randsmap.tuning import tune as tune
 
 __version__: str

@@ -9,7 +9,18 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-__all__ = ["set_num_threads", "get_num_threads", "parallel_for", "blas_threads"]
+from randsmap._kernels import decode as _kernel
+
+__all__ = [
+    "FEW",
+    "TILE_ENTRIES",
+    "tile_rows",
+    "blas_threads",
+    "for_tiles",
+    "get_num_threads",
+    "parallel_for",
+    "set_num_threads",
+]
 
 _lock = threading.RLock()
 _local = threading.local()
@@ -184,9 +195,8 @@ def blas_threads(limit=None):
 def _apply_blas_limits():
     global _blas, _blas_original
     if _blas is None:
-        from threadpoolctl import ThreadpoolController
-
         import scipy.linalg.cython_blas  # noqa: F401  (its BLAS must be loaded to be found)
+        from threadpoolctl import ThreadpoolController
 
         _blas = ThreadpoolController().select(user_api="blas").lib_controllers
     if _blas_original is None:
@@ -207,3 +217,34 @@ def _set_blas_threads(library, count):
     release(force=True)
     library.set_num_threads(count)
     release(force=True)
+
+
+# Rows a decoding task takes. BLAS packs A anew for each task, which costs about as much as 30 rows;
+# eight tasks or more share the work between threads.
+_MIN_TILE, _MAX_TILE, _TILES = 128, 1024, 8
+FEW = _kernel.FEW
+TILE_ENTRIES = 1 << 21  # of the largest temporary of a tile (16 MB)
+
+
+def _tiles(n, most=_MAX_TILE):
+    """Number of tiles for n rows; depends on n alone, so that results do not depend on threads."""
+    rows = min(max(-(-n // _TILES), _MIN_TILE), most)
+    return -(-n // rows)
+
+
+def for_tiles(task, n, most=_MAX_TILE):
+    """Call task(start, stop) over tiles of n rows, in parallel; a few rows are one task.
+
+    `most` limits the rows of a tile, for tasks that need memory a row.
+    """
+    if n <= FEW:
+        task(0, n)
+        return
+    tiles = _tiles(n, most)
+    with blas_threads(1):
+        parallel_for(lambda i: task(i * n // tiles, (i + 1) * n // tiles), tiles)
+
+
+def tile_rows(entries):
+    """Rows of a tile that needs so many numbers a row."""
+    return max(1, TILE_ENTRIES // entries)

@@ -1,26 +1,54 @@
-"""Checks at the public edge. Kernels trust what passed here.
-
-Every error says what was wrong, what was expected and what was given.
-"""
+"""A subset of the cells: its check, and what is gathered for it once and kept."""
 
 import math
 import numbers
-from contextlib import contextmanager
 
 import numpy as np
 
 __all__ = [
-    "check_matrix",
-    "check_vector",
-    "check_number",
-    "check_count",
+    "check_cells",
     "check_choice",
-    "check_random_state",
+    "check_count",
+    "check_matrix",
+    "check_number",
     "check_out",
-    "check_fitted",
-    "restored_on_error",
-    "validate_data",
+    "check_random_state",
+    "check_vector",
+    "check_vectors",
 ]
+
+
+def check_cells(cells, n_cells):
+    """Indices (k,) of a subset of the cells, each in [0, n_cells).
+
+    Parameters
+    ----------
+    cells : array-like of int (k,), or of bool (n_cells,)
+        Negative indices count from the end; an index may be repeated.
+    n_cells : int
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no such array, or an index is out of range; the message names it.
+    """
+    cells = np.asarray(cells)
+    if cells.ndim != 1:
+        raise ValueError(
+            f"cells must have 1 dimension: integer indices, or a boolean mask ({n_cells},); got shape {cells.shape}"
+        )
+    if cells.dtype == bool:
+        if len(cells) != n_cells:
+            raise ValueError(f"cells as a mask must have length {n_cells}, got {len(cells)}")
+        return np.flatnonzero(cells)
+    if cells.dtype.kind not in "iu" and len(cells):
+        raise TypeError(f"cells must hold integer indices or be a boolean mask, got {cells.dtype}")
+    wrong = np.flatnonzero((cells < -n_cells) | (cells >= n_cells))
+    if len(wrong):
+        raise ValueError(f"cells[{wrong[0]}] is {cells[wrong[0]]}, out of range for {n_cells} cells")
+    cells = cells.astype(np.intp)
+    cells[cells < 0] += n_cells
+    return cells
 
 
 def check_matrix(X, name, *, n_columns=None, min_rows=1, min_columns=1):
@@ -31,7 +59,9 @@ def check_matrix(X, name, *, n_columns=None, min_rows=1, min_columns=1):
     try:
         X = np.asarray(X)
         if X.dtype.kind in "cmM":
-            raise TypeError("complex values (Complex data not supported)" if X.dtype.kind == "c" else f"it holds {X.dtype}")
+            raise TypeError(
+                "complex values (Complex data not supported)" if X.dtype.kind == "c" else f"it holds {X.dtype}"
+            )
         X = np.ascontiguousarray(X, dtype=np.float64) if X.ndim else X
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array of real numbers: {error}") from None
@@ -63,7 +93,8 @@ def _refuse_masked(X, name):
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         raise ValueError(
             f"{name} has {int(np.ma.getmaskarray(X).sum())} masked value(s), which are no numbers: give "
-            "them values, for example with X.filled(0.0)")
+            "them values, for example with X.filled(0.0)"
+        )
 
 
 def _clearly_finite(X):
@@ -81,9 +112,7 @@ def _check_finite(X, name):
     if len(bad):
         where = tuple(int(i) for i in bad[0])
         value = "NaN" if np.isnan(X[where]) else X[where]
-        raise ValueError(
-            f"{name} must be finite, got {value} at {where} ({len(bad)} such value(s))"
-        )
+        raise ValueError(f"{name} must be finite, got {value} at {where} ({len(bad)} such value(s))")
 
 
 def check_number(value, name, *, low=-np.inf, high=np.inf, strict_low=False):
@@ -108,8 +137,10 @@ def check_count(value, name, *, low=1, high=None, high_name=None):
     if value < low:
         raise ValueError(f"{name} must be at least {low}, got {value}")
     if high is not None and value > high:
-        raise ValueError(f"{name} must be at most {high_name or high}, got {value}"
-                         + (f" ({high_name} is {high})" if high_name else ""))
+        raise ValueError(
+            f"{name} must be at most {high_name or high}, got {value}"
+            + (f" ({high_name} is {high})" if high_name else "")
+        )
     return value
 
 
@@ -134,8 +165,9 @@ def check_out(out, shape, name="out", dtype=np.float64):
     if out is None:
         return np.empty(shape, dtype)
     if not isinstance(out, np.ndarray) or out.dtype != dtype:
-        raise TypeError(f"{name} must be a {np.dtype(dtype)} NumPy array, got "
-                        f"{getattr(out, 'dtype', type(out).__name__)}")
+        raise TypeError(
+            f"{name} must be a {np.dtype(dtype)} NumPy array, got {getattr(out, 'dtype', type(out).__name__)}"
+        )
     if out.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {out.shape}")
     if not out.flags.c_contiguous or not out.flags.writeable:
@@ -143,50 +175,14 @@ def check_out(out, shape, name="out", dtype=np.float64):
     return out
 
 
-@contextmanager
-def restored_on_error(estimator):
-    """A fit that fails leaves the estimator as it was."""
-    before = dict(estimator.__dict__)
-    try:
-        yield
-    except BaseException:
-        estimator.__dict__.clear()
-        estimator.__dict__.update(before)
-        raise
-
-
-def check_fitted(estimator, attribute):
-    """Raise NotFittedError if the estimator lacks the attribute; costs nothing if it has it."""
-    if not hasattr(estimator, attribute):
-        from sklearn.utils.validation import check_is_fitted
-
-        check_is_fitted(estimator, attribute)
-
-
-def validate_data(estimator, X, *, reset, min_samples=1):
-    """An estimator's input as a C-contiguous float64 array (n_samples, n_features), finite.
-
-    scikit-learn's `validate_data`, with its bookkeeping (n_features_in_ and feature_names_in_ are set on
-    reset, compared otherwise) and its messages (a value that is not finite is named with its place),
-    behind a short path for the array that needs nothing: a one-row `predict` must cost microseconds.
-    """
-    if (
-        type(X) is np.ndarray
-        and X.ndim == 2
-        and X.dtype == np.float64
-        and X.flags.c_contiguous
-        and X.shape[0] >= min_samples
-        and X.shape[1] == (max(X.shape[1], 1) if reset else getattr(estimator, "n_features_in_", 0))
-        and not hasattr(estimator, "feature_names_in_")
-        and _clearly_finite(X)
-    ):
-        if reset:
-            estimator.n_features_in_ = X.shape[1]
-        return X
-    from sklearn.utils.validation import validate_data as sklearn_validate
-
-    _refuse_masked(X, "X")
-    X = sklearn_validate(estimator, X, reset=reset, dtype=np.float64, order="C",
-                         ensure_min_samples=min_samples, ensure_all_finite=False)
-    _check_finite(X, "X")
-    return X
+def check_vectors(V, name, n, width):
+    """V as contiguous float64 (n, width); one vector (width,) stands for all rows."""
+    if np.ndim(V) == 1:
+        V = check_matrix(np.asarray(V)[None, :], name, n_columns=width, min_columns=0)
+        return np.ascontiguousarray(np.broadcast_to(V, (n, width)))
+    V = check_matrix(V, name, n_columns=width, min_rows=0, min_columns=0)
+    if len(V) != n:
+        raise ValueError(
+            f"{name} must have one row for each row of X, {n}, or be one vector ({width},), got shape {V.shape}"
+        )
+    return V

@@ -31,8 +31,10 @@ _STUDIES = {
     "swiss-roll": ("Swiss roll, M = 3", _SNAPSHOTS),
     "s-curve": ("S-curve in 20 dimensions", _SNAPSHOTS),
     "lwr": ("LWR traffic, M = 400", _SNAPSHOTS),
-    "mri": ("rotations of one image, M = 128 x 128",
-            "your own image: .npy, .mat (variable D, slice 4: the paper's) or a picture"),
+    "mri": (
+        "rotations of one image, M = 128 x 128",
+        "your own image: .npy, .mat (variable D, slice 4: the paper's) or a picture",
+    ),
     "hughes": ("Hughes crowd, M = 200 x 50", _SNAPSHOTS),
 }
 
@@ -77,20 +79,33 @@ def _parser():
     names = dataset.add_subparsers(required=True, metavar="NAME")
     for name, (maker, text) in _DATASETS.items():
         command = names.add_parser(name, help=text)
-        command.add_argument("--out", type=Path, required=True, metavar="FILE",
-                             help=".npy (fields) or .npz (fields and all that belongs to them)")
+        command.add_argument(
+            "--out",
+            type=Path,
+            required=True,
+            metavar="FILE",
+            help=".npy (fields) or .npz (fields and all that belongs to them)",
+        )
         command.add_argument("--seed", type=int, default=0, metavar="S", help="seed (default 0)")
-        command.add_argument("--picture", type=Path, metavar="FILE.png",
-                             help="also draw the data (needs matplotlib)")
+        command.add_argument("--picture", type=Path, metavar="FILE.png", help="also draw the data (needs matplotlib)")
         if name in ("lwr", "hughes"):
             command.add_argument("--trajectories", type=int, dest="n_trajectories", metavar="N")
-            command.add_argument("--snapshots", type=int, dest="snapshots_per_trajectory", metavar="N",
-                                 help="snapshots of each trajectory")
+            command.add_argument(
+                "--snapshots",
+                type=int,
+                dest="snapshots_per_trajectory",
+                metavar="N",
+                help="snapshots of each trajectory",
+            )
         else:
             command.add_argument("--samples", type=int, dest="n_samples", metavar="N")
         if name == "rotated-images":
-            command.add_argument("--image", type=Path, metavar="FILE",
-                                 help="your own image: .npy, .mat (variable D, slice 4) or a picture")
+            command.add_argument(
+                "--image",
+                type=Path,
+                metavar="FILE",
+                help="your own image: .npy, .mat (variable D, slice 4) or a picture",
+            )
         command.set_defaults(command=_dataset, maker=maker, name=name)
 
     fit = commands.add_parser(
@@ -100,27 +115,44 @@ def _parser():
         "The feature map's hyperparameter is tuned on a fifth of them unless it is given. "
         "MODEL is an .npz file without pickles, the one that randsmap.load reads.",
     )
-    fit.add_argument("snapshots", type=Path, metavar="SNAPSHOTS.npy",
-                     help="fields, one a row: (n_samples, n_cells)")
+    fit.add_argument("snapshots", type=Path, metavar="SNAPSHOTS.npy", help="fields, one a row: (n_samples, n_cells)")
     fit.add_argument("--out", type=Path, required=True, metavar="MODEL", help="model file to write, such as model.npz")
-    fit.add_argument("--components", type=int, default=2, metavar="D",
-                     help="latent dimension (default 2)")
-    fit.add_argument("--alpha", type=float, default=1.0,
-                     help="density normalisation of the diffusion maps, 0 to 1 (default 1)")
-    fit.add_argument("--features", choices=tuple(_FEATURES), default="sigmoid",
-                     help="feature map of the decoder (default sigmoid)")
-    fit.add_argument("--value", type=float, metavar="V",
-                     help="slope (sigmoid), length scale (fourier) or maximal frequency (multiscale); "
-                     "tuned if not given")
-    fit.add_argument("--n-features", type=_count_or_fraction, default=1.0, metavar="P",
-                     help="a count (500) or a multiple of the number of samples (0.25); default 1.0")
-    fit.add_argument("--regularization", type=float, default=1e-3, metavar="LAMBDA",
-                     help="ridge parameter (default 1e-3)")
-    fit.add_argument("--encoder-samples", type=int, metavar="N",
-                     help="fit the encoder to N of the snapshots, chosen at random (default: all); for files "
-                     "larger than memory, with --n-features as a count")
-    fit.add_argument("--invariants", choices=("mass", "none"), default="mass",
-                     help="what every decoded field keeps exactly (default mass: the sum of the cells)")
+    fit.add_argument("--components", type=int, default=2, metavar="D", help="latent dimension (default 2)")
+    fit.add_argument(
+        "--alpha", type=float, default=1.0, help="density normalisation of the diffusion maps, 0 to 1 (default 1)"
+    )
+    fit.add_argument(
+        "--features", choices=tuple(_FEATURES), default="sigmoid", help="feature map of the decoder (default sigmoid)"
+    )
+    fit.add_argument(
+        "--value",
+        type=float,
+        metavar="V",
+        help="slope (sigmoid), length scale (fourier) or maximal frequency (multiscale); tuned if not given",
+    )
+    fit.add_argument(
+        "--n-features",
+        type=_count_or_fraction,
+        default=1.0,
+        metavar="P",
+        help="a count (500) or a multiple of the number of samples (0.25); default 1.0",
+    )
+    fit.add_argument(
+        "--regularization", type=float, default=1e-3, metavar="LAMBDA", help="ridge parameter (default 1e-3)"
+    )
+    fit.add_argument(
+        "--encoder-samples",
+        type=int,
+        metavar="N",
+        help="fit the encoder to N of the snapshots, chosen at random (default: all); for files "
+        "larger than memory, with --n-features as a count",
+    )
+    fit.add_argument(
+        "--invariants",
+        choices=("mass", "none"),
+        default="mass",
+        help="what every decoded field keeps exactly (default mass: the sum of the cells)",
+    )
     fit.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the draws (default 0)")
     fit.set_defaults(command=_fit)
 
@@ -141,8 +173,7 @@ def _parser():
     )
     evaluate.add_argument("model", type=Path, metavar="MODEL")
     evaluate.add_argument("input", type=Path, metavar="SNAPSHOTS.npy")
-    evaluate.add_argument("--out", type=Path, metavar="ERRORS.csv",
-                          help="also write the errors of every sample")
+    evaluate.add_argument("--out", type=Path, metavar="ERRORS.csv", help="also write the errors of every sample")
     evaluate.set_defaults(command=_evaluate)
     return parser
 
@@ -152,42 +183,65 @@ def _add_study(commands):
     studies = study.add_subparsers(required=True, metavar="STUDY", dest="study")
     for name, (text, data) in {**_STUDIES, "all": ("all five studies", None)}.items():
         command = studies.add_parser(
-            name, help=text,
+            name,
+            help=text,
             description=f"{text[0].upper()}{text[1:]}. Make the data, split, encode; tune every decoder "
             "on the validation set, fit, test; print tables of errors beside the paper's and write "
             "them with the figures and a report. An interrupted study goes on when the same command "
-            "is given again.")
-        command.add_argument("--quick", action="store_true",
-                             help="3 grid values, P = N/4 only, 2 runs, for hughes less data: the "
-                             "table says what was left out")
-        command.add_argument("--runs", type=int, metavar="R",
-                             help="draws of the features to take medians over (default: 100; 2 with "
-                             "--quick)")
-        command.add_argument("--decoders", type=_labels, metavar="LABEL[,LABEL]",
-                             help="only these rows of the table")
-        command.add_argument("--seed", type=int, default=0, metavar="S",
-                             help="seed of data, split and draws (default 0)")
-        command.add_argument("--feature-seed", type=int, metavar="S",
-                             help="seed of the draws of features in the runs instead of --seed")
-        command.add_argument("--training-form", action=argparse.BooleanOptionalAction,
-                             help="with the paper's closed form, which conserves mass at training "
-                             "points (one SVD a run; default: yes, for hughes no)")
-        command.add_argument("--out", type=Path, metavar="DIR",
-                             help=f"folder for tables, report and finished pieces (default: "
-                             f"randsmap-study/{'' if name == 'all' else name}, with --quick "
-                             f"randsmap-study-quick/{'' if name == 'all' else name})")
+            "is given again.",
+        )
+        command.add_argument(
+            "--quick",
+            action="store_true",
+            help="3 grid values, P = N/4 only, 2 runs, for hughes less data: the table says what was left out",
+        )
+        command.add_argument(
+            "--runs",
+            type=int,
+            metavar="R",
+            help="draws of the features to take medians over (default: 100; 2 with --quick)",
+        )
+        command.add_argument("--decoders", type=_labels, metavar="LABEL[,LABEL]", help="only these rows of the table")
+        command.add_argument(
+            "--seed", type=int, default=0, metavar="S", help="seed of data, split and draws (default 0)"
+        )
+        command.add_argument(
+            "--feature-seed", type=int, metavar="S", help="seed of the draws of features in the runs instead of --seed"
+        )
+        command.add_argument(
+            "--training-form",
+            action=argparse.BooleanOptionalAction,
+            help="with the paper's closed form, which conserves mass at training "
+            "points (one SVD a run; default: yes, for hughes no)",
+        )
+        command.add_argument(
+            "--out",
+            type=Path,
+            metavar="DIR",
+            help=f"folder for tables, report and finished pieces (default: "
+            f"randsmap-study/{'' if name == 'all' else name}, with --quick "
+            f"randsmap-study-quick/{'' if name == 'all' else name})",
+        )
         if data is not None:
             command.add_argument("--data", type=Path, metavar="FILE", help=data)
         if name != "all":
-            command.add_argument("--split", choices=("random", "trajectory"), default="random",
-                                 help="random (default): single snapshots, the paper's; trajectory: "
-                                 "whole trajectories go to training, validation or test set (lwr, hughes)")
+            command.add_argument(
+                "--split",
+                choices=("random", "trajectory"),
+                default="random",
+                help="random (default): single snapshots, the paper's; trajectory: "
+                "whole trajectories go to training, validation or test set (lwr, hughes)",
+            )
         else:
             command.set_defaults(data=None, split="random")
         if name in ("hughes", "all"):
-            command.add_argument("--normalization", choices=("before", "after"), default="before",
-                                 help="hughes: scale the density to integral 1 before it is integrated "
-                                 "(default), or only its snapshots after")
+            command.add_argument(
+                "--normalization",
+                choices=("before", "after"),
+                default="before",
+                help="hughes: scale the density to integral 1 before it is integrated "
+                "(default), or only its snapshots after",
+            )
         command.set_defaults(command=_study)
 
 
@@ -233,8 +287,7 @@ def _command_line(name, decoders, arguments):
     """The command that makes a study again; defaults are left out, but for the seed."""
     import shlex
 
-    options = [("runs", None), ("seed", None), ("feature_seed", None), ("split", "random"),
-               ("data", None)]
+    options = [("runs", None), ("seed", None), ("feature_seed", None), ("split", "random"), ("data", None)]
     if name == "hughes":
         options.append(("normalization", "before"))
     words = ["randsmap", "study", name, *(["--quick"] if arguments.quick else [])]
@@ -274,10 +327,18 @@ def _run_study(study, out, decoders, command, arguments):
     from randsmap.studies import format_table, run_study, write_csv, write_markdown
 
     result = run_study(
-        study, out=out, quick=arguments.quick, runs=arguments.runs, decoders=decoders,
-        seed=arguments.seed, feature_seed=arguments.feature_seed, split=arguments.split,
+        study,
+        out=out,
+        quick=arguments.quick,
+        runs=arguments.runs,
+        decoders=decoders,
+        seed=arguments.seed,
+        feature_seed=arguments.feature_seed,
+        split=arguments.split,
         data=None if study.name == "mri" else arguments.data,
-        training_form=arguments.training_form, command=command)
+        training_form=arguments.training_form,
+        command=command,
+    )
     write_csv(result.rows, out / "table.csv")
     write_markdown(result, out / "table.md")
     print(f"{result.title}, {result.section}\n")
@@ -309,11 +370,10 @@ def _dataset(arguments):
         if path is not None:
             _check_folder(path)
     sizes = ("n_trajectories", "snapshots_per_trajectory", "n_samples", "image")
-    given = {size: getattr(arguments, size) for size in sizes
-             if getattr(arguments, size, None) is not None}
+    given = {size: getattr(arguments, size) for size in sizes if getattr(arguments, size, None) is not None}
     bunch = getattr(datasets, arguments.maker)(
-        random_state=arguments.seed, progress=True, **given,
-        out=out if out.suffix.lower() == ".npy" else None)
+        random_state=arguments.seed, progress=True, **given, out=out if out.suffix.lower() == ".npy" else None
+    )
     if out.suffix.lower() == ".npz":
         import numpy as np
 
@@ -335,22 +395,25 @@ def _picture(name, bunch):
         return plotting.plot_space_time(bunch.data[first], bunch.times[first], bunch.cell_centers)
     if name == "hughes":
         first = bunch.trajectories == 0
-        return plotting.plot_crowd(bunch.data[first], bunch.times[first], shape=bunch.shape,
-                                   extent=(20.0, 5.0), obstacle=~bunch.mask)
+        return plotting.plot_crowd(
+            bunch.data[first], bunch.times[first], shape=bunch.shape, extent=(20.0, 5.0), obstacle=~bunch.mask
+        )
     if name == "rotated-images":
         return plotting.plot_images(bunch.data, bunch.angles, shape=bunch.shape)
     points = bunch.data if name == "swiss-roll" else bunch.data @ bunch.embedding
-    return plotting.plot_embedding(points, bunch.coordinates[:, 0], label=bunch.coordinate_names[0],
-                                   names=("x1", "x2", "x3"))
+    return plotting.plot_embedding(
+        points, bunch.coordinates[:, 0], label=bunch.coordinate_names[0], names=("x1", "x2", "x3")
+    )
 
 
 def _fit(arguments):
     import numpy as np
 
     import randsmap
-    from randsmap._blocks import Snapshots, is_large, load_npy, showing_progress
+    from randsmap._mmap import Snapshots, is_large, load_npy
+    from randsmap._progress import showing_progress
     from randsmap._validation import check_matrix
-    from randsmap.invariants import AffineInvariants
+    from randsmap.invariants._affine import AffineInvariants
 
     snapshots = load_npy(arguments.snapshots)
     large = is_large(snapshots)
@@ -368,24 +431,26 @@ def _fit(arguments):
         with showing_progress():
             AffineInvariants.from_data(numbers, invariants=invariants, dtype=snapshots.dtype)
     except ValueError as error:
-        raise ValueError(f"{arguments.snapshots}: {error}. Is every row one field? On the command line "
-                         "--invariants none switches the invariant off") from None
+        raise ValueError(
+            f"{arguments.snapshots}: {error}. Is every row one field? On the command line "
+            "--invariants none switches the invariant off"
+        ) from None
     class_name, parameter = _FEATURES[arguments.features]
     features = getattr(randsmap, class_name)(n_features=arguments.n_features)
     if arguments.value is not None:
         features.set_params(**{parameter: arguments.value})
     decoder = randsmap.RANDSMAPDecoder(
-        features,
-        regularization=arguments.regularization,
-        invariants=invariants,
-        random_state=arguments.seed,
+        features, regularization=arguments.regularization, invariants=invariants, random_state=arguments.seed
     )
     encoder = randsmap.DiffusionMaps(n_components=arguments.components, alpha=arguments.alpha)
     if arguments.value is None:
         sample = snapshots
         if arguments.encoder_samples is not None and arguments.encoder_samples < len(snapshots):
-            chosen = np.sort(np.random.default_rng(arguments.seed).choice(
-                len(snapshots), max(2, arguments.encoder_samples), replace=False))
+            chosen = np.sort(
+                np.random.default_rng(arguments.seed).choice(
+                    len(snapshots), max(2, arguments.encoder_samples), replace=False
+                )
+            )
             sample = numbers.take(chosen).astype(snapshots.dtype) if large else snapshots[chosen]
         value = _tuned_value(encoder, decoder, parameter, sample, arguments.seed)
         decoder.set_params(**{f"features__{parameter}": value})
@@ -394,30 +459,36 @@ def _fit(arguments):
         model.fit(snapshots)
         model.save(arguments.out)
         (errors,) = _errors(model, snapshots, relative_l2=randsmap.metrics.relative_l2).values()
-    print(f"{len(snapshots)} snapshots of {snapshots.shape[1]} cells -> {arguments.components} "
-          f"latent coordinates, {len(model.decoder_.coef_) - 1} features; mean relative L2 error on the "
-          f"snapshots {np.mean(errors):.4g}")
+    print(
+        f"{len(snapshots)} snapshots of {snapshots.shape[1]} cells -> {arguments.components} "
+        f"latent coordinates, {len(model.decoder_.coef_) - 1} features; mean relative L2 error on the "
+        f"snapshots {np.mean(errors):.4g}"
+    )
     print(f"written: {arguments.out}")
 
 
 def _check_large(arguments, snapshots):
     """What a file that is not held in memory needs, before any work."""
-    from randsmap.encoders import KEPT
+    from randsmap.encoders._diffusion_maps import KEPT
 
     n, M = snapshots.shape
     if arguments.encoder_samples is None and 8 * n * M >= KEPT:
-        raise ValueError(f"{arguments.snapshots} holds {n} snapshots of {M} cells, which the model file would have "
-                         "to hold as well: give --encoder-samples, a number of snapshots that fits into memory")
+        raise ValueError(
+            f"{arguments.snapshots} holds {n} snapshots of {M} cells, which the model file would have "
+            "to hold as well: give --encoder-samples, a number of snapshots that fits into memory"
+        )
     if not isinstance(arguments.n_features, int):
-        raise ValueError(f"{arguments.snapshots} is large: give --n-features as a count (500), not as a multiple "
-                         "of the number of snapshots")
+        raise ValueError(
+            f"{arguments.snapshots} is large: give --n-features as a count (500), not as a multiple "
+            "of the number of snapshots"
+        )
 
 
 def _errors(model, snapshots, **metrics):
     """Each metric of the snapshots and their reconstructions, a block of a large file at a time."""
     import numpy as np
 
-    from randsmap._blocks import Snapshots, is_large, row_blocks
+    from randsmap._mmap import Snapshots, is_large, row_blocks
 
     numbers = Snapshots(snapshots, "the snapshots") if is_large(snapshots) else snapshots
     parts = []
@@ -444,18 +515,24 @@ def _tuned_value(encoder, decoder, parameter, snapshots, seed):
     Y_validation = encoder.transform(F_validation)
     grid = np.geomspace(0.05, 2.0, 10) if parameter == "length_scale" else np.geomspace(0.5, 50.0, 10)
     with tqdm(total=len(grid), desc=f"tuning {parameter}", unit="fit") as bar:
-        result = tune(decoder, {f"features__{parameter}": [float(v) for v in grid]},
-                      Y_train, F_train, Y_validation, F_validation, callback=bar.update)
+        result = tune(
+            decoder,
+            {f"features__{parameter}": [float(v) for v in grid]},
+            Y_train,
+            F_train,
+            Y_validation,
+            F_validation,
+            callback=bar.update,
+        )
     value = result.best_params_[f"features__{parameter}"]
-    edge = " (an edge of the grid: a better value may lie beyond)" if any(
-        result.on_edge_.values()) else ""
-    print(f"tuned {parameter} = {value:.4g}{edge}; validation relative L2 error "
-          f"{result.errors_.min():.4g}")
+    edge = " (an edge of the grid: a better value may lie beyond)" if any(result.on_edge_.values()) else ""
+    print(f"tuned {parameter} = {value:.4g}{edge}; validation relative L2 error {result.errors_.min():.4g}")
     return value
 
 
 def _encode(arguments):
-    from randsmap._blocks import load_npy, showing_progress
+    from randsmap._mmap import load_npy
+    from randsmap._progress import showing_progress
 
     with showing_progress():
         latents = _load_model(arguments.model).transform(load_npy(arguments.input))
@@ -465,16 +542,17 @@ def _encode(arguments):
 def _decode(arguments):
     import numpy as np
 
-    from randsmap import _blocks
-    from randsmap.persistence import replaced_atomically
+    from randsmap import _mmap
+    from randsmap._files import replaced_atomically
+    from randsmap._progress import showing_progress
 
-    model, latents = _load_model(arguments.model), _blocks.load_npy(arguments.input)
+    model, latents = _load_model(arguments.model), _mmap.load_npy(arguments.input)
     shape = len(latents) if latents.ndim else 0, model.n_features_in_
-    if 8 * shape[0] * shape[1] < _blocks.LARGE:
+    if 8 * shape[0] * shape[1] < _mmap.LARGE:
         _save_array(arguments.out, model.inverse_transform(latents))
         return
     _check_folder(arguments.out)
-    with _blocks.showing_progress(), replaced_atomically(arguments.out) as temporary:
+    with showing_progress(), replaced_atomically(arguments.out) as temporary:
         fields = np.lib.format.open_memmap(temporary, "w+", np.float64, shape)
         model.inverse_transform(latents, out=fields)
         fields.flush()
@@ -485,16 +563,21 @@ def _evaluate(arguments):
     import numpy as np
 
     from randsmap import metrics
-    from randsmap._blocks import load_npy, showing_progress
+    from randsmap._mmap import load_npy
+    from randsmap._progress import showing_progress
 
     model = _load_model(arguments.model)
     C = getattr(model.decoder_, "invariant_matrix_", None)  # what the model promises to keep
     with showing_progress():
         errors = _errors(
-            model, load_npy(arguments.input), relative_l2=metrics.relative_l2,
+            model,
+            load_npy(arguments.input),
+            relative_l2=metrics.relative_l2,
             relative_linf=metrics.relative_linf,
-            conservation_error=partial(metrics.conservation_error,
-                                       invariants="mass" if C is None or C.shape[1] == 0 else C))
+            conservation_error=partial(
+                metrics.conservation_error, invariants="mass" if C is None or C.shape[1] == 0 else C
+            ),
+        )
     if arguments.out is not None:
         rows = zip(*(values.tolist() for values in errors.values()))
         text = "\n".join([",".join(errors), *(",".join(map(repr, row)) for row in rows)]) + "\n"
@@ -523,7 +606,7 @@ def _check_folder(path):
 
 
 def _write(path, write):
-    from randsmap.persistence import write_atomically
+    from randsmap._files import write_atomically
 
     _check_folder(path)
     write_atomically(path, write)

@@ -10,20 +10,12 @@ from contextlib import nullcontext
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
+from randsmap._estimator import Array, Count, check_fitted, restored_on_error, validate_data
+from randsmap._kernels import gradients as _gradient_kernel
 from randsmap._kernels.features import COSINE, FUSED_DIM, LOGISTIC
 from randsmap._kernels.features import features as _feature_kernel
-from randsmap._kernels import gradients as _gradient_kernel
 from randsmap._parallel import blas_threads, parallel_for
-from randsmap._state import Array, Count
-from randsmap._validation import (
-    check_count,
-    check_fitted,
-    check_number,
-    check_random_state,
-    check_vector,
-    restored_on_error,
-    validate_data,
-)
+from randsmap._validation import check_count, check_number, check_random_state, check_vector
 
 __all__ = ["FourierFeatures", "MultiscaleFourierFeatures", "SigmoidFeatures"]
 
@@ -136,8 +128,9 @@ def check_latent_box(latent_box, d):
     try:
         low, high = latent_box
     except (TypeError, ValueError):
-        raise ValueError("latent_box must be (low, high), two numbers or two vectors of length "
-                         f"{d}, got {latent_box!r}") from None
+        raise ValueError(
+            f"latent_box must be (low, high), two numbers or two vectors of length {d}, got {latent_box!r}"
+        ) from None
     ends = []
     for end in (low, high):
         if np.ndim(end) == 0:
@@ -366,8 +359,7 @@ class FourierFeatures(_CosineFeatures):
     True
     """
 
-    def __init__(self, length_scale=1.0, *, n_features=1.0, paired=False, orthogonal=False,
-                 random_state=None):
+    def __init__(self, length_scale=1.0, *, n_features=1.0, paired=False, orthogonal=False, random_state=None):
         self.length_scale = length_scale
         self.n_features = n_features
         self.paired = paired
@@ -444,8 +436,7 @@ class MultiscaleFourierFeatures(_CosineFeatures):
 
     _state = {**_CosineFeatures._state, "scales_": Array("Q")}
 
-    def __init__(self, max_frequency=1.0, *, min_frequency=1e-3, n_scales=10, n_features=1.0,
-                 random_state=None):
+    def __init__(self, max_frequency=1.0, *, min_frequency=1e-3, n_scales=10, n_features=1.0, random_state=None):
         self.max_frequency = max_frequency
         self.min_frequency = min_frequency
         self.n_scales = n_scales
@@ -510,8 +501,7 @@ class SigmoidFeatures(_RandomFeatures):
         self.random_state = random_state
 
     def _draw(self, rng, Y, P):
-        slope = check_number(self.slope, "slope", low=0.0, high=np.finfo(np.float64).max / 4,
-                             strict_low=True)
+        slope = check_number(self.slope, "slope", low=0.0, high=np.finfo(np.float64).max / 4, strict_low=True)
         weights = draw_uniform_weights(rng, Y.shape[1], P, slope)
         box = Y if self.latent_box is None else check_latent_box(self.latent_box, Y.shape[1])
         centers = draw_centers(rng, box, P)

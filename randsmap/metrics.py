@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from randsmap._blocks import Snapshots, block_rows, is_large, steps
+from randsmap._mmap import Snapshots, block_rows, is_large
+from randsmap._progress import steps
 from randsmap._validation import check_matrix, check_vector
 
 __all__ = ["relative_l2", "relative_linf", "conservation_error"]
@@ -114,8 +115,7 @@ def conservation_error(F, F_hat, *, invariants="mass"):
         C = check_matrix(invariants, "invariants")
     n_cells = np.shape(F)[-1]
     if C.shape[0] != n_cells:
-        raise ValueError(f"invariants must have a row for each of {n_cells} cells, "
-                         f"got shape {C.shape}")
+        raise ValueError(f"invariants must have a row for each of {n_cells} cells, got shape {C.shape}")
     return _by_blocks(F, F_hat, lambda F, F_hat: abs(F_hat @ C - F @ C).max(axis=1))
 
 
@@ -140,8 +140,7 @@ def _by_blocks(F, F_hat, errors):
     """errors(F, F_hat) of checked pairs; of large memory-mapped arrays block by block."""
     if not (is_large(F) or is_large(F_hat)):
         return errors(*_check_pair(F, F_hat))
-    pair = [Snapshots(X, name) if is_large(X) else check_matrix(X, name)
-            for X, name in ((F, "F"), (F_hat, "F_hat"))]
+    pair = [Snapshots(X, name) if is_large(X) else check_matrix(X, name) for X, name in ((F, "F"), (F_hat, "F_hat"))]
     _check_shapes(*pair)
     n, M = pair[0].shape
     return np.concatenate([errors(*(X[a:b] for X in pair)) for a, b in steps(n, block_rows(M), "errors")])

@@ -5,9 +5,9 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
-from randsmap._blocks import Snapshots, is_large, mapped_rows, row_blocks
-from randsmap._state import Count, Regressor, Transformer
-from randsmap._validation import check_count, check_fitted, validate_data
+from randsmap._estimator import Count, Regressor, Transformer, check_fitted, validate_data
+from randsmap._mmap import Snapshots, is_large, mapped_rows, row_blocks
+from randsmap._validation import check_count
 from randsmap.encoders import DiffusionMaps
 from randsmap.metrics import relative_l2
 
@@ -114,8 +114,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
 
     def _fit_encoder(self, X):
         """A fitted copy of the encoder, and the latents of X."""
-        for name, part, method in (("encoder", self.encoder, "fit_transform"),
-                                   ("decoder", self.decoder, "predict")):
+        for name, part, method in (("encoder", self.encoder, "fit_transform"), ("decoder", self.decoder, "predict")):
             if part is not None and (isinstance(part, type) or not hasattr(part, method)):
                 raise TypeError(f"{name} must be an estimator with {method}, got {part!r}")
         if self.decoder is None and not hasattr(self.encoder, "inverse_transform"):
@@ -201,8 +200,10 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         """Minus the mean relative L2 error of the reconstructed fields (higher is better, 0 at best)."""
         if is_large(X):
             latents = self.transform(X)
-            errors = [relative_l2(F, self.inverse_transform(latents[a : a + len(F)]))
-                      for a, F in row_blocks(Snapshots(X, "X"), "errors")]
+            errors = [
+                relative_l2(F, self.inverse_transform(latents[a : a + len(F)]))
+                for a, F in row_blocks(Snapshots(X, "X"), "errors")
+            ]
             return -float(np.concatenate(errors).mean())
         return -float(relative_l2(X, self.reconstruct(X)).mean())
 
@@ -228,7 +229,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         --------
         randsmap.persistence : What a model file can hold.
         """
-        from randsmap.persistence import save
+        from randsmap.persistence._model_files import save
 
         save(self, path)
 

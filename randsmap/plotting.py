@@ -60,15 +60,13 @@ def plot_space_time(fields, times, positions=None, *, label="density", ax=None):
         cells, name = _ascending(positions, "positions", n_cells), "position x"
     figure, ax = _figure_and_axes(ax, (6.4, 4.0))
     # rasterized: a vector file would hold a polygon a cell
-    mesh = ax.pcolormesh(_edges(times), _edges(cells), fields.T, cmap=_SEQUENTIAL_COLORS,
-                         rasterized=True)
+    mesh = ax.pcolormesh(_edges(times), _edges(cells), fields.T, cmap=_SEQUENTIAL_COLORS, rasterized=True)
     ax.set(xlabel="time t", ylabel=name)
     figure.colorbar(mesh, ax=ax, label=label)
     return figure
 
 
-def plot_crowd(fields, times=None, *, shape, extent=None, obstacle=None, n_panels=4,
-               label="density"):
+def plot_crowd(fields, times=None, *, shape, extent=None, obstacle=None, n_panels=4, label="density"):
     """Snapshots of a field in a corridor with an obstacle, in one colour scale.
 
     Parameters
@@ -109,30 +107,35 @@ def plot_crowd(fields, times=None, *, shape, extent=None, obstacle=None, n_panel
     """
     shape = _check_pair(shape, "shape")
     fields, times, rows = _check_panels(fields, times, "times", shape, n_panels)
-    length, width = _validation.check_vector(shape if extent is None else extent, "extent",
-                                             length=2)
+    length, width = _validation.check_vector(shape if extent is None else extent, "extent", length=2)
     if not (length > 0 and width > 0):
         raise ValueError(f"extent must be positive, got {extent!r}")
     solid = np.zeros(shape, dtype=bool)
     if obstacle is not None:
         solid = np.asarray(obstacle)
         if solid.dtype != bool or solid.size != shape[0] * shape[1]:
-            raise ValueError(f"obstacle must be boolean with {shape[0] * shape[1]} cells, got "
-                             f"{solid.dtype} of shape {solid.shape}")
+            raise ValueError(
+                f"obstacle must be boolean with {shape[0] * shape[1]} cells, got {solid.dtype} of shape {solid.shape}"
+            )
         solid = solid.reshape(shape)
 
     n_columns = 1 if len(rows) < 4 else 2
     n_rows = -(-len(rows) // n_columns)
     panel = 4.4
-    figure = _new_figure((panel * n_columns + 0.9,
-                          n_rows * (panel * min(width / length, 2) + 0.62)))
+    figure = _new_figure((panel * n_columns + 0.9, n_rows * (panel * min(width / length, 2) + 0.62)))
     axes = figure.subplots(n_rows, n_columns, squeeze=False, sharex=True, sharey=True)
     high = max(fields.max(), np.finfo(float).tiny)
     for ax, row in zip(axes.flat, rows):
         picture = np.ma.masked_array(fields[row].reshape(shape), solid)
-        drawn = ax.imshow(picture.T, origin="lower", extent=(0, length, 0, width),
-                          vmin=min(fields.min(), 0.0), vmax=high, cmap=_SEQUENTIAL_COLORS,
-                          interpolation="nearest")
+        drawn = ax.imshow(
+            picture.T,
+            origin="lower",
+            extent=(0, length, 0, width),
+            vmin=min(fields.min(), 0.0),
+            vmax=high,
+            cmap=_SEQUENTIAL_COLORS,
+            interpolation="nearest",
+        )
         ax.set_facecolor(_OBSTACLE_COLOR)
         if times is not None:
             ax.set_title(f"t = {times[row]:g}", fontsize="medium")
@@ -184,17 +187,20 @@ def plot_images(images, angles=None, *, shape, n_panels=6):
     images, angles, rows = _check_panels(images, angles, "angles", shape, n_panels)
     if angles is not None and len(rows) < len(images):
         wanted = 2 * np.pi * np.arange(len(rows)) / len(rows)
-        rows = [int(np.argmin(np.abs(np.exp(1j * angles) - np.exp(1j * angle))))
-                for angle in wanted]
+        rows = [int(np.argmin(np.abs(np.exp(1j * angles) - np.exp(1j * angle)))) for angle in wanted]
     n_columns = min(len(rows), 3 if len(rows) in (5, 6, 9) else 4)
     n_rows = -(-len(rows) // n_columns)
     panel = 2.1
-    figure = _new_figure((panel * n_columns,
-                          n_rows * (panel * min(shape[0] / shape[1], 3) + 0.3)))
+    figure = _new_figure((panel * n_columns, n_rows * (panel * min(shape[0] / shape[1], 3) + 0.3)))
     axes = figure.subplots(n_rows, n_columns, squeeze=False)
     for ax, row in zip(axes.flat, rows):
-        ax.imshow(images[row].reshape(shape), cmap="gray", vmin=images[rows].min(),
-                  vmax=images[rows].max(), interpolation="nearest")
+        ax.imshow(
+            images[row].reshape(shape),
+            cmap="gray",
+            vmin=images[rows].min(),
+            vmax=images[rows].max(),
+            interpolation="nearest",
+        )
         ax.set(xticks=[], yticks=[])
         if angles is not None:
             ax.set_title(f"θ = {np.rad2deg(angles[row]):.4g}°", fontsize="medium")
@@ -261,13 +267,13 @@ def plot_embedding(latents, color=None, *, label=None, names=None, cyclic=False,
     points = ax.scatter(*latents.T, **style)
     ax.set(**dict(zip(("xlabel", "ylabel", "zlabel"), names)))
     if color is not None:
-        figure.colorbar(points, ax=ax, label=label, pad=0.12 if dimension == 3 else 0.03,
-                        shrink=0.8 if dimension == 3 else 1.0)
+        figure.colorbar(
+            points, ax=ax, label=label, pad=0.12 if dimension == 3 else 0.03, shrink=0.8 if dimension == 3 else 1.0
+        )
     return figure
 
 
-def plot_reconstructions(truth, reconstructions, *, positions=None, extent=None, mask=None,
-                         label="density"):
+def plot_reconstructions(truth, reconstructions, *, positions=None, extent=None, mask=None, label="density"):
     """One field beside its reconstructions, with their errors.
 
     Parameters
@@ -321,8 +327,7 @@ def plot_reconstructions(truth, reconstructions, *, positions=None, extent=None,
     if mask is not None:
         mask = np.asarray(mask)
         if mask.dtype != bool or mask.shape != truth.shape:
-            raise ValueError(f"mask must be boolean of shape {truth.shape}, got {mask.dtype} of shape "
-                             f"{mask.shape}")
+            raise ValueError(f"mask must be boolean of shape {truth.shape}, got {mask.dtype} of shape {mask.shape}")
     if truth.ndim == 1:
         if positions is None:
             positions, name = np.arange(len(truth), dtype=float), "cell"
@@ -343,16 +348,23 @@ def _profiles(truth, fields, positions, name, label):
     for ax, (title, field) in zip(axes.flat, list(fields.items())[1:]):
         ax.plot(positions, truth, color="0.6", linewidth=3, label="truth")
         ax.plot(positions, field, color="#0072B2", linewidth=1.2, label="reconstruction")
-        ax.plot(positions, field - truth, color="#D55E00", linewidth=0.9, linestyle="--",
-                label="reconstruction \u2212 truth")
+        ax.plot(
+            positions,
+            field - truth,
+            color="#D55E00",
+            linewidth=0.9,
+            linestyle="--",
+            label="reconstruction \u2212 truth",
+        )
         ax.set_title(title, fontsize="medium")
     used = _remove_unused(axes, n_panels)
     for ax in used[-n_columns:]:
         ax.set_xlabel(name)
         ax.tick_params(labelbottom=True)
     figure.supylabel(label, fontsize="medium")
-    figure.legend(*used[0].get_legend_handles_labels(), loc="outside upper center", ncols=3,
-                  fontsize="small", frameon=False)
+    figure.legend(
+        *used[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize="small", frameon=False
+    )
     return figure
 
 
@@ -362,8 +374,7 @@ def _error_maps(truth, fields, extent, mask, label):
 
     hidden = np.zeros(truth.shape, dtype=bool) if mask is None else ~mask
     errors = {name: abs(field - truth) for name, field in fields.items() if field is not truth}
-    high = max(max(error[~hidden].max(initial=0) for error in errors.values()),
-               np.finfo(float).tiny * 1e4)
+    high = max(max(error[~hidden].max(initial=0) for error in errors.values()), np.finfo(float).tiny * 1e4)
     if extent is None:
         aspect, style, place = truth.shape[0] / truth.shape[1], {"cmap": "gray"}, {}
     else:
@@ -377,28 +388,49 @@ def _error_maps(truth, fields, extent, mask, label):
     axes = figure.subplots(n_rows, 2 * n_pairs, squeeze=False, sharex=True, sharey=True)
     pairs = axes.reshape(n_rows * n_pairs, 2)
     pairs[0, 1].remove()  # truth has no error
-    for ax in pairs[len(fields):].flat:
+    for ax in pairs[len(fields) :].flat:
         ax.remove()
     for pair, (name, field) in zip(pairs, fields.items()):
         shown = _draw_plane(pair[0], field, hidden, place, style, name)
         if field is not truth:
             # what is smaller than the scale gets the scale's lowest colour, not a hole
-            error = _draw_plane(pair[1], np.maximum(errors[name], high / 1e3), hidden, place,
-                                {"cmap": "magma", "norm": LogNorm(high / 1e3, high)}, "absolute error")
+            error = _draw_plane(
+                pair[1],
+                np.maximum(errors[name], high / 1e3),
+                hidden,
+                place,
+                {"cmap": "magma", "norm": LogNorm(high / 1e3, high)},
+                "absolute error",
+            )
     if extent is not None:
         for ax in axes[:, 0]:
             ax.set_ylabel("y")
         for ax in axes[-1]:
             ax.set_xlabel("x")
-    drawn_in = pairs[:len(fields)]
-    bar = figure.colorbar(shown, ax=list(drawn_in.flat[:1]) + list(drawn_in[1:].flat), label=label,
-                          location="bottom", fraction=0.03, pad=0.02, shrink=0.6, aspect=40)
+    drawn_in = pairs[: len(fields)]
+    bar = figure.colorbar(
+        shown,
+        ax=list(drawn_in.flat[:1]) + list(drawn_in[1:].flat),
+        label=label,
+        location="bottom",
+        fraction=0.03,
+        pad=0.02,
+        shrink=0.6,
+        aspect=40,
+    )
     bar.locator, bar.formatter.useMathText = MaxNLocator(5), True
     bar.formatter.set_powerlimits((-2, 3))
     bar.update_ticks()
-    figure.colorbar(error, ax=list(drawn_in.flat[:1]) + list(drawn_in[1:].flat),
-                    label="absolute error", location="bottom", fraction=0.03, pad=0.02, shrink=0.6,
-                    aspect=40)
+    figure.colorbar(
+        error,
+        ax=list(drawn_in.flat[:1]) + list(drawn_in[1:].flat),
+        label="absolute error",
+        location="bottom",
+        fraction=0.03,
+        pad=0.02,
+        shrink=0.6,
+        aspect=40,
+    )
     return figure
 
 

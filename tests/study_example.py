@@ -7,22 +7,39 @@ from randsmap.studies._result import StudyResult
 QUANTITIES = ("rel_l2", "rel_linf", "conservation", "seconds")
 DECODERS = {
     "manifold": (("RFNN-RFF", False), ("RFNN-Sig", False), ("DDM", False), ("k-NN", False), ("POD", True)),
-    "mass": (("RANDSMAP-RFF", False), ("RANDSMAP-Sig", False), ("RFNN-Sig", False), ("DDM", False),
-             ("DDM-r5", False), ("k-NN", False), ("POD", True)),
+    "mass": (
+        ("RANDSMAP-RFF", False),
+        ("RANDSMAP-Sig", False),
+        ("RFNN-Sig", False),
+        ("DDM", False),
+        ("DDM-r5", False),
+        ("k-NN", False),
+        ("POD", True),
+    ),
 }
 
 
 def example_row(dataset, n_train, split, decoder, fraction, extra, paper=True):
-    row = {"dataset": dataset, "split": split, "decoder": decoder, "features_per_sample": fraction,
-           "n_train": n_train, "parameter": "features__slope", "hyperparameter": 11.0,
-           "on_edge": decoder == "DDM", "extra": extra, "runs": 2 if fraction else 1}
+    row = {
+        "dataset": dataset,
+        "split": split,
+        "decoder": decoder,
+        "features_per_sample": fraction,
+        "n_train": n_train,
+        "parameter": "features__slope",
+        "hyperparameter": 11.0,
+        "on_edge": decoder == "DDM",
+        "extra": extra,
+        "runs": 2 if fraction else 1,
+    }
     for i, quantity in enumerate(QUANTITIES):
         none = quantity == "conservation" and dataset in ("swiss_roll", "s_curve")
         value = (0.1 + 0.01 * len(decoder)) * 10.0**-i
         for name, factor in (("median", 1.0), ("p05", 0.9), ("p95", 1.2)):
             row[f"{quantity}_{name}"] = None if none else value * factor
             row[f"paper_{quantity}_{name}"] = (
-                None if none or extra or not paper or (not fraction and name != "median") else value * 2)
+                None if none or extra or not paper or (not fraction and name != "median") else value * 2
+            )
         row[f"ratio_{quantity}"] = None if none or extra or not paper else 0.5
     return row
 
@@ -83,9 +100,18 @@ def example_result(name="lwr", *, n_trains=None, paper=True, seed=0):
         if not manifold:
             arrays[f"{part}/ddm/starred"] = np.array([0.6, 5.0])
     return StudyResult(
-        name=name, title=f"{name} (made up)", section="Sec. 5.1, App. G",
-        notes=["Diffusion time t = 0, which the paper's own optima need.",
-               "The data cannot be the paper's because its seeds are not known."],
-        cuts=["2 runs instead of 100."], options={"runs": 2, "seed": 0, "quick": True, "split": "random"},
-        command=f"randsmap study {name} --quick --seed 0", date="2026-01-01", version="0.1.0",
-        rows=rows, arrays=arrays)
+        name=name,
+        title=f"{name} (made up)",
+        section="Sec. 5.1, App. G",
+        notes=[
+            "Diffusion time t = 0, which the paper's own optima need.",
+            "The data cannot be the paper's because its seeds are not known.",
+        ],
+        cuts=["2 runs instead of 100."],
+        options={"runs": 2, "seed": 0, "quick": True, "split": "random"},
+        command=f"randsmap study {name} --quick --seed 0",
+        date="2026-01-01",
+        version="0.1.0",
+        rows=rows,
+        arrays=arrays,
+    )

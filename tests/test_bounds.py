@@ -29,7 +29,7 @@ from randsmap import (
     RFNNDecoder,
     project_bounds,
 )
-from randsmap.invariants import AffineInvariants
+from randsmap.invariants._affine import AffineInvariants
 
 EPS = np.finfo(float).eps
 LEVELS = ("baseline", "avx2", "avx512")
@@ -55,8 +55,14 @@ def exact_projection(z, w, v, lower, upper, m):
     def h(t):
         return sum(a * b for a, b in zip(w, fields(t))) - m
 
-    points = sorted({(bound[i] - z[i]) * v[i] / w[i] for bound in (lower, upper)
-                     for i in range(len(z)) if bound[i] is not None and w[i] > 0})
+    points = sorted(
+        {
+            (bound[i] - z[i]) * v[i] / w[i]
+            for bound in (lower, upper)
+            for i in range(len(z))
+            if bound[i] is not None and w[i] > 0
+        }
+    )
     if not points:
         points = [Fraction(0)]
     values = [h(t) for t in points]
@@ -104,8 +110,7 @@ def problems(draw):
     if draw(st.booleans()):
         w, v = [1.0] * M, [1.0] * M
     lower = draw(st.lists(st.one_of(st.just(-np.inf), number), min_size=M, max_size=M))
-    width = draw(st.lists(st.one_of(st.just(np.inf), st.integers(0, 16).map(lambda k: k / 8)),
-                          min_size=M, max_size=M))
+    width = draw(st.lists(st.one_of(st.just(np.inf), st.integers(0, 16).map(lambda k: k / 8)), min_size=M, max_size=M))
     if draw(st.booleans()):
         lower, width = [draw(number)] * M, [np.inf] * M
     upper = [0.0 if b == np.inf else a + b for a, b in zip(lower, width)]
@@ -178,9 +183,15 @@ def test_equals_a_solver_of_quadratic_programs():
     M = 12
     w, v, z = rng.uniform(0.5, 2, M), rng.uniform(0.5, 2, M), rng.normal(size=M)
     total = 0.4 * w.sum()
-    solution = minimize(lambda f: v @ (f - z) ** 2, np.full(M, 0.4), jac=lambda f: 2 * v * (f - z),
-                        bounds=[(0, 1)] * M, constraints=LinearConstraint(w, total, total),
-                        method="SLSQP", options={"ftol": 1e-15, "maxiter": 500})
+    solution = minimize(
+        lambda f: v @ (f - z) ** 2,
+        np.full(M, 0.4),
+        jac=lambda f: 2 * v * (f - z),
+        bounds=[(0, 1)] * M,
+        constraints=LinearConstraint(w, total, total),
+        method="SLSQP",
+        options={"ftol": 1e-15, "maxiter": 500},
+    )
     f = project_bounds(z, upper=1.0, weights=w, total=total, cell_weights=v)
     assert np.abs(f - solution.x).max() < 1e-6
     assert v @ (f - z) ** 2 <= solution.fun + 1e-12
@@ -301,10 +312,10 @@ def test_any_array_goes_in_and_none_is_changed():
     wide[::2, ::2] = F
     frozen = F.copy()
     frozen.setflags(write=False)
-    for given in (F, frozen, wide[::2, ::2], np.asfortranarray(F), F.tolist()):
-        before = np.array(given)
-        np.testing.assert_array_equal(project_bounds(given), expected)
-        np.testing.assert_array_equal(given, before)
+    for fields in (F, frozen, wide[::2, ::2], np.asfortranarray(F), F.tolist()):
+        before = np.array(fields)
+        np.testing.assert_array_equal(project_bounds(fields), expected)
+        np.testing.assert_array_equal(fields, before)
     np.testing.assert_array_equal(project_bounds(F[0]), expected[0])
 
 
@@ -324,20 +335,23 @@ def test_out():
         project_bounds(F, out=np.empty((6, 40), np.float32))
 
 
-@pytest.mark.parametrize("kwargs, message", [
-    (dict(lower=1.0, upper=0.0), "lower bound 1.0 of cell 0 exceeds its upper bound 0.0"),
-    (dict(lower=np.nan), "nan for cell 0"),
-    (dict(lower=np.inf), "inf for cell 0"),
-    (dict(lower=[0.0, 0.0]), "length 3, got 2"),
-    (dict(lower="a"), "must be a number"),
-    (dict(weights=[1.0, -1.0, 1.0]), "must not be negative, got -1.0 for cell 1"),
-    (dict(cell_weights=[1.0, 0.0, 1.0]), "must be positive, got 0.0 for cell 1"),
-    (dict(weights=[1.0, 1.0]), "length 3, got 2"),
-    (dict(total=-1.0), r"total -1.0 \(row 0\) is out of reach by 1"),
-    (dict(total=[1.0, 2.0]), "length 1, got 2"),
-    (dict(total=np.nan), "finite"),
-    (dict(weights=np.zeros(3)), "out of reach"),
-])
+@pytest.mark.parametrize(
+    "kwargs, message",
+    [
+        (dict(lower=1.0, upper=0.0), "lower bound 1.0 of cell 0 exceeds its upper bound 0.0"),
+        (dict(lower=np.nan), "nan for cell 0"),
+        (dict(lower=np.inf), "inf for cell 0"),
+        (dict(lower=[0.0, 0.0]), "length 3, got 2"),
+        (dict(lower="a"), "must be a number"),
+        (dict(weights=[1.0, -1.0, 1.0]), "must not be negative, got -1.0 for cell 1"),
+        (dict(cell_weights=[1.0, 0.0, 1.0]), "must be positive, got 0.0 for cell 1"),
+        (dict(weights=[1.0, 1.0]), "length 3, got 2"),
+        (dict(total=-1.0), r"total -1.0 \(row 0\) is out of reach by 1"),
+        (dict(total=[1.0, 2.0]), "length 1, got 2"),
+        (dict(total=np.nan), "finite"),
+        (dict(weights=np.zeros(3)), "out of reach"),
+    ],
+)
 def test_wrong_arguments(kwargs, message):
     with pytest.raises(ValueError, match=message):
         project_bounds([[1.0, 2.0, 3.0]], **kwargs)
@@ -348,8 +362,9 @@ def test_fields_must_be_finite(value):
     with pytest.raises(ValueError, match="F must be finite"):
         project_bounds([[1.0, value]])
     # the kernel itself, which decoders call with what they made
-    projection = AffineInvariants(np.ones((20, 1)), [1.0], np.zeros(20, bool), np.zeros(0),
-                                  bounds=(np.zeros(20), np.full(20, np.inf)))
+    projection = AffineInvariants(
+        np.ones((20, 1)), [1.0], np.zeros(20, bool), np.zeros(0), bounds=(np.zeros(20), np.full(20, np.inf))
+    )
     F = np.zeros((3, 20))
     F[1, 17] = value
     with pytest.raises(ValueError, match="field 1 is too large"):
@@ -383,9 +398,16 @@ print(digest.hexdigest())
 
 
 def test_same_bits_on_every_instruction_level():
-    results = {level: subprocess.run([sys.executable, "-P", "-c", BITS], check=True, text=True,
-                                     capture_output=True, env={**os.environ, "RANDSMAP_CPU": level}).stdout
-               for level in LEVELS}
+    results = {
+        level: subprocess.run(
+            [sys.executable, "-P", "-c", BITS],
+            check=True,
+            text=True,
+            capture_output=True,
+            env={**os.environ, "RANDSMAP_CPU": level},
+        ).stdout
+        for level in LEVELS
+    }
     assert len(set(results.values())) == 1, results
     assert len(results["baseline"].strip()) == 2 * hashlib.sha256().digest_size
 
@@ -416,8 +438,7 @@ ESTIMATORS = {
 
 def with_bounds(estimator, bounds, **kwargs):
     estimator = clone(estimator)
-    (estimator.encoder if isinstance(estimator, ManifoldModel) else estimator).set_params(
-        bounds=bounds, **kwargs)
+    (estimator.encoder if isinstance(estimator, ManifoldModel) else estimator).set_params(bounds=bounds, **kwargs)
     return estimator
 
 
@@ -469,8 +490,9 @@ def test_pickle_clone_and_files(name, tmp_path):
     if name != "conservative":
         randsmap.persistence.save(estimator, tmp_path / "model.npz")
         np.testing.assert_array_equal(getattr(randsmap.load(tmp_path / "model.npz"), method)(X), decode(X))
-    assert np.array_equal(clone(estimator).get_params()[
-        "encoder__bounds" if name == "POD" else "bounds"][1], np.full(40, 0.3))
+    assert np.array_equal(
+        clone(estimator).get_params()["encoder__bounds" if name == "POD" else "bounds"][1], np.full(40, 0.3)
+    )
 
 
 def test_bounds_without_invariants_clip():
@@ -511,19 +533,26 @@ def test_zero_weights_are_clipped_and_dependent_columns_allowed():
     assert (np.abs(G @ C - m) <= 40 * EPS * (G @ np.abs(C) + np.abs(m))).all()
 
 
-@pytest.mark.parametrize("kwargs, message", [
-    (dict(bounds=(0.01, None)), r"field \d+ is 0.0 in cell \d+, whose bounds are \[0.01, inf\]"),
-    (dict(bounds=(None, 0.1)), r"field \d+ is 0\.\d+ in cell \d+, whose bounds are \[-inf, 0.1\]"),
-    (dict(bounds=(1.0, 0.0)), "exceeds"),
-    (dict(bounds="positive"), "'nonnegative' or None"),
-    (dict(bounds=1.0), "must be a pair"),
-    (dict(bounds=(0.0, np.ones(3))), "length 40, got 3"),
-    (dict(bounds=(0.0, 0.25), invariant_values=20.0, invariant_tol=1e9), "out of reach by 11.8: "),
-    (dict(bounds=(0.0, None), invariants=np.stack([np.ones(40), np.arange(40)], 1), invariant_tol=9.0),
-     "at most one invariant"),
-    (dict(bounds=(0.0, None), invariants=np.linspace(-1, 1, 40), invariant_tol=9.0),
-     "invariant 0 has the weight -0.8"),
-])
+@pytest.mark.parametrize(
+    "kwargs, message",
+    [
+        (dict(bounds=(0.01, None)), r"field \d+ is 0.0 in cell \d+, whose bounds are \[0.01, inf\]"),
+        (dict(bounds=(None, 0.1)), r"field \d+ is 0\.\d+ in cell \d+, whose bounds are \[-inf, 0.1\]"),
+        (dict(bounds=(1.0, 0.0)), "exceeds"),
+        (dict(bounds="positive"), "'nonnegative' or None"),
+        (dict(bounds=1.0), "must be a pair"),
+        (dict(bounds=(0.0, np.ones(3))), "length 40, got 3"),
+        (dict(bounds=(0.0, 0.25), invariant_values=20.0, invariant_tol=1e9), "out of reach by 11.8: "),
+        (
+            dict(bounds=(0.0, None), invariants=np.stack([np.ones(40), np.arange(40)], 1), invariant_tol=9.0),
+            "at most one invariant",
+        ),
+        (
+            dict(bounds=(0.0, None), invariants=np.linspace(-1, 1, 40), invariant_tol=9.0),
+            "invariant 0 has the weight -0.8",
+        ),
+    ],
+)
 def test_what_cannot_be_is_an_error_at_fit(kwargs, message):
     Y, F = problem()
     decoder = clone(ESTIMATORS["randsmap"]).fit(Y, F)
@@ -558,8 +587,7 @@ def test_only_where_rows_are_projected():
 def test_tune():
     Y, F = problem()
     decoder = with_bounds(ESTIMATORS["randsmap"], "nonnegative").set_params(features=FourierFeatures())
-    result = randsmap.tune(decoder, {"features__length_scale": [0.1, 0.3, 1.0]}, Y[::2], F[::2], Y[1::2],
-                           F[1::2])
+    result = randsmap.tune(decoder, {"features__length_scale": [0.1, 0.3, 1.0]}, Y[::2], F[::2], Y[1::2], F[1::2])
     assert result.best_decoder_.predict(FAR).min() >= 0
 
 
@@ -580,8 +608,9 @@ def test_derivatives_with_active_bounds(name):
     np.testing.assert_allclose(decoder.vjp(X, U)[:, 0], np.einsum("ij,ij->i", U, J[:, :, 0]), atol=1e-11)
     cells = [5, 4, 20]
     np.testing.assert_array_equal(decoder.jacobian(X, cells=cells), J[:, cells])
-    np.testing.assert_allclose(decoder.vjp(X, U[:, :3], cells=cells)[:, 0],
-                               np.einsum("ij,ij->i", U[:, :3], J[:, cells, 0]), atol=1e-11)
+    np.testing.assert_allclose(
+        decoder.vjp(X, U[:, :3], cells=cells)[:, 0], np.einsum("ij,ij->i", U[:, :3], J[:, cells, 0]), atol=1e-11
+    )
 
 
 def test_derivatives_of_bounded_POD():
@@ -608,15 +637,13 @@ def test_values_of_rows(name, bounds):
     _, decode, X = fitted(name, bounds)
     n = len(X)
     m = np.random.default_rng(2).uniform(0.5, 2, n)
-    for given in (m, m[:, None], m.tolist()):
-        G = decode(X, invariant_values=given)
+    for values in (m, m[:, None], m.tolist()):
+        G = decode(X, invariant_values=values)
         assert (np.abs(G.sum(axis=1) - m) <= 1e-14 * (np.abs(G).sum(axis=1) + m)).all()
         assert (G[:, 4] == 0).all() and (bounds is None or (G >= 0).all())
     for same in (0.7, [0.7], np.array([[0.7]] * n)):
-        np.testing.assert_array_equal(decode(X, invariant_values=same),
-                                      decode(X, invariant_values=np.full(n, 0.7)))
-    np.testing.assert_array_equal(decode(X, invariant_values=m, cells=[7, 2]),
-                                  decode(X, invariant_values=m)[:, [7, 2]])
+        np.testing.assert_array_equal(decode(X, invariant_values=same), decode(X, invariant_values=np.full(n, 0.7)))
+    np.testing.assert_array_equal(decode(X, invariant_values=m, cells=[7, 2]), decode(X, invariant_values=m)[:, [7, 2]])
     # the fitted value again: the same fields
     np.testing.assert_allclose(decode(X, invariant_values=1.0), decode(X), rtol=0, atol=1e-13)
     out = np.empty_like(G)
@@ -677,17 +704,29 @@ def test_values_of_rows_of_a_model():
     assert np.abs(G.sum(axis=1) - np.arange(1, 6)).max() < 1e-13 and G.min() >= 0
 
 
-@pytest.mark.parametrize("w, v", [
-    ([1.0, 1.0], [1e-310, 1.0]), ([1.0, 1.0], [5e-324, 5e-324]), ([1e10, 1e10], [1e-300, 1e-300]),
-    ([1e308, 1e308], [0.1, 0.1]), ([1e-300, 1e-300], [1.0, 1.0]), ([1e200, 1e200], [1.0, 1.0])])
+@pytest.mark.parametrize(
+    "w, v",
+    [
+        ([1.0, 1.0], [1e-310, 1.0]),
+        ([1.0, 1.0], [5e-324, 5e-324]),
+        ([1e10, 1e10], [1e-300, 1e-300]),
+        ([1e308, 1e308], [0.1, 0.1]),
+        ([1e-300, 1e-300], [1.0, 1.0]),
+        ([1e200, 1e200], [1.0, 1.0]),
+    ],
+)
 def test_weights_at_the_edges_of_the_range(w, v):
     f = project_bounds([1.0, 2.0], weights=w, total=w[0], cell_weights=v)
     assert (f >= 0).all() and abs(f.sum() - 1) <= 1e-14
 
 
-@pytest.mark.parametrize("z, bounds, total, expected", [
-    ([1.7e308, -1.7e308, 1e308], (-1e308, 1e308), 1.0, None),
-    ([1.0, 2.0], (0.0, 1.7e308), 1.7e308, [8.5e307, 8.5e307])])
+@pytest.mark.parametrize(
+    "z, bounds, total, expected",
+    [
+        ([1.7e308, -1.7e308, 1e308], (-1e308, 1e308), 1.0, None),
+        ([1.0, 2.0], (0.0, 1.7e308), 1.7e308, [8.5e307, 8.5e307]),
+    ],
+)
 def test_bounds_whose_sums_overflow(z, bounds, total, expected):
     f = project_bounds(z, lower=bounds[0], upper=bounds[1], total=total)
     assert (f >= bounds[0]).all() and (f <= bounds[1]).all()

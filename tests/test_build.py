@@ -21,8 +21,9 @@ def test_installed_files_are_the_tracked_ones():
         pytest.skip("editable install: the files are the checkout's")
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
-    tracked = subprocess.run(["git", "ls-files", "randsmap", "src/randsmap"], cwd=ROOT, check=True,
-                             capture_output=True, text=True).stdout.split()
+    tracked = subprocess.run(
+        ["git", "ls-files", "randsmap", "src/randsmap"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.split()
     assert shipped(Path(t.removeprefix("src/")) for t in tracked) == installed
 
 
@@ -33,7 +34,8 @@ def test_only_the_module_init_is_exported():
 
     for folder in randsmap._kernels.__path__:
         for library in Path(folder).glob("*.so"):
-            symbols = subprocess.run(["nm", "-D", "--defined-only", library], check=True,
-                                     capture_output=True, text=True).stdout.split("\n")
+            symbols = subprocess.run(
+                ["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True
+            ).stdout.split("\n")
             names = {line.split()[-1] for line in symbols if " T " in line}
             assert names - {"_init", "_fini"} == {f"PyInit_{library.name.split('.')[0]}"}

@@ -8,7 +8,7 @@ import pytest
 from randsmap import SigmoidFeatures, cli, load, metrics
 from randsmap.cli import main
 from randsmap.metrics import relative_l2
-from randsmap.persistence import save
+from randsmap.persistence._model_files import save
 
 
 @pytest.fixture
@@ -39,14 +39,27 @@ def test_fit_encode_decode_evaluate(tmp_path, snapshots, capsys):
     assert "conservation_error" in capsys.readouterr().out
     with open(table, newline="") as file:
         rows = list(csv.DictReader(file))
-    np.testing.assert_allclose([float(r["relative_l2"]) for r in rows],
-                               relative_l2(snapshots, G), rtol=1e-9)
+    np.testing.assert_allclose([float(r["relative_l2"]) for r in rows], relative_l2(snapshots, G), rtol=1e-9)
 
 
 @pytest.mark.parametrize("features", ["sigmoid", "fourier", "multiscale"])
 def test_fit_with_a_given_value(tmp_path, snapshots, features, capsys):
-    arguments = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1,
-                 "--features", features, "--value", 3.0, "--n-features", 25, "--invariants", "none")
+    arguments = (
+        "fit",
+        tmp_path / "F.npy",
+        "--out",
+        tmp_path / "m",
+        "--components",
+        1,
+        "--features",
+        features,
+        "--value",
+        3.0,
+        "--n-features",
+        25,
+        "--invariants",
+        "none",
+    )
     assert run(*arguments) == 0
     assert "tuned" not in capsys.readouterr().out
 
@@ -72,11 +85,11 @@ def test_errors_are_told_and_leave_nothing_behind(tmp_path, snapshots, capsys):
     broken[4, 2] = 1.0
     np.save(tmp_path / "mass.npy", broken)
     failing(("fit", tmp_path / "mass.npy", "--out", model, "--value", 1), capsys)
-    assert "does not exist" in failing(
-        ("fit", tmp_path / "F.npy", "--out", tmp_path / "no" / "m"), capsys)
+    assert "does not exist" in failing(("fit", tmp_path / "F.npy", "--out", tmp_path / "no" / "m"), capsys)
     (tmp_path / "junk").write_bytes(b"\x80\x04junk")
     assert "not a valid model file" in failing(
-        ("decode", tmp_path / "junk", tmp_path / "F.npy", "--out", tmp_path / "G.npy"), capsys)
+        ("decode", tmp_path / "junk", tmp_path / "F.npy", "--out", tmp_path / "G.npy"), capsys
+    )
     left = {p.name for p in tmp_path.iterdir()}
     assert left == {"F.npy", "text.npy", "objects.npy", "nan.npy", "mass.npy", "junk"}
 
@@ -84,8 +97,7 @@ def test_errors_are_told_and_leave_nothing_behind(tmp_path, snapshots, capsys):
 def test_wrong_width_is_told(tmp_path, snapshots, capsys):
     run("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5)
     capsys.readouterr()
-    message = failing(("decode", tmp_path / "m", tmp_path / "F.npy", "--out", tmp_path / "G.npy"),
-                      capsys)
+    message = failing(("decode", tmp_path / "m", tmp_path / "F.npy", "--out", tmp_path / "G.npy"), capsys)
     assert "1" in message and "40" in message
     assert not (tmp_path / "G.npy").exists()
 
@@ -112,16 +124,14 @@ def test_model_file_is_the_one_that_load_reads_and_no_digit_is_lost(tmp_path, sn
     with open(table, newline="") as file:
         rows = list(csv.DictReader(file))
     C = loaded.decoder_.invariant_matrix_
-    for name, options in (("relative_l2", {}), ("relative_linf", {}),
-                          ("conservation_error", {"invariants": C})):
+    for name, options in (("relative_l2", {}), ("relative_linf", {}), ("conservation_error", {"invariants": C})):
         expected = getattr(metrics, name)(snapshots, G, **options)
         assert np.array_equal([float(row[name]) for row in rows], expected)
 
 
 def test_a_model_file_that_holds_no_model_is_told(tmp_path, snapshots, capsys):
     save(SigmoidFeatures().fit(snapshots), tmp_path / "m")
-    message = failing(("encode", tmp_path / "m", tmp_path / "F.npy", "--out", tmp_path / "Y.npy"),
-                      capsys)
+    message = failing(("encode", tmp_path / "m", tmp_path / "F.npy", "--out", tmp_path / "Y.npy"), capsys)
     assert "holds a SigmoidFeatures, not a model" in message
 
 
@@ -135,8 +145,17 @@ def test_interrupt_is_told(monkeypatch, capsys, tmp_path):
 
 def test_quick_traffic_study(tmp_path):
     """The main job, as the README runs it."""
-    command = [sys.executable, "-P", "-c", "import sys; from randsmap.cli import main; sys.exit(main())",
-               "study", "lwr", "--quick", "--out", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        "import sys; from randsmap.cli import main; sys.exit(main())",
+        "study",
+        "lwr",
+        "--quick",
+        "--out",
+        str(tmp_path),
+    ]
     result = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stderr
     rows = table(tmp_path)
@@ -147,8 +166,7 @@ def test_quick_traffic_study(tmp_path):
         low, high = (0.4, 0.8) if row["decoder"] in coarse else (0.15, 0.22)
         assert low < float(row["rel_l2_median"]) < high  # most 0.167 to 0.209 over seeds 0 to 3
         assert float(row["rel_l2_p05"]) <= float(row["rel_l2_median"]) <= float(row["rel_l2_p95"])
-        assert bool(row["paper_rel_l2_median"]) == (
-            row["extra"] == "False" or row["decoder"].endswith("-training"))
+        assert bool(row["paper_rel_l2_median"]) == (row["extra"] == "False" or row["decoder"].endswith("-training"))
         if row["decoder"].startswith("RANDSMAP"):
             exact = not row["decoder"].endswith("-training")
             assert (float(row["conservation_p95"]) <= 1e-14) == exact
@@ -163,14 +181,15 @@ def table(folder):
 
 
 def test_some_decoders_of_all_studies_that_have_them(tmp_path, monkeypatch):
-    monkeypatch.setattr("randsmap.cli._STUDIES", {
-        name: texts for name, texts in cli._STUDIES.items() if name in ("swiss-roll", "s-curve", "lwr")})
+    monkeypatch.setattr(
+        "randsmap.cli._STUDIES",
+        {name: texts for name, texts in cli._STUDIES.items() if name in ("swiss-roll", "s-curve", "lwr")},
+    )
     assert run("study", "all", "--quick", "--runs", 1, "--decoders", "RFNN-RFF,POD", "--out", tmp_path) == 0
     assert {row["decoder"] for row in table(tmp_path / "swiss-roll")} == {"RFNN-RFF", "POD"}
     assert {row["decoder"] for row in table(tmp_path / "s-curve")} == {"RFNN-RFF", "POD"}
     assert {row["decoder"] for row in table(tmp_path / "lwr")} == {"POD"}
-    assert run("study", "s-curve", "--quick", "--runs", 1, "--decoders", "POD",
-               "--out", tmp_path / "s-curve") == 0
+    assert run("study", "s-curve", "--quick", "--runs", 1, "--decoders", "POD", "--out", tmp_path / "s-curve") == 0
     assert {row["decoder"] for row in table(tmp_path / "s-curve")} == {"POD"}
 
 
@@ -191,10 +210,8 @@ def test_files_that_are_not_what_they_should_be(tmp_path, capsys):
     np.savez(archive, fields=np.eye(3))
     huge = tmp_path / "huge.npy"
     with open(huge, "wb") as file:
-        np.lib.format.write_array_header_1_0(
-            file, {"descr": "<f8", "fortran_order": False, "shape": (10**13, 400)})
-    for path, message in ((zipped, "is not a .npy file"),
-                          (archive, "is not a .npy file"), (huge, "out of memory")):
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (10**13, 400)})
+    for path, message in ((zipped, "is not a .npy file"), (archive, "is not a .npy file"), (huge, "out of memory")):
         assert run("fit", path, "--out", tmp_path / "m") == 1
         assert message in capsys.readouterr().err
 
@@ -213,17 +230,19 @@ def test_half_precision_snapshots_have_its_tolerance(tmp_path, snapshots):
     assert run("fit", tmp_path / "half.npy", "--value", 5, "--out", tmp_path / "m") == 0
 
 
-@pytest.mark.parametrize("name, options, shape", [
-    ("swiss-roll", ("--samples", 30), (30, 3)),
-    ("s-curve", ("--samples", 30), (30, 20)),
-    ("lwr", ("--trajectories", 2, "--snapshots", 4), (8, 400)),
-    ("rotated-images", ("--samples", 6), (6, 16384)),
-    ("hughes", ("--trajectories", 1, "--snapshots", 5), (5, 10000)),
-])
+@pytest.mark.parametrize(
+    "name, options, shape",
+    [
+        ("swiss-roll", ("--samples", 30), (30, 3)),
+        ("s-curve", ("--samples", 30), (30, 20)),
+        ("lwr", ("--trajectories", 2, "--snapshots", 4), (8, 400)),
+        ("rotated-images", ("--samples", 6), (6, 16384)),
+        ("hughes", ("--trajectories", 1, "--snapshots", 5), (5, 10000)),
+    ],
+)
 def test_dataset(tmp_path, name, options, shape):
     picture = tmp_path / "picture.png"
-    assert run("dataset", name, *options, "--seed", 1, "--out", tmp_path / "F.npy",
-               "--picture", picture) == 0
+    assert run("dataset", name, *options, "--seed", 1, "--out", tmp_path / "F.npy", "--picture", picture) == 0
     F = np.load(tmp_path / "F.npy")
     assert F.shape == shape
     assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
@@ -236,7 +255,8 @@ def test_dataset(tmp_path, name, options, shape):
 def test_dataset_errors(tmp_path, capsys):
     assert ".npy or .npz" in failing(("dataset", "lwr", "--out", tmp_path / "F.csv"), capsys)
     assert "n_samples must be at least" in failing(
-        ("dataset", "s-curve", "--samples", 0, "--out", tmp_path / "F.npy"), capsys)
+        ("dataset", "s-curve", "--samples", 0, "--out", tmp_path / "F.npy"), capsys
+    )
     assert "does not exist" in failing(("dataset", "lwr", "--out", tmp_path / "no" / "F.npy"), capsys)
     assert not list(tmp_path.iterdir())
 

@@ -43,8 +43,7 @@ DECODERS = {
     "ddm-narrow": DDM(epsilon_scale=0.05, invariants="mass"),
     "ddm-rank": DDM(rank=7, invariants="mass"),
     "gaussian": KernelDecoder(length_scale=0.2, invariants="mass"),
-    "gaussian-interpolation": KernelDecoder(length_scale=0.2, regularization=0.0,
-                                            invariants="mass"),
+    "gaussian-interpolation": KernelDecoder(length_scale=0.2, regularization=0.0, invariants="mass"),
     "multi-gaussian": KernelDecoder("multi-gaussian", max_frequency=20.0, invariants="mass"),
     "ridge": ConservativeRegressor(Ridge(1e-6)),
     "knn": ConservativeRegressor(KNeighborsRegressor(3)),
@@ -87,8 +86,7 @@ def test_mass_is_exact_near_and_far(decoder):
     assert (fields[:, 4] == 0).all()
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(DECODERS)), st.booleans(), st.booleans(),
-       st.integers(1, 5))
+@given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(DECODERS)), st.booleans(), st.booleans(), st.integers(1, 5))
 @settings(deadline=None, max_examples=60)
 def test_invariants_hold_for_any_matrix(seed, name, single, weighted, q):
     rng = np.random.default_rng(seed)
@@ -116,8 +114,9 @@ def test_invariants_hold_for_any_matrix(seed, name, single, weighted, q):
     assert (fields[:, constant] == F[0, constant]).all()
     # the same data through the linear encoder
     pod = POD(5, invariants=C, cell_weights=V).fit(F)
-    fields = pod.inverse_transform(np.vstack([pod.transform(F), rng.normal(size=(5, 2)) * 1e4])
-                                   if pod.n_components_ == 2 else pod.transform(F))
+    fields = pod.inverse_transform(
+        np.vstack([pod.transform(F), rng.normal(size=(5, 2)) * 1e4]) if pod.n_components_ == 2 else pod.transform(F)
+    )
     assert violation(fields, C, pod.invariant_values_) <= 1e-14
     assert (fields[:, constant] == F[0, constant]).all()
 
@@ -160,10 +159,18 @@ def test_without_invariants_mass_is_lost_but_constant_cells_are_kept():
 # -- ConservativeRegressor -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("estimator", [
-    Ridge(), KernelRidge(kernel="rbf"), RandomForestRegressor(5, random_state=0),
-    make_pipeline(StandardScaler(), KNeighborsRegressor(4)), KNNDecoder(3), DDM(),
-], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        Ridge(),
+        KernelRidge(kernel="rbf"),
+        RandomForestRegressor(5, random_state=0),
+        make_pipeline(StandardScaler(), KNeighborsRegressor(4)),
+        KNNDecoder(3),
+        DDM(),
+    ],
+    ids=lambda e: type(e).__name__,
+)
 def test_prediction_is_the_regressors_projected(estimator):
     Y, F = problem()
     V = np.linspace(1, 2, 30)
@@ -227,8 +234,9 @@ def test_failed_fit_of_the_regressor_changes_nothing():
 
 def test_parameters_of_the_estimator_are_searched():
     Y, F = problem()
-    search = GridSearchCV(ConservativeRegressor(KNeighborsRegressor()),
-                          {"estimator__n_neighbors": [2, 40]}, n_jobs=2, cv=3).fit(Y, F)
+    search = GridSearchCV(
+        ConservativeRegressor(KNeighborsRegressor()), {"estimator__n_neighbors": [2, 40]}, n_jobs=2, cv=3
+    ).fit(Y, F)
     assert search.best_params_ == {"estimator__n_neighbors": 2}
     assert np.abs(search.predict(5 * Y).sum(axis=1) - 1).max() < 1e-14
 
@@ -236,12 +244,17 @@ def test_parameters_of_the_estimator_are_searched():
 # -- scikit-learn's conventions --------------------------------------------------------------------
 
 
-@parametrize_with_checks([
-    DDM(epsilon_scale=0.5), KernelDecoder(),
-    KernelDecoder("multi-gaussian"), ConservativeRegressor(Ridge(), invariants=None), POD(1),
-    POD(0.9),
-    FourierFeatures(paired=True, orthogonal=True, random_state=0),
-])
+@parametrize_with_checks(
+    [
+        DDM(epsilon_scale=0.5),
+        KernelDecoder(),
+        KernelDecoder("multi-gaussian"),
+        ConservativeRegressor(Ridge(), invariants=None),
+        POD(1),
+        POD(0.9),
+        FourierFeatures(paired=True, orthogonal=True, random_state=0),
+    ]
+)
 def test_scikit_learn_estimator(estimator, check):
     check(estimator)
 
@@ -294,8 +307,12 @@ def test_clone_pickle_pipeline_and_number_types(decoder):
     Yr, Fr = Y.copy(), F.copy()
     Yr.setflags(write=False)
     Fr.setflags(write=False)
-    for A, B in ((Yr, Fr), (np.asfortranarray(Y), np.asfortranarray(F)), (Y.tolist(), F.tolist()),
-                 (np.repeat(Y, 2, axis=1)[:, ::2], np.repeat(F, 2, axis=1)[:, ::2])):
+    for A, B in (
+        (Yr, Fr),
+        (np.asfortranarray(Y), np.asfortranarray(F)),
+        (Y.tolist(), F.tolist()),
+        (np.repeat(Y, 2, axis=1)[:, ::2], np.repeat(F, 2, axis=1)[:, ::2]),
+    ):
         fields = fit_and_predict(decoder, A, B)[0]
         if isinstance(decoder, ConservativeRegressor):  # Ridge sees the layout of X
             assert np.allclose(fields, reference, rtol=0, atol=1e-12)
@@ -307,12 +324,12 @@ def test_clone_pickle_pipeline_and_number_types(decoder):
     if "rank" in decoder.get_params():
         decoder.set_params(rank="rule")
     as_float = clone(decoder).fit(latents.astype(float), integers.astype(float))
-    assert np.array_equal(decoder.fit(latents, integers).predict(latents),
-                          as_float.predict(latents.astype(float)))
+    assert np.array_equal(decoder.fit(latents, integers).predict(latents), as_float.predict(latents.astype(float)))
 
 
-@pytest.mark.parametrize("decoder", [d for d in DECODERS.values()
-                                     if not isinstance(d, ConservativeRegressor)], ids=name_of)
+@pytest.mark.parametrize(
+    "decoder", [d for d in DECODERS.values() if not isinstance(d, ConservativeRegressor)], ids=name_of
+)
 def test_model_files_give_the_same_fields(decoder, tmp_path):
     Y, F = problem()
     model = ManifoldModel(POD(2, invariants="mass"), clone(decoder)).fit(F)
@@ -342,8 +359,7 @@ def test_the_callers_data_are_neither_changed_nor_kept(decoder):
 @BY_NAME
 def test_bad_latents_are_refused(decoder):
     decoder = clone(decoder).fit(*problem())
-    for bad in (np.empty((4, 3)), np.zeros(2), np.array(1.0), np.empty((0, 2)),
-                np.full((2, 2), np.nan), [["a", "b"]]):
+    for bad in (np.empty((4, 3)), np.zeros(2), np.array(1.0), np.empty((0, 2)), np.full((2, 2), np.nan), [["a", "b"]]):
         with pytest.raises(ValueError):
             decoder.predict(bad)
 
@@ -351,8 +367,9 @@ def test_bad_latents_are_refused(decoder):
 # -- pyMOR -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("decoder", [DECODERS["ddm"], DECODERS["gaussian"], DECODERS["ridge"],
-                                     DECODERS["randsmap"]], ids=name_of)
+@pytest.mark.parametrize(
+    "decoder", [DECODERS["ddm"], DECODERS["gaussian"], DECODERS["ridge"], DECODERS["randsmap"]], ids=name_of
+)
 def test_regressor_of_pymors_data_driven_reductor(decoder):
     pytest.importorskip("pymor")
     from pymor.parameters.base import Parameters

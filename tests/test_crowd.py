@@ -27,7 +27,7 @@ def advance(densities, walls, n_steps, aspect=1.0, normalised=False, fraction=0.
     dx, dy = 0.1, 0.1 * aspect
     free = ~walls
     state = np.zeros((NX, NY, crowd.LANES))
-    state[..., :len(densities)] = np.moveaxis(densities, 0, -1)
+    state[..., : len(densities)] = np.moveaxis(densities, 0, -1)
     kind = np.where(free, crowd.FREE, crowd.WALL).astype(np.uint8)
     exits = np.repeat(np.array([0, 1, 0, 0], np.uint8), [NY, NY, 1, 1])
     open_x = np.ones((NX + 1, NY))
@@ -38,10 +38,27 @@ def advance(densities, walls, n_steps, aspect=1.0, normalised=False, fraction=0.
     work = np.full(crowd.run_work_size(NX, NY), np.nan)  # what is read before it is written shows
     out = np.full((crowd.LANES + 1, NX * NY), np.nan)
     rows = np.arange(crowd.LANES)[None]
-    crowd.run(state, work, kind, exits, open_x, open_y, dx, dy, 0.02, 1.0, 5.0, 1e-3,
-              np.array([n_steps]), np.array([fraction]), rows, normalised, out)
+    crowd.run(
+        state,
+        work,
+        kind,
+        exits,
+        open_x,
+        open_y,
+        dx,
+        dy,
+        0.02,
+        1.0,
+        5.0,
+        1e-3,
+        np.array([n_steps]),
+        np.array([fraction]),
+        rows,
+        normalised,
+        out,
+    )
     assert np.isnan(out[-1]).all()
-    return out[:len(densities)], state
+    return out[: len(densities)], state
 
 
 def potentials(densities, walls, sweeping=False, aspect=1.0):
@@ -49,8 +66,7 @@ def potentials(densities, walls, sweeping=False, aspect=1.0):
     exits = np.repeat(np.array([0, 1, 0, 0], np.uint8), [NY, NY, 1, 1])
     out = np.full(densities.shape, np.nan)
     work = np.full(crowd.eikonal_work_size(len(densities), NX, NY), np.nan)
-    crowd.eikonal(1 / np.maximum(1 - densities / 5, 1e-3), kind, exits, 0.1, aspect, NX,
-                  sweeping, work, out)
+    crowd.eikonal(1 / np.maximum(1 - densities / 5, 1e-3), kind, exits, 0.1, aspect, NX, sweeping, work, out)
     return out
 
 
@@ -70,11 +86,18 @@ def digest():
 def test_instruction_levels_give_the_same_bits(level):
     if cpu_level() == "baseline":
         pytest.skip("this processor has one level only")
-    code = (f"import importlib.util as u; s = u.spec_from_file_location('t', {__file__!r}); "
-            "m = u.module_from_spec(s); s.loader.exec_module(m); print(m.digest())")
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                            timeout=120, env=os.environ | {"RANDSMAP_CPU": level},
-                            cwd=os.path.dirname(__file__))
+    code = (
+        f"import importlib.util as u; s = u.spec_from_file_location('t', {__file__!r}); "
+        "m = u.module_from_spec(s); s.loader.exec_module(m); print(m.digest())"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"RANDSMAP_CPU": level},
+        cwd=os.path.dirname(__file__),
+    )
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == digest()
 
@@ -83,7 +106,7 @@ def test_lanes_do_not_influence_one_another():
     densities, walls = crowds()
     together, _ = advance(densities, walls, 40)
     for k in range(len(densities)):
-        alone, _ = advance(densities[k:k + 1], walls, 40)
+        alone, _ = advance(densities[k : k + 1], walls, 40)
         assert np.array_equal(alone[0], together[k])
     shuffled, _ = advance(densities[::-1], walls, 40)
     assert np.array_equal(shuffled[::-1], together)
@@ -95,7 +118,7 @@ def test_one_lane_and_eight_give_the_same_potential():
         together = potentials(densities, walls, sweeping)
         assert np.array_equal(np.isinf(together[0]), walls)
         for k in range(len(densities)):
-            assert np.array_equal(potentials(densities[k:k + 1], walls, sweeping)[0], together[k])
+            assert np.array_equal(potentials(densities[k : k + 1], walls, sweeping)[0], together[k])
 
 
 def test_extract_normalises_and_leaves_the_state_alone():
@@ -113,9 +136,34 @@ def test_no_event_and_no_output_do_nothing():
     state = np.ones((NX, NY, crowd.LANES))
     empty = np.empty((0, crowd.LANES), np.intp)
     mask, vector = np.zeros((NX, NY), np.uint8), np.zeros(2 * NY + 2, np.uint8)
-    crowd.run(state, np.empty(0), mask, vector, np.zeros((NX + 1, NY)), np.zeros((NX, NY + 1)), 1.0,
-              1.0, 0.1, 1.0, 5.0, 1e-3, np.empty(0, np.intp), np.empty(0), empty, False,
-              np.empty((1, NX * NY)))
+    crowd.run(
+        state,
+        np.empty(0),
+        mask,
+        vector,
+        np.zeros((NX + 1, NY)),
+        np.zeros((NX, NY + 1)),
+        1.0,
+        1.0,
+        0.1,
+        1.0,
+        5.0,
+        1e-3,
+        np.empty(0, np.intp),
+        np.empty(0),
+        empty,
+        False,
+        np.empty((1, NX * NY)),
+    )
     assert (state == 1).all()
-    crowd.eikonal(np.empty((0, 3, 3)), np.zeros((3, 3), np.uint8), np.zeros(8, np.uint8), 1.0, 1.0,
-                  0, False, np.empty(0), np.empty((0, 3, 3)))
+    crowd.eikonal(
+        np.empty((0, 3, 3)),
+        np.zeros((3, 3), np.uint8),
+        np.zeros(8, np.uint8),
+        1.0,
+        1.0,
+        0,
+        False,
+        np.empty(0),
+        np.empty((0, 3, 3)),
+    )

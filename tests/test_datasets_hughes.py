@@ -15,8 +15,7 @@ EPS = np.finfo(float).eps
 
 
 def load_reference():
-    spec = importlib.util.spec_from_file_location(
-        "hughes_reference", Path(__file__).parent / "hughes_reference.py")
+    spec = importlib.util.spec_from_file_location("hughes_reference", Path(__file__).parent / "hughes_reference.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -68,9 +67,14 @@ def test_agrees_with_the_plain_version_at_the_paper_resolution():
 
 
 @settings(deadline=None, max_examples=25)
-@given(seed=st.integers(0, 2**32), nx=st.integers(2, 15), ny=st.integers(1, 9),
-       width=st.sampled_from([1.0, 0.7]), blocked=st.sampled_from([0.0, 0.25]),
-       crowded=st.sampled_from([0.02, 1.0]))
+@given(
+    seed=st.integers(0, 2**32),
+    nx=st.integers(2, 15),
+    ny=st.integers(1, 9),
+    width=st.sampled_from([1.0, 0.7]),
+    blocked=st.sampled_from([0.0, 0.25]),
+    crowded=st.sampled_from([0.02, 1.0]),
+)
 def test_agrees_with_the_plain_version_on_any_corridor(seed, nx, ny, width, blocked, crowded):
     rng = np.random.default_rng(seed)
     free = rng.random((nx, ny)) >= blocked
@@ -79,8 +83,16 @@ def test_agrees_with_the_plain_version_on_any_corridor(seed, nx, ny, width, bloc
     doors[0] = True
     dx, dy, v_max, rho_max, min_speed = 0.5, 0.5 * width, 1.3, 4.0, 0.01
     dt = 0.99 / (2 * v_max * (1 / dx + 1 / dy))
-    solver = HughesSolver((nx, ny), lengths=(nx * dx, ny * dy), obstacles=~free, exit=doors,
-                          v_max=v_max, rho_max=rho_max, min_speed=min_speed, dt=dt)
+    solver = HughesSolver(
+        (nx, ny),
+        lengths=(nx * dx, ny * dy),
+        obstacles=~free,
+        exit=doors,
+        v_max=v_max,
+        rho_max=rho_max,
+        min_speed=min_speed,
+        dt=dt,
+    )
     initial = rng.uniform(0, rho_max * crowded, (3, nx, ny)) * free
     fields = solver.solve(initial.reshape(3, -1), 20 * dt).fields.reshape(initial.shape)
     expected = reference.run(initial, 20, free, doors, dx, dy, dt, (v_max, rho_max, min_speed))
@@ -256,9 +268,15 @@ def test_kinds_of_input_and_no_change_of_the_caller_data():
     initial = np.random.default_rng(0).integers(0, 5, 400) * solver.mask
     expected = solver.solve(initial.astype(float), 1.0).fields
     original = initial.copy()
-    for given in (initial, initial.tolist(), initial.astype(np.uint8), initial.astype(np.float16),
-                  np.repeat(initial, 2)[::2], np.asfortranarray(initial[None])[0]):
-        assert np.array_equal(solver.solve(given, 1.0).fields, expected)
+    for fields in (
+        initial,
+        initial.tolist(),
+        initial.astype(np.uint8),
+        initial.astype(np.float16),
+        np.repeat(initial, 2)[::2],
+        np.asfortranarray(initial[None])[0],
+    ):
+        assert np.array_equal(solver.solve(fields, 1.0).fields, expected)
     locked = initial.astype(float)
     locked.setflags(write=False)
     assert np.array_equal(solver.solve(locked, 1.0).fields, expected)
@@ -271,46 +289,52 @@ def test_kinds_of_input_and_no_change_of_the_caller_data():
     assert np.array_equal(solver.solve(initial, 1.0).fields, expected)
 
 
-@pytest.mark.parametrize("parameters, error, message", [
-    (dict(n_cells=5), ValueError, "n_cells"),
-    (dict(n_cells=(1, 5)), ValueError, r"n_cells\[0\]"),
-    (dict(n_cells=(5, 0)), ValueError, r"n_cells\[1\]"),
-    (dict(n_cells=(5.0, 5)), TypeError, "integer"),
-    (dict(lengths=(1.0, -1.0)), ValueError, "lengths"),
-    (dict(lengths=(1.0, np.nan)), ValueError, "lengths"),
-    (dict(v_max=0.0), ValueError, "v_max"),
-    (dict(rho_max=-1.0), ValueError, "rho_max"),
-    (dict(min_speed=2.0), ValueError, "min_speed"),
-    (dict(min_speed=0.0), ValueError, "min_speed"),
-    (dict(dt=0.0), ValueError, "dt"),
-    (dict(dt=np.inf), ValueError, "dt"),
-    (dict(obstacles=np.zeros((50, 200), bool)), ValueError, "obstacles must have shape"),
-    (dict(obstacles=np.zeros((200, 50))), TypeError, "boolean"),
-    (dict(obstacles=np.ones((200, 50), bool)), ValueError, "exit is open"),
-    (dict(exit=np.zeros(50, bool)), ValueError, "exit is open"),
-    (dict(exit=np.ones(49, bool)), ValueError, "exit must have shape"),
-])
+@pytest.mark.parametrize(
+    "parameters, error, message",
+    [
+        (dict(n_cells=5), ValueError, "n_cells"),
+        (dict(n_cells=(1, 5)), ValueError, r"n_cells\[0\]"),
+        (dict(n_cells=(5, 0)), ValueError, r"n_cells\[1\]"),
+        (dict(n_cells=(5.0, 5)), TypeError, "integer"),
+        (dict(lengths=(1.0, -1.0)), ValueError, "lengths"),
+        (dict(lengths=(1.0, np.nan)), ValueError, "lengths"),
+        (dict(v_max=0.0), ValueError, "v_max"),
+        (dict(rho_max=-1.0), ValueError, "rho_max"),
+        (dict(min_speed=2.0), ValueError, "min_speed"),
+        (dict(min_speed=0.0), ValueError, "min_speed"),
+        (dict(dt=0.0), ValueError, "dt"),
+        (dict(dt=np.inf), ValueError, "dt"),
+        (dict(obstacles=np.zeros((50, 200), bool)), ValueError, "obstacles must have shape"),
+        (dict(obstacles=np.zeros((200, 50))), TypeError, "boolean"),
+        (dict(obstacles=np.ones((200, 50), bool)), ValueError, "exit is open"),
+        (dict(exit=np.zeros(50, bool)), ValueError, "exit is open"),
+        (dict(exit=np.ones(49, bool)), ValueError, "exit must have shape"),
+    ],
+)
 def test_bad_parameters_are_named(parameters, error, message):
     with pytest.raises(error, match=message):
         HughesSolver(**parameters)
 
 
-@pytest.mark.parametrize("change, message", [
-    (dict(initial=np.zeros(399)), "length 400"),
-    (dict(initial=np.zeros((2, 399))), "400 columns"),
-    (dict(initial=np.zeros((0, 400))), "at least 1 row"),
-    (dict(initial=np.array(1.0)), "dimension"),
-    (dict(initial=np.full(400, np.nan)), "finite"),
-    (dict(initial=np.full(400, -0.1)), "between 0 and rho_max"),
-    (dict(initial=np.full(400, 5.1)), "between 0 and rho_max"),
-    (dict(initial=np.ones(400)), r"0 in obstacles, got 1.0 in cell \(18, 4\)"),
-    (dict(t_end=-1.0), "t_end"),
-    (dict(times=[]), "empty"),
-    (dict(times=[2.0]), "exceed t_end"),
-    (dict(times=[0.5, 0.2]), "ascending"),
-    (dict(times=[-0.5]), "negative"),
-    (dict(t_end=1e300), "2\\*\\*53"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (dict(initial=np.zeros(399)), "length 400"),
+        (dict(initial=np.zeros((2, 399))), "400 columns"),
+        (dict(initial=np.zeros((0, 400))), "at least 1 row"),
+        (dict(initial=np.array(1.0)), "dimension"),
+        (dict(initial=np.full(400, np.nan)), "finite"),
+        (dict(initial=np.full(400, -0.1)), "between 0 and rho_max"),
+        (dict(initial=np.full(400, 5.1)), "between 0 and rho_max"),
+        (dict(initial=np.ones(400)), r"0 in obstacles, got 1.0 in cell \(18, 4\)"),
+        (dict(t_end=-1.0), "t_end"),
+        (dict(times=[]), "empty"),
+        (dict(times=[2.0]), "exceed t_end"),
+        (dict(times=[0.5, 0.2]), "ascending"),
+        (dict(times=[-0.5]), "negative"),
+        (dict(t_end=1e300), "2\\*\\*53"),
+    ],
+)
 def test_bad_data_are_named(change, message):
     with pytest.raises(ValueError, match=message):
         small().solve(**{"initial": np.zeros(400), "t_end": 1.0} | change)
@@ -349,8 +373,7 @@ def test_snapshots_are_the_solver_at_their_times(normalization):
         rho /= rho.sum() * 0.01
     rows = slice(6, 12)
     fields = solver.solve(rho, 1.0, times=data.times[rows]).fields
-    np.testing.assert_allclose(data.data[rows], fields / fields.sum(axis=1, keepdims=True),
-                               rtol=1e-12, atol=1e-18)
+    np.testing.assert_allclose(data.data[rows], fields / fields.sum(axis=1, keepdims=True), rtol=1e-12, atol=1e-18)
 
 
 def test_all_states_can_be_drawn_in_order():
@@ -392,19 +415,21 @@ def test_progress_bar_reaches_its_end(capsys):
     assert data.data.shape == (54, 10000)
 
 
-@pytest.mark.parametrize("arguments, error, message", [
-    (dict(n_trajectories=0), ValueError, "n_trajectories"),
-    (dict(snapshots_per_trajectory=42), ValueError, "the number of states"),
-    (dict(snapshots_per_trajectory=2.0), TypeError, "integer"),
-    (dict(normalization="never"), ValueError, "normalization"),
-    (dict(dt=0.03), ValueError, "largest admissible dt"),
-    (dict(t_end=-1.0), ValueError, "t_end"),
-    (dict(random_state="a"), ValueError, "seed"),
-    (dict(out=np.empty((18, 9999))), ValueError, r"out must have shape \(18, 10000\)"),
-    (dict(out=np.empty((18, 10000), np.float32)), TypeError, "float64"),
-    (dict(out=np.empty((10000, 18)).T), ValueError, "C-contiguous"),
-])
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        (dict(n_trajectories=0), ValueError, "n_trajectories"),
+        (dict(snapshots_per_trajectory=42), ValueError, "the number of states"),
+        (dict(snapshots_per_trajectory=2.0), TypeError, "integer"),
+        (dict(normalization="never"), ValueError, "normalization"),
+        (dict(dt=0.03), ValueError, "largest admissible dt"),
+        (dict(t_end=-1.0), ValueError, "t_end"),
+        (dict(random_state="a"), ValueError, "seed"),
+        (dict(out=np.empty((18, 9999))), ValueError, r"out must have shape \(18, 10000\)"),
+        (dict(out=np.empty((18, 10000), np.float32)), TypeError, "float64"),
+        (dict(out=np.empty((10000, 18)).T), ValueError, "C-contiguous"),
+    ],
+)
 def test_bad_arguments_are_named(arguments, error, message):
     with pytest.raises(error, match=message):
-        make_hughes(**{"n_trajectories": 3, "snapshots_per_trajectory": 6, "t_end": 1.0}
-                    | arguments)
+        make_hughes(**{"n_trajectories": 3, "snapshots_per_trajectory": 6, "t_end": 1.0} | arguments)

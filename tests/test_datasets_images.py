@@ -14,14 +14,7 @@ from scipy.io import savemat
 from scipy.linalg import eigh
 from scipy.spatial.distance import pdist, squareform
 
-import randsmap
-from randsmap.datasets import (
-    head_phantom,
-    load_image,
-    make_rotated_images,
-    warn_unless_covered_once,
-    winding_number,
-)
+from randsmap.datasets import head_phantom, load_image, make_rotated_images, warn_unless_covered_once, winding_number
 
 EPS = np.finfo(float).eps
 
@@ -37,6 +30,7 @@ def rotated_by_scipy(image, angle):
 
 # -- the rotation ------------------------------------------------
 
+
 @pytest.mark.parametrize("shape", [(2, 2), (5, 5), (16, 16), (17, 32), (33, 8), (3, 70), (128, 128)])
 def test_agrees_with_scipy(shape):
     image = random_image(shape)
@@ -49,16 +43,22 @@ def test_agrees_with_scipy(shape):
 
 
 @settings(deadline=None, max_examples=60)
-@given(height=st.integers(2, 40), width=st.integers(2, 40), n=st.integers(1, 12),
-       exponent=st.integers(-300, 300), seed=st.integers(0, 2**32 - 1))
+@given(
+    height=st.integers(2, 40),
+    width=st.integers(2, 40),
+    n=st.integers(1, 12),
+    exponent=st.integers(-300, 300),
+    seed=st.integers(0, 2**32 - 1),
+)
 def test_any_shape_sums_to_one_and_lies_in_the_images_range(height, width, n, exponent, seed):
     image = random_image((height, width), seed) * 10.0**exponent
     rotated = make_rotated_images(n, image=image)
     # lanes of n/8 additions and one product a pixel, relative to a sum of non-negative terms
     assert abs(rotated.data.sum(axis=1) - 1).max() <= (height * width / 8 + 8) * EPS
     assert rotated.data.min() >= 0
-    np.testing.assert_allclose(rotated.data[0].reshape(height, width), image / image.sum(),
-                               rtol=(height * width / 8 + 8) * EPS)
+    np.testing.assert_allclose(
+        rotated.data[0].reshape(height, width), image / image.sum(), rtol=(height * width / 8 + 8) * EPS
+    )
 
 
 def test_quarter_turns_are_exact():
@@ -109,21 +109,29 @@ def test_rotating_a_linear_picture_turns_its_gradient():
 
 
 def test_threads_and_instruction_levels_give_the_same_bits(tmp_path):
-    code = ("import sys, numpy as np, randsmap\n"
-            "from randsmap.datasets import make_rotated_images\n"
-            "randsmap.set_num_threads(int(sys.argv[1]))\n"
-            "image = np.random.default_rng(0).random((37, 41))\n"
-            "np.save(sys.argv[2], make_rotated_images(101, image=image).data)\n")
+    code = (
+        "import sys, numpy as np, randsmap\n"
+        "from randsmap.datasets import make_rotated_images\n"
+        "randsmap.set_num_threads(int(sys.argv[1]))\n"
+        "image = np.random.default_rng(0).random((37, 41))\n"
+        "np.save(sys.argv[2], make_rotated_images(101, image=image).data)\n"
+    )
     results = []
     for threads, level in (("1", "baseline"), ("2", "avx2"), ("5", "avx512")):
         path = tmp_path / f"{level}.npy"
-        subprocess.run([sys.executable, "-c", code, threads, path], check=True, timeout=120,
-                       env={**os.environ, "RANDSMAP_CPU": level}, cwd=tmp_path)
+        subprocess.run(
+            [sys.executable, "-c", code, threads, path],
+            check=True,
+            timeout=120,
+            env={**os.environ, "RANDSMAP_CPU": level},
+            cwd=tmp_path,
+        )
         results.append(np.load(path))
     assert (results[0] == results[1]).all() and (results[0] == results[2]).all()
 
 
 # -- the data set ------------------------------------------------
+
 
 def test_default_is_the_studys_size():
     rotated = make_rotated_images(6)
@@ -131,8 +139,7 @@ def test_default_is_the_studys_size():
     assert rotated.coordinates.shape == (6, 1)
     np.testing.assert_allclose(rotated.angles, np.arange(6) * np.pi / 3)
     assert rotated.image.max() == 1
-    np.testing.assert_allclose(rotated.data[0], rotated.image.ravel() / rotated.image.sum(),
-                               rtol=3000 * EPS)
+    np.testing.assert_allclose(rotated.data[0], rotated.image.ravel() / rotated.image.sum(), rtol=3000 * EPS)
 
 
 def test_shuffle_permutes_the_same_images():
@@ -185,10 +192,14 @@ def test_phantom_is_deterministic_and_has_the_heads_features():
 
 # -- the user's image ------------------------------------------------
 
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, bool, np.float16, np.float32, float])
 def test_number_types_and_strides(dtype):
-    image = (random_image((12, 9)) * 200 > 60).astype(dtype) if dtype is bool else \
-        (random_image((12, 9)) * 200).astype(dtype)
+    image = (
+        (random_image((12, 9)) * 200 > 60).astype(dtype)
+        if dtype is bool
+        else (random_image((12, 9)) * 200).astype(dtype)
+    )
     image.flags.writeable = False
     expected = make_rotated_images(5, image=image.astype(float)).data
     for same in (image, np.asfortranarray(image), image[::-1][::-1], image.tolist()):
@@ -228,8 +239,7 @@ def test_pictures(tmp_path):
     Image.fromarray(deep).save(tmp_path / "deep.png")
     assert (load_image(tmp_path / "deep.png") == deep).all()
     Image.fromarray(random_image((6, 7)).astype(np.float32)).save(tmp_path / "real.tiff")
-    np.testing.assert_array_equal(load_image(tmp_path / "real.tiff"),
-                                  random_image((6, 7)).astype(np.float32))
+    np.testing.assert_array_equal(load_image(tmp_path / "real.tiff"), random_image((6, 7)).astype(np.float32))
     colour = np.repeat(grey[:, :, None], 3, axis=2)
     Image.fromarray(colour).save(tmp_path / "colour.png")
     assert abs(load_image(tmp_path / "colour.png") - grey).max() <= 1
@@ -250,8 +260,7 @@ def test_bad_files(tmp_path):
     np.save(tmp_path / "object.npy", np.array([{"a": 1}, 2], dtype=object))
     with pytest.raises(ValueError, match="object.npy cannot be read as a .npy file .*[Oo]bject"):
         load_image(tmp_path / "object.npy")
-    for content in (b"", b"garbage", b"\x93NUMPY\x01\x00v\x00{",
-                    b"\x93NUMPY\x01\x00\x10\x00{'descr': (((((("):
+    for content in (b"", b"garbage", b"\x93NUMPY\x01\x00v\x00{", b"\x93NUMPY\x01\x00\x10\x00{'descr': (((((("):
         (tmp_path / "bad.npy").write_bytes(content)
         with pytest.raises(ValueError, match="bad.npy cannot be read as a .npy file"):
             load_image(tmp_path / "bad.npy")
@@ -277,29 +286,35 @@ def test_bad_files(tmp_path):
                 load_image(tmp_path / name)
 
 
-@pytest.mark.parametrize("image, error, message", [
-    (np.full((3, 3), np.nan), ValueError, r"image must be finite, got NaN at \(0, 0\)"),
-    ([[1, np.inf], [1, 1]], ValueError, "image must be finite, got inf"),
-    ([[1, 0], [-0.5, 1]], ValueError, r"image must not be negative, got -0.5 at \(1, 0\)"),
-    (np.zeros((3, 3)), ValueError, "image must not be zero everywhere"),
-    (np.ones((3, 3, 3)), ValueError, r"two-dimensional \(height, width\), got shape \(3, 3, 3\)"),
-    (np.ones(9), ValueError, "two-dimensional"),
-    (np.ones((1, 9)), ValueError, "at least 2 row"),
-    (np.ones((9, 1)), ValueError, "at least 2 column"),
-    (np.ones((3, 3), complex), ValueError, "real numbers"),
-    ([["a", "b"], ["c", "d"]], ValueError, "real numbers"),
-])
+@pytest.mark.parametrize(
+    "image, error, message",
+    [
+        (np.full((3, 3), np.nan), ValueError, r"image must be finite, got NaN at \(0, 0\)"),
+        ([[1, np.inf], [1, 1]], ValueError, "image must be finite, got inf"),
+        ([[1, 0], [-0.5, 1]], ValueError, r"image must not be negative, got -0.5 at \(1, 0\)"),
+        (np.zeros((3, 3)), ValueError, "image must not be zero everywhere"),
+        (np.ones((3, 3, 3)), ValueError, r"two-dimensional \(height, width\), got shape \(3, 3, 3\)"),
+        (np.ones(9), ValueError, "two-dimensional"),
+        (np.ones((1, 9)), ValueError, "at least 2 row"),
+        (np.ones((9, 1)), ValueError, "at least 2 column"),
+        (np.ones((3, 3), complex), ValueError, "real numbers"),
+        ([["a", "b"], ["c", "d"]], ValueError, "real numbers"),
+    ],
+)
 def test_bad_images(image, error, message):
     with pytest.raises(error, match=message):
         make_rotated_images(4, image=image)
 
 
-@pytest.mark.parametrize("arguments, error, message", [
-    ({"n_samples": 0}, ValueError, "n_samples must be at least 1"),
-    ({"shape": 1}, ValueError, "shape must be at least 2, got 1"),
-    ({"shape": 2.0}, TypeError, "shape must be an integer"),
-    ({"shape": (3, 4, 5)}, ValueError, r"\(height, width\)"),
-])
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"n_samples": 0}, ValueError, "n_samples must be at least 1"),
+        ({"shape": 1}, ValueError, "shape must be at least 2, got 1"),
+        ({"shape": 2.0}, TypeError, "shape must be an integer"),
+        ({"shape": (3, 4, 5)}, ValueError, r"\(height, width\)"),
+    ],
+)
 def test_bad_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         make_rotated_images(**{"n_samples": 4, **arguments})
@@ -314,14 +329,14 @@ def test_content_that_leaves_the_frame_is_an_error_and_leaves_no_file(tmp_path):
 
 
 @settings(deadline=None, max_examples=40)
-@given(old=st.tuples(st.integers(2, 30), st.integers(2, 30)),
-       new=st.tuples(st.integers(2, 30), st.integers(2, 30)))
+@given(old=st.tuples(st.integers(2, 30), st.integers(2, 30)), new=st.tuples(st.integers(2, 30), st.integers(2, 30)))
 def test_another_shape_takes_area_averages(old, new):
     image = random_image(old)
     rotated = make_rotated_images(1, image=image, shape=new)
     assert rotated.shape == new
     # the mean over the frame is kept
     from randsmap.datasets._images import _area_averages
+
     averages = _area_averages(image, new)
     np.testing.assert_allclose(averages.mean(), image.mean(), rtol=1000 * EPS)
     assert averages.min() >= image.min() * (1 - 1e-12) and averages.max() <= image.max() * (1 + 1e-12)
@@ -331,11 +346,14 @@ def test_another_shape_takes_area_averages(old, new):
 def test_halving_averages_blocks():
     image = random_image((8, 12))
     from randsmap.datasets._images import _area_averages
-    np.testing.assert_allclose(_area_averages(image, (4, 3)),
-                               image.reshape(4, 2, 3, 4).mean(axis=(1, 3)), rtol=16 * EPS)
+
+    np.testing.assert_allclose(
+        _area_averages(image, (4, 3)), image.reshape(4, 2, 3, 4).mean(axis=(1, 3)), rtol=16 * EPS
+    )
 
 
 # -- the winding number ------------------------------------------------
+
 
 def curve(turns, n=100, center=(0.0, 0.0), phase=0.3):
     t = 2 * np.pi * np.arange(n) / n
@@ -373,12 +391,15 @@ def test_warning_says_what_is_wrong():
         warn_unless_covered_once(np.column_stack((np.cos(t), 0.2 + np.cos(2 * t))))
 
 
-@pytest.mark.parametrize("latents, message", [
-    (np.ones((5, 3)), "latents must have 2 columns, got 3"),
-    (np.ones((2, 2)), "at least 3 row"),
-    (np.ones((5, 2)), "goes through its centroid"),
-    ([[0, np.nan]] * 4, "latents must be finite"),
-])
+@pytest.mark.parametrize(
+    "latents, message",
+    [
+        (np.ones((5, 3)), "latents must have 2 columns, got 3"),
+        (np.ones((2, 2)), "at least 3 row"),
+        (np.ones((5, 2)), "goes through its centroid"),
+        ([[0, np.nan]] * 4, "latents must be finite"),
+    ],
+)
 def test_winding_number_of_bad_input(latents, message):
     with pytest.raises(ValueError, match=message):
         winding_number(latents)
@@ -387,7 +408,7 @@ def test_winding_number_of_bad_input(latents, message):
 def leading_pair(F, scale=0.5):
     """Leading two diffusion-map coordinates (alpha = 1), plain NumPy."""
     distance = pdist(F)
-    K = np.exp(-squareform(distance) ** 2 / (scale * np.median(distance)) ** 2)
+    K = np.exp(-(squareform(distance) ** 2) / (scale * np.median(distance)) ** 2)
     q = K.sum(axis=1)
     K /= np.outer(q, q)
     d = K.sum(axis=1)
@@ -411,7 +432,7 @@ def test_random_training_subset_of_the_study_covers_the_circle_once():
 
 def test_embedding_of_a_half_turn_symmetric_image_covers_it_twice_and_warns():
     y, x = np.mgrid[:48, :48] - 23.5
-    bar = np.exp(-(x / 16) ** 4 - (y / 5) ** 4)
+    bar = np.exp(-((x / 16) ** 4) - (y / 5) ** 4)
     bar[20:28, 34:38] *= 1.02  # nearly symmetric
     rotated = make_rotated_images(400, image=bar)
     with pytest.warns(UserWarning, match="2 times round"):

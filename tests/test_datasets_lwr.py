@@ -48,7 +48,8 @@ def riemann_errors(left, right, n_cells):
 
 
 @pytest.mark.parametrize(
-    ("left", "right"), [(0.1, 0.8), (0.45, 0.05), (0.95, 0.6), (0.9, 0.1), (1, 0)],
+    ("left", "right"),
+    [(0.1, 0.8), (0.45, 0.05), (0.95, 0.6), (0.9, 0.1), (1, 0)],
     ids=["shock", "rarefaction", "jam-rarefaction", "transonic", "green-light"],
 )
 def test_riemann_problems_converge_at_first_order(left, right):
@@ -108,8 +109,7 @@ def test_mass_of_jams_is_kept():
 
 
 # below about 1e-300 a flux is subnormal and rounded to fewer digits: the mass is then not exact
-densities = st.lists(st.one_of(st.floats(1e-290, 1), st.sampled_from([0.0, 0.5, 1.0])),
-                     min_size=2, max_size=60)
+densities = st.lists(st.one_of(st.floats(1e-290, 1), st.sampled_from([0.0, 0.5, 1.0])), min_size=2, max_size=60)
 
 
 @settings(deadline=None, max_examples=60)
@@ -248,10 +248,10 @@ def test_kinds_of_input():
     for same in (rho, frozen, rho.tolist(), np.asfortranarray(rho), wide[:, ::2], mirrored):
         assert np.array_equal(solver.solve(same, 1.0).fields, expected)
     assert np.array_equal(rho, before)
-    assert np.array_equal(solver.solve(np.eye(20, dtype=np.uint8)[:3], 1.0).fields,
-                          solver.solve(np.eye(20)[:3], 1.0).fields)
-    assert np.array_equal(solver.solve(np.eye(20, dtype=bool)[0], 1.0).fields,
-                          solver.solve(np.eye(20)[0], 1.0).fields)
+    assert np.array_equal(
+        solver.solve(np.eye(20, dtype=np.uint8)[:3], 1.0).fields, solver.solve(np.eye(20)[:3], 1.0).fields
+    )
+    assert np.array_equal(solver.solve(np.eye(20, dtype=bool)[0], 1.0).fields, solver.solve(np.eye(20)[0], 1.0).fields)
 
 
 def test_result_is_not_the_callers_memory():
@@ -268,7 +268,7 @@ def test_tiny_and_zero_densities():
     tiny[3:6] = 5e-324, 1e-310, 1e-308
     field = solver.solve(tiny, 1.0).fields[0]
     assert np.isfinite(field).all() and math.fsum(field) == math.fsum(tiny)
-    wide = np.exp(-np.linspace(-40, 40, 20) ** 2)  # 0 to rounding in most cells, subnormal in some
+    wide = np.exp(-(np.linspace(-40, 40, 20) ** 2))  # 0 to rounding in most cells, subnormal in some
     assert solver.solve(wide, 1.0).fields.min() >= 0
 
 
@@ -292,33 +292,57 @@ def test_cfl_violation_is_an_error_that_names_the_largest_dt():
         LWRSolver(n, v_max=3.0, dt=dx / 3.0)
 
 
-@pytest.mark.parametrize(("keywords", "error"), [
-    ({"n_cells": 1}, "n_cells"), ({"n_cells": 0}, "n_cells"),
-    ({"domain": (1, 1)}, "domain"), ({"domain": (5, -5)}, "domain"),
-    ({"domain": (0, np.inf)}, "domain"), ({"domain": (0, 1, 2)}, "domain"),
-    ({"domain": 3}, "domain"), ({"domain": ("a", "b")}, "domain"),
-    ({"v_max": 0}, "v_max"), ({"v_max": -1}, "v_max"), ({"v_max": np.nan}, "v_max"),
-    ({"rho_max": 0}, "rho_max"), ({"rho_max": np.inf}, "rho_max"),
-    ({"dt": 0}, "dt"), ({"dt": -0.1}, "dt"), ({"dt": np.nan}, "dt"),
-])
+@pytest.mark.parametrize(
+    ("keywords", "error"),
+    [
+        ({"n_cells": 1}, "n_cells"),
+        ({"n_cells": 0}, "n_cells"),
+        ({"domain": (1, 1)}, "domain"),
+        ({"domain": (5, -5)}, "domain"),
+        ({"domain": (0, np.inf)}, "domain"),
+        ({"domain": (0, 1, 2)}, "domain"),
+        ({"domain": 3}, "domain"),
+        ({"domain": ("a", "b")}, "domain"),
+        ({"v_max": 0}, "v_max"),
+        ({"v_max": -1}, "v_max"),
+        ({"v_max": np.nan}, "v_max"),
+        ({"rho_max": 0}, "rho_max"),
+        ({"rho_max": np.inf}, "rho_max"),
+        ({"dt": 0}, "dt"),
+        ({"dt": -0.1}, "dt"),
+        ({"dt": np.nan}, "dt"),
+    ],
+)
 def test_bad_parameters(keywords, error):
     with pytest.raises(ValueError, match=error):
         LWRSolver(**keywords)
 
 
-@pytest.mark.parametrize("keywords", [{"n_cells": 4.0}, {"n_cells": True}, {"dt": "0.1"},
-                                      {"v_max": None}])
+@pytest.mark.parametrize("keywords", [{"n_cells": 4.0}, {"n_cells": True}, {"dt": "0.1"}, {"v_max": None}])
 def test_bad_parameter_types(keywords):
     with pytest.raises(TypeError, match=next(iter(keywords))):
         LWRSolver(**keywords)
 
 
-@pytest.mark.parametrize("bad", [
-    np.full(20, np.nan), np.full(20, np.inf),
-    np.r_[np.zeros(19), -1e-9], np.r_[np.zeros(19), 1 + 1e-9],
-    np.zeros(19), np.zeros(21), np.zeros((2, 19)), np.zeros((0, 20)), np.zeros(0), np.array(0.5),
-    np.zeros((1, 2, 20)), np.zeros(20, complex), ["a"] * 20,
-], ids=str)
+@pytest.mark.parametrize(
+    "bad",
+    [
+        np.full(20, np.nan),
+        np.full(20, np.inf),
+        np.r_[np.zeros(19), -1e-9],
+        np.r_[np.zeros(19), 1 + 1e-9],
+        np.zeros(19),
+        np.zeros(21),
+        np.zeros((2, 19)),
+        np.zeros((0, 20)),
+        np.zeros(0),
+        np.array(0.5),
+        np.zeros((1, 2, 20)),
+        np.zeros(20, complex),
+        ["a"] * 20,
+    ],
+    ids=str,
+)
 def test_bad_initial_data(bad):
     with pytest.raises(ValueError, match="initial"):
         LWRSolver(20, dt=0.1).solve(bad, 1.0)
@@ -400,12 +424,18 @@ def test_study_progress_bar(capsys):
     assert "3/3" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("keywords", "error"), [
-    ({"n_trajectories": 0}, "n_trajectories"), ({"snapshots_per_trajectory": 0}, "snapshots"),
-    ({"noise": -1.0}, "noise"),
-    ({"snapshots_per_trajectory": 12, "t_end": 0.05}, "number of states"),
-    ({"t_end": -1.0}, "t_end"), ({"dt": 0.1}, "Courant"), ({"n_cells": 1}, "n_cells"),
-])
+@pytest.mark.parametrize(
+    ("keywords", "error"),
+    [
+        ({"n_trajectories": 0}, "n_trajectories"),
+        ({"snapshots_per_trajectory": 0}, "snapshots"),
+        ({"noise": -1.0}, "noise"),
+        ({"snapshots_per_trajectory": 12, "t_end": 0.05}, "number of states"),
+        ({"t_end": -1.0}, "t_end"),
+        ({"dt": 0.1}, "Courant"),
+        ({"n_cells": 1}, "n_cells"),
+    ],
+)
 def test_study_bad_arguments(keywords, error):
     with pytest.raises(ValueError, match=error):
         make_lwr(**keywords)

@@ -32,10 +32,10 @@ def test_s_curve_without_noise_is_the_papers_formula_in_an_orthonormal_frame():
     np.testing.assert_allclose(curve.data @ curve.embedding, z, rtol=0, atol=100 * EPS)
 
 
-@pytest.mark.parametrize("make, low, high, noise", [
-    (make_swiss_roll, [np.pi, -5], [4 * np.pi, 5], 0.05),
-    (make_s_curve, [-1.5 * np.pi, 0], [1.5 * np.pi, 1], 0.01),
-])
+@pytest.mark.parametrize(
+    "make, low, high, noise",
+    [(make_swiss_roll, [np.pi, -5], [4 * np.pi, 5], 0.05), (make_s_curve, [-1.5 * np.pi, 0], [1.5 * np.pi, 1], 0.01)],
+)
 def test_coordinates_are_uniform_and_noise_has_the_papers_size(make, low, high, noise):
     n = 20000
     points = make(n, random_state=3)
@@ -49,9 +49,11 @@ def test_coordinates_are_uniform_and_noise_has_the_papers_size(make, low, high, 
 
     if make is make_swiss_roll:
         from randsmap.datasets._manifolds import swiss_roll
+
         residual = points.data - swiss_roll(*points.coordinates.T)
     else:
         from randsmap.datasets._manifolds import s_curve
+
         residual = points.data @ points.embedding - s_curve(*points.coordinates.T)
     np.testing.assert_allclose(residual.std(axis=0), noise, rtol=5 / np.sqrt(2 * n))
     np.testing.assert_allclose(residual.mean(axis=0), 0, atol=5 * noise / np.sqrt(n))
@@ -151,17 +153,20 @@ def test_progress_bar_ends_complete(capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("arguments, error, message", [
-    ({"n_samples": 0}, ValueError, "n_samples must be at least 1, got 0"),
-    ({"n_samples": 2.5}, TypeError, "n_samples must be an integer"),
-    ({"noise": -0.1}, ValueError, "noise must be finite and >= 0"),
-    ({"noise": np.nan}, ValueError, "noise"),
-    ({"random_state": "x"}, ValueError, "seed"),
-    ({"n_samples": 5, "out": np.empty((5, 4))}, ValueError, r"out must have shape \(5, 3\)"),
-    ({"n_samples": 5, "out": np.empty((5, 3), np.float32)}, TypeError, "out must be a float64"),
-    ({"n_samples": 5, "out": 3}, TypeError, "path of a .npy file"),
-    ({"n_samples": 5, "out": "points.txt"}, ValueError, "must name a .npy file"),
-])
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"n_samples": 0}, ValueError, "n_samples must be at least 1, got 0"),
+        ({"n_samples": 2.5}, TypeError, "n_samples must be an integer"),
+        ({"noise": -0.1}, ValueError, "noise must be finite and >= 0"),
+        ({"noise": np.nan}, ValueError, "noise"),
+        ({"random_state": "x"}, ValueError, "seed"),
+        ({"n_samples": 5, "out": np.empty((5, 4))}, ValueError, r"out must have shape \(5, 3\)"),
+        ({"n_samples": 5, "out": np.empty((5, 3), np.float32)}, TypeError, "out must be a float64"),
+        ({"n_samples": 5, "out": 3}, TypeError, "path of a .npy file"),
+        ({"n_samples": 5, "out": "points.txt"}, ValueError, "must name a .npy file"),
+    ],
+)
 def test_bad_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         make_swiss_roll(**arguments)

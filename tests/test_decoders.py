@@ -19,9 +19,10 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randsmap
-from randsmap import _parallel, _tiles
+from randsmap import _parallel
 from randsmap._kernels import decode as kernel
-from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder, _base, _ridge
+from randsmap._linalg import ridge as _ridge
+from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder, _linear_map
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 
 EPS = np.finfo(float).eps
@@ -69,8 +70,15 @@ def test_mass_is_exact_near_and_far(features, regularization, multiple):
     assert (fields[:, 4] == 0).all()
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from(MAPS), st.sampled_from([0.0, 1e-12, 1e-3, 1.0]),
-       st.sampled_from([3, 25, 60]), st.booleans(), st.booleans(), st.integers(1, 5))
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(MAPS),
+    st.sampled_from([0.0, 1e-12, 1e-3, 1.0]),
+    st.sampled_from([3, 25, 60]),
+    st.booleans(),
+    st.booleans(),
+    st.integers(1, 5),
+)
 @settings(deadline=None, max_examples=60)
 def test_invariants_hold_for_any_matrix(seed, features, regularization, P, single, weighted, q):
     rng = np.random.default_rng(seed)
@@ -92,8 +100,7 @@ def test_invariants_hold_for_any_matrix(seed, features, regularization, P, singl
         Y, F = Y.astype(np.float32), F.astype(np.float32)
     V = rng.uniform(0.2, 5, M) if weighted else None
     features = clone(features).set_params(n_features=P)
-    decoder = RANDSMAPDecoder(features, regularization=regularization, invariants=C,
-                              cell_weights=V, random_state=0)
+    decoder = RANDSMAPDecoder(features, regularization=regularization, invariants=C, cell_weights=V, random_state=0)
     decoder.fit(Y, F)
     assert decoder.coef_.dtype == np.float64
     latents = np.vstack([Y, 100 * (Y - 0.5)])
@@ -110,8 +117,7 @@ def test_no_field_is_decoded_worse_than_without_invariants(features, regularizat
     V = np.random.default_rng(1).uniform(0.5, 2, F.shape[1])
     F = F / (F @ V)[:, None]
     plain = RFNNDecoder(features, regularization=regularization, random_state=0).fit(Y[:80], F[:80])
-    exact = RANDSMAPDecoder(features, regularization=regularization, cell_weights=V,
-                            random_state=0).fit(Y[:80], F[:80])
+    exact = RANDSMAPDecoder(features, regularization=regularization, cell_weights=V, random_state=0).fit(Y[:80], F[:80])
     before = np.sqrt((V * (plain.predict(Y) - F) ** 2).sum(axis=1))
     after = np.sqrt((V * (exact.predict(Y) - F) ** 2).sum(axis=1))
     A = np.abs(phi(exact, Y)) @ np.abs(exact.coef_)  # round-off is eps times this
@@ -180,8 +186,9 @@ def test_training_constraint_is_the_papers_formula(features, n_features):
 def test_training_constraint_loses_mass_out_of_sample_as_predicted(n_features):
     Y, F = problem(200)
     train, test = slice(0, 60), slice(60, None)
-    decoder = RANDSMAPDecoder(FourierFeatures(0.2, n_features=n_features), constraint="training",
-                              random_state=0).fit(Y[train], 2 * F[train])
+    decoder = RANDSMAPDecoder(FourierFeatures(0.2, n_features=n_features), constraint="training", random_state=0).fit(
+        Y[train], 2 * F[train]
+    )
     Phi = phi(decoder, Y[train])
     pseudo_bias = np.linalg.pinv(Phi, rcond=1e-8) @ np.ones(len(Phi))
     predicted = (phi(decoder, Y[test]) @ pseudo_bias - 1) * 2
@@ -197,8 +204,7 @@ def test_training_constraint_with_several_invariants_and_weights():
     Y, F = problem()
     C = np.stack([np.ones(30), 5 * np.ones(30)], axis=1)
     V = np.linspace(1, 3, 30)
-    decoder = RANDSMAPDecoder(invariants=C, cell_weights=V, constraint="training",
-                              random_state=0).fit(Y, F)
+    decoder = RANDSMAPDecoder(invariants=C, cell_weights=V, constraint="training", random_state=0).fit(Y, F)
     assert np.allclose(decoder.predict(Y) @ C, [1, 5], atol=1e-7)
 
 
@@ -214,13 +220,15 @@ def test_training_constraint_refuses_cholesky():
 @pytest.mark.parametrize("P", [1, 2, 50])
 def test_duplicate_latents_are_decoded_to_their_mean(regularization, P):
     Y, F = np.array([[0.0], [0.0], [1.0]]), np.array([[1.0, 0], [0, 1], [0.5, 0.5]])
-    z = RFNNDecoder(FourierFeatures(n_features=P), regularization=regularization,
-                    random_state=0).fit(Y, F).predict(Y)
+    z = RFNNDecoder(FourierFeatures(n_features=P), regularization=regularization, random_state=0).fit(Y, F).predict(Y)
     assert np.isfinite(z).all() and np.allclose(z[0], z[1])
     if regularization < 1e-3:
         assert np.allclose(z[:2], 0.5, atol=1e-9)
-    z = RANDSMAPDecoder(FourierFeatures(n_features=P), regularization=regularization,
-                        random_state=0).fit(Y, F).predict(Y)
+    z = (
+        RANDSMAPDecoder(FourierFeatures(n_features=P), regularization=regularization, random_state=0)
+        .fit(Y, F)
+        .predict(Y)
+    )
     assert np.allclose(z.sum(axis=1), 1, atol=1e-15)
     if regularization < 1e-3:
         assert np.allclose(z, 0.5, atol=1e-9)
@@ -300,16 +308,14 @@ for n in (1, 9, 50):
     mass = fields.astype(np.longdouble).sum(axis=1)
     assert (abs(mass - decoder.invariant_values_) <= 1e-14 * (abs(fields).sum(axis=1) + 1)).all()
 """
-    subprocess.run([sys.executable, "-P", "-c", code], check=True,
-                   env={**os.environ, "RANDSMAP_CPU": level})
+    subprocess.run([sys.executable, "-P", "-c", code], check=True, env={**os.environ, "RANDSMAP_CPU": level})
 
 
 def test_no_blas_threads_inside_tasks(monkeypatch):
     Y, F = problem(400)
     decoder = RANDSMAPDecoder(random_state=0).fit(Y, F)
     seen = []
-    monkeypatch.setattr(_tiles, "parallel_for",
-                        lambda task, n: seen.append((n, list(_parallel._blas_limits))))
+    monkeypatch.setattr(_parallel, "parallel_for", lambda task, n: seen.append((n, list(_parallel._blas_limits))))
     decoder.predict(Y)
     assert seen == [(4, [1])]
 
@@ -333,8 +339,9 @@ def test_out_receives_the_fields():
 # -- Feature maps ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("features", [PolynomialFeatures(3, include_bias=False),
-                                      make_pipeline(StandardScaler(), PolynomialFeatures(2))])
+@pytest.mark.parametrize(
+    "features", [PolynomialFeatures(3, include_bias=False), make_pipeline(StandardScaler(), PolynomialFeatures(2))]
+)
 def test_any_transformer_is_a_feature_map(features):
     Y, F = problem()
     decoder = RANDSMAPDecoder(features, regularization=1e-8, random_state=0).fit(Y, F)
@@ -347,7 +354,7 @@ def test_any_transformer_is_a_feature_map(features):
 def test_other_transformers_are_used_by_chunks(monkeypatch):
     Y, F = problem(200)
     whole = RANDSMAPDecoder(PolynomialFeatures(3), random_state=0).fit(Y, F).predict(Y)
-    monkeypatch.setattr(_base, "_CHUNK", 30)
+    monkeypatch.setattr(_linear_map, "_CHUNK", 30)
     monkeypatch.setattr(_ridge.FeatureRows.blocks, "__defaults__", (70,))
     chunked = RANDSMAPDecoder(PolynomialFeatures(3), random_state=0).fit(Y, F).predict(Y)
     assert np.allclose(chunked, whole, rtol=0, atol=1e-10)
@@ -380,8 +387,7 @@ def test_default_map_and_random_state():
 # -- scikit-learn's conventions --------------------------------------------------------------------
 
 
-@parametrize_with_checks([RFNNDecoder(random_state=0),
-                          RANDSMAPDecoder(invariants=None, random_state=0)])
+@parametrize_with_checks([RFNNDecoder(random_state=0), RANDSMAPDecoder(invariants=None, random_state=0)])
 def test_scikit_learn_estimator(estimator, check):
     check(estimator)
 
@@ -401,9 +407,17 @@ def test_constructor_only_stores_and_documented_defaults_are_real(cls):
 def test_defaults_given_explicitly_change_nothing():
     Y, F = problem()
     a = RANDSMAPDecoder(random_state=0).fit(Y, F)
-    b = RANDSMAPDecoder(SigmoidFeatures(), regularization=1e-3, invariants=np.ones(30),
-                        solver="auto", invariant_values=a.invariant_values_, invariant_tol=1e-6,
-                        constraint="everywhere", cell_weights=np.ones(30), random_state=0).fit(Y, F)
+    b = RANDSMAPDecoder(
+        SigmoidFeatures(),
+        regularization=1e-3,
+        invariants=np.ones(30),
+        solver="auto",
+        invariant_values=a.invariant_values_,
+        invariant_tol=1e-6,
+        constraint="everywhere",
+        cell_weights=np.ones(30),
+        random_state=0,
+    ).fit(Y, F)
     assert np.allclose(a.predict(Y), b.predict(Y), rtol=0, atol=1e-13)
 
 
@@ -430,9 +444,13 @@ def test_read_only_strided_and_other_number_types():
     Yr, Fr = Y.copy(), F.copy()
     Yr.setflags(write=False)
     Fr.setflags(write=False)
-    for A, B in ((Yr, Fr), (np.asfortranarray(Y), np.asfortranarray(F)), (Y.tolist(), F.tolist()),
-                 (np.repeat(Y, 2, axis=1)[:, ::2], np.repeat(F, 2, axis=1)[:, ::2]),
-                 (Y[:, ::-1].copy()[:, ::-1], F[::-1].copy()[::-1])):
+    for A, B in (
+        (Yr, Fr),
+        (np.asfortranarray(Y), np.asfortranarray(F)),
+        (Y.tolist(), F.tolist()),
+        (np.repeat(Y, 2, axis=1)[:, ::2], np.repeat(F, 2, axis=1)[:, ::2]),
+        (Y[:, ::-1].copy()[:, ::-1], F[::-1].copy()[::-1]),
+    ):
         assert np.array_equal(RANDSMAPDecoder(random_state=0).fit(A, B).predict(A), reference)
     integers = np.array([[3, 1, 0], [1, 2, 1], [0, 2, 2], [4, 0, 0]], np.uint8)
     latents = np.arange(4, dtype=np.uint8)[:, None] * 80
@@ -472,15 +490,18 @@ def test_one_dimensional_fields_stay_one_dimensional():
 # -- Bad input -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kwargs, message", [
-    (dict(regularization=-1.0), "regularization must be finite and >= 0, got -1.0"),
-    (dict(regularization=np.nan), "regularization"),
-    (dict(regularization=np.inf), "regularization"),
-    (dict(solver="lu"), "solver must be one of 'auto', 'cholesky', 'svd', 'krylov', got 'lu'"),
-    (dict(constraint="sometimes"), "constraint must be one of"),
-    (dict(invariants="momentum"), "got 'momentum'"),
-    (dict(features=SigmoidFeatures(slope=-1.0)), "slope"),
-])
+@pytest.mark.parametrize(
+    "kwargs, message",
+    [
+        (dict(regularization=-1.0), "regularization must be finite and >= 0, got -1.0"),
+        (dict(regularization=np.nan), "regularization"),
+        (dict(regularization=np.inf), "regularization"),
+        (dict(solver="lu"), "solver must be one of 'auto', 'cholesky', 'svd', 'krylov', got 'lu'"),
+        (dict(constraint="sometimes"), "constraint must be one of"),
+        (dict(invariants="momentum"), "got 'momentum'"),
+        (dict(features=SigmoidFeatures(slope=-1.0)), "slope"),
+    ],
+)
 def test_bad_parameters(kwargs, message):
     with pytest.raises(ValueError, match=message):
         RANDSMAPDecoder(**kwargs).fit(*problem())
@@ -494,22 +515,25 @@ def _with(array, value):
     return array
 
 
-@pytest.mark.parametrize("bad, message", [
-    (lambda Y, F: (_with(Y, np.nan), F), "X must be finite"),
-    (lambda Y, F: (_with(Y, np.inf), F), "X must be finite"),
-    (lambda Y, F: (Y, _with(F, np.nan)), r"y must be finite, got NaN at \(3, 1\)"),
-    (lambda Y, F: (Y, _with(F, -np.inf)), "y must be finite"),
-    (lambda Y, F: (Y[:-1], F), "same number of rows, got 59 and 60"),
-    (lambda Y, F: (Y[0], F), "Expected 2D array"),
-    (lambda Y, F: (Y, F[None]), "y must have 2 dimensions"),
-    (lambda Y, F: (Y[:1], F[:1]), r"a minimum of 2 is required"),
-    (lambda Y, F: (Y[:0], F[:0]), r"a minimum of 2 is required"),
-    (lambda Y, F: (Y[:, :0], F), "a minimum of 1 is required"),
-    (lambda Y, F: (Y, F[:, :0]), "at least 1 column"),
-    (lambda Y, F: (Y, F * np.linspace(1, 2, 60)[:, None]), "do not satisfy invariant 0: field"),
-    (lambda Y, F: (Y, None), "y must hold the fields"),
-    (lambda Y, F: (Y, F.astype(str).tolist()[:-1] + [["a"] * 30]), "y must be an array of real"),
-])
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        (lambda Y, F: (_with(Y, np.nan), F), "X must be finite"),
+        (lambda Y, F: (_with(Y, np.inf), F), "X must be finite"),
+        (lambda Y, F: (Y, _with(F, np.nan)), r"y must be finite, got NaN at \(3, 1\)"),
+        (lambda Y, F: (Y, _with(F, -np.inf)), "y must be finite"),
+        (lambda Y, F: (Y[:-1], F), "same number of rows, got 59 and 60"),
+        (lambda Y, F: (Y[0], F), "Expected 2D array"),
+        (lambda Y, F: (Y, F[None]), "y must have 2 dimensions"),
+        (lambda Y, F: (Y[:1], F[:1]), r"a minimum of 2 is required"),
+        (lambda Y, F: (Y[:0], F[:0]), r"a minimum of 2 is required"),
+        (lambda Y, F: (Y[:, :0], F), "a minimum of 1 is required"),
+        (lambda Y, F: (Y, F[:, :0]), "at least 1 column"),
+        (lambda Y, F: (Y, F * np.linspace(1, 2, 60)[:, None]), "do not satisfy invariant 0: field"),
+        (lambda Y, F: (Y, None), "y must hold the fields"),
+        (lambda Y, F: (Y, F.astype(str).tolist()[:-1] + [["a"] * 30]), "y must be an array of real"),
+    ],
+)
 def test_failed_fit_leaves_the_estimator_as_it_was(bad, message):
     Y, F = problem()
     fresh = RANDSMAPDecoder(random_state=0)
@@ -524,8 +548,9 @@ def test_failed_fit_leaves_the_estimator_as_it_was(bad, message):
     assert np.array_equal(fitted.predict(Y), expected)
 
 
-@pytest.mark.parametrize("bad", [np.empty((4, 3)), np.zeros(2), np.array(1.0), np.empty((0, 2)),
-                                 np.full((2, 2), np.nan), [["a", "b"]]])
+@pytest.mark.parametrize(
+    "bad", [np.empty((4, 3)), np.zeros(2), np.array(1.0), np.empty((0, 2)), np.full((2, 2), np.nan), [["a", "b"]]]
+)
 def test_predict_refuses_bad_latents(bad):
     decoder = RANDSMAPDecoder(random_state=0).fit(*problem())
     with pytest.raises(ValueError):

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import randsmap
-from randsmap import _distances
-from randsmap._distances import (
+from randsmap._linalg import distances as _distances
+from randsmap._linalg.distances import (
     gaussian_in_place,
     gaussian_kernel,
     kernel_sums,
@@ -63,8 +63,7 @@ def test_rectangular(n, m, dim):
     X, Z = rng.normal(size=(n, dim)) + 5, rng.normal(size=(m, dim)) + 5
     check_close(squared_distances(X, Z), oracle(X, Z), dim)
     K = gaussian_kernel(X, Z, epsilon=2 * dim**0.5)
-    np.testing.assert_allclose(K, np.exp(-oracle(X, Z) / (4 * dim)), rtol=0,
-                               atol=(dim + 1024) * EPS)
+    np.testing.assert_allclose(K, np.exp(-oracle(X, Z) / (4 * dim)), rtol=0, atol=(dim + 1024) * EPS)
     D32 = squared_distances(X.astype("f4"), Z.astype("f4"))
     assert D32.dtype == np.float32
     np.testing.assert_allclose(D32, oracle(X.astype("f4"), Z.astype("f4")), rtol=2.0**-23)
@@ -74,9 +73,10 @@ def test_rectangular(n, m, dim):
 def test_instruction_levels(level, tmp_path):
     """Each level has its own compiled loops."""
     script = tmp_path / "level.py"
-    script.write_text(textwrap.dedent("""
+    script.write_text(
+        textwrap.dedent("""
         import sys, numpy as np
-        from randsmap._distances import squared_distances, gaussian_kernel
+        from randsmap._linalg.distances import squared_distances, gaussian_kernel
         X = np.load(sys.argv[1])
         for dim in (3, 50):
             D, K = squared_distances(X[:, :dim]), gaussian_kernel(X[:, :dim], epsilon=7.0)
@@ -84,10 +84,16 @@ def test_instruction_levels(level, tmp_path):
             assert np.array_equal(D, D.T) and not np.diag(D).any()
             assert abs(D - R).max() <= 1e-13 * R.max()
             assert abs(K - np.exp(-R / 49)).max() <= 1e-13
-    """))
+    """)
+    )
     np.save(tmp_path / "X.npy", np.random.default_rng(0).normal(size=(210, 50)))
-    subprocess.run([sys.executable, str(script), str(tmp_path / "X.npy")], check=True, timeout=60,
-                   env={**os.environ, "RANDSMAP_CPU": level}, cwd=tmp_path)
+    subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "X.npy")],
+        check=True,
+        timeout=60,
+        env={**os.environ, "RANDSMAP_CPU": level},
+        cwd=tmp_path,
+    )
 
 
 # -- cancellation, overflow --------------------------------------------------------------------------
@@ -139,8 +145,7 @@ def test_small_epsilon():
     rng = np.random.default_rng(2)
     X = rng.normal(size=(300, 50))
     X[1::2] = X[::2] + 1e-5 * rng.normal(size=(150, 50))
-    np.testing.assert_allclose(gaussian_kernel(X, epsilon=1e-4), np.exp(-oracle(X) / 1e-8),
-                               rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(gaussian_kernel(X, epsilon=1e-4), np.exp(-oracle(X) / 1e-8), rtol=1e-12, atol=1e-300)
 
 
 def test_no_subnormal_values():
@@ -152,8 +157,13 @@ def test_no_subnormal_values():
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.integers(1, 30), st.integers(1, 24), st.sampled_from([0, 1, 1e4, 1e8]),
-       st.sampled_from([1e-12, 1e-3, 1, 1e5]), st.integers(0, 2**32 - 1))
+@given(
+    st.integers(1, 30),
+    st.integers(1, 24),
+    st.sampled_from([0, 1, 1e4, 1e8]),
+    st.sampled_from([1e-12, 1e-3, 1, 1e5]),
+    st.integers(0, 2**32 - 1),
+)
 def test_property(n, dim, offset, scale, seed):
     rng = np.random.default_rng(seed)
     X = offset + scale * rng.normal(size=(n, dim)).round(2)
@@ -174,8 +184,7 @@ def test_layouts_and_types(dim):
     expected = squared_distances(Z.copy())
     read_only = Z.copy()
     read_only.setflags(write=False)
-    for V in (Z, np.asfortranarray(Z), np.repeat(Z, 2, 1)[:, ::2], Z.T.copy().T, read_only,
-              Z.tolist()):
+    for V in (Z, np.asfortranarray(Z), np.repeat(Z, 2, 1)[:, ::2], Z.T.copy().T, read_only, Z.tolist()):
         assert np.array_equal(squared_distances(V), expected)
     before = X.copy()
     squared_distances(X, X[:3])
@@ -208,8 +217,7 @@ def test_out():
 
 def test_bad_input():
     X = np.zeros((3, 2))
-    for bad in (np.zeros(3), np.array(1.0), np.zeros((3, 4)), np.full((1, 2), np.nan),
-                np.full((1, 2), np.inf)):
+    for bad in (np.zeros(3), np.array(1.0), np.zeros((3, 4)), np.full((1, 2), np.nan), np.full((1, 2), np.inf)):
         with pytest.raises(ValueError):
             squared_distances(X, bad)
     for epsilon in (0, -1, np.nan, np.inf, 1e-200, 1e200):
@@ -220,8 +228,9 @@ def test_bad_input():
 
 
 # -- weighted sums, median ---------------------------------------------------------------------------
-@pytest.mark.parametrize("n, m, dim, n_sums", [(1, 700, 40, 3), (8, 20, 3, 1), (500, 700, 40, 6),
-                                               (193, 1030, 300, 2), (0, 5, 4, 2)])
+@pytest.mark.parametrize(
+    "n, m, dim, n_sums", [(1, 700, 40, 3), (8, 20, 3, 1), (500, 700, 40, 6), (193, 1030, 300, 2), (0, 5, 4, 2)]
+)
 def test_kernel_sums(n, m, dim, n_sums):
     rng = np.random.default_rng(0)
     X, Z, weights = rng.normal(size=(n, dim)), rng.normal(size=(m, dim)), rng.normal(size=(n_sums, m))
@@ -235,8 +244,12 @@ def test_kernel_sums(n, m, dim, n_sums):
 @pytest.mark.parametrize("n", [2, 3, 4, 100, 401, 500])
 def test_median(n):
     rng = np.random.default_rng(n)
-    for X in (rng.normal(size=(n, 3)), np.repeat(rng.normal(size=(n, 3)), 2, axis=0)[:n],
-              rng.integers(0, 3, size=(n, 2)), np.eye(n)):
+    for X in (
+        rng.normal(size=(n, 3)),
+        np.repeat(rng.normal(size=(n, 3)), 2, axis=0)[:n],
+        rng.integers(0, 3, size=(n, 2)),
+        np.eye(n),
+    ):
         D = squared_distances(X)
         expected = np.median(np.sqrt(D[np.triu_indices(n, 1)]))
         assert median_of_squared(D) == pytest.approx(expected, rel=2 * EPS)
@@ -267,18 +280,17 @@ def test_same_bits_for_any_number_of_threads(dim):
         assert np.array_equal(D, results[0][0]) and np.array_equal(K, results[0][1])
 
 
-
-
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_processes(method, tmp_path):
     if method not in multiprocessing.get_all_start_methods():
         pytest.skip(f"no {method} on this platform")
     script = tmp_path / "processes.py"
-    script.write_text(textwrap.dedent(f"""
+    script.write_text(
+        textwrap.dedent(f"""
         import multiprocessing
         import numpy as np
         import randsmap
-        from randsmap._distances import squared_distances
+        from randsmap._linalg.distances import squared_distances
 
         def work(seed):
             X = np.random.default_rng(seed).normal(size=(600, 50))
@@ -292,9 +304,11 @@ def test_processes(method, tmp_path):
             with multiprocessing.get_context("{method}").Pool(2) as pool:
                 got = pool.map(work, range(4))
             assert np.allclose(got, expected, rtol=1e-12), (got, expected)
-    """))
-    subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", str(script)], check=True,
-                   timeout=60, cwd=tmp_path)
+    """)
+    )
+    subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", str(script)], check=True, timeout=60, cwd=tmp_path
+    )
 
 
 def test_joblib_memory_maps():
@@ -312,8 +326,9 @@ def test_symmetric_product_reads_the_upper_triangle(n, p):
     symmetric = np.triu(K) + np.triu(K, 1).T
     K[np.tril_indices(n, -1)] = np.nan
     # n products of numbers up to about 5
-    np.testing.assert_allclose(_distances.symmetric_product(K, X), X @ symmetric, rtol=0,
-                               atol=8 * n * np.finfo(float).eps)
+    np.testing.assert_allclose(
+        _distances.symmetric_product(K, X), X @ symmetric, rtol=0, atol=8 * n * np.finfo(float).eps
+    )
 
 
 @pytest.mark.parametrize("n, m, dim", [(500, 1300, 3), (500, 1300, 40), (5, 300, 40), (0, 300, 3)])

@@ -12,7 +12,8 @@ import pytest
 import randsmap
 
 MODULES = sorted(
-    module.name for module in pkgutil.walk_packages(randsmap.__path__, "randsmap.")
+    module.name
+    for module in pkgutil.walk_packages(randsmap.__path__, "randsmap.")
     if not module.name.startswith("randsmap._kernels")
 )
 PUBLIC = sorted({*randsmap._LAZY})

@@ -16,8 +16,7 @@ DATA = Path(__file__).parent / "data"
 
 
 def load_reference():
-    spec = importlib.util.spec_from_file_location(
-        "hughes_reference", Path(__file__).parent / "hughes_reference.py")
+    spec = importlib.util.spec_from_file_location("hughes_reference", Path(__file__).parent / "hughes_reference.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -59,8 +58,9 @@ def test_slow_column_takes_the_one_sided_update(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("side, axis, reverse", [("left", 0, False), ("right", 0, True),
-                                                 ("bottom", 1, False), ("top", 1, True)])
+@pytest.mark.parametrize(
+    "side, axis, reverse", [("left", 0, False), ("right", 0, True), ("bottom", 1, False), ("top", 1, True)]
+)
 def test_straight_exit_is_exact(method, side, axis, reverse):
     slowness = np.full((7, 9), 3.0)
     T = solve_eikonal(slowness, (0.5, 0.25), exits=side, method=method)
@@ -104,10 +104,15 @@ def test_zero_only_at_sources():
 
 
 @settings(deadline=None, max_examples=60)
-@given(seed=st.integers(0, 2**32), nx=st.integers(1, 14), ny=st.integers(1, 14),
-       contrast=st.sampled_from([0.0, 0.3, 3.0]), blocked=st.sampled_from([0.0, 0.2, 0.4]),
-       dy=st.sampled_from([0.1, 0.25, 0.03, 1e-4, 100.0]),
-       exits=st.sets(st.sampled_from(["left", "right", "bottom", "top"])))
+@given(
+    seed=st.integers(0, 2**32),
+    nx=st.integers(1, 14),
+    ny=st.integers(1, 14),
+    contrast=st.sampled_from([0.0, 0.3, 3.0]),
+    blocked=st.sampled_from([0.0, 0.2, 0.4]),
+    dy=st.sampled_from([0.1, 0.25, 0.03, 1e-4, 100.0]),
+    exits=st.sets(st.sampled_from(["left", "right", "bottom", "top"])),
+)
 def test_methods_and_plain_iteration_agree(seed, nx, ny, contrast, blocked, dy, exits):
     rng = np.random.default_rng(seed)
     slowness = np.exp(contrast * rng.standard_normal((5, nx, ny)))
@@ -116,8 +121,7 @@ def test_methods_and_plain_iteration_agree(seed, nx, ny, contrast, blocked, dy, 
     if not exits and not sources.any():
         exits = {"right"}
     marched = solve_eikonal(slowness, (0.1, dy), sources, exits=exits, obstacles=obstacles)
-    swept = solve_eikonal(slowness, (0.1, dy), sources, exits=exits, obstacles=obstacles,
-                          method="sweeping")
+    swept = solve_eikonal(slowness, (0.1, dy), sources, exits=exits, obstacles=obstacles, method="sweeping")
     plain = by_plain_iteration(slowness, (0.1, dy), sources, exits, obstacles)
     # an update is right to a few ulp of T; over nx + ny of them (and some detours)
     tolerance = 1e-12
@@ -158,10 +162,8 @@ def test_mirrored_field_gives_the_mirrored_solution():
     rng = np.random.default_rng(2)
     slowness = rng.uniform(1, 2, (30, 20))
     T = solve_eikonal(slowness, 0.1, exits="right")
-    np.testing.assert_allclose(solve_eikonal(slowness[:, ::-1], 0.1, exits="right"), T[:, ::-1],
-                               rtol=1e-13)
-    np.testing.assert_allclose(solve_eikonal(slowness[::-1], 0.1, exits="left"), T[::-1],
-                               rtol=1e-13)
+    np.testing.assert_allclose(solve_eikonal(slowness[:, ::-1], 0.1, exits="right"), T[:, ::-1], rtol=1e-13)
+    np.testing.assert_allclose(solve_eikonal(slowness[::-1], 0.1, exits="left"), T[::-1], rtol=1e-13)
     np.testing.assert_allclose(solve_eikonal(slowness.T, 0.1, exits="top"), T.T, rtol=1e-13)
 
 
@@ -235,8 +237,7 @@ def solve_with_skfmm(slowness, wall):
     phi[-1] = -1
     speed = 1 / np.vstack([slowness, slowness[-1:]])
     mask = np.vstack([wall, np.zeros((1, 25), bool)])
-    T = skfmm.travel_time(np.ma.MaskedArray(phi, mask), np.ma.MaskedArray(speed, mask), dx=0.1,
-                          order=1)
+    T = skfmm.travel_time(np.ma.MaskedArray(phi, mask), np.ma.MaskedArray(speed, mask), dx=0.1, order=1)
     return np.ma.filled(T, np.inf)[:-1]
 
 
@@ -251,10 +252,18 @@ def test_agrees_with_scikit_fmm_of_order_1():
 # -- input ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("convert", [
-    np.asfortranarray, lambda a: a.tolist(), lambda a: a.astype(np.uint8),
-    lambda a: a.astype(np.float16), lambda a: a.astype(np.float32),
-    lambda a: np.repeat(a, 2, 1)[:, ::2], lambda a: a.astype(bool)])
+@pytest.mark.parametrize(
+    "convert",
+    [
+        np.asfortranarray,
+        lambda a: a.tolist(),
+        lambda a: a.astype(np.uint8),
+        lambda a: a.astype(np.float16),
+        lambda a: a.astype(np.float32),
+        lambda a: np.repeat(a, 2, 1)[:, ::2],
+        lambda a: a.astype(bool),
+    ],
+)
 def test_kinds_of_input(convert):
     slowness = np.ones((6, 5))
     slowness.setflags(write=False)
@@ -286,36 +295,38 @@ def test_out_takes_the_result_and_may_be_the_input():
     assert np.array_equal(slowness, expected)
 
 
-@pytest.mark.parametrize("arguments, message", [
-    (dict(slowness=np.ones(4)), "shape"),
-    (dict(slowness=np.ones((0, 4))), "at least one cell"),
-    (dict(slowness=np.array(1.0)), "shape"),
-    (dict(slowness=np.ones((4, 4), complex)), "real"),
-    (dict(slowness=[["a"]]), "real"),
-    (dict(slowness=np.zeros((4, 4))), "positive"),
-    (dict(slowness=-np.ones((4, 4))), "positive"),
-    (dict(slowness=np.full((4, 4), np.nan)), "positive and finite"),
-    (dict(slowness=np.full((4, 4), np.inf)), "positive and finite"),
-    (dict(slowness=np.full((4, 4), 1e200)), "times spacing"),
-    (dict(spacing=0.0), "spacing"),
-    (dict(spacing=(1.0, -1.0)), "spacing"),
-    (dict(spacing=(1.0, 1.0, 1.0)), "spacing"),
-    (dict(sources=[(4, 0)]), "lie in the grid"),
-    (dict(sources=[(-1, 0)]), "lie in the grid"),
-    (dict(sources=[(0.5, 0)]), "index pairs"),
-    (dict(sources=np.zeros((3, 4), bool)), "shape"),
-    (dict(sources=None), "source cell or an exit"),
-    (dict(sources=[]), "source cell or an exit"),
-    (dict(exits="north"), "exits"),
-    (dict(obstacles=np.ones((4, 4), bool)), "must not lie in obstacles"),
-    (dict(obstacles=np.zeros((5, 4), bool)), "shape"),
-    (dict(method="newton"), "method"),
-    (dict(out=np.empty((4, 5))), "out must have shape"),
-])
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (dict(slowness=np.ones(4)), "shape"),
+        (dict(slowness=np.ones((0, 4))), "at least one cell"),
+        (dict(slowness=np.array(1.0)), "shape"),
+        (dict(slowness=np.ones((4, 4), complex)), "real"),
+        (dict(slowness=[["a"]]), "real"),
+        (dict(slowness=np.zeros((4, 4))), "positive"),
+        (dict(slowness=-np.ones((4, 4))), "positive"),
+        (dict(slowness=np.full((4, 4), np.nan)), "positive and finite"),
+        (dict(slowness=np.full((4, 4), np.inf)), "positive and finite"),
+        (dict(slowness=np.full((4, 4), 1e200)), "times spacing"),
+        (dict(spacing=0.0), "spacing"),
+        (dict(spacing=(1.0, -1.0)), "spacing"),
+        (dict(spacing=(1.0, 1.0, 1.0)), "spacing"),
+        (dict(sources=[(4, 0)]), "lie in the grid"),
+        (dict(sources=[(-1, 0)]), "lie in the grid"),
+        (dict(sources=[(0.5, 0)]), "index pairs"),
+        (dict(sources=np.zeros((3, 4), bool)), "shape"),
+        (dict(sources=None), "source cell or an exit"),
+        (dict(sources=[]), "source cell or an exit"),
+        (dict(exits="north"), "exits"),
+        (dict(obstacles=np.ones((4, 4), bool)), "must not lie in obstacles"),
+        (dict(obstacles=np.zeros((5, 4), bool)), "shape"),
+        (dict(method="newton"), "method"),
+        (dict(out=np.empty((4, 5))), "out must have shape"),
+    ],
+)
 def test_bad_input_is_named(arguments, message):
     with pytest.raises(ValueError, match=message):
-        solve_eikonal(**{"slowness": np.ones((4, 4)), "spacing": 1.0, "sources": [(0, 0)]}
-                      | arguments)
+        solve_eikonal(**{"slowness": np.ones((4, 4)), "spacing": 1.0, "sources": [(0, 0)]} | arguments)
 
 
 def test_masks_must_be_boolean():

@@ -17,8 +17,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randsmap
 from randsmap import DiffusionMaps
-from randsmap import _eigen, encoders
+from randsmap._linalg import lanczos as _eigen
 from randsmap.datasets import make_s_curve, make_swiss_roll
+from randsmap.encoders import _diffusion_maps as encoders
 
 EPS = np.finfo(np.float64).eps
 
@@ -174,8 +175,7 @@ def test_rows_do_not_influence_one_another(n_cells):
     assert np.isfinite(together).all()
     scale = abs(together).max()
     for rows in ([0], [10], [5, 10, 449], range(8), range(9), range(200)):
-        np.testing.assert_allclose(encoder.transform(X[list(rows)]), together[list(rows)], rtol=0,
-                                   atol=1e-12 * scale)
+        np.testing.assert_allclose(encoder.transform(X[list(rows)]), together[list(rows)], rtol=0, atol=1e-12 * scale)
 
 
 def test_extension_formula():
@@ -200,8 +200,7 @@ def test_far_points_get_their_nearest_neighbours_coordinates(n_cells):
         assert np.isfinite(latents).all()
         nearest = (direction @ X.T).argmax(axis=1)  # in the limit
         if distance >= 1e6:
-            np.testing.assert_allclose(
-                latents, encoder.eigenvectors_[nearest] / encoder.eigenvalues_, rtol=1e-6)
+            np.testing.assert_allclose(latents, encoder.eigenvectors_[nearest] / encoder.eigenvalues_, rtol=1e-6)
     # the two ways to sum agree where both work
     near = X[:1] + 0.9 * encoder.epsilon_
     x = near[0] - encoder._centre
@@ -305,10 +304,12 @@ def test_neighbor_kernel(n, n_cells, alpha):
 @pytest.mark.parametrize("n", [100, 700])
 @pytest.mark.parametrize("kind", ["fields", "plane", "lattice", "duplicates"])
 def test_neighbor_kernel_extension_at_the_training_points(n, kind):
-    X = {"fields": lambda: bumps(n) + 100.0,
-         "plane": lambda: np.random.default_rng(0).random((n, 2)),
-         "lattice": lambda: np.stack(np.meshgrid(np.arange(n // 10), np.arange(10.0)), -1).reshape(-1, 2),
-         "duplicates": lambda: np.repeat(bumps(n // 5, 20), 5, axis=0)}[kind]()
+    X = {
+        "fields": lambda: bumps(n) + 100.0,
+        "plane": lambda: np.random.default_rng(0).random((n, 2)),
+        "lattice": lambda: np.stack(np.meshgrid(np.arange(n // 10), np.arange(10.0)), -1).reshape(-1, 2),
+        "duplicates": lambda: np.repeat(bumps(n // 5, 20), 5, axis=0),
+    }[kind]()
     encoder = DiffusionMaps(2, n_neighbors=7, epsilon_scale=0.3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # duplicates: separate components
@@ -347,8 +348,7 @@ def test_neighbor_kernel_far_from_the_samples():
         latents = encoder.transform(X.mean(axis=0) + distance * direction)
         assert np.isfinite(latents).all()
         if distance == 1e6:
-            np.testing.assert_allclose(
-                latents, encoder.eigenvectors_[nearest] / encoder.eigenvalues_, rtol=1e-6)
+            np.testing.assert_allclose(latents, encoder.eigenvectors_[nearest] / encoder.eigenvalues_, rtol=1e-6)
 
 
 def test_separate_components_of_the_neighbors():
@@ -379,8 +379,9 @@ def test_neighbor_kernel_does_not_depend_on_threads_rows_or_order():
     new = bumps(250, 30, seed=3)
     together = encoder.transform(new)
     for rows in ([0], range(8), range(9), range(200)):
-        np.testing.assert_allclose(encoder.transform(new[list(rows)]), together[list(rows)], rtol=0,
-                                   atol=1e-12 * abs(latents).max())
+        np.testing.assert_allclose(
+            encoder.transform(new[list(rows)]), together[list(rows)], rtol=0, atol=1e-12 * abs(latents).max()
+        )
     assert encoder.transform(new[:0]).shape == (0, 2)
     copy = pickle.loads(pickle.dumps(encoder))
     assert np.array_equal(copy.transform(new), together)
@@ -409,7 +410,7 @@ def test_leading_eigenpairs(count, basis, monkeypatch):
     S = (Q * values) @ Q.T
     S = (S + S.T) / 2
     found, U = _eigen.leading_eigenpairs(lambda X: S @ X, 500, count, Q[:, 0])
-    np.testing.assert_allclose(found, values[1:count + 1], atol=1e-13)
+    np.testing.assert_allclose(found, values[1 : count + 1], atol=1e-13)
     np.testing.assert_allclose(S @ U, U * found, atol=5e-14)
     np.testing.assert_allclose(U.T @ U, np.eye(count), atol=1e-13)
 
@@ -422,8 +423,12 @@ def test_repeated_eigenvalues_are_all_found():
     assert abs(xi[0] - xi[1]) < 1e-13 and abs(xi[2] - xi[3]) < 1e-13 and xi[1] > xi[2] + 0.1
     np.testing.assert_allclose((circle.eigenvectors_[:, :2] ** 2).sum(axis=1), 2, atol=1e-9)
     signs = np.stack(np.meshgrid(*[[-1.0, 1.0]] * 3), -1).reshape(-1, 3)
-    cube = np.unique((np.random.default_rng(0).random((15, 3))[:, None] * signs)[..., [
-        [0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 2, 1], [2, 1, 0], [1, 0, 2]]].reshape(-1, 3), axis=0)
+    cube = np.unique(
+        (np.random.default_rng(0).random((15, 3))[:, None] * signs)[
+            ..., [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 2, 1], [2, 1, 0], [1, 0, 2]]
+        ].reshape(-1, 3),
+        axis=0,
+    )
     assert len(cube) == 15 * 48  # every symmetry of the cube
     np.testing.assert_allclose(np.ptp(DiffusionMaps(3).fit(cube).eigenvalues_), 0, atol=1e-13)
 
@@ -453,35 +458,38 @@ def test_modes_without_information_are_refused():
     assert encoder.eigenvalues_[1] >= 1e-8
 
 
-@pytest.mark.parametrize("parameters, error, match", [
-    (dict(n_components=0), ValueError, "n_components"),
-    (dict(n_components=30), ValueError, "n_components must be at most n_samples - 1 = 29"),
-    (dict(n_components=1.5), TypeError, "n_components"),
-    (dict(n_components=True), TypeError, "n_components"),
-    (dict(alpha=-0.1), ValueError, "alpha"),
-    (dict(alpha=1.1), ValueError, "alpha"),
-    (dict(alpha=np.nan), ValueError, "alpha"),
-    (dict(epsilon=0), ValueError, "epsilon"),
-    (dict(epsilon=-1.0), ValueError, "epsilon"),
-    (dict(epsilon=np.inf), ValueError, "epsilon"),
-    (dict(epsilon="wide"), TypeError, "epsilon"),
-    (dict(epsilon_scale=0.0), ValueError, "epsilon_scale"),
-    (dict(epsilon_scale=np.nan), ValueError, "epsilon_scale"),
-    (dict(diffusion_time=-1), ValueError, "diffusion_time"),
-    (dict(diffusion_time=np.inf), ValueError, "diffusion_time"),
-    (dict(select="trailing"), ValueError, "select"),
-    (dict(select=[1]), ValueError, "select"),
-    (dict(select=[1, 1]), ValueError, "select"),
-    (dict(select=[0, 1]), ValueError, "select"),
-    (dict(select=[1, 30]), ValueError, "select"),
-    (dict(select=[1.0, 2.0]), TypeError, "select"),
-    (dict(select=3), TypeError, "select"),
-    (dict(n_components=30, select="non-harmonic"), ValueError, "n_components must be at most n_samples"),
-    (dict(n_neighbors=0), ValueError, "n_neighbors must be at least 1, got 0"),
-    (dict(n_neighbors=-3), ValueError, "n_neighbors"),
-    (dict(n_neighbors=2.0), TypeError, "n_neighbors"),
-    (dict(n_neighbors=True), TypeError, "n_neighbors"),
-])
+@pytest.mark.parametrize(
+    "parameters, error, match",
+    [
+        (dict(n_components=0), ValueError, "n_components"),
+        (dict(n_components=30), ValueError, "n_components must be at most n_samples - 1 = 29"),
+        (dict(n_components=1.5), TypeError, "n_components"),
+        (dict(n_components=True), TypeError, "n_components"),
+        (dict(alpha=-0.1), ValueError, "alpha"),
+        (dict(alpha=1.1), ValueError, "alpha"),
+        (dict(alpha=np.nan), ValueError, "alpha"),
+        (dict(epsilon=0), ValueError, "epsilon"),
+        (dict(epsilon=-1.0), ValueError, "epsilon"),
+        (dict(epsilon=np.inf), ValueError, "epsilon"),
+        (dict(epsilon="wide"), TypeError, "epsilon"),
+        (dict(epsilon_scale=0.0), ValueError, "epsilon_scale"),
+        (dict(epsilon_scale=np.nan), ValueError, "epsilon_scale"),
+        (dict(diffusion_time=-1), ValueError, "diffusion_time"),
+        (dict(diffusion_time=np.inf), ValueError, "diffusion_time"),
+        (dict(select="trailing"), ValueError, "select"),
+        (dict(select=[1]), ValueError, "select"),
+        (dict(select=[1, 1]), ValueError, "select"),
+        (dict(select=[0, 1]), ValueError, "select"),
+        (dict(select=[1, 30]), ValueError, "select"),
+        (dict(select=[1.0, 2.0]), TypeError, "select"),
+        (dict(select=3), TypeError, "select"),
+        (dict(n_components=30, select="non-harmonic"), ValueError, "n_components must be at most n_samples"),
+        (dict(n_neighbors=0), ValueError, "n_neighbors must be at least 1, got 0"),
+        (dict(n_neighbors=-3), ValueError, "n_neighbors"),
+        (dict(n_neighbors=2.0), TypeError, "n_neighbors"),
+        (dict(n_neighbors=True), TypeError, "n_neighbors"),
+    ],
+)
 def test_bad_parameters(parameters, error, match):
     encoder = DiffusionMaps(**parameters)
     with pytest.raises(error, match=match):
@@ -529,8 +537,9 @@ def test_array_kinds():
         assert np.array_equal(DiffusionMaps(2).fit_transform(V), expected)
     whole = (np.arange(24).reshape(8, 3) ** 2) % 23
     for dtype in (np.uint8, np.int32, np.float16, np.float32):
-        assert np.allclose(DiffusionMaps(2).fit_transform(whole.astype(dtype)),
-                           DiffusionMaps(2).fit_transform(whole.astype(float)))
+        assert np.allclose(
+            DiffusionMaps(2).fit_transform(whole.astype(dtype)), DiffusionMaps(2).fit_transform(whole.astype(float))
+        )
 
 
 def test_data_are_neither_changed_nor_aliased():
@@ -566,8 +575,9 @@ def test_data_frames():
         encoder.transform(frame[list("dcba")])
 
 
-@parametrize_with_checks([DiffusionMaps(n_components=1), DiffusionMaps(1, select="non-harmonic"),
-                          DiffusionMaps(1, n_neighbors=5)])
+@parametrize_with_checks(
+    [DiffusionMaps(n_components=1), DiffusionMaps(1, select="non-harmonic"), DiffusionMaps(1, n_neighbors=5)]
+)
 def test_scikit_learn_conventions(estimator, check):
     with warnings.catch_warnings():  # some checks give data of several components or hardly any sample
         warnings.simplefilter("ignore", UserWarning)
@@ -577,7 +587,8 @@ def test_scikit_learn_conventions(estimator, check):
 def test_memory(tmp_path):
     """No n x n x M temporaries: a fit stays below the data plus four kernel matrices."""
     script = tmp_path / "memory.py"
-    script.write_text(textwrap.dedent("""
+    script.write_text(
+        textwrap.dedent("""
         import tracemalloc
         import numpy as np
         import randsmap
@@ -600,5 +611,6 @@ def test_memory(tmp_path):
         encoder.transform(np.broadcast_to(X[:1], (20000, n_cells))[:4000])
         peak = tracemalloc.get_traced_memory()[1] - before
         assert peak <= 4000 * n_cells * 8 + scratch + 4e6, peak
-    """))
+    """)
+    )
     subprocess.run([sys.executable, str(script)], check=True, timeout=120, cwd=tmp_path)

@@ -41,8 +41,13 @@ def problem(n, d, P, seed=0, spread=3.0):
 
 
 @settings(deadline=None, max_examples=40)
-@given(n=st.integers(1, 20), d=st.integers(1, 20), P=st.integers(1, 1300), seed=st.integers(0, 99),
-       activation=st.sampled_from([kernel.COSINE, kernel.LOGISTIC]))
+@given(
+    n=st.integers(1, 20),
+    d=st.integers(1, 20),
+    P=st.integers(1, 1300),
+    seed=st.integers(0, 99),
+    activation=st.sampled_from([kernel.COSINE, kernel.LOGISTIC]),
+)
 def test_kernel_is_numpys(n, d, P, seed, activation):
     Y, W, b = problem(n, d, P, seed)
     out = np.empty((n, P))
@@ -59,10 +64,15 @@ def test_kernel_is_numpys(n, d, P, seed, activation):
 
 @pytest.mark.parametrize("level", ["baseline", "avx2", "avx512"])
 def test_kernel_at_every_instruction_level(level, tmp_path):
-    cases = {f"{activation}/{d}": problem(9, d, 701) for d in (1, 2, 3, 4, 5, 11, 16, 17)
-             for activation in (kernel.COSINE, kernel.LOGISTIC)}
-    np.savez(tmp_path / "given.npz", **{f"{key}/{part}": array for key, case in cases.items()
-                                        for part, array in zip("YWb", case)})
+    cases = {
+        f"{activation}/{d}": problem(9, d, 701)
+        for d in (1, 2, 3, 4, 5, 11, 16, 17)
+        for activation in (kernel.COSINE, kernel.LOGISTIC)
+    }
+    np.savez(
+        tmp_path / "given.npz",
+        **{f"{key}/{part}": array for key, case in cases.items() for part, array in zip("YWb", case)},
+    )
     code = """
 import numpy as np
 from randsmap._kernels import features, vecmath
@@ -74,8 +84,14 @@ for key in {k.rsplit("/", 1)[0] for k in given.files}:
 np.savez("results.npz", **results)
 print(vecmath.cpu_level())
 """
-    child = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, timeout=120, text=True,
-                           env=dict(os.environ, RANDSMAP_CPU=level), capture_output=True)
+    child = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        timeout=120,
+        text=True,
+        env=dict(os.environ, RANDSMAP_CPU=level),
+        capture_output=True,
+    )
     assert child.returncode == 0, child.stderr
     if child.stdout.strip() != level:
         pytest.skip(f"this processor has no {level}")
@@ -144,8 +160,7 @@ def test_rows_of_out_may_be_strided(dtype, d):
 
 def test_empty_arrays():
     for n, P in ((0, 3), (3, 0), (0, 0)):
-        kernel.features(kernel.COSINE, np.ones((n, 2)), np.ones((2, P)), np.ones(P), 1.0,
-                        np.empty((n, P)))
+        kernel.features(kernel.COSINE, np.ones((n, 2)), np.ones((2, P)), np.ones(P), 1.0, np.empty((n, P)))
 
 
 def test_offsets_do_not_overflow_32_bits():
@@ -191,7 +206,6 @@ def test_expected_product_of_fourier_features_is_the_gaussian_kernel(length_scal
     expected = np.exp(-((Y - Y.T) ** 2) / (2 * length_scale**2))
     # midpoint rule in the quantiles: the two cells at the ends, of probability 1/20000, dominate
     assert np.abs(F @ F.T - expected).max() < 2 / grid.quantiles
-
 
 
 @pytest.mark.parametrize("length_scale, d", [(1.0, 1), (0.5, 2), (np.array([0.5, 3.0]), 2)])
@@ -243,15 +257,17 @@ def test_orthogonal_frequencies(d):
     assert np.abs((W[0] * W[-1]).mean() - (d == 1)) < 5 * 1.5 / np.sqrt(P)
 
 
-@pytest.mark.parametrize("options, gain", [(dict(paired=True), 1.05), (dict(orthogonal=True), 1.02),
-                                           (dict(paired=True, orthogonal=True), 1.3)], ids=str)
+@pytest.mark.parametrize(
+    "options, gain",
+    [(dict(paired=True), 1.05), (dict(orthogonal=True), 1.02), (dict(paired=True, orthogonal=True), 1.3)],
+    ids=str,
+)
 def test_options_estimate_the_kernel_without_bias_and_more_precisely(options, gain):
     Y = np.random.default_rng(1).uniform(size=(40, 2))
     K = np.exp(-((Y[:, None] - Y[None]) ** 2).sum(axis=2) / (2 * 0.4**2))
 
     def estimates(P, **options):
-        Z = [FourierFeatures(0.4, n_features=P, random_state=seed, **options).fit_transform(Y)
-             for seed in range(300)]
+        Z = [FourierFeatures(0.4, n_features=P, random_state=seed, **options).fit_transform(Y) for seed in range(300)]
         return np.array([z @ z.T for z in Z])
 
     plain, found = estimates(50) - K, estimates(50, **options) - K
@@ -268,8 +284,7 @@ def test_options_draw_the_same_for_a_seed_at_any_thread_count():
     for threads in (1, 3):
         randsmap.set_num_threads(threads)
         try:
-            W = FourierFeatures(n_features=500, orthogonal=True, paired=True,
-                                random_state=5).fit(Y).weights_
+            W = FourierFeatures(n_features=500, orthogonal=True, paired=True, random_state=5).fit(Y).weights_
         finally:
             randsmap.set_num_threads(None)
         assert reference is None or np.array_equal(W, reference)
@@ -297,14 +312,13 @@ def test_kernel_estimate_converges_with_slope_minus_one_half():
 
 @pytest.mark.parametrize("P, n_scales", [(200_000, 10), (200_003, 7), (100_000, 1)])
 def test_multiscale_features_estimate_the_mixture_of_their_scales(P, n_scales):
-    m = MultiscaleFourierFeatures(6.0, min_frequency=0.5, n_scales=n_scales, n_features=P,
-                                  random_state=3)
+    m = MultiscaleFourierFeatures(6.0, min_frequency=0.5, n_scales=n_scales, n_features=P, random_state=3)
     Y = np.array([[0.0, 0.0], [0.1, 0.2], [0.7, -0.4]])
     F = m.fit_transform(Y)
     assert m.scales_.shape == (n_scales,) and (0.5 <= m.scales_).all() and (m.scales_ < 6).all()
     share = np.array([P // n_scales + (q < P % n_scales) for q in range(n_scales)]) / P
     r2 = ((Y[:, None] - Y[None]) ** 2).sum(axis=-1)
-    mixture = np.einsum("q,qij->ij", share, np.exp(-m.scales_[:, None, None] ** 2 * r2 / 2))
+    mixture = np.einsum("q,qij->ij", share, np.exp(-(m.scales_[:, None, None] ** 2) * r2 / 2))
     assert np.all(np.abs(F @ F.T - mixture) <= 5 * np.sqrt(1.5 / P))  # variance of a term <= 3/2
 
 
@@ -355,10 +369,20 @@ def test_a_constant_coordinate_has_a_flat_box():
     assert np.isfinite(SigmoidFeatures(random_state=0).fit_transform(Y[:1])).all()
 
 
-@pytest.mark.parametrize("n_features, n, P", [
-    (5, 10, 5), (np.int32(5), 10, 5), (1.0, 10, 10), (0.25, 10, 2), (0.5, 9, 4), (2.0, 7, 14),
-    (1e-9, 10, 1), (np.float32(0.5), 10, 5), (2, 10, 2),
-])
+@pytest.mark.parametrize(
+    "n_features, n, P",
+    [
+        (5, 10, 5),
+        (np.int32(5), 10, 5),
+        (1.0, 10, 10),
+        (0.25, 10, 2),
+        (0.5, 9, 4),
+        (2.0, 7, 14),
+        (1e-9, 10, 1),
+        (np.float32(0.5), 10, 5),
+        (2, 10, 2),
+    ],
+)
 def test_number_of_features(n_features, n, P):
     Y = np.linspace(0, 1, n)[:, None]
     for Map in MAPS:
@@ -366,6 +390,7 @@ def test_number_of_features(n_features, n, P):
 
 
 # -- Transformers ----------------------------------------------------------------------------------
+
 
 @parametrize_with_checks([Map() for Map in MAPS])
 def test_scikit_learn_conventions(estimator, check):
@@ -444,9 +469,18 @@ def test_any_memory_layout_and_type_of_input(Map, tmp_path):
     frozen = Y.copy()
     frozen.setflags(write=False)
     np.save(tmp_path / "Y.npy", Y)
-    inputs = [frozen, np.load(tmp_path / "Y.npy", mmap_mode="r"), np.asfortranarray(Y),
-              np.repeat(Y, 2, 1)[:, ::2], np.repeat(Y, 2, 0)[::2], Y[::-1].copy()[::-1],
-              Y.astype(np.uint8), Y.astype(np.int32), Y.astype(np.float16), Y.tolist()]
+    inputs = [
+        frozen,
+        np.load(tmp_path / "Y.npy", mmap_mode="r"),
+        np.asfortranarray(Y),
+        np.repeat(Y, 2, 1)[:, ::2],
+        np.repeat(Y, 2, 0)[::2],
+        Y[::-1].copy()[::-1],
+        Y.astype(np.uint8),
+        Y.astype(np.int32),
+        Y.astype(np.float16),
+        Y.tolist(),
+    ]
     for Z in inputs:
         assert np.array_equal(m.transform(Z), expected)
         assert np.array_equal(clone(m).fit(Z).weights_, m.weights_)
@@ -465,12 +499,21 @@ def test_wrong_input_is_an_error(Map):
     Y = np.random.default_rng(0).normal(size=(8, 3))
     m = Map(n_features=5, random_state=0).fit(Y)
     before = pickle.dumps(m)
-    for bad in (np.empty((4, 2)), np.zeros(3), np.array(1.0), np.empty((4, 4)), np.empty((0, 3)),
-                [[np.nan, 0, 0]], [[np.inf, 0, 0]], [["a", "b", "c"]], [[0, 0], [0]], [[1j, 0, 0]]):
+    for bad in (
+        np.empty((4, 2)),
+        np.zeros(3),
+        np.array(1.0),
+        np.empty((4, 4)),
+        np.empty((0, 3)),
+        [[np.nan, 0, 0]],
+        [[np.inf, 0, 0]],
+        [["a", "b", "c"]],
+        [[0, 0], [0]],
+        [[1j, 0, 0]],
+    ):
         with pytest.raises((TypeError, ValueError)):  # scikit-learn's own for a list of complex
             m.transform(bad)
-    for bad in (np.zeros(3), np.array(1.0), np.empty((0, 3)), np.empty((3, 0)), [[np.nan, 0]],
-                [["a"]]):
+    for bad in (np.zeros(3), np.array(1.0), np.empty((0, 3)), np.empty((3, 0)), [[np.nan, 0]], [["a"]]):
         with pytest.raises(ValueError):
             m.fit(bad)
     assert pickle.dumps(m) == before
@@ -478,15 +521,35 @@ def test_wrong_input_is_an_error(Map):
         Map().transform(Y)
 
 
-@pytest.mark.parametrize("Map, parameter, values", [
-    *[(Map, "n_features", [0, -1, 0.0, -0.5, np.nan, np.inf, True, None, "5", 1j]) for Map in MAPS],
-    (FourierFeatures, "length_scale", [0, -1.0, np.nan, np.inf, True, "1", None, [1.0], [1.0, 0.0],
-                                       [1.0, -1.0], [1.0, np.nan], [[1.0, 1.0]], 1e-320]),
-    (SigmoidFeatures, "slope", [0, -1.0, np.nan, np.inf, True, "1", None, 1e308]),
-    (MultiscaleFourierFeatures, "max_frequency", [0, -1.0, np.nan, np.inf, True, "1", 1e-4, 1e-3]),
-    (MultiscaleFourierFeatures, "min_frequency", [-1.0, np.nan, 1.0, 2.0, None]),
-    (MultiscaleFourierFeatures, "n_scales", [0, -1, 1.0, True, None]),
-])
+@pytest.mark.parametrize(
+    "Map, parameter, values",
+    [
+        *[(Map, "n_features", [0, -1, 0.0, -0.5, np.nan, np.inf, True, None, "5", 1j]) for Map in MAPS],
+        (
+            FourierFeatures,
+            "length_scale",
+            [
+                0,
+                -1.0,
+                np.nan,
+                np.inf,
+                True,
+                "1",
+                None,
+                [1.0],
+                [1.0, 0.0],
+                [1.0, -1.0],
+                [1.0, np.nan],
+                [[1.0, 1.0]],
+                1e-320,
+            ],
+        ),
+        (SigmoidFeatures, "slope", [0, -1.0, np.nan, np.inf, True, "1", None, 1e308]),
+        (MultiscaleFourierFeatures, "max_frequency", [0, -1.0, np.nan, np.inf, True, "1", 1e-4, 1e-3]),
+        (MultiscaleFourierFeatures, "min_frequency", [-1.0, np.nan, 1.0, 2.0, None]),
+        (MultiscaleFourierFeatures, "n_scales", [0, -1, 1.0, True, None]),
+    ],
+)
 def test_wrong_parameters_are_named_and_leave_the_map_as_it_was(Map, parameter, values):
     Y = np.random.default_rng(0).normal(size=(8, 2))
     for value in values:

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.linalg import eigh
 from scipy.spatial.distance import pdist, squareform
 
-from randsmap._harmonics import local_linear_residuals, non_harmonic_selection
 from randsmap.datasets import make_s_curve, make_swiss_roll
+from randsmap.encoders._harmonics import local_linear_residuals, non_harmonic_selection
 
 
 def residuals_by_least_squares(V):
@@ -31,7 +31,7 @@ def residuals_by_least_squares(V):
 def diffusion_maps(F, scale, n_modes):
     """Eigenvectors (trivial one 1) of diffusion maps with alpha = 1, plain NumPy."""
     distance = pdist(F)
-    K = np.exp(-squareform(distance) ** 2 / (scale * np.median(distance)) ** 2)
+    K = np.exp(-(squareform(distance) ** 2) / (scale * np.median(distance)) ** 2)
     q = K.sum(axis=1)
     K /= np.outer(q, q)
     d = K.sum(axis=1)
@@ -56,14 +56,14 @@ def test_agrees_with_one_least_squares_problem_a_point(kind):
     rng = np.random.default_rng(0)
     x, y = rng.random((2, 300))
     V = {
-        "strip": np.column_stack([np.cos(np.pi * a * x) * np.cos(np.pi * b * y)
-                                  for a, b in ((1, 0), (2, 0), (0, 1), (3, 0), (1, 1), (4, 0))]),
+        "strip": np.column_stack(
+            [np.cos(np.pi * a * x) * np.cos(np.pi * b * y) for a, b in ((1, 0), (2, 0), (0, 1), (3, 0), (1, 1), (4, 0))]
+        ),
         "curve": np.column_stack([np.cos(np.pi * k * x) for k in range(1, 7)]),
         "noise": rng.standard_normal((300, 4)),
     }[kind]
     # normal equations: eps times the squared condition of the local planes, at most 1e5 here
-    np.testing.assert_allclose(local_linear_residuals(V), residuals_by_least_squares(V),
-                               rtol=0, atol=1e-9)
+    np.testing.assert_allclose(local_linear_residuals(V), residuals_by_least_squares(V), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("n, seed", [(1000, 0), (1000, 1), (600, 2)])
@@ -94,8 +94,15 @@ def test_the_first_is_selected_even_if_later_ones_are_predicted_worse_than_by_ze
 def test_functions_of_earlier_coordinates_score_low_new_ones_high():
     rng = np.random.default_rng(1)
     x, y = rng.random((2, 800))
-    V = np.column_stack((np.cos(np.pi * x), np.cos(2 * np.pi * x), np.cos(np.pi * y),
-                         np.cos(np.pi * x) * np.cos(np.pi * y), np.cos(2 * np.pi * y)))
+    V = np.column_stack(
+        (
+            np.cos(np.pi * x),
+            np.cos(2 * np.pi * x),
+            np.cos(np.pi * y),
+            np.cos(np.pi * x) * np.cos(np.pi * y),
+            np.cos(2 * np.pi * y),
+        )
+    )
     selected, residuals = non_harmonic_selection(V, 2)
     assert selected.tolist() == [1, 3]
     assert residuals[0] == 1
@@ -125,12 +132,15 @@ def test_more_points_than_max_samples_uses_a_fixed_subset():
     np.testing.assert_allclose(first, local_linear_residuals(V, max_samples=1500), atol=0.1)
 
 
-@pytest.mark.parametrize("V", [
-    np.column_stack((np.r_[np.zeros(40), 1.0], np.arange(41.0) - 20)),   # coinciding points
-    np.column_stack((np.r_[np.zeros(20), 1e3 * np.arange(1, 21)], np.arange(40.0) - 20)),
-    np.column_stack((np.r_[0.0, 1.0, 2.0], np.r_[1.0, -1.0, 3.0])),
-    np.column_stack((np.arange(30.0),) * 3 + (np.arange(30.0) ** 2,)),    # dependent columns
-])
+@pytest.mark.parametrize(
+    "V",
+    [
+        np.column_stack((np.r_[np.zeros(40), 1.0], np.arange(41.0) - 20)),  # coinciding points
+        np.column_stack((np.r_[np.zeros(20), 1e3 * np.arange(1, 21)], np.arange(40.0) - 20)),
+        np.column_stack((np.r_[0.0, 1.0, 2.0], np.r_[1.0, -1.0, 3.0])),
+        np.column_stack((np.arange(30.0),) * 3 + (np.arange(30.0) ** 2,)),  # dependent columns
+    ],
+)
 def test_degenerate_points_stay_finite(V):
     residuals = local_linear_residuals(V)
     assert np.isfinite(residuals).all() and (residuals >= 0).all()
@@ -144,14 +154,17 @@ def test_input_is_neither_changed_nor_required_to_be_contiguous():
     assert (V == copy).all()
 
 
-@pytest.mark.parametrize("V, n_components, error, message", [
-    (np.ones((5, 2)), 3, ValueError, "n_components must be at most the number of candidates"),
-    (np.ones((5, 2)), 0, ValueError, "n_components must be at least 1"),
-    (np.ones((2, 2)), 1, ValueError, "at least 3 row"),
-    ([[1, np.nan]] * 4, 1, ValueError, "eigenvectors must be finite"),
-    (np.zeros((4, 2)), 1, ValueError, "eigenvector 1 is zero"),
-    (np.ones(4), 1, ValueError, "2 dimensions"),
-])
+@pytest.mark.parametrize(
+    "V, n_components, error, message",
+    [
+        (np.ones((5, 2)), 3, ValueError, "n_components must be at most the number of candidates"),
+        (np.ones((5, 2)), 0, ValueError, "n_components must be at least 1"),
+        (np.ones((2, 2)), 1, ValueError, "at least 3 row"),
+        ([[1, np.nan]] * 4, 1, ValueError, "eigenvectors must be finite"),
+        (np.zeros((4, 2)), 1, ValueError, "eigenvector 1 is zero"),
+        (np.ones(4), 1, ValueError, "2 dimensions"),
+    ],
+)
 def test_bad_input(V, n_components, error, message):
     with pytest.raises(error, match=message):
         non_harmonic_selection(V, n_components)

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from randsmap._kernels import decode as kernel
-from randsmap.invariants import AffineInvariants, constant_cells, invariant_values
+from randsmap.invariants._affine import AffineInvariants, invariant_values
+from randsmap.invariants._running import constant_cells
 
 EPS = np.finfo(float).eps
 
@@ -176,8 +177,13 @@ inv = AffineInvariants(C, np.array([20.0, 700.0]), np.arange(77) == 3, np.array(
 sys.stdout.write(inv.project(F).tobytes().hex())
 """
     results = {
-        subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True,
-                       check=True, env={**os.environ, "RANDSMAP_CPU": level}).stdout
+        subprocess.run(
+            [sys.executable, "-P", "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "RANDSMAP_CPU": level},
+        ).stdout
         for level in ("baseline", "avx2", "avx512")
     }
     assert len(results) == 1 and len(results.pop()) == 5 * 77 * 16
@@ -237,10 +243,17 @@ def test_more_invariants_than_cells():
     assert violation(G, C.astype(float), inv.values) <= 1e-14
 
 
-@pytest.mark.parametrize("C", [
-    np.ones(6, dtype=int), np.ones((6, 1), dtype=bool), np.ones(6, dtype=np.float32), [1.0] * 6,
-    np.ones((6, 2))[:, ::2], np.asfortranarray(np.ones((6, 1))),
-])
+@pytest.mark.parametrize(
+    "C",
+    [
+        np.ones(6, dtype=int),
+        np.ones((6, 1), dtype=bool),
+        np.ones(6, dtype=np.float32),
+        [1.0] * 6,
+        np.ones((6, 2))[:, ::2],
+        np.asfortranarray(np.ones((6, 1))),
+    ],
+)
 def test_number_types_of_the_matrix(C):
     F = np.random.default_rng(0).dirichlet(np.ones(6), size=5)
     before = np.array(C)
@@ -250,23 +263,25 @@ def test_number_types_of_the_matrix(C):
     assert np.array_equal(np.array(C), before)
 
 
-@pytest.mark.parametrize("kwargs, message", [
-    (dict(invariants=np.full(6, np.nan)), "invariants must be finite"),
-    (dict(invariants=np.ones(5)), r"one row a cell, \(6,\) or \(6, q\), got \(5,\)"),
-    (dict(invariants="energy"), "'mass', None or an array, got 'energy'"),
-    (dict(invariants=["a"] * 6), "real numbers"),
-    (dict(cell_weights=np.ones(5)), "cell_weights must have length 6, got 5"),
-    (dict(cell_weights=np.array([1, 1, 0, 1, 1, 1])), "positive, got 0.0 for cell 2"),
-    (dict(cell_weights=np.full(6, np.nan)), "cell_weights must be finite"),
-    (dict(values=[1.0, 2.0]), "invariant_values must have length 1, got 2"),
-    (dict(values=np.nan), "invariant_values must be finite"),
-    (dict(values=1.5), r"invariant 0: field \d has the value .*, expected 1.5"),
-    (dict(invariants=None, values=1.0), "without invariants"),
-    (dict(tol=-1.0), "invariant_tol must be"),
-    (dict(invariants=np.zeros((6, 1)), values=1.0), r"invariant_values\[0\] is 1.0, but column 0"),
-    (dict(invariants=np.ones((6, 2)), values=[1.0, 1.1]),
-     r"invariant_values\[\d\] is 1.*column \d"),
-])
+@pytest.mark.parametrize(
+    "kwargs, message",
+    [
+        (dict(invariants=np.full(6, np.nan)), "invariants must be finite"),
+        (dict(invariants=np.ones(5)), r"one row a cell, \(6,\) or \(6, q\), got \(5,\)"),
+        (dict(invariants="energy"), "'mass', None or an array, got 'energy'"),
+        (dict(invariants=["a"] * 6), "real numbers"),
+        (dict(cell_weights=np.ones(5)), "cell_weights must have length 6, got 5"),
+        (dict(cell_weights=np.array([1, 1, 0, 1, 1, 1])), "positive, got 0.0 for cell 2"),
+        (dict(cell_weights=np.full(6, np.nan)), "cell_weights must be finite"),
+        (dict(values=[1.0, 2.0]), "invariant_values must have length 1, got 2"),
+        (dict(values=np.nan), "invariant_values must be finite"),
+        (dict(values=1.5), r"invariant 0: field \d has the value .*, expected 1.5"),
+        (dict(invariants=None, values=1.0), "without invariants"),
+        (dict(tol=-1.0), "invariant_tol must be"),
+        (dict(invariants=np.zeros((6, 1)), values=1.0), r"invariant_values\[0\] is 1.0, but column 0"),
+        (dict(invariants=np.ones((6, 2)), values=[1.0, 1.1]), r"invariant_values\[\d\] is 1.*column \d"),
+    ],
+)
 def test_errors_name_what_was_wrong(kwargs, message):
     F = np.random.default_rng(0).dirichlet(np.ones(6), size=5)
     with pytest.raises(ValueError, match=message):
@@ -310,8 +325,7 @@ def test_projection_object_survives_pickling():
 
 def test_projection_without_invariants_or_rows():
     empty = np.empty((0, 4))
-    projection = kernel.Projection(empty, np.empty(0), empty, np.empty((0, 0)),
-                                   np.array([1]), np.array([9.0]))
+    projection = kernel.Projection(empty, np.empty(0), empty, np.empty((0, 0)), np.array([1]), np.array([9.0]))
     F = np.zeros((2, 4))
     projection.project(F)
     assert F.tolist() == [[0, 9, 0, 0]] * 2

@@ -35,13 +35,13 @@ from randsmap import (
     RANDSMAPDecoder,
     RFNNDecoder,
     SigmoidFeatures,
-    _cells,
 )
-from randsmap._distances import multi_gaussian_slope_in_place
 from randsmap._kernels import gradients as kernel
 from randsmap._kernels.features import COSINE, LOGISTIC
-from randsmap._tangents import free_tangents, free_tangents_adjoint
-from randsmap.decoders._jacobian import polynomial_jacobian
+from randsmap._linalg.distances import multi_gaussian_slope_in_place
+from randsmap.decoders import _linear_map
+from randsmap.decoders._linear_map import polynomial_jacobian
+from randsmap.invariants._active_bounds import free_tangents, free_tangents_adjoint
 
 EPS = np.finfo(float).eps
 STEP = 1e-150  # of the complex step: its square is nothing
@@ -89,8 +89,7 @@ def plain_kernel(decoder, Y):
     node, weight = np.polynomial.legendre.leggauss(60)
     low, high = decoder.min_frequency, decoder.max_frequency
     D = squared(Y, decoder._points)
-    return sum(w / 2 * np.exp(-((low + (high - low) * (x + 1) / 2) ** 2) * D / 2)
-               for x, w in zip(node, weight))
+    return sum(w / 2 * np.exp(-((low + (high - low) * (x + 1) / 2) ** 2) * D / 2) for x, w in zip(node, weight))
 
 
 def plain_decode(decoder, Y):
@@ -118,8 +117,7 @@ DECODERS = {
     "sigmoid": RANDSMAPDecoder(SigmoidFeatures(5.0, n_features=50), random_state=0),
     "fourier": RANDSMAPDecoder(FourierFeatures(0.5, n_features=50), random_state=0),
     "multiscale": RANDSMAPDecoder(MultiscaleFourierFeatures(5.0, n_features=600), random_state=0),
-    "training": RANDSMAPDecoder(FourierFeatures(0.5, n_features=50), random_state=0,
-                                constraint="training"),
+    "training": RANDSMAPDecoder(FourierFeatures(0.5, n_features=50), random_state=0, constraint="training"),
     "plain": RFNNDecoder(SigmoidFeatures(5.0, n_features=50), random_state=0),
     "ddm": DoubleDiffusionMapsDecoder(epsilon=0.5, rank=12, invariants="mass"),
     "ddm expanded": DoubleDiffusionMapsDecoder(epsilon=0.05, invariants="mass"),
@@ -187,17 +185,24 @@ def conservative_data(seed, q, weighted, constants):
 
 
 @settings(deadline=None, max_examples=40)
-@given(seed=st.integers(0, 999), q=st.integers(1, 4), weighted=st.booleans(),
-       constants=st.integers(0, 6), regularization=st.sampled_from([0.0, 1e-10, 1e-3]),
-       kind=st.sampled_from(["sigmoid", "fourier", "ddm", "kernel"]))
+@given(
+    seed=st.integers(0, 999),
+    q=st.integers(1, 4),
+    weighted=st.booleans(),
+    constants=st.integers(0, 6),
+    regularization=st.sampled_from([0.0, 1e-10, 1e-3]),
+    kind=st.sampled_from(["sigmoid", "fourier", "ddm", "kernel"]),
+)
 def test_invariants_of_derivatives_vanish(seed, q, weighted, constants, regularization, kind):
     Y, F, C, weights = conservative_data(seed, q, weighted, constants)
     group = dict(invariants=C, cell_weights=weights)
     decoder = {
-        "sigmoid": lambda: RANDSMAPDecoder(SigmoidFeatures(8.0, n_features=80), random_state=0,
-                                           regularization=regularization, **group),
-        "fourier": lambda: RANDSMAPDecoder(FourierFeatures(0.3, n_features=30), random_state=0,
-                                           regularization=regularization, **group),
+        "sigmoid": lambda: RANDSMAPDecoder(
+            SigmoidFeatures(8.0, n_features=80), random_state=0, regularization=regularization, **group
+        ),
+        "fourier": lambda: RANDSMAPDecoder(
+            FourierFeatures(0.3, n_features=30), random_state=0, regularization=regularization, **group
+        ),
         "ddm": lambda: DoubleDiffusionMapsDecoder(epsilon=1.0, **group),
         "kernel": lambda: KernelDecoder(length_scale=0.5, regularization=regularization, **group),
     }[kind]().fit(Y, F)
@@ -256,13 +261,19 @@ np.savez("results.npz", **results)
 def test_slopes_are_within_four_ulp_at_every_instruction_level(tmp_path):
     rng = np.random.default_rng(0)
     with mpmath.workprec(200):
-        near = np.array([float(mpmath.pi / 2 * int(m)) for m in
-                         np.append(np.arange(-9, 10), rng.integers(-6_000_000, 6_000_000, 200))])
+        near = np.array(
+            [
+                float(mpmath.pi / 2 * int(m))
+                for m in np.append(np.arange(-9, 10), rng.integers(-6_000_000, 6_000_000, 200))
+            ]
+        )
     arguments = {
-        str(COSINE): np.concatenate([rng.uniform(-7, 7, 300), rng.uniform(-1e7, 1e7, 300), near,
-                                     10.0 ** rng.uniform(-300, 300, 100), [0.0]]),
-        str(LOGISTIC): np.concatenate([rng.uniform(-5, 5, 300), rng.uniform(-700, 700, 300),
-                                       [0.0, 1e300, -1e300, 745.0, -745.0]]),
+        str(COSINE): np.concatenate(
+            [rng.uniform(-7, 7, 300), rng.uniform(-1e7, 1e7, 300), near, 10.0 ** rng.uniform(-300, 300, 100), [0.0]]
+        ),
+        str(LOGISTIC): np.concatenate(
+            [rng.uniform(-5, 5, 300), rng.uniform(-700, 700, 300), [0.0, 1e300, -1e300, 745.0, -745.0]]
+        ),
     }
     np.savez(tmp_path / "given.npz", **arguments)
     expected = {}
@@ -271,8 +282,9 @@ def test_slopes_are_within_four_ulp_at_every_instruction_level(tmp_path):
         e = [mpmath.exp(-abs(mpmath.mpf(float(x)))) for x in arguments[str(LOGISTIC)]]
         expected[str(LOGISTIC)] = [v / (1 + v) ** 2 for v in e]
         for level in ("baseline", "avx2", "avx512"):
-            subprocess.run([sys.executable, "-P", "-c", CHILD], cwd=tmp_path, check=True,
-                           env={**os.environ, "RANDSMAP_CPU": level})
+            subprocess.run(
+                [sys.executable, "-P", "-c", CHILD], cwd=tmp_path, check=True, env={**os.environ, "RANDSMAP_CPU": level}
+            )
             results = np.load(tmp_path / "results.npz")
             for key, exact in expected.items():
                 for x, found, value in zip(arguments[key], results[key][0], exact):
@@ -280,8 +292,9 @@ def test_slopes_are_within_four_ulp_at_every_instruction_level(tmp_path):
                     assert abs(mpmath.mpf(float(found)) - value) <= 4 * ulp, (level, key, x, found)
 
 
-@pytest.mark.parametrize("low, high", [(1e-3, 1.0), (0.0, 5.0), (2.0, 20.0), (3.0, 3.0001), (0.0, 1e-3),
-                                       (10.0, 1000.0)])
+@pytest.mark.parametrize(
+    "low, high", [(1e-3, 1.0), (0.0, 5.0), (2.0, 20.0), (3.0, 3.0001), (0.0, 1e-3), (10.0, 1000.0)]
+)
 def test_multi_gaussian_slope_keeps_its_digits(low, high):
     r = np.concatenate([[0.0], 10.0 ** np.linspace(-12, 3, 150) / high])
     D = r**2
@@ -295,8 +308,11 @@ def test_multi_gaussian_slope_keeps_its_digits(low, high):
             else:
                 root = mpmath.sqrt(d / 2)
                 mass = mpmath.sqrt(mpmath.pi / 2) * (mpmath.erfc(a * root) - mpmath.erfc(b * root))
-                exact = (a * mpmath.exp(-a * a * d / 2) - b * mpmath.exp(-b * b * d / 2)
-                         + mass / mpmath.sqrt(d)) / d / (b - a)
+                exact = (
+                    (a * mpmath.exp(-a * a * d / 2) - b * mpmath.exp(-b * b * d / 2) + mass / mpmath.sqrt(d))
+                    / d
+                    / (b - a)
+                )
             allowed = (60 + 20 * float(a * a * d)) * EPS * float(exact)
             assert abs(value + float(exact)) <= max(allowed, 1e-300), (float(d), value, float(exact))
 
@@ -346,8 +362,7 @@ def test_polynomial_features_are_the_quadratic_manifold():
     decoder = RANDSMAPDecoder(PolynomialFeatures(3, include_bias=False)).fit(Y, F)
     X = np.array([[0.2, 0.5, 0.9], [0.0, 0.0, 0.3], [-0.5, 2.0, 0.0]])
     powers = decoder.features_.powers_
-    expected = complex_step(
-        lambda Z: np.prod(Z[:, None, :] ** powers, axis=2) @ decoder.coef_[1:], X)
+    expected = complex_step(lambda Z: np.prod(Z[:, None, :] ** powers, axis=2) @ decoder.coef_[1:], X)
     J = decoder.jacobian(X)
     scale = np.abs(polynomial_jacobian(powers, X)).max() * np.abs(decoder.coef_[1:]).sum(axis=0).max()
     assert abs(J - expected).max() <= 40 * EPS * scale
@@ -391,8 +406,7 @@ def test_wrong_jacobian_of_features_is_named():
         RFNNDecoder(Wrong()).fit(Y, F).jacobian(Y)
 
 
-@pytest.mark.parametrize("features", [SigmoidFeatures(4.0), FourierFeatures(0.4),
-                                      MultiscaleFourierFeatures(5.0)])
+@pytest.mark.parametrize("features", [SigmoidFeatures(4.0), FourierFeatures(0.4), MultiscaleFourierFeatures(5.0)])
 def test_feature_maps_have_a_jacobian(features):
     Y = np.random.default_rng(0).uniform(size=(40, 3))
     features = clone(features).set_params(n_features=70, random_state=0).fit(Y)
@@ -419,15 +433,17 @@ def test_input_of_any_kind_and_out(name):
     expected = decoder.jacobian(X), decoder.jvp(X, V), decoder.vjp(X, U)
     locked = X.copy()
     locked.setflags(write=False)
-    for given_X in (X.astype(np.float32), locked, np.repeat(X, 2, axis=0)[::2], np.asfortranarray(X),
-                    X.tolist()):
+    for given_X in (X.astype(np.float32), locked, np.repeat(X, 2, axis=0)[::2], np.asfortranarray(X), X.tolist()):
         assert (decoder.jacobian(given_X) == expected[0]).all()
         assert (decoder.jvp(given_X, given_X[::-1]) == expected[1]).all()
         assert (decoder.vjp(given_X, U.astype(int).tolist()) == expected[2]).all()
     out = np.full((6, 30, 2), np.nan)
     assert decoder.jacobian(X, out=out) is out and (out == expected[0]).all()
-    for wrong, error in ((np.empty((6, 30)), ValueError), (np.empty((6, 2, 30)), ValueError),
-                         (np.empty((6, 30, 2), np.float32), TypeError)):
+    for wrong, error in (
+        (np.empty((6, 30)), ValueError),
+        (np.empty((6, 2, 30)), ValueError),
+        (np.empty((6, 30, 2), np.float32), TypeError),
+    ):
         with pytest.raises(error, match="out must"):
             decoder.jacobian(X, out=wrong)
     shared = np.empty((1, 30, 2))
@@ -477,8 +493,9 @@ def plain_nystroem(encoder, X, joined=None):
 
 
 @pytest.mark.parametrize("M", [3, 40])
-@pytest.mark.parametrize("parameters", [{}, {"alpha": 0.0}, {"alpha": 0.5, "diffusion_time": 1.5},
-                                        {"select": [3, 1]}, {"n_neighbors": 15}])
+@pytest.mark.parametrize(
+    "parameters", [{}, {"alpha": 0.0}, {"alpha": 0.5, "diffusion_time": 1.5}, {"select": [3, 1]}, {"n_neighbors": 15}]
+)
 def test_derivatives_of_the_nystroem_map(M, parameters):
     rng = np.random.default_rng(0)
     F = rng.normal(size=(80, M)) + 3
@@ -583,13 +600,14 @@ def test_vector_field_is_pushed_forward_and_back():
     centers = np.linspace(0.3, 0.7, 80)
 
     def bumps(c):
-        return np.exp(-((x - c[:, None]) / 0.1) ** 2)
+        return np.exp(-(((x - c[:, None]) / 0.1) ** 2))
 
     def speed(c):
         return 2 * (x - c[:, None]) / 0.01 * bumps(c)
 
-    model = ManifoldModel(DiffusionMaps(1, epsilon_scale=0.3),
-                          KernelDecoder(length_scale=0.3, regularization=1e-9)).fit(bumps(centers))
+    model = ManifoldModel(
+        DiffusionMaps(1, epsilon_scale=0.3), KernelDecoder(length_scale=0.3, regularization=1e-9)
+    ).fit(bumps(centers))
     c = np.array([0.42, 0.5, 0.55])
     rate = model.encoder_.jvp(bumps(c), speed(c))
     h = 1e-4
@@ -614,8 +632,7 @@ def test_cells_are_those_of_the_whole_field(name):
     mask = np.arange(30) % 7 == 4
     A = np.abs(decoder._linear_map()[0])
     bound = 1e-12 * max(abs(whole).max(), 1e-2 * A.sum(axis=0).max())
-    for cells in ([3, -1, 3, 4], np.array([29, 0], np.uint8), mask, np.array([], int), [],
-                  np.arange(30)[::-2]):
+    for cells in ([3, -1, 3, 4], np.array([29, 0], np.uint8), mask, np.array([], int), [], np.arange(30)[::-2]):
         index = np.asarray(cells, dtype=None if len(cells) else int)
         for n in (1, 20):
             part = decoder.predict(X[:n], cells=cells)
@@ -626,8 +643,7 @@ def test_cells_are_those_of_the_whole_field(name):
         assert (abs(decoder.jvp(X, V, cells=cells) - T[:, index]) <= 60 * bound).all()
         U = np.ones((20, 30))[:, index]
         full = np.zeros((20, 30))
-        np.add.at(full, (slice(None), index), U) if index.dtype != bool else full.__setitem__(
-            (slice(None), index), 1)
+        np.add.at(full, (slice(None), index), U) if index.dtype != bool else full.__setitem__((slice(None), index), 1)
         pulled = decoder.vjp(X, U, cells=cells)
         assert abs(pulled - np.einsum("lmd,lm->ld", J, full)).max() <= 2000 * bound
     if name not in ("plain", "training"):
@@ -638,11 +654,13 @@ def test_cells_for_huge_coefficients():
     # lambda = 0: coefficients of 1e8 and more, whose round-off the projection of the whole field takes
     # away; a part cannot know the round-off of the others, but its own is of that size too
     Y, F, C, weights = conservative_data(1, 3, True, 4)
-    decoder = RANDSMAPDecoder(SigmoidFeatures(2.0, n_features=120), regularization=0.0, random_state=0,
-                              invariants=C, cell_weights=weights).fit(Y, F)
+    decoder = RANDSMAPDecoder(
+        SigmoidFeatures(2.0, n_features=120), regularization=0.0, random_state=0, invariants=C, cell_weights=weights
+    ).fit(Y, F)
     # A C is off by as much as after a change of type
     decoder.coef_[:, ~decoder.constant_cells_] *= 1 + 1e-9 * np.random.default_rng(2).normal(
-        size=(~decoder.constant_cells_).sum())
+        size=(~decoder.constant_cells_).sum()
+    )
     X = np.random.default_rng(0).uniform(-1, 2, size=(30, 2))
     whole, cells = decoder.predict(X), np.arange(0, 25, 3)
     part = decoder.predict(X, cells=cells)
@@ -661,8 +679,12 @@ def test_cells_of_the_other_estimators():
     inverse = ManifoldModel(POD(3, invariants="mass")).fit(F)
     latents = inverse.transform(F)
     cells = [5, -2, 5]
-    for predict, X in ((knn.predict, Y), (regressor.predict, Y), (model.inverse_transform, Y[:, :2]),
-                       (inverse.inverse_transform, latents)):
+    for predict, X in (
+        (knn.predict, Y),
+        (regressor.predict, Y),
+        (model.inverse_transform, Y[:, :2]),
+        (inverse.inverse_transform, latents),
+    ):
         whole = predict(X)
         out = np.empty((60, 3))
         assert predict(X, cells=cells, out=out) is out
@@ -674,20 +696,26 @@ def test_cells_of_the_other_estimators():
         ManifoldModel(PCA(2), LinearRegression()).fit(F).inverse_transform(Y, cells=[0])
 
 
-@pytest.mark.parametrize("cells, error, message", [
-    ([0, 30], ValueError, r"cells\[1\] is 30, out of range for 30 cells"),
-    ([-31], ValueError, r"cells\[0\] is -31"),
-    ([0.0], TypeError, "integer indices"),
-    (["a"], TypeError, "integer indices"),
-    (3, ValueError, "1 dimension"),
-    ([[0]], ValueError, "1 dimension"),
-    (np.ones(29, bool), ValueError, "mask must have length 30, got 29"),
-    (np.array([2**63], np.uint64), ValueError, "out of range"),
-])
+@pytest.mark.parametrize(
+    "cells, error, message",
+    [
+        ([0, 30], ValueError, r"cells\[1\] is 30, out of range for 30 cells"),
+        ([-31], ValueError, r"cells\[0\] is -31"),
+        ([0.0], TypeError, "integer indices"),
+        (["a"], TypeError, "integer indices"),
+        (3, ValueError, "1 dimension"),
+        ([[0]], ValueError, "1 dimension"),
+        (np.ones(29, bool), ValueError, "mask must have length 30, got 29"),
+        (np.array([2**63], np.uint64), ValueError, "out of range"),
+    ],
+)
 def test_wrong_cells_are_refused(cells, error, message):
     Y, F = problem()
-    for decoder in (clone(DECODERS["sigmoid"]).fit(Y, F), KNNDecoder(3).fit(Y, F),
-                    ConservativeRegressor(LinearRegression()).fit(Y, F)):
+    for decoder in (
+        clone(DECODERS["sigmoid"]).fit(Y, F),
+        KNNDecoder(3).fit(Y, F),
+        ConservativeRegressor(LinearRegression()).fit(Y, F),
+    ):
         with pytest.raises(error, match=message):
             decoder.predict(Y, cells=cells)
     with pytest.raises(NotFittedError):
@@ -700,20 +728,20 @@ def test_kept_cells_are_few_forgotten_at_fit_and_in_no_copy(tmp_path):
     before = set(vars(decoder))
     parts = [decoder.predict(Y, cells=[k]) for k in range(10)]
     assert set(vars(decoder)) == before
-    assert len(_cells._caches[decoder]) == _cells._KEPT
+    assert len(_linear_map._caches[decoder]) == _linear_map._KEPT
     gathered = decoder._gathered([9])
     assert decoder._gathered(np.array([-21])) is gathered  # the same cells
     again = pickle.loads(pickle.dumps(decoder))
-    assert again not in _cells._caches
+    assert again not in _linear_map._caches
     assert (again.predict(Y, cells=[3]) == parts[3]).all()
     randsmap.persistence.save(decoder, tmp_path / "decoder.npz")
     loaded = randsmap.load(tmp_path / "decoder.npz")
     assert (loaded.predict(Y, cells=[3]) == parts[3]).all()
     decoder.fit(Y, F[:, ::-1])
     assert abs(decoder.predict(Y, cells=[9])[:, 0] - decoder.predict(Y)[:, 9]).max() <= 1e-13
-    n = len(_cells._caches)
+    n = len(_linear_map._caches)
     del decoder, gathered
-    assert len(_cells._caches) < n
+    assert len(_linear_map._caches) < n
 
 
 def test_cells_from_many_threads():
@@ -765,8 +793,13 @@ def test_free_tangents_are_the_derivative_of_the_bounded_projection(seed, invari
     free = (f > lower) & (f < upper)
     assert 2 < free.sum() < M
     h = 1e-6
-    expected = np.stack([(plain_bounded(z + h * g, lower, upper, w, v, m)
-                          - plain_bounded(z - h * g, lower, upper, w, v, m)) / (2 * h) for g in J.T])
+    expected = np.stack(
+        [
+            (plain_bounded(z + h * g, lower, upper, w, v, m) - plain_bounded(z - h * g, lower, upper, w, v, m))
+            / (2 * h)
+            for g in J.T
+        ]
+    )
     T = free_tangents(J.T, free, w, v)
     assert abs(T - expected).max() <= 1e-7
     assert (T[:, ~free] == 0).all()

@@ -14,15 +14,10 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 import randsmap
-from randsmap import (
-    DoubleDiffusionMapsDecoder,
-    FourierFeatures,
-    KernelDecoder,
-    MultiscaleFourierFeatures,
-    RFNNDecoder,
-    _distances,
-)
-from randsmap.decoders import _kernel
+from randsmap import DoubleDiffusionMapsDecoder, FourierFeatures, KernelDecoder, MultiscaleFourierFeatures, RFNNDecoder
+from randsmap._linalg import distances as _distances
+from randsmap._linalg import low_rank
+from randsmap.decoders import _linear_map
 
 DDM = DoubleDiffusionMapsDecoder
 EPS = np.finfo(float).eps
@@ -172,7 +167,7 @@ def test_leading_modes_are_those_of_the_matrix(seed, n, epsilon, copies):
     rng = np.random.default_rng(seed)
     Y = np.tile(rng.uniform(size=(n, 2)), (copies, 1))
     K = np.exp(-squared(Y, Y) / epsilon**2)
-    lam, V = _kernel.leading_modes(K)
+    lam, V = low_rank.leading_modes(K)
     s, n = len(lam), len(K)
     bound = 10 * n * EPS * lam[0]
     assert (np.diff(lam) <= 0).all()
@@ -185,8 +180,9 @@ def test_leading_modes_are_those_of_the_matrix(seed, n, epsilon, copies):
 # -- Kernels ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("low, high", [(0.0, 1.0), (1e-3, 20.0), (1e-3, 300.0), (0.999, 1.0),
-                                       (1 - 1e-9, 1.0), (3.0, 4.0)])
+@pytest.mark.parametrize(
+    "low, high", [(0.0, 1.0), (1e-3, 20.0), (1e-3, 300.0), (0.999, 1.0), (1 - 1e-9, 1.0), (3.0, 4.0)]
+)
 def test_multi_gaussian_kernel_against_high_precision(low, high):
     r = 10.0 ** np.random.default_rng(0).uniform(-6, 2, 200)
     found = r**2
@@ -195,8 +191,14 @@ def test_multi_gaussian_kernel_against_high_precision(low, high):
     with mpmath.workdps(50):
         root2 = mpmath.sqrt(2)
         a, b = mpmath.mpf(low), mpmath.mpf(high)
-        exact = [float(mpmath.sqrt(mpmath.pi / 2) / (mpmath.mpf(x) * (b - a))
-                       * (mpmath.erfc(a * x / root2) - mpmath.erfc(b * x / root2))) for x in r]
+        exact = [
+            float(
+                mpmath.sqrt(mpmath.pi / 2)
+                / (mpmath.mpf(x) * (b - a))
+                * (mpmath.erfc(a * x / root2) - mpmath.erfc(b * x / root2))
+            )
+            for x in r
+        ]
     exact = np.array(exact)
     # the exponent of the slowest Gaussian, (low r)^2 / 2, carries its rounding into the value
     bound = (12 + 2 * (low * r) ** 2) * EPS * exact
@@ -210,14 +212,13 @@ def test_multi_gaussian_kernel_at_every_instruction_level(level):
     code = """
 import numpy as np
 from scipy.special import erf
-from randsmap import _distances
+from randsmap._linalg import distances as _distances
 r = np.linspace(0.5, 9, 5003); found = r**2
 _distances.multi_gaussian_in_place(found, 0.01, 4.0)
 exact = np.sqrt(np.pi / 2) * (erf(4 * r / 2**.5) - erf(.01 * r / 2**.5)) / (r * 3.99)
 assert (abs(found - exact) <= 4e-15 * exact).all()
 """
-    subprocess.run([sys.executable, "-P", "-c", code], check=True,
-                   env={**os.environ, "RANDSMAP_CPU": level})
+    subprocess.run([sys.executable, "-P", "-c", code], check=True, env={**os.environ, "RANDSMAP_CPU": level})
 
 
 def test_multi_gaussian_kernel_at_the_ends():
@@ -262,17 +263,35 @@ def slope(counts, errors):
 COUNTS = [64, 256, 1024, 4096]
 
 
-@pytest.mark.parametrize("options", [{}, dict(paired=True), dict(orthogonal=True),
-                                     dict(paired=True, orthogonal=True)], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, dict(paired=True), dict(orthogonal=True), dict(paired=True, orthogonal=True)], ids=str
+)
 def test_fourier_fields_converge_to_the_gaussian_decoder(options):
     Y, F = problem(80)
     Z = np.random.default_rng(1).uniform(size=(40, 2))
     regularization = 0.1 * np.linalg.norm(np.exp(-squared(Y, Y) / (2 * 0.3**2)), 2)
     limit = KernelDecoder(length_scale=0.3, regularization=regularization).fit(Y, F).predict(Z)
-    errors = [np.sqrt(np.mean([relative_difference(
-        RFNNDecoder(FourierFeatures(0.3, n_features=P, **options), random_state=seed,
-                    regularization=regularization).fit(Y, F).predict(Z), limit) ** 2
-        for seed in range(12)])) for P in COUNTS]
+    errors = [
+        np.sqrt(
+            np.mean(
+                [
+                    relative_difference(
+                        RFNNDecoder(
+                            FourierFeatures(0.3, n_features=P, **options),
+                            random_state=seed,
+                            regularization=regularization,
+                        )
+                        .fit(Y, F)
+                        .predict(Z),
+                        limit,
+                    )
+                    ** 2
+                    for seed in range(12)
+                ]
+            )
+        )
+        for P in COUNTS
+    ]
     assert -0.6 < slope(COUNTS, errors) < -0.4
 
 
@@ -288,20 +307,17 @@ def test_multiscale_fields_converge_to_their_kernel(Q):
     theorem = decoder.fit(Y, F).predict(Z)
 
     def error(P, seed):
-        features = MultiscaleFourierFeatures(high, min_frequency=low, n_scales=P if Q == "P" else Q,
-                                             n_features=P)
+        features = MultiscaleFourierFeatures(high, min_frequency=low, n_scales=P if Q == "P" else Q, n_features=P)
         fitted = RFNNDecoder(features, random_state=seed, regularization=0.1 * norm).fit(Y, F)
         limit = theorem
         if Q == 10:
             scales = fitted.features_.scales_
-            mixture = [np.mean([np.exp(-(s**2) * squared(A, Y) / 2) for s in scales], axis=0)
-                       for A in (Y, Z)]
+            mixture = [np.mean([np.exp(-(s**2) * squared(A, Y) / 2) for s in scales], axis=0) for A in (Y, Z)]
             limit = plain_kernel_ridge(*mixture, F, 0.1 * norm)
         fields = fitted.predict(Z)
         return relative_difference(fields, limit) ** 2, relative_difference(fields, theorem) ** 2
 
-    errors, to_theorem = np.sqrt([np.mean([error(P, seed) for seed in range(12)], axis=0)
-                                  for P in COUNTS]).T
+    errors, to_theorem = np.sqrt([np.mean([error(P, seed) for seed in range(12)], axis=0) for P in COUNTS]).T
     if Q == 10:
         assert to_theorem[-1] > 1.1 * errors[-1]
     assert -0.6 < slope(COUNTS, errors) < -0.4
@@ -313,8 +329,7 @@ def test_singular_kernels_have_a_minimum_norm_solution(kernel):
     Y, F = np.vstack([Y, Y]), np.vstack([F, F + 0.01])
     fields = []
     for regularization in (0.0, 1e-18, 1e-10):
-        decoder = KernelDecoder(kernel, length_scale=0.2, max_frequency=10.0,
-                                regularization=regularization).fit(Y, F)
+        decoder = KernelDecoder(kernel, length_scale=0.2, max_frequency=10.0, regularization=regularization).fit(Y, F)
         assert decoder.solver_ == ("cholesky" if regularization == 1e-10 else "eigenvalues")
         fields.append(decoder.predict(Y[:60]))
         assert np.abs(fields[-1] - (F[:60] + 0.005)).max() < 1e-4
@@ -324,8 +339,12 @@ def test_singular_kernels_have_a_minimum_norm_solution(kernel):
 # -- Tiles, threads, memory ------------------------------------------------------------------------
 
 
-ALL = [DDM(), DDM(epsilon_scale=0.05), KernelDecoder(length_scale=0.2),
-       KernelDecoder("multi-gaussian", max_frequency=9.0)]
+ALL = [
+    DDM(),
+    DDM(epsilon_scale=0.05),
+    KernelDecoder(length_scale=0.2),
+    KernelDecoder("multi-gaussian", max_frequency=9.0),
+]
 
 
 @pytest.mark.parametrize("decoder", ALL)
@@ -343,7 +362,7 @@ def test_tiles_and_threads_do_not_change_the_fields(decoder, monkeypatch):
     size = np.abs(fitted.coef_).sum(axis=0).max()
     if fitted.coef_.shape[0] != 151:
         size = 150 / fitted.eigenvalues_[-1]
-    monkeypatch.setattr(_kernel, "_TILE_ENTRIES", 1)
+    monkeypatch.setattr(_linear_map, "TILE_ENTRIES", 1)
     assert np.abs(fitted.predict(X) - whole).max() <= 100 * EPS * size
     for part in (slice(0, 1), slice(5, 17), slice(100, 113)):
         assert np.abs(fitted.predict(X[part]) - whole[part]).max() <= 100 * EPS * size
@@ -368,24 +387,27 @@ def test_the_kernel_of_all_queries_is_never_stored(decoder):
 # -- Bad input -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("decoder, error, message", [
-    (DDM(epsilon=0.0), ValueError, "epsilon must be finite and > 0, got 0.0"),
-    (DDM(epsilon=np.nan), ValueError, "epsilon must be"),
-    (DDM(epsilon_scale=-1.0), ValueError, "epsilon_scale must be finite and > 0, got -1.0"),
-    (DDM(rank="all"), ValueError, "rank must be one of 'rule', got 'all'"),
-    (DDM(rank=0), ValueError, "rank must be at least 1, got 0"),
-    (DDM(rank=61), ValueError, r"rank must be at most n_samples, got 61 \(n_samples is 60\)"),
-    (DDM(rank=2.5), TypeError, "rank must be an integer, got 2.5"),
-    (KernelDecoder("cauchy"), ValueError, "kernel must be one of 'gaussian', 'multi-gaussian'"),
-    (KernelDecoder(length_scale=0.0), ValueError, "length_scale must be finite and > 0"),
-    (KernelDecoder(length_scale=[1.0, 0.0]), ValueError, "length_scale must be > 0 in each"),
-    (KernelDecoder(length_scale=[1.0] * 3), ValueError, "length_scale must have length 2, got 3"),
-    (KernelDecoder(regularization=-1e-3), ValueError, "regularization must be finite and >= 0"),
-    (KernelDecoder("multi-gaussian", max_frequency=1e-3), ValueError, "above min_frequency"),
-    (KernelDecoder("multi-gaussian", min_frequency=-1.0), ValueError, "min_frequency must be"),
-    (KernelDecoder(invariants="momentum"), ValueError, "invariants must be 'mass', None or"),
-    (KernelDecoder(invariant_values=1.0), ValueError, "invariant_values given without invariants"),
-])
+@pytest.mark.parametrize(
+    "decoder, error, message",
+    [
+        (DDM(epsilon=0.0), ValueError, "epsilon must be finite and > 0, got 0.0"),
+        (DDM(epsilon=np.nan), ValueError, "epsilon must be"),
+        (DDM(epsilon_scale=-1.0), ValueError, "epsilon_scale must be finite and > 0, got -1.0"),
+        (DDM(rank="all"), ValueError, "rank must be one of 'rule', got 'all'"),
+        (DDM(rank=0), ValueError, "rank must be at least 1, got 0"),
+        (DDM(rank=61), ValueError, r"rank must be at most n_samples, got 61 \(n_samples is 60\)"),
+        (DDM(rank=2.5), TypeError, "rank must be an integer, got 2.5"),
+        (KernelDecoder("cauchy"), ValueError, "kernel must be one of 'gaussian', 'multi-gaussian'"),
+        (KernelDecoder(length_scale=0.0), ValueError, "length_scale must be finite and > 0"),
+        (KernelDecoder(length_scale=[1.0, 0.0]), ValueError, "length_scale must be > 0 in each"),
+        (KernelDecoder(length_scale=[1.0] * 3), ValueError, "length_scale must have length 2, got 3"),
+        (KernelDecoder(regularization=-1e-3), ValueError, "regularization must be finite and >= 0"),
+        (KernelDecoder("multi-gaussian", max_frequency=1e-3), ValueError, "above min_frequency"),
+        (KernelDecoder("multi-gaussian", min_frequency=-1.0), ValueError, "min_frequency must be"),
+        (KernelDecoder(invariants="momentum"), ValueError, "invariants must be 'mass', None or"),
+        (KernelDecoder(invariant_values=1.0), ValueError, "invariant_values given without invariants"),
+    ],
+)
 def test_bad_parameters_leave_the_estimator_unfitted(decoder, error, message):
     decoder = clone(decoder)
     with pytest.raises(error, match=message):

@@ -46,8 +46,12 @@ def test_convex_weights():
     T = np.array([[0.0, 0], [1, 0], [0, 1]])
     X = np.array([[0.2, 0.8], [0.5, 0.5], [0.9, 0.1]])
     m = KNNDecoder(3).fit(T, X)
-    for y, a in (([0.25, 0.25], [0.5, 0.25, 0.25]), ([1.0, 1.0], [0, 0.5, 0.5]),
-                 ([2.0, 0.0], [0, 1, 0]), ([1.0, 0.0], [0, 1, 0])):
+    for y, a in (
+        ([0.25, 0.25], [0.5, 0.25, 0.25]),
+        ([1.0, 1.0], [0, 0.5, 0.5]),
+        ([2.0, 0.0], [0, 1, 0]),
+        ([1.0, 0.0], [0, 1, 0]),
+    ):
         x = m.predict([y])[0]
         np.testing.assert_allclose(x, a @ X, atol=8 * EPS)
         assert abs(x.sum() - 1) < 4 * EPS
@@ -78,8 +82,7 @@ def test_k_equals_n_and_k_above():
     rng = np.random.default_rng(0)
     Y, F = rng.normal(size=(9, 2)), rng.normal(size=(9, 4))
     m = KNNDecoder(9).fit(Y, F)
-    np.testing.assert_allclose(m.predict(Y.mean(0, keepdims=True)), F.mean(0, keepdims=True),
-                               atol=1e-12)
+    np.testing.assert_allclose(m.predict(Y.mean(0, keepdims=True)), F.mean(0, keepdims=True), atol=1e-12)
     with pytest.raises(ValueError, match=r"training points \(n_samples = 9\), got 10"):
         KNNDecoder(10).fit(Y, F)
     for bad, error in ((0, ValueError), (2.0, TypeError), (True, TypeError)):
@@ -231,8 +234,14 @@ def test_any_layout_and_number_type_and_the_data_stay_as_they_are():
     rng = np.random.default_rng(0)
     Y, F = rng.integers(0, 50, (30, 6))[:, ::2], rng.integers(0, 9, (30, 8))[:, ::-1]
     reference = KNNDecoder(3).fit(Y.astype(float).copy(), F.astype(float).copy()).predict(Y)
-    for convert in (np.asfortranarray, np.ndarray.tolist, lambda a: a.astype(np.float16),
-                    lambda a: a.astype(np.uint8), lambda a: a.astype(np.float32), lambda a: a):
+    for convert in (
+        np.asfortranarray,
+        np.ndarray.tolist,
+        lambda a: a.astype(np.float16),
+        lambda a: a.astype(np.uint8),
+        lambda a: a.astype(np.float32),
+        lambda a: a,
+    ):
         y, f = convert(Y), convert(F)
         np.testing.assert_array_equal(KNNDecoder(3).fit(y, f).predict(y), reference)
     y, f = Y.astype(float), F.astype(float)
@@ -270,8 +279,7 @@ def test_invalid_data():
     for bad in (np.nan, np.inf):
         Z = Y.copy()
         Z[4, 1] = bad
-        for call in (lambda: m.predict(Z), lambda: KNNDecoder(2).fit(Z, F),
-                     lambda: KNNDecoder(2).fit(Y, Z)):
+        for call in (lambda: m.predict(Z), lambda: KNNDecoder(2).fit(Z, F), lambda: KNNDecoder(2).fit(Y, Z)):
             with pytest.raises(ValueError, match="finite|NaN|infinity"):
                 call()
     for bad in (np.empty((4, 2)), np.zeros(3), np.array(1.0), np.empty((4, 4)), np.empty((0, 3))):
@@ -326,11 +334,11 @@ def test_parameters_are_only_stored_and_round_trip():
 def test_grid_search_pipeline_pickle_and_memory_maps(encoded, tmp_path):
     F, encoder, Y, G = encoded
     big = np.tile(F, (1, 10))  # large enough for joblib to map it
-    search = GridSearchCV(make_pipeline(StandardScaler(), KNNDecoder()),
-                          {"knndecoder__n_neighbors": [1, 4]}, cv=3, n_jobs=2).fit(Y, big)
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), KNNDecoder()), {"knndecoder__n_neighbors": [1, 4]}, cv=3, n_jobs=2
+    ).fit(Y, big)
     assert search.best_params_["knndecoder__n_neighbors"] == 4
-    search = GridSearchCV(KNNDecoder(objective="encoder", encoder=encoder),
-                          {"n_neighbors": [1, 3]}, cv=3).fit(Y, F)
+    search = GridSearchCV(KNNDecoder(objective="encoder", encoder=encoder), {"n_neighbors": [1, 3]}, cv=3).fit(Y, F)
     assert search.best_estimator_.encoder_ is encoder
     m = KNNDecoder(3, objective="encoder", encoder=encoder).fit(Y, F)
     Z = encoder.transform(G)

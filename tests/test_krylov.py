@@ -9,9 +9,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder, _krylov
-from randsmap.decoders._krylov import KrylovRidge, nystroem, pod_of_fields, solve_ridge
-from randsmap.decoders._ridge import FeatureRows, ridge
+from randsmap._linalg import krylov as _krylov
+from randsmap._linalg.krylov import KrylovRidge, solve_ridge
+from randsmap._linalg.low_rank import nystroem, pod_of_fields
+from randsmap._linalg.ridge import FeatureRows, ridge
+from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 
 EPS = np.finfo(float).eps
@@ -28,8 +30,7 @@ def problem(n=300, M=40, seed=0):
 
 
 def rows_of(features, Y, P):
-    return FeatureRows(type(features)(**{**features.get_params(), "n_features": P,
-                                         "random_state": 0}).fit(Y), Y)
+    return FeatureRows(type(features)(**{**features.get_params(), "n_features": P, "random_state": 0}).fit(Y), Y)
 
 
 def training_error(rows, A, B, F):
@@ -120,10 +121,14 @@ def test_nystroem_is_below_the_matrix_and_exact_at_its_rank():
 
 def test_it_warns_how_far_it_got_when_it_does_not_converge():
     Y, F = problem()
-    decoder = RFNNDecoder(FourierFeatures(0.02), solver="krylov", regularization=1e-7, max_iter=1,
-                          tol=1e-12, random_state=0)
-    with pytest.warns(ConvergenceWarning, match=r"tol = 1e-12 in 1 iterations \(max_iter = 1\).*"
-                                                r"below \d.*larger max_iter") as record:
+    decoder = RFNNDecoder(
+        FourierFeatures(0.02), solver="krylov", regularization=1e-7, max_iter=1, tol=1e-12, random_state=0
+    )
+    with pytest.warns(
+        ConvergenceWarning,
+        match=r"tol = 1e-12 in 1 iterations \(max_iter = 1\).*"
+        r"below \d.*larger max_iter",
+    ) as record:
         decoder.fit(Y, F)
     assert decoder.n_iter_ == 1
     assert np.isfinite(decoder.coef_).all()
@@ -146,9 +151,17 @@ def test_lambda_zero_is_refused():
         RFNNDecoder(solver="krylov", regularization=0).fit(*problem())
 
 
-@pytest.mark.parametrize("name, value, error", [
-    ("tol", 0.0, ValueError), ("tol", -1, ValueError), ("tol", "small", TypeError),
-    ("tol", np.nan, ValueError), ("max_iter", 0, ValueError), ("max_iter", 2.5, TypeError)])
+@pytest.mark.parametrize(
+    "name, value, error",
+    [
+        ("tol", 0.0, ValueError),
+        ("tol", -1, ValueError),
+        ("tol", "small", TypeError),
+        ("tol", np.nan, ValueError),
+        ("max_iter", 0, ValueError),
+        ("max_iter", 2.5, TypeError),
+    ],
+)
 def test_bad_parameters(name, value, error):
     with pytest.raises(error, match=name):
         RFNNDecoder(**{name: value}).fit(*problem())
@@ -188,8 +201,9 @@ def test_one_cell_and_one_dimensional_fields():
         assert np.abs(krylov.predict(Y) - direct.predict(Y)).max() <= 1e-6 * np.abs(y).max()
 
 
-@pytest.mark.parametrize("hostile", ["one latent point", "duplicate rows", "constant fields", "huge",
-                                     "tiny", "dependent cells"])
+@pytest.mark.parametrize(
+    "hostile", ["one latent point", "duplicate rows", "constant fields", "huge", "tiny", "dependent cells"]
+)
 def test_degenerate_data(hostile):
     Y, F = problem(200)
     if hostile == "one latent point":
@@ -204,8 +218,10 @@ def test_degenerate_data(hostile):
         F = 1e-250 * F
     else:
         F = np.repeat(F[:, :1], 40, axis=1)
-    fits = [RFNNDecoder(FourierFeatures(0.3), solver=solver, random_state=0).fit(Y, F).predict(Y)
-            for solver in ("krylov", "svd")]
+    fits = [
+        RFNNDecoder(FourierFeatures(0.3), solver=solver, random_state=0).fit(Y, F).predict(Y)
+        for solver in ("krylov", "svd")
+    ]
     scale = np.abs(F).max()
     assert np.linalg.norm((fits[0] - fits[1]) / scale) <= 1e-7 * np.linalg.norm(F / scale)
 
@@ -214,8 +230,7 @@ def test_degenerate_data(hostile):
 def test_any_transformer_and_dependent_features(degree):
     Y, F = problem()
     Y = np.hstack([Y, Y])  # its features repeat, and one of them is the bias
-    fits = [RFNNDecoder(PolynomialFeatures(degree), solver=solver).fit(Y, F).predict(Y)
-            for solver in ("krylov", "svd")]
+    fits = [RFNNDecoder(PolynomialFeatures(degree), solver=solver).fit(Y, F).predict(Y) for solver in ("krylov", "svd")]
     assert np.linalg.norm(fits[0] - fits[1]) <= 1e-7 * np.linalg.norm(F)
 
 
@@ -273,11 +288,13 @@ def test_available_memory_is_a_number_of_bytes():
 
 
 def test_memory_of_a_control_group_counts(monkeypatch, tmp_path):
-    for name, text in (("memory.max", "1000000"), ("memory.current", "700000"),
-                       ("memory.stat", "anon 5\ninactive_file 100000\n")):
+    for name, text in (
+        ("memory.max", "1000000"),
+        ("memory.current", "700000"),
+        ("memory.stat", "anon 5\ninactive_file 100000\n"),
+    ):
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr(_krylov, "_cgroups",
-                        lambda: [(tmp_path, "memory.max", "memory.current")])
+    monkeypatch.setattr(_krylov, "_cgroups", lambda: [(tmp_path, "memory.max", "memory.current")])
     assert _krylov.available_memory() == 400_000
     (tmp_path / "memory.max").write_text("max")
     assert _krylov.available_memory() != 400_000
@@ -290,7 +307,8 @@ def test_progress_bar(capsys):
     assert capsys.readouterr().err == ""
 
 
-@parametrize_with_checks([RFNNDecoder(solver="krylov", random_state=0),
-                          RANDSMAPDecoder(solver="krylov", invariants=None, random_state=0)])
+@parametrize_with_checks(
+    [RFNNDecoder(solver="krylov", random_state=0), RANDSMAPDecoder(solver="krylov", invariants=None, random_state=0)]
+)
 def test_scikit_learn_estimator(estimator, check):
     check(estimator)

@@ -7,8 +7,8 @@ from sklearn.linear_model import Ridge
 from sklearn.preprocessing import PolynomialFeatures
 
 import randsmap
-from randsmap import _leave_one_out
 from randsmap.metrics import relative_l2
+from randsmap.tuning import _leave_one_out
 
 N = 24
 LAMBDAS = [1e-6, 1e-3, 1.0]
@@ -55,13 +55,17 @@ def refits(decoder, X, F, lambdas):
     return errors
 
 
-MAPS = [randsmap.SigmoidFeatures(3.0, n_features=8), randsmap.FourierFeatures(1.0, n_features=60),
-        PolynomialFeatures(2, include_bias=False)]
+MAPS = [
+    randsmap.SigmoidFeatures(3.0, n_features=8),
+    randsmap.FourierFeatures(1.0, n_features=60),
+    PolynomialFeatures(2, include_bias=False),
+]
 
 
 @pytest.mark.parametrize("M", [12, 300])
-@pytest.mark.parametrize("q, weights, constant", [(0, False, True), (1, False, False), (1, True, True),
-                                                  (2, True, True)])
+@pytest.mark.parametrize(
+    "q, weights, constant", [(0, False, True), (1, False, False), (1, True, True), (2, True, True)]
+)
 @pytest.mark.parametrize("features", MAPS, ids=lambda features: type(features).__name__)
 def test_random_features_agree_with_refits(features, q, weights, constant, M):
     X, F, parameters = problem(M, q, weights, constant)
@@ -80,13 +84,15 @@ def test_without_a_penalty(features):
     # the limit of lambda to 0; the refits are minimum-norm solutions
     X, F, _ = problem(12, 0, False, False)
     decoder = randsmap.RFNNDecoder(features, regularization=0.0, random_state=0)
-    np.testing.assert_allclose(randsmap.leave_one_out(decoder, X, F).errors_, refits(decoder, X, F, [0.0]),
-                               rtol=1e-7)
+    np.testing.assert_allclose(randsmap.leave_one_out(decoder, X, F).errors_, refits(decoder, X, F, [0.0]), rtol=1e-7)
 
 
 @pytest.mark.parametrize("q, weights, constant", [(0, False, True), (1, True, False), (2, False, True)])
-@pytest.mark.parametrize("kernel", [dict(length_scale=0.3), dict(length_scale=[0.5, 2.0]),
-                                    dict(kernel="multi-gaussian", max_frequency=10.0)], ids=str)
+@pytest.mark.parametrize(
+    "kernel",
+    [dict(length_scale=0.3), dict(length_scale=[0.5, 2.0]), dict(kernel="multi-gaussian", max_frequency=10.0)],
+    ids=str,
+)
 def test_kernel_decoder_agrees_with_refits(kernel, q, weights, constant):
     X, F, parameters = problem(40, q, weights, constant)
     decoder = randsmap.KernelDecoder(**kernel, **parameters)
@@ -139,8 +145,7 @@ def test_blocks_of_cells(monkeypatch):
 
 def test_what_has_no_closed_form():
     X, F, _ = problem(12, 0, False, False)
-    for decoder in (Ridge(), randsmap.KNNDecoder(), randsmap.DoubleDiffusionMapsDecoder(),
-                    randsmap.RFNNDecoder):
+    for decoder in (Ridge(), randsmap.KNNDecoder(), randsmap.DoubleDiffusionMapsDecoder(), randsmap.RFNNDecoder):
         with pytest.raises(TypeError, match="must be an RFNNDecoder, a RANDSMAPDecoder or a KernelDecoder"):
             randsmap.leave_one_out(decoder, X, F)
     with pytest.raises(ValueError, match="constraint='training' has no leave-one-out"):

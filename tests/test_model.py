@@ -55,8 +55,9 @@ def test_parts_are_cloned_and_any_scikit_learn_parts_will_do(bumps):
     encoder, decoder = PCA(3), LinearRegression()
     model = randsmap.ManifoldModel(encoder, decoder).fit(bumps)
     assert not hasattr(encoder, "components_") and not hasattr(decoder, "coef_")
-    np.testing.assert_allclose(model.reconstruct(bumps), model.encoder_.inverse_transform(
-        model.transform(bumps)), atol=1e-12)
+    np.testing.assert_allclose(
+        model.reconstruct(bumps), model.encoder_.inverse_transform(model.transform(bumps)), atol=1e-12
+    )
     clone(model)
 
 
@@ -69,9 +70,11 @@ def test_without_decoder_the_encoder_inverts(bumps):
 
 def test_parts_of_the_wrong_kind(bumps):
     encoder, decoder = randsmap.DiffusionMaps(1), randsmap.RANDSMAPDecoder()
-    for model, message in ((randsmap.ManifoldModel(randsmap.DiffusionMaps, decoder), "encoder must be"),
-                           (randsmap.ManifoldModel(decoder, encoder), "encoder must be"),
-                           (randsmap.ManifoldModel(encoder, encoder), "decoder must be")):
+    for model, message in (
+        (randsmap.ManifoldModel(randsmap.DiffusionMaps, decoder), "encoder must be"),
+        (randsmap.ManifoldModel(decoder, encoder), "encoder must be"),
+        (randsmap.ManifoldModel(encoder, encoder), "decoder must be"),
+    ):
         with pytest.raises(TypeError, match=message):
             model.fit(bumps)
 
@@ -112,10 +115,12 @@ def test_latents_may_come_as_a_data_frame(bumps):
         assert np.array_equal(model.reconstruct(bumps), plain)  # without a warning about names
 
 
-@parametrize_with_checks([
-    randsmap.ManifoldModel(randsmap.DiffusionMaps(1), randsmap.RFNNDecoder(random_state=0)),
-    randsmap.ManifoldModel(PCA(1)),
-])
+@parametrize_with_checks(
+    [
+        randsmap.ManifoldModel(randsmap.DiffusionMaps(1), randsmap.RFNNDecoder(random_state=0)),
+        randsmap.ManifoldModel(PCA(1)),
+    ]
+)
 @pytest.mark.filterwarnings("ignore::UserWarning")  # some checks give data of several components
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import randsmap
-from randsmap import _neighbors
-from randsmap._neighbors import NeighborIndex, nearest_neighbors
+from randsmap._linalg import neighbors as _neighbors
+from randsmap._linalg.neighbors import NeighborIndex, nearest_neighbors
 
 
 def brute_force(points, queries, k):
@@ -143,22 +143,23 @@ def test_threads_and_batches_change_nothing(d):
 
 @pytest.mark.parametrize("level", ["baseline", "avx2"])
 def test_every_instruction_level_gives_the_same_bits(level, tmp_path):
-    code = ("import numpy as np, sys; from randsmap._neighbors import nearest_neighbors as f\n"
-            "rng = np.random.default_rng(0)\n"
-            "out = []\n"
-            "for d in (1, 2, 3, 5, 10):\n"
-            "    A, Q = rng.normal(size=(700, d)), rng.normal(size=(90, d))\n"
-            "    for k in (1, 6, 13, 40): out += f(A, Q, k)\n"
-            "    out += f(np.round(A), Q, 6)\n"
-            "np.savez(sys.argv[1], *out)")
+    code = (
+        "import numpy as np, sys; from randsmap._linalg.neighbors import nearest_neighbors as f\n"
+        "rng = np.random.default_rng(0)\n"
+        "out = []\n"
+        "for d in (1, 2, 3, 5, 10):\n"
+        "    A, Q = rng.normal(size=(700, d)), rng.normal(size=(90, d))\n"
+        "    for k in (1, 6, 13, 40): out += f(A, Q, k)\n"
+        "    out += f(np.round(A), Q, 6)\n"
+        "np.savez(sys.argv[1], *out)"
+    )
     import os
 
     results = []
     for name in (level, ""):
         env = {**os.environ, "RANDSMAP_CPU": name} if name else dict(os.environ)
         path = tmp_path / f"{name or 'best'}.npz"
-        subprocess.run([sys.executable, "-c", code, path], env=env, check=True, timeout=120,
-                       cwd=tmp_path)
+        subprocess.run([sys.executable, "-c", code, path], env=env, check=True, timeout=120, cwd=tmp_path)
         results.append(np.load(path))
     for name in results[0].files:
         np.testing.assert_array_equal(results[0][name], results[1][name])
@@ -171,8 +172,17 @@ def test_any_layout_and_number_type():
     expected = brute_force(Z.copy(), Z.copy(), 3)[1]
     read_only = Z.copy()
     read_only.setflags(write=False)
-    for V in (Z, np.asfortranarray(Z), np.repeat(Z, 2, 1)[:, ::2], read_only, Z.tolist(),
-              Z.astype(np.uint8), Z.astype(np.float16), Z.astype(np.int32), Z.astype(np.float32)):
+    for V in (
+        Z,
+        np.asfortranarray(Z),
+        np.repeat(Z, 2, 1)[:, ::2],
+        read_only,
+        Z.tolist(),
+        Z.astype(np.uint8),
+        Z.astype(np.float16),
+        Z.astype(np.int32),
+        Z.astype(np.float32),
+    ):
         np.testing.assert_array_equal(nearest_neighbors(V, V, 3)[1], expected)
     # uint16 differences do not wrap, float16 squares do not overflow
     assert nearest_neighbors(np.array([[10]], np.uint8), np.array([[200]], np.uint8), 1)[0] == 190

@@ -18,7 +18,7 @@ MAPS = {
 def traffic():
     F = randsmap.datasets.make_lwr(random_state=0).data
     order = np.random.RandomState(0).permutation(len(F))
-    F_train, F_test = F[order[:N]], F[order[2 * N:]]
+    F_train, F_test = F[order[:N]], F[order[2 * N :]]
     encoder = randsmap.DiffusionMaps(2, alpha=0.0)
     Y_train = encoder.fit_transform(F_train)
     return F_train, Y_train, F_test, encoder.transform(F_test)
@@ -26,8 +26,7 @@ def traffic():
 
 def far_latents(Y, n=500):
     low, high = Y.min(axis=0), Y.max(axis=0)
-    return np.random.RandomState(1).uniform(low - 100 * (high - low), high + 100 * (high - low),
-                                            (n, Y.shape[1]))
+    return np.random.RandomState(1).uniform(low - 100 * (high - low), high + 100 * (high - low), (n, Y.shape[1]))
 
 
 def assert_mass_is_one(F):
@@ -44,15 +43,13 @@ def test_every_decoded_field_has_the_mass(traffic, name, P):
     plain = randsmap.RFNNDecoder(MAPS[name](P), random_state=0).fit(Y, F)
     # the truth satisfies the invariant, so the projection can only bring the fields nearer to it
     slack = 1 + 1e-12
-    assert (relative_l2(F_test, exact.predict(Y_test))
-            <= slack * relative_l2(F_test, plain.predict(Y_test))).all()
+    assert (relative_l2(F_test, exact.predict(Y_test)) <= slack * relative_l2(F_test, plain.predict(Y_test))).all()
 
 
 @pytest.mark.parametrize("regularization", [0.0, 1e-12, 1e-6, 1.0])
 def test_mass_for_any_regularization(traffic, regularization):
     F, Y, _, Y_test = traffic
-    decoder = randsmap.RANDSMAPDecoder(MAPS["sigmoid"](0.25), regularization=regularization,
-                                       random_state=0).fit(Y, F)
+    decoder = randsmap.RANDSMAPDecoder(MAPS["sigmoid"](0.25), regularization=regularization, random_state=0).fit(Y, F)
     for latents in (Y, Y_test, far_latents(Y)):
         assert_mass_is_one(decoder.predict(latents))
 
@@ -64,8 +61,7 @@ PAPER_SIGMOID = {1.0: (5.24e-9, 4.100e-8), 0.5: (6.47e-9, 3.556e-8), 0.25: (8.29
 @pytest.mark.parametrize("P", P_FRACTIONS)
 def test_training_constraint_conserves_as_the_paper_reports(traffic, P):
     F, Y, F_test, Y_test = traffic
-    decoder = randsmap.RANDSMAPDecoder(MAPS["sigmoid"](P), constraint="training",
-                                       random_state=0).fit(Y, F)
+    decoder = randsmap.RANDSMAPDecoder(MAPS["sigmoid"](P), constraint="training", random_state=0).fit(Y, F)
     for truth, latents, paper in ((F, Y, PAPER_SIGMOID[P][0]), (F_test, Y_test, PAPER_SIGMOID[P][1])):
         error = conservation_error(truth, decoder.predict(latents)).mean()
         assert paper / 3 < error < 3 * paper
@@ -74,8 +70,12 @@ def test_training_constraint_conserves_as_the_paper_reports(traffic, P):
 def test_both_forms_reconstruct_equally_well(traffic):
     F, Y, F_test, Y_test = traffic
     errors = [
-        relative_l2(F_test, randsmap.RANDSMAPDecoder(
-            MAPS["sigmoid"](0.25), constraint=constraint, random_state=0).fit(Y, F).predict(Y_test)).mean()
+        relative_l2(
+            F_test,
+            randsmap.RANDSMAPDecoder(MAPS["sigmoid"](0.25), constraint=constraint, random_state=0)
+            .fit(Y, F)
+            .predict(Y_test),
+        ).mean()
         for constraint in ("everywhere", "training")
     ]
     assert errors[0] == pytest.approx(errors[1], rel=1e-4)

@@ -125,12 +125,12 @@ def test_thread_count_sources(monkeypatch):
     assert 1 <= randsmap.get_num_threads() <= os.cpu_count()
 
 
-@pytest.mark.parametrize("bad, error", [(0, ValueError), (-2, ValueError), (1.5, TypeError),
-                                        (True, TypeError), ("2", TypeError)])
+@pytest.mark.parametrize(
+    "bad, error", [(0, ValueError), (-2, ValueError), (1.5, TypeError), (True, TypeError), ("2", TypeError)]
+)
 def test_bad_thread_count(bad, error):
     with pytest.raises(error, match="n must be"):
         randsmap.set_num_threads(bad)
-
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -189,6 +189,5 @@ def test_workers_of_joblib_share_the_cores(monkeypatch):
 
     monkeypatch.delenv("RANDSMAP_NUM_THREADS", raising=False)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    counts = joblib.Parallel(n_jobs=2, backend="loky")(
-        joblib.delayed(randsmap.get_num_threads)() for _ in range(2))
+    counts = joblib.Parallel(n_jobs=2, backend="loky")(joblib.delayed(randsmap.get_num_threads)() for _ in range(2))
     assert max(counts) <= max(1, joblib.cpu_count() // 2)

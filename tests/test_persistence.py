@@ -27,8 +27,9 @@ from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import PolynomialFeatures
 
 import randsmap
-from randsmap import _archive
-from randsmap.persistence import CLASSES, save, write_atomically
+from randsmap._files import write_atomically
+from randsmap.persistence import _archive
+from randsmap.persistence._model_files import CLASSES, save
 
 M, N = 12, 25
 
@@ -54,10 +55,8 @@ def models():
         "sigmoid": sigmoid,
         "fourier": randsmap.FourierFeatures(0.3, n_features=0.4, random_state=1),
         "fourier array": randsmap.FourierFeatures(np.array([0.3, 0.7]), n_features=7),
-        "fourier list": randsmap.FourierFeatures([0.3, 1 / 3],
-                                                 random_state=np.random.default_rng(3)),
-        "multiscale": randsmap.MultiscaleFourierFeatures(np.float64(1.1), n_scales=3,
-                                                         n_features=np.int64(8)),
+        "fourier list": randsmap.FourierFeatures([0.3, 1 / 3], random_state=np.random.default_rng(3)),
+        "multiscale": randsmap.MultiscaleFourierFeatures(np.float64(1.1), n_scales=3, n_features=np.int64(8)),
     }
     for name, features in maps.items():
         yield name, features.fit(Y)
@@ -79,8 +78,7 @@ def models():
     yield "all constant", decoder(sigmoid).fit(Y, np.ones((N, M)))
     yield "diffusion maps", randsmap.DiffusionMaps(2).fit(F)
     yield "sparse", randsmap.DiffusionMaps(2, n_neighbors=len(F) // 2, select="non-harmonic").fit(F)
-    yield "selected", randsmap.DiffusionMaps(2, select=(3, 1), epsilon=0.5,
-                                             diffusion_time=0.5).fit(F)
+    yield "selected", randsmap.DiffusionMaps(2, select=(3, 1), epsilon=0.5, diffusion_time=0.5).fit(F)
     yield "as features", decoder(randsmap.DiffusionMaps(3)).fit(Y, F)
     ddm = randsmap.DoubleDiffusionMapsDecoder
     yield "DDM harmonics", ddm(epsilon=1.0, rank=4, invariants="mass").fit(Y, F)
@@ -96,8 +94,7 @@ def models():
     yield "k-NN in 8-D", knn(3).fit(rng.uniform(-1, 1, (N, 8)), F)
     yield "k-NN grid", knn(3).fit(rng.uniform(-1, 1, (200, 2)), rng.uniform(0, 1, (200, M)))
     yield "k-NN model", randsmap.ManifoldModel(randsmap.DiffusionMaps(2), knn(3)).fit(F)
-    yield "k-NN encoder", randsmap.ManifoldModel(randsmap.DiffusionMaps(2),
-                                                 knn(3, objective="encoder")).fit(F)
+    yield "k-NN encoder", randsmap.ManifoldModel(randsmap.DiffusionMaps(2), knn(3, objective="encoder")).fit(F)
     yield "invariants", decoder(sigmoid, cell_weights=weights).fit(Y, F_weighted).invariants_
 
 
@@ -144,8 +141,11 @@ def outputs(model):
         return [model.project(rng.uniform(0, 1, (3, len(model.matrix))))]
     X = rng.uniform(-2, 2, (9, model.n_features_in_))
     if isinstance(model, randsmap.ManifoldModel):
-        return [model.transform(X), model.inverse_transform(model.transform(X)),
-                model.inverse_transform(model.transform(X[:1]))]
+        return [
+            model.transform(X),
+            model.inverse_transform(model.transform(X)),
+            model.inverse_transform(model.transform(X[:1])),
+        ]
     if hasattr(model, "predict"):
         return [model.predict(X), model.predict(X[:1])]
     return [model.transform(X)]
@@ -197,10 +197,27 @@ def test_pickle_and_deepcopy_are_exact_to_the_bit(name):
 
 def test_special_numbers_and_parameters(path):
     features = randsmap.SigmoidFeatures(n_features=5, random_state=0).fit([[0.0], [1.0]])
-    for value in (-0.0, 5e-324, 1 / 3, float("inf"), float("-inf"), float("nan"), 2**70, True, None,
-                  "\u00e9\ud800", [], (), [1, (2.5, [None])], np.float32(0.1),
-                  np.arange(3, dtype=">i4")[::-1], np.array(2.0), np.zeros((0, 3), np.float16),
-                  np.array([np.nan, 1]), np.array([True])):
+    for value in (
+        -0.0,
+        5e-324,
+        1 / 3,
+        float("inf"),
+        float("-inf"),
+        float("nan"),
+        2**70,
+        True,
+        None,
+        "\u00e9\ud800",
+        [],
+        (),
+        [1, (2.5, [None])],
+        np.float32(0.1),
+        np.arange(3, dtype=">i4")[::-1],
+        np.array(2.0),
+        np.zeros((0, 3), np.float16),
+        np.array([np.nan, 1]),
+        np.array([True]),
+    ):
         features.slope = value
         save(features, path)
         loaded = randsmap.load(path)
@@ -241,8 +258,7 @@ def test_numpy_and_zip_tools_read_the_file(path):
 def test_the_format_is_frozen():
     # files of earlier versions must stay readable, and the same from any NumPy version
     file = io.BytesIO()
-    _archive.write(file, {"format": "x"},
-                   {"a.b_": np.arange(6.0).reshape(2, 3), "c": np.array([True])})
+    _archive.write(file, {"format": "x"}, {"a.b_": np.arange(6.0).reshape(2, 3), "c": np.array([True])})
     digest = hashlib.sha256(file.getvalue()).hexdigest()
     assert digest == "785f54a9e44bb344f63102ce6213c999a6617ffc987bb1299be81f1b6fdc6500"
 
@@ -250,14 +266,20 @@ def test_the_format_is_frozen():
 # -- What cannot be saved --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("parts, named", [
-    ((PCA(2), None), "encoder is of class sklearn.decomposition._pca.PCA"),
-    ((randsmap.DiffusionMaps(2), LinearRegression()),
-     "decoder is of class sklearn.linear_model._base.LinearRegression"),
-    ((randsmap.DiffusionMaps(2),
-      randsmap.RANDSMAPDecoder(PolynomialFeatures(2, include_bias=False))),
-     "decoder.features is of class sklearn.preprocessing._polynomial.PolynomialFeatures"),
-])
+@pytest.mark.parametrize(
+    "parts, named",
+    [
+        ((PCA(2), None), "encoder is of class sklearn.decomposition._pca.PCA"),
+        (
+            (randsmap.DiffusionMaps(2), LinearRegression()),
+            "decoder is of class sklearn.linear_model._base.LinearRegression",
+        ),
+        (
+            (randsmap.DiffusionMaps(2), randsmap.RANDSMAPDecoder(PolynomialFeatures(2, include_bias=False))),
+            "decoder.features is of class sklearn.preprocessing._polynomial.PolynomialFeatures",
+        ),
+    ],
+)
 def test_scikit_learn_parts_are_refused_before_anything_is_written(parts, named, path, tmp_path):
     model = randsmap.ManifoldModel(*parts).fit(fields(np.random.default_rng(0)))
     with pytest.raises(TypeError, match=re.escape(named)):
@@ -282,10 +304,17 @@ def test_other_things_that_are_refused(path):
     del fitted.note
     loop = []
     loop.append(loop)
-    for value, message in ((loop, "nested"), (object(), "slope"), ({}, "dict"), (1j, "complex"),
-                           (np.array([{}], dtype=object), "object"), (np.ones(2, "D"), "complex"),
-                           (np.array(["a"]), "U1"), (np.ma.ones(2), "MaskedArray"),
-                           (np.longdouble(1), "longdouble")):
+    for value, message in (
+        (loop, "nested"),
+        (object(), "slope"),
+        ({}, "dict"),
+        (1j, "complex"),
+        (np.array([{}], dtype=object), "object"),
+        (np.ones(2, "D"), "complex"),
+        (np.array(["a"]), "U1"),
+        (np.ma.ones(2), "MaskedArray"),
+        (np.longdouble(1), "longdouble"),
+    ):
         fitted.slope = value
         with pytest.raises(TypeError, match=message):
             save(fitted, path)
@@ -321,14 +350,15 @@ def test_a_failed_save_leaves_the_old_file(path, tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="needs resource limits")
 def test_a_full_disk_leaves_the_old_file(path, tmp_path):
     save(MODELS["sigmoid"], path)
-    code = ("import resource, sys, randsmap\n"
-            "from randsmap.persistence import save\n"
-            "features = randsmap.SigmoidFeatures(n_features=5000).fit([[0.0], [1.0]])\n"
-            "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
-            "try: save(features, sys.argv[1])\n"
-            "except OSError: print('refused')")
-    result = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True,
-                            cwd=tmp_path)
+    code = (
+        "import resource, sys, randsmap\n"
+        "from randsmap.persistence import save\n"
+        "features = randsmap.SigmoidFeatures(n_features=5000).fit([[0.0], [1.0]])\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
+        "try: save(features, sys.argv[1])\n"
+        "except OSError: print('refused')"
+    )
+    result = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, cwd=tmp_path)
     assert result.stdout == "refused\n", result.stderr
     assert_same(randsmap.load(path), MODELS["sigmoid"])
     assert list(tmp_path.iterdir()) == [path]
@@ -418,8 +448,15 @@ def test_random_damage(data):
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(damaged)))
         length = data.draw(st.integers(0, 40))
-        new = data.draw(st.one_of(st.binary(max_size=40), st.just(b"\xff" * 8), st.just(b"\0" * 8),
-                                  st.just(b"PK\5\6" + bytes(18)), st.just(b"PK\1\2")))
+        new = data.draw(
+            st.one_of(
+                st.binary(max_size=40),
+                st.just(b"\xff" * 8),
+                st.just(b"\0" * 8),
+                st.just(b"PK\5\6" + bytes(18)),
+                st.just(b"PK\1\2"),
+            )
+        )
         damaged[at : at + length] = new
     path.write_bytes(damaged)
     if damaged == whole:
@@ -478,52 +515,55 @@ def set_array(name, make):
     return lambda manifest, arrays: arrays.__setitem__(name, make(arrays[name]))
 
 
-@pytest.mark.parametrize("change, message", [
-    (set_array("decoder_.coef_", lambda a: a[:-1]), "coef_: length P"),
-    (set_array("decoder_.coef_", lambda a: a[:, :-1]), "invariants_: length M"),
-    (set_array("decoder_.coef_", lambda a: a.astype(np.float32)), "float64, got float32"),
-    (set_array("decoder_.coef_", lambda a: np.where(a == a[2, 3], np.nan, a)), "finite"),
-    (set_array("decoder_.coef_", lambda a: np.where(a == a[2, 3], -np.inf, a)), "finite"),
-    (set_array("decoder_.coef_", lambda a: a.ravel()), "2 dimension"),
-    (set_array("decoder_.coef_", lambda a: a.view(np.int64)), "float64, got int64"),
-    (set_array("decoder_.features_.weights_", lambda a: a.T), "length d"),
-    (set_array("decoder_.features_.weights_", lambda a: a[:, :0]), "length P is 0"),
-    (set_array("decoder_.features_.offsets_", lambda a: a[:-1]), "length P"),
-    (set_array("decoder_.invariants_.kept", lambda a: a + 1), "kept names a column"),
-    (set_array("decoder_.invariants_.kept", lambda a: a - 1), "kept: its values must be in"),
-    (set_array("decoder_.invariants_.constant", lambda a: ~a), "constant_values has not one value"),
-    (set_array("decoder_.invariants_.constant", lambda a: a.astype(np.uint8)), "of bool"),
-    (set_array("decoder_.invariants_._T", lambda a: 0 * a), "singular"),
-    (set_array("decoder_.invariants_._W", lambda a: a[:, :-1]), "length M"),
-    (set_array("decoder_.invariants_._W", lambda a: a.repeat(2, axis=0)), "length rank"),
-    (set_array("encoder_.selected_", lambda a: a + 5), "selected_"),
-    (set_array("encoder_.selected_", lambda a: a * 0), "selected_"),
-    (set_array("encoder_._rows", lambda a: a[:-1]), "length n"),
-    (set_array("encoder_._norms", lambda a: a * np.nan), "finite or infinite"),
-    (set_array("encoder_._weights", lambda a: a[:-1]), "length d.1"),
-    (lambda m, a: a.pop("decoder_.coef_"), "decoder_.coef_"),
-    (lambda m, a: m.update(version=2, randsmap="9.0"), "version 2, written by randsmap '9.0'"),
-    (lambda m, a: m.update(version=True), "version True"),
-    (lambda m, a: m.update(format="other"), "format"),
-    (lambda m, a: m.pop("objects"), "objects"),
-    (lambda m, a: m.update(objects=[]), "no fitted model"),
-    (lambda m, a: m["objects"][-1].update(state=None), "no fitted model"),
-    (lambda m, a: m.update(objects=m["objects"] * 40), "no fitted model"),
-    (lambda m, a: m["objects"][-1].update({"class": "system"}), "unknown class 'system'"),
-    (lambda m, a: m["objects"][-1].update({"class": ["SigmoidFeatures"]}), ""),
-    (lambda m, a: m["objects"][-1]["params"].update(evil=1), "no parameter evil"),
-    (lambda m, a: m["objects"][-1]["state"].update(__class__=1), "other attributes"),
-    (lambda m, a: m["objects"][-1]["state"].update(transform=1), "other attributes"),
-    (lambda m, a: m["objects"][-1]["state"].update(feature_names_in_=["a"]), "string a feature"),
-    (lambda m, a: m["objects"][-1]["state"].update(decoder_=None), "no inverse_transform"),
-    (lambda m, a: m["objects"][-1]["state"].update(decoder_={"object": 1}), "fitted regressor"),
-    (lambda m, a: m["objects"][-1]["state"].update(encoder_={"object": 99}), "tagged 'object'"),
-    (lambda m, a: m["objects"][-1]["state"].update(encoder_={"object": -1}), "tagged 'object'"),
-    (lambda m, a: m["objects"][-1]["state"].update(encoder_={"pickle": "gASV"}), "tagged 'pickle'"),
-    (lambda m, a: m["objects"][-1]["state"].update(encoder_={}), ""),
-    (lambda m, a: m["objects"][-1]["state"].update(n_features_in_=10**30), "length M"),
-    (lambda m, a: m["objects"][-1]["state"].update(n_features_in_=1.0), "int"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (set_array("decoder_.coef_", lambda a: a[:-1]), "coef_: length P"),
+        (set_array("decoder_.coef_", lambda a: a[:, :-1]), "invariants_: length M"),
+        (set_array("decoder_.coef_", lambda a: a.astype(np.float32)), "float64, got float32"),
+        (set_array("decoder_.coef_", lambda a: np.where(a == a[2, 3], np.nan, a)), "finite"),
+        (set_array("decoder_.coef_", lambda a: np.where(a == a[2, 3], -np.inf, a)), "finite"),
+        (set_array("decoder_.coef_", lambda a: a.ravel()), "2 dimension"),
+        (set_array("decoder_.coef_", lambda a: a.view(np.int64)), "float64, got int64"),
+        (set_array("decoder_.features_.weights_", lambda a: a.T), "length d"),
+        (set_array("decoder_.features_.weights_", lambda a: a[:, :0]), "length P is 0"),
+        (set_array("decoder_.features_.offsets_", lambda a: a[:-1]), "length P"),
+        (set_array("decoder_.invariants_.kept", lambda a: a + 1), "kept names a column"),
+        (set_array("decoder_.invariants_.kept", lambda a: a - 1), "kept: its values must be in"),
+        (set_array("decoder_.invariants_.constant", lambda a: ~a), "constant_values has not one value"),
+        (set_array("decoder_.invariants_.constant", lambda a: a.astype(np.uint8)), "of bool"),
+        (set_array("decoder_.invariants_._T", lambda a: 0 * a), "singular"),
+        (set_array("decoder_.invariants_._W", lambda a: a[:, :-1]), "length M"),
+        (set_array("decoder_.invariants_._W", lambda a: a.repeat(2, axis=0)), "length rank"),
+        (set_array("encoder_.selected_", lambda a: a + 5), "selected_"),
+        (set_array("encoder_.selected_", lambda a: a * 0), "selected_"),
+        (set_array("encoder_._rows", lambda a: a[:-1]), "length n"),
+        (set_array("encoder_._norms", lambda a: a * np.nan), "finite or infinite"),
+        (set_array("encoder_._weights", lambda a: a[:-1]), "length d.1"),
+        (lambda m, a: a.pop("decoder_.coef_"), "decoder_.coef_"),
+        (lambda m, a: m.update(version=2, randsmap="9.0"), "version 2, written by randsmap '9.0'"),
+        (lambda m, a: m.update(version=True), "version True"),
+        (lambda m, a: m.update(format="other"), "format"),
+        (lambda m, a: m.pop("objects"), "objects"),
+        (lambda m, a: m.update(objects=[]), "no fitted model"),
+        (lambda m, a: m["objects"][-1].update(state=None), "no fitted model"),
+        (lambda m, a: m.update(objects=m["objects"] * 40), "no fitted model"),
+        (lambda m, a: m["objects"][-1].update({"class": "system"}), "unknown class 'system'"),
+        (lambda m, a: m["objects"][-1].update({"class": ["SigmoidFeatures"]}), ""),
+        (lambda m, a: m["objects"][-1]["params"].update(evil=1), "no parameter evil"),
+        (lambda m, a: m["objects"][-1]["state"].update(__class__=1), "other attributes"),
+        (lambda m, a: m["objects"][-1]["state"].update(transform=1), "other attributes"),
+        (lambda m, a: m["objects"][-1]["state"].update(feature_names_in_=["a"]), "string a feature"),
+        (lambda m, a: m["objects"][-1]["state"].update(decoder_=None), "no inverse_transform"),
+        (lambda m, a: m["objects"][-1]["state"].update(decoder_={"object": 1}), "fitted regressor"),
+        (lambda m, a: m["objects"][-1]["state"].update(encoder_={"object": 99}), "tagged 'object'"),
+        (lambda m, a: m["objects"][-1]["state"].update(encoder_={"object": -1}), "tagged 'object'"),
+        (lambda m, a: m["objects"][-1]["state"].update(encoder_={"pickle": "gASV"}), "tagged 'pickle'"),
+        (lambda m, a: m["objects"][-1]["state"].update(encoder_={}), ""),
+        (lambda m, a: m["objects"][-1]["state"].update(n_features_in_=10**30), "length M"),
+        (lambda m, a: m["objects"][-1]["state"].update(n_features_in_=1.0), "int"),
+    ],
+)
 def test_forged_contents_are_refused(change, message, path):
     MODELS["model"].save(path)
     assert re.search(message, forged(path, change))
@@ -531,29 +571,63 @@ def test_forged_contents_are_refused(change, message, path):
 
 def structure(entries_of):
     """Bytes of a file whose manifest lists arbitrary entries, with right checksums."""
-    text = entries_of if isinstance(entries_of, bytes) else json.dumps(
-        {"format": "randsmap model", "version": 1, "objects": [], "arrays": entries_of}).encode()
+    text = (
+        entries_of
+        if isinstance(entries_of, bytes)
+        else json.dumps({"format": "randsmap model", "version": 1, "objects": [], "arrays": entries_of}).encode()
+    )
     members = [("manifest.json", len(text), zlib.crc32(text))]
-    return (_archive._local_header(*members[0]) + text
-            + _archive._directory(members, _archive._LOCAL_BYTES + 13 + len(text),
-                                  hashlib.sha256(text).hexdigest().encode()))
+    return (
+        _archive._local_header(*members[0])
+        + text
+        + _archive._directory(
+            members, _archive._LOCAL_BYTES + 13 + len(text), hashlib.sha256(text).hexdigest().encode()
+        )
+    )
 
 
 GOOD = {"name": "a", "dtype": "<f8", "shape": [1], "crc32": 0, "sha256": "0" * 64}
 NASTY = [
-    *([{**GOOD, "shape": shape}] for shape in (
-        [2**48, 100], [2**30], [2**62, 2**62], [0, 2**62], [0, 2**48, 2**48], [-1])),
-    [{**GOOD, "shape": [True]}], [{**GOOD, "shape": [1.0]}], [{**GOOD, "shape": [1] * 40}],
-    [{**GOOD, "shape": "1"}], [{**GOOD, "dtype": "|O"}], [{**GOOD, "dtype": ">f8"}],
-    [{**GOOD, "dtype": "<f16"}], [{**GOOD, "dtype": ["<f8"]}], [{**GOOD, "name": "../a"}],
-    [{**GOOD, "name": "a" * 70000}], [{**GOOD, "name": "\u00e9"}], [{**GOOD, "name": 3}],
+    *(
+        [{**GOOD, "shape": shape}]
+        for shape in ([2**48, 100], [2**30], [2**62, 2**62], [0, 2**62], [0, 2**48, 2**48], [-1])
+    ),
+    [{**GOOD, "shape": [True]}],
+    [{**GOOD, "shape": [1.0]}],
+    [{**GOOD, "shape": [1] * 40}],
+    [{**GOOD, "shape": "1"}],
+    [{**GOOD, "dtype": "|O"}],
+    [{**GOOD, "dtype": ">f8"}],
+    [{**GOOD, "dtype": "<f16"}],
+    [{**GOOD, "dtype": ["<f8"]}],
+    [{**GOOD, "name": "../a"}],
+    [{**GOOD, "name": "a" * 70000}],
+    [{**GOOD, "name": "\u00e9"}],
+    [{**GOOD, "name": 3}],
     [GOOD, GOOD],
-    [{**GOOD, "crc32": 2**32}], [{**GOOD, "crc32": -1}], [{**GOOD, "sha256": "0" * 63}],
-    [{**GOOD, "sha256": None}], [{**GOOD, "more": 1}], [{}], [[]], {}, None, 7, [GOOD] * 3,
+    [{**GOOD, "crc32": 2**32}],
+    [{**GOOD, "crc32": -1}],
+    [{**GOOD, "sha256": "0" * 63}],
+    [{**GOOD, "sha256": None}],
+    [{**GOOD, "more": 1}],
+    [{}],
+    [[]],
+    {},
+    None,
+    7,
+    [GOOD] * 3,
     [{**GOOD, "name": f"a{i}", "shape": [2**48]} for i in range(2000)],
-    b"[" * 10**6, b'{"a":' * 10**6, b"", b"null", b"[]", b"\xff\xfe", b'{"a":1,"a":2}',
+    b"[" * 10**6,
+    b'{"a":' * 10**6,
+    b"",
+    b"null",
+    b"[]",
+    b"\xff\xfe",
+    b'{"a":1,"a":2}',
     b'{"arrays":NaN}',
-    b'{"arrays":' + b"9" * 10**6 + b"}", b"[" + b"[]," * 10**6 + b"[]]", b'{"arrays":1e999}',
+    b'{"arrays":' + b"9" * 10**6 + b"}",
+    b"[" + b"[]," * 10**6 + b"[]]",
+    b'{"arrays":1e999}',
 ]
 
 
@@ -566,32 +640,71 @@ def test_no_file_makes_memory_blow_up(tmp_path):
         with open(tmp_path / f"long{i}.npz", "wb") as file:
             file.write(_archive._local_header("manifest.json", size, 0))
             file.truncate(2**30 + 2**20)
-    code = ("import pathlib, resource, sys, randsmap, randsmap.persistence\n"
-            "before = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()"
-            "\n"
-            "resource.setrlimit(resource.RLIMIT_AS, (before + 2**28,) * 2)\n"
-            "for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):\n"
-            "    try: randsmap.load(path); print('loaded', path)\n"
-            "    except ValueError: pass\n"
-            "print('done')")
-    result = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True,
-                            timeout=120, cwd=tmp_path.parent)
+    code = (
+        "import pathlib, resource, sys, randsmap, randsmap.persistence\n"
+        "before = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()"
+        "\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (before + 2**28,) * 2)\n"
+        "for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):\n"
+        "    try: randsmap.load(path); print('loaded', path)\n"
+        "    except ValueError: pass\n"
+        "print('done')"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, timeout=120, cwd=tmp_path.parent
+    )
     assert result.stdout == "done\n", result.stdout + result.stderr[-2000:]
     assert result.returncode == 0
 
 
-VALUES = [None, True, 0, -1, 1, 2, 3, 2**40, 10**30, 0.5, -1e308, "", "mass", "svd", [], [1], {},
-          {"array": "x"}, {"array": "encoder_.selected_"}, {"array": "decoder_.coef_"},
-          {"object": 0}, {"object": 3},
-          {"float": "nan"}, {"float": "inf"}, {"tuple": [1, {"object": 1}]}]
+VALUES = [
+    None,
+    True,
+    0,
+    -1,
+    1,
+    2,
+    3,
+    2**40,
+    10**30,
+    0.5,
+    -1e308,
+    "",
+    "mass",
+    "svd",
+    [],
+    [1],
+    {},
+    {"array": "x"},
+    {"array": "encoder_.selected_"},
+    {"array": "decoder_.coef_"},
+    {"object": 0},
+    {"object": 3},
+    {"float": "nan"},
+    {"float": "inf"},
+    {"tuple": [1, {"object": 1}]},
+]
 ARRAYS = [
-    lambda a: a[:-1], lambda a: a[..., :-1], lambda a: a.T, lambda a: a[:0], lambda a: a.ravel(),
-    lambda a: a[None], lambda a: np.concatenate([a, a]), lambda a: np.zeros_like(a),
+    lambda a: a[:-1],
+    lambda a: a[..., :-1],
+    lambda a: a.T,
+    lambda a: a[:0],
+    lambda a: a.ravel(),
+    lambda a: a[None],
+    lambda a: np.concatenate([a, a]),
+    lambda a: np.zeros_like(a),
     lambda a: ~a if a.dtype == bool else -a,
-    lambda a: a.astype(float), lambda a: a.astype(np.intp), lambda a: a.astype(bool),
-    lambda a: a.astype(np.float32), lambda a: a * 1e300, lambda a: a.astype(np.intp) + 10**12,
-    lambda a: np.full(a.shape, np.nan), lambda a: np.full(a.shape, np.inf), lambda a: np.array(1.0),
-    lambda a: np.zeros((0, 0)), lambda a: np.ones_like(a),
+    lambda a: a.astype(float),
+    lambda a: a.astype(np.intp),
+    lambda a: a.astype(bool),
+    lambda a: a.astype(np.float32),
+    lambda a: a * 1e300,
+    lambda a: a.astype(np.intp) + 10**12,
+    lambda a: np.full(a.shape, np.nan),
+    lambda a: np.full(a.shape, np.inf),
+    lambda a: np.array(1.0),
+    lambda a: np.zeros((0, 0)),
+    lambda a: np.ones_like(a),
 ]
 
 
@@ -604,8 +717,10 @@ def nodes(value):
 
 
 @settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.too_slow])
-@given(st.data(), st.sampled_from(["model", "constant cells", "array C", "weights", "as features",
-                                  "k-NN grid", "k-NN encoder"]))
+@given(
+    st.data(),
+    st.sampled_from(["model", "constant cells", "array C", "weights", "as features", "k-NN grid", "k-NN encoder"]),
+)
 def test_forged_files_load_or_give_valueerror_and_never_crash(data, name):
     path = _FOLDER / "forged.npz"
     manifest, arrays = copy.deepcopy(_contents(name))
@@ -658,28 +773,35 @@ def _change(data, manifest, arrays):
 # -- Two environments ------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif("RANDSMAP_OTHER_PYTHON" not in os.environ,
-                    reason="RANDSMAP_OTHER_PYTHON does not name another environment's interpreter")
+@pytest.mark.skipif(
+    "RANDSMAP_OTHER_PYTHON" not in os.environ,
+    reason="RANDSMAP_OTHER_PYTHON does not name another environment's interpreter",
+)
 def test_models_travel_between_environments(tmp_path):
     """Pickles and model files, there and back: attributes equal to the bit."""
     models = {name.replace(" ", "_"): model for name, model in MODELS.items()}
     for name, model in models.items():
         save(model, tmp_path / f"{name}.npz")
         (tmp_path / f"{name}.pickle").write_bytes(pickle.dumps(model))
-    code = ("import pathlib, pickle, sys, warnings, randsmap\n"
-            "from randsmap.persistence import save\n"
-            "warnings.simplefilter('ignore')  # InconsistentVersionWarning\n"
-            "for path in pathlib.Path(sys.argv[1]).iterdir():\n"
-            "    if path.suffix == '.npz': save(randsmap.load(path), path)\n"
-            "    else: path.write_bytes(pickle.dumps(pickle.loads(path.read_bytes())))\n"
-            "print('done')")
-    result = subprocess.run([os.environ["RANDSMAP_OTHER_PYTHON"], "-c", code, tmp_path],
-                            capture_output=True, text=True, cwd=tmp_path)
+    code = (
+        "import pathlib, pickle, sys, warnings, randsmap\n"
+        "from randsmap.persistence import save\n"
+        "warnings.simplefilter('ignore')  # InconsistentVersionWarning\n"
+        "for path in pathlib.Path(sys.argv[1]).iterdir():\n"
+        "    if path.suffix == '.npz': save(randsmap.load(path), path)\n"
+        "    else: path.write_bytes(pickle.dumps(pickle.loads(path.read_bytes())))\n"
+        "print('done')"
+    )
+    result = subprocess.run(
+        [os.environ["RANDSMAP_OTHER_PYTHON"], "-c", code, tmp_path], capture_output=True, text=True, cwd=tmp_path
+    )
     assert result.stdout == "done\n", result.stderr
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, model in models.items():
-            for again in (randsmap.load(tmp_path / f"{name}.npz"),
-                          pickle.loads((tmp_path / f"{name}.pickle").read_bytes())):
+            for again in (
+                randsmap.load(tmp_path / f"{name}.npz"),
+                pickle.loads((tmp_path / f"{name}.pickle").read_bytes()),
+            ):
                 for ours, theirs in zip(outputs(model), outputs(again)):
                     assert bits(ours) == bits(theirs)

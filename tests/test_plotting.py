@@ -51,10 +51,10 @@ def test_space_time_diagram_has_time_to_the_right_and_position_upwards():
     picture = pixels(figure)
     box = ax.get_window_extent().transformed(figure.dpi_scale_trans.inverted()).extents * 60
     left, bottom, right, top = box
-    inner = picture[int(picture.shape[0] - top):int(picture.shape[0] - bottom), int(left):int(right)]
+    inner = picture[int(picture.shape[0] - top) : int(picture.shape[0] - bottom), int(left) : int(right)]
     height, width = inner.shape[:2]
-    assert area_of(inner[:height // 6, -width // 5:], HIGH) > 0.8
-    assert area_of(inner[height // 3:], HIGH) == 0
+    assert area_of(inner[: height // 6, -width // 5 :], HIGH) > 0.8
+    assert area_of(inner[height // 3 :], HIGH) == 0
     assert area_of(inner, LOW) > 0.8
 
 
@@ -71,15 +71,14 @@ def crowd():
     obstacle[20:24, 3:7] = True
     fields = np.zeros((5, 40, 10))
     for k in range(5):
-        fields[k, 8 * k:8 * k + 4, 4:6] = 0.1 * (k + 1)
+        fields[k, 8 * k : 8 * k + 4, 4:6] = 0.1 * (k + 1)
     fields[:, obstacle] = 0
     return fields.reshape(5, -1), np.arange(5) * 17.5, obstacle
 
 
 def test_crowd_at_four_times_with_the_obstacle_in_each():
     fields, times, obstacle = crowd()
-    figure = plotting.plot_crowd(fields, times, shape=(40, 10), extent=(20.0, 5.0),
-                                 obstacle=obstacle)
+    figure = plotting.plot_crowd(fields, times, shape=(40, 10), extent=(20.0, 5.0), obstacle=obstacle)
     panels = figure.axes[:-1]
     assert [ax.get_title() for ax in panels] == ["t = 0", "t = 17.5", "t = 52.5", "t = 70"]
     assert all(ax.get_xlim() == (0, 20) and ax.get_ylim() == (0, 5) for ax in panels)
@@ -90,8 +89,7 @@ def test_crowd_at_four_times_with_the_obstacle_in_each():
     assert area_of(picture, LOW) > 0.3
     solid = area_of(picture, OBSTACLE)
     assert solid > 0.001
-    flat = plotting.plot_crowd(fields, times, shape=(40, 10), extent=(20.0, 5.0),
-                               obstacle=obstacle.ravel())
+    flat = plotting.plot_crowd(fields, times, shape=(40, 10), extent=(20.0, 5.0), obstacle=obstacle.ravel())
     assert (pixels(flat) == picture).all()
     free = plotting.plot_crowd(fields, times, shape=(40, 10), extent=(20.0, 5.0))
     assert area_of(pixels(free), OBSTACLE) < solid / 2
@@ -131,7 +129,7 @@ def test_embedding_is_coloured_by_the_coordinate(dimension):
     assert (points.get_array() == roll.coordinates[:, 0]).all()
     figure.delaxes(bar)
     picture = pixels(figure)
-    saturated = (picture.max(axis=2) - picture.min(axis=2) > 60)
+    saturated = picture.max(axis=2) - picture.min(axis=2) > 60
     assert saturated.mean() > 0.01
     # both ends of the colour scale appear in the points, not only in the bar
     assert area_of(picture, HIGH, 40) > 0 and area_of(picture, LOW, 40) > 0
@@ -164,21 +162,24 @@ def test_input_is_not_changed():
     plotting.plot_space_time(fields, times)
 
 
-@pytest.mark.parametrize("call, message", [
-    (lambda: plotting.plot_space_time(np.eye(3), [0, 1]), "times must have length 3, got 2"),
-    (lambda: plotting.plot_space_time(np.eye(3), [0, 2, 1]), "times must be ascending, got 1 after 2"),
-    (lambda: plotting.plot_space_time(np.eye(3) * np.nan, [0, 1, 2]), "fields must be finite"),
-    (lambda: plotting.plot_crowd(np.ones((2, 9)), shape=(2, 4)), "fields must have 8 columns, got 9"),
-    (lambda: plotting.plot_crowd(np.ones((2, 8)), shape=8), "shape must be two numbers"),
-    (lambda: plotting.plot_crowd(np.ones((2, 8)), [0.0], shape=(2, 4)), "times must have length 2"),
-    (lambda: plotting.plot_crowd(np.ones((2, 8)), shape=(2, 4), extent=(0, 1)), "extent must be pos"),
-    (lambda: plotting.plot_crowd(np.ones((2, 8)), shape=(2, 4), obstacle=np.ones(8)), "boolean"),
-    (lambda: plotting.plot_crowd(np.ones((2, 8)), shape=(2, 4), n_panels=0), "n_panels must be"),
-    (lambda: plotting.plot_images(np.ones((2, 8)), [0.0], shape=(2, 4)), "angles must have length 2"),
-    (lambda: plotting.plot_embedding(np.ones((2, 4))), "2 or 3 columns, got 4"),
-    (lambda: plotting.plot_embedding(np.eye(2), [1.0]), "color must have length 2"),
-    (lambda: plotting.plot_embedding(np.eye(2), names=["a"]), "names must have length 2"),
-])
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: plotting.plot_space_time(np.eye(3), [0, 1]), "times must have length 3, got 2"),
+        (lambda: plotting.plot_space_time(np.eye(3), [0, 2, 1]), "times must be ascending, got 1 after 2"),
+        (lambda: plotting.plot_space_time(np.eye(3) * np.nan, [0, 1, 2]), "fields must be finite"),
+        (lambda: plotting.plot_crowd(np.ones((2, 9)), shape=(2, 4)), "fields must have 8 columns, got 9"),
+        (lambda: plotting.plot_crowd(np.ones((2, 8)), shape=8), "shape must be two numbers"),
+        (lambda: plotting.plot_crowd(np.ones((2, 8)), [0.0], shape=(2, 4)), "times must have length 2"),
+        (lambda: plotting.plot_crowd(np.ones((2, 8)), shape=(2, 4), extent=(0, 1)), "extent must be pos"),
+        (lambda: plotting.plot_crowd(np.ones((2, 8)), shape=(2, 4), obstacle=np.ones(8)), "boolean"),
+        (lambda: plotting.plot_crowd(np.ones((2, 8)), shape=(2, 4), n_panels=0), "n_panels must be"),
+        (lambda: plotting.plot_images(np.ones((2, 8)), [0.0], shape=(2, 4)), "angles must have length 2"),
+        (lambda: plotting.plot_embedding(np.ones((2, 4))), "2 or 3 columns, got 4"),
+        (lambda: plotting.plot_embedding(np.eye(2), [1.0]), "color must have length 2"),
+        (lambda: plotting.plot_embedding(np.eye(2), names=["a"]), "names must have length 2"),
+    ],
+)
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
@@ -186,27 +187,32 @@ def test_bad_input(call, message):
 
 def run(code, folder):
     # not in the checkout: its source tree has no kernels
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
-                          cwd=folder)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=folder)
 
 
 def test_importing_loads_no_matplotlib_and_drawing_no_pyplot(tmp_path):
-    result = run("import sys, numpy as np\n"
-                 "from randsmap import plotting\n"
-                 "assert 'matplotlib' not in sys.modules\n"
-                 "import io\n"
-                 "figure = plotting.plot_embedding(np.eye(3), [0, 1, 2])\n"
-                 "figure.savefig(io.BytesIO(), format='png')\n"
-                 "assert 'matplotlib.pyplot' not in sys.modules\n", tmp_path)
+    result = run(
+        "import sys, numpy as np\n"
+        "from randsmap import plotting\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "import io\n"
+        "figure = plotting.plot_embedding(np.eye(3), [0, 1, 2])\n"
+        "figure.savefig(io.BytesIO(), format='png')\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n",
+        tmp_path,
+    )
     assert result.returncode == 0, result.stderr
 
 
 def test_without_matplotlib_the_message_says_what_to_install(tmp_path):
-    result = run("import sys, numpy as np\n"
-                 "sys.modules['matplotlib'] = None\n"
-                 "from randsmap import plotting\n"
-                 "try:\n    plotting.plot_embedding(np.eye(2))\n"
-                 "except ImportError as error:\n    print(error)\n", tmp_path)
+    result = run(
+        "import sys, numpy as np\n"
+        "sys.modules['matplotlib'] = None\n"
+        "from randsmap import plotting\n"
+        "try:\n    plotting.plot_embedding(np.eye(2))\n"
+        "except ImportError as error:\n    print(error)\n",
+        tmp_path,
+    )
     assert "pip install 'randsmap[plots]'" in result.stdout, result.stderr
 
 
@@ -226,8 +232,9 @@ def test_reconstructions_of_a_plane_show_the_error_in_one_scale_and_hide_the_obs
     mask = np.ones((8, 4), dtype=bool)
     mask[3:5, 1:3] = False
     worse = np.where(mask, truth + 0.5, truth + 99)  # where there is nothing, nothing counts
-    figure = plotting.plot_reconstructions(truth, {"good": truth + 0.01, "bad": worse, "same": truth + 0},
-                                           extent=extent, mask=mask)
+    figure = plotting.plot_reconstructions(
+        truth, {"good": truth + 0.01, "bad": worse, "same": truth + 0}, extent=extent, mask=mask
+    )
     images = {ax.get_title(): [] for ax in figure.axes}
     for ax in figure.axes:
         if ax.images:

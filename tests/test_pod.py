@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 
 import randsmap
 from randsmap import POD, ConservativeRegressor, ManifoldModel
-from randsmap.pod import _by_block_iteration
+from randsmap._linalg.low_rank import _by_block_iteration
 
 EPS = np.finfo(float).eps
 
@@ -201,16 +201,19 @@ def test_pod_in_a_model_a_pipeline_and_a_search():
     assert list(POD(2).fit(F).get_feature_names_out()) == ["pod0", "pod1"]
 
 
-@pytest.mark.parametrize("n_components, error, message", [
-    (0, ValueError, "n_components must be at least 1, got 0"),
-    (41, ValueError, r"n_components must be at most min\(n_samples, n_cells\), got 41"),
-    (1.5, ValueError, "n_components must be finite and > 0 and <= 1, got 1.5"),
-    (-0.1, ValueError, "n_components must be finite and > 0"),
-    (0.0, ValueError, "n_components"),
-    (np.nan, ValueError, "n_components"),
-    (True, TypeError, "n_components must be (an integer|a real number), got True"),
-    ("all", TypeError, "n_components must be a real number, got 'all'"),
-])
+@pytest.mark.parametrize(
+    "n_components, error, message",
+    [
+        (0, ValueError, "n_components must be at least 1, got 0"),
+        (41, ValueError, r"n_components must be at most min\(n_samples, n_cells\), got 41"),
+        (1.5, ValueError, "n_components must be finite and > 0 and <= 1, got 1.5"),
+        (-0.1, ValueError, "n_components must be finite and > 0"),
+        (0.0, ValueError, "n_components"),
+        (np.nan, ValueError, "n_components"),
+        (True, TypeError, "n_components must be (an integer|a real number), got True"),
+        ("all", TypeError, "n_components must be a real number, got 'all'"),
+    ],
+)
 def test_bad_number_of_modes(n_components, error, message):
     pod = POD(n_components)
     with pytest.raises(error, match=message):
@@ -224,9 +227,13 @@ def test_bad_data():
     expected, state = pod.transform(F), set(vars(pod))
     bad = F.copy()
     bad[2, 5] = np.inf
-    for X, message in ((bad, r"X must be finite, got inf at \(2, 5\)"), (F[:1], "minimum of 2"),
-                       (np.ones((5, 4)), "all the same"), (F[:, :0], "minimum of 1"),
-                       (F * np.linspace(1, 2, 60)[:, None], "do not satisfy invariant 0")):
+    for X, message in (
+        (bad, r"X must be finite, got inf at \(2, 5\)"),
+        (F[:1], "minimum of 2"),
+        (np.ones((5, 4)), "all the same"),
+        (F[:, :0], "minimum of 1"),
+        (F * np.linspace(1, 2, 60)[:, None], "do not satisfy invariant 0"),
+    ):
         with pytest.raises(ValueError, match=message):
             pod.fit(X)
     assert set(vars(pod)) == state and np.array_equal(pod.transform(F), expected)
@@ -242,8 +249,11 @@ def test_bad_data():
 
 
 @pytest.mark.parametrize("shape", [(200, 700), (700, 200)])
-@pytest.mark.parametrize("spectrum", [0.7 ** np.arange(150), 1 / np.arange(1.0, 151), np.r_[3.0, 3.0, 1e-9],
-                                      np.r_[1.0, 0.5, 1e-15]], ids=["fast", "slow", "rank 3", "round-off"])
+@pytest.mark.parametrize(
+    "spectrum",
+    [0.7 ** np.arange(150), 1 / np.arange(1.0, 151), np.r_[3.0, 3.0, 1e-9], np.r_[1.0, 0.5, 1e-15]],
+    ids=["fast", "slow", "rank 3", "round-off"],
+)
 def test_a_few_leading_modes_are_those_of_the_whole_decomposition(shape, spectrum):
     rng = np.random.default_rng(0)
     U, V = (np.linalg.qr(rng.normal(size=(size, len(spectrum))))[0] for size in shape)
@@ -253,8 +263,7 @@ def test_a_few_leading_modes_are_those_of_the_whole_decomposition(shape, spectru
     assert energy == pytest.approx(np.sum((spectrum / spectrum[0]) ** 2), rel=1e-13)
     assert np.abs(modes @ modes.T - np.eye(3)).max() <= 1e-13
     assert np.linalg.norm(G.T @ (G @ modes.T) - modes.T * sigma**2, axis=0).max() <= 1e-13 * spectrum[0] ** 2
-    assert [value.tobytes() for value in (sigma, modes)] == [
-        value.tobytes() for value in _by_block_iteration(G, 3)[:2]]
+    assert [value.tobytes() for value in (sigma, modes)] == [value.tobytes() for value in _by_block_iteration(G, 3)[:2]]
 
 
 def test_block_iteration_gives_up():

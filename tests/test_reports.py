@@ -112,7 +112,7 @@ def test_report_is_one_file_with_every_picture_and_row(name, tmp_path):
 
 def test_report_escapes_whatever_comes_from_the_result(tmp_path):
     result = example_result("lwr")
-    hostile = '<b>&"\'><script>alert(1)</script>'
+    hostile = "<b>&\"'><script>alert(1)</script>"
     result.title = result.section = result.command = hostile
     result.notes, result.cuts, result.options["data"] = [hostile], [hostile], hostile
     for row in result.rows:
@@ -153,12 +153,14 @@ def test_index_links_resolve_and_missing_reports_are_not_linked(tmp_path):
 
 
 def test_report_without_matplotlib_has_the_tables_and_says_what_to_install(tmp_path):
-    code = ("import sys\n"
-            "sys.modules['matplotlib'] = None\n"
-            f"sys.path.insert(0, {HERE!r})\n"
-            "from study_example import example_result\n"
-            "from randsmap.studies._report import write_report\n"
-            f"write_report(example_result('lwr'), {str(tmp_path)!r})")
+    code = (
+        "import sys\n"
+        "sys.modules['matplotlib'] = None\n"
+        f"sys.path.insert(0, {HERE!r})\n"
+        "from study_example import example_result\n"
+        "from randsmap.studies._report import write_report\n"
+        f"write_report(example_result('lwr'), {str(tmp_path)!r})"
+    )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     page = Page((tmp_path / "report.html").read_text())
@@ -194,13 +196,15 @@ def test_reports_repeat_to_the_byte_and_name_no_machine(tmp_path):
 
 
 def test_pictures_need_no_pyplot_and_no_display():
-    code = ("import sys, os\n"
-            "os.environ.pop('DISPLAY', None)\n"
-            f"sys.path.insert(0, {HERE!r})\n"
-            "from study_example import example_result\n"
-            "from randsmap.studies._pictures import study_pictures\n"
-            "assert list(study_pictures(example_result('hughes')))\n"
-            "assert 'matplotlib.pyplot' not in sys.modules")
+    code = (
+        "import sys, os\n"
+        "os.environ.pop('DISPLAY', None)\n"
+        f"sys.path.insert(0, {HERE!r})\n"
+        "from study_example import example_result\n"
+        "from randsmap.studies._pictures import study_pictures\n"
+        "assert list(study_pictures(example_result('hughes')))\n"
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
@@ -225,9 +229,17 @@ def rows_of(dataset="lwr", n_train=100, **errors):
     for label in (*sized, "DDM", "DDM-r5", "k-NN", "Kernel-Gauss", "POD"):
         for P in (1.0, 0.5, 0.25) if label in sized else (None,):
             for split in ("train", "test"):
-                row = {"dataset": dataset, "split": split, "decoder": label, "n_train": n_train,
-                       "features_per_sample": P, "rel_l2_median": 0.1, "rel_linf_median": 0.2,
-                       "conservation_median": 1e-16, "seconds_median": 1.0}
+                row = {
+                    "dataset": dataset,
+                    "split": split,
+                    "decoder": label,
+                    "n_train": n_train,
+                    "features_per_sample": P,
+                    "rel_l2_median": 0.1,
+                    "rel_linf_median": 0.2,
+                    "conservation_median": 1e-16,
+                    "seconds_median": 1.0,
+                }
                 rows.append(row)
     for (label, quantity), value in errors.items():
         for row in rows:
@@ -249,8 +261,7 @@ class Result:
 
 def change(rows, label, quantity, value, split=None, P="any"):
     for row in rows:
-        if row["decoder"] == label and split in (None, row["split"]) and P in ("any",
-                                                                               row["features_per_sample"]):
+        if row["decoder"] == label and split in (None, row["split"]) and P in ("any", row["features_per_sample"]):
             row[f"{quantity}_median"] = value
     return rows
 
@@ -264,32 +275,49 @@ def without(rows, label):
     return [row for row in rows if row["decoder"] != label]
 
 
-@pytest.mark.parametrize("key, holds, fails, needed", [
-    ("exact mass, any form", ("RANDSMAP-Sig", "conservation", 1e-15),
-     ("RANDSMAP-Sig", "conservation", 1e-6), "RANDSMAP-Sig"),
-    ("exact mass, closed form", ("RANDSMAP-Sig-training", "conservation", 1e-15),
-     ("RANDSMAP-Sig-training", "conservation", 1e-9), "RANDSMAP-RFF-training"),
-    ("RFNN loses mass", ("RFNN-Sig", "conservation", 1e-6), ("RFNN-Sig", "conservation", 1e-16),
-     "RFNN-Sig"),
-    ("no accuracy lost", ("RANDSMAP-Sig", "rel_l2", 0.1), ("RANDSMAP-Sig", "rel_l2", 0.11), "RFNN-Sig"),
-    ("conservation costs training time", ("RANDSMAP-Sig", "seconds", 3.0),
-     ("RANDSMAP-Sig", "seconds", 1.0), "RFNN-Sig"),
-    ("k-NN keeps mass", ("k-NN", "conservation", 1e-15), ("k-NN", "conservation", 1e-12), "k-NN"),
-    ("POD keeps mass", ("POD", "conservation", 1e-15), ("POD", "conservation", 1e-12), "POD"),
-    ("DDM loses mass", ("DDM", "conservation", 1e-2), ("DDM", "conservation", 1e-9), "DDM"),
-    ("faster than k-NN", ("k-NN", "seconds", 200.0), ("k-NN", "seconds", 20.0), "k-NN"),
-    ("faster than DDM", ("DDM", "seconds", 2.0), ("DDM", "seconds", 0.5), "DDM"),
-    ("as accurate as k-NN", ("k-NN", "rel_l2", 0.099), ("k-NN", "rel_l2", 0.05), "k-NN"),
-    ("as accurate as DDM", ("DDM", "rel_l2", 0.2), ("DDM", "rel_l2", 0.05), "DDM"),
-    ("DDM poor with the starred rank", ("DDM-r5", "rel_l2", 0.6), ("DDM-r5", "rel_l2", 0.11), "DDM-r5"),
-    ("DDM poor by its rule", ("DDM", "rel_l2", 0.6), ("DDM", "rel_l2", 0.11), "DDM"),
-    ("beats k-NN in training", ("k-NN", "rel_l2", 0.11), ("k-NN", "rel_l2", 0.09), "k-NN"),
-    ("better than k-NN in Linf", ("k-NN", "rel_linf", 0.3), ("k-NN", "rel_linf", 0.1), "k-NN"),
-    ("many scales beat one", ("RANDSMAP-MS-RFF", "rel_l2", 0.05), ("RANDSMAP-MS-RFF", "rel_l2", 0.1),
-     "RANDSMAP-MS-RFF"),
-    ("the kernel limit", ("Kernel-Gauss", "rel_l2", 0.105), ("Kernel-Gauss", "rel_l2", 0.2),
-     "Kernel-Gauss"),
-])
+@pytest.mark.parametrize(
+    "key, holds, fails, needed",
+    [
+        (
+            "exact mass, any form",
+            ("RANDSMAP-Sig", "conservation", 1e-15),
+            ("RANDSMAP-Sig", "conservation", 1e-6),
+            "RANDSMAP-Sig",
+        ),
+        (
+            "exact mass, closed form",
+            ("RANDSMAP-Sig-training", "conservation", 1e-15),
+            ("RANDSMAP-Sig-training", "conservation", 1e-9),
+            "RANDSMAP-RFF-training",
+        ),
+        ("RFNN loses mass", ("RFNN-Sig", "conservation", 1e-6), ("RFNN-Sig", "conservation", 1e-16), "RFNN-Sig"),
+        ("no accuracy lost", ("RANDSMAP-Sig", "rel_l2", 0.1), ("RANDSMAP-Sig", "rel_l2", 0.11), "RFNN-Sig"),
+        (
+            "conservation costs training time",
+            ("RANDSMAP-Sig", "seconds", 3.0),
+            ("RANDSMAP-Sig", "seconds", 1.0),
+            "RFNN-Sig",
+        ),
+        ("k-NN keeps mass", ("k-NN", "conservation", 1e-15), ("k-NN", "conservation", 1e-12), "k-NN"),
+        ("POD keeps mass", ("POD", "conservation", 1e-15), ("POD", "conservation", 1e-12), "POD"),
+        ("DDM loses mass", ("DDM", "conservation", 1e-2), ("DDM", "conservation", 1e-9), "DDM"),
+        ("faster than k-NN", ("k-NN", "seconds", 200.0), ("k-NN", "seconds", 20.0), "k-NN"),
+        ("faster than DDM", ("DDM", "seconds", 2.0), ("DDM", "seconds", 0.5), "DDM"),
+        ("as accurate as k-NN", ("k-NN", "rel_l2", 0.099), ("k-NN", "rel_l2", 0.05), "k-NN"),
+        ("as accurate as DDM", ("DDM", "rel_l2", 0.2), ("DDM", "rel_l2", 0.05), "DDM"),
+        ("DDM poor with the starred rank", ("DDM-r5", "rel_l2", 0.6), ("DDM-r5", "rel_l2", 0.11), "DDM-r5"),
+        ("DDM poor by its rule", ("DDM", "rel_l2", 0.6), ("DDM", "rel_l2", 0.11), "DDM"),
+        ("beats k-NN in training", ("k-NN", "rel_l2", 0.11), ("k-NN", "rel_l2", 0.09), "k-NN"),
+        ("better than k-NN in Linf", ("k-NN", "rel_linf", 0.3), ("k-NN", "rel_linf", 0.1), "k-NN"),
+        (
+            "many scales beat one",
+            ("RANDSMAP-MS-RFF", "rel_l2", 0.05),
+            ("RANDSMAP-MS-RFF", "rel_l2", 0.1),
+            "RANDSMAP-MS-RFF",
+        ),
+        ("the kernel limit", ("Kernel-Gauss", "rel_l2", 0.105), ("Kernel-Gauss", "rel_l2", 0.2), "Kernel-Gauss"),
+    ],
+)
 def test_each_verdict_follows_from_the_rows(key, holds, fails, needed):
     assert verdict_of(key, change(rows_of(), *holds)) == "holds"
     assert verdict_of(key, change(rows_of(), *fails)) == "does not hold"
@@ -310,8 +338,7 @@ def test_accuracy_in_the_number_of_features_is_judged_step_by_step():
 
 def test_a_data_set_that_was_not_run_leaves_a_claim_open_unless_another_contradicts_it():
     def verdict(rows, missing):
-        (found,) = [v for v in judge([Result(rows)], missing=missing)
-                    if v.claim.key == "exact mass, any form"]
+        (found,) = [v for v in judge([Result(rows)], missing=missing) if v.claim.key == "exact mass, any form"]
         return found
 
     assert verdict(rows_of(), True).verdict == "cannot be compared"

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from randsmap._kernels import ridge as kernel
-from randsmap.decoders import _ridge
-from randsmap.decoders._ridge import FeatureRows, filtered_solution, ridge, singular_system
+from randsmap._linalg import ridge as _ridge
+from randsmap._linalg.ridge import FeatureRows, filtered_solution, ridge, singular_system
 from randsmap.features import FourierFeatures, SigmoidFeatures
 
 EPS = np.finfo(float).eps
@@ -49,8 +49,9 @@ def test_kernel_solve_and_its_failing_pivot():
     assert kernel.solve(np.diag([1.0, 1e-18]), 0.0, 1e-15, np.ones((2, 1))) == 2
 
 
-@pytest.mark.parametrize("n, P, expected", [(80, 20, "cholesky"), (20, 60, "dual"),
-                                            (20, 19, "cholesky"), (20, 20, "dual")])
+@pytest.mark.parametrize(
+    "n, P, expected", [(80, 20, "cholesky"), (20, 60, "dual"), (20, 19, "cholesky"), (20, 20, "dual")]
+)
 @pytest.mark.parametrize("regularization", [1e-3, 1.0])
 def test_cholesky_primal_and_dual_are_the_papers_formula(n, P, expected, regularization):
     rows, Phi, F = problem(n, P)
@@ -122,5 +123,6 @@ def test_explicit_cholesky_accepts_a_well_conditioned_system_without_lambda():
     rows, Phi, F = problem(200, 5)
     A, used = ridge(rows, F, 0.0, "cholesky")
     assert used == "cholesky"
-    assert np.allclose(A, np.linalg.lstsq(Phi, F, rcond=None)[0],
-                       atol=100 * EPS * np.linalg.cond(Phi) ** 2 * np.abs(A).max())
+    assert np.allclose(
+        A, np.linalg.lstsq(Phi, F, rcond=None)[0], atol=100 * EPS * np.linalg.cond(Phi) ** 2 * np.abs(A).max()
+    )

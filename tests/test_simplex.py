@@ -14,8 +14,9 @@ EPS = np.finfo(float).eps
 
 def latent_weights(P, y):
     weights = np.empty((1, len(P)))
-    kernel.latent(np.ascontiguousarray(P, float), np.array(y, float)[None],
-                  np.arange(len(P))[None].astype(np.intp), weights)
+    kernel.latent(
+        np.ascontiguousarray(P, float), np.array(y, float)[None], np.arange(len(P))[None].astype(np.intp), weights
+    )
     return weights[0]
 
 
@@ -54,8 +55,12 @@ def points(rng, kind, k, d):
 
 
 @settings(deadline=None, max_examples=250)
-@given(st.sampled_from(["general", "lattice", "line", "inside"]), st.integers(1, 7),
-       st.integers(1, 4), st.integers(0, 2**32 - 1))
+@given(
+    st.sampled_from(["general", "lattice", "line", "inside"]),
+    st.integers(1, 7),
+    st.integers(1, 4),
+    st.integers(0, 2**32 - 1),
+)
 def test_residual_and_norm_are_least(kind, k, d, seed):
     P, y = points(np.random.default_rng(seed), kind, k, d)
     a = latent_weights(P, y)
@@ -66,12 +71,15 @@ def test_residual_and_norm_are_least(kind, k, d, seed):
     assert a @ a <= norm + 1e-7
 
 
-@pytest.mark.parametrize("y, expected", [
-    ([0.25, 0.25], [0.5, 0.25, 0.25]),  # inside: barycentric
-    ([1.0, 1.0], [0, 0.5, 0.5]),        # outside: projection on the edge
-    ([2.0, 0.0], [0, 1, 0]),            # outside: nearest vertex
-    ([1.0, 0.0], [0, 1, 0]),            # on a vertex
-])
+@pytest.mark.parametrize(
+    "y, expected",
+    [
+        ([0.25, 0.25], [0.5, 0.25, 0.25]),  # inside: barycentric
+        ([1.0, 1.0], [0, 0.5, 0.5]),  # outside: projection on the edge
+        ([2.0, 0.0], [0, 1, 0]),  # outside: nearest vertex
+        ([1.0, 0.0], [0, 1, 0]),  # on a vertex
+    ],
+)
 def test_triangle(y, expected):
     a = latent_weights(np.array([[0.0, 0], [1, 0], [0, 1]]), y)
     np.testing.assert_allclose(a, expected, atol=4 * EPS)
@@ -131,8 +139,7 @@ def test_mix_is_the_weighted_sum():
     weights = rng.dirichlet(np.ones(4), 7)
     out = np.full((7, 2500), np.nan)
     kernel.mix(F, neighbors, weights, out)
-    np.testing.assert_allclose(out, np.einsum("lk,lkm->lm", weights, F[neighbors]),
-                               atol=8 * EPS * np.abs(F).max())
+    np.testing.assert_allclose(out, np.einsum("lk,lkm->lm", weights, F[neighbors]), atol=8 * EPS * np.abs(F).max())
 
 
 def nystroem_terms(seed, n=200, d=2, k=5):
@@ -190,10 +197,15 @@ def test_encoder_weights_are_never_worse_than_slsqp(d, k):
 
         best, x_best = np.inf, None
         for x in (np.full(k, 1 / k), np.eye(k)[0], latent):
-            x = minimize(objective, x, jac=True, method="SLSQP", bounds=[(0, 1)] * k,
-                         constraints={"type": "eq", "fun": lambda x: x.sum() - 1,
-                                      "jac": lambda x: np.ones(len(x))},
-                         options={"ftol": 1e-15, "maxiter": 300}).x
+            x = minimize(
+                objective,
+                x,
+                jac=True,
+                method="SLSQP",
+                bounds=[(0, 1)] * k,
+                constraints={"type": "eq", "fun": lambda x: x.sum() - 1, "jac": lambda x: np.ones(len(x))},
+                options={"ftol": 1e-15, "maxiter": 300},
+            ).x
             x = np.maximum(x, 0) / np.maximum(x, 0).sum()
             value = objective(x)[0]
             if value < best:

@@ -13,20 +13,23 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randsmap
 from randsmap import FourierFeatures, MultiscaleFourierFeatures, RANDSMAPDecoder, RFNNDecoder, SigmoidFeatures
-from randsmap.decoders import _ridge
-from randsmap.decoders._streaming import NormalEquations
+from randsmap._linalg import ridge as _ridge
+from randsmap._linalg.normal_equations import NormalEquations
 
 EPS = np.finfo(float).eps
 BOX = [[0.0, 0.0], [1.0, 1.0]]
-MAPS = [FourierFeatures(0.3, n_features=40), MultiscaleFourierFeatures(8.0, n_features=40),
-        SigmoidFeatures(5.0, n_features=40, latent_box=BOX)]
+MAPS = [
+    FourierFeatures(0.3, n_features=40),
+    MultiscaleFourierFeatures(8.0, n_features=40),
+    SigmoidFeatures(5.0, n_features=40, latent_box=BOX),
+]
 
 
 def problem(n=300, M=25, seed=0, offset=0.0):
     """Latents, bumps of mass 1 (plus an offset a cell) and latents in and around the box."""
     rng = np.random.default_rng(seed)
     Y = rng.uniform(size=(n, 2))
-    F = np.exp(-((np.linspace(0, 1, M) - 0.3 - 0.4 * Y[:, :1]) / (0.2 + 0.2 * Y[:, 1:])) ** 2)
+    F = np.exp(-(((np.linspace(0, 1, M) - 0.3 - 0.4 * Y[:, :1]) / (0.2 + 0.2 * Y[:, 1:])) ** 2))
     F[:, 3] = 0.25
     F[:, :3] = 0
     F[:, 4:] *= 0.75 / F[:, 4:].sum(axis=1, keepdims=True)
@@ -94,8 +97,9 @@ def test_reordered_batches_are_as_near_as_a_reordered_fit_at_tiny_regularization
     decoder = RANDSMAPDecoder(MAPS[2], random_state=0, regularization=1e-8)
     whole = clone(decoder).fit(Y, F).predict(there)
     rng = np.random.default_rng(0)
-    own = max(relative(clone(decoder).fit(Y[p], F[p]).predict(there), whole)
-              for p in (rng.permutation(600) for _ in range(5)))
+    own = max(
+        relative(clone(decoder).fit(Y[p], F[p]).predict(there), whole) for p in (rng.permutation(600) for _ in range(5))
+    )
     for _ in range(3):
         batches = streamed(decoder, Y, F, np.arange(20, 600, 20), rng.permutation(30))
         assert relative(batches.predict(there), whole) < 10 * own + 1e-8
@@ -133,8 +137,12 @@ def test_a_fitted_map_is_used_as_given_and_stays_the_users():
     features.set_params(random_state=4).fit(Y)
     assert np.array_equal(decoder.partial_fit(Y, F).predict(there).shape, before.shape)
     polynomial = RANDSMAPDecoder(PolynomialFeatures(2, include_bias=False).fit(Y[:1]))
-    np.testing.assert_allclose(streamed_fitted(polynomial, Y, F).predict(there),
-                               clone(polynomial).fit(Y, F).predict(there), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        streamed_fitted(polynomial, Y, F).predict(there),
+        clone(polynomial).fit(Y, F).predict(there),
+        rtol=1e-9,
+        atol=1e-9,
+    )
 
 
 def streamed_fitted(decoder, Y, F):
@@ -143,16 +151,19 @@ def streamed_fitted(decoder, Y, F):
     return decoder
 
 
-@pytest.mark.parametrize("decoder, message", [
-    (RFNNDecoder(), "latent_box"),
-    (RFNNDecoder(SigmoidFeatures(n_features=5)), "latent_box"),
-    (RFNNDecoder(FourierFeatures()), "integer n_features, got 1.0"),
-    (RFNNDecoder(SigmoidFeatures(n_features=0.5, latent_box=(0, 1))), "integer n_features, got 0.5"),
-    (RFNNDecoder(PolynomialFeatures(2)), "fit it before"),
-    (RANDSMAPDecoder(MAPS[0], constraint="training"), "constraint='everywhere'"),
-    (RFNNDecoder(MAPS[0], solver="svd"), "solver='auto' or 'cholesky'"),
-    (RFNNDecoder(MAPS[0], solver="krylov"), "solver='auto' or 'cholesky'"),
-])
+@pytest.mark.parametrize(
+    "decoder, message",
+    [
+        (RFNNDecoder(), "latent_box"),
+        (RFNNDecoder(SigmoidFeatures(n_features=5)), "latent_box"),
+        (RFNNDecoder(FourierFeatures()), "integer n_features, got 1.0"),
+        (RFNNDecoder(SigmoidFeatures(n_features=0.5, latent_box=(0, 1))), "integer n_features, got 0.5"),
+        (RFNNDecoder(PolynomialFeatures(2)), "fit it before"),
+        (RANDSMAPDecoder(MAPS[0], constraint="training"), "constraint='everywhere'"),
+        (RFNNDecoder(MAPS[0], solver="svd"), "solver='auto' or 'cholesky'"),
+        (RFNNDecoder(MAPS[0], solver="krylov"), "solver='auto' or 'cholesky'"),
+    ],
+)
 def test_what_cannot_be_streamed_says_what_to_do(decoder, message):
     Y, F, _ = problem(10)
     with pytest.raises(ValueError, match=message):
@@ -168,9 +179,12 @@ def test_a_failing_batch_leaves_the_state_unchanged():
     bad[4] *= 1.5
     nan = F[100:110].copy()
     nan[2, 3] = np.nan
-    for y, message in ((bad, "field 4 of this batch has the value 1.5"), (nan, r"NaN at \(2, 3\)"),
-                       (F[100:110, 1:], "25 columns, as in the first batch, got 24"),
-                       (F[100:109], "same number of rows")):
+    for y, message in (
+        (bad, "field 4 of this batch has the value 1.5"),
+        (nan, r"NaN at \(2, 3\)"),
+        (F[100:110, 1:], "25 columns, as in the first batch, got 24"),
+        (F[100:109], "same number of rows"),
+    ):
         for _ in range(2):
             with pytest.raises(ValueError, match=message):
                 decoder.partial_fit(Y[100:110], y)
@@ -289,22 +303,31 @@ def test_latent_box():
     assert np.array_equal(with_box.offsets_, features.fit(Y).offsets_)
     numbers = clone(features).set_params(latent_box=(0, 1)).fit(Y[:1])
     assert np.array_equal(numbers.offsets_, clone(features).set_params(latent_box=BOX).fit(Y).offsets_)
-    for bad, message in (((1, 0), "low <= high"), ((0, np.nan), "latent_box"), (3, "must be .low, high."),
-                         (((0, 0, 0), (1, 1, 1)), "length 2"), ((0, "a"), "latent_box")):
+    for bad, message in (
+        ((1, 0), "low <= high"),
+        ((0, np.nan), "latent_box"),
+        (3, "must be .low, high."),
+        (((0, 0, 0), (1, 1, 1)), "length 2"),
+        ((0, "a"), "latent_box"),
+    ):
         with pytest.raises((TypeError, ValueError), match=message):
             clone(features).set_params(latent_box=bad).fit(Y)
 
 
-@parametrize_with_checks([RFNNDecoder(FourierFeatures(5.0, n_features=20), random_state=0),
-                          RANDSMAPDecoder(SigmoidFeatures(n_features=20, latent_box=(-1, 1)), invariants=None,
-                                          random_state=0)])
+@parametrize_with_checks(
+    [
+        RFNNDecoder(FourierFeatures(5.0, n_features=20), random_state=0),
+        RANDSMAPDecoder(SigmoidFeatures(n_features=20, latent_box=(-1, 1)), invariants=None, random_state=0),
+    ]
+)
 def test_scikit_learn_estimator(estimator, check):
     assert hasattr(estimator, "partial_fit")
     check(estimator)
 
 
-@pytest.mark.parametrize("features, far", [(FourierFeatures(1e-3, n_features=20), 1.7e308),
-                                           (PolynomialFeatures(2), 1e90)])
+@pytest.mark.parametrize(
+    "features, far", [(FourierFeatures(1e-3, n_features=20), 1.7e308), (PolynomialFeatures(2), 1e90)]
+)
 def test_a_batch_whose_features_overflow_is_refused_and_leaves_the_sums(features, far):
     rng = np.random.default_rng(0)
     X, F = rng.uniform(-1, 1, (50, 2)), rng.random((50, 4))

@@ -28,9 +28,12 @@ def definition(name):
 def test_every_row_of_the_paper_has_a_row(name):
     """By the keys that the table joins on; the DDM rows twice, where the paper stars a rank."""
     study = definition(name)
-    ours = {(n_train, fraction, case.paper_label or (None if case.extra else case.label))
-            for n_train, _, _ in study.sizes for case in study.cases
-            for fraction in (_runner.FRACTIONS if case.draws_features else (None,))}
+    ours = {
+        (n_train, fraction, case.paper_label or (None if case.extra else case.label))
+        for n_train, _, _ in study.sizes
+        for case in study.cases
+        for fraction in (_runner.FRACTIONS if case.draws_features else (None,))
+    }
     paper = [row for row in _table.paper_rows() if row["dataset"] == study.dataset]
     assert paper
     for row in paper:
@@ -59,9 +62,15 @@ def test_grids_and_encoder_are_the_papers(name):
     encoder = study.encoder
     assert (encoder.n_components, encoder.alpha, encoder.epsilon_scale) == (d, alpha, w1)
     assert encoder.select == ("non-harmonic" if name == "s-curve" else "leading")
-    expected = {"features__length_scale": lengths, "features__max_frequency": frequencies,
-                "features__slope": slopes, "epsilon_scale": scales, "n_neighbors": neighbors,
-                "length_scale": lengths, "max_frequency": frequencies}
+    expected = {
+        "features__length_scale": lengths,
+        "features__max_frequency": frequencies,
+        "features__slope": slopes,
+        "epsilon_scale": scales,
+        "n_neighbors": neighbors,
+        "length_scale": lengths,
+        "max_frequency": frequencies,
+    }
     for case in study.cases:
         if case.parameter is None:
             assert not case.grid
@@ -79,8 +88,7 @@ def test_grids_and_encoder_are_the_papers(name):
 
 def test_split_sizes_make_the_papers_data_sets():
     sizes = {name: {sum(s) for s in definition(name).sizes} for name in NAMES}
-    assert sizes == {"swiss-roll": {10000}, "s-curve": {10000}, "lwr": {12000}, "mri": {3600},
-                     "hughes": {30000}}
+    assert sizes == {"swiss-roll": {10000}, "s-curve": {10000}, "lwr": {12000}, "mri": {3600}, "hughes": {30000}}
 
 
 def test_decoders_that_the_paper_lacks_are_marked():
@@ -88,8 +96,13 @@ def test_decoders_that_the_paper_lacks_are_marked():
         extra = {case.label for case in definition(name).cases if case.extra}
         assert {"Kernel-Gauss", "Kernel-multi-Gauss", "POD", "Quadratic"} <= extra
         if name in ("lwr", "mri", "hughes"):
-            assert {"DDM-mass", "RANDSMAP-Sig-bounds", "RANDSMAP-RFF-training", "RANDSMAP-MS-RFF-training",
-                    "RANDSMAP-Sig-training"} <= extra
+            assert {
+                "DDM-mass",
+                "RANDSMAP-Sig-bounds",
+                "RANDSMAP-RFF-training",
+                "RANDSMAP-MS-RFF-training",
+                "RANDSMAP-Sig-training",
+            } <= extra
 
 
 # -- Runner ----------------------------------------------------------------------------------------
@@ -104,18 +117,31 @@ def bumps(random_state, out, progress, n_trajectories=6):
     F = np.exp(-(((x - (start + 0.35 * times)[:, None]) / 0.1) ** 2))
     F /= F.sum(axis=1, keepdims=True)
     np.save(out, F)
-    return Bunch(data=F, times=times, trajectories=np.repeat(np.arange(n_trajectories), 15),
-                 cell_centers=x, name="bumps")
+    return Bunch(
+        data=F, times=times, trajectories=np.repeat(np.arange(n_trajectories), 15), cell_centers=x, name="bumps"
+    )
 
 
 @pytest.fixture
 def study():
-    cases = _study.paper_cases(conserves=True, d=1, length_scale=(0.1, 1), max_frequency=(2, 15),
-                               slope=(1, 20), ddm_scale=(0.2, 1), n_neighbors=(2, 11),
-                               starred=(0.6, 5))
+    cases = _study.paper_cases(
+        conserves=True,
+        d=1,
+        length_scale=(0.1, 1),
+        max_frequency=(2, 15),
+        slope=(1, 20),
+        ddm_scale=(0.2, 1),
+        n_neighbors=(2, 11),
+        starred=(0.6, 5),
+    )
     return replace(
-        studies.lwr_study(), make_data=bumps, sizes=((40, 20, 30),), cases=cases,
-        encoder=randsmap.DiffusionMaps(n_components=1), tuning_draws=2)
+        studies.lwr_study(),
+        make_data=bumps,
+        sizes=((40, 20, 30),),
+        cases=cases,
+        encoder=randsmap.DiffusionMaps(n_components=1),
+        tuning_draws=2,
+    )
 
 
 def run(study, out, **kwargs):
@@ -130,8 +156,11 @@ def errors(result):
 def test_rows(study, tmp_path):
     rows = run(study, tmp_path, runs=2).rows
     assert [(r["split"], r["decoder"], r["features_per_sample"]) for r in rows] == [
-        (split, decoder, fraction) for split in ("train", "test")
-        for decoder in ("RANDSMAP-Sig", "RFNN-Sig") for fraction in (1.0, 0.5, 0.25)]
+        (split, decoder, fraction)
+        for split in ("train", "test")
+        for decoder in ("RANDSMAP-Sig", "RFNN-Sig")
+        for fraction in (1.0, 0.5, 0.25)
+    ]
     for row in rows:
         assert tuple(sorted(row)) == tuple(sorted(_table.COLUMNS))
         for quantity in (*ERRORS, "seconds"):
@@ -173,8 +202,7 @@ def test_every_decoder(study, tmp_path):
     assert arrays["ddm/rule_ranks"][best] == r and arrays["ddm/rule_errors"][best] == error
     loaded = studies.load_result(tmp_path)
     assert loaded.rows == result.rows and loaded.notes == result.notes
-    assert all(np.array_equal(loaded.arrays[k], v, equal_nan=v.dtype.kind == "f")
-               for k, v in result.arrays.items())
+    assert all(np.array_equal(loaded.arrays[k], v, equal_nan=v.dtype.kind == "f") for k, v in result.arrays.items())
 
 
 def test_conservative_and_plain_decoder_share_draws(study, tmp_path):
@@ -187,6 +215,7 @@ def test_conservative_and_plain_decoder_share_draws(study, tmp_path):
 
 def test_same_seed_same_files_other_seed_others(study, tmp_path):
     """Bit for bit, apart from the seconds."""
+
     def table(name, **kwargs):
         result = run(study, tmp_path / name, quick=True, decoders=None, **kwargs)
         studies.write_csv(result.rows, tmp_path / name / "table.csv")
@@ -197,8 +226,7 @@ def test_same_seed_same_files_other_seed_others(study, tmp_path):
     first, arrays = table("a")
     again, same = table("b")
     assert again == first
-    assert all(np.array_equal(same[key], arrays[key], equal_nan=arrays[key].dtype.kind == "f")
-               for key in arrays)
+    assert all(np.array_equal(same[key], arrays[key], equal_nan=arrays[key].dtype.kind == "f") for key in arrays)
     assert table("c", seed=1)[0] != first
     other = table("d", feature_seed=1)[0]
     for row, before in zip(other, first):  # only what draws features differs
@@ -227,8 +255,10 @@ def test_interrupted_study_goes_on(study, tmp_path, monkeypatch):
     assert errors(result) == errors(whole)
     assert len(made) == 5  # of nine runs, four were on disk
     assert result.arrays.keys() == whole.arrays.keys()
-    assert all(np.array_equal(whole.arrays[key], value, equal_nan=value.dtype.kind == "f")
-               for key, value in result.arrays.items())
+    assert all(
+        np.array_equal(whole.arrays[key], value, equal_nan=value.dtype.kind == "f")
+        for key, value in result.arrays.items()
+    )
 
 
 def test_damaged_pieces_are_made_again(study, tmp_path):
@@ -241,8 +271,10 @@ def test_damaged_pieces_are_made_again(study, tmp_path):
             piece.write_bytes(left(piece.read_bytes()))
         result = run(study, tmp_path, quick=True, decoders=labels)
         assert errors(result) == errors(whole)
-        assert all(np.array_equal(whole.arrays[key], value, equal_nan=value.dtype.kind == "f")
-                   for key, value in result.arrays.items())
+        assert all(
+            np.array_equal(whole.arrays[key], value, equal_nan=value.dtype.kind == "f")
+            for key, value in result.arrays.items()
+        )
 
 
 def test_a_lost_figure_alone_is_made_again(study, tmp_path):
@@ -252,8 +284,10 @@ def test_a_lost_figure_alone_is_made_again(study, tmp_path):
         piece.unlink()
     result = run(study, tmp_path, quick=True)
     assert result.rows == whole.rows
-    assert all(np.array_equal(whole.arrays[key], value, equal_nan=value.dtype.kind == "f")
-               for key, value in result.arrays.items())
+    assert all(
+        np.array_equal(whole.arrays[key], value, equal_nan=value.dtype.kind == "f")
+        for key, value in result.arrays.items()
+    )
     assert all(p.stat().st_mtime_ns == time for p, time in before.items())
 
 
@@ -284,9 +318,19 @@ def test_another_configuration_is_refused(study, tmp_path):
         run(study, tmp_path, quick=True, runs=1)
 
 
-@pytest.mark.parametrize("bad", [
-    {"runs": 0}, {"seed": -1}, {"runs": 2.5}, {"feature_seed": -1}, {"split": "time"},
-    {"decoders": ["RANDSMAP-Sigg"]}, {"decoders": []}, {"data": "no such file.npy"}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"runs": 0},
+        {"seed": -1},
+        {"runs": 2.5},
+        {"feature_seed": -1},
+        {"split": "time"},
+        {"decoders": ["RANDSMAP-Sigg"]},
+        {"decoders": []},
+        {"data": "no such file.npy"},
+    ],
+)
 def test_bad_arguments_write_nothing(study, tmp_path, bad):
     with pytest.raises((TypeError, ValueError, FileNotFoundError)):
         run(study, tmp_path / "out", **bad)
@@ -348,12 +392,15 @@ def test_users_own_snapshots(study, tmp_path):
         run(study, tmp_path / "out", quick=True, data=path, split="trajectory")
 
 
-@pytest.mark.parametrize("make, message", [
-    (lambda F: F * np.linspace(1, 2, len(F))[:, None], "keep the sum"),
-    (lambda F: np.where(F == F.max(), np.nan, F), "finite|NaN"),
-    (lambda F: F[:20], "at least 30"),
-    (lambda F: F[0], "two-dimensional|2"),
-])
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda F: F * np.linspace(1, 2, len(F))[:, None], "keep the sum"),
+        (lambda F: np.where(F == F.max(), np.nan, F), "finite|NaN"),
+        (lambda F: F[:20], "at least 30"),
+        (lambda F: F[0], "two-dimensional|2"),
+    ],
+)
 def test_users_data_that_do_not_suit(study, tmp_path, make, message):
     bumps(3, tmp_path / "mine.npy", False)
     np.save(tmp_path / "mine.npy", make(np.load(tmp_path / "mine.npy")))
@@ -365,8 +412,14 @@ def test_users_data_that_do_not_suit(study, tmp_path, make, message):
 def test_users_points_through_a_manifold_study(tmp_path):
     points = randsmap.datasets.make_swiss_roll(4000, random_state=1).data
     np.save(tmp_path / "points.npy", points)
-    result = run(definition("swiss-roll"), tmp_path / "out", quick=True, runs=1,
-                 decoders=["RFNN-Sig", "k-NN"], data=tmp_path / "points.npy")
+    result = run(
+        definition("swiss-roll"),
+        tmp_path / "out",
+        quick=True,
+        runs=1,
+        decoders=["RFNN-Sig", "k-NN"],
+        data=tmp_path / "points.npy",
+    )
     assert result.part_names == ["N400", "N800"]
     assert all(row["conservation_median"] is None for row in result.rows)
     assert "conservation" not in studies.table_text(result.rows)[0]
@@ -438,8 +491,12 @@ def test_progress_ends_at_its_total(study, tmp_path, monkeypatch, again):
 
 def test_medians_over_two_sets_of_draws_agree(study, tmp_path):
     """The same data and tuned values, other features: each median within the other's 5-95 % band."""
-    one, other = (run(study, tmp_path / str(k), runs=25, feature_seed=k, quick=True,
-                      decoders=["RANDSMAP-RFF", "RANDSMAP-Sig"]).part_rows("N40", "test") for k in (1, 2))
+    one, other = (
+        run(
+            study, tmp_path / str(k), runs=25, feature_seed=k, quick=True, decoders=["RANDSMAP-RFF", "RANDSMAP-Sig"]
+        ).part_rows("N40", "test")
+        for k in (1, 2)
+    )
     for a, b in zip(one, other):
         assert a["hyperparameter"] == b["hyperparameter"] and a["rel_l2_median"] != b["rel_l2_median"]
         for first, second in ((a, b), (b, a)):
@@ -476,8 +533,14 @@ def test_markdown_says_where_it_comes_from(study, tmp_path):
 
 
 def row_like(**changes):
-    row = {"dataset": "lwr", "split": "test", "decoder": "RANDSMAP-Sig", "features_per_sample": 1.0,
-           "n_train": 2000, "rel_l2_median": 0.1586 / 2}
+    row = {
+        "dataset": "lwr",
+        "split": "test",
+        "decoder": "RANDSMAP-Sig",
+        "features_per_sample": 1.0,
+        "n_train": 2000,
+        "rel_l2_median": 0.1586 / 2,
+    }
     return {**row, **changes}
 
 
@@ -491,8 +554,7 @@ def test_paper_columns_are_the_papers_numbers():
     assert joined["ratio_rel_l2"] == 0.5 and joined["ratio_rel_linf"] is None
     (missing,) = _table.with_paper([row_like(n_train=7)])
     assert missing["paper_rel_l2_median"] is None and missing["ratio_rel_l2"] is None
-    (starred,) = _table.with_paper([row_like(decoder="DDM-r5", paper_decoder="DDM",
-                                             features_per_sample=None)])
+    (starred,) = _table.with_paper([row_like(decoder="DDM-r5", paper_decoder="DDM", features_per_sample=None)])
     assert starred["paper_rel_l2_median"] == 0.6367 and starred["decoder"] == "DDM-r5"
     (own,) = _table.with_paper([row_like()], paper=False)
     assert own["paper_rel_l2_median"] is None

@@ -45,10 +45,19 @@ def numpy_step(q, courant, rho_max):
 def kernel_steps(q, courant, rho_max, n_steps, rounding=0.0):
     n = len(q)
     state = np.zeros(traffic.GHOSTS_LEFT + n + traffic.GHOSTS_RIGHT)
-    state[traffic.GHOSTS_LEFT:traffic.GHOSTS_LEFT + n] = q
+    state[traffic.GHOSTS_LEFT : traffic.GHOSTS_LEFT + n] = q
     out = np.empty((1, n))
-    traffic.run(state, np.empty_like(state), courant, rho_max, rounding, np.array([n_steps]),
-                np.zeros(1), np.zeros(1, np.intp), out)
+    traffic.run(
+        state,
+        np.empty_like(state),
+        courant,
+        rho_max,
+        rounding,
+        np.array([n_steps]),
+        np.zeros(1),
+        np.zeros(1, np.intp),
+        out,
+    )
     return out[0]
 
 
@@ -97,8 +106,17 @@ def test_whole_and_shorter_steps_and_unsaved_events():
     state = np.zeros(33)
     state[2:32] = q
     out = np.full((2, 30), np.nan)
-    traffic.run(state, np.empty_like(state), 0.4, 1.0, 0.0, np.array([3, 2, 1]),
-                np.array([0.5, 0.0, 0.0]), np.array([1, -1, 0]), out)
+    traffic.run(
+        state,
+        np.empty_like(state),
+        0.4,
+        1.0,
+        0.0,
+        np.array([3, 2, 1]),
+        np.array([0.5, 0.0, 0.0]),
+        np.array([1, -1, 0]),
+        out,
+    )
     after3 = kernel_steps(q, 0.4, 1.0, 3)
     assert np.array_equal(out[1], kernel_steps(after3, 0.2, 1.0, 1))
     assert np.array_equal(out[0], kernel_steps(q, 0.4, 1.0, 6))
@@ -107,8 +125,7 @@ def test_whole_and_shorter_steps_and_unsaved_events():
 def test_rounded_fluxes_keep_every_bit_of_the_mass():
     q = np.rint(np.random.default_rng(1).uniform(0, 1, 101) * 2**53) / 2**53
     for n_steps in (1, 10, 1000):
-        assert math.fsum(kernel_steps(q, 0.4, 1.0, n_steps, rounding=0.5 * (1 + 2**-10))) \
-            == math.fsum(q)
+        assert math.fsum(kernel_steps(q, 0.4, 1.0, n_steps, rounding=0.5 * (1 + 2**-10))) == math.fsum(q)
 
 
 LEVELS = """
@@ -128,8 +145,14 @@ print(digest.hexdigest())
 def test_same_bits_at_every_instruction_level(tmp_path):
     digests = set()
     for level in ("baseline", "avx2", "avx512"):
-        run = subprocess.run([sys.executable, "-c", LEVELS], cwd=tmp_path, check=True, text=True,
-                             capture_output=True, env={**os.environ, "RANDSMAP_CPU": level})
+        run = subprocess.run(
+            [sys.executable, "-c", LEVELS],
+            cwd=tmp_path,
+            check=True,
+            text=True,
+            capture_output=True,
+            env={**os.environ, "RANDSMAP_CPU": level},
+        )
         digests.add(run.stdout.strip())
     assert len(digests) == 1
     assert len(next(iter(digests))) == hashlib.sha256().digest_size * 2

@@ -7,9 +7,9 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import ParameterGrid
 
 import randsmap
-from randsmap import tuning
-from randsmap.invariants import AffineInvariants
+from randsmap.invariants._affine import AffineInvariants
 from randsmap.metrics import relative_l2
+from randsmap.tuning import _search as tuning
 
 
 @pytest.fixture
@@ -29,7 +29,9 @@ def test_errors_are_the_direct_validation_errors(data):
     for params, error in zip(result.candidates_, result.errors_):
         fitted = randsmap.RFNNDecoder(
             randsmap.SigmoidFeatures(params["features__slope"], n_features=40),
-            regularization=params["regularization"], random_state=0).fit(Y, F)
+            regularization=params["regularization"],
+            random_state=0,
+        ).fit(Y, F)
         assert error == pytest.approx(relative_l2(F_val, fitted.predict(Y_val)).mean(), rel=1e-10)
     best = int(np.argmin(result.errors_))
     assert result.best_params_ == result.candidates_[best]
@@ -38,8 +40,7 @@ def test_errors_are_the_direct_validation_errors(data):
     assert not hasattr(decoder, "coef_")  # the given decoder is left alone
 
 
-@pytest.mark.parametrize("values, edge", [([1e-9, 1.0, 1e3], True), ([1e9, 1e-9, 1e6], False),
-                                          ([1e-9, 1.0], False)])
+@pytest.mark.parametrize("values, edge", [([1e-9, 1.0, 1e3], True), ([1e9, 1e-9, 1e6], False), ([1e-9, 1.0], False)])
 def test_edge_of_the_grid(data, values, edge):
     Y, _, Y_val, _ = data
     linear = np.array([[1.0, 2.0], [3.0, -1.0]])  # ridge without a penalty is exact
@@ -60,8 +61,9 @@ def test_callback_and_errors(data):
 
 def test_estimators_in_the_grid_are_not_changed(data):
     features = randsmap.SigmoidFeatures(n_features=5)
-    result = randsmap.tune(randsmap.RFNNDecoder(random_state=0),
-                           {"features": [features], "features__slope": [2.0, 3.0]}, *data)
+    result = randsmap.tune(
+        randsmap.RFNNDecoder(random_state=0), {"features": [features], "features__slope": [2.0, 3.0]}, *data
+    )
     assert features.slope == 1.0
     assert result.best_params_["features"].slope == 1.0
 
@@ -100,8 +102,12 @@ def fields_in_reach(kind, q, weights, constant, offset, n=60, n_val=30, M=500, s
 
 
 def direct_errors(decoder, grid, Y, F, Y_val, F_val):
-    return np.array([relative_l2(F_val, clone(decoder).set_params(**params).fit(Y, F).predict(Y_val))
-                     for params in ParameterGrid(grid)])
+    return np.array(
+        [
+            relative_l2(F_val, clone(decoder).set_params(**params).fit(Y, F).predict(Y_val))
+            for params in ParameterGrid(grid)
+        ]
+    )
 
 
 @pytest.fixture
@@ -125,8 +131,9 @@ def test_coefficient_space_agrees_with_the_fields(always, kind, q, weights, cons
         "kernel": (randsmap.KernelDecoder(length_scale=0.15), PENALTIES),
         "harmonics": (randsmap.DoubleDiffusionMapsDecoder(), {"epsilon": [0.1, 0.15 * 2**0.5]}),
     }[kind]
-    data, parameters = fields_in_reach("features" if kind in ("svd", "training") else "kernel", q,
-                                       weights, constant, offset)
+    data, parameters = fields_in_reach(
+        "features" if kind in ("svd", "training") else "kernel", q, weights, constant, offset
+    )
     decoder.set_params(**parameters)
     result, direct = tuning.tune(decoder, grid, *data), direct_errors(decoder, grid, *data)
     assert result.evaluation_ == "coefficients"
@@ -175,12 +182,16 @@ class Subclass(randsmap.RFNNDecoder):
     pass
 
 
-@pytest.mark.parametrize("decoder, grid", [
-    (Subclass(random_state=0), {"regularization": [1e-3, 1.0]}),
-    (Ridge(), {"alpha": [1e-3, 1.0]}),
-    (randsmap.KNNDecoder(), {"n_neighbors": [3, 6]}),
-    (randsmap.KernelDecoder(), {"invariants": [None, "mass"]}),
-], ids=lambda value: str(value)[:20])
+@pytest.mark.parametrize(
+    "decoder, grid",
+    [
+        (Subclass(random_state=0), {"regularization": [1e-3, 1.0]}),
+        (Ridge(), {"alpha": [1e-3, 1.0]}),
+        (randsmap.KNNDecoder(), {"n_neighbors": [3, 6]}),
+        (randsmap.KernelDecoder(), {"invariants": [None, "mass"]}),
+    ],
+    ids=lambda value: str(value)[:20],
+)
 def test_what_is_evaluated_directly(always, decoder, grid):
     data, _ = fields_in_reach("features", 1, False, False, 0.0)
     assert tuning.tune(decoder, grid, *data).evaluation_ == "direct"
@@ -199,8 +210,9 @@ def test_a_candidate_that_iterates_is_evaluated_directly(always, monkeypatch):
     result = tuning.tune(decoder, {"regularization": [1e-3, 1.0, 1e-2]}, *data)
     assert result.evaluation_ == "direct"
     assert result.best_decoder_.predict(data[2]).shape == data[3].shape
-    np.testing.assert_allclose(result.errors_, direct_errors(
-        decoder, {"regularization": [1e-3, 1.0, 1e-2]}, *data).mean(axis=1), rtol=1e-9)
+    np.testing.assert_allclose(
+        result.errors_, direct_errors(decoder, {"regularization": [1e-3, 1.0, 1e-2]}, *data).mean(axis=1), rtol=1e-9
+    )
 
 
 def test_float32_fields_are_evaluated_directly(always):
@@ -261,8 +273,9 @@ def test_of_equal_candidates_the_first_is_best(data):
 
 
 def test_arrays_as_values(data):
-    result = randsmap.tune(randsmap.KernelDecoder(), {"length_scale": [np.ones(2), np.array([0.5, 2.0]),
-                                                                      np.array([9.0, 9.0])]}, *data)
+    result = randsmap.tune(
+        randsmap.KernelDecoder(), {"length_scale": [np.ones(2), np.array([0.5, 2.0]), np.array([9.0, 9.0])]}, *data
+    )
     assert result.on_edge_ == {"length_scale": False}
 
 
@@ -290,10 +303,13 @@ def test_model_with_its_encoder(M):
     F = np.exp(-(((x - centres[0][:, None]) / 0.1) ** 2)) * (1 + centres[1][:, None])
     F, F_val = F[:50], F[50:]
     model = randsmap.ManifoldModel(
-        CountingPCA(1), randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(), random_state=0,
-                                                 invariants=None))
-    grid = {"encoder__n_components": [1, 2, 3], "decoder__features__slope": [0.1, 0.3, 1.0],
-            "decoder__regularization": [1e-4, 1e-2]}
+        CountingPCA(1), randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(), random_state=0, invariants=None)
+    )
+    grid = {
+        "encoder__n_components": [1, 2, 3],
+        "decoder__features__slope": [0.1, 0.3, 1.0],
+        "decoder__regularization": [1e-4, 1e-2],
+    }
     CountingPCA.fits = 0
     result = randsmap.tune(model, grid, None, F, None, F_val)
     assert CountingPCA.fits == 3
@@ -331,8 +347,12 @@ def test_numbers_of_neighbours_share_what_does_not_depend_on_them(data, monkeypa
     Y, Y_val = encoder.transform(F), encoder.transform(F_val)
     decoder = randsmap.KNNDecoder(objective=objective, encoder=encoder if objective == "encoder" else None)
     values = [2, 7, 200, 4]
-    expected = [np.nan if k > len(F) else relative_l2(
-        F_val, clone(decoder).set_params(n_neighbors=k).fit(Y, F).predict(Y_val)).mean() for k in values]
+    expected = [
+        np.nan
+        if k > len(F)
+        else relative_l2(F_val, clone(decoder).set_params(n_neighbors=k).fit(Y, F).predict(Y_val)).mean()
+        for k in values
+    ]
     fits = []
     fit = randsmap.KNNDecoder._fit
     monkeypatch.setattr(randsmap.KNNDecoder, "_fit", lambda self, X, y: fits.append(1) or fit(self, X, y))

@@ -19,18 +19,21 @@ def test_matrix_does_not_copy_what_is_right_already():
     assert v.check_matrix(X, "X") is X
 
 
-@pytest.mark.parametrize("bad, message", [
-    (np.zeros(3), r"2 dimensions.*got shape \(3,\)"),
-    (np.array(1.0), r"2 dimensions.*got shape \(\)"),
-    (np.zeros((0, 3)), r"at least 1 row\(s\), got shape \(0, 3\)"),
-    (np.zeros((3, 0)), r"at least 1 column\(s\)"),
-    ([["a", "b"]], "array of real numbers"),
-    ([[1.0], [1.0, 2.0]], "array of real numbers"),
-    (np.array([[1j]]), "complex"),
-    (np.array([["2020-01-01"]], "M8[D]"), "datetime64"),
-    ([[0.0, np.inf]], r"finite, got inf at \(0, 1\) \(1 such"),
-    ([[np.nan, np.nan]], r"finite, got NaN at \(0, 0\) \(2 such"),
-])
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        (np.zeros(3), r"2 dimensions.*got shape \(3,\)"),
+        (np.array(1.0), r"2 dimensions.*got shape \(\)"),
+        (np.zeros((0, 3)), r"at least 1 row\(s\), got shape \(0, 3\)"),
+        (np.zeros((3, 0)), r"at least 1 column\(s\)"),
+        ([["a", "b"]], "array of real numbers"),
+        ([[1.0], [1.0, 2.0]], "array of real numbers"),
+        (np.array([[1j]]), "complex"),
+        (np.array([["2020-01-01"]], "M8[D]"), "datetime64"),
+        ([[0.0, np.inf]], r"finite, got inf at \(0, 1\) \(1 such"),
+        ([[np.nan, np.nan]], r"finite, got NaN at \(0, 0\) \(2 such"),
+    ],
+)
 def test_matrix_errors_name_what_is_wrong(bad, message):
     with pytest.raises(ValueError, match="snapshots must.*" + message):
         v.check_matrix(bad, "snapshots")
@@ -44,8 +47,14 @@ def test_matrix_sum_may_overflow_without_harm():
 def test_masked_values_are_refused(what):
     # under a mask lie values that mean nothing, such as netCDF's fill value
     Y, F = np.linspace(0, 1, 6)[:, None], np.full((6, 3), 1 / 3)
-    args = {"X": Y, "y": F, "invariants": np.ones((3, 1)), "cell_weights": np.ones((1, 3)),
-            "DiffusionMaps": F, "metrics": F}
+    args = {
+        "X": Y,
+        "y": F,
+        "invariants": np.ones((3, 1)),
+        "cell_weights": np.ones((1, 3)),
+        "DiffusionMaps": F,
+        "metrics": F,
+    }
     bad = np.ma.masked_array(args[what], mask=False)
     bad[0, 0] = np.ma.masked
     with pytest.raises(ValueError, match=r"has 1 masked value\(s\)"):
@@ -55,9 +64,9 @@ def test_masked_values_are_refused(what):
             randsmap.metrics.relative_l2(bad, F)
         else:
             args = {**args, what: bad}
-            randsmap.RANDSMAPDecoder(
-                invariants=args["invariants"], cell_weights=args["cell_weights"][0],
-            ).fit(args["X"], args["y"])
+            randsmap.RANDSMAPDecoder(invariants=args["invariants"], cell_weights=args["cell_weights"][0]).fit(
+                args["X"], args["y"]
+            )
 
 
 def test_a_mask_without_masked_values_is_harmless():
@@ -81,10 +90,19 @@ def test_sparse_is_refused():
         randsmap.RANDSMAPDecoder(invariants=csr_array(np.eye(2))).fit(np.eye(2), np.eye(2))
 
 
-@pytest.mark.parametrize("bad, error", [
-    (-1.0, ValueError), (np.nan, ValueError), (np.inf, ValueError), (10**309, ValueError), (True, TypeError),
-    ("1", TypeError), (None, TypeError), (1j, TypeError),
-])
+@pytest.mark.parametrize(
+    "bad, error",
+    [
+        (-1.0, ValueError),
+        (np.nan, ValueError),
+        (np.inf, ValueError),
+        (10**309, ValueError),
+        (True, TypeError),
+        ("1", TypeError),
+        (None, TypeError),
+        (1j, TypeError),
+    ],
+)
 def test_number(bad, error):
     with pytest.raises(error, match="regularization must be .*got"):
         v.check_number(bad, "regularization", low=0.0)
@@ -94,8 +112,7 @@ def test_number(bad, error):
         v.check_number(0, "x", low=0.0, strict_low=True)
 
 
-@pytest.mark.parametrize("bad, error", [(0, ValueError), (7, ValueError), (1.0, TypeError),
-                                        (True, TypeError)])
+@pytest.mark.parametrize("bad, error", [(0, ValueError), (7, ValueError), (1.0, TypeError), (True, TypeError)])
 def test_count(bad, error):
     with pytest.raises(error, match="k must be .*got"):
         v.check_count(bad, "k", low=1, high=6)
@@ -106,8 +123,12 @@ def test_out():
     X = np.empty((2, 3))
     assert v.check_out(X, (2, 3)) is X
     assert v.check_out(None, (2, 3)).shape == (2, 3)
-    for bad, error in ((np.empty((3, 2)), ValueError), (np.empty((2, 3), np.float32), TypeError),
-                       (np.empty((2, 6))[:, ::2], ValueError), ([[0.0] * 3] * 2, TypeError)):
+    for bad, error in (
+        (np.empty((3, 2)), ValueError),
+        (np.empty((2, 3), np.float32), TypeError),
+        (np.empty((2, 6))[:, ::2], ValueError),
+        ([[0.0] * 3] * 2, TypeError),
+    ):
         with pytest.raises(error, match="out must"):
             v.check_out(bad, (2, 3))
     X.setflags(write=False)

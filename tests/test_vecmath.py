@@ -13,11 +13,7 @@ from randsmap._kernels import vecmath
 LEVELS = ("baseline", "avx2", "avx512")
 REACH = 1e7  # RK_COS_REACH
 TINY = 5e-324
-FUNCTIONS = {
-    "cos": mpmath.cos,
-    "exp": mpmath.exp,
-    "logistic": lambda x: 1 / (1 + mpmath.exp(-x)),
-}
+FUNCTIONS = {"cos": mpmath.cos, "exp": mpmath.exp, "logistic": lambda x: 1 / (1 + mpmath.exp(-x))}
 
 CHILD = """
 import sys
@@ -112,8 +108,9 @@ def results(request, tmp_path_factory):
     np.savez(folder / "given.npz", **given)
     # in another folder, so that the child does not import the source tree
     env = dict(os.environ, RANDSMAP_CPU=request.param)
-    child = subprocess.run([sys.executable, "-c", CHILD], cwd=folder, env=env, capture_output=True,
-                           text=True, timeout=300)
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD], cwd=folder, env=env, capture_output=True, text=True, timeout=300
+    )
     assert child.returncode == 0, child.stderr
     if child.stdout.strip() != request.param:
         pytest.skip(f"this processor has no {request.param}")
@@ -142,16 +139,14 @@ def test_within_two_ulp_densely(results, name):
 def test_special_values_as_libm(results):
     with np.errstate(invalid="ignore"):
         assert np.array_equal(results["cos/special"], np.cos(SPECIAL), equal_nan=True)
-    for name, expected in (("exp", [np.inf, 0.0, np.nan, 1.0, 1.0]),
-                           ("logistic", [1.0, 0.0, np.nan, 0.5, 0.5])):
+    for name, expected in (("exp", [np.inf, 0.0, np.nan, 1.0, 1.0]), ("logistic", [1.0, 0.0, np.nan, 0.5, 0.5])):
         got = results[f"{name}/special"][:5]
         assert np.array_equal(got, expected, equal_nan=True)
         assert not np.signbit(got[1])
 
 
 def test_exp_overflows_to_infinity_and_underflows_gradually():
-    x = np.array([709.782712893384, 709.7827128933841, 710.0, 1e308,
-                  -745.0, -745.2, -746.0, -1e308])
+    x = np.array([709.782712893384, 709.7827128933841, 710.0, 1e308, -745.0, -745.2, -746.0, -1e308])
     out = np.empty_like(x)
     vecmath.exp(x, out)
     assert out[0] < np.inf and (out[1:4] == np.inf).all()

@@ -52,8 +52,7 @@ class Decode:
         Y = rng.uniform(size=(200, 1))
         F = np.maximum(0, 1 - ((np.linspace(0, 1, 4000) - 0.6 * Y - 0.2) / 0.15) ** 2)
         F /= F.sum(axis=1, keepdims=True)
-        self.decoder = RANDSMAPDecoder(FourierFeatures(0.3, n_features=300), random_state=0,
-                                       bounds=bounds).fit(Y, F)
+        self.decoder = RANDSMAPDecoder(FourierFeatures(0.3, n_features=300), random_state=0, bounds=bounds).fit(Y, F)
         self.Y = rng.uniform(size=(500, 1))
         self.values = rng.uniform(0.5, 2, 500)
 

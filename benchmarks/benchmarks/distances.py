@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from randsmap import _distances
+from randsmap._linalg import distances as _distances
 
 
 class Symmetric:

@@ -41,8 +41,7 @@ class Rotation:
         rotated = make_rotated_images(7, image=self.image)
         worst = 0.0
         for row, angle in zip(rotated.data, rotated.angles):
-            exact = rotate(self.image, np.rad2deg(angle), order=1, reshape=False,
-                           mode="grid-constant").ravel()
+            exact = rotate(self.image, np.rad2deg(angle), order=1, reshape=False, mode="grid-constant").ravel()
             exact /= exact.sum()
             worst = max(worst, np.linalg.norm(row - exact) / np.linalg.norm(exact))
         return float(worst)

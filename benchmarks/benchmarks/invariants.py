@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from randsmap.invariants import AffineInvariants
+from randsmap.invariants._affine import AffineInvariants
 
 
 class Invariants:

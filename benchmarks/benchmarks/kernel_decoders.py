@@ -67,5 +67,6 @@ class Predict:
         return float(np.abs(self.decoder.predict(self.X).sum(axis=1) - 1).max())
 
     def track_l2_error(self, fitted, name, n):
-        return float((np.linalg.norm(self.decoder.predict(self.X) - self.F, axis=1)
-                      / np.linalg.norm(self.F, axis=1)).mean())
+        return float(
+            (np.linalg.norm(self.decoder.predict(self.X) - self.F, axis=1) / np.linalg.norm(self.F, axis=1)).mean()
+        )

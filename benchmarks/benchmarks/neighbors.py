@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from randsmap._neighbors import NeighborIndex, nearest_neighbors
+from randsmap._linalg.neighbors import NeighborIndex, nearest_neighbors
 
 
 def cloud(name, n, d, rng):

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 import randsmap
-from randsmap.persistence import save
+from randsmap.persistence._model_files import save
 
 
 class ModelFile:

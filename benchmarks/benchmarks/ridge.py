@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from randsmap.decoders._krylov import solve_ridge
-from randsmap.decoders._ridge import FeatureRows, ridge
+from randsmap._linalg.krylov import solve_ridge
+from randsmap._linalg.ridge import FeatureRows, ridge
 from randsmap.features import SigmoidFeatures
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 import randsmap
-from randsmap import tuning
 from randsmap.metrics import relative_l2
+from randsmap.tuning import _search as tuning
 
 
 def problem(n, M):

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import transcription  # noqa: E402
 
 import randsmap  # noqa: E402
-from randsmap._distances import gaussian_kernel  # noqa: E402
+from randsmap._linalg.distances import gaussian_kernel  # noqa: E402
 
 HERE = Path(__file__).parent
 
@@ -78,8 +78,9 @@ class Remote:
     """A peer in another Python: worker.py there runs one job a line and answers with its seconds."""
 
     def __init__(self, python, job):
-        self.process = subprocess.Popen([python, str(HERE / "worker.py"), job], text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen(
+            [python, str(HERE / "worker.py"), job], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         if self.process.stdout.readline().strip() != "ready":
             raise RuntimeError(f"{python}: the peer's environment cannot run '{job}'")
 
@@ -109,15 +110,27 @@ def rows_features(options):
     flat = (Y @ W + b).ravel()
     result = np.empty_like(flat)
     yield dict(
-        work="feature matrix 2000 x 2000, d = 2", peer="np.cos(Y @ W + b)", target=">= 15",
-        sides=(lambda: features.features(activation, Y, weights, offsets, scale, out),
-               lambda: np.cos(Y @ W + b), lambda: vecmath.cos(flat, result)),
-        limit="own cos loop over as many elements", threads=1, elements=n * P)
+        work="feature matrix 2000 x 2000, d = 2",
+        peer="np.cos(Y @ W + b)",
+        target=">= 15",
+        sides=(
+            lambda: features.features(activation, Y, weights, offsets, scale, out),
+            lambda: np.cos(Y @ W + b),
+            lambda: vecmath.cos(flat, result),
+        ),
+        limit="own cos loop over as many elements",
+        threads=1,
+        elements=n * P,
+    )
     yield dict(
-        work="the same through transform", peer="np.cos(Y @ W + b)", target="",
-        sides=(lambda: fourier.transform(Y), lambda: np.cos(Y @ W + b),
-               lambda: vecmath.cos(flat, result)),
-        limit="own cos loop over as many elements", threads=1, elements=n * P)
+        work="the same through transform",
+        peer="np.cos(Y @ W + b)",
+        target="",
+        sides=(lambda: fourier.transform(Y), lambda: np.cos(Y @ W + b), lambda: vecmath.cos(flat, result)),
+        limit="own cos loop over as many elements",
+        threads=1,
+        elements=n * P,
+    )
 
 
 def rows_kernel(options):
@@ -128,19 +141,27 @@ def rows_kernel(options):
     out, C = np.empty((2000, 2000)), np.zeros((2000, 2000), order="F")
     for n_threads, target in ((1, ">= 1.5"), (2, ">= 2.3")):
         yield dict(
-            work="Gaussian kernel 2000 x 400", peer="sklearn rbf_kernel",
+            work="Gaussian kernel 2000 x 400",
+            peer="sklearn rbf_kernel",
             target=f"{target}; <= 1.4 x SYRK",
-            sides=(lambda: gaussian_kernel(X, epsilon=epsilon, out=out),
-                   lambda: rbf_kernel(X, gamma=1 / epsilon**2),
-                   lambda: blas.dsyrk(1.0, XT, trans=1, c=C, overwrite_c=1)),
-            limit="dsyrk", threads=n_threads)
+            sides=(
+                lambda: gaussian_kernel(X, epsilon=epsilon, out=out),
+                lambda: rbf_kernel(X, gamma=1 / epsilon**2),
+                lambda: blas.dsyrk(1.0, XT, trans=1, c=C, overwrite_c=1),
+            ),
+            limit="dsyrk",
+            threads=n_threads,
+        )
 
 
 def study_data():
     F = randsmap.datasets.make_lwr(random_state=0).data
     order = np.random.default_rng(0).permutation(len(F))
-    return np.ascontiguousarray(F[order[:2000]]), np.ascontiguousarray(F[order[2000:4000]]), \
-        np.ascontiguousarray(F[order[4000:]])
+    return (
+        np.ascontiguousarray(F[order[:2000]]),
+        np.ascontiguousarray(F[order[2000:4000]]),
+        np.ascontiguousarray(F[order[4000:]]),
+    )
 
 
 def rows_fit(options):
@@ -150,8 +171,7 @@ def rows_fit(options):
     Y = randsmap.DiffusionMaps(2, alpha=0.0).fit_transform(F)
     features = randsmap.SigmoidFeatures(11.0, n_features=2000, random_state=0).fit(Y)
     Phi = np.hstack([np.ones((2000, 1)), features.transform(Y)])
-    decoder = randsmap.RANDSMAPDecoder(
-        randsmap.SigmoidFeatures(11.0, n_features=2000), random_state=0)
+    decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(11.0, n_features=2000), random_state=0)
     ridge = Ridge(alpha=1e-3, fit_intercept=False, solver="cholesky")
     rhs = np.asfortranarray(Phi.T @ F)
     gram = np.asfortranarray(Phi.T @ Phi + 1e-3 * np.eye(2001))
@@ -164,13 +184,23 @@ def rows_fit(options):
         lapack.dpotrs(c, rhs)
 
     for n_threads in (1, 2):
-        yield dict(work="exact fit n = P = 2000, M = 400", peer="sklearn Ridge(cholesky) on the given matrix",
-                   target=">= 1/1.1", sides=(lambda: decoder.fit(Y, F), lambda: ridge.fit(Phi, F), bare),
-                   limit="dsyrk + dgemm + dpotrf + dpotrs", threads=n_threads)
-    yield dict(work="exact fit n = P = 2000, M = 400", peer="paper's SVD form in NumPy, matrix given",
-               target=">= 8",
-               sides=(lambda: decoder.fit(Y, F), lambda: transcription.fit_svd(Phi, F), bare),
-               limit="dsyrk + dgemm + dpotrf + dpotrs", threads=2, turns=3)
+        yield dict(
+            work="exact fit n = P = 2000, M = 400",
+            peer="sklearn Ridge(cholesky) on the given matrix",
+            target=">= 1/1.1",
+            sides=(lambda: decoder.fit(Y, F), lambda: ridge.fit(Phi, F), bare),
+            limit="dsyrk + dgemm + dpotrf + dpotrs",
+            threads=n_threads,
+        )
+    yield dict(
+        work="exact fit n = P = 2000, M = 400",
+        peer="paper's SVD form in NumPy, matrix given",
+        target=">= 8",
+        sides=(lambda: decoder.fit(Y, F), lambda: transcription.fit_svd(Phi, F), bare),
+        limit="dsyrk + dgemm + dpotrf + dpotrs",
+        threads=2,
+        turns=3,
+    )
 
 
 def condat_library(folder):
@@ -183,8 +213,9 @@ def condat_library(folder):
         print("bounds: no C compiler for Condat's method", file=sys.stderr)
         return None
     path = Path(folder) / "condat.so"
-    subprocess.run([compiler, "-O3", "-march=native", "-shared", "-fPIC", "-o", str(path),
-                    str(HERE / "condat.c")], check=True)
+    subprocess.run(
+        [compiler, "-O3", "-march=native", "-shared", "-fPIC", "-o", str(path), str(HERE / "condat.c")], check=True
+    )
     condat = ctypes.CDLL(str(path)).condat
     pointer, size = ctypes.c_void_p, ctypes.c_ssize_t
     condat.argtypes = [pointer, pointer, size, size, ctypes.c_double, pointer]
@@ -195,7 +226,7 @@ def condat_library(folder):
 def rows_bounds(options):
     import tempfile
 
-    from randsmap.invariants import AffineInvariants
+    from randsmap.invariants._affine import AffineInvariants
 
     M = 10000
     rng, x, steps = np.random.default_rng(0), np.linspace(0, 1, M), np.arange(M)
@@ -203,9 +234,14 @@ def rows_bounds(options):
     decoded /= decoded.sum()
     normal = rng.normal(size=M)
     hostile = {
-        "sorted": np.sort(normal), "reverse": np.sort(normal)[::-1], "geometric": 0.99**steps,
-        "one giant": np.r_[np.zeros(M - 1), 1e6], "all equal": np.full(M, 0.7),
-        "uniform": rng.random(M), "normal": normal, "all negative": -rng.random(M),
+        "sorted": np.sort(normal),
+        "reverse": np.sort(normal)[::-1],
+        "geometric": 0.99**steps,
+        "one giant": np.r_[np.zeros(M - 1), 1e6],
+        "all equal": np.full(M, 0.7),
+        "uniform": rng.random(M),
+        "normal": normal,
+        "all negative": -rng.random(M),
         "adversarial for Newton": -(100.0 ** (steps // 100 - 50.0)),
     }
     out = np.empty((1, M))
@@ -218,29 +254,42 @@ def rows_bounds(options):
 
     def row(name, z, total, peer, target, theirs):
         # what every decoder calls for the rows that it has decoded
-        project = AffineInvariants(np.ones((M, 1)), [total], np.zeros(M, bool), np.zeros(0), None,
-                                   (np.zeros(M), np.full(M, np.inf))).projection.project
+        project = AffineInvariants(
+            np.ones((M, 1)), [total], np.zeros(M, bool), np.zeros(0), None, (np.zeros(M), np.full(M, np.inf))
+        ).projection.project
 
         def ours():
             out[0] = z
             project(out)
 
-        return dict(work=f"projection on the simplex, {M} cells, {name}", peer=peer, target=target,
-                    sides=(ours, theirs, lambda: np.copyto(out[0], z)), limit="copying the field",
-                    threads=1, turns=21)
+        return dict(
+            work=f"projection on the simplex, {M} cells, {name}",
+            peer=peer,
+            target=target,
+            sides=(ours, theirs, lambda: np.copyto(out[0], z)),
+            limit="copying the field",
+            threads=1,
+            turns=21,
+        )
 
     with tempfile.TemporaryDirectory() as folder:
         condat = condat_library(folder)
-        yield row("decoder output", decoded, 1.0, "NumPy, by sorting", ">= 10; <= 15 us",
-                  lambda: by_sorting(decoded, 1.0))
+        yield row(
+            "decoder output", decoded, 1.0, "NumPy, by sorting", ">= 10; <= 15 us", lambda: by_sorting(decoded, 1.0)
+        )
         if condat is None:
             return
         work = np.empty(2 * M)
         for name, z in {"decoder output": decoded, **hostile}.items():
             z, total = np.ascontiguousarray(z), 1e60 if "Newton" in name else 1.0
-            yield row(name, z, total, "Condat (2016), plain C", ">= 0.5",
-                      lambda z=z, total=total: condat(z.ctypes.data, out.ctypes.data, 1, M, total,
-                                                      work.ctypes.data))
+            yield row(
+                name,
+                z,
+                total,
+                "Condat (2016), plain C",
+                ">= 0.5",
+                lambda z=z, total=total: condat(z.ctypes.data, out.ctypes.data, 1, M, total, work.ctypes.data),
+            )
 
 
 def rows_krylov(options):
@@ -249,11 +298,18 @@ def rows_krylov(options):
     n = P = 5000
     Y, F = krylov.problem(n)
     features = randsmap.FourierFeatures(0.3, n_features=P)
-    direct, iterative = (randsmap.RANDSMAPDecoder(features, solver=solver, random_state=0)
-                         for solver in ("cholesky", "krylov"))
-    yield dict(work="exact fit n = P = 5000, M = 400, smooth fields: Krylov", peer="own Cholesky",
-               target="> 1", sides=(lambda: iterative.fit(Y, F), lambda: direct.fit(Y, F), None),
-               limit="", threads=2, turns=3)
+    direct, iterative = (
+        randsmap.RANDSMAPDecoder(features, solver=solver, random_state=0) for solver in ("cholesky", "krylov")
+    )
+    yield dict(
+        work="exact fit n = P = 5000, M = 400, smooth fields: Krylov",
+        peer="own Cholesky",
+        target="> 1",
+        sides=(lambda: iterative.fit(Y, F), lambda: direct.fit(Y, F), None),
+        limit="",
+        threads=2,
+        turns=3,
+    )
 
 
 def rows_traffic(options):
@@ -262,10 +318,16 @@ def rows_traffic(options):
     steps = 4000
     solve = lambda: solver.solve(F, steps * solver.dt)  # noqa: E731
     remote = Remote(options.pyclaw, "pyclaw") if options.pyclaw else None
-    yield dict(work="LWR, 16 trajectories x 4000 steps, a trajectory", peer="PyClaw (classic, order 2)",
-               target=">= 150; <= 1.5 ns a cell",
-               sides=(lambda: timed(solve, 0) / 16, remote, None), limit="", threads=1,
-               elements=400 * steps, turns=3)
+    yield dict(
+        work="LWR, 16 trajectories x 4000 steps, a trajectory",
+        peer="PyClaw (classic, order 2)",
+        target=">= 150; <= 1.5 ns a cell",
+        sides=(lambda: timed(solve, 0) / 16, remote, None),
+        limit="",
+        threads=1,
+        elements=400 * steps,
+        turns=3,
+    )
     if remote:
         remote.close()
     with threads(2):
@@ -317,21 +379,41 @@ def rows_eikonal(options):
     exit = lambda: randsmap.solve_eikonal(slowness, 0.1, exits="right")  # noqa: E731
     point_slowness = 1 / speed
     point = lambda: randsmap.solve_eikonal(point_slowness, 0.1, [(200, 25)])  # noqa: E731
-    yield dict(work="eikonal 200 x 50 from an exit", peer="scikit-fmm (order 1)", target=">= 5",
-               sides=(exit, skfmm_exit, divider_bound(10000, 0)),
-               limit="a root a cell", threads=1, elements=10000, turns=21)
-    yield dict(work="eikonal 201 x 50 from a point", peer="eikonalfm (order 1)", target=">= 5",
-               sides=(point, eikonalfm_point, divider_bound(10000, 0)),
-               limit="a root a cell", threads=1, elements=10050, turns=21)
+    yield dict(
+        work="eikonal 200 x 50 from an exit",
+        peer="scikit-fmm (order 1)",
+        target=">= 5",
+        sides=(exit, skfmm_exit, divider_bound(10000, 0)),
+        limit="a root a cell",
+        threads=1,
+        elements=10000,
+        turns=21,
+    )
+    yield dict(
+        work="eikonal 201 x 50 from a point",
+        peer="eikonalfm (order 1)",
+        target=">= 5",
+        sides=(point, eikonalfm_point, divider_bound(10000, 0)),
+        limit="a root a cell",
+        threads=1,
+        elements=10050,
+        turns=21,
+    )
     batch = crowd_fields(64)
     out = np.empty_like(batch)
-    yield dict(work="eikonal, 64 fields 200 x 50 from an exit", peer="own sweeping method",
-               target="<= 2.88 ms (45 us a field)",
-               sides=(lambda: randsmap.solve_eikonal(batch, 0.1, exits="right", out=out),
-                      lambda: randsmap.solve_eikonal(batch, 0.1, exits="right", method="sweeping",
-                                                     out=out),
-                      divider_bound(64 * 10000, 0)),
-               limit="a root a cell", threads=1, elements=640000)
+    yield dict(
+        work="eikonal, 64 fields 200 x 50 from an exit",
+        peer="own sweeping method",
+        target="<= 2.88 ms (45 us a field)",
+        sides=(
+            lambda: randsmap.solve_eikonal(batch, 0.1, exits="right", out=out),
+            lambda: randsmap.solve_eikonal(batch, 0.1, exits="right", method="sweeping", out=out),
+            divider_bound(64 * 10000, 0),
+        ),
+        limit="a root a cell",
+        threads=1,
+        elements=640000,
+    )
 
 
 def rows_crowd(options):
@@ -340,13 +422,26 @@ def rows_crowd(options):
     steps, updates = 100, 16 * 100 * 10000
     run = lambda: solver.solve(initial, steps * solver.dt) and None  # noqa: E731
     for n_threads in (1, 2):
-        yield dict(work="Hughes, 16 trajectories x 100 steps of 200 x 50 cells", peer="-", target="",
-                   sides=(run, None, None if n_threads > 1 else divider_bound(3 * updates, 3 * updates)),
-                   limit="a cell: 3 roots, 3 divisions" if n_threads == 1 else "",
-                   threads=n_threads, elements=updates, turns=3)
-    yield dict(work="Hughes data set, 80 trajectories x 2800 steps", peer="-", target="<= 20 s",
-               sides=(lambda: timed(lambda: randsmap.datasets.make_hughes(random_state=0) and None, 0),
-                      None, None), limit="", threads=2, elements=80 * 2800 * 10000, turns=1)
+        yield dict(
+            work="Hughes, 16 trajectories x 100 steps of 200 x 50 cells",
+            peer="-",
+            target="",
+            sides=(run, None, None if n_threads > 1 else divider_bound(3 * updates, 3 * updates)),
+            limit="a cell: 3 roots, 3 divisions" if n_threads == 1 else "",
+            threads=n_threads,
+            elements=updates,
+            turns=3,
+        )
+    yield dict(
+        work="Hughes data set, 80 trajectories x 2800 steps",
+        peer="-",
+        target="<= 20 s",
+        sides=(lambda: timed(lambda: randsmap.datasets.make_hughes(random_state=0) and None, 0), None, None),
+        limit="",
+        threads=2,
+        elements=80 * 2800 * 10000,
+        turns=1,
+    )
 
 
 def rows_images(options):
@@ -359,14 +454,18 @@ def rows_images(options):
 
     def scipy_rotations():
         # a 36th of them; the time does not depend on the angle's place in the list
-        return 36 * timed(lambda: [rotate(image, 3.6 * k, order=1, reshape=False)
-                                   for k in range(n // 36)], 0)
+        return 36 * timed(lambda: [rotate(image, 3.6 * k, order=1, reshape=False) for k in range(n // 36)], 0)
 
     for n_threads in (1, 2):
-        yield dict(work="3600 rotations of an image 128 x 128, sum 1", peer="scipy.ndimage.rotate",
-                   target=">= 3", sides=(lambda: make_rotated_images(n, image=image, out=out),
-                                         scipy_rotations, lambda: out.fill(0.0)),
-                   limit="writing the images", threads=n_threads, elements=n * image.size)
+        yield dict(
+            work="3600 rotations of an image 128 x 128, sum 1",
+            peer="scipy.ndimage.rotate",
+            target=">= 3",
+            sides=(lambda: make_rotated_images(n, image=image, out=out), scipy_rotations, lambda: out.fill(0.0)),
+            limit="writing the images",
+            threads=n_threads,
+            elements=n * image.size,
+        )
 
 
 def rows_inference(options):
@@ -374,8 +473,7 @@ def rows_inference(options):
     encoder = randsmap.DiffusionMaps(2, alpha=0.0).fit(F)
     Y = encoder.fit_transform(F)
     Y_test = encoder.transform(F_test)
-    decoder = randsmap.RANDSMAPDecoder(
-        randsmap.SigmoidFeatures(11.0, n_features=2000), random_state=0).fit(Y, F)
+    decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(11.0, n_features=2000), random_state=0).fit(Y, F)
     theirs = transcription.DiffusionMaps()
     theirs.fit_transform(F)
     FT = np.asfortranarray(F.T)
@@ -387,20 +485,43 @@ def rows_inference(options):
     out = np.empty((8000, 400))
     remote = Remote(options.datafold, "datafold") if options.datafold else None
     for n_threads in (1, 2):
-        yield dict(work="encode 8000 fields, n = 2000, M = 400", peer="NumPy transcription", target=">= 0.85 of limit",
-                   sides=(lambda: encoder.transform(F_test), lambda: theirs.transform(F_test),
-                          lambda: blas.dgemm(1.0, FT, FtestT, trans_a=1, c=K, overwrite_c=1)),
-                   limit="dgemm 8000 x 2000 x 400", threads=n_threads)
-        yield dict(work="decode 8000 latents, P = 2000, M = 400", peer="NumPy transcription",
-                   target=">= 0.85 of limit",
-                   sides=(lambda: decoder.predict(Y_test, out=out),
-                          lambda: transcription.feature_matrix(
-                              Y_test, decoder.features_.weights_, decoder.features_.offsets_) @ decoder.coef_,
-                          lambda: blas.dgemm(1.0, AT, Phi, c=G, overwrite_c=1)),
-                   limit="dgemm 8000 x 2001 x 400", threads=n_threads)
+        yield dict(
+            work="encode 8000 fields, n = 2000, M = 400",
+            peer="NumPy transcription",
+            target=">= 0.85 of limit",
+            sides=(
+                lambda: encoder.transform(F_test),
+                lambda: theirs.transform(F_test),
+                lambda: blas.dgemm(1.0, FT, FtestT, trans_a=1, c=K, overwrite_c=1),
+            ),
+            limit="dgemm 8000 x 2000 x 400",
+            threads=n_threads,
+        )
+        yield dict(
+            work="decode 8000 latents, P = 2000, M = 400",
+            peer="NumPy transcription",
+            target=">= 0.85 of limit",
+            sides=(
+                lambda: decoder.predict(Y_test, out=out),
+                lambda: (
+                    transcription.feature_matrix(Y_test, decoder.features_.weights_, decoder.features_.offsets_)
+                    @ decoder.coef_
+                ),
+                lambda: blas.dgemm(1.0, AT, Phi, c=G, overwrite_c=1),
+            ),
+            limit="dgemm 8000 x 2001 x 400",
+            threads=n_threads,
+        )
     if remote:
-        yield dict(work="encode 8000 fields, n = 2000, M = 400", peer="datafold", target=">= 5",
-                   sides=(lambda: encoder.transform(F_test), remote, None), limit="", threads=2, turns=3)
+        yield dict(
+            work="encode 8000 fields, n = 2000, M = 400",
+            peer="datafold",
+            target=">= 5",
+            sides=(lambda: encoder.transform(F_test), remote, None),
+            limit="",
+            threads=2,
+            turns=3,
+        )
         remote.close()
 
 
@@ -413,10 +534,10 @@ def rows_one(options):
 
     F, _, _ = study_data()
     Y = randsmap.DiffusionMaps(2, alpha=0.0).fit_transform(F)
-    decoder = randsmap.RANDSMAPDecoder(
-        randsmap.FourierFeatures(0.16, n_features=2000), random_state=0).fit(Y, F)
-    peer = make_pipeline(RBFSampler(gamma=0.5 / 0.16**2, n_components=2000, random_state=0),
-                         Ridge(alpha=1e-3)).fit(Y, F)
+    decoder = randsmap.RANDSMAPDecoder(randsmap.FourierFeatures(0.16, n_features=2000), random_state=0).fit(Y, F)
+    peer = make_pipeline(RBFSampler(gamma=0.5 / 0.16**2, n_components=2000, random_state=0), Ridge(alpha=1e-3)).fit(
+        Y, F
+    )
     y, out = Y[:1].copy(), np.empty((1, 400))
     A, kernel_map = decoder.coef_, decoder.features_._kernel_map()
     projection = decoder._projection()
@@ -430,9 +551,15 @@ def rows_one(options):
         ("one-row decode, predict(y, out=out)", lambda: decoder.predict(y, out=out), "<= 2 x limit"),
         ("one-row decode, predict(y)", lambda: decoder.predict(y), "<= 2 x limit"),
     ):
-        yield dict(work=work, peer="sklearn Pipeline(RBFSampler, Ridge)", target=target,
-                   sides=(ours, lambda: peer.predict(y), lambda: read_bound(read)),
-                   limit="reading A once (dot product)", threads=1, turns=21)
+        yield dict(
+            work=work,
+            peer="sklearn Pipeline(RBFSampler, Ridge)",
+            target=target,
+            sides=(ours, lambda: peer.predict(y), lambda: read_bound(read)),
+            limit="reading A once (dot product)",
+            threads=1,
+            turns=21,
+        )
 
 
 def read_bound(read):
@@ -444,36 +571,57 @@ def rows_neighbors(options):
     import faiss
     from pykdtree.kdtree import KDTree
 
-    from randsmap._neighbors import NeighborIndex, nearest_neighbors
+    from randsmap._linalg.neighbors import NeighborIndex, nearest_neighbors
 
     rng = np.random.default_rng(0)
     clouds = {
         "uniform": (">= 5", lambda n: rng.uniform(size=(n, 2))),
-        "clustered": (">= 2.5", lambda n: rng.integers(0, 10, (n, 1)) * [1, 0.7]
-                      + 0.01 * rng.normal(size=(n, 2))),
+        "clustered": (">= 2.5", lambda n: rng.integers(0, 10, (n, 1)) * [1, 0.7] + 0.01 * rng.normal(size=(n, 2))),
         "log-normal": (">= 2.5", lambda n: rng.lognormal(0, 2, (n, 2))),
         "lattice": (">= 1", lambda n: rng.integers(0, 45, (n, 2)).astype(float)),
     }
     for name, (target, draw) in clouds.items():
         points, queries = draw(2000), draw(8000)
         index, tree = NeighborIndex(points), KDTree(points)
-        yield dict(work=f"k-NN d = 2, n = 2000, 8000 queries, k = 6, {name}", peer="pykdtree",
-                   target=target, sides=(lambda: nearest_neighbors(index, queries, 6) and None,
-                                         lambda: tree.query(queries, k=6) and None, None),
-                   limit="", threads=1, turns=21)
+        yield dict(
+            work=f"k-NN d = 2, n = 2000, 8000 queries, k = 6, {name}",
+            peer="pykdtree",
+            target=target,
+            sides=(
+                lambda: nearest_neighbors(index, queries, 6) and None,
+                lambda: tree.query(queries, k=6) and None,
+                None,
+            ),
+            limit="",
+            threads=1,
+            turns=21,
+        )
     points, queries = rng.normal(size=(5000, 10)), rng.normal(size=(20000, 10))
     index, flat = NeighborIndex(points), faiss.IndexFlatL2(10)
     flat.add(points.astype(np.float32))
     single = queries.astype(np.float32)
-    yield dict(work="k-NN d = 10, n = 5000, 20000 queries, k = 10", peer="faiss flat, float32",
-               target=">= 2", sides=(lambda: nearest_neighbors(index, queries, 10) and None,
-                                     lambda: flat.search(single, 10) and None, None),
-               limit="", threads=1)
+    yield dict(
+        work="k-NN d = 10, n = 5000, 20000 queries, k = 10",
+        peer="faiss flat, float32",
+        target=">= 2",
+        sides=(lambda: nearest_neighbors(index, queries, 10) and None, lambda: flat.search(single, 10) and None, None),
+        limit="",
+        threads=1,
+    )
     points, queries = rng.uniform(size=(1_000_000, 3)), rng.uniform(size=(1_000_000, 3))
-    yield dict(work="k-NN d = 3, n = 1e6, 1e6 queries, k = 6, build included", peer="pykdtree",
-               target="> 1", sides=(lambda: nearest_neighbors(points, queries, 6) and None,
-                                    lambda: KDTree(points).query(queries, k=6) and None, None),
-               limit="", threads=1, turns=1)
+    yield dict(
+        work="k-NN d = 3, n = 1e6, 1e6 queries, k = 6, build included",
+        peer="pykdtree",
+        target="> 1",
+        sides=(
+            lambda: nearest_neighbors(points, queries, 6) and None,
+            lambda: KDTree(points).query(queries, k=6) and None,
+            None,
+        ),
+        limit="",
+        threads=1,
+        turns=1,
+    )
 
 
 def rows_manifold_decoders(options):
@@ -482,16 +630,32 @@ def rows_manifold_decoders(options):
     Y, Y_test = encoder.transform(F), encoder.transform(F_test)
     knn = randsmap.KNNDecoder(6, objective="encoder", encoder=encoder).fit(Y, F)
     points = Y_test[:1000]
-    yield dict(work="k-NN decoder through the encoder, 1000 points, k = 6", peer="-",
-               target="<= 1e5 ns a point", sides=(lambda: knn.predict(points), None, None), limit="",
-               threads=1, elements=len(points), turns=3)
+    yield dict(
+        work="k-NN decoder through the encoder, 1000 points, k = 6",
+        peer="-",
+        target="<= 1e5 ns a point",
+        sides=(lambda: knn.predict(points), None, None),
+        limit="",
+        threads=1,
+        elements=len(points),
+        turns=3,
+    )
     if options.datafold:
         ddm = randsmap.DoubleDiffusionMapsDecoder(epsilon_scale=0.6, rank=100).fit(Y, F)
-        for job, work, ours in (("ddm_fit", "DDM fit, n = 2000, M = 400, r = 100", lambda: ddm.fit(Y, F)),
-                                ("ddm_predict", "DDM predict, 8000 points", lambda: ddm.predict(Y_test))):
+        for job, work, ours in (
+            ("ddm_fit", "DDM fit, n = 2000, M = 400, r = 100", lambda: ddm.fit(Y, F)),
+            ("ddm_predict", "DDM predict, 8000 points", lambda: ddm.predict(Y_test)),
+        ):
             remote = Remote(options.datafold, job)
-            yield dict(work=work, peer="datafold geometric harmonics", target=">= 3",
-                       sides=(ours, remote, None), limit="", threads=2, turns=5)
+            yield dict(
+                work=work,
+                peer="datafold geometric harmonics",
+                target=">= 3",
+                sides=(ours, remote, None),
+                limit="",
+                threads=2,
+                turns=5,
+            )
             remote.close()
 
 
@@ -500,8 +664,7 @@ def rows_jacobian(options):
         for d in (2, 10):
             rng = np.random.default_rng(0)
             Y, F = rng.uniform(size=(60, d)), rng.dirichlet(np.ones(M), size=60)
-            decoder = randsmap.RANDSMAPDecoder(
-                randsmap.SigmoidFeatures(5.0, n_features=2000), random_state=0).fit(Y, F)
+            decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(5.0, n_features=2000), random_state=0).fit(Y, F)
             x, field, J = Y[:1], np.empty((1, M)), np.empty((1, M, d))
             W, b, A = decoder.features_.weights_, decoder.features_.offsets_, decoder.coef_[1:]
             sigmoid = lambda t: 1 / (1 + np.exp(-t))  # noqa: E731
@@ -511,16 +674,25 @@ def rows_jacobian(options):
                 ((W * (s * (1 - s))) @ A).T.copy()
 
             predict = lambda: decoder.predict(x, out=field)  # noqa: E731
-            yield dict(work=f"Jacobian of one point, P = 2000, M = {M}, d = {d}",
-                       peer="NumPy, sigmoid written out",
-                       target=f"limit / ours >= 1/{3 * d} (3 decodes a coordinate)",
-                       sides=(lambda: decoder.jacobian(x, out=J), plain, predict),
-                       limit="decode of the point", threads=1, turns=15)
+            yield dict(
+                work=f"Jacobian of one point, P = 2000, M = {M}, d = {d}",
+                peer="NumPy, sigmoid written out",
+                target=f"limit / ours >= 1/{3 * d} (3 decodes a coordinate)",
+                sides=(lambda: decoder.jacobian(x, out=J), plain, predict),
+                limit="decode of the point",
+                threads=1,
+                turns=15,
+            )
         cells = np.arange(20) * (M // 20)
-        yield dict(work=f"decode of 20 cells of one point, P = 2000, M = {M}, d = 10",
-                   peer="the whole decode", target="> 1",
-                   sides=(lambda: decoder.predict(x, cells=cells), predict, None), limit="", threads=1,
-                   turns=15)
+        yield dict(
+            work=f"decode of 20 cells of one point, P = 2000, M = {M}, d = 10",
+            peer="the whole decode",
+            target="> 1",
+            sides=(lambda: decoder.predict(x, cells=cells), predict, None),
+            limit="",
+            threads=1,
+            turns=15,
+        )
 
 
 def rows_study(options):
@@ -532,21 +704,25 @@ def rows_study(options):
         Y = encoder.fit_transform(F)
         Y_validation, Y_test = encoder.transform(F_validation), encoder.transform(F_test)
         decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(), random_state=0)
-        result = randsmap.tune(decoder, {"features__slope": slopes.tolist()}, Y, F, Y_validation,
-                               F_validation)
+        result = randsmap.tune(decoder, {"features__slope": slopes.tolist()}, Y, F, Y_validation, F_validation)
         return randsmap.metrics.relative_l2(F_test, result.best_decoder_.predict(Y_test)).mean() and None
 
     for form, target, turns in (("cholesky", ">= 2", 3), ("svd", ">= 8", 1)):
-        yield dict(work="traffic study, one feature map, P = N, tuning included",
-                   peer=f"NumPy transcription, {form} form", target=target,
-                   sides=(ours, lambda form=form: transcription.study(
-                       F, F_validation, F_test, form, slopes) and None, None),
-                   limit="", threads=2, turns=turns)
+        yield dict(
+            work="traffic study, one feature map, P = N, tuning included",
+            peer=f"NumPy transcription, {form} form",
+            target=target,
+            sides=(ours, lambda form=form: transcription.study(F, F_validation, F_test, form, slopes) and None, None),
+            limit="",
+            threads=2,
+            turns=turns,
+        )
 
 
 def rows_tuning(options):
     from sklearn.base import clone
-    from randsmap import tuning
+
+    from randsmap.tuning import _search as tuning
 
     rng = np.random.default_rng(0)
     n, n_cells = 720, 16384
@@ -564,16 +740,22 @@ def rows_tuning(options):
     fields = tuning._Fields(F, F_validation, len(slopes), {"features__slope": slopes})
     fields.errors(clone(decoder), Y, Y_validation)
     for work, target, ours, peer in (
-        ("validation of one candidate in coefficient space, M = 16384, n = P = 720", ">= 10",
-         lambda: fields.errors(clone(decoder), Y, Y_validation) and None,
-         lambda: direct(1.0) and None),
-        ("`tune` of 10 candidates, factorisation and final fit included", "> 1",
-         lambda: randsmap.tune(decoder, {"features__slope": slopes}, Y, F, Y_validation,
-                               F_validation) and None,
-         lambda: [direct(slope) for slope in slopes] and None),
+        (
+            "validation of one candidate in coefficient space, M = 16384, n = P = 720",
+            ">= 10",
+            lambda: fields.errors(clone(decoder), Y, Y_validation) and None,
+            lambda: direct(1.0) and None,
+        ),
+        (
+            "`tune` of 10 candidates, factorisation and final fit included",
+            "> 1",
+            lambda: randsmap.tune(decoder, {"features__slope": slopes}, Y, F, Y_validation, F_validation) and None,
+            lambda: [direct(slope) for slope in slopes] and None,
+        ),
     ):
-        yield dict(work=work, peer="direct validation", target=target, sides=(ours, peer, None),
-                   limit="", threads=2, turns=3)
+        yield dict(
+            work=work, peer="direct validation", target=target, sides=(ours, peer, None), limit="", threads=2, turns=3
+        )
 
 
 ROWS = {name.removeprefix("rows_"): f for name, f in list(globals().items()) if name.startswith("rows_")}
@@ -602,23 +784,50 @@ def figure(seconds):
     return f"{seconds * 1e9:.3g} ns"
 
 
-HEADER = ("work", "threads", "ours", "peer", "peer's time", "ratio", "limit", "limit's time",
-          "of limit", "ns/element", "target")
+HEADER = (
+    "work",
+    "threads",
+    "ours",
+    "peer",
+    "peer's time",
+    "ratio",
+    "limit",
+    "limit's time",
+    "of limit",
+    "ns/element",
+    "target",
+)
 
 
 def measure(row, turns):
     with threads(row["threads"]):
         ours, peer, limit = medians(row["sides"], row.get("turns", turns))
     per_element = f"{ours / row['elements'] * 1e9:.2f}" if "elements" in row else "-"
-    return (row["work"], str(row["threads"]), figure(ours), row["peer"], figure(peer),
-            f"{peer / ours:.2f}" if peer else "-", row["limit"] or "-", figure(limit),
-            f"{limit / ours:.2f}" if limit else "-", per_element, row["target"] or "-")
+    return (
+        row["work"],
+        str(row["threads"]),
+        figure(ours),
+        row["peer"],
+        figure(peer),
+        f"{peer / ours:.2f}" if peer else "-",
+        row["limit"] or "-",
+        figure(limit),
+        f"{limit / ours:.2f}" if limit else "-",
+        per_element,
+        row["target"] or "-",
+    )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=sorted(ROWS), default=list(ROWS), metavar="GROUP",
-                        help=f"groups of rows: {', '.join(ROWS)}")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=sorted(ROWS),
+        default=list(ROWS),
+        metavar="GROUP",
+        help=f"groups of rows: {', '.join(ROWS)}",
+    )
     parser.add_argument("--turns", type=int, default=7, help="turns a row (default 7)")
     parser.add_argument("--pyclaw", metavar="PYTHON", help="Python of an environment with clawpack")
     parser.add_argument("--datafold", metavar="PYTHON", help="Python of an environment with datafold")
@@ -627,8 +836,10 @@ def main():
 
     from randsmap._kernels import vecmath
 
-    print(f"processor: {processor()}, {os.cpu_count()} cores; instruction level {vecmath.cpu_level()}; "
-          f"Python {platform.python_version()}, NumPy {np.__version__}, randsmap {randsmap.__version__}")
+    print(
+        f"processor: {processor()}, {os.cpu_count()} cores; instruction level {vecmath.cpu_level()}; "
+        f"Python {platform.python_version()}, NumPy {np.__version__}, randsmap {randsmap.__version__}"
+    )
     lines = []
     for name in options.only:
         try:

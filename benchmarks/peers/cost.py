@@ -30,8 +30,7 @@ def problem(n):
 
 
 def decoder(P):
-    return randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(10.0, n_features=P), random_state=0,
-                                    solver="cholesky")
+    return randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(10.0, n_features=P), random_state=0, solver="cholesky")
 
 
 def least(calls, turns=3, enough=1.0):
@@ -74,13 +73,11 @@ def main():
     }
     figure = Figure(figsize=(9, 4), layout="constrained")
     FigureCanvasAgg(figure)
-    for axes, name, x, curves in zip(figure.subplots(1, 2), ("n", "P"), (SAMPLES, FEATURES),
-                                     (against_n, against_P)):
+    for axes, name, x, curves in zip(figure.subplots(1, 2), ("n", "P"), (SAMPLES, FEATURES), (against_n, against_P)):
         for label, seconds in curves.items():
             power = exponent(x, seconds)
             axes.loglog(x, seconds, "o-", label=f"{label}: {name}^{power:.2f}")
-            print(f"{label}: {name}^{power:.2f};",
-                  ", ".join(f"{a}: {s:.3g} s" for a, s in zip(x, seconds)))
+            print(f"{label}: {name}^{power:.2f};", ", ".join(f"{a}: {s:.3g} s" for a, s in zip(x, seconds)))
         axes.set(xlabel=f"{name} ({'samples' if name == 'n' else 'features'})", ylabel="seconds of one core")
         axes.grid(alpha=0.3)
         axes.legend()

@@ -19,8 +19,8 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 import randsmap
-from randsmap.decoders._krylov import KrylovRidge
-from randsmap.decoders._ridge import FeatureRows
+from randsmap._linalg.krylov import KrylovRidge
+from randsmap._linalg.ridge import FeatureRows
 
 MAPS = {
     "Fourier, length scale 0.3": lambda P: randsmap.FourierFeatures(0.3, n_features=P),
@@ -47,8 +47,7 @@ def peak():
 def fit(n, P, solver, out=None):
     """One fit; seconds, and MB above what the data and the libraries took."""
     Y, F = problem(n)
-    decoder = randsmap.RANDSMAPDecoder(MAPS["Fourier, length scale 0.3"](P), solver=solver,
-                                       random_state=0)
+    decoder = randsmap.RANDSMAPDecoder(MAPS["Fourier, length scale 0.3"](P), solver=solver, random_state=0)
     randsmap.RANDSMAPDecoder(solver="krylov").fit(Y[:50], F[:50])  # loads all there is to load
     before, start = peak(), time.perf_counter()
     decoder.fit(Y, F)
@@ -69,7 +68,10 @@ def dense(n, P, turns=3):
                 files[solver] = os.path.join(folder, f"{solver}.npy")
                 answer = subprocess.run(
                     [sys.executable, __file__, "fit", str(n), str(P), solver, files[solver]],
-                    check=True, capture_output=True, text=True).stdout
+                    check=True,
+                    capture_output=True,
+                    text=True,
+                ).stdout
                 print(answer, end="", flush=True)
                 runs[solver].append([float(word) for word in answer.split()[:2]])
         fields = {solver: np.load(file) for solver, file in files.items()}
@@ -77,8 +79,10 @@ def dense(n, P, turns=3):
         seconds, above = np.median(values, axis=0)
         difference = fields[solver] - fields["cholesky"]
         rows = np.linalg.norm(difference, axis=1) / np.linalg.norm(fields["cholesky"], axis=1)
-        print(f"{solver}: {seconds:.1f} s, {above:.0f} MB above the data, largest relative difference "
-              f"of a field {rows[:1000].max():.1e} (training), {rows[1000:].max():.1e} (new)")
+        print(
+            f"{solver}: {seconds:.1f} s, {above:.0f} MB above the data, largest relative difference "
+            f"of a field {rows[:1000].max():.1e} (training), {rows[1000:].max():.1e} (new)"
+        )
 
 
 def iterations(rows, F, regularization):
@@ -104,11 +108,9 @@ def tables():
             rows[name, P] = FeatureRows(make(P).set_params(random_state=0).fit(Y), Y)
             line.append(iterations(rows[name, P], F, 1e-3))
         print("|", name, "|", " | ".join(line), "|", flush=True)
-    print("\n| P = 2000, lambda = |", " | ".join(f"{x:g}" for x in lambdas),
-          "|\n|---|" + "---|" * len(lambdas))
+    print("\n| P = 2000, lambda = |", " | ".join(f"{x:g}" for x in lambdas), "|\n|---|" + "---|" * len(lambdas))
     for name in MAPS:
-        print("|", name, "|",
-              " | ".join(iterations(rows[name, 2000], F, x) for x in lambdas), "|", flush=True)
+        print("|", name, "|", " | ".join(iterations(rows[name, 2000], F, x) for x in lambdas), "|", flush=True)
 
 
 def main():
@@ -119,7 +121,7 @@ def main():
     elif command == "iterations":
         tables()
     else:
-        dense(*(int(a) for a in [*rest, *("10000", "10000")[len(rest):]]))
+        dense(*(int(a) for a in [*rest, *("10000", "10000")[len(rest) :]]))
 
 
 if __name__ == "__main__":

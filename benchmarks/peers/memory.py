@@ -38,9 +38,11 @@ def in_memory(n=200_000, P=2000, M=400):
     start = time.perf_counter()
     decoder.fit(Y, F)
     data = Y.nbytes + F.nbytes
-    print(f"n = {n}, P = {P}, M = {M}: {time.perf_counter() - start:.1f} s, data {data / 1e9:.2f} GB, "
-          f"peak of the process {peak() / 1e9:.2f} GB, {(peak() - data) / 1e9:.2f} GB above the data "
-          "(interpreter and libraries included)")
+    print(
+        f"n = {n}, P = {P}, M = {M}: {time.perf_counter() - start:.1f} s, data {data / 1e9:.2f} GB, "
+        f"peak of the process {peak() / 1e9:.2f} GB, {(peak() - data) / 1e9:.2f} GB above the data "
+        "(interpreter and libraries included)"
+    )
 
 
 def make_sparse(path, n, M):
@@ -65,17 +67,26 @@ def use_mapped(path, out):
     model = randsmap.ManifoldModel(encoder, decoder, encoder_samples=300 if tall else None)
     start, text = time.perf_counter(), f"n = {n}, M = {M}, {8e-9 * n * M:.1f} GB:"
     # as large as the data; of the wide set the encoder reads the whole file again
-    for name, work in (("fit", lambda: model.fit(F)),
-                       ("encode", lambda: np.save(f"{out}.npy", model.transform(F))),
-                       ("decode", lambda: model.inverse_transform(
-                           np.load(f"{out}.npy"), out=np.lib.format.open_memmap(out, "w+", np.float64, F.shape)))):
+    for name, work in (
+        ("fit", lambda: model.fit(F)),
+        ("encode", lambda: np.save(f"{out}.npy", model.transform(F))),
+        (
+            "decode",
+            lambda: model.inverse_transform(
+                np.load(f"{out}.npy"), out=np.lib.format.open_memmap(out, "w+", np.float64, F.shape)
+            ),
+        ),
+    ):
         work()
         text += f" {name} {time.perf_counter() - start:.0f} s, peak {peak() / 1e9:.2f} GB;"
         start = time.perf_counter()
     decoded = np.load(out, mmap_mode="r")
     error = randsmap.metrics.conservation_error(F, decoded)
-    print(f"{text} metric {time.perf_counter() - start:.0f} s, peak {peak() / 1e9:.2f} GB; largest error of the mass "
-          f"{error.max():.1e}", flush=True)
+    print(
+        f"{text} metric {time.perf_counter() - start:.0f} s, peak {peak() / 1e9:.2f} GB; largest error of the mass "
+        f"{error.max():.1e}",
+        flush=True,
+    )
 
 
 def mapped(size=20.0, folder=None, cells=(1000, 10**6)):

@@ -43,13 +43,14 @@ def wrap(module, name):
 
 def study(F, P, n_values=10):
     n = len(F) // 6
-    F_train, F_validation, F_test = F[:n], F[n:2 * n], F[2 * n:]
+    F_train, F_validation, F_test = F[:n], F[n : 2 * n], F[2 * n :]
     encoder = randsmap.DiffusionMaps(2, alpha=0.0)
     Y = encoder.fit_transform(F_train)
     Y_validation, Y_test = encoder.transform(F_validation), encoder.transform(F_test)
     decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(n_features=P), random_state=0)
-    result = randsmap.tune(decoder, {"features__slope": np.linspace(1, 20, n_values).tolist()},
-                           Y, F_train, Y_validation, F_validation)
+    result = randsmap.tune(
+        decoder, {"features__slope": np.linspace(1, 20, n_values).tolist()}, Y, F_train, Y_validation, F_validation
+    )
     return randsmap.metrics.relative_l2(F_test, result.best_decoder_.predict(Y_test)).mean()
 
 

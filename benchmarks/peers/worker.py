@@ -73,8 +73,7 @@ def ddm(step):
     Y, Y_test = rng.normal(size=(2000, 2)), rng.normal(size=(8000, 2))
     F = np.exp(-((np.linspace(-5, 5, 400) - Y[:, :1]) ** 2) / (2 * (0.3 + 0.2 * np.abs(Y[:, 1:])) ** 2))
     scale = 0.6 * np.median(np.linalg.norm(Y[:500, None] - Y[None, :500], axis=2))
-    harmonics = dfold.GeometricHarmonicsInterpolator(
-        pfold.GaussianKernel(epsilon=scale**2 / 2), n_eigenpairs=100)
+    harmonics = dfold.GeometricHarmonicsInterpolator(pfold.GaussianKernel(epsilon=scale**2 / 2), n_eigenpairs=100)
     work = {"fit": lambda: harmonics.fit(Y, F), "predict": lambda: harmonics.predict(Y_test)}
     work["fit"]()
 
@@ -86,8 +85,7 @@ def ddm(step):
     return run
 
 
-JOBS = {"pyclaw": pyclaw, "datafold": datafold, "ddm_fit": lambda: ddm("fit"),
-        "ddm_predict": lambda: ddm("predict")}
+JOBS = {"pyclaw": pyclaw, "datafold": datafold, "ddm_fit": lambda: ddm("fit"), "ddm_predict": lambda: ddm("predict")}
 
 if __name__ == "__main__":
     run = JOBS[sys.argv[1]]()

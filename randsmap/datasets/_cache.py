@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 
-from randsmap.persistence import write_atomically
+from randsmap._files import write_atomically
 
 __all__ = ["cached"]
 

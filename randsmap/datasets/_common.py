@@ -43,8 +43,7 @@ def fill_output(out, shape, fill):
         fill(array)
         return array
     if not isinstance(out, (str, os.PathLike)):
-        raise TypeError(f"out must be a float64 NumPy array, the path of a .npy file or None, "
-                        f"got {type(out).__name__}")
+        raise TypeError(f"out must be a float64 NumPy array, the path of a .npy file or None, got {type(out).__name__}")
     path = Path(out)
     if path.suffix.lower() != ".npy":
         raise ValueError(f"out must name a .npy file, got {str(path)!r}")

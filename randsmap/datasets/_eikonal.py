@@ -15,8 +15,7 @@ _SMALLEST, _LARGEST = 1e-100, 1e100
 _FIELDS_PER_TASK = 64
 
 
-def solve_eikonal(slowness, spacing, sources=None, *, exits=(), obstacles=None, method="marching",
-                  out=None):
+def solve_eikonal(slowness, spacing, sources=None, *, exits=(), obstacles=None, method="marching", out=None):
     """Travel times T with |grad T| = slowness and T = 0 at the sources.
 
     First-order upwind scheme (Godunov) [1]_: with a, b the smaller neighbours of a cell along the
@@ -80,8 +79,7 @@ def solve_eikonal(slowness, spacing, sources=None, *, exits=(), obstacles=None, 
     array([ 6., inf,  1.])
     """
     fields, shape = _check_fields(slowness)
-    dx, dy = check_pair((spacing, spacing) if isinstance(spacing, numbers.Real) else spacing,
-                        "spacing")
+    dx, dy = check_pair((spacing, spacing) if isinstance(spacing, numbers.Real) else spacing, "spacing")
     grid = fields.shape[1:]
     kind = np.zeros(grid, np.uint8)
     if obstacles is not None:
@@ -124,8 +122,10 @@ def check_pair(pair, name):
         x, y = pair
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a pair of numbers, got {pair!r}") from None
-    return (_validation.check_number(x, name, low=0.0, strict_low=True),
-            _validation.check_number(y, name, low=0.0, strict_low=True))
+    return (
+        _validation.check_number(x, name, low=0.0, strict_low=True),
+        _validation.check_number(y, name, low=0.0, strict_low=True),
+    )
 
 
 def check_mask(mask, name, shape):
@@ -147,12 +147,12 @@ def _check_fields(slowness):
     except (TypeError, ValueError) as error:
         raise ValueError(f"slowness must be an array of real numbers: {error}") from None
     if fields.ndim not in (2, 3):
-        raise ValueError("slowness must have shape (nx, ny) or (n_fields, nx, ny), "
-                         f"got {fields.shape}")
+        raise ValueError(f"slowness must have shape (nx, ny) or (n_fields, nx, ny), got {fields.shape}")
     if 0 in fields.shape[-2:]:
         raise ValueError(f"slowness must have at least one cell, got shape {fields.shape}")
-    return fields.reshape((-1,) + fields.shape[-2:]) if fields.size else \
-        fields.reshape((0,) + fields.shape[-2:]), fields.shape
+    return fields.reshape((-1,) + fields.shape[-2:]) if fields.size else fields.reshape(
+        (0,) + fields.shape[-2:]
+    ), fields.shape
 
 
 def _mark_sources(sources, kind):
@@ -165,8 +165,10 @@ def _mark_sources(sources, kind):
         elif sources.size == 0:
             cells = np.empty((0, 2), int)
         else:
-            raise ValueError("sources must be a boolean mask or a sequence of index pairs (i, j), "
-                             f"got shape {sources.shape}, dtype {sources.dtype}")
+            raise ValueError(
+                "sources must be a boolean mask or a sequence of index pairs (i, j), "
+                f"got shape {sources.shape}, dtype {sources.dtype}"
+            )
     for i, j in cells.tolist():
         if not (0 <= i < kind.shape[0] and 0 <= j < kind.shape[1]):
             raise ValueError(f"sources must lie in the grid of shape {kind.shape}, got ({i}, {j})")
@@ -191,8 +193,11 @@ def _check_slowness(fields, kind, widest, narrowest):
     if not (low > 0 and high < np.inf):
         bad = np.argwhere(free & ~((fields > 0) & (fields < np.inf)))[0]
         at = tuple(int(k) for k in bad)
-        raise ValueError("slowness must be positive and finite outside the obstacles, got "
-                         f"{float(fields[at])!r} at {at}")
+        raise ValueError(
+            f"slowness must be positive and finite outside the obstacles, got {float(fields[at])!r} at {at}"
+        )
     if low * narrowest < _SMALLEST or high * widest > _LARGEST:
-        raise ValueError(f"slowness times spacing must lie between {_SMALLEST:g} and {_LARGEST:g}, "
-                         f"got {low * narrowest:g} to {high * widest:g}")
+        raise ValueError(
+            f"slowness times spacing must lie between {_SMALLEST:g} and {_LARGEST:g}, "
+            f"got {low * narrowest:g} to {high * widest:g}"
+        )

@@ -113,8 +113,18 @@ class HughesSolver:
     True
     """
 
-    def __init__(self, n_cells=(200, 50), *, lengths=(20.0, 5.0), obstacles=None, exit=None,
-                 v_max=1.0, rho_max=5.0, min_speed=1e-3, dt=0.025):
+    def __init__(
+        self,
+        n_cells=(200, 50),
+        *,
+        lengths=(20.0, 5.0),
+        obstacles=None,
+        exit=None,
+        v_max=1.0,
+        rho_max=5.0,
+        min_speed=1e-3,
+        dt=0.025,
+    ):
         try:
             nx, ny = n_cells
         except (TypeError, ValueError):
@@ -126,8 +136,7 @@ class HughesSolver:
         self.dx, self.dy = self.lengths[0] / nx, self.lengths[1] / ny
         self.v_max = _validation.check_number(v_max, "v_max", low=0.0, strict_low=True)
         self.rho_max = _validation.check_number(rho_max, "rho_max", low=0.0, strict_low=True)
-        self.min_speed = _validation.check_number(min_speed, "min_speed", low=0.0, strict_low=True,
-                                                  high=self.v_max)
+        self.min_speed = _validation.check_number(min_speed, "min_speed", low=0.0, strict_low=True, high=self.v_max)
         self.dt = _validation.check_number(dt, "dt", low=0.0, strict_low=True)
         self.courant = 2 * self.v_max * (self.dt / self.dx + self.dt / self.dy)
         if not self.courant <= 1 + 4 * _EPS:  # a number that is 1 on paper may come out above it
@@ -152,8 +161,10 @@ class HughesSolver:
         if exit is not None:
             doors &= _eikonal.check_mask(exit, "exit", (ny,))
         if not doors.any():
-            raise ValueError("no row of the exit is open: exit must have a row that is free of "
-                             "obstacles at both ends of the corridor")
+            raise ValueError(
+                "no row of the exit is open: exit must have a row that is free of "
+                "obstacles at both ends of the corridor"
+            )
         self.mask = free.reshape(-1)
         self.exit = doors
         # as the kernel wants them, see its `run`
@@ -166,8 +177,10 @@ class HughesSolver:
         self._open_y[:, 1:-1] = (free[:, 1:] & free[:, :-1]) * (self.dx / self.dy)
 
     def __repr__(self):
-        return (f"HughesSolver(n_cells={self.shape}, lengths={self.lengths}, v_max={self.v_max}, "
-                f"rho_max={self.rho_max}, dt={self.dt}, {(~self.mask).sum()} obstacle cells)")
+        return (
+            f"HughesSolver(n_cells={self.shape}, lengths={self.lengths}, v_max={self.v_max}, "
+            f"rho_max={self.rho_max}, dt={self.dt}, {(~self.mask).sum()} obstacle cells)"
+        )
 
     def solve(self, initial, t_end, times=None):
         """Densities at the given times.
@@ -236,8 +249,9 @@ class HughesSolver:
         cells = self._check_densities(density, "density")
         speed = np.maximum(self.v_max * (1 - cells / self.rho_max), self.min_speed)
         potential = np.empty((len(cells), *self.shape))
-        _eikonal.travel_times((1 / speed).reshape(potential.shape), self._kind, self._exits,
-                              self.dx, self.dy, potential)
+        _eikonal.travel_times(
+            (1 / speed).reshape(potential.shape), self._kind, self._exits, self.dx, self.dy, potential
+        )
         return potential.reshape(np.shape(density))
 
     def _check_densities(self, densities, name):
@@ -246,16 +260,20 @@ class HughesSolver:
             cells = _validation.check_vector(densities, name, length=n_cells)[None]
         else:
             cells = _validation.check_matrix(densities, name, n_columns=n_cells)
-        for extreme, beyond in ((cells.min(), cells.min() < 0),
-                                (cells.max(), cells.max() > self.rho_max * (1 + 64 * _EPS))):
+        for extreme, beyond in (
+            (cells.min(), cells.min() < 0),
+            (cells.max(), cells.max() > self.rho_max * (1 + 64 * _EPS)),
+        ):
             if beyond:
-                raise ValueError(f"{name}: densities must lie between 0 and rho_max = "
-                                 f"{self.rho_max:g}, got {float(extreme)!r}")
+                raise ValueError(
+                    f"{name}: densities must lie between 0 and rho_max = {self.rho_max:g}, got {float(extreme)!r}"
+                )
         if cells[:, ~self.mask].any():
             row, k = np.argwhere((cells != 0) & ~self.mask)[0].tolist()
             i, j = divmod(k, self.shape[1])
-            raise ValueError(f"{name}: densities must be 0 in obstacles, got "
-                             f"{float(cells[row, k])!r} in cell ({i}, {j})")
+            raise ValueError(
+                f"{name}: densities must be 0 in obstacles, got {float(cells[row, k])!r} in cell ({i}, {j})"
+            )
         return cells
 
 
@@ -282,9 +300,23 @@ def _integrate(solver, initial, events, out, *, normalised, done=None):
             for call in _calls(steps, fractions, all_rows, nx * ny):
                 if stopped.is_set():
                     return
-                crowd.run(state, work, solver._kind, solver._exits, solver._open_x, solver._open_y,
-                          solver.dx, solver.dy, solver.dt, solver.v_max, solver.rho_max,
-                          solver.min_speed, *call, normalised, out)
+                crowd.run(
+                    state,
+                    work,
+                    solver._kind,
+                    solver._exits,
+                    solver._open_x,
+                    solver._open_y,
+                    solver.dx,
+                    solver.dy,
+                    solver.dt,
+                    solver.v_max,
+                    solver.rho_max,
+                    solver.min_speed,
+                    *call,
+                    normalised,
+                    out,
+                )
                 if done is not None:
                     done(int(call[0].sum()), n)
         except BaseException:
@@ -313,8 +345,7 @@ def _calls(steps, fractions, rows, n_cells):
             gaps = np.diff(steps[chosen], prepend=reached)
             fraction, row = fractions[chosen], rows[chosen]
             reached = int(steps[last - 1])
-        yield (np.array(gaps, np.intp), np.array(fraction, np.float64),
-               np.ascontiguousarray(row, np.intp))
+        yield (np.array(gaps, np.intp), np.array(fraction, np.float64), np.ascontiguousarray(row, np.intp))
         first = last
 
 
@@ -333,9 +364,18 @@ Every row sums to 1; a row's cell i * ny + j is the one at x_i, y_j.
 """
 
 
-def make_hughes(n_trajectories=80, snapshots_per_trajectory=375, *, random_state=None,
-                n_cells=(200, 50), t_end=70.0, dt=0.025, normalization="before", out=None,
-                progress=False):
+def make_hughes(
+    n_trajectories=80,
+    snapshots_per_trajectory=375,
+    *,
+    random_state=None,
+    n_cells=(200, 50),
+    t_end=70.0,
+    dt=0.025,
+    normalization="before",
+    out=None,
+    progress=False,
+):
     """Snapshots of crowd density: the data of the paper's Case Study 3.
 
     Each trajectory starts from a Gaussian bump with random amplitude, widths and centre near the
@@ -401,8 +441,9 @@ def make_hughes(n_trajectories=80, snapshots_per_trajectory=375, *, random_state
     solver = HughesSolver(n_cells, dt=dt, obstacles=obstacle.reshape(empty.shape))
     t_end = _validation.check_number(t_end, "t_end", low=0.0)
     last_step = int(_times.steps_to(np.array([t_end]), solver.dt)[0][0])
-    n_snapshots = _validation.check_count(snapshots_per_trajectory, "snapshots_per_trajectory",
-                                          high=last_step + 1, high_name="the number of states")
+    n_snapshots = _validation.check_count(
+        snapshots_per_trajectory, "snapshots_per_trajectory", high=last_step + 1, high_name="the number of states"
+    )
     _validation.check_choice(normalization, "normalization", ("before", "after"))
 
     parameters = np.empty((n_trajectories, 5))
@@ -423,17 +464,20 @@ def make_hughes(n_trajectories=80, snapshots_per_trajectory=375, *, random_state
         return reached, np.zeros(len(reached)), rows
 
     lock = threading.Lock()
-    groups = [steps[i:i + crowd.LANES] for i in range(0, n_trajectories, crowd.LANES)]
-    with tqdm(total=sum(int(g.max()) * len(g) for g in groups), desc="Hughes steps",
-              unit_scale=True, disable=not progress) as bar:
+    groups = [steps[i : i + crowd.LANES] for i in range(0, n_trajectories, crowd.LANES)]
+    with tqdm(
+        total=sum(int(g.max()) * len(g) for g in groups), desc="Hughes steps", unit_scale=True, disable=not progress
+    ) as bar:
 
         def done(n_steps, lanes):
             with lock:
                 bar.update(n_steps * lanes)
 
         data = fill_output(
-            out, (steps.size, len(solver.mask)),
-            lambda data: _integrate(solver, initial, events, data, normalised=True, done=done))
+            out,
+            (steps.size, len(solver.mask)),
+            lambda data: _integrate(solver, initial, events, data, normalised=True, done=done),
+        )
     return Bunch(
         data=data,
         times=(steps * solver.dt).reshape(-1),
@@ -449,6 +493,5 @@ def make_hughes(n_trajectories=80, snapshots_per_trajectory=375, *, random_state
 def _initial_bump(solver, amplitude, width_x, width_y, center_x, center_y):
     """The study's initial density, persons per m^2 (paper, Case Study 3); 0 in obstacles."""
     x, y = solver.cell_centers.T
-    density = amplitude * np.exp(-((x - center_x) ** 2) / (2 * width_x**2)
-                                 - (y - center_y) ** 2 / (2 * width_y**2))
+    density = amplitude * np.exp(-((x - center_x) ** 2) / (2 * width_x**2) - (y - center_y) ** 2 / (2 * width_y**2))
     return density * solver.mask

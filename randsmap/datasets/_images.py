@@ -10,8 +10,7 @@ from randsmap import _validation
 from randsmap._kernels import images as kernel
 from randsmap.datasets import _common
 
-__all__ = ["make_rotated_images", "head_phantom", "load_image", "winding_number",
-           "warn_unless_covered_once"]
+__all__ = ["make_rotated_images", "head_phantom", "load_image", "winding_number", "warn_unless_covered_once"]
 
 # Images of one task: a few milliseconds
 _BLOCK = 32
@@ -43,8 +42,9 @@ the image, flattened row by row, scaled to sum 1. coordinates: theta = angles.
 """
 
 
-def make_rotated_images(n_samples=3600, *, image=None, shape=None, shuffle=False, random_state=None,
-                        out=None, progress=False):
+def make_rotated_images(
+    n_samples=3600, *, image=None, shape=None, shuffle=False, random_state=None, out=None, progress=False
+):
     """Rotations of one image, each with sum 1: the data of the paper's Case Study 2.
 
     Parameters
@@ -137,15 +137,23 @@ def make_rotated_images(n_samples=3600, *, image=None, shape=None, shuffle=False
             kernel.rotate(padded, cosines[rows], sines[rows], data[rows], sums[rows])
             lost = np.flatnonzero(~(sums[rows] > 0))
             if len(lost):
-                raise ValueError(f"the image rotated by {angles[rows.start + lost[0]]:g} is zero "
-                                 f"everywhere: its content lies too close to the corners")
+                raise ValueError(
+                    f"the image rotated by {angles[rows.start + lost[0]]:g} is zero "
+                    f"everywhere: its content lies too close to the corners"
+                )
 
-        _common.fill_blocks(fill_block, n_samples, _BLOCK, description="rotated images",
-                            progress=progress)
+        _common.fill_blocks(fill_block, n_samples, _BLOCK, description="rotated images", progress=progress)
 
     data = _common.fill_output(out, (n_samples, height * width), fill)
-    return Bunch(data=data, angles=angles, coordinates=angles[:, None], coordinate_names=("theta",),
-                 image=image, shape=image.shape, DESCR=_DESCR)
+    return Bunch(
+        data=data,
+        angles=angles,
+        coordinates=angles[:, None],
+        coordinate_names=("theta",),
+        image=image,
+        shape=image.shape,
+        DESCR=_DESCR,
+    )
 
 
 def _check_shape(shape):
@@ -271,8 +279,7 @@ def load_image(image):
         name = f"image {path.name}"
         image = _read_image(path)
     if np.ndim(image) != 2:
-        raise ValueError(f"{name} must be two-dimensional (height, width), got shape "
-                         f"{np.shape(image)}")
+        raise ValueError(f"{name} must be two-dimensional (height, width), got shape {np.shape(image)}")
     image = np.array(_validation.check_matrix(image, name, min_rows=2, min_columns=2))
     if image.min() < 0:
         where = tuple(int(i) for i in np.argwhere(image < 0)[0])
@@ -283,9 +290,9 @@ def load_image(image):
 
 
 def _read_image(path):
-    kind, read = {".npy": ("a .npy file of numbers", _read_npy),
-                  ".mat": ("a .mat file", _read_mat)}.get(path.suffix.lower(),
-                                                          ("a picture", _read_picture))
+    kind, read = {".npy": ("a .npy file of numbers", _read_npy), ".mat": ("a .mat file", _read_mat)}.get(
+        path.suffix.lower(), ("a picture", _read_picture)
+    )
     try:
         return read(path)
     except (ImportError, MemoryError):
@@ -312,13 +319,13 @@ def _read_mat(path):
     if D is None:
         raise ValueError("it holds no variable D")
     if not isinstance(D, np.ndarray) or D.dtype.kind not in "buif":
-        raise ValueError(f"D must be an array of real numbers, "
-                         f"got {getattr(D, 'dtype', type(D).__name__)}")
+        raise ValueError(f"D must be an array of real numbers, got {getattr(D, 'dtype', type(D).__name__)}")
     if D.ndim == 2:
         return D
     if D.ndim not in (3, 4) or (D.ndim == 4 and D.shape[2] != 1) or D.shape[-1] < 4:
-        raise ValueError(f"D must have shape (height, width[, 1], slices) with at least 4 slices, "
-                         f"or (height, width), got {D.shape}")
+        raise ValueError(
+            f"D must have shape (height, width[, 1], slices) with at least 4 slices, or (height, width), got {D.shape}"
+        )
     return D.reshape(D.shape[0], D.shape[1], D.shape[-1])[:, :, 3]
 
 
@@ -344,7 +351,7 @@ def _overlaps(size, new_size):
     """Shares of `size` cells in each of `new_size` cells of one interval, (new_size, size)."""
     edges = np.linspace(0, size, new_size + 1)
     cells = np.arange(size)
-    overlap = (np.minimum(edges[1:, None], cells + 1) - np.maximum(edges[:-1, None], cells))
+    overlap = np.minimum(edges[1:, None], cells + 1) - np.maximum(edges[:-1, None], cells)
     return np.maximum(overlap, 0.0) * (new_size / size)
 
 
@@ -401,8 +408,9 @@ def winding_number(latents, angles=None):
     points = (points - points.mean(axis=0)) @ [1, 1j]
     on_center = np.flatnonzero(points == 0)
     if len(on_center):
-        raise ValueError(f"the curve goes through its centroid (point {on_center[0]} in order): "
-                         f"it has no winding number")
+        raise ValueError(
+            f"the curve goes through its centroid (point {on_center[0]} in order): it has no winding number"
+        )
     points /= abs(points)
     turns = np.angle(np.roll(points, -1) * points.conj()).sum() / (2 * np.pi)
     return int(np.rint(turns))
@@ -436,12 +444,16 @@ def warn_unless_covered_once(latents, angles=None):
     """
     number = winding_number(latents, angles)
     if abs(number) != 1:
-        reason = ("the two coordinates do not follow the angle; take other eigenvectors or another "
-                  "bandwidth")
+        reason = "the two coordinates do not follow the angle; take other eigenvectors or another bandwidth"
         if number:
-            reason = (f"images 1/{abs(number)} of a turn apart share a latent point and cannot be "
-                      f"told apart, since the image is nearly symmetric under that turn; shift it "
-                      f"off the centre, or take another image or other eigenvectors")
-        warnings.warn(f"while the image makes one turn its embedding goes {number} times round, "
-                      f"not once: {reason}", UserWarning, stacklevel=2)
+            reason = (
+                f"images 1/{abs(number)} of a turn apart share a latent point and cannot be "
+                f"told apart, since the image is nearly symmetric under that turn; shift it "
+                f"off the centre, or take another image or other eigenvectors"
+            )
+        warnings.warn(
+            f"while the image makes one turn its embedding goes {number} times round, not once: {reason}",
+            UserWarning,
+            stacklevel=2,
+        )
     return number

@@ -110,8 +110,10 @@ class LWRSolver:
         self.cell_centers = start + (np.arange(self.n_cells) + 0.5) * self.dx
 
     def __repr__(self):
-        return (f"LWRSolver(n_cells={self.n_cells}, domain={self.domain}, v_max={self.v_max}, "
-                f"rho_max={self.rho_max}, dt={self.dt})")
+        return (
+            f"LWRSolver(n_cells={self.n_cells}, domain={self.domain}, v_max={self.v_max}, "
+            f"rho_max={self.rho_max}, dt={self.dt})"
+        )
 
     def solve(self, initial, t_end, times=None):
         """Densities at the given times.
@@ -159,11 +161,14 @@ class LWRSolver:
             cells = _validation.check_vector(initial, "initial", length=self.n_cells)[None]
         else:
             cells = _validation.check_matrix(initial, "initial", n_columns=self.n_cells)
-        for extreme, beyond in ((float(cells.min()), cells.min() < 0),
-                                (float(cells.max()), cells.max() > self.rho_max)):
+        for extreme, beyond in (
+            (float(cells.min()), cells.min() < 0),
+            (float(cells.max()), cells.max() > self.rho_max),
+        ):
             if beyond:
-                raise ValueError(f"initial densities must lie between 0 and rho_max = "
-                                 f"{self.rho_max:g}, got {extreme!r}")
+                raise ValueError(
+                    f"initial densities must lie between 0 and rho_max = {self.rho_max:g}, got {extreme!r}"
+                )
         return cells
 
 
@@ -211,10 +216,9 @@ def _integrate(solver, initial, job, done=None):
             for steps, fractions, rows in schedule.calls:
                 if stopped.is_set():
                     return
-                traffic.run(state, aside, solver.courant, rho_max, rounding, steps,
-                            fractions, rows, out)
+                traffic.run(state, aside, solver.courant, rho_max, rounding, steps, fractions, rows, out)
             if shift:
-                later = out[len(schedule.at_start):]
+                later = out[len(schedule.at_start) :]
                 np.ldexp(later, shift, out=later)
             if done is not None:
                 done()
@@ -252,7 +256,7 @@ def _quantised(densities):
     units = np.rint(np.ldexp(densities, 53 - exponent))
     # rounding must not lift the maximum, which may be rho_max
     np.minimum(units, np.floor(np.ldexp(highest, 53 - exponent)), out=units)
-    state[traffic.GHOSTS_LEFT:len(state) - traffic.GHOSTS_RIGHT] = np.ldexp(units, exponent - 53)
+    state[traffic.GHOSTS_LEFT : len(state) - traffic.GHOSTS_RIGHT] = np.ldexp(units, exponent - 53)
     return state, np.ldexp(1 + 2.0**-10, exponent - 1)
 
 
@@ -267,8 +271,18 @@ replacement from the states at the multiples of dt, time 0 included. Every row s
 """
 
 
-def make_lwr(n_trajectories=100, snapshots_per_trajectory=120, *, random_state=None, n_cells=400,
-             t_end=20.0, dt=0.005, noise=0.02, out=None, progress=False):
+def make_lwr(
+    n_trajectories=100,
+    snapshots_per_trajectory=120,
+    *,
+    random_state=None,
+    n_cells=400,
+    t_end=20.0,
+    dt=0.005,
+    noise=0.02,
+    out=None,
+    progress=False,
+):
     """Snapshots of traffic density: the data of the paper's Case Study 1.
 
     Each trajectory starts from a Gaussian bump a exp(-(x - xc)^2 / (2 w^2)) with a ~ U[0.5, 1.5),
@@ -329,16 +343,16 @@ def make_lwr(n_trajectories=100, snapshots_per_trajectory=120, *, random_state=N
     t_end = _validation.check_number(t_end, "t_end", low=0.0)
     noise = _validation.check_number(noise, "noise", low=0.0)
     last_step = int(_times.steps_to(np.array([t_end]), solver.dt)[0][0])
-    n_snapshots = _validation.check_count(snapshots_per_trajectory, "snapshots_per_trajectory",
-                                          high=last_step + 1, high_name="the number of states")
+    n_snapshots = _validation.check_count(
+        snapshots_per_trajectory, "snapshots_per_trajectory", high=last_step + 1, high_name="the number of states"
+    )
 
     parameters = np.empty((n_trajectories, 3))
     initial = np.empty((n_trajectories, solver.n_cells))
     steps = np.empty((n_trajectories, n_snapshots), np.intp)
     for i, rng in enumerate(random_streams(random_state, n_trajectories)):
         parameters[i] = rng.uniform([0.5, 0.2, -3.0], [1.5, 0.8, 3.0])
-        initial[i] = _initial_bump(solver.cell_centers, *parameters[i],
-                                   noise * rng.standard_normal(solver.n_cells))
+        initial[i] = _initial_bump(solver.cell_centers, *parameters[i], noise * rng.standard_normal(solver.n_cells))
         steps[i] = np.sort(rng.choice(last_step + 1, n_snapshots, replace=False))
 
     whole = np.zeros(n_snapshots)  # no fraction of a step
@@ -354,8 +368,7 @@ def make_lwr(n_trajectories=100, snapshots_per_trajectory=120, *, random_state=N
 
         def fill(data):
             data = data.reshape(n_trajectories, n_snapshots, solver.n_cells)
-            _integrate(solver, initial,
-                       lambda i: (_Schedule(steps[i], whole, solver.n_cells), data[i]), done)
+            _integrate(solver, initial, lambda i: (_Schedule(steps[i], whole, solver.n_cells), data[i]), done)
 
         data = fill_output(out, (steps.size, solver.n_cells), fill)
     return Bunch(

@@ -79,12 +79,10 @@ def make_swiss_roll(n_samples=10000, *, noise=0.05, random_state=None, out=None,
         coordinates = rng.uniform([np.pi, -5.0], [4 * np.pi, 5.0], size=(n, 2))
         return coordinates, swiss_roll(*coordinates.T)
 
-    return _make(points, n_samples, noise, random_state, out, progress, "Swiss roll",
-                 ("theta", "z"), _SWISS_ROLL_DESCR)
+    return _make(points, n_samples, noise, random_state, out, progress, "Swiss roll", ("theta", "z"), _SWISS_ROLL_DESCR)
 
 
-def make_s_curve(n_samples=10000, *, n_features=20, noise=0.01, random_state=None, out=None,
-                 progress=False):
+def make_s_curve(n_samples=10000, *, n_features=20, noise=0.01, random_state=None, out=None, progress=False):
     """Points of an S-curve in a space of many dimensions: the data of the paper's Appendix SC20.
 
     Parameters
@@ -141,8 +139,9 @@ def make_s_curve(n_samples=10000, *, n_features=20, noise=0.01, random_state=Non
         coordinates = rng.uniform([-1.5 * np.pi, 0.0], [1.5 * np.pi, 1.0], size=(n, 2))
         return coordinates, s_curve(*coordinates.T)
 
-    curve = _make(points, n_samples, noise, random_state, out, progress, "S-curve", ("theta", "w"),
-                  _S_CURVE_DESCR, embedding)
+    curve = _make(
+        points, n_samples, noise, random_state, out, progress, "S-curve", ("theta", "w"), _S_CURVE_DESCR, embedding
+    )
     curve.embedding = embedding
     return curve
 
@@ -152,8 +151,7 @@ def _orthonormal_columns(n_features, rng):
     return U @ Vt
 
 
-def _make(points, n_samples, noise, random_state, out, progress, description, names, descr,
-          embedding=None):
+def _make(points, n_samples, noise, random_state, out, progress, description, names, descr, embedding=None):
     from sklearn.utils import Bunch
 
     n_samples = _validation.check_count(n_samples, "n_samples")
@@ -169,11 +167,9 @@ def _make(points, n_samples, noise, random_state, out, progress, description, na
             if embedding is None:
                 data[rows] = x
             else:  # three terms, not a BLAS call: bit-identical for any number of threads
-                data[rows] = (x[:, :1] * embedding[:, 0] + x[:, 1:2] * embedding[:, 1]
-                              + x[:, 2:] * embedding[:, 2])
+                data[rows] = x[:, :1] * embedding[:, 0] + x[:, 1:2] * embedding[:, 1] + x[:, 2:] * embedding[:, 2]
 
-        _common.fill_blocks(fill_block, n_samples, _BLOCK, description=description,
-                            progress=progress)
+        _common.fill_blocks(fill_block, n_samples, _BLOCK, description=description, progress=progress)
 
     n_features = 3 if embedding is None else len(embedding)
     data = _common.fill_output(out, (n_samples, n_features), fill)

@@ -16,8 +16,7 @@ def check_times(times, t_end):
         raise ValueError(f"times must not be negative, got {float(times[0])!r}")
     if (np.diff(times) < 0).any():
         k = int(np.argmax(np.diff(times) < 0))
-        raise ValueError(f"times must be ascending, got {float(times[k + 1])!r} "
-                         f"after {float(times[k])!r}")
+        raise ValueError(f"times must be ascending, got {float(times[k + 1])!r} after {float(times[k])!r}")
     if times[-1] > t_end:
         raise ValueError(f"times must not exceed t_end = {t_end!r}, got {float(times[-1])!r}")
     return times

@@ -5,5 +5,11 @@ from randsmap.decoders._kernel import DoubleDiffusionMapsDecoder, KernelDecoder
 from randsmap.decoders._knn import KNNDecoder
 from randsmap.decoders._random_features import RANDSMAPDecoder, RFNNDecoder
 
-__all__ = ["RFNNDecoder", "RANDSMAPDecoder", "KNNDecoder", "DoubleDiffusionMapsDecoder",
-           "KernelDecoder", "ConservativeRegressor"]
+__all__ = [
+    "RFNNDecoder",
+    "RANDSMAPDecoder",
+    "KNNDecoder",
+    "DoubleDiffusionMapsDecoder",
+    "KernelDecoder",
+    "ConservativeRegressor",
+]

@@ -3,43 +3,14 @@
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 
-from randsmap._blocks import Snapshots, filled, is_large
-from randsmap._cells import check_cells, gathered
-from randsmap._kernels import decode as _kernel
-from randsmap._tiles import check_projected, decode_features, for_tiles
-from randsmap._validation import (
-    check_fitted,
-    check_matrix,
-    check_out,
-    restored_on_error,
-    validate_data,
-)
-from randsmap.decoders._ridge import feature_matrix
-from randsmap.invariants import decode_rows
+from randsmap._estimator import check_fitted, restored_on_error, validate_data
+from randsmap._mmap import Snapshots, filled, is_large
+from randsmap._parallel import for_tiles, tile_rows
+from randsmap._validation import check_cells, check_matrix, check_out, check_vectors
+from randsmap.decoders._linear_map import decode_rows, gathered, jacobian_in_tiles, pull, push
+from randsmap.invariants._active_bounds import ActiveBounds
 
-__all__ = ["Decoder", "check_fields", "decode"]
-
-_CHUNK = 8192
-
-
-def decode(features, A, X, projection, out):
-    """Fields [1 | features(X)] A into out (n, M), each row projected; projection may be None.
-
-    ValueError if a row is so far away that it overflows: it cannot satisfy its invariants.
-    """
-    if hasattr(features, "_kernel_map"):
-        activation, weights, offsets, scale = features._kernel_map()
-
-        def task(a, b):
-            bad = _kernel.decode(activation, X[a:b], weights, offsets, scale, A, projection, out[a:b])
-            check_projected(bad, a)
-
-        for_tiles(task, len(X))
-        return
-    for start in range(0, len(X), _CHUNK):  # `transform` of so many rows at a time: bounded memory
-        part = out[start : start + _CHUNK]
-        Z = feature_matrix(features, X[start : start + _CHUNK], len(A) - 1)
-        decode_features(Z, A, projection, part)
+__all__ = ["Decoder", "DifferentiableDecoder", "check_fields"]
 
 
 def check_fields(y, n, *, blocks=False):
@@ -48,8 +19,10 @@ def check_fields(y, n, *, blocks=False):
     With `blocks`, a large memory-mapped y comes as Snapshots.
     """
     if y is None:
-        raise ValueError("y must hold the fields of the latent points X (n, M), got None; this "
-                         "estimator requires y to be passed, but the target y is None")
+        raise ValueError(
+            "y must hold the fields of the latent points X (n, M), got None; this "
+            "estimator requires y to be passed, but the target y is None"
+        )
     if not hasattr(y, "toarray"):
         y = np.asanyarray(y)  # a mask is refused below, not dropped
     dtype = getattr(y, "dtype", np.dtype(float))
@@ -142,7 +115,8 @@ class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         A, invariants = self._linear_map()
         projection = None if invariants is None else invariants.projection
         whole = invariant_values is not None or (
-            cells is not None and invariants is not None and invariants.lower is not None)
+            cells is not None and invariants is not None and invariants.lower is not None
+        )
         if whole:
             return self._predict_whole(X, invariant_values, cells, out)
         if cells is not None:
@@ -160,8 +134,7 @@ class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """`predict` where whole fields must be projected after the decoding."""
         A, invariants = self._linear_map()
         if invariants is None:
-            raise ValueError("invariant_values given, but this decoder does not project its fields on "
-                             "invariants")
+            raise ValueError("invariant_values given, but this decoder does not project its fields on invariants")
         n, M = len(X), A.shape[1]
         if cells is not None:
             cells = check_cells(cells, M)
@@ -169,8 +142,14 @@ class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
             raise ValueError("out must not share memory with X")
         k = M if cells is None else len(cells)
         out = check_out(out, (n,) if self._single and cells is None else (n, k))
-        decode_rows(lambda a, b, projection, F: self._decode(A, projection, X[a:b], F), n, invariants,
-                    invariant_values, cells, out.reshape(n, k))
+        decode_rows(
+            lambda a, b, projection, F: self._decode(A, projection, X[a:b], F),
+            n,
+            invariants,
+            invariant_values,
+            cells,
+            out.reshape(n, k),
+        )
         return out
 
     def _gathered(self, cells):
@@ -192,3 +171,159 @@ class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _restore(self):
         if self._single and self._n_outputs != 1:
             raise ValueError(f"one-dimensional fields of {self._n_outputs} cells")
+
+
+class DifferentiableDecoder(Decoder):
+    """A decoder f(y) = [1 | phi(y)] A whose derivatives are known.
+
+    A subclass has `_basis()`, the derivatives of phi.
+    """
+
+    def jacobian(self, X, *, cells=None, out=None):
+        """Derivatives of the decoded fields with respect to the latent coordinates.
+
+        Parameters
+        ----------
+        X : array-like (L, d)
+            Latent coordinates.
+        cells : array-like of int (k,) or of bool (M,), or None
+            Only these cells, at their cost, as in `predict`.
+        out : ndarray (L, M, d), float64, C-contiguous, or None
+            Where to put them.
+
+        Returns
+        -------
+        ndarray (L, M, d), float64
+            J = df/dy of each row; `out` if given. (L, k, d) for k cells; otherwise (L, d) if y was
+            one-dimensional. With invariants C^T J = 0 to a few ulp of |C|^T |J|, and J is 0 on the
+            constant cells. With bounds J is 0 in the cells that are on theirs, and C^T J = 0 over the others.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError, TypeError
+            If X is not a finite array (L, d), cells or out do not fit, the derivative overflows
+            while it has invariants to satisfy, or the feature map has no known derivative.
+
+        Notes
+        -----
+        A feature map that is not the package's own needs a method ``jacobian(Y)`` that gives
+        (n, P, d), the derivatives of its ``transform(Y)``; scikit-learn's PolynomialFeatures needs
+        nothing. `jvp` and `vjp` multiply by J without forming it.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randsmap import KernelDecoder
+        >>> latents = np.linspace(0, 1, 20)[:, None]
+        >>> fields = np.hstack([latents**2, 1 - latents**2])
+        >>> decoder = KernelDecoder(length_scale=0.5, regularization=1e-8, invariants="mass")
+        >>> decoder.fit(latents, fields).jacobian([[0.5]]).round(2)
+        array([[[ 1.],
+                [-1.]]])
+        """
+        X, A, invariants, active, shape = self._at(X, cells)
+        (L, d), M = X.shape, A.shape[1]
+        if out is not None and np.may_share_memory(out, X):
+            raise ValueError("out must not share memory with X")
+        out = check_out(out, (L, *shape, d))
+        basis, projection = self._basis(), _projection(invariants)
+        J = out.reshape(L, M, d) if active is None else np.empty((L, M, d))
+        jacobian_in_tiles(lambda a, b: basis.gradients(X[a:b]), A, projection, L, d, J)
+        if active is not None:
+            out[:] = active.push(J).reshape(out.shape)
+        return out
+
+    def jvp(self, X, V, *, cells=None):
+        """Products J v of the Jacobians with vectors: how fields change as the latents move along v.
+
+        Parameters
+        ----------
+        X : array-like (L, d)
+            Latent coordinates.
+        V : array-like (L, d) or (d,)
+            A vector for each row, or one for all.
+        cells : array-like of int (k,) or of bool (M,), or None
+            As in `jacobian`.
+
+        Returns
+        -------
+        ndarray (L, M), float64
+            (L, k) for k cells; otherwise (L,) if y was one-dimensional. C^T J v = 0 with invariants.
+
+        Raises
+        ------
+        As `jacobian`.
+
+        Notes
+        -----
+        Costs about as much as `predict`.
+        """
+        X, A, invariants, active, shape = self._at(X, cells)
+        V = check_vectors(V, "V", *X.shape)
+        basis, projection = self._basis(), _projection(invariants)
+        out = np.empty((len(X), A.shape[1]))
+
+        def task(a, b):
+            out[a:b] = push(basis.directional(X[a:b], V[a:b]), A, projection, a)
+
+        for_tiles(task, len(X), tile_rows(max(A.shape)))
+        if active is not None:
+            out = active.push(out)
+        return out.reshape(len(X), *shape)
+
+    def vjp(self, X, U, *, cells=None):
+        """Products J^T u of the transposed Jacobians with vectors: the gradient of u . f in the latents.
+
+        Parameters
+        ----------
+        X : array-like (L, d)
+            Latent coordinates.
+        U : array-like (L, M) or (M,)
+            A vector for each row, or one for all; (L, k) or (k,) for k cells; otherwise (L,) if y
+            was one-dimensional.
+        cells : array-like of int (k,) or of bool (M,), or None
+            As in `jacobian`.
+
+        Returns
+        -------
+        ndarray (L, d), float64
+
+        Raises
+        ------
+        As `jacobian`.
+        """
+        X, A, invariants, active, shape = self._at(X, cells)
+        if not shape:
+            U = np.asarray(U)[..., None] if np.ndim(U) else U
+        U = check_vectors(U, "U", len(X), A.shape[1] if active is None else active.n_cells)
+        if active is not None:
+            U = active.pull(U)
+        basis, out = self._basis(), np.empty(X.shape)
+
+        def task(a, b):
+            out[a:b] = basis.contract(X[a:b], pull(U[a:b], A, invariants))
+
+        for_tiles(task, len(X), tile_rows(max(A.shape)))
+        return out
+
+    def _at(self, X, cells):
+        """X checked, A, the invariants to project on or the bounds that are active (None: none), and the
+        shape of a field."""
+        check_fitted(self, "coef_")
+        X = validate_data(self, X, reset=False)
+        A, invariants = self._linear_map()
+        if invariants is not None and invariants.lower is not None:
+            whole = cells is None
+            cells = None if whole else check_cells(cells, A.shape[1])
+            active = ActiveBounds(invariants, self.predict(X).reshape(len(X), -1), cells)
+            return X, A, None, active, () if self._single and whole else (active.n_cells,)
+        if cells is not None:
+            # already projected; at A's columns for these cells that is a correction of A
+            A, invariants = self._gathered(cells), None
+        return X, A, invariants, None, () if self._single and cells is None else (A.shape[1],)
+
+
+def _projection(invariants):
+    return None if invariants is None else invariants.tangent_projection()

@@ -5,17 +5,16 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, MultiOutputMixin, Re
 from sklearn.utils import get_tags
 from sklearn.utils.validation import _num_samples
 
-from randsmap._cells import check_cells
-from randsmap._validation import check_fitted, check_matrix, check_out
+from randsmap._estimator import check_fitted
+from randsmap._validation import check_cells, check_matrix, check_out
 from randsmap.decoders._base import check_fields
-from randsmap.invariants import InvariantParameters, document_invariants
+from randsmap.invariants._parameters import InvariantParameters, document_invariants
 
 __all__ = ["ConservativeRegressor"]
 
 
 @document_invariants
-class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, MultiOutputMixin,
-                            RegressorMixin, BaseEstimator):
+class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, MultiOutputMixin, RegressorMixin, BaseEstimator):
     """Any multi-output regressor, with predictions that satisfy linear invariants exactly.
 
     Every prediction of the regressor is replaced by the nearest field that satisfies the invariants
@@ -56,8 +55,9 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, MultiOutput
     True
     """
 
-    def __init__(self, estimator, *, invariants="mass", invariant_values=None, invariant_tol=None,
-                 cell_weights=None, bounds=None):
+    def __init__(
+        self, estimator, *, invariants="mass", invariant_values=None, invariant_tol=None, cell_weights=None, bounds=None
+    ):
         self.estimator = estimator
         self.invariants = invariants
         self.invariant_values = invariant_values

@@ -1,72 +1,23 @@
 """Kernel decoders: double diffusion maps, and ridge regression with the feature maps' kernels."""
 
 import numpy as np
-import scipy.linalg
-from scipy.linalg.lapack import dpstrf
 
-from randsmap import _distances
-from randsmap._kernels import decode as _decode_kernel
+from randsmap._estimator import Array, Choice, Count, Flag, Real, validate_data
+from randsmap._linalg import distances as _distances
+from randsmap._linalg.low_rank import leading_modes
+from randsmap._linalg.ridge import cholesky_solve
 from randsmap._parallel import blas_threads
-from randsmap._state import Array, Choice, Count, Flag, Real
-from randsmap._tiles import check_projected, for_tiles
-from randsmap._validation import check_choice, check_count, check_number, validate_data
-from randsmap.decoders._base import check_fields
-from randsmap.decoders._jacobian import DifferentiableDecoder, KernelBasis
-from randsmap.decoders._ridge import cholesky_solve
+from randsmap._validation import check_choice, check_count, check_number
+from randsmap.decoders._base import DifferentiableDecoder, check_fields
+from randsmap.decoders._linear_map import KernelBasis, decode_kernel
 from randsmap.features import check_frequency_range, check_length_scale
-from randsmap.invariants import InvariantParameters, document_invariants
+from randsmap.invariants._parameters import InvariantParameters, document_invariants
 
 __all__ = ["DoubleDiffusionMapsDecoder", "KernelDecoder"]
 
 _EPS, _LARGEST = np.finfo(float).eps, np.finfo(float).max
 _SMALLEST = np.finfo(float).smallest_subnormal
 _TILE_ENTRIES = 1 << 21  # entries of the kernel in memory at a time, a thread (16 MB)
-
-
-def decode_kernel(kernel, points, weights, A, X, projection, out):
-    """Fields [1 | k(X) weights] A into out (L, M), each row projected; projection may be None.
-
-    `kernel(X, Z)` are kernel rows between X and the training points Z (n, d); weights (n, r), or
-    None for the kernel itself. A tile of rows of the kernel at a time: never the whole (L, n).
-    """
-
-    def task(a, b):
-        Z = kernel(X[a:b], points)
-        if weights is not None:
-            Z = Z @ weights
-        check_projected(_decode_kernel.decode_features(Z, A, projection, out[a:b]), a)
-
-    for_tiles(task, len(X), max(32, _TILE_ENTRIES // len(points)))
-
-
-def leading_modes(K):
-    """Eigenvalues (descending) and orthonormal eigenvectors of a kernel matrix, to round-off.
-
-    Smooth kernels have few eigenvalues above round-off. A pivoted Cholesky factorisation K = L L^T
-    + E, |E| <= n eps max diag, finds them: with s columns it costs O(n^2 s), and the singular
-    values of L are the roots of the eigenvalues, without the squaring. When s > n / 2 all
-    eigenvalues are computed.
-
-    References
-    ----------
-    H. Harbrecht, M. Peters and R. Schneider, On the low-rank approximation by the pivoted Cholesky
-    decomposition, Appl. Numer. Math. 62 (2012).
-    """
-    n = len(K)
-    # products of narrow blocks: more threads gain little, and lose on a busy machine
-    with blas_threads(1):
-        L, pivots, s, _ = dpstrf(K.T, tol=4 * _EPS * K.diagonal().max(), lower=1)
-    if 2 * s > n:
-        with blas_threads():
-            # the driver "evr" loses orthogonality where eigenvalues lie close together
-            eigenvalues, V = scipy.linalg.eigh(K, driver="evd", check_finite=False)
-        return eigenvalues[::-1], V[:, ::-1]
-    with blas_threads(1):
-        rows = np.empty((n, s))
-        rows[pivots - 1] = np.tril(L[:, :s])
-        V, sigma, _ = scipy.linalg.svd(rows, full_matrices=False, overwrite_a=True,
-                                       check_finite=False)
-    return sigma**2, V
 
 
 def retained_modes(eigenvalues, n, rank):
@@ -161,8 +112,18 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, DifferentiableDecoder):
         **InvariantParameters._invariant_state,
     }
 
-    def __init__(self, *, epsilon=None, epsilon_scale=1.0, rank="rule", invariants=None,
-                 invariant_values=None, invariant_tol=None, cell_weights=None, bounds=None):
+    def __init__(
+        self,
+        *,
+        epsilon=None,
+        epsilon_scale=1.0,
+        rank="rule",
+        invariants=None,
+        invariant_values=None,
+        invariant_tol=None,
+        cell_weights=None,
+        bounds=None,
+    ):
         self.epsilon = epsilon
         self.epsilon_scale = epsilon_scale
         self.rank = rank
@@ -213,8 +174,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, DifferentiableDecoder):
             raise ValueError("one of _weights and _expanded must be there, not both")
 
     def _kernel(self, X, Z):
-        return _distances.fill_pairs(X, Z, _distances.kernel_scale(self.epsilon_),
-                                     np.empty((len(X), len(Z))))
+        return _distances.fill_pairs(X, Z, _distances.kernel_scale(self.epsilon_), np.empty((len(X), len(Z))))
 
     def _slopes(self, X, Z):
         """Twice the kernel's derivative in |x - z|^2."""
@@ -301,9 +261,20 @@ class KernelDecoder(InvariantParameters, DifferentiableDecoder):
         **InvariantParameters._invariant_state,
     }
 
-    def __init__(self, kernel="gaussian", *, length_scale=1.0, max_frequency=1.0,
-                 min_frequency=1e-3, regularization=1e-3, invariants=None, invariant_values=None,
-                 invariant_tol=None, cell_weights=None, bounds=None):
+    def __init__(
+        self,
+        kernel="gaussian",
+        *,
+        length_scale=1.0,
+        max_frequency=1.0,
+        min_frequency=1e-3,
+        regularization=1e-3,
+        invariants=None,
+        invariant_values=None,
+        invariant_tol=None,
+        cell_weights=None,
+        bounds=None,
+    ):
         self.kernel = kernel
         self.length_scale = length_scale
         self.max_frequency = max_frequency

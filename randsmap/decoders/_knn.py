@@ -5,22 +5,24 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap import _distances
-from randsmap._cells import check_cells, gathered
-from randsmap._kernels import simplex as _kernel
-from randsmap._neighbors import NeighborIndex
-from randsmap._parallel import parallel_for
-from randsmap._state import DERIVED, Array, Choice, Count, Flag, Transformer
-from randsmap._validation import (
-    check_choice,
-    check_count,
+from randsmap._estimator import (
+    DERIVED,
+    Array,
+    Choice,
+    Count,
+    Flag,
+    Transformer,
     check_fitted,
-    check_out,
     restored_on_error,
     validate_data,
 )
+from randsmap._kernels import simplex as _kernel
+from randsmap._linalg import distances as _distances
+from randsmap._linalg.neighbors import NeighborIndex
+from randsmap._parallel import parallel_for
+from randsmap._validation import check_cells, check_choice, check_count, check_out
 from randsmap.decoders._base import check_fields
-from randsmap.encoders import DiffusionMaps
+from randsmap.decoders._linear_map import gathered
 
 __all__ = ["KNNDecoder"]
 
@@ -154,8 +156,9 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         X = validate_data(self, X, reset=True)
         F, _, single = check_fields(y, len(X))
         if n_neighbors > len(X):
-            raise ValueError("n_neighbors must be at most the number of training points "
-                             f"(n_samples = {len(X)}), got {n_neighbors}")
+            raise ValueError(
+                f"n_neighbors must be at most the number of training points (n_samples = {len(X)}), got {n_neighbors}"
+            )
         if objective == "encoder":
             self._fit_encoder(X, F)
         else:
@@ -167,33 +170,40 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _fit_like(self, other, X, y):
         """`fit` to the data that `other` was fitted to, whose search and distances it then shares."""
-        if (type(self) is not KNNDecoder or self.objective != other.objective
-                or _unwrapped(self.encoder) is not _unwrapped(other.encoder)):
+        if (
+            type(self) is not KNNDecoder
+            or self.objective != other.objective
+            or _unwrapped(self.encoder) is not _unwrapped(other.encoder)
+        ):
             return self.fit(X, y)
         with restored_on_error(self):
-            n_neighbors = check_count(self.n_neighbors, "n_neighbors", high=len(other.latents_),
-                                      high_name="n_samples")
+            n_neighbors = check_count(self.n_neighbors, "n_neighbors", high=len(other.latents_), high_name="n_samples")
             self.__dict__.update({**other.__dict__, **self.get_params(deep=False)})
             self._n_neighbors = n_neighbors
         return self
 
     def _fit_encoder(self, X, F):
         if self.encoder is None:
-            raise ValueError('objective="encoder" needs an encoder, got None: give a '
-                             "DiffusionMaps, or use the decoder in a ManifoldModel")
+            raise ValueError(
+                'objective="encoder" needs an encoder, got None: give a '
+                "DiffusionMaps, or use the decoder in a ManifoldModel"
+            )
+        from randsmap.encoders import DiffusionMaps
+
         encoder = _unwrapped(self.encoder)
         if not isinstance(encoder, DiffusionMaps):
-            raise TypeError('objective="encoder" needs a DiffusionMaps encoder, got '
-                            f"{type(self.encoder).__name__}")
+            raise TypeError(f'objective="encoder" needs a DiffusionMaps encoder, got {type(self.encoder).__name__}')
         if not _is_fitted(encoder):
             encoder = clone(encoder).fit(F)
         if encoder.n_features_in_ != F.shape[1]:
-            raise ValueError(f"y must have as many columns as the encoder's fields, "
-                             f"{encoder.n_features_in_}, got {F.shape[1]}")
+            raise ValueError(
+                f"y must have as many columns as the encoder's fields, {encoder.n_features_in_}, got {F.shape[1]}"
+            )
         self._prepare_encoder(encoder, F)
         if len(self._map.values) != X.shape[1]:
-            raise ValueError(f"X must have as many columns as the encoder has coordinates, "
-                             f"{len(self._map.values)}, got {X.shape[1]}")
+            raise ValueError(
+                f"X must have as many columns as the encoder has coordinates, {len(self._map.values)}, got {X.shape[1]}"
+            )
         self.encoder_ = encoder
 
     def _prepare_encoder(self, encoder, F):
@@ -213,6 +223,8 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
             raise ValueError(f"one-dimensional fields of {self._n_outputs} cells")
         self._index = NeighborIndex(self.latents_)
         if self._objective == "encoder":
+            from randsmap.encoders import DiffusionMaps
+
             if type(self.encoder_) is not DiffusionMaps:
                 raise ValueError(f"the encoder is of class {type(self.encoder_).__name__}")
             # up to 256 MB that a file need not hold; the same bits from the same BLAS
@@ -263,9 +275,12 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         fields = out.reshape(n, M)
         step = 64
         parallel_for(
-            lambda i: _kernel.mix(F, neighbors[i * step : (i + 1) * step],
-                                  weights[i * step : (i + 1) * step],
-                                  fields[i * step : (i + 1) * step]),
+            lambda i: _kernel.mix(
+                F,
+                neighbors[i * step : (i + 1) * step],
+                weights[i * step : (i + 1) * step],
+                fields[i * step : (i + 1) * step],
+            ),
             -(-n // step),
         )
         return out
@@ -308,9 +323,12 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         else:
             step = 256
             parallel_for(
-                lambda i: _kernel.latent(self.latents_, X[i * step : (i + 1) * step],
-                                         neighbors[i * step : (i + 1) * step],
-                                         weights[i * step : (i + 1) * step]),
+                lambda i: _kernel.latent(
+                    self.latents_,
+                    X[i * step : (i + 1) * step],
+                    neighbors[i * step : (i + 1) * step],
+                    weights[i * step : (i + 1) * step],
+                ),
                 -(-len(X) // step),
             )
         return neighbors, weights
@@ -322,14 +340,16 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         n = len(self.fields_)
         exclude = np.asarray(exclude)
         if exclude.dtype.kind not in "iu" or exclude.shape != (len(X),):
-            raise ValueError(f"exclude must hold {len(X)} integers, one a row of X, got shape "
-                             f"{exclude.shape} of {exclude.dtype}")
+            raise ValueError(
+                f"exclude must hold {len(X)} integers, one a row of X, got shape {exclude.shape} of {exclude.dtype}"
+            )
         if len(X) and not (-1 <= exclude.min() and exclude.max() < n):
-            raise ValueError(f"exclude must hold indices of training points (or -1), below {n}, "
-                             f"got {exclude.min()} to {exclude.max()}")
+            raise ValueError(
+                f"exclude must hold indices of training points (or -1), below {n}, "
+                f"got {exclude.min()} to {exclude.max()}"
+            )
         if k == n:
-            raise ValueError(f"exclude leaves {n - 1} training points, fewer than n_neighbors = "
-                             f"{k}")
+            raise ValueError(f"exclude leaves {n - 1} training points, fewer than n_neighbors = {k}")
         candidates = self._index.query(X, k + 1)[1]
         kept = candidates != exclude[:, None]
         kept[kept.all(axis=1), -1] = False
@@ -344,17 +364,23 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
             block = slice(i, i + step)
             used, rows = np.unique(neighbors[block], return_inverse=True)
             rows = rows.reshape(neighbors[block].shape)
-            self._encoder_block(X[block], neighbors[block], rows,
-                                self._map.exponents(self.fields_[used]), weights[block])
+            self._encoder_block(
+                X[block], neighbors[block], rows, self._map.exponents(self.fields_[used]), weights[block]
+            )
 
     def _encoder_block(self, X, neighbors, rows, exponents, weights):
         step = 16
         parallel_for(
-            lambda i: _kernel.encoder(exponents, self._map.offset, self._map.values, self.latents_,
-                                      X[i * step : (i + 1) * step],
-                                      neighbors[i * step : (i + 1) * step],
-                                      rows[i * step : (i + 1) * step],
-                                      weights[i * step : (i + 1) * step]),
+            lambda i: _kernel.encoder(
+                exponents,
+                self._map.offset,
+                self._map.values,
+                self.latents_,
+                X[i * step : (i + 1) * step],
+                neighbors[i * step : (i + 1) * step],
+                rows[i * step : (i + 1) * step],
+                weights[i * step : (i + 1) * step],
+            ),
             -(-len(X) // step),
         )
 
@@ -370,8 +396,10 @@ class NystroemMap:
 
     def __init__(self, encoder):
         if getattr(encoder, "n_neighbors", None) is not None:
-            raise ValueError('objective="encoder" needs a DiffusionMaps with a dense kernel '
-                             f"(n_neighbors=None), got n_neighbors={encoder.n_neighbors}")
+            raise ValueError(
+                'objective="encoder" needs a DiffusionMaps with a dense kernel '
+                f"(n_neighbors=None), got n_neighbors={encoder.n_neighbors}"
+            )
         density = encoder._weights[0]
         self.offset = np.log(density)
         self.values = np.ascontiguousarray(encoder._weights[1:] / density)
@@ -381,7 +409,7 @@ class NystroemMap:
     def exponents(self, F):
         """E (len(F), n_training) of the fields F."""
         E = _distances.squared_distances(F - self._centre, self._rows)
-        E /= -self._epsilon**2
+        E /= -(self._epsilon**2)
         return E
 
 

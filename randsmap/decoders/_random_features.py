@@ -9,24 +9,47 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._docstrings import document
-from randsmap._state import DERIVED, Array, Choice, Count, Flag, Integer, Transformer
-from randsmap._validation import (
-    check_choice,
-    check_count,
-    check_number,
+from randsmap._estimator import (
+    DERIVED,
+    Array,
+    Choice,
+    Count,
+    Flag,
+    Integer,
+    Transformer,
+    document,
     restored_on_error,
     validate_data,
 )
-from randsmap.decoders._base import check_fields, decode
-from randsmap.decoders._jacobian import DifferentiableDecoder, feature_basis
-from randsmap.decoders._krylov import solve_ridge
-from randsmap.decoders._ridge import FeatureRows, filtered_solution, left_spectrum, singular_system
-from randsmap.decoders._streaming import NormalEquations, NotStreamable, streaming_method
+from randsmap._linalg.krylov import solve_ridge
+from randsmap._linalg.normal_equations import NormalEquations
+from randsmap._linalg.ridge import FeatureRows, filtered_solution, left_spectrum, singular_system
+from randsmap._validation import check_choice, check_count, check_number
+from randsmap.decoders._base import DifferentiableDecoder, check_fields
+from randsmap.decoders._linear_map import decode, feature_basis
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
-from randsmap.invariants import InvariantParameters, document_invariants
+from randsmap.invariants._parameters import InvariantParameters, document_invariants
 
-__all__ = ["RFNNDecoder", "RANDSMAPDecoder"]
+__all__ = ["NotStreamable", "RANDSMAPDecoder", "RFNNDecoder", "streaming_method"]
+
+
+class NotStreamable(ValueError, AttributeError):
+    """The parameters do not allow batches; `hasattr(decoder, "partial_fit")` is then False."""
+
+
+class streaming_method:
+    """A method that is there only if ``self._check_streamable()`` raises nothing."""
+
+    def __init__(self, function):
+        self.function = function
+        self.__doc__, self.__name__ = function.__doc__, function.__name__
+
+    def __get__(self, instance, owner=None):
+        if instance is None:
+            return self.function
+        instance._check_streamable()
+        return self.function.__get__(instance, owner)
+
 
 class _RandomFeatureDecoder(DifferentiableDecoder):
     """What RFNNDecoder and RANDSMAPDecoder share: the feature map and the ridge regression."""
@@ -56,8 +79,7 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
         invariants = self._invariants(F, dtype)
         if features is None:
             features = self._fit_features(X)
-        A, solver, n_iter = self._coefficients(FeatureRows(features, X), F, regularization,
-                                               invariants)
+        A, solver, n_iter = self._coefficients(FeatureRows(features, X), F, regularization, invariants)
         self.features_, self.coef_, self.solver_, self.n_iter_ = features, A, solver, n_iter
         self._single = single
         self._store_invariants(invariants)
@@ -134,11 +156,13 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
 
     def _check_streamable(self):
         if self.solver in ("svd", "krylov"):
-            raise NotStreamable(f"partial_fit needs solver='auto' or 'cholesky', got {self.solver!r}, which "
-                                "needs all samples at once")
+            raise NotStreamable(
+                f"partial_fit needs solver='auto' or 'cholesky', got {self.solver!r}, which needs all samples at once"
+            )
         if getattr(self, "constraint", "everywhere") != "everywhere":
-            raise NotStreamable("partial_fit needs constraint='everywhere', got "
-                                f"{self.constraint!r}, which needs all samples at once")
+            raise NotStreamable(
+                f"partial_fit needs constraint='everywhere', got {self.constraint!r}, which needs all samples at once"
+            )
         features = self.features
         if _is_fitted(features) or not (features is None or _is_map(features)):
             return  # what is no feature map is refused later
@@ -146,21 +170,29 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
             raise NotStreamable(
                 "partial_fit cannot take the centres of SigmoidFeatures from the bounding box of data that "
                 "it has not seen: give SigmoidFeatures(n_features=..., latent_box=(low, high)), or a map "
-                "that is fitted already")
+                "that is fitted already"
+            )
         if not isinstance(features, (FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures)):
-            raise NotStreamable(f"partial_fit cannot fit {features!r} to one batch of the data: fit it before, "
-                                "to data that represent all batches")
+            raise NotStreamable(
+                f"partial_fit cannot fit {features!r} to one batch of the data: fit it before, "
+                "to data that represent all batches"
+            )
         if not isinstance(features.n_features, numbers.Integral):
-            raise NotStreamable("partial_fit needs an integer n_features, got "
-                                f"{features.n_features!r}, a multiple of a number of samples that is not "
-                                "known: give a count, or a map that is fitted already")
+            raise NotStreamable(
+                "partial_fit needs an integer n_features, got "
+                f"{features.n_features!r}, a multiple of a number of samples that is not "
+                "known: give a count, or a map that is fitted already"
+            )
 
     def _partial_fit(self, X, y):
         first = "_sums" not in self.__dict__
         if first and "coef_" in self.__dict__:
-            warnings.warn(f"this {type(self).__name__} was fitted by fit or comes from a model file, which keep "
-                          "no sums that a batch could be added to: it starts anew with this batch",
-                          UserWarning, stacklevel=4)
+            warnings.warn(
+                f"this {type(self).__name__} was fitted by fit or comes from a model file, which keep "
+                "no sums that a batch could be added to: it starts anew with this batch",
+                UserWarning,
+                stacklevel=4,
+            )
             self._forget()
         check_number(self.regularization, "regularization", low=0)
         check_choice(self.solver, "solver", ("auto", "cholesky"))
@@ -215,11 +247,14 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
         elif _is_map(self.features):
             features = clone(self.features)
         else:
-            raise TypeError("features must be a feature map such as SigmoidFeatures(slope=10.0), a "
-                            f"scikit-learn transformer or None, got {self.features!r}")
+            raise TypeError(
+                "features must be a feature map such as SigmoidFeatures(slope=10.0), a "
+                f"scikit-learn transformer or None, got {self.features!r}"
+            )
         if self.random_state is not None:
-            names = [name for name in features.get_params()
-                     if name == "random_state" or name.endswith("__random_state")]
+            names = [
+                name for name in features.get_params() if name == "random_state" or name.endswith("__random_state")
+            ]
             features.set_params(**dict.fromkeys(names, self.random_state))
         return features.fit(X)
 
@@ -234,8 +269,9 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
         return left_spectrum(FeatureRows(self._fit_features(X), X))
 
     def _ridge(self, rows, F, regularization):
-        return solve_ridge(rows, F, regularization, self.solver, tol=self.tol,
-                           max_iter=self.max_iter, progress=self.progress)
+        return solve_ridge(
+            rows, F, regularization, self.solver, tol=self.tol, max_iter=self.max_iter, progress=self.progress
+        )
 
     def _decode(self, A, projection, X, out):
         decode(self.features_, A, X, projection, out)
@@ -331,8 +367,17 @@ class RFNNDecoder(_RandomFeatureDecoder):
     True
     """
 
-    def __init__(self, features=None, *, regularization=1e-3, solver="auto", tol=1e-7,
-                 max_iter=500, progress=False, random_state=None):
+    def __init__(
+        self,
+        features=None,
+        *,
+        regularization=1e-3,
+        solver="auto",
+        tol=1e-7,
+        max_iter=500,
+        progress=False,
+        random_state=None,
+    ):
         self.features = features
         self.regularization = regularization
         self.solver = solver
@@ -406,18 +451,26 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
     True
     """
 
-    _state = {
-        **_RandomFeatureDecoder._state,
-        **InvariantParameters._invariant_state,
-        "_exact": Flag(),
-    }
-    _solved = frozenset({"coef_", "solver_", "n_iter_", "_exact",
-                         *InvariantParameters._invariant_state})
+    _state = {**_RandomFeatureDecoder._state, **InvariantParameters._invariant_state, "_exact": Flag()}
+    _solved = frozenset({"coef_", "solver_", "n_iter_", "_exact", *InvariantParameters._invariant_state})
 
-    def __init__(self, features=None, *, regularization=1e-3, invariants="mass",
-                 invariant_values=None, invariant_tol=None, constraint="everywhere",
-                 cell_weights=None, bounds=None, solver="auto", tol=1e-7, max_iter=500,
-                 progress=False, random_state=None):
+    def __init__(
+        self,
+        features=None,
+        *,
+        regularization=1e-3,
+        invariants="mass",
+        invariant_values=None,
+        invariant_tol=None,
+        constraint="everywhere",
+        cell_weights=None,
+        bounds=None,
+        solver="auto",
+        tol=1e-7,
+        max_iter=500,
+        progress=False,
+        random_state=None,
+    ):
         self.features = features
         self.regularization = regularization
         self.invariants = invariants
@@ -436,11 +489,15 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         check_choice(self.constraint, "constraint", ("everywhere", "training"))
         everywhere = self.constraint == "everywhere"
         if not everywhere and self.solver in ("cholesky", "krylov"):
-            raise ValueError("constraint='training' needs singular values down to 1e-8, which a "
-                             "Gram matrix does not resolve: use solver='auto' or 'svd'")
+            raise ValueError(
+                "constraint='training' needs singular values down to 1e-8, which a "
+                "Gram matrix does not resolve: use solver='auto' or 'svd'"
+            )
         if not everywhere and self.bounds is not None:
-            raise ValueError("bounds need the projection of every row, which constraint='training' does "
-                             "not have: use constraint='everywhere'")
+            raise ValueError(
+                "bounds need the projection of every row, which constraint='training' does "
+                "not have: use constraint='everywhere'"
+            )
         return self._fit_invariants(F, dtype, keep_constant_cells=everywhere)
 
     def _coefficients(self, rows, F, regularization, invariants):

@@ -18,7 +18,23 @@ from randsmap.studies._runner import run_study
 from randsmap.studies._study import DecoderCase, Study
 from randsmap.studies._table import format_table, table_text, write_csv, write_markdown
 
-__all__ = ["DecoderCase", "Study", "StudyResult", "claims_markdown", "format_table", "hughes_study",
-           "load_result", "lwr_study", "mri_study", "run_study", "s_curve_study", "save_result",
-           "swiss_roll_study", "table_text", "write_csv", "write_index", "write_markdown",
-           "write_report"]
+__all__ = [
+    "DecoderCase",
+    "Study",
+    "StudyResult",
+    "claims_markdown",
+    "format_table",
+    "hughes_study",
+    "load_result",
+    "lwr_study",
+    "mri_study",
+    "run_study",
+    "s_curve_study",
+    "save_result",
+    "swiss_roll_study",
+    "table_text",
+    "write_csv",
+    "write_index",
+    "write_markdown",
+    "write_report",
+]

@@ -7,17 +7,27 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.base import clone
 
-from randsmap._blocks import load_npy
-from randsmap._parallel import blas_threads
-from randsmap._tiles import for_tiles
+from randsmap._linalg.low_rank import pod_of_fields
+from randsmap._mmap import load_npy
+from randsmap._parallel import blas_threads, for_tiles
 from randsmap._validation import check_matrix
 from randsmap.datasets._cache import cached
-from randsmap.decoders._krylov import pod_of_fields
-from randsmap.invariants import AffineInvariants
+from randsmap.invariants._affine import AffineInvariants
 from randsmap.metrics import unchecked_errors
 
-__all__ = ["Errors", "Latents", "Part", "file_description", "load_data", "random_split",
-           "seed_for", "timed", "trajectory_split", "user_data", "user_sizes"]
+__all__ = [
+    "Errors",
+    "Latents",
+    "Part",
+    "file_description",
+    "load_data",
+    "random_split",
+    "seed_for",
+    "timed",
+    "trajectory_split",
+    "user_data",
+    "user_sizes",
+]
 
 SMALLEST_TRAINING = 30  # samples of the user's own data
 _BLOCK_ENTRIES = 2**24  # numbers of the fields read at a time
@@ -38,16 +48,17 @@ def timed(call):
 
 def load_data(study, folder, version, seed, progress):
     """Fields (n, n_cells), memory-mapped, and a dict of what is known of them; made once."""
-    description = {"version": version, "dataset": study.dataset, "seed": seed,
-                   **file_description(study.data_options)}
-    return cached(folder, description, lambda path: study.make_data(
-        random_state=seed_for(seed, 0), out=path, progress=progress, **study.data_options))
+    description = {"version": version, "dataset": study.dataset, "seed": seed, **file_description(study.data_options)}
+    return cached(
+        folder,
+        description,
+        lambda path: study.make_data(random_state=seed_for(seed, 0), out=path, progress=progress, **study.data_options),
+    )
 
 
 def file_description(options):
     """The options, files by their content."""
-    return {key: f"sha256:{_sha256(value)}" if key == "image" else value
-            for key, value in options.items()}
+    return {key: f"sha256:{_sha256(value)}" if key == "image" else value for key, value in options.items()}
 
 
 def user_data(path, conserves):
@@ -65,8 +76,10 @@ def user_data(path, conserves):
         try:
             AffineInvariants.from_data(numbers, dtype=F.dtype)
         except ValueError as error:
-            raise ValueError(f"{path}: {error}. The decoders of this study keep the sum of the cells; "
-                             "scale every row to one sum, or use a study without (s-curve)") from None
+            raise ValueError(
+                f"{path}: {error}. The decoders of this study keep the sum of the cells; "
+                "scale every row to one sum, or use a study without (s-curve)"
+            ) from None
     return numbers, f"sha256:{_sha256(path)}"
 
 
@@ -82,8 +95,10 @@ def user_sizes(sizes, n_samples):
         total = train + validation + test
         n_train, n_validation = (n_samples * part // total for part in (train, validation))
         if n_train < SMALLEST_TRAINING:
-            raise ValueError(f"{n_samples} samples give {n_train} for training (the study's fraction is "
-                             f"{train / total:g}), expected at least {SMALLEST_TRAINING}")
+            raise ValueError(
+                f"{n_samples} samples give {n_train} for training (the study's fraction is "
+                f"{train / total:g}), expected at least {SMALLEST_TRAINING}"
+            )
         scaled.append((n_train, n_validation, n_samples - n_train - n_validation))
     return tuple(scaled)
 
@@ -115,8 +130,10 @@ def trajectory_split(trajectories, sizes, seed):
                 last += 1
         rows = np.flatnonzero(np.isin(trajectories, names[first:last]))
         if len(rows) == 0 or (k < len(sizes) - 1 and len(rows) < size):
-            raise ValueError(f"{len(names)} trajectories are too few for parts of {sizes} samples "
-                             "without a trajectory in two of them")
+            raise ValueError(
+                f"{len(names)} trajectories are too few for parts of {sizes} samples "
+                "without a trajectory in two of them"
+            )
         parts.append(rng.permutation(rows)[:size])
         first = last
     return parts
@@ -170,7 +187,7 @@ class Rows:
         for start in range(0, len(self), step):
             block = slice(start, min(start + step, len(self)))
             rows = self.rows[block]
-            yield block, self._read(rows, room[:len(rows)])
+            yield block, self._read(rows, room[: len(rows)])
 
 
 class Errors:
@@ -249,10 +266,11 @@ class Part:
         `whole`: the fields themselves, else their coefficients in the leading modes if the study says
         so. Of the validation set as many samples as the study says.
         """
-        F_validation = self.F_validation[:self._study.tuning_samples]
+        F_validation = self.F_validation[: self._study.tuning_samples]
         if whole or self._study.tuning_left_out is None:
             return self.F_train, F_validation, 0.0
         if self._coefficients is None:
+
             def project():
                 F = self.F_train
                 tolerance = self._study.tuning_left_out**0.5 * np.linalg.norm(F)
@@ -268,8 +286,13 @@ class Part:
         name = self._encoder_name(case)
         if name not in self._latents:
             piece = self._store.get(f"{self.name}-latents-{name}.npz", lambda: self._encode(case))
-            self._latents[name] = Latents(piece["train"], piece["validation"], piece["test"],
-                                          float(piece["seconds_fit"]), float(piece["seconds_test"]))
+            self._latents[name] = Latents(
+                piece["train"],
+                piece["validation"],
+                piece["test"],
+                float(piece["seconds_fit"]),
+                float(piece["seconds_test"]),
+            )
         return self._latents[name]
 
     def encoder(self, case):
@@ -297,5 +320,10 @@ class Part:
             seconds_test += seconds
         # one memory layout, whether computed or read back: BLAS rounds by it
         Y_train, Y_validation = map(np.ascontiguousarray, (Y_train, Y_validation))
-        return {"train": Y_train, "validation": Y_validation, "test": np.ascontiguousarray(np.concatenate(Y_test)),
-                "seconds_fit": np.array(seconds_fit), "seconds_test": np.array(seconds_test)}
+        return {
+            "train": Y_train,
+            "validation": Y_validation,
+            "test": np.ascontiguousarray(np.concatenate(Y_test)),
+            "seconds_fit": np.array(seconds_fit),
+            "seconds_test": np.array(seconds_test),
+        }

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy.sparse.linalg
 
-from randsmap import _distances
-from randsmap.decoders._kernel import leading_modes, retained_modes
+from randsmap._linalg import distances as _distances
+from randsmap._linalg.low_rank import leading_modes
+from randsmap.decoders._kernel import retained_modes
 from randsmap.metrics import relative_l2
 
-__all__ = ["View", "field_view", "harmonics_map", "rank_of_rule", "point_view",
-           "summary_statistics", "user_view"]
+__all__ = ["View", "field_view", "harmonics_map", "rank_of_rule", "point_view", "summary_statistics", "user_view"]
 
 _NAMES = ("mean", "variance", "skewness")
 
@@ -112,8 +112,7 @@ def summary_statistics(F, axes):
             mass = density.sum(axis=1)
             mean = density @ x / mass
             offset = x - mean[:, None]
-            variance, third = (np.einsum("ij,ij->i", density, offset**power) / mass
-                               for power in (2, 3))
+            variance, third = (np.einsum("ij,ij->i", density, offset**power) / mass for power in (2, 3))
             variance = np.where(variance > 0, variance, np.nan)
             columns += [mean, variance, third / variance**1.5]
     return np.column_stack(columns)
@@ -122,19 +121,34 @@ def summary_statistics(F, axes):
 def point_view(about, shown, names):
     """View of points of a manifold, coloured by their first intrinsic coordinate."""
     coordinates = tuple(str(name) for name in about["coordinate_names"])
-    return View(axes=(), axis_names=(), shown=shown, point_names=names, color=("intrinsic", 0),
-                color_name=coordinates[0], intrinsic=about["coordinates"],
-                intrinsic_names=coordinates)
+    return View(
+        axes=(),
+        axis_names=(),
+        shown=shown,
+        point_names=names,
+        color=("intrinsic", 0),
+        color_name=coordinates[0],
+        intrinsic=about["coordinates"],
+        intrinsic_names=coordinates,
+    )
 
 
-def field_view(axes, axis_names, shown, intrinsic, intrinsic_names, *, color=("statistic", 0),
-               color_name=None, **options):
+def field_view(
+    axes, axis_names, shown, intrinsic, intrinsic_names, *, color=("statistic", 0), color_name=None, **options
+):
     """View of densities, coloured by their mean position."""
     names = [f"{what} {axis}" for axis in axis_names for what in _NAMES]
-    return View(axes=axes, axis_names=axis_names, shown=shown,
-                point_names=tuple(names[j] for j in shown), color=color,
-                color_name=names[color[1]] if color_name is None else color_name,
-                intrinsic=intrinsic, intrinsic_names=intrinsic_names, **options)
+    return View(
+        axes=axes,
+        axis_names=axis_names,
+        shown=shown,
+        point_names=tuple(names[j] for j in shown),
+        color=color,
+        color_name=names[color[1]] if color_name is None else color_name,
+        intrinsic=intrinsic,
+        intrinsic_names=intrinsic_names,
+        **options,
+    )
 
 
 def user_view(study, n_samples, n_cells):
@@ -143,8 +157,16 @@ def user_view(study, n_samples, n_cells):
     if study.conserves:
         return field_view((np.arange(float(n_cells)),), ("cell",), (0, 1, 2), nothing, ())
     shown = tuple(min(j, n_cells - 1) for j in range(3))
-    return View(axes=(), axis_names=(), shown=shown, point_names=tuple(f"x{j + 1}" for j in shown),
-                color=("coordinate", 0), color_name="x1", intrinsic=nothing, intrinsic_names=())
+    return View(
+        axes=(),
+        axis_names=(),
+        shown=shown,
+        point_names=tuple(f"x{j + 1}" for j in shown),
+        color=("coordinate", 0),
+        color_name="x1",
+        intrinsic=nothing,
+        intrinsic_names=(),
+    )
 
 
 def harmonics_map(Y_train, F_train, Y_validation, F_validation, *, weights, ranks):
@@ -184,8 +206,8 @@ def harmonics_map(Y_train, F_train, Y_validation, F_validation, *, weights, rank
         for first in range(0, len(Y_validation), step):
             rows = slice(first, first + step)
             K_new = _distances.fill_pairs(
-                Y_validation[rows], Y_train, _distances.kernel_scale(epsilon),
-                np.empty((len(Y_validation[rows]), n)))
+                Y_validation[rows], Y_train, _distances.kernel_scale(epsilon), np.empty((len(Y_validation[rows]), n))
+            )
             harmonics = K_new @ (V / eigenvalues)
             F_hat = np.zeros_like(F_validation[rows])
             done = 0

@@ -10,10 +10,10 @@ from randsmap.studies._study import Study, paper_cases
 __all__ = ["hughes_study"]
 
 _READINGS = {
-    "before": 'The initial density has integral 1 before it is integrated (peak about 0.05 persons '
-              'per m^2); --normalization after integrates it as drawn, 1.2 to 2.1.',
+    "before": "The initial density has integral 1 before it is integrated (peak about 0.05 persons "
+    "per m^2); --normalization after integrates it as drawn, 1.2 to 2.1.",
     "after": "The initial density is integrated as drawn (peak 1.2 to 2.1 persons per m^2) and only "
-             "the snapshots are divided by their sum: the other reading of the paper.",
+    "the snapshots are divided by their sum: the other reading of the paper.",
 }
 
 
@@ -43,9 +43,16 @@ def hughes_study(normalization="before"):
         quick_sizes=((1000, 1000, 4000),),
         sizes=((5000, 5000, 20000),),
         encoder=DiffusionMaps(n_components=10, alpha=1.0, epsilon_scale=0.4),
-        cases=paper_cases(conserves=True, d=10, length_scale=(0.2, 1.0), max_frequency=(1.0, 10.0),
-                          slope=(1.0, 20.0), ddm_scale=(0.1, 1.0), n_neighbors=(2, 18),
-                          starred=(1.45, 25)),
+        cases=paper_cases(
+            conserves=True,
+            d=10,
+            length_scale=(0.2, 1.0),
+            max_frequency=(1.0, 10.0),
+            slope=(1.0, 20.0),
+            ddm_scale=(0.1, 1.0),
+            n_neighbors=(2, 18),
+            starred=(1.45, 25),
+        ),
         view=_view,
         tuning_draws=1,
         tuning_samples=1000,
@@ -70,7 +77,12 @@ def hughes_study(normalization="before"):
 def _view(about, _):
     nx, ny = (int(size) for size in about["shape"])
     x, y = about["cell_centers"].reshape(nx, ny, 2).transpose(2, 0, 1)
-    return field_view((x[:, 0].copy(), y[0].copy()), ("x", "y"), (0, 3, 1),
-                      np.column_stack([about["times"], about["trajectories"]]),
-                      ("time", "trajectory"), mask=about["mask"].reshape(nx, ny),
-                      target=(0, 10.0))  # the crowd passes the obstacle
+    return field_view(
+        (x[:, 0].copy(), y[0].copy()),
+        ("x", "y"),
+        (0, 3, 1),
+        np.column_stack([about["times"], about["trajectories"]]),
+        ("time", "trajectory"),
+        mask=about["mask"].reshape(nx, ny),
+        target=(0, 10.0),
+    )  # the crowd passes the obstacle

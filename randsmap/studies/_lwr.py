@@ -30,16 +30,22 @@ def lwr_study():
         make_data=make_lwr,
         sizes=((2000, 2000, 8000),),
         encoder=DiffusionMaps(n_components=2, alpha=0.0),
-        cases=paper_cases(conserves=True, d=2, length_scale=(0.1, 1.0), max_frequency=(2.0, 15.0),
-                          slope=(1.0, 20.0), ddm_scale=(0.2, 1.0), n_neighbors=(2, 11),
-                          starred=(0.6, 5)),
+        cases=paper_cases(
+            conserves=True,
+            d=2,
+            length_scale=(0.1, 1.0),
+            max_frequency=(2.0, 15.0),
+            slope=(1.0, 20.0),
+            ddm_scale=(0.2, 1.0),
+            n_neighbors=(2, 11),
+            starred=(0.6, 5),
+        ),
         view=_view,
         starred=(0.6, 5),
         has_trajectories=True,
         notes=(
             "The data cannot be the paper's: its random draws are not known.",
-            "N = 2000 training points: the text and the figures say so, the captions of the tables "
-            "say 1000.",
+            "N = 2000 training points: the text and the figures say so, the captions of the tables say 1000.",
             "The initial bump gets its noise, is clipped at 0 and divided by its sum, then "
             "integrated: densities of 0.02 to 0.05, shocks form late (the text, taken literally).",
         ),
@@ -47,6 +53,11 @@ def lwr_study():
 
 
 def _view(about, _):
-    return field_view((about["cell_centers"],), ("x",), (0, 1, 2),
-                      np.column_stack([about["times"], about["trajectories"]]),
-                      ("time", "trajectory"), target=(0, 15.0))  # shocks have formed by then
+    return field_view(
+        (about["cell_centers"],),
+        ("x",),
+        (0, 1, 2),
+        np.column_stack([about["times"], about["trajectories"]]),
+        ("time", "trajectory"),
+        target=(0, 15.0),
+    )  # shocks have formed by then

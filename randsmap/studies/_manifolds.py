@@ -29,8 +29,15 @@ def swiss_roll_study():
         make_data=make_swiss_roll,
         sizes=((1000, 1000, 8000), (2000, 2000, 6000)),
         encoder=DiffusionMaps(n_components=2, alpha=1.0, epsilon_scale=0.12),
-        cases=paper_cases(conserves=False, d=2, length_scale=(0.1, 1.0), max_frequency=(1.0, 10.0),
-                          slope=(1.0, 20.0), ddm_scale=(0.3, 0.9), n_neighbors=(2, 11)),
+        cases=paper_cases(
+            conserves=False,
+            d=2,
+            length_scale=(0.1, 1.0),
+            max_frequency=(1.0, 10.0),
+            slope=(1.0, 20.0),
+            ddm_scale=(0.3, 0.9),
+            n_neighbors=(2, 11),
+        ),
         view=lambda about, _: point_view(about, (0, 1, 2), ("x1", "x2", "x3")),
         conserves=False,
         notes=(_SEEDS, _N_OBS),
@@ -56,12 +63,22 @@ def s_curve_study():
         make_data=make_s_curve,
         sizes=((1000, 1000, 8000),),
         encoder=DiffusionMaps(n_components=2, alpha=1.0, epsilon_scale=0.2, select="non-harmonic"),
-        cases=paper_cases(conserves=False, d=2, length_scale=(0.1, 1.0), max_frequency=(2.0, 10.0),
-                          slope=(5.0, 18.0), ddm_scale=(0.3, 0.9), n_neighbors=(2, 11)),
+        cases=paper_cases(
+            conserves=False,
+            d=2,
+            length_scale=(0.1, 1.0),
+            max_frequency=(2.0, 10.0),
+            slope=(5.0, 18.0),
+            ddm_scale=(0.3, 0.9),
+            n_neighbors=(2, 11),
+        ),
         view=lambda about, _: point_view(about, (0, 5, 19), ("x1", "x6", "x20")),
         conserves=False,
-        notes=(_SEEDS, _N_OBS,
-               "Eigenvectors by non-harmonic selection: the pair (1, 3) of the paper's caption does "
-               "not resolve the width of the curve (11-21 % error); the width is about the 9th or "
-               "10th eigenvector."),
+        notes=(
+            _SEEDS,
+            _N_OBS,
+            "Eigenvectors by non-harmonic selection: the pair (1, 3) of the paper's caption does "
+            "not resolve the width of the curve (11-21 % error); the width is about the 9th or "
+            "10th eigenvector.",
+        ),
     )

@@ -12,9 +12,11 @@ from randsmap.studies._study import Study, paper_cases
 
 __all__ = ["mri_study"]
 
-_PHANTOM = ("The image cannot be the paper's, slice 4 of MATLAB's mri data, which may not be "
-            "redistributed: an analytic head phantom stands in for it; --data mri.mat takes the "
-            "paper's.")
+_PHANTOM = (
+    "The image cannot be the paper's, slice 4 of MATLAB's mri data, which may not be "
+    "redistributed: an analytic head phantom stands in for it; --data mri.mat takes the "
+    "paper's."
+)
 
 
 def mri_study(image=None):
@@ -45,13 +47,23 @@ def mri_study(image=None):
         data_options=options,
         sizes=((720, 720, 2160),),
         encoder=DiffusionMaps(n_components=2, alpha=1.0, epsilon_scale=0.5),
-        cases=paper_cases(conserves=True, d=2, length_scale=(0.02, 0.1), max_frequency=(35.0, 65.0),
-                          slope=(45.0, 120.0), ddm_scale=(0.2, 1.0), n_neighbors=(2, 11),
-                          starred=(0.4, 13)),
+        cases=paper_cases(
+            conserves=True,
+            d=2,
+            length_scale=(0.02, 0.1),
+            max_frequency=(35.0, 65.0),
+            slope=(45.0, 120.0),
+            ddm_scale=(0.2, 1.0),
+            n_neighbors=(2, 11),
+            starred=(0.4, 13),
+        ),
         view=_view,
         starred=(0.4, 13),
-        notes=(*notes, "Bilinear rotation by 3600 equally spaced angles: the paper says neither how "
-               "it interpolates nor how it spaces them."),
+        notes=(
+            *notes,
+            "Bilinear rotation by 3600 equally spaced angles: the paper says neither how "
+            "it interpolates nor how it spaces them.",
+        ),
         check_embedding=_check_embedding,
     )
 
@@ -60,8 +72,17 @@ def _view(about, n_cells):
     height, width = (int(size) for size in about["shape"])
     axes = np.arange(float(height)), np.arange(float(width))
     # statistics are those of rows, then of columns
-    return field_view(axes, ("row", "column"), (3, 0, 4), about["angles"][:, None], ("angle",),
-                      color=("intrinsic", 0), color_name="angle", target=(0, 0.0), with_axes=False)
+    return field_view(
+        axes,
+        ("row", "column"),
+        (3, 0, 4),
+        about["angles"][:, None],
+        ("angle",),
+        color=("intrinsic", 0),
+        color_name="angle",
+        target=(0, 0.0),
+        with_axes=False,
+    )
 
 
 def _check_embedding(latents, about, rows):
@@ -70,5 +91,7 @@ def _check_embedding(latents, about, rows):
         number = warn_unless_covered_once(latents, about["angles"][rows])
     for warning in caught:
         warnings.warn(warning.message, stacklevel=2)
-    return [f"While the image makes one turn its embedding goes round {abs(number)} time"
-            f"{'' if abs(number) == 1 else 's: angles share latent points, errors mean little'}."]
+    return [
+        f"While the image makes one turn its embedding goes round {abs(number)} time"
+        f"{'' if abs(number) == 1 else 's: angles share latent points, errors mean little'}."
+    ]

@@ -15,9 +15,14 @@ __all__ = ["Picture", "study_pictures"]
 
 # Okabe and Ito's colours, which the colour-blind can tell apart
 COLORS = {
-    "RANDSMAP-RFF": "#0072B2", "RANDSMAP-MS-RFF": "#009E73", "RANDSMAP-Sig": "#D55E00",
-    "RFNN-RFF": "#0072B2", "RFNN-MS-RFF": "#009E73", "RFNN-Sig": "#CC79A7",
-    "DDM": "#E69F00", "k-NN": "#000000",
+    "RANDSMAP-RFF": "#0072B2",
+    "RANDSMAP-MS-RFF": "#009E73",
+    "RANDSMAP-Sig": "#D55E00",
+    "RFNN-RFF": "#0072B2",
+    "RFNN-MS-RFF": "#009E73",
+    "RFNN-Sig": "#CC79A7",
+    "DDM": "#E69F00",
+    "k-NN": "#000000",
 }
 SPARE_COLORS = ("#56B4E9", "#8B5A2B", "#7F7F7F", "#B2A400", "#4B0082", "#5F9EA0", "#A52A2A", "#2F4F4F")
 MARKERS = {1.0: "o", 0.5: "s", 0.25: "^", None: "D"}
@@ -81,12 +86,26 @@ def _error_against_time(result, part, size):
                 _paper_point(ax, row, quantity, color, marker)
             values = [[row[f"{q}_{k}"] for k in ("median", "p05", "p95")] for q in ("seconds", quantity)]
             (x, *xs), (y, *ys) = values
-            ax.errorbar(x, y, xerr=[[max(x - xs[0], 0)], [max(xs[1] - x, 0)]],
-                        yerr=[[max(y - ys[0], 0)], [max(ys[1] - y, 0)]], fmt=marker, color=color,
-                        markersize=6, elinewidth=1, markeredgecolor="white", markeredgewidth=0.4,
-                        zorder=3)
-        ax.set(xscale="log", yscale="log", xlabel=f"{what} time (s)", ylabel=name,
-               title=f"{'Training' if split == 'train' else 'Test'} set{size}")
+            ax.errorbar(
+                x,
+                y,
+                xerr=[[max(x - xs[0], 0)], [max(xs[1] - x, 0)]],
+                yerr=[[max(y - ys[0], 0)], [max(ys[1] - y, 0)]],
+                fmt=marker,
+                color=color,
+                markersize=6,
+                elinewidth=1,
+                markeredgecolor="white",
+                markeredgewidth=0.4,
+                zorder=3,
+            )
+        ax.set(
+            xscale="log",
+            yscale="log",
+            xlabel=f"{what} time (s)",
+            ylabel=name,
+            title=f"{'Training' if split == 'train' else 'Test'} set{size}",
+        )
         _plain_decades(ax.yaxis)
         ax.grid(True, which="major", color="0.9")
         ax.set_axisbelow(True)
@@ -95,7 +114,9 @@ def _error_against_time(result, part, size):
             "Filled: ours, with bars from 5 to 95 % of the runs in both directions."
             + (" Open: the paper's figures, on the paper's machine." if theirs else ""),
             f"Scatter plot of {name} on the {split} set against {what} time, a point a decoder and "
-            "feature count; the figures are in the tables", figure)
+            "feature count; the figures are in the tables",
+            figure,
+        )
     yield _legend(rows, styles, size)
 
 
@@ -121,10 +142,20 @@ def _paper_point(ax, row, quantity, color, marker):
     bars = []
     for q, middle in (("seconds", x), (quantity, y)):
         low, high = (row.get(f"paper_{q}_{k}") for k in ("p05", "p95"))
-        bars.append(None if low is None or high is None else [[max(middle - low, 0)],
-                                                              [max(high - middle, 0)]])
-    ax.errorbar(x, y, xerr=bars[0], yerr=bars[1], fmt=marker, color=color, markersize=6, elinewidth=0.7,
-                markerfacecolor="none", alpha=0.75, zorder=2)
+        bars.append(None if low is None or high is None else [[max(middle - low, 0)], [max(high - middle, 0)]])
+    ax.errorbar(
+        x,
+        y,
+        xerr=bars[0],
+        yerr=bars[1],
+        fmt=marker,
+        color=color,
+        markersize=6,
+        elinewidth=0.7,
+        markerfacecolor="none",
+        alpha=0.75,
+        zorder=2,
+    )
 
 
 def _plain_decades(axis):
@@ -155,18 +186,19 @@ def _legend(rows, styles, size):
     n_columns = 2 if len(entries) > 12 else 1
     n_rows = -(-len(entries) // n_columns)
     figure = plotting._new_figure((4.6, max(3.8, 0.2 * n_rows + 0.3)))
-    figure.legend(handles=list(entries.values()), loc="center", ncols=n_columns, fontsize=8,
-                  frameon=False)
-    return Picture(f"Marks of the three panels{size}", "A colour a feature map or method, a mark a "
-                   "feature count.", "Legend: " + "; ".join(line.get_label() for line in
-                                                            entries.values()), figure)
+    figure.legend(handles=list(entries.values()), loc="center", ncols=n_columns, fontsize=8, frameon=False)
+    return Picture(
+        f"Marks of the three panels{size}",
+        "A colour a feature map or method, a mark a feature count.",
+        "Legend: " + "; ".join(line.get_label() for line in entries.values()),
+        figure,
+    )
 
 
 def _features(fraction):
     if fraction is None or np.isnan(fraction):
         return ""
-    return ", " + {1.0: "P = N", 0.5: "P = N/2", 0.25: "P = N/4"}.get(
-        float(fraction), f"P = {float(fraction):g} N")
+    return ", " + {1.0: "P = N", 0.5: "P = N/2", 0.25: "P = N/4"}.get(float(fraction), f"P = {float(fraction):g} N")
 
 
 def _get(result, part, *keys):
@@ -187,8 +219,10 @@ def _data_and_embedding(result, part, size):
     color = result.arrays.get(f"{part}/train/color")
     label = str(result.arrays.get(f"{part}/color_name", ""))
     turn = _is_full_turn(result, label)
-    for key, names_key, title in (("train/points", "point_names", "Training data"),
-                                  ("train/latents", None, "Embedding of the training data")):
+    for key, names_key, title in (
+        ("train/points", "point_names", "Training data"),
+        ("train/latents", None, "Embedding of the training data"),
+    ):
         points = result.arrays.get(f"{part}/{key}")
         if points is None or points.shape[1] < 2:
             continue
@@ -203,13 +237,21 @@ def _data_and_embedding(result, part, size):
         ax = figure.add_subplot(projection="3d" if three else None)
         if three:
             ax.view_init(elev=_elevation(result))
-        plotting.plot_embedding(points[some], None if color is None else color[some], label=label,
-                                names=names, cyclic=turn, ax=ax)
+        plotting.plot_embedding(
+            points[some], None if color is None else color[some], label=label, names=names, cyclic=turn, ax=ax
+        )
         _small_labels(ax)
-        what = "the first three of " + str(dimension) + " coordinates" if dimension > 3 else (
-            f"{points.shape[1]} coordinates")
-        yield Picture(f"{title}{size}", f"{title}, {what}, coloured by {label}.",
-                      f"Scatter plot of {title.lower()} in {what}, coloured by {label}", figure)
+        what = (
+            "the first three of " + str(dimension) + " coordinates"
+            if dimension > 3
+            else (f"{points.shape[1]} coordinates")
+        )
+        yield Picture(
+            f"{title}{size}",
+            f"{title}, {what}, coloured by {label}.",
+            f"Scatter plot of {title.lower()} in {what}, coloured by {label}",
+            figure,
+        )
 
 
 def _elevation(result):
@@ -227,18 +269,28 @@ def _small_labels(ax):
 def _decoders(result, part):
     """[(label, title)] of the decoders with figures."""
     labels = result.arrays.get(f"{part}/decoders")
-    return [] if labels is None else [
-        (label, label + _features(result.arrays.get(f"{part}/decoder/{label}/features_per_sample",
-                                                    np.array(np.nan))))
-        for label in labels.tolist()]
+    return (
+        []
+        if labels is None
+        else [
+            (
+                label,
+                label + _features(result.arrays.get(f"{part}/decoder/{label}/features_per_sample", np.array(np.nan))),
+            )
+            for label in labels.tolist()
+        ]
+    )
 
 
 def _reconstructed_points(result, part, size):
     from matplotlib.colors import LogNorm
 
     truth = result.arrays.get(f"{part}/test/points")
-    shown = [(title, *found) for label, title in _decoders(result, part)
-             if (found := _get(result, part, f"decoder/{label}/points", f"decoder/{label}/errors"))]
+    shown = [
+        (title, *found)
+        for label, title in _decoders(result, part)
+        if (found := _get(result, part, f"decoder/{label}/points", f"decoder/{label}/errors"))
+    ]
     if truth is None or not shown:
         return
     names = [str(name) for name in result.arrays[f"{part}/point_names"]]
@@ -265,30 +317,34 @@ def _reconstructed_points(result, part, size):
         style = {"c": "0.4"} if error is None else {"c": error[kept], "cmap": "viridis", "norm": norm}
         drawn = ax.scatter(*points[kept].T, s=4, linewidths=0, depthshade=False, **style)
         outside = len(some) - len(kept)
-        ax.set_title(title + (f"\n({outside} of {len(some)} not in view)" if outside else ""), fontsize=9,
-                     pad=0)
+        ax.set_title(title + (f"\n({outside} of {len(some)} not in view)" if outside else ""), fontsize=9, pad=0)
         ax.set(xlim=(box[0][0], box[1][0]), ylim=(box[0][1], box[1][1]), zlim=(box[0][2], box[1][2]))
         ax.set_xlabel(names[0], fontsize=7, labelpad=-6)
         ax.set_ylabel(names[1], fontsize=7, labelpad=-6)
         ax.set_zlabel(names[2], fontsize=7, labelpad=-6)
         ax.tick_params(labelsize=6, pad=-3)
         ax.locator_params(nbins=4)
-    bar = figure.colorbar(drawn, ax=axes, label="relative L2 error", location="bottom", shrink=0.6,
-                          fraction=0.04, pad=0.02)
+    bar = figure.colorbar(
+        drawn, ax=axes, label="relative L2 error", location="bottom", shrink=0.6, fraction=0.04, pad=0.02
+    )
     _plain_decades(bar.ax.xaxis)
     yield Picture(
         f"Reconstructions of the test set{size}",
         f"In the space of {', '.join(names)}: the truth, then each decoder's reconstruction at its best "
         "feature count, coloured by the sample's error in one scale.",
         f"Scatter plots in three dimensions, one of the truth and one for each of {len(shown)} decoders",
-        figure, wide=True)
+        figure,
+        wide=True,
+    )
 
 
 def _one_field(result, part, size):
     truth = result.arrays.get(f"{part}/field/truth")
-    fields = {title: result.arrays[f"{part}/decoder/{label}/field"]
-              for label, title in _decoders(result, part)
-              if f"{part}/decoder/{label}/field" in result.arrays}
+    fields = {
+        title: result.arrays[f"{part}/decoder/{label}/field"]
+        for label, title in _decoders(result, part)
+        if f"{part}/decoder/{label}/field" in result.arrays
+    }
     if truth is None or not fields:
         return
     x, y = (result.arrays.get(f"{part}/field/{axis}") for axis in "xy")
@@ -299,15 +355,19 @@ def _one_field(result, part, size):
         figure = plotting.plot_reconstructions(truth, fields, positions=x, label=label)
     elif x is not None and y is not None:
         extent = [_length(x), _length(y)]
-        figure = plotting.plot_reconstructions(truth, fields, extent=extent, label=label,
-                                               mask=result.arrays.get(f"{part}/field/mask"))
+        figure = plotting.plot_reconstructions(
+            truth, fields, extent=extent, label=label, mask=result.arrays.get(f"{part}/field/mask")
+        )
     else:
         figure = plotting.plot_reconstructions(truth, fields, label=label)
-    yield Picture(f"One field of the test set{size}",
-                  "One field and what each decoder, at its best feature count, makes of it; errors in "
-                  + ("the same scale." if truth.ndim == 1 else "one logarithmic scale."),
-                  f"One field of the test set and its reconstruction and error by {len(fields)} decoders",
-                  figure, wide=True)
+    yield Picture(
+        f"One field of the test set{size}",
+        "One field and what each decoder, at its best feature count, makes of it; errors in "
+        + ("the same scale." if truth.ndim == 1 else "one logarithmic scale."),
+        f"One field of the test set and its reconstruction and error by {len(fields)} decoders",
+        figure,
+        wide=True,
+    )
 
 
 def _length(centers):
@@ -316,9 +376,11 @@ def _length(centers):
 
 def _error_against_intrinsic(result, part, size):
     found = _get(result, part, "test/intrinsic", "intrinsic_names")
-    shown = [(title, result.arrays[f"{part}/decoder/{label}/errors"])
-             for label, title in _decoders(result, part)
-             if f"{part}/decoder/{label}/errors" in result.arrays]
+    shown = [
+        (title, result.arrays[f"{part}/decoder/{label}/errors"])
+        for label, title in _decoders(result, part)
+        if f"{part}/decoder/{label}/errors" in result.arrays
+    ]
     if found is None or not shown or f"{part}/field/truth" not in result.arrays:
         return
     name = str(found[1][0])
@@ -345,10 +407,13 @@ def _error_against_intrinsic(result, part, size):
         ax.set_xlabel(name, fontsize=8)
     for ax in axes[:, 0]:
         ax.set_ylabel("relative L2 error", fontsize=8)
-    yield Picture(f"Error against {name}{size}", f"Relative L2 error of each test sample against "
-                  f"{name}; the line is the mean.",
-                  f"Scatter plots of the error against {name}, one for each of {len(shown)} decoders",
-                  figure, wide=True)
+    yield Picture(
+        f"Error against {name}{size}",
+        f"Relative L2 error of each test sample against {name}; the line is the mean.",
+        f"Scatter plots of the error against {name}, one for each of {len(shown)} decoders",
+        figure,
+        wide=True,
+    )
 
 
 def _ddm_map(result, part, size):
@@ -367,36 +432,59 @@ def _ddm_map(result, part, size):
     low = finite.min() if rule is None else min(finite.min(), np.nanmin(rule[1]))
     # a singular kernel's errors of many orders of magnitude would leave no colours for the rest
     norm = LogNorm(low, max(min(finite.max(), 10.0, 1e3 * low), 1.01 * low))
-    mesh = ax.pcolormesh(plotting._edges(weights.astype(float)),
-                         np.exp(plotting._edges(np.log(ranks.astype(float)))), errors.T, norm=norm,
-                         cmap="viridis_r", rasterized=True)
+    mesh = ax.pcolormesh(
+        plotting._edges(weights.astype(float)),
+        np.exp(plotting._edges(np.log(ranks.astype(float)))),
+        errors.T,
+        norm=norm,
+        cmap="viridis_r",
+        rasterized=True,
+    )
     caption = "Mean relative L2 validation error of DDM over its kernel's scale w2 and its number of modes r."
     if rule is not None:
         best = int(np.nanargmin(rule[1]))
         ax.plot(weights, rule[0], color="white", linewidth=2.5)
-        ax.plot(weights, rule[0], "o-", color="#D55E00", markersize=4, linewidth=1.2,
-                label="r by the printed rule")
-        ax.plot(weights[best], rule[0][best], "D", color="#D55E00", markersize=9, markeredgecolor="white",
-                label=f"best of the rule: {_share(rule[1][best])}")
-        caption += (f" By the printed eigenvalue rule the best is w2 = {weights[best]:.3g} with "
-                    f"r = {int(rule[0][best])}: {_share(rule[1][best])}.")
+        ax.plot(weights, rule[0], "o-", color="#D55E00", markersize=4, linewidth=1.2, label="r by the printed rule")
+        ax.plot(
+            weights[best],
+            rule[0][best],
+            "D",
+            color="#D55E00",
+            markersize=9,
+            markeredgecolor="white",
+            label=f"best of the rule: {_share(rule[1][best])}",
+        )
+        caption += (
+            f" By the printed eigenvalue rule the best is w2 = {weights[best]:.3g} with "
+            f"r = {int(rule[0][best])}: {_share(rule[1][best])}."
+        )
     k = np.unravel_index(np.nanargmin(np.where(np.isfinite(errors), errors, np.inf)), errors.shape)
-    ax.plot(weights[k[0]], ranks[k[1]], "s", color="none", markeredgecolor="black", markersize=10,
-            markeredgewidth=1.6, label=f"lowest of the map: {_share(errors[k])}")
-    caption += (f" Lowest of the map: w2 = {weights[k[0]]:.3g}, r = {int(ranks[k[1]])}: "
-                f"{_share(errors[k])}.")
+    ax.plot(
+        weights[k[0]],
+        ranks[k[1]],
+        "s",
+        color="none",
+        markeredgecolor="black",
+        markersize=10,
+        markeredgewidth=1.6,
+        label=f"lowest of the map: {_share(errors[k])}",
+    )
+    caption += f" Lowest of the map: w2 = {weights[k[0]]:.3g}, r = {int(ranks[k[1]])}: {_share(errors[k])}."
     starred = result.arrays.get(f"{part}/ddm/starred")
     if starred is not None:
-        ax.plot(*starred, "*", color="#F0E442", markeredgecolor="black", markersize=15,
-                label="the paper's star")
+        ax.plot(*starred, "*", color="#F0E442", markeredgecolor="black", markersize=15, label="the paper's star")
         caption += f" The paper's star: w2 = {starred[0]:g}, r = {int(starred[1])}."
     ax.set(xlabel="kernel scale w2 (of the median distance)", ylabel="number of modes r", yscale="log")
     _plain_decades(ax.yaxis)
     bar = figure.colorbar(mesh, ax=ax, label="mean relative L2 error (validation)")
     _plain_decades(bar.ax.yaxis)
     figure.legend(loc="outside upper center", ncols=2, fontsize=8, frameon=False)
-    yield Picture(f"DDM over (w2, r){size}", caption, "Colour map of the validation error of DDM over "
-                  "w2 and r, with the paper's star and the printed rule's points", figure)
+    yield Picture(
+        f"DDM over (w2, r){size}",
+        caption,
+        "Colour map of the validation error of DDM over w2 and r, with the paper's star and the printed rule's points",
+        figure,
+    )
 
 
 def _share(error):

@@ -15,8 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import quote
 
+from randsmap._files import write_atomically
 from randsmap._parallel import get_num_threads
-from randsmap.persistence import write_atomically
 from randsmap.studies._claims import FAILS, HOLDS, UNKNOWN, judge
 from randsmap.studies._table import legend, table_text
 
@@ -69,8 +69,7 @@ def write_report(result, folder):
     """
     path = Path(folder) / REPORT
     parts = [
-        f"<p>{escape(result.section)} of the paper. {escape(result.date)}, randsmap "
-        f"{escape(result.version)}.</p>",
+        f"<p>{escape(result.section)} of the paper. {escape(result.date)}, randsmap {escape(result.version)}.</p>",
         _cuts(result),
         "<h2>What was claimed, what was measured</h2>",
         _claims([result], missing=False),
@@ -111,16 +110,30 @@ def write_index(results, folder):
     rows = []
     for result in results:
         link, name = _link(result, path.parent), escape(result.title)
-        rows.append((f'<a href="{escape(link)}">{name}</a>' if link else name, escape(result.section),
-                     *map(escape, _summary(result))))
+        rows.append(
+            (
+                f'<a href="{escape(link)}">{name}</a>' if link else name,
+                escape(result.section),
+                *map(escape, _summary(result)),
+            )
+        )
     parts = [
-        "<p>Each study of the paper, run with this package; the reports have the tables, figures and "
-        "readings.</p>",
+        "<p>Each study of the paper, run with this package; the reports have the tables, figures and readings.</p>",
         "<h2>Studies</h2>",
-        _table(("study", "in the paper", "lowest test error", "largest conservation error of the exact "
-                "form", "tuned values on an edge", "run"), rows, "figures", escaped=True),
-        *(f"<div><h3>{escape(result.title)}</h3>{_cuts(result)}</div>" for result in results
-          if result.cuts),
+        _table(
+            (
+                "study",
+                "in the paper",
+                "lowest test error",
+                "largest conservation error of the exact form",
+                "tuned values on an edge",
+                "run",
+            ),
+            rows,
+            "figures",
+            escaped=True,
+        ),
+        *(f"<div><h3>{escape(result.title)}</h3>{_cuts(result)}</div>" for result in results if result.cuts),
         "<h2>What the paper claims, and what was measured</h2>",
         "<p>Verdicts are computed from the rows of the studies by the criterion beside them. Where a "
         "study was not run, a claim that needs it stays open unless another study contradicts it. The "
@@ -128,8 +141,10 @@ def write_index(results, folder):
         "paper’s, and seeds are not known: see the reports.</p>",
         _claims(results, missing=True),
         "<h2>How to make it again</h2>",
-        "".join(f"<p><code>{escape(result.command)}</code>, {escape(result.date)}, randsmap "
-                f"{escape(result.version)}</p>" for result in results),
+        "".join(
+            f"<p><code>{escape(result.command)}</code>, {escape(result.date)}, randsmap {escape(result.version)}</p>"
+            for result in results
+        ),
         f"<p>{escape(_machine())}</p>",
     ]
     return _write(path, "The paper’s studies, run again", parts)
@@ -137,10 +152,12 @@ def write_index(results, folder):
 
 def _write(path, title, parts):
     body = "\n".join(part for part in parts if part)
-    text = ('<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f"<title>{escape(title)} - randsmap</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-            f"<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n")
+    text = (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)} - randsmap</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f"<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lambda file: file.write(text.encode()))
     return path
@@ -149,8 +166,7 @@ def _write(path, title, parts):
 def _cuts(result):
     if not result.cuts:
         return ""
-    return ('<p class="note"><strong>Not the full study:</strong> '
-            f"{escape(' '.join(result.cuts))}</p>")
+    return f'<p class="note"><strong>Not the full study:</strong> {escape(" ".join(result.cuts))}</p>'
 
 
 def _list(texts):
@@ -162,10 +178,13 @@ def _table(header, rows, kind, *, escaped=False):
     text = (lambda cell: cell) if escaped else escape
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
     body = "\n".join(
-        f'<tr><th scope="row">{text(first)}</th>' + "".join(f"<td>{text(cell)}</td>" for cell in rest)
-        + "</tr>" for first, *rest in rows)
-    return (f'<div class="scroll" tabindex="0"><table class="{kind}"><thead><tr>{head}</tr></thead>\n'
-            f"<tbody>{body}</tbody></table></div>")
+        f'<tr><th scope="row">{text(first)}</th>' + "".join(f"<td>{text(cell)}</td>" for cell in rest) + "</tr>"
+        for first, *rest in rows
+    )
+    return (
+        f'<div class="scroll" tabindex="0"><table class="{kind}"><thead><tr>{head}</tr></thead>\n'
+        f"<tbody>{body}</tbody></table></div>"
+    )
 
 
 def _tables(result):
@@ -188,17 +207,24 @@ def _claims(results, missing):
     body = "\n".join(
         f"<tr><td>“{escape(v.claim.quote)}” <small>({escape(v.claim.where)})</small></td>"
         f'<td class="verdict {classes[v.verdict]}">{v.verdict}</td><td>{escape(v.measured)}</td>'
-        f"<td>{escape(v.claim.criterion)}</td><td>{v.paper}</td></tr>" for v in verdicts)
+        f"<td>{escape(v.claim.criterion)}</td><td>{v.paper}</td></tr>"
+        for v in verdicts
+    )
     head = "".join(f'<th scope="col">{name}</th>' for name in header)
-    return (f"<p>{len(verdicts)} claims: {counts}.</p>\n"
-            f'<div class="scroll" tabindex="0"><table class="claims"><thead><tr>{head}</tr></thead>\n'
-            f"<tbody>{body}</tbody></table></div>")
+    return (
+        f"<p>{len(verdicts)} claims: {counts}.</p>\n"
+        f'<div class="scroll" tabindex="0"><table class="claims"><thead><tr>{head}</tr></thead>\n'
+        f"<tbody>{body}</tbody></table></div>"
+    )
 
 
 def _edges(result):
-    found = [f"{row['decoder']}{_size(row)}, N = {row['n_train']}: "
-             f"{(row['parameter'] or 'value').removeprefix('features__')} = {row['hyperparameter']:.4g}"
-             for row in result.rows if row["on_edge"] and row["split"] == result.rows[0]["split"]]
+    found = [
+        f"{row['decoder']}{_size(row)}, N = {row['n_train']}: "
+        f"{(row['parameter'] or 'value').removeprefix('features__')} = {row['hyperparameter']:.4g}"
+        for row in result.rows
+        if row["on_edge"] and row["split"] == result.rows[0]["split"]
+    ]
     if not found:
         return "<p>None.</p>"
     return "<p>A better value may lie beyond:</p>" + _list(found)
@@ -212,15 +238,22 @@ def _size(row):
 def _summary(result):
     """Cells of the index: lowest test error, conservation, edges, runs."""
     test = [row for row in result.rows if row["split"] == "test"]
-    exact = [row["conservation_median"] for row in result.rows
-             if row["decoder"].startswith("RANDSMAP") and not row["decoder"].endswith("-training")
-             and row["conservation_median"] is not None]
+    exact = [
+        row["conservation_median"]
+        for row in result.rows
+        if row["decoder"].startswith("RANDSMAP")
+        and not row["decoder"].endswith("-training")
+        and row["conservation_median"] is not None
+    ]
     best = min(test, key=lambda row: row["rel_l2_median"], default=None)
     n_edges = sum(bool(row["on_edge"]) for row in test)
-    return ("" if best is None else f"{100 * best['rel_l2_median']:.3g} % ({best['decoder']}{_size(best)})",
-            f"{max(exact):.1e}" if exact else "", str(n_edges),
-            f"{result.options.get('runs', '?')} runs, seed {result.options.get('seed', '?')}"
-            + (", quick" if result.options.get("quick") else ""))
+    return (
+        "" if best is None else f"{100 * best['rel_l2_median']:.3g} % ({best['decoder']}{_size(best)})",
+        f"{max(exact):.1e}" if exact else "",
+        str(n_edges),
+        f"{result.options.get('runs', '?')} runs, seed {result.options.get('seed', '?')}"
+        + (", quick" if result.options.get("quick") else ""),
+    )
 
 
 def _link(result, folder):
@@ -243,17 +276,20 @@ def _pictures(result):
         for picture in study_pictures(result):
             png = _png(picture.figure)
             data = base64.b64encode(png).decode()
-            width, height = (int.from_bytes(png[i:i + 4], "big") for i in (16, 20))
+            width, height = (int.from_bytes(png[i : i + 4], "big") for i in (16, 20))
             figures.append(
-                f'<figure{" class=" + chr(34) + "wide" + chr(34) if picture.wide else ""}>'
+                f"<figure{' class=' + chr(34) + 'wide' + chr(34) if picture.wide else ''}>"
                 f"<h3>{escape(picture.title)}</h3>"
                 f'<img src="data:image/png;base64,{data}" width="{width}" height="{height}" '
                 f'alt="{escape(picture.alt)}">'
-                f"<figcaption>{escape(picture.caption)}</figcaption></figure>")
+                f"<figcaption>{escape(picture.caption)}</figcaption></figure>"
+            )
     except ImportError:  # matplotlib is missing; `_png`'s Pillow belongs to it
-        return ('<p class="note">There are no figures: matplotlib is not installed. Install it with '
-                "<code>pip install 'randsmap[plots]'</code> and give the command below again: what "
-                "is done is kept.</p>")
+        return (
+            '<p class="note">There are no figures: matplotlib is not installed. Install it with '
+            "<code>pip install 'randsmap[plots]'</code> and give the command below again: what "
+            "is done is kept.</p>"
+        )
     return '<div class="pictures">\n' + "\n".join(figures) + "\n</div>"
 
 
@@ -272,13 +308,14 @@ def _png(figure):
 
 
 def _facts(result):
-    options = ", ".join(f"{name} = {value}" for name, value in result.options.items()
-                        if value is not None)
+    options = ", ".join(f"{name} = {value}" for name, value in result.options.items() if value is not None)
     return f"<p>Options: {escape(options)}.</p>\n<p>{escape(_machine())}</p>"
 
 
 def _machine():
     """Of the machine that wrote the report; nothing that names it."""
     packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
-    return (f"Written on {platform.system()} {platform.machine()} with {os.cpu_count()} cores "
-            f"({get_num_threads()} used), Python {platform.python_version()}, {packages}.")
+    return (
+        f"Written on {platform.system()} {platform.machine()} with {os.cpu_count()} cores "
+        f"({get_num_threads()} used), Python {platform.python_version()}, {packages}."
+    )

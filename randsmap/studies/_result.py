@@ -80,7 +80,7 @@ from pathlib import Path
 
 import numpy as np
 
-from randsmap.persistence import write_atomically
+from randsmap._files import write_atomically
 from randsmap.studies._store import read_arrays
 
 __all__ = ["StudyResult", "load_result", "save_result"]
@@ -131,8 +131,7 @@ class StudyResult:
 
     def part_rows(self, part, split=None):
         """Rows of a part, of one split or of both."""
-        return [row for row in self.rows
-                if f"N{row['n_train']}" == part and split in (None, row["split"])]
+        return [row for row in self.rows if f"N{row['n_train']}" == part and split in (None, row["split"])]
 
 
 def save_result(result, folder):
@@ -141,8 +140,7 @@ def save_result(result, folder):
     folder.mkdir(parents=True, exist_ok=True)
     about = asdict(result)
     arrays = about.pop("arrays")
-    write_atomically(folder / "figures.npz",
-                     lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+    write_atomically(folder / "figures.npz", lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
     text = json.dumps(about, indent=1, allow_nan=False) + "\n"
     write_atomically(folder / "result.json", lambda file: file.write(text.encode()))
 
@@ -160,7 +158,8 @@ def load_result(folder):
         about = json.loads((folder / "result.json").read_text())
         return StudyResult(**about, arrays=read_arrays(folder / "figures.npz"))
     except FileNotFoundError as error:
-        raise ValueError(f"{folder} holds no finished study ({Path(error.filename).name} is "
-                         "missing); run the study") from None
+        raise ValueError(
+            f"{folder} holds no finished study ({Path(error.filename).name} is missing); run the study"
+        ) from None
     except Exception as error:  # zip, zlib, JSON and NumPy each have their own for a damaged file
         raise ValueError(f"{folder} is damaged ({error}); run the study again") from None

@@ -32,7 +32,8 @@ from randsmap.studies._result import MAX_SHOWN, StudyResult, save_result
 from randsmap.studies._store import Store
 from randsmap.studies._study import thinned
 from randsmap.studies._table import with_paper
-from randsmap.tuning import on_edge, tune
+from randsmap.tuning import tune
+from randsmap.tuning._search import on_edge
 
 __all__ = ["run_study"]
 
@@ -62,11 +63,25 @@ _MASS_NOTES = (
 _DDM_NOTE = (
     "DDM keeps the harmonics that the paper's printed eigenvalue rule keeps; {label} the number "
     "starred in its figure, with w_2 from the map over (w_2, r) on the validation set, whose time counts "
-    "as tuning. Both stand beside the paper's one DDM row.")
+    "as tuning. Both stand beside the paper's one DDM row."
+)
 
 
-def run_study(study, *, out, quick=False, runs=None, decoders=None, seed=0, feature_seed=None,
-              split="random", data=None, training_form=None, command="", progress=True):
+def run_study(
+    study,
+    *,
+    out,
+    quick=False,
+    runs=None,
+    decoders=None,
+    seed=0,
+    feature_seed=None,
+    split="random",
+    data=None,
+    training_form=None,
+    command="",
+    progress=True,
+):
     """Run a study, or go on with one that was interrupted.
 
     Parameters
@@ -119,8 +134,7 @@ def run_study(study, *, out, quick=False, runs=None, decoders=None, seed=0, feat
     if quick:
         study = _quick(study)
     if split == "trajectory" and (data is not None or not study.has_trajectories):
-        raise ValueError(f"{data or f'the data of {study.name}'} have no trajectories: only "
-                         "split='random' is possible")
+        raise ValueError(f"{data or f'the data of {study.name}'} have no trajectories: only split='random' is possible")
     own = None if data is None else user_data(data, study.conserves)
     if own is not None:
         study = replace(study, sizes=user_sizes(study.sizes, len(own[0])))
@@ -157,24 +171,29 @@ def run_study(study, *, out, quick=False, runs=None, decoders=None, seed=0, feat
             else:
                 split_rows = random_split(len(fields), sizes, seed_for(seed, 1))
             part = Part(study, fields, about, split_rows, store)
-            runner = _PartRunner(study, part, view, store, seed, feature_seed, runs, fractions,
-                                 bar)
+            runner = _PartRunner(study, part, view, store, seed, feature_seed, runs, fractions, bar)
             rows += runner.run(chosen)
             arrays.update({f"{part.name}/{key}": value for key, value in runner.arrays().items()})
             if study.check_embedding is not None and own is None:
-                notes += study.check_embedding(part.latents(study.cases[0]).train, about,
-                                               split_rows[0])
+                notes += study.check_embedding(part.latents(study.cases[0]).train, about, split_rows[0])
     result = StudyResult(
         name=study.name,
-        title=(study.title or study.name) if own is None else
-        f"{Path(data).name} (M = {fields.shape[1]}), in the protocol of the study {study.name}",
+        title=(study.title or study.name)
+        if own is None
+        else f"{Path(data).name} (M = {fields.shape[1]}), in the protocol of the study {study.name}",
         section=study.section,
         notes=_notes(study, chosen, own, data, split, notes),
         cuts=_cuts(study, chosen, quick, runs, training_form, decoders),
-        options={"runs": runs, "quick": quick, "seed": seed, "feature_seed": feature_seed,
-                 "split": split, "training_form": training_form,
-                 "decoders": None if decoders is None else list(decoders),
-                 "data": None if data is None else Path(data).name},
+        options={
+            "runs": runs,
+            "quick": quick,
+            "seed": seed,
+            "feature_seed": feature_seed,
+            "split": split,
+            "training_form": training_form,
+            "decoders": None if decoders is None else list(decoders),
+            "data": None if data is None else Path(data).name,
+        },
         command=command,
         date=datetime.date.today().isoformat(),
         version=_version(),
@@ -187,9 +206,12 @@ def run_study(study, *, out, quick=False, runs=None, decoders=None, seed=0, feat
 
 def _quick(study):
     return replace(
-        study, cases=tuple(thinned(case) for case in study.cases), tuning_draws=1,
+        study,
+        cases=tuple(thinned(case) for case in study.cases),
+        tuning_draws=1,
         sizes=study.quick_sizes or study.sizes,
-        data_options={**study.data_options, **study.quick_options})
+        data_options={**study.data_options, **study.quick_options},
+    )
 
 
 def _chosen(study, decoders, training_form):
@@ -199,14 +221,18 @@ def _chosen(study, decoders, training_form):
     known = [case.label for case in study.cases]
     unknown = [label for label in decoders if label not in known]
     if unknown or not decoders:
-        raise ValueError(f"decoders must be among {', '.join(known)}, got "
-                         f"{', '.join(unknown) or 'none'}")
+        raise ValueError(f"decoders must be among {', '.join(known)}, got {', '.join(unknown) or 'none'}")
     return [case for case in study.cases if case.label in decoders]
 
 
 def _described(case):
-    return {"decoder": repr(case.decoder), "encoder": repr(case.encoder),
-            "parameter": case.parameter, "grid": list(case.grid), "tuned_as": case.tuned_as}
+    return {
+        "decoder": repr(case.decoder),
+        "encoder": repr(case.encoder),
+        "parameter": case.parameter,
+        "grid": list(case.grid),
+        "tuned_as": case.tuned_as,
+    }
 
 
 def _version():
@@ -227,31 +253,41 @@ def _n_units(case, study, fractions, runs):
 
 def _notes(study, chosen, own, data, split, embedding):
     if own is not None:
-        notes = [f"The data are {Path(data).name}, {own[0].shape[0]} snapshots of {own[0].shape[1]} "
-                 "cells, split in the study's fractions; the paper's numbers do not belong to them.",
-                 *_NOTES]
+        notes = [
+            f"The data are {Path(data).name}, {own[0].shape[0]} snapshots of {own[0].shape[1]} "
+            "cells, split in the study's fractions; the paper's numbers do not belong to them.",
+            *_NOTES,
+        ]
     else:
         notes = [*study.notes, *embedding, *_NOTES]
     notes += _MASS_NOTES if study.conserves else ()
     notes += [_DDM_NOTE.format(label=case.label) for case in chosen if case.by_map]
     if split == "trajectory":
-        notes.append("Split by whole trajectories; the paper's random split, to which its numbers "
-                     "belong, leaks neighbouring times of one trajectory into the test set.")
+        notes.append(
+            "Split by whole trajectories; the paper's random split, to which its numbers "
+            "belong, leaks neighbouring times of one trajectory into the test set."
+        )
     elif own is None and study.has_trajectories:
-        notes.append("The random split, the paper's, puts neighbouring times of one trajectory into "
-                     "training and test set; --split trajectory does not.")
+        notes.append(
+            "The random split, the paper's, puts neighbouring times of one trajectory into "
+            "training and test set; --split trajectory does not."
+        )
     return notes
 
 
 def _cuts(study, chosen, quick, runs, training_form, decoders):
     cuts = []
     if quick:
-        cuts.append("Quick run: three of the ten grid values of each hyperparameter, P = N/4 only, "
-                    "tuning on one draw of the features.")
+        cuts.append(
+            "Quick run: three of the ten grid values of each hyperparameter, P = N/4 only, "
+            "tuning on one draw of the features."
+        )
         if study.quick_sizes:
             options = ", ".join(f"{k} = {v}" for k, v in study.quick_options.items())
-            cuts.append(f"Quick run: smaller data ({options}), so no number of the paper belongs to "
-                        f"it: {study.sizes[0][0]} training points.")
+            cuts.append(
+                f"Quick run: smaller data ({options}), so no number of the paper belongs to "
+                f"it: {study.sizes[0][0]} training points."
+            )
     if runs < RUNS:
         cuts.append(f"{runs} run{'' if runs == 1 else 's'} instead of the paper's {RUNS}.")
     if decoders is not None:
@@ -285,14 +321,18 @@ class _PartRunner:
         tuned = self._tuned(case, fraction)
         name = self._name(case, fraction)
         results = [
-            self.store.get(f"{name}-run-{run}", lambda: self._run(case, fraction, tuned, run),
-                           self.bar.update)
+            self.store.get(f"{name}-run-{run}", lambda: self._run(case, fraction, tuned, run), self.bar.update)
             for run in range(case.runs(self.n_runs))
         ]
         error = float(np.median([result["train"]["rel_l2"] for result in results]))
         if case.label not in self.figures or error < self.figures[case.label][0]:
-            self.figures[case.label] = error, fraction, lambda: self.store.get(
-                f"{name}-figure.npz", lambda: self._run(case, fraction, tuned, 0, only_figure=True))
+            self.figures[case.label] = (
+                error,
+                fraction,
+                lambda: self.store.get(
+                    f"{name}-figure.npz", lambda: self._run(case, fraction, tuned, 0, only_figure=True)
+                ),
+            )
         return self._aggregate(case, fraction, tuned, results)
 
     def _name(self, case, fraction):
@@ -306,17 +346,22 @@ class _PartRunner:
             piece = self._map(case)
             self.bar.update(len(case.grid))
             column = int(np.flatnonzero(piece["ranks"] == case.decoder.rank)[0])
-            return _best(case, [{"errors": piece["errors"][:, column].tolist(),
-                                 "seconds": float(piece["seconds"])}])
+            return _best(case, [{"errors": piece["errors"][:, column].tolist(), "seconds": float(piece["seconds"])}])
         if case.tuned_as is not None:
             case = self.cases[case.tuned_as]
         name = self._name(case, fraction)
         draws = _draws(case, self.study)
-        return _best(case, [
-            self.store.get(f"{name}-tuning-{draw}", lambda: self._tune(case, fraction, draw),
-                           lambda: self.bar.update(len(case.grid)))
-            for draw in range(draws)
-        ])
+        return _best(
+            case,
+            [
+                self.store.get(
+                    f"{name}-tuning-{draw}",
+                    lambda: self._tune(case, fraction, draw),
+                    lambda: self.bar.update(len(case.grid)),
+                )
+                for draw in range(draws)
+            ],
+        )
 
     def _decoder(self, case, fraction, seed):
         # a draw depends on the seed and the run alone, so conservative and plain decoders of the same
@@ -337,22 +382,42 @@ class _PartRunner:
         F_train, F_validation, seconds = self.part.tuning_fields(isinstance(decoder, KNNDecoder))
         if F_train is not self.part.F_train and "invariants" in decoder.get_params():
             decoder.set_params(invariants=None)  # they are those of fields, not of coefficients
-        result, seconds_tune = timed(lambda: tune(
-            decoder, {case.parameter: list(case.grid)}, latents.train, F_train,
-            latents.validation[:len(F_validation)], F_validation, callback=self.bar.update))
+        result, seconds_tune = timed(
+            lambda: tune(
+                decoder,
+                {case.parameter: list(case.grid)},
+                latents.train,
+                F_train,
+                latents.validation[: len(F_validation)],
+                F_validation,
+                callback=self.bar.update,
+            )
+        )
         return {"errors": result.errors_.tolist(), "seconds": seconds + seconds_tune}
 
     def _map(self, case):
         """The (w_2, r) map of DDM on the validation set."""
+
         def make():
             part, latents = self.part, self.part.latents(case)
             ranks = sorted({*(r for r in self.study.ranks if r < part.n_train), case.decoder.rank})
             F_train, F_validation, seconds = part.tuning_fields(False)
-            errors, seconds_map = timed(lambda: harmonics_map(
-                latents.train, F_train, latents.validation[:len(F_validation)], F_validation,
-                weights=case.grid, ranks=ranks))
-            arrays = {"weights": np.array(case.grid), "ranks": np.array(ranks), "errors": errors,
-                      "seconds": np.array(seconds + seconds_map)}
+            errors, seconds_map = timed(
+                lambda: harmonics_map(
+                    latents.train,
+                    F_train,
+                    latents.validation[: len(F_validation)],
+                    F_validation,
+                    weights=case.grid,
+                    ranks=ranks,
+                )
+            )
+            arrays = {
+                "weights": np.array(case.grid),
+                "ranks": np.array(ranks),
+                "errors": errors,
+                "seconds": np.array(seconds + seconds_map),
+            }
             if part.n_train <= RULE_RANKS_ROWS:
                 arrays["rule_ranks"] = np.array([rank_of_rule(latents.train, w) for w in case.grid])
             return arrays
@@ -369,16 +434,16 @@ class _PartRunner:
         train = Errors(self.study.conserves)
         if not only_figure:
             # a training point is not its own neighbour
-            others = ({"exclude": np.arange(part.n_train)} if isinstance(decoder, KNNDecoder) else {})
+            others = {"exclude": np.arange(part.n_train)} if isinstance(decoder, KNNDecoder) else {}
             train.add(part.F_train, decoder.predict(latents.train, **others))
         test, seconds_decode, reconstructed, room = Errors(self.study.conserves), 0.0, [], None
         for block, F in part.fields("test").blocks():
             room = np.empty(F.shape) if room is None else room
-            F_hat, seconds = timed(lambda: decoder.predict(latents.test[block], out=room[:len(F)]))
+            F_hat, seconds = timed(lambda: decoder.predict(latents.test[block], out=room[: len(F)]))
             seconds_decode += seconds
             test.add(F, F_hat)
             if run == 0 and block.start < MAX_SHOWN:
-                reconstructed.append(F_hat[:MAX_SHOWN - block.start].copy())
+                reconstructed.append(F_hat[: MAX_SHOWN - block.start].copy())
             if only_figure and block.stop >= MAX_SHOWN:
                 break
         if run == 0:
@@ -422,8 +487,7 @@ class _PartRunner:
                     # training = encoder, tuning and the decoder's fit
                     values = [value + before for value in values]
                 for name, percent in (("median", 50), ("p05", 5), ("p95", 95)):
-                    row[f"{quantity}_{name}"] = (
-                        None if None in values else float(np.percentile(values, percent)))
+                    row[f"{quantity}_{name}"] = None if None in values else float(np.percentile(values, percent))
             rows.append(row)
         return rows
 
@@ -457,8 +521,7 @@ class _PartRunner:
             if view.mask is not None:
                 arrays["field/mask"] = view.mask
         for label, (_, fraction, figure) in self.figures.items():
-            arrays[f"decoder/{label}/features_per_sample"] = np.array(
-                np.nan if fraction is None else fraction)
+            arrays[f"decoder/{label}/features_per_sample"] = np.array(np.nan if fraction is None else fraction)
             arrays.update({f"decoder/{label}/{key}": value for key, value in figure().items()})
         arrays.update(self._map_arrays())
         return arrays
@@ -473,8 +536,7 @@ class _PartRunner:
             arrays["ddm/starred"] = np.array(self.study.starred, dtype=float)
         if "DDM" in self.figures:
             case = self.cases["DDM"]
-            tuning = self.store.get(f"{self._name(case, None)}-tuning-0",
-                                    lambda: self._tune(case, None, 0))
+            tuning = self.store.get(f"{self._name(case, None)}-tuning-0", lambda: self._tune(case, None, 0))
             run = self.store.get(f"{self._name(case, None)}-run-0", dict)
             errors = dict(zip(case.grid, tuning["errors"]))
             arrays["ddm/rule_errors"] = np.array([errors.get(w, np.nan) for w in piece["weights"]])
@@ -499,5 +561,8 @@ class _EncodersInverse:
 def _best(case, draws):
     errors = np.mean([draw["errors"] for draw in draws], axis=0)
     best = case.grid[int(np.nanargmin(errors))]  # NaN: a candidate that could not be fitted
-    return {"value": best, "on_edge": on_edge(case.grid, best),
-            "seconds": float(np.mean([draw["seconds"] for draw in draws]))}
+    return {
+        "value": best,
+        "on_edge": on_edge(case.grid, best),
+        "seconds": float(np.mean([draw["seconds"] for draw in draws])),
+    }

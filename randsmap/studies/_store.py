@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from randsmap.persistence import write_atomically
+from randsmap._files import write_atomically
 
 __all__ = ["Store", "read_arrays"]
 
@@ -40,14 +40,15 @@ class Store:
             raise ValueError(f"{path} is damaged; remove {folder} or choose another folder") from None
         if found is None:
             if self._folder.exists():
-                raise ValueError(f"{folder} holds pieces of a study but no config.json; "
-                                 "remove it or choose another folder")
+                raise ValueError(
+                    f"{folder} holds pieces of a study but no config.json; remove it or choose another folder"
+                )
             _write_json(path, configuration)
         elif found != configuration:
-            differing = sorted(k for k in configuration.keys() | found.keys()
-                               if configuration.get(k) != found.get(k))
-            raise ValueError(f"{folder} holds another configuration (different: "
-                             f"{', '.join(differing)}); choose another folder")
+            differing = sorted(k for k in configuration.keys() | found.keys() if configuration.get(k) != found.get(k))
+            raise ValueError(
+                f"{folder} holds another configuration (different: {', '.join(differing)}); choose another folder"
+            )
         self._folder.mkdir(exist_ok=True)
 
     def get(self, name, make, skip=None):

@@ -1,21 +1,16 @@
 """What a study is: its data, split, encoder and decoders; and the decoders that studies share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
-from randsmap.decoders import (
-    DoubleDiffusionMapsDecoder,
-    KernelDecoder,
-    KNNDecoder,
-    RANDSMAPDecoder,
-    RFNNDecoder,
-)
+from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, KNNDecoder, RANDSMAPDecoder, RFNNDecoder
+from randsmap.encoders import POD
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
-from randsmap.pod import POD
 
 __all__ = ["DecoderCase", "Study", "paper_cases", "thinned"]
 
@@ -152,8 +147,7 @@ def thinned(case):
     return replace(case, grid=tuple(case.grid[i] for i in QUICK_CANDIDATES))
 
 
-def paper_cases(*, conserves, d, length_scale, max_frequency, slope, ddm_scale, n_neighbors,
-                starred=None):
+def paper_cases(*, conserves, d, length_scale, max_frequency, slope, ddm_scale, n_neighbors, starred=None):
     """The decoders of a study's tables, then those that the paper lacks.
 
     Ranges (low, high) of the tuned parameters become ten values: a geometric sequence for the length
@@ -165,9 +159,11 @@ def paper_cases(*, conserves, d, length_scale, max_frequency, slope, ddm_scale, 
     slopes = tuple(np.linspace(*slope, 10).tolist())
     scales = tuple(np.linspace(*ddm_scale, 10).tolist())
     neighbors = tuple(np.unique(np.linspace(*n_neighbors, 10).round().astype(int)).tolist())
-    maps = (("RFF", FourierFeatures(), "features__length_scale", lengths),
-            ("MS-RFF", MultiscaleFourierFeatures(), "features__max_frequency", frequencies),
-            ("Sig", SigmoidFeatures(), "features__slope", slopes))
+    maps = (
+        ("RFF", FourierFeatures(), "features__length_scale", lengths),
+        ("MS-RFF", MultiscaleFourierFeatures(), "features__max_frequency", frequencies),
+        ("Sig", SigmoidFeatures(), "features__slope", slopes),
+    )
     mass = "mass" if conserves else None
 
     cases = []
@@ -181,28 +177,61 @@ def paper_cases(*, conserves, d, length_scale, max_frequency, slope, ddm_scale, 
     cases.append(DecoderCase("DDM", DoubleDiffusionMapsDecoder(), "epsilon_scale", scales))
     if starred is not None:
         weight, rank = starred  # the star may lie beyond the range that the paper's text gives
-        cases.append(DecoderCase(
-            f"DDM-r{rank}", DoubleDiffusionMapsDecoder(rank=rank), "epsilon_scale",
-            scales if weight <= scales[-1] else (*scales, weight), by_map=True, paper_label="DDM"))
+        cases.append(
+            DecoderCase(
+                f"DDM-r{rank}",
+                DoubleDiffusionMapsDecoder(rank=rank),
+                "epsilon_scale",
+                scales if weight <= scales[-1] else (*scales, weight),
+                by_map=True,
+                paper_label="DDM",
+            )
+        )
     cases.append(DecoderCase("k-NN", KNNDecoder(objective="encoder"), "n_neighbors", neighbors))
 
     if conserves:
-        cases.append(DecoderCase(
-            "RANDSMAP-Sig-bounds", RANDSMAPDecoder(SigmoidFeatures(), bounds="nonnegative"),
-            "features__slope", slopes, tuned_as="RANDSMAP-Sig", extra=True))
+        cases.append(
+            DecoderCase(
+                "RANDSMAP-Sig-bounds",
+                RANDSMAPDecoder(SigmoidFeatures(), bounds="nonnegative"),
+                "features__slope",
+                slopes,
+                tuned_as="RANDSMAP-Sig",
+                extra=True,
+            )
+        )
         cases += [
-            DecoderCase(f"RANDSMAP-{name}-training",
-                        RANDSMAPDecoder(features, constraint="training"), parameter, grid,
-                        tuned_as=f"RANDSMAP-{name}", paper_label=f"RANDSMAP-{name}", extra=True,
-                        training_form=True)
-            for name, features, parameter, grid in maps]
-        cases.append(DecoderCase("DDM-mass", DoubleDiffusionMapsDecoder(invariants="mass"),
-                                 "epsilon_scale", scales, tuned_as="DDM", extra=True))
+            DecoderCase(
+                f"RANDSMAP-{name}-training",
+                RANDSMAPDecoder(features, constraint="training"),
+                parameter,
+                grid,
+                tuned_as=f"RANDSMAP-{name}",
+                paper_label=f"RANDSMAP-{name}",
+                extra=True,
+                training_form=True,
+            )
+            for name, features, parameter, grid in maps
+        ]
+        cases.append(
+            DecoderCase(
+                "DDM-mass",
+                DoubleDiffusionMapsDecoder(invariants="mass"),
+                "epsilon_scale",
+                scales,
+                tuned_as="DDM",
+                extra=True,
+            )
+        )
     cases += [
-        DecoderCase("Kernel-Gauss", KernelDecoder("gaussian", invariants=mass), "length_scale",
-                    lengths, extra=True),
-        DecoderCase("Kernel-multi-Gauss", KernelDecoder("multi-gaussian", invariants=mass),
-                    "max_frequency", frequencies, extra=True),
+        DecoderCase("Kernel-Gauss", KernelDecoder("gaussian", invariants=mass), "length_scale", lengths, extra=True),
+        DecoderCase(
+            "Kernel-multi-Gauss",
+            KernelDecoder("multi-gaussian", invariants=mass),
+            "max_frequency",
+            frequencies,
+            extra=True,
+        ),
         DecoderCase("POD", None, encoder=POD(d, invariants=mass), extra=True),
     ]
     quadratic = make_pipeline(StandardScaler(), PolynomialFeatures(2, include_bias=False))

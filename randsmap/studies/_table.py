@@ -5,20 +5,29 @@ import io
 import json
 from importlib.resources import files
 
-from randsmap.persistence import write_atomically
+from randsmap._files import write_atomically
 
 __all__ = ["COLUMNS", "format_table", "table_text", "with_paper", "write_csv", "write_markdown"]
 
 QUANTITIES = ("rel_l2", "rel_linf", "conservation", "seconds")
 _STYLES = {"rel_l2": ".4f", "rel_linf": ".4f", "conservation": ".1e", "seconds": ".2f"}
-_NAMES = {"rel_l2": "rel. L2", "rel_linf": "rel. Linf", "conservation": "conservation",
-          "seconds": "seconds"}
+_NAMES = {"rel_l2": "rel. L2", "rel_linf": "rel. Linf", "conservation": "conservation", "seconds": "seconds"}
 _PERCENTILES = ("median", "p05", "p95")
 _FIGURES = tuple(f"{quantity}_{name}" for quantity in QUANTITIES for name in _PERCENTILES)
 COLUMNS = (
-    "dataset", "split", "decoder", "features_per_sample", "n_train", "parameter", "hyperparameter",
-    *_FIGURES, *(f"paper_{figure}" for figure in _FIGURES),
-    *(f"ratio_{quantity}" for quantity in QUANTITIES), "on_edge", "extra", "runs",
+    "dataset",
+    "split",
+    "decoder",
+    "features_per_sample",
+    "n_train",
+    "parameter",
+    "hyperparameter",
+    *_FIGURES,
+    *(f"paper_{figure}" for figure in _FIGURES),
+    *(f"ratio_{quantity}" for quantity in QUANTITIES),
+    "on_edge",
+    "extra",
+    "runs",
 )
 LEGEND = (
     "Errors: mean over the samples; median (5 %-95 %) of that over the runs, a single value where "
@@ -87,8 +96,11 @@ def table_text(rows):
     lines = [tuple(header)]
     for row in rows:
         P, value = row["features_per_sample"], row["hyperparameter"]
-        line = [row["decoder"] + (" +" if row["extra"] else ""), "" if P is None else f"{P:g}",
-                "" if value is None else f"{value:.4g}" + ("*" if row["on_edge"] else "")]
+        line = [
+            row["decoder"] + (" +" if row["extra"] else ""),
+            "" if P is None else f"{P:g}",
+            "" if value is None else f"{value:.4g}" + ("*" if row["on_edge"] else ""),
+        ]
         for quantity in quantities:
             line.append(_value(row, "", quantity))
             if quantity in paper:
@@ -112,15 +124,23 @@ def _value(row, whose, quantity):
 def _tables(rows):
     """(title, rows of that table), one for each training size and split."""
     keys = dict.fromkeys((row["n_train"], row["split"]) for row in rows)
-    return [(f"N = {n}, {'training' if split == 'train' else 'testing'} set",
-             [row for row in rows if (row["n_train"], row["split"]) == (n, split)])
-            for n, split in keys]
+    return [
+        (
+            f"N = {n}, {'training' if split == 'train' else 'testing'} set",
+            [row for row in rows if (row["n_train"], row["split"]) == (n, split)],
+        )
+        for n, split in keys
+    ]
 
 
 def legend(rows):
     """Explanations of the marks that the table holds."""
-    needed = (True, any(row["conservation_median"] is not None for row in rows),
-              any(row["on_edge"] for row in rows), any(row["extra"] for row in rows))
+    needed = (
+        True,
+        any(row["conservation_median"] is not None for row in rows),
+        any(row["on_edge"] for row in rows),
+        any(row["extra"] for row in rows),
+    )
     return [text for text, shown in zip(LEGEND, needed) if shown]
 
 
@@ -130,22 +150,23 @@ def format_table(rows):
     for title, table in _tables(rows):
         lines = table_text(table)
         widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-        text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip()
-                for line in lines]
+        text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
         parts += [title, "-" * max(map(len, text)), *text, ""]
     return "\n".join(parts + legend(rows))
 
 
 def write_markdown(result, path):
     """Write a `StudyResult` as Markdown: tables, command, date, version, readings of the paper."""
-    lines = [f"## {result.title}", "",
-             f"{result.section} of the paper. `{result.command}`, {result.date}, randsmap "
-             f"{result.version}.", ""]
+    lines = [
+        f"## {result.title}",
+        "",
+        f"{result.section} of the paper. `{result.command}`, {result.date}, randsmap {result.version}.",
+        "",
+    ]
     lines += [f"**Left out:** {' '.join(result.cuts)}", ""] if result.cuts else []
     for title, table in _tables(result.rows):
         header, *body = table_text(table)
-        lines += [f"### {title}", "", _markdown(header), _markdown(["---"] * len(header)),
-                  *map(_markdown, body), ""]
+        lines += [f"### {title}", "", _markdown(header), _markdown(["---"] * len(header)), *map(_markdown, body), ""]
     lines += [f"{text}  " for text in legend(result.rows)]
     lines += ["", "Readings and caveats:", "", *(f"- {note}" for note in result.notes), ""]
     text = "\n".join(lines)

@@ -72,10 +72,11 @@ def main():
     start = time.perf_counter()
     fields = np.array([pyclaw_run(rho, STEPS) for rho in initial])
     seconds = (time.perf_counter() - start) / len(initial)
-    np.savez(Path(__file__).with_name("traffic_golden.npz"), initial=initial, steps=STEPS,
-             fields=fields)
-    print(f"PyClaw: {seconds:.3f} s a trajectory, "
-          f"{1e9 * seconds / (N_CELLS * max(STEPS)):.0f} ns a cell update", file=sys.stderr)
+    np.savez(Path(__file__).with_name("traffic_golden.npz"), initial=initial, steps=STEPS, fields=fields)
+    print(
+        f"PyClaw: {seconds:.3f} s a trajectory, {1e9 * seconds / (N_CELLS * max(STEPS)):.0f} ns a cell update",
+        file=sys.stderr,
+    )
 
 
 if __name__ == "__main__":

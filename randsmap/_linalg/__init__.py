@@ -1,0 +1,1 @@
+"""Linear algebra that the estimators share: least squares, leading modes, distances, neighbours."""

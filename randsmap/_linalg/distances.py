@@ -1,0 +1,450 @@
+"""Squared distances and Gaussian kernels: validation, centring and threads around the tiled kernels."""
+
+import numpy as np
+
+from randsmap import _parallel
+from randsmap._kernels import distances as _kernels
+from randsmap._mmap import BLOCK, Snapshots
+from randsmap._progress import steps
+from randsmap._validation import check_matrix, check_number, check_out
+
+__all__ = [
+    "centre_of",
+    "centred_rows",
+    "far_values",
+    "fill_pairs",
+    "gaussian_in_place",
+    "gaussian_kernel",
+    "gaussian_of_data",
+    "kernel_rows",
+    "kernel_sums",
+    "median_distance",
+    "median_of_squared",
+    "multi_gaussian_in_place",
+    "multi_gaussian_slope_in_place",
+    "pairs_within",
+    "squared_distances",
+    "squared_distances_by_columns",
+    "symmetric_product",
+    "width_of_median",
+]
+
+# Above this many rows the median is taken over a sample of pairs.
+MEDIAN_EXACT_ROWS = 20_000
+MEDIAN_SAMPLED_PAIRS = 250_000
+MEDIAN_BRACKET_SAMPLE = 2**14
+PRODUCT_PARTS = 4
+# exp(-D / eps^2) needs eps^2 and 1/eps^2 as normal numbers
+EPSILON_RANGE = (1e-150, 1e150)
+
+
+def squared_distances(X, Z=None, *, out=None):
+    """Squared Euclidean distances between the rows of X and those of Z (of X when Z is None).
+
+    Parameters
+    ----------
+    X : array-like of shape (n, dim)
+    Z : array-like of shape (m, dim), optional
+    out : ndarray of shape (n, m), optional
+        C-contiguous, of the result's type; must not share memory with X or Z.
+
+    Returns
+    -------
+    ndarray of shape (n, m)
+        float32 if every array given is float32, else float64. Computed in double precision either
+        way: the relative error is of the order of 1e-13, however close the points are compared with
+        their distance from the origin or from one another. X against itself, or against an equal copy,
+        is symmetric to the bit with a zero diagonal. Does not depend on the number of threads.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an array is not a finite matrix, the widths differ, or `out` does not fit.
+
+    Examples
+    --------
+    >>> squared_distances([[1e8], [1e8 + 1], [1e8 + 3]])
+    array([[0., 1., 9.],
+           [1., 0., 4.],
+           [9., 4., 0.]])
+    """
+    return _pairs(X, Z, 0.0, out)
+
+
+def gaussian_kernel(X, Z=None, *, epsilon, out=None):
+    """Gaussian kernel exp(-|x_i - z_j|^2 / epsilon^2) (paper, App. C, the kernel K^(1)).
+
+    Parameters
+    ----------
+    X : array-like of shape (n, dim)
+    Z : array-like of shape (m, dim), optional
+        None: X against itself.
+    epsilon : float
+        Kernel width, in the unit of the data.
+    out : ndarray of shape (n, m), optional
+        As in `squared_distances`.
+
+    Returns
+    -------
+    ndarray of shape (n, m)
+        As in `squared_distances`; the diagonal of X against itself is 1. Values below 1e-300 are 0,
+        since subnormal numbers slow down what uses them.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `squared_distances`, or if epsilon is not between 1e-150 and 1e150.
+
+    Examples
+    --------
+    >>> gaussian_kernel([[0.0], [1.0]], epsilon=2.0).round(4)
+    array([[1.    , 0.7788],
+           [0.7788, 1.    ]])
+    """
+    return _pairs(X, Z, kernel_scale(epsilon), out)
+
+
+def kernel_scale(epsilon):
+    """1 / epsilon^2, for a width the kernels can work with."""
+    epsilon = check_number(epsilon, "epsilon", low=0, strict_low=True)
+    if not EPSILON_RANGE[0] <= epsilon <= EPSILON_RANGE[1]:
+        raise ValueError(f"epsilon must be between {EPSILON_RANGE[0]:g} and {EPSILON_RANGE[1]:g}, got {epsilon!r}")
+    return 1 / epsilon**2
+
+
+def gaussian_in_place(D, epsilon):
+    """Turn squared distances D (float64, C-contiguous) into exp(-D / epsilon^2), in D itself."""
+    scale = kernel_scale(epsilon)
+    n_rows = 64
+    _parallel.parallel_for(
+        lambda i: _kernels.gaussian_rows(D, i * n_rows, min(len(D), (i + 1) * n_rows), scale), -(-len(D) // n_rows)
+    )
+    return D
+
+
+def multi_gaussian_in_place(D, low, high):
+    """Turn squared distances D (float64) into the multi-Gaussian kernel, in D itself.
+
+    The mean of exp(-s^2 r^2 / 2) over s in [low, high] (paper, Theorem 1 and Eq. (mixedgaussians)):
+    sqrt(pi/2) [erf(high r/sqrt2) - erf(low r/sqrt2)] / (r (high - low)), the difference taken as one
+    of erfc, which keeps its digits for large low r. Near r = 0 or for a narrow interval, where it
+    cancels, a Gauss-Legendre rule over s takes its place: it is exact to round-off there, as the
+    series 1 - r^2 (high^2 + high low + low^2) / 6 + ... is next to 0. The relative error is within
+    12 + 2 (low r)^2 ulp. Values below 1e-300 are 0.
+    """
+    _by_parts(_kernels.multi_gaussian, D, low, high)
+
+
+def multi_gaussian_slope_in_place(D, low, high):
+    """Turn squared distances D (float64) into twice the multi-Gaussian kernel's derivative by them.
+
+    Minus the mean of s^2 exp(-s^2 r^2 / 2) over s in [low, high]; the gradient of the kernel in x is
+    that times x - z. By parts it is a difference of Gaussians and the kernel itself; near r = 0,
+    where that cancels, the quadrature of `multi_gaussian_in_place`.
+    """
+    _by_parts(_kernels.multi_gaussian_slope, D, low, high)
+
+
+def _by_parts(kernel, D, low, high):
+    D = D.reshape(-1)
+    step = 1 << 15
+    _parallel.parallel_for(lambda i: kernel(D[i * step : (i + 1) * step], low, high), -(-len(D) // step))
+
+
+def _pairs(X, Z, scale, out):
+    single = [getattr(A, "dtype", None) == np.float32 for A in (X, Z) if A is not None]
+    X = check_matrix(X, "X", min_rows=0)
+    if Z is not None:
+        Z = check_matrix(Z, "Z", n_columns=X.shape[1], min_rows=0)
+        # an equal copy must give the same bits as X itself
+        if Z.shape == X.shape and len(X) and (Z[0] == X[0]).all() and np.array_equal(X, Z):
+            Z = None
+    shape = (len(X), len(X) if Z is None else len(Z))
+    out = check_out(out, shape, dtype=np.float32 if all(single) else np.float64)
+    return fill_pairs(X, Z, scale, out)
+
+
+def fill_pairs(X, Z, scale, out):
+    """Distances (scale 0) or kernel exp(-scale D) into out, for arrays already checked.
+
+    X (n, dim) and Z (m, dim) are C-contiguous float64 and finite; Z None: X against itself.
+    """
+    if out.size == 0:
+        return out
+    n, dim = X.shape
+    few_rows = Z is not None and n <= _kernels.FEW
+    centre = X_centred = X_norms = Z_centred = Z_norms = None
+    if dim > _kernels.DIRECT_DIM and not few_rows:
+        second = X if Z is None else Z
+        centre = centre_of(second)
+        # A centred copy no larger than the result, else block by block: no more work for few panels
+        if dim <= n:
+            Z_centred, Z_norms = centred_rows(second, centre)
+            if Z is None:
+                X_centred, X_norms = Z_centred, Z_norms
+
+    def task(i, work):
+        _kernels.panel(i, X, X_centred, X_norms, Z, Z_centred, Z_norms, centre, scale, work, out)
+
+    _for_panels(task, n, dim, few_rows)
+    return out
+
+
+def squared_distances_by_columns(X, Z=None, rows=slice(None)):
+    """Squared distances between rows of X, or a slice of them, and those of Z (of X when Z is None).
+
+    X is an array or Snapshots (n, M), Z are Snapshots (m, M): wide ones, of which some columns at a time
+    are in memory. (n, m) float64, to a relative 1e-13.
+    """
+    n = len(range(*rows.indices(len(X))))
+    m = n if Z is None else len(Z)
+    D, part = np.zeros((n, m)), np.empty((n, m))
+    for a, b in steps(X.shape[1], max(64, BLOCK // max(n, m, 1)), "distances"):
+        if isinstance(X, Snapshots):
+            block = X.columns(a, b, rows)
+        else:
+            block = np.ascontiguousarray(X[rows, a:b])
+        D += fill_pairs(block, None if Z is None else Z.columns(a, b), 0.0, part)
+    return D
+
+
+def centre_of(X):
+    """A point amid the rows of X to take distances from: a mean, in float32 where it fits.
+
+    Some rows are enough, since any point near them will do. The few digits make x - centre exact for data of few digits (float32, integers, pixels), and where
+    the spread is small against the mean.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = X[:: max(1, len(X) // 128)].mean(axis=0)
+        single = mean.astype(np.float32).astype(np.float64)
+        spread_lost = abs(single) < np.finfo(np.float32).tiny
+    centre = np.where(np.isfinite(single) & ~spread_lost, single, mean)
+    return np.where(np.isfinite(centre), centre, X[0])
+
+
+def centred_rows(X, centre):
+    """X - centre and the squared norms of its rows (inf where they overflow)."""
+    rows, norms = np.empty(X.shape), np.empty(len(X))
+    step = _kernels.PANEL
+    _parallel.parallel_for(
+        lambda i: _kernels.center(
+            X[i * step : (i + 1) * step], centre, rows[i * step : (i + 1) * step], norms[i * step : (i + 1) * step]
+        ),
+        -(-len(X) // step),
+    )
+    return rows, norms
+
+
+def kernel_sums(X, rows, norms, centre, weights, epsilon):
+    """Weighted sums of the Gaussian kernel over fixed points, without storing the kernel.
+
+    S[i, p] = sum_j exp(-|x_i - z_j|^2 / epsilon^2) weights[p, j], for X (n, dim) and points z_j that
+    `centred_rows` has prepared (`rows`, `norms`, `centre`); weights is (n_sums, n_points).
+    """
+    n, dim = X.shape
+    sums = np.empty((n, len(weights)))
+    scale = kernel_scale(epsilon)
+
+    def task(i, work):
+        _kernels.nystrom_panel(i, X, rows, norms, centre, scale, weights, work, sums)
+
+    _for_panels(task, n, dim, n <= _kernels.FEW)
+    return sums
+
+
+def kernel_rows(X, rows, norms, centre, epsilon):
+    """The kernel (n, n_points) that `kernel_sums` sums over: for a few rows X (n, dim) at a time."""
+    K = np.empty((len(X), len(rows)))
+    X, X_norms = centred_rows(X, centre)
+    scale = kernel_scale(epsilon)
+
+    def task(i, work):
+        _kernels.panel(i, X, X, X_norms, rows, rows, norms, None, scale, work, K)
+
+    if len(X):
+        _for_panels(task, *X.shape, len(X) <= _kernels.FEW)
+    return K
+
+
+def far_values(x, rows, norms, epsilon):
+    """The kernel of one centred point x, up to a common factor, where it underflows.
+
+    The terms |x|^2 / epsilon^2 of the exponents are common to all training points and cancel in
+    the Nystroem ratio, which leaves a softmax of (2 x.f_j - |f_j|^2) / epsilon^2; shifted by its
+    maximum it cannot underflow. Far away the nearest training point decides.
+    """
+    size = max(1.0, abs(x).max())  # points at 1e300 are allowed
+    exponents = 2 * (rows @ (x / size)) - norms / size
+    exponents -= exponents.max()
+    factor = min(size / epsilon / epsilon, np.finfo(float).max)
+    with np.errstate(over="ignore"):
+        return np.exp(exponents * factor)
+
+
+def symmetric_product(K, X):
+    """X K for a symmetric K (n, n), of which the upper triangle is read once, and X (p, n), p even.
+
+    Both C-contiguous. Bound by memory for small p. The parts do not depend on the number of threads.
+    """
+    n = len(K)
+    # rows of equal parts of the triangle, in fours
+    share = 1 - np.sqrt(1 - np.arange(PRODUCT_PARTS + 1) / PRODUCT_PARTS)
+    bounds = (n * share).astype(int) // 4 * 4
+    bounds[-1] = n
+    parts = np.zeros((PRODUCT_PARTS, *X.shape))
+    _parallel.parallel_for(
+        lambda t: _kernels.symmetric_product(K, bounds[t], bounds[t + 1], X, parts[t]), PRODUCT_PARTS
+    )
+    return parts.sum(axis=0)
+
+
+def pairs_within(X, rows, norms, centre, x_reach, z_reach):
+    """Pairs (i, j) with |x_i - z_j|^2 <= x_reach[i] or z_reach[j], found by trying all of them.
+
+    X (n, dim), z_j and what belongs to them as in `kernel_sums`. Returns the rows i (ascending), the
+    columns j (ascending within a row) and the squared distances, vectors of one entry a pair.
+    """
+    n, dim = X.shape
+    step = _kernels.PANEL
+    parts = [None] * -(-n // step)
+    guess = [64 * step]  # pairs of a panel; grows with what is found
+
+    def task(t, work):
+        found = guess[0]
+        while True:
+            found = capacity = max(found, 1)
+            i, j = np.empty((2, capacity), np.intp)
+            d = np.empty(capacity)
+            found = _kernels.reach_panel(t, X, rows, norms, centre, x_reach, z_reach, work, i, j, d)
+            if found <= capacity:
+                break
+            guess[0] = max(guess[0], found)
+        i, j, d = i[:found], j[:found], d[:found]
+        order = np.argsort(i, kind="stable")
+        parts[t] = i[order], j[order], d[order]
+
+    if n:
+        _for_panels(task, n, dim, n <= _kernels.FEW)
+    if not parts:
+        return np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0)
+    return tuple(np.concatenate(part) for part in zip(*parts))
+
+
+def _for_panels(task, n_rows, dim, few_rows):
+    """task(i, work) for each panel of n_rows rows; `work` is scratch of the thread's own."""
+    size = _kernels.workspace_size(dim, few_rows)
+    n_panels = -(-n_rows // _kernels.PANEL)
+    if n_panels == 1 and (few_rows or dim <= _kernels.DIRECT_DIM):  # no threads, no BLAS: in a hurry
+        task(0, np.empty(size))
+        return
+    free = []  # used again by the next task, so that its pages are mapped once
+
+    def with_workspace(i):
+        try:
+            work = free.pop()
+        except IndexError:
+            work = np.empty(size)
+        task(i, work)
+        free.append(work)
+
+    with _parallel.blas_threads(1):
+        _parallel.parallel_for(with_workspace, n_panels)
+
+
+def gaussian_of_data(X, epsilon, epsilon_scale):
+    """Gaussian kernel of the rows of X against themselves, and its width.
+
+    The width is epsilon, or epsilon_scale times the median distance when that is None (paper, App.
+    C: eps = w median |x_i - x_j|). ValueError if that median is 0.
+    """
+    if isinstance(X, Snapshots):
+        D = squared_distances_by_columns(X)
+        if epsilon is None:
+            epsilon = width_of_median(median_of_squared(D), epsilon_scale)
+        return gaussian_in_place(D, epsilon), float(epsilon)
+    if epsilon is not None:
+        return gaussian_kernel(X, epsilon=epsilon), float(epsilon)
+    exact = len(X) <= MEDIAN_EXACT_ROWS  # then one matrix: distances, and in place the kernel
+    D = squared_distances(X) if exact else None
+    median = median_of_squared(D) if exact else median_distance(X)
+    epsilon = width_of_median(median, epsilon_scale)
+    return (gaussian_in_place(D, epsilon) if exact else gaussian_kernel(X, epsilon=epsilon)), epsilon
+
+
+def width_of_median(median, epsilon_scale):
+    """Kernel width of a median distance; ValueError if that is 0 or infinite."""
+    if not median > 0:
+        raise ValueError(
+            "the median distance between samples is 0 (at least half of the pairs are "
+            "identical samples, or closer than 1e-160), so it sets no kernel width: give "
+            "epsilon, or remove duplicates"
+        )
+    if median == np.inf:
+        raise ValueError("the median distance between samples overflows: use a larger unit")
+    return float(epsilon_scale * median)
+
+
+def median_distance(X, *, exact_rows=MEDIAN_EXACT_ROWS):
+    """Median of |x_i - x_j| over the pairs i < j of rows of X (paper, App. C: the unit of eps_1).
+
+    Exact up to `exact_rows` rows, at the price of their distance matrix; beyond, over
+    MEDIAN_SAMPLED_PAIRS pairs drawn with a fixed seed.
+    """
+    if len(X) <= exact_rows:
+        return median_of_squared(squared_distances(X))
+    rng = np.random.default_rng(0)
+    i = rng.integers(len(X), size=MEDIAN_SAMPLED_PAIRS)
+    j = rng.integers(len(X) - 1, size=MEDIAN_SAMPLED_PAIRS)
+    j += j >= i
+    step = max(1, 2**20 // X.shape[1])
+    with np.errstate(over="ignore"):
+        return float(
+            np.median(
+                np.concatenate(
+                    [
+                        np.linalg.norm(X[i[k : k + step]] - X[j[k : k + step]], axis=1)
+                        for k in range(0, MEDIAN_SAMPLED_PAIRS, step)
+                    ]
+                )
+            )
+        )
+
+
+def median_of_squared(D):
+    """Median distance of the pairs i < j, from their squared distances D (n, n).
+
+    A sample of D brackets the median; one pass counts the values below the bracket and collects
+    those inside, among which the exact one is selected.
+    """
+    n = len(D)
+    n_pairs = n * (n - 1) // 2
+    low, high = (n_pairs - 1) // 2, n_pairs // 2  # ranks whose mean is the median
+    brackets = [(-np.inf, np.inf)]
+    if n_pairs > 4 * MEDIAN_BRACKET_SAMPLE:
+        rng = np.random.default_rng(0)
+        i = rng.integers(n, size=MEDIAN_BRACKET_SAMPLE)
+        j = rng.integers(n - 1, size=MEDIAN_BRACKET_SAMPLE)
+        sample = np.sort(D[i, j + (j >= i)])
+        margin = 2 * int(MEDIAN_BRACKET_SAMPLE**0.5)  # four standard deviations of the rank
+        middle = MEDIAN_BRACKET_SAMPLE // 2
+        brackets.insert(0, (sample[middle - margin], sample[middle + margin]))
+    for lo, hi in brackets:
+        n_below, inside = _bracketed(D, lo, hi)
+        if n_below <= low and high < n_below + len(inside):
+            break
+    ranks = [low - n_below, high - n_below]
+    return float(np.sqrt(np.partition(inside, ranks)[ranks]).mean())
+
+
+def _bracketed(D, lo, hi):
+    n, step = len(D), 64
+    parts = [None] * -(-n // step)
+
+    def task(t):
+        i0, i1 = t * step, min(n, (t + 1) * step)
+        inside = np.empty((i1 - i0) * (n - i0) + 1)  # mapped only as far as it is filled
+        n_below, n_inside = _kernels.bracket(D, i0, i1, lo, hi, inside)
+        parts[t] = n_below, inside[:n_inside].copy()
+
+    _parallel.parallel_for(task, len(parts))
+    return sum(n_below for n_below, _ in parts), np.concatenate([inside for _, inside in parts])

@@ -1,0 +1,349 @@
+"""Ridge regression for large n and P by conjugate gradients; Phi is never stored.
+
+(Phi^T Phi + lambda I) A = Phi^T F (paper Eq. vanillaTikhonov, by a Krylov method as its remark
+advises) with a randomised Nystroem preconditioner. Products with Phi^T Phi take one pass over row
+blocks of Phi, whose features are computed anew in every pass.
+"""
+
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import scipy.linalg
+from scipy.linalg.blas import ddot
+from sklearn.exceptions import ConvergenceWarning
+from tqdm.auto import tqdm
+
+from randsmap._kernels import ridge as _kernel
+from randsmap._linalg.low_rank import cross, multiply, nystroem, pod_of_fields, tall_qr
+from randsmap._linalg.ridge import ridge
+from randsmap._mmap import Snapshots
+from randsmap._parallel import blas_threads
+
+__all__ = ["KrylovRidge", "available_memory", "solve_ridge"]
+
+_EPS = np.finfo(float).eps
+_BLOCK_BYTES = 2**25  # a row block of Phi
+_SKETCH_BYTES = 2**29  # the preconditioner, eight arrays of its size while it is made
+_FIRST_RANK = 128
+_SMALLEST = 4000  # min(n, P+1) from which "auto" considers the Krylov solver
+
+
+def solve_ridge(rows, F, regularization, solver, *, tol=1e-7, max_iter=500, progress=False):
+    """Ridge coefficients by the solver asked for: A (P+1, M), the solver used, its iterations.
+
+    The rule of "auto": a direct solver (see `ridge`), unless lambda > 10 eps trace(Phi^T Phi) and
+
+    - its matrices do not fit in the memory available (fields that stay in their file are not meant), or
+    - s = min(n, P+1) >= 4000 and Krylov is at least twice cheaper by the count of operations: a
+      Nystroem approximation of some rank l <= max(128, s/32) has an eigenvalue below 10 lambda, and
+      l + 10 k <= s/8 for k right-hand sides after compression. Finding that out costs about a tenth
+      of the direct solve: the search for k gives up beyond what could be accepted.
+
+    Raises
+    ------
+    ValueError
+        If solver="krylov" and lambda is 0, or memory-mapped fields do not fit in memory.
+    numpy.linalg.LinAlgError
+        See `ridge`.
+    """
+    if solver == "krylov":
+        if not regularization > 0:
+            raise ValueError(
+                "solver='krylov' needs regularization (lambda) > 0, got "
+                f"{regularization:g}; solver='svd' gives the minimum-norm solution"
+            )
+        if isinstance(F, Snapshots):
+            F = _in_memory(F)
+        krylov = KrylovRidge(rows, F, regularization, tol, progress)
+        krylov.precondition()
+        A, n_iter = krylov.solve(max_iter)
+        return A, "krylov", n_iter
+    if solver == "auto" and regularization > 0 and not isinstance(F, Snapshots):
+        n, width, M = rows.n, rows.width, F.shape[1]
+        smaller = min(n, width)
+        fits = _direct_fits(n, width, M)
+        if not fits or smaller >= _SMALLEST:
+            acceptable = max(1, (smaller // 8 - _FIRST_RANK) // 10)
+            krylov = KrylovRidge(rows, F, regularization, tol, progress, most=acceptable if fits else None)
+            cheap = krylov.n_columns <= acceptable
+            if cheap or not fits:
+                found = krylov.precondition(max(_FIRST_RANK, smaller // 32))
+                cheap = found and krylov.rank + 10 * krylov.n_columns <= smaller / 8
+                if regularization > 10 * _EPS * krylov.trace:
+                    if not fits:
+                        krylov.precondition()
+                    if cheap or not fits:
+                        A, n_iter = krylov.solve(max_iter)
+                        return A, "krylov", n_iter
+            krylov.close()
+    return *ridge(rows, F, regularization, solver), 1
+
+
+def _in_memory(F):
+    """All of the memory-mapped fields, of which the POD needs several passes."""
+    memory = available_memory()
+    if memory is not None and 8 * F.shape[0] * F.shape[1] > 0.9 * memory:
+        raise ValueError(
+            f"solver='krylov' needs the fields in memory ({8e-9 * F.shape[0] * F.shape[1]:.3g} GB, "
+            f"{1e-9 * memory:.3g} GB are available); 'auto' and 'cholesky' read them by blocks"
+        )
+    return F[:]
+
+
+def _direct_fits(n, width, M):
+    """Whether the direct solver's matrices fit in nine tenths of the memory available."""
+    if n < width:
+        numbers = n * (n + width + M) + width * M
+    else:
+        numbers = width * (width + 2 * M + 2048)
+    memory = available_memory()
+    return memory is None or 8 * numbers <= 0.9 * memory
+
+
+class KrylovRidge:
+    """Ridge coefficients to a stated accuracy of the predictions, in memory O(P (k + l)).
+
+    Parameters
+    ----------
+    rows : FeatureRows
+    F : ndarray (n, M), contiguous float64
+    regularization : float, lambda > 0
+    tol : float
+        Bound of |Phi A - Phi A*| / |F| in the Frobenius norm, A* being the exact ridge solution.
+    progress : bool
+        Show a progress bar; its steps are passes over Phi.
+    most : int or None
+        The fields are left uncompressed if they clearly need more modes than that.
+
+    Notes
+    -----
+    Half of `tol` is spent on the fields' POD: with F = B V^T + E, |Phi A*(F) - Phi A*(B) V^T| <= |E|
+    because the hat matrix Phi (Phi^T Phi + lambda I)^-1 Phi^T has norm below 1. The other half is
+    for the iteration. With r the residual of the normal equations and N <= Phi^T Phi the Nystroem
+    approximation, ::
+
+        |Phi (A - A*)|^2 <= r^T (Phi^T Phi + lambda I)^-1 r <= r^T (N + lambda I)^-1 r
+
+    which costs next to nothing. The iteration stops on this bound, and the bound is then computed
+    again from the residual itself, in one more pass, since the one in the recurrence drifts off.
+    """
+
+    def __init__(self, rows, F, regularization, tol, progress=False, most=None):
+        self._rows, self._regularization = rows, regularization
+        self._size = max(64, _BLOCK_BYTES // (8 * rows.width))
+        self._bar = tqdm(desc="Krylov", unit=" passes", disable=not progress)
+        largest = max(float(F.max()), -float(F.min()))
+        self._scale = 1.0 if not largest or 1e-100 < largest < 1e100 else largest
+        if self._scale != 1:  # squares would leave the range of floats
+            F = F / self._scale
+        norm = float(np.linalg.norm(F))
+        self._goal = tol / 2 * norm
+        self._norm = norm
+        with blas_threads():
+            self._B, self._Vt = pod_of_fields(F, tol / 2 * norm, most)
+        self._rng = np.random.default_rng(0)  # the sketch: the same in every fit
+        self._sketch = self._image = np.empty((rows.width, 0))
+        self._H = None  # Phi^T B
+        self.trace = None  # of Phi^T Phi
+
+    @property
+    def n_columns(self):
+        """k, the right-hand sides that are iterated on."""
+        return self._B.shape[1]
+
+    @property
+    def rank(self):
+        """l, the columns of the Nystroem sketch."""
+        return self._sketch.shape[1]
+
+    def _gram_times(self, V):
+        """Phi^T Phi V in one pass; the first one makes Phi^T B and the trace too."""
+        rows, first = self._rows, self._H is None
+        out = np.empty_like(V)
+        product = np.empty((min(self._size, rows.n), V.shape[1]))
+        trace, H = 0.0, np.empty((rows.width, self.n_columns)) if first else None
+        for start, stop, Phi in rows.blocks(self._size):
+            with blas_threads():
+                part = product[: stop - start]
+                multiply(Phi, V, part)
+                _kernel.cross(Phi, part, start > 0, out)
+                if first:
+                    _kernel.cross(Phi, self._B[start:stop], start > 0, H)
+                    trace += ddot(Phi.ravel(), Phi.ravel())
+        if first:
+            self._H, self.trace = H, trace
+        self._bar.update()
+        return out
+
+    def precondition(self, largest_rank=None):
+        """Nystroem approximation of Phi^T Phi, its rank doubled until its least eigenvalue <= 10 lambda.
+
+        Returns whether it got there within `largest_rank` (default: a quarter of the columns, or 256)
+        and 512 MB. It goes on from the rank it has.
+        """
+        width = self._rows.width
+        if largest_rank is None:  # beyond, a direct solver would cost no more
+            largest_rank = max(2 * _FIRST_RANK, width // 4)
+        largest_rank = max(1, min(largest_rank, width, _SKETCH_BYTES // (64 * width)))
+        while True:
+            rank = self.rank
+            if rank and (rank == width or self._eigenvalues[-1] <= 10 * self._regularization):
+                return True
+            if rank >= largest_rank:
+                return False
+            more = min(max(rank, _FIRST_RANK), largest_rank - rank)
+            new = _orthonormal(self._rng.standard_normal((width, more)), self._sketch)
+            image = self._gram_times(new)
+            self._sketch = np.hstack([self._sketch, new])
+            self._image = np.hstack([self._image, image])
+            with blas_threads():
+                self._U, self._eigenvalues = nystroem(self._sketch, self._image)
+
+    def solve(self, max_iter):
+        """A (P+1, M) and the number of iterations; a ConvergenceWarning if `tol` is not reached."""
+        self._sketch = self._image = None
+        shifted = self._eigenvalues + self._regularization
+        keep = shifted > 1.1 * self._regularization  # the others precondition nothing
+        self._U, self._shifted = np.ascontiguousarray(self._U[:, keep]), shifted[keep]
+        rest = self._shifted[-1] if len(self._shifted) else 1.0
+        self._rest = rest
+        self._damping = np.sqrt(rest / self._shifted) - 1
+        A, n_iter, R = np.zeros_like(self._H), 0, self._H
+        error = self._error(self._half_power(R))
+        while error > self._goal and n_iter < max_iter:
+            step, used = self._iterate(R, max_iter - n_iter)
+            n_iter += used
+            A += step
+            R = self._H - self._gram_times(A) - self._regularization * A
+            before, error = error, self._error(self._half_power(R))
+            if not error < before / 2:  # round-off: more iterations gain nothing
+                break
+        self.close()
+        if error > self._goal:
+            reached = 2 * error / self._norm
+            warnings.warn(
+                f"The Krylov solver did not reach tol = {2 * self._goal / self._norm:.3g} in {n_iter} "
+                f"iterations (max_iter = {max_iter}): the predictions' relative error is only known "
+                f"to be below {reached:.3g}. "
+                "Use a larger max_iter, regularization or tol, or solver='cholesky' or 'svd'",
+                ConvergenceWarning,
+                stacklevel=7,
+            )
+        if self._Vt is not None:
+            with blas_threads():
+                A = multiply(A, self._Vt)
+        return (A if self._scale == 1 else A * self._scale), n_iter
+
+    def close(self):
+        """End the progress bar."""
+        self._bar.close()
+
+    def _half_power(self, W):
+        """T^-1/2 W, with T = (N + lambda I) / (mu + lambda) on N's modes and 1 beside them."""
+        with blas_threads():
+            W = np.ascontiguousarray(W)
+            coefficients = cross(self._U, W)
+            coefficients *= self._damping[:, None]
+            change = multiply(self._U, coefficients)
+            change += W
+            return change
+
+    def _error(self, Q, sigma=None):
+        """The bound of |Phi (A - A*)| for a residual T^1/2 Q sigma (sigma None: the identity)."""
+        with blas_threads():
+            inside = cross(self._U, Q)
+            if sigma is None:
+                whole = np.linalg.norm(Q)
+            else:
+                inside, whole = inside @ sigma, np.linalg.norm(sigma)
+        inside = np.linalg.norm(inside)
+        outside = max(whole**2 - inside**2, 0.0)
+        return float(np.sqrt(inside**2 / self._rest + outside / self._regularization))
+
+    def _iterate(self, R, max_iter):
+        """Block conjugate gradients from 0 for the residual R, until the bound is met.
+
+        Dubrulle (2001), method BCGrQ: residuals and directions are kept orthonormal by QR
+        factorisations, so columns that converge or become dependent do no harm.
+        """
+        Q, sigma = tall_qr(self._half_power(R))
+        S, X, n_iter = Q, np.zeros_like(R), 0
+        while n_iter < max_iter:
+            T = self._half_power(S)
+            GT = self._gram_times(T)
+            GT += self._regularization * T
+            AS = self._half_power(GT)
+            with blas_threads():
+                inner = cross(S, AS)
+                try:
+                    factor = scipy.linalg.cho_factor((inner + inner.T) / 2, check_finite=False)
+                except np.linalg.LinAlgError:  # lambda is below the round-off of Phi^T Phi
+                    break
+                alpha = scipy.linalg.cho_solve(factor, np.eye(len(inner)), check_finite=False)
+                X += multiply(S, multiply(alpha, sigma))
+                Q, tau = tall_qr(Q - multiply(AS, alpha))
+                S = Q + multiply(S, tau.T)
+                sigma = multiply(tau, sigma)
+            n_iter += 1
+            error = self._error(Q, sigma)
+            self._bar.set_postfix_str(f"error <= {2 * error / self._norm:.1e}", refresh=False)
+            if error <= self._goal / 2:  # room for the drift of the recurrence
+                break
+        return self._half_power(X), n_iter
+
+
+def _orthonormal(new, old):
+    """Orthonormal columns spanning `new` beside the orthonormal ones of `old`."""
+    for _ in range(2):
+        with blas_threads():
+            new -= multiply(old, cross(old, new))
+        new = tall_qr(new)[0]
+    return new
+
+
+def available_memory():
+    """Bytes that this process may still take (its cgroups respected), or None if unknown."""
+    limits = []
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                limits.append(int(line.split()[1]) * 1024)
+    except OSError:
+        try:
+            limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        except (AttributeError, ValueError, OSError):
+            pass
+    for folder, limit, usage in _cgroups():
+        try:
+            largest = int((folder / limit).read_text())  # "max": no limit
+            used = int((folder / usage).read_text())
+            for line in (folder / "memory.stat").read_text().splitlines():
+                if line.split()[0] in ("inactive_file", "total_inactive_file"):
+                    used -= int(line.split()[1])  # cached files, which the kernel gives up
+                    break
+        except (OSError, ValueError, IndexError):
+            continue
+        limits.append(max(largest - used, 0))
+    return min(limits, default=None)
+
+
+def _cgroups():
+    """(folder, file of the limit, file of the usage) of the cgroups, v1 and v2, that hold us."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            root, names = "/sys/fs/cgroup", ("memory.max", "memory.current")
+        elif "memory" in controllers.split(","):
+            root = "/sys/fs/cgroup/memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        else:
+            continue
+        inner = Path(path.lstrip("/"))
+        for part in (inner, *inner.parents):  # a container sees its own group at the root
+            yield Path(root, part), *names

@@ -1,0 +1,106 @@
+"""Leading eigenpairs of a large symmetric matrix: block Lanczos with full orthogonalisation."""
+
+import numpy as np
+
+__all__ = ["leading_eigenpairs"]
+
+# Residual |S u - theta u| at which a pair has converged; the norm of S is about 1.
+TOLERANCE = 4e-15
+# Vectors of a block: so many more than eigenpairs wanted, within limits; even.
+EXTRA_VECTORS, SMALLEST_BLOCK, LARGEST_BLOCK = 2, 4, 8
+# Vectors of the basis, at least, before it is compressed; compressions before giving up.
+BASIS, COMPRESSIONS = 80, 2000
+
+
+def leading_eigenpairs(product, n, count, constraint):
+    """The largest eigenvalues of a symmetric matrix S of norm about 1, and their eigenvectors.
+
+    Parameters
+    ----------
+    product : callable
+        ``product(X)`` is S X for X (n, p) in Fortran's order, p even.
+    n, count : int
+        Size of S, and number of eigenpairs, at most n / 8.
+    constraint : ndarray of shape (n,)
+        A unit eigenvector of S, which is left out.
+
+    Returns
+    -------
+    eigenvalues : ndarray of shape (count,)
+        In descending order.
+    vectors : ndarray of shape (n, count)
+        Orthonormal.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If it does not converge.
+
+    Notes
+    -----
+    A block finds eigenvalues up to as many times as it has vectors, where a single vector would miss
+    repetitions (the circle has every eigenvalue twice), and one pass over a matrix that is larger than
+    the caches serves the whole block. The start is fixed and without symmetry, so that a second
+    call gives the same bits. A basis that grows too large is compressed to its best part (thick
+    restart).
+
+    References
+    ----------
+    Golub and Underwood, The block Lanczos method, 1977. Wu and Simon, Thick-restart Lanczos method,
+    SIAM J. Matrix Anal. Appl. 22 (2000).
+    """
+    p = min(max(2 * ((count + 1) // 2) + EXTRA_VECTORS, SMALLEST_BLOCK), LARGEST_BLOCK)
+    most = min(max(BASIS, 3 * count + 4 * p), n - 1 - p)
+    # Column 0 is the constraint. `projected` is basis^T S basis, without the constraint.
+    basis = np.empty((n, 1 + most + p), order="F")
+    projected = np.zeros((most + p, most + p))
+    basis[:, 0] = constraint
+    start = np.asfortranarray(np.random.default_rng(0).standard_normal((n, p)))
+    block, _ = _orthonormalised(start, basis[:, :1], basis[:, :1].T @ start)
+    done, next_check, compressions = 0, p, 0
+    while True:
+        basis[:, 1 + done : 1 + done + p] = block
+        W = product(block)
+        known = basis[:, : 1 + done + p]
+        coefficients = known.T @ W
+        block, remainder = _orthonormalised(W, known, coefficients)
+        coefficients = coefficients[1:]
+        projected[: done + p, done : done + p] = coefficients
+        projected[done : done + p, :done] = coefficients[:done].T
+        done += p
+
+        full = done + p > most
+        if done < next_check and not full:
+            continue
+        next_check = 1.1 * done  # the small problem is not free
+        H = projected[:done, :done]
+        eigenvalues, Y = np.linalg.eigh((H + H.T) / 2)
+        eigenvalues, Y = eigenvalues[::-1], Y[:, ::-1]
+        if done >= count:
+            residual = np.linalg.norm(remainder @ Y[done - p :, :count], axis=0).max()
+            if residual <= TOLERANCE:
+                return eigenvalues[:count], basis[:, 1 : 1 + done] @ Y[:, :count]
+        if full:
+            if compressions == COMPRESSIONS:
+                raise np.linalg.LinAlgError(
+                    f"the {count} leading eigenvectors did not converge (residual {residual:.1e}): "
+                    "their eigenvalues are too close to one another"
+                )
+            compressions += 1
+            kept = count + (done - count) // 3 // p * p
+            basis[:, 1 : 1 + kept] = basis[:, 1 : 1 + done] @ Y[:, :kept]
+            projected[:] = 0
+            projected[np.arange(kept), np.arange(kept)] = eigenvalues[:kept]
+            done, next_check = kept, kept + p
+
+
+def _orthonormalised(W, basis, coefficients):
+    """Orthonormal columns Q and the square R of W = Q R + basis coefficients.
+
+    `coefficients` is basis^T W. Normalising what is left of W brings its errors in the span of the
+    basis out, so the projection is repeated on Q.
+    """
+    Q, R = np.linalg.qr(W - basis @ coefficients)
+    Q -= basis @ (basis.T @ Q)
+    Q, more = np.linalg.qr(Q)
+    return np.asfortranarray(Q), more @ R

@@ -1,0 +1,232 @@
+"""Leading modes of fields, kernels and Gram matrices: orthogonal bases of what has low rank."""
+
+import itertools
+
+import numpy as np
+import scipy.linalg
+from scipy.linalg.blas import ddot, dgemm
+from scipy.linalg.lapack import dormqr, dpstrf
+
+from randsmap._kernels import ridge as _kernel
+from randsmap._parallel import blas_threads
+
+__all__ = ["nystroem", "pod_of_fields"]
+
+_EPS = np.finfo(float).eps
+
+
+def leading_modes(K):
+    """Eigenvalues (descending) and orthonormal eigenvectors of a kernel matrix, to round-off.
+
+    Smooth kernels have few eigenvalues above round-off. A pivoted Cholesky factorisation K = L L^T
+    + E, |E| <= n eps max diag, finds them: with s columns it costs O(n^2 s), and the singular
+    values of L are the roots of the eigenvalues, without the squaring. When s > n / 2 all
+    eigenvalues are computed.
+
+    References
+    ----------
+    H. Harbrecht, M. Peters and R. Schneider, On the low-rank approximation by the pivoted Cholesky
+    decomposition, Appl. Numer. Math. 62 (2012).
+    """
+    n = len(K)
+    # products of narrow blocks: more threads gain little, and lose on a busy machine
+    with blas_threads(1):
+        L, pivots, s, _ = dpstrf(K.T, tol=4 * _EPS * K.diagonal().max(), lower=1)
+    if 2 * s > n:
+        with blas_threads():
+            # the driver "evr" loses orthogonality where eigenvalues lie close together
+            eigenvalues, V = scipy.linalg.eigh(K, driver="evd", check_finite=False)
+        return eigenvalues[::-1], V[:, ::-1]
+    with blas_threads(1):
+        rows = np.empty((n, s))
+        rows[pivots - 1] = np.tril(L[:, :s])
+        V, sigma, _ = scipy.linalg.svd(rows, full_matrices=False, overwrite_a=True, check_finite=False)
+    return sigma**2, V
+
+
+_EXACT_POD = 1024  # cells up to which the fields' POD is made from all of them
+
+
+def multiply(A, B, out=None):
+    """A B by SciPy's BLAS, the one of the kernels: NumPy's own would leave workers spinning."""
+    if out is None:
+        out = np.empty((len(A), B.shape[1]))
+    dgemm(1.0, B.T, A.T, c=out.T, overwrite_c=True)
+    return out
+
+
+def cross(A, B):
+    """A^T B."""
+    out = np.empty((A.shape[1], B.shape[1]))
+    _kernel.cross(A, B, False, out)
+    return out
+
+
+def tall_qr(A):
+    """Q (p, min(p, k)) and R of a tall matrix, which is overwritten."""
+    # many small BLAS calls: threads would only wait for one another
+    with blas_threads(1 if A.shape[1] < 512 else None):
+        Q, R = scipy.linalg.qr(A, mode="economic", overwrite_a=True, check_finite=False)
+    return np.ascontiguousarray(Q), R
+
+
+def nystroem(sketch, image):
+    """Modes U (p, l) and eigenvalues (l,) of G W (W^T G W)^-1 (G W)^T for W = `sketch`, G W = `image`.
+
+    The approximation is never above G, and the shift keeps it computable where G is singular
+    (Frangella, Tropp and Udell 2023, Algorithm 2.1).
+    """
+    shift = np.sqrt(len(sketch)) * _EPS * np.linalg.norm(image)
+    if not shift:
+        return sketch, np.zeros(sketch.shape[1])
+    while True:
+        shifted = image + shift * sketch
+        core = cross(sketch, shifted)
+        try:
+            C = scipy.linalg.cholesky((core + core.T) / 2, check_finite=False)
+            break
+        except np.linalg.LinAlgError:
+            shift *= 10
+    B = scipy.linalg.solve_triangular(C, shifted.T, trans="T", check_finite=False).T
+    Q, R = tall_qr(B)
+    with blas_threads(1 if len(R) < 512 else None):
+        U, sigma, _ = scipy.linalg.svd(R, check_finite=False)
+    return multiply(Q, U), np.maximum(sigma**2 - shift, 0)
+
+
+def pod_of_fields(F, tolerance, most=None):
+    """B (n, k) and V^T (k, M) with |F - B V^T| <= tolerance (Frobenius), k least; V orthonormal.
+
+    (F, None) if that does not halve the columns. Beyond some thousand cells the leading space is
+    found by a randomised range finder (Halko, Martinsson and Tropp 2011), whose error is measured; it
+    gives up, with (F, None), when a space of 4 `most` dimensions or more is not enough.
+    """
+    n, M = F.shape
+    if M < 16 or not F.any():
+        return F, None
+    basis, B, rest = None, F, 0.0
+    if M > _EXACT_POD:
+        rng, size = np.random.default_rng(1), 128
+        while True:
+            if 2 * size > min(n, M):
+                return F, None
+            basis = tall_qr(cross(F, rng.standard_normal((n, size))))[0]
+            B = multiply(F, basis)
+            rest = _remainder(F, B, basis.T)
+            if rest <= tolerance / 2:
+                break
+            if most is not None and size >= 4 * most:
+                return F, None
+            size *= 2
+    V, tails = _right_singular_vectors(B)
+    k = max(1, int(np.argmax(np.hypot(tails, rest) <= tolerance)))
+    if 2 * k > M:
+        return F, None
+    V = np.ascontiguousarray(V[:, :k])
+    if basis is not None:
+        V = multiply(basis, V)
+    return multiply(F, V), np.ascontiguousarray(V.T)
+
+
+def _right_singular_vectors(B):
+    """V (M, M), and for k = 0..M what the first k modes leave of |B|: by QR of row blocks."""
+    n, M = B.shape
+    size, R = max(2048, 2 * M), B[:0]
+    for start in range(0, n, size):
+        R = scipy.linalg.qr(np.vstack([R, B[start : start + size]]), mode="r", overwrite_a=True, check_finite=False)[0][
+            :M
+        ]
+    _, sigma, Vt = scipy.linalg.svd(R, full_matrices=True, check_finite=False)
+    tails = np.zeros(M + 1)
+    tails[: len(sigma)] = np.sqrt(np.cumsum(sigma[::-1] ** 2))[::-1]
+    return Vt.T, tails
+
+
+def _remainder(F, B, Vt):
+    """|F - B V^T| in the Frobenius norm."""
+    total = 0.0
+    for start in range(0, len(F), 1024):
+        part = multiply(B[start : start + 1024], Vt)
+        part -= F[start : start + 1024]
+        total += ddot(part.ravel(), part.ravel())
+    return total**0.5
+
+
+def leading_directions(G, count, few=None):
+    """Singular values of G (n, M), its leading k = count(sigma, n, M) right singular vectors (k, M),
+    and the energy |G|_F^2 / sigma_1^2.
+
+    A QR factorisation of the longer side first, then the singular value decomposition of the
+    triangle (T. F. Chan, 1982): backward stable, unlike the eigenvectors of G G^T. If no more than
+    `few` are wanted, and these are few, block iteration: only they, as accurately, in less time.
+    """
+    n, M = G.shape
+    if few is not None and 8 * _block_size(few) <= min(n, M):
+        found = _by_block_iteration(G, few)
+        if found is not None:
+            sigma, modes, energy = found
+            return sigma, modes[: _checked(sigma, count, n, M)], energy
+    if n >= M:
+        R = scipy.linalg.qr(G, mode="r", overwrite_a=True, check_finite=False)[0][:M]
+        _, sigma, Vt = scipy.linalg.svd(R, check_finite=False)
+        modes = Vt[: _checked(sigma, count, n, M)]
+    else:
+        (qr, tau), R = scipy.linalg.qr(G.T, mode="raw", overwrite_a=True, check_finite=False)
+        U, sigma, _ = scipy.linalg.svd(R[:n], check_finite=False)
+        k = _checked(sigma, count, n, M)
+        modes = np.zeros((M, k), order="F")
+        modes[:n] = U[:, :k]
+        work = int(dormqr("L", "N", qr, tau, modes, -1)[1][0])  # the query
+        modes = dormqr("L", "N", qr, tau, modes, work, overwrite_c=1)[0].T
+    return sigma, modes, np.sum((sigma / sigma[0]) ** 2)
+
+
+def _block_size(k):
+    return k + max(k, 16)
+
+
+def _by_block_iteration(G, k):
+    """As `leading_directions`, of the k leading ones; None if that takes too long.
+
+    Block power iteration with orthonormalisation on each side (Halko, Martinsson and Tropp, SIAM
+    Rev. 53, 2011, Alg. 4.4) until |G v - s u| = 0 and |G^T u - s v| <= 1e-14 |G|_2 for each pair: as
+    good as a backward stable decomposition. It gains a factor (sigma_b / sigma_k)^2 a step, b being
+    the size of the block, and gives up on less than a digit in ten steps.
+    """
+    norm = np.linalg.norm(G)
+    if not 1e-100 < norm < 1e100:
+        return None
+    Q = np.random.default_rng(0).standard_normal((len(G), _block_size(k)))
+    before, U, sigma, V = np.inf, None, None, None
+    for step in itertools.count():
+        B = G.T @ Q
+        if step:
+            error = np.linalg.norm(B @ U - V * sigma, axis=0).max()
+            if error <= 1e-14 * sigma[0]:
+                return sigma, V.T, (norm / sigma[0]) ** 2
+            if step % 10 == 0:
+                if error > 0.1 * before:
+                    return None
+                before = error
+        W = scipy.linalg.qr(B, mode="economic", check_finite=False)[0]
+        Q, R = scipy.linalg.qr(G @ W, mode="economic", check_finite=False)
+        U, sigma, Vt = scipy.linalg.svd(R, check_finite=False)
+        U, sigma, V = U[:, :k], sigma[:k], W @ Vt[:k].T
+
+
+def _checked(sigma, count, n, M):
+    if not sigma[0] > 0:
+        raise ValueError(
+            "the fields are all the same (the singular values of the centred fields are 0): there is no mode"
+        )
+    return count(sigma, n, M)
+
+
+def orthonormal_to(modes, normals):
+    """Nearly orthonormal rows (k, M) made orthonormal, and orthogonal to the rows of normals."""
+    for _ in range(2):  # once leaves the round-off of the subtraction
+        if len(normals):
+            modes = modes - (modes @ normals.T) @ normals
+        Q, R = scipy.linalg.qr(modes.T, mode="economic", check_finite=False)
+        modes = (Q * np.where(np.diag(R) < 0, -1, 1)).T
+    return modes

@@ -1,0 +1,164 @@
+"""Exact nearest neighbours of latent points, ties by index."""
+
+import numpy as np
+
+from randsmap._kernels import neighbors as _kernel
+from randsmap._parallel import parallel_for
+from randsmap._validation import check_count, check_matrix
+
+__all__ = ["NeighborIndex", "nearest_neighbors"]
+
+_LEAF = 8  # points in a leaf at most; measured, see benchmarks
+_CELL = 3  # points in a grid cell on average
+_UNEVEN = 10  # mean over the points of the occupancy of their cell, above which the tree is faster
+_GRID_MAX_K = 8
+_TREE_MAX_DIM = 6  # boxes of random points part nothing beyond it
+_QUERIES, _TASKS = 2048, 32  # a task has at least so many queries; about so many tasks at most
+
+
+class NeighborIndex:
+    """Points (n, d) made ready for `nearest_neighbors`: plain arrays, so that it pickles.
+
+    In few dimensions the points are ordered in a balanced k-d tree; in more, boxes no longer part
+    near from far and every pair is compared.
+
+    Parameters
+    ----------
+    points : ndarray of shape (n, d), float64, C-contiguous, finite
+        Copied.
+    """
+
+    def __init__(self, points):
+        n, d = points.shape
+        self.n_points, self.n_dims = n, d
+        self.is_tree = d <= _TREE_MAX_DIM
+        self._grid_arrays = self._lay_grid(points) if d == 2 else None
+        if self.is_tree:
+            self._plant(points)
+        else:
+            self._lay(points)
+
+    def _plant(self, points):
+        n, d = points.shape
+        depth = max(0, (-(-n // _LEAF) - 1).bit_length())
+        order = np.empty(n, np.intp)
+        boxes = np.empty((2 ** (depth + 1) - 1, 2, d))
+        lowest = np.empty(2 ** (depth + 1) - 1)
+        split = np.empty((2**depth - 1, 2))
+        _kernel.build(points, depth, order, boxes, lowest, split)
+        self._arrays = (points[order], order.astype(np.float64), depth, boxes, lowest, split)
+
+    def _lay_grid(self, points):
+        """Cells of the plane with a few points each; None where they crowd in some of them."""
+        n = len(points)
+        low, high = points.min(axis=0), points.max(axis=0)
+        with np.errstate(over="ignore"):
+            extent = high - low
+        if n < 64 or not (np.isfinite(extent).all() and (extent > 1e-100).all()):
+            return None
+        # square cells, at most one row or column for each point
+        aspect = min(max(extent[0] / extent[1], 1 / n), n)
+        nx = int(max(1, round((n / _CELL * aspect) ** 0.5)))
+        ny = int(max(1, round(n / _CELL / nx)))
+        shape = (nx, ny)
+        scale = shape / extent
+        cell = [np.minimum(((points[:, j] - low[j]) * scale[j]).astype(np.intp), shape[j] - 1) for j in (0, 1)]
+        number = cell[0] * ny + cell[1]
+        count = np.bincount(number, minlength=nx * ny)
+        if (count.astype(float) ** 2).sum() > _UNEVEN * n:
+            return None
+        order = np.argsort(number, kind="stable")
+        start = np.concatenate([[0], np.cumsum(count)]).astype(np.intp)
+        bounds = []
+        for j in (0, 1):
+            above, below = np.full(shape[j] + 1, np.inf), np.full(shape[j] + 1, -np.inf)
+            np.minimum.at(above, cell[j], points[:, j])
+            np.maximum.at(below, cell[j] + 1, points[:, j])
+            bounds += [np.minimum.accumulate(above[::-1])[::-1].copy(), np.maximum.accumulate(below)]
+        return (nx, ny, *low, *scale, start, points[order], order.astype(np.float64), *bounds)
+
+    def _lay(self, points):
+        n, d = points.shape
+        with np.errstate(over="ignore", invalid="ignore"):
+            center = points.mean(axis=0)
+            largest = np.abs(points - center).max()
+        tiles = np.empty((-(-n // 16), d, 16), np.float32)
+        if 1e-130 < largest < 1e130:  # squares neither overflow nor vanish
+            # largest scaled coordinate in [0.5, 1): single precision does not overflow
+            scale = float(np.ldexp(1.0, -int(np.frexp(largest)[1])))
+            _kernel.tiles(points, center, scale, tiles)
+            radius = float(np.sqrt((((points - center) * scale) ** 2).sum(axis=1).max()))
+        else:  # an infinite radius turns the filter off
+            tiles.fill(0)
+            center, scale, radius = np.zeros(d), 1.0, np.inf
+        self._arrays = (points.copy(), tiles, center, scale, radius)
+
+    def query(self, Q, k):
+        """Distances and indices (m, k) of the k nearest points of each row of Q (m, d)."""
+        m = Q.shape[0]
+        distance, index = np.empty((m, k)), np.empty((m, k), np.intp)
+        size = max(_QUERIES, m // _TASKS)
+        n_tasks = -(-m // size)
+        rows = [slice(i * size, (i + 1) * size) for i in range(n_tasks)]
+        if not self.is_tree:
+            step = 64
+            parallel_for(
+                lambda i: _kernel.flat(
+                    *self._arrays,
+                    Q[i * step : (i + 1) * step],
+                    distance[i * step : (i + 1) * step],
+                    index[i * step : (i + 1) * step],
+                ),
+                -(-m // step),
+            )
+            return distance, index
+        # neighbouring queries share a packet: sort them by the leaf they fall into
+        leaf = np.empty(m, np.intp)
+        grid = None
+        if self._grid_arrays is not None and k <= _GRID_MAX_K:
+            grid = _kernel.Grid(*self._grid_arrays)
+            n_leaves = self._grid_arrays[0] * self._grid_arrays[1]
+            parallel_for(lambda i: _kernel.cells(grid, Q[rows[i]], leaf[rows[i]]), n_tasks)
+        else:
+            n_leaves = 2 ** self._arrays[2]
+            parallel_for(lambda i: _kernel.assign(*self._arrays, Q[rows[i]], leaf[rows[i]]), n_tasks)
+        order, start = np.empty(m, np.intp), np.empty(n_leaves + 1, np.intp)
+        _kernel.sort(leaf, start, order)
+        parallel_for(lambda i: _kernel.tree(*self._arrays, grid, Q, order[rows[i]], distance, index), n_tasks)
+        return distance, index
+
+
+def nearest_neighbors(index_or_points, queries, k):
+    """Exact k nearest neighbours, by (distance, index).
+
+    Parameters
+    ----------
+    index_or_points : NeighborIndex or array-like of shape (n, d)
+    queries : array-like of shape (m, d)
+    k : int
+        1 <= k <= n.
+
+    Returns
+    -------
+    distances : ndarray of shape (m, k)
+        Euclidean, increasing along a row.
+    indices : ndarray of shape (m, k)
+        Rows of the points; among equal distances the lower index comes first.
+
+    Raises
+    ------
+    ValueError
+        If an array has the wrong shape or is not finite, or k is out of range.
+
+    Notes
+    -----
+    Squared distances are sums of squared differences in the order of the coordinates, so points far
+    from the origin lose no digits and the result does not depend on the threads or on which queries
+    come together.
+    """
+    index = index_or_points
+    if not isinstance(index, NeighborIndex):
+        index = NeighborIndex(check_matrix(index, "points"))
+    queries = check_matrix(queries, "queries", n_columns=index.n_dims, min_rows=0)
+    k = check_count(k, "k", high=index.n_points, high_name="the number of points")
+    return index.query(queries, k)

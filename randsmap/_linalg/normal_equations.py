@@ -1,0 +1,110 @@
+"""Ridge regression on batches: the sums Phi^T Phi and Phi^T F, and what is solved from them alone."""
+
+import copy
+
+import numpy as np
+import scipy.linalg
+
+from randsmap._kernels import ridge as _kernel
+from randsmap._linalg.ridge import FeatureRows, cholesky_solve, feature_matrix, not_definite, sum_rows
+from randsmap._parallel import blas_threads
+
+__all__ = ["NormalEquations"]
+
+_EPS = np.finfo(float).eps
+
+
+class NormalEquations:
+    """Sums over batches of rows of Phi = [1 | features] and of fields, in O(P^2 + P M) memory.
+
+    Rows wait until they are as many as `fit` takes at a time: one batch or many, the sums have the
+    same bits, and batches of one row cost no more a row than others.
+    """
+
+    def __init__(self, features, d, M):
+        self.features, self.cells, self.n = features, M, 0
+        self.width = FeatureRows(features, np.zeros((1, d))).width
+        size = sum_rows(self.width, M)
+        self.incomplete = False  # an interrupt may leave a batch half added
+        self._X, self._F, self._waiting = np.empty((size, d)), np.empty((size, M)), 0
+        self._G, self._H = np.zeros((self.width, self.width)), np.zeros((self.width, M))
+
+    def check(self, X):
+        """The errors that the features of X may raise, before X is added."""
+        self._check_complete()
+        with np.errstate(over="ignore", invalid="ignore"):
+            if hasattr(self.features, "_kernel_map"):
+                _, W, b, _ = self.features._kernel_map()
+                size = np.abs(X).max(initial=0) * np.abs(W).sum(axis=0).max() + np.abs(b).max()
+            else:
+                Z = feature_matrix(self.features, X, self.width - 1)
+                size = np.einsum("ij,ij->", Z, Z)
+        if not np.isfinite(size):
+            raise ValueError(
+                "the features of X, or their squares, are too large for floating-point numbers: "
+                "use smaller units for the latent coordinates"
+            )
+
+    def _check_complete(self):
+        if self.incomplete:
+            raise ValueError(
+                "an earlier partial_fit was interrupted while it added its batch, so the sums are "
+                "incomplete: start anew with a new estimator"
+            )
+
+    def add(self, X, F):
+        """Add latent points (n, d) and their fields (n, M)."""
+        start, self.incomplete = 0, True
+        while start < len(X):
+            at = self._waiting
+            count = min(len(self._X) - at, len(X) - start)
+            self._X[at : at + count] = X[start : start + count]
+            self._F[at : at + count] = F[start : start + count]
+            start += count
+            self._waiting += count
+            if self._waiting == len(self._X):
+                self._sum(self._G, self._H)
+                self._waiting = 0
+        self.n += len(X)
+        self.incomplete = False
+
+    def _sum(self, G, H):
+        Phi = FeatureRows(self.features, self._X[: self._waiting]).whole()
+        with blas_threads():
+            _kernel.gram(Phi, False, True, G)
+            _kernel.cross(Phi, self._F[: self._waiting], True, H)
+
+    def _totals(self):
+        G, H = self._G.copy(), self._H.copy()
+        if self._waiting:
+            self._sum(G, H)
+        return G, H
+
+    def solve(self, regularization, solver):
+        """Ridge coefficients A (P+1, M) of all rows, and the name of the solver used.
+
+        Cholesky; with solver="auto" and lambda <= 10 eps trace(Phi^T Phi), or if it fails, the
+        minimum-norm solution by the eigenvectors of Phi^T Phi (paper Eqs. TikhSVD, MoorePenrose), of
+        which only those with eigenvalues above (P+1) eps times the largest are resolved: singular values of
+        Phi below some 1e-7 of the largest are lost, which a singular value decomposition would keep.
+        """
+        self._check_complete()
+        G, H = self._totals()
+        if regularization > 0 or solver == "cholesky":
+            A, trace, pivot = cholesky_solve(G, H, regularization, solver == "auto")
+            if A is not None:
+                return A, "cholesky"
+            if solver == "cholesky":
+                raise not_definite(pivot, self.width, regularization, trace, "'auto'")
+            G, H = self._totals()  # the attempt has overwritten them
+        with blas_threads():
+            eigenvalues, V = scipy.linalg.eigh(G, lower=False, overwrite_a=True, check_finite=False)
+            keep = eigenvalues > self.width * _EPS * eigenvalues[-1]
+            V = V[:, keep]
+            return V @ ((V.T @ H) / (eigenvalues[keep] + regularization)[:, None]), "eigh"
+
+    def __deepcopy__(self, memo):
+        new = copy.copy(self)
+        for name in ("_X", "_F", "_G", "_H"):
+            setattr(new, name, getattr(self, name).copy())
+        return new

@@ -1,0 +1,184 @@
+"""Snapshots larger than memory: memory-mapped arrays read and written by blocks.
+
+The pages of a mapping that were touched count as memory of the process until they are dropped. Here,
+and only here, memory-mapped arrays are copied block by block, and their pages dropped at once.
+"""
+
+import mmap
+
+import numpy as np
+
+from randsmap._progress import steps
+from randsmap._validation import check_matrix
+
+__all__ = ["LARGE", "Snapshots", "block_rows", "filled", "is_large", "load_npy", "mapped_rows", "release", "row_blocks"]
+
+LARGE = 1 << 26  # bytes (as float64) from which a memory-mapped array is handled by blocks
+BLOCK = 1 << 22  # entries of a block (32 MB)
+_FEWEST = 32  # rows of a block, for products of matrices at full speed
+
+
+def _mapping(X):
+    """The np.memmap that the array X is, or is a view of; None if there is none."""
+    found = None
+    while isinstance(X, np.ndarray):
+        if isinstance(X, np.memmap):
+            found = X  # the last one has the mapping's own offset and mode
+        X = X.base
+    return found
+
+
+def is_large(X):
+    """Whether X is (a view of) a two-dimensional memory-mapped array too large to be held whole."""
+    return (
+        isinstance(X, np.ndarray)
+        and not isinstance(X, np.ma.MaskedArray)  # refused elsewhere
+        and X.ndim == 2
+        and 8 * X.size >= LARGE
+        and _mapping(X) is not None
+    )
+
+
+def load_npy(path):
+    """The array of a .npy file, memory-mapped if it is large.
+
+    Raises
+    ------
+    ValueError
+        If the file is no .npy file of numbers.
+    """
+    with open(path, "rb") as file:
+        if file.read(6) != b"\x93NUMPY":
+            raise ValueError(f"{path} is not a .npy file (numpy.save writes one)")
+    try:
+        try:
+            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, OSError):  # without elements, or cut off: reading it tells
+            mapped = None
+        return mapped if is_large(mapped) else np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
+
+
+def release(X):
+    """Drop the pages of the mapping behind X, if any: they stay in the file."""
+    owner = _mapping(X)
+    # the pages of a private mapping would be lost
+    if owner is None or owner.mode == "c" or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    try:
+        owner._mmap.madvise(mmap.MADV_DONTNEED)
+    except (AttributeError, OSError, ValueError):  # closed, or a system that cannot
+        pass
+
+
+class Snapshots:
+    """A large memory-mapped array (n, M), read as blocks of finite, contiguous float64 rows.
+
+    ``snapshots[a:b]`` is such a copy, so that its users need not tell it from an array. A pickle holds
+    the name of the file.
+    """
+
+    ndim = 2
+
+    def __init__(self, array, name):
+        if array.dtype.kind not in "fiub":
+            check_matrix(array[:1], name)  # raises for most
+            raise ValueError(f"{name} must be an array of real numbers, got {array.dtype}")
+        self.array, self.name, self.shape, self.dtype = array, name, array.shape, array.dtype
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __getitem__(self, rows):
+        start, stop, step = rows.indices(len(self))
+        if step != 1:
+            raise IndexError("blocks of rows have no step")
+        return self._copied(np.s_[start:stop], np.s_[:])
+
+    def take(self, rows):
+        """The rows with these indices, ascending."""
+        return self._copied(np.asarray(rows), np.s_[:])
+
+    def columns(self, start, stop, rows=np.s_[:]):
+        """The cells start..stop of all rows, or of a slice of them."""
+        return self._copied(slice(*rows.indices(len(self))), np.s_[start:stop])
+
+    def _copied(self, rows, columns):
+        where = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        first = columns.start or 0
+        width = len(range(*columns.indices(self.shape[1])))
+        out = np.empty((len(where), width))
+        size = max(1, BLOCK // max(1, width))
+        for a in range(0, len(out), size):
+            part = out[a : a + size]
+            part[:] = self.array[
+                slice(rows.start + a, rows.start + a + len(part)) if isinstance(rows, slice) else rows[a : a + size],
+                columns,
+            ]
+            release(self.array)
+            with np.errstate(over="ignore", invalid="ignore"):
+                if np.isfinite(part.sum()):
+                    continue
+            bad = np.argwhere(~np.isfinite(part))
+            if len(bad):
+                i, j = bad[0]
+                value = "NaN" if np.isnan(part[i, j]) else part[i, j]
+                raise ValueError(f"{self.name} must be finite, got {value} at {(int(where[a + i]), int(first + j))}")
+        return out
+
+    def __deepcopy__(self, memo):
+        return self  # its file is nobody's to copy
+
+    def __reduce__(self):
+        owner, array = _mapping(self.array), self.array
+        order = "C" if array.flags.c_contiguous else "F"
+        if owner.filename is None or not (array.flags.c_contiguous or array.flags.f_contiguous):
+            raise TypeError(
+                f"{self.name} is part of a memory-mapped file, which a pickle cannot name: map the "
+                "whole file, or copy the part to memory"
+            )
+        offset = owner.offset + array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+        return _reopened, (str(owner.filename), array.dtype, array.shape, offset, order, self.name)
+
+
+def _reopened(filename, dtype, shape, offset, order, name):
+    return Snapshots(np.memmap(filename, dtype, "r", offset, shape, order), name)
+
+
+def block_rows(M):
+    """Rows of a block whose rows have M entries."""
+    return max(_FEWEST, BLOCK // max(1, M))
+
+
+def row_blocks(F, what="reading"):
+    """(start, block) over the rows of F; an array in memory is one block."""
+    if not isinstance(F, Snapshots):
+        yield 0, F
+        return
+    for start, stop in steps(len(F), block_rows(F.shape[1]), what):
+        yield start, F[start:stop]
+
+
+def mapped_rows(function, X, name="X", what="encoding"):
+    """function(rows of X), stacked: of a large memory-mapped X block by block."""
+    if not is_large(X):
+        return function(X)
+    out = None
+    for start, block in row_blocks(Snapshots(X, name), what):
+        part = np.asarray(function(block))
+        if out is None:
+            out = np.empty((len(X), *part.shape[1:]), part.dtype)
+        out[start : start + len(block)] = part
+    return out
+
+
+def filled(task, out, what="decoding"):
+    """`out` after task(a, b) over blocks of its rows, the pages of a memory-mapped one dropped."""
+    if not is_large(out):
+        task(0, len(out))
+        return out
+    for a, b in steps(len(out), block_rows(out.shape[1]), what):
+        task(a, b)
+        release(out)
+    return out

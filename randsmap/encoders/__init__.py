@@ -1,0 +1,6 @@
+"""Encoders: from fields to latent coordinates (paper, Sec. 3 and App. A, C)."""
+
+from randsmap.encoders._diffusion_maps import DiffusionMaps
+from randsmap.encoders._pod import POD
+
+__all__ = ["DiffusionMaps", "POD"]

@@ -1,0 +1,651 @@
+"""Encoders: from fields to latent coordinates (paper, App. C)."""
+
+import copy
+import warnings
+
+import numpy as np
+import scipy.linalg
+from scipy.sparse import issparse
+from scipy.sparse.csgraph import connected_components
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from randsmap import _parallel
+from randsmap._estimator import DERIVED, Array, Count, Real, validate_data
+from randsmap._linalg import distances as _distances
+from randsmap._linalg.lanczos import leading_eigenpairs
+from randsmap._linalg.neighbors import NeighborIndex
+from randsmap._mmap import BLOCK, Snapshots, is_large, mapped_rows
+from randsmap._parallel import for_tiles, tile_rows
+from randsmap._validation import check_count, check_number, check_vectors
+from randsmap.encoders import _neighbor_kernel as _sparse_kernel
+from randsmap.encoders import _nystroem
+from randsmap.encoders._harmonics import non_harmonic_selection
+
+__all__ = ["DiffusionMaps"]
+
+# Modes below are refused: the Nystroem extension divides by the eigenvalue.
+SMALLEST_EIGENVALUE = 1e-8
+# An eigenvalue this close to 1 counts as a repetition of the trivial one.
+REPEATED_ONE = 1e-10
+# Up to this many samples the full symmetric solver is the faster one.
+DENSE_SAMPLES = 300
+# Eigenvectors among which select="non-harmonic" chooses: so many, or this multiple of n_components.
+CANDIDATES, CANDIDATES_PER_COMPONENT = 15, 3
+# Above this many samples the median for a sparse kernel is over a sample of the pairs.
+SPARSE_MEDIAN_ROWS = 2000
+# Bytes (as float64) from which memory-mapped training fields stay in their file instead of being copied.
+KEPT = 1 << 30
+# Kernel sums below which a point is far from all training points (see `far_sums`).
+FAR_SUM, UNDERFLOWN_SUM = 1e-15, 1e-280
+FAR_EXPONENT = 1024.0
+
+
+class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Diffusion maps with the Nystroem extension to new points.
+
+    Parameters
+    ----------
+    n_components : int, default 2
+        Number of latent coordinates, at most n_samples - 1.
+    alpha : float, default 1.0
+        Exponent in [0, 1] of the density normalisation: 1 (Laplace-Beltrami) removes the effect of
+        uneven sampling, 0 (Fokker-Planck) keeps it.
+    epsilon : float, optional
+        Kernel width, in the unit of the data. None: `epsilon_scale` times the median distance.
+    epsilon_scale : float, default 1.0
+        Factor of the median distance between training samples; the paper's w_1. Not used when epsilon
+        is given.
+    diffusion_time : float, default 0
+        Power t >= 0 of the eigenvalues in the coordinates xi^t v. The paper prints t = 1, but its tuned
+        hyperparameters are those of t = 0.
+    select : "leading", "non-harmonic" or list of int, default "leading"
+        Which eigenvectors become coordinates: the first n_components after the trivial one; those that
+        are the least functions of the ones before them; or their 1-based indices (1 is the first after
+        the trivial one), n_components in number.
+    n_neighbors : int, optional
+        Keep only the kernel of each sample with its n_neighbors nearest others and with the samples that
+        have it among theirs: a sparse matrix, for up to some 1e5 samples. None, or n_samples - 1 and
+        more: all pairs.
+
+    Attributes
+    ----------
+    epsilon_ : float
+        Kernel width used.
+    eigenvalues_ : ndarray of shape (n_modes,)
+        Eigenvalues xi of the Markov matrix in descending order, without the trivial 1, up to the last
+        one selected.
+    eigenvectors_ : ndarray of shape (n_samples, n_modes)
+        Its right eigenvectors v, scaled so that the trivial one would be 1 everywhere.
+    selected_ : ndarray of shape (n_components,)
+        1-based indices of the modes that are the coordinates.
+    n_features_in_ : int
+        Number of cells of a field.
+
+    Warns
+    -----
+    UserWarning
+        If the eigenvalue 1 is repeated, or the graph of the neighbours is not connected: the samples
+        fall into separate components.
+
+    Notes
+    -----
+    The kernel is exp(-|f_i - f_j|^2 / epsilon^2), values below 1e-300 being 0. The median is taken
+    over all pairs up to 20000 samples, beyond over 250000 pairs drawn with a fixed seed.
+
+    Memory is one n_samples x n_samples matrix and a copy of the training data; with n_neighbors, of the
+    order of n_samples * n_neighbors numbers instead of the matrix. Identical samples are all
+    neighbours of one another. With more than six cells the neighbours are found by comparing all
+    pairs.
+
+    Memory-mapped fields (`numpy.load` with mmap_mode) of 1 GiB and more are not copied, unless
+    n_neighbors is given: they are read some cells at a time, and the file is read again for
+    `transform`, once for up to 2^22 / n_samples new fields. So it must stay as it is. A pickle then
+    holds its name; a model file cannot hold such an encoder. `ManifoldModel` with `encoder_samples` is the way for many
+    fields.
+
+    With n_neighbors the unit of epsilon_scale is still the median over *all* pairs (exact up to 2000
+    samples, else sampled as above). Two points are joined if their distance is at most the reach of
+    one of them, its distance to the (n_neighbors + 1)-th nearest sample (a sample is its own first);
+    this holds for new points as well, so each has neighbours. Unless the kernel is small at the
+    reach, coordinates of new points have small jumps where the neighbours change.
+
+    select="non-harmonic" judges the leading max(15, 3 n_components) eigenvectors of eigenvalue at least
+    1e-8: each is predicted from those before it by local linear regression (on at most 2000 samples),
+    and the n_components with the largest residuals are selected, in ascending order. Eigenvectors such
+    as cos 2x after cos x say nothing new; a long strip has many before its width appears.
+
+    The sign of an eigenvector makes positive, among its entries within 1e-8 of the largest
+    magnitude, the one whose data row is lexicographically largest; coordinates then do not depend on
+    the order of the samples. No rule fixes the eigenvectors of a repeated eigenvalue.
+
+    Modes whose eigenvalue is below 1e-8 are refused. A new point so far from the training data that
+    the kernel says nothing gets the limit of the Nystroem formula, the coordinates of its nearest
+    training points; there is no guarantee that they mean anything.
+
+    References
+    ----------
+    Paper, App. C, Eqs. (transitionmatrix) and (DMcoords). Coifman and Lafon, Diffusion maps, Appl.
+    Comput. Harmon. Anal. 21 (2006). Non-harmonic selection: Dsilva, Talmon, Coifman and Kevrekidis,
+    Parsimonious representation of nonlinear dynamical systems through manifold learning, Appl. Comput.
+    Harmon. Anal. 44 (2018).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap import DiffusionMaps
+    >>> angle = np.linspace(0, np.pi, 30)
+    >>> arc = np.column_stack([np.cos(angle), np.sin(angle)])
+    >>> latents = DiffusionMaps(n_components=1).fit_transform(arc)
+    >>> bool((np.diff(latents[:, 0]) > 0).all() or (np.diff(latents[:, 0]) < 0).all())
+    True
+    """
+
+    _state = {
+        "n_features_in_": Count("M"),
+        "epsilon_": Real(*_distances.EPSILON_RANGE),
+        "eigenvalues_": Array("modes"),
+        "eigenvectors_": Array("n", "modes"),
+        "selected_": Array("d", dtype=np.intp, low=1, high="modes"),
+        "_n_features_out": Count("d"),
+        "_centre": Array("M"),
+        "_rows": Array("n", "M"),
+        "_norms": Array("n", low=0, infinite=True),
+        "_weights": Array("d+1", "n"),
+        "_n_neighbors": Array(1, dtype=np.intp, low=1, high="n", optional=True),
+        "_reach": Array("n", low=0, infinite=True, optional=True),
+        "_index": DERIVED,
+    }
+
+    def __init__(
+        self,
+        n_components=2,
+        *,
+        alpha=1.0,
+        epsilon=None,
+        epsilon_scale=1.0,
+        diffusion_time=0,
+        select="leading",
+        n_neighbors=None,
+    ):
+        self.n_components = n_components
+        self.alpha = alpha
+        self.epsilon = epsilon
+        self.epsilon_scale = epsilon_scale
+        self.diffusion_time = diffusion_time
+        self.select = select
+        self.n_neighbors = n_neighbors
+
+    def fit(self, X, y=None):
+        """Find the coordinates of the training fields.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_cells)
+            Fields, one a row; at least two. Copied, unless it is a large memory-mapped array.
+        y : ignored
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If a value is not finite, a parameter is out of range, n_components is not below n_samples,
+            the median distance is 0, or a selected eigenvalue is below 1e-8. The estimator is then
+            left as it was.
+        """
+        fitted = copy.copy(self)
+        fitted._fit(X)
+        self.__dict__ = fitted.__dict__
+        return self
+
+    def fit_transform(self, X, y=None):
+        """`fit`, then the coordinates (n_samples, n_components) of the same fields."""
+        self.fit(X)
+        modes = self.selected_ - 1
+        return diffusion_coordinates(self.eigenvalues_[modes], self.eigenvectors_[:, modes], self.diffusion_time)
+
+    def transform(self, X):
+        """Coordinates of fields by the Nystroem extension.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_cells)
+            May have no rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            For the training fields the same as `fit_transform`, to 1e-12 relative to 1/xi. A row does
+            not depend on the others beyond 1e-12.
+
+        Raises
+        ------
+        ValueError
+            If the width is not that of the training fields or a value is not finite.
+        """
+        if not is_large(X):
+            return self._nystrom(self._checked(X))
+        self._checked(X[:1])
+        if isinstance(self._rows, Snapshots):
+            return self._nystrom(Snapshots(X, "X"))
+        return mapped_rows(self._nystrom, X)
+
+    def jacobian(self, X):
+        """Derivatives of the coordinates with respect to the fields.
+
+        Parameters
+        ----------
+        X : array-like of shape (L, n_cells)
+            May have no rows.
+
+        Returns
+        -------
+        ndarray of shape (L, n_components, n_cells)
+            dy/df of the Nystroem extension at each row. `jvp` and `vjp` multiply by it without forming it.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError
+            If the width is not that of the training fields or a value is not finite.
+
+        Notes
+        -----
+        The derivative of the extension as `transform` computes it, alpha-normalisation included, so it
+        tends to 0 where the nearest training point alone decides, far from the data. With
+        n_neighbors it is the derivative at fixed neighbours; the jumps where they change are left out.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randsmap import DiffusionMaps
+        >>> angle = np.linspace(0, np.pi, 30)
+        >>> arc = np.column_stack([np.cos(angle), np.sin(angle)])
+        >>> J = DiffusionMaps(n_components=1).fit(arc).jacobian(arc[15:16])
+        >>> along, across = J[0] @ [np.sin(angle[15]), -np.cos(angle[15])], J[0] @ arc[15]
+        >>> bool(abs(across) < 0.1 * abs(along))
+        True
+        """
+        X = self._checked(X)
+        out = np.empty((len(X), self._n_features_out, self.n_features_in_))
+
+        return self._in_tiles(_nystroem.jacobian, X, out, rows_each=self._n_features_out)
+
+    def jvp(self, X, V):
+        """Products of the derivatives with vectors: how the coordinates move as the fields change by v.
+
+        Pushes the right-hand side v of an equation df/dt = v forward to the latents.
+
+        Parameters
+        ----------
+        X : array-like of shape (L, n_cells)
+        V : array-like of shape (L, n_cells) or (n_cells,)
+            A vector for each row, or one for all.
+
+        Returns
+        -------
+        ndarray of shape (L, n_components)
+
+        Raises
+        ------
+        As `jacobian`; ValueError, too, if V does not fit.
+        """
+        X = self._checked(X)
+        V = check_vectors(V, "V", *X.shape)
+        return self._in_tiles(_nystroem.jvp, X, np.empty((len(X), self._n_features_out)), V)
+
+    def vjp(self, X, U):
+        """Products of the transposed derivatives with vectors: the gradient of u . y in the fields.
+
+        Parameters
+        ----------
+        X : array-like of shape (L, n_cells)
+        U : array-like of shape (L, n_components) or (n_components,)
+            A vector for each row, or one for all.
+
+        Returns
+        -------
+        ndarray of shape (L, n_cells)
+
+        Raises
+        ------
+        As `jacobian`; ValueError, too, if U does not fit.
+        """
+        X = self._checked(X)
+        U = check_vectors(U, "U", len(X), self._n_features_out)
+        return self._in_tiles(_nystroem.vjp, X, np.empty(X.shape), U)
+
+    def _checked(self, X):
+        if not hasattr(self, "selected_"):
+            check_is_fitted(self)
+        return validate_data(self, X, reset=False, min_samples=0)
+
+    def _in_tiles(self, derivative, X, out, vectors=None, rows_each=1):
+        """`out` filled with a function of `_nystroem` (of these vectors, if any) by tiles of rows of X.
+
+        `rows_each`: rows of length max(n, M) that the task needs for each row of X.
+        """
+        if isinstance(self._rows, Snapshots):
+            raise ValueError(
+                "derivatives need the training fields in memory, but this encoder left them in "
+                "their file: fit it on an array in memory, or on fewer fields"
+            )
+        values = self._weights[1:] / self._weights[0]
+
+        def part(a, b):
+            given = () if vectors is None else (vectors[a:b],)
+            out[a:b] = derivative(*given, self._transitions(X[a:b]), values, self._rows, self.epsilon_)
+
+        with _parallel.blas_threads(1):  # of a few rows, too: bound by the read of the training fields
+            for_tiles(part, len(X), tile_rows(rows_each * max(self._rows.shape)))
+        return out
+
+    def _transitions(self, X):
+        """Transition probabilities (L, n) from a few rows X to the training fields."""
+        if self._reach is not None:
+            i, j, kernel, _ = _sparse_kernel.neighbor_values(
+                X,
+                self._rows,
+                self._norms,
+                self._centre,
+                self._index,
+                self._reach,
+                int(self._n_neighbors[0]),
+                self.epsilon_,
+            )
+            P = np.zeros((len(X), len(self._rows)))
+            P[i, j] = kernel
+        else:
+            P = _distances.kernel_rows(X, self._rows, self._norms, self._centre, self.epsilon_)
+            total = P @ self._weights[0]
+            for i, x in self._far(X, total):
+                P[i] = _distances.far_values(x, self._rows, self._norms, self.epsilon_)
+        P *= self._weights[0]
+        P /= P.sum(axis=1)[:, None]
+        return P
+
+    def _far(self, X, total):
+        """(i, centred row) of the rows with kernel sums total (L,) that are too far for the kernel."""
+        for i in np.flatnonzero(total < FAR_SUM):
+            x = X[i] - self._centre
+            with np.errstate(over="ignore"):
+                exponent = np.linalg.norm(x) / self.epsilon_
+            if total[i] < UNDERFLOWN_SUM or exponent**2 > FAR_EXPONENT:
+                yield i, x
+
+    def _fit(self, X):
+        if is_large(X):
+            validate_data(self, X[:1], reset=True)
+            X = Snapshots(X, "X")
+            if self.n_neighbors is not None or 8 * X.array.size < KEPT:
+                X = X[:]
+        else:
+            X = validate_data(self, X, reset=True)
+        n = len(X)
+        if n < 2:
+            raise ValueError("DiffusionMaps needs at least 2 samples, got 1 sample")
+        n_modes, selected = self._checked_parameters(n)
+        # all pairs: the matrix is full
+        n_neighbors = self.n_neighbors
+        if n_neighbors is not None and n_neighbors >= n - 1:
+            n_neighbors = None
+        reach = index = None
+        if n_neighbors is None:
+            K, epsilon = _distances.gaussian_of_data(X, self.epsilon, self.epsilon_scale)
+        else:
+            epsilon = self.epsilon
+            if epsilon is None:
+                epsilon = _distances.width_of_median(
+                    _distances.median_distance(X, exact_rows=SPARSE_MEDIAN_ROWS), self.epsilon_scale
+                )
+            centre = _distances.centre_of(X)
+            rows, norms = _distances.centred_rows(X, centre)
+            index = NeighborIndex(rows)
+            K, reach = _sparse_kernel.neighbor_kernel(X, rows, norms, centre, index, n_neighbors, epsilon)
+        density = density_weights(K, self.alpha)
+        # our own products have their threads; with one of BLAS the bits are the same for any number
+        with _parallel.blas_threads(1):
+            degrees = density * (K @ density)
+            eigenvalues, eigenvectors = markov_modes(K, density, degrees, n_modes)
+        if selected is None:
+            selected = self._least_harmonic(eigenvalues, eigenvectors)
+            n_modes = int(selected.max())
+            eigenvalues = eigenvalues[:n_modes].copy()
+            eigenvectors = eigenvectors[:, :n_modes].copy()
+        self._check_modes(eigenvalues, selected, epsilon)
+        self._warn_of_components(eigenvalues, epsilon, K if n_neighbors else None)
+        mapped = isinstance(X, Snapshots)
+        eigenvectors *= eigenvector_signs(eigenvectors, X.array if mapped else X)
+        del K  # before the copy of the data
+        if mapped:
+            rows, norms, centre = X, None, None
+        elif n_neighbors is None:
+            centre = _distances.centre_of(X)
+            rows, norms = _distances.centred_rows(X, centre)
+
+        self.epsilon_ = float(epsilon)
+        self.eigenvalues_, self.eigenvectors_, self.selected_ = eigenvalues, eigenvectors, selected
+        self._n_features_out = len(selected)
+        # what the extension needs of the training fields; the normalisation is of one row each
+        self._rows, self._norms, self._centre = rows, norms, centre
+        modes = selected - 1
+        self._weights = nystrom_weights(density, eigenvalues[modes], eigenvectors[:, modes], self.diffusion_time)
+        # of a sparse kernel: neighbours, squared reach and index of the training fields
+        self._n_neighbors = None if n_neighbors is None else np.array([n_neighbors])
+        self._reach, self._index = reach, index
+
+    def _checked_parameters(self, n):
+        """How many modes to compute and which are selected (None: to be chosen), after checking every
+        parameter."""
+        n_components = check_count(self.n_components, "n_components")
+        check_number(self.alpha, "alpha", low=0, high=1)
+        if self.epsilon is not None:
+            check_number(self.epsilon, "epsilon", low=0, strict_low=True)
+        check_number(self.epsilon_scale, "epsilon_scale", low=0, strict_low=True)
+        check_number(self.diffusion_time, "diffusion_time", low=0)
+        if self.n_neighbors is not None:
+            check_count(self.n_neighbors, "n_neighbors")
+        expected = "select must be 'leading', 'non-harmonic' or a list of 1-based indices of eigenvectors"
+        if isinstance(self.select, str):
+            if self.select not in ("leading", "non-harmonic"):
+                raise ValueError(f"{expected}, got {self.select!r}")
+            selected = np.arange(1, n_components + 1)
+        else:
+            try:
+                indices = list(self.select)
+            except TypeError:
+                raise TypeError(f"{expected}, got {self.select!r}") from None
+            selected = np.array([check_count(i, "an index in select") for i in indices], dtype=int)
+            if len(selected) != n_components or len(set(indices)) != n_components:
+                raise ValueError(
+                    f"select must hold n_components = {n_components} different indices, got {self.select!r}"
+                )
+        if selected.max() > n - 1:
+            what = "n_components" if isinstance(self.select, str) else "an index in select"
+            raise ValueError(f"{what} must be at most n_samples - 1 = {n - 1}, got {selected.max()} (n_samples = {n})")
+        if isinstance(self.select, str) and self.select == "non-harmonic":
+            wanted = max(CANDIDATES, CANDIDATES_PER_COMPONENT * n_components)
+            return min(n - 1, wanted), None
+        return int(selected.max()), selected
+
+    def _restore(self):
+        if not (self._weights[0] > 0).all():
+            raise ValueError("the density weights must be positive")
+        self._index = None
+        if (self._reach is None) != (self._n_neighbors is None):
+            raise ValueError("the neighbours need both their number and their reach")
+        if self._reach is not None:
+            if self._n_neighbors[0] >= len(self._rows):
+                raise ValueError("more neighbours than samples")
+            self._index = NeighborIndex(self._rows)
+
+    def _check_modes(self, eigenvalues, selected, epsilon):
+        small = [int(i) for i in selected if not eigenvalues[i - 1] >= SMALLEST_EIGENVALUE]
+        if small:
+            raise ValueError(
+                f"eigenvalue {small[0]} is {eigenvalues[small[0] - 1]:.3g}, below "
+                f"{SMALLEST_EIGENVALUE:g}: the data determine no such coordinate at epsilon = "
+                f"{epsilon:.6g}. Ask for fewer components or a smaller epsilon"
+            )
+
+    def _least_harmonic(self, eigenvalues, eigenvectors):
+        """Modes selected by Dsilva et al. 2018 among those that may be coordinates."""
+        n_candidates = int((eigenvalues >= SMALLEST_EIGENVALUE).sum())
+        if n_candidates <= self.n_components:  # nothing to choose; too few are an error later
+            return np.arange(1, self.n_components + 1)
+        return non_harmonic_selection(eigenvectors[:, :n_candidates], self.n_components)[0]
+
+    def _warn_of_components(self, eigenvalues, epsilon, graph=None):
+        n_repeated = int((eigenvalues >= 1 - REPEATED_ONE).sum())
+        n_components = 1 if graph is None else connected_components(graph, directed=False)[0]
+        if n_components > 1:
+            warnings.warn(
+                f"the graph of n_neighbors = {self.n_neighbors} nearest neighbours has {n_components} "
+                "separate components, so the eigenvalue 1 is repeated and the leading coordinates only "
+                "tell the components apart. Increase n_neighbors, or epsilon if kernel values underflow",
+                UserWarning,
+                stacklevel=4,
+            )
+        elif n_repeated:
+            warnings.warn(
+                f"eigenvalue 1 is repeated: {n_repeated} of the modes computed have it besides the "
+                f"trivial one, so at epsilon = {epsilon:.6g} the samples fall into separate components "
+                "and these coordinates only tell the components apart. Increase epsilon or "
+                "epsilon_scale",
+                UserWarning,
+                stacklevel=4,
+            )
+
+    def _nystrom(self, X):
+        if isinstance(self._rows, Snapshots):
+            return self._mapped_nystrom(X)
+        if self._reach is not None:
+            sums = _sparse_kernel.neighbor_sums(
+                X,
+                self._rows,
+                self._norms,
+                self._centre,
+                self._index,
+                self._reach,
+                int(self._n_neighbors[0]),
+                self._weights,
+                self.epsilon_,
+            )
+            return sums[:, 1:] / sums[:, :1]
+        sums = _distances.kernel_sums(X, self._rows, self._norms, self._centre, self._weights, self.epsilon_)
+        total = sums[:, :1]
+        for i, x in self._far(X, total[:, 0]):
+            sums[i] = far_sums(x, self._rows, self._norms, self._weights, self.epsilon_)
+        return sums[:, 1:] / total
+
+    def _mapped_nystrom(self, X):
+        """The same, with training fields that stay in their file: read once for many rows of X."""
+        out = np.empty((len(X), self._n_features_out))
+        size = max(1, BLOCK // len(self._rows))
+        for start in range(0, len(X), size):
+            rows = slice(start, min(start + size, len(X)))
+            E = _distances.squared_distances_by_columns(X, self._rows, rows)
+            # the nearest training point's term becomes 1: it cancels in the ratio, and nothing underflows
+            nearest = E.min(axis=1, keepdims=True)
+            if not np.isfinite(nearest).all():
+                raise ValueError(
+                    f"the field at row {start + int(np.argmax(nearest))} of X is too far from "
+                    "the training fields: its distance overflows"
+                )
+            E -= nearest
+            sums = np.dot(_distances.gaussian_in_place(E, self.epsilon_), self._weights.T)
+            out[rows] = sums[:, 1:] / sums[:, :1]
+        return out
+
+
+def density_weights(K, alpha):
+    """Factors q^-alpha of the alpha-normalised kernel q_i^-alpha K_ij q_j^-alpha, q the sums of K.
+
+    Paper, App. C, the alpha-normalised kernel K^(1,a).
+    """
+    return K.sum(axis=1) ** -alpha if alpha else np.ones(K.shape[0])
+
+
+def markov_modes(K, density, degrees, n_modes):
+    """Leading nontrivial modes of the Markov matrix of the alpha-normalised kernel.
+
+    The matrix T = D^-1 A K A (A = diag(density), D = diag(degrees); paper, Eq. (transitionmatrix)) has
+    the eigenvalues of the symmetric S = D^-1/2 A K A D^-1/2, and right eigenvectors
+    v = u / u_0, where u_0 = (degrees / sum(degrees))^1/2 is the trivial eigenvector of S. So v_0 = 1
+    and sum_i pi_i v_i^2 = 1 in the stationary measure pi = u_0^2. (The paper prints S for alpha = 0.)
+
+    Returns eigenvalues (n_modes,), in descending order, and v (n, n_modes).
+    """
+    n = K.shape[0]
+    scale = density / np.sqrt(degrees)
+    trivial = np.sqrt(degrees / degrees.sum())
+    if n <= DENSE_SAMPLES or n_modes > n // 10:
+        S = (K.toarray() if issparse(K) else K) * scale[:, None]
+        S *= scale
+        # moves the trivial eigenvalue from 1 to -1, below all others (a sparse S may have negative
+        # ones, but with its positive diagonal none at -1)
+        S -= 2 * np.outer(trivial, trivial)
+        eigenvalues, U = scipy.linalg.eigh(
+            S, subset_by_index=[n - n_modes, n - 1], overwrite_a=True, check_finite=False
+        )
+    else:
+        if issparse(K):
+            blocks = _sparse_kernel.row_blocks(K)
+
+            def apply(X):
+                X = np.multiply(X, scale[:, None], order="C")
+                return _sparse_kernel.blocked_product(blocks, X) * scale[:, None]
+        else:
+
+            def apply(X):
+                return (_distances.symmetric_product(K, X.T * scale) * scale).T
+
+        eigenvalues, U = leading_eigenpairs(apply, n, n_modes, trivial)
+    order = np.argsort(-eigenvalues, kind="stable")
+    eigenvalues, U = eigenvalues[order], U[:, order]
+    return eigenvalues, U / trivial[:, None]
+
+
+def eigenvector_signs(V, X):
+    """Sign of each column of V (n, n_modes) that the sign rule asks for.
+
+    Among the entries within 1e-8 of the largest magnitude the one whose row of the data X is
+    lexicographically largest becomes positive: a choice that rounding and the order of the samples
+    do not change.
+    """
+    signs = np.ones(V.shape[1])
+    for mode, v in enumerate(V.T):
+        size = abs(v)
+        tied = np.flatnonzero(size >= (1 - 1e-8) * size.max())
+        for column in range(X.shape[1]):
+            if len(tied) == 1:
+                break
+            values = X[tied, column]
+            tied = tied[values == values.max()]
+        signs[mode] = -1.0 if v[tied[0]] < 0 else 1.0
+    return signs
+
+
+def diffusion_coordinates(eigenvalues, eigenvectors, diffusion_time):
+    """Coordinates xi^t v (paper, Eq. (DMcoords), where t = 1)."""
+    return eigenvectors * eigenvalues**diffusion_time
+
+
+def nystrom_weights(density, eigenvalues, eigenvectors, diffusion_time):
+    """Weights of the kernel sums of the Nystroem extension, (1 + n_components, n_training).
+
+    y(x) = xi^t v(x), v(x) = (1/xi) sum_j p_j(x) v_j, p_j(x) = k(x, f_j) q_j^-alpha / their sum: a ratio
+    of two sums over the kernel (paper, App. C, last paragraph). The first row is the denominator's;
+    the density of x itself cancels.
+    """
+    coordinates = diffusion_coordinates(eigenvalues, eigenvectors, diffusion_time) / eigenvalues
+    return np.ascontiguousarray(np.vstack([density, density * coordinates.T]))
+
+
+def far_sums(x, rows, norms, weights, epsilon):
+    """The kernel sums of one centred point x, up to a common factor, where the kernel underflows."""
+    return weights @ _distances.far_values(x, rows, norms, epsilon)

@@ -1,0 +1,157 @@
+"""Which eigenvectors of diffusion maps are new directions, and which only repeat earlier ones.
+
+Local linear regression of Dsilva, Talmon, Coifman and Kevrekidis, "Parsimonious representation of
+nonlinear dynamical systems through manifold learning: A chemotaxis case study", Appl. Comput.
+Harmon. Anal. 44 (2018), 759-773.
+"""
+
+import numpy as np
+
+from randsmap import _validation
+
+__all__ = ["local_linear_residuals", "non_harmonic_selection"]
+
+# Rows of the regressions' weight matrix held at once
+_BLOCK = 512
+
+
+def non_harmonic_selection(eigenvectors, n_components, *, max_samples=2000):
+    """Indices of the eigenvectors that are the least functions of those before them.
+
+    Parameters
+    ----------
+    eigenvectors : array_like (n, n_candidates)
+        Eigenvectors in descending order of eigenvalue, without the trivial one.
+    n_components : int
+        How many to select, at most n_candidates.
+    max_samples : int, default 2000
+        Rows used: above this number, a subset drawn with a fixed seed (the cost grows with its
+        square).
+
+    Returns
+    -------
+    selected : ndarray (n_components,) of int
+        1-based, ascending; the first eigenvector is always among them.
+    residuals : ndarray (n_candidates,)
+        r_k of `local_linear_residuals`: near 0 for a harmonic of earlier eigenvectors, near 1 for a
+        new direction.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `local_linear_residuals`, or if n_components is not between 1 and n_candidates.
+
+    Notes
+    -----
+    Selected are the n_components largest residuals, those above 1 (worse than predicting 0) counting as
+    1; of equal ones the earlier eigenvector.
+
+    References
+    ----------
+    Dsilva et al. 2018, Sec. 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap.encoders._harmonics import non_harmonic_selection
+    >>> x, y = np.random.default_rng(0).random((2, 500))
+    >>> modes = np.column_stack((np.cos(np.pi * x), np.cos(2 * np.pi * x), np.cos(np.pi * y)))
+    >>> non_harmonic_selection(modes, 2)[0]
+    array([1, 3])
+    """
+    eigenvectors = _validation.check_matrix(eigenvectors, "eigenvectors")
+    n_components = _validation.check_count(
+        n_components, "n_components", high=eigenvectors.shape[1], high_name="the number of candidates"
+    )
+    residuals = local_linear_residuals(eigenvectors, max_samples=max_samples)
+    order = np.argsort(-np.minimum(residuals, 1), kind="stable")
+    return np.sort(order[:n_components]) + 1, residuals
+
+
+def local_linear_residuals(eigenvectors, *, max_samples=2000):
+    """Residual r_k of predicting each eigenvector from those before it by local linear regression.
+
+    Eigenvector phi_k at point i is predicted by the linear function of
+    Phi_{k-1} = (phi_1 ... phi_{k-1}) that fits the *other* points best, weighted with exp(-|Phi_{k-1}(i) - Phi_{k-1}(j)|^2 / eps^2), where
+    eps is a third of the median distance of the Phi_{k-1}; r_k^2 is the sum of squared errors over
+    the sum of phi_k^2, and r_1 = 1.
+
+    Parameters
+    ----------
+    eigenvectors : array_like (n, n_candidates)
+        Eigenvectors in descending order of eigenvalue, without the trivial one.
+    max_samples : int, default 2000
+        Rows used: above this number, a subset drawn with a fixed seed.
+
+    Returns
+    -------
+    ndarray (n_candidates,)
+        Not above 1 by much; above it where a prediction is worse than zero.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a value is not finite, there are fewer than 3 points, max_samples is below 3, or an
+        eigenvector is zero on the points used.
+
+    References
+    ----------
+    Dsilva et al. 2018, Eqs. (10)-(13).
+    """
+    eigenvectors = _validation.check_matrix(eigenvectors, "eigenvectors", min_rows=3)
+    max_samples = _validation.check_count(max_samples, "max_samples", low=3)
+    if len(eigenvectors) > max_samples:
+        chosen = np.random.default_rng(0).choice(len(eigenvectors), max_samples, replace=False)
+        eigenvectors = eigenvectors[np.sort(chosen)]
+    sizes = np.linalg.norm(eigenvectors, axis=0)
+    if not sizes.all():
+        raise ValueError(f"eigenvector {int(np.argmin(sizes)) + 1} is zero on the points used")
+
+    residuals = np.ones(eigenvectors.shape[1])
+    for k in range(1, len(residuals)):
+        predicted = _leave_one_out_predictions(eigenvectors[:, :k], eigenvectors[:, k])
+        residuals[k] = np.linalg.norm(eigenvectors[:, k] - predicted) / sizes[k]
+    return residuals
+
+
+def _leave_one_out_predictions(X, y):
+    """Local linear prediction of y (n,) at each row of X (n, d) from all the other rows."""
+    from scipy.spatial.distance import cdist, pdist
+
+    n, d = X.shape
+    bandwidth = np.median(pdist(X)) / 3
+    if bandwidth == 0:  # over half of the points coincide: nothing to regress on
+        return np.full(n, y.mean())
+    # The moments about each point come from moments about the origin, one product W @ terms
+    a, b = np.triu_indices(d)
+    terms = np.column_stack((np.ones(n), X, X[:, a] * X[:, b], y, X * y[:, None]))
+    predicted = np.empty(n)
+    for start in range(0, n, _BLOCK):
+        rows = slice(start, min(start + _BLOCK, n))
+        W = cdist(X[rows], X, "sqeuclidean")
+        W /= -(bandwidth**2)
+        np.exp(W, out=W)
+        W[np.arange(rows.stop - start), np.arange(start, rows.stop)] = 0  # not the point itself
+        predicted[rows] = _weighted_planes(W @ terms, X[rows], a, b, y.mean())
+    return predicted
+
+
+def _weighted_planes(moments, centers, a, b, default):
+    """Value at its centre of each weighted least-squares plane, from weighted sums of the terms."""
+    d = centers.shape[1]
+    m, p = len(centers), len(a)
+    weight = moments[:, 0]
+    alone = weight < np.finfo(float).tiny
+    weight = np.where(alone, 1.0, weight)
+    mean = moments[:, 1 : 1 + d] / weight[:, None]
+    second = np.empty((m, d, d))
+    second[:, a, b] = second[:, b, a] = moments[:, 1 + d : 1 + d + p] / weight[:, None]
+    y_mean = moments[:, 1 + d + p] / weight
+    xy = moments[:, 2 + d + p :] / weight[:, None]
+    covariance = second - mean[:, :, None] * mean[:, None, :]
+    # a ridge of the size of the rounding: points with too few neighbours for a plane stay solvable
+    rounding = 64 * np.finfo(float).eps * np.trace(second, axis1=1, axis2=2) + np.finfo(float).tiny
+    covariance[:, np.arange(d), np.arange(d)] += rounding[:, None]
+    slope = np.linalg.solve(covariance, (xy - mean * y_mean[:, None])[:, :, None])[:, :, 0]
+    value = y_mean + np.einsum("ij,ij->i", slope, centers - mean)
+    return np.where(alone, default, value)

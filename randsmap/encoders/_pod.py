@@ -1,0 +1,381 @@
+"""Proper orthogonal decomposition: the linear encoder and its inverse (paper, Sec. 3, App. A)."""
+
+import numbers
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+
+from randsmap._estimator import Array, Count, check_fitted, restored_on_error, validate_data
+from randsmap._linalg.low_rank import leading_directions, orthonormal_to
+from randsmap._mmap import filled, is_large, mapped_rows
+from randsmap._parallel import blas_threads, for_tiles
+from randsmap._validation import check_cells, check_count, check_matrix, check_number, check_out, check_vectors
+from randsmap.decoders._linear_map import decode_features, decode_rows, gathered, pull, push
+from randsmap.invariants._active_bounds import ActiveBounds
+from randsmap.invariants._parameters import InvariantParameters, document_invariants
+
+__all__ = ["POD"]
+
+_EPS = np.finfo(float).eps
+
+
+@document_invariants
+class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Proper orthogonal decomposition of centred fields, with an inverse that keeps invariants.
+
+    Parameters
+    ----------
+    n_components : int or float
+        Number of modes, at most min(n, M). A float in (0, 1]: the fewest modes with at least that
+        fraction of the energy, the sum of sigma^2. Modes with sigma <= max(n, M) eps sigma_1 are
+        round-off and never kept, so there may be fewer.
+    {invariant_parameters}
+    cell_weights : array (M,) or None
+        Positive weights v, such as cell volumes, of the inner product sum_i v_i f_i g_i in which
+        modes are orthonormal, energies are measured and corrections are smallest.
+    {bounds}
+
+    Attributes
+    ----------
+    mean_ : ndarray (M,)
+        Mean field.
+    components_ : ndarray (n_components_, M)
+        Modes, orthonormal, with C^T u = 0, and 0 on the constant cells. The entry of largest
+        magnitude is positive.
+    singular_values_ : ndarray (n_components_,)
+        sigma, singular values of the centred fields, in descending order.
+    energies_ : ndarray (n_components_,)
+        sigma^2 as fractions of the sum over all modes.
+    n_components_ : int
+        Number of modes kept.
+    n_features_in_ : int
+        M, number of cells of a field.
+    {invariant_attributes}
+
+    Notes
+    -----
+    In exact arithmetic the modes of conservative fields conserve by themselves (paper, Prop. POD):
+    centred fields satisfy C^T g = 0, and so do their combinations. Computed modes at noise level
+    do not; with invariants they are projected, and so is every field of `inverse_transform`.
+
+    Both for n < M (the method of snapshots) and n >= M the data are reduced by a QR factorisation
+    and its triangle by a singular value decomposition; the matrix of inner products of the
+    snapshots, which would lose the modes below sigma_1 sqrt(eps), is never formed.
+
+    References
+    ----------
+    L. Sirovich, Turbulence and the dynamics of coherent structures, Quart. Appl. Math. 45 (1987).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap import POD
+    >>> x = np.linspace(0, 1, 50)
+    >>> bumps = np.exp(-((x - np.linspace(0.3, 0.7, 40)[:, None]) / 0.1) ** 2)
+    >>> bumps /= bumps.sum(axis=1, keepdims=True)
+    >>> pod = POD(0.999, invariants="mass").fit(bumps)
+    >>> pod.transform(bumps).shape
+    (40, 5)
+    >>> bool(abs(pod.inverse_transform(np.full((1, 5), 100.0)).sum() - 1) < 1e-12)
+    True
+    """
+
+    _state = {
+        "n_features_in_": Count("M"),
+        "n_components_": Count("k"),
+        "mean_": Array("M"),
+        "components_": Array("k", "M"),
+        "singular_values_": Array("k", low=0),
+        "energies_": Array("k", low=0),
+        "_analysis": Array("M", "k"),
+        "_synthesis": Array("k+1", "M"),
+        **InvariantParameters._invariant_state,
+    }
+
+    def __init__(
+        self,
+        n_components,
+        *,
+        invariants=None,
+        invariant_values=None,
+        invariant_tol=None,
+        cell_weights=None,
+        bounds=None,
+    ):
+        self.n_components = n_components
+        self.invariants = invariants
+        self.invariant_values = invariant_values
+        self.invariant_tol = invariant_tol
+        self.cell_weights = cell_weights
+        self.bounds = bounds
+
+    def fit(self, X, y=None):
+        """Find mean and modes of fields.
+
+        Parameters
+        ----------
+        X : array-like (n, M)
+            Fields, one a row; n >= 2.
+        y : ignored
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If a value is not finite, a parameter is out of range, all fields are the same, or they
+            do not satisfy the invariants. The estimator then keeps the state it had.
+        """
+        with restored_on_error(self):
+            self._fit(X)
+        return self
+
+    def _fit(self, X):
+        given = getattr(X, "dtype", np.dtype(float))
+        X = validate_data(self, X, reset=True, min_samples=2)
+        n, M = X.shape
+        if isinstance(self.n_components, numbers.Integral):
+            check_count(self.n_components, "n_components", high=min(n, M), high_name="min(n_samples, n_cells)")
+        else:
+            check_number(self.n_components, "n_components", low=0, high=1, strict_low=True)
+        invariants = self._fit_invariants(X, given)
+        weights = invariants.cell_weights
+        root = np.ones(M) if weights is None else np.sqrt(weights)
+        normals = invariants.normals() * root  # orthonormal rows
+
+        mean = X.mean(axis=0)
+        mean = mean + (X - mean).mean(axis=0)  # to the last digit, so that no mode holds its error
+        mean = invariants.project(mean[None])[0]
+        G = X - mean
+        G[:, invariants.constant] = 0
+        if weights is not None:
+            G *= root
+        with blas_threads():
+            if len(normals):
+                G -= (G @ normals.T) @ normals
+            few = self.n_components if isinstance(self.n_components, numbers.Integral) else None
+            sigma, modes, energy = leading_directions(G, self._count, few)
+            modes = orthonormal_to(modes, normals)
+        modes[:, invariants.constant] = 0
+        modes *= np.where(modes[np.arange(len(modes)), _largest(modes)] < 0, -1, 1)[:, None]
+
+        self.mean_ = mean
+        self.components_ = np.ascontiguousarray(modes / root)
+        self.singular_values_ = sigma[: len(modes)].copy()
+        self.energies_ = (self.singular_values_ / sigma[0]) ** 2 / energy
+        self.n_components_ = len(modes)
+        # V u, with which a field's coordinates are (f - mean) . V u
+        self._analysis = np.ascontiguousarray((modes * root).T)
+        self._synthesis = np.vstack([mean, self.components_])
+        self._store_invariants(invariants)
+
+    def _count(self, sigma, n, M):
+        """Number of modes to keep of those with singular values sigma (all of them)."""
+        rank = int(np.count_nonzero(sigma > max(n, M) * _EPS * sigma[0]))
+        if isinstance(self.n_components, numbers.Integral):
+            return min(int(self.n_components), rank)
+        energy = np.cumsum((sigma / sigma[0]) ** 2)
+        # the tolerance is the round-off of the sum: 1.0 must not depend on it
+        enough = energy >= (float(self.n_components) - len(sigma) * _EPS) * energy[-1]
+        return min(int(np.argmax(enough)) + 1 if self.n_components < 1 else rank, rank)
+
+    def transform(self, X):
+        """Coordinates (f - mean) . u of fields, u the modes.
+
+        Parameters
+        ----------
+        X : array-like (L, M)
+
+        Returns
+        -------
+        ndarray (L, n_components_)
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError
+            If X does not have M columns or a value is not finite.
+        """
+        check_fitted(self, "components_")
+        if is_large(X):
+            validate_data(self, X[:1], reset=False)
+            return mapped_rows(self.transform, X)
+        X = validate_data(self, X, reset=False)
+        out = np.empty((len(X), self.n_components_))
+
+        def task(a, b):
+            np.dot(X[a:b] - self.mean_, self._analysis, out=out[a:b])
+
+        for_tiles(task, len(X), max(32, (1 << 21) // X.shape[1]))
+        return out
+
+    def jacobian(self, X):
+        """Derivatives of the coordinates with respect to the fields: the same everywhere.
+
+        Parameters
+        ----------
+        X : array-like (L, M)
+
+        Returns
+        -------
+        ndarray (L, n_components_, M)
+
+        Raises
+        ------
+        As `transform`.
+        """
+        check_fitted(self, "components_")
+        X = validate_data(self, X, reset=False)
+        return np.repeat(self._analysis.T[None], len(X), axis=0)
+
+    def jvp(self, X, V):
+        """Coordinates (L, n_components_) of tangents V (L, M) or (M,) of the fields X (L, M).
+
+        Pushes the right-hand side v of an equation df/dt = v forward to the latents. Raises as
+        `transform`, and ValueError if V does not fit.
+        """
+        check_fitted(self, "components_")
+        X = validate_data(self, X, reset=False)
+        return check_vectors(V, "V", *X.shape) @ self._analysis
+
+    def vjp(self, X, U):
+        """Gradients (L, M) of u . x in the fields X (L, M), for U (L, n_components_) or (n_components_,).
+
+        Raises as `transform`, and ValueError if U does not fit.
+        """
+        check_fitted(self, "components_")
+        X = validate_data(self, X, reset=False)
+        return check_vectors(U, "U", len(X), self.n_components_) @ self._analysis.T
+
+    def inverse_transform(self, X, *, invariant_values=None, cells=None, out=None):
+        """Fields mean + sum_k x_k u_k of coordinates X, projected on the invariants.
+
+        Parameters
+        ----------
+        X : array-like (L, n_components_)
+        invariant_values, cells
+            As for `RANDSMAPDecoder.predict`: values of the invariants for these rows, and only some
+            cells of the fields.
+        out : ndarray (L, M), float64, C-contiguous, or None
+            Where to put the fields; (L, k) for k cells.
+
+        Returns
+        -------
+        ndarray (L, M)
+            `out` if given; (L, k) for k cells. |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|, for any X.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError, TypeError
+            If X is not a finite array of that many columns, out has the wrong shape, type or layout
+            or shares memory with X, cells are no such array or out of range, or invariant_values do not
+            fit or are out of reach within the bounds.
+        """
+        if invariant_values is not None or (cells is not None and self._bounded()):
+            X, A, invariants = self._synthesis_at(X, None)
+            if cells is not None:
+                cells = check_cells(cells, A.shape[1])
+        else:
+            X, A, invariants = self._synthesis_at(X, cells)
+            cells = None
+        if out is not None and np.may_share_memory(out, X):
+            raise ValueError("out must not share memory with X")
+        out = check_out(out, (len(X), A.shape[1] if cells is None else len(cells)))
+        if invariant_values is None and cells is None:
+            projection = None if invariants is None else invariants.projection
+            filled(lambda a, b: decode_features(X[a:b], A, projection, out[a:b]), out)
+        else:
+            decode_rows(
+                lambda a, b, projection, F: decode_features(X[a:b], A, projection, F),
+                len(X),
+                invariants,
+                invariant_values,
+                cells,
+                out,
+            )
+        return out
+
+    def _bounded(self):
+        check_fitted(self, "components_")
+        return self.invariants_.lower is not None
+
+    def inverse_jacobian(self, X, *, cells=None):
+        """Derivatives of the fields of `inverse_transform` with respect to the coordinates.
+
+        Parameters
+        ----------
+        X : array-like (L, n_components_)
+        cells : as for `inverse_transform`
+
+        Returns
+        -------
+        ndarray (L, M, n_components_)
+            The modes: the same everywhere, without bounds. (L, k, n_components_) for k cells.
+
+        Raises
+        ------
+        As `inverse_transform`.
+        """
+        if self._bounded():
+            X, A, active = self._active(X, cells)
+            return active.push(np.repeat(A[1:].T[None], len(X), axis=0))
+        X, A, invariants = self._synthesis_at(X, cells)
+        projection = None if invariants is None else invariants.tangent_projection()
+        modes = push(np.eye(self.n_components_), A, projection)
+        return np.repeat(modes.T[None], len(X), axis=0)
+
+    def inverse_jvp(self, X, V, *, cells=None):
+        """Tangents (L, M) of the fields at coordinates X (L, n_components_) along V (L, n_components_).
+
+        V may be one vector (n_components_,) for all rows. C^T of a tangent is 0, with invariants.
+        Raises as `inverse_transform`, and ValueError if V does not fit.
+        """
+        if self._bounded():
+            X, A, active = self._active(X, cells)
+            return active.push(push(check_vectors(V, "V", *X.shape), A, None))
+        X, A, invariants = self._synthesis_at(X, cells)
+        V = check_vectors(V, "V", *X.shape)
+        return push(V, A, None if invariants is None else invariants.tangent_projection())
+
+    def inverse_vjp(self, X, U, *, cells=None):
+        """Gradients (L, n_components_) of u . f in the coordinates X (L, n_components_), for U (L, M).
+
+        U may be one vector (M,) for all rows; (L, k) for k cells. Raises as `inverse_transform`, and
+        ValueError if U does not fit.
+        """
+        if self._bounded():
+            X, A, active = self._active(X, cells)
+            return pull(active.pull(check_vectors(U, "U", len(X), active.n_cells)), A, None)
+        X, A, invariants = self._synthesis_at(X, cells)
+        return pull(check_vectors(U, "U", len(X), A.shape[1]), A, invariants)
+
+    def _active(self, X, cells):
+        """X checked, A of the unprojected fields [1 | X] A, and the bounds that are active."""
+        X, A, invariants = self._synthesis_at(X, None)
+        cells = None if cells is None else check_cells(cells, A.shape[1])
+        return X, A, ActiveBounds(invariants, self.inverse_transform(X), cells)
+
+    def _synthesis_at(self, X, cells):
+        """X checked, the A of fields [1 | X] A, and the invariants to project on (None: none)."""
+        check_fitted(self, "components_")
+        X = check_matrix(X, "X", n_columns=self.n_components_)
+        A, invariants = self._synthesis, self.invariants_
+        if cells is None:
+            return X, A, invariants
+        cells = check_cells(cells, A.shape[1])
+        return X, gathered(self, A, cells, lambda: invariants.gather_coefficients(A, cells)), None
+
+    @property
+    def _n_features_out(self):
+        return self.n_components_
+
+
+def _largest(modes):
+    """Column of the first entry of each row whose magnitude is the largest, within 1e-8."""
+    size = np.abs(modes)
+    return np.argmax(size >= (1 - 1e-8) * size.max(axis=1, keepdims=True), axis=1)

@@ -1,0 +1,265 @@
+"""Projection of fields on bounds and one invariant: { lower <= f <= upper, w . f = m }.
+
+The nearest field in the norm weighted by v is f_i = clip(z_i + t w_i / v_i, lower_i, upper_i) with
+the one number t for which w . f = m (a continuous quadratic knapsack problem; with lower = 0, no
+upper and w = v the projection on the simplex).
+"""
+
+import numpy as np
+
+from randsmap._kernels import decode as _kernel
+from randsmap._parallel import parallel_for
+from randsmap._validation import check_matrix, check_out, check_vector
+
+__all__ = ["Reach", "check_bounds", "check_within", "dual_direction", "project_bounds", "project_rows"]
+
+_TASK = 1 << 16  # cells a task takes
+# |w . f - m| <= _PROMISE (|w| . |f| + |m|) after a projection
+_PROMISE = 1e-14
+# how far outside its bounds round-off can put a value, of the largest of its field, by number type
+_ROUND_OFF = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-5}
+
+
+def check_bounds(bounds, n_cells, name="bounds"):
+    """Arrays lower, upper (n_cells,), infinite where there is no bound; None without any.
+
+    Parameters
+    ----------
+    bounds : (lower, upper), "nonnegative" or None
+        Each bound a number, one value a cell, or None.
+    n_cells : int
+    name : str
+        How messages call it.
+
+    Raises
+    ------
+    ValueError
+        If it is no such pair, a value is NaN or a lower bound exceeds the upper one; the message
+        names the cell.
+    """
+    if bounds is None:
+        return None
+    if isinstance(bounds, str):
+        if bounds != "nonnegative":
+            raise ValueError(f"{name} must be (lower, upper), 'nonnegative' or None, got {bounds!r}")
+        bounds = 0.0, None
+    if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
+        raise ValueError(f"{name} must be a pair (lower, upper), 'nonnegative' or None, got {bounds!r}")
+    if bounds[0] is None and bounds[1] is None:
+        return None
+    lower = _one_bound(bounds[0], -np.inf, n_cells, f"the lower bound of {name}")
+    upper = _one_bound(bounds[1], np.inf, n_cells, f"the upper bound of {name}")
+    for i in np.flatnonzero(~(lower <= upper))[:1]:
+        raise ValueError(f"{name}: the lower bound {lower[i]} of cell {i} exceeds its upper bound {upper[i]}")
+    return lower, upper
+
+
+def _one_bound(bound, none, n_cells, name):
+    if bound is None:
+        return np.full(n_cells, none)
+    try:
+        bound = np.asarray(bound)
+        if bound.dtype.kind not in "biuf" or bound.ndim > 1:
+            raise ValueError(f"got {bound.dtype} of shape {bound.shape}")
+        bound = bound.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be a number, one number a cell or None: {error}") from None
+    if bound.ndim and len(bound) != n_cells:
+        raise ValueError(f"{name} must be a number or have length {n_cells}, got {len(bound)}")
+    bound = np.array(np.broadcast_to(bound, n_cells))
+    bad = np.flatnonzero(np.isnan(bound) | (bound == -none))
+    if len(bad):
+        raise ValueError(f"{name} is {bound[bad[0]]} for cell {bad[0]}")
+    return bound + 0.0  # never -0.0
+
+
+def check_within(F, lower, upper, dtype=np.float64):
+    """ValueError that names the worst value if fields F (n, M) are not within the bounds.
+
+    A value may be outside by 1e-12 of the largest magnitude of its field (1e-5 for fields that
+    came as float32, 1e-2 as float16), which is round-off.
+    """
+    worst, rows = None, max(1, (1 << 18) // max(1, F.shape[1]))
+    for start in range(0, len(F), rows):
+        block = F[start : start + rows]
+        excess = np.maximum(lower - block, block - upper)
+        slack = _ROUND_OFF.get(np.dtype(dtype), 1e-12) * np.abs(block).max(axis=1, keepdims=True)
+        excess[excess <= slack] = 0
+        i, j = np.unravel_index(int(np.argmax(excess)), excess.shape)
+        if excess[i, j] > 0 and (worst is None or excess[i, j] > worst[0]):
+            worst = excess[i, j], start + i, j
+    if worst is not None:
+        _, i, j = worst
+        raise ValueError(
+            f"the training fields are not within the bounds: field {i} is {F[i : i + 1][0, j]} in cell {j}, "
+            f"whose bounds are [{lower[j]}, {upper[j]}]. Use wider bounds; bounds=None decodes without "
+            "them, and randsmap.project_bounds applies them to any fields"
+        )
+
+
+class Reach:
+    """The totals w . f, w >= 0, of the fields within bounds, but for round-off."""
+
+    def __init__(self, w, lower, upper):
+        self.low, self.low_size = _total(w, lower)
+        self.high, self.high_size = _total(w, upper)
+
+    def missed(self, totals):
+        """By how much totals (n,) are out of reach: 0 for those within."""
+        totals = np.asarray(totals, dtype=float)
+        below = self.low - totals
+        below[below <= _PROMISE * (self.low_size + np.abs(totals))] = 0
+        above = totals - self.high
+        above[above <= _PROMISE * (self.high_size + np.abs(totals))] = 0
+        return np.maximum(np.maximum(below, above), 0)
+
+    def __str__(self):
+        return f"[{self.low}, {self.high}]"
+
+
+def dual_direction(w, v=None):
+    """w / v for w >= 0 and v > 0, in units of its largest entry: only its direction matters.
+
+    Quotients of numbers far apart would overflow; those that vanish beside the largest are raised to
+    the smallest normal number, so that no cell that has weight stands still.
+    """
+    if v is None:
+        v = np.ones(len(w))
+    (mw, ew), (mv, ev) = np.frexp(w), np.frexp(v)
+    exponent = np.where(w > 0, ew.astype(np.int64) - ev, np.iinfo(np.int64).min)
+    if not (w > 0).any():
+        return np.zeros(len(w))
+    exponent = np.where(w > 0, np.maximum(exponent - exponent.max(), -1100), 0).astype(np.intc)
+    return np.where(w > 0, np.maximum(np.ldexp(mw / mv, exponent), np.finfo(float).tiny), 0.0)
+
+
+def _total(w, bound):
+    """w . bound and |w| . |bound| (w of either sign where the bound is finite)."""
+    bound = np.where(w == 0, 0.0, bound)
+    if not np.isfinite(bound).all():
+        return (-np.inf if (bound == -np.inf).any() else np.inf), 0.0
+    value, size = np.empty((1, 1)), np.empty((1, 1))
+    _kernel.dots(np.ascontiguousarray(w)[None], bound[None], value, size)
+    if not np.isfinite(size[0, 0]):  # the terms or their sum overflow: as good as unbounded
+        with np.errstate(over="ignore"):
+            return float(np.sum(w * 2.0**-60 * (bound * 2.0**-60)) * 2.0**120), np.inf
+    return float(value[0, 0]), float(size[0, 0])
+
+
+def project_rows(projection, F, values=None, first=0):
+    """Apply a compiled projection to the rows of F (n, M), in place; values (n, q): m of each row.
+
+    Raises
+    ------
+    ValueError
+        If a row is too large for it; the message names it, counted from `first`.
+    """
+
+    tile = max(1, min(256, _TASK // max(1, F.shape[1])))
+
+    def task(i):
+        part = slice(i * tile, (i + 1) * tile)
+        bad = projection.project(F[part], None if values is None else values[part])
+        if bad >= 0:
+            raise ValueError(
+                f"field {first + i * tile + bad} is too large for floating-point "
+                "numbers, so it cannot satisfy its invariants"
+            )
+
+    parallel_for(task, -(-len(F) // tile))
+    return F
+
+
+def project_bounds(F, *, lower=0.0, upper=None, weights=None, total=1.0, cell_weights=None, out=None):
+    """The nearest fields with lower <= f <= upper and weights . f = total.
+
+    Parameters
+    ----------
+    F : array-like (n, M) or (M,)
+        Fields, one a row; not changed.
+    lower, upper : float, array (M,) or None
+        Bounds of each cell; None: no bound.
+    weights : array (M,) or None
+        w >= 0, such as cell volumes; None: ones. A cell of weight 0 is clipped.
+    total : float, array (n,) or None
+        w . f of the result, one for all rows or one a row. None: no condition; the fields are
+        clipped.
+    cell_weights : array (M,) or None
+        v > 0: the distance is that of the norm sum_i v_i f_i^2. None: ones.
+    out : ndarray of the shape of F, float64, C-contiguous, or None
+        Where to put the fields. May be F.
+
+    Returns
+    -------
+    ndarray of the shape of F, float64
+        `out` if given. The bounds hold exactly, and |w . f - total| <= 1e-14 (w . |f| + |total|). A
+        field that satisfies both to 8 eps comes back as it is. The same bits for any number of
+        threads and instruction level.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument has the wrong shape or is not finite (bounds may be infinite), a weight is
+        negative, a lower bound exceeds the upper one, or no field within the bounds has the total:
+        the message says by how much.
+
+    Notes
+    -----
+    f_i = clip(z_i + t w_i / v_i, lower_i, upper_i) for a number t that makes the total right, found
+    by Newton's method on the convex dual with a bracketing search behind it: expected O(M).
+
+    References
+    ----------
+    L. Condat, Fast projection onto the simplex and the l1 ball, Math. Program. 158 (2016).
+
+    Examples
+    --------
+    >>> import randsmap
+    >>> randsmap.project_bounds([0.5, 1.0, -0.5])
+    array([0.25, 0.75, 0.  ])
+    >>> randsmap.project_bounds([[0.5, 1.0, -0.5]], upper=0.6, total=[0.9])
+    array([[0.3, 0.6, 0. ]])
+    """
+    single = np.ndim(F) == 1
+    given = check_matrix(np.asanyarray(F)[None] if single else F, "F", min_rows=0)
+    n, M = given.shape
+    limits = check_bounds((lower, upper), M, "project_bounds")
+    lower, upper = limits or (np.full(M, -np.inf), np.full(M, np.inf))
+    w = np.ones(M) if weights is None else check_vector(weights, "weights", length=M)
+    v = np.ones(M) if cell_weights is None else check_vector(cell_weights, "cell_weights", length=M)
+    for vector, name, bad in ((w, "weights must not be negative", w < 0), (v, "cell_weights must be positive", v <= 0)):
+        for i in np.flatnonzero(bad)[:1]:
+            raise ValueError(f"{name}, got {vector[i]} for cell {i}")
+    values = None
+    if total is not None:
+        values = np.full(n, total) if np.ndim(total) == 0 else total
+        values = check_vector(values, "total", length=n)
+        reach = Reach(w, lower, upper)
+        missed = reach.missed(values)
+        for i in np.flatnonzero(missed)[:1]:
+            raise ValueError(
+                f"the total {values[i]} (row {i}) is out of reach by {missed[i]:.3g}: within the "
+                f"bounds weights . f is in {reach}"
+            )
+    result = check_out(out, (M,) if single else (n, M))
+    rows = result.reshape(n, M)
+    if out is None or not np.shares_memory(rows, given):
+        rows[:] = given
+    elif rows.ctypes.data != given.ctypes.data:
+        rows[:] = given.copy()
+    q = int(total is not None)
+    if q and w.any() and not 1e-100 < w.max() < 1e100:
+        # by a power of two: nothing is rounded, and the sums cannot overflow for the unit of w
+        unit = -int(np.frexp(w.max())[1])
+        w, values = np.ldexp(w, unit), np.ldexp(values, unit)
+    projection = _kernel.Projection(
+        w[None].copy() if q else np.zeros((0, M)),
+        np.zeros(q),
+        np.zeros((q, M)),
+        np.ones((q, q)),
+        np.zeros(0, np.intp),
+        np.zeros(0),
+        (dual_direction(w, v), lower, upper),
+    )
+    project_rows(projection, rows, values[:, None] if q else None)
+    return result

@@ -1,0 +1,115 @@
+"""The invariant parameters and attributes that estimators share, and their documentation."""
+
+import inspect
+
+from randsmap._estimator import DERIVED, Part, document
+from randsmap.invariants._affine import AffineInvariants
+from randsmap.invariants._running import RunningInvariants
+
+__all__ = ["InvariantParameters", "document_invariants"]
+
+
+class InvariantParameters:
+    """The parameters and attributes of the estimators whose fields satisfy invariants.
+
+    A subclass stores `invariants`, `invariant_values`, `invariant_tol`, `cell_weights` and `bounds`;
+    `document_invariants` describes them in its docstring.
+    """
+
+    def _fit_invariants(self, F, dtype, *, keep_constant_cells=True):
+        """The invariants of the training fields F (n, M), which came in the type `dtype`."""
+        if isinstance(self.invariants, AffineInvariants):  # as `tune` and `leave_one_out` have them
+            return self.invariants
+        return AffineInvariants.from_data(
+            F,
+            invariants=self.invariants,
+            values=self.invariant_values,
+            tol=self.invariant_tol,
+            cell_weights=self.cell_weights,
+            bounds=self.bounds,
+            keep_constant_cells=keep_constant_cells,
+            dtype=dtype,
+        )
+
+    def _invariants(self, F, dtype):
+        """The invariants that `fit` uses."""
+        return self._fit_invariants(F, dtype)
+
+    def _running_invariants(self, M):
+        """The invariants of no fields yet, of M cells."""
+        return RunningInvariants(
+            M,
+            invariants=self.invariants,
+            values=self.invariant_values,
+            tol=self.invariant_tol,
+            cell_weights=self.cell_weights,
+            bounds=self.bounds,
+        )
+
+    # what a model file holds of them (see randsmap._estimator)
+    _invariant_state = {
+        "invariants_": Part(AffineInvariants, M="M"),
+        "invariant_values_": DERIVED,
+        "invariant_matrix_": DERIVED,
+        "constant_cells_": DERIVED,
+    }
+
+    def _store_invariants(self, invariants):
+        self.invariants_ = invariants
+        self._name_invariants()
+
+    def _name_invariants(self):
+        self.invariant_values_ = self.invariants_.values
+        self.invariant_matrix_ = self.invariants_.matrix
+        self.constant_cells_ = self.invariants_.constant
+
+    def _restore(self):
+        getattr(super(), "_restore", lambda: None)()
+        self._name_invariants()
+
+    def _projection(self):
+        """What the decode kernel applies to every row."""
+        return self.invariants_.projection
+
+
+_PARAMETERS = """\
+invariants : "mass", array (M,) or (M, q), or None, default={default}
+    C. "mass" is the sum of the cells, weighted by cell_weights if they are given. Several
+    columns are several invariants; dependent or zero columns are allowed. None: no
+    invariant, only the constant cells.
+invariant_values : float, array (q,) or None
+    m. None: taken from the training fields (their mean).
+invariant_tol : float or None
+    The training fields must satisfy |C_j^T f_i - m_j| <= tol |C_j|^T |f_i|. None: 1e-6; 1e-4
+    for float32 and 1e-2 for float16 fields."""
+_WEIGHTS = """\
+cell_weights : array (M,) or None
+    Positive weights, such as cell volumes, of the norm in which the correction is smallest."""
+_BOUNDS = """\
+bounds : (lower, upper), "nonnegative" or None
+    Bounds of every decoded field, which then hold exactly, in the one projection with the
+    invariants: each bound a number, one value a cell, or None; "nonnegative" is (0, None). At
+    most one independent invariant, with weights >= 0. The training fields must be within, but
+    for 1e-12 of the largest value of a field (1e-5 for float32, 1e-2 for float16 fields), and
+    constant cells exactly."""
+_ATTRIBUTES = """\
+invariant_values_ : ndarray (q,)
+    m; the values of dependent columns are those that the others imply.
+invariant_matrix_ : ndarray (M, q)
+    C.
+constant_cells_ : ndarray (M,) of bool
+    Cells with one value in all training fields; they keep it in every decoded field.
+invariants_ : AffineInvariants
+    All of these, with the projection of fields on them."""
+
+
+def document_invariants(cls):
+    """Fill {invariant_parameters}, {cell_weights}, {bounds} and {invariant_attributes} in a docstring."""
+    default = inspect.signature(cls).parameters["invariants"].default
+    texts = {
+        "invariant_parameters": _PARAMETERS.replace("{default}", '"mass"' if default == "mass" else repr(default)),
+        "cell_weights": _WEIGHTS,
+        "bounds": _BOUNDS,
+        "invariant_attributes": _ATTRIBUTES,
+    }
+    return document(cls, texts)

@@ -1,0 +1,235 @@
+"""Memory-mapped snapshots: the same results as from memory, in little memory."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+
+import randsmap
+from randsmap import _mmap, metrics
+from randsmap.cli import main
+from randsmap.encoders import _diffusion_maps as encoders
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Every memory-mapped array is large, and 32 rows are a block."""
+    monkeypatch.setattr(_mmap, "LARGE", 1)
+    monkeypatch.setattr(_mmap, "BLOCK", 1000)
+    monkeypatch.setattr(encoders, "BLOCK", 1000)
+    monkeypatch.setattr("randsmap._linalg.distances.BLOCK", 1000)
+
+
+def bumps(n=200, M=60):
+    centre = np.random.default_rng(0).uniform(0.3, 0.7, n)
+    F = np.exp(-(((np.linspace(0, 1, M) - centre[:, None]) / 0.1) ** 2))
+    F[:, 7] = 0.25
+    return (
+        F / F.sum(axis=1, keepdims=True)
+        if n == 0
+        else np.where(np.arange(M) == 7, F, F / (F.sum(axis=1, keepdims=True) - 0.25))
+    )
+
+
+def mapped(path, F, order="C"):
+    out = np.lib.format.open_memmap(path, "w+", F.dtype, F.shape, fortran_order=order == "F")
+    out[:] = F
+    out.flush()
+    return np.load(path, mmap_mode="r")
+
+
+def model(**options):
+    decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(8.0, n_features=50), random_state=0)
+    return randsmap.ManifoldModel(randsmap.DiffusionMaps(2), decoder, **options)
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "int16", "fortran", "strided"])
+@pytest.mark.parametrize("encoder_samples", [None, 80])
+def test_a_mapped_set_gives_what_memory_gives(tmp_path, small, kind, encoder_samples):
+    F, order = bumps(), "F" if kind == "fortran" else "C"
+    if kind == "int16":
+        F = np.round(F * 2000)
+        F[:, 20] += F.sum(axis=1).max() - F.sum(axis=1)
+    F = F.astype(kind) if kind in ("float32", "int16") else F
+    M = mapped(tmp_path / "F.npy", np.repeat(F, 2, axis=0) if kind == "strided" else F, order)
+    M = M[::2] if kind == "strided" else M
+    expected = model(encoder_samples=encoder_samples).fit(np.array(F))
+    got = model(encoder_samples=encoder_samples).fit(M)
+    assert _mmap.is_large(M) and np.array_equal(M, F)
+    there = np.random.default_rng(1).normal(size=(90, 2))
+    np.testing.assert_allclose(got.transform(M), expected.transform(F), rtol=0, atol=1e-11)
+    np.testing.assert_allclose(
+        got.inverse_transform(there), expected.inverse_transform(there), rtol=1e-9, atol=1e-9 * abs(F).max()
+    )
+    assert np.array_equal(got.decoder_.constant_cells_, expected.decoder_.constant_cells_)
+    assert got.decoder_.constant_cells_[7]
+    out = np.lib.format.open_memmap(tmp_path / "G.npy", "w+", np.float64, F.shape)
+    assert got.reconstruct(M, out=out) is out
+    np.testing.assert_allclose(out, got.reconstruct(np.array(F)), rtol=1e-11, atol=1e-11 * abs(F).max())
+    assert got.score(M) == pytest.approx(got.score(np.array(F)), rel=1e-9)
+    for metric in (metrics.relative_l2, metrics.relative_linf, metrics.conservation_error):
+        np.testing.assert_allclose(metric(M, out), metric(np.array(F), np.array(out)), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("epsilon", [None, 0.2])
+def test_an_encoder_that_leaves_its_fields_in_the_file(tmp_path, small, monkeypatch, epsilon):
+    monkeypatch.setattr(encoders, "KEPT", 1)
+    F = bumps()
+    M = mapped(tmp_path / "F.npy", F)
+    encoder = randsmap.DiffusionMaps(2, epsilon=epsilon)
+    expected, got = clone(encoder).fit(F), clone(encoder).fit(M)
+    assert got.epsilon_ == pytest.approx(expected.epsilon_, rel=1e-12)
+    far = np.vstack([F[:50] + 0.01, 1e3 * F[:1]])
+    np.testing.assert_allclose(got.eigenvectors_, expected.eigenvectors_, atol=1e-9)
+    np.testing.assert_allclose(got.transform(far), expected.transform(far), atol=1e-9)
+    np.testing.assert_allclose(got.transform(M), expected.transform(F), atol=1e-9)
+    for again in (pickle.loads(pickle.dumps(got)), copy.deepcopy(got)):
+        assert np.array_equal(again.transform(far), got.transform(far))
+    with pytest.raises(TypeError, match="a model file cannot hold"):
+        randsmap.persistence.save(got, tmp_path / "m.npz")
+    with pytest.raises(ValueError, match="row 1 of X is too far"):
+        got.transform(np.vstack([F[0], np.full(60, 1e300)]))
+
+
+def test_pod_and_foreign_encoders(tmp_path, small):
+    F = bumps()
+    M = mapped(tmp_path / "F.npy", F)
+    for encoder in (randsmap.POD(3), PCA(3, svd_solver="full")):
+        expected = clone(encoder).fit(F)
+        got = randsmap.ManifoldModel(encoder).fit(M)
+        np.testing.assert_allclose(got.transform(M), expected.transform(F), atol=1e-11)
+    pod = randsmap.POD(3).fit(F)
+    out = np.lib.format.open_memmap(tmp_path / "G.npy", "w+", np.float64, F.shape)
+    np.testing.assert_allclose(
+        pod.inverse_transform(pod.transform(M), out=out), pod.inverse_transform(pod.transform(F)), atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("solver, constraint", [("svd", "everywhere"), ("auto", "training"), ("auto", "everywhere")])
+@pytest.mark.parametrize("n", [30, 200])
+def test_every_way_to_solve(tmp_path, small, solver, constraint, n):
+    F, Y = bumps(n), np.linspace(0, 1, n)[:, None]
+    M = mapped(tmp_path / "F.npy", F)
+    decoder = randsmap.RANDSMAPDecoder(
+        randsmap.FourierFeatures(0.3, n_features=40), solver=solver, constraint=constraint, random_state=0
+    )
+    np.testing.assert_allclose(clone(decoder).fit(Y, M).predict(Y), clone(decoder).fit(Y, F).predict(Y), atol=1e-9)
+    if (solver, constraint) == ("auto", "everywhere"):
+        assert np.array_equal(clone(decoder).partial_fit(Y, M).predict(Y), clone(decoder).partial_fit(Y, F).predict(Y))
+
+
+def test_errors_name_the_place(tmp_path, small):
+    F = bumps()
+    F[150, 3] = np.nan
+    M = mapped(tmp_path / "F.npy", F)
+    Y = np.linspace(0, 1, len(F))[:, None]
+    for attempt in (
+        lambda: model().fit(M),
+        lambda: model(encoder_samples=50).fit(M),
+        lambda: randsmap.RFNNDecoder().fit(Y, M),
+        lambda: metrics.relative_l2(M, M),
+    ):
+        with pytest.raises(ValueError, match=r"must be finite, got NaN at \(150, 3\)"):
+            attempt()
+    F[150] = F[149] * 1.1
+    with pytest.raises(ValueError, match="field 150 has the value"):
+        model(encoder_samples=50).fit(mapped(tmp_path / "G.npy", F))
+    complex_fields = mapped(tmp_path / "C.npy", F.astype(complex))
+    with pytest.raises(ValueError, match="[Cc]omplex"):
+        model().fit(complex_fields)
+    good = model(encoder_samples=50).fit(bumps())
+    with pytest.raises(ValueError, match="60 features"):
+        good.transform(M[:, 1:])
+    for wrong, error in ((1, ValueError), (2.0, TypeError), (True, TypeError)):
+        with pytest.raises(error, match="encoder_samples"):
+            model(encoder_samples=wrong).fit(bumps())
+
+
+def test_private_mappings_keep_what_was_written(tmp_path, small):
+    F = bumps()
+    mapped(tmp_path / "F.npy", F)
+    M = np.load(tmp_path / "F.npy", mmap_mode="c")
+    M[:] = np.roll(F, 5, axis=1)
+    fitted = model().fit(M)
+    assert np.array_equal(M, np.roll(F, 5, axis=1)) and fitted.decoder_.constant_cells_[12]
+
+
+def test_command_line(tmp_path, small, capsys):
+    F = bumps()
+    np.save(tmp_path / "F.npy", F)
+    names = {name: str(tmp_path / name) for name in ("F.npy", "m.npz", "Y.npy", "G.npy", "e.csv")}
+    assert main(["fit", names["F.npy"], "--out", names["m.npz"], "--n-features", "50", "--encoder-samples", "90"]) == 0
+    captured = capsys.readouterr()
+    assert "tuned slope" in captured.out and "checking: " in captured.err and "encoding: " in captured.err
+    assert main(["encode", names["m.npz"], names["F.npy"], "--out", names["Y.npy"]]) == 0
+    assert main(["decode", names["m.npz"], names["Y.npy"], "--out", names["G.npy"]]) == 0
+    assert "decoding: " in capsys.readouterr().err
+    fitted = randsmap.load(names["m.npz"])
+    np.testing.assert_allclose(np.load(names["Y.npy"]), fitted.transform(F), atol=1e-11)
+    G = np.load(names["G.npy"])
+    np.testing.assert_allclose(G, fitted.inverse_transform(np.load(names["Y.npy"])), atol=1e-12)
+    assert main(["evaluate", names["m.npz"], names["F.npy"], "--out", names["e.csv"]]) == 0
+    rows = np.loadtxt(names["e.csv"], delimiter=",", skiprows=1)
+    np.testing.assert_allclose(rows[:, 0], metrics.relative_l2(F, G), rtol=1e-9)
+    capsys.readouterr()
+    assert main(["fit", names["F.npy"], "--out", names["m.npz"]]) == 1
+    assert "--n-features as a count" in capsys.readouterr().err
+    # a failure leaves no half-written file behind
+    before = {p.name for p in tmp_path.iterdir()}
+    np.save(tmp_path / "bad.npy", np.full((200, 3), 0.5))
+    assert main(["decode", names["m.npz"], str(tmp_path / "bad.npy"), "--out", str(tmp_path / "H.npy")]) == 1
+    assert {p.name for p in tmp_path.iterdir()} == before | {"bad.npy"}
+
+
+def test_a_large_file_wants_encoder_samples(tmp_path, small, monkeypatch, capsys):
+    monkeypatch.setattr(encoders, "KEPT", 1)
+    np.save(tmp_path / "F.npy", bumps())
+    assert main(["fit", str(tmp_path / "F.npy"), "--out", str(tmp_path / "m"), "--n-features", "9"]) == 1
+    assert "--encoder-samples" in capsys.readouterr().err
+
+
+CHILD = """
+import sys
+import numpy as np, randsmap
+F = np.load(sys.argv[1], mmap_mode="r")
+decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(5.0, n_features=20), random_state=0)
+model = randsmap.ManifoldModel(randsmap.DiffusionMaps(1, epsilon=30.0), decoder, encoder_samples=100)
+model.fit(F[:2000])  # loads what is loaded once
+def peak(key):
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) / 1024 for line in file if line.startswith(key))
+before = peak("VmRSS")
+model.fit(F)
+out = np.lib.format.open_memmap(sys.argv[2], "w+", np.float64, F.shape)
+model.inverse_transform(model.transform(F), out=out)
+randsmap.metrics.relative_linf(F, out)
+print(peak("VmHWM") - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_gigabyte_is_fitted_and_decoded_in_little_memory(tmp_path):
+    n, M = 125_000, 1000
+    F = np.lib.format.open_memmap(tmp_path / "F.npy", "w+", np.float32, (n, M))  # sparse on disk
+    rng = np.random.default_rng(0)
+    for i in range(0, n, 500):
+        bump = np.exp(-(((np.linspace(0, 1, M) - rng.uniform(0.3, 0.6)) / 0.05) ** 2))
+        bump = np.round(bump * 2**20) / 2**20  # mass 0 exactly
+        F[i] = bump - np.roll(bump, 100)
+        F[i + 1] = F[i]
+    F.flush()
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", CHILD, str(tmp_path / "F.npy"), str(tmp_path / "G.npy")],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    (tmp_path / "F.npy").unlink()
+    (tmp_path / "G.npy").unlink(missing_ok=True)
+    assert result.returncode == 0, result.stderr
+    assert float(result.stdout) < 300, result.stdout  # of 1000 as float64
