@@ -1,7 +1,9 @@
 """A subset of the cells: its check, and what is gathered for it once and kept."""
 
+import functools
 import math
 import numbers
+import warnings
 
 import numpy as np
 
@@ -15,6 +17,7 @@ __all__ = [
     "check_random_state",
     "check_vector",
     "check_vectors",
+    "renamed_arguments",
 ]
 
 
@@ -186,3 +189,24 @@ def check_vectors(V, name, n, width):
             f"{name} must have one row for each row of X, {n}, or be one vector ({width},), got shape {V.shape}"
         )
     return V
+
+
+def renamed_arguments(**names):
+    """Let a function take arguments by their former names (former=present), with a DeprecationWarning."""
+
+    def decorate(function):
+        @functools.wraps(function)
+        def renaming(*args, **kwargs):
+            for former in names.keys() & kwargs.keys():
+                present = names[former]
+                if present in kwargs:
+                    raise TypeError(f"{function.__name__} got {present} and, for the same, {former}")
+                warnings.warn(
+                    f"{former}= of {function.__name__} is now called {present}=", DeprecationWarning, stacklevel=2
+                )
+                kwargs[present] = kwargs.pop(former)
+            return function(*args, **kwargs)
+
+        return renaming
+
+    return decorate
