@@ -1,4 +1,10 @@
-"""Passages that several classes' docstrings share, written once."""
+"""What the estimators share: declared attributes, fits that fail safely, documentation written once.
+
+A class that can be stored in a model file has a dictionary ``_state``: fitted attribute -> one of
+the kinds below. Lengths are given by name ("M" cells, "d" latents, "P" features, ...); one name
+means one number within a class, "P+1" is one more, and a length is at least 1 unless the array is
+declared `empty`. What is `optional` may be None or missing. See `randsmap.persistence`.
+"""
 
 import re
 import textwrap

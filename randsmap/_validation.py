@@ -1,4 +1,7 @@
-"""A subset of the cells: its check, and what is gathered for it once and kept."""
+"""Checks at the public edge. Kernels trust what passed here.
+
+Every error says what was wrong, what was expected and what was given.
+"""
 
 import functools
 import math
