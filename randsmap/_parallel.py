@@ -13,6 +13,7 @@ from randsmap._kernels import decode as _kernel
 
 __all__ = [
     "FEW",
+    "MAX_TILE",
     "TILE_ENTRIES",
     "tile_rows",
     "blas_threads",
@@ -221,18 +222,18 @@ def _set_blas_threads(library, count):
 
 # Rows a decoding task takes. BLAS packs A anew for each task, which costs about as much as 30 rows;
 # eight tasks or more share the work between threads.
-_MIN_TILE, _MAX_TILE, _TILES = 128, 1024, 8
+_MIN_TILE, MAX_TILE, _TILES = 128, 1024, 8
 FEW = _kernel.FEW
 TILE_ENTRIES = 1 << 21  # of the largest temporary of a tile (16 MB)
 
 
-def _tiles(n, most=_MAX_TILE):
+def _tiles(n, most=MAX_TILE):
     """Number of tiles for n rows; depends on n alone, so that results do not depend on threads."""
     rows = min(max(-(-n // _TILES), _MIN_TILE), most)
     return -(-n // rows)
 
 
-def for_tiles(task, n, most=_MAX_TILE):
+def for_tiles(task, n, most=MAX_TILE):
     """Call task(start, stop) over tiles of n rows, in parallel; a few rows are one task.
 
     `most` limits the rows of a tile, for tasks that need memory a row.

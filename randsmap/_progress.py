@@ -3,7 +3,7 @@
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["showing_progress", "steps"]
+__all__ = ["counter", "showing_progress", "steps"]
 
 _progress = ContextVar("progress", default=False)
 
@@ -34,3 +34,10 @@ def steps(n, size, what):
     finally:
         if bar is not None:
             bar.close()
+
+
+def counter(what, unit):
+    """A bar (of tqdm) for a number of steps that is not known beforehand; silent unless `showing_progress`."""
+    from tqdm import tqdm
+
+    return tqdm(desc=what, unit=f" {unit}", disable=not _progress.get())

@@ -203,7 +203,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         check_fitted(self, "weights_")
         given, Y = Y, validate_data(self, Y, reset=False)
         single = (given if isinstance(given, np.ndarray) else np.asarray(given)).dtype == np.float32
-        activation, weights, offsets, scale = self._kernel_map()
+        activation, weights, offsets, scale = self.activation_parameters()
         (n, d), P = Y.shape, weights.shape[1]
         out = np.empty((n, P), dtype=np.float32 if single else np.float64)
         rows = max(1, _BLOCK_ENTRIES // P)
@@ -244,7 +244,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """
         check_fitted(self, "weights_")
         Y = validate_data(self, Y, reset=False)
-        activation, weights, offsets, scale = self._kernel_map()
+        activation, weights, offsets, scale = self.activation_parameters()
         (n, d), P = Y.shape, weights.shape[1]
         out = np.empty((n, P, d))
         rows = max(1, _BLOCK_ENTRIES // (P * d))
@@ -259,8 +259,17 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         parallel_for(block, -(-n // rows))
         return out
 
-    def _kernel_map(self):
-        """(activation, weights_, offsets_, scale), as the compiled kernels take a feature map."""
+    def activation_parameters(self):
+        """What the compiled kernels need of a feature map scale * act(Y @ weights_ + offsets_).
+
+        Returns
+        -------
+        activation : int
+            `randsmap._kernels.features.COSINE` or `LOGISTIC`.
+        weights : ndarray of shape (d, P)
+        offsets : ndarray of shape (P,)
+        scale : float
+        """
         return self._activation, self.weights_, self.offsets_, self._scale()
 
     def _scale(self):

@@ -22,7 +22,7 @@ import randsmap
 from randsmap import _parallel
 from randsmap._kernels import decode as kernel
 from randsmap._linalg import ridge as _ridge
-from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder, _linear_map
+from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder, _bases
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 
 EPS = np.finfo(float).eps
@@ -354,7 +354,7 @@ def test_any_transformer_is_a_feature_map(features):
 def test_other_transformers_are_used_by_chunks(monkeypatch):
     Y, F = problem(200)
     whole = RANDSMAPDecoder(PolynomialFeatures(3), random_state=0).fit(Y, F).predict(Y)
-    monkeypatch.setattr(_linear_map, "_CHUNK", 30)
+    monkeypatch.setattr(_bases, "_CHUNK", 30)
     monkeypatch.setattr(_ridge.FeatureRows.blocks, "__defaults__", (70,))
     chunked = RANDSMAPDecoder(PolynomialFeatures(3), random_state=0).fit(Y, F).predict(Y)
     assert np.allclose(chunked, whole, rtol=0, atol=1e-10)
@@ -578,3 +578,35 @@ def test_fields_too_large_for_their_sum_are_refused(scale):
     fields = np.hstack([np.tile(1 - abs(latents), 1), abs(latents)]) * scale
     with pytest.raises(ValueError, match="invariant 0 of the training field .*too large"):
         RANDSMAPDecoder(invariants=np.full(2, 1e4)).fit(latents, fields)
+
+
+def test_what_is_replaced_after_fit_is_used_or_refused():
+    Y, F = problem(40)
+    decoder = RANDSMAPDecoder(SigmoidFeatures(3.0, n_features=20), random_state=0).fit(Y, F)
+    fields, A = decoder.predict(Y), decoder.coef_
+    half = A.copy()
+    half[1:] /= 2
+    half = decoder.invariants_.constrain_coefficients(half)
+    decoder.coef_ = half
+    assert abs(decoder.predict(Y) - phi(decoder, Y) @ half).max() <= 1e-12
+    decoder.coef_ = np.asfortranarray(half.astype(np.longdouble))
+    assert abs(decoder.predict(Y) - phi(decoder, Y) @ half).max() <= 1e-12
+    for wrong in (A[:5], A[:, :7], A[0], A[:, :, None], A[:0]):
+        decoder.coef_ = wrong
+        for use in (decoder.predict, decoder.jacobian, lambda X: decoder.predict(X, cells=[3])):
+            with pytest.raises(ValueError, match=r"coefficients must be an array \(21, 30\), as after fit"):
+                use(Y)
+            with pytest.raises(ValueError, match="coefficients"):
+                use(Y[:1])
+    decoder.coef_ = A
+    assert np.array_equal(decoder.predict(Y), fields)
+    for change in (dict(n_features=50), dict(n_features=10)):
+        decoder.features_.set_params(**change).fit(Y)
+        for use in (decoder.predict, decoder.jacobian):
+            with pytest.raises(ValueError, match="feature map was changed after fit"):
+                use(Y[:1])
+    decoder.features_.set_params(n_features=20, random_state=0).fit(Y)
+    assert np.array_equal(decoder.predict(Y), fields)
+    decoder.features_.fit(Y[:, :1])
+    with pytest.raises(ValueError, match="feature map was changed after fit"):
+        decoder.predict(Y)

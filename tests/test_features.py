@@ -403,7 +403,7 @@ def test_transform_is_the_formula(Map, d):
     Y = np.random.default_rng(0).normal(size=(30, d))
     m = Map(n_features=77, random_state=0).fit(Y)
     F = m.transform(Y)
-    activation, W, b, scale = m._kernel_map()
+    activation, W, b, scale = m.activation_parameters()
     assert W is m.weights_ and b is m.offsets_ and W.shape == (d, 77) and b.shape == (77,)
     assert W.flags.c_contiguous and W.dtype == b.dtype == np.float64
     value, bound = oracle(activation, Y, W, b, scale)

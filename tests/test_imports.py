@@ -29,7 +29,7 @@ LAYERS = [
 ]
 # ManifoldModel.save is a method, but the writer must know every class that it writes, the model's too:
 # the method imports it when it is called.
-ALLOWED = {("model", "persistence"), ("decoders", "encoders")}
+ALLOWED = {("model", "persistence")}
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 # meson-python may install a package over two places; the Python files lie beside __init__.py
 PACKAGE = Path(randsmap.__file__).parent

@@ -13,6 +13,7 @@ from randsmap._linalg import krylov as _krylov
 from randsmap._linalg.krylov import KrylovRidge, solve_ridge
 from randsmap._linalg.low_rank import nystroem, pod_of_fields
 from randsmap._linalg.ridge import FeatureRows, ridge
+from randsmap._progress import showing_progress
 from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 
@@ -167,6 +168,17 @@ def test_bad_parameters(name, value, error):
         RFNNDecoder(**{name: value}).fit(*problem())
 
 
+@pytest.mark.parametrize("solver", ["cholesky", "svd"])
+@pytest.mark.parametrize("name, value", [("tol", 1e-9), ("max_iter", 7)])
+def test_values_that_the_solver_does_not_read_are_refused(solver, name, value):
+    decoder = RANDSMAPDecoder(SigmoidFeatures(n_features=9, latent_box=(0, 1)), solver=solver, **{name: value})
+    with pytest.raises(ValueError, match=f"{name} is not read by solver='{solver}'.*got {value}"):
+        decoder.fit(*problem())
+    if solver == "cholesky":
+        with pytest.raises(ValueError, match=f"{name} is not read"):
+            decoder.partial_fit(*problem())
+
+
 @pytest.mark.parametrize("tol", [1e-1, 1e-7])
 def test_invariants_are_exact_whatever_the_tolerance(tol):
     Y, F = problem()
@@ -301,7 +313,11 @@ def test_memory_of_a_control_group_counts(monkeypatch, tmp_path):
 
 
 def test_progress_bar(capsys):
-    RFNNDecoder(solver="krylov", progress=True, random_state=0).fit(*problem())
+    with showing_progress():
+        RFNNDecoder(solver="krylov", random_state=0).fit(*problem())
+    assert "passes" in capsys.readouterr().err
+    with pytest.warns(DeprecationWarning, match="progress= of RFNNDecoder .*show_progress"):
+        RFNNDecoder(solver="krylov", progress=True, random_state=0).fit(*problem())
     assert "passes" in capsys.readouterr().err
     RFNNDecoder(solver="krylov", random_state=0).fit(*problem())
     assert capsys.readouterr().err == ""

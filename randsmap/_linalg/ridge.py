@@ -48,8 +48,8 @@ class FeatureRows:
     def __init__(self, features, X):
         self.n = len(X)
         self._X, self._features = X, features
-        if hasattr(features, "_kernel_map"):
-            self._map = features._kernel_map()
+        if hasattr(features, "activation_parameters"):
+            self._map = features.activation_parameters()
             self.width = self._map[1].shape[1] + 1
         else:
             self._map = None

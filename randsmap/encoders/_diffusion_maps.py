@@ -17,7 +17,7 @@ from randsmap._linalg.lanczos import leading_eigenpairs
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._mmap import BLOCK, Snapshots, is_large, mapped_rows
 from randsmap._parallel import for_tiles, tile_rows
-from randsmap._validation import check_count, check_number, check_vectors
+from randsmap._validation import check_count, check_matrix, check_number, check_vectors
 from randsmap.encoders import _neighbor_kernel as _sparse_kernel
 from randsmap.encoders import _nystroem
 from randsmap.encoders._harmonics import non_harmonic_selection
@@ -232,6 +232,62 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if isinstance(self._rows, Snapshots):
             return self._nystrom(Snapshots(X, "X"))
         return mapped_rows(self._nystrom, X)
+
+    def nystroem_weights(self):
+        """The weights of the Nystroem extension: coordinates as means over the training fields.
+
+        The coordinates of a field x are y_p = sum_j P_j c_pj with the transition probabilities
+        P_j ~ w_j exp(-|x - f_j|^2 / epsilon_^2) to the training fields f_j, sum_j P_j = 1 (paper, App. C).
+
+        Returns
+        -------
+        density_weights : ndarray of shape (n_samples,)
+            w = q^-alpha, positive.
+        values : ndarray of shape (n_components, n_samples)
+            c.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError
+            With n_neighbors: the sum is then over the neighbours of x alone.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randsmap import DiffusionMaps
+        >>> fields = np.random.default_rng(0).random((30, 5))
+        >>> encoder = DiffusionMaps(2).fit(fields)
+        >>> weights, values = encoder.nystroem_weights()
+        >>> P = weights * np.exp(-encoder.squared_distances(fields[:3]) / encoder.epsilon_**2)
+        >>> P /= P.sum(axis=1, keepdims=True)
+        >>> bool(abs(P @ values.T - encoder.transform(fields[:3])).max() < 1e-12)
+        True
+        """
+        check_is_fitted(self)
+        if self._reach is not None:
+            raise ValueError(
+                "the weights of the extension need a dense kernel (n_neighbors=None), "
+                f"got n_neighbors={int(self._n_neighbors[0])}"
+            )
+        return self._weights[0], self._weights[1:] / self._weights[0]
+
+    def squared_distances(self, X):
+        """Squared distances of fields X (L, n_cells) to the training fields, (L, n_samples).
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError
+            If the width is not that of the training fields or a value is not finite.
+        """
+        check_is_fitted(self)
+        X = check_matrix(X, "X", n_columns=self.n_features_in_, min_rows=0)
+        if isinstance(self._rows, Snapshots):
+            return _distances.squared_distances_by_columns(X, self._rows)
+        return _distances.squared_distances(X - self._centre, self._rows)
 
     def jacobian(self, X):
         """Derivatives of the coordinates with respect to the fields.

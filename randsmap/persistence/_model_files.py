@@ -194,8 +194,8 @@ class _Writer:
         if id(value) in self._index:
             return self._index[id(value)]
         params = value.get_params(deep=False) if isinstance(value, BaseEstimator) else {}
-        for attribute in value._state:  # an attribute may be computed when it is first asked for
-            getattr(value, attribute, None)
+        if "_sums" in vars(value):  # of batches whose coefficients may not be solved for yet
+            value.solve()
         attributes = vars(value)
         stored = {k for k, kind in value._state.items() if kind is not DERIVED}
         unknown = sorted(set(attributes) - set(params) - set(value._state) - {_NAMES})
