@@ -15,7 +15,7 @@ from scipy.linalg.blas import ddot
 from sklearn.exceptions import ConvergenceWarning
 
 from randsmap._kernels import ridge as _kernel
-from randsmap._linalg.low_rank import cross, multiply, nystroem, pod_of_fields, tall_qr
+from randsmap._linalg.low_rank import cross, multiply, nystroem, orthonormal_beside, pod_of_fields, tall_qr
 from randsmap._linalg.ridge import ridge
 from randsmap._mmap import Snapshots
 from randsmap._parallel import blas_threads
@@ -192,7 +192,7 @@ class KrylovRidge:
             if rank >= largest_rank:
                 return False
             more = min(max(rank, _FIRST_RANK), largest_rank - rank)
-            new = _orthonormal(self._rng.standard_normal((width, more)), self._sketch)
+            new = orthonormal_beside(self._rng.standard_normal((width, more)), self._sketch)
             image = self._gram_times(new)
             self._sketch = np.hstack([self._sketch, new])
             self._image = np.hstack([self._image, image])
@@ -290,15 +290,6 @@ class KrylovRidge:
             if error <= self._goal / 2:  # room for the drift of the recurrence
                 break
         return self._half_power(X), n_iter
-
-
-def _orthonormal(new, old):
-    """Orthonormal columns spanning `new` beside the orthonormal ones of `old`."""
-    for _ in range(2):
-        with blas_threads():
-            new -= multiply(old, cross(old, new))
-        new = tall_qr(new)[0]
-    return new
 
 
 def available_memory():

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from randsmap._estimator import DERIVED, Array, Count, check_fitted, restored_on_error, validate_data
-from randsmap._linalg.low_rank import leading_directions, orthonormal_to
+from randsmap._linalg.low_rank import leading_directions, orthonormal_beside
 from randsmap._mmap import is_large, mapped_rows
 from randsmap._parallel import blas_threads, for_tiles
 from randsmap._validation import check_count, check_matrix, check_number, check_vectors
@@ -160,7 +160,7 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
                 G -= (G @ normals.T) @ normals
             few = self.n_components if isinstance(self.n_components, numbers.Integral) else None
             sigma, modes, energy = leading_directions(G, self._count, few)
-            modes = orthonormal_to(modes, normals)
+            modes = orthonormal_beside(np.ascontiguousarray(modes.T), np.ascontiguousarray(normals.T)).T
         modes[:, invariants.constant] = 0
         modes *= np.where(modes[np.arange(len(modes)), _largest(modes)] < 0, -1, 1)[:, None]
 
