@@ -6,11 +6,11 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
-__all__ = ["if_asked", "progress_bar", "show_progress", "steps"]
+__all__ = ["ProgressBar", "counter", "if_asked", "show_progress", "steps"]
 
 _shown: ContextVar[bool] = ContextVar("shown", default=False)
 _open = threading.local()  # .bars: how many this thread has open
@@ -50,52 +50,80 @@ def if_asked(progress: bool) -> AbstractContextManager[None]:
     return show_progress(progress or _shown.get())
 
 
-@contextmanager
-def progress_bar(
-    total: int | None, what: str, *, unit: str = "", scale: bool = False, leave: bool = True
-) -> Iterator[Callable[..., None]]:
-    """A bar with this name; yields ``update(n=1)``, which any thread may call.
+class ProgressBar:
+    """A bar with this name, as a context; its `update` may be called by any thread.
 
-    `scale`: write large numbers as 1.2M. `leave`: it stays when it is done. Within another bar a log
-    gets no line.
+    Parameters
+    ----------
+    total : int or None
+        Steps to the end, if that is known.
+    what, unit : str
+        Its name, and that of a step.
+    scale : bool
+        Write large numbers as 1.2M.
+    leave : bool
+        It stays when it is done.
     """
-    stream = sys.stderr
-    if not _shown.get() or stream is None:
-        yield lambda n=1: None
-        return
-    from tqdm import tqdm  # not tqdm.auto: that warns in a notebook without ipywidgets
 
-    live = stream.isatty() or type(stream).__module__.startswith("ipykernel")
-    bar = tqdm(total=total, desc=what, unit=unit or "it", unit_scale=scale, leave=leave, file=stream) if live else None
-    done, start, lock = 0, time.monotonic(), threading.Lock()
+    def __init__(
+        self, total: int | None, what: str, *, unit: str = "", scale: bool = False, leave: bool = True
+    ) -> None:
+        self._total, self._what, self._unit = total, what, unit and f" {unit}"
+        self._stream = sys.stderr if _shown.get() else None
+        self._bar, self._done, self._start, self._lock = None, 0, time.monotonic(), threading.Lock()
+        if self._stream is None:
+            return
+        self._outermost = not getattr(_open, "bars", 0)
+        _open.bars = getattr(_open, "bars", 0) + 1
+        if self._stream.isatty() or type(self._stream).__module__.startswith("ipykernel"):
+            from tqdm import tqdm  # not tqdm.auto: that warns in a notebook without ipywidgets
 
-    def update(n=1):
-        nonlocal done
-        with lock:
-            done += n
-            if bar is not None:
-                bar.update(n)
+            self._bar = tqdm(total=total, desc=what, unit=self._unit or "it", unit_scale=scale, leave=leave)
 
-    depth = getattr(_open, "bars", 0)
-    _open.bars = depth + 1
-    try:
-        yield update
-    finally:
-        _open.bars = depth
-        if bar is not None:
-            bar.close()
-        elif depth == 0:
-            number = f"{100 * done // total}% {done}/{total}" if total else f"{done}"
-            elapsed = tqdm.format_interval(time.monotonic() - start)
+    def update(self, n: int = 1) -> None:
+        """So many steps more."""
+        if self._stream is None:
+            return
+        with self._lock:
+            self._done += n
+            if self._bar is not None:
+                self._bar.update(n)
+
+    def close(self) -> None:
+        """End the bar; in a log, where there is none, say how far it came, unless it was part of another."""
+        if self._stream is None:
+            return
+        _open.bars = getattr(_open, "bars", 1) - 1
+        if self._bar is not None:
+            self._bar.close()
+        elif self._outermost:
+            from tqdm import tqdm
+
+            number = (
+                f"{100 * self._done // self._total}% {self._done}/{self._total}" if self._total else f"{self._done}"
+            )
+            elapsed = tqdm.format_interval(time.monotonic() - self._start)
             with contextlib.suppress(OSError):  # nobody reads it
-                print(f"{what}: {number}{unit and ' ' + unit} [{elapsed}]", file=stream, flush=True)
+                print(f"{self._what}: {number}{self._unit} [{elapsed}]", file=self._stream, flush=True)
+        self._stream = None
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def counter(what: str, unit: str) -> ProgressBar:
+    """A bar for a number of steps that is not known beforehand."""
+    return ProgressBar(None, what, unit=unit)
 
 
 def steps(n: int, size: int, what: str) -> Iterator[tuple[int, int]]:
     """(start, stop) of blocks of `size` out of n, with a bar named `what` if there is more than one."""
-    with progress_bar(n, what, leave=False) if n > size else contextlib.nullcontext() as update:
+    with ProgressBar(n, what, leave=False) if n > size else contextlib.nullcontext() as bar:
         for start in range(0, n, size):
             stop = min(start + size, n)
             yield start, stop
-            if update is not None:
-                update(stop - start)
+            if bar is not None:
+                bar.update(stop - start)

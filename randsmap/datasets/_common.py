@@ -26,12 +26,12 @@ def random_streams(random_state: RandomState, n_streams: int) -> list[np.random.
 
 def fill_blocks(fill: Callable[[int, slice], object], n_rows: int, block_size: int, *, description: str) -> None:
     """Call ``fill(block, rows)`` for each block of rows (a slice), on several threads."""
-    with _progress.progress_bar(n_rows, description) as update:
+    with _progress.ProgressBar(n_rows, description) as bar:
 
         def task(block):
             rows = slice(block * block_size, min((block + 1) * block_size, n_rows))
             fill(block, rows)
-            update(rows.stop - rows.start)
+            bar.update(rows.stop - rows.start)
 
         _parallel.parallel_for(task, -(-n_rows // block_size))
 

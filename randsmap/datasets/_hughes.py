@@ -473,11 +473,11 @@ def make_hughes(
         int(group.max()) * len(group)
         for group in (steps[i : i + crowd.LANES] for i in range(0, n_trajectories, crowd.LANES))
     )
-    with _progress.if_asked(progress), _progress.progress_bar(total, "Hughes steps", scale=True) as update:
+    with _progress.if_asked(progress), _progress.ProgressBar(total, "Hughes steps", scale=True) as bar:
         data = fill_output(
             out,
             (steps.size, len(solver.mask)),
-            lambda data: _integrate(solver, initial, events, data, normalised=True, done=update),
+            lambda data: _integrate(solver, initial, events, data, normalised=True, done=bar.update),
         )
     return Bunch(
         data=data,

@@ -373,11 +373,11 @@ def make_lwr(
 
     whole = np.zeros(n_snapshots)  # no fraction of a step
 
-    with _progress.if_asked(progress), _progress.progress_bar(n_trajectories, "LWR trajectories") as done:
+    with _progress.if_asked(progress), _progress.ProgressBar(n_trajectories, "LWR trajectories") as bar:
 
         def fill(data):
             data = data.reshape(n_trajectories, n_snapshots, solver.n_cells)
-            _integrate(solver, initial, lambda i: (_Schedule(steps[i], whole, solver.n_cells), data[i]), done)
+            _integrate(solver, initial, lambda i: (_Schedule(steps[i], whole, solver.n_cells), data[i]), bar.update)
 
         data = fill_output(out, (steps.size, solver.n_cells), fill)
     return Bunch(
