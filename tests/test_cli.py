@@ -84,7 +84,7 @@ def test_errors_are_told_and_leave_nothing_behind(tmp_path, snapshots, capsys):
     assert "finite, got NaN at (4, 2)" in failing(("fit", tmp_path / "nan.npy", "--out", model), capsys)
     broken[4, 2] = 1.0
     np.save(tmp_path / "mass.npy", broken)
-    failing(("fit", tmp_path / "mass.npy", "--out", model, "--value", 1), capsys)
+    failing(("fit", tmp_path / "mass.npy", "--out", model, "--value", 1, "--invariants", "mass"), capsys)
     assert "does not exist" in failing(("fit", tmp_path / "F.npy", "--out", tmp_path / "no" / "m"), capsys)
     (tmp_path / "junk").write_bytes(b"\x80\x04junk")
     assert "not a valid model file" in failing(
@@ -277,7 +277,7 @@ def test_evaluate_judges_the_models_own_invariants(tmp_path, snapshots, capsys):
 def test_fit_names_the_worst_row_of_the_whole_file(tmp_path, snapshots, capsys):
     snapshots[7] *= 0.9
     np.save(tmp_path / "F.npy", snapshots)
-    message = failing(("fit", tmp_path / "F.npy", "--out", tmp_path / "m.npz"), capsys)
+    message = failing(("fit", tmp_path / "F.npy", "--out", tmp_path / "m.npz", "--invariants", "mass"), capsys)
     assert "field 7" in message and "--invariants none" in message
 
 

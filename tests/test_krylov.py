@@ -13,7 +13,7 @@ from randsmap._linalg import krylov as _krylov
 from randsmap._linalg.krylov import KrylovRidge, solve_ridge
 from randsmap._linalg.low_rank import nystroem, pod_of_fields
 from randsmap._linalg.ridge import FeatureRows, ridge
-from randsmap._progress import showing_progress
+from randsmap._progress import show_progress
 from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 
@@ -313,7 +313,7 @@ def test_memory_of_a_control_group_counts(monkeypatch, tmp_path):
 
 
 def test_progress_bar(capsys):
-    with showing_progress():
+    with show_progress():
         RFNNDecoder(solver="krylov", random_state=0).fit(*problem())
     assert "passes" in capsys.readouterr().err
     with pytest.warns(DeprecationWarning, match="progress= of RFNNDecoder .*show_progress"):

@@ -286,7 +286,7 @@ class KrylovRidge:
                 sigma = multiply(tau, sigma)
             n_iter += 1
             error = self._error(Q, sigma)
-            self._bar.set_postfix_str(f"error <= {2 * error / self._norm:.1e}", refresh=False)
+            self._bar.note(f"error <= {2 * error / self._norm:.1e}")
             if error <= self._goal / 2:  # room for the drift of the recurrence
                 break
         return self._half_power(X), n_iter

@@ -27,7 +27,7 @@ from randsmap._estimator import (
 from randsmap._linalg.krylov import solve_ridge
 from randsmap._linalg.normal_equations import NormalEquations
 from randsmap._linalg.ridge import FeatureRows, filtered_solution, left_spectrum, singular_system
-from randsmap._progress import showing_progress
+from randsmap._progress import show_progress
 from randsmap._validation import check_choice, check_count, check_number
 from randsmap.decoders._base import LinearDecoder, check_fields
 from randsmap.decoders._bases import feature_basis
@@ -310,7 +310,7 @@ class _RandomFeatureDecoder(LinearDecoder):
                 DeprecationWarning,
                 stacklevel=6,
             )
-            showing = showing_progress() if self.progress else showing
+            showing = show_progress() if self.progress else showing
         given = {name: getattr(self, name) for name in ("tol", "max_iter") if getattr(self, name) is not None}
         with showing:
             return solve_ridge(rows, F, regularization, self.solver, **given)

@@ -37,17 +37,20 @@ and add a line to `CLASSES`. Rules:
   behaviour needs nothing. If anything else changes, `VERSION` grows.
 """
 
+from __future__ import annotations
+
 import math
+import os
 from importlib import import_module
 from importlib.metadata import version
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap._estimator import DERIVED, check_state, is_optional
-from randsmap._files import write_atomically
+from randsmap._files import expanded, write_atomically
 from randsmap.persistence import _archive
 
 __all__ = ["load", "save"]
@@ -73,7 +76,7 @@ _MAX_OBJECTS = 100
 _NAMES = "feature_names_in_"  # scikit-learn's, of any estimator that was fitted on a data frame
 
 
-def save(model, path):
+def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted model to the file `path`.
 
     Parameters
@@ -81,8 +84,8 @@ def save(model, path):
     model : object of a class in `CLASSES`
         `ManifoldModel`, or an encoder, decoder or feature map alone.
     path : path
-        Taken as it is; ``.npz`` is customary. The file is there whole or, if writing fails, as it
-        was before.
+        Taken as it is, but for a leading ``~``; ``.npz`` is customary. The file is there whole or, if
+        writing fails, as it was before. A symbolic link stays one, an existing file keeps its mode.
 
     Raises
     ------
@@ -119,7 +122,7 @@ def save(model, path):
     write_atomically(path, lambda file: _archive.write(file, manifest, writer.arrays))
 
 
-def load(path):
+def load(path: str | os.PathLike[str]) -> Any:
     """The model that was saved to a file; safe for files from untrusted sources.
 
     Parameters
@@ -161,7 +164,7 @@ def load(path):
     >>> bool((again.reconstruct(arc) == model.reconstruct(arc)).all())
     True
     """
-    path = Path(path)
+    path = expanded(path)
     try:
         manifest, arrays = _archive.read(path)
         return _restored(manifest, arrays)
