@@ -1,11 +1,12 @@
 """Files written whole or not at all."""
 
+import hashlib
 import os
 import threading
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["replaced_atomically", "write_atomically"]
+__all__ = ["checksum", "is_intact", "replaced_atomically", "write_atomically", "write_checked"]
 
 
 def write_atomically(path, write):
@@ -35,3 +36,32 @@ def replaced_atomically(path):
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_checked(path, write, *others):
+    """`write_atomically`, with the checksums of the file and of the `others` beside it in ``path.sha256``."""
+    write_atomically(path, write)
+    text = _checksums(path, *others)
+    write_atomically(_stamp(path), lambda file: file.write(text.encode()))
+
+
+def is_intact(path, *others):
+    """Whether these files are, to the bit, those that `write_checked` vouched for."""
+    try:
+        return _stamp(path).read_text() == _checksums(path, *others)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def checksum(path):
+    """SHA-256 of a file's content, hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _checksums(*paths):
+    return "".join(f"{checksum(path)}\n" for path in paths)
+
+
+def _stamp(path):
+    return Path(f"{path}.sha256")

@@ -266,7 +266,7 @@ def test_damaged_pieces_are_made_again(study, tmp_path):
     whole = run(study, tmp_path, quick=True, decoders=labels)
     for left in (lambda content: content[:20], lambda content: b"null", lambda content: b""):
         pieces = list((tmp_path / "pieces").iterdir())
-        assert {piece.suffix for piece in pieces} == {".json", ".npz"}
+        assert {piece.suffix for piece in pieces} == {".json", ".npz", ".sha256"}
         for piece in pieces:
             piece.write_bytes(left(piece.read_bytes()))
         result = run(study, tmp_path, quick=True, decoders=labels)
@@ -275,6 +275,16 @@ def test_damaged_pieces_are_made_again(study, tmp_path):
             np.array_equal(whole.arrays[key], value, equal_nan=value.dtype.kind == "f")
             for key, value in result.arrays.items()
         )
+
+
+@pytest.mark.parametrize("left", [lambda text: text.replace('"rel_l2": 0.', '"rel_l2": 0.9', 1), lambda text: "{}"])
+def test_a_piece_that_still_reads_but_is_another_is_made_again(study, tmp_path, left):
+    """One changed digit, or an object without keys: only the checksum tells."""
+    whole = run(study, tmp_path, quick=True)
+    for piece in (tmp_path / "pieces").glob("*-run-*.json"):
+        assert left(piece.read_text()) != piece.read_text()
+        piece.write_text(left(piece.read_text()))
+    assert errors(run(study, tmp_path, quick=True)) == errors(whole)
 
 
 def test_a_lost_figure_alone_is_made_again(study, tmp_path):

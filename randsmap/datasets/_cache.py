@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 
-from randsmap._files import write_atomically
+from randsmap._files import is_intact, write_checked
 
 __all__ = ["cached"]
 
@@ -35,20 +35,10 @@ def cached(folder, description, make):
     Files that are damaged, or that nothing vouches for, are made anew.
     """
     key = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
-    path, about, stamp = (folder / f"data-{key}.{kind}" for kind in ("npy", "npz", "sha256"))
-    try:
-        intact = stamp.read_text().split() == [_checksum(path), _checksum(about)]
-    except (OSError, UnicodeDecodeError):
-        intact = False
-    if not intact:
+    path, about = (folder / f"data-{key}.{kind}" for kind in ("npy", "npz"))
+    if not is_intact(about, path):
         known = {name: np.asarray(value) for name, value in make(path).items() if name != "data"}
-        write_atomically(about, lambda file: np.savez(file, allow_pickle=False, **known))
-        checksums = f"{_checksum(path)}\n{_checksum(about)}\n"
-        write_atomically(stamp, lambda file: file.write(checksums.encode()))
+        write_checked(about, lambda file: np.savez(file, allow_pickle=False, **known), path)
     with np.load(about, allow_pickle=False) as file:
         return np.load(path, mmap_mode="r"), {name: file[name] for name in file.files}
 
-
-def _checksum(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,12 +1,12 @@
 """The data of a study: made once, split, encoded."""
 
-import hashlib
 import time
 from dataclasses import dataclass
 
 import numpy as np
 from sklearn.base import clone
 
+from randsmap._files import checksum
 from randsmap._linalg.low_rank import pod_of_fields
 from randsmap._mmap import load_npy
 from randsmap._parallel import blas_threads, for_tiles
@@ -58,7 +58,7 @@ def load_data(study, folder, version, seed, progress):
 
 def file_description(options):
     """The options, files by their content."""
-    return {key: f"sha256:{_sha256(value)}" if key == "image" else value for key, value in options.items()}
+    return {key: f"sha256:{checksum(value)}" if key == "image" else value for key, value in options.items()}
 
 
 def user_data(path, conserves):
@@ -80,12 +80,7 @@ def user_data(path, conserves):
                 f"{path}: {error}. The decoders of this study keep the sum of the cells; "
                 "scale every row to one sum, or use a study without (s-curve)"
             ) from None
-    return numbers, f"sha256:{_sha256(path)}"
-
-
-def _sha256(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return numbers, f"sha256:{checksum(path)}"
 
 
 def user_sizes(sizes, n_samples):
