@@ -41,4 +41,3 @@ def cached(folder, description, make):
         write_checked(about, lambda file: np.savez(file, allow_pickle=False, **known), path)
     with np.load(about, allow_pickle=False) as file:
         return np.load(path, mmap_mode="r"), {name: file[name] for name in file.files}
-
