@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
 
 from PIL import Image  # noqa: E402
 
@@ -167,6 +168,13 @@ def test_report_without_matplotlib_has_the_tables_and_says_what_to_install(tmp_p
     assert not page.all("img")
     assert "pip install 'randsmap[plots]'" in page.text
     assert any(row[0] == "k-NN" for row in page.rows)
+
+
+def test_report_without_jinja2_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ImportError, match=r"pip install 'randsmap\[studies\]'"):
+        write_index([], tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_interrupted_writing_leaves_the_old_report(tmp_path, monkeypatch):

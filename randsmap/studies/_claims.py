@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from randsmap.studies._result import StudyResult
-from randsmap.studies._table import markdown_row, paper_rows
+from randsmap.studies._table import features_text, markdown_row, paper_rows, percent
 
 __all__ = ["CLAIMS", "Claim", "Verdict", "claims_markdown", "judge"]
 
@@ -124,7 +124,7 @@ class Measured:
                     and row[f"{quantity}_median"] is not None
                 }
                 if not values:
-                    size = "" if fraction is None else f" with {_features(fraction)}"
+                    size = "" if fraction is None else f" with {features_text(fraction)}"
                     raise _Missing(f"no {QUANTITIES[quantity]} of {label}{size} ({split})")
                 found |= values
         return found
@@ -134,19 +134,15 @@ def _listed(names):
     return (names,) if isinstance(names, str) else names
 
 
-def _features(fraction):
-    return {1.0: "P = N", 0.5: "P = N/2", 0.25: "P = N/4"}.get(fraction, f"P = {fraction:g} N")
-
-
 def _row(key):
     split, label, fraction = key
-    return f"{label}{'' if fraction is None else ', ' + _features(fraction)} ({split})"
+    return f"{label}{'' if fraction is None else ', ' + features_text(fraction)} ({split})"
 
 
 def _value(value, quantity):
     if quantity == "conservation":
         return f"{value:.1e}"
-    return f"{value:.3g} s" if quantity == "seconds" else f"{100 * value:.3g} %"
+    return f"{value:.3g} s" if quantity == "seconds" else percent(value)
 
 
 def _figure(values, key, quantity):
@@ -230,8 +226,8 @@ def _with_features(names, quantity="rel_l2", *, splits=BOTH, grows=False):
                     before, after = values[few], values[many]
                     if after <= before if grows else after > 1.01 * before:
                         wrong.append(
-                            f"{m.label(name)} ({split}) from {_value(before, quantity)} at {_features(few[2])} "
-                            f"to {_value(after, quantity)} at {_features(many[2])}"
+                            f"{m.label(name)} ({split}) from {_value(before, quantity)} at {features_text(few[2])} "
+                            f"to {_value(after, quantity)} at {features_text(many[2])}"
                         )
         text = f"it {'falls' if grows else 'grows'} in {len(wrong) or 'none'} of {n_steps} steps"
         return not wrong, text + (f", such as {wrong[0]}" if wrong else "")
@@ -243,7 +239,7 @@ def _best_map(expected, quantity, fraction):
     def check(m):
         values = m.find(RANDSMAP, "test", quantity, fraction)
         return min(values, key=values.get)[1] == expected, (
-            f"{_features(fraction)}: " + ", ".join(f"{key[1]} {_value(v, quantity)}" for key, v in values.items())
+            f"{features_text(fraction)}: " + ", ".join(f"{key[1]} {_value(v, quantity)}" for key, v in values.items())
         )
 
     return check
@@ -284,8 +280,8 @@ CLAIMS = (
         "This ensures exact mass conservation by construction",
         "Sec. 6; Prop. RANDSMAP, and for unseen data the text after it",
         FIELDS,
-        "With the paper's closed form (which constrains the training points) the mean conservation error is round- "
-        "off, at most 1e-14, on the test set too.",
+        "With the paper's closed form (which constrains the training points) the mean conservation error is "
+        "round-off, at most 1e-14, on the test set too.",
         _within(PRINTED, "conservation", high=ROUND_OFF),
     ),
     Claim(

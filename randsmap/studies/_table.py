@@ -65,9 +65,19 @@ LEGEND = (
 )
 
 
+def features_text(fraction: float) -> str:
+    """P / N in words: "P = N/2"."""
+    return {1.0: "P = N", 0.5: "P = N/2", 0.25: "P = N/4"}.get(fraction, f"P = {fraction:g} N")
+
+
+def percent(error: float) -> str:
+    """A relative error in words: "3.14 %"."""
+    return f"{100 * error:.3g} %"
+
+
 def paper_rows() -> list[Row]:
     """The result tables of the paper (App. E-I) with the keys of our rows; errors are fractions."""
-    rows = json.loads(files("randsmap.studies").joinpath("data", "paper_tables.json").read_text())
+    rows: list[Row] = json.loads(files("randsmap.studies").joinpath("data", "paper_tables.json").read_text())
     for row in rows:
         for quantity in QUANTITIES:
             figures = row.pop(quantity, None) or {}
