@@ -10,6 +10,8 @@ import warnings
 
 import numpy as np
 
+from randsmap._files import reserve
+
 __all__ = [
     "check_cells",
     "check_choice",
@@ -178,6 +180,8 @@ def check_out(out, shape, name="out", dtype=np.float64):
         raise ValueError(f"{name} must have shape {shape}, got {out.shape}")
     if not out.flags.c_contiguous or not out.flags.writeable:
         raise ValueError(f"{name} must be C-contiguous and writeable")
+    if out.base is not None:  # writing to a map of a file may end the process where the disk is full
+        reserve(out)
     return out
 
 

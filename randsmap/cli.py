@@ -411,7 +411,7 @@ def _fit(arguments):
 
     import randsmap
     from randsmap._mmap import Snapshots, is_large, load_npy
-    from randsmap._progress import showing_progress
+    from randsmap._progress import show_progress
     from randsmap._validation import check_matrix
     from randsmap.invariants._affine import AffineInvariants
 
@@ -428,7 +428,7 @@ def _fit(arguments):
         raise ValueError(f"--out is the model file, not an array: {arguments.out}")
     invariants = None if arguments.invariants == "none" else arguments.invariants
     try:  # of the whole file, before any work; fit would name a row of the part it is given
-        with showing_progress():
+        with show_progress():
             AffineInvariants.from_data(numbers, invariants=invariants, dtype=snapshots.dtype)
     except ValueError as error:
         raise ValueError(
@@ -455,7 +455,7 @@ def _fit(arguments):
         value = _tuned_value(encoder, decoder, parameter, sample, arguments.seed)
         decoder.set_params(**{f"features__{parameter}": value})
     model = randsmap.ManifoldModel(encoder, decoder, encoder_samples=arguments.encoder_samples)
-    with showing_progress():
+    with show_progress():
         model.fit(snapshots)
         model.save(arguments.out)
         (errors,) = _errors(model, snapshots, relative_l2=randsmap.metrics.relative_l2).values()
@@ -532,9 +532,9 @@ def _tuned_value(encoder, decoder, parameter, snapshots, seed):
 
 def _encode(arguments):
     from randsmap._mmap import load_npy
-    from randsmap._progress import showing_progress
+    from randsmap._progress import show_progress
 
-    with showing_progress():
+    with show_progress():
         latents = _load_model(arguments.model).transform(load_npy(arguments.input))
     _save_array(arguments.out, latents)
 
@@ -544,7 +544,7 @@ def _decode(arguments):
 
     from randsmap import _mmap
     from randsmap._files import replaced_atomically
-    from randsmap._progress import showing_progress
+    from randsmap._progress import show_progress
 
     model, latents = _load_model(arguments.model), _mmap.load_npy(arguments.input)
     shape = len(latents) if latents.ndim else 0, model.n_features_in_
@@ -552,7 +552,7 @@ def _decode(arguments):
         _save_array(arguments.out, model.inverse_transform(latents))
         return
     _check_folder(arguments.out)
-    with showing_progress(), replaced_atomically(arguments.out) as temporary:
+    with show_progress(), replaced_atomically(arguments.out) as temporary:
         fields = np.lib.format.open_memmap(temporary, "w+", np.float64, shape)
         model.inverse_transform(latents, out=fields)
         fields.flush()
@@ -564,11 +564,11 @@ def _evaluate(arguments):
 
     from randsmap import metrics
     from randsmap._mmap import load_npy
-    from randsmap._progress import showing_progress
+    from randsmap._progress import show_progress
 
     model = _load_model(arguments.model)
     C = getattr(model.decoder_, "invariant_matrix_", None)  # what the model promises to keep
-    with showing_progress():
+    with show_progress():
         errors = _errors(
             model,
             load_npy(arguments.input),

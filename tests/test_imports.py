@@ -12,7 +12,8 @@ import randsmap
 LAYERS = [
     {"_kernels"},
     {"_parallel"},
-    {"_validation", "_files", "_progress"},
+    {"_files", "_progress"},
+    {"_validation"},
     {"_mmap", "_estimator"},
     {"_linalg", "metrics", "features"},
     {"invariants"},

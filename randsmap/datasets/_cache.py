@@ -1,16 +1,24 @@
 """Data sets kept on disk between runs; a file is believed only when its checksum is right."""
 
+from __future__ import annotations
+
 import hashlib
 import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from randsmap._files import is_intact, write_checked
 
 __all__ = ["cached"]
 
 
-def cached(folder, description, make):
+def cached(
+    folder: Path, description: Mapping[str, Any], make: Callable[[Path], Mapping[str, Any]]
+) -> tuple[NDArray[np.float64], dict[str, NDArray[Any]]]:
     """The data set that ``make(path)`` puts into a .npy file, made once for each description.
 
     Parameters
