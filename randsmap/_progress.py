@@ -85,7 +85,7 @@ def progress_bar(
         if bar is not None:
             bar.close()
         elif depth == 0:
-            number = f"{done}" if total is None else f"{done}/{total}"
+            number = f"{100 * done // total}% {done}/{total}" if total else f"{done}"
             elapsed = tqdm.format_interval(time.monotonic() - start)
             with contextlib.suppress(OSError):  # nobody reads it
                 print(f"{what}: {number}{unit and ' ' + unit} [{elapsed}]", file=stream, flush=True)
