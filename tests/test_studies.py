@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -487,14 +488,15 @@ def test_progress_ends_at_its_total(study, tmp_path, monkeypatch, again):
     labels = ["RANDSMAP-Sig", "RFNN-Sig", "RANDSMAP-Sig-bounds", "DDM", "DDM-r5", "DDM-mass", "k-NN", "POD"]
     counts = []
 
-    class Bar(_runner.tqdm):
-        def close(self):
-            counts.append((self.n, self.total))
-            super().close()
+    @contextmanager
+    def counted(total, *args, **kwargs):
+        updates = []
+        yield lambda n=1: updates.append(n)
+        counts.append((sum(updates), total))
 
     if again:
         run(study, tmp_path, runs=2, decoders=labels)
-    monkeypatch.setattr(_runner, "tqdm", Bar)
+    monkeypatch.setattr(_runner, "progress_bar", counted)
     studies.run_study(study, out=tmp_path, runs=2, decoders=labels[2:] if again else labels)
     assert counts and all(n == total > 0 for n, total in counts)
 

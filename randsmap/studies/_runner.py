@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
-from tqdm import tqdm
 
+from randsmap._progress import if_asked, progress_bar, show_progress
 from randsmap._validation import check_choice, check_count
 from randsmap.decoders import KNNDecoder
 from randsmap.studies._data import (
@@ -169,7 +169,7 @@ def run_study(
 
     rows, arrays, embedding = [], {}, []
     total = sum(_n_units(case, study, fractions, runs) for case in chosen) * len(study.sizes)
-    with tqdm(total=total, desc=study.name, disable=not progress, unit="fit") as bar:
+    with if_asked(progress), progress_bar(total, study.name, unit="fit") as update, show_progress(False):
         for sizes in study.sizes:
             # all sizes deal from one shuffled deck
             if split == "trajectory":
@@ -177,7 +177,7 @@ def run_study(
             else:
                 split_rows = random_split(len(fields), sizes, seed_for(seed, 1))
             part = Part(study, fields, split_rows, store)
-            runner = _PartRunner(study, part, view, store, (seed, feature_seed), runs, fractions, bar.update)
+            runner = _PartRunner(study, part, view, store, (seed, feature_seed), runs, fractions, update)
             rows += runner.run(chosen)
             arrays.update({f"{part.name}/{key}": value for key, value in runner.arrays().items()})
             if study.check_embedding is not None and own is None:
