@@ -36,6 +36,7 @@ MANIFOLDS, FIELDS = ("swiss_roll", "s_curve"), ("lwr", "mri", "hughes")
 NAMES = {"swiss_roll": "Swiss roll", "s_curve": "S-curve", "lwr": "traffic", "mri": "images", "hughes": "crowd"}
 QUANTITIES = {"rel_l2": "L2 error", "rel_linf": "Linf error", "conservation": "conservation error", "seconds": "time"}
 BOTH = ("train", "test")
+Key = tuple[str, str, float | None]  # split, decoder, P / N
 
 ROUND_OFF = 1e-14  # of sums in double precision
 SINGLE = 2.0**-23  # machine precision of single precision, 1.2e-7
@@ -108,12 +109,12 @@ class Measured:
 
     def find(
         self, names: str | Sequence[str], splits: str | Sequence[str], quantity: str, fraction: float | None = None
-    ) -> dict[tuple[str, str, float | None], float]:
+    ) -> dict[Key, float]:
         """{(split, label, P / N): median} of the decoders; each of them must have a figure.
 
         Of decoders with features those with P / N = `fraction`, if that is given.
         """
-        found = {}
+        found: dict[Key, float] = {}
         for split in _listed(splits):
             for label in map(self.label, _listed(names)):
                 values = {
@@ -265,6 +266,11 @@ def _limit_of_features(m):
     raise _Missing(f"the sentence is about P to infinity, the studies end at P = N, with {figures}")
 
 
+# where the paper speaks of which data
+CONCLUSIONS = ("Sec. 6", FIELDS)
+TRAFFIC, IMAGES, CROWD = ("Sec. 5.1", ("lwr",)), ("Sec. 5.2", ("mri",)), ("Sec. 5.3", ("hughes",))
+ROLL, CURVE, ROLL_AND_CURVE = ("App. E", ("swiss_roll",)), ("App. F", ("s_curve",)), ("App. E, F", MANIFOLDS)
+
 CLAIMS = (
     Claim(
         "exact mass, any form",
@@ -287,16 +293,14 @@ CLAIMS = (
     Claim(
         "traffic: single precision",
         "their mean conservation errors are on the order of the single machine precision (10^-8)",
-        "Sec. 5.1",
-        ("lwr",),
+        *TRAFFIC,
         "With the paper's closed form the mean conservation error is at most 1.2e-7, on training and test set.",
         _within(PRINTED, "conservation", high=SINGLE),
     ),
     Claim(
         "images: mass to 1e-7",
         "Mass conservation is again enforced exactly by the RANDSMAP decoders, with errors on the order of 10^-7",
-        "Sec. 5.2",
-        ("mri",),
+        *IMAGES,
         "With the paper's closed form the mean conservation error is at most 1e-6, ten times that order, on "
         "training and test set.",
         _within(PRINTED, "conservation", high=1e-6),
@@ -304,8 +308,7 @@ CLAIMS = (
     Claim(
         "crowd: mass to 1e-6",
         "the mean of pointwise reconstruction [conservation error] is smaller than 10^-6",
-        "Sec. 5.3",
-        ("hughes",),
+        *CROWD,
         "With the paper's closed form every RANDSMAP row is below 1e-6.",
         _within(PRINTED, "conservation", high=1e-6),
     ),
@@ -329,8 +332,7 @@ CLAIMS = (
     Claim(
         "RFNN conserves a crowd as well",
         "the non-mass-conserving RFNN-Sig decoder achieves similar conservation error here, except for low P",
-        "Sec. 5.3",
-        ("hughes",),
+        *CROWD,
         "At P = N the two mean conservation errors on the test set are within a factor of 10, with the paper's "
         "closed form.",
         _ratio("RFNN-Sig", "RANDSMAP-Sig-training", "conservation", low=0.1, high=10, splits="test", fraction=1.0),
@@ -338,16 +340,14 @@ CLAIMS = (
     Claim(
         "no accuracy lost",
         "without sacrificing reconstruction accuracy",
-        "Sec. 6",
-        FIELDS,
+        *CONCLUSIONS,
         "RANDSMAP-Sig's mean L2 error is at most 1 % above RFNN-Sig's, at each P.",
         _ratio("RANDSMAP-Sig", "RFNN-Sig", "rel_l2", high=1.01),
     ),
     Claim(
         "conservation costs training time",
         "RANDSMAP decoders are approximately 2-4 times slower to train than their RFNN counterparts",
-        "Sec. 5.1",
-        ("lwr",),
+        *TRAFFIC,
         "RANDSMAP-Sig's training time (encoder, tuning, fit), with this package's exact form, is 1.5 to 5 times "
         "RFNN-Sig's, at each P.",
         _ratio("RANDSMAP-Sig", "RFNN-Sig", "seconds", low=1.5, high=5, splits="train"),
@@ -379,8 +379,7 @@ CLAIMS = (
     Claim(
         "faster than k-NN",
         "The method consistently achieves orders of magnitude faster inference and training than k-NN",
-        "Sec. 6",
-        FIELDS,
+        *CONCLUSIONS,
         "k-NN, solved to convergence by this package, takes at least 100 times as long as the slowest RANDSMAP row, "
         "in training and in inference.",
         _compared(RANDSMAP, "k-NN", "seconds", every=True, factor=1 / ORDERS),
@@ -388,16 +387,14 @@ CLAIMS = (
     Claim(
         "faster than DDM",
         "outperforms the kernel-based DDM decoder in speed",
-        "Sec. 6",
-        FIELDS,
+        *CONCLUSIONS,
         "DDM by the printed eigenvalue rule takes longer than the slowest RANDSMAP row, in training and in inference.",
         _compared(RANDSMAP, "DDM", "seconds", every=True, factor=1.0),
     ),
     Claim(
         "as accurate as k-NN",
         "while matching or exceeding their accuracy [k-NN's]",
-        "Sec. 6",
-        FIELDS,
+        *CONCLUSIONS,
         "The best RANDSMAP row's mean L2 error is at most 5 % above that of k-NN, solved to convergence, on "
         "training and test set.",
         _compared(RANDSMAP, "k-NN"),
@@ -405,8 +402,7 @@ CLAIMS = (
     Claim(
         "as accurate as DDM",
         "while matching or exceeding their accuracy [DDM's]",
-        "Sec. 6",
-        FIELDS,
+        *CONCLUSIONS,
         "The best RANDSMAP row's mean L2 error is at most 5 % above that of DDM by the printed eigenvalue rule, on "
         "training and test set.",
         _compared(RANDSMAP, "DDM"),
@@ -415,8 +411,7 @@ CLAIMS = (
         "DDM poor with the starred rank",
         "the DDM decoder performs poorly, with a mean relative L2 error of ~ 64% (training), compared to less than "
         "17% for all other methods",
-        "Sec. 5.1",
-        ("lwr",),
+        *TRAFFIC,
         "DDM with the paper's starred r has at least twice the training error of every other method (the levels are "
         "those of the paper's data).",
         _compared((*RANDSMAP, "k-NN"), STARRED_DDM, splits="train", every=True, factor=0.5),
@@ -433,8 +428,7 @@ CLAIMS = (
         "traffic: DDM fundamentally poor",
         "the poor performance of the DDM decoder in this example is fundamental, not an artifact of poor "
         "hyperparameter tuning",
-        "Sec. 5.1",
-        ("lwr",),
+        *TRAFFIC,
         "The best DDM row, by rule or star, has at least twice the test error of the best RANDSMAP.",
         _compared(RANDSMAP, BY_RULE_OR_STAR, splits="test", factor=0.5),
     ),
@@ -442,16 +436,14 @@ CLAIMS = (
         "images: DDM inherently poor",
         "The DDM decoder again performs poorly due to its inherent limitation in representing sharp image edges, "
         "not due to poor tuning",
-        "Sec. 5.2",
-        ("mri",),
+        *IMAGES,
         "The best DDM row, by rule or star, has at least twice the test error of the best RANDSMAP.",
         _compared(RANDSMAP, BY_RULE_OR_STAR, splits="test", factor=0.5),
     ),
     Claim(
         "crowd: DDM cannot do better",
         "An exhaustive hyperparameter search [...] confirms this ~20% error is optimal for DDM on this manifold",
-        "Sec. 5.3",
-        ("hughes",),
+        *CROWD,
         "DDM with the starred w_2 and r, found by that search, has at most 5 % more test error than DDM by the "
         "printed eigenvalue rule (the level is that of the paper's data).",
         _compared(STARRED_DDM, "DDM", splits="test"),
@@ -469,8 +461,7 @@ CLAIMS = (
         "S-curve: accuracy grows with P",
         "as P increases, their accuracy improves, exhibiting a clear monotonic trend [in training; in testing] all "
         "RFNN variants show a clear accuracy gain as P increases",
-        "App. F",
-        ("s_curve",),
+        *CURVE,
         "The same for each RFNN.",
         _with_features(RFNN),
     ),
@@ -478,40 +469,35 @@ CLAIMS = (
         "Swiss roll: accuracy grows with P",
         "RFNN-MS-RFF and RFNN-Sig exhibit a clear monotonic improvement with P, whereas RFNN-RFF shows a less "
         "regular trend. In testing, all RFNN variants display a clear accuracy gain as P grows",
-        "App. E",
-        ("swiss_roll",),
+        *ROLL,
         "The same for RFNN-MS-RFF and RFNN-Sig on the training set and for each RFNN on the test set.",
         _both(_with_features(RFNN[1:], splits="train"), _with_features(RFNN, splits="test")),
     ),
     Claim(
         "beats k-NN in training",
         "On the training set, all RANDSMAP decoders surpass the k-NN decoder in L2 accuracy",
-        "Sec. 5.1",
-        ("lwr",),
+        *TRAFFIC,
         "The L2 error of every RANDSMAP row is below k-NN's on the training set.",
         _compared(RANDSMAP, "k-NN", splits="train", every=True, factor=1.0),
     ),
     Claim(
         "only Sig beats k-NN",
         "On the testing set, only RANDSMAP-Sig achieves a lower L2 error than k-NN",
-        "Sec. 5.1",
-        ("lwr",),
+        *TRAFFIC,
         "Of the three feature maps, each at its best P, RANDSMAP-Sig alone has a test error below k-NN's.",
         _only_sigmoid_beats_knn,
     ),
     Claim(
         "better than k-NN in Linf",
         "for the Linf error [...], all RANDSMAP variants outperform k-NN",
-        "Sec. 5.1",
-        ("lwr",),
+        *TRAFFIC,
         "The Linf error of every RANDSMAP row is below k-NN's on the test set.",
         _compared(RANDSMAP, "k-NN", "rel_linf", splits="test", every=True, factor=1.0),
     ),
     Claim(
         "which map is best in Linf",
         "RANDSMAP-MS-RFF is most accurate for P=N/4, while RANDSMAP-RFF is best for P=N",
-        "Sec. 5.1",
-        ("lwr",),
+        *TRAFFIC,
         "These maps have the lowest Linf error on the test set at these P.",
         _both(_best_map("RANDSMAP-MS-RFF", "rel_linf", 0.25), _best_map("RANDSMAP-RFF", "rel_linf", 1.0)),
     ),
@@ -519,16 +505,14 @@ CLAIMS = (
         "images: as accurate as k-NN",
         "all RANDSMAP decoders [...] matching or surpassing its reconstruction accuracy on both training and "
         "testing sets",
-        "Sec. 5.2",
-        ("mri",),
+        *IMAGES,
         "At P = N every RANDSMAP's L2 error is at most 5 % above k-NN's, on training and test set.",
         _compared(RANDSMAP, "k-NN", fraction=1.0, every=True),
     ),
     Claim(
         "images: fewer features conserve better",
         "conservation error improves as P decreases",
-        "Sec. 5.2",
-        ("mri",),
+        *IMAGES,
         "With the paper's closed form the mean conservation error grows from P = N/4 to N/2 to N, for each map, on "
         "training and test set.",
         _with_features(PRINTED, "conservation", grows=True),
@@ -536,16 +520,14 @@ CLAIMS = (
     Claim(
         "images: Linf at P = N",
         "for P=N, all variants achieve similar L2 errors, but RANDSMAP-MS-RFF attains the best Linf error",
-        "Sec. 5.2",
-        ("mri",),
+        *IMAGES,
         "On the test set at P = N the L2 errors differ by at most 25 %, and RANDSMAP-MS-RFF has the lowest Linf error.",
         _both(_similar_maps, _best_map("RANDSMAP-MS-RFF", "rel_linf", 1.0)),
     ),
     Claim(
         "images: Fourier best at P = N/4",
         "the most accurate [...] RANDSMAP variant is that with vanilla Fourier features for low P=N/4",
-        "Sec. 5.2",
-        ("mri",),
+        *IMAGES,
         "RANDSMAP-RFF has the lowest L2 error on the test set at P = N/4.",
         _best_map("RANDSMAP-RFF", "rel_l2", 0.25),
     ),
@@ -553,8 +535,7 @@ CLAIMS = (
         "crowd: more accurate than k-NN",
         "here they also surpass it in reconstruction accuracy, achieving <6% relative L2 testing error versus >8% "
         "for k-NN",
-        "Sec. 5.3",
-        ("hughes",),
+        *CROWD,
         "Every RANDSMAP row's test error is below that of k-NN, solved to convergence (the levels are those of the "
         "paper's data).",
         _compared(RANDSMAP, "k-NN", splits="test", every=True, factor=1.0),
@@ -562,8 +543,7 @@ CLAIMS = (
     Claim(
         "crowd: Sig best",
         "The RANDSMAP-Sig variant is slightly more accurate than the Fourier feature variants",
-        "Sec. 5.3",
-        ("hughes",),
+        *CROWD,
         "RANDSMAP-Sig has the lowest L2 error on the test set at P = N.",
         _best_map("RANDSMAP-Sig", "rel_l2", 1.0),
     ),
@@ -571,8 +551,7 @@ CLAIMS = (
         "manifolds: faster than DDM",
         "faster in both training and inference than the DDM [...] decoders [..., though] inference times [...] "
         "become comparable to those of DDM",
-        "App. E, F",
-        MANIFOLDS,
+        *ROLL_AND_CURVE,
         "DDM by the printed eigenvalue rule takes longer than the slowest RFNN row in training, and at least half "
         "as long in inference.",
         _both(
@@ -583,8 +562,7 @@ CLAIMS = (
     Claim(
         "manifolds: faster than k-NN",
         "faster in both training and inference than the [...] k-NN decoders",
-        "App. E, F",
-        MANIFOLDS,
+        *ROLL_AND_CURVE,
         "k-NN, solved to convergence by this package, takes longer than the slowest RFNN row, in training and in "
         "inference.",
         _compared(RFNN, "k-NN", "seconds", every=True, factor=1.0),
@@ -602,8 +580,7 @@ CLAIMS = (
     Claim(
         "S-curve: all more accurate out of sample",
         "all RFNN variants are more accurate than DDM and k-NN decoders in out-of-sample data",
-        "App. F",
-        ("s_curve",),
+        *CURVE,
         "At P = N every RFNN's test error is below DDM's (printed eigenvalue rule) and below k-NN's.",
         _compared(RFNN, ("DDM", "k-NN"), splits="test", fraction=1.0, every=True, factor=1.0),
     ),
@@ -611,8 +588,7 @@ CLAIMS = (
         "Swiss roll: two per cent",
         "Increasing N from 1000 to 2000 reduces the reconstruction error of all kernel-based decoders (RFNN and "
         "DDM) to about 2%",
-        "App. E",
-        ("swiss_roll",),
+        *ROLL,
         "With N = 2000 the test errors of all RFNN rows and of DDM are between 1.5 and 2.5 % (the roll is known, so "
         "the level can be compared).",
         _within((*RFNN, "DDM"), "rel_l2", low=0.015, high=0.025, splits="test"),
@@ -621,8 +597,7 @@ CLAIMS = (
     Claim(
         "many scales beat one",
         "successfully captures multiscale features that single-scale kernel methods fail to represent",
-        "Sec. 6",
-        FIELDS,
+        *CONCLUSIONS,
         "RANDSMAP-MS-RFF at P = N has a test error at least 5 % below that of the better of RANDSMAP-RFF at P = N "
         "and the Gaussian kernel decoder (oscillations are not measured).",
         _compared("RANDSMAP-MS-RFF", ("RANDSMAP-RFF", KERNEL), splits="test", fraction=1.0, factor=0.95),
@@ -669,7 +644,7 @@ def judge(results: Sequence[StudyResult], *, missing: bool = True) -> list[Verdi
 
 def _parts(rows, paper=False):
     """{data set: {training size: `Measured`}}."""
-    found = {}
+    found: dict[str, dict[int, list[dict[str, Any]]]] = {}
     for row in rows:
         found.setdefault(row["dataset"], {}).setdefault(row["n_train"], []).append(row)
     return {dataset: {n: Measured(part, paper=paper) for n, part in sizes.items()} for dataset, sizes in found.items()}
@@ -677,7 +652,8 @@ def _parts(rows, paper=False):
 
 def _verdict(claim, datasets, parts):
     """("holds", "does not hold" or "cannot be compared", the figures or the reason in words)."""
-    answers, texts = [], []
+    answers: list[bool | None] = []
+    texts = []
     for dataset in datasets:
         sizes = parts.get(dataset, {})
         judged = [n for n in sizes if claim.n_train in (None, n)]

@@ -12,6 +12,8 @@ from randsmap._files import is_intact, write_atomically, write_checked
 
 __all__ = ["Store", "read_arrays"]
 
+Piece = dict[str, Any]
+
 
 class Store:
     """Finished pieces of one configuration: small JSON and .npz files, written atomically,
@@ -56,7 +58,7 @@ class Store:
             )
         self._folder.mkdir(exist_ok=True)
 
-    def get(self, name: str, make: Callable[[], dict], skip: Callable[[], object] | None = None) -> dict:
+    def get(self, name: str, make: Callable[[], Piece], skip: Callable[[], object] | None = None) -> Piece:
         """The piece from disk (then `skip()` is called), else ``make()``, kept on disk.
 
         A piece is a dict, of JSON values or of arrays (a piece whose name ends in ``.npz``). One that
@@ -71,7 +73,7 @@ class Store:
             skip()
         return read_arrays(path) if name.endswith(".npz") else json.loads(path.read_text())
 
-    def put(self, name: str, piece: dict) -> None:
+    def put(self, name: str, piece: Piece) -> None:
         """Keep a piece."""
         if name.endswith(".npz"):
             write_checked(self._path(name), lambda file: np.savez(file, allow_pickle=False, **piece))
