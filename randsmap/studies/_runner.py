@@ -185,7 +185,9 @@ def run_study(
     name = None if data is None else Path(data).name
     result = StudyResult(
         name=study.name,
-        title=f"{name} (M = {fields.shape[1]}), in the protocol of the study {study.name}" if name else study.title,
+        title=f"{name} (M = {fields.shape[1]}), in the protocol of the study {study.name}"
+        if name
+        else study.title or study.name,
         section=study.section,
         notes=_notes(study, chosen, embedding, split, fields.shape, name),
         cuts=_cuts(study, chosen, quick, runs, training_form, decoders),
