@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SUFFIXES = {".py", ".pyi", ".pxd", ".h", ".json", ".typed", ".npz"}
+SUFFIXES = {".py", ".pyi", ".pxd", ".h", ".html", ".json", ".typed", ".npz"}
 
 
 def shipped(paths):

@@ -3,7 +3,9 @@
 import csv
 import itertools
 import json
+from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -266,7 +268,7 @@ def test_damaged_pieces_are_made_again(study, tmp_path):
     whole = run(study, tmp_path, quick=True, decoders=labels)
     for left in (lambda content: content[:20], lambda content: b"null", lambda content: b""):
         pieces = list((tmp_path / "pieces").iterdir())
-        assert {piece.suffix for piece in pieces} == {".json", ".npz"}
+        assert {piece.suffix for piece in pieces} == {".json", ".npz", ".sha256"}
         for piece in pieces:
             piece.write_bytes(left(piece.read_bytes()))
         result = run(study, tmp_path, quick=True, decoders=labels)
@@ -275,6 +277,16 @@ def test_damaged_pieces_are_made_again(study, tmp_path):
             np.array_equal(whole.arrays[key], value, equal_nan=value.dtype.kind == "f")
             for key, value in result.arrays.items()
         )
+
+
+@pytest.mark.parametrize("left", [lambda text: text.replace('"rel_l2": 0.', '"rel_l2": 0.9', 1), lambda text: "{}"])
+def test_a_piece_that_still_reads_but_is_another_is_made_again(study, tmp_path, left):
+    """One changed digit, or an object without keys: only the checksum tells."""
+    whole = run(study, tmp_path, quick=True)
+    for piece in (tmp_path / "pieces").glob("*-run-*.json"):
+        assert left(piece.read_text()) != piece.read_text()
+        piece.write_text(left(piece.read_text()))
+    assert errors(run(study, tmp_path, quick=True)) == errors(whole)
 
 
 def test_a_lost_figure_alone_is_made_again(study, tmp_path):
@@ -477,14 +489,15 @@ def test_progress_ends_at_its_total(study, tmp_path, monkeypatch, again):
     labels = ["RANDSMAP-Sig", "RFNN-Sig", "RANDSMAP-Sig-bounds", "DDM", "DDM-r5", "DDM-mass", "k-NN", "POD"]
     counts = []
 
-    class Bar(_runner.tqdm):
-        def close(self):
-            counts.append((self.n, self.total))
-            super().close()
+    @contextmanager
+    def counted(total, *args, **kwargs):
+        updates = []
+        yield SimpleNamespace(update=lambda n=1: updates.append(n))
+        counts.append((sum(updates), total))
 
     if again:
         run(study, tmp_path, runs=2, decoders=labels)
-    monkeypatch.setattr(_runner, "tqdm", Bar)
+    monkeypatch.setattr(_runner, "ProgressBar", counted)
     studies.run_study(study, out=tmp_path, runs=2, decoders=labels[2:] if again else labels)
     assert counts and all(n == total > 0 for n, total in counts)
 
@@ -530,6 +543,25 @@ def test_markdown_says_where_it_comes_from(study, tmp_path):
     lines = [line for line in text.splitlines() if line.startswith("|")]
     widths = {line.replace("\\|", "").count("|") for line in lines}
     assert len(lines) == 2 * (2 + 2) and len(widths) == 1
+
+
+def test_a_terminals_table_fits_its_width_and_the_files_keep_all_columns(study, tmp_path, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    result = run(study, tmp_path, quick=True, decoders=None)
+    result.rows = _table.with_paper([{**row, "n_train": 2000} for row in result.rows])  # beside the paper's
+    header = studies.table_text(result.rows)[0]
+    assert header.count("ratio") == header.count("paper") == 4
+    narrow = studies.format_table(result.rows)
+    assert max(map(len, narrow.splitlines())) <= 100
+    assert all(label in narrow for label in ("rel. L2", "conservation", "seconds", "Not shown"))
+    monkeypatch.setenv("COLUMNS", "300")
+    wide = studies.format_table(result.rows)
+    assert all(wide.splitlines()[2].count(name) == header.count(name) for name in header[3:])
+    assert 100 < max(map(len, wide.splitlines())) <= 300 and "Not shown" not in wide
+    for width in (60, 80, 120):
+        assert max(map(len, studies.format_table(result.rows, width).splitlines())) <= width
+    studies.write_markdown(result, tmp_path / "table.md")
+    assert " | ".join(header) in (tmp_path / "table.md").read_text()
 
 
 def row_like(**changes):
