@@ -1,23 +1,22 @@
 #include "rk_projection.h"
-#include "rk_sums.h"
+#include "rk_simd.h"
 #include <float.h>
-#include <math.h>
 
 enum { MAX_PASSES = 4, BLOCK = 256 };
 
 typedef struct {
-    vec sum[VECTORS], low[VECTORS], size[VECTORS];
-} lanes;
+    rk_vec sum[RK_SUM_VECTORS], low[RK_SUM_VECTORS], size[RK_SUM_VECTORS];
+} sums;
 
-static inline void accumulate(lanes *a, const double *x, const double *y)
+static inline void accumulate(sums *a, const double *x, const double *y)
 {
-    for (int v = 0; v < VECTORS; v++) {
-        vec xv = load(x + v * WIDTH), yv = load(y + v * WIDTH);
-        vec p = xv * yv, e = product_error(xv, yv, p), s, d;
-        TWO_SUM(s, d, a->sum[v], p);
+    for (int v = 0; v < RK_SUM_VECTORS; v++) {
+        rk_vec xv = v_load(x + v * RK_WIDTH), yv = v_load(y + v * RK_WIDTH);
+        rk_vec p = xv * yv, e = v_product_error(xv, yv, p), s, d;
+        RK_TWO_SUM(s, d, a->sum[v], p);
         a->sum[v] = s;
         a->low[v] += e + d;
-        a->size[v] += absolute(p);
+        a->size[v] += v_abs(p);
     }
 }
 
@@ -25,22 +24,22 @@ static inline void accumulate(lanes *a, const double *x, const double *y)
  * |x| . |y|. */
 static double residual(double m, const double *x, const double *y, ptrdiff_t n, double *size)
 {
-    lanes a;
+    sums a;
     memset(&a, 0, sizeof a);
     ptrdiff_t i = 0;
-    for (; i + LANES <= n; i += LANES)
+    for (; i + RK_SUM_LANES <= n; i += RK_SUM_LANES)
         accumulate(&a, x + i, y + i);
     if (i < n) {
-        double xt[LANES] = {0}, yt[LANES] = {0};
+        double xt[RK_SUM_LANES] = {0}, yt[RK_SUM_LANES] = {0};
         memcpy(xt, x + i, (size_t)(n - i) * sizeof *x);
         memcpy(yt, y + i, (size_t)(n - i) * sizeof *y);
         accumulate(&a, xt, yt);
     }
     double sum = m, low = 0, total = 0;
-    for (int v = 0; v < VECTORS; v++)
-        for (int l = 0; l < WIDTH; l++) {
+    for (int v = 0; v < RK_SUM_VECTORS; v++)
+        for (int l = 0; l < RK_WIDTH; l++) {
             double s, e;
-            TWO_SUM(s, e, sum, -a.sum[v][l]);
+            RK_TWO_SUM(s, e, sum, -a.sum[v][l]);
             sum = s;
             low += e - a.low[v][l];
             total += a.size[v][l];
@@ -109,9 +108,9 @@ static ptrdiff_t project(const rk_projection *p, const double *values, double *f
     return bad;
 }
 
-static ptrdiff_t room(const rk_projection *p)
+static ptrdiff_t workspace(const rk_projection *p)
 {
-    return p->bounds ? RK_TABLE(bounds).room(p->bounds) : p->q;
+    return p->bounds ? RK_TABLE(bounds).workspace(p->bounds) : p->q;
 }
 
-const rk_projection_table RK_TABLE(projection) = {.room = room, .project = project, .dots = dots};
+const rk_projection_table RK_TABLE(projection) = {.workspace = workspace, .project = project, .dots = dots};

@@ -18,7 +18,7 @@ typedef struct {
 
 typedef struct {
     /* doubles of work that `row` needs */
-    ptrdiff_t (*room)(const rk_bounds *bounds);
+    ptrdiff_t (*workspace)(const rk_bounds *bounds);
     /* The nearest field to f (M) in the norm weighted by v, in place: within the bounds, and
      * |w . f - m| <= 64 eps (|w| . |f| + |m|). 0 if f is not finite or too large for it, or no
      * field satisfies both. */

@@ -19,7 +19,7 @@ typedef struct {
 
 typedef struct {
     /* doubles of work that `project` needs */
-    ptrdiff_t (*room)(const rk_projection *projection);
+    ptrdiff_t (*workspace)(const rk_projection *projection);
     /* For n fields f (n, M) with row stride ld, in place: constants assigned, then projected until
      * |C f - m| <= 2 eps (|C| |f| + |m|) or four times; with bounds as `rk_bounds_table.row` does.
      * m is row i of values (n, q), or with NULL the projection's m. Returns the first row whose C f

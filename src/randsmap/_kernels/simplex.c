@@ -72,17 +72,17 @@ static void orthogonalise(double *B, ptrdiff_t m, ptrdiff_t rows, ptrdiff_t d, d
     }
 }
 
-static ptrdiff_t hull_room(ptrdiff_t d, ptrdiff_t k)
+static ptrdiff_t hull_workspace(ptrdiff_t d, ptrdiff_t k)
 {
     return (2 * k + d + 3) * d + 4 * d + 3 * k + k;
 }
 
 /* Weights a (k), feasible on entry, of the points w (k, d) for the target t (d). Singular values of
- * the points below `noise` are rounding errors of theirs. `room` is for hull_room doubles. */
+ * the points below `noise` are rounding errors of theirs. `work` has hull_workspace doubles. */
 static void hull(const double *w, const double *t, ptrdiff_t k, ptrdiff_t d, double noise,
-                 double *room, double *a)
+                 double *work, double *a)
 {
-    double *B = room, *square = B + (k + d + 1) * d, *mean = square + d, *residual = mean + d;
+    double *B = work, *square = B + (k + d + 1) * d, *mean = square + d, *residual = mean + d;
     double *slope = residual + d, *goal = slope + d, *gain = goal + k;
     ptrdiff_t *set = (ptrdiff_t *) (gain + k), m = k;
     char *in = (char *) (set + k);
@@ -245,15 +245,15 @@ static ptrdiff_t gather(const double *Y, ptrdiff_t d, const double *y, const ptr
     return rank;
 }
 
-static ptrdiff_t latent_room(ptrdiff_t d, ptrdiff_t k)
+static ptrdiff_t latent_workspace(ptrdiff_t d, ptrdiff_t k)
 {
-    return (k + 1) * d + (2 * k + 1) * d + hull_room(d, k);
+    return (k + 1) * d + (2 * k + 1) * d + hull_workspace(d, k);
 }
 
 static void latent_weights(const double *Y, ptrdiff_t d, const double *y, const ptrdiff_t *neighbor,
-                           ptrdiff_t k, double *room, double *a)
+                           ptrdiff_t k, double *work, double *a)
 {
-    double *w = room, *t = w + k * d, *rest = t + d, noise;
+    double *w = work, *t = w + k * d, *rest = t + d, noise;
     ptrdiff_t rank = gather(Y, d, y, neighbor, k, rest, w, t, &noise);
     for (ptrdiff_t j = 0; j < k; j++)
         a[j] = 1 / (double) k;
@@ -264,10 +264,10 @@ static void latent_weights(const double *Y, ptrdiff_t d, const double *y, const 
 }
 
 static void latent(const double *Y, ptrdiff_t d, const double *y, const ptrdiff_t *neighbor,
-                   ptrdiff_t m, ptrdiff_t k, double *room, double *weights)
+                   ptrdiff_t m, ptrdiff_t k, double *work, double *weights)
 {
     for (ptrdiff_t i = 0; i < m; i++)
-        latent_weights(Y, d, y + i * d, neighbor + i * k, k, room, weights + i * k);
+        latent_weights(Y, d, y + i * d, neighbor + i * k, k, work, weights + i * k);
 }
 
 /* -- The encoder's objective ------------------------------------------------------------------- */
@@ -455,11 +455,11 @@ static void solve(const double *A, ptrdiff_t m, ptrdiff_t k, double *x)
 }
 
 /* x minimises g.(x - a) + (x-a)^T B (x-a) / 2 over the simplex, from x = a; 0 if B is not positive
- * on a set of free weights that came up. room: k^2 + 5k. */
-static int quadratic(const double *g, const double *B, const double *a, ptrdiff_t k, double *room,
+ * on a set of free weights that came up. work: k^2 + 5k. */
+static int quadratic(const double *g, const double *B, const double *a, ptrdiff_t k, double *work,
                      double *x)
 {
-    double *A = room, *u = A + k * k, *v = u + k, *q = v + k, size = 0;
+    double *A = work, *u = A + k * k, *v = u + k, *q = v + k, size = 0;
     ptrdiff_t *free_ = (ptrdiff_t *) (q + k);
     char *in = (char *) (free_ + k);
     memcpy(x, a, (size_t) k * sizeof *x);
@@ -533,10 +533,10 @@ static int quadratic(const double *g, const double *B, const double *a, ptrdiff_
 /* Levenberg-Marquardt on the simplex from a, with Gauss-Newton's Hessian until progress is slow and
  * then the exact one where that is convex. Gives up on the way to the minimiser `known` (NULL:
  * none), whose |rho|^2 is `known_f`. Returns |rho|^2. */
-static double descend(problem *z, double *a, const double *known, double known_f, double *room)
+static double descend(problem *z, double *a, const double *known, double known_f, double *work)
 {
     ptrdiff_t k = z->k, d = z->map->d;
-    double *g = room, *B = g + k, *H = B + k * k, *damped = H + k * k, *x = damped + k * k;
+    double *g = work, *B = g + k, *H = B + k * k, *damped = H + k * k, *x = damped + k * k;
     double *rest = x + k;
     double f = evaluate(z, a), lambda = 1e-10, zero = NEGLIGIBLE * z->scale * NEGLIGIBLE * z->scale;
     int exact = 0;
@@ -606,10 +606,10 @@ static double descend(problem *z, double *a, const double *known, double known_f
 /* From the latent weights to the zero of rho with (to first order in the encoder's curvature) the
  * least |a|^2: each step projects on the hull of the linearised encoder. Returns |rho|^2, or
  * infinity where the steps do not contract. */
-static double approach(problem *z, double *a, double *room)
+static double approach(problem *z, double *a, double *work)
 {
     ptrdiff_t k = z->k, d = z->map->d;
-    double *t = room, *x = t + d, *rest = x + k;
+    double *t = work, *x = t + d, *rest = x + k;
     double f = evaluate(z, a), before = INFINITY;
     double zero = NEGLIGIBLE * z->scale * NEGLIGIBLE * z->scale;
     for (int step = 0; step < 20; step++) {
@@ -639,33 +639,33 @@ static double approach(problem *z, double *a, double *room)
     return f;
 }
 
-static ptrdiff_t encoder_room(ptrdiff_t n, ptrdiff_t d, ptrdiff_t k)
+static ptrdiff_t encoder_workspace(ptrdiff_t n, ptrdiff_t d, ptrdiff_t k)
 {
-    ptrdiff_t a = hull_room(d, k) + d + k, b = 4 * k * k + 8 * k, c = latent_room(d, k);
+    ptrdiff_t a = hull_workspace(d, k) + d + k, b = 4 * k * k + 8 * k, c = latent_workspace(d, k);
     ptrdiff_t most = a > b ? a : b;
     return n + d * n + 2 * d + k * d + 2 * k + 2 * k + (most > c ? most : c);
 }
 
-static void place(problem *z, const rk_nystroem *map, ptrdiff_t k, double **room)
+static void place(problem *z, const rk_nystroem *map, ptrdiff_t k, double **work)
 {
     z->map = map;
     z->k = k;
-    z->p = *room;
+    z->p = *work;
     z->s = z->p + map->n;
     z->psi = z->s + map->d * map->n;
     z->rho = z->psi + map->d;
     z->J = z->rho + map->d;
     z->mean = z->J + k * map->d;
-    *room = z->mean + k;
+    *work = z->mean + k;
 }
 
 static void encoder(const rk_nystroem *map, const double *Y, const double *y,
                     const ptrdiff_t *neighbor, const ptrdiff_t *row, ptrdiff_t m, ptrdiff_t k,
-                    double *room, double *weights)
+                    double *work, double *weights)
 {
     problem z;
-    place(&z, map, k, &room);
-    double *first = room, *trial = first + k, *rest = trial + k;
+    place(&z, map, k, &work);
+    double *first = work, *trial = first + k, *rest = trial + k;
     z.scale = 0;
     for (ptrdiff_t i = 0; i < map->n * map->d; i++)
         z.scale = fabs(map->values[i]) > z.scale ? fabs(map->values[i]) : z.scale;
@@ -700,13 +700,13 @@ static void encoder(const rk_nystroem *map, const double *Y, const double *y,
 }
 
 static void encode(const rk_nystroem *map, const ptrdiff_t *row, const double *a, ptrdiff_t k,
-                   double *room, double *psi)
+                   double *work, double *psi)
 {
     problem z;
-    place(&z, map, k, &room);
+    place(&z, map, k, &work);
     z.row = row;
-    z.y = room;
-    memset(room, 0, (size_t) map->d * sizeof *room);
+    z.y = work;
+    memset(work, 0, (size_t) map->d * sizeof *work);
     evaluate(&z, a);
     memcpy(psi, z.psi, (size_t) map->d * sizeof *psi);
 }
@@ -739,6 +739,6 @@ const rk_simplex_table RK_TABLE(simplex) = {
     .encoder = encoder,
     .encode = encode,
     .mix = mix,
-    .latent_room = latent_room,
-    .encoder_room = encoder_room,
+    .latent_workspace = latent_workspace,
+    .encoder_workspace = encoder_workspace,
 };
