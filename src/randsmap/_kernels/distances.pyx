@@ -107,10 +107,16 @@ cdef double *fill_tile(
 
 cdef inline void set_rows(Rows *rows, const double[:, ::1] raw, const double[:, ::1] centred,
                           const double[::1] norms, const double[::1] centre) noexcept:
-    rows.raw = NULL if raw is None else &raw[0, 0]
-    rows.centred = NULL if centred is None else &centred[0, 0]
-    rows.norms = NULL if norms is None else &norms[0]
-    rows.centre = NULL if centre is None else &centre[0]
+    # a conditional expression with NULL would lose `const`
+    rows.raw = rows.centred = rows.norms = rows.centre = NULL
+    if raw is not None:
+        rows.raw = &raw[0, 0]
+    if centred is not None:
+        rows.centred = &centred[0, 0]
+    if norms is not None:
+        rows.norms = &norms[0]
+    if centre is not None:
+        rows.centre = &centre[0]
 
 
 def center(const double[:, ::1] X, const double[::1] c, double[:, ::1] out, double[::1] norms):

@@ -1,6 +1,6 @@
 #include "rk_features.h"
+#include "rk_simd.h"
 #include "rk_vecmath_inline.h"
-#include <math.h>
 
 /* Columns are taken in tiles whose part of W and b stays in the first-level cache while the rows of
  * Y pass over it. */
@@ -74,24 +74,6 @@ static void arguments(ptrdiff_t d, const double *base, const double *y, const do
     SWITCH_DIM(d, ARGUMENT_ROW)
 }
 
-/* max |a[k]|, k < m; the lanes keep the loop free of a serial chain that GCC may not reorder. */
-static double max_abs(const double *a, ptrdiff_t m)
-{
-    enum { LANES = 8 };
-    double lane[LANES] = {0}, largest = 0;
-    ptrdiff_t k = 0;
-    for (; k + LANES <= m; k += LANES)
-        for (int l = 0; l < LANES; l++) {
-            double v = fabs(a[k + l]);
-            lane[l] = v > lane[l] ? v : lane[l];
-        }
-    for (int l = 0; l < LANES; l++)
-        largest = lane[l] > largest ? lane[l] : largest;
-    for (; k < m; k++)
-        largest = fabs(a[k]) > largest ? fabs(a[k]) : largest;
-    return largest;
-}
-
 static void narrow(const double *x, ptrdiff_t m, float *out)
 {
 #pragma omp simd
@@ -112,9 +94,9 @@ RK_INLINE void fused_into(int activation, const double *Y, ptrdiff_t n, ptrdiff_
         const double *W_tile = W + start, *b_tile = b + start;
         double bound_b = 0;
         if (activation == RK_COSINE) {
-            bound_b = max_abs(b_tile, m);
+            bound_b = v_largest(b_tile, m, 1);
             for (ptrdiff_t j = 0; j < d; j++)
-                largest[j] = max_abs(W_tile + j * P, m);
+                largest[j] = v_largest(W_tile + j * P, m, 1);
         }
         for (ptrdiff_t i = 0; i < n; i++) {
             const double *y = Y + i * d, *base = b_tile;

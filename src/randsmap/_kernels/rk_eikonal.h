@@ -89,10 +89,13 @@ RK_INLINE int column_is_quiet(ptrdiff_t ny, ptrdiff_t stride, const double *rest
 {
     /* with one lane the vector runs along y */
     const double q = square ? 1 : c->q.a, slack = c->slack.a;
+    const double *lower = p - 1, *upper = p + 1;
+    RK_FORGET(lower);
+    RK_FORGET(upper);
     double above = 0; /* how many are; a double, so that the loop becomes one of vectors */
 #pragma omp simd reduction(+ : above)
     for (ptrdiff_t j = 0; j < ny; j++) {
-        const double left = p[j - stride], right = p[j + stride], low = p[j - 1], high = p[j + 1];
+        const double left = p[j - stride], right = p[j + stride], low = lower[j], high = upper[j];
         const double a = left < right ? left : right, b = low < high ? low : high;
         const double da = p[j] > a ? p[j] - a : 0, db = p[j] > b ? p[j] - b : 0;
         const double allowed = h[j] * h[j] + slack * p[j] * (da + q * db);

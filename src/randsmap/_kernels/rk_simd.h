@@ -136,13 +136,36 @@ RK_INLINE unsigned v_bits(rk_mask m) { return (unsigned)m; }
 #endif
 
 #if RK_WIDTH > 1
-/* -- Sums of which every instruction level gives the same bits: 16 interleaved lanes -------------- */
-enum { RK_SUM_LANES = 16, RK_SUM_VECTORS = RK_SUM_LANES / RK_WIDTH };
-
 RK_INLINE rk_vec v_abs(rk_vec v)
 {
     return (rk_vec)((rk_ivec)v & INT64_MAX);
 }
+
+/* The largest of x or, with `magnitudes`, of |x|, n >= 1. */
+RK_INLINE double v_largest(const double *x, ptrdiff_t n, int magnitudes)
+{
+    double largest = magnitudes ? fabs(x[0]) : x[0];
+    ptrdiff_t i = 0;
+    if (n >= 4 * RK_WIDTH) { /* four chains hide the latency */
+        rk_vec most[4] = {v_all(largest), v_all(largest), v_all(largest), v_all(largest)};
+        for (; i + 4 * RK_WIDTH <= n; i += 4 * RK_WIDTH)
+            for (int k = 0; k < 4; k++) {
+                const rk_vec v = v_load(x + i + k * RK_WIDTH);
+                most[k] = v_max(magnitudes ? v_abs(v) : v, most[k]);
+            }
+        const rk_vec all = v_max(v_max(most[0], most[1]), v_max(most[2], most[3]));
+        for (int l = 0; l < RK_WIDTH; l++)
+            largest = all[l] > largest ? all[l] : largest;
+    }
+    for (; i < n; i++) {
+        const double v = magnitudes ? fabs(x[i]) : x[i];
+        largest = v > largest ? v : largest;
+    }
+    return largest;
+}
+
+/* -- Sums of which every instruction level gives the same bits: 16 interleaved lanes -------------- */
+enum { RK_SUM_LANES = 16, RK_SUM_VECTORS = RK_SUM_LANES / RK_WIDTH };
 
 /* a * b - p for p = fl(a * b), exactly (barring under- and overflow). */
 RK_INLINE rk_vec v_product_error(rk_vec a, rk_vec b, rk_vec p)
@@ -227,6 +250,10 @@ RK_INLINE void rk_transpose4(rk_double4 x[4])
     x[2] = RK_SHUFFLE(ab0, cd0, 2, 3, 6, 7);
     x[3] = RK_SHUFFLE(ab1, cd1, 2, 3, 6, 7);
 }
+
+/* Makes the compiler forget what the pointer p equals. Clang carries p[i - 1] over from the iteration
+ * before, where it was p[i], and then cannot vectorise the loop. */
+#define RK_FORGET(p) __asm__("" : "+r"(p))
 
 /* Unrolls the loop that follows n times. */
 #define RK_PRAGMA(text) _Pragma(#text)

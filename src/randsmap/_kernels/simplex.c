@@ -1,8 +1,7 @@
 #include "rk_simplex.h"
+#include "rk_simd.h"
 #include "rk_vecmath_inline.h"
 #include <float.h>
-#include <math.h>
-#include <string.h>
 
 static double dot(const double *x, const double *y, ptrdiff_t n)
 {
@@ -336,7 +335,7 @@ static double evaluate(problem *z, const double *a)
 {
     const rk_nystroem *map = z->map;
     ptrdiff_t n = map->n;
-    double *restrict p = z->p, top = -INFINITY, sum = 0;
+    double *restrict p = z->p, sum = 0;
     const double *x[4], *start = map->offset;
     double w[4];
     int used = 0;
@@ -353,9 +352,7 @@ static double evaluate(problem *z, const double *a)
         start = p;
         used = 0;
     }
-#pragma omp simd reduction(max : top)
-    for (ptrdiff_t i = 0; i < n; i++)
-        top = p[i] > top ? p[i] : top;
+    const double top = v_largest(p, n, 0);
 #pragma omp simd reduction(+ : sum)
     for (ptrdiff_t i = 0; i < n; i++) {
         double e = p[i] - top; /* what is below e^-690 of the largest could as well be 0 */
@@ -666,9 +663,7 @@ static void encoder(const rk_nystroem *map, const double *Y, const double *y,
     problem z;
     place(&z, map, k, &work);
     double *first = work, *trial = first + k, *rest = trial + k;
-    z.scale = 0;
-    for (ptrdiff_t i = 0; i < map->n * map->d; i++)
-        z.scale = fabs(map->values[i]) > z.scale ? fabs(map->values[i]) : z.scale;
+    z.scale = v_largest(map->values, map->n * map->d, 1);
     double zero = NEGLIGIBLE * z.scale * NEGLIGIBLE * z.scale;
     for (ptrdiff_t i = 0; i < m; i++) {
         double *a = weights + i * k;
