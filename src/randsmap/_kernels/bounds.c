@@ -290,7 +290,7 @@ static double search(const rk_bounds *b, double m, const double *f, double scale
     return fixed < 0 ? right : left;
 }
 
-static int plain_clip(const rk_bounds *b, double *f)
+static enum rk_row_status plain_clip(const rk_bounds *b, double *f)
 {
     double odd = 0;
 #pragma omp simd reduction(+ : odd)
@@ -300,7 +300,7 @@ static int plain_clip(const rk_bounds *b, double *f)
         g = g > l ? g : l;
         f[i] = g < u ? g : u;
     }
-    return odd == 0;
+    return odd == 0 ? RK_PROJECTED : RK_NOT_FINITE;
 }
 
 /* -- The simplex: cells of one weight, one lower bound ------------------------------------------ */
@@ -422,7 +422,7 @@ static int simplex(const rk_bounds *b, double m, const double *f, total at, doub
 /* Round-off of w . f; where numbers are so small that it underflows, a unit a cell. */
 static double round_off(const rk_bounds *b, double size, double ulps)
 {
-    return ulps * DBL_EPSILON * size + (double)b->M * 4.9406564584124654e-324;
+    return ulps * DBL_EPSILON * size + (double)b->M * DBL_TRUE_MIN;
 }
 
 /* m - w . f(t) of the exact pass vanishes but for round-off; *t is improved if need be. */
@@ -440,13 +440,13 @@ static int refine(const rk_bounds *b, double m, const double *f, double *t, tota
     }
 }
 
-static int row(const rk_bounds *b, double m, double *f, double *work)
+static enum rk_row_status row(const rk_bounds *b, double m, double *f, double *work)
 {
     if (!b->w)
         return plain_clip(b, f);
     total at = first_pass(b, f);
     if (!at.finite)
-        return 0;
+        return RK_NOT_FINITE;
     double t = 0;
     /* nothing to do for a field that satisfies it all: the exact pass says so */
     const double size = fabs(at.sum) + fabs(m);
@@ -464,7 +464,7 @@ static int row(const rk_bounds *b, double m, double *f, double *work)
             const int done = refine(&part, rest, work, &t, &part_at);
             if (done && t <= cut) {
                 move_cells(b, f, t, 1);
-                return 1;
+                return RK_PROJECTED;
             }
             if (!done && t < cut) { /* t is too large beside f to be rounded: the rest of it apart */
                 double step = 0;
@@ -474,7 +474,7 @@ static int row(const rk_bounds *b, double m, double *f, double *work)
                 if (refine(&part, rest, work, &step, &part_at) && below + step <= low) {
                     move_cells(b, f, t, 0);
                     move_cells(b, f, step, 1);
-                    return 1;
+                    return RK_PROJECTED;
                 }
             }
         }
@@ -485,16 +485,16 @@ static int row(const rk_bounds *b, double m, double *f, double *work)
             if (isnan(t) || isinf(t)) /* out of reach, or the sums overflow */
                 t = search(b, m, f, 0x1p-80, work);
             if (isnan(t))
-                return 0;
+                return RK_NOT_FINITE;
             if (isinf(t))
                 break;
         }
         if (refine(b, m, f, &t, &at)) {
             move_cells(b, f, t, 1);
-            return 1;
+            return RK_PROJECTED;
         }
         if (!(at.size <= DBL_MAX))
-            return 0;
+            return RK_NOT_FINITE;
         /* t is too large beside f to be rounded: start again from the field that it leads to */
         move_cells(b, f, t, 0);
         at = quick_pass(b, f, t = 0);
@@ -507,7 +507,9 @@ static int row(const rk_bounds *b, double m, double *f, double *work)
                 f[i] = t > 0 ? b->upper[i] : b->lower[i];
     move_cells(b, f, 0, 1);
     at = exact_pass(b, m, f, 0);
-    return fabs(at.sum) <= round_off(b, at.size + fabs(m), 64);
+    if (!(at.size <= DBL_MAX))
+        return RK_NOT_FINITE;
+    return fabs(at.sum) <= round_off(b, at.size + fabs(m), 64) ? RK_PROJECTED : RK_NO_CONVERGENCE;
 }
 
 static ptrdiff_t workspace(const rk_bounds *b)

@@ -252,8 +252,8 @@ static void multi_gaussian(double *restrict x, ptrdiff_t n, double low, double h
 #pragma omp simd reduction(+ : near)
         for (ptrdiff_t j = 0; j < m; j++) {
             double r = sqrt(d[j]), from = a > 0 ? a * r : 0, to = b * r;
-            double value = (erfc_positive(from) - erfc_positive(to)) * factor / r;
-            y[j] = value >= 1e-300 ? value : 0; /* r = 0 included: NaN */
+            double value = (erfc_positive(from) - erfc_positive(to)) * factor / (r > 0 ? r : 1);
+            y[j] = value >= 1e-300 ? value : 0;
             near += to * to - from * from <= 0.5;
         }
         if (near)
@@ -292,10 +292,10 @@ static void multi_gaussian_slope(double *restrict x, ptrdiff_t n, double low, do
 #pragma omp simd reduction(+ : near)
         for (ptrdiff_t j = 0; j < m; j++) {
             double r = sqrt(d[j]), from = a > 0 ? a * r : 0, to = b * r;
-            double mass = (erfc_positive(from) - erfc_positive(to)) * root / r;
+            double mass = (erfc_positive(from) - erfc_positive(to)) * root / (r > 0 ? r : 1);
             double ends = low * rk_exp(-from * from) - high * rk_exp(-to * to);
-            double value = (ends + mass) / (high - low) / d[j];
-            y[j] = value >= 1e-300 ? -value : 0; /* r = 0 included: NaN */
+            double value = (ends + mass) / (high - low) / (d[j] > 0 ? d[j] : 1);
+            y[j] = value >= 1e-300 ? -value : 0;
             near += to * to - from * from <= 0.5;
         }
         if (near)

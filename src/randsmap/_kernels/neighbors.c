@@ -470,14 +470,14 @@ RK_INLINE ptrdiff_t cell_of(double x, double x0, double s, ptrdiff_t n)
     return c >= (double) (n - 1) ? n - 1 : c > 0 ? (ptrdiff_t) c : 0;
 }
 
-static void cells(const rk_grid *grid, const double *Q, ptrdiff_t m, ptrdiff_t *cell)
+static void cells(const rk_cell_grid *grid, const double *Q, ptrdiff_t m, ptrdiff_t *cell)
 {
     for (ptrdiff_t i = 0; i < m; i++)
         cell[i] = cell_of(Q[2 * i], grid->x0, grid->sx, grid->nx) * grid->ny
                   + cell_of(Q[2 * i + 1], grid->y0, grid->sy, grid->ny);
 }
 
-RK_INLINE void scan_cells(const rk_grid *g, const rk_vec *q, packet *best, ptrdiff_t ix, ptrdiff_t iy0,
+RK_INLINE void scan_cells(const rk_cell_grid *g, const rk_vec *q, packet *best, ptrdiff_t ix, ptrdiff_t iy0,
                        ptrdiff_t iy1)
 {
     rk_vec dist[MAX_LEAF];
@@ -494,7 +494,7 @@ RK_INLINE void scan_cells(const rk_grid *g, const rk_vec *q, packet *best, ptrdi
 }
 
 /* 0 if the search has to be done by the tree. */
-static int search_grid(const rk_grid *g, const rk_vec *q, packet *best)
+static int search_grid(const rk_cell_grid *g, const rk_vec *q, packet *best)
 {
     ptrdiff_t x0 = g->nx, x1 = 0, y0 = g->ny, y1 = 0;
     for (int l = 0; l < W; l++) {
@@ -543,7 +543,7 @@ static int tied(const packet *best)
     return v_bits(tie) != 0;
 }
 
-static void tree_query(const rk_tree *tree, const rk_grid *grid, const double *Q,
+static void tree_query(const rk_tree *tree, const rk_cell_grid *grid, const double *Q,
                        const ptrdiff_t *order, ptrdiff_t m, ptrdiff_t k, double *work,
                        double *distance, ptrdiff_t *index)
 {

@@ -6,7 +6,7 @@ cdef extern from "rk_neighbors.h" nogil:
         const double *boxes
         const double *lowest
         const double *split
-    ctypedef struct rk_grid:
+    ctypedef struct rk_cell_grid:
         Py_ssize_t nx, ny
         double x0, y0, sx, sy
         const Py_ssize_t *start
@@ -30,9 +30,9 @@ cdef extern from "rk_neighbors.h" nogil:
                        Py_ssize_t *leaf) noexcept nogil
         void (*sort)(const Py_ssize_t *leaf, Py_ssize_t m, Py_ssize_t n_leaves, Py_ssize_t *start,
                      Py_ssize_t *order) noexcept nogil
-        void (*cells)(const rk_grid *grid, const double *Q, Py_ssize_t m,
+        void (*cells)(const rk_cell_grid *grid, const double *Q, Py_ssize_t m,
                       Py_ssize_t *cell) noexcept nogil
-        void (*tree)(const rk_tree *tree, const rk_grid *grid, const double *Q,
+        void (*tree)(const rk_tree *tree, const rk_cell_grid *grid, const double *Q,
                      const Py_ssize_t *order, Py_ssize_t m, Py_ssize_t k,
                      double *work, double *distance, Py_ssize_t *index) noexcept nogil
         void (*tiles)(const double *X, Py_ssize_t n, Py_ssize_t d, const double *center,

@@ -27,7 +27,7 @@ cdef rk_tree _tree(const double[:, ::1] points, const double[::1] index, Py_ssiz
 cdef class Grid:
     """Cells of the plane as the kernel sees them; keeps the arrays it points into."""
 
-    cdef rk_grid grid
+    cdef rk_cell_grid grid
     cdef object arrays
 
     def __init__(self, Py_ssize_t nx, Py_ssize_t ny, double x0, double y0, double sx, double sy,
@@ -74,7 +74,7 @@ def tree(const double[:, ::1] points, const double[::1] index, Py_ssize_t depth,
     """Neighbours of the queries Q[order] in the rows of Q; the grid may be None."""
     cdef rk_tree t
     cdef double *work
-    cdef const rk_grid *g = NULL if grid is None else &grid.grid
+    cdef const rk_cell_grid *g = NULL if grid is None else &grid.grid
     cdef Py_ssize_t k = distance.shape[1]
     if order.shape[0] == 0:
         return

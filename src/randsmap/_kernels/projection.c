@@ -2,7 +2,8 @@
 #include "rk_simd.h"
 #include <float.h>
 
-enum { MAX_PASSES = 4, BLOCK = 256 };
+/* FAR: a residual of so many eps after the last pass is no round-off. */
+enum { MAX_PASSES = 4, FAR = 32, BLOCK = 256 };
 
 typedef struct {
     rk_vec sum[RK_SUM_VECTORS], low[RK_SUM_VECTORS], size[RK_SUM_VECTORS];
@@ -55,27 +56,29 @@ static void dots(const double *C, ptrdiff_t q, ptrdiff_t M, const double *f, dou
         value[j] = -residual(0.0, C + j * M, f, M, scale + j);
 }
 
-/* False if C f is not finite, or there is no such field within the bounds. */
-static int project_row(const rk_projection *p, const double *m, double *restrict f,
-                       double *restrict t)
+static enum rk_row_status project_row(const rk_projection *p, const double *m, double *restrict f,
+                                      double *restrict t)
 {
     const ptrdiff_t q = p->q, M = p->M;
     for (ptrdiff_t k = 0; k < p->n_constant; k++)
         f[p->index[k]] = p->value[k];
     if (p->bounds)
         return RK_TABLE(bounds).row(p->bounds, q ? *m : 0, f, t);
-    for (int pass = 0; pass < MAX_PASSES; pass++) {
-        int over = 0, finite = 1;
+    for (int pass = 0;; pass++) {
+        int over = 0, far = 0, finite = 1;
         for (ptrdiff_t j = 0; j < q; j++) {
             double size;
             t[j] = residual(m[j], p->C + j * M, f, M, &size);
             over |= fabs(t[j]) > 2 * DBL_EPSILON * (size + fabs(m[j]));
+            far |= fabs(t[j]) > FAR * DBL_EPSILON * (size + fabs(m[j])) + (double)M * DBL_TRUE_MIN;
             finite &= fabs(t[j]) + size <= DBL_MAX;
         }
         if (!finite)
-            return 0;
+            return RK_NOT_FINITE;
         if (!over)
-            return 1;
+            return RK_PROJECTED;
+        if (pass == MAX_PASSES)
+            return far ? RK_NO_CONVERGENCE : RK_PROJECTED;
         for (ptrdiff_t j = 0; j < q; j++) { /* R^T z = t */
             for (ptrdiff_t k = 0; k < j; k++)
                 t[j] -= p->R[k * q + j] * t[k];
@@ -94,7 +97,6 @@ static int project_row(const rk_projection *p, const double *m, double *restrict
                 f[i + k] += step[k];
         }
     }
-    return 1;
 }
 
 static ptrdiff_t project(const rk_projection *p, const double *values, double *f, ptrdiff_t n,
@@ -102,9 +104,12 @@ static ptrdiff_t project(const rk_projection *p, const double *values, double *f
 {
     ptrdiff_t bad = -1;
     RK_ASSERT(ld >= p->M && p->q >= 0);
-    for (ptrdiff_t i = 0; i < n; i++)
-        if (!project_row(p, values ? values + i * p->q : p->m, f + i * ld, work) && bad < 0)
-            bad = i;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const enum rk_row_status status =
+            project_row(p, values ? values + i * p->q : p->m, f + i * ld, work);
+        if (status != RK_PROJECTED && bad == -1)
+            bad = status == RK_NOT_FINITE ? i : -2 - i;
+    }
     return bad;
 }
 

@@ -31,7 +31,7 @@ typedef struct {
      * 0); bounds read off the points, so that rounding in the cell numbers cannot matter */
     const double *above_x, *below_x;
     const double *above_y, *below_y; /* (ny + 1) */
-} rk_grid;
+} rk_cell_grid;
 
 /* Points for the exhaustive search: rows, and the same points centred, scaled and rounded to single
  * precision in tiles (ceil(n/16), d, 16), padded with infinities. */
@@ -53,10 +53,10 @@ typedef struct {
     /* order (m) sorts the queries by leaf, stable; start: workspace of n_leaves + 1. */
     void (*sort)(const ptrdiff_t *leaf, ptrdiff_t m, ptrdiff_t n_leaves, ptrdiff_t *start,
                  ptrdiff_t *order);
-    void (*cells)(const rk_grid *grid, const double *Q, ptrdiff_t m, ptrdiff_t *cell);
+    void (*cells)(const rk_cell_grid *grid, const double *Q, ptrdiff_t m, ptrdiff_t *cell);
     /* Neighbours of the queries Q[order[0..m)], by the grid where it is not NULL; rows of distance
      * and index are those of Q. work: rk_tree_workspace doubles. */
-    void (*tree)(const rk_tree *tree, const rk_grid *grid, const double *Q,
+    void (*tree)(const rk_tree *tree, const rk_cell_grid *grid, const double *Q,
                  const ptrdiff_t *order, ptrdiff_t m, ptrdiff_t k, double *work,
                  double *distance, ptrdiff_t *index);
     void (*tiles)(const double *X, ptrdiff_t n, ptrdiff_t d, const double *center, double scale,

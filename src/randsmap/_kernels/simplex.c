@@ -77,8 +77,9 @@ static ptrdiff_t hull_workspace(ptrdiff_t d, ptrdiff_t k)
 }
 
 /* Weights a (k), feasible on entry, of the points w (k, d) for the target t (d). Singular values of
- * the points below `noise` are rounding errors of theirs. `work` has hull_workspace doubles. */
-static void hull(const double *w, const double *t, ptrdiff_t k, ptrdiff_t d, double noise,
+ * the points below `noise` are rounding errors of theirs. `work` has hull_workspace doubles. Returns
+ * whether it ended by itself. */
+static int hull(const double *w, const double *t, ptrdiff_t k, ptrdiff_t d, double noise,
                  double *work, double *a)
 {
     double *B = work, *square = B + (k + d + 1) * d, *mean = square + d, *residual = mean + d;
@@ -93,7 +94,8 @@ static void hull(const double *w, const double *t, ptrdiff_t k, ptrdiff_t d, dou
     }
     double neutral = 64 * DBL_EPSILON * (far + size) * size;
     double best = INFINITY, best_norm = INFINITY;
-    for (ptrdiff_t step = 0; step < 20 * k + 50; step++) {
+    int ended = 0;
+    for (ptrdiff_t step = 0; !ended && step < 20 * k + 50; step++) {
         m = 0;
         for (ptrdiff_t j = 0; j < k; j++)
             if (in[j])
@@ -155,12 +157,16 @@ static void hull(const double *w, const double *t, ptrdiff_t k, ptrdiff_t d, dou
         }
         now = dot(residual, residual, d);
         if (!(now < best - 1e-13 * (best < INFINITY ? best : 0) - neutral * 1e-3)
-            && !(norm < best_norm * (1 - 1e-13)))
-            break; /* the last addition gained nothing */
+            && !(norm < best_norm * (1 - 1e-13))) {
+            ended = 1; /* the last addition gained nothing */
+            break;
+        }
         best = now;
         best_norm = norm;
-        if (m == k)
+        if (m == k) {
+            ended = 1;
             break;
+        }
         for (ptrdiff_t j = 0; j < k; j++)
             gain[j] = dot(residual, w + j * d, d);
         for (ptrdiff_t i = 0; i < m; i++)
@@ -192,10 +198,10 @@ static void hull(const double *w, const double *t, ptrdiff_t k, ptrdiff_t d, dou
                 added++;
             }
         }
-        if (!added)
-            break;
+        ended = !added;
     }
     normalise(a, k);
+    return ended;
 }
 
 /* Points relative to the nearest one and, where there are fewer of them than coordinates, in an
@@ -249,24 +255,27 @@ static ptrdiff_t latent_workspace(ptrdiff_t d, ptrdiff_t k)
     return (k + 1) * d + (2 * k + 1) * d + hull_workspace(d, k);
 }
 
-static void latent_weights(const double *Y, ptrdiff_t d, const double *y, const ptrdiff_t *neighbor,
-                           ptrdiff_t k, double *work, double *a)
+static int latent_weights(const double *Y, ptrdiff_t d, const double *y, const ptrdiff_t *neighbor,
+                          ptrdiff_t k, double *work, double *a)
 {
     double *w = work, *t = w + k * d, *rest = t + d, noise;
     ptrdiff_t rank = gather(Y, d, y, neighbor, k, rest, w, t, &noise);
     for (ptrdiff_t j = 0; j < k; j++)
         a[j] = 1 / (double) k;
     if (rank)
-        hull(w, t, k, rank, noise, rest, a);
-    else
-        normalise(a, k);
+        return hull(w, t, k, rank, noise, rest, a);
+    normalise(a, k);
+    return 1;
 }
 
-static void latent(const double *Y, ptrdiff_t d, const double *y, const ptrdiff_t *neighbor,
-                   ptrdiff_t m, ptrdiff_t k, double *work, double *weights)
+static ptrdiff_t latent(const double *Y, ptrdiff_t d, const double *y, const ptrdiff_t *neighbor,
+                        ptrdiff_t m, ptrdiff_t k, double *work, double *weights)
 {
+    ptrdiff_t bad = -1;
     for (ptrdiff_t i = 0; i < m; i++)
-        latent_weights(Y, d, y + i * d, neighbor + i * k, k, work, weights + i * k);
+        if (!latent_weights(Y, d, y + i * d, neighbor + i * k, k, work, weights + i * k) && bad < 0)
+            bad = i;
+    return bad;
 }
 
 /* -- The encoder's objective ------------------------------------------------------------------- */
@@ -526,18 +535,25 @@ static int quadratic(const double *g, const double *B, const double *a, ptrdiff_
 }
 
 #define NEGLIGIBLE 1e-13 /* of the coordinates: a residual that is zero to rounding */
+enum { MAX_DESCENT = 60 };
 
 /* Levenberg-Marquardt on the simplex from a, with Gauss-Newton's Hessian until progress is slow and
  * then the exact one where that is convex. Gives up on the way to the minimiser `known` (NULL:
- * none), whose |rho|^2 is `known_f`. Returns |rho|^2. */
-static double descend(problem *z, double *a, const double *known, double known_f, double *work)
+ * none), whose |rho|^2 is `known_f`. Returns |rho|^2; *ended says whether it stopped by itself. */
+static double descend(problem *z, double *a, const double *known, double known_f, double *work,
+                      int *ended)
 {
     ptrdiff_t k = z->k, d = z->map->d;
     double *g = work, *B = g + k, *H = B + k * k, *damped = H + k * k, *x = damped + k * k;
     double *rest = x + k;
     double f = evaluate(z, a), lambda = 1e-10, zero = NEGLIGIBLE * z->scale * NEGLIGIBLE * z->scale;
     int exact = 0;
-    for (int step = 0; step < 60 && f > zero; step++) {
+    *ended = 1;
+    for (int step = 0; f > zero; step++) {
+        if (step == MAX_DESCENT) {
+            *ended = 0;
+            break;
+        }
         double trace = 0, now = INFINITY;
         jacobian(z);
         for (ptrdiff_t j = 0; j < k; j++) {
@@ -656,10 +672,11 @@ static void place(problem *z, const rk_nystroem *map, ptrdiff_t k, double **work
     *work = z->mean + k;
 }
 
-static void encoder(const rk_nystroem *map, const double *Y, const double *y,
-                    const ptrdiff_t *neighbor, const ptrdiff_t *row, ptrdiff_t m, ptrdiff_t k,
-                    double *work, double *weights)
+static ptrdiff_t encoder(const rk_nystroem *map, const double *Y, const double *y,
+                         const ptrdiff_t *neighbor, const ptrdiff_t *row, ptrdiff_t m, ptrdiff_t k,
+                         double *work, double *weights)
 {
+    ptrdiff_t bad = -1;
     problem z;
     place(&z, map, k, &work);
     double *first = work, *trial = first + k, *rest = trial + k;
@@ -678,20 +695,25 @@ static void encoder(const rk_nystroem *map, const double *Y, const double *y,
             continue; /* no start can do better */
         if (best == INFINITY)
             memcpy(a, first, (size_t) k * sizeof *a);
-        best = descend(&z, a, NULL, 0, rest);
+        int ended, trial_ended;
+        best = descend(&z, a, NULL, 0, rest, &ended);
         double norm = dot(a, a, k);
         for (int start = 0; start < 2 && best > zero; start++) {
             for (ptrdiff_t j = 0; j < k; j++)
                 trial[j] = start ? j == 0 : 1 / (double) k; /* uniform; the nearest neighbour */
-            double f = descend(&z, trial, a, best, rest), size = dot(trial, trial, k);
+            double f = descend(&z, trial, a, best, rest, &trial_ended), size = dot(trial, trial, k);
             if (f < best * (1 - 1e-10) || (f <= best * (1 + 1e-10) && size < norm)) {
                 memcpy(a, trial, (size_t) k * sizeof *a);
                 best = f < best ? f : best;
                 norm = size;
+                ended = trial_ended;
             }
         }
         normalise(a, k);
+        if (!ended && bad < 0)
+            bad = i;
     }
+    return bad;
 }
 
 static void encode(const rk_nystroem *map, const ptrdiff_t *row, const double *a, ptrdiff_t k,
