@@ -39,7 +39,7 @@ static void face_fluxes(const double *restrict q, double *restrict flux, ptrdiff
         const double excess = rho_max - (left + right);
         const double jump_upwind = excess > 0 ? jump_left : jump_right;
         const double product = jump * jump_upwind;
-        const double quotient = product / (jump + jump_upwind);
+        const double quotient = product / (product > 0 ? jump + jump_upwind : 1);
         const double half_limited = product > 0 ? quotient : 0;
         const double demand = left < sonic ? left : sonic;
         const double supply = right > sonic ? right : sonic;
