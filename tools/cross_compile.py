@@ -29,8 +29,11 @@ TARGETS = {
 
 def check_tools(names: list[str]) -> None:
     """Exit with status 2 if something is missing, naming how to get it."""
-    missing = [f"Python package {name}: pip install {name}" for name in ("ziglang", "mesonbuild")
-               if importlib.util.find_spec(name) is None]
+    missing = [
+        f"Python package {name}: pip install {name}"
+        for name in ("ziglang", "mesonbuild")
+        if importlib.util.find_spec(name) is None
+    ]
     if shutil.which("ninja") is None:
         missing.append("ninja: pip install ninja")
     for emulator in {TARGETS[name][3][0] for name in names if TARGETS[name][3]}:
@@ -47,11 +50,20 @@ def cross_file(target: str, system: str, cpu: str, emulator: list[str] | None) -
     binaries = {"c": [*zig, "cc", "-target", target], "ar": [*zig, "ar"], "strip": "true"}
     if emulator:
         binaries["exe_wrapper"] = emulator
-    return "\n".join([
-        "[binaries]", *(f"{name} = {value!r}" for name, value in binaries.items()),
-        "[built-in options]", f"c_link_args = {['-static'] if emulator else []!r}",
-        "[host_machine]", f"system = {system!r}", f"cpu_family = {cpu!r}", f"cpu = {cpu!r}",
-        "endian = 'little'", ""])
+    return "\n".join(
+        [
+            "[binaries]",
+            *(f"{name} = {value!r}" for name, value in binaries.items()),
+            "[built-in options]",
+            f"c_link_args = {['-static'] if emulator else []!r}",
+            "[host_machine]",
+            f"system = {system!r}",
+            f"cpu_family = {cpu!r}",
+            f"cpu = {cpu!r}",
+            "endian = 'little'",
+            "",
+        ]
+    )
 
 
 def build(name: str, folder: Path) -> None:
@@ -60,10 +72,11 @@ def build(name: str, folder: Path) -> None:
     (folder / "cross.ini").write_text(cross_file(*TARGETS[name]))
 
     def meson(*arguments: str | Path) -> None:
-        subprocess.run([sys.executable, "-m", "mesonbuild.mesonmain", *arguments], check=True, env={**os.environ, "CC": ""})
+        subprocess.run(
+            [sys.executable, "-m", "mesonbuild.mesonmain", *arguments], check=True, env={**os.environ, "CC": ""}
+        )
 
-    meson("setup", "-Dkernel_tests=true", "--werror", "--cross-file", folder / "cross.ini",
-          folder / "build", ROOT)
+    meson("setup", "-Dkernel_tests=true", "--werror", "--cross-file", folder / "cross.ini", folder / "build", ROOT)
     meson("compile", "-C", folder / "build")
     if TARGETS[name][3]:
         meson("test", "-C", folder / "build", "--print-errorlogs", "--timeout-multiplier", "4")

@@ -12,6 +12,7 @@ from randsmap._kernels import gradients as _kernel
 from randsmap._linalg.ridge import feature_matrix
 from randsmap._parallel import TILE_ENTRIES, blas_threads, for_tiles, tile_rows
 from randsmap._validation import check_matrix
+from randsmap.invariants._bounds import STALLED
 
 __all__ = [
     "KernelBasis",
@@ -74,6 +75,10 @@ def push(G, A, projection, start=0, d=1):
             f"the derivative at row {start + bad // d} of X is too large for "
             "floating-point numbers, so it cannot satisfy the invariants"
         )
+    if bad < -1:
+        raise ValueError(
+            f"the projection of the derivative at row {start - (2 + bad) // d} of X on the invariants {STALLED}"
+        )
     return T
 
 
@@ -102,7 +107,12 @@ def jacobian_in_tiles(gradients, A, projection, n, d, out):
 
 
 def check_projected(bad, start):
-    """ValueError if a kernel says that row `bad` (-1: none) of the rows from `start` on overflows."""
+    """ValueError if a kernel says that a row of those from `start` on could not be projected.
+
+    bad: -1, the row's number i if it overflows, -2 - i if the projection does not converge.
+    """
+    if bad < -1:
+        raise ValueError(f"the projection of the field at row {start - 2 - bad} of X on its invariants {STALLED}")
     if bad >= 0:
         raise ValueError(
             f"the field at row {start + bad} of X is too large for floating-point numbers, so "
