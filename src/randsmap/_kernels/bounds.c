@@ -21,8 +21,8 @@ typedef struct {
 } total;
 
 typedef struct {
-    rk_vec sum[RK_SUM_VECTORS], low[RK_SUM_VECTORS], size[RK_SUM_VECTORS], slope[RK_SUM_VECTORS], odd[RK_SUM_VECTORS],
-        top[RK_SUM_VECTORS];
+    rk_vec sum[RK_SUM_VECTORS], low[RK_SUM_VECTORS], size[RK_SUM_VECTORS];
+    rk_vec slope[RK_SUM_VECTORS], odd[RK_SUM_VECTORS], top[RK_SUM_VECTORS];
     rk_ivec count[RK_SUM_VECTORS];
 } sums;
 
@@ -30,7 +30,7 @@ enum { EXACT = 1, CHECKED = 2, UNIFORM = 4, NONNEGATIVE = 8, MASKED = 16 };
 
 /* 16 cells. For UNIFORM, low and high are the bounds. For MASKED, `valid` are the lanes there are. */
 RK_INLINE void add(sums *a, const double *z, const double *w, const double *d, const double *l,
-                const double *u, rk_vec low, rk_vec high, rk_vec t, const int64_t *valid, int mode)
+                   const double *u, rk_vec low, rk_vec high, rk_vec t, const int64_t *valid, int mode)
 {
     for (int v = 0; v < RK_SUM_VECTORS; v++) {
         const int i = v * RK_WIDTH;

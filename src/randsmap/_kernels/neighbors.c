@@ -212,7 +212,7 @@ static void assign(const rk_tree *tree, const double *Q, ptrdiff_t m, ptrdiff_t 
     }
 }
 
-/* Counting sort, stable. start is room for n_leaves + 1. */
+/* Counting sort, stable. start: workspace of n_leaves + 1. */
 static void sort(const ptrdiff_t *leaf, ptrdiff_t m, ptrdiff_t n_leaves, ptrdiff_t *start,
                  ptrdiff_t *order)
 {
@@ -255,7 +255,8 @@ RK_INLINE rk_vec box_distance(const rk_vec *q, const double *lo, ptrdiff_t d)
  * may depend on them: a distance turned away or pushed out that equals the last one kept, or two
  * equal ones in the list at the end (`tree_query` looks). Those packets are searched again by
  * `insert_exact`. */
-RK_INLINE rk_mask insert(rk_vec *bd, rk_vec *bi, const rk_vec *dist, const double *index, ptrdiff_t n, const int K)
+RK_INLINE rk_mask insert(rk_vec *bd, rk_vec *bi, const rk_vec *dist, const double *index, ptrdiff_t n,
+                         const int K)
 {
     rk_mask tie = {0};
     for (ptrdiff_t p = 0; p < n; p++) {
@@ -282,11 +283,12 @@ RK_INLINE rk_mask insert(rk_vec *bd, rk_vec *bi, const rk_vec *dist, const doubl
 
 /* A leaf's points inserted while the lists are in registers. */
 #define INSERT_FIXED(K)                                                                            \
-    static rk_mask insert_##K(rk_vec *bd, rk_vec *bi, const rk_vec *dist, const double *index, ptrdiff_t n)         \
+    static rk_mask insert_##K(rk_vec *bd, rk_vec *bi, const rk_vec *dist, const double *index,     \
+                              ptrdiff_t n)                                                         \
     {                                                                                              \
-        rk_vec d[K], i[K];                                                                             \
+        rk_vec d[K], i[K];                                                                         \
         for (int j = 0; j < K; j++) d[j] = bd[j], i[j] = bi[j];                                    \
-        rk_mask tie = insert(d, i, dist, index, n, K);                                                  \
+        rk_mask tie = insert(d, i, dist, index, n, K);                                             \
         for (int j = 0; j < K; j++) bd[j] = d[j], bi[j] = i[j];                                    \
         return tie;                                                                                \
     }
@@ -294,8 +296,8 @@ INSERT_FIXED(1) INSERT_FIXED(2) INSERT_FIXED(3) INSERT_FIXED(4) INSERT_FIXED(5) 
 INSERT_FIXED(7) INSERT_FIXED(8) INSERT_FIXED(9) INSERT_FIXED(10) INSERT_FIXED(11) INSERT_FIXED(12)
 #define FIXED 12
 
-static void insert_exact(rk_vec *bd, rk_vec *bi, const rk_vec *dist, const double *index, ptrdiff_t n,
-                         ptrdiff_t k)
+static void insert_exact(rk_vec *bd, rk_vec *bi, const rk_vec *dist, const double *index,
+                         ptrdiff_t n, ptrdiff_t k)
 {
     for (ptrdiff_t p = 0; p < n; p++) {
         rk_vec d = dist[p];
@@ -320,7 +322,7 @@ typedef struct {
     ptrdiff_t k;
     int exact;            /* compare indices: k > FIXED, or the search without found ties */
     rk_mask tie;
-    rk_vec *bd, *bi;          /* k <= LISTED: sorted lists */
+    rk_vec *bd, *bi;      /* k <= LISTED: sorted lists */
     pair *buffer;         /* else one buffer a lane */
     ptrdiff_t count[W];
     rk_vec worst, worst_index;
@@ -367,7 +369,8 @@ RK_INLINE int may_improve(const packet *best, rk_vec distance, double lowest)
 }
 
 /* Depth first, the nearer child first. d is a constant where it is 1, 2 or 3. */
-RK_INLINE void search(const rk_tree *tree, const rk_vec *q, packet *best, pending *stack, ptrdiff_t d)
+RK_INLINE void search(const rk_tree *tree, const rk_vec *q, packet *best, pending *stack,
+                      ptrdiff_t d)
 {
     ptrdiff_t inner = ((ptrdiff_t) 1 << tree->depth) - 1, top = 0;
     rk_vec dist[MAX_LEAF];
@@ -382,7 +385,8 @@ RK_INLINE void search(const rk_tree *tree, const rk_vec *q, packet *best, pendin
             ptrdiff_t near = 2 * node + 1, far = near + 1;
             rk_vec a = box_distance(q, tree->boxes + near * 2 * d, d);
             rk_vec b = box_distance(q, tree->boxes + far * 2 * d, d);
-            if (__builtin_popcount(v_bits(v_less(b, a))) > __builtin_popcount(v_bits(v_less(a, b)))) {
+            if (__builtin_popcount(v_bits(v_less(b, a)))
+                > __builtin_popcount(v_bits(v_less(a, b)))) {
                 ptrdiff_t t = near;
                 near = far, far = t;
                 rk_vec s = a;

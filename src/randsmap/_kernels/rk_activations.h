@@ -20,18 +20,22 @@ static inline const char *rk_activation_name(int activation)
 /* Without branches within the reach: the loops over it become SIMD code. */
 RK_INLINE double rk_activation_value(int activation, double t)
 {
-    switch (activation) {
+    switch ((enum rk_activation)activation) {
     case RK_COSINE: return rk_cos(t);
-    default: return rk_logistic(t);
+    case RK_LOGISTIC: return rk_logistic(t);
+    case RK_ACTIVATIONS: break; /* no activation: its number is how many there are */
     }
+    return NAN;
 }
 
 RK_INLINE double rk_activation_slope(int activation, double t)
 {
-    switch (activation) {
+    switch ((enum rk_activation)activation) {
     case RK_COSINE: return rk_minus_sin(t);
-    default: return rk_logistic_slope(t);
+    case RK_LOGISTIC: return rk_logistic_slope(t);
+    case RK_ACTIVATIONS: break; /* no activation: its number is how many there are */
     }
+    return NAN;
 }
 
 /* Up to this |t| the functions above are right; beyond it those below, which are slow. */
