@@ -29,7 +29,9 @@ from randsmap import (
     RFNNDecoder,
     project_bounds,
 )
+from randsmap._kernels import decode
 from randsmap.invariants._affine import AffineInvariants
+from randsmap.invariants._bounds import project_rows
 
 EPS = np.finfo(float).eps
 LEVELS = ("baseline", "avx2", "avx512")
@@ -741,3 +743,58 @@ def test_training_fields_within_bounds_that_stand_for_none():
     F /= F.sum(axis=1, keepdims=True)
     decoder = RANDSMAPDecoder(bounds=(-1e308, 1e308), random_state=0).fit(Y, F)
     assert abs(decoder.predict(Y).sum(axis=1) - 1).max() <= 1e-14
+
+
+@pytest.mark.parametrize(
+    "weights, total, expected",
+    [
+        ([1e-130, 1e200], 0.0, [0, 0]),
+        ([1e200, 1e-130], 0.0, [0, 0]),
+        ([1e-130, 1e200], 1e-130, [1, 0]),
+        ([1e-130, 1e200], 1e200, [1, 1]),
+        ([1e-310, 1e300], 0.0, [0, 0]),
+        ([1e-300, 1e300], 1e300, [1, 1]),
+        ([1e-310, 1e-310], 1e-310, [0.5, 0.5]),
+        ([1e-320, 1e-320], 0.0, [0, 0]),
+        ([0.0, 1e-310], 3e-310, [1, 3]),
+        ([1e-310, 1.0], 1.0, [1, 1]),
+    ],
+)
+def test_weights_and_totals_far_apart(weights, total, expected):
+    np.testing.assert_allclose(project_bounds([1.0, 1.0], weights=weights, total=total), expected, rtol=1e-11)
+
+
+def test_denormal_totals():
+    np.testing.assert_allclose(project_bounds([1e-310, 1e-310], total=1e-310), [5e-311, 5e-311])
+    with pytest.raises(ValueError, match="no field of floating-point numbers has the total of row 1"):
+        project_bounds([[1.0, 1.0], [1.0, 1.0]], total=[1.0, 5e-324])
+
+
+@pytest.mark.parametrize("weights, total", [([1e-310, 1e-310], 1.0), ([1e-300, 1e300], 1e-300)])
+def test_totals_out_of_range_are_refused(weights, total):
+    with pytest.raises(ValueError, match="no field of floating-point numbers has the total of row 0"):
+        project_bounds([1.0, 1.0], weights=weights, total=total)
+
+
+def test_rows_that_do_not_converge_are_named():
+    """A projection whose directions do not belong to its invariants, and values that no field reaches."""
+    C, F = np.ones((1, 3)), np.full((5, 3), 1 / 3)
+    F[2:] = 1.0
+    no_direction = decode.Projection(
+        C, np.ones(1), np.zeros((1, 3)), np.ones((1, 1)), np.zeros(0, np.intp), np.zeros(0)
+    )
+    assert no_direction.project(F.copy()) == -2 - 2
+    with pytest.raises(ValueError, match="projection of field 12 on its invariants and bounds does not converge"):
+        project_rows(no_direction, F.copy(), first=10)
+    bounded = decode.Projection(
+        C,
+        np.ones(1),
+        np.zeros((1, 3)),
+        np.ones((1, 1)),
+        np.zeros(0, np.intp),
+        np.zeros(0),
+        (np.ones(3), np.zeros(3), np.ones(3)),
+    )
+    assert bounded.project(F.copy(), np.array([[1.0], [2.0], [3.0], [4.0], [5.0]])) == -2 - 3
+    F[1, 1] = np.nan
+    assert no_direction.project(F.copy()) == bounded.project(F.copy()) == 1

@@ -254,7 +254,7 @@ def _unit(highest, rho_max):
     The limiter multiplies differences of densities, which must not over- or underflow. A power of
     two changes no digit; ordinary densities keep their unit.
     """
-    exponent = int(np.frexp(highest)[1])
+    exponent = int(np.frexp(highest or rho_max)[1])  # an empty road measures in rho_max
     return max(exponent if abs(exponent) > 200 else 0, int(np.frexp(rho_max)[1]) - 1000)
 
 

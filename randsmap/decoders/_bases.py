@@ -15,6 +15,7 @@ from randsmap._kernels import gradients as _kernel
 from randsmap._linalg.ridge import feature_matrix
 from randsmap._parallel import FEW, MAX_TILE, TILE_ENTRIES, for_tiles
 from randsmap._validation import check_matrix
+from randsmap.invariants._bounds import STALLED
 
 __all__ = [
     "FeatureMapBasis",
@@ -34,21 +35,25 @@ def _in_tiles(tile, X, A, projection, out, first, most=MAX_TILE):
     """tile(rows of X, A, projection, rows of out) over all rows; it says which row overflows, or -1."""
     if len(X) <= FEW:  # one row must cost microseconds
         bad = tile(X, A, projection, out)
-        if bad >= 0:
-            _refuse(bad + first)
+        if bad != -1:
+            _refuse(bad, first)
         return
 
     def task(a, b):
         bad = tile(X[a:b], A, projection, out[a:b])
-        if bad >= 0:
-            _refuse(bad + a + first)
+        if bad != -1:
+            _refuse(bad, a + first)
 
     for_tiles(task, len(X), most)
 
 
-def _refuse(row):
+def _refuse(bad, first):
+    """ValueError for what a kernel says of the rows from `first` on: i if row i overflows, -2 - i if its projection
+    does not converge."""
+    if bad < -1:
+        raise ValueError(f"the projection of the field at row {first - 2 - bad} of X on its invariants {STALLED}")
     raise ValueError(
-        f"the field at row {row} of X is too large for floating-point numbers, so it cannot satisfy its "
+        f"the field at row {first + bad} of X is too large for floating-point numbers, so it cannot satisfy its "
         "invariants: its latent point is too far away"
     )
 

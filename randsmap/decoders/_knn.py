@@ -288,11 +288,14 @@ class KNNDecoder(FieldRegressor):
         else:
             step = 256
             parallel_for(
-                lambda i: _kernel.latent(
-                    self.latents_,
-                    X[i * step : (i + 1) * step],
-                    neighbors[i * step : (i + 1) * step],
-                    weights[i * step : (i + 1) * step],
+                lambda i: _check_converged(
+                    _kernel.latent(
+                        self.latents_,
+                        X[i * step : (i + 1) * step],
+                        neighbors[i * step : (i + 1) * step],
+                        weights[i * step : (i + 1) * step],
+                    ),
+                    i * step,
                 ),
                 -(-len(X) // step),
             )
@@ -322,7 +325,7 @@ class KNNDecoder(FieldRegressor):
 
     def _encoder_weights(self, X, neighbors, weights):
         if self._kept is not None:
-            self._encoder_block(X, neighbors, neighbors, self._kept, weights)
+            self._encoder_block(X, neighbors, neighbors, self._kept, weights, 0)
             return
         step = max(1, BLOCK_DISTANCES // (self._n_neighbors * self._map.n_training))
         for i in range(0, len(X), step):
@@ -330,23 +333,35 @@ class KNNDecoder(FieldRegressor):
             used, rows = np.unique(neighbors[block], return_inverse=True)
             rows = rows.reshape(neighbors[block].shape)
             self._encoder_block(
-                X[block], neighbors[block], rows, _exponents(self.encoder_, self.fields_[used]), weights[block]
+                X[block], neighbors[block], rows, _exponents(self.encoder_, self.fields_[used]), weights[block], i
             )
 
-    def _encoder_block(self, X, neighbors, rows, exponents, weights):
+    def _encoder_block(self, X, neighbors, rows, exponents, weights, start):
         step = 16
         parallel_for(
-            lambda i: _kernel.encoder(
-                exponents,
-                self._map.offset,
-                self._map.values,
-                self.latents_,
-                X[i * step : (i + 1) * step],
-                neighbors[i * step : (i + 1) * step],
-                rows[i * step : (i + 1) * step],
-                weights[i * step : (i + 1) * step],
+            lambda i: _check_converged(
+                _kernel.encoder(
+                    exponents,
+                    self._map.offset,
+                    self._map.values,
+                    self.latents_,
+                    X[i * step : (i + 1) * step],
+                    neighbors[i * step : (i + 1) * step],
+                    rows[i * step : (i + 1) * step],
+                    weights[i * step : (i + 1) * step],
+                ),
+                start + i * step,
             ),
             -(-len(X) // step),
+        )
+
+
+def _check_converged(bad, start):
+    """ValueError if a kernel says that row `bad` (-1: none) of the rows from `start` on did not converge."""
+    if bad >= 0:
+        raise ValueError(
+            f"the search for the convex weights of row {start + bad} of X does not converge. Move the latent "
+            "point a little, or use fewer neighbours"
         )
 
 

@@ -12,6 +12,7 @@ from randsmap._mmap import filled
 from randsmap._parallel import FEW, blas_threads, for_tiles, tile_rows
 from randsmap._validation import check_cells, check_out, check_vectors
 from randsmap.invariants._active_bounds import ActiveBounds
+from randsmap.invariants._bounds import STALLED
 
 __all__ = ["KeptCells", "LinearMap", "LinearMapHolder", "output"]
 
@@ -239,6 +240,10 @@ class LinearMap:
             with blas_threads() if len(G) * A.size > _SHARED else nullcontext():
                 _kernel.product(np.ascontiguousarray(G), A, T)
             bad = -1 if projection is None else projection.project(T)
+            if bad < -1:
+                raise ValueError(
+                    f"the projection of the derivative at row {start - (2 + bad) // d} of X on the invariants {STALLED}"
+                )
             if bad >= 0:
                 raise ValueError(
                     f"the derivative at row {start + bad // d} of X is too large for "

@@ -14,6 +14,11 @@ from randsmap._validation import check_matrix, check_out, check_vector
 __all__ = ["Reach", "check_bounds", "check_within", "dual_direction", "project_bounds", "project_rows"]
 
 _TASK = 1 << 16  # cells a task takes
+# what a message says of a row that a kernel reports as -2 - row
+STALLED = (
+    "does not converge: they are nearly dependent, or no field satisfies them all. Leave out the invariant "
+    "that follows from the others, or check the values given"
+)
 # |w . f - m| <= _PROMISE (|w| . |f| + |m|) after a projection
 _PROMISE = 1e-14
 # how far outside its bounds round-off can put a value, of the largest of its field, by number type
@@ -152,7 +157,8 @@ def project_rows(projection, F, values=None, first=0):
     Raises
     ------
     ValueError
-        If a row is too large for it; the message names it, counted from `first`.
+        If a row is too large for it, or it does not converge; the message names it, counted from
+        `first`.
     """
 
     tile = max(1, min(256, _TASK // max(1, F.shape[1])))
@@ -164,6 +170,10 @@ def project_rows(projection, F, values=None, first=0):
             raise ValueError(
                 f"field {first + i * tile + bad} is too large for floating-point "
                 "numbers, so it cannot satisfy its invariants"
+            )
+        if bad < -1:
+            raise ValueError(
+                f"the projection of field {first + i * tile - 2 - bad} on its invariants and bounds {STALLED}"
             )
 
     parallel_for(task, -(-len(F) // tile))
@@ -200,8 +210,8 @@ def project_bounds(F, *, lower=0.0, upper=None, weights=None, total=1.0, cell_we
     ------
     ValueError, TypeError
         If an argument has the wrong shape or is not finite (bounds may be infinite), a weight is
-        negative, a lower bound exceeds the upper one, or no field within the bounds has the total:
-        the message says by how much.
+        negative, a lower bound exceeds the upper one, no field within the bounds has the total (the
+        message says by how much), or numbers so large or small that the result cannot be represented.
 
     Notes
     -----
@@ -248,10 +258,11 @@ def project_bounds(F, *, lower=0.0, upper=None, weights=None, total=1.0, cell_we
     elif rows.ctypes.data != given.ctypes.data:
         rows[:] = given.copy()
     q = int(total is not None)
-    if q and w.any() and not 1e-100 < w.max() < 1e100:
-        # by a power of two: nothing is rounded, and the sums cannot overflow for the unit of w
-        unit = -int(np.frexp(w.max())[1])
-        w, values = np.ldexp(w, unit), np.ldexp(values, unit)
+    extreme = q and _is_extreme(w, values)
+    if extreme:
+        at_lowest = (values == reach.low) & w.any()  # one field only; a sum of tiny terms need not tell
+        rows[at_lowest] = np.where(w > 0, lower, rows[at_lowest])
+        w, values = _in_range(w, values)
     projection = _kernel.Projection(
         w[None].copy() if q else np.zeros((0, M)),
         np.zeros(q),
@@ -262,4 +273,41 @@ def project_bounds(F, *, lower=0.0, upper=None, weights=None, total=1.0, cell_we
         (dual_direction(w, v), lower, upper),
     )
     project_rows(projection, rows, values[:, None] if q else None)
+    if extreme:
+        got, size = np.empty((n, 1)), np.empty((n, 1))
+        _kernel.dots(w[None], rows, got, size)
+        unit = M * 5e-324  # round-off of denormal numbers
+        kept = np.abs(got[:, 0] - values) <= _PROMISE * (size[:, 0] + np.abs(values)) + unit
+        kept &= (np.abs(values) > 1e9 * unit) | (values == got[:, 0])
+        for i in np.flatnonzero(~kept)[:1]:
+            raise ValueError(_unrepresentable(i))
     return result
+
+
+def _is_extreme(w, totals):
+    """Whether products of weights, fields and totals may under- or overflow."""
+    used, sizes = w[w > 0], np.abs(totals[totals != 0])
+    return (len(used) and not 1e-100 < used.min() <= used.max() < 1e100) or (len(sizes) and sizes.min() < 1e-290)
+
+
+def _in_range(w, totals):
+    """Weights and totals times one power of two, which rounds nothing: about 1 at most, where the smallest
+    weight allows it.
+    """
+    used = w[w > 0]
+    if not len(used) or (used.min() > 1e-100 and used.max() < 1e100):
+        return w, totals
+    low, high = int(np.frexp(used.min())[1]), int(np.frexp(used.max())[1])
+    unit = min(330, max(0, high - low - 900)) - high
+    with np.errstate(over="ignore"):
+        scaled = np.ldexp(totals, unit)
+    for i in np.flatnonzero(np.ldexp(scaled, -unit) != totals)[:1]:
+        raise ValueError(_unrepresentable(i))
+    return np.ldexp(w, unit), scaled
+
+
+def _unrepresentable(row):
+    return (
+        f"no field of floating-point numbers has the total of row {row} to round-off: it, or the weights beside it, "
+        "are too large or too small. Use units in which they are nearer to 1"
+    )
