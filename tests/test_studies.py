@@ -437,6 +437,33 @@ def test_users_points_through_a_manifold_study(tmp_path):
     assert "conservation" not in studies.table_text(result.rows)[0]
 
 
+def test_errors_of_empty_and_tiny_fields_are_scaled_by_the_usual_norm():
+    rng = np.random.RandomState(0)
+    F = rng.uniform(1, 2, (50, 8))
+    F[7], F[9] = 0, 1e-12 * F[9]
+    F_hat = F + 0.01 * rng.standard_normal(F.shape)
+    usual = np.median(np.linalg.norm(np.delete(F, 7, axis=0), axis=1))
+    errors = _data.Errors(False, (usual, 2.0))
+    for rows in (slice(0, 20), slice(20, 50)):
+        errors.add(F[rows], F_hat[rows])
+    expected = np.linalg.norm(F_hat - F, axis=1) / np.maximum(np.linalg.norm(F, axis=1), 1e-3 * usual)
+    assert errors.per_sample() == pytest.approx(expected, rel=1e-14)
+    assert errors.summary(0.0)["rel_linf"] < np.inf
+
+
+def test_empty_fields_among_the_users_points(tmp_path):
+    """One in each part: every figure is finite."""
+    points = randsmap.datasets.make_swiss_roll(400, random_state=1).data
+    study = replace(definition("swiss-roll"), sizes=((150, 100, 150),))
+    for part in _data.random_split(400, study.sizes[0], _data.seed_for(0, 1)):
+        points[part[0]] = 0
+    np.save(tmp_path / "points.npy", points)
+    labels = ["RFNN-Sig", "DDM", "k-NN"]
+    result = run(study, tmp_path / "out", quick=True, runs=1, decoders=labels, data=tmp_path / "points.npy")
+    for row in result.rows:
+        assert 0 < row["rel_l2_median"] < np.inf and 0 < row["rel_linf_median"] < np.inf
+
+
 def test_images_are_watched_for_a_double_cover(tmp_path, recwarn):
     y, x = np.mgrid[-1:1:24j, -1:1:24j]
     symmetric = np.exp(-2 * (x / 0.5) ** 2 - 2 * (y / 0.25) ** 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from randsmap._parallel import blas_threads, for_tiles
 from randsmap._validation import check_matrix
 from randsmap.datasets._cache import cached
 from randsmap.invariants._affine import AffineInvariants
-from randsmap.metrics import unchecked_errors
+from randsmap.metrics import median_norm, unchecked_errors
 from randsmap.studies._store import Store
 from randsmap.studies._study import DecoderCase, Study
 
@@ -200,10 +201,14 @@ class Rows:
 
 
 class Errors:
-    """Errors of reconstructions of one set of fields, collected block by block."""
+    """Errors of reconstructions of one set of fields, collected block by block.
 
-    def __init__(self, conserves: bool) -> None:
-        self._conserves = conserves
+    The references are the usual L2 and maximum norms of a field: one that is empty, or tiny beside them,
+    does not decide a mean alone.
+    """
+
+    def __init__(self, conserves: bool, references: tuple[float, float]) -> None:
+        self._conserves, self._references = conserves, references
         self._blocks = []
 
     def add(self, F: Fields, F_hat: Fields) -> None:
@@ -211,7 +216,7 @@ class Errors:
         errors = np.empty((3, len(F)))
 
         def tile(a, b):
-            errors[:, a:b] = unchecked_errors(F[a:b], F_hat[a:b])
+            errors[:, a:b] = unchecked_errors(F[a:b], F_hat[a:b], self._references)
             if self._conserves:  # relative to the mass, which is 1 in the paper's data
                 errors[2, a:b] /= abs(F[a:b].sum(axis=1))
 
@@ -253,6 +258,11 @@ class Part:
     @property
     def F_train(self) -> Fields:
         return self.fields("train").keep()
+
+    @cached_property
+    def references(self) -> tuple[float, float]:
+        """Median L2 and maximum norm of the training fields that are not empty."""
+        return median_norm(self.F_train), median_norm(self.F_train, "linf")
 
     @property
     def F_validation(self) -> Fields:

@@ -413,7 +413,7 @@ class _PartRunner:
         if case.parameter is not None:
             decoder.set_params(**{case.parameter: tuned.value})
         _, seconds_fit = timed(lambda: decoder.fit(latents["train"], part.F_train))
-        train, test = (Errors(self.study.conserves) for _ in range(2))
+        train, test = (Errors(self.study.conserves, part.references) for _ in range(2))
         if not only_figure:
             # a training point is not its own neighbour
             others = {"exclude": np.arange(part.n_train)} if isinstance(decoder, KNNDecoder) else {}
