@@ -1,5 +1,7 @@
 """Encoder and decoder as one model of a solution manifold."""
 
+import inspect
+
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils import _safe_indexing
@@ -44,8 +46,8 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
 
     Fields may be a memory-mapped array larger than memory (`numpy.load` with mmap_mode="r"). From 64
     MB, `RANDSMAPDecoder` and `RFNNDecoder` read it by blocks, as do `transform`, `score` and the metrics; `out`
-    may be one too. `DiffusionMaps` needs `encoder_samples`, or, for few fields of many cells, leaves
-    the fields in their file. Other encoders and decoders take it as they take any array.
+    may be one too. `DiffusionMaps` copies them unless it is told not to
+    (`copy=False`) or gets `encoder_samples`. Other encoders and decoders take it as they take any array.
 
     References
     ----------
@@ -184,10 +186,15 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         check_fitted(self, "encoder_")
         options = {"invariant_values": invariant_values, "cells": cells, "out": out}
         options = {name: value for name, value in options.items() if value is not None}
+        decode = self.encoder_.inverse_transform if self.decoder_ is None else self.decoder_.predict
+        if "invariant_values" in options and "invariant_values" not in inspect.signature(decode).parameters:
+            raise ValueError(
+                f"invariant_values given, but {type(decode.__self__).__name__} does not project its fields on invariants"
+            )
         if self.decoder_ is None:
-            return self.encoder_.inverse_transform(X, **options)
+            return decode(X, **options)
         # the decoder was fitted on latents without names, whatever the encoder's output is set to
-        return self.decoder_.predict(np.asarray(X) if hasattr(X, "columns") else X, **options)
+        return decode(np.asarray(X) if hasattr(X, "columns") else X, **options)
 
     def reconstruct(self, X, *, out=None):
         """Fields X (n_samples, n_cells) encoded and decoded: what the model makes of them.
