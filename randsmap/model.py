@@ -9,7 +9,7 @@ from sklearn.utils.validation import _num_samples
 
 from randsmap._estimator import Count, Regressor, Transformer, check_fitted, validate_data
 from randsmap._mmap import Snapshots, is_large, mapped_rows, row_blocks
-from randsmap._validation import check_count
+from randsmap._validation import check_cells, check_count, check_matrix, check_out
 from randsmap.encoders import DiffusionMaps
 from randsmap.metrics import relative_l2
 
@@ -166,6 +166,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_components)
+            May have no rows.
         invariant_values, cells, out : optional
             Handed to the decoder's `predict` (or the encoder's `inverse_transform`), if given: values
             of the invariants for these rows, only these cells of the fields, and where to put them:
@@ -191,6 +192,10 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
             raise ValueError(
                 f"invariant_values given, but {type(decode.__self__).__name__} does not project its fields on invariants"
             )
+        if np.ndim(X) == 2 and len(X) == 0:  # regressors want rows
+            check_matrix(X, "X", n_columns=getattr(self.decoder_, "n_features_in_", None), min_rows=0)
+            M = self.n_features_in_
+            return check_out(out, (0, M if cells is None else len(check_cells(cells, M))))
         if self.decoder_ is None:
             return decode(X, **options)
         # the decoder was fitted on latents without names, whatever the encoder's output is set to

@@ -111,6 +111,20 @@ def test_an_encoder_keeps_its_own_copy_unless_it_is_told_not_to(tmp_path, small)
         randsmap.DiffusionMaps(2, copy="no").fit(F)
 
 
+def test_an_encoder_that_leaves_its_fields_in_the_file_serves_the_knn_decoder(tmp_path, small):
+    F = bumps()
+    M = mapped(tmp_path / "F.npy", F)
+    expected, got = randsmap.DiffusionMaps(2).fit(F), randsmap.DiffusionMaps(2, copy=False).fit(M)
+    Y = expected.transform(F)
+    fields = [
+        randsmap.KNNDecoder(4, objective="encoder", encoder=encoder).fit(Y, F).predict(Y[:20] + 0.01)
+        for encoder in (expected, got)
+    ]
+    np.testing.assert_allclose(fields[1], fields[0], atol=1e-6)
+    with pytest.raises(ValueError, match="copy=True"):
+        got.jacobian(F[:2])
+
+
 def test_pod_and_foreign_encoders(tmp_path, small):
     F = bumps()
     M = mapped(tmp_path / "F.npy", F)
