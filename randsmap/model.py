@@ -1,5 +1,7 @@
 """Encoder and decoder as one model of a solution manifold."""
 
+import inspect
+
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils import _safe_indexing
@@ -7,7 +9,7 @@ from sklearn.utils.validation import _num_samples
 
 from randsmap._estimator import Count, Regressor, Transformer, check_fitted, validate_data
 from randsmap._mmap import Snapshots, is_large, mapped_rows, row_blocks
-from randsmap._validation import check_count
+from randsmap._validation import check_cells, check_count, check_matrix, check_out
 from randsmap.encoders import DiffusionMaps
 from randsmap.metrics import relative_l2
 
@@ -44,8 +46,8 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
 
     Fields may be a memory-mapped array larger than memory (`numpy.load` with mmap_mode="r"). From 64
     MB, `RANDSMAPDecoder` and `RFNNDecoder` read it by blocks, as do `transform`, `score` and the metrics; `out`
-    may be one too. `DiffusionMaps` needs `encoder_samples`, or, for few fields of many cells, leaves
-    the fields in their file. Other encoders and decoders take it as they take any array.
+    may be one too. `DiffusionMaps` copies them unless it is told not to
+    (`copy=False`) or gets `encoder_samples`. Other encoders and decoders take it as they take any array.
 
     References
     ----------
@@ -164,6 +166,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_components)
+            May have no rows.
         invariant_values, cells, out : optional
             Handed to the decoder's `predict` (or the encoder's `inverse_transform`), if given: values
             of the invariants for these rows, only these cells of the fields, and where to put them:
@@ -184,10 +187,19 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         check_fitted(self, "encoder_")
         options = {"invariant_values": invariant_values, "cells": cells, "out": out}
         options = {name: value for name, value in options.items() if value is not None}
+        decode = self.encoder_.inverse_transform if self.decoder_ is None else self.decoder_.predict
+        if "invariant_values" in options and "invariant_values" not in inspect.signature(decode).parameters:
+            raise ValueError(
+                f"invariant_values given, but {type(decode.__self__).__name__} does not project its fields on invariants"
+            )
+        if np.ndim(X) == 2 and len(X) == 0:  # regressors want rows
+            check_matrix(X, "X", n_columns=getattr(self.decoder_, "n_features_in_", None), min_rows=0)
+            M = self.n_features_in_
+            return check_out(out, (0, M if cells is None else len(check_cells(cells, M))))
         if self.decoder_ is None:
-            return self.encoder_.inverse_transform(X, **options)
+            return decode(X, **options)
         # the decoder was fitted on latents without names, whatever the encoder's output is set to
-        return self.decoder_.predict(np.asarray(X) if hasattr(X, "columns") else X, **options)
+        return decode(np.asarray(X) if hasattr(X, "columns") else X, **options)
 
     def reconstruct(self, X, *, out=None):
         """Fields X (n_samples, n_cells) encoded and decoded: what the model makes of them.

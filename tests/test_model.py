@@ -68,6 +68,33 @@ def test_without_decoder_the_encoder_inverts(bumps):
         randsmap.ManifoldModel(randsmap.DiffusionMaps()).fit(bumps)
 
 
+def test_latents_without_rows_pass_through_both_directions(model, bumps):
+    model.fit(bumps)
+    latents = model.transform(bumps[:0])
+    assert latents.shape == (0, 1)
+    assert model.inverse_transform(latents).shape == model.reconstruct(bumps[:0]).shape == (0, 80)
+    assert model.inverse_transform(latents, cells=[1, 2]).shape == (0, 2)
+    with pytest.raises(ValueError, match="1 columns, got 3"):
+        model.inverse_transform(np.empty((0, 3)))
+
+
+def test_values_of_invariants_for_a_decoder_without_are_refused_by_name(bumps):
+    encoder = randsmap.DiffusionMaps(1)
+    for decoder in (
+        randsmap.KNNDecoder(3),
+        randsmap.RFNNDecoder(),
+        randsmap.RANDSMAPDecoder(invariants=None),
+        randsmap.KernelDecoder(),
+        LinearRegression(),
+    ):
+        fitted = randsmap.ManifoldModel(encoder, decoder).fit(bumps)
+        with pytest.raises(ValueError, match="invariant"):
+            fitted.inverse_transform([[0.1]], invariant_values=1.0)
+    for pod in (randsmap.POD(2), PCA(2)):
+        with pytest.raises(ValueError, match="invariant"):
+            randsmap.ManifoldModel(pod).fit(bumps).inverse_transform([[0.1, 0.2]], invariant_values=1.0)
+
+
 def test_parts_of_the_wrong_kind(bumps):
     encoder, decoder = randsmap.DiffusionMaps(1), randsmap.RANDSMAPDecoder()
     for model, message in (

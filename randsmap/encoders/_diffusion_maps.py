@@ -1,7 +1,7 @@
 """Encoders: from fields to latent coordinates (paper, App. C)."""
 
-import copy
 import warnings
+from copy import copy as shallow_copy
 
 import numpy as np
 import scipy.linalg
@@ -34,8 +34,6 @@ DENSE_SAMPLES = 300
 CANDIDATES, CANDIDATES_PER_COMPONENT = 15, 3
 # Above this many samples the median for a sparse kernel is over a sample of the pairs.
 SPARSE_MEDIAN_ROWS = 2000
-# Bytes (as float64) from which memory-mapped training fields stay in their file instead of being copied.
-KEPT = 1 << 30
 # Kernel sums below which a point is far from all training points (see `far_sums`).
 FAR_SUM, UNDERFLOWN_SUM = 1e-15, 1e-280
 FAR_EXPONENT = 1024.0
@@ -67,6 +65,9 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         Keep only the kernel of each sample with its n_neighbors nearest others and with the samples that
         have it among theirs: a sparse matrix, for up to some 1e5 samples. None, or n_samples - 1 and
         more: all pairs.
+    copy : bool, default True
+        False: large memory-mapped training fields (see Notes) stay in their file instead of being copied.
+        Not with n_neighbors.
 
     Attributes
     ----------
@@ -98,11 +99,10 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     neighbours of one another. With more than six cells the neighbours are found by comparing all
     pairs.
 
-    Memory-mapped fields (`numpy.load` with mmap_mode) of 1 GiB and more are not copied, unless
-    n_neighbors is given: they are read some cells at a time, and the file is read again for
-    `transform`, once for up to 2^22 / n_samples new fields. So it must stay as it is. A pickle then
-    holds its name; a model file cannot hold such an encoder. `ManifoldModel` with `encoder_samples` is the way for many
-    fields.
+    With copy=False, memory-mapped fields (`numpy.load` with mmap_mode) of 64 MB and more are not copied: they
+    are read some cells at a time, and the file is read again for `transform`, once for up to
+    2^22 / n_samples new fields. So it must stay as it is. A pickle then holds its name; a model file cannot
+    hold such an encoder. `ManifoldModel` with `encoder_samples` is the way for many fields.
 
     With n_neighbors the unit of epsilon_scale is still the median over *all* pairs (exact up to 2000
     samples, else sampled as above). Two points are joined if their distance is at most the reach of
@@ -167,6 +167,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         diffusion_time=0,
         select="leading",
         n_neighbors=None,
+        copy=True,
     ):
         self.n_components = n_components
         self.alpha = alpha
@@ -175,6 +176,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.diffusion_time = diffusion_time
         self.select = select
         self.n_neighbors = n_neighbors
+        self.copy = copy
 
     def fit(self, X, y=None):
         """Find the coordinates of the training fields.
@@ -182,7 +184,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         Parameters
         ----------
         X : array-like of shape (n_samples, n_cells)
-            Fields, one a row; at least two. Copied, unless it is a large memory-mapped array.
+            Fields, one a row; at least two.
         y : ignored
 
         Returns
@@ -196,7 +198,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             the median distance is 0, or a selected eigenvalue is below 1e-8. The estimator is then
             left as it was.
         """
-        fitted = copy.copy(self)
+        fitted = shallow_copy(self)
         fitted._fit(X)
         self.__dict__ = fitted.__dict__
         return self
@@ -388,7 +390,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if isinstance(self._rows, Snapshots):
             raise ValueError(
                 "derivatives need the training fields in memory, but this encoder left them in "
-                "their file: fit it on an array in memory, or on fewer fields"
+                "their file: fit it with copy=True"
             )
         values = self._weights[1:] / self._weights[0]
 
@@ -434,10 +436,16 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 yield i, x
 
     def _fit(self, X):
+        if not isinstance(self.copy, (bool, np.bool_)):
+            raise TypeError(f"copy must be True or False, got {self.copy!r}")
+        if not self.copy and self.n_neighbors is not None:
+            raise ValueError(
+                "copy=False needs a kernel of all pairs (n_neighbors=None): neighbours are found in memory"
+            )
         if is_large(X):
             validate_data(self, X[:1], reset=True)
             X = Snapshots(X, "X")
-            if self.n_neighbors is not None or 8 * X.array.size < KEPT:
+            if self.copy:
                 X = X[:]
         else:
             X = validate_data(self, X, reset=True)
