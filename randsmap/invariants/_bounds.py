@@ -10,6 +10,7 @@ import numpy as np
 from randsmap._kernels import decode as _kernel
 from randsmap._parallel import parallel_for
 from randsmap._validation import check_matrix, check_out, check_vector
+from randsmap.invariants._values import invariant_values
 
 __all__ = ["Reach", "check_bounds", "check_within", "dual_direction", "project_bounds", "project_rows"]
 
@@ -143,8 +144,7 @@ def _total(w, bound):
     bound = np.where(w == 0, 0.0, bound)
     if not np.isfinite(bound).all():
         return (-np.inf if (bound == -np.inf).any() else np.inf), 0.0
-    value, size = np.empty((1, 1)), np.empty((1, 1))
-    _kernel.dots(np.ascontiguousarray(w)[None], bound[None], value, size)
+    value, size = invariant_values(np.ascontiguousarray(w)[:, None], bound[None])
     if not np.isfinite(size[0, 0]):  # the terms or their sum overflow: as good as unbounded
         with np.errstate(over="ignore"):
             return float(np.sum(w * 2.0**-60 * (bound * 2.0**-60)) * 2.0**120), np.inf

@@ -202,4 +202,4 @@ def _shifts(hat, F, free, invariants, lambdas):
     C = np.ascontiguousarray(invariants.matrix[:, invariants.kept])
     defect = invariants.values[invariants.kept] - invariant_values(C, F)[0]
     moments = hat.residuals(F[:, free] @ C[free], lambdas)
-    return [scipy.linalg.solve_triangular(invariants._T, (defect + moment).T, trans="T").T for moment in moments]
+    return [invariants.multipliers(defect + moment) for moment in moments]
