@@ -15,7 +15,7 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable, Collection
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -40,8 +40,7 @@ __all__ = [
     "renamed_arguments",
 ]
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def check_cells(cells: ArrayLike, n_cells: int) -> NDArray[np.intp]:
@@ -242,12 +241,12 @@ def check_vectors(V: Any, name: str, n: int, width: int) -> NDArray[np.float64]:
     return V
 
 
-def renamed_arguments(**names: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+def renamed_arguments(**names: str) -> Callable[[_F], _F]:
     """Let a function take arguments by their former names (former=present), with a DeprecationWarning."""
 
-    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    def decorate(function: _F) -> _F:
         @functools.wraps(function)
-        def renaming(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        def renaming(*args: Any, **kwargs: Any) -> Any:
             for former in names.keys() & kwargs.keys():
                 present = names[former]
                 if present in kwargs:
@@ -258,6 +257,6 @@ def renamed_arguments(**names: str) -> Callable[[Callable[_P, _R]], Callable[_P,
                 kwargs[present] = kwargs.pop(former)
             return function(*args, **kwargs)
 
-        return renaming
+        return cast(_F, renaming)
 
     return decorate

@@ -320,6 +320,13 @@ class AffineInvariants:
         """W (rank, M): W V^1/2 has orthonormal rows that span V^-1/2 C_S (0 on constant cells)."""
         return self._W
 
+    def defects(self, F: NDArray[np.float64]) -> NDArray[np.float64]:
+        """m - C^T f (n, rank) of the independent invariants of the fields F (n, M)."""
+        return self._defects(F, np.broadcast_to(self.values[self.kept], (len(F), len(self.kept))))
+
+    def _defects(self, F, values):
+        return -invariant_values(self._C.T, F, minus=values)[0]
+
     def multipliers(self, E: NDArray[np.float64]) -> NDArray[np.float64]:
         """The Lagrange multipliers E T^-1 (n, rank): adding ``multipliers(E) @ normals()`` to fields (n, M)
         changes their C^T f, of the columns kept, by E (n, rank)."""
@@ -383,7 +390,7 @@ class AffineInvariants:
 
     def _correction(self, A, B, cells=np.s_[:]):
         """What A (P+1, M) needs to have A C = B (P+1, rank), in these cells."""
-        return self.multipliers(-invariant_values(self._C.T, A, minus=B)[0]) @ self._W[:, cells]
+        return self.multipliers(self._defects(A, B)) @ self._W[:, cells]
 
     def _values_of_bias(self, n):
         """e_bias m^T (n, q)."""

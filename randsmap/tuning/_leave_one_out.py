@@ -1,7 +1,6 @@
 """Leave-one-out errors of ridge decoders in closed form."""
 
 import numpy as np
-import scipy.linalg
 from sklearn.base import clone
 from sklearn.utils import Bunch
 
