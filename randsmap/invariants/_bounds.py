@@ -222,8 +222,7 @@ def project_bounds(
     Returns
     -------
     ndarray of the shape of F, float64
-        `out` if given. The bounds hold exactly, and |w . f - total| <= 1e-14 (w . |f| + |total|) +
-        M 2e-323, the last for sums that are not normal numbers. A
+        `out` if given. The bounds hold exactly, and |w . f - total| <= 1e-14 (w . |f| + |total|). A
         field that satisfies both to 8 eps comes back as it is. The same bits for any number of
         threads and instruction level.
 
