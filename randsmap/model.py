@@ -15,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 
 from randsmap._estimator import Count, Regressor, Transformer, check_fitted, validate_data
 from randsmap._mmap import Snapshots, is_large, mapped_rows, row_blocks
-from randsmap._validation import check_count, refuse_missing
+from randsmap._validation import check_cells, check_count, check_matrix, check_out, refuse_missing
 from randsmap.decoders import RFNNDecoder
 from randsmap.encoders import DiffusionMaps
 from randsmap.metrics import relative_l2
@@ -183,7 +183,13 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Latents (n_samples, n_components) of fields X (n_samples, n_cells); there may be no rows."""
         check_fitted(self, "encoder_")
+        if _has_no_rows(X) and self._n_latents is not None:  # scikit-learn's encoders want some
+            return np.empty((len(validate_data(self, X, reset=False)), self._n_latents))
         return _encoded(self.encoder_, X)
+
+    @property
+    def _n_latents(self) -> int | None:
+        return getattr(self.decoder_, "n_features_in_", getattr(self.encoder_, "_n_features_out", None))
 
     @available_if(lambda model: hasattr(model.encoder, "get_feature_names_out"))
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
@@ -225,7 +231,12 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         """
         options = {"invariant_values": invariant_values, "cells": cells, "out": out}
         given = {name: value for name, value in options.items() if value is not None}
-        return self._decoding("predict", "inverse_transform", given)(_latents(X), **given)
+        X, decode = _latents(X), self._decoding("predict", "inverse_transform", given)
+        if _has_no_rows(X) and self._n_latents is not None:  # nor do scikit-learn's regressors take none
+            check_matrix(X, "X", n_columns=self._n_latents, min_rows=0)
+            M = self.n_features_in_
+            return check_out(out, (0, M if cells is None else len(check_cells(cells, M))))
+        return decode(X, **given)
 
     @available_if(_inverse_has("jacobian", "inverse_jacobian"))
     def jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -373,6 +384,10 @@ def _latents(X):
         X = np.asarray(X)
         refuse_missing(X, "X")
     return X
+
+
+def _has_no_rows(X):
+    return np.ndim(X) == 2 and np.shape(X)[0] == 0
 
 
 def _rows(X, chosen):
