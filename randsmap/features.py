@@ -201,7 +201,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             If Y is not a finite matrix with the number of columns seen in `fit`.
         """
         check_fitted(self, "weights_")
-        given, Y = Y, validate_data(self, Y, reset=False)
+        given, Y = Y, validate_data(self, Y, reset=False, min_samples=1)
         single = (given if isinstance(given, np.ndarray) else np.asarray(given)).dtype == np.float32
         activation, weights, offsets, scale = self.activation_parameters()
         (n, d), P = Y.shape, weights.shape[1]
@@ -243,7 +243,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         (1, 5, 1)
         """
         check_fitted(self, "weights_")
-        Y = validate_data(self, Y, reset=False)
+        Y = validate_data(self, Y, reset=False, min_samples=1)
         activation, weights, offsets, scale = self.activation_parameters()
         (n, d), P = Y.shape, weights.shape[1]
         out = np.empty((n, P, d))

@@ -33,6 +33,7 @@ from randsmap.decoders._base import LinearDecoder, check_fields
 from randsmap.decoders._bases import feature_basis
 from randsmap.decoders._linear_map import LinearMap
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
+from randsmap.invariants import AffineInvariants
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 
 __all__ = ["NotStreamable", "RANDSMAPDecoder", "RFNNDecoder"]
@@ -543,7 +544,7 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
 
     def _extended_invariants(self, running, F, dtype):
         before = self._running_invariants(F.shape[1]) if running is None else running[0]
-        return before.extended(F, dtype)
+        return AffineInvariants.from_batch(before, F, dtype)
 
     def _store_invariants(self, invariants):
         super()._store_invariants(invariants)

@@ -1,11 +1,22 @@
-"""Encoders: from fields to latent coordinates (paper, App. C)."""
+"""Diffusion maps: coordinates of fields from a Markov chain on them (paper, App. C).
+
+`DiffusionMaps` is the estimator; below it stand the steps, a function each: normalisation of the kernel, modes of
+the Markov matrix, sign rule, coordinates, Nystroem extension. The kernel itself, with its width, is made in
+`randsmap._linalg.distances` (all pairs) and `_neighbor_kernel` (nearest neighbours); derivatives of the extension
+are in `_nystroem`, the choice of eigenvectors in `_harmonics`.
+"""
+
+from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from copy import copy as shallow_copy
+from typing import Any
 
 import numpy as np
 import scipy.linalg
-from scipy.sparse import issparse
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, issparse
 from scipy.sparse.csgraph import connected_components
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
@@ -157,18 +168,24 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         "_index": DERIVED,
     }
 
+    epsilon_: float
+    eigenvalues_: NDArray[np.float64]
+    eigenvectors_: NDArray[np.float64]
+    selected_: NDArray[np.intp]
+    n_features_in_: int
+
     def __init__(
         self,
-        n_components=2,
+        n_components: int = 2,
         *,
-        alpha=1.0,
-        epsilon=None,
-        epsilon_scale=1.0,
-        diffusion_time=0,
-        select="leading",
-        n_neighbors=None,
-        copy=True,
-    ):
+        alpha: float = 1.0,
+        epsilon: float | None = None,
+        epsilon_scale: float = 1.0,
+        diffusion_time: float = 0,
+        select: str | Sequence[int] = "leading",
+        n_neighbors: int | None = None,
+        copy: bool = True,
+    ) -> None:
         self.n_components = n_components
         self.alpha = alpha
         self.epsilon = epsilon
@@ -178,7 +195,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.n_neighbors = n_neighbors
         self.copy = copy
 
-    def fit(self, X, y=None):
+    def fit(self, X: ArrayLike, y: Any = None) -> DiffusionMaps:
         """Find the coordinates of the training fields.
 
         Parameters
@@ -203,13 +220,13 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.__dict__ = fitted.__dict__
         return self
 
-    def fit_transform(self, X, y=None):
+    def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray[np.float64]:
         """`fit`, then the coordinates (n_samples, n_components) of the same fields."""
         self.fit(X)
         modes = self.selected_ - 1
         return diffusion_coordinates(self.eigenvalues_[modes], self.eigenvectors_[:, modes], self.diffusion_time)
 
-    def transform(self, X):
+    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Coordinates of fields by the Nystroem extension.
 
         Parameters
@@ -235,7 +252,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             return self._nystrom(Snapshots(X, "X"))
         return mapped_rows(self._nystrom, X)
 
-    def nystroem_weights(self):
+    def nystroem_weights(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The weights of the Nystroem extension: coordinates as means over the training fields.
 
         The coordinates of a field x are y_p = sum_j P_j c_pj with the transition probabilities
@@ -275,7 +292,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             )
         return self._weights[0], self._weights[1:] / self._weights[0]
 
-    def squared_distances(self, X):
+    def squared_distances(self, X: ArrayLike) -> NDArray[np.float64]:
         """Squared distances of fields X (L, n_cells) to the training fields, (L, n_samples).
 
         Raises
@@ -291,7 +308,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             return _distances.squared_distances_by_columns(X, self._rows)
         return _distances.squared_distances(X - self._centre, self._rows)
 
-    def jacobian(self, X):
+    def jacobian(self, X: ArrayLike) -> NDArray[np.float64]:
         """Derivatives of the coordinates with respect to the fields.
 
         Parameters
@@ -333,7 +350,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         return self._in_tiles(_nystroem.jacobian, X, out, rows_each=self._n_features_out)
 
-    def jvp(self, X, V):
+    def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
         """Products of the derivatives with vectors: how the coordinates move as the fields change by v.
 
         Pushes the right-hand side v of an equation df/dt = v forward to the latents.
@@ -356,7 +373,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         V = check_vectors(V, "V", *X.shape)
         return self._in_tiles(_nystroem.jvp, X, np.empty((len(X), self._n_features_out)), V)
 
-    def vjp(self, X, U):
+    def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
         """Products of the transposed derivatives with vectors: the gradient of u . y in the fields.
 
         Parameters
@@ -626,7 +643,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return out
 
 
-def density_weights(K, alpha):
+def density_weights(K: NDArray[np.float64] | csr_array, alpha: float) -> NDArray[np.float64]:
     """Factors q^-alpha of the alpha-normalised kernel q_i^-alpha K_ij q_j^-alpha, q the sums of K.
 
     Paper, App. C, the alpha-normalised kernel K^(1,a).
@@ -634,7 +651,9 @@ def density_weights(K, alpha):
     return K.sum(axis=1) ** -alpha if alpha else np.ones(K.shape[0])
 
 
-def markov_modes(K, density, degrees, n_modes):
+def markov_modes(
+    K: NDArray[np.float64] | csr_array, density: NDArray[np.float64], degrees: NDArray[np.float64], n_modes: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Leading nontrivial modes of the Markov matrix of the alpha-normalised kernel.
 
     The matrix T = D^-1 A K A (A = diag(density), D = diag(degrees); paper, Eq. (transitionmatrix)) has
@@ -674,7 +693,7 @@ def markov_modes(K, density, degrees, n_modes):
     return eigenvalues, U / trivial[:, None]
 
 
-def eigenvector_signs(V, X):
+def eigenvector_signs(V: NDArray[np.float64], X: NDArray[np.float64]) -> NDArray[np.float64]:
     """Sign of each column of V (n, n_modes) that the sign rule asks for.
 
     Among the entries within 1e-8 of the largest magnitude the one whose row of the data X is
@@ -694,12 +713,19 @@ def eigenvector_signs(V, X):
     return signs
 
 
-def diffusion_coordinates(eigenvalues, eigenvectors, diffusion_time):
+def diffusion_coordinates(
+    eigenvalues: NDArray[np.float64], eigenvectors: NDArray[np.float64], diffusion_time: float
+) -> NDArray[np.float64]:
     """Coordinates xi^t v (paper, Eq. (DMcoords), where t = 1)."""
     return eigenvectors * eigenvalues**diffusion_time
 
 
-def nystrom_weights(density, eigenvalues, eigenvectors, diffusion_time):
+def nystrom_weights(
+    density: NDArray[np.float64],
+    eigenvalues: NDArray[np.float64],
+    eigenvectors: NDArray[np.float64],
+    diffusion_time: float,
+) -> NDArray[np.float64]:
     """Weights of the kernel sums of the Nystroem extension, (1 + n_components, n_training).
 
     y(x) = xi^t v(x), v(x) = (1/xi) sum_j p_j(x) v_j, p_j(x) = k(x, f_j) q_j^-alpha / their sum: a ratio
@@ -710,6 +736,12 @@ def nystrom_weights(density, eigenvalues, eigenvectors, diffusion_time):
     return np.ascontiguousarray(np.vstack([density, density * coordinates.T]))
 
 
-def far_sums(x, rows, norms, weights, epsilon):
+def far_sums(
+    x: NDArray[np.float64],
+    rows: NDArray[np.float64],
+    norms: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    epsilon: float,
+) -> NDArray[np.float64]:
     """The kernel sums of one centred point x, up to a common factor, where the kernel underflows."""
     return weights @ _distances.far_values(x, rows, norms, epsilon)

@@ -280,7 +280,7 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
             fit or are out of reach within the bounds.
         """
         linear = self._linear_map
-        X = check_matrix(X, "X", n_columns=self.n_components_)
+        X = check_matrix(X, "X", n_columns=self.n_components_, min_rows=0)
         return linear.fields(X, invariant_values, cells, out)
 
     def inverse_jacobian(self, X, *, cells=None):
@@ -301,7 +301,7 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         As `inverse_transform`.
         """
         linear = self._linear_map
-        return linear.jacobian(check_matrix(X, "X", n_columns=self.n_components_), cells)
+        return linear.jacobian(check_matrix(X, "X", n_columns=self.n_components_, min_rows=0), cells)
 
     def inverse_jvp(self, X, V, *, cells=None):
         """Tangents (L, M) of the fields at coordinates X (L, n_components_) along V (L, n_components_).
@@ -310,7 +310,7 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         Raises as `inverse_transform`, and ValueError if V does not fit.
         """
         linear = self._linear_map
-        return linear.jvp(check_matrix(X, "X", n_columns=self.n_components_), V, cells)
+        return linear.jvp(check_matrix(X, "X", n_columns=self.n_components_, min_rows=0), V, cells)
 
     def inverse_vjp(self, X, U, *, cells=None):
         """Gradients (L, n_components_) of u . f in the coordinates X (L, n_components_), for U (L, M).
@@ -319,7 +319,7 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         ValueError if U does not fit.
         """
         linear = self._linear_map
-        return linear.vjp(check_matrix(X, "X", n_columns=self.n_components_), U, cells)
+        return linear.vjp(check_matrix(X, "X", n_columns=self.n_components_, min_rows=0), U, cells)
 
     def _make_linear_map(self):
         check_fitted(self, "components_")

@@ -5,11 +5,17 @@ the one number t for which w . f = m (a continuous quadratic knapsack problem; w
 upper and w = v the projection on the simplex).
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from randsmap._kernels import decode as _kernel
 from randsmap._parallel import parallel_for
 from randsmap._validation import check_matrix, check_out, check_vector
+from randsmap.invariants._values import invariant_values
 
 __all__ = ["Reach", "check_bounds", "check_within", "dual_direction", "project_bounds", "project_rows"]
 
@@ -25,7 +31,9 @@ _PROMISE = 1e-14
 _ROUND_OFF = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-5}
 
 
-def check_bounds(bounds, n_cells, name="bounds"):
+def check_bounds(
+    bounds: Any, n_cells: int, name: str = "bounds"
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Arrays lower, upper (n_cells,), infinite where there is no bound; None without any.
 
     Parameters
@@ -78,7 +86,9 @@ def _one_bound(bound, none, n_cells, name):
     return bound + 0.0  # never -0.0
 
 
-def check_within(F, lower, upper, dtype=np.float64):
+def check_within(
+    F: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64], dtype: DTypeLike = np.float64
+) -> None:
     """ValueError that names the worst value if fields F (n, M) are not within the bounds.
 
     A value may be outside by 1e-12 of the largest magnitude of its field (1e-5 for fields that
@@ -105,11 +115,11 @@ def check_within(F, lower, upper, dtype=np.float64):
 class Reach:
     """The totals w . f, w >= 0, of the fields within bounds, but for round-off."""
 
-    def __init__(self, w, lower, upper):
+    def __init__(self, w: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> None:
         self.low, self.low_size = _total(w, lower)
         self.high, self.high_size = _total(w, upper)
 
-    def missed(self, totals):
+    def missed(self, totals: ArrayLike) -> NDArray[np.float64]:
         """By how much totals (n,) are out of reach: 0 for those within."""
         totals = np.asarray(totals, dtype=float)
         below = self.low - totals
@@ -118,11 +128,11 @@ class Reach:
         above[above <= _PROMISE * (self.high_size + np.abs(totals))] = 0
         return np.maximum(np.maximum(below, above), 0)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"[{self.low}, {self.high}]"
 
 
-def dual_direction(w, v=None):
+def dual_direction(w: NDArray[np.float64], v: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
     """w / v for w >= 0 and v > 0, in units of its largest entry: only its direction matters.
 
     Quotients of numbers far apart would overflow; those that vanish beside the largest are raised to
@@ -130,10 +140,10 @@ def dual_direction(w, v=None):
     """
     if v is None:
         v = np.ones(len(w))
-    (mw, ew), (mv, ev) = np.frexp(w), np.frexp(v)
-    exponent = np.where(w > 0, ew.astype(np.int64) - ev, np.iinfo(np.int64).min)
     if not (w > 0).any():
         return np.zeros(len(w))
+    (mw, ew), (mv, ev) = np.frexp(w), np.frexp(v)
+    exponent = np.where(w > 0, ew.astype(np.int64) - ev, np.iinfo(np.int64).min)
     exponent = np.where(w > 0, np.maximum(exponent - exponent.max(), -1100), 0).astype(np.intc)
     return np.where(w > 0, np.maximum(np.ldexp(mw / mv, exponent), np.finfo(float).tiny), 0.0)
 
@@ -143,15 +153,16 @@ def _total(w, bound):
     bound = np.where(w == 0, 0.0, bound)
     if not np.isfinite(bound).all():
         return (-np.inf if (bound == -np.inf).any() else np.inf), 0.0
-    value, size = np.empty((1, 1)), np.empty((1, 1))
-    _kernel.dots(np.ascontiguousarray(w)[None], bound[None], value, size)
+    value, size = invariant_values(np.ascontiguousarray(w)[:, None], bound[None])
     if not np.isfinite(size[0, 0]):  # the terms or their sum overflow: as good as unbounded
         with np.errstate(over="ignore"):
             return float(np.sum(w * 2.0**-60 * (bound * 2.0**-60)) * 2.0**120), np.inf
     return float(value[0, 0]), float(size[0, 0])
 
 
-def project_rows(projection, F, values=None, first=0):
+def project_rows(
+    projection: Any, F: NDArray[np.float64], values: NDArray[np.float64] | None = None, first: int = 0
+) -> NDArray[np.float64]:
     """Apply a compiled projection to the rows of F (n, M), in place; values (n, q): m of each row.
 
     Raises
@@ -180,13 +191,22 @@ def project_rows(projection, F, values=None, first=0):
     return F
 
 
-def project_bounds(F, *, lower=0.0, upper=None, weights=None, total=1.0, cell_weights=None, out=None):
+def project_bounds(
+    F: ArrayLike,
+    *,
+    lower: ArrayLike | None = 0.0,
+    upper: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    total: ArrayLike | None = 1.0,
+    cell_weights: ArrayLike | None = None,
+    out: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
     """The nearest fields with lower <= f <= upper and weights . f = total.
 
     Parameters
     ----------
     F : array-like (n, M) or (M,)
-        Fields, one a row; not changed.
+        Fields, one a row; not changed. There may be no rows.
     lower, upper : float, array (M,) or None
         Bounds of each cell; None: no bound.
     weights : array (M,) or None
@@ -274,8 +294,7 @@ def project_bounds(F, *, lower=0.0, upper=None, weights=None, total=1.0, cell_we
     )
     project_rows(projection, rows, values[:, None] if q else None)
     if extreme:
-        got, size = np.empty((n, 1)), np.empty((n, 1))
-        _kernel.dots(w[None], rows, got, size)
+        got, size = invariant_values(w[:, None], rows)
         unit = M * 5e-324  # round-off of denormal numbers
         kept = np.abs(got[:, 0] - values) <= _PROMISE * (size[:, 0] + np.abs(values)) + unit
         kept &= (np.abs(values) > 1e9 * unit) | (values == got[:, 0])
@@ -284,13 +303,15 @@ def project_bounds(F, *, lower=0.0, upper=None, weights=None, total=1.0, cell_we
     return result
 
 
-def _is_extreme(w, totals):
+def _is_extreme(w: NDArray[np.float64], totals: NDArray[np.float64]) -> bool:
     """Whether products of weights, fields and totals may under- or overflow."""
     used, sizes = w[w > 0], np.abs(totals[totals != 0])
-    return (len(used) and not 1e-100 < used.min() <= used.max() < 1e100) or (len(sizes) and sizes.min() < 1e-290)
+    return bool(len(used) and not 1e-100 < used.min() <= used.max() < 1e100) or bool(
+        len(sizes) and sizes.min() < 1e-290
+    )
 
 
-def _in_range(w, totals):
+def _in_range(w: NDArray[np.float64], totals: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Weights and totals times one power of two, which rounds nothing: about 1 at most, where the smallest
     weight allows it.
     """
@@ -306,7 +327,7 @@ def _in_range(w, totals):
     return np.ldexp(w, unit), scaled
 
 
-def _unrepresentable(row):
+def _unrepresentable(row: int) -> str:
     return (
         f"no field of floating-point numbers has the total of row {row} to round-off: it, or the weights beside it, "
         "are too large or too small. Use units in which they are nearer to 1"

@@ -1,7 +1,6 @@
 """Leave-one-out errors of ridge decoders in closed form."""
 
 import numpy as np
-import scipy.linalg
 from sklearn.base import clone
 from sklearn.utils import Bunch
 
@@ -202,4 +201,4 @@ def _shifts(hat, F, free, invariants, lambdas):
     C = np.ascontiguousarray(invariants.matrix[:, invariants.kept])
     defect = invariants.values[invariants.kept] - invariant_values(C, F)[0]
     moments = hat.residuals(F[:, free] @ C[free], lambdas)
-    return [scipy.linalg.solve_triangular(invariants._T, (defect + moment).T, trans="T").T for moment in moments]
+    return [invariants.multipliers(defect + moment) for moment in moments]
