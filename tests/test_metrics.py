@@ -57,7 +57,7 @@ def test_bad_input(name, pair):
         error(F, G[:, :3])
     with pytest.raises(ValueError, match="2 dimensions"):
         error(F[0], G[0])
-    with pytest.raises(ValueError, match=r"F_hat must be finite, got NaN at \(2, 1\)"):
+    with pytest.raises(ValueError, match=r"y_pred must be finite, got NaN at \(2, 1\)"):
         G[2, 1] = np.nan
         error(F, G)
 
