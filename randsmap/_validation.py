@@ -7,6 +7,8 @@ import functools
 import math
 import numbers
 import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -22,6 +24,8 @@ __all__ = [
     "check_vectors",
     "renamed_arguments",
 ]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def check_cells(cells, n_cells):
@@ -194,12 +198,12 @@ def check_vectors(V, name, n, width):
     return V
 
 
-def renamed_arguments(**names):
+def renamed_arguments(**names: str) -> Callable[[_F], _F]:
     """Let a function take arguments by their former names (former=present), with a DeprecationWarning."""
 
-    def decorate(function):
+    def decorate(function: _F) -> _F:
         @functools.wraps(function)
-        def renaming(*args, **kwargs):
+        def renaming(*args: Any, **kwargs: Any) -> Any:
             for former in names.keys() & kwargs.keys():
                 present = names[former]
                 if present in kwargs:
@@ -210,6 +214,6 @@ def renamed_arguments(**names):
                 kwargs[present] = kwargs.pop(former)
             return function(*args, **kwargs)
 
-        return renaming
+        return cast(_F, renaming)
 
     return decorate
