@@ -414,6 +414,7 @@ def _fit(arguments):
     from randsmap._progress import showing_progress
     from randsmap._validation import check_matrix
     from randsmap.invariants._affine import AffineInvariants
+    from randsmap.metrics import field_norms, median_norm, scaled_l2
 
     snapshots = load_npy(arguments.snapshots)
     large = is_large(snapshots)
@@ -458,7 +459,8 @@ def _fit(arguments):
     with showing_progress():
         model.fit(snapshots)
         model.save(arguments.out)
-        (errors,) = _errors(model, snapshots, relative_l2=randsmap.metrics.relative_l2).values()
+        usual = median_norm(field_norms(snapshots))
+        (errors,) = _errors(model, snapshots, l2=partial(scaled_l2, reference=usual)).values()
     print(
         f"{len(snapshots)} snapshots of {snapshots.shape[1]} cells -> {arguments.components} "
         f"latent coordinates, {len(model.decoder_.coef_) - 1} features; mean relative L2 error on the "
@@ -499,13 +501,11 @@ def _errors(model, snapshots, **metrics):
 
 
 def _tuned_value(encoder, decoder, parameter, snapshots, seed):
-    """Best value on a held-out fifth; the grid spans the scales that the latents suggest."""
-    import numpy as np
+    """Best value on a held-out fifth."""
     from sklearn.base import clone
     from sklearn.model_selection import train_test_split
-    from tqdm import tqdm
 
-    from randsmap.tuning import tune
+    from randsmap.tuning import default_values, tune
 
     if len(snapshots) < 10:
         raise ValueError(f"tuning needs at least 10 snapshots, got {len(snapshots)}; give --value")
@@ -513,17 +513,8 @@ def _tuned_value(encoder, decoder, parameter, snapshots, seed):
     encoder = clone(encoder)
     Y_train = encoder.fit_transform(F_train)
     Y_validation = encoder.transform(F_validation)
-    grid = np.geomspace(0.05, 2.0, 10) if parameter == "length_scale" else np.geomspace(0.5, 50.0, 10)
-    with tqdm(total=len(grid), desc=f"tuning {parameter}", unit="fit") as bar:
-        result = tune(
-            decoder,
-            {f"features__{parameter}": [float(v) for v in grid]},
-            Y_train,
-            F_train,
-            Y_validation,
-            F_validation,
-            callback=bar.update,
-        )
+    grid = {f"features__{parameter}": default_values(parameter)}
+    result = tune(decoder, grid, Y_train, F_train, Y_validation, F_validation, progress=True)
     value = result.best_params_[f"features__{parameter}"]
     edge = " (an edge of the grid: a better value may lie beyond)" if any(result.on_edge_.values()) else ""
     print(f"tuned {parameter} = {value:.4g}{edge}; validation relative L2 error {result.errors_.min():.4g}")
@@ -568,12 +559,16 @@ def _evaluate(arguments):
 
     model = _load_model(arguments.model)
     C = getattr(model.decoder_, "invariant_matrix_", None)  # what the model promises to keep
+    snapshots = load_npy(arguments.input)
     with showing_progress():
+        norms = metrics.field_norms(snapshots)
+        l2 = metrics.median_norm(norms)
+        linf = metrics.median_norm(metrics.field_norms(snapshots, "linf"))
         errors = _errors(
             model,
-            load_npy(arguments.input),
-            relative_l2=metrics.relative_l2,
-            relative_linf=metrics.relative_linf,
+            snapshots,
+            relative_l2=partial(metrics.scaled_l2, reference=l2),
+            relative_linf=partial(metrics.scaled_linf, reference=linf),
             conservation_error=partial(
                 metrics.conservation_error, invariants="mass" if C is None or C.shape[1] == 0 else C
             ),
@@ -586,6 +581,9 @@ def _evaluate(arguments):
     for name, values in errors.items():
         figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
         print(f"{name:20}" + "".join(f"{figure:12.4g}" for figure in figures))
+    small = int((norms < metrics.SMALLEST_SHARE * l2).sum())
+    if small:
+        print(f"{small} field(s) are empty or below 1e-3 of the median norm: their errors are relative to that")
 
 
 def _load_model(path):

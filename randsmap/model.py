@@ -9,7 +9,7 @@ from randsmap._estimator import Count, Regressor, Transformer, check_fitted, val
 from randsmap._mmap import Snapshots, is_large, mapped_rows, row_blocks
 from randsmap._validation import check_count
 from randsmap.encoders import DiffusionMaps
-from randsmap.metrics import relative_l2
+from randsmap.metrics import field_norms, median_norm, scaled_l2
 
 __all__ = ["ManifoldModel"]
 
@@ -197,15 +197,18 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         return self.inverse_transform(self.transform(X), out=out)
 
     def score(self, X, y=None):
-        """Minus the mean relative L2 error of the reconstructed fields (higher is better, 0 at best)."""
+        """Minus the mean of `metrics.scaled_l2` over the reconstructed fields (higher is better, 0 at best).
+
+        That is their relative L2 error, but for empty and tiny fields: not R^2, which regressors return.
+        """
         if is_large(X):
-            latents = self.transform(X)
+            latents, usual = self.transform(X), median_norm(field_norms(X))
             errors = [
-                relative_l2(F, self.inverse_transform(latents[a : a + len(F)]))
+                scaled_l2(F, self.inverse_transform(latents[a : a + len(F)]), reference=usual)
                 for a, F in row_blocks(Snapshots(X, "X"), "errors")
             ]
             return -float(np.concatenate(errors).mean())
-        return -float(relative_l2(X, self.reconstruct(X)).mean())
+        return -float(scaled_l2(X, self.reconstruct(X)).mean())
 
     def save(self, path):
         """Write the fitted model to the file `path`, whole or not at all; `randsmap.load` reads it.

@@ -282,7 +282,7 @@ class AffineInvariants:
         B : ndarray (P+1, q)
         """
         if len(self.kept):
-            A += self._steps(B[:, self.kept] - A @ self._C.T) @ self._W
+            A += self.multipliers(B[:, self.kept] - A @ self._C.T) @ self._W
         return A
 
     def constrain_coefficients(self, R):
@@ -301,11 +301,6 @@ class AffineInvariants:
         A[:, self.constant] = 0
         A[0, self.constant] = self.constant_values
         return A
-
-    @property
-    def n_cells(self):
-        """M, also of invariants that are expressed in coordinates."""
-        return getattr(self, "_n_cells", len(self.matrix))
 
     def normals(self):
         """W (rank, M): W V^1/2 has orthonormal rows that span V^-1/2 C_S (0 on constant cells)."""
@@ -335,7 +330,6 @@ class AffineInvariants:
         field = np.zeros((1, len(self.matrix)))
         field[0, self.constant] = self.constant_values
         other = copy.copy(self)
-        other._n_cells = self.n_cells
         other.matrix, other.kept, other.cell_weights = matrix, self.kept, None
         other.values = self.values - invariant_values(self.matrix, field)[0][0]
         other.constant, other.constant_values = np.zeros(len(matrix), dtype=bool), np.zeros(0)
@@ -364,11 +358,15 @@ class AffineInvariants:
         if len(self.kept):
             E = -invariant_values(np.ascontiguousarray(self._C.T), A)[0]
             E[0] += self.values[self.kept]
-            gathered += self._steps(E) @ self._W[:, cells]
+            gathered += self.multipliers(E) @ self._W[:, cells]
         return gathered
 
-    def _steps(self, E):
-        """E T^-1 (n, rank): what to multiply W by to change C^T f by E (n, rank)."""
+    def defects(self, F):
+        """m - C^T f (n, rank) of the independent invariants of the fields F (n, M)."""
+        return self.values[self.kept] - invariant_values(np.ascontiguousarray(self._C.T), F)[0]
+
+    def multipliers(self, E):
+        """E T^-1 (n, rank): the multiples of the `normals` that change C^T f by E (n, rank)."""
         return scipy.linalg.solve_triangular(self._T, E.T, trans="T", check_finite=False).T
 
     def project(self, F, values=None, *, first=0):

@@ -18,8 +18,6 @@ class InvariantParameters:
 
     def _fit_invariants(self, F, dtype, *, keep_constant_cells=True):
         """The invariants of the training fields F (n, M), which came in the type `dtype`."""
-        if isinstance(self.invariants, AffineInvariants):  # as `tune` and `leave_one_out` have them
-            return self.invariants
         return AffineInvariants.from_data(
             F,
             invariants=self.invariants,

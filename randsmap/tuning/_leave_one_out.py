@@ -1,18 +1,19 @@
 """Leave-one-out errors of ridge decoders in closed form."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
-import scipy.linalg
-from sklearn.base import clone
+from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 
-from randsmap._estimator import validate_data
 from randsmap._parallel import blas_threads
-from randsmap._validation import check_number
-from randsmap.decoders import KernelDecoder, RANDSMAPDecoder, RFNNDecoder
+from randsmap._validation import check_matrix, check_number
 from randsmap.decoders._base import check_fields
-from randsmap.invariants._affine import invariant_values
-from randsmap.metrics import _relative
-from randsmap.tuning._field_span import FieldSpan
+from randsmap.metrics import field_norms, median_norm, scaled_distances, selection_losses
+from randsmap.tuning._field_span import FieldSpan, invariants_of
 from randsmap.tuning._search import on_edge
 
 __all__ = ["leave_one_out"]
@@ -20,13 +21,13 @@ __all__ = ["leave_one_out"]
 _ENTRIES = 1 << 21  # numbers in a block of cells, or of rows of the hat matrix (16 MB)
 
 
-def leave_one_out(decoder, X, y, *, regularizations=None):
+def leave_one_out(decoder: Any, X: ArrayLike, y: ArrayLike, *, regularizations: Sequence[float] | None = None) -> Bunch:
     """Error at each training point of a ridge decoder that was fitted without that point.
 
     Parameters
     ----------
     decoder : RFNNDecoder, RANDSMAPDecoder (constraint="everywhere") or KernelDecoder
-        Cloned, not changed.
+        Not changed. Any decoder with a `spectrum` and a `regularization` will do.
     X : array-like of shape (n, d)
         Latent coordinates, n >= 2.
     y : array-like of shape (n, M)
@@ -37,15 +38,17 @@ def leave_one_out(decoder, X, y, *, regularizations=None):
     Returns
     -------
     Bunch
-        errors_ : ndarray (n_regularizations, n), the relative L2 error of the field decoded at each point by
-        the decoder refitted without it; mean_errors_ : ndarray (n_regularizations,);
-        regularizations_ : ndarray; best_regularization_ : float, the (first) lambda of the lowest mean;
-        on_edge_ : bool, whether that is the first or last of at least three.
+        errors_ : ndarray (n_regularizations, n), the L2 error of the field decoded at each point by
+        the decoder refitted without it, relative to the field's norm, or to 1e-3 of the median norm if that
+        is more (see `metrics.scaled_l2`); mean_errors_ : ndarray (n_regularizations,); regularizations_ :
+        ndarray; best_regularization_ : float, the (first) lambda of the lowest mean, in which a field smaller
+        than 1e-3 of the median norm counts at most 1 (empty and tiny fields do not choose alone); on_edge_ :
+        bool, whether that is the first or last of at least three.
 
     Raises
     ------
     TypeError
-        If the decoder is not one of these classes: others are not ridge regressions.
+        If the decoder is none of these: others are not ridge regressions.
     ValueError
         If constraint="training" or the decoder has bounds, for which there is no closed form, if a
         lambda is negative or there is none, or as the decoder's fit.
@@ -80,23 +83,23 @@ def leave_one_out(decoder, X, y, *, regularizations=None):
     >>> result.errors_.shape, result.best_regularization_, result.on_edge_
     ((4, 40), 1e-06, True)
     """
-    decoder, lambdas = _checked(decoder, regularizations)
-    X = validate_data(decoder, X, reset=True, min_samples=2)
+    lambdas = _checked(decoder, regularizations)
+    X = check_matrix(X, "X", min_rows=2)
     F, dtype, _ = check_fields(y, len(X))
-    invariants = decoder._invariants(F, dtype)
-    sizes = np.linalg.norm(F, axis=1)
-    hat = _Hat(*decoder._spectrum(X))
+    invariants = invariants_of(decoder, F, dtype)
+    hat = _Hat(*decoder.spectrum(X))
+    sizes = field_norms(F)
+    usual = median_norm(sizes)
     if F.shape[1] > 4 * len(F) and len(lambdas) > 3:
         # distances between coordinates are those between fields
         if invariants is None or np.count_nonzero(~invariants.constant) > 2 * (len(F) + len(invariants.kept)):
             span = FieldSpan(F, invariants)
             F, invariants = span.fields, span.invariants
-    errors = _relative(_distances(hat, F, invariants, lambdas), sizes)
-    means = errors.mean(axis=1)
-    best = int(np.argmin(means))
+    errors = scaled_distances(_distances(hat, F, invariants, lambdas), sizes, usual)
+    best = int(np.argmin(selection_losses(errors, sizes, usual)))
     return Bunch(
         errors_=errors,
-        mean_errors_=means,
+        mean_errors_=errors.mean(axis=1),
         regularizations_=lambdas,
         best_regularization_=float(lambdas[best]),
         on_edge_=on_edge(lambdas, lambdas[best], best),
@@ -104,7 +107,7 @@ def leave_one_out(decoder, X, y, *, regularizations=None):
 
 
 def _checked(decoder, regularizations):
-    if type(decoder) not in (RFNNDecoder, RANDSMAPDecoder, KernelDecoder):
+    if isinstance(decoder, type) or not hasattr(decoder, "spectrum"):
         raise TypeError(
             "decoder must be an RFNNDecoder, a RANDSMAPDecoder or a KernelDecoder, which are ridge "
             f"regressions, got {decoder!r}"
@@ -116,12 +119,11 @@ def _checked(decoder, regularizations):
         )
     if getattr(decoder, "bounds", None) is not None:
         raise ValueError("a decoder with bounds has no leave-one-out error in closed form: use bounds=None")
-    decoder = clone(decoder)
     if regularizations is None:
         regularizations = [decoder.regularization]
     if np.ndim(regularizations) != 1 or not len(regularizations):
         raise ValueError(f"regularizations must be a sequence of numbers, got {regularizations!r}")
-    return decoder, np.array([check_number(value, "regularization", low=0) for value in regularizations])
+    return np.array([check_number(value, "regularization", low=0) for value in regularizations])
 
 
 class _Hat:
@@ -199,7 +201,6 @@ def _shifts(hat, F, free, invariants, lambdas):
     """
     if invariants is None or not len(invariants.kept):
         return None
-    C = np.ascontiguousarray(invariants.matrix[:, invariants.kept])
-    defect = invariants.values[invariants.kept] - invariant_values(C, F)[0]
-    moments = hat.residuals(F[:, free] @ C[free], lambdas)
-    return [scipy.linalg.solve_triangular(invariants._T, (defect + moment).T, trans="T").T for moment in moments]
+    moments = hat.residuals(F[:, free] @ invariants.matrix[np.ix_(free, invariants.kept)], lambdas)
+    defect = invariants.defects(F)
+    return [invariants.multipliers(defect + moment) for moment in moments]
