@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -283,7 +284,7 @@ def _mass_error(F: _Values, F_hat: _Values) -> _Values:
 def _by_blocks(y_true: ArrayLike, y_pred: ArrayLike, errors: Callable[[_Values, _Values], _Values]) -> _Values:
     """errors(y_true, y_pred) of checked pairs; of large memory-mapped arrays block by block."""
     named = ((y_true, "y_true"), (y_pred, "y_pred"))
-    pair = [Snapshots(y, name) if is_large(y) else check_matrix(y, name) for y, name in named]
+    pair: list[Any] = [Snapshots(y, name) if is_large(y) else check_matrix(y, name) for y, name in named]
     if pair[0].shape != pair[1].shape:
         raise ValueError(f"y_true and y_pred must have the same shape, got {pair[0].shape} and {pair[1].shape}")
     if not any(is_large(y) for y, _ in named):

@@ -63,7 +63,7 @@ class FieldSpan:
     def __init__(self, F: NDArray[np.float64], invariants: AffineInvariants | None):
         M = F.shape[1]
         self._free = np.ones(M, dtype=bool) if invariants is None else ~invariants.constant
-        self._constant_values = None if invariants is None else invariants.constant_values
+        self._constant_values = np.zeros(0) if invariants is None else invariants.constant_values
         normals = np.zeros((0, M)) if invariants is None else invariants.normals()
         q, n = len(normals), len(F)
         rows = np.vstack([normals, F])

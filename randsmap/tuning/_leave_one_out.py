@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Bunch
 
 from randsmap._parallel import blas_threads
 from randsmap._validation import check_matrix, check_number
 from randsmap.decoders._base import check_fields
+from randsmap.invariants import AffineInvariants
 from randsmap.metrics import field_norms, median_norm, scaled_distances, selection_losses
 from randsmap.tuning._field_span import FieldSpan, invariants_of
 from randsmap.tuning._search import on_edge
 
 __all__ = ["leave_one_out"]
+
+_Values = NDArray[np.float64]
 
 _ENTRIES = 1 << 21  # numbers in a block of cells, or of rows of the hat matrix (16 MB)
 
@@ -84,10 +87,10 @@ def leave_one_out(decoder: Any, X: ArrayLike, y: ArrayLike, *, regularizations: 
     ((4, 40), 1e-06, True)
     """
     lambdas = _checked(decoder, regularizations)
-    X = check_matrix(X, "X", min_rows=2)
-    F, dtype, _ = check_fields(y, len(X))
+    points = check_matrix(X, "X", min_rows=2)
+    F, dtype, _ = check_fields(y, len(points))
     invariants = invariants_of(decoder, F, dtype)
-    hat = _Hat(*decoder.spectrum(X))
+    hat = _Hat(*decoder.spectrum(points))
     sizes = field_norms(F)
     usual = median_norm(sizes)
     if F.shape[1] > 4 * len(F) and len(lambdas) > 3:
@@ -106,7 +109,7 @@ def leave_one_out(decoder: Any, X: ArrayLike, y: ArrayLike, *, regularizations: 
     )
 
 
-def _checked(decoder, regularizations):
+def _checked(decoder: Any, regularizations: Sequence[float] | None) -> _Values:
     if isinstance(decoder, type) or not hasattr(decoder, "spectrum"):
         raise TypeError(
             "decoder must be an RFNNDecoder, a RANDSMAPDecoder or a KernelDecoder, which are ridge "
@@ -132,13 +135,13 @@ class _Hat:
     `angle` is the one by which round-off may have turned the space that U spans.
     """
 
-    def __init__(self, U, squares, angle):
+    def __init__(self, U: _Values, squares: _Values, angle: float):
         self._U, self._squares = U, squares
         self._outside = _outside_leverage(U)
         # a sample that alone determines a direction lies in the span of U whatever the others are
         self._alone = self._outside <= min(angle, 0.5) ** 2
 
-    def residuals(self, B, lambdas):
+    def residuals(self, B: _Values, lambdas: _Values) -> Iterator[_Values]:
         """(I - H) B over 1 - H_ii, (n, m), for the columns B (n, m) and each lambda in turn."""
         U, outside = self._U, self._outside
         UtB = U.T @ B
@@ -156,7 +159,7 @@ class _Hat:
             yield inside
 
 
-def _outside_leverage(U):
+def _outside_leverage(U: _Values) -> _Values:
     """(I - U U^T)_ii, to relative round-off where it is near 0.
 
     With P = U U^T a projection, x = 1 - P_ii satisfies x = x^2 + s, s the sum of P_ij^2 over j != i:
@@ -177,7 +180,7 @@ def _outside_leverage(U):
     return outside
 
 
-def _distances(hat, F, invariants, lambdas):
+def _distances(hat: _Hat, F: _Values, invariants: AffineInvariants | None, lambdas: _Values) -> _Values:
     """Distance (n_lambdas, n) of each field from the one decoded without it."""
     n = len(F)
     free = np.arange(F.shape[1]) if invariants is None else np.flatnonzero(~invariants.constant)
@@ -188,13 +191,15 @@ def _distances(hat, F, invariants, lambdas):
         for start in range(0, len(free), step):
             cells = free[start : start + step]
             for k, E in enumerate(hat.residuals(F[:, cells], lambdas)):
-                if shifts is not None:
+                if invariants is not None and shifts is not None:
                     E -= shifts[k] @ invariants.normals()[:, cells]
                 distances[k] = np.hypot(distances[k], np.linalg.norm(E, axis=1))
     return distances
 
 
-def _shifts(hat, F, free, invariants, lambdas):
+def _shifts(
+    hat: _Hat, F: _Values, free: NDArray[np.intp], invariants: AffineInvariants | None, lambdas: _Values
+) -> list[_Values] | None:
     """What the correction by the invariants takes from each residual, in multiples of the normals.
 
     A field f - r is corrected to f - r + W^T z, T^T z = m - C^T f + C^T r.

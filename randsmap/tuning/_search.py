@@ -215,34 +215,34 @@ def on_edge(values: Iterable[Any], best: Any, position: int | None = None) -> bo
 class _DecoderStages:
     """What a candidate consists of when the latents are given: the decoder alone."""
 
-    def __init__(self, configured, X_train, X_val):
+    def __init__(self, configured: list[Any], X_train: Any, X_val: Any):
         self._configured, self._latents = configured, (X_train, X_val)
 
-    def latents(self, i):
+    def latents(self, i: int) -> tuple[Any, ...]:
         return self._latents
 
-    def decoder(self, i, latents):
+    def decoder(self, i: int, latents: tuple[Any, ...]) -> Any:
         return clone(self._configured[i])
 
-    def finish(self, i, latents, fitted, y_train):
+    def finish(self, i: int, latents: tuple[Any, ...], fitted: Any, y_train: Any) -> Any:
         return fitted
 
 
 class _ModelStages:
     """What a candidate consists of when it is a model: encoder, latents, decoder."""
 
-    def __init__(self, configured, y_train, y_val):
+    def __init__(self, configured: list[Any], y_train: Any, y_val: Any):
         self._configured, self._y_train, self._y_val = configured, y_train, y_val
 
-    def latents(self, i):
+    def latents(self, i: int) -> tuple[Any, ...]:
         encoder, X_train = self._configured[i]._fit_encoder(self._y_train)
         return np.asarray(X_train), np.asarray(encoder.transform(self._y_val)), encoder
 
-    def decoder(self, i, latents):
+    def decoder(self, i: int, latents: tuple[Any, ...]) -> Any:
         decoder = self._configured[i]._new_decoder(latents[2])
         return latents[2] if decoder is None else decoder
 
-    def finish(self, i, latents, fitted, y_train):
+    def finish(self, i: int, latents: tuple[Any, ...], fitted: Any, y_train: Any) -> Any:
         decoder = None if fitted is latents[2] else fitted
         return self._configured[i]._assemble(y_train, latents[2], decoder)
 
@@ -276,7 +276,7 @@ class _Fields:
             self._undecided = False
         if self.span is not None:
             self._seed_features(decoder)
-            return self._errors_of_weights(decoder.smoother(X_train, X_val)), decoder
+            return self._errors_of_weights(decoder.smoother(X_train, X_val), self.span), decoder
         if hasattr(decoder, "predict"):
             decoder = self._fitted(decoder, X_train)
             predicted = decoder.predict(X_val)
@@ -298,11 +298,11 @@ class _Fields:
         self._last = X_train, decoder
         return decoder
 
-    def _errors_of_weights(self, W: NDArray[np.float64]) -> NDArray[np.float64]:
-        for given, wanted, part in zip(W.shape, (len(self.y_val), len(self.span.fields)), ("val", "train")):
+    def _errors_of_weights(self, W: NDArray[np.float64], span: FieldSpan) -> NDArray[np.float64]:
+        for given, wanted, part in zip(W.shape, (len(self.y_val), len(span.fields)), ("val", "train")):
             if given != wanted:
                 raise ValueError(f"X_{part} and y_{part} must have the same number of rows, got {given} and {wanted}")
-        distance = np.linalg.norm(self.span.decode(W) - self._coordinates, axis=1)
+        distance = np.linalg.norm(span.decode(W) - self._coordinates, axis=1)
         return scaled_distances(np.hypot(distance, self._rest), self._sizes, self._usual)
 
     def _seed_features(self, decoder: Any) -> None:
@@ -362,7 +362,7 @@ def _n_terms(decoder: Any, X_train: Any, n: int) -> int:
         X = check_matrix(X_train, "X_train")
         return int(clone(decoder.features).fit(X).transform(X[:1]).shape[1])
     rank = getattr(decoder, "rank", n)
-    return rank if isinstance(rank, numbers.Integral) else n
+    return int(rank) if isinstance(rank, numbers.Integral) else n
 
 
 def _pays(n: int, n_val: int, M: int, P: int, n_candidates: int) -> bool:
