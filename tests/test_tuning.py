@@ -321,10 +321,9 @@ def test_failed_candidates(data):
 
 
 def test_of_equal_candidates_the_first_is_best(data):
-    decoder = randsmap.DoubleDiffusionMapsDecoder(epsilon=1.0)  # which makes epsilon_scale void
-    result = randsmap.tune(decoder, {"epsilon_scale": [3.0, 2.0, 1.0]}, *data)
-    assert result.best_params_ == {"epsilon_scale": 3.0}
-    assert result.on_edge_ == {"epsilon_scale": True}
+    result = randsmap.tune(randsmap.DoubleDiffusionMapsDecoder(), {"rank": [5, np.int64(5), np.int32(5)]}, *data)
+    assert type(result.best_params_["rank"]) is int
+    assert result.on_edge_ == {"rank": True}
 
 
 def test_arrays_as_values(data):

@@ -7,17 +7,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._estimator import (
-    DERIVED,
-    Array,
-    Choice,
-    Count,
-    Flag,
-    Transformer,
-    check_fitted,
-    restored_on_error,
-    validate_data,
-)
+from randsmap._estimator import DERIVED, Array, Choice, Count, Flag, Transformer, check_fitted, validate_data
 from randsmap._kernels import simplex as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._parallel import parallel_for
