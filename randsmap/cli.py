@@ -573,8 +573,10 @@ def _errors(model, snapshots, *names):
         raise ValueError("there are no snapshots to evaluate the model on")
     C = getattr(model.decoder_, "invariant_matrix_", None)
     functions = {
-        "l2": lambda: partial(metrics.scaled_l2, reference=metrics.median_norm(snapshots)),
-        "linf": lambda: partial(metrics.scaled_linf, reference=metrics.median_norm(snapshots, "linf")),
+        "l2": lambda: partial(metrics.scaled_l2, reference=metrics.median_norm(metrics.field_norms(snapshots))),
+        "linf": lambda: partial(
+            metrics.scaled_linf, reference=metrics.median_norm(metrics.field_norms(snapshots, "linf"))
+        ),
         "conservation": lambda: partial(
             metrics.conservation_error, invariants="mass" if C is None or C.shape[1] == 0 else C
         ),
@@ -589,12 +591,11 @@ def _errors(model, snapshots, *names):
 
 
 def _tuned_value(encoder, decoder, parameter, snapshots, seed):
-    """Best value on a held-out fifth; the grid spans the scales that the latents suggest."""
-    import numpy as np
+    """Best value on a held-out fifth."""
     from sklearn.base import clone
     from sklearn.model_selection import train_test_split
 
-    from randsmap.tuning import tune
+    from randsmap.tuning import default_values, tune
 
     if len(snapshots) < 10:
         raise ValueError(f"tuning needs at least 10 snapshots, got {len(snapshots)}; give --value")
@@ -602,16 +603,8 @@ def _tuned_value(encoder, decoder, parameter, snapshots, seed):
     encoder = clone(encoder)
     Y_train = encoder.fit_transform(F_train)
     Y_validation = encoder.transform(F_validation)
-    grid = np.geomspace(0.05, 2.0, 10) if parameter == "length_scale" else np.geomspace(0.5, 50.0, 10)
-    result = tune(
-        decoder,
-        {f"features__{parameter}": [float(v) for v in grid]},
-        Y_train,
-        F_train,
-        Y_validation,
-        F_validation,
-        progress=True,
-    )
+    grid = {f"features__{parameter}": default_values(parameter)}
+    result = tune(decoder, grid, Y_train, F_train, Y_validation, F_validation, progress=True)
     value = result.best_params_[f"features__{parameter}"]
     edge = " (an edge of the grid: a better value may lie beyond)" if any(result.on_edge_.values()) else ""
     _say(f"tuned {parameter} = {value:.4g}{edge}; validation relative L2 error {result.errors_.min():.4g}")
@@ -652,9 +645,10 @@ def _evaluate(arguments):
     if arguments.out is not None:
         writable_target(arguments.out)
     model = _load_model(arguments.model)
+    snapshots = load_npy(arguments.input)
     names = {"relative_l2": "l2", "relative_linf": "linf", "conservation_error": "conservation"}
     with show_progress():
-        errors = dict(zip(names, _errors(model, load_npy(arguments.input), *names.values())))
+        errors = dict(zip(names, _errors(model, snapshots, *names.values())))
     if arguments.out is not None:
         rows = zip(*(values.tolist() for values in errors.values()))
         text = "\n".join([",".join(errors), *(",".join(map(repr, row)) for row in rows)]) + "\n"
@@ -663,6 +657,10 @@ def _evaluate(arguments):
     for name, values in errors.items():
         figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
         _say(f"{name:20}" + "".join(f"{figure:12.4g}" for figure in figures))
+    norms = metrics.field_norms(snapshots)
+    small = int((norms < metrics.SMALLEST_SHARE * metrics.median_norm(norms)).sum())
+    if small:
+        _say(f"{small} field(s) are empty or below 1e-3 of the median norm: their errors are relative to that")
 
 
 def _load_model(path):

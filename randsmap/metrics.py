@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -95,8 +96,9 @@ def scaled_l2(
 ) -> NDArray[np.float64]:
     """L2 error of each reconstructed field over its norm, or over 1e-3 of the usual norm if that is more.
 
-    The error that `tune`, `leave_one_out` and `ManifoldModel.score` average: a field that is zero, or tiny
-    beside the others, does not decide alone. All other fields have their relative error.
+    The error that `tune`, `leave_one_out` and `ManifoldModel.score` average: finite for a field that is zero, and
+    at most a thousand times the others' where a field is tiny beside them. All other fields have their relative
+    error.
 
     Parameters
     ----------
@@ -161,35 +163,27 @@ def scaled_linf(
     return _scaled(y_true, y_pred, reference, "linf")
 
 
-def median_norm(y: ArrayLike, norm: str = "l2") -> float:
-    """Median norm of the fields that are not zero everywhere; 0 if all are.
+def field_norms(y: ArrayLike, norm: str = "l2") -> NDArray[np.float64]:
+    """Norm of each field, without overflow of squares; a large memory-mapped array is read by blocks."""
+    size = _NORMS[check_choice(norm, "norm", tuple(_NORMS))]
+    fields = Snapshots(y, "y") if is_large(y) else check_matrix(y, "y")
+    with np.errstate(over="ignore", under="ignore"):
+        norms = [np.ldexp(*_size(F, size)) for _, F in row_blocks(fields, "norms")]
+    return np.minimum(np.concatenate(norms), _LARGEST)
 
-    Parameters
-    ----------
-    y : array-like of shape (n_samples, n_cells)
-        Fields; a large memory-mapped array is read by blocks.
-    norm : {"l2", "linf"}, default="l2"
 
-    Returns
-    -------
-    float
-        In the unit of the fields.
+def median_norm(norms: ArrayLike) -> float:
+    """Median of the norms of the fields that are not zero everywhere; 0 if all are.
 
-    Raises
-    ------
-    ValueError
-        If y is not a finite matrix or norm is none of these.
+    What scaled errors take as the usual norm.
 
     Examples
     --------
-    >>> median_norm([[3.0, 4.0], [0.0, 0.0], [0.0, 5.0]])
+    >>> median_norm(field_norms([[3.0, 4.0], [0.0, 0.0], [0.0, 5.0]]))
     5.0
     """
-    size = _NORMS[check_choice(norm, "norm", tuple(_NORMS))]
-    fields = Snapshots(y, "y") if is_large(y) else check_matrix(y, "y")
-    norms = np.concatenate([np.ldexp(*_size(F, size)) for _, F in row_blocks(fields, "norms")])
-    norms = norms[norms > 0]
-    return float(min(np.median(norms), _LARGEST)) if len(norms) else 0.0
+    norms = np.asarray(norms)
+    return float(np.median(norms[norms > 0])) if norms.any() else 0.0
 
 
 @renamed_arguments(F="y_true", F_hat="y_pred")
@@ -256,6 +250,16 @@ def scaled_distances(distances: _Values, sizes: _Values, reference: float) -> _V
         return np.where(distances == 0, 0.0, distances / np.maximum(sizes, SMALLEST_SHARE * reference))
 
 
+def selection_losses(errors: _Values, sizes: _Values, reference: float) -> _Values:
+    """What candidates are chosen by: the mean of the scaled errors (n_candidates, n) of fields of these norms.
+
+    A field smaller than 1e-3 of the reference counts at most 1 in it, as one that is lost: its scaled error may be
+    a thousand times that of the others, and it would choose alone.
+    """
+    tiny = sizes < SMALLEST_SHARE * reference
+    return np.where(tiny, np.minimum(errors, 1), errors).mean(axis=1)
+
+
 def _l2(X: _Values) -> _Values:
     return np.sqrt(np.einsum("ij,ij->i", X, X))
 
@@ -269,7 +273,7 @@ _NORMS = {"l2": _l2, "linf": _linf}
 
 def _scaled(y_true: ArrayLike, y_pred: ArrayLike, reference: float | ArrayLike | None, norm: str) -> _Values:
     fields = y_true if reference is None else reference
-    usual = check_number(fields, "reference", low=0) if np.ndim(fields) == 0 else median_norm(fields, norm=norm)
+    usual = check_number(fields, "reference", low=0) if np.ndim(fields) == 0 else median_norm(field_norms(fields, norm))
     return _by_blocks(y_true, y_pred, lambda F, F_hat: _errors(F, F_hat, _NORMS[norm], usual))
 
 
@@ -280,7 +284,7 @@ def _mass_error(F: _Values, F_hat: _Values) -> _Values:
 def _by_blocks(y_true: ArrayLike, y_pred: ArrayLike, errors: Callable[[_Values, _Values], _Values]) -> _Values:
     """errors(y_true, y_pred) of checked pairs; of large memory-mapped arrays block by block."""
     named = ((y_true, "y_true"), (y_pred, "y_pred"))
-    pair = [Snapshots(y, name) if is_large(y) else check_matrix(y, name) for y, name in named]
+    pair: list[Any] = [Snapshots(y, name) if is_large(y) else check_matrix(y, name) for y, name in named]
     if pair[0].shape != pair[1].shape:
         raise ValueError(f"y_true and y_pred must have the same shape, got {pair[0].shape} and {pair[1].shape}")
     if not any(is_large(y) for y, _ in named):

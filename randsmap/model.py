@@ -18,7 +18,7 @@ from randsmap._mmap import Snapshots, is_large, mapped_rows, row_blocks
 from randsmap._validation import check_cells, check_count, check_matrix, check_out, refuse_missing
 from randsmap.decoders import RFNNDecoder
 from randsmap.encoders import DiffusionMaps
-from randsmap.metrics import relative_l2
+from randsmap.metrics import field_norms, median_norm, scaled_l2
 
 __all__ = ["ManifoldModel"]
 
@@ -328,18 +328,19 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
 
     @_decodes
     def score(self, X: ArrayLike, y: Any = None) -> float:
-        """Minus the mean relative L2 error of the reconstructed fields (higher is better, 0 at best).
+        """Minus the mean of `metrics.scaled_l2` over the reconstructed fields (higher is better, 0 at best).
 
-        A decoder's own `score` is another measure: scikit-learn's R^2 of the fields at given latents.
+        That is their relative L2 error, but for empty and tiny fields. A decoder's own `score` is another measure:
+        scikit-learn's R^2 of the fields at given latents.
         """
         if is_large(X):
-            latents = self.transform(X)
+            latents, usual = self.transform(X), median_norm(field_norms(X))
             errors = [
-                relative_l2(F, self.inverse_transform(latents[a : a + len(F)]))
+                scaled_l2(F, self.inverse_transform(latents[a : a + len(F)]), reference=usual)
                 for a, F in row_blocks(Snapshots(X, "X"), "errors")
             ]
             return -float(np.concatenate(errors).mean())
-        return -float(relative_l2(X, self.reconstruct(X)).mean())
+        return -float(scaled_l2(X, self.reconstruct(X)).mean())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to the file `path`, whole or not at all; `randsmap.load` reads it.

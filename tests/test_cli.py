@@ -410,3 +410,18 @@ def test_a_terminated_command_leaves_nothing_behind(tmp_path):
 def test_bars_in_a_log_are_one_line_each(tmp_path):
     result = process("dataset", "lwr", "--trajectories", 3, "--snapshots", 4, "--out", tmp_path / "F.npy")
     assert re.fullmatch(r"LWR trajectories: 100% 3/3 \[\d\d:\d\d\]\n", result.stderr.decode())
+
+
+def test_an_empty_snapshot_does_not_spoil_the_errors(tmp_path, snapshots, capsys):
+    snapshots[0] = 0
+    np.save(tmp_path / "F.npy", snapshots)
+    model, table = tmp_path / "m", tmp_path / "errors.csv"
+    assert run("fit", tmp_path / "F.npy", "--out", model, "--components", 1, "--invariants", "none") == 0
+    assert " inf" not in capsys.readouterr().out
+    assert run("evaluate", model, tmp_path / "F.npy", "--out", table) == 0
+    printed = capsys.readouterr().out
+    assert " inf" not in printed and "1 field(s) are empty or below 1e-3 of the median norm" in printed
+    with open(table, newline="") as file:
+        errors = [float(row["relative_l2"]) for row in csv.DictReader(file)]
+    expected = metrics.scaled_l2(snapshots, load(model).reconstruct(snapshots))
+    np.testing.assert_allclose(errors, expected, rtol=1e-9)

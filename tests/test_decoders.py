@@ -548,9 +548,7 @@ def test_failed_fit_leaves_the_estimator_as_it_was(bad, message):
     assert np.array_equal(fitted.predict(Y), expected)
 
 
-@pytest.mark.parametrize(
-    "bad", [np.empty((4, 3)), np.zeros(2), np.array(1.0), np.full((2, 2), np.nan), [["a", "b"]]]
-)
+@pytest.mark.parametrize("bad", [np.empty((4, 3)), np.zeros(2), np.array(1.0), np.full((2, 2), np.nan), [["a", "b"]]])
 def test_predict_refuses_bad_latents(bad):
     decoder = RANDSMAPDecoder(random_state=0).fit(*problem())
     with pytest.raises(ValueError):

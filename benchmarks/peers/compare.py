@@ -738,7 +738,7 @@ def rows_tuning(options):
         return fitted, randsmap.metrics.relative_l2(F_validation, fitted.predict(Y_validation)).mean()
 
     fields = tuning._Fields(F, F_validation, len(slopes), {"features__slope": slopes})
-    fields.errors(clone(decoder), Y, Y_validation)
+    fields.errors(clone(decoder), Y, Y_validation)  # which factors the training fields
     for work, target, ours, peer in (
         (
             "validation of one candidate in coefficient space, M = 16384, n = P = 720",

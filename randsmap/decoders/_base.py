@@ -3,7 +3,9 @@
 import inspect
 
 import numpy as np
-from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
+from sklearn.utils.metaestimators import available_if
 
 from randsmap._estimator import restored_on_error, validate_data
 from randsmap._mmap import Snapshots, is_large
@@ -78,6 +80,30 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             self._fit(X, y)
         return self
 
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Coefficient of determination R^2 of the decoded fields, the mean over the cells: 1 at best.
+
+        scikit-learn's score of a regressor, so that its tools work. `metrics.scaled_l2` has the errors of fields.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent coordinates, n >= 2.
+        y : array-like (n, M)
+            Their true fields.
+        sample_weight : array-like (n,), optional
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As `predict`, and if y is not of its shape.
+        """
+        return super().score(X, y, sample_weight)
+
     def _output(self, out, X, n, cells):
         """Where `predict` puts n fields, of all cells or of some: what it returns, and that as (n, k)."""
         k = self._n_outputs if cells is None else len(cells)
@@ -92,11 +118,12 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 class LinearDecoder(LinearMapHolder, FieldRegressor):
     """A decoder f(y) = [1 | phi(y)] A, projected on its invariants, whose derivatives are known.
 
-    A subclass has `_fit_linear(X, y)` and `_make_linear_map()`, see `LinearMapHolder`.
+    A subclass has `_fit_linear(X, y)` and `_make_linear_map()`, see `LinearMapHolder`, and `_smoother(X, Z)`, which may
+    set what it likes.
     """
 
-    def _fit(self, X, y, **options):
-        self._fit_linear(X, y, **options)
+    def _fit(self, X, y):
+        self._fit_linear(X, y)
         self._linear_map  # noqa: B018  (made now: `predict` changes nothing)
 
     def predict(self, X, *, invariant_values=None, cells=None, out=None):
@@ -141,6 +168,99 @@ class LinearDecoder(LinearMapHolder, FieldRegressor):
         """
         linear = self._linear_map
         return linear.fields(validate_data(self, X, reset=False), invariant_values, cells, out, self._single)
+
+    def _check_linear(self):
+        """Raise AttributeError if the fit is not linear in the fields but for the invariants' correction."""
+        return True
+
+    @available_if(lambda self: self._check_linear())
+    def smoother(self, X: ArrayLike, Z: ArrayLike) -> NDArray[np.float64]:
+        """Weights of the training fields in the decoded ones, which need no fields.
+
+        Fitted to latents X and fields F, the decoder returns W F at Z, corrected by the invariants: with them
+
+            decoder.fit(X, F).invariants_.project(decoder.smoother(X, Z) @ F)
+
+        are the fields that it predicts, but for the round-off of the solver.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent coordinates to fit on, n >= 2.
+        Z : array-like (L, d)
+            Latent coordinates to decode.
+
+        Returns
+        -------
+        W : ndarray (L, n), float64
+            Row l holds the weights w(z_l). With features that are drawn without a `random_state` another call
+            gives others.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`, of what does not concern the fields.
+        AttributeError
+            ``solver="krylov"``, which iterates until a tolerance that depends on the fields, and
+            ``constraint="training"``, whose correction is another at every point, have no such weights.
+
+        Notes
+        -----
+        The decoder is not changed by it, and what it was fitted to does not matter. Where ``solver="auto"`` of
+        `fit` would iterate, the weights are those of a direct solver.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randsmap import KernelDecoder
+        >>> latents = np.linspace(0, 1, 20)[:, None]
+        >>> fields = np.hstack([latents**2, 1 - latents**2])
+        >>> decoder = KernelDecoder(length_scale=0.5, regularization=1e-8)
+        >>> (decoder.smoother(latents, [[0.5]]) @ fields).round(4)
+        array([[0.25, 0.75]])
+        """
+        fresh = clone(self)
+        X = validate_data(fresh, X, reset=True, min_samples=2)
+        return fresh._smoother(X, validate_data(fresh, Z, reset=False))
+
+    @available_if(lambda self: hasattr(self, "_spectrum"))
+    def spectrum(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+        """Eigenvectors and eigenvalues of Phi Phi^T, Phi = [1 | features of X], which need no fields.
+
+        Fitted to latents X and fields F, the decoder without its invariants' correction returns H F at X, with the
+        hat matrix H = U diag(s / (s + lambda)) U^T of every lambda. Decoders that are ridge regressions have it:
+        with a kernel it stands for the features' products.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent coordinates, n >= 2.
+
+        Returns
+        -------
+        U : ndarray (n, r), float64
+            Orthonormal columns.
+        s : ndarray (r,), float64
+            In descending order, without those that are round-off.
+        angle : float
+            Radians by which round-off may have turned the space that U spans.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`, of what does not concern the fields.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randsmap import KernelDecoder
+        >>> latents = np.linspace(0, 1, 5)[:, None]
+        >>> U, s, _ = KernelDecoder(length_scale=0.5).spectrum(latents)
+        >>> ((U * s) @ U.T)[0, 0].round(12)  # 1 + k(y, y)
+        np.float64(2.0)
+        """
+        fresh = clone(self)
+        return fresh._spectrum(validate_data(fresh, X, reset=True, min_samples=2))
 
     def jacobian(self, X, *, cells=None, out=None):
         """Derivatives of the decoded fields with respect to the latent coordinates.

@@ -171,33 +171,42 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         self.cell_weights = cell_weights
         self.bounds = bounds
 
-    def _fit_linear(self, X, y):
+    def _harmonics(self, X):
+        """Kernel width, eigenvalues (r,), eigenvectors V (n, r) and the weights that make k(y) harmonics at y."""
         if self.epsilon is not None:
             check_number(self.epsilon, "epsilon", low=0, strict_low=True)
             check_unread(self, ("epsilon_scale",), f"epsilon={self.epsilon!r}")
         check_number(self.epsilon_scale, "epsilon_scale", low=0, strict_low=True)
         if isinstance(self.rank, str):
             check_choice(self.rank, "rank", ("rule",))
+        else:
+            check_count(self.rank, "rank", high=len(X), high_name="n_samples")
+        K, epsilon = _distances.gaussian_of_data(X, self.epsilon, self.epsilon_scale)
+        eigenvalues, V = leading_modes(K)
+        r = retained_modes(eigenvalues, len(X), self.rank)
+        eigenvalues, V = eigenvalues[:r].copy(), V[:, :r]
+        return epsilon, eigenvalues, V, np.ascontiguousarray(V / eigenvalues)
+
+    def _smoother(self, X, Z):
+        epsilon, _, V, weights = self._harmonics(X)
+        K = Gaussian(_distances.kernel_scale(epsilon)).values(Z, X)
+        with blas_threads():
+            return (K @ weights) @ V.T
+
+    def _fit_linear(self, X, y):
         X = validate_data(self, X, reset=True, min_samples=2)
         n = len(X)
-        if not isinstance(self.rank, str):
-            check_count(self.rank, "rank", high=n, high_name="n_samples")
         F, dtype, single = check_fields(y, n)
         invariants = self._invariants(F, dtype)
 
-        K, epsilon = _distances.gaussian_of_data(X, self.epsilon, self.epsilon_scale)
-        eigenvalues, V = leading_modes(K)
-        del K
-        r = retained_modes(eigenvalues, n, self.rank)
-        eigenvalues, V = eigenvalues[:r].copy(), V[:, :r]
+        epsilon, eigenvalues, V, weights = self._harmonics(X)
+        r = len(eigenvalues)
         coef = np.zeros((r + 1, F.shape[1]))
         with blas_threads():
             np.dot(V.T, F, out=coef[1:])
         coef = invariants.constrain_coefficients(coef)
-        weights = np.ascontiguousarray(V / eigenvalues)  # k(y) weights: the harmonics at y
         expanded = None
-        # as for the fields, also when only coordinates of them are fitted: the round-off is another
-        if n * invariants.n_cells <= r * (n + invariants.n_cells):
+        if n * F.shape[1] <= r * (n + F.shape[1]):
             with blas_threads():
                 expanded = np.vstack([coef[:1], weights @ coef[1:]])
             weights = None
@@ -314,13 +323,13 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         self.bounds = bounds
 
     def _fit_linear(self, X, y):
-        self._check_kernel()
         regularization = check_number(self.regularization, "regularization", low=0)
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, single = check_fields(y, len(X))
         invariants = self._invariants(F, dtype)
         points = self._set_kernel(X)
-        A, solver = self._coefficients(points, F, regularization)
+        H, solver = self._solve(points, F.copy(), regularization)
+        A = np.vstack([H.sum(axis=0, keepdims=True), H])  # the bias row is 1^T H
 
         self.coef_, self.solver_ = invariants.constrain_coefficients(A), solver
         self._points, self._single = points, single
@@ -333,6 +342,7 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
 
     def _set_kernel(self, X):
         """Store the kernel's parameters; its points, in units of the length scale if it has one."""
+        self._check_kernel()
         self._lengths = self._frequencies = None
         if self.kernel == "gaussian":
             self._lengths = np.full(X.shape[1], check_length_scale(self.length_scale, X.shape[1]))
@@ -350,9 +360,15 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
 
     def _spectrum(self, X):
         """Eigenvectors (n, r) of 1 1^T + K = Phi Phi^T, their eigenvalues, error angle."""
-        self._check_kernel()
         V, eigenvalues = self._kept_modes(self._set_kernel(X))
         return V, eigenvalues, len(V) * _EPS * eigenvalues[0] / eigenvalues[-1]
+
+    def _smoother(self, X, Z):
+        regularization = check_number(self.regularization, "regularization", low=0)
+        points = self._set_kernel(X)
+        K = self._radial.values(points, Z if self._lengths is None else in_units(Z, self._lengths))
+        K += 1
+        return np.ascontiguousarray(self._solve(points, K, regularization)[0].T)
 
     def _kept_modes(self, points):
         """Eigenvectors and eigenvalues of 1 1^T + K above n eps lambda_1."""
@@ -362,17 +378,13 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         kept = eigenvalues > len(K) * _EPS * eigenvalues[0]
         return np.ascontiguousarray(V[:, kept]), eigenvalues[kept]
 
-    def _coefficients(self, points, F, regularization):
-        """Bias row 1^T H above H = (1 1^T + K + lambda I)^-1 F (n, M)."""
+    def _solve(self, points, right, regularization):
+        """(1 1^T + K + lambda I)^-1 times `right` (n, m), which may be overwritten, and the solver used."""
         K = self._radial.values(points)
         K += 1
-        A = np.empty((len(points) + 1, F.shape[1]))
-        H, _, _ = cholesky_solve(K, F.copy(), regularization, True)
-        solver = "cholesky"
-        if H is None:
-            solver = "eigenvalues"
-            V, eigenvalues = self._kept_modes(points)
-            with blas_threads():
-                H = V @ ((V.T @ F) / (eigenvalues + regularization)[:, None])
-        A[0], A[1:] = H.sum(axis=0), H
-        return A, solver
+        H, _, _ = cholesky_solve(K, right, regularization, True)
+        if H is not None:
+            return H, "cholesky"
+        V, eigenvalues = self._kept_modes(points)
+        with blas_threads():
+            return V @ ((V.T @ right) / (eigenvalues + regularization)[:, None]), "eigenvalues"

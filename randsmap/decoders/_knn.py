@@ -1,21 +1,13 @@
 """The k-NN decoder (paper App. B): convex mixtures of the fields of the nearest latent points."""
 
+import copy
+
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._estimator import (
-    DERIVED,
-    Array,
-    Choice,
-    Count,
-    Flag,
-    Transformer,
-    check_fitted,
-    restored_on_error,
-    validate_data,
-)
+from randsmap._estimator import DERIVED, Array, Choice, Count, Flag, Transformer, check_fitted, validate_data
 from randsmap._kernels import simplex as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._parallel import parallel_for
@@ -142,19 +134,39 @@ class KNNDecoder(FieldRegressor):
         self._index = NeighborIndex(X)
         self.latents_, self.fields_ = X.copy(), F.copy()
 
-    def _fit_like(self, other, X, y):
-        """`fit` to the data that `other` was fitted to, whose search and distances it then shares."""
-        if (
-            type(self) is not KNNDecoder
-            or self.objective != other.objective
-            or _unwrapped(self.encoder) is not _unwrapped(other.encoder)
-        ):
-            return self.fit(X, y)
-        with restored_on_error(self):
-            n_neighbors = check_count(self.n_neighbors, "n_neighbors", high=len(other.latents_), high_name="n_samples")
-            self.__dict__.update({**other.__dict__, **self.get_params(deep=False)})
-            self._n_neighbors = n_neighbors
-        return self
+    def with_n_neighbors(self, n_neighbors: int) -> "KNNDecoder":
+        """The decoder of the same data with another number of neighbours, without another fit.
+
+        Parameters
+        ----------
+        n_neighbors : int
+            At most the number of training points.
+
+        Returns
+        -------
+        KNNDecoder
+            Fitted; it shares the training data, the search and the distances with this one, which stays
+            as it is.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError, TypeError
+            If n_neighbors is no such number.
+
+        Examples
+        --------
+        >>> from randsmap import KNNDecoder
+        >>> decoder = KNNDecoder(1).fit([[0.0], [1.0], [3.0]], [[1.0], [2.0], [3.0]])
+        >>> decoder.with_n_neighbors(2).predict([[2.0]])
+        array([[2.5]])
+        """
+        check_fitted(self, "fields_")
+        other = copy.copy(self)
+        other.n_neighbors = n_neighbors
+        other._n_neighbors = check_count(n_neighbors, "n_neighbors", high=len(self.latents_), high_name="n_samples")
+        return other
 
     def _fit_encoder(self, X, F):
         if self.encoder is None:

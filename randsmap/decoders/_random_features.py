@@ -26,7 +26,7 @@ from randsmap._estimator import (
 )
 from randsmap._linalg.krylov import solve_ridge
 from randsmap._linalg.normal_equations import NormalEquations
-from randsmap._linalg.ridge import FeatureRows, filtered_solution, left_spectrum, singular_system
+from randsmap._linalg.ridge import FeatureRows, filtered_solution, left_spectrum, ridge_smoother, singular_system
 from randsmap._progress import show_progress
 from randsmap._validation import check_choice, check_count, check_number
 from randsmap.decoders._base import LinearDecoder, check_fields
@@ -98,14 +98,13 @@ class _RandomFeatureDecoder(LinearDecoder):
     }
     _solved = ("coef_", "solver_", "n_iter_", "_linear_map")  # what more batches make invalid
 
-    def _fit_linear(self, X, y, features=None):
+    def _fit_linear(self, X, y):
         regularization = check_number(self.regularization, "regularization", low=0)
         self._check_solver(("auto", "cholesky", "svd", "krylov"))
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, single = check_fields(y, len(X), blocks=True)
         invariants = self._invariants(F, dtype)
-        if features is None:
-            features = self._fit_features(X)
+        features = self._fit_features(X)
         A, solver, n_iter = self._coefficients(FeatureRows(features, X), F, regularization, invariants)
         self.features_, self.coef_, self.solver_, self.n_iter_ = features, A, solver, n_iter
         self._single = single
@@ -282,11 +281,18 @@ class _RandomFeatureDecoder(LinearDecoder):
             features.set_params(**dict.fromkeys(names, self.random_state))
         return features.fit(X)
 
-    def _fit_with(self, features, X, y):
-        """`fit` with features that are fitted already."""
-        with restored_on_error(self):
-            self._fit(X, y, features)
-        return self
+    def _check_linear(self):
+        if self.solver == "krylov":
+            raise AttributeError("solver='krylov' stops at a tolerance that depends on the fields")
+        if getattr(self, "constraint", "everywhere") != "everywhere":
+            raise AttributeError(f"the correction of constraint={self.constraint!r} is another at every point")
+        return True
+
+    def _smoother(self, X, Z):
+        regularization = check_number(self.regularization, "regularization", low=0)
+        self._check_solver(("auto", "cholesky", "svd"))
+        features = self._fit_features(X)
+        return ridge_smoother(FeatureRows(features, X), FeatureRows(features, Z), regularization, self.solver)
 
     def _spectrum(self, X):
         """Left singular vectors (n, r) of [1 | phi(X)], squared singular values, error angle."""

@@ -452,7 +452,6 @@ class AffineInvariants:
             W_S Q.
         """
         other = copy.copy(self)
-        other._n_cells = self.n_cells
         other.matrix, other.kept, other.cell_weights = matrix, self.kept, None
         other.values = self.values - self._of_constant_cells()[0]
         other.constant, other.constant_values = np.zeros(len(matrix), dtype=bool), np.zeros(0)

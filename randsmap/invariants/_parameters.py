@@ -38,8 +38,6 @@ class InvariantParameters:
         self, F: NDArray[np.float64], dtype: DTypeLike, *, keep_constant_cells: bool = True
     ) -> AffineInvariants:
         """The invariants of the training fields F (n, M), which came in the type `dtype`."""
-        if isinstance(self.invariants, AffineInvariants):  # as `tune` and `leave_one_out` have them
-            return self.invariants
         return AffineInvariants.from_data(
             F,
             invariants=self.invariants,

@@ -20,7 +20,7 @@ from randsmap._parallel import blas_threads, for_tiles
 from randsmap._validation import check_matrix
 from randsmap.datasets._cache import cached
 from randsmap.invariants._affine import AffineInvariants
-from randsmap.metrics import median_norm, unchecked_errors
+from randsmap.metrics import field_norms, median_norm, unchecked_errors
 from randsmap.studies._store import Store
 from randsmap.studies._study import DecoderCase, Study
 
@@ -262,7 +262,7 @@ class Part:
     @cached_property
     def references(self) -> tuple[float, float]:
         """Median L2 and maximum norm of the training fields that are not empty."""
-        return median_norm(self.F_train), median_norm(self.F_train, "linf")
+        return median_norm(field_norms(self.F_train)), median_norm(field_norms(self.F_train, "linf"))
 
     @property
     def F_validation(self) -> Fields:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.low_rank import leading_modes
 from randsmap.decoders._kernel import retained_modes
-from randsmap.metrics import median_norm, scaled_l2
+from randsmap.metrics import field_norms, median_norm, scaled_l2
 from randsmap.studies._study import Study
 
 __all__ = ["View", "field_view", "harmonics_map", "rank_of_rule", "point_view", "summary_statistics", "user_view"]
@@ -222,7 +222,7 @@ def harmonics_map(
     """
     n, step = len(Y_train), max(1, 2**23 // F_train.shape[1])
     start = np.random.RandomState(0).standard_normal(n)
-    errors, reference = np.zeros((len(weights), len(ranks))), median_norm(F_train)
+    errors, reference = np.zeros((len(weights), len(ranks))), median_norm(field_norms(F_train))
     for i, weight in enumerate(weights):
         K, epsilon = _distances.gaussian_of_data(Y_train, None, weight)
         eigenvalues, V = scipy.sparse.linalg.eigsh(K, k=ranks[-1], which="LA", v0=start)
