@@ -84,7 +84,7 @@ def test_every_public_name_loads_and_dir_lists_it():
         assert getattr(randsmap, name) is not None
         assert name in dir(randsmap)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        randsmap.nonsense
+        randsmap.nonsense  # noqa: B018
 
 
 def test_stub_names_the_same_public_names():

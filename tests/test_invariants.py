@@ -47,7 +47,7 @@ def invariant_problems(draw, n=12, M=None):
     M = M or draw(st.sampled_from([5, 16, 17, 40, 300]))
     q = draw(st.integers(1, 5))
     columns = []
-    for j in range(q):
+    for _ in range(q):
         kind = draw(st.sampled_from(["ones", "normal", "positive", "zero", "dependent", "local"]))
         if kind == "dependent" and columns:
             c = np.array(columns).T @ rng.integers(-3, 4, size=len(columns))

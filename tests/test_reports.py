@@ -74,7 +74,7 @@ def check_self_contained(page, text):
     names = {tag for tag, _ in page.tags}
     assert not names & {"script", "iframe", "object", "embed", "link", "base", "form"}
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.all("meta")
-    for tag, attributes in page.tags:
+    for _, attributes in page.tags:
         assert not any(name.startswith("on") for name in attributes)
         assert "srcset" not in attributes
         if "src" in attributes:

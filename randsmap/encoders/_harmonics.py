@@ -72,9 +72,9 @@ def local_linear_residuals(eigenvectors, *, max_samples=2000):
     """Residual r_k of predicting each eigenvector from those before it by local linear regression.
 
     Eigenvector phi_k at point i is predicted by the linear function of
-    Phi_{k-1} = (phi_1 ... phi_{k-1}) that fits the *other* points best, weighted with exp(-|Phi_{k-1}(i) - Phi_{k-1}(j)|^2 / eps^2), where
-    eps is a third of the median distance of the Phi_{k-1}; r_k^2 is the sum of squared errors over
-    the sum of phi_k^2, and r_1 = 1.
+    Phi_{k-1} = (phi_1 ... phi_{k-1}) that fits the *other* points best, weighted with
+    exp(-|Phi_{k-1}(i) - Phi_{k-1}(j)|^2 / eps^2), where eps is a third of the median distance of the
+    Phi_{k-1}; r_k^2 is the sum of squared errors over the sum of phi_k^2, and r_1 = 1.
 
     Parameters
     ----------

@@ -83,9 +83,9 @@ def tune(decoder, grid, Y_train, F_train, Y_val, F_val, *, callback=None, progre
     orthonormal basis of that span ("coefficients"), made once by a QR factorisation, and only the best
     one is fitted to the fields themselves. The errors are those of the "direct" evaluation to
     the round-off of the candidate's solver (no large squares are subtracted): 1e-10 relative where its
-    matrix is well conditioned, less where lambda is near round-off. Anything else is evaluated directly: bounds, float32 fields, grids over the
-    invariants or weights, other regressors, and fields of so few cells that the factorisation would not
-    pay.
+    matrix is well conditioned, less where lambda is near round-off. Anything else is evaluated directly: bounds,
+    float32 fields, grids over the invariants or weights, other regressors, and fields of so few cells that the
+    factorisation would not pay.
 
     References
     ----------
