@@ -21,14 +21,13 @@ from randsmap._linalg import lanczos as _eigen
 from randsmap.datasets import make_s_curve, make_swiss_roll
 from randsmap.encoders import _diffusion_maps as encoders
 
+from helpers import random_problem
+
 EPS = np.finfo(np.float64).eps
 
 
 def bumps(n, n_cells=60, seed=0):
-    """Fields on a two-parameter manifold."""
-    rng = np.random.default_rng(seed)
-    place, width = rng.uniform(0.2, 0.8, (n, 1)), rng.uniform(0.1, 0.2, (n, 1))
-    return np.exp(-(((np.linspace(0, 1, n_cells) - place) / width) ** 2))
+    return random_problem(n, n_cells, seed=seed, total=None, place=(0.2, 0.8), width=(0.1, 0.2))[1]
 
 
 def markov_matrix(X, epsilon, alpha):

@@ -2,6 +2,7 @@
 
 import tracemalloc
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,17 +18,13 @@ from randsmap._progress import show_progress
 from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 
+from helpers import random_problem
+
 EPS = np.finfo(float).eps
 MAPS = [FourierFeatures(0.2), MultiscaleFourierFeatures(20.0), SigmoidFeatures(20.0)]
 
 
-def problem(n=300, M=40, seed=0):
-    """Latents and bumps of mass 1 whose cell 4 is always 0."""
-    rng = np.random.default_rng(seed)
-    Y = rng.uniform(size=(n, 2))
-    F = np.exp(-((np.linspace(0, 1, M) - Y[:, :1]) ** 2) / 0.02) * (1 + Y[:, 1:])
-    F[:, 4] = 0
-    return Y, F / F.sum(axis=1, keepdims=True)
+problem = partial(random_problem, 300, 40, constant={4: 0.0})
 
 
 def rows_of(features, Y, P):
@@ -42,7 +39,7 @@ def training_error(rows, A, B, F):
 @pytest.mark.parametrize("n, P", [(300, 120), (150, 400), (200, 199), (3, 1)])
 @pytest.mark.parametrize("regularization, tol", [(1e-6, 1e-7), (1e-3, 1e-9), (10.0, 1e-3)])
 def test_the_error_is_below_tol(features, n, P, regularization, tol):
-    Y, F = problem(n)
+    Y, F = problem(n=n)
     rows = rows_of(features, Y, P)
     A, used, n_iter = solve_ridge(rows, F, regularization, "krylov", tol=tol)
     assert used == "krylov" and 1 <= n_iter < 100

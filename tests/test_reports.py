@@ -18,15 +18,14 @@ pytest.importorskip("jinja2")
 from PIL import Image  # noqa: E402
 
 HERE = str(Path(__file__).parent)
-sys.path.insert(0, HERE)
-from study_example import example_result  # noqa: E402
-
 from randsmap.studies import _claims, _report  # noqa: E402
 from randsmap.studies._claims import claims_markdown, judge  # noqa: E402
 from randsmap.studies._pictures import study_pictures  # noqa: E402
 from randsmap.studies._report import write_index, write_report  # noqa: E402
 from randsmap.studies._result import save_result  # noqa: E402
 from randsmap.studies._table import table_text  # noqa: E402
+
+from study_example import example_result  # noqa: E402
 
 STUDIES = ("swiss-roll", "s-curve", "lwr", "mri", "hughes")
 VOID = {"meta", "img", "br", "hr", "link"}

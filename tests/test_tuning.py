@@ -7,9 +7,10 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import ParameterGrid
 
 import randsmap
-from randsmap.invariants._affine import AffineInvariants
 from randsmap.metrics import relative_l2
 from randsmap.tuning import _search as tuning
+
+from helpers import random_invariants, with_common_invariants
 
 
 @pytest.fixture
@@ -93,12 +94,9 @@ def fields_in_reach(kind, q, weights, constant, offset, n=60, n_val=30, M=500, s
     if constant:
         J0[[3, 77]] = True
         F[:, J0] = 0.25, 0.0
-    w = 10 ** rng.uniform(-1, 1, M) if weights else None
-    invariants = None if q == 0 else "mass" if q == 1 else rng.normal(size=(M, q))
-    if q:
-        C = (np.ones(M) if w is None else w)[:, None].copy() if q == 1 else invariants.copy()
-        F = AffineInvariants(C, F.mean(axis=0) @ C, J0, F[0, J0], w).project(F.copy())
-    return (Y[:n], F[:n], Y[n:], F[n:]), {"invariants": invariants, "cell_weights": w}
+    options, C = random_invariants(rng, q, M, weights)
+    F = with_common_invariants(F, C, options["cell_weights"], J0)
+    return (Y[:n], F[:n], Y[n:], F[n:]), options
 
 
 def direct_errors(decoder, grid, Y, F, Y_val, F_val):

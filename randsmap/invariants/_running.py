@@ -42,8 +42,8 @@ class RunningInvariants:
 
     The parameters are those of `AffineInvariants.from_data`, with its errors. The checks of all the fields
     seen against the invariants, whose values m may move with their mean, are exact:
-    |C_j^T f_i - m_j| <= tol_i |C_j|^T |f_i| for all i if and only if the largest C_j^T f_i - tol_i |C_j|^T |f_i| is at most m_j and the
-    smallest C_j^T f_i + tol_i |C_j|^T |f_i| at least m_j.
+    |C_j^T f_i - m_j| <= tol_i |C_j|^T |f_i| for all i if and only if the largest
+    C_j^T f_i - tol_i |C_j|^T |f_i| is at most m_j and the smallest C_j^T f_i + tol_i |C_j|^T |f_i| at least m_j.
     """
 
     def __init__(self, M, *, invariants, values, tol, cell_weights, bounds=None, keep_constant_cells=True):
