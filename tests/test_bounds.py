@@ -33,6 +33,8 @@ from randsmap.invariants._bounds import project_rows
 
 from helpers import python, random_problem
 
+pytestmark = pytest.mark.kernels
+
 EPS = np.finfo(float).eps
 
 

@@ -4,10 +4,13 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from randsmap._kernels import crowd
 
 from helpers import python
+
+pytestmark = pytest.mark.kernels
 
 NX, NY = 24, 11
 

@@ -16,6 +16,8 @@ from randsmap.datasets import head_phantom, load_image, make_rotated_images, war
 
 from helpers import python
 
+pytestmark = pytest.mark.kernels
+
 EPS = np.finfo(float).eps
 
 

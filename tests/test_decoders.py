@@ -25,6 +25,8 @@ from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, Sigmoi
 
 from helpers import python, random_problem, violation
 
+pytestmark = pytest.mark.kernels
+
 EPS = np.finfo(float).eps
 MAPS = [FourierFeatures(0.3), MultiscaleFourierFeatures(8.0), SigmoidFeatures(10.0)]
 

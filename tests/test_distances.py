@@ -23,6 +23,8 @@ from randsmap._linalg.distances import (
 
 from helpers import python
 
+pytestmark = pytest.mark.kernels
+
 EPS = np.finfo(np.float64).eps
 
 

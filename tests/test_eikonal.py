@@ -12,6 +12,8 @@ from randsmap.datasets import solve_eikonal
 
 import hughes_reference as reference
 
+pytestmark = pytest.mark.kernels
+
 METHODS = ("marching", "sweeping")
 DATA = Path(__file__).parent / "data"
 

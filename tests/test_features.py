@@ -18,6 +18,8 @@ from randsmap._kernels import features as kernel
 
 from helpers import python
 
+pytestmark = pytest.mark.kernels
+
 EPS = np.finfo(float).eps
 MAPS = [FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures]
 

@@ -14,6 +14,8 @@ from randsmap.invariants._running import constant_cells
 
 from helpers import python
 
+pytestmark = pytest.mark.kernels
+
 EPS = np.finfo(float).eps
 
 

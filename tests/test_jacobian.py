@@ -45,6 +45,8 @@ from helpers import python, with_common_invariants
 from helpers import random_problem as problem
 from helpers import squared_distances as squared
 
+pytestmark = pytest.mark.kernels
+
 EPS = np.finfo(float).eps
 STEP = 1e-150  # of the complex step: its square is nothing
 

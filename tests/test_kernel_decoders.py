@@ -20,6 +20,8 @@ from helpers import python
 from helpers import random_problem as problem
 from helpers import squared_distances as squared
 
+pytestmark = pytest.mark.kernels
+
 DDM = DoubleDiffusionMapsDecoder
 EPS = np.finfo(float).eps
 

@@ -14,6 +14,8 @@ from randsmap._linalg.neighbors import NeighborIndex, nearest_neighbors
 
 from helpers import python
 
+pytestmark = pytest.mark.kernels
+
 
 def brute_force(points, queries, k):
     """By definition: squared distances summed in the order of the coordinates, ties by index."""

@@ -14,6 +14,8 @@ from randsmap.datasets import LWRSolver
 
 from helpers import python
 
+pytestmark = pytest.mark.kernels
+
 EPS = np.finfo(float).eps
 GOLDEN = Path(__file__).parent / "data" / "traffic_golden.npz"  # by make_traffic_golden.py
 

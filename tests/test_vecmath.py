@@ -8,6 +8,8 @@ from randsmap._kernels import vecmath
 
 from helpers import python
 
+pytestmark = pytest.mark.kernels
+
 REACH = 1e7  # RK_COS_REACH
 TINY = 5e-324
 FUNCTIONS = {"cos": mpmath.cos, "exp": mpmath.exp, "logistic": lambda x: 1 / (1 + mpmath.exp(-x))}
