@@ -278,7 +278,9 @@ def neighbor_kernel(X, k, epsilon):
     return np.where(joined, np.exp(-(D**2) / epsilon**2), 0), D, reach
 
 
-@pytest.mark.parametrize("n_cells", [2, 5, 60])
+@pytest.mark.parametrize(
+    "n_cells", [pytest.param(2, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.slow), 60]
+)
 @pytest.mark.parametrize("n", [60, 500])  # full solver and Lanczos
 @pytest.mark.parametrize("alpha", [0, 1])
 def test_neighbor_kernel(n, n_cells, alpha):
@@ -399,6 +401,7 @@ def test_memory_of_the_neighbor_kernel():
 
 
 # -- the solver -------------------------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 7, 30])
 @pytest.mark.parametrize("basis", [20, 160])  # with and without compression
 def test_leading_eigenpairs(count, basis, monkeypatch):
@@ -583,6 +586,7 @@ def test_scikit_learn_conventions(estimator, check):
         check(estimator)
 
 
+@pytest.mark.slow
 def test_memory(tmp_path):
     """No n x n x M temporaries: a fit stays below the data plus four kernel matrices."""
     script = tmp_path / "memory.py"

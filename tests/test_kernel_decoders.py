@@ -45,7 +45,7 @@ def plain_ddm(Y, F, Z, epsilon, rank="rule"):
 
 
 @pytest.mark.parametrize("epsilon", [0.02, 0.1, 0.5, 2.0])
-@pytest.mark.parametrize("n", [30, 150, 400])
+@pytest.mark.parametrize("n", [30, 150, pytest.param(400, marks=pytest.mark.slow)])
 def test_ddm_is_the_papers_formula(epsilon, n):
     Y, F = problem(n)
     Z = np.random.default_rng(1).uniform(-0.1, 1.1, size=(70, 2))

@@ -47,6 +47,7 @@ def test_the_error_is_below_tol(features, n, P, regularization, tol):
     assert training_error(rows, A, exact, F) <= tol
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.0, 1.0])
 @pytest.mark.parametrize("M", [1, 90])
 def test_without_a_good_preconditioner_and_for_fields_of_any_rank(monkeypatch, noise, M):
@@ -80,6 +81,7 @@ def test_more_cells_than_samples(M):
     assert training_error(rows, A, ridge(rows, rough, 1e-3)[0], rough) <= 1e-7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("M", [100, 1500])
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-5, 1e-7])
 def test_pod_leaves_no_more_than_stated(M, tolerance):
@@ -133,6 +135,7 @@ def test_it_warns_how_far_it_got_when_it_does_not_converge():
     assert record[0].filename == __file__  # the caller's line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regularization", [1e-300, 1e-20, 1e-13])
 def test_a_lambda_lost_in_round_off_ends_in_a_warning(regularization):
     Y, F = problem()
@@ -252,6 +255,7 @@ def test_direct_solvers_report_one_iteration():
         RANDSMAPDecoder(constraint="training", solver="krylov").fit(Y, F)
 
 
+@pytest.mark.slow
 def test_features_are_never_stored(monkeypatch):
     Y, F = problem(2000)
     rows = rows_of(MAPS[2], Y, 2000)
@@ -271,6 +275,7 @@ def used(F, Y, P=800, regularization=1e-3, features=MAPS[0]):
         return solve_ridge(rows_of(features, Y, P), F, regularization, "auto")[1]
 
 
+@pytest.mark.slow
 def test_auto_chooses_by_size_cost_and_memory(monkeypatch):
     Y, F = problem(900)
     assert used(F, Y) == "cholesky"  # small
@@ -320,6 +325,7 @@ def test_progress_bar(capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [RFNNDecoder(solver="krylov", random_state=0), RANDSMAPDecoder(solver="krylov", invariants=None, random_state=0)]
 )

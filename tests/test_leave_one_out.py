@@ -58,7 +58,7 @@ MAPS = [
 ]
 
 
-@pytest.mark.parametrize("M", [12, 300])
+@pytest.mark.parametrize("M", [12, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "q, weights, constant", [(0, False, True), (1, False, False), (1, True, True), (2, True, True)]
 )

@@ -207,6 +207,7 @@ print(peak("VmHWM") - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_gigabyte_is_fitted_and_decoded_in_little_memory(tmp_path):
     n, M = 125_000, 1000

@@ -182,6 +182,7 @@ def test_input_of_every_kind_and_untouched():
     assert np.array_equal(a, b) and np.allclose(a, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_pod_in_a_model_a_pipeline_and_a_search():
     F = bumps(120)
     model = ManifoldModel(POD(4, invariants="mass")).fit(F)

@@ -83,7 +83,15 @@ def check_self_contained(page, text):
     assert "http:" not in text and "https:" not in text
 
 
-@pytest.mark.parametrize("name", ("swiss-roll", "lwr", "mri", "hughes"))
+@pytest.mark.parametrize(
+    "name",
+    (
+        pytest.param("swiss-roll", marks=pytest.mark.slow),
+        pytest.param("lwr", marks=pytest.mark.slow),
+        pytest.param("mri", marks=pytest.mark.slow),
+        "hughes",
+    ),
+)
 def test_report_is_one_file_with_every_picture_and_row(name, tmp_path):
     result = example_result(name)
     path = write_report(result, tmp_path / "study")
@@ -110,6 +118,7 @@ def test_report_is_one_file_with_every_picture_and_row(name, tmp_path):
     assert edge in page.text
 
 
+@pytest.mark.slow
 def test_report_escapes_whatever_comes_from_the_result(tmp_path):
     result = example_result("lwr")
     hostile = "<b>&\"'><script>alert(1)</script>"
@@ -192,6 +201,7 @@ def test_interrupted_writing_leaves_the_old_report(tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
 
 
+@pytest.mark.slow
 def test_reports_repeat_to_the_byte_and_name_no_machine(tmp_path):
     import socket
 

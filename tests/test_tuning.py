@@ -117,9 +117,9 @@ PENALTIES = {"regularization": [1e-9, 1e-3, 1.0]}
 FEATURES = randsmap.FourierFeatures(0.5, n_features=12)
 
 
-@pytest.mark.parametrize("offset", [0.0, 1e3])
-@pytest.mark.parametrize("constant", [False, True])
-@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("offset", [pytest.param(0.0, marks=pytest.mark.slow), 1e3])
+@pytest.mark.parametrize("constant", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("weights", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("q", [0, 1, 3])
 @pytest.mark.parametrize("kind", ["svd", "training", "kernel", "harmonics"])
 def test_coefficient_space_agrees_with_the_fields(always, kind, q, weights, constant, offset):
