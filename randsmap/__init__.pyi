@@ -23,9 +23,7 @@ from randsmap.decoders import RANDSMAPDecoder as RANDSMAPDecoder
 from randsmap.decoders import RFNNDecoder as RFNNDecoder
 from randsmap.encoders import POD as POD
 from randsmap.encoders import DiffusionMaps as DiffusionMaps
-from randsmap.features import FourierFeatures as FourierFeatures
-from randsmap.features import MultiscaleFourierFeatures as MultiscaleFourierFeatures
-from randsmap.features import SigmoidFeatures as SigmoidFeatures
+from randsmap.features import *  # noqa: F403 - its `__all__`: a new map is exported by being in it
 from randsmap.invariants import project_bounds as project_bounds
 from randsmap.model import ManifoldModel as ManifoldModel
 from randsmap.persistence import load as load

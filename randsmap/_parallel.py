@@ -29,7 +29,7 @@ _requested = None  # by set_num_threads
 _pool = None
 _pool_size = 0
 _blas = None  # threadpoolctl controller of the BLAS libraries loaded
-_blas_limits = []  # limits in force, one an open `blas_threads` block
+_blas_limits: list[int] = []  # limits in force, one an open `blas_threads` block
 _blas_original = None  # thread counts to restore when the last block closes
 
 

@@ -639,6 +639,7 @@ def _decode(arguments):
 def _evaluate(arguments):
     import numpy as np
 
+    from randsmap import metrics
     from randsmap._mmap import load_npy
     from randsmap._progress import show_progress
 

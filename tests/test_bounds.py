@@ -3,11 +3,9 @@
 
 import hashlib
 import math
-import os
 import pickle
-import subprocess
-import sys
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -33,8 +31,11 @@ from randsmap._kernels import decode
 from randsmap.invariants._affine import AffineInvariants
 from randsmap.invariants._bounds import project_rows
 
+from helpers import python, random_problem
+
+pytestmark = pytest.mark.kernels
+
 EPS = np.finfo(float).eps
-LEVELS = ("baseline", "avx2", "avx512")
 
 
 # -- oracles -----------------------------------------------------------------------------------------
@@ -399,17 +400,8 @@ print(digest.hexdigest())
 """
 
 
-def test_same_bits_on_every_instruction_level():
-    results = {
-        level: subprocess.run(
-            [sys.executable, "-P", "-c", BITS],
-            check=True,
-            text=True,
-            capture_output=True,
-            env={**os.environ, "RANDSMAP_CPU": level},
-        ).stdout
-        for level in LEVELS
-    }
+def test_same_bits_on_every_instruction_level(levels):
+    results = {level: python(BITS, level=level) for level in levels}
     assert len(set(results.values())) == 1, results
     assert len(results["baseline"].strip()) == 2 * hashlib.sha256().digest_size
 
@@ -417,15 +409,7 @@ def test_same_bits_on_every_instruction_level():
 # -- the option `bounds` -----------------------------------------------------------------------------
 
 
-def problem(n=60, M=40, constant=True, seed=0):
-    """Latents and compact bumps of mass 1 between 0 and about 0.2; cell 4 is always 0."""
-    Y = np.random.default_rng(seed).uniform(size=(n, 1))
-    x = np.linspace(0, 1, M)
-    F = np.maximum(0, 1 - ((x - 0.6 * Y - 0.2) / 0.15) ** 2)
-    if constant:
-        F[:, 4] = 0
-    F /= F.sum(axis=1, keepdims=True)
-    return Y, F
+problem = partial(random_problem, M=40, d=1, constant={4: 0.0}, place=(0.2, 0.8), compact=True)
 
 
 FAR = np.concatenate([np.linspace(-3, 4, 200), [50.0, -1e3]])[:, None]
@@ -506,7 +490,7 @@ def test_bounds_without_invariants_clip():
 
 
 def test_cell_weights_are_the_norm_and_the_mass():
-    Y, F = problem(constant=False)
+    Y, F = problem(constant=None)
     v = np.random.default_rng(0).uniform(0.5, 2, 40)
     F = F / (F @ v)[:, None]
     decoder = RANDSMAPDecoder(FourierFeatures(0.3), random_state=0, cell_weights=v)

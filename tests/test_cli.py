@@ -146,6 +146,7 @@ def test_interrupt_is_told(monkeypatch, capsys, tmp_path):
     assert run("study", "lwr", "--quick", "--out", tmp_path) == 130
 
 
+@pytest.mark.slow
 def test_quick_traffic_study(tmp_path):
     """The main job, as the README runs it."""
     command = [
@@ -183,6 +184,7 @@ def table(folder):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_some_decoders_of_all_studies_that_have_them(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "randsmap.cli._STUDIES",

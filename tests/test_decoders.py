@@ -1,11 +1,9 @@
 """Decoders: conservation, the paper's formulas, scikit-learn's conventions, bad input."""
 
 import inspect
-import os
 import pickle
 import re
-import subprocess
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -25,26 +23,15 @@ from randsmap._linalg import ridge as _ridge
 from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder, _bases
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 
+from helpers import python, random_problem, violation
+
+pytestmark = pytest.mark.kernels
+
 EPS = np.finfo(float).eps
 MAPS = [FourierFeatures(0.3), MultiscaleFourierFeatures(8.0), SigmoidFeatures(10.0)]
 
 
-def problem(n=60, M=30, d=2, seed=0):
-    """Latents and bumps of mass 1 whose cell 4 is always 0."""
-    rng = np.random.default_rng(seed)
-    Y = rng.uniform(size=(n, d))
-    x = np.linspace(0, 1, M)
-    F = np.exp(-((x - Y[:, :1]) ** 2) / 0.02) * (1 + Y[:, -1:])
-    F[:, 4] = 0
-    return Y, F / F.sum(axis=1, keepdims=True)
-
-
-def violation(F, C, m):
-    """max |C_j^T f - m_j| / (|C_j|^T |f| + |m_j|), in extended precision where there is one."""
-    wide = np.longdouble
-    defect = np.abs(F.astype(wide) @ C.astype(wide) - m.astype(wide))
-    size = np.abs(F) @ np.abs(C) + np.abs(m)
-    return float(np.where(size > 0, defect / np.where(size > 0, size, 1), defect).max())
+problem = partial(random_problem, constant={4: 0.0})
 
 
 def phi(decoder, Y):
@@ -295,7 +282,6 @@ def test_results_do_not_depend_on_the_thread_count():
         assert np.abs(b - refitted[0]).max() <= 10 * EPS * condition * np.abs(b).max()
 
 
-@pytest.mark.parametrize("level", ["baseline", "avx2", "avx512"])
 def test_conservation_at_every_instruction_level(level):
     code = """
 import numpy as np
@@ -308,7 +294,7 @@ for n in (1, 9, 50):
     mass = fields.astype(np.longdouble).sum(axis=1)
     assert (abs(mass - decoder.invariant_values_) <= 1e-14 * (abs(fields).sum(axis=1) + 1)).all()
 """
-    subprocess.run([sys.executable, "-P", "-c", code], check=True, env={**os.environ, "RANDSMAP_CPU": level})
+    python(code, level=level)
 
 
 def test_no_blas_threads_inside_tasks(monkeypatch):

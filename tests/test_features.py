@@ -1,9 +1,6 @@
 """Random feature maps: kernels against NumPy, draws against their laws, scikit-learn's rules."""
 
-import os
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -18,6 +15,10 @@ import randsmap
 from randsmap import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 from randsmap import features as module
 from randsmap._kernels import features as kernel
+
+from helpers import python
+
+pytestmark = pytest.mark.kernels
 
 EPS = np.finfo(float).eps
 MAPS = [FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures]
@@ -62,7 +63,6 @@ def test_kernel_is_numpys(n, d, P, seed, activation):
         assert np.all(np.abs(single - value) <= bound + 0.3 * np.finfo(np.float32).eps)
 
 
-@pytest.mark.parametrize("level", ["baseline", "avx2", "avx512"])
 def test_kernel_at_every_instruction_level(level, tmp_path):
     cases = {
         f"{activation}/{d}": problem(9, d, 701)
@@ -75,26 +75,15 @@ def test_kernel_at_every_instruction_level(level, tmp_path):
     )
     code = """
 import numpy as np
-from randsmap._kernels import features, vecmath
+from randsmap._kernels import features
 given, results = np.load("given.npz"), {}
 for key in {k.rsplit("/", 1)[0] for k in given.files}:
     Y, W, b = (given[f"{key}/{part}"] for part in "YWb")
     results[key] = np.empty((len(Y), len(b)))
     features.features(int(key[0]), Y, W, b, 0.3, results[key])
 np.savez("results.npz", **results)
-print(vecmath.cpu_level())
 """
-    child = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        timeout=120,
-        text=True,
-        env=dict(os.environ, RANDSMAP_CPU=level),
-        capture_output=True,
-    )
-    assert child.returncode == 0, child.stderr
-    if child.stdout.strip() != level:
-        pytest.skip(f"this processor has no {level}")
+    python(code, level=level, cwd=tmp_path)
     results = np.load(tmp_path / "results.npz")
     for key, case in cases.items():
         value, bound = oracle(int(key[0]), *case, 0.3)

@@ -1,11 +1,8 @@
 """Affine invariants: the projection against plain formulas, conservation to a few ulp."""
 
 import math
-import os
 import pickle
 import re
-import subprocess
-import sys
 import warnings
 from fractions import Fraction
 
@@ -19,6 +16,10 @@ import randsmap
 from randsmap._kernels import decode as kernel
 from randsmap.invariants._affine import AffineInvariants, invariant_values
 from randsmap.invariants._running import constant_cells
+
+from helpers import python
+
+pytestmark = pytest.mark.kernels
 
 EPS = np.finfo(float).eps
 
@@ -52,7 +53,7 @@ def invariant_problems(draw, n=12, M=None):
     M = M or draw(st.sampled_from([5, 16, 17, 40, 300]))
     q = draw(st.integers(1, 5))
     columns = []
-    for j in range(q):
+    for _ in range(q):
         kind = draw(st.sampled_from(["ones", "normal", "positive", "zero", "dependent", "local"]))
         if kind == "dependent" and columns:
             c = np.array(columns).T @ rng.integers(-3, 4, size=len(columns))
@@ -171,7 +172,7 @@ def test_compensated_sums_see_what_plain_sums_lose():
     assert invariant_values(weights, products)[0][0, 0] == -(2.0**-60)
 
 
-def test_every_instruction_level_gives_the_same_bits():
+def test_every_instruction_level_gives_the_same_bits(levels):
     code = """
 import numpy as np, sys
 from randsmap.invariants import AffineInvariants
@@ -181,16 +182,7 @@ C = np.stack([np.ones(77), np.arange(77.0)], axis=1)
 inv = AffineInvariants(C, np.array([20.0, 700.0]), np.arange(77) == 3, np.array([0.25]))
 sys.stdout.write(inv.project(F).tobytes().hex())
 """
-    results = {
-        subprocess.run(
-            [sys.executable, "-P", "-c", code],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "RANDSMAP_CPU": level},
-        ).stdout
-        for level in ("baseline", "avx2", "avx512")
-    }
+    results = {python(code, level=level) for level in levels}
     assert len(results) == 1 and len(results.pop()) == 5 * 77 * 16
 
 

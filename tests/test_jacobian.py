@@ -5,10 +5,7 @@ derivative without cancellation (complex step).
 """
 
 import copy
-import os
 import pickle
-import subprocess
-import sys
 import threading
 
 import mpmath
@@ -16,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from randsmap._kernels.features import COSINE, LOGISTIC
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
@@ -38,22 +36,19 @@ from randsmap import (
     SigmoidFeatures,
 )
 from randsmap._kernels import gradients as kernel
-from randsmap._kernels.features import COSINE, LOGISTIC
 from randsmap._linalg.distances import multi_gaussian_slope_in_place
 from randsmap.decoders import _linear_map
 from randsmap.decoders._bases import polynomial_jacobian
 from randsmap.invariants._active_bounds import free_tangents, free_tangents_adjoint
 
+from helpers import python, with_common_invariants
+from helpers import random_problem as problem
+from helpers import squared_distances as squared
+
+pytestmark = pytest.mark.kernels
+
 EPS = np.finfo(float).eps
 STEP = 1e-150  # of the complex step: its square is nothing
-
-
-def problem(n=60, M=30, d=2, seed=0):
-    rng = np.random.default_rng(seed)
-    Y = rng.uniform(size=(n, d))
-    x = np.linspace(0, 1, M)
-    F = np.exp(-((x - Y[:, :1]) ** 2) / 0.02) * (1 + Y[:, -1:])
-    return Y, F / F.sum(axis=1, keepdims=True)
 
 
 def complex_step(f, X):
@@ -74,10 +69,6 @@ def plain_features(decoder, Y):
     if isinstance(features, SigmoidFeatures):
         return 1 / (1 + np.exp(-t))
     return np.sqrt(2 / t.shape[1]) * np.cos(t)
-
-
-def squared(Y, Z):
-    return ((Y[:, None, :] - Z[None, :, :]) ** 2).sum(axis=2)
 
 
 def plain_kernel(decoder, Y):
@@ -179,10 +170,7 @@ def conservative_data(seed, q, weighted, constants):
     F = np.cos(Y @ rng.normal(size=(2, M)) * 3)
     constant = np.arange(M) < constants
     F[:, constant] = rng.normal(size=constants)
-    Q = np.linalg.qr(np.where(constant[:, None], 0, C))[0]
-    F += (F.mean(axis=0) - F) @ Q @ Q.T
-    F[:, constant] = F[0, constant]
-    return Y, F, C, 10.0 ** rng.uniform(-2, 2, M) if weighted else None
+    return Y, with_common_invariants(F, C, constant=constant), C, 10.0 ** rng.uniform(-2, 2, M) if weighted else None
 
 
 @settings(deadline=None, max_examples=40)
@@ -259,7 +247,7 @@ np.savez("results.npz", **results)
 """
 
 
-def test_slopes_are_within_four_ulp_at_every_instruction_level(tmp_path):
+def test_slopes_are_within_four_ulp_at_every_instruction_level(tmp_path, levels):
     rng = np.random.default_rng(0)
     with mpmath.workprec(200):
         near = np.array(
@@ -282,10 +270,8 @@ def test_slopes_are_within_four_ulp_at_every_instruction_level(tmp_path):
         expected[str(COSINE)] = [-mpmath.sin(mpmath.mpf(float(x))) for x in arguments[str(COSINE)]]
         e = [mpmath.exp(-abs(mpmath.mpf(float(x)))) for x in arguments[str(LOGISTIC)]]
         expected[str(LOGISTIC)] = [v / (1 + v) ** 2 for v in e]
-        for level in ("baseline", "avx2", "avx512"):
-            subprocess.run(
-                [sys.executable, "-P", "-c", CHILD], cwd=tmp_path, check=True, env={**os.environ, "RANDSMAP_CPU": level}
-            )
+        for level in levels:
+            python(CHILD, level=level, cwd=tmp_path)
             results = np.load(tmp_path / "results.npz")
             for key, exact in expected.items():
                 for x, found, value in zip(arguments[key], results[key][0], exact):

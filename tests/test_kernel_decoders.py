@@ -1,8 +1,5 @@
 """Double diffusion maps and kernel decoders: the formulas, the limits of random features, edges."""
 
-import os
-import subprocess
-import sys
 import tracemalloc
 
 import mpmath
@@ -19,20 +16,14 @@ from randsmap._linalg import distances as _distances
 from randsmap._linalg import low_rank
 from randsmap.decoders import _bases
 
+from helpers import python
+from helpers import random_problem as problem
+from helpers import squared_distances as squared
+
+pytestmark = pytest.mark.kernels
+
 DDM = DoubleDiffusionMapsDecoder
 EPS = np.finfo(float).eps
-
-
-def problem(n=60, M=30, d=2, seed=0):
-    rng = np.random.default_rng(seed)
-    Y = rng.uniform(size=(n, d))
-    x = np.linspace(0, 1, M)
-    F = np.exp(-((x - Y[:, :1]) ** 2) / 0.02) * (1 + Y[:, -1:])
-    return Y, F / F.sum(axis=1, keepdims=True)
-
-
-def squared(Y, Z):
-    return ((Y[:, None, :] - Z[None, :, :]) ** 2).sum(axis=2)
 
 
 # -- Double diffusion maps -------------------------------------------------------------------------
@@ -54,7 +45,7 @@ def plain_ddm(Y, F, Z, epsilon, rank="rule"):
 
 
 @pytest.mark.parametrize("epsilon", [0.02, 0.1, 0.5, 2.0])
-@pytest.mark.parametrize("n", [30, 150, 400])
+@pytest.mark.parametrize("n", [30, 150, pytest.param(400, marks=pytest.mark.slow)])
 def test_ddm_is_the_papers_formula(epsilon, n):
     Y, F = problem(n)
     Z = np.random.default_rng(1).uniform(-0.1, 1.1, size=(70, 2))
@@ -209,7 +200,6 @@ def test_multi_gaussian_kernel_against_high_precision(low, high):
     assert (found[~normal] <= 1e-298).all()
 
 
-@pytest.mark.parametrize("level", ["baseline", "avx2", "avx512"])
 def test_multi_gaussian_kernel_at_every_instruction_level(level):
     code = """
 import numpy as np
@@ -220,7 +210,7 @@ _distances.multi_gaussian_in_place(found, 0.01, 4.0)
 exact = np.sqrt(np.pi / 2) * (erf(4 * r / 2**.5) - erf(.01 * r / 2**.5)) / (r * 3.99)
 assert (abs(found - exact) <= 4e-15 * exact).all()
 """
-    subprocess.run([sys.executable, "-P", "-c", code], check=True, env={**os.environ, "RANDSMAP_CPU": level})
+    python(code, level=level)
 
 
 def test_multi_gaussian_kernel_at_the_ends():

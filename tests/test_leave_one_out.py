@@ -10,6 +10,8 @@ import randsmap
 from randsmap.metrics import relative_l2
 from randsmap.tuning import _leave_one_out
 
+from helpers import random_invariants, with_common_invariants
+
 N = 24
 LAMBDAS = [1e-6, 1e-3, 1.0]
 
@@ -21,18 +23,12 @@ def problem(M, q, weights, constant, seed=0):
     X[6] = X[5]
     F = np.stack([np.sin(2 * X[:, 0]), X[:, 1] ** 2, X[:, 0] * X[:, 1]], axis=1) @ rng.normal(size=(3, M))
     F += 3 + 0.01 * rng.normal(size=F.shape)
-    free = np.ones(M, dtype=bool)
+    fixed = np.zeros(M, dtype=bool)
     if constant:
-        free[[3, 7]] = False
-        F[:, ~free] = 0.5, 0.0
-    w = rng.uniform(0.1, 10, M) if weights else None
-    invariants = None if q == 0 else "mass" if q == 1 else rng.normal(size=(M, q))
-    if q:
-        C = (np.ones(M) if w is None else w)[:, None] if q == 1 else invariants
-        normal = C[free] if w is None else C[free] / w[free, None]
-        defect = F.mean(axis=0) @ C - F @ C
-        F[:, free] += defect @ np.linalg.solve(C[free].T @ normal, normal.T)
-    return X, F, {"invariants": invariants, "cell_weights": w}
+        fixed[[3, 7]] = True
+        F[:, fixed] = 0.5, 0.0
+    options, C = random_invariants(rng, q, M, weights)
+    return X, with_common_invariants(F, C, options["cell_weights"], fixed), options
 
 
 class Fitted(BaseEstimator):
@@ -79,7 +75,7 @@ MAPS = [
 ]
 
 
-@pytest.mark.parametrize("M", [12, 300])
+@pytest.mark.parametrize("M", [12, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "q, weights, constant", [(0, False, True), (1, False, False), (1, True, True), (2, True, True)]
 )

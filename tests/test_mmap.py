@@ -15,6 +15,8 @@ from randsmap import _mmap, metrics
 from randsmap.cli import main
 from randsmap.encoders import _diffusion_maps as encoders
 
+from helpers import random_problem
+
 
 @pytest.fixture
 def small(monkeypatch):
@@ -26,14 +28,7 @@ def small(monkeypatch):
 
 
 def bumps(n=200, M=60):
-    centre = np.random.default_rng(0).uniform(0.3, 0.7, n)
-    F = np.exp(-(((np.linspace(0, 1, M) - centre[:, None]) / 0.1) ** 2))
-    F[:, 7] = 0.25
-    return (
-        F / F.sum(axis=1, keepdims=True)
-        if n == 0
-        else np.where(np.arange(M) == 7, F, F / (F.sum(axis=1, keepdims=True) - 0.25))
-    )
+    return random_problem(n, M, 1, constant={7: 0.25})[1]
 
 
 def mapped(path, F, order="C"):
@@ -241,6 +236,7 @@ print(peak("VmHWM") - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_gigabyte_is_fitted_and_decoded_in_little_memory(tmp_path):
     n, M = 125_000, 1000

@@ -381,6 +381,7 @@ def test_a_failed_save_leaves_the_old_file(path, tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs resource limits")
 def test_a_full_disk_leaves_the_old_file(path, tmp_path):
     save(MODELS["sigmoid"], path)
@@ -452,6 +453,7 @@ def test_every_flipped_bit_is_found(path):
     randsmap.load(path)
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_in_every_byte_of_a_whole_model(path):
     MODELS["model"].save(path)
     data = path.read_bytes()
@@ -474,6 +476,7 @@ def test_every_truncation_and_trailing_bytes(path):
     refused(path, data + data)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(st.data())
 def test_random_damage(data):
@@ -660,6 +663,7 @@ NASTY = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs resource limits")
 def test_no_file_makes_memory_blow_up(tmp_path):
     for i, entries in enumerate(NASTY):

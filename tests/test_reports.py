@@ -18,15 +18,14 @@ pytest.importorskip("jinja2")
 from PIL import Image  # noqa: E402
 
 HERE = str(Path(__file__).parent)
-sys.path.insert(0, HERE)
-from study_example import example_result  # noqa: E402
-
 from randsmap.studies import _claims, _report  # noqa: E402
 from randsmap.studies._claims import claims_markdown, judge  # noqa: E402
 from randsmap.studies._pictures import study_pictures  # noqa: E402
 from randsmap.studies._report import write_index, write_report  # noqa: E402
 from randsmap.studies._result import save_result  # noqa: E402
 from randsmap.studies._table import table_text  # noqa: E402
+
+from study_example import example_result  # noqa: E402
 
 STUDIES = ("swiss-roll", "s-curve", "lwr", "mri", "hughes")
 VOID = {"meta", "img", "br", "hr", "link"}
@@ -84,7 +83,15 @@ def check_self_contained(page, text):
     assert "http:" not in text and "https:" not in text
 
 
-@pytest.mark.parametrize("name", ("swiss-roll", "lwr", "mri", "hughes"))
+@pytest.mark.parametrize(
+    "name",
+    (
+        pytest.param("swiss-roll", marks=pytest.mark.slow),
+        pytest.param("lwr", marks=pytest.mark.slow),
+        pytest.param("mri", marks=pytest.mark.slow),
+        "hughes",
+    ),
+)
 def test_report_is_one_file_with_every_picture_and_row(name, tmp_path):
     result = example_result(name)
     path = write_report(result, tmp_path / "study")
@@ -111,6 +118,7 @@ def test_report_is_one_file_with_every_picture_and_row(name, tmp_path):
     assert edge in page.text
 
 
+@pytest.mark.slow
 def test_report_escapes_whatever_comes_from_the_result(tmp_path):
     result = example_result("lwr")
     hostile = "<b>&\"'><script>alert(1)</script>"
@@ -193,6 +201,7 @@ def test_interrupted_writing_leaves_the_old_report(tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
 
 
+@pytest.mark.slow
 def test_reports_repeat_to_the_byte_and_name_no_machine(tmp_path):
     import socket
 

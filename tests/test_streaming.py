@@ -296,7 +296,7 @@ def test_nothing_is_solved_before_it_is_used(monkeypatch):
     assert np.array_equal(decoder.predict(there), clone(decoder).fit(Y, F).predict(there))
     assert "coef_" in vars(decoder)
     with pytest.raises(AttributeError, match="no_such"):
-        decoder.no_such
+        decoder.no_such  # noqa: B018
 
 
 def test_latent_box():

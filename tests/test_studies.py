@@ -215,6 +215,7 @@ def test_conservative_and_plain_decoder_share_draws(study, tmp_path):
     assert exact["rel_l2_median"] <= plain["rel_l2_median"]  # an orthogonal projection cannot hurt
 
 
+@pytest.mark.slow
 def test_same_seed_same_files_other_seed_others(study, tmp_path):
     """Bit for bit, apart from the seconds."""
 
@@ -529,6 +530,7 @@ def test_progress_ends_at_its_total(study, tmp_path, monkeypatch, again):
     assert counts and all(n == total > 0 for n, total in counts)
 
 
+@pytest.mark.slow
 def test_medians_over_two_sets_of_draws_agree(study, tmp_path):
     """The same data and tuned values, other features: each median within the other's 5-95 % band."""
     one, other = (

@@ -8,9 +8,10 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.preprocessing import PolynomialFeatures
 
 import randsmap
-from randsmap.invariants._affine import AffineInvariants
 from randsmap.metrics import relative_l2, scaled_l2
 from randsmap.tuning import _search as tuning
+
+from helpers import random_invariants, with_common_invariants
 
 
 @pytest.fixture
@@ -94,12 +95,9 @@ def fields_in_reach(kind, q, weights, constant, offset, n=60, n_val=30, M=500, s
     if constant:
         J0[[3, 77]] = True
         F[:, J0] = 0.25, 0.0
-    w = 10 ** rng.uniform(-1, 1, M) if weights else None
-    invariants = None if q == 0 else "mass" if q == 1 else rng.normal(size=(M, q))
-    if q:
-        C = (np.ones(M) if w is None else w)[:, None].copy() if q == 1 else invariants.copy()
-        F = AffineInvariants(C, F.mean(axis=0) @ C, J0, F[0, J0], w).project(F.copy())
-    return (Y[:n], F[:n], Y[n:], F[n:]), {"invariants": invariants, "cell_weights": w}
+    options, C = random_invariants(rng, q, M, weights)
+    F = with_common_invariants(F, C, options["cell_weights"], J0)
+    return (Y[:n], F[:n], Y[n:], F[n:]), options
 
 
 def direct_errors(decoder, grid, Y, F, Y_val, F_val):
@@ -120,9 +118,9 @@ PENALTIES = {"regularization": [1e-9, 1e-3, 1.0]}
 FEATURES = randsmap.FourierFeatures(0.5, n_features=12)
 
 
-@pytest.mark.parametrize("offset", [0.0, 1e3])
-@pytest.mark.parametrize("constant", [False, True])
-@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("offset", [pytest.param(0.0, marks=pytest.mark.slow), 1e3])
+@pytest.mark.parametrize("constant", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("weights", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("q", [0, 1, 3])
 @pytest.mark.parametrize("kind", ["svd", "training", "kernel", "harmonics"])
 def test_coefficient_space_agrees_with_the_fields(always, kind, q, weights, constant, offset):

@@ -3,9 +3,9 @@
 import time
 
 import numpy as np
+from randsmap._kernels.features import COSINE, LOGISTIC, features
 
 import randsmap
-from randsmap._kernels.features import COSINE, LOGISTIC, features
 from randsmap._parallel import blas_threads
 
 N = P = 2000

@@ -262,7 +262,7 @@ class LinearMapHolder:
     pickle and no model file.
     """
 
-    _map_sources = ("coef_", "features_", "invariants_")
+    _map_sources: tuple[str, ...] = ("coef_", "features_", "invariants_")
 
     @cached_property
     def _linear_map(self):
