@@ -54,7 +54,8 @@ static void step(double *q, ptrdiff_t n, double speed, double rho_max, double ro
 {
     /* Faces first - 2, first - 1 and those of a block. Cells are updated two behind the faces, which
      * need the old values of two cells to the left. */
-    double flux[2 + BLOCK] = {0}, flux_0 = 0;
+    double flux[2 + BLOCK], flux_0 = 0;
+    flux[0] = flux[1] = 0; /* not read before they are written; compilers cannot know */
     q[-2] = q[n - 2];
     q[-1] = q[n - 1];
     q[n] = q[0];
