@@ -15,7 +15,7 @@ from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils import Bunch, check_random_state
 
-from randsmap._progress import showing_progress, steps
+from randsmap._progress import show_progress, steps
 from randsmap._validation import check_matrix, renamed_arguments
 from randsmap.decoders._base import check_fields
 from randsmap.metrics import field_norms, median_norm, scaled_distances, scaled_l2, selection_losses
@@ -144,7 +144,7 @@ def tune(
     failures: dict[int, Exception] = {}
     best = None
     order = [i for key in dict.fromkeys(keys) for i, other in enumerate(keys) if other == key]
-    with showing_progress() if progress else nullcontext():
+    with show_progress() if progress else nullcontext():
         latents, made_for = None, None
         for step, _ in steps(len(order), 1, "tuning"):
             i = order[step]
