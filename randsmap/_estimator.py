@@ -64,8 +64,8 @@ def _bind(lengths: _Lengths, name: str | int, value: int, smallest: int = 1) -> 
     if isinstance(name, int):
         expected = name
     else:
-        base, _, more = name.partition("+")
-        more = int(more or 0)
+        base, _, added = name.partition("+")
+        more = int(added or 0)
         expected = lengths.setdefault(base, value - more) + more
     if value != expected:
         raise ValueError(f"length {name} is {value}, not {expected}")
@@ -73,7 +73,7 @@ def _bind(lengths: _Lengths, name: str | int, value: int, smallest: int = 1) -> 
         raise ValueError(f"length {name} is {value}")
 
 
-def _within(smallest, largest, low, high):
+def _within(smallest: float, largest: float, low: float | None, high: float | None) -> bool:
     # a NaN fails here
     return (low is None or smallest >= low) and (high is None or largest <= high)
 
@@ -115,7 +115,7 @@ class Array:
         broken = np.isnan if self.infinite else lambda x: not np.isfinite(x)
         if self.dtype.kind == "f" and (broken(smallest) or broken(largest)):
             raise ValueError("its values must be finite" + " or infinite" * self.infinite)
-        low, high = (lengths.get(bound, bound) for bound in (self.low, self.high))
+        low, high = (lengths[bound] if isinstance(bound, str) else bound for bound in (self.low, self.high))
         if not _within(smallest, largest, low, high):
             raise ValueError(f"its values must be in [{low}, {high}], got {smallest} to {largest}")
 
@@ -201,11 +201,11 @@ class _Map:
     def check(self, value: Any, lengths: _Lengths) -> None:
         if value is None and self.optional:
             return
-        lengths_of_rows = getattr(value, "n_features_in_", None), getattr(value, self._n_out, None)
-        if not callable(getattr(value, self._method, None)) or None in lengths_of_rows:
+        n_in, n_out = getattr(value, "n_features_in_", None), getattr(value, self._n_out, None)
+        if not callable(getattr(value, self._method, None)) or n_in is None or n_out is None:
             raise ValueError(f"it must be a fitted {type(self).__name__.lower()}, got {type(value).__name__}")
-        for name, length in zip((self.n_in, self.n_out), lengths_of_rows):
-            _bind(lengths, name, length)
+        _bind(lengths, self.n_in, n_in)
+        _bind(lengths, self.n_out, n_out)
 
 
 class Transformer(_Map):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ BLOCK = 1 << 22  # entries of a block (32 MB)
 _FEWEST = 32  # rows of a block, for products of matrices at full speed
 
 
-def is_large(X: object) -> bool:
+def is_large(X: object) -> TypeGuard[NDArray[Any]]:
     """Whether X is (a view of) a two-dimensional memory-mapped array too large to be held whole."""
     return (
         isinstance(X, np.ndarray)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
@@ -345,10 +345,9 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         >>> bool(abs(across) < 0.1 * abs(along))
         True
         """
-        X = self._checked(X)
-        out = np.empty((len(X), self._n_features_out, self.n_features_in_))
-
-        return self._in_tiles(_nystroem.jacobian, X, out, rows_each=self._n_features_out)
+        F = self._checked(X)
+        out = np.empty((len(F), self._n_features_out, self.n_features_in_))
+        return self._in_tiles(_nystroem.jacobian, F, out, rows_each=self._n_features_out)
 
     def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
         """Products of the derivatives with vectors: how the coordinates move as the fields change by v.
@@ -369,9 +368,9 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         ------
         As `jacobian`; ValueError, too, if V does not fit.
         """
-        X = self._checked(X)
-        V = check_vectors(V, "V", *X.shape)
-        return self._in_tiles(_nystroem.jvp, X, np.empty((len(X), self._n_features_out)), V)
+        F = self._checked(X)
+        V = check_vectors(V, "V", *F.shape)
+        return self._in_tiles(_nystroem.jvp, F, np.empty((len(F), self._n_features_out)), V)
 
     def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
         """Products of the transposed derivatives with vectors: the gradient of u . y in the fields.
@@ -390,11 +389,11 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         ------
         As `jacobian`; ValueError, too, if U does not fit.
         """
-        X = self._checked(X)
-        U = check_vectors(U, "U", len(X), self._n_features_out)
-        return self._in_tiles(_nystroem.vjp, X, np.empty(X.shape), U)
+        F = self._checked(X)
+        U = check_vectors(U, "U", len(F), self._n_features_out)
+        return self._in_tiles(_nystroem.vjp, F, np.empty(F.shape), U)
 
-    def _checked(self, X):
+    def _checked(self, X: ArrayLike) -> NDArray[np.float64]:
         if not hasattr(self, "selected_"):
             check_is_fitted(self)
         return validate_data(self, X, reset=False, min_samples=0)
@@ -667,7 +666,7 @@ def markov_modes(
     scale = density / np.sqrt(degrees)
     trivial = np.sqrt(degrees / degrees.sum())
     if n <= DENSE_SAMPLES or n_modes > n // 10:
-        S = (K.toarray() if issparse(K) else K) * scale[:, None]
+        S = (K.toarray() if isinstance(K, csr_array) else K) * scale[:, None]
         S *= scale
         # moves the trivial eigenvalue from 1 to -1, below all others (a sparse S may have negative
         # ones, but with its positive diagonal none at -1)
@@ -676,7 +675,7 @@ def markov_modes(
             S, subset_by_index=[n - n_modes, n - 1], overwrite_a=True, check_finite=False
         )
     else:
-        if issparse(K):
+        if isinstance(K, csr_array):
             blocks = _sparse_kernel.row_blocks(K)
 
             def apply(X):

@@ -149,7 +149,7 @@ def row_blocks(K: csr_array) -> list[csr_array]:
 
 def blocked_product(blocks: list[csr_array], X: NDArray[np.float64]) -> NDArray[np.float64]:
     """K X for the `row_blocks` of K; each row is one sum in the order of its columns."""
-    parts = [None] * len(blocks)
+    parts = [np.empty(0)] * len(blocks)
 
     def task(t):
         parts[t] = blocks[t] @ X

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -94,7 +96,7 @@ class ActiveBounds:
     def __init__(
         self, invariants: AffineInvariants, F: NDArray[np.float64], cells: NDArray[np.intp] | None = None
     ) -> None:
-        self.free = (invariants.lower < F) & (F < invariants.upper) & ~invariants.constant
+        self.free = invariants.free_cells(F)
         self.cells, self.n_cells = cells, F.shape[1] if cells is None else len(cells)
         kept = invariants.kept
         self._normal = (invariants.matrix[:, kept[0]] if len(kept) else None), invariants.cell_weights
@@ -111,6 +113,7 @@ class ActiveBounds:
         """The transpose: U (n, k) on the wanted cells to (n, M)."""
         if self.cells is not None:
             whole = np.zeros(self.free.shape)
-            np.add.at(whole, (slice(None), self.cells), U)
+            columns: Any = (slice(None), self.cells)
+            np.add.at(whole, columns, U)
             U = whole
         return free_tangents_adjoint(U, self.free, *self._normal)

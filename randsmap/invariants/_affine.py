@@ -106,6 +106,8 @@ class AffineInvariants:
     upper: NDArray[np.float64] | None
     kept: NDArray[np.intp]
     projection: Any
+    _n_cells: int
+    _reach: Reach | None
 
     def __init__(
         self,
@@ -285,6 +287,8 @@ class AffineInvariants:
         return direction, lower, upper
 
     def _check_reach(self, values: NDArray[np.float64], where: Callable[[int], str]) -> None:
+        if self._reach is None:
+            return
         missed = self._reach.missed(values)
         for i in np.flatnonzero(missed)[:1]:
             raise ValueError(
@@ -302,8 +306,7 @@ class AffineInvariants:
         self.lower, self.upper = getattr(self, "lower", None), getattr(self, "upper", None)
         if (self.lower is None) != (self.upper is None):
             raise ValueError("one of lower and upper is missing")
-        if self.lower is not None:
-            self.lower, self.upper = check_bounds((self.lower, self.upper), len(self.constant))
+        self.lower, self.upper = check_bounds((self.lower, self.upper), len(self.constant)) or (None, None)
         self._make_projection()
 
     @property
@@ -315,6 +318,13 @@ class AffineInvariants:
     def dropped(self) -> NDArray[np.intp]:
         """The columns of C that follow from those kept and from the constant cells."""
         return np.setdiff1d(np.arange(self.matrix.shape[1]), self.kept)
+
+    def free_cells(self, F: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """The cells (n, M) of fields F that are not constant, and strictly between their bounds."""
+        free = np.broadcast_to(~self.constant, F.shape)
+        if self.lower is None or self.upper is None:
+            return free
+        return free & (self.lower < F) & (F < self.upper)
 
     def normals(self) -> NDArray[np.float64]:
         """W (rank, M): W V^1/2 has orthonormal rows that span V^-1/2 C_S (0 on constant cells)."""
@@ -346,7 +356,7 @@ class AffineInvariants:
         R = self._W @ self.matrix[:, dropped]  # C_dropped = C_kept T^-1 R on S
         return fixed[dropped] + z @ R, size[dropped] + np.abs(z) @ np.abs(R)
 
-    def _warn_of_dropped(self):
+    def _warn_of_dropped(self) -> None:
         """Say which dropped columns decoded fields will not satisfy to round-off, and how well they will."""
         dropped = self.dropped
         if not len(dropped):
@@ -512,12 +522,14 @@ class AffineInvariants:
                     f"cells, which imply {implied[i, k]}"
                 )
         values = np.ascontiguousarray(values[:, self.kept])
-        if self._reach is not None:
+        if len(self.kept):
             self._check_reach(values[:, 0], lambda i: f" in row {i}")
         return values
 
 
-def _gram_schmidt(rows, weights):
+def _gram_schmidt(
+    rows: NDArray[np.float64], weights: NDArray[np.float64] | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """T (rank, rank) and W (rank, n), W V W^T = 1 and C^T = T^T W V, of the rows C^T (rank, n), V the weights.
 
     What is left of a row that nearly depends on those before it is right to round-off of its own size: it
@@ -526,7 +538,8 @@ def _gram_schmidt(rows, weights):
     rank = len(rows)
     exponents = -np.frexp(np.abs(rows).max(axis=1, keepdims=True))[1]
     rows = np.ldexp(rows, exponents)  # exact, and squares and halves of products stay in range
-    T, W, rests = np.zeros((rank, rank)), np.empty(rows.shape), []
+    T, W = np.zeros((rank, rank)), np.empty(rows.shape)
+    rests: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
     for j, high in enumerate(rows):
         low = np.zeros(high.shape)
         for _ in range(_CORRECTIONS):
@@ -559,7 +572,7 @@ def _two_product(a, b):
     return p, ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
-def _column_norms(X):
+def _column_norms(X: NDArray[np.float64]) -> NDArray[np.float64]:
     """Euclidean norms of the columns, without overflow of the squares."""
     peak = np.abs(X).max(axis=0, initial=0)
     safe = np.where(peak > 0, peak, 1)

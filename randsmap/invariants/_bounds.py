@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from randsmap._kernels import decode as _kernel
+from randsmap._mmap import Snapshots
 from randsmap._parallel import parallel_for
 from randsmap._validation import check_matrix, check_out, check_vector
 from randsmap.invariants._values import invariant_values
@@ -67,7 +68,7 @@ def check_bounds(
     return lower, upper
 
 
-def _one_bound(bound, none, n_cells, name):
+def _one_bound(bound: Any, none: float, n_cells: int, name: str) -> NDArray[np.float64]:
     if bound is None:
         return np.full(n_cells, none)
     try:
@@ -87,7 +88,10 @@ def _one_bound(bound, none, n_cells, name):
 
 
 def check_within(
-    F: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64], dtype: DTypeLike = np.float64
+    F: NDArray[np.float64] | Snapshots,
+    lower: NDArray[np.float64],
+    upper: NDArray[np.float64],
+    dtype: DTypeLike = np.float64,
 ) -> None:
     """ValueError that names the worst value if fields F (n, M) are not within the bounds.
 
@@ -148,7 +152,7 @@ def dual_direction(w: NDArray[np.float64], v: NDArray[np.float64] | None = None)
     return np.where(w > 0, np.maximum(np.ldexp(mw / mv, exponent), np.finfo(float).tiny), 0.0)
 
 
-def _total(w, bound):
+def _total(w: NDArray[np.float64], bound: NDArray[np.float64]) -> tuple[float, float]:
     """w . bound and |w| . |bound| (w of either sign where the bound is finite)."""
     bound = np.where(w == 0, 0.0, bound)
     if not np.isfinite(bound).all():
@@ -260,10 +264,9 @@ def project_bounds(
     for vector, name, bad in ((w, "weights must not be negative", w < 0), (v, "cell_weights must be positive", v <= 0)):
         for i in np.flatnonzero(bad)[:1]:
             raise ValueError(f"{name}, got {vector[i]} for cell {i}")
-    values = None
+    values = np.zeros(0)
     if total is not None:
-        values = np.full(n, total) if np.ndim(total) == 0 else total
-        values = check_vector(values, "total", length=n)
+        values = check_vector(np.full(n, total) if np.ndim(total) == 0 else total, "total", length=n)
         reach = Reach(w, lower, upper)
         missed = reach.missed(values)
         for i in np.flatnonzero(missed)[:1]:
