@@ -607,7 +607,7 @@ def _tuned_value(encoder, decoder, parameter, snapshots, seed):
     result = tune(decoder, grid, Y_train, F_train, Y_validation, F_validation, progress=True)
     value = result.best_params_[f"features__{parameter}"]
     edge = " (an edge of the grid: a better value may lie beyond)" if any(result.on_edge_.values()) else ""
-    _say(f"tuned {parameter} = {value:.4g}{edge}; validation relative L2 error {result.errors_.min():.4g}")
+    _say(f"tuned {parameter} = {value:.4g}{edge}; validation relative L2 error {result.best_error_:.4g}")
     return value
 
 
