@@ -195,7 +195,7 @@ def paper_cases(
         cases.append(DecoderCase(f"DDM-r{rank}", decoder, "epsilon_scale", grid, by_map=True, paper_label="DDM"))
     cases.append(DecoderCase("k-NN", KNNDecoder(objective="encoder"), "n_neighbors", neighbors))
 
-    extra = partial(DecoderCase, extra=True)
+    extra: Callable[..., DecoderCase] = partial(DecoderCase, extra=True)
     if conserves:
         decoder = RANDSMAPDecoder(SigmoidFeatures(), bounds="nonnegative", **PAPER)
         cases.append(extra("RANDSMAP-Sig-bounds", decoder, *maps["Sig"][1:], tuned_as="RANDSMAP-Sig"))
