@@ -143,6 +143,7 @@ def test_equals_the_projection_in_rational_arithmetic(problem):
     assert (error <= 16 * EPS * (size + spread)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-6, 30.0])
 def test_simplex_of_many_cells_equals_the_sorting_method(scale):
     rng = np.random.default_rng(0)

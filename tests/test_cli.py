@@ -235,6 +235,7 @@ def test_half_precision_snapshots_have_its_tolerance(tmp_path, snapshots):
     assert run("fit", tmp_path / "half.npy", "--value", 5, "--out", tmp_path / "m") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, options, shape",
     [

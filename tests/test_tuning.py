@@ -387,6 +387,7 @@ class CountingPCA(PCA):
         return super().fit_transform(X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("M", [40, 1000])
 def test_model_with_its_encoder(M):
     x, centres = np.linspace(0, 1, M), np.random.default_rng(0).uniform(0.3, 0.7, (2, 80))
