@@ -298,9 +298,8 @@ def project_bounds(
     project_rows(projection, rows, values[:, None] if q else None)
     if extreme:
         got, size = invariant_values(w[:, None], rows)
-        unit = M * 5e-324  # round-off of denormal numbers
-        kept = np.abs(got[:, 0] - values) <= _PROMISE * (size[:, 0] + np.abs(values)) + unit
-        kept &= (np.abs(values) > 1e9 * unit) | (values == got[:, 0])
+        # a unit a cell where numbers are so small that round-off is a fixed number
+        kept = np.abs(got[:, 0] - values) <= _PROMISE * (size[:, 0] + np.abs(values)) + M * 5e-324
         for i in np.flatnonzero(~kept)[:1]:
             raise ValueError(_unrepresentable(i))
     return result
