@@ -535,7 +535,7 @@ static int quadratic(const double *g, const double *B, const double *a, ptrdiff_
 }
 
 #define NEGLIGIBLE 1e-13 /* of the coordinates: a residual that is zero to rounding */
-enum { MAX_DESCENT = 60 };
+enum { MAX_DESCENT = 400 };
 
 /* Levenberg-Marquardt on the simplex from a, with Gauss-Newton's Hessian until progress is slow and
  * then the exact one where that is convex. Gives up on the way to the minimiser `known` (NULL:
