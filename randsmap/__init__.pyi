@@ -27,6 +27,8 @@ from randsmap.features import MultiscaleFourierFeatures as MultiscaleFourierFeat
 from randsmap.features import SigmoidFeatures as SigmoidFeatures
 from randsmap.invariants import project_bounds as project_bounds
 from randsmap.model import ManifoldModel as ManifoldModel
+from randsmap.model import ParametricModel as ParametricModel
+from randsmap.model import ShiftRegistration as ShiftRegistration
 from randsmap.persistence import load as load
 from randsmap.tuning import leave_one_out as leave_one_out
 from randsmap.tuning import tune as tune
