@@ -40,6 +40,7 @@ _LAZY = {
     "leave_one_out": "tuning",
     "set_num_threads": "_parallel",
     "get_num_threads": "_parallel",
+    "show_progress": "_progress",
 }
 _SUBMODULES = (
     "datasets",

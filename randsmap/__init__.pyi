@@ -11,6 +11,7 @@ from randsmap import studies as studies
 from randsmap import tuning as tuning
 from randsmap._parallel import get_num_threads as get_num_threads
 from randsmap._parallel import set_num_threads as set_num_threads
+from randsmap._progress import show_progress as show_progress
 from randsmap.datasets import HughesSolver as HughesSolver
 from randsmap.datasets import LWRSolver as LWRSolver
 from randsmap.datasets import solve_eikonal as solve_eikonal
@@ -22,9 +23,7 @@ from randsmap.decoders import RANDSMAPDecoder as RANDSMAPDecoder
 from randsmap.decoders import RFNNDecoder as RFNNDecoder
 from randsmap.encoders import POD as POD
 from randsmap.encoders import DiffusionMaps as DiffusionMaps
-from randsmap.features import FourierFeatures as FourierFeatures
-from randsmap.features import MultiscaleFourierFeatures as MultiscaleFourierFeatures
-from randsmap.features import SigmoidFeatures as SigmoidFeatures
+from randsmap.features import *  # noqa: F403 - its `__all__`: a new map is exported by being in it
 from randsmap.invariants import project_bounds as project_bounds
 from randsmap.model import ManifoldModel as ManifoldModel
 from randsmap.model import ParametricModel as ParametricModel

@@ -6,13 +6,18 @@ means one number within a class, "P+1" is one more, and a length is at least 1 u
 declared `empty`. What is `optional` may be None or missing. See `randsmap.persistence`.
 """
 
+from __future__ import annotations
+
 import re
 import textwrap
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
-from randsmap._validation import _check_finite, _clearly_finite, _refuse_masked
+from randsmap._validation import aligned, check_finite, clearly_finite, refuse_masked, refuse_missing
 
 __all__ = [
     "Array",
@@ -34,7 +39,11 @@ __all__ = [
 ]
 
 
-def document(cls, texts):
+_Class = TypeVar("_Class", bound=type)
+_Lengths = dict[str, int]
+
+
+def document(cls: _Class, texts: dict[str, str]) -> _Class:
     """Replace lines {name} of a class's docstring by texts[name], indented as they are."""
     if cls.__doc__:  # not under python -OO
         cls.__doc__ = re.sub(
@@ -50,13 +59,13 @@ def document(cls, texts):
 DERIVED = "derived"
 
 
-def _bind(lengths, name, value, smallest=1):
+def _bind(lengths: _Lengths, name: str | int, value: int, smallest: int = 1) -> None:
     """Check a length against the others, or note it if it is the first of its name."""
     if isinstance(name, int):
         expected = name
     else:
-        base, _, more = name.partition("+")
-        more = int(more or 0)
+        base, _, added = name.partition("+")
+        more = int(added or 0)
         expected = lengths.setdefault(base, value - more) + more
     if value != expected:
         raise ValueError(f"length {name} is {value}, not {expected}")
@@ -64,7 +73,7 @@ def _bind(lengths, name, value, smallest=1):
         raise ValueError(f"length {name} is {value}")
 
 
-def _within(smallest, largest, low, high):
+def _within(smallest: float, largest: float, low: float | None, high: float | None) -> bool:
     # a NaN fails here
     return (low is None or smallest >= low) and (high is None or largest <= high)
 
@@ -75,11 +84,20 @@ class Array:
     low, high: bounds of its values, numbers or names of lengths.
     """
 
-    def __init__(self, *shape, dtype=np.float64, low=None, high=None, infinite=False, empty=False, optional=False):
+    def __init__(
+        self,
+        *shape: str | int,
+        dtype: DTypeLike = np.float64,
+        low: float | str | None = None,
+        high: float | str | None = None,
+        infinite: bool = False,
+        empty: bool = False,
+        optional: bool = False,
+    ) -> None:
         self.shape, self.dtype, self.low, self.high = shape, np.dtype(dtype), low, high
         self.infinite, self.empty, self.optional = infinite, empty, optional
 
-    def check(self, value, lengths):
+    def check(self, value: Any, lengths: _Lengths) -> None:
         if value is None and self.optional:
             return
         if type(value) is not np.ndarray or value.dtype != self.dtype:
@@ -97,7 +115,7 @@ class Array:
         broken = np.isnan if self.infinite else lambda x: not np.isfinite(x)
         if self.dtype.kind == "f" and (broken(smallest) or broken(largest)):
             raise ValueError("its values must be finite" + " or infinite" * self.infinite)
-        low, high = (lengths.get(bound, bound) for bound in (self.low, self.high))
+        low, high = (lengths[bound] if isinstance(bound, str) else bound for bound in (self.low, self.high))
         if not _within(smallest, largest, low, high):
             raise ValueError(f"its values must be in [{low}, {high}], got {smallest} to {largest}")
 
@@ -105,10 +123,10 @@ class Array:
 class Count:
     """A positive int: the length `name`."""
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         self.name = name
 
-    def check(self, value, lengths):
+    def check(self, value: Any, lengths: _Lengths) -> None:
         if type(value) is not int:
             raise ValueError(f"it must be an int, got {value!r}")
         _bind(lengths, self.name, value)
@@ -117,10 +135,10 @@ class Count:
 class Real:
     """A finite float between two bounds."""
 
-    def __init__(self, low, high):
+    def __init__(self, low: float, high: float) -> None:
         self.low, self.high = low, high
 
-    def check(self, value, lengths):
+    def check(self, value: Any, lengths: _Lengths) -> None:
         if not isinstance(value, float) or not _within(value, value, self.low, self.high):
             raise ValueError(f"it must be a float in [{self.low:g}, {self.high:g}], got {value!r}")
 
@@ -128,10 +146,10 @@ class Real:
 class Integer:
     """An int that is no length, at least `low`."""
 
-    def __init__(self, *, low, optional=False):
+    def __init__(self, *, low: int, optional: bool = False) -> None:
         self.low, self.optional = low, optional
 
-    def check(self, value, lengths):
+    def check(self, value: Any, lengths: _Lengths) -> None:
         if value is None and self.optional:
             return
         if type(value) is not int or value < self.low:
@@ -141,7 +159,7 @@ class Integer:
 class Flag:
     """A bool."""
 
-    def check(self, value, lengths):
+    def check(self, value: Any, lengths: _Lengths) -> None:
         if type(value) is not bool:
             raise ValueError(f"it must be True or False, got {value!r}")
 
@@ -149,10 +167,10 @@ class Flag:
 class Choice:
     """One of the strings given."""
 
-    def __init__(self, *choices):
+    def __init__(self, *choices: str) -> None:
         self.choices = choices
 
-    def check(self, value, lengths):
+    def check(self, value: Any, lengths: _Lengths) -> None:
         if type(value) is not str or value not in self.choices:
             raise ValueError(f"it must be one of {', '.join(map(repr, self.choices))}, got {value!r}")
 
@@ -160,10 +178,10 @@ class Choice:
 class Part:
     """An object of that class; its lengths agree as given: Part(AffineInvariants, M="M")."""
 
-    def __init__(self, kind, **lengths):
+    def __init__(self, kind: type, **lengths: str) -> None:
         self.kind, self.lengths = kind, lengths
 
-    def check(self, value, lengths):
+    def check(self, value: Any, lengths: _Lengths) -> None:
         if type(value) is not self.kind:
             raise ValueError(f"it must be of class {self.kind.__name__}, got {type(value).__name__}")
         theirs = check_state(value)
@@ -174,17 +192,20 @@ class Part:
 class _Map:
     """A fitted estimator that maps rows of length n_in to rows of length n_out."""
 
-    def __init__(self, n_in, n_out, *, optional=False):
+    _method: str
+    _n_out: str
+
+    def __init__(self, n_in: str, n_out: str, *, optional: bool = False) -> None:
         self.n_in, self.n_out, self.optional = n_in, n_out, optional
 
-    def check(self, value, lengths):
+    def check(self, value: Any, lengths: _Lengths) -> None:
         if value is None and self.optional:
             return
-        lengths_of_rows = getattr(value, "n_features_in_", None), getattr(value, self._n_out, None)
-        if not callable(getattr(value, self._method, None)) or None in lengths_of_rows:
+        n_in, n_out = getattr(value, "n_features_in_", None), getattr(value, self._n_out, None)
+        if not callable(getattr(value, self._method, None)) or n_in is None or n_out is None:
             raise ValueError(f"it must be a fitted {type(self).__name__.lower()}, got {type(value).__name__}")
-        for name, length in zip((self.n_in, self.n_out), lengths_of_rows):
-            _bind(lengths, name, length)
+        _bind(lengths, self.n_in, n_in)
+        _bind(lengths, self.n_out, n_out)
 
 
 class Transformer(_Map):
@@ -195,12 +216,12 @@ class Regressor(_Map):
     _method, _n_out = "predict", "_n_outputs"
 
 
-def is_optional(kind):
+def is_optional(kind: Any) -> bool:
     """Whether the attribute may be None or missing."""
     return getattr(kind, "optional", False)
 
 
-def check_state(value):
+def check_state(value: Any) -> _Lengths:
     """Check all the declared attributes of an object; returns the lengths by name.
 
     Raises
@@ -208,7 +229,7 @@ def check_state(value):
     ValueError
         If an attribute is missing or not as declared.
     """
-    lengths = {}
+    lengths: _Lengths = {}
     for name, kind in type(value)._state.items():
         if kind is DERIVED:
             continue
@@ -224,7 +245,7 @@ def check_state(value):
 
 
 @contextmanager
-def restored_on_error(estimator):
+def restored_on_error(estimator: Any) -> Iterator[None]:
     """A fit that fails leaves the estimator as it was."""
     before = dict(estimator.__dict__)
     try:
@@ -235,7 +256,7 @@ def restored_on_error(estimator):
         raise
 
 
-def check_fitted(estimator, attribute):
+def check_fitted(estimator: Any, attribute: str) -> None:
     """Raise NotFittedError if the estimator lacks the attribute; costs nothing if it has it."""
     if not hasattr(estimator, attribute):
         from sklearn.utils.validation import check_is_fitted
@@ -243,31 +264,47 @@ def check_fitted(estimator, attribute):
         check_is_fitted(estimator, attribute)
 
 
-def validate_data(estimator, X, *, reset, min_samples=1):
-    """An estimator's input as a C-contiguous float64 array (n_samples, n_features), finite.
+def validate_data(estimator: Any, X: Any, *, reset: bool, min_samples: int | None = None) -> NDArray[np.float64]:
+    """An estimator's input as a C-contiguous, aligned float64 array (n_samples, n_features), finite.
 
     scikit-learn's `validate_data`, with its bookkeeping (n_features_in_ and feature_names_in_ are set on
     reset, compared otherwise) and its messages (a value that is not finite is named with its place),
     behind a short path for the array that needs nothing: a one-row `predict` must cost microseconds.
+
+    min_samples : fewest rows; None: 1 on reset, else 0, so that what is fitted takes an empty batch
     """
+    if min_samples is None:
+        min_samples = int(reset)
     if (
         type(X) is np.ndarray
         and X.ndim == 2
         and X.dtype == np.float64
         and X.flags.c_contiguous
+        and X.flags.aligned
         and X.shape[0] >= min_samples
         and X.shape[1] == (max(X.shape[1], 1) if reset else getattr(estimator, "n_features_in_", 0))
         and not hasattr(estimator, "feature_names_in_")
-        and _clearly_finite(X)
+        and clearly_finite(X)
     ):
         if reset:
             estimator.n_features_in_ = X.shape[1]
         return X
     from sklearn.utils.validation import validate_data as sklearn_validate
 
-    _refuse_masked(X, "X")
-    X = sklearn_validate(
-        estimator, X, reset=reset, dtype=np.float64, order="C", ensure_min_samples=min_samples, ensure_all_finite=False
-    )
-    _check_finite(X, "X")
-    return X
+    refuse_masked(X, "X")
+    try:
+        valid = sklearn_validate(
+            estimator,
+            X,
+            reset=reset,
+            dtype=np.float64,
+            order="C",
+            ensure_min_samples=min_samples,
+            ensure_all_finite=False,
+        )
+        check_finite(valid, "X")
+    except (TypeError, ValueError):
+        if not hasattr(X, "toarray"):
+            refuse_missing(X, "X")
+        raise
+    return aligned(valid)

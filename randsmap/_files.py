@@ -1,37 +1,269 @@
-"""Files written whole or not at all."""
+"""Files written whole or not at all; links, modes, pipes and devices as `open` treats them."""
 
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
 import os
-import threading
-from contextlib import contextmanager
+import secrets
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
-__all__ = ["replaced_atomically", "write_atomically"]
+import numpy as np
+
+try:
+    import fcntl
+except ImportError:  # Windows, where a file that is open cannot be removed
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = [
+    "checksum",
+    "expanded",
+    "is_intact",
+    "is_stream",
+    "mapping_of",
+    "replaced_atomically",
+    "reserve",
+    "write_atomically",
+    "write_checked",
+    "writable_target",
+]
+
+# what a full disk, a quota and a limit of the process raise, without a file's name where a write fails
+_NO_SPACE = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
+# what posix_fallocate raises where the file system cannot reserve
+_CANNOT_RESERVE = (errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP)
+_CHUNK = 1 << 20
 
 
-def write_atomically(path, write):
-    """Make the file `path` by calling ``write(file)`` on a temporary one beside it, then renaming.
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """The path, with a leading ~ (a user's home) written out."""
+    return Path(os.path.expanduser(path))
 
-    A failure, an interrupt or a full disk leaves what was there before.
+
+def is_stream(path: str | os.PathLike[str]) -> bool:
+    """Whether `path` is written to as it is, not replaced: a pipe, a device, where our output goes."""
+    try:
+        status = os.stat(expanded(path))
+    except OSError:
+        return False
+    if not stat.S_ISREG(status.st_mode):
+        return not stat.S_ISDIR(status.st_mode)
+    for descriptor in (1, 2):  # /dev/stdout > file
+        with contextlib.suppress(OSError):
+            if os.path.samestat(status, os.fstat(descriptor)):
+                return True
+    return False
+
+
+def writable_target(path: str | os.PathLike[str]) -> Path:
+    """The file that a write to `path` makes or replaces: the last of a chain of links.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written: its folder is missing, it is a folder, or its mode forbids it, for the
+        superuser too if nobody may write it.
+    """
+    path = expanded(path)
+    target = Path(os.path.realpath(path))
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        if not target.parent.is_dir():
+            raise FileNotFoundError(f"folder {target.parent} does not exist, to write {path}") from None
+        return target
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(f"{path} is a folder, expected the name of a file")
+    # for the superuser os.access says yes to everything
+    if not os.access(path, os.W_OK) or not status.st_mode & 0o222:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    return target
+
+
+def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
+    """Make the file `path` by calling ``write(file)`` on a temporary one, as `replaced_atomically` does.
 
     Parameters
     ----------
     path : path
     write : callable
-        Gets a binary file open for writing.
+        Gets an empty binary file open for writing and reading.
     """
-    with replaced_atomically(path) as temporary, open(temporary, "wb") as file:
+    with replaced_atomically(path) as temporary, open(temporary, "w+b") as file:
         write(file)
-        file.flush()
-        os.fsync(file.fileno())
 
 
-@contextmanager
-def replaced_atomically(path):
-    """The name of a temporary file beside `path`, which takes its place if the block does not fail."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+@contextlib.contextmanager
+def replaced_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """The name of a temporary file, whose content becomes that of `path` if the block does not fail.
+
+    A failure, an interrupt or a full disk leaves what was there before. A symbolic link stays one, and
+    the file that it names is replaced; an existing file's mode, and its owner if we may, are kept. What
+    is no regular file (a pipe, a device) is written to when the block has ended. Temporary files that a
+    killed process has left for the same `path` are removed.
+
+    Raises
+    ------
+    OSError
+        As `writable_target`, or if a write fails; names `path`, never the temporary file.
+    """
+    path = expanded(path)
+    target = writable_target(path)
+    stream = is_stream(path)
+    folder = Path(tempfile.gettempdir()) if stream else target.parent
+    # a digest, since a name may already be as long as the file system allows
+    prefix = f".randsmap-{hashlib.sha256(os.fsencode(target)).hexdigest()[:16]}-"
+    temporary = None
     try:
-        yield temporary
-        os.replace(temporary, path)
+        _remove_leftovers(folder, prefix)
+        lock, temporary = _locked_temporary(folder, prefix)
+        with lock:
+            if not stream and target.exists():
+                _keep_mode(lock.fileno(), target.stat())
+            yield temporary
+            os.fsync(lock.fileno())
+            if stream:
+                with open(temporary, "rb") as source, open(path, "wb") as sink:
+                    shutil.copyfileobj(source, sink, _CHUNK)
+            else:
+                if fcntl is None:
+                    lock.close()  # Windows replaces no file that is open
+                os.replace(temporary, target)
+    except OSError as error:
+        ours = temporary is not None and str(error.filename) == str(temporary)
+        in_folder = temporary is None and error.filename is not None
+        if ours or in_folder or (error.filename is None and error.errno in _NO_SPACE):
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _locked_temporary(folder, prefix):
+    """A new file, open and locked: the lock ends with the process, however that ends; and its name."""
+    while True:
+        path = folder / f"{prefix}{secrets.token_hex(4)}.tmp"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        file = os.fdopen(os.open(path, flags, 0o666), "rb")
+        if fcntl is None:
+            return file, path
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        # before it was locked, another process may have taken it for a leftover
+        if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            return file, path
+        file.close()
+
+
+def _remove_leftovers(folder, prefix):
+    for leftover in folder.glob(f"{prefix}*.tmp"):
+        with contextlib.suppress(OSError):  # in use, or another's
+            if fcntl is None:
+                leftover.unlink()
+                continue
+            with open(leftover, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                leftover.unlink()
+
+
+def _keep_mode(descriptor, status):
+    if not hasattr(os, "fchmod"):  # Windows before Python 3.13
+        return
+    ours = os.fstat(descriptor)
+    if (ours.st_uid, ours.st_gid) != (status.st_uid, status.st_gid):
+        with contextlib.suppress(PermissionError):
+            os.fchown(descriptor, status.st_uid, status.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+
+
+# -- Space on the disk ---------------------------------------------------------------------------------
+def mapping_of(X: object) -> np.memmap | None:
+    """The np.memmap that the array X is, or is a view of; None if there is none."""
+    found = None
+    while isinstance(X, np.ndarray):
+        if isinstance(X, np.memmap):
+            found = X  # the last one has the mapping's own offset and mode
+        X = X.base
+    return found
+
+
+def reserve(array: np.ndarray) -> None:
+    """Take the space on the disk for a contiguous array, if it is in a file that is mapped for writing.
+
+    A new file's blocks are taken when its pages are first written: where there are none left, that
+    ends the process (SIGBUS). Once reserved, the pages can be written.
+
+    Raises
+    ------
+    OSError
+        If there is no space; the array is as it was.
+    """
+    owner = mapping_of(array)
+    if owner is None or owner.mode not in ("r+", "w+") or owner.filename is None or os.name == "nt":
+        return
+    start = owner.offset + array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+    try:
+        file = open(owner.filename, "r+b", buffering=0)
+    except OSError:  # removed, or no longer ours: nothing to be known about it
+        return
+    with file:
+        if os.fstat(file.fileno()).st_size < start + array.nbytes:  # another file of that name
+            return
+        try:
+            _reserve(file, start, array.nbytes)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(owner.filename)) from None
+
+
+def _reserve(file, start, size):
+    if hasattr(os, "posix_fallocate") and size:
+        try:
+            return os.posix_fallocate(file.fileno(), start, size)
+        except OSError as error:
+            if error.errno not in _CANNOT_RESERVE:
+                raise
+    for at in range(start, start + size, _CHUNK):  # write what is there: holes are filled
+        length = min(_CHUNK, start + size - at)
+        file.seek(at)
+        content = file.read(length)
+        file.seek(at)
+        file.write(content)
+
+
+# -- Checksums -----------------------------------------------------------------------------------------
+def write_checked(
+    path: str | os.PathLike[str], write: Callable[[BinaryIO], object], *others: str | os.PathLike[str]
+) -> None:
+    """`write_atomically`, with the checksums of the file and of the `others` beside it in ``path.sha256``."""
+    write_atomically(path, write)
+    text = _checksums(path, *others)
+    write_atomically(_stamp(path), lambda file: file.write(text.encode()))
+
+
+def is_intact(path: str | os.PathLike[str], *others: str | os.PathLike[str]) -> bool:
+    """Whether these files are, to the bit, those that `write_checked` vouched for."""
+    try:
+        return _stamp(path).read_text() == _checksums(path, *others)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def checksum(path: str | os.PathLike[str]) -> str:
+    """SHA-256 of a file's content, hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _checksums(*paths):
+    return "".join(f"{checksum(path)}\n" for path in paths)
+
+
+def _stamp(path):
+    return Path(f"{path}.sha256")

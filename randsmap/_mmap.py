@@ -4,42 +4,50 @@ The pages of a mapping that were touched count as memory of the process until th
 and only here, memory-mapped arrays are copied block by block, and their pages dropped at once.
 """
 
+from __future__ import annotations
+
 import mmap
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, TypeGuard
 
 import numpy as np
+from numpy.typing import NDArray
 
+from randsmap._files import expanded, mapping_of, replaced_atomically, reserve
 from randsmap._progress import steps
 from randsmap._validation import check_matrix
 
-__all__ = ["LARGE", "Snapshots", "block_rows", "filled", "is_large", "load_npy", "mapped_rows", "release", "row_blocks"]
+__all__ = [
+    "LARGE",
+    "Snapshots",
+    "block_rows",
+    "filled",
+    "is_large",
+    "load_npy",
+    "mapped_rows",
+    "release",
+    "row_blocks",
+    "write_npy",
+]
 
 LARGE = 1 << 26  # bytes (as float64) from which a memory-mapped array is handled by blocks
 BLOCK = 1 << 22  # entries of a block (32 MB)
 _FEWEST = 32  # rows of a block, for products of matrices at full speed
 
 
-def _mapping(X):
-    """The np.memmap that the array X is, or is a view of; None if there is none."""
-    found = None
-    while isinstance(X, np.ndarray):
-        if isinstance(X, np.memmap):
-            found = X  # the last one has the mapping's own offset and mode
-        X = X.base
-    return found
-
-
-def is_large(X):
+def is_large(X: object) -> TypeGuard[NDArray[Any]]:
     """Whether X is (a view of) a two-dimensional memory-mapped array too large to be held whole."""
     return (
         isinstance(X, np.ndarray)
         and not isinstance(X, np.ma.MaskedArray)  # refused elsewhere
         and X.ndim == 2
         and 8 * X.size >= LARGE
-        and _mapping(X) is not None
+        and mapping_of(X) is not None
     )
 
 
-def load_npy(path):
+def load_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
     """The array of a .npy file, memory-mapped if it is large.
 
     Raises
@@ -47,27 +55,30 @@ def load_npy(path):
     ValueError
         If the file is no .npy file of numbers.
     """
+    path = expanded(path)
     with open(path, "rb") as file:
         if file.read(6) != b"\x93NUMPY":
             raise ValueError(f"{path} is not a .npy file (numpy.save writes one)")
     try:
         try:
             mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+            if is_large(mapped):
+                return mapped
         except (ValueError, OSError):  # without elements, or cut off: reading it tells
-            mapped = None
-        return mapped if is_large(mapped) else np.load(path, allow_pickle=False)
+            pass
+        return np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
 
 
-def release(X):
+def release(X: NDArray[Any]) -> None:
     """Drop the pages of the mapping behind X, if any: they stay in the file."""
-    owner = _mapping(X)
+    owner = mapping_of(X)
     # the pages of a private mapping would be lost
     if owner is None or owner.mode == "c" or not hasattr(mmap, "MADV_DONTNEED"):
         return
     try:
-        owner._mmap.madvise(mmap.MADV_DONTNEED)
+        owner._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
     except (AttributeError, OSError, ValueError):  # closed, or a system that cannot
         pass
 
@@ -81,26 +92,26 @@ class Snapshots:
 
     ndim = 2
 
-    def __init__(self, array, name):
+    def __init__(self, array: Any, name: str) -> None:
         if array.dtype.kind not in "fiub":
             check_matrix(array[:1], name)  # raises for most
             raise ValueError(f"{name} must be an array of real numbers, got {array.dtype}")
         self.array, self.name, self.shape, self.dtype = array, name, array.shape, array.dtype
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, rows):
+    def __getitem__(self, rows: slice) -> NDArray[np.float64]:
         start, stop, step = rows.indices(len(self))
         if step != 1:
             raise IndexError("blocks of rows have no step")
         return self._copied(np.s_[start:stop], np.s_[:])
 
-    def take(self, rows):
+    def take(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
         """The rows with these indices, ascending."""
         return self._copied(np.asarray(rows), np.s_[:])
 
-    def columns(self, start, stop, rows=np.s_[:]):
+    def columns(self, start: int, stop: int, rows: slice = np.s_[:]) -> NDArray[np.float64]:
         """The cells start..stop of all rows, or of a slice of them."""
         return self._copied(slice(*rows.indices(len(self))), np.s_[start:stop])
 
@@ -131,7 +142,7 @@ class Snapshots:
         return self  # its file is nobody's to copy
 
     def __reduce__(self):
-        owner, array = _mapping(self.array), self.array
+        owner, array = mapping_of(self.array), self.array
         order = "C" if array.flags.c_contiguous else "F"
         if owner.filename is None or not (array.flags.c_contiguous or array.flags.f_contiguous):
             raise TypeError(
@@ -146,12 +157,12 @@ def _reopened(filename, dtype, shape, offset, order, name):
     return Snapshots(np.memmap(filename, dtype, "r", offset, shape, order), name)
 
 
-def block_rows(M):
+def block_rows(M: int) -> int:
     """Rows of a block whose rows have M entries."""
     return max(_FEWEST, BLOCK // max(1, M))
 
 
-def row_blocks(F, what="reading"):
+def row_blocks(F: NDArray[Any] | Snapshots, what: str = "reading") -> Iterator[tuple[int, NDArray[Any]]]:
     """(start, block) over the rows of F; an array in memory is one block."""
     if not isinstance(F, Snapshots):
         yield 0, F
@@ -160,20 +171,22 @@ def row_blocks(F, what="reading"):
         yield start, F[start:stop]
 
 
-def mapped_rows(function, X, name="X", what="encoding"):
+def mapped_rows(
+    function: Callable[[NDArray[Any]], NDArray[Any]], X: Any, name: str = "X", what: str = "encoding"
+) -> NDArray[Any]:
     """function(rows of X), stacked: of a large memory-mapped X block by block."""
     if not is_large(X):
         return function(X)
-    out = None
+    out = np.empty(0)
     for start, block in row_blocks(Snapshots(X, name), what):
         part = np.asarray(function(block))
-        if out is None:
+        if start == 0:
             out = np.empty((len(X), *part.shape[1:]), part.dtype)
         out[start : start + len(block)] = part
     return out
 
 
-def filled(task, out, what="decoding"):
+def filled(task: Callable[[int, int], object], out: NDArray[np.float64], what: str = "decoding") -> NDArray[np.float64]:
     """`out` after task(a, b) over blocks of its rows, the pages of a memory-mapped one dropped."""
     if not is_large(out):
         task(0, len(out))
@@ -182,3 +195,21 @@ def filled(task, out, what="decoding"):
         task(a, b)
         release(out)
     return out
+
+
+def write_npy(
+    path: str | os.PathLike[str], shape: tuple[int, ...], fill: Callable[[NDArray[np.float64]], object]
+) -> None:
+    """Make the .npy file `path` of float64 by ``fill(array)`` on its memory map, whole or not at all.
+
+    Raises
+    ------
+    OSError
+        If there is no space for it on the disk, before anything is computed, or it cannot be written.
+    """
+    with replaced_atomically(path) as temporary:
+        array = np.lib.format.open_memmap(temporary, "w+", np.float64, shape)
+        reserve(array)
+        fill(array)
+        array.flush()
+        del array  # a file that is mapped cannot be renamed on Windows

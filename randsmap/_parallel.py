@@ -13,6 +13,7 @@ from randsmap._kernels import decode as _kernel
 
 __all__ = [
     "FEW",
+    "MAX_TILE",
     "TILE_ENTRIES",
     "tile_rows",
     "blas_threads",
@@ -24,11 +25,11 @@ __all__ = [
 
 _lock = threading.RLock()
 _local = threading.local()
-_requested = None  # by set_num_threads
+_requested: int | None = None  # by set_num_threads
 _pool = None
 _pool_size = 0
 _blas = None  # threadpoolctl controller of the BLAS libraries loaded
-_blas_limits = []  # limits in force, one an open `blas_threads` block
+_blas_limits: list[int] = []  # limits in force, one an open `blas_threads` block
 _blas_original = None  # thread counts to restore when the last block closes
 
 
@@ -45,7 +46,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_after_fork)
 
 
-def set_num_threads(n):
+def set_num_threads(n: int | None) -> None:
     """Set the number of threads that randsmap uses in this process.
 
     Parameters
@@ -82,7 +83,7 @@ def set_num_threads(n):
     _requested = n
 
 
-def get_num_threads():
+def get_num_threads() -> int:
     """Number of threads that randsmap uses now (see `set_num_threads`).
 
     Raises
@@ -221,18 +222,18 @@ def _set_blas_threads(library, count):
 
 # Rows a decoding task takes. BLAS packs A anew for each task, which costs about as much as 30 rows;
 # eight tasks or more share the work between threads.
-_MIN_TILE, _MAX_TILE, _TILES = 128, 1024, 8
+_MIN_TILE, MAX_TILE, _TILES = 128, 1024, 8
 FEW = _kernel.FEW
 TILE_ENTRIES = 1 << 21  # of the largest temporary of a tile (16 MB)
 
 
-def _tiles(n, most=_MAX_TILE):
+def _tiles(n, most=MAX_TILE):
     """Number of tiles for n rows; depends on n alone, so that results do not depend on threads."""
     rows = min(max(-(-n // _TILES), _MIN_TILE), most)
     return -(-n // rows)
 
 
-def for_tiles(task, n, most=_MAX_TILE):
+def for_tiles(task, n, most=MAX_TILE):
     """Call task(start, stop) over tiles of n rows, in parallel; a few rows are one task.
 
     `most` limits the rows of a tile, for tasks that need memory a row.

@@ -1,36 +1,134 @@
-"""Progress bars: one switch for everything that takes more than one block."""
+"""Progress: one switch for everything that takes its time, and one kind of bar."""
 
-from contextlib import contextmanager
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
-__all__ = ["showing_progress", "steps"]
+__all__ = ["ProgressBar", "counter", "if_asked", "show_progress", "steps"]
 
-_progress = ContextVar("progress", default=False)
+_shown: ContextVar[bool] = ContextVar("shown", default=False)
+_open = threading.local()  # .bars: how many this thread has open
 
 
 @contextmanager
-def showing_progress():
-    """While open, whatever takes more than one block shows a bar on the standard error stream."""
-    token = _progress.set(True)
+def show_progress(show: bool = True) -> Iterator[None]:
+    """While open, whatever takes its time shows how far it is, on the standard error stream.
+
+    On a terminal or in a notebook that is a bar; in a log it is one line when the work is done.
+
+    Parameters
+    ----------
+    show : bool, default True
+        False: nothing is shown.
+
+    Notes
+    -----
+    Holds for the calls of this thread (or asyncio task). Functions with a parameter ``progress`` open
+    it for themselves.
+
+    Examples
+    --------
+    >>> import randsmap
+    >>> with randsmap.show_progress():
+    ...     roll = randsmap.datasets.make_swiss_roll(100, random_state=0)
+    """
+    token = _shown.set(show)
     try:
         yield
     finally:
-        _progress.reset(token)
+        _shown.reset(token)
 
 
-def steps(n, size, what):
-    """(start, stop) of blocks of `size` out of n, with a bar named `what` while `showing_progress`."""
-    bar = None
-    if _progress.get() and n > size:
-        from tqdm import tqdm
+def if_asked(progress: bool) -> AbstractContextManager[None]:
+    """`show_progress` of a function's parameter: False leaves it as it is."""
+    return show_progress(progress or _shown.get())
 
-        bar = tqdm(total=n, desc=what, leave=False)
-    try:
+
+class ProgressBar:
+    """A bar with this name, as a context; its `update` may be called by any thread.
+
+    Parameters
+    ----------
+    total : int or None
+        Steps to the end, if that is known.
+    what, unit : str
+        Its name, and that of a step.
+    scale : bool
+        Write large numbers as 1.2M.
+    leave : bool
+        It stays when it is done.
+    """
+
+    def __init__(
+        self, total: int | None, what: str, *, unit: str = "", scale: bool = False, leave: bool = True
+    ) -> None:
+        self._total, self._what, self._unit = total, what, unit and f" {unit}"
+        self._stream = sys.stderr if _shown.get() else None
+        self._bar, self._done, self._start, self._lock = None, 0, time.monotonic(), threading.Lock()
+        if self._stream is None:
+            return
+        self._outermost = not getattr(_open, "bars", 0)
+        _open.bars = getattr(_open, "bars", 0) + 1
+        if self._stream.isatty() or type(self._stream).__module__.startswith("ipykernel"):
+            from tqdm import tqdm  # not tqdm.auto: that warns in a notebook without ipywidgets
+
+            self._bar = tqdm(total=total, desc=what, unit=self._unit or "it", unit_scale=scale, leave=leave)
+
+    def update(self, n: int = 1) -> None:
+        """So many steps more."""
+        if self._stream is None:
+            return
+        with self._lock:
+            self._done += n
+            if self._bar is not None:
+                self._bar.update(n)
+
+    def note(self, text: str) -> None:
+        """What stands behind the bar from its next step on."""
+        if self._bar is not None:
+            self._bar.set_postfix_str(text, refresh=False)
+
+    def close(self) -> None:
+        """End the bar; in a log, where there is none, say how far it came, unless it was part of another."""
+        if self._stream is None:
+            return
+        _open.bars = getattr(_open, "bars", 1) - 1
+        if self._bar is not None:
+            self._bar.close()
+        elif self._outermost:
+            from tqdm import tqdm
+
+            number = (
+                f"{100 * self._done // self._total}% {self._done}/{self._total}" if self._total else f"{self._done}"
+            )
+            elapsed = tqdm.format_interval(time.monotonic() - self._start)
+            with contextlib.suppress(OSError):  # nobody reads it
+                print(f"{self._what}: {number}{self._unit} [{elapsed}]", file=self._stream, flush=True)
+        self._stream = None
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def counter(what: str, unit: str) -> ProgressBar:
+    """A bar for a number of steps that is not known beforehand."""
+    return ProgressBar(None, what, unit=unit)
+
+
+def steps(n: int, size: int, what: str) -> Iterator[tuple[int, int]]:
+    """(start, stop) of blocks of `size` out of n, with a bar named `what` if there is more than one."""
+    with ProgressBar(n, what, leave=False) if n > size else contextlib.nullcontext() as bar:
         for start in range(0, n, size):
             stop = min(start + size, n)
             yield start, stop
             if bar is not None:
                 bar.update(stop - start)
-    finally:
-        if bar is not None:
-            bar.close()

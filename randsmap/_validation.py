@@ -1,30 +1,49 @@
 """Checks at the public edge. Kernels trust what passed here.
 
 Every error says what was wrong, what was expected and what was given.
+
+scikit-learn has the like, but not as good. `check_scalar` lets NaN, infinity, True and integers beyond the range
+of floats through. `check_array` takes 76 us for a row that needs nothing (`check_matrix` 1.3 us; for 2000 x 2000
+numbers 2.1 and 2.3 ms); it takes the values under a mask, dates and text that looks like numbers for data, keeps
+arrays that are not aligned, and does not say where a value is not finite.
 """
+
+from __future__ import annotations
 
 import functools
 import math
 import numbers
 import warnings
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar, cast
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from randsmap._files import reserve
 
 __all__ = [
+    "aligned",
     "check_cells",
     "check_choice",
     "check_count",
+    "check_finite",
     "check_matrix",
     "check_number",
     "check_out",
     "check_random_state",
     "check_vector",
     "check_vectors",
+    "clearly_finite",
+    "refuse_masked",
+    "refuse_missing",
     "renamed_arguments",
 ]
 
+_F = TypeVar("_F", bound=Callable[..., Any])
 
-def check_cells(cells, n_cells):
+
+def check_cells(cells: ArrayLike, n_cells: int) -> NDArray[np.intp]:
     """Indices (k,) of a subset of the cells, each in [0, n_cells).
 
     Parameters
@@ -57,19 +76,23 @@ def check_cells(cells, n_cells):
     return cells
 
 
-def check_matrix(X, name, *, n_columns=None, min_rows=1, min_columns=1):
-    """X as a C-contiguous float64 array (rows, columns), finite; the caller's array if it is one."""
+def check_matrix(
+    X: Any, name: str, *, n_columns: int | None = None, min_rows: int = 1, min_columns: int = 1
+) -> NDArray[np.float64]:
+    """X as a C-contiguous, aligned float64 array (rows, columns), finite; the caller's array if it is one."""
     if hasattr(X, "toarray") and not isinstance(X, np.ndarray):
         raise TypeError(f"{name} must be dense, got a sparse {type(X).__name__}")
-    _refuse_masked(X, name)
+    refuse_masked(X, name)
     try:
         X = np.asarray(X)
         if X.dtype.kind in "cmM":
             raise TypeError(
                 "complex values (Complex data not supported)" if X.dtype.kind == "c" else f"it holds {X.dtype}"
             )
-        X = np.ascontiguousarray(X, dtype=np.float64) if X.ndim else X
+        if X.ndim:
+            X = aligned(np.ascontiguousarray(X, dtype=np.float64))
     except (TypeError, ValueError) as error:
+        refuse_missing(X, name)
         raise ValueError(f"{name} must be an array of real numbers: {error}") from None
     if X.ndim != 2:
         raise ValueError(f"{name} must have 2 dimensions (rows, columns), got shape {X.shape}")
@@ -79,13 +102,13 @@ def check_matrix(X, name, *, n_columns=None, min_rows=1, min_columns=1):
         raise ValueError(f"{name} must have at least {min_rows} row(s), got shape {X.shape}")
     if X.shape[1] < min_columns:
         raise ValueError(f"{name} must have at least {min_columns} column(s), got shape {X.shape}")
-    _check_finite(X, name)
+    check_finite(X, name)
     return X
 
 
-def check_vector(x, name, *, length=None):
-    """x as a C-contiguous float64 vector, finite."""
-    _refuse_masked(x, name)
+def check_vector(x: Any, name: str, *, length: int | None = None) -> NDArray[np.float64]:
+    """x as a C-contiguous, aligned float64 vector, finite."""
+    refuse_masked(x, name)
     if np.ndim(x) != 1:
         raise ValueError(f"{name} must have 1 dimension, got shape {np.shape(x)}")
     x = check_matrix(np.asarray(x)[None, :], name, min_columns=0)[0]
@@ -94,7 +117,22 @@ def check_vector(x, name, *, length=None):
     return x
 
 
-def _refuse_masked(X, name):
+def aligned(X: NDArray[Any]) -> NDArray[Any]:
+    """X, or a copy where its numbers do not lie at multiples of their size: compiled loops may not read those."""
+    return X if X.flags.aligned else X.copy()
+
+
+def refuse_missing(X: Any, name: str) -> None:
+    """ValueError if X holds pandas' NA, which has no float."""
+    X = np.asarray(X) if hasattr(X, "__array__") else np.asarray(X, dtype=object)
+    if X.dtype == object:
+        for where, value in np.ndenumerate(X):
+            if type(value).__name__ == "NAType":
+                raise ValueError(f"{name} must be finite, got NA, a missing value, at {where}") from None
+
+
+def refuse_masked(X: Any, name: str) -> None:
+    """ValueError if a value of X is masked."""
     # np.asarray would show the values under the mask, netCDF's fill value 1e37 for one, as data
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         raise ValueError(
@@ -103,7 +141,7 @@ def _refuse_masked(X, name):
         )
 
 
-def _clearly_finite(X):
+def clearly_finite(X: NDArray[np.float64]) -> bool:
     """True only if all of X is finite; one pass that allocates nothing. False if X may not be."""
     if X.size <= 8192:  # quickest for a few numbers; of more, BLAS would wake its threads, and they
         return math.isfinite(np.vdot(X, X))  # keep a core busy for 0.1 s that ours could use
@@ -111,8 +149,9 @@ def _clearly_finite(X):
         return math.isfinite(X.sum())
 
 
-def _check_finite(X, name):
-    if _clearly_finite(X):
+def check_finite(X: NDArray[np.float64], name: str) -> None:
+    """ValueError that names the first value that is not finite, and its place."""
+    if clearly_finite(X):
         return
     bad = np.argwhere(~np.isfinite(X))
     if len(bad):
@@ -121,7 +160,9 @@ def _check_finite(X, name):
         raise ValueError(f"{name} must be finite, got {value} at {where} ({len(bad)} such value(s))")
 
 
-def check_number(value, name, *, low=-np.inf, high=np.inf, strict_low=False):
+def check_number(
+    value: Any, name: str, *, low: float = -np.inf, high: float = np.inf, strict_low: bool = False
+) -> float:
     """value as a float with low <= value <= high (low < value with strict_low), never NaN."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a real number, got {value!r}")
@@ -135,7 +176,7 @@ def check_number(value, name, *, low=-np.inf, high=np.inf, strict_low=False):
     return number
 
 
-def check_count(value, name, *, low=1, high=None, high_name=None):
+def check_count(value: Any, name: str, *, low: int = 1, high: int | None = None, high_name: str | None = None) -> int:
     """value as an int with low <= value <= high."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be an integer, got {value!r}")
@@ -150,14 +191,16 @@ def check_count(value, name, *, low=1, high=None, high_name=None):
     return value
 
 
-def check_choice(value, name, choices):
+def check_choice(value: Any, name: str, choices: Collection[str]) -> str:
     """value if it is one of the strings in choices."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
     return value
 
 
-def check_random_state(random_state):
+def check_random_state(
+    random_state: int | np.random.RandomState | np.random.Generator | None,
+) -> np.random.RandomState | np.random.Generator:
     """A NumPy generator of random numbers: None, an int, a RandomState or a Generator."""
     if isinstance(random_state, np.random.Generator):
         return random_state
@@ -166,7 +209,9 @@ def check_random_state(random_state):
     return sklearn_check(random_state)
 
 
-def check_out(out, shape, name="out", dtype=np.float64):
+def check_out(
+    out: NDArray[Any] | None, shape: tuple[int, ...], name: str = "out", dtype: DTypeLike = np.float64
+) -> NDArray[Any]:
     """out if it can take results of this shape and type, a new array if it is None."""
     if out is None:
         return np.empty(shape, dtype)
@@ -176,12 +221,14 @@ def check_out(out, shape, name="out", dtype=np.float64):
         )
     if out.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {out.shape}")
-    if not out.flags.c_contiguous or not out.flags.writeable:
-        raise ValueError(f"{name} must be C-contiguous and writeable")
+    if not out.flags.carray:
+        raise ValueError(f"{name} must be C-contiguous, aligned and writeable, got flags\n{out.flags}")
+    if out.base is not None:  # writing to a map of a file may end the process where the disk is full
+        reserve(out)
     return out
 
 
-def check_vectors(V, name, n, width):
+def check_vectors(V: Any, name: str, n: int, width: int) -> NDArray[np.float64]:
     """V as contiguous float64 (n, width); one vector (width,) stands for all rows."""
     if np.ndim(V) == 1:
         V = check_matrix(np.asarray(V)[None, :], name, n_columns=width, min_columns=0)
@@ -194,12 +241,12 @@ def check_vectors(V, name, n, width):
     return V
 
 
-def renamed_arguments(**names):
+def renamed_arguments(**names: str) -> Callable[[_F], _F]:
     """Let a function take arguments by their former names (former=present), with a DeprecationWarning."""
 
-    def decorate(function):
+    def decorate(function: _F) -> _F:
         @functools.wraps(function)
-        def renaming(*args, **kwargs):
+        def renaming(*args: Any, **kwargs: Any) -> Any:
             for former in names.keys() & kwargs.keys():
                 present = names[former]
                 if present in kwargs:
@@ -210,6 +257,6 @@ def renamed_arguments(**names):
                 kwargs[present] = kwargs.pop(former)
             return function(*args, **kwargs)
 
-        return renaming
+        return cast(_F, renaming)
 
     return decorate

@@ -1,10 +1,17 @@
 """The `randsmap` command."""
 
+from __future__ import annotations
+
 import argparse
+import contextlib
+import os
 import signal
 import sys
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+
+from randsmap._files import expanded, is_stream, writable_target, write_atomically
 
 __all__ = ["main"]
 
@@ -39,24 +46,70 @@ _STUDIES = {
 }
 
 
-def main(argv=None):
-    """Run the command line; returns the exit status (0; 1 a failure that is told; 130 Ctrl-C)."""
-    arguments = _parser().parse_args(argv)
+# bytes (as float64) of snapshots that the model of a command may hold
+_LARGEST_TRAINING_SET = 1 << 30
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status (0; 1 a failure that is told; 130 Ctrl-C).
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        The arguments; those of the process if not given.
+    """
     try:
-        # a batch system's way to say stop: leave no temporary file behind
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    except ValueError:  # not the main thread
-        pass
-    try:
-        arguments.command(arguments)
-    except KeyboardInterrupt:
-        print("randsmap: interrupted", file=sys.stderr)
-        return 130
-    except (ImportError, OSError, MemoryError, TypeError, ValueError) as error:
-        what = "out of memory: " if isinstance(error, MemoryError) else ""
-        print(f"randsmap: error: {what}{error}", file=sys.stderr)
-        return 1
+        arguments = _parser().parse_args(argv)
+    finally:
+        _say("", end="")  # what argparse has printed
+    # what is said must not go where the output goes
+    to_stdout = _is_stdout(getattr(arguments, "out", None))
+    with _stopped_by_sigterm(), contextlib.redirect_stdout(sys.stderr) if to_stdout else contextlib.nullcontext():
+        try:
+            arguments.command(arguments)
+        except KeyboardInterrupt:
+            _say("randsmap: interrupted", sys.stderr)
+            return 130
+        except (ImportError, OSError, MemoryError, TypeError, ValueError) as error:
+            what = "out of memory: " if isinstance(error, MemoryError) else ""
+            _say(f"randsmap: error: {what}{error}", sys.stderr)
+            return 1
     return 0
+
+
+@contextlib.contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """A batch system's way to say stop ends the block as an exception: no temporary file is left."""
+    try:
+        before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    except ValueError:  # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
+def _is_stdout(path):
+    try:
+        return path is not None and os.path.samestat(os.stat(path), os.fstat(sys.stdout.fileno()))
+    except (AttributeError, OSError, ValueError):  # no such file, or no file behind sys.stdout
+        return False
+
+
+def _say(text, stream=None, end="\n"):
+    """Print, whatever the stream can encode, and whether or not someone still reads it."""
+    stream = sys.stdout if stream is None else stream
+    if stream is None:  # of a process without a console
+        return
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        print(text.encode(encoding, "backslashreplace").decode(encoding), end=end, file=stream, flush=True)
+    except BrokenPipeError:  # `| head`: the work goes on, what is printed goes nowhere
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def _parser():
@@ -81,13 +134,15 @@ def _parser():
         command = names.add_parser(name, help=text)
         command.add_argument(
             "--out",
-            type=Path,
+            type=expanded,
             required=True,
             metavar="FILE",
             help=".npy (fields) or .npz (fields and all that belongs to them)",
         )
         command.add_argument("--seed", type=int, default=0, metavar="S", help="seed (default 0)")
-        command.add_argument("--picture", type=Path, metavar="FILE.png", help="also draw the data (needs matplotlib)")
+        command.add_argument(
+            "--picture", type=expanded, metavar="FILE.png", help="also draw the data (needs matplotlib)"
+        )
         if name in ("lwr", "hughes"):
             command.add_argument("--trajectories", type=int, dest="n_trajectories", metavar="N")
             command.add_argument(
@@ -102,7 +157,7 @@ def _parser():
         if name == "rotated-images":
             command.add_argument(
                 "--image",
-                type=Path,
+                type=expanded,
                 metavar="FILE",
                 help="your own image: .npy, .mat (variable D, slice 4) or a picture",
             )
@@ -115,8 +170,12 @@ def _parser():
         "The feature map's hyperparameter is tuned on a fifth of them unless it is given. "
         "MODEL is an .npz file without pickles, the one that randsmap.load reads.",
     )
-    fit.add_argument("snapshots", type=Path, metavar="SNAPSHOTS.npy", help="fields, one a row: (n_samples, n_cells)")
-    fit.add_argument("--out", type=Path, required=True, metavar="MODEL", help="model file to write, such as model.npz")
+    fit.add_argument(
+        "snapshots", type=expanded, metavar="SNAPSHOTS.npy", help="fields, one a row: (n_samples, n_cells)"
+    )
+    fit.add_argument(
+        "--out", type=expanded, required=True, metavar="MODEL", help="model file to write, such as model.npz"
+    )
     fit.add_argument("--components", type=int, default=2, metavar="D", help="latent dimension (default 2)")
     fit.add_argument(
         "--alpha", type=float, default=1.0, help="density normalisation of the diffusion maps, 0 to 1 (default 1)"
@@ -149,9 +208,10 @@ def _parser():
     )
     fit.add_argument(
         "--invariants",
-        choices=("mass", "none"),
-        default="mass",
-        help="what every decoded field keeps exactly (default mass: the sum of the cells)",
+        choices=("auto", "mass", "none"),
+        default="auto",
+        help="what every decoded field keeps exactly: the mass (sum of the cells), nothing, or (auto, the "
+        "default) the mass where it is the same in all snapshots",
     )
     fit.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the draws (default 0)")
     fit.set_defaults(command=_fit)
@@ -161,9 +221,9 @@ def _parser():
         ("decode", _decode, "LATENTS.npy", "FIELDS.npy", "fields at latent coordinates"),
     ):
         command = commands.add_parser(name, help=text, description=f"{text.capitalize()}.")
-        command.add_argument("model", type=Path, metavar="MODEL")
-        command.add_argument("input", type=Path, metavar=inputs)
-        command.add_argument("--out", type=Path, required=True, metavar=output)
+        command.add_argument("model", type=expanded, metavar="MODEL")
+        command.add_argument("input", type=expanded, metavar=inputs)
+        command.add_argument("--out", type=expanded, required=True, metavar=output)
         command.set_defaults(command=run)
 
     evaluate = commands.add_parser(
@@ -171,9 +231,9 @@ def _parser():
         help="reconstruction errors of a model on snapshots",
         description="Encode and decode the snapshots and print the errors over the samples.",
     )
-    evaluate.add_argument("model", type=Path, metavar="MODEL")
-    evaluate.add_argument("input", type=Path, metavar="SNAPSHOTS.npy")
-    evaluate.add_argument("--out", type=Path, metavar="ERRORS.csv", help="also write the errors of every sample")
+    evaluate.add_argument("model", type=expanded, metavar="MODEL")
+    evaluate.add_argument("input", type=expanded, metavar="SNAPSHOTS.npy")
+    evaluate.add_argument("--out", type=expanded, metavar="ERRORS.csv", help="also write the errors of every sample")
     evaluate.set_defaults(command=_evaluate)
     return parser
 
@@ -216,14 +276,14 @@ def _add_study(commands):
         )
         command.add_argument(
             "--out",
-            type=Path,
+            type=expanded,
             metavar="DIR",
             help=f"folder for tables, report and finished pieces (default: "
             f"randsmap-study/{'' if name == 'all' else name}, with --quick "
             f"randsmap-study-quick/{'' if name == 'all' else name})",
         )
         if data is not None:
-            command.add_argument("--data", type=Path, metavar="FILE", help=data)
+            command.add_argument("--data", type=expanded, metavar="FILE", help=data)
         if name != "all":
             command.add_argument(
                 "--split",
@@ -253,7 +313,7 @@ class _Version(argparse.Action):
     def __call__(self, parser, *_):
         from randsmap import __version__
 
-        print(f"randsmap {__version__}")
+        _say(f"randsmap {__version__}")
         parser.exit()
 
 
@@ -280,7 +340,7 @@ def _study(arguments):
         command = _command_line(name, decoders, arguments)
         results.append(_run_study(study, out, decoders, command, arguments))
     if not single:
-        _print_report(lambda report: report.write_index(results, base))
+        _tell_report(lambda studies: studies.write_index(results, base))
 
 
 def _command_line(name, decoders, arguments):
@@ -341,49 +401,50 @@ def _run_study(study, out, decoders, command, arguments):
     )
     write_csv(result.rows, out / "table.csv")
     write_markdown(result, out / "table.md")
-    print(f"{result.title}, {result.section}\n")
-    print(format_table(result.rows))
+    _say(f"{result.title}, {result.section}\n")
+    _say(format_table(result.rows))
     for cut in result.cuts:
-        print(cut)
-    print(f"written: {out / 'table.csv'}, {out / 'table.md'}")
-    _print_report(lambda report: report.write_report(result, out))
+        _say(cut)
+    _say(f"written: {out / 'table.csv'}, {out / 'table.md'}")
+    _tell_report(lambda studies: studies.write_report(result, out))
     return result
 
 
-def _print_report(write):
+def _tell_report(write):
     """Write a report and say where; without matplotlib say that there is none."""
     try:
-        from randsmap.studies import _report
+        from randsmap import studies
 
-        print(f"written: {write(_report)}\n")
+        _say(f"written: {write(studies)}\n")
     except ImportError as error:
-        print(f"no report: {error}\n")
+        _say(f"no report: {error}\n")
 
 
 def _dataset(arguments):
     from randsmap import datasets
 
     out = arguments.out
-    if out.suffix.lower() not in (".npy", ".npz"):
+    everything = out.suffix.lower() == ".npz"
+    if not everything and out.suffix.lower() != ".npy" and not is_stream(out):
         raise ValueError(f"--out must name a .npy or .npz file, got {str(out)!r}")
     for path in (out, arguments.picture):
         if path is not None:
-            _check_folder(path)
+            writable_target(path)
     sizes = ("n_trajectories", "snapshots_per_trajectory", "n_samples", "image")
     given = {size: getattr(arguments, size) for size in sizes if getattr(arguments, size, None) is not None}
     bunch = getattr(datasets, arguments.maker)(
-        random_state=arguments.seed, progress=True, **given, out=out if out.suffix.lower() == ".npy" else None
+        random_state=arguments.seed, progress=True, **given, out=None if everything else out
     )
-    if out.suffix.lower() == ".npz":
+    if everything:
         import numpy as np
 
         arrays = {key: value for key, value in bunch.items() if isinstance(value, np.ndarray)}
-        _write(out, lambda file: np.savez(file, **arrays))
-    print(f"written: {out} {bunch.data.shape}")
+        write_atomically(out, lambda file: np.savez(file, **arrays))
+    _say(f"written: {out} {bunch.data.shape}")
     if arguments.picture is not None:
         figure = _picture(arguments.name, bunch)
-        _write(arguments.picture, lambda file: figure.savefig(file, format="png", dpi=150))
-        print(f"written: {arguments.picture}")
+        write_atomically(arguments.picture, lambda file: figure.savefig(file, format="png", dpi=150))
+        _say(f"written: {arguments.picture}")
 
 
 def _picture(name, bunch):
@@ -411,9 +472,8 @@ def _fit(arguments):
 
     import randsmap
     from randsmap._mmap import Snapshots, is_large, load_npy
-    from randsmap._progress import showing_progress
+    from randsmap._progress import show_progress
     from randsmap._validation import check_matrix
-    from randsmap.invariants._affine import AffineInvariants
 
     snapshots = load_npy(arguments.snapshots)
     large = is_large(snapshots)
@@ -423,18 +483,11 @@ def _fit(arguments):
         _check_large(arguments, snapshots)
     else:
         numbers = check_matrix(snapshots, str(arguments.snapshots), min_rows=2)
-    _check_folder(arguments.out)
+    writable_target(arguments.out)
     if arguments.out.suffix.lower() == ".npy":
         raise ValueError(f"--out is the model file, not an array: {arguments.out}")
-    invariants = None if arguments.invariants == "none" else arguments.invariants
-    try:  # of the whole file, before any work; fit would name a row of the part it is given
-        with showing_progress():
-            AffineInvariants.from_data(numbers, invariants=invariants, dtype=snapshots.dtype)
-    except ValueError as error:
-        raise ValueError(
-            f"{arguments.snapshots}: {error}. Is every row one field? On the command line "
-            "--invariants none switches the invariant off"
-        ) from None
+    with show_progress():  # of the whole file, before any work; fit would name a row of the part it is given
+        invariants = _found_invariants(arguments, numbers, snapshots.dtype)
     class_name, parameter = _FEATURES[arguments.features]
     features = getattr(randsmap, class_name)(n_features=arguments.n_features)
     if arguments.value is not None:
@@ -455,24 +508,45 @@ def _fit(arguments):
         value = _tuned_value(encoder, decoder, parameter, sample, arguments.seed)
         decoder.set_params(**{f"features__{parameter}": value})
     model = randsmap.ManifoldModel(encoder, decoder, encoder_samples=arguments.encoder_samples)
-    with showing_progress():
+    with show_progress():
         model.fit(snapshots)
         model.save(arguments.out)
-        (errors,) = _errors(model, snapshots, relative_l2=randsmap.metrics.relative_l2).values()
-    print(
+        (errors,) = _errors(model, snapshots, "l2")
+    _say(
         f"{len(snapshots)} snapshots of {snapshots.shape[1]} cells -> {arguments.components} "
         f"latent coordinates, {len(model.decoder_.coef_) - 1} features; mean relative L2 error on the "
         f"snapshots {np.mean(errors):.4g}"
     )
-    print(f"written: {arguments.out}")
+    _say(f"written: {arguments.out}")
+
+
+def _found_invariants(arguments, snapshots, dtype):
+    """What the decoder is to keep of these snapshots: "mass" or None; says so where it was not asked for."""
+    from randsmap.invariants._affine import AffineInvariants
+
+    found = None
+    if arguments.invariants != "none":
+        try:
+            mass = AffineInvariants.from_data(snapshots, invariants="mass", dtype=dtype).values[0]
+            found, text = "mass", f"the mass, {mass:.6g} in every snapshot, which decoded fields keep exactly"
+        except ValueError as error:
+            if arguments.invariants == "mass":
+                raise ValueError(
+                    f"{arguments.snapshots}: {error}. Is every row one field? On the command line "
+                    "--invariants none (or auto) switches the invariant off"
+                ) from None
+            text = f"none, since not every snapshot has the same mass ({str(error).partition('. ')[0]})"
+    if found is None:  # raises if it was something else
+        AffineInvariants.from_data(snapshots, invariants=None, dtype=dtype)
+    if arguments.invariants == "auto":
+        _say(f"invariants: {text}")
+    return found
 
 
 def _check_large(arguments, snapshots):
     """What a file that is not held in memory needs, before any work."""
-    from randsmap.encoders._diffusion_maps import KEPT
-
     n, M = snapshots.shape
-    if arguments.encoder_samples is None and 8 * n * M >= KEPT:
+    if arguments.encoder_samples is None and 8 * n * M >= _LARGEST_TRAINING_SET:
         raise ValueError(
             f"{arguments.snapshots} holds {n} snapshots of {M} cells, which the model file would have "
             "to hold as well: give --encoder-samples, a number of snapshots that fits into memory"
@@ -484,28 +558,44 @@ def _check_large(arguments, snapshots):
         )
 
 
-def _errors(model, snapshots, **metrics):
-    """Each metric of the snapshots and their reconstructions, a block of a large file at a time."""
+def _errors(model, snapshots, *names):
+    """Errors (name by name) of the snapshots' reconstructions, a block of a large file at a time.
+
+    "l2" and "linf", relative, but scaled for empty and tiny snapshots; "conservation", absolute, of what the
+    model promises to keep.
+    """
     import numpy as np
 
+    from randsmap import metrics
     from randsmap._mmap import Snapshots, is_large, row_blocks
 
+    if not len(snapshots):
+        raise ValueError("there are no snapshots to evaluate the model on")
+    C = getattr(model.decoder_, "invariant_matrix_", None)
+    functions = {
+        "l2": lambda: partial(metrics.scaled_l2, reference=metrics.median_norm(metrics.field_norms(snapshots))),
+        "linf": lambda: partial(
+            metrics.scaled_linf, reference=metrics.median_norm(metrics.field_norms(snapshots, "linf"))
+        ),
+        "conservation": lambda: partial(
+            metrics.conservation_error, invariants="mass" if C is None or C.shape[1] == 0 else C
+        ),
+    }
+    chosen = [functions[name]() for name in names]
     numbers = Snapshots(snapshots, "the snapshots") if is_large(snapshots) else snapshots
     parts = []
     for _, F in row_blocks(numbers, "evaluating"):
         F_hat = model.reconstruct(F)
-        parts.append([metric(F, F_hat) for metric in metrics.values()])
-    return dict(zip(metrics, map(np.concatenate, zip(*parts))))
+        parts.append([function(F, F_hat) for function in chosen])
+    return list(map(np.concatenate, zip(*parts)))
 
 
 def _tuned_value(encoder, decoder, parameter, snapshots, seed):
-    """Best value on a held-out fifth; the grid spans the scales that the latents suggest."""
-    import numpy as np
+    """Best value on a held-out fifth."""
     from sklearn.base import clone
     from sklearn.model_selection import train_test_split
-    from tqdm import tqdm
 
-    from randsmap.tuning import tune
+    from randsmap.tuning import default_values, tune
 
     if len(snapshots) < 10:
         raise ValueError(f"tuning needs at least 10 snapshots, got {len(snapshots)}; give --value")
@@ -513,50 +603,37 @@ def _tuned_value(encoder, decoder, parameter, snapshots, seed):
     encoder = clone(encoder)
     Y_train = encoder.fit_transform(F_train)
     Y_validation = encoder.transform(F_validation)
-    grid = np.geomspace(0.05, 2.0, 10) if parameter == "length_scale" else np.geomspace(0.5, 50.0, 10)
-    with tqdm(total=len(grid), desc=f"tuning {parameter}", unit="fit") as bar:
-        result = tune(
-            decoder,
-            {f"features__{parameter}": [float(v) for v in grid]},
-            Y_train,
-            F_train,
-            Y_validation,
-            F_validation,
-            callback=bar.update,
-        )
+    grid = {f"features__{parameter}": default_values(parameter)}
+    result = tune(decoder, grid, Y_train, F_train, Y_validation, F_validation, progress=True)
     value = result.best_params_[f"features__{parameter}"]
     edge = " (an edge of the grid: a better value may lie beyond)" if any(result.on_edge_.values()) else ""
-    print(f"tuned {parameter} = {value:.4g}{edge}; validation relative L2 error {result.errors_.min():.4g}")
+    _say(f"tuned {parameter} = {value:.4g}{edge}; validation relative L2 error {result.best_error_:.4g}")
     return value
 
 
 def _encode(arguments):
     from randsmap._mmap import load_npy
-    from randsmap._progress import showing_progress
+    from randsmap._progress import show_progress
 
-    with showing_progress():
+    writable_target(arguments.out)  # fail before the work is done
+    with show_progress():
         latents = _load_model(arguments.model).transform(load_npy(arguments.input))
     _save_array(arguments.out, latents)
 
 
 def _decode(arguments):
-    import numpy as np
-
     from randsmap import _mmap
-    from randsmap._files import replaced_atomically
-    from randsmap._progress import showing_progress
+    from randsmap._progress import show_progress
 
+    writable_target(arguments.out)
     model, latents = _load_model(arguments.model), _mmap.load_npy(arguments.input)
     shape = len(latents) if latents.ndim else 0, model.n_features_in_
     if 8 * shape[0] * shape[1] < _mmap.LARGE:
         _save_array(arguments.out, model.inverse_transform(latents))
         return
-    _check_folder(arguments.out)
-    with showing_progress(), replaced_atomically(arguments.out) as temporary:
-        fields = np.lib.format.open_memmap(temporary, "w+", np.float64, shape)
-        model.inverse_transform(latents, out=fields)
-        fields.flush()
-    print(f"written: {arguments.out} {shape}")
+    with show_progress():
+        _mmap.write_npy(arguments.out, shape, lambda fields: model.inverse_transform(latents, out=fields))
+    _say(f"written: {arguments.out} {shape}")
 
 
 def _evaluate(arguments):
@@ -564,28 +641,27 @@ def _evaluate(arguments):
 
     from randsmap import metrics
     from randsmap._mmap import load_npy
-    from randsmap._progress import showing_progress
+    from randsmap._progress import show_progress
 
+    if arguments.out is not None:
+        writable_target(arguments.out)
     model = _load_model(arguments.model)
-    C = getattr(model.decoder_, "invariant_matrix_", None)  # what the model promises to keep
-    with showing_progress():
-        errors = _errors(
-            model,
-            load_npy(arguments.input),
-            relative_l2=metrics.relative_l2,
-            relative_linf=metrics.relative_linf,
-            conservation_error=partial(
-                metrics.conservation_error, invariants="mass" if C is None or C.shape[1] == 0 else C
-            ),
-        )
+    snapshots = load_npy(arguments.input)
+    names = {"relative_l2": "l2", "relative_linf": "linf", "conservation_error": "conservation"}
+    with show_progress():
+        errors = dict(zip(names, _errors(model, snapshots, *names.values())))
     if arguments.out is not None:
         rows = zip(*(values.tolist() for values in errors.values()))
         text = "\n".join([",".join(errors), *(",".join(map(repr, row)) for row in rows)]) + "\n"
-        _write(arguments.out, lambda file: file.write(text.encode()))
-    print(f"{'':20}{'mean':>12}{'median':>12}{'5 %':>12}{'95 %':>12}{'max':>12}")
+        write_atomically(arguments.out, lambda file: file.write(text.encode()))
+    _say(f"{'':20}{'mean':>12}{'median':>12}{'5 %':>12}{'95 %':>12}{'max':>12}")
     for name, values in errors.items():
         figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
-        print(f"{name:20}" + "".join(f"{figure:12.4g}" for figure in figures))
+        _say(f"{name:20}" + "".join(f"{figure:12.4g}" for figure in figures))
+    norms = metrics.field_norms(snapshots)
+    small = int((norms < metrics.SMALLEST_SHARE * metrics.median_norm(norms)).sum())
+    if small:
+        _say(f"{small} field(s) are empty or below 1e-3 of the median norm: their errors are relative to that")
 
 
 def _load_model(path):
@@ -597,26 +673,11 @@ def _load_model(path):
     return model
 
 
-def _check_folder(path):
-    """Fail before the work is done, not after."""
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder, expected the name of a file")
-    if not path.parent.is_dir():
-        raise ValueError(f"folder {path.parent} does not exist")
-
-
-def _write(path, write):
-    from randsmap._files import write_atomically
-
-    _check_folder(path)
-    write_atomically(path, write)
-
-
 def _save_array(path, array):
     import numpy as np
 
-    _write(path, lambda file: np.save(file, array, allow_pickle=False))
-    print(f"written: {path} {array.shape}")
+    write_atomically(path, lambda file: np.save(file, array, allow_pickle=False))
+    _say(f"written: {path} {array.shape}")
 
 
 if __name__ == "__main__":

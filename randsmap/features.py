@@ -1,7 +1,7 @@
 """Random feature maps of latent coordinates: the fixed, nonlinear first layer of the decoders.
 
 Each is a scikit-learn transformer from latent points (n, d) to features (n, P), without the bias
-column (decoders add it), of the form ``scale * act(Y @ weights_ + offsets_)``.
+column (decoders add it), of the form ``scale * act(X @ weights_ + offsets_)``.
 """
 
 import numbers
@@ -15,7 +15,7 @@ from randsmap._kernels import gradients as _gradient_kernel
 from randsmap._kernels.features import COSINE, FUSED_DIM, LOGISTIC
 from randsmap._kernels.features import features as _feature_kernel
 from randsmap._parallel import blas_threads, parallel_for
-from randsmap._validation import check_count, check_number, check_random_state, check_vector
+from randsmap._validation import check_count, check_number, check_random_state, check_vector, renamed_arguments
 
 __all__ = ["FourierFeatures", "MultiscaleFourierFeatures", "SigmoidFeatures"]
 
@@ -79,10 +79,10 @@ def draw_uniform_weights(rng, d, P, slope):
     return rng.uniform(-slope, slope, (P, d)).T
 
 
-def draw_centers(rng, Y, P):
-    """Sigmoid centres, uniform in the bounding box of the points Y (paper App. D), as (P, d)."""
-    low, high = Y.min(axis=0), Y.max(axis=0)
-    u = rng.uniform(0.0, 1.0, (P, Y.shape[1]))
+def draw_centers(rng, X, P):
+    """Sigmoid centres, uniform in the bounding box of the points X (paper App. D), as (P, d)."""
+    low, high = X.min(axis=0), X.max(axis=0)
+    u = rng.uniform(0.0, 1.0, (P, X.shape[1]))
     # a convex combination does not overflow; its rounding may step over the side of a flat box
     return np.clip((1 - u) * low + u * high, low, high)
 
@@ -146,12 +146,13 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     _state = {"n_features_in_": Count("d"), "weights_": Array("d", "P"), "offsets_": Array("P")}
 
-    def fit(self, Y, y=None):
+    @renamed_arguments(Y="X")
+    def fit(self, X, y=None):
         """Draw the weights.
 
         Parameters
         ----------
-        Y : array-like of shape (n, d)
+        X : array-like of shape (n, d)
             Latent points of the training set.
         y : None
             Ignored.
@@ -163,65 +164,66 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         Raises
         ------
         TypeError, ValueError
-            If Y is not a finite matrix, or a parameter of the map is out of its range; the map then
+            If X is not a finite matrix, or a parameter of the map is out of its range; the map then
             stays as it was.
         """
         with restored_on_error(self):
             rng = check_random_state(self.random_state)
-            Y = validate_data(self, Y, reset=True)
-            P = check_n_features(self.n_features, Y.shape[0])
-            drawn = self._draw(rng, Y, P)
+            X = validate_data(self, X, reset=True)
+            P = check_n_features(self.n_features, X.shape[0])
+            drawn = self._draw(rng, X, P)
             drawn["weights_"] = np.ascontiguousarray(drawn["weights_"])
             if not all(np.isfinite(value).all() for value in drawn.values()):
                 raise ValueError(
                     f"the parameters of {self!r} give weights or offsets that overflow float64 for "
-                    f"latent points of magnitude up to {np.abs(Y).max():g}"
+                    f"latent points of magnitude up to {np.abs(X).max():g}"
                 )
             for name, value in drawn.items():
                 setattr(self, name, value)
         return self
 
-    def transform(self, Y):
+    def transform(self, X):
         """Features of latent points.
 
         Parameters
         ----------
-        Y : array-like of shape (n, d)
+        X : array-like of shape (n, d)
 
         Returns
         -------
         features : ndarray of shape (n, P)
-            float32 if Y is float32, else float64. A float32 result is the float64 one, rounded.
+            float32 if X is float32, else float64. A float32 result is the float64 one, rounded.
 
         Raises
         ------
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError
-            If Y is not a finite matrix with the number of columns seen in `fit`.
+            If X is not a finite matrix with the number of columns seen in `fit`.
         """
         check_fitted(self, "weights_")
-        given, Y = Y, validate_data(self, Y, reset=False)
+        given, X = X, validate_data(self, X, reset=False, min_samples=1)
         single = (given if isinstance(given, np.ndarray) else np.asarray(given)).dtype == np.float32
-        activation, weights, offsets, scale = self._kernel_map()
-        (n, d), P = Y.shape, weights.shape[1]
+        activation, weights, offsets, scale = self.activation_parameters()
+        (n, d), P = X.shape, weights.shape[1]
         out = np.empty((n, P), dtype=np.float32 if single else np.float64)
         rows = max(1, _BLOCK_ENTRIES // P)
 
         def block(i):
             part = slice(i * rows, (i + 1) * rows)
-            _feature_kernel(activation, Y[part], weights, offsets, scale, out[part])
+            _feature_kernel(activation, X[part], weights, offsets, scale, out[part])
 
         with blas_threads(1) if d > FUSED_DIM else nullcontext():
             parallel_for(block, -(-n // rows))
         return out
 
-    def jacobian(self, Y):
+    @renamed_arguments(Y="X")
+    def jacobian(self, X):
         """Derivatives of the features with respect to the latent coordinates.
 
         Parameters
         ----------
-        Y : array-like of shape (n, d)
+        X : array-like of shape (n, d)
 
         Returns
         -------
@@ -234,7 +236,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError
-            If Y is not a finite matrix with the number of columns seen in `fit`.
+            If X is not a finite matrix with the number of columns seen in `fit`.
 
         Examples
         --------
@@ -243,14 +245,14 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         (1, 5, 1)
         """
         check_fitted(self, "weights_")
-        Y = validate_data(self, Y, reset=False)
-        activation, weights, offsets, scale = self._kernel_map()
-        (n, d), P = Y.shape, weights.shape[1]
+        X = validate_data(self, X, reset=False, min_samples=1)
+        activation, weights, offsets, scale = self.activation_parameters()
+        (n, d), P = X.shape, weights.shape[1]
         out = np.empty((n, P, d))
         rows = max(1, _BLOCK_ENTRIES // (P * d))
 
         def block(i):
-            part = Y[i * rows : (i + 1) * rows]
+            part = X[i * rows : (i + 1) * rows]
             slopes, gradients = np.empty((len(part), P)), np.empty((len(part), d, P))
             _gradient_kernel.slopes(activation, part, weights, offsets, scale, slopes)
             _gradient_kernel.gradients(slopes, None, weights, gradients)
@@ -259,8 +261,17 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         parallel_for(block, -(-n // rows))
         return out
 
-    def _kernel_map(self):
-        """(activation, weights_, offsets_, scale), as the compiled kernels take a feature map."""
+    def activation_parameters(self):
+        """What the compiled kernels need of a feature map scale * act(X @ weights_ + offsets_).
+
+        Returns
+        -------
+        activation : int
+            `randsmap._kernels.features.COSINE` or `LOGISTIC`.
+        weights : ndarray of shape (d, P)
+        offsets : ndarray of shape (P,)
+        scale : float
+        """
         return self._activation, self.weights_, self.offsets_, self._scale()
 
     def _scale(self):
@@ -352,8 +363,8 @@ class FourierFeatures(_CosineFeatures):
     --------
     >>> import numpy as np
     >>> from randsmap import FourierFeatures
-    >>> Y = np.array([[0.0], [1.0]])
-    >>> features = FourierFeatures(n_features=100_000, random_state=0).fit_transform(Y)
+    >>> X = np.array([[0.0], [1.0]])
+    >>> features = FourierFeatures(n_features=100_000, random_state=0).fit_transform(X)
     >>> kernel = features @ features.T
     >>> bool(abs(kernel[0, 1] - np.exp(-0.5)) < 0.01)
     True
@@ -366,8 +377,8 @@ class FourierFeatures(_CosineFeatures):
         self.orthogonal = orthogonal
         self.random_state = random_state
 
-    def _draw(self, rng, Y, P):
-        d = Y.shape[1]
+    def _draw(self, rng, X, P):
+        d = X.shape[1]
         length_scale = check_length_scale(self.length_scale, d)
         for name in ("paired", "orthogonal"):
             if not isinstance(getattr(self, name), (bool, np.bool_)):
@@ -426,9 +437,9 @@ class MultiscaleFourierFeatures(_CosineFeatures):
     --------
     >>> import numpy as np
     >>> from randsmap import MultiscaleFourierFeatures
-    >>> Y = np.linspace(0.0, 1.0, 6)[:, None]
+    >>> X = np.linspace(0.0, 1.0, 6)[:, None]
     >>> features = MultiscaleFourierFeatures(20.0, n_scales=4, random_state=0)
-    >>> features.fit_transform(Y).shape
+    >>> features.fit_transform(X).shape
     (6, 6)
     >>> features.scales_.shape
     (4,)
@@ -443,11 +454,11 @@ class MultiscaleFourierFeatures(_CosineFeatures):
         self.n_features = n_features
         self.random_state = random_state
 
-    def _draw(self, rng, Y, P):
+    def _draw(self, rng, X, P):
         low, high = check_frequency_range(self.min_frequency, self.max_frequency)
         scales = draw_scales(rng, check_count(self.n_scales, "n_scales"), low, high)
         with np.errstate(over="ignore"):
-            weights = draw_multiscale_frequencies(rng, Y.shape[1], P, scales)
+            weights = draw_multiscale_frequencies(rng, X.shape[1], P, scales)
         return {"weights_": weights, "offsets_": draw_phases(rng, P), "scales_": scales}
 
 
@@ -486,9 +497,9 @@ class SigmoidFeatures(_RandomFeatures):
     --------
     >>> import numpy as np
     >>> from randsmap import SigmoidFeatures
-    >>> Y = np.linspace(0.0, 1.0, 8)[:, None]
-    >>> features = SigmoidFeatures(slope=11.0, n_features=0.5, random_state=0).fit(Y)
-    >>> features.transform(Y).shape
+    >>> X = np.linspace(0.0, 1.0, 8)[:, None]
+    >>> features = SigmoidFeatures(slope=11.0, n_features=0.5, random_state=0).fit(X)
+    >>> features.transform(X).shape
     (8, 4)
     """
 
@@ -500,10 +511,10 @@ class SigmoidFeatures(_RandomFeatures):
         self.latent_box = latent_box
         self.random_state = random_state
 
-    def _draw(self, rng, Y, P):
+    def _draw(self, rng, X, P):
         slope = check_number(self.slope, "slope", low=0.0, high=np.finfo(np.float64).max / 4, strict_low=True)
-        weights = draw_uniform_weights(rng, Y.shape[1], P, slope)
-        box = Y if self.latent_box is None else check_latent_box(self.latent_box, Y.shape[1])
+        weights = draw_uniform_weights(rng, X.shape[1], P, slope)
+        box = X if self.latent_box is None else check_latent_box(self.latent_box, X.shape[1])
         centers = draw_centers(rng, box, P)
         with np.errstate(over="ignore", invalid="ignore"):
             offsets = -np.einsum("jk,kj->k", weights, centers)

@@ -5,9 +5,19 @@ global state changes, and ``figure.savefig(...)`` works with and without a displ
 imported on the first call.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from randsmap import _validation
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["plot_space_time", "plot_crowd", "plot_images", "plot_embedding", "plot_reconstructions"]
 
@@ -16,7 +26,14 @@ _CYCLIC_COLORS = "twilight"
 _OBSTACLE_COLOR = "0.55"
 
 
-def plot_space_time(fields, times, positions=None, *, label="density", ax=None):
+def plot_space_time(
+    fields: ArrayLike,
+    times: ArrayLike,
+    positions: ArrayLike | None = None,
+    *,
+    label: str = "density",
+    ax: Axes | None = None,
+) -> Figure:
     """Space-time diagram of a field on a line, such as one trajectory of traffic densities.
 
     Parameters
@@ -66,7 +83,16 @@ def plot_space_time(fields, times, positions=None, *, label="density", ax=None):
     return figure
 
 
-def plot_crowd(fields, times=None, *, shape, extent=None, obstacle=None, n_panels=4, label="density"):
+def plot_crowd(
+    fields: ArrayLike,
+    times: ArrayLike | None = None,
+    *,
+    shape: tuple[int, int],
+    extent: tuple[float, float] | None = None,
+    obstacle: ArrayLike | None = None,
+    n_panels: int = 4,
+    label: str = "density",
+) -> Figure:
     """Snapshots of a field in a corridor with an obstacle, in one colour scale.
 
     Parameters
@@ -150,7 +176,9 @@ def plot_crowd(fields, times=None, *, shape, extent=None, obstacle=None, n_panel
     return figure
 
 
-def plot_images(images, angles=None, *, shape, n_panels=6):
+def plot_images(
+    images: ArrayLike, angles: ArrayLike | None = None, *, shape: tuple[int, int], n_panels: int = 6
+) -> Figure:
     """A grid of images, in one grey scale, with their angles.
 
     Parameters
@@ -208,7 +236,15 @@ def plot_images(images, angles=None, *, shape, n_panels=6):
     return figure
 
 
-def plot_embedding(latents, color=None, *, label=None, names=None, cyclic=False, ax=None):
+def plot_embedding(
+    latents: ArrayLike,
+    color: ArrayLike | None = None,
+    *,
+    label: str | None = None,
+    names: Sequence[str] | None = None,
+    cyclic: bool = False,
+    ax: Axes | None = None,
+) -> Figure:
     """Points in two or three dimensions, coloured by a coordinate.
 
     Parameters
@@ -273,7 +309,15 @@ def plot_embedding(latents, color=None, *, label=None, names=None, cyclic=False,
     return figure
 
 
-def plot_reconstructions(truth, reconstructions, *, positions=None, extent=None, mask=None, label="density"):
+def plot_reconstructions(
+    truth: ArrayLike,
+    reconstructions: Mapping[str, ArrayLike],
+    *,
+    positions: ArrayLike | None = None,
+    extent: tuple[float, float] | None = None,
+    mask: ArrayLike | None = None,
+    label: str = "density",
+) -> Figure:
     """One field beside its reconstructions, with their errors.
 
     Parameters
@@ -348,14 +392,8 @@ def _profiles(truth, fields, positions, name, label):
     for ax, (title, field) in zip(axes.flat, list(fields.items())[1:]):
         ax.plot(positions, truth, color="0.6", linewidth=3, label="truth")
         ax.plot(positions, field, color="#0072B2", linewidth=1.2, label="reconstruction")
-        ax.plot(
-            positions,
-            field - truth,
-            color="#D55E00",
-            linewidth=0.9,
-            linestyle="--",
-            label="reconstruction \u2212 truth",
-        )
+        style = {"color": "#D55E00", "linewidth": 0.9, "linestyle": "--"}
+        ax.plot(positions, field - truth, label="reconstruction \u2212 truth", **style)
         ax.set_title(title, fontsize="medium")
     used = _remove_unused(axes, n_panels)
     for ax in used[-n_columns:]:
@@ -407,30 +445,13 @@ def _error_maps(truth, fields, extent, mask, label):
             ax.set_ylabel("y")
         for ax in axes[-1]:
             ax.set_xlabel("x")
-    drawn_in = pairs[: len(fields)]
-    bar = figure.colorbar(
-        shown,
-        ax=list(drawn_in.flat[:1]) + list(drawn_in[1:].flat),
-        label=label,
-        location="bottom",
-        fraction=0.03,
-        pad=0.02,
-        shrink=0.6,
-        aspect=40,
-    )
+    beside = [pairs[0, 0], *pairs[1 : len(fields)].flat]
+    style = {"location": "bottom", "fraction": 0.03, "pad": 0.02, "shrink": 0.6, "aspect": 40}
+    bar = figure.colorbar(shown, ax=beside, label=label, **style)
     bar.locator, bar.formatter.useMathText = MaxNLocator(5), True
     bar.formatter.set_powerlimits((-2, 3))
     bar.update_ticks()
-    figure.colorbar(
-        error,
-        ax=list(drawn_in.flat[:1]) + list(drawn_in[1:].flat),
-        label="absolute error",
-        location="bottom",
-        fraction=0.03,
-        pad=0.02,
-        shrink=0.6,
-        aspect=40,
-    )
+    figure.colorbar(error, ax=beside, label="absolute error", **style)
     return figure
 
 

@@ -1,12 +1,58 @@
-"""One set of examples for everybody: a run that passes passes again, here and elsewhere.
+"""Fixtures and options of the whole suite.
 
+Examples of hypothesis are the same for everybody: a run that passes passes again, here and elsewhere;
 `HYPOTHESIS_PROFILE=random pytest` looks for new ones.
 """
 
+import functools
 import os
 
+import pytest
 from hypothesis import settings
+
+from helpers import python
 
 settings.register_profile("fixed", derandomize=True)
 settings.register_profile("random", derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+LEVELS = ("baseline", "avx2", "avx512")
+
+
+@functools.cache
+def level_that_runs(level):
+    """The instruction level of a process that is asked for `level`."""
+    return python("from randsmap._kernels import vecmath; print(vecmath.cpu_level())", level=level).strip()
+
+
+_missing = {}  # level -> number of tests that went without it
+
+
+def missing(level):
+    """Why tests of an instruction level cannot run here, or None if they can."""
+    if level_that_runs(level) == level:
+        return None
+    _missing[level] = _missing.get(level, 0) + 1
+    return f"no instruction level {level}: this processor and build run {level_that_runs(level)} in its place"
+
+
+@pytest.fixture(scope="module", params=LEVELS)
+def level(request):
+    """Each instruction level in turn, for `RANDSMAP_CPU`; skipped where it does not exist."""
+    reason = missing(request.param)
+    if reason:
+        pytest.skip(reason)
+    return request.param
+
+
+@pytest.fixture
+def levels():
+    """All the instruction levels that run here, for tests that compare them."""
+    return [level for level in LEVELS if not missing(level)]
+
+
+def pytest_terminal_summary(terminalreporter):
+    if level_that_runs.cache_info().currsize:
+        line = "instruction levels tested: " + ", ".join(v for v in LEVELS if level_that_runs(v) == v)
+        line += "".join(f"; not {v}, in {n} tests: {missing(v)}" for v, n in list(_missing.items()))
+        terminalreporter.write_line(line)

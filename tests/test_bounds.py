@@ -3,11 +3,9 @@
 
 import hashlib
 import math
-import os
 import pickle
-import subprocess
-import sys
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -29,10 +27,15 @@ from randsmap import (
     RFNNDecoder,
     project_bounds,
 )
+from randsmap._kernels import decode
 from randsmap.invariants._affine import AffineInvariants
+from randsmap.invariants._bounds import project_rows
+
+from helpers import python, random_problem
+
+pytestmark = pytest.mark.kernels
 
 EPS = np.finfo(float).eps
-LEVELS = ("baseline", "avx2", "avx512")
 
 
 # -- oracles -----------------------------------------------------------------------------------------
@@ -140,6 +143,7 @@ def test_equals_the_projection_in_rational_arithmetic(problem):
     assert (error <= 16 * EPS * (size + spread)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-6, 30.0])
 def test_simplex_of_many_cells_equals_the_sorting_method(scale):
     rng = np.random.default_rng(0)
@@ -397,17 +401,8 @@ print(digest.hexdigest())
 """
 
 
-def test_same_bits_on_every_instruction_level():
-    results = {
-        level: subprocess.run(
-            [sys.executable, "-P", "-c", BITS],
-            check=True,
-            text=True,
-            capture_output=True,
-            env={**os.environ, "RANDSMAP_CPU": level},
-        ).stdout
-        for level in LEVELS
-    }
+def test_same_bits_on_every_instruction_level(levels):
+    results = {level: python(BITS, level=level) for level in levels}
     assert len(set(results.values())) == 1, results
     assert len(results["baseline"].strip()) == 2 * hashlib.sha256().digest_size
 
@@ -415,15 +410,7 @@ def test_same_bits_on_every_instruction_level():
 # -- the option `bounds` -----------------------------------------------------------------------------
 
 
-def problem(n=60, M=40, constant=True, seed=0):
-    """Latents and compact bumps of mass 1 between 0 and about 0.2; cell 4 is always 0."""
-    Y = np.random.default_rng(seed).uniform(size=(n, 1))
-    x = np.linspace(0, 1, M)
-    F = np.maximum(0, 1 - ((x - 0.6 * Y - 0.2) / 0.15) ** 2)
-    if constant:
-        F[:, 4] = 0
-    F /= F.sum(axis=1, keepdims=True)
-    return Y, F
+problem = partial(random_problem, M=40, d=1, constant={4: 0.0}, place=(0.2, 0.8), compact=True)
 
 
 FAR = np.concatenate([np.linspace(-3, 4, 200), [50.0, -1e3]])[:, None]
@@ -504,7 +491,7 @@ def test_bounds_without_invariants_clip():
 
 
 def test_cell_weights_are_the_norm_and_the_mass():
-    Y, F = problem(constant=False)
+    Y, F = problem(constant=None)
     v = np.random.default_rng(0).uniform(0.5, 2, 40)
     F = F / (F @ v)[:, None]
     decoder = RANDSMAPDecoder(FourierFeatures(0.3), random_state=0, cell_weights=v)
@@ -741,3 +728,61 @@ def test_training_fields_within_bounds_that_stand_for_none():
     F /= F.sum(axis=1, keepdims=True)
     decoder = RANDSMAPDecoder(bounds=(-1e308, 1e308), random_state=0).fit(Y, F)
     assert abs(decoder.predict(Y).sum(axis=1) - 1).max() <= 1e-14
+
+
+@pytest.mark.parametrize(
+    "weights, total, expected",
+    [
+        ([1e-130, 1e200], 0.0, [0, 0]),
+        ([1e200, 1e-130], 0.0, [0, 0]),
+        ([1e-130, 1e200], 1e-130, [1, 0]),
+        ([1e-130, 1e200], 1e200, [1, 1]),
+        ([1e-310, 1e300], 0.0, [0, 0]),
+        ([1e-300, 1e300], 1e300, [1, 1]),
+        ([1e-310, 1e-310], 1e-310, [0.5, 0.5]),
+        ([1e-320, 1e-320], 0.0, [0, 0]),
+        ([0.0, 1e-310], 3e-310, [1, 3]),
+        ([1e-310, 1.0], 1.0, [1, 1]),
+    ],
+)
+def test_weights_and_totals_far_apart(weights, total, expected):
+    np.testing.assert_allclose(project_bounds([1.0, 1.0], weights=weights, total=total), expected, rtol=1e-11)
+
+
+def test_denormal_totals():
+    np.testing.assert_allclose(project_bounds([1e-310, 1e-310], total=1e-310), [5e-311, 5e-311])
+    assert project_bounds([[1.0, 1.0], [1.0, 1.0]], total=[1.0, 5e-324]).tolist() == [[0.5, 0.5], [5e-324, 0]]
+    f = project_bounds(np.linspace(0, 1e-320, 999), total=5e-321, upper=5e-323)
+    assert f.sum() == 5e-321 and f.min() >= 0 and f.max() <= 5e-323
+    with pytest.raises(ValueError, match="no field of floating-point numbers has the total of row 1"):
+        project_bounds([[1.0, 1.0], [1.0, 1.0]], weights=[2.0, 4.0], total=[1.0, 5e-324])
+
+
+@pytest.mark.parametrize("weights, total", [([1e-310, 1e-310], 1.0), ([1e-300, 1e300], 1e-300)])
+def test_totals_out_of_range_are_refused(weights, total):
+    with pytest.raises(ValueError, match="no field of floating-point numbers has the total of row 0"):
+        project_bounds([1.0, 1.0], weights=weights, total=total)
+
+
+def test_rows_that_do_not_converge_are_named():
+    """A projection whose directions do not belong to its invariants, and values that no field reaches."""
+    C, F = np.ones((1, 3)), np.full((5, 3), 1 / 3)
+    F[2:] = 1.0
+    no_direction = decode.Projection(
+        C, np.ones(1), np.zeros((1, 3)), np.ones((1, 1)), np.zeros(0, np.intp), np.zeros(0)
+    )
+    assert no_direction.project(F.copy()) == -2 - 2
+    with pytest.raises(ValueError, match="projection of field 12 on its invariants and bounds does not converge"):
+        project_rows(no_direction, F.copy(), first=10)
+    bounded = decode.Projection(
+        C,
+        np.ones(1),
+        np.zeros((1, 3)),
+        np.ones((1, 1)),
+        np.zeros(0, np.intp),
+        np.zeros(0),
+        (np.ones(3), np.zeros(3), np.ones(3)),
+    )
+    assert bounded.project(F.copy(), np.array([[1.0], [2.0], [3.0], [4.0], [5.0]])) == -2 - 3
+    F[1, 1] = np.nan
+    assert no_direction.project(F.copy()) == bounded.project(F.copy()) == 1

@@ -1,6 +1,10 @@
 import csv
+import os
+import re
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -84,7 +88,7 @@ def test_errors_are_told_and_leave_nothing_behind(tmp_path, snapshots, capsys):
     assert "finite, got NaN at (4, 2)" in failing(("fit", tmp_path / "nan.npy", "--out", model), capsys)
     broken[4, 2] = 1.0
     np.save(tmp_path / "mass.npy", broken)
-    failing(("fit", tmp_path / "mass.npy", "--out", model, "--value", 1), capsys)
+    failing(("fit", tmp_path / "mass.npy", "--out", model, "--value", 1, "--invariants", "mass"), capsys)
     assert "does not exist" in failing(("fit", tmp_path / "F.npy", "--out", tmp_path / "no" / "m"), capsys)
     (tmp_path / "junk").write_bytes(b"\x80\x04junk")
     assert "not a valid model file" in failing(
@@ -143,6 +147,7 @@ def test_interrupt_is_told(monkeypatch, capsys, tmp_path):
     assert run("study", "lwr", "--quick", "--out", tmp_path) == 130
 
 
+@pytest.mark.slow
 def test_quick_traffic_study(tmp_path):
     """The main job, as the README runs it."""
     command = [
@@ -180,6 +185,7 @@ def table(folder):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_some_decoders_of_all_studies_that_have_them(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "randsmap.cli._STUDIES",
@@ -230,6 +236,7 @@ def test_half_precision_snapshots_have_its_tolerance(tmp_path, snapshots):
     assert run("fit", tmp_path / "half.npy", "--value", 5, "--out", tmp_path / "m") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, options, shape",
     [
@@ -277,7 +284,7 @@ def test_evaluate_judges_the_models_own_invariants(tmp_path, snapshots, capsys):
 def test_fit_names_the_worst_row_of_the_whole_file(tmp_path, snapshots, capsys):
     snapshots[7] *= 0.9
     np.save(tmp_path / "F.npy", snapshots)
-    message = failing(("fit", tmp_path / "F.npy", "--out", tmp_path / "m.npz"), capsys)
+    message = failing(("fit", tmp_path / "F.npy", "--out", tmp_path / "m.npz", "--invariants", "mass"), capsys)
     assert "field 7" in message and "--invariants none" in message
 
 
@@ -288,3 +295,138 @@ def test_version(capsys):
         run("--version")
     assert stop.value.code == 0
     assert capsys.readouterr().out == f"randsmap {randsmap.__version__}\n"
+
+
+COMMAND = [sys.executable, "-P", "-c", "import sys; from randsmap.cli import main; sys.exit(main())"]
+
+
+def process(*arguments, **options):
+    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, timeout=300, **options)
+
+
+def test_invariants_are_found_in_the_data(tmp_path, snapshots, capsys):
+    arguments = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5)
+    assert run(*arguments) == 0
+    assert "invariants: the mass, 1 in every snapshot" in capsys.readouterr().out
+    assert load(tmp_path / "m").decoder_.invariants == "mass"
+    np.save(tmp_path / "F.npy", snapshots * np.linspace(0.1, 1, len(snapshots))[:, None])
+    assert run(*arguments) == 0
+    assert "invariants: none, since not every snapshot has the same mass" in capsys.readouterr().out
+    assert load(tmp_path / "m").decoder_.invariants is None
+    assert "--invariants none" in failing((*arguments, "--invariants", "mass"), capsys)
+    assert run(*arguments, "--invariants", "none") == 0
+    assert "invariants: " not in capsys.readouterr().out
+    snapshots[4, 2] = np.nan  # no reason to keep nothing
+    np.save(tmp_path / "F.npy", snapshots)
+    assert "finite, got NaN at (4, 2)" in failing(arguments, capsys)
+
+
+def test_an_empty_snapshot_does_not_make_the_error_infinite(tmp_path, snapshots, capsys):
+    snapshots[0] = 0.0
+    np.save(tmp_path / "F.npy", snapshots)
+    arguments = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5)
+    assert run(*arguments) == 0
+    text = capsys.readouterr().out
+    assert np.isfinite(float(re.search("L2 error on the snapshots ([^\\s]+)", text)[1]))
+    assert run("evaluate", tmp_path / "m", tmp_path / "F.npy", "--out", tmp_path / "e.csv") == 0
+    assert not re.search(r"\b(inf|nan)\b", capsys.readouterr().out)
+    with open(tmp_path / "e.csv", newline="") as file:
+        assert all(np.isfinite(float(value)) for row in csv.DictReader(file) for value in row.values())
+
+
+def test_files_without_rows(tmp_path, snapshots, capsys):
+    assert run("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5) == 0
+    np.save(tmp_path / "none.npy", np.empty((0, 40)))
+    assert run("encode", tmp_path / "m", tmp_path / "none.npy", "--out", tmp_path / "Y.npy") == 0
+    assert np.load(tmp_path / "Y.npy").shape == (0, 1)
+    assert run("decode", tmp_path / "m", tmp_path / "Y.npy", "--out", tmp_path / "G.npy") == 0
+    assert np.load(tmp_path / "G.npy").shape == (0, 40)
+    assert "no snapshots" in failing(("evaluate", tmp_path / "m", tmp_path / "none.npy"), capsys)
+
+
+def test_paths_that_the_output_cannot_encode(tmp_path):
+    names = ["\u00fcber-\u4e2d.npy"]
+    if sys.platform == "linux":  # bytes that are no UTF-8
+        names.append(os.fsdecode(b"\xff.npy"))
+    for name in names:
+        for encoding in ("ascii", "utf-8"):
+            result = process(
+                "dataset",
+                "swiss-roll",
+                "--samples",
+                9,
+                "--out",
+                tmp_path / name,
+                env={**os.environ, "PYTHONIOENCODING": encoding},
+            )
+            assert result.returncode == 0 and b"written: " in result.stdout and b"Traceback" not in result.stderr
+            assert np.load(tmp_path / name).shape == (9, 3)
+            result = process(
+                "fit", tmp_path / "none" / name, "--out", "m", env={**os.environ, "PYTHONIOENCODING": encoding}
+            )
+            assert result.returncode == 1 and result.stderr.startswith(b"randsmap: error: ")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
+@pytest.mark.parametrize("arguments", [("fit",), ("evaluate",), ("--help",), ("--version",)])
+def test_a_pipe_that_nobody_reads_ends_nothing(tmp_path, snapshots, arguments):
+    save_model = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5)
+    if arguments == ("fit",):
+        arguments = save_model
+    elif arguments == ("evaluate",):
+        assert run(*save_model) == 0
+        arguments = ("evaluate", tmp_path / "m", tmp_path / "F.npy")
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = subprocess.run([*COMMAND, *map(str, arguments)], stdout=writer, stderr=subprocess.PIPE, timeout=300)
+    os.close(writer)
+    text = result.stderr.decode()
+    assert result.returncode == 0 and "Traceback" not in text and "BrokenPipe" not in text and "ignored" not in text
+    if arguments[0] == "fit":
+        assert load(tmp_path / "m").n_features_in_ == 40
+
+
+def test_a_program_keeps_its_signal_handler(tmp_path, snapshots, capsys):
+    def own(number, frame):
+        pass
+
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        assert run("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5) == 0
+        assert signal.getsignal(signal.SIGTERM) is own
+        assert run("encode", tmp_path / "none", tmp_path / "F.npy", "--out", tmp_path / "Y.npy") == 1
+        assert signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_a_terminated_command_leaves_nothing_behind(tmp_path):
+    arguments = ["dataset", "hughes", "--trajectories", "200", "--snapshots", "5", "--out", str(tmp_path / "F.npy")]
+    running = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.DEVNULL)
+    while not list(tmp_path.iterdir()):
+        assert running.poll() is None
+    time.sleep(3)  # an exception that a signal raises while modules are imported can be lost
+    running.terminate()
+    assert running.wait(120) == 128 + signal.SIGTERM
+    assert not list(tmp_path.iterdir())
+
+
+def test_bars_in_a_log_are_one_line_each(tmp_path):
+    result = process("dataset", "lwr", "--trajectories", 3, "--snapshots", 4, "--out", tmp_path / "F.npy")
+    assert re.fullmatch(r"LWR trajectories: 100% 3/3 \[\d\d:\d\d\]\n", result.stderr.decode())
+
+
+def test_an_empty_snapshot_does_not_spoil_the_errors(tmp_path, snapshots, capsys):
+    snapshots[0] = 0
+    np.save(tmp_path / "F.npy", snapshots)
+    model, table = tmp_path / "m", tmp_path / "errors.csv"
+    assert run("fit", tmp_path / "F.npy", "--out", model, "--components", 1, "--invariants", "none") == 0
+    assert " inf" not in capsys.readouterr().out
+    assert run("evaluate", model, tmp_path / "F.npy", "--out", table) == 0
+    printed = capsys.readouterr().out
+    assert " inf" not in printed and "1 field(s) are empty or below 1e-3 of the median norm" in printed
+    with open(table, newline="") as file:
+        errors = [float(row["relative_l2"]) for row in csv.DictReader(file)]
+    expected = metrics.scaled_l2(snapshots, load(model).reconstruct(snapshots))
+    np.testing.assert_allclose(errors, expected, rtol=1e-9)

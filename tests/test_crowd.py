@@ -1,15 +1,16 @@
 """Kernel `crowd`: the same bits at every instruction level and in every lane."""
 
 import hashlib
-import os
-import subprocess
-import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from randsmap._kernels import crowd
-from randsmap._kernels.vecmath import cpu_level
+
+from helpers import python
+
+pytestmark = pytest.mark.kernels
 
 NX, NY = 24, 11
 
@@ -82,24 +83,9 @@ def digest():
     return hashlib.sha256(b"".join(p.tobytes() for p in parts)).hexdigest()
 
 
-@pytest.mark.parametrize("level", ["baseline", "avx2"])
 def test_instruction_levels_give_the_same_bits(level):
-    if cpu_level() == "baseline":
-        pytest.skip("this processor has one level only")
-    code = (
-        f"import importlib.util as u; s = u.spec_from_file_location('t', {__file__!r}); "
-        "m = u.module_from_spec(s); s.loader.exec_module(m); print(m.digest())"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=os.environ | {"RANDSMAP_CPU": level},
-        cwd=os.path.dirname(__file__),
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() == digest()
+    code = f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import test_crowd; print(test_crowd.digest())"
+    assert python(code, level=level).strip() == digest()
 
 
 def test_lanes_do_not_influence_one_another():

@@ -1,8 +1,5 @@
 """HughesSolver, make_hughes: a plain NumPy version agrees; conservation, bounds, symmetry, time."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,17 +8,9 @@ from hypothesis import strategies as st
 import randsmap
 from randsmap.datasets import HughesSolver, make_hughes
 
+import hughes_reference as reference
+
 EPS = np.finfo(float).eps
-
-
-def load_reference():
-    spec = importlib.util.spec_from_file_location("hughes_reference", Path(__file__).parent / "hughes_reference.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-reference = load_reference()
 
 
 def paper_solver():

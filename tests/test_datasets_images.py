@@ -1,7 +1,5 @@
 """Rotated images against SciPy and exact cases; image input; the winding number."""
 
-import os
-import subprocess
 import sys
 import warnings
 
@@ -15,6 +13,10 @@ from scipy.linalg import eigh
 from scipy.spatial.distance import pdist, squareform
 
 from randsmap.datasets import head_phantom, load_image, make_rotated_images, warn_unless_covered_once, winding_number
+
+from helpers import python
+
+pytestmark = pytest.mark.kernels
 
 EPS = np.finfo(float).eps
 
@@ -108,7 +110,7 @@ def test_rotating_a_linear_picture_turns_its_gradient():
         np.testing.assert_allclose(ratio, ratio[0], rtol=32 * EPS)
 
 
-def test_threads_and_instruction_levels_give_the_same_bits(tmp_path):
+def test_threads_and_instruction_levels_give_the_same_bits(tmp_path, levels):
     code = (
         "import sys, numpy as np, randsmap\n"
         "from randsmap.datasets import make_rotated_images\n"
@@ -117,15 +119,9 @@ def test_threads_and_instruction_levels_give_the_same_bits(tmp_path):
         "np.save(sys.argv[2], make_rotated_images(101, image=image).data)\n"
     )
     results = []
-    for threads, level in (("1", "baseline"), ("2", "avx2"), ("5", "avx512")):
-        path = tmp_path / f"{level}.npy"
-        subprocess.run(
-            [sys.executable, "-c", code, threads, path],
-            check=True,
-            timeout=120,
-            env={**os.environ, "RANDSMAP_CPU": level},
-            cwd=tmp_path,
-        )
+    for threads, level in zip((1, 2, 5), (*levels, *levels, *levels)):
+        path = tmp_path / f"{threads}.npy"
+        python(code, threads, path, level=level, cwd=tmp_path)
         results.append(np.load(path))
     assert (results[0] == results[1]).all() and (results[0] == results[2]).all()
 
@@ -417,6 +413,7 @@ def leading_pair(F, scale=0.5):
     return v[:, 1::-1] / v[:, 2:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n, shape", [(500, 64), (300, 128)])
 def test_embedding_of_the_phantom_covers_the_circle_once(n, shape):
     rotated = make_rotated_images(n, shape=shape)

@@ -1,11 +1,9 @@
 """Decoders: conservation, the paper's formulas, scikit-learn's conventions, bad input."""
 
 import inspect
-import os
 import pickle
 import re
-import subprocess
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -22,29 +20,18 @@ import randsmap
 from randsmap import _parallel
 from randsmap._kernels import decode as kernel
 from randsmap._linalg import ridge as _ridge
-from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder, _linear_map
+from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder, _bases
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
+
+from helpers import python, random_problem, violation
+
+pytestmark = pytest.mark.kernels
 
 EPS = np.finfo(float).eps
 MAPS = [FourierFeatures(0.3), MultiscaleFourierFeatures(8.0), SigmoidFeatures(10.0)]
 
 
-def problem(n=60, M=30, d=2, seed=0):
-    """Latents and bumps of mass 1 whose cell 4 is always 0."""
-    rng = np.random.default_rng(seed)
-    Y = rng.uniform(size=(n, d))
-    x = np.linspace(0, 1, M)
-    F = np.exp(-((x - Y[:, :1]) ** 2) / 0.02) * (1 + Y[:, -1:])
-    F[:, 4] = 0
-    return Y, F / F.sum(axis=1, keepdims=True)
-
-
-def violation(F, C, m):
-    """max |C_j^T f - m_j| / (|C_j|^T |f| + |m_j|), in extended precision where there is one."""
-    wide = np.longdouble
-    defect = np.abs(F.astype(wide) @ C.astype(wide) - m.astype(wide))
-    size = np.abs(F) @ np.abs(C) + np.abs(m)
-    return float(np.where(size > 0, defect / np.where(size > 0, size, 1), defect).max())
+problem = partial(random_problem, constant={4: 0.0})
 
 
 def phi(decoder, Y):
@@ -295,7 +282,6 @@ def test_results_do_not_depend_on_the_thread_count():
         assert np.abs(b - refitted[0]).max() <= 10 * EPS * condition * np.abs(b).max()
 
 
-@pytest.mark.parametrize("level", ["baseline", "avx2", "avx512"])
 def test_conservation_at_every_instruction_level(level):
     code = """
 import numpy as np
@@ -308,7 +294,7 @@ for n in (1, 9, 50):
     mass = fields.astype(np.longdouble).sum(axis=1)
     assert (abs(mass - decoder.invariant_values_) <= 1e-14 * (abs(fields).sum(axis=1) + 1)).all()
 """
-    subprocess.run([sys.executable, "-P", "-c", code], check=True, env={**os.environ, "RANDSMAP_CPU": level})
+    python(code, level=level)
 
 
 def test_no_blas_threads_inside_tasks(monkeypatch):
@@ -354,7 +340,7 @@ def test_any_transformer_is_a_feature_map(features):
 def test_other_transformers_are_used_by_chunks(monkeypatch):
     Y, F = problem(200)
     whole = RANDSMAPDecoder(PolynomialFeatures(3), random_state=0).fit(Y, F).predict(Y)
-    monkeypatch.setattr(_linear_map, "_CHUNK", 30)
+    monkeypatch.setattr(_bases, "_CHUNK", 30)
     monkeypatch.setattr(_ridge.FeatureRows.blocks, "__defaults__", (70,))
     chunked = RANDSMAPDecoder(PolynomialFeatures(3), random_state=0).fit(Y, F).predict(Y)
     assert np.allclose(chunked, whole, rtol=0, atol=1e-10)
@@ -421,6 +407,7 @@ def test_defaults_given_explicitly_change_nothing():
     assert np.allclose(a.predict(Y), b.predict(Y), rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_clone_pickle_and_grid_search():
     Y, F = problem()
     decoder = RANDSMAPDecoder(SigmoidFeatures(5.0), random_state=0)
@@ -548,9 +535,7 @@ def test_failed_fit_leaves_the_estimator_as_it_was(bad, message):
     assert np.array_equal(fitted.predict(Y), expected)
 
 
-@pytest.mark.parametrize(
-    "bad", [np.empty((4, 3)), np.zeros(2), np.array(1.0), np.empty((0, 2)), np.full((2, 2), np.nan), [["a", "b"]]]
-)
+@pytest.mark.parametrize("bad", [np.empty((4, 3)), np.zeros(2), np.array(1.0), np.full((2, 2), np.nan), [["a", "b"]]])
 def test_predict_refuses_bad_latents(bad):
     decoder = RANDSMAPDecoder(random_state=0).fit(*problem())
     with pytest.raises(ValueError):
@@ -578,3 +563,35 @@ def test_fields_too_large_for_their_sum_are_refused(scale):
     fields = np.hstack([np.tile(1 - abs(latents), 1), abs(latents)]) * scale
     with pytest.raises(ValueError, match="invariant 0 of the training field .*too large"):
         RANDSMAPDecoder(invariants=np.full(2, 1e4)).fit(latents, fields)
+
+
+def test_what_is_replaced_after_fit_is_used_or_refused():
+    Y, F = problem(40)
+    decoder = RANDSMAPDecoder(SigmoidFeatures(3.0, n_features=20), random_state=0).fit(Y, F)
+    fields, A = decoder.predict(Y), decoder.coef_
+    half = A.copy()
+    half[1:] /= 2
+    half = decoder.invariants_.constrain_coefficients(half)
+    decoder.coef_ = half
+    assert abs(decoder.predict(Y) - phi(decoder, Y) @ half).max() <= 1e-12
+    decoder.coef_ = np.asfortranarray(half.astype(np.longdouble))
+    assert abs(decoder.predict(Y) - phi(decoder, Y) @ half).max() <= 1e-12
+    for wrong in (A[:5], A[:, :7], A[0], A[:, :, None], A[:0]):
+        decoder.coef_ = wrong
+        for use in (decoder.predict, decoder.jacobian, lambda X: decoder.predict(X, cells=[3])):
+            with pytest.raises(ValueError, match=r"coefficients must be an array \(21, 30\), as after fit"):
+                use(Y)
+            with pytest.raises(ValueError, match="coefficients"):
+                use(Y[:1])
+    decoder.coef_ = A
+    assert np.array_equal(decoder.predict(Y), fields)
+    for change in (dict(n_features=50), dict(n_features=10)):
+        decoder.features_.set_params(**change).fit(Y)
+        for use in (decoder.predict, decoder.jacobian):
+            with pytest.raises(ValueError, match="feature map was changed after fit"):
+                use(Y[:1])
+    decoder.features_.set_params(n_features=20, random_state=0).fit(Y)
+    assert np.array_equal(decoder.predict(Y), fields)
+    decoder.features_.fit(Y[:, :1])
+    with pytest.raises(ValueError, match="feature map was changed after fit"):
+        decoder.predict(Y)

@@ -1,7 +1,6 @@
 """Squared distances and Gaussian kernels against plain NumPy."""
 
 import multiprocessing
-import os
 import subprocess
 import sys
 import textwrap
@@ -21,6 +20,10 @@ from randsmap._linalg.distances import (
     median_of_squared,
     squared_distances,
 )
+
+from helpers import python
+
+pytestmark = pytest.mark.kernels
 
 EPS = np.finfo(np.float64).eps
 
@@ -69,31 +72,21 @@ def test_rectangular(n, m, dim):
     np.testing.assert_allclose(D32, oracle(X.astype("f4"), Z.astype("f4")), rtol=2.0**-23)
 
 
-@pytest.mark.parametrize("level", ["baseline", "avx2", "avx512"])
 def test_instruction_levels(level, tmp_path):
     """Each level has its own compiled loops."""
-    script = tmp_path / "level.py"
-    script.write_text(
-        textwrap.dedent("""
-        import sys, numpy as np
-        from randsmap._linalg.distances import squared_distances, gaussian_kernel
-        X = np.load(sys.argv[1])
-        for dim in (3, 50):
-            D, K = squared_distances(X[:, :dim]), gaussian_kernel(X[:, :dim], epsilon=7.0)
-            R = ((X[:, None, :dim] - X[None, :, :dim]) ** 2).sum(axis=2)
-            assert np.array_equal(D, D.T) and not np.diag(D).any()
-            assert abs(D - R).max() <= 1e-13 * R.max()
-            assert abs(K - np.exp(-R / 49)).max() <= 1e-13
-    """)
-    )
+    code = """
+import sys, numpy as np
+from randsmap._linalg.distances import squared_distances, gaussian_kernel
+X = np.load(sys.argv[1])
+for dim in (3, 50):
+    D, K = squared_distances(X[:, :dim]), gaussian_kernel(X[:, :dim], epsilon=7.0)
+    R = ((X[:, None, :dim] - X[None, :, :dim]) ** 2).sum(axis=2)
+    assert np.array_equal(D, D.T) and not np.diag(D).any()
+    assert abs(D - R).max() <= 1e-13 * R.max()
+    assert abs(K - np.exp(-R / 49)).max() <= 1e-13
+"""
     np.save(tmp_path / "X.npy", np.random.default_rng(0).normal(size=(210, 50)))
-    subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "X.npy")],
-        check=True,
-        timeout=60,
-        env={**os.environ, "RANDSMAP_CPU": level},
-        cwd=tmp_path,
-    )
+    python(code, tmp_path / "X.npy", level=level)
 
 
 # -- cancellation, overflow --------------------------------------------------------------------------
@@ -280,6 +273,7 @@ def test_same_bits_for_any_number_of_threads(dim):
         assert np.array_equal(D, results[0][0]) and np.array_equal(K, results[0][1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_processes(method, tmp_path):
     if method not in multiprocessing.get_all_start_methods():

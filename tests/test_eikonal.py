@@ -1,6 +1,5 @@
 """solve_eikonal: exact values, one discrete solution whatever the method, convergence."""
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -11,18 +10,12 @@ from hypothesis import strategies as st
 import randsmap
 from randsmap.datasets import solve_eikonal
 
+import hughes_reference as reference
+
+pytestmark = pytest.mark.kernels
+
 METHODS = ("marching", "sweeping")
 DATA = Path(__file__).parent / "data"
-
-
-def load_reference():
-    spec = importlib.util.spec_from_file_location("hughes_reference", Path(__file__).parent / "hughes_reference.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-reference = load_reference()
 
 
 def by_plain_iteration(slowness, spacing, cells, exits, obstacles):

@@ -21,14 +21,13 @@ from randsmap._linalg import lanczos as _eigen
 from randsmap.datasets import make_s_curve, make_swiss_roll
 from randsmap.encoders import _diffusion_maps as encoders
 
+from helpers import random_problem
+
 EPS = np.finfo(np.float64).eps
 
 
 def bumps(n, n_cells=60, seed=0):
-    """Fields on a two-parameter manifold."""
-    rng = np.random.default_rng(seed)
-    place, width = rng.uniform(0.2, 0.8, (n, 1)), rng.uniform(0.1, 0.2, (n, 1))
-    return np.exp(-(((np.linspace(0, 1, n_cells) - place) / width) ** 2))
+    return random_problem(n, n_cells, seed=seed, total=None, place=(0.2, 0.8), width=(0.1, 0.2))[1]
 
 
 def markov_matrix(X, epsilon, alpha):
@@ -59,7 +58,7 @@ def test_three_points_with_unequal_degrees():
 
 
 @pytest.mark.parametrize("alpha", [0, 0.5, 1])
-@pytest.mark.parametrize("n", [60, 700])  # full and Lanczos
+@pytest.mark.parametrize("n", [60, pytest.param(700, marks=pytest.mark.slow)])  # full and Lanczos
 def test_eigenvectors(n, alpha):
     X = bumps(n)
     encoder = DiffusionMaps(3, epsilon=0.9, alpha=alpha).fit(X)
@@ -225,6 +224,7 @@ def resolved(latents, coordinate, n_neighbors=6):
     return 1 - (error**2).sum() / ((coordinate - coordinate.mean()) ** 2).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_neighbors", [None, 20])
 def test_swiss_roll_keeps_the_leading_pair(n_neighbors):
     roll = make_swiss_roll(1500, random_state=0)
@@ -279,7 +279,9 @@ def neighbor_kernel(X, k, epsilon):
     return np.where(joined, np.exp(-(D**2) / epsilon**2), 0), D, reach
 
 
-@pytest.mark.parametrize("n_cells", [2, 5, 60])
+@pytest.mark.parametrize(
+    "n_cells", [pytest.param(2, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.slow), 60]
+)
 @pytest.mark.parametrize("n", [60, 500])  # full solver and Lanczos
 @pytest.mark.parametrize("alpha", [0, 1])
 def test_neighbor_kernel(n, n_cells, alpha):
@@ -400,6 +402,7 @@ def test_memory_of_the_neighbor_kernel():
 
 
 # -- the solver -------------------------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 7, 30])
 @pytest.mark.parametrize("basis", [20, 160])  # with and without compression
 def test_leading_eigenpairs(count, basis, monkeypatch):
@@ -584,6 +587,7 @@ def test_scikit_learn_conventions(estimator, check):
         check(estimator)
 
 
+@pytest.mark.slow
 def test_memory(tmp_path):
     """No n x n x M temporaries: a fit stays below the data plus four kernel matrices."""
     script = tmp_path / "memory.py"

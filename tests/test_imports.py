@@ -1,6 +1,7 @@
 """The layering of the package, read off the source: a module imports only from what stands before it."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ import randsmap
 LAYERS = [
     {"_kernels"},
     {"_parallel"},
-    {"_validation", "_files", "_progress"},
+    {"_files", "_progress"},
+    {"_validation"},
     {"_mmap", "_estimator"},
     {"_linalg", "metrics", "features"},
     {"invariants"},
@@ -29,7 +31,7 @@ LAYERS = [
 ]
 # ManifoldModel.save is a method, but the writer must know every class that it writes, the model's too:
 # the method imports it when it is called.
-ALLOWED = {("model", "persistence"), ("decoders", "encoders")}
+ALLOWED = {("model", "persistence")}
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 # meson-python may install a package over two places; the Python files lie beside __init__.py
 PACKAGE = Path(randsmap.__file__).parent
@@ -39,29 +41,71 @@ def python_files():
     return [p for p in sorted(PACKAGE.rglob("*.py")) if p != PACKAGE / "__init__.py"]
 
 
-def imported_parts(path):
-    """First-level parts of randsmap that a file imports, wherever in the file."""
-    parts = set()
+FILES = pytest.mark.parametrize("path", python_files(), ids=lambda p: str(p.relative_to(PACKAGE)))
+
+
+def part_of(path):
+    """First-level part of randsmap that a file belongs to."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path):
+    """(module, name) of every import of a file, wherever it stands; name is None for `import module`."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            if node.module == "randsmap":
-                parts |= {alias.name for alias in node.names if alias.name in RANK}
-            elif (node.module or "").startswith("randsmap."):
-                parts.add(node.module.split(".")[1])
+            yield from ((node.module, alias.name) for alias in node.names)
         elif isinstance(node, ast.Import):
-            parts |= {a.name.split(".")[1] for a in node.names if a.name.startswith("randsmap.")}
-    return parts
+            yield from ((alias.name, None) for alias in node.names)
 
 
-@pytest.mark.parametrize("path", python_files(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def imported_parts(path):
+    """First-level parts of randsmap that a file imports."""
+    for module, name in imports(path):
+        if module == "randsmap" and name in RANK:
+            yield name
+        elif module.startswith("randsmap."):
+            yield module.split(".")[1]
+
+
+def test_every_part_has_a_layer():
+    parts = {part_of(p) for p in python_files()} | {"_kernels"}
+    assert parts == set(RANK)
+
+
+@FILES
 def test_module_imports_only_from_layers_before_it(path):
-    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    assert own in RANK, f"{own} has no layer"
+    own = part_of(path)
     wrong = {p for p in imported_parts(path) if p != own and RANK[p] >= RANK[own]} - {
         later for module, later in ALLOWED if module == own
     }
     assert not wrong, f"{own} imports {wrong}"
+
+
+def test_few_private_modules_at_the_top():
+    private = {p.stem for p in PACKAGE.glob("_*.py")} - {"__init__", "__main__"}
+    assert len(private) <= 6, private
+
+
+@FILES
+def test_no_private_name_of_another_part(path):
+    # `_kernels.features` may be `_kernel` for who imports it; a name that starts with _ is its module's own
+    wrong = [
+        f"{module}.{name}"
+        for module, name in imports(path)
+        if module.startswith("randsmap.") and module.split(".")[1] != part_of(path) and (name or "").startswith("_")
+    ]
+    assert not wrong
+
+
+@FILES
+def test_no_private_name_of_scikit_learn(path):
+    wrong = [
+        f"{module}.{name}"
+        for module, name in imports(path)
+        if module.split(".")[0] == "sklearn" and any(part.startswith("_") for part in f"{module}.{name}".split("."))
+    ]
+    assert not wrong
 
 
 def run(code):
@@ -83,18 +127,19 @@ def test_every_public_name_loads_and_dir_lists_it():
         assert getattr(randsmap, name) is not None
         assert name in dir(randsmap)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        randsmap.nonsense
+        randsmap.nonsense  # noqa: B018
 
 
 def test_stub_names_the_same_public_names():
     stub = ast.parse((PACKAGE / "__init__.pyi").read_text())
-    names = {
-        alias.asname
-        for node in ast.walk(stub)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if alias.asname == alias.name
-    }
+    names = set()
+    for node in ast.walk(stub):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if alias.name == "*":
+                    names |= set(importlib.import_module(node.module).__all__)
+                elif alias.asname == alias.name:
+                    names.add(alias.name)
     assert names | {"__version__"} == set(randsmap.__all__)
 
 
@@ -120,5 +165,12 @@ def test_floating_point_environment_is_untouched():
         "assert np.finfo(np.float64).smallest_subnormal > 0\n"
         "assert np.float64(2.0) ** -1022 * np.float64(0.25) > 0"
     )
+    result = run(code)
+    assert result.returncode == 0, result.stderr
+
+
+def test_progress_bars_are_plain_ones():
+    # tqdm.auto warns in a notebook without ipywidgets, as soon as it is imported
+    code = "import sys, randsmap; randsmap.RANDSMAPDecoder, randsmap.tune; assert 'tqdm.auto' not in sys.modules"
     result = run(code)
     assert result.returncode == 0, result.stderr

@@ -1,19 +1,25 @@
 """Affine invariants: the projection against plain formulas, conservation to a few ulp."""
 
 import math
-import os
 import pickle
-import subprocess
-import sys
+import re
+import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.neighbors import KNeighborsRegressor
 
+import randsmap
 from randsmap._kernels import decode as kernel
 from randsmap.invariants._affine import AffineInvariants, invariant_values
 from randsmap.invariants._running import constant_cells
+
+from helpers import python
+
+pytestmark = pytest.mark.kernels
 
 EPS = np.finfo(float).eps
 
@@ -47,7 +53,7 @@ def invariant_problems(draw, n=12, M=None):
     M = M or draw(st.sampled_from([5, 16, 17, 40, 300]))
     q = draw(st.integers(1, 5))
     columns = []
-    for j in range(q):
+    for _ in range(q):
         kind = draw(st.sampled_from(["ones", "normal", "positive", "zero", "dependent", "local"]))
         if kind == "dependent" and columns:
             c = np.array(columns).T @ rng.integers(-3, 4, size=len(columns))
@@ -166,7 +172,7 @@ def test_compensated_sums_see_what_plain_sums_lose():
     assert invariant_values(weights, products)[0][0, 0] == -(2.0**-60)
 
 
-def test_every_instruction_level_gives_the_same_bits():
+def test_every_instruction_level_gives_the_same_bits(levels):
     code = """
 import numpy as np, sys
 from randsmap.invariants import AffineInvariants
@@ -176,16 +182,7 @@ C = np.stack([np.ones(77), np.arange(77.0)], axis=1)
 inv = AffineInvariants(C, np.array([20.0, 700.0]), np.arange(77) == 3, np.array([0.25]))
 sys.stdout.write(inv.project(F).tobytes().hex())
 """
-    results = {
-        subprocess.run(
-            [sys.executable, "-P", "-c", code],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "RANDSMAP_CPU": level},
-        ).stdout
-        for level in ("baseline", "avx2", "avx512")
-    }
+    results = {python(code, level=level) for level in levels}
     assert len(results) == 1 and len(results.pop()) == 5 * 77 * 16
 
 
@@ -330,3 +327,126 @@ def test_projection_without_invariants_or_rows():
     projection.project(F)
     assert F.tolist() == [[0, 9, 0, 0]] * 2
     projection.project(empty)
+
+
+def halves(M, eps, n=40):
+    """Latents, fields and C = [1, 1 + eps s], s = +-1 on the halves: both are 1 for every field."""
+    rng = np.random.default_rng(0)
+    x, Y = np.linspace(0, 1, M), rng.uniform(size=(n, 1))
+    F = 1 + np.sin(3 * x + 4 * Y) + np.exp(-(((x - Y) / 0.1) ** 2))
+    for half in (F[:, : M // 2], F[:, M // 2 :]):
+        half /= 2 * half.sum(axis=1, keepdims=True)
+    return Y, F, np.stack([np.ones(M), 1 + eps * np.where(np.arange(M) < M // 2, 1, -1)], axis=1)
+
+
+def exact_miss(f, c, value):
+    """|c . f - value| / (|c| . |f| + |value|) in rational arithmetic."""
+    terms = [Fraction(a) * Fraction(b) for a, b in zip(c.tolist(), f.tolist())]
+    return float(abs(sum(terms) - Fraction(value)) / (sum(map(abs, terms)) + abs(Fraction(value))))
+
+
+@pytest.mark.parametrize("M, eps", [(100, 2e-14), (100, 2e-15), (100, 1e-12), (1000, 1e-9), (4000, 8e-13), (4, 2e-15)])
+def test_nearly_dependent_invariants_hold_or_fit_says_how_well(M, eps):
+    Y, F, C = halves(M, eps)
+    decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(8.0, n_features=20), invariants=C, random_state=0)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        decoder.fit(Y, F)
+    fields = np.vstack(
+        [decoder.predict([[0.3], [7.0]]), decoder.invariants_.project(np.random.default_rng(1).normal(size=(3, M)))]
+    )
+    miss = max(exact_miss(f, c, m) for f in fields for c, m in zip(C.T, decoder.invariant_values_))
+    if said:
+        assert len(said) == 1 and len(decoder.invariants_.kept) == 1
+        promised = float(re.search(r"satisfy it to ([\d.e-]+) of", str(said[0].message))[1])
+        assert 0.9 * eps < promised < 1.1 * eps
+        assert miss <= promised + 1e-15
+    else:
+        assert miss <= 1e-14
+    assert bool(said) == (5e-15 < eps < M * EPS)
+
+
+@pytest.mark.parametrize("eps", [1e-12, 1e-9, 1e-6])
+@pytest.mark.parametrize("regularization", [1e-3, 0.0])
+def test_some_cells_are_those_of_the_whole_field_for_nearly_dependent_invariants(eps, regularization):
+    Y, F, C = halves(100, eps)
+    features = randsmap.SigmoidFeatures(8.0, n_features=20)
+    decoder = randsmap.RANDSMAPDecoder(features, regularization=regularization, invariants=C, random_state=0).fit(Y, F)
+    far, cells = np.linspace(-1, 2, 9)[:, None], np.arange(100)[::7]
+    size = np.abs(np.hstack([np.ones((9, 1)), decoder.features_.transform(far)])) @ np.abs(decoder.coef_)
+    whole = decoder.predict(far)
+    assert (np.abs(decoder.predict(far, cells=cells) - whole[:, cells]) <= 1e-13 * size[:, cells]).all()
+    # what all cells together say, of the difference of the two invariants too, in rational arithmetic
+    m = decoder.invariant_values_
+    for fields in (whole, decoder.predict(far, cells=np.arange(100))):
+        for f, s in zip(fields, size):
+            sums = [sum(Fraction(a) * Fraction(b) for a, b in zip(c.tolist(), f.tolist())) for c in C.T]
+            error = (sums[1] - sums[0]) - (Fraction(m[1]) - Fraction(m[0]))
+            assert abs(float(error)) <= 100 * EPS * eps * s.sum()
+    J = decoder.jacobian(far)
+    assert np.abs(decoder.jacobian(far, cells=cells) - J[:, cells]).max() <= 1e-12 * np.abs(J).max()
+    U = np.random.default_rng(0).normal(size=(9, 100))
+    pulled = np.einsum("lmd,lm->ld", J, U)
+    assert np.abs(decoder.vjp(far, U) - pulled).max() <= 1e-11 * np.abs(pulled).max()
+
+
+def test_the_correction_of_nearly_dependent_invariants_is_an_orthogonal_projection():
+    weights = np.random.default_rng(2).uniform(0.1, 10, 60)
+    _, F, C = halves(60, 1e-11)
+    inv = AffineInvariants.from_data(F, invariants=C, cell_weights=weights)
+    W = inv.normals()
+    assert np.abs(W * weights @ W.T - np.eye(2)).max() <= 60 * EPS
+    second = (C[:, 1] - C[:, 0]) / weights  # exact differences of neighbouring numbers
+    rest = second - (second * weights @ W.T) @ W
+    assert np.abs(rest).max() <= 100 * EPS * np.abs(second).max()
+
+
+@pytest.mark.parametrize("profile", [np.linspace(0, 1, 40), np.linspace(0.1, 1, 40)])
+@pytest.mark.parametrize("kind", ["RANDSMAP", "streaming", "kernel", "DDM", "POD", "conservative"])
+def test_fields_whose_mass_varies_fit_with_tol_1_and_hold_the_masses_given(profile, kind):
+    x = np.linspace(0, 1, 50)
+    B = np.exp(-(((x - np.linspace(0.3, 0.7, 40)[:, None]) / 0.1) ** 2))
+    F, Y = B / B.sum(axis=1, keepdims=True) * profile[:, None], np.linspace(0, 1, 40)[:, None]
+    keep = dict(invariants="mass", invariant_tol=1.0)
+    features = randsmap.SigmoidFeatures(5.0, n_features=30, latent_box=(0.0, 1.0))
+    decoders = {
+        "RANDSMAP": randsmap.RANDSMAPDecoder(features, random_state=0, **keep),
+        "streaming": randsmap.RANDSMAPDecoder(features, random_state=0, **keep),
+        "kernel": randsmap.KernelDecoder(length_scale=0.3, **keep),
+        "DDM": randsmap.DoubleDiffusionMapsDecoder(**keep),
+        "POD": randsmap.POD(5, **keep),
+        "conservative": randsmap.ConservativeRegressor(KNeighborsRegressor(), **keep),
+    }
+    decoder, masses = decoders[kind], np.linspace(0, 2, 40)
+    if kind == "POD":
+        fields = decoder.fit(F).inverse_transform(decoder.transform(F), invariant_values=masses)
+    else:
+        if kind == "streaming":
+            for rows in (slice(0, 25), slice(25, 40)):
+                decoder.partial_fit(Y[rows], F[rows])
+        else:
+            decoder.fit(Y, F)
+        fields = decoder.predict(Y, invariant_values=masses)
+    assert max(exact_miss(f, np.ones(50), m) for f, m in zip(fields, masses)) <= 1e-14
+    with pytest.raises(ValueError, match=r"do not satisfy invariant 0.*invariant_tol=1\.0.*invariant_values="):
+        AffineInvariants.from_data(F)
+
+
+def test_batches_whose_mass_varies_are_told_the_remedy():
+    F = np.random.default_rng(0).dirichlet(np.ones(6), size=10)
+    decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(n_features=5, latent_box=(0.0, 1.0)), random_state=0)
+    decoder.partial_fit(np.linspace(0, 1, 10)[:, None], F)
+    with pytest.raises(ValueError, match=r"of this batch.*invariant_tol=1\.0"):
+        decoder.partial_fit(np.linspace(0, 1, 10)[:, None], 1.1 * F)
+
+
+def test_no_negative_zero_in_messages():
+    with pytest.raises(ValueError, match=r"is in \[0\.0, inf\]"):
+        randsmap.project_bounds([1.0, 1.0], total=-1.0)
+    with pytest.raises(ValueError, match=r"is in \[0\.0, 0\.0\]"):
+        randsmap.project_bounds([1.0, 1.0], lower=-0.0, upper=-0.0)
+    F = np.array([[0.5, 0.5], [0.0, 0.0]])
+    with pytest.raises(ValueError, match=r"field 1 has the value 0\.0"):
+        AffineInvariants.from_data(F, values=1.0)
+    value, _ = invariant_values(np.ones((2, 1)), np.array([[-0.0, -0.0]]))
+    assert not np.signbit(value).any()

@@ -4,10 +4,8 @@ Oracles are plain NumPy functions that take complex points, so that the imaginar
 derivative without cancellation (complex step).
 """
 
-import os
+import copy
 import pickle
-import subprocess
-import sys
 import threading
 
 import mpmath
@@ -40,19 +38,17 @@ from randsmap._kernels import gradients as kernel
 from randsmap._kernels.features import COSINE, LOGISTIC
 from randsmap._linalg.distances import multi_gaussian_slope_in_place
 from randsmap.decoders import _linear_map
-from randsmap.decoders._linear_map import polynomial_jacobian
+from randsmap.decoders._bases import polynomial_jacobian
 from randsmap.invariants._active_bounds import free_tangents, free_tangents_adjoint
+
+from helpers import python, with_common_invariants
+from helpers import random_problem as problem
+from helpers import squared_distances as squared
+
+pytestmark = pytest.mark.kernels
 
 EPS = np.finfo(float).eps
 STEP = 1e-150  # of the complex step: its square is nothing
-
-
-def problem(n=60, M=30, d=2, seed=0):
-    rng = np.random.default_rng(seed)
-    Y = rng.uniform(size=(n, d))
-    x = np.linspace(0, 1, M)
-    F = np.exp(-((x - Y[:, :1]) ** 2) / 0.02) * (1 + Y[:, -1:])
-    return Y, F / F.sum(axis=1, keepdims=True)
 
 
 def complex_step(f, X):
@@ -75,10 +71,6 @@ def plain_features(decoder, Y):
     return np.sqrt(2 / t.shape[1]) * np.cos(t)
 
 
-def squared(Y, Z):
-    return ((Y[:, None, :] - Z[None, :, :]) ** 2).sum(axis=2)
-
-
 def plain_kernel(decoder, Y):
     if isinstance(decoder, DoubleDiffusionMapsDecoder):
         k = np.exp(-squared(Y, decoder._points) / decoder.epsilon_**2)
@@ -94,13 +86,13 @@ def plain_kernel(decoder, Y):
 
 def plain_decode(decoder, Y):
     phi = (plain_features if hasattr(decoder, "features_") else plain_kernel)(decoder, Y)
-    A = decoder._linear_map()[0]
+    A = decoder._linear_map.A
     return A[0] + phi @ A[1:]
 
 
 def scale_of(decoder, X):
     """Size (L, M, 1) of the terms of the sums in J, in units of which round-off comes."""
-    A = np.abs(decoder._linear_map()[0][1:])
+    A = np.abs(decoder._linear_map.A[1:])
     if hasattr(decoder, "features_"):
         W = decoder.features_.weights_
         t = np.abs(X) @ np.abs(W) + np.abs(decoder.features_.offsets_)
@@ -178,10 +170,7 @@ def conservative_data(seed, q, weighted, constants):
     F = np.cos(Y @ rng.normal(size=(2, M)) * 3)
     constant = np.arange(M) < constants
     F[:, constant] = rng.normal(size=constants)
-    Q = np.linalg.qr(np.where(constant[:, None], 0, C))[0]
-    F += (F.mean(axis=0) - F) @ Q @ Q.T
-    F[:, constant] = F[0, constant]
-    return Y, F, C, 10.0 ** rng.uniform(-2, 2, M) if weighted else None
+    return Y, with_common_invariants(F, C, constant=constant), C, 10.0 ** rng.uniform(-2, 2, M) if weighted else None
 
 
 @settings(deadline=None, max_examples=40)
@@ -258,7 +247,7 @@ np.savez("results.npz", **results)
 """
 
 
-def test_slopes_are_within_four_ulp_at_every_instruction_level(tmp_path):
+def test_slopes_are_within_four_ulp_at_every_instruction_level(tmp_path, levels):
     rng = np.random.default_rng(0)
     with mpmath.workprec(200):
         near = np.array(
@@ -281,10 +270,8 @@ def test_slopes_are_within_four_ulp_at_every_instruction_level(tmp_path):
         expected[str(COSINE)] = [-mpmath.sin(mpmath.mpf(float(x))) for x in arguments[str(COSINE)]]
         e = [mpmath.exp(-abs(mpmath.mpf(float(x)))) for x in arguments[str(LOGISTIC)]]
         expected[str(LOGISTIC)] = [v / (1 + v) ** 2 for v in e]
-        for level in ("baseline", "avx2", "avx512"):
-            subprocess.run(
-                [sys.executable, "-P", "-c", CHILD], cwd=tmp_path, check=True, env={**os.environ, "RANDSMAP_CPU": level}
-            )
+        for level in levels:
+            python(CHILD, level=level, cwd=tmp_path)
             results = np.load(tmp_path / "results.npz")
             for key, exact in expected.items():
                 for x, found, value in zip(arguments[key], results[key][0], exact):
@@ -317,10 +304,12 @@ def test_multi_gaussian_slope_keeps_its_digits(low, high):
             assert abs(value + float(exact)) <= max(allowed, 1e-300), (float(d), value, float(exact))
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "multi-gaussian"])
-def test_kernel_jacobian_at_coincident_and_at_close_points(kind):
+@pytest.mark.parametrize(
+    "decoder", [KernelDecoder(length_scale=0.3), KernelDecoder("multi-gaussian", max_frequency=4.0)], ids=str
+)
+def test_kernel_jacobian_at_coincident_and_at_close_points(decoder):
     Y, F = problem()
-    decoder = KernelDecoder(kind, length_scale=0.3, max_frequency=4.0).fit(Y, F)
+    decoder = clone(decoder).fit(Y, F)
     X = Y[:3].copy()
     X[1] += 1e-9
     X[2] += [1e-170, 0]
@@ -630,7 +619,7 @@ def test_cells_are_those_of_the_whole_field(name):
     V = np.ones(2)
     whole, J, T = decoder.predict(X), decoder.jacobian(X), decoder.jvp(X, V)
     mask = np.arange(30) % 7 == 4
-    A = np.abs(decoder._linear_map()[0])
+    A = np.abs(decoder._linear_map.A)
     bound = 1e-12 * max(abs(whole).max(), 1e-2 * A.sum(axis=0).max())
     for cells in ([3, -1, 3, 4], np.array([29, 0], np.uint8), mask, np.array([], int), [], np.arange(30)[::-2]):
         index = np.asarray(cells, dtype=None if len(cells) else int)
@@ -728,20 +717,18 @@ def test_kept_cells_are_few_forgotten_at_fit_and_in_no_copy(tmp_path):
     before = set(vars(decoder))
     parts = [decoder.predict(Y, cells=[k]) for k in range(10)]
     assert set(vars(decoder)) == before
-    assert len(_linear_map._caches[decoder]) == _linear_map._KEPT
-    gathered = decoder._gathered([9])
-    assert decoder._gathered(np.array([-21])) is gathered  # the same cells
+    linear = decoder._linear_map
+    assert len(linear.kept) == _linear_map._KEPT
+    assert linear.gather(np.array([9])) is linear.gather(np.array([9]))
     again = pickle.loads(pickle.dumps(decoder))
-    assert again not in _linear_map._caches
+    assert not len(again._linear_map.kept) and not len(copy.deepcopy(decoder)._linear_map.kept)
     assert (again.predict(Y, cells=[3]) == parts[3]).all()
     randsmap.persistence.save(decoder, tmp_path / "decoder.npz")
     loaded = randsmap.load(tmp_path / "decoder.npz")
     assert (loaded.predict(Y, cells=[3]) == parts[3]).all()
     decoder.fit(Y, F[:, ::-1])
     assert abs(decoder.predict(Y, cells=[9])[:, 0] - decoder.predict(Y)[:, 9]).max() <= 1e-13
-    n = len(_linear_map._caches)
-    del decoder, gathered
-    assert len(_linear_map._caches) < n
+    assert decoder._linear_map is not linear
 
 
 def test_cells_from_many_threads():

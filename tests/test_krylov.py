@@ -13,20 +13,18 @@ from randsmap._linalg import krylov as _krylov
 from randsmap._linalg.krylov import KrylovRidge, solve_ridge
 from randsmap._linalg.low_rank import nystroem, pod_of_fields
 from randsmap._linalg.ridge import FeatureRows, ridge
+from randsmap._progress import show_progress
 from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
+
+from helpers import random_problem
 
 EPS = np.finfo(float).eps
 MAPS = [FourierFeatures(0.2), MultiscaleFourierFeatures(20.0), SigmoidFeatures(20.0)]
 
 
-def problem(n=300, M=40, seed=0):
-    """Latents and bumps of mass 1 whose cell 4 is always 0."""
-    rng = np.random.default_rng(seed)
-    Y = rng.uniform(size=(n, 2))
-    F = np.exp(-((np.linspace(0, 1, M) - Y[:, :1]) ** 2) / 0.02) * (1 + Y[:, 1:])
-    F[:, 4] = 0
-    return Y, F / F.sum(axis=1, keepdims=True)
+def problem(n=300, M=40):
+    return random_problem(n, M, constant={4: 0.0})
 
 
 def rows_of(features, Y, P):
@@ -49,6 +47,7 @@ def test_the_error_is_below_tol(features, n, P, regularization, tol):
     assert training_error(rows, A, exact, F) <= tol
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.0, 1.0])
 @pytest.mark.parametrize("M", [1, 90])
 def test_without_a_good_preconditioner_and_for_fields_of_any_rank(monkeypatch, noise, M):
@@ -82,6 +81,7 @@ def test_more_cells_than_samples(M):
     assert training_error(rows, A, ridge(rows, rough, 1e-3)[0], rough) <= 1e-7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("M", [100, 1500])
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-5, 1e-7])
 def test_pod_leaves_no_more_than_stated(M, tolerance):
@@ -135,6 +135,7 @@ def test_it_warns_how_far_it_got_when_it_does_not_converge():
     assert record[0].filename == __file__  # the caller's line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regularization", [1e-300, 1e-20, 1e-13])
 def test_a_lambda_lost_in_round_off_ends_in_a_warning(regularization):
     Y, F = problem()
@@ -165,6 +166,17 @@ def test_lambda_zero_is_refused():
 def test_bad_parameters(name, value, error):
     with pytest.raises(error, match=name):
         RFNNDecoder(**{name: value}).fit(*problem())
+
+
+@pytest.mark.parametrize("solver", ["cholesky", "svd"])
+@pytest.mark.parametrize("name, value", [("tol", 1e-9), ("max_iter", 7)])
+def test_values_that_the_solver_does_not_read_are_refused(solver, name, value):
+    decoder = RANDSMAPDecoder(SigmoidFeatures(n_features=9, latent_box=(0, 1)), solver=solver, **{name: value})
+    with pytest.raises(ValueError, match=f"{name} is not read by solver='{solver}'.*got {value}"):
+        decoder.fit(*problem())
+    if solver == "cholesky":
+        with pytest.raises(ValueError, match=f"{name} is not read"):
+            decoder.partial_fit(*problem())
 
 
 @pytest.mark.parametrize("tol", [1e-1, 1e-7])
@@ -243,6 +255,7 @@ def test_direct_solvers_report_one_iteration():
         RANDSMAPDecoder(constraint="training", solver="krylov").fit(Y, F)
 
 
+@pytest.mark.slow
 def test_features_are_never_stored(monkeypatch):
     Y, F = problem(2000)
     rows = rows_of(MAPS[2], Y, 2000)
@@ -262,6 +275,7 @@ def used(F, Y, P=800, regularization=1e-3, features=MAPS[0]):
         return solve_ridge(rows_of(features, Y, P), F, regularization, "auto")[1]
 
 
+@pytest.mark.slow
 def test_auto_chooses_by_size_cost_and_memory(monkeypatch):
     Y, F = problem(900)
     assert used(F, Y) == "cholesky"  # small
@@ -301,12 +315,17 @@ def test_memory_of_a_control_group_counts(monkeypatch, tmp_path):
 
 
 def test_progress_bar(capsys):
-    RFNNDecoder(solver="krylov", progress=True, random_state=0).fit(*problem())
+    with show_progress():
+        RFNNDecoder(solver="krylov", random_state=0).fit(*problem())
+    assert "passes" in capsys.readouterr().err
+    with pytest.warns(DeprecationWarning, match="progress= of RFNNDecoder .*show_progress"):
+        RFNNDecoder(solver="krylov", progress=True, random_state=0).fit(*problem())
     assert "passes" in capsys.readouterr().err
     RFNNDecoder(solver="krylov", random_state=0).fit(*problem())
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [RFNNDecoder(solver="krylov", random_state=0), RANDSMAPDecoder(solver="krylov", invariants=None, random_state=0)]
 )

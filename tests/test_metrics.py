@@ -57,7 +57,7 @@ def test_bad_input(name, pair):
         error(F, G[:, :3])
     with pytest.raises(ValueError, match="2 dimensions"):
         error(F[0], G[0])
-    with pytest.raises(ValueError, match=r"F_hat must be finite, got NaN at \(2, 1\)"):
+    with pytest.raises(ValueError, match=r"y_pred must be finite, got NaN at \(2, 1\)"):
         G[2, 1] = np.nan
         error(F, G)
 
@@ -67,3 +67,45 @@ def test_bad_invariants(pair):
         metrics.conservation_error(*pair, invariants="energy")
     with pytest.raises(ValueError, match="row for each of 5 cells"):
         metrics.conservation_error(*pair, invariants=np.ones(4))
+
+
+def test_relative_errors_have_the_whole_range_of_numbers():
+    assert metrics.relative_l2([[1e-200]], [[1.0]]).tolist() == [1e200]
+    assert metrics.relative_l2([[1.0]], [[1e-200]]).tolist() == [1.0]
+    assert metrics.relative_l2([[5e-324]], [[1e-320]]).tolist() == [2023.0]
+    np.testing.assert_allclose(metrics.relative_l2([[1.7e308, 0.0]], [[-1.7e308, 0.0]]), 2.0)
+    np.testing.assert_allclose(metrics.relative_linf([[1e-200, 1e-300]], [[1e100, 0.0]]), 1e300)
+
+
+@pytest.mark.parametrize("scaled, order", [(metrics.scaled_l2, 2), (metrics.scaled_linf, np.inf)])
+def test_scaled_errors_follow_the_definition(pair, scaled, order):
+    F, G = pair
+    F[0], F[1] = 0, 1e-12 * F[1]
+    norms = np.linalg.norm(F, ord=order, axis=1)
+    expected = np.linalg.norm(G - F, ord=order, axis=1) / np.maximum(norms, 1e-3 * np.median(norms[1:]))
+    for unit in 1.0, 1e-200, 1e200:
+        np.testing.assert_allclose(scaled(unit * F, unit * G), expected, rtol=1e-13)
+    half = scaled(F[:3], G[:3], reference=F)  # the other fields say what is usual
+    np.testing.assert_array_equal(half, scaled(F, G)[:3])
+    np.testing.assert_array_equal(half, scaled(F[:3], G[:3], reference=np.median(norms[1:])))
+    assert scaled(F, F).tolist() == [0.0] * 7
+    assert scaled(0 * F, G).tolist() == [np.inf] * 7  # nothing to compare with
+    for wrong in -1.0, np.nan, "F":
+        with pytest.raises((ValueError, TypeError), match="reference"):
+            scaled(F, G, reference=wrong)
+
+
+def test_scaled_errors_of_mapped_fields(pair, tmp_path, monkeypatch):
+    F, G = pair
+    F[2] = 0
+    expected = metrics.scaled_l2(F, G)
+    np.save(tmp_path / "F.npy", F)
+    monkeypatch.setattr("randsmap._mmap.LARGE", 1)
+    np.testing.assert_array_equal(metrics.scaled_l2(np.load(tmp_path / "F.npy", mmap_mode="r"), G), expected)
+
+
+@pytest.mark.parametrize("name", ["relative_l2", "relative_linf", "conservation_error"])
+def test_former_names_of_arguments(pair, name):
+    metric = getattr(metrics, name)
+    with pytest.warns(DeprecationWarning, match="y_pred"):
+        np.testing.assert_array_equal(metric(pair[0], F_hat=pair[1]), metric(y_true=pair[0], y_pred=pair[1]))

@@ -15,6 +15,8 @@ from randsmap import _mmap, metrics
 from randsmap.cli import main
 from randsmap.encoders import _diffusion_maps as encoders
 
+from helpers import random_problem
+
 
 @pytest.fixture
 def small(monkeypatch):
@@ -26,14 +28,7 @@ def small(monkeypatch):
 
 
 def bumps(n=200, M=60):
-    centre = np.random.default_rng(0).uniform(0.3, 0.7, n)
-    F = np.exp(-(((np.linspace(0, 1, M) - centre[:, None]) / 0.1) ** 2))
-    F[:, 7] = 0.25
-    return (
-        F / F.sum(axis=1, keepdims=True)
-        if n == 0
-        else np.where(np.arange(M) == 7, F, F / (F.sum(axis=1, keepdims=True) - 0.25))
-    )
+    return random_problem(n, M, 1, constant={7: 0.25})[1]
 
 
 def mapped(path, F, order="C"):
@@ -77,12 +72,11 @@ def test_a_mapped_set_gives_what_memory_gives(tmp_path, small, kind, encoder_sam
 
 
 @pytest.mark.parametrize("epsilon", [None, 0.2])
-def test_an_encoder_that_leaves_its_fields_in_the_file(tmp_path, small, monkeypatch, epsilon):
-    monkeypatch.setattr(encoders, "KEPT", 1)
+def test_an_encoder_that_leaves_its_fields_in_the_file(tmp_path, small, epsilon):
     F = bumps()
     M = mapped(tmp_path / "F.npy", F)
     encoder = randsmap.DiffusionMaps(2, epsilon=epsilon)
-    expected, got = clone(encoder).fit(F), clone(encoder).fit(M)
+    expected, got = clone(encoder).fit(F), clone(encoder).set_params(copy=False).fit(M)
     assert got.epsilon_ == pytest.approx(expected.epsilon_, rel=1e-12)
     far = np.vstack([F[:50] + 0.01, 1e3 * F[:1]])
     np.testing.assert_allclose(got.eigenvectors_, expected.eigenvectors_, atol=1e-9)
@@ -94,6 +88,36 @@ def test_an_encoder_that_leaves_its_fields_in_the_file(tmp_path, small, monkeypa
         randsmap.persistence.save(got, tmp_path / "m.npz")
     with pytest.raises(ValueError, match="row 1 of X is too far"):
         got.transform(np.vstack([F[0], np.full(60, 1e300)]))
+
+
+def test_an_encoder_keeps_its_own_copy_unless_it_is_told_not_to(tmp_path, small):
+    F = bumps()
+    M = mapped(tmp_path / "F.npy", F)
+    copied, kept = randsmap.DiffusionMaps(2).fit(M), randsmap.DiffusionMaps(2, copy=False).fit(M)
+    expected = copied.transform(F[:9])
+    (tmp_path / "F.npy").write_bytes(b"")  # the file goes
+    (tmp_path / "F.npy").unlink()
+    assert np.array_equal(pickle.loads(pickle.dumps(copied)).transform(F[:9]), expected)
+    with pytest.raises(FileNotFoundError):
+        pickle.loads(pickle.dumps(kept))
+    with pytest.raises(ValueError, match="copy=False"):
+        randsmap.DiffusionMaps(2, copy=False, n_neighbors=5).fit(F)
+    with pytest.raises(TypeError, match="copy must be True or False"):
+        randsmap.DiffusionMaps(2, copy="no").fit(F)
+
+
+def test_an_encoder_that_leaves_its_fields_in_the_file_serves_the_knn_decoder(tmp_path, small):
+    F = bumps()
+    M = mapped(tmp_path / "F.npy", F)
+    expected, got = randsmap.DiffusionMaps(2).fit(F), randsmap.DiffusionMaps(2, copy=False).fit(M)
+    Y = expected.transform(F)
+    fields = [
+        randsmap.KNNDecoder(4, objective="encoder", encoder=encoder).fit(Y, F).predict(Y[:20] + 0.01)
+        for encoder in (expected, got)
+    ]
+    np.testing.assert_allclose(fields[1], fields[0], atol=1e-6)
+    with pytest.raises(ValueError, match="copy=True"):
+        got.jacobian(F[:2])
 
 
 def test_pod_and_foreign_encoders(tmp_path, small):
@@ -187,7 +211,7 @@ def test_command_line(tmp_path, small, capsys):
 
 
 def test_a_large_file_wants_encoder_samples(tmp_path, small, monkeypatch, capsys):
-    monkeypatch.setattr(encoders, "KEPT", 1)
+    monkeypatch.setattr("randsmap.cli._LARGEST_TRAINING_SET", 1)
     np.save(tmp_path / "F.npy", bumps())
     assert main(["fit", str(tmp_path / "F.npy"), "--out", str(tmp_path / "m"), "--n-features", "9"]) == 1
     assert "--encoder-samples" in capsys.readouterr().err
@@ -212,6 +236,7 @@ print(peak("VmHWM") - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_gigabyte_is_fitted_and_decoded_in_little_memory(tmp_path):
     n, M = 125_000, 1000

@@ -68,6 +68,33 @@ def test_without_decoder_the_encoder_inverts(bumps):
         randsmap.ManifoldModel(randsmap.DiffusionMaps()).fit(bumps)
 
 
+def test_latents_without_rows_pass_through_both_directions(model, bumps):
+    model.fit(bumps)
+    latents = model.transform(bumps[:0])
+    assert latents.shape == (0, 1)
+    assert model.inverse_transform(latents).shape == model.reconstruct(bumps[:0]).shape == (0, 80)
+    assert model.inverse_transform(latents, cells=[1, 2]).shape == (0, 2)
+    with pytest.raises(ValueError, match="1 columns, got 3"):
+        model.inverse_transform(np.empty((0, 3)))
+
+
+def test_values_of_invariants_for_a_decoder_without_are_refused_by_name(bumps):
+    encoder = randsmap.DiffusionMaps(1)
+    for decoder in (
+        randsmap.KNNDecoder(3),
+        randsmap.RFNNDecoder(),
+        randsmap.RANDSMAPDecoder(invariants=None),
+        randsmap.KernelDecoder(),
+        LinearRegression(),
+    ):
+        fitted = randsmap.ManifoldModel(encoder, decoder).fit(bumps)
+        with pytest.raises(ValueError, match="invariant"):
+            fitted.inverse_transform([[0.1]], invariant_values=1.0)
+    for pod in (randsmap.POD(2), PCA(2)):
+        with pytest.raises(ValueError, match="invariant"):
+            randsmap.ManifoldModel(pod).fit(bumps).inverse_transform([[0.1, 0.2]], invariant_values=1.0)
+
+
 def test_parts_of_the_wrong_kind(bumps):
     encoder, decoder = randsmap.DiffusionMaps(1), randsmap.RANDSMAPDecoder()
     for model, message in (
@@ -124,3 +151,145 @@ def test_latents_may_come_as_a_data_frame(bumps):
 @pytest.mark.filterwarnings("ignore::UserWarning")  # some checks give data of several components
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)
+
+
+# -- The interface beyond fit, transform and inverse_transform -------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "Float64"])
+def test_missing_values_in_latents_are_named(model, bumps, dtype):
+    pandas = pytest.importorskip("pandas")
+    model.fit(bumps)
+    # pandas itself makes NaN of it in a frame of numbers
+    named = r"X must be finite, got (NA, a missing value,|NaN) at \(1, 0\)"
+    for latents in (
+        pandas.DataFrame({"a": pandas.array([1, None], dtype=dtype)}),
+        np.array([[1.0], [pandas.NA]], dtype=object),
+        [[1.0], [pandas.NA]],
+    ):
+        with pytest.raises(ValueError, match=named):
+            model.inverse_transform(latents)
+    with pytest.raises(ValueError, match=r"got NA, a missing value, at \(1, 0\)"):
+        model.decoder_.predict(latents)
+    with pytest.raises(ValueError, match=r"got NA, a missing value, at \(1, 0\)"):
+        model.inverse_transform(latents)
+    pod = randsmap.ManifoldModel(randsmap.POD(1)).fit(bumps)
+    with pytest.raises(ValueError, match=named):
+        pod.inverse_transform(pandas.DataFrame({"a": pandas.array([1, None], dtype=dtype)}))
+
+
+def test_latents_come_as_data_frames_with_the_encoders_names(model, bumps):
+    pandas = pytest.importorskip("pandas")
+    plain = model.fit(bumps).transform(bumps)
+    assert model.get_feature_names_out().tolist() == ["diffusionmaps0"]
+    frame = model.set_output(transform="pandas").transform(bumps)
+    assert isinstance(frame, pandas.DataFrame) and frame.columns.tolist() == ["diffusionmaps0"]
+    assert np.array_equal(frame, plain)
+    assert np.array_equal(model.inverse_transform(frame), model.inverse_transform(plain))
+    assert np.array_equal(model.reconstruct(bumps), model.inverse_transform(plain))
+    assert model.score(bumps) == -relative_l2(bumps, model.inverse_transform(plain)).mean()
+    assert model.fit_transform(bumps).columns.tolist() == ["diffusionmaps0"]
+
+
+def parts_with_derivatives():
+    return [
+        (randsmap.DiffusionMaps(2), randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(3.0), random_state=0)),
+        (randsmap.DiffusionMaps(2), randsmap.KernelDecoder(invariants="mass")),
+        (PCA(2), randsmap.KernelDecoder(length_scale=0.1)),
+        (randsmap.POD(2, invariants="mass"), None),
+    ]
+
+
+@pytest.mark.parametrize("encoder, decoder", parts_with_derivatives())
+def test_derivatives_are_those_of_inverse_transform(encoder, decoder, bumps):
+    model = randsmap.ManifoldModel(encoder, decoder).fit(bumps)
+    latents = model.transform(bumps[:3])
+    rng, step = np.random.default_rng(0), 1e-6 * np.abs(latents).max()
+    V, U = rng.normal(size=latents.shape), rng.normal(size=(3, 80))
+    difference = model.inverse_transform(latents + step * V) - model.inverse_transform(latents - step * V)
+    tangents = model.jvp(latents, V)
+    np.testing.assert_allclose(tangents, difference / (2 * step), atol=1e-6 * np.abs(tangents).max())
+    J = model.jacobian(latents)
+    np.testing.assert_allclose(np.einsum("lmd,ld->lm", J, V), tangents, atol=1e-12 * np.abs(tangents).max())
+    pulled = np.einsum("lmd,lm->ld", J, U)
+    np.testing.assert_allclose(model.vjp(latents, U), pulled, atol=1e-11 * np.abs(pulled).max())
+    np.testing.assert_allclose(model.jvp(latents, V, cells=[3, -1]), tangents[:, [3, -1]], atol=1e-12)
+    np.testing.assert_allclose(model.jacobian(latents, cells=[3, -1]), J[:, [3, -1]], atol=1e-12 * np.abs(J).max())
+    assert model.vjp(latents, U[:, :2], cells=[3, -1]).shape == latents.shape
+
+
+def test_methods_are_there_only_where_the_parts_have_them(bumps):
+    without = randsmap.ManifoldModel(randsmap.DiffusionMaps(1))
+    assert not any(hasattr(without, name) for name in ("inverse_transform", "reconstruct", "score", "jvp", "vjp"))
+    linear = randsmap.ManifoldModel(PCA(3), LinearRegression())
+    assert hasattr(linear, "inverse_transform") and not hasattr(linear, "jvp")
+    assert not hasattr(randsmap.ManifoldModel(PCA(3)), "jacobian")
+    with pytest.raises(NotFittedError):
+        randsmap.ManifoldModel(randsmap.POD(1)).jvp([[0.0]], [1.0])
+
+
+@pytest.mark.parametrize(
+    "encoder, decoder",
+    [
+        *parts_with_derivatives(),
+        (randsmap.DiffusionMaps(2, n_neighbors=20), randsmap.KNNDecoder(3)),
+        (randsmap.DiffusionMaps(2), randsmap.KNNDecoder(3, objective="encoder")),
+        (randsmap.DiffusionMaps(1), randsmap.RANDSMAPDecoder(bounds="nonnegative", random_state=0)),
+        (randsmap.POD(2), randsmap.RFNNDecoder(randsmap.FourierFeatures(0.1), random_state=0)),
+        (randsmap.DiffusionMaps(2), randsmap.ConservativeRegressor(randsmap.KernelDecoder())),
+        (PCA(2), LinearRegression()),
+        (PCA(2), None),
+    ],
+)
+def test_no_rows_pass_both_ways(encoder, decoder, bumps):
+    model = randsmap.ManifoldModel(encoder, decoder).fit(bumps)
+    d = model.transform(bumps[:1]).shape[1]
+    assert model.transform(np.empty((0, 80))).shape == (0, d)
+    assert model.reconstruct(np.empty((0, 80))).shape == (0, 80)
+    none = np.empty((0, d))
+    assert model.inverse_transform(none).shape == (0, 80)
+    if not isinstance(encoder, PCA) or isinstance(decoder, randsmap.KernelDecoder):
+        assert model.inverse_transform(none, cells=[1, 2]).shape == (0, 2)
+        assert model.inverse_transform(none, out=np.empty((0, 80))).shape == (0, 80)
+    with pytest.raises(ValueError):
+        model.transform(np.empty((0, 79)))
+    with pytest.raises(ValueError):
+        model.inverse_transform(np.empty((0, d + 1)))
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        randsmap.RFNNDecoder(random_state=0),
+        randsmap.KNNDecoder(3),
+        randsmap.KernelDecoder(),
+        randsmap.ConservativeRegressor(LinearRegression(), invariants=None),
+        LinearRegression(),
+        None,
+    ],
+)
+def test_values_for_a_decoder_without_invariants_are_refused_by_its_name(decoder, bumps):
+    model = randsmap.ManifoldModel(PCA(2) if decoder is None else randsmap.DiffusionMaps(2), decoder).fit(bumps)
+    name = "PCA" if decoder is None else type(decoder).__name__
+    with pytest.raises(ValueError, match=f"invariant_values given, but .*{name}"):
+        model.inverse_transform(np.zeros((1, 2)), invariant_values=1.0)
+    if isinstance(decoder, LinearRegression):
+        with pytest.raises(TypeError, match=r"cells given, but LinearRegression\.predict has no such argument"):
+            model.inverse_transform(np.zeros((1, 2)), cells=[1])
+
+
+@pytest.mark.parametrize("kind", [list, np.asarray, "frame"])
+def test_the_encoder_is_fitted_to_some_of_any_rows(bumps, kind):
+    if kind == "frame":
+        kind = pytest.importorskip("pandas").DataFrame
+    decoder = randsmap.RANDSMAPDecoder(random_state=0)
+    model = randsmap.ManifoldModel(PCA(2), decoder, encoder_samples=50).fit(kind(bumps))
+    chosen = np.sort(np.random.default_rng(0).choice(120, 50, replace=False))
+    np.testing.assert_allclose(model.encoder_.mean_, bumps[chosen].mean(axis=0), atol=1e-15)
+
+
+def test_scores_say_what_they_are():
+    assert "relative L2 error" in randsmap.ManifoldModel.score.__doc__
+    assert "R^2" in randsmap.RANDSMAPDecoder.score.__doc__.replace("R²", "R^2").replace(
+        "coefficient of determination", "R^2"
+    )

@@ -1,8 +1,6 @@
 """Exact nearest neighbours against a plain NumPy search: the same bits, whatever the path."""
 
 import pickle
-import subprocess
-import sys
 
 import joblib
 import numpy as np
@@ -13,6 +11,10 @@ from hypothesis import strategies as st
 import randsmap
 from randsmap._linalg import neighbors as _neighbors
 from randsmap._linalg.neighbors import NeighborIndex, nearest_neighbors
+
+from helpers import python
+
+pytestmark = pytest.mark.kernels
 
 
 def brute_force(points, queries, k):
@@ -141,7 +143,6 @@ def test_threads_and_batches_change_nothing(d):
             np.testing.assert_array_equal(a, b[rows])
 
 
-@pytest.mark.parametrize("level", ["baseline", "avx2"])
 def test_every_instruction_level_gives_the_same_bits(level, tmp_path):
     code = (
         "import numpy as np, sys; from randsmap._linalg.neighbors import nearest_neighbors as f\n"
@@ -153,13 +154,10 @@ def test_every_instruction_level_gives_the_same_bits(level, tmp_path):
         "    out += f(np.round(A), Q, 6)\n"
         "np.savez(sys.argv[1], *out)"
     )
-    import os
-
     results = []
-    for name in (level, ""):
-        env = {**os.environ, "RANDSMAP_CPU": name} if name else dict(os.environ)
+    for name in (level, None):
         path = tmp_path / f"{name or 'best'}.npz"
-        subprocess.run([sys.executable, "-c", code, path], env=env, check=True, timeout=120, cwd=tmp_path)
+        python(code, path, level=name)
         results.append(np.load(path))
     for name in results[0].files:
         np.testing.assert_array_equal(results[0][name], results[1][name])

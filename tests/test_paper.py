@@ -6,6 +6,8 @@ import pytest
 import randsmap
 from randsmap.metrics import conservation_error, relative_l2
 
+pytestmark = pytest.mark.slow
+
 N, P_FRACTIONS = 2000, (1.0, 0.5, 0.25)
 MAPS = {
     "sigmoid": lambda P: randsmap.SigmoidFeatures(11.0, n_features=P),

@@ -10,6 +10,8 @@ import pytest
 import randsmap
 from randsmap import _parallel
 
+pytestmark = pytest.mark.kernels
+
 
 @pytest.fixture(autouse=True)
 def default_threads():

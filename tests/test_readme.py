@@ -1,5 +1,6 @@
 """What the README says, runs (docstrings: test_docstrings.py)."""
 
+import pkgutil
 import re
 import warnings
 from pathlib import Path
@@ -8,7 +9,8 @@ import numpy as np
 
 import randsmap
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
 
 
 def test_public_classes_and_functions_have_examples():
@@ -30,3 +32,12 @@ def test_readme_examples(tmp_path, monkeypatch):
             exec(block, namespace)
     for fields in (namespace["fields"], namespace["field"]):
         assert abs(fields.sum(axis=1) - 1).max() < 1e-14
+
+
+def test_functions_named_beside_the_equations_exist():
+    for row in re.findall(r"^\|.*\|(.*)\|$", (ROOT / "docs" / "equations.md").read_text(), re.MULTILINE)[2:]:
+        for name in re.findall(r"(?<!kernel )`([\w.]+)`", row):
+            try:
+                pkgutil.resolve_name(f"randsmap.{name}")
+            except (AttributeError, ImportError) as error:
+                raise AssertionError(f"docs/equations.md names `{name}`") from error

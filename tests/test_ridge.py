@@ -8,6 +8,8 @@ from randsmap._linalg import ridge as _ridge
 from randsmap._linalg.ridge import FeatureRows, filtered_solution, ridge, singular_system
 from randsmap.features import FourierFeatures, SigmoidFeatures
 
+pytestmark = pytest.mark.kernels
+
 EPS = np.finfo(float).eps
 
 

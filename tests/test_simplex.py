@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from randsmap._kernels import simplex as kernel
 
+pytestmark = pytest.mark.kernels
+
 EPS = np.finfo(float).eps
 
 

@@ -3,7 +3,9 @@
 import csv
 import itertools
 import json
+from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -213,6 +215,7 @@ def test_conservative_and_plain_decoder_share_draws(study, tmp_path):
     assert exact["rel_l2_median"] <= plain["rel_l2_median"]  # an orthogonal projection cannot hurt
 
 
+@pytest.mark.slow
 def test_same_seed_same_files_other_seed_others(study, tmp_path):
     """Bit for bit, apart from the seconds."""
 
@@ -266,7 +269,7 @@ def test_damaged_pieces_are_made_again(study, tmp_path):
     whole = run(study, tmp_path, quick=True, decoders=labels)
     for left in (lambda content: content[:20], lambda content: b"null", lambda content: b""):
         pieces = list((tmp_path / "pieces").iterdir())
-        assert {piece.suffix for piece in pieces} == {".json", ".npz"}
+        assert {piece.suffix for piece in pieces} == {".json", ".npz", ".sha256"}
         for piece in pieces:
             piece.write_bytes(left(piece.read_bytes()))
         result = run(study, tmp_path, quick=True, decoders=labels)
@@ -275,6 +278,16 @@ def test_damaged_pieces_are_made_again(study, tmp_path):
             np.array_equal(whole.arrays[key], value, equal_nan=value.dtype.kind == "f")
             for key, value in result.arrays.items()
         )
+
+
+@pytest.mark.parametrize("left", [lambda text: text.replace('"rel_l2": 0.', '"rel_l2": 0.9', 1), lambda text: "{}"])
+def test_a_piece_that_still_reads_but_is_another_is_made_again(study, tmp_path, left):
+    """One changed digit, or an object without keys: only the checksum tells."""
+    whole = run(study, tmp_path, quick=True)
+    for piece in (tmp_path / "pieces").glob("*-run-*.json"):
+        assert left(piece.read_text()) != piece.read_text()
+        piece.write_text(left(piece.read_text()))
+    assert errors(run(study, tmp_path, quick=True)) == errors(whole)
 
 
 def test_a_lost_figure_alone_is_made_again(study, tmp_path):
@@ -425,6 +438,33 @@ def test_users_points_through_a_manifold_study(tmp_path):
     assert "conservation" not in studies.table_text(result.rows)[0]
 
 
+def test_errors_of_empty_and_tiny_fields_are_scaled_by_the_usual_norm():
+    rng = np.random.RandomState(0)
+    F = rng.uniform(1, 2, (50, 8))
+    F[7], F[9] = 0, 1e-12 * F[9]
+    F_hat = F + 0.01 * rng.standard_normal(F.shape)
+    usual = np.median(np.linalg.norm(np.delete(F, 7, axis=0), axis=1))
+    errors = _data.Errors(False, (usual, 2.0))
+    for rows in (slice(0, 20), slice(20, 50)):
+        errors.add(F[rows], F_hat[rows])
+    expected = np.linalg.norm(F_hat - F, axis=1) / np.maximum(np.linalg.norm(F, axis=1), 1e-3 * usual)
+    assert errors.per_sample() == pytest.approx(expected, rel=1e-14)
+    assert errors.summary(0.0)["rel_linf"] < np.inf
+
+
+def test_empty_fields_among_the_users_points(tmp_path):
+    """One in each part: every figure is finite."""
+    points = randsmap.datasets.make_swiss_roll(400, random_state=1).data
+    study = replace(definition("swiss-roll"), sizes=((150, 100, 150),))
+    for part in _data.random_split(400, study.sizes[0], _data.seed_for(0, 1)):
+        points[part[0]] = 0
+    np.save(tmp_path / "points.npy", points)
+    labels = ["RFNN-Sig", "DDM", "k-NN"]
+    result = run(study, tmp_path / "out", quick=True, runs=1, decoders=labels, data=tmp_path / "points.npy")
+    for row in result.rows:
+        assert 0 < row["rel_l2_median"] < np.inf and 0 < row["rel_linf_median"] < np.inf
+
+
 def test_images_are_watched_for_a_double_cover(tmp_path, recwarn):
     y, x = np.mgrid[-1:1:24j, -1:1:24j]
     symmetric = np.exp(-2 * (x / 0.5) ** 2 - 2 * (y / 0.25) ** 2)
@@ -471,24 +511,27 @@ def test_tuning_in_leading_modes_finds_the_same_values(study, tmp_path):
     run(cut, tmp_path / "c", runs=1, decoders=labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [False, True])
 def test_progress_ends_at_its_total(study, tmp_path, monkeypatch, again):
     """Also when everything is found, and for a decoder whose tuning is another's."""
     labels = ["RANDSMAP-Sig", "RFNN-Sig", "RANDSMAP-Sig-bounds", "DDM", "DDM-r5", "DDM-mass", "k-NN", "POD"]
     counts = []
 
-    class Bar(_runner.tqdm):
-        def close(self):
-            counts.append((self.n, self.total))
-            super().close()
+    @contextmanager
+    def counted(total, *args, **kwargs):
+        updates = []
+        yield SimpleNamespace(update=lambda n=1: updates.append(n))
+        counts.append((sum(updates), total))
 
     if again:
         run(study, tmp_path, runs=2, decoders=labels)
-    monkeypatch.setattr(_runner, "tqdm", Bar)
+    monkeypatch.setattr(_runner, "ProgressBar", counted)
     studies.run_study(study, out=tmp_path, runs=2, decoders=labels[2:] if again else labels)
     assert counts and all(n == total > 0 for n, total in counts)
 
 
+@pytest.mark.slow
 def test_medians_over_two_sets_of_draws_agree(study, tmp_path):
     """The same data and tuned values, other features: each median within the other's 5-95 % band."""
     one, other = (
@@ -530,6 +573,25 @@ def test_markdown_says_where_it_comes_from(study, tmp_path):
     lines = [line for line in text.splitlines() if line.startswith("|")]
     widths = {line.replace("\\|", "").count("|") for line in lines}
     assert len(lines) == 2 * (2 + 2) and len(widths) == 1
+
+
+def test_a_terminals_table_fits_its_width_and_the_files_keep_all_columns(study, tmp_path, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    result = run(study, tmp_path, quick=True, decoders=None)
+    result.rows = _table.with_paper([{**row, "n_train": 2000} for row in result.rows])  # beside the paper's
+    header = studies.table_text(result.rows)[0]
+    assert header.count("ratio") == header.count("paper") == 4
+    narrow = studies.format_table(result.rows)
+    assert max(map(len, narrow.splitlines())) <= 100
+    assert all(label in narrow for label in ("rel. L2", "conservation", "seconds", "Not shown"))
+    monkeypatch.setenv("COLUMNS", "300")
+    wide = studies.format_table(result.rows)
+    assert all(wide.splitlines()[2].count(name) == header.count(name) for name in header[3:])
+    assert 100 < max(map(len, wide.splitlines())) <= 300 and "Not shown" not in wide
+    for width in (60, 80, 120):
+        assert max(map(len, studies.format_table(result.rows, width).splitlines())) <= width
+    studies.write_markdown(result, tmp_path / "table.md")
+    assert " | ".join(header) in (tmp_path / "table.md").read_text()
 
 
 def row_like(**changes):

@@ -2,9 +2,6 @@
 
 import hashlib
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +11,10 @@ from hypothesis import strategies as st
 
 from randsmap._kernels import traffic
 from randsmap.datasets import LWRSolver
+
+from helpers import python
+
+pytestmark = pytest.mark.kernels
 
 EPS = np.finfo(float).eps
 GOLDEN = Path(__file__).parent / "data" / "traffic_golden.npz"  # by make_traffic_golden.py
@@ -142,17 +143,12 @@ print(digest.hexdigest())
 """
 
 
-def test_same_bits_at_every_instruction_level(tmp_path):
-    digests = set()
-    for level in ("baseline", "avx2", "avx512"):
-        run = subprocess.run(
-            [sys.executable, "-c", LEVELS],
-            cwd=tmp_path,
-            check=True,
-            text=True,
-            capture_output=True,
-            env={**os.environ, "RANDSMAP_CPU": level},
-        )
-        digests.add(run.stdout.strip())
+def test_same_bits_at_every_instruction_level(levels):
+    digests = {python(LEVELS, level=level).strip() for level in levels}
     assert len(digests) == 1
     assert len(next(iter(digests))) == hashlib.sha256().digest_size * 2
+
+
+@pytest.mark.parametrize("rho_max", [5e-324, 5e-321, 1e-310, 1e308])
+def test_empty_roads_stay_empty(rho_max):
+    assert not LWRSolver(2, rho_max=rho_max, dt=0.1).solve([0.0, 0.0], 1.0).fields.any()

@@ -1,16 +1,15 @@
 """cos, exp and logistic of the kernels, in units in the last place, at every instruction level."""
 
-import os
-import subprocess
-import sys
-
 import mpmath
 import numpy as np
 import pytest
 
 from randsmap._kernels import vecmath
 
-LEVELS = ("baseline", "avx2", "avx512")
+from helpers import python
+
+pytestmark = pytest.mark.kernels
+
 REACH = 1e7  # RK_COS_REACH
 TINY = 5e-324
 FUNCTIONS = {"cos": mpmath.cos, "exp": mpmath.exp, "logistic": lambda x: 1 / (1 + mpmath.exp(-x))}
@@ -97,23 +96,16 @@ def dense(name):
     return x, {"cos": np.cos, "exp": np.exp, "logistic": lambda v: 1 / (1 + np.exp(-v))}[name](wide)
 
 
-@pytest.fixture(scope="module", params=LEVELS)
-def results(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def results(level, tmp_path_factory):
     """What a process forced to one level computes for all the arguments of this file."""
-    folder = tmp_path_factory.mktemp(request.param)
+    folder = tmp_path_factory.mktemp(level)
     given = arguments()
     for name in FUNCTIONS:
         given[f"{name}/special"] = SPECIAL
         given[f"{name}/dense"] = dense(name)[0]
     np.savez(folder / "given.npz", **given)
-    # in another folder, so that the child does not import the source tree
-    env = dict(os.environ, RANDSMAP_CPU=request.param)
-    child = subprocess.run(
-        [sys.executable, "-c", CHILD], cwd=folder, env=env, capture_output=True, text=True, timeout=300
-    )
-    assert child.returncode == 0, child.stderr
-    if child.stdout.strip() != request.param:
-        pytest.skip(f"this processor has no {request.param}")
+    python(CHILD, level=level, cwd=folder, timeout=300)
     return dict(np.load(folder / "results.npz"))
 
 

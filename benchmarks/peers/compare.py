@@ -106,7 +106,7 @@ def rows_features(options):
     W, b, out = fourier.weights_, fourier.offsets_, np.empty((n, P))
     from randsmap._kernels import features, vecmath
 
-    activation, weights, offsets, scale = fourier._kernel_map()
+    activation, weights, offsets, scale = fourier.activation_parameters()
     flat = (Y @ W + b).ravel()
     result = np.empty_like(flat)
     yield dict(
@@ -539,7 +539,7 @@ def rows_one(options):
         Y, F
     )
     y, out = Y[:1].copy(), np.empty((1, 400))
-    A, kernel_map = decoder.coef_, decoder.features_._kernel_map()
+    A, kernel_map = decoder.coef_, decoder.features_.activation_parameters()
     projection = decoder._projection()
 
     def kernel_only():
@@ -738,7 +738,7 @@ def rows_tuning(options):
         return fitted, randsmap.metrics.relative_l2(F_validation, fitted.predict(Y_validation)).mean()
 
     fields = tuning._Fields(F, F_validation, len(slopes), {"features__slope": slopes})
-    fields.errors(clone(decoder), Y, Y_validation)
+    fields.errors(clone(decoder), Y, Y_validation)  # which factors the training fields
     for work, target, ours, peer in (
         (
             "validation of one candidate in coefficient space, M = 16384, n = P = 720",

@@ -4,7 +4,8 @@
     python benchmarks/peers/cost.py [docs/cost.png]
 
 One thread's processor time, so that other processes' turns do not count. Every size is measured in turn
-with the others, and the least of three counts (of one, beyond a second). Exponents are fitted to the upper half of the sizes, where fixed costs no longer show.
+with the others, and the least of three counts (of one, beyond a second). Exponents are fitted to the upper
+half of the sizes, where fixed costs no longer show.
 """
 
 import sys

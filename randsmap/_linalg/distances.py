@@ -211,8 +211,8 @@ def squared_distances_by_columns(X, Z=None, rows=slice(None)):
 def centre_of(X):
     """A point amid the rows of X to take distances from: a mean, in float32 where it fits.
 
-    Some rows are enough, since any point near them will do. The few digits make x - centre exact for data of few digits (float32, integers, pixels), and where
-    the spread is small against the mean.
+    Some rows are enough, since any point near them will do. The few digits make x - centre exact for data of few
+    digits (float32, integers, pixels), and where the spread is small against the mean.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         mean = X[:: max(1, len(X) // 128)].mean(axis=0)

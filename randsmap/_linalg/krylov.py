@@ -13,13 +13,13 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.blas import ddot
 from sklearn.exceptions import ConvergenceWarning
-from tqdm.auto import tqdm
 
 from randsmap._kernels import ridge as _kernel
-from randsmap._linalg.low_rank import cross, multiply, nystroem, pod_of_fields, tall_qr
+from randsmap._linalg.low_rank import cross, multiply, nystroem, orthonormal_beside, pod_of_fields, tall_qr
 from randsmap._linalg.ridge import ridge
 from randsmap._mmap import Snapshots
 from randsmap._parallel import blas_threads
+from randsmap._progress import counter
 
 __all__ = ["KrylovRidge", "available_memory", "solve_ridge"]
 
@@ -30,7 +30,7 @@ _FIRST_RANK = 128
 _SMALLEST = 4000  # min(n, P+1) from which "auto" considers the Krylov solver
 
 
-def solve_ridge(rows, F, regularization, solver, *, tol=1e-7, max_iter=500, progress=False):
+def solve_ridge(rows, F, regularization, solver, *, tol=1e-7, max_iter=500):
     """Ridge coefficients by the solver asked for: A (P+1, M), the solver used, its iterations.
 
     The rule of "auto": a direct solver (see `ridge`), unless lambda > 10 eps trace(Phi^T Phi) and
@@ -56,7 +56,7 @@ def solve_ridge(rows, F, regularization, solver, *, tol=1e-7, max_iter=500, prog
             )
         if isinstance(F, Snapshots):
             F = _in_memory(F)
-        krylov = KrylovRidge(rows, F, regularization, tol, progress)
+        krylov = KrylovRidge(rows, F, regularization, tol)
         krylov.precondition()
         A, n_iter = krylov.solve(max_iter)
         return A, "krylov", n_iter
@@ -66,7 +66,7 @@ def solve_ridge(rows, F, regularization, solver, *, tol=1e-7, max_iter=500, prog
         fits = _direct_fits(n, width, M)
         if not fits or smaller >= _SMALLEST:
             acceptable = max(1, (smaller // 8 - _FIRST_RANK) // 10)
-            krylov = KrylovRidge(rows, F, regularization, tol, progress, most=acceptable if fits else None)
+            krylov = KrylovRidge(rows, F, regularization, tol, most=acceptable if fits else None)
             cheap = krylov.n_columns <= acceptable
             if cheap or not fits:
                 found = krylov.precondition(max(_FIRST_RANK, smaller // 32))
@@ -112,8 +112,6 @@ class KrylovRidge:
     regularization : float, lambda > 0
     tol : float
         Bound of |Phi A - Phi A*| / |F| in the Frobenius norm, A* being the exact ridge solution.
-    progress : bool
-        Show a progress bar; its steps are passes over Phi.
     most : int or None
         The fields are left uncompressed if they clearly need more modes than that.
 
@@ -130,10 +128,10 @@ class KrylovRidge:
     again from the residual itself, in one more pass, since the one in the recurrence drifts off.
     """
 
-    def __init__(self, rows, F, regularization, tol, progress=False, most=None):
+    def __init__(self, rows, F, regularization, tol, most=None):
         self._rows, self._regularization = rows, regularization
         self._size = max(64, _BLOCK_BYTES // (8 * rows.width))
-        self._bar = tqdm(desc="Krylov", unit=" passes", disable=not progress)
+        self._bar = counter("Krylov", "passes")
         largest = max(float(F.max()), -float(F.min()))
         self._scale = 1.0 if not largest or 1e-100 < largest < 1e100 else largest
         if self._scale != 1:  # squares would leave the range of floats
@@ -194,7 +192,7 @@ class KrylovRidge:
             if rank >= largest_rank:
                 return False
             more = min(max(rank, _FIRST_RANK), largest_rank - rank)
-            new = _orthonormal(self._rng.standard_normal((width, more)), self._sketch)
+            new = orthonormal_beside(self._rng.standard_normal((width, more)), self._sketch)
             image = self._gram_times(new)
             self._sketch = np.hstack([self._sketch, new])
             self._image = np.hstack([self._image, image])
@@ -229,7 +227,7 @@ class KrylovRidge:
                 f"to be below {reached:.3g}. "
                 "Use a larger max_iter, regularization or tol, or solver='cholesky' or 'svd'",
                 ConvergenceWarning,
-                stacklevel=7,
+                stacklevel=8,
             )
         if self._Vt is not None:
             with blas_threads():
@@ -288,19 +286,10 @@ class KrylovRidge:
                 sigma = multiply(tau, sigma)
             n_iter += 1
             error = self._error(Q, sigma)
-            self._bar.set_postfix_str(f"error <= {2 * error / self._norm:.1e}", refresh=False)
+            self._bar.note(f"error <= {2 * error / self._norm:.1e}")
             if error <= self._goal / 2:  # room for the drift of the recurrence
                 break
         return self._half_power(X), n_iter
-
-
-def _orthonormal(new, old):
-    """Orthonormal columns spanning `new` beside the orthonormal ones of `old`."""
-    for _ in range(2):
-        with blas_threads():
-            new -= multiply(old, cross(old, new))
-        new = tall_qr(new)[0]
-    return new
 
 
 def available_memory():

@@ -70,6 +70,16 @@ def tall_qr(A):
     return np.ascontiguousarray(Q), R
 
 
+def orthonormal_beside(new, old):
+    """Orthonormal columns that span `new` beside the orthonormal columns of `old`; `new` may be overwritten."""
+    for _ in range(2):  # once leaves the round-off of the subtraction
+        if old.shape[1]:
+            with blas_threads():
+                new -= multiply(old, cross(old, new))
+        new = tall_qr(new)[0]
+    return new
+
+
 def nystroem(sketch, image):
     """Modes U (p, l) and eigenvalues (l,) of G W (W^T G W)^-1 (G W)^T for W = `sketch`, G W = `image`.
 
@@ -128,15 +138,20 @@ def pod_of_fields(F, tolerance, most=None):
     return multiply(F, V), np.ascontiguousarray(V.T)
 
 
-def _right_singular_vectors(B):
-    """V (M, M), and for k = 0..M what the first k modes leave of |B|: by QR of row blocks."""
-    n, M = B.shape
+def _triangle(B):
+    """R (min(n, M), M) of a QR factorisation of B (n, M), by row blocks."""
+    M = B.shape[1]
     size, R = max(2048, 2 * M), B[:0]
-    for start in range(0, n, size):
-        R = scipy.linalg.qr(np.vstack([R, B[start : start + size]]), mode="r", overwrite_a=True, check_finite=False)[0][
-            :M
-        ]
-    _, sigma, Vt = scipy.linalg.svd(R, full_matrices=True, check_finite=False)
+    for start in range(0, len(B), size):
+        stack = np.vstack([R, B[start : start + size]])
+        R = scipy.linalg.qr(stack, mode="r", overwrite_a=True, check_finite=False)[0][:M]
+    return R
+
+
+def _right_singular_vectors(B):
+    """V (M, M), and for k = 0..M what the first k modes leave of |B|."""
+    M = B.shape[1]
+    _, sigma, Vt = scipy.linalg.svd(_triangle(B), full_matrices=True, check_finite=False)
     tails = np.zeros(M + 1)
     tails[: len(sigma)] = np.sqrt(np.cumsum(sigma[::-1] ** 2))[::-1]
     return Vt.T, tails
@@ -167,8 +182,7 @@ def leading_directions(G, count, few=None):
             sigma, modes, energy = found
             return sigma, modes[: _checked(sigma, count, n, M)], energy
     if n >= M:
-        R = scipy.linalg.qr(G, mode="r", overwrite_a=True, check_finite=False)[0][:M]
-        _, sigma, Vt = scipy.linalg.svd(R, check_finite=False)
+        _, sigma, Vt = scipy.linalg.svd(_triangle(G), check_finite=False)
         modes = Vt[: _checked(sigma, count, n, M)]
     else:
         (qr, tau), R = scipy.linalg.qr(G.T, mode="raw", overwrite_a=True, check_finite=False)
@@ -199,7 +213,7 @@ def _by_block_iteration(G, k):
     Q = np.random.default_rng(0).standard_normal((len(G), _block_size(k)))
     before, U, sigma, V = np.inf, None, None, None
     for step in itertools.count():
-        B = G.T @ Q
+        B = cross(G, Q)
         if step:
             error = np.linalg.norm(B @ U - V * sigma, axis=0).max()
             if error <= 1e-14 * sigma[0]:
@@ -208,8 +222,8 @@ def _by_block_iteration(G, k):
                 if error > 0.1 * before:
                     return None
                 before = error
-        W = scipy.linalg.qr(B, mode="economic", check_finite=False)[0]
-        Q, R = scipy.linalg.qr(G @ W, mode="economic", check_finite=False)
+        W = tall_qr(B)[0]
+        Q, R = tall_qr(multiply(G, W))
         U, sigma, Vt = scipy.linalg.svd(R, check_finite=False)
         U, sigma, V = U[:, :k], sigma[:k], W @ Vt[:k].T
 
@@ -220,13 +234,3 @@ def _checked(sigma, count, n, M):
             "the fields are all the same (the singular values of the centred fields are 0): there is no mode"
         )
     return count(sigma, n, M)
-
-
-def orthonormal_to(modes, normals):
-    """Nearly orthonormal rows (k, M) made orthonormal, and orthogonal to the rows of normals."""
-    for _ in range(2):  # once leaves the round-off of the subtraction
-        if len(normals):
-            modes = modes - (modes @ normals.T) @ normals
-        Q, R = scipy.linalg.qr(modes.T, mode="economic", check_finite=False)
-        modes = (Q * np.where(np.diag(R) < 0, -1, 1)).T
-    return modes

@@ -33,8 +33,8 @@ class NormalEquations:
         """The errors that the features of X may raise, before X is added."""
         self._check_complete()
         with np.errstate(over="ignore", invalid="ignore"):
-            if hasattr(self.features, "_kernel_map"):
-                _, W, b, _ = self.features._kernel_map()
+            if hasattr(self.features, "activation_parameters"):
+                _, W, b, _ = self.features.activation_parameters()
                 size = np.abs(X).max(initial=0) * np.abs(W).sum(axis=0).max() + np.abs(b).max()
             else:
                 Z = feature_matrix(self.features, X, self.width - 1)

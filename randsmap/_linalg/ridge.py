@@ -20,6 +20,7 @@ __all__ = [
     "left_spectrum",
     "not_definite",
     "ridge",
+    "ridge_smoother",
     "singular_system",
     "sum_rows",
 ]
@@ -48,8 +49,8 @@ class FeatureRows:
     def __init__(self, features, X):
         self.n = len(X)
         self._X, self._features = X, features
-        if hasattr(features, "_kernel_map"):
-            self._map = features._kernel_map()
+        if hasattr(features, "activation_parameters"):
+            self._map = features.activation_parameters()
             self.width = self._map[1].shape[1] + 1
         else:
             self._map = None
@@ -118,6 +119,39 @@ def ridge(rows, F, regularization, solver="auto"):
         if solver == "cholesky":
             raise not_definite(pivot, min(rows.n, rows.width), regularization, trace, "'auto' or 'svd'")
     return filtered_solution(*singular_system(rows, F), regularization), "svd"
+
+
+def ridge_smoother(rows, points, regularization, solver="auto"):
+    """Weights W (L, n): W F is phi(Z) A, A the ridge coefficients of any fields F (n, M).
+
+    One right-hand side a point of Z in place of one a cell, in the systems and by the rule of `ridge`.
+
+    Parameters
+    ----------
+    rows, points : FeatureRows
+        Of the latents that are fitted and of those that are decoded.
+    regularization, solver : as for `ridge`
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        As `ridge`.
+    """
+    Z = points.whole()
+    if solver != "svd" and (regularization > 0 or solver == "cholesky"):
+        Phi, dual = rows.whole(), rows.n < rows.width
+        G = np.empty((min(Phi.shape),) * 2)
+        with blas_threads():
+            _kernel.gram(Phi, dual, False, G)
+            right = Phi @ Z.T if dual else np.ascontiguousarray(Z.T)
+            H, trace, pivot = cholesky_solve(G, right, regularization, solver == "auto")
+            if H is not None:
+                return np.ascontiguousarray(H.T) if dual else H.T @ Phi.T
+        if solver == "cholesky":
+            raise not_definite(pivot, len(G), regularization, trace, "'auto' or 'svd'")
+    A = filtered_solution(*singular_system(rows, np.eye(rows.n)), regularization)
+    with blas_threads():
+        return Z @ A
 
 
 def not_definite(pivot, size, regularization, trace, others):

@@ -1,16 +1,24 @@
 """Data sets kept on disk between runs; a file is believed only when its checksum is right."""
 
+from __future__ import annotations
+
 import hashlib
 import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from randsmap._files import write_atomically
+from randsmap._files import is_intact, write_checked
 
 __all__ = ["cached"]
 
 
-def cached(folder, description, make):
+def cached(
+    folder: Path, description: Mapping[str, Any], make: Callable[[Path], Mapping[str, Any]]
+) -> tuple[NDArray[np.float64], dict[str, NDArray[Any]]]:
     """The data set that ``make(path)`` puts into a .npy file, made once for each description.
 
     Parameters
@@ -35,20 +43,9 @@ def cached(folder, description, make):
     Files that are damaged, or that nothing vouches for, are made anew.
     """
     key = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
-    path, about, stamp = (folder / f"data-{key}.{kind}" for kind in ("npy", "npz", "sha256"))
-    try:
-        intact = stamp.read_text().split() == [_checksum(path), _checksum(about)]
-    except (OSError, UnicodeDecodeError):
-        intact = False
-    if not intact:
+    path, about = (folder / f"data-{key}.{kind}" for kind in ("npy", "npz"))
+    if not is_intact(about, path):
         known = {name: np.asarray(value) for name, value in make(path).items() if name != "data"}
-        write_atomically(about, lambda file: np.savez(file, allow_pickle=False, **known))
-        checksums = f"{_checksum(path)}\n{_checksum(about)}\n"
-        write_atomically(stamp, lambda file: file.write(checksums.encode()))
+        write_checked(about, lambda file: np.savez(file, allow_pickle=False, **known), path)
     with np.load(about, allow_pickle=False) as file:
         return np.load(path, mmap_mode="r"), {name: file[name] for name in file.files}
-
-
-def _checksum(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

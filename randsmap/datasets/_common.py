@@ -1,15 +1,22 @@
 """What the generators share: random streams, work in blocks with a progress bar, output on disk."""
 
+from __future__ import annotations
+
 import os
-import threading
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
-from randsmap import _parallel, _validation
+from randsmap import _files, _mmap, _parallel, _progress, _validation
+
+__all__ = ["Output", "RandomState", "fill_blocks", "fill_output", "random_streams"]
+
+RandomState = None | int | np.random.RandomState | np.random.Generator
+Output = None | NDArray[np.float64] | str | os.PathLike[str]
 
 
-def random_streams(random_state, n_streams):
+def random_streams(random_state: RandomState, n_streams: int) -> list[np.random.Generator]:
     """Independent generators; the first ones do not depend on how many there are."""
     words = _validation.check_random_state(random_state)
     words = words.integers if isinstance(words, np.random.Generator) else words.randint
@@ -17,24 +24,22 @@ def random_streams(random_state, n_streams):
     return [np.random.default_rng(seed) for seed in seeds]
 
 
-def fill_blocks(fill, n_rows, block_size, *, description, progress):
+def fill_blocks(fill: Callable[[int, slice], object], n_rows: int, block_size: int, *, description: str) -> None:
     """Call ``fill(block, rows)`` for each block of rows (a slice), on several threads."""
-    from tqdm import tqdm
-
-    lock = threading.Lock()
-    with tqdm(total=n_rows, desc=description, disable=not progress) as bar:
+    with _progress.ProgressBar(n_rows, description) as bar:
 
         def task(block):
             rows = slice(block * block_size, min((block + 1) * block_size, n_rows))
             fill(block, rows)
-            with lock:
-                bar.update(rows.stop - rows.start)
+            bar.update(rows.stop - rows.start)
 
         _parallel.parallel_for(task, -(-n_rows // block_size))
 
 
-def fill_output(out, shape, fill):
-    """The array that ``fill(array)`` has filled: a new one, the caller's or a memory-mapped file.
+def fill_output(
+    out: Output, shape: tuple[int, ...], fill: Callable[[NDArray[np.float64]], object]
+) -> NDArray[np.float64]:
+    """The array that ``fill(array)`` has filled: a new one, the caller's or a file's, mapped for reading.
 
     A file appears under its name only when it is complete; a failure leaves what was there before.
     """
@@ -44,16 +49,13 @@ def fill_output(out, shape, fill):
         return array
     if not isinstance(out, (str, os.PathLike)):
         raise TypeError(f"out must be a float64 NumPy array, the path of a .npy file or None, got {type(out).__name__}")
-    path = Path(out)
+    path = _files.expanded(out)
+    if _files.is_stream(path):  # nothing to be mapped
+        array = np.empty(shape)
+        fill(array)
+        _files.write_atomically(path, lambda file: np.save(file, array))
+        return array
     if path.suffix.lower() != ".npy":
         raise ValueError(f"out must name a .npy file, got {str(path)!r}")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.partial")
-    try:
-        array = np.lib.format.open_memmap(partial, mode="w+", dtype=np.float64, shape=shape)
-        fill(array)
-        array.flush()
-        del array
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return np.load(path, mmap_mode="r+")
+    _mmap.write_npy(path, shape, fill)
+    return np.load(path, mmap_mode="r")

@@ -1,8 +1,13 @@
 """The eikonal equation |grad T| = slowness on a rectangular grid."""
 
+from __future__ import annotations
+
 import numbers
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from randsmap import _parallel, _validation
 from randsmap._kernels import crowd
@@ -15,7 +20,16 @@ _SMALLEST, _LARGEST = 1e-100, 1e100
 _FIELDS_PER_TASK = 64
 
 
-def solve_eikonal(slowness, spacing, sources=None, *, exits=(), obstacles=None, method="marching", out=None):
+def solve_eikonal(
+    slowness: ArrayLike,
+    spacing: float | tuple[float, float],
+    sources: ArrayLike | None = None,
+    *,
+    exits: str | Sequence[str] = (),
+    obstacles: ArrayLike | None = None,
+    method: str = "marching",
+    out: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
     """Travel times T with |grad T| = slowness and T = 0 at the sources.
 
     First-order upwind scheme (Godunov) [1]_: with a, b the smaller neighbours of a cell along the
@@ -99,7 +113,15 @@ def solve_eikonal(slowness, spacing, sources=None, *, exits=(), obstacles=None, 
     return out
 
 
-def travel_times(fields, kind, exits, dx, dy, out, sweeping=False):
+def travel_times(
+    fields: NDArray[np.float64],
+    kind: NDArray[np.uint8],
+    exits: NDArray[np.uint8],
+    dx: float,
+    dy: float,
+    out: NDArray[np.float64],
+    sweeping: bool = False,
+) -> None:
     """The kernel on fields (n, nx, ny) that were checked; exits: flags as the kernel takes them."""
     n, nx, ny = fields.shape
     sources = np.flatnonzero(kind == crowd.SOURCE)
@@ -116,7 +138,7 @@ def travel_times(fields, kind, exits, dx, dy, out, sweeping=False):
     _parallel.parallel_for(task, -(-n // _FIELDS_PER_TASK))
 
 
-def check_pair(pair, name):
+def check_pair(pair: Any, name: str) -> tuple[float, float]:
     """A pair of positive numbers, along x and y."""
     try:
         x, y = pair
@@ -128,7 +150,7 @@ def check_pair(pair, name):
     )
 
 
-def check_mask(mask, name, shape):
+def check_mask(mask: ArrayLike, name: str, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     """A boolean mask of this shape; numbers would hide a mask given the wrong way round."""
     mask = np.asarray(mask)
     if mask.dtype != bool:

@@ -1,13 +1,20 @@
 """Crowd flow: Hughes' model of pedestrians in a corridor (paper, Sec. 5, Case Study 3)."""
 
+from __future__ import annotations
+
 import threading
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from randsmap import _parallel, _validation
+from randsmap import _parallel, _progress, _validation
 from randsmap._kernels import crowd
 from randsmap.datasets import _eikonal, _times
-from randsmap.datasets._common import fill_output, random_streams
+from randsmap.datasets._common import Output, RandomState, fill_output, random_streams
+
+if TYPE_CHECKING:
+    from sklearn.utils import Bunch
 
 __all__ = ["HughesSolver", "make_hughes"]
 
@@ -115,16 +122,16 @@ class HughesSolver:
 
     def __init__(
         self,
-        n_cells=(200, 50),
+        n_cells: tuple[int, int] = (200, 50),
         *,
-        lengths=(20.0, 5.0),
-        obstacles=None,
-        exit=None,
-        v_max=1.0,
-        rho_max=5.0,
-        min_speed=1e-3,
-        dt=0.025,
-    ):
+        lengths: tuple[float, float] = (20.0, 5.0),
+        obstacles: ArrayLike | None = None,
+        exit: ArrayLike | None = None,
+        v_max: float = 1.0,
+        rho_max: float = 5.0,
+        min_speed: float = 1e-3,
+        dt: float = 0.025,
+    ) -> None:
         try:
             nx, ny = n_cells
         except (TypeError, ValueError):
@@ -176,13 +183,13 @@ class HughesSolver:
         self._open_y = np.zeros((nx, ny + 1))
         self._open_y[:, 1:-1] = (free[:, 1:] & free[:, :-1]) * (self.dx / self.dy)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (
             f"HughesSolver(n_cells={self.shape}, lengths={self.lengths}, v_max={self.v_max}, "
             f"rho_max={self.rho_max}, dt={self.dt}, {(~self.mask).sum()} obstacle cells)"
         )
 
-    def solve(self, initial, t_end, times=None):
+    def solve(self, initial: ArrayLike, t_end: float, times: ArrayLike | None = None) -> Bunch:
         """Densities at the given times.
 
         Parameters
@@ -228,7 +235,7 @@ class HughesSolver:
         _integrate(self, cells, events, fields.reshape(-1, cells.shape[1]), normalised=False)
         return Bunch(fields=fields[0] if np.ndim(initial) == 1 else fields, times=times)
 
-    def potential(self, density):
+    def potential(self, density: ArrayLike) -> NDArray[np.float64]:
         """Potential phi of densities: the shortest walking time to the exit.
 
         Parameters
@@ -281,7 +288,7 @@ def _integrate(solver, initial, events, out, *, normalised, done=None):
     """Integrate each row of initial, in groups of the kernel's lanes; snapshots to rows of out.
 
     events(group), group a slice of trajectories, gives ascending steps (n,), fractions (n,) and
-    rows (n, len(group)) of out, -1 for none. done(steps, trajectories) is told of progress.
+    rows (n, len(group)) of out, -1 for none. done(steps) is told of progress, steps of all trajectories.
     """
     n_trajectories, (nx, ny) = len(initial), solver.shape
     stopped = threading.Event()  # tells the other threads of an exception, Ctrl-C for one
@@ -318,7 +325,7 @@ def _integrate(solver, initial, events, out, *, normalised, done=None):
                     out,
                 )
                 if done is not None:
-                    done(int(call[0].sum()), n)
+                    done(int(call[0].sum()) * n)
         except BaseException:
             stopped.set()
             raise
@@ -365,17 +372,17 @@ Every row sums to 1; a row's cell i * ny + j is the one at x_i, y_j.
 
 
 def make_hughes(
-    n_trajectories=80,
-    snapshots_per_trajectory=375,
+    n_trajectories: int = 80,
+    snapshots_per_trajectory: int = 375,
     *,
-    random_state=None,
-    n_cells=(200, 50),
-    t_end=70.0,
-    dt=0.025,
-    normalization="before",
-    out=None,
-    progress=False,
-):
+    random_state: RandomState = None,
+    n_cells: tuple[int, int] = (200, 50),
+    t_end: float = 70.0,
+    dt: float = 0.025,
+    normalization: str = "before",
+    out: Output = None,
+    progress: bool = False,
+) -> Bunch:
     """Snapshots of crowd density: the data of the paper's Case Study 3.
 
     Each trajectory starts from a Gaussian bump with random amplitude, widths and centre near the
@@ -403,8 +410,8 @@ def make_hughes(
         integrated as drawn, up to 2.1 persons per m^2. Snapshots have cell sum 1 either way.
     out : ndarray (n, nx * ny), or path of a .npy file, optional
         Where to put the snapshots (the full data set takes 2.4 GB): a C-contiguous float64 array, a
-        memory map for instance, or a file that appears when it is complete and is returned
-        memory-mapped.
+        memory map for instance, or a file that appears when it is complete; ``data`` is then
+        its read-only memory map.
     progress : bool, default False
         Show a progress bar.
 
@@ -432,7 +439,6 @@ def make_hughes(
     True
     """
     from sklearn.utils import Bunch
-    from tqdm import tqdm
 
     n_trajectories = _validation.check_count(n_trajectories, "n_trajectories")
     empty = HughesSolver(n_cells, dt=dt)
@@ -463,20 +469,15 @@ def make_hughes(
         rows[position.reshape(lane.shape), lane] = (group.start + lane) * n_snapshots + snapshot
         return reached, np.zeros(len(reached)), rows
 
-    lock = threading.Lock()
-    groups = [steps[i : i + crowd.LANES] for i in range(0, n_trajectories, crowd.LANES)]
-    with tqdm(
-        total=sum(int(g.max()) * len(g) for g in groups), desc="Hughes steps", unit_scale=True, disable=not progress
-    ) as bar:
-
-        def done(n_steps, lanes):
-            with lock:
-                bar.update(n_steps * lanes)
-
+    total = sum(
+        int(group.max()) * len(group)
+        for group in (steps[i : i + crowd.LANES] for i in range(0, n_trajectories, crowd.LANES))
+    )
+    with _progress.if_asked(progress), _progress.ProgressBar(total, "Hughes steps", scale=True) as bar:
         data = fill_output(
             out,
             (steps.size, len(solver.mask)),
-            lambda data: _integrate(solver, initial, events, data, normalised=True, done=done),
+            lambda data: _integrate(solver, initial, events, data, normalised=True, done=bar.update),
         )
     return Bunch(
         data=data,

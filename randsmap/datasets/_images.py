@@ -1,14 +1,20 @@
 """Rotations of one image (paper, Case Study 2), and the test that an embedding tells them apart."""
 
+from __future__ import annotations
+
 import os
 import warnings
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from randsmap import _validation
+from randsmap import _files, _progress, _validation
 from randsmap._kernels import images as kernel
 from randsmap.datasets import _common
+
+if TYPE_CHECKING:
+    from sklearn.utils import Bunch
 
 __all__ = ["make_rotated_images", "head_phantom", "load_image", "winding_number", "warn_unless_covered_once"]
 
@@ -43,8 +49,15 @@ the image, flattened row by row, scaled to sum 1. coordinates: theta = angles.
 
 
 def make_rotated_images(
-    n_samples=3600, *, image=None, shape=None, shuffle=False, random_state=None, out=None, progress=False
-):
+    n_samples: int = 3600,
+    *,
+    image: ArrayLike | str | os.PathLike[str] | None = None,
+    shape: int | tuple[int, int] | None = None,
+    shuffle: bool = False,
+    random_state: _common.RandomState = None,
+    out: _common.Output = None,
+    progress: bool = False,
+) -> Bunch:
     """Rotations of one image, each with sum 1: the data of the paper's Case Study 2.
 
     Parameters
@@ -62,7 +75,8 @@ def make_rotated_images(
     random_state : None, int, RandomState or Generator
         Seed of `shuffle`; the images themselves hold nothing random.
     out : ndarray (n_samples, height * width) of float64 or path of a .npy file, optional
-        Where to write the images; a path makes a memory-mapped file, which appears when complete.
+        Where to write the images; a path makes a file, which appears when complete; ``data`` is its
+        read-only memory map.
     progress : bool, default False
         Show a progress bar.
 
@@ -142,9 +156,10 @@ def make_rotated_images(
                     f"everywhere: its content lies too close to the corners"
                 )
 
-        _common.fill_blocks(fill_block, n_samples, _BLOCK, description="rotated images", progress=progress)
+        _common.fill_blocks(fill_block, n_samples, _BLOCK, description="rotated images")
 
-    data = _common.fill_output(out, (n_samples, height * width), fill)
+    with _progress.if_asked(progress):
+        data = _common.fill_output(out, (n_samples, height * width), fill)
     return Bunch(
         data=data,
         angles=angles,
@@ -172,7 +187,7 @@ def _cosines_and_sines(steps, n):
     return np.select(quadrants, [c, -s, -c, s]), np.select(quadrants, [s, c, -s, -c])
 
 
-def head_phantom(shape=128):
+def head_phantom(shape: int | tuple[int, int] = 128) -> NDArray[np.float64]:
     """Analytic picture of a head: the default image of `make_rotated_images`.
 
     The modified Shepp-Logan phantom [1]_, scaled by 0.80 and shifted to the right by 0.17
@@ -234,7 +249,7 @@ def _phantom_intensity(x, y):
     return np.maximum(intensity, 0.0) * (1 + _PHANTOM_TEXTURE * texture)
 
 
-def load_image(image):
+def load_image(image: ArrayLike | str | os.PathLike[str]) -> NDArray[np.float64]:
     """An image as a checked array, from an array or a file.
 
     Parameters
@@ -275,7 +290,7 @@ def load_image(image):
     """
     name = "image"
     if isinstance(image, (str, os.PathLike)):
-        path = Path(image)
+        path = _files.expanded(image)
         name = f"image {path.name}"
         image = _read_image(path)
     if np.ndim(image) != 2:
@@ -355,7 +370,7 @@ def _overlaps(size, new_size):
     return np.maximum(overlap, 0.0) * (new_size / size)
 
 
-def winding_number(latents, angles=None):
+def winding_number(latents: ArrayLike, angles: ArrayLike | None = None) -> int:
     """How often a closed curve in the plane goes round its centroid.
 
     The latent points of the rotated images form a closed curve; they tell all angles apart only if
@@ -416,7 +431,7 @@ def winding_number(latents, angles=None):
     return int(np.rint(turns))
 
 
-def warn_unless_covered_once(latents, angles=None):
+def warn_unless_covered_once(latents: ArrayLike, angles: ArrayLike | None = None) -> int:
     """`winding_number` of an embedding of rotated images, with a UserWarning if it is not 1 or -1.
 
     Parameters

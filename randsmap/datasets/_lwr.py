@@ -1,13 +1,20 @@
 """Traffic flow: the Lighthill-Whitham-Richards equation (paper, Sec. 5, Case Study 1)."""
 
+from __future__ import annotations
+
 import threading
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from randsmap import _parallel, _validation
+from randsmap import _parallel, _progress, _validation
 from randsmap._kernels import traffic
 from randsmap.datasets import _times
-from randsmap.datasets._common import fill_output, random_streams
+from randsmap.datasets._common import Output, RandomState, fill_output, random_streams
+
+if TYPE_CHECKING:
+    from sklearn.utils import Bunch
 
 __all__ = ["LWRSolver", "make_lwr"]
 
@@ -88,7 +95,15 @@ class LWRSolver:
     True
     """
 
-    def __init__(self, n_cells=400, *, domain=(-5.0, 5.0), v_max=2.0, rho_max=1.0, dt=0.005):
+    def __init__(
+        self,
+        n_cells: int = 400,
+        *,
+        domain: tuple[float, float] = (-5.0, 5.0),
+        v_max: float = 2.0,
+        rho_max: float = 1.0,
+        dt: float = 0.005,
+    ) -> None:
         self.n_cells = _validation.check_count(n_cells, "n_cells", low=2)
         start, stop = _validation.check_vector(domain, "domain", length=2).tolist()
         if not 0 < stop - start < np.inf:
@@ -109,13 +124,13 @@ class LWRSolver:
             )
         self.cell_centers = start + (np.arange(self.n_cells) + 0.5) * self.dx
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (
             f"LWRSolver(n_cells={self.n_cells}, domain={self.domain}, v_max={self.v_max}, "
             f"rho_max={self.rho_max}, dt={self.dt})"
         )
 
-    def solve(self, initial, t_end, times=None):
+    def solve(self, initial: ArrayLike, t_end: float, times: ArrayLike | None = None) -> Bunch:
         """Densities at the given times.
 
         Parameters
@@ -239,7 +254,7 @@ def _unit(highest, rho_max):
     The limiter multiplies differences of densities, which must not over- or underflow. A power of
     two changes no digit; ordinary densities keep their unit.
     """
-    exponent = int(np.frexp(highest)[1])
+    exponent = int(np.frexp(highest or rho_max)[1])  # an empty road measures in rho_max
     return max(exponent if abs(exponent) > 200 else 0, int(np.frexp(rho_max)[1]) - 1000)
 
 
@@ -272,17 +287,17 @@ replacement from the states at the multiples of dt, time 0 included. Every row s
 
 
 def make_lwr(
-    n_trajectories=100,
-    snapshots_per_trajectory=120,
+    n_trajectories: int = 100,
+    snapshots_per_trajectory: int = 120,
     *,
-    random_state=None,
-    n_cells=400,
-    t_end=20.0,
-    dt=0.005,
-    noise=0.02,
-    out=None,
-    progress=False,
-):
+    random_state: RandomState = None,
+    n_cells: int = 400,
+    t_end: float = 20.0,
+    dt: float = 0.005,
+    noise: float = 0.02,
+    out: Output = None,
+    progress: bool = False,
+) -> Bunch:
     """Snapshots of traffic density: the data of the paper's Case Study 1.
 
     Each trajectory starts from a Gaussian bump a exp(-(x - xc)^2 / (2 w^2)) with a ~ U[0.5, 1.5),
@@ -310,7 +325,8 @@ def make_lwr(
         Standard deviation of the noise.
     out : ndarray (n, n_cells), or path of a .npy file, optional
         Where to put the data: a C-contiguous float64 array, memory-mapped perhaps, or a file, which
-        is written as it is computed and appears when it is complete.
+        is written as it is computed and appears when it is complete; ``data`` is then its read-only
+        memory map.
     progress : bool, default False
         Show a progress bar.
 
@@ -351,24 +367,18 @@ def make_lwr(
     initial = np.empty((n_trajectories, solver.n_cells))
     steps = np.empty((n_trajectories, n_snapshots), np.intp)
     for i, rng in enumerate(random_streams(random_state, n_trajectories)):
-        parameters[i] = rng.uniform([0.5, 0.2, -3.0], [1.5, 0.8, 3.0])
-        initial[i] = _initial_bump(solver.cell_centers, *parameters[i], noise * rng.standard_normal(solver.n_cells))
+        amplitude, width, center = parameters[i] = rng.uniform([0.5, 0.2, -3.0], [1.5, 0.8, 3.0])
+        draws = noise * rng.standard_normal(solver.n_cells)
+        initial[i] = _initial_bump(solver.cell_centers, amplitude, width, center, draws)
         steps[i] = np.sort(rng.choice(last_step + 1, n_snapshots, replace=False))
 
     whole = np.zeros(n_snapshots)  # no fraction of a step
 
-    from tqdm import tqdm
-
-    lock = threading.Lock()
-    with tqdm(total=n_trajectories, desc="LWR trajectories", disable=not progress) as bar:
-
-        def done():
-            with lock:
-                bar.update()
+    with _progress.if_asked(progress), _progress.ProgressBar(n_trajectories, "LWR trajectories") as bar:
 
         def fill(data):
             data = data.reshape(n_trajectories, n_snapshots, solver.n_cells)
-            _integrate(solver, initial, lambda i: (_Schedule(steps[i], whole, solver.n_cells), data[i]), done)
+            _integrate(solver, initial, lambda i: (_Schedule(steps[i], whole, solver.n_cells), data[i]), bar.update)
 
         data = fill_output(out, (steps.size, solver.n_cells), fill)
     return Bunch(

@@ -1,9 +1,17 @@
 """Swiss roll and S-curve, the data sets without an invariant (paper, Appendices SR and SC20)."""
 
-import numpy as np
+from __future__ import annotations
 
-from randsmap import _validation
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randsmap import _progress, _validation
 from randsmap.datasets import _common
+
+if TYPE_CHECKING:
+    from sklearn.utils import Bunch
 
 __all__ = ["make_swiss_roll", "make_s_curve", "swiss_roll", "s_curve"]
 
@@ -25,18 +33,25 @@ theta ~ U[-3 pi/2, 3 pi/2), w ~ U[0, 1). coordinates: theta, w.
 """
 
 
-def swiss_roll(theta, z):
+def swiss_roll(theta: NDArray[np.float64], z: NDArray[np.float64]) -> NDArray[np.float64]:
     """Points of the Swiss roll, (n, 3), from angles and heights (n,) (paper, Eq. SwissRolleq)."""
     radius = (theta + 0.1 * z) / 4
     return np.column_stack((radius * np.sin(theta), radius * np.cos(theta), z))
 
 
-def s_curve(theta, w):
+def s_curve(theta: NDArray[np.float64], w: NDArray[np.float64]) -> NDArray[np.float64]:
     """Points of the S-curve, (n, 3), from angles and widths (n,) (paper, Eq. SCurveeq)."""
     return np.column_stack((np.sin(theta), w, np.sign(theta) * (np.cos(theta) - 1)))
 
 
-def make_swiss_roll(n_samples=10000, *, noise=0.05, random_state=None, out=None, progress=False):
+def make_swiss_roll(
+    n_samples: int = 10000,
+    *,
+    noise: float = 0.05,
+    random_state: _common.RandomState = None,
+    out: _common.Output = None,
+    progress: bool = False,
+) -> Bunch:
     """Points of a Swiss roll: the data of the paper's Appendix SR.
 
     Parameters
@@ -48,7 +63,8 @@ def make_swiss_roll(n_samples=10000, *, noise=0.05, random_state=None, out=None,
     random_state : None, int, RandomState or Generator
         Seed. The data are the same for any number of threads.
     out : ndarray (n_samples, 3) of float64 or path of a .npy file, optional
-        Where to write the points; a path makes a memory-mapped file, which appears when complete.
+        Where to write the points; a path makes a file, which appears when complete; ``data`` is its
+        read-only memory map.
     progress : bool, default False
         Show a progress bar.
 
@@ -82,7 +98,15 @@ def make_swiss_roll(n_samples=10000, *, noise=0.05, random_state=None, out=None,
     return _make(points, n_samples, noise, random_state, out, progress, "Swiss roll", ("theta", "z"), _SWISS_ROLL_DESCR)
 
 
-def make_s_curve(n_samples=10000, *, n_features=20, noise=0.01, random_state=None, out=None, progress=False):
+def make_s_curve(
+    n_samples: int = 10000,
+    *,
+    n_features: int = 20,
+    noise: float = 0.01,
+    random_state: _common.RandomState = None,
+    out: _common.Output = None,
+    progress: bool = False,
+) -> Bunch:
     """Points of an S-curve in a space of many dimensions: the data of the paper's Appendix SC20.
 
     Parameters
@@ -96,7 +120,8 @@ def make_s_curve(n_samples=10000, *, n_features=20, noise=0.01, random_state=Non
     random_state : None, int, RandomState or Generator
         Seed. The data are the same for any number of threads.
     out : ndarray (n_samples, n_features) of float64 or path of a .npy file, optional
-        Where to write the points; a path makes a memory-mapped file, which appears when complete.
+        Where to write the points; a path makes a file, which appears when complete; ``data`` is its
+        read-only memory map.
     progress : bool, default False
         Show a progress bar.
 
@@ -169,8 +194,9 @@ def _make(points, n_samples, noise, random_state, out, progress, description, na
             else:  # three terms, not a BLAS call: bit-identical for any number of threads
                 data[rows] = x[:, :1] * embedding[:, 0] + x[:, 1:2] * embedding[:, 1] + x[:, 2:] * embedding[:, 2]
 
-        _common.fill_blocks(fill_block, n_samples, _BLOCK, description=description, progress=progress)
+        _common.fill_blocks(fill_block, n_samples, _BLOCK, description=description)
 
     n_features = 3 if embedding is None else len(embedding)
-    data = _common.fill_output(out, (n_samples, n_features), fill)
+    with _progress.if_asked(progress):
+        data = _common.fill_output(out, (n_samples, n_features), fill)
     return Bunch(data=data, coordinates=coordinates, coordinate_names=names, DESCR=descr)

@@ -1,13 +1,16 @@
 """Output times of the solvers: whole steps of dt, and the part of a step that is left."""
 
+from __future__ import annotations
+
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from randsmap import _validation
 
 _EPS = np.finfo(np.float64).eps
 
 
-def check_times(times, t_end):
+def check_times(times: ArrayLike, t_end: float) -> NDArray[np.float64]:
     """times as an ascending vector within [0, t_end], a copy."""
     times = _validation.check_vector(times, "times").copy()
     if not len(times):
@@ -22,7 +25,7 @@ def check_times(times, t_end):
     return times
 
 
-def steps_to(times, dt):
+def steps_to(times: NDArray[np.float64], dt: float) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
     """Whole steps to each time, and the part of one more step that is left (0: none)."""
     with np.errstate(over="ignore"):
         count = times / dt

@@ -1,16 +1,18 @@
-"""What the decoders share: the interface of a multi-output regressor, and decoding by tiles."""
+"""What the decoders share: the interface of a multi-output regressor, one-dimensional fields, fits that fail safely."""
+
+import inspect
 
 import numpy as np
-from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
+from sklearn.utils.metaestimators import available_if
 
-from randsmap._estimator import check_fitted, restored_on_error, validate_data
-from randsmap._mmap import Snapshots, filled, is_large
-from randsmap._parallel import for_tiles, tile_rows
-from randsmap._validation import check_cells, check_matrix, check_out, check_vectors
-from randsmap.decoders._linear_map import decode_rows, gathered, jacobian_in_tiles, pull, push
-from randsmap.invariants._active_bounds import ActiveBounds
+from randsmap._estimator import restored_on_error, validate_data
+from randsmap._mmap import Snapshots, is_large
+from randsmap._validation import check_matrix
+from randsmap.decoders._linear_map import LinearMapHolder, output
 
-__all__ = ["Decoder", "DifferentiableDecoder", "check_fields"]
+__all__ = ["FieldRegressor", "LinearDecoder", "check_fields", "check_unread"]
 
 
 def check_fields(y, n, *, blocks=False):
@@ -36,12 +38,20 @@ def check_fields(y, n, *, blocks=False):
     return F, dtype, single
 
 
-class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
+def check_unread(estimator, names, reader):
+    """ValueError if one of the parameters, which `reader` does not read, differs from its default."""
+    for name in names:
+        value = getattr(estimator, name)
+        default = inspect.signature(type(estimator)).parameters[name].default
+        if value is not default and (np.ndim(value) or value != default):
+            raise ValueError(f"{name} is not read with {reader}, so it must be {default!r}, got {value!r}")
+
+
+class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """A regressor from latent points to fields.
 
-    A subclass has `_fit(X, y)`, which sets `coef_` (any rows, M) and `_single`; `_linear_map()`, the A
-    of fields [1 | phi(y)] A and the invariants that they are projected on (None: they are not); and
-    `_decode(A, projection, X, out)`.
+    A subclass has `_fit(X, y)`, which sets `_single`, whether y was one-dimensional, and `_n_outputs`, the
+    number of cells.
     """
 
     def fit(self, X, y):
@@ -69,6 +79,52 @@ class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         with restored_on_error(self):
             self._fit(X, y)
         return self
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Coefficient of determination R^2 of the decoded fields, the mean over the cells: 1 at best.
+
+        scikit-learn's score of a regressor, so that its tools work. `metrics.scaled_l2` has the errors of fields.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent coordinates, n >= 2.
+        y : array-like (n, M)
+            Their true fields.
+        sample_weight : array-like (n,), optional
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As `predict`, and if y is not of its shape.
+        """
+        return super().score(X, y, sample_weight)
+
+    def _output(self, out, X, n, cells):
+        """Where `predict` puts n fields, of all cells or of some: what it returns, and that as (n, k)."""
+        k = self._n_outputs if cells is None else len(cells)
+        out = output(out, X, (n,) if self._single and cells is None else (n, k))
+        return out, out.reshape(n, k)
+
+    def _restore(self):
+        if self._single and self._n_outputs != 1:
+            raise ValueError(f"one-dimensional fields of {self._n_outputs} cells")
+
+
+class LinearDecoder(LinearMapHolder, FieldRegressor):
+    """A decoder f(y) = [1 | phi(y)] A, projected on its invariants, whose derivatives are known.
+
+    A subclass has `_fit_linear(X, y)` and `_make_linear_map()`, see `LinearMapHolder`, and `_smoother(X, Z)`, which may
+    set what it likes.
+    """
+
+    def _fit(self, X, y):
+        self._fit_linear(X, y)
+        self._linear_map  # noqa: B018  (made now: `predict` changes nothing)
 
     def predict(self, X, *, invariant_values=None, cells=None, out=None):
         """Decode latent points.
@@ -110,74 +166,101 @@ class Decoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
         The coefficients of the last few sets of `cells` are kept until the next `fit`.
         """
-        check_fitted(self, "coef_")
-        X = validate_data(self, X, reset=False)
-        A, invariants = self._linear_map()
-        projection = None if invariants is None else invariants.projection
-        whole = invariant_values is not None or (
-            cells is not None and invariants is not None and invariants.lower is not None
-        )
-        if whole:
-            return self._predict_whole(X, invariant_values, cells, out)
-        if cells is not None:
-            A, projection = self._gathered(cells), None
-        n, M = len(X), A.shape[1]
-        if out is not None and np.may_share_memory(out, X):
-            raise ValueError("out must not share memory with X")
-        out = check_out(out, (n,) if self._single and cells is None else (n, M))
-        if M:
-            fields = out.reshape(n, M)
-            filled(lambda a, b: self._decode(A, projection, X[a:b], fields[a:b]), fields)
-        return out
+        linear = self._linear_map
+        return linear.fields(validate_data(self, X, reset=False), invariant_values, cells, out, self._single)
 
-    def _predict_whole(self, X, invariant_values, cells, out):
-        """`predict` where whole fields must be projected after the decoding."""
-        A, invariants = self._linear_map()
-        if invariants is None:
-            raise ValueError("invariant_values given, but this decoder does not project its fields on invariants")
-        n, M = len(X), A.shape[1]
-        if cells is not None:
-            cells = check_cells(cells, M)
-        if out is not None and np.may_share_memory(out, X):
-            raise ValueError("out must not share memory with X")
-        k = M if cells is None else len(cells)
-        out = check_out(out, (n,) if self._single and cells is None else (n, k))
-        decode_rows(
-            lambda a, b, projection, F: self._decode(A, projection, X[a:b], F),
-            n,
-            invariants,
-            invariant_values,
-            cells,
-            out.reshape(n, k),
-        )
-        return out
+    def _check_linear(self):
+        """Raise AttributeError if the fit is not linear in the fields but for the invariants' correction."""
+        return True
 
-    def _gathered(self, cells):
-        """Columns of A, for these cells, that decode them as parts of the whole projected fields."""
-        A, invariants = self._linear_map()
-        cells = check_cells(cells, A.shape[1])
+    @available_if(lambda self: self._check_linear())
+    def smoother(self, X: ArrayLike, Z: ArrayLike) -> NDArray[np.float64]:
+        """Weights of the training fields in the decoded ones, which need no fields.
 
-        def gather():
-            if invariants is None:
-                return np.ascontiguousarray(A[:, cells])
-            return invariants.gather_coefficients(A, cells)
+        Fitted to latents X and fields F, the decoder returns W F at Z, corrected by the invariants: with them
 
-        return gathered(self, A, cells, gather)
+            decoder.fit(X, F).invariants_.project(decoder.smoother(X, Z) @ F)
 
-    @property
-    def _n_outputs(self):
-        return self.coef_.shape[1]
+        are the fields that it predicts, but for the round-off of the solver.
 
-    def _restore(self):
-        if self._single and self._n_outputs != 1:
-            raise ValueError(f"one-dimensional fields of {self._n_outputs} cells")
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent coordinates to fit on, n >= 2.
+        Z : array-like (L, d)
+            Latent coordinates to decode.
 
+        Returns
+        -------
+        W : ndarray (L, n), float64
+            Row l holds the weights w(z_l). With features that are drawn without a `random_state` another call
+            gives others.
 
-class DifferentiableDecoder(Decoder):
-    """A decoder f(y) = [1 | phi(y)] A whose derivatives are known.
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`, of what does not concern the fields.
+        AttributeError
+            ``solver="krylov"``, which iterates until a tolerance that depends on the fields, and
+            ``constraint="training"``, whose correction is another at every point, have no such weights.
 
-    A subclass has `_basis()`, the derivatives of phi.
-    """
+        Notes
+        -----
+        The decoder is not changed by it, and what it was fitted to does not matter. Where ``solver="auto"`` of
+        `fit` would iterate, the weights are those of a direct solver.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randsmap import KernelDecoder
+        >>> latents = np.linspace(0, 1, 20)[:, None]
+        >>> fields = np.hstack([latents**2, 1 - latents**2])
+        >>> decoder = KernelDecoder(length_scale=0.5, regularization=1e-8)
+        >>> (decoder.smoother(latents, [[0.5]]) @ fields).round(4)
+        array([[0.25, 0.75]])
+        """
+        fresh = clone(self)
+        X = validate_data(fresh, X, reset=True, min_samples=2)
+        return fresh._smoother(X, validate_data(fresh, Z, reset=False))
+
+    @available_if(lambda self: hasattr(self, "_spectrum"))
+    def spectrum(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+        """Eigenvectors and eigenvalues of Phi Phi^T, Phi = [1 | features of X], which need no fields.
+
+        Fitted to latents X and fields F, the decoder without its invariants' correction returns H F at X, with the
+        hat matrix H = U diag(s / (s + lambda)) U^T of every lambda. Decoders that are ridge regressions have it:
+        with a kernel it stands for the features' products.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent coordinates, n >= 2.
+
+        Returns
+        -------
+        U : ndarray (n, r), float64
+            Orthonormal columns.
+        s : ndarray (r,), float64
+            In descending order, without those that are round-off.
+        angle : float
+            Radians by which round-off may have turned the space that U spans.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`, of what does not concern the fields.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randsmap import KernelDecoder
+        >>> latents = np.linspace(0, 1, 5)[:, None]
+        >>> U, s, _ = KernelDecoder(length_scale=0.5).spectrum(latents)
+        >>> ((U * s) @ U.T)[0, 0].round(12)  # 1 + k(y, y)
+        np.float64(2.0)
+        """
+        fresh = clone(self)
+        return fresh._spectrum(validate_data(fresh, X, reset=True, min_samples=2))
 
     def jacobian(self, X, *, cells=None, out=None):
         """Derivatives of the decoded fields with respect to the latent coordinates.
@@ -223,17 +306,8 @@ class DifferentiableDecoder(Decoder):
         array([[[ 1.],
                 [-1.]]])
         """
-        X, A, invariants, active, shape = self._at(X, cells)
-        (L, d), M = X.shape, A.shape[1]
-        if out is not None and np.may_share_memory(out, X):
-            raise ValueError("out must not share memory with X")
-        out = check_out(out, (L, *shape, d))
-        basis, projection = self._basis(), _projection(invariants)
-        J = out.reshape(L, M, d) if active is None else np.empty((L, M, d))
-        jacobian_in_tiles(lambda a, b: basis.gradients(X[a:b]), A, projection, L, d, J)
-        if active is not None:
-            out[:] = active.push(J).reshape(out.shape)
-        return out
+        linear = self._linear_map
+        return linear.jacobian(validate_data(self, X, reset=False), cells, out, self._single)
 
     def jvp(self, X, V, *, cells=None):
         """Products J v of the Jacobians with vectors: how fields change as the latents move along v.
@@ -260,18 +334,8 @@ class DifferentiableDecoder(Decoder):
         -----
         Costs about as much as `predict`.
         """
-        X, A, invariants, active, shape = self._at(X, cells)
-        V = check_vectors(V, "V", *X.shape)
-        basis, projection = self._basis(), _projection(invariants)
-        out = np.empty((len(X), A.shape[1]))
-
-        def task(a, b):
-            out[a:b] = push(basis.directional(X[a:b], V[a:b]), A, projection, a)
-
-        for_tiles(task, len(X), tile_rows(max(A.shape)))
-        if active is not None:
-            out = active.push(out)
-        return out.reshape(len(X), *shape)
+        linear = self._linear_map
+        return linear.jvp(validate_data(self, X, reset=False), V, cells, self._single)
 
     def vjp(self, X, U, *, cells=None):
         """Products J^T u of the transposed Jacobians with vectors: the gradient of u . f in the latents.
@@ -294,36 +358,13 @@ class DifferentiableDecoder(Decoder):
         ------
         As `jacobian`.
         """
-        X, A, invariants, active, shape = self._at(X, cells)
-        if not shape:
-            U = np.asarray(U)[..., None] if np.ndim(U) else U
-        U = check_vectors(U, "U", len(X), A.shape[1] if active is None else active.n_cells)
-        if active is not None:
-            U = active.pull(U)
-        basis, out = self._basis(), np.empty(X.shape)
+        linear = self._linear_map
+        return linear.vjp(validate_data(self, X, reset=False), U, cells, self._single)
 
-        def task(a, b):
-            out[a:b] = basis.contract(X[a:b], pull(U[a:b], A, invariants))
+    @property
+    def _n_outputs(self):
+        return self._linear_map.A.shape[1]
 
-        for_tiles(task, len(X), tile_rows(max(A.shape)))
-        return out
-
-    def _at(self, X, cells):
-        """X checked, A, the invariants to project on or the bounds that are active (None: none), and the
-        shape of a field."""
-        check_fitted(self, "coef_")
-        X = validate_data(self, X, reset=False)
-        A, invariants = self._linear_map()
-        if invariants is not None and invariants.lower is not None:
-            whole = cells is None
-            cells = None if whole else check_cells(cells, A.shape[1])
-            active = ActiveBounds(invariants, self.predict(X).reshape(len(X), -1), cells)
-            return X, A, None, active, () if self._single and whole else (active.n_cells,)
-        if cells is not None:
-            # already projected; at A's columns for these cells that is a correction of A
-            A, invariants = self._gathered(cells), None
-        return X, A, invariants, None, () if self._single and cells is None else (A.shape[1],)
-
-
-def _projection(invariants):
-    return None if invariants is None else invariants.tangent_projection()
+    def _restore(self):
+        super()._restore()
+        self._linear_map  # noqa: B018  (its shapes are checked)

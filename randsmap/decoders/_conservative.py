@@ -1,20 +1,19 @@
 """Exact invariants for any regressor."""
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, MultiOutputMixin, RegressorMixin, clone
+from sklearn.base import MetaEstimatorMixin, clone
 from sklearn.utils import get_tags
-from sklearn.utils.validation import _num_samples
 
-from randsmap._estimator import check_fitted
-from randsmap._validation import check_cells, check_matrix, check_out
-from randsmap.decoders._base import check_fields
+from randsmap._estimator import check_fitted, restored_on_error
+from randsmap._validation import check_cells, check_matrix
+from randsmap.decoders._base import FieldRegressor, check_fields
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 
 __all__ = ["ConservativeRegressor"]
 
 
 @document_invariants
-class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, MultiOutputMixin, RegressorMixin, BaseEstimator):
+class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegressor):
     """Any multi-output regressor, with predictions that satisfy linear invariants exactly.
 
     Every prediction of the regressor is replaced by the nearest field that satisfies the invariants
@@ -88,7 +87,13 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, MultiOutput
             satisfy the invariants, or as the regressor raises. The estimator then keeps the state
             it had.
         """
-        F, dtype, single = check_fields(y, _num_samples(X))
+        with restored_on_error(self):
+            self._fit(X, y, **fit_params)
+        return self
+
+    def _fit(self, X, y, **fit_params):
+        # sparse matrices, which the regressor may take, have no length
+        F, dtype, single = check_fields(y, X.shape[0] if hasattr(X, "shape") else len(X))
         invariants = self._fit_invariants(F, dtype)
         estimator = clone(self.estimator).fit(X, F[:, 0] if single else F, **fit_params)
 
@@ -98,7 +103,10 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, MultiOutput
                 setattr(self, name, getattr(estimator, name))
         self.estimator_, self._single = estimator, single
         self._store_invariants(invariants)
-        return self
+
+    @property
+    def _n_outputs(self):
+        return len(self.constant_cells_)
 
     def predict(self, X, *, invariant_values=None, cells=None, out=None):
         """Predictions of the regressor, projected.
@@ -131,23 +139,21 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, MultiOutput
         """
         check_fitted(self, "estimator_")
         predicted = np.asarray(self.estimator_.predict(X))
-        M = len(self.constant_cells_)
+        M = self._n_outputs
         if predicted.ndim == 1 and M == 1:
             predicted = predicted[:, None]
         predicted = check_matrix(predicted, "the regressor's prediction", n_columns=M, min_rows=0)
-        n, invariants = len(predicted), self.invariants_
         values = None
         if invariant_values is not None:
-            values = invariants.row_values(invariant_values, n)
+            values = self.invariants_.row_values(invariant_values, len(predicted))
         if cells is not None:
             cells = check_cells(cells, M)
-            out = check_out(out, (n, len(cells)))
-            out[:] = invariants.project(predicted.copy(), values)[:, cells]
-            return out
-        out = check_out(out, (n,) if self._single else (n, M))
-        fields = out.reshape(n, M)
-        fields[:] = predicted
-        invariants.project(fields, values)
+        out, fields = self._output(out, None, len(predicted), cells)
+        if cells is None:
+            fields[:] = predicted
+            self.invariants_.project(fields, values)
+        else:
+            fields[:] = self.invariants_.project(predicted.copy(), values)[:, cells]
         return out
 
     def __sklearn_tags__(self):

@@ -2,22 +2,57 @@
 
 import numpy as np
 
-from randsmap._estimator import Array, Choice, Count, Flag, Real, validate_data
+from randsmap._estimator import DERIVED, Array, Choice, Count, Flag, Real, check_fitted, validate_data
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.low_rank import leading_modes
 from randsmap._linalg.ridge import cholesky_solve
 from randsmap._parallel import blas_threads
 from randsmap._validation import check_choice, check_count, check_number
-from randsmap.decoders._base import DifferentiableDecoder, check_fields
-from randsmap.decoders._linear_map import KernelBasis, decode_kernel
+from randsmap.decoders._base import LinearDecoder, check_fields, check_unread
+from randsmap.decoders._bases import KernelBasis, in_units
+from randsmap.decoders._linear_map import LinearMap
 from randsmap.features import check_frequency_range, check_length_scale
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 
 __all__ = ["DoubleDiffusionMapsDecoder", "KernelDecoder"]
 
-_EPS, _LARGEST = np.finfo(float).eps, np.finfo(float).max
-_SMALLEST = np.finfo(float).smallest_subnormal
-_TILE_ENTRIES = 1 << 21  # entries of the kernel in memory at a time, a thread (16 MB)
+_EPS, _SMALLEST = np.finfo(float).eps, np.finfo(float).smallest_subnormal
+
+
+class Gaussian:
+    """exp(-scale |x - z|^2)."""
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def values(self, X, Z=None):
+        """The kernel between points X and Z (None: X)."""
+        return _distances.fill_pairs(X, Z, self.scale, np.empty((len(X), len(X if Z is None else Z))))
+
+    def slopes(self, X, Z):
+        """Twice the kernel's derivative in |x - z|^2."""
+        K = self.values(X, Z)
+        K *= -2 * self.scale
+        return K
+
+
+class MultiGaussian:
+    """The mean of exp(-s^2 |x - z|^2 / 2) over s in [low, high] (paper, Theorem 1)."""
+
+    def __init__(self, low, high):
+        self.low, self.high = low, high
+
+    def values(self, X, Z=None):
+        """The kernel between points X and Z (None: X)."""
+        D = Gaussian(0.0).values(X, Z)  # at scale 0 the squared distances
+        _distances.multi_gaussian_in_place(D, self.low, self.high)
+        return D
+
+    def slopes(self, X, Z):
+        """Twice the kernel's derivative in |x - z|^2."""
+        D = Gaussian(0.0).values(X, Z)
+        _distances.multi_gaussian_slope_in_place(D, self.low, self.high)
+        return D
 
 
 def retained_modes(eigenvalues, n, rank):
@@ -33,7 +68,7 @@ def retained_modes(eigenvalues, n, rank):
 
 
 @document_invariants
-class DoubleDiffusionMapsDecoder(InvariantParameters, DifferentiableDecoder):
+class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
     """Double diffusion maps: geometric harmonics of a Gaussian kernel on the latent points.
 
     Parameters
@@ -42,8 +77,8 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, DifferentiableDecoder):
         Width of the kernel exp(-|y - y'|^2 / epsilon^2), in the unit of the latent coordinates.
         None: epsilon_scale times the median distance.
     epsilon_scale : float, default=1.0
-        Factor of the median distance between the latent points; the paper's w_2. Not used when
-        epsilon is given.
+        Factor of the median distance between the latent points; the paper's w_2. Refused beside
+        epsilon.
     rank : "rule" or int, default="rule"
         Number r of harmonics. "rule": the eigenvalues lambda_i > delta lambda_1 with delta = n
         lambda_1 2^-53, the paper's. A number keeps that many, at most n, but never one with
@@ -109,8 +144,11 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, DifferentiableDecoder):
         "_weights": Array("n", "r", optional=True),
         "_expanded": Array("n+1", "M", optional=True),
         "_single": Flag(),
+        "_linear_map": DERIVED,
         **InvariantParameters._invariant_state,
     }
+
+    _map_sources = ("coef_", "_expanded", "invariants_")
 
     def __init__(
         self,
@@ -133,32 +171,42 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, DifferentiableDecoder):
         self.cell_weights = cell_weights
         self.bounds = bounds
 
-    def _fit(self, X, y):
+    def _harmonics(self, X):
+        """Kernel width, eigenvalues (r,), eigenvectors V (n, r) and the weights that make k(y) harmonics at y."""
         if self.epsilon is not None:
             check_number(self.epsilon, "epsilon", low=0, strict_low=True)
+            check_unread(self, ("epsilon_scale",), f"epsilon={self.epsilon!r}")
         check_number(self.epsilon_scale, "epsilon_scale", low=0, strict_low=True)
         if isinstance(self.rank, str):
             check_choice(self.rank, "rank", ("rule",))
+        else:
+            check_count(self.rank, "rank", high=len(X), high_name="n_samples")
+        K, epsilon = _distances.gaussian_of_data(X, self.epsilon, self.epsilon_scale)
+        eigenvalues, V = leading_modes(K)
+        r = retained_modes(eigenvalues, len(X), self.rank)
+        eigenvalues, V = eigenvalues[:r].copy(), V[:, :r]
+        return epsilon, eigenvalues, V, np.ascontiguousarray(V / eigenvalues)
+
+    def _smoother(self, X, Z):
+        epsilon, _, V, weights = self._harmonics(X)
+        K = Gaussian(_distances.kernel_scale(epsilon)).values(Z, X)
+        with blas_threads():
+            return (K @ weights) @ V.T
+
+    def _fit_linear(self, X, y):
         X = validate_data(self, X, reset=True, min_samples=2)
         n = len(X)
-        if not isinstance(self.rank, str):
-            check_count(self.rank, "rank", high=n, high_name="n_samples")
         F, dtype, single = check_fields(y, n)
         invariants = self._invariants(F, dtype)
 
-        K, epsilon = _distances.gaussian_of_data(X, self.epsilon, self.epsilon_scale)
-        eigenvalues, V = leading_modes(K)
-        del K
-        r = retained_modes(eigenvalues, n, self.rank)
-        eigenvalues, V = eigenvalues[:r].copy(), V[:, :r]
+        epsilon, eigenvalues, V, weights = self._harmonics(X)
+        r = len(eigenvalues)
         coef = np.zeros((r + 1, F.shape[1]))
         with blas_threads():
             np.dot(V.T, F, out=coef[1:])
         coef = invariants.constrain_coefficients(coef)
-        weights = np.ascontiguousarray(V / eigenvalues)  # k(y) weights: the harmonics at y
         expanded = None
-        # as for the fields, also when only coordinates of them are fitted: the round-off is another
-        if n * invariants.n_cells <= r * (n + invariants.n_cells):
+        if n * F.shape[1] <= r * (n + F.shape[1]):
             with blas_threads():
                 expanded = np.vstack([coef[:1], weights @ coef[1:]])
             weights = None
@@ -169,31 +217,18 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, DifferentiableDecoder):
         self._store_invariants(invariants)
 
     def _restore(self):
-        super()._restore()
         if (self._weights is None) == (self._expanded is None):
             raise ValueError("one of _weights and _expanded must be there, not both")
+        super()._restore()
 
-    def _kernel(self, X, Z):
-        return _distances.fill_pairs(X, Z, _distances.kernel_scale(self.epsilon_), np.empty((len(X), len(Z))))
-
-    def _slopes(self, X, Z):
-        """Twice the kernel's derivative in |x - z|^2."""
-        K = self._kernel(X, Z)
-        K *= -2 * _distances.kernel_scale(self.epsilon_)
-        return K
-
-    def _linear_map(self):
-        return self.coef_ if self._expanded is None else self._expanded, self.invariants_
-
-    def _decode(self, A, projection, X, out):
-        decode_kernel(self._kernel, self._points, self._weights, A, X, projection, out)
-
-    def _basis(self):
-        return KernelBasis(self._slopes, self._points, self._weights)
+    def _make_linear_map(self):
+        check_fitted(self, "coef_")
+        basis = KernelBasis(Gaussian(_distances.kernel_scale(self.epsilon_)), self._points, self._weights)
+        return LinearMap(basis, self.coef_ if self._expanded is None else self._expanded, self.invariants_)
 
 
 @document_invariants
-class KernelDecoder(InvariantParameters, DifferentiableDecoder):
+class KernelDecoder(InvariantParameters, LinearDecoder):
     """Kernel ridge regression with a bias: the limit of infinitely many random features.
 
     Parameters
@@ -204,11 +239,11 @@ class KernelDecoder(InvariantParameters, DifferentiableDecoder):
         [min_frequency, max_frequency], the limit of `MultiscaleFourierFeatures` for many scales.
     length_scale : float or array (d,), default=1.0
         Length scale of the Gaussian kernel, in the unit of the latent coordinates; one a coordinate
-        if an array. Not used by "multi-gaussian".
+        if an array. "multi-gaussian" does not read it: any other value than the default is refused.
     max_frequency : float, default=1.0
-        Upper end of the interval of scales (inverse lengths). Not used by "gaussian".
+        Upper end of the interval of scales (inverse lengths). "gaussian" refuses other values.
     min_frequency : float, default=1e-3
-        Lower end, at least 0.
+        Lower end, at least 0. "gaussian" refuses other values.
     regularization : float, default=1e-3
         lambda >= 0. At 0, or too small to be felt, the minimum-norm solution without the
         eigenvalues below n eps lambda_1.
@@ -258,6 +293,7 @@ class KernelDecoder(InvariantParameters, DifferentiableDecoder):
         "_lengths": Array("d", low=_SMALLEST, optional=True),
         "_frequencies": Array(2, low=0, optional=True),
         "_single": Flag(),
+        "_linear_map": DERIVED,
         **InvariantParameters._invariant_state,
     }
 
@@ -286,88 +322,69 @@ class KernelDecoder(InvariantParameters, DifferentiableDecoder):
         self.cell_weights = cell_weights
         self.bounds = bounds
 
-    def _fit(self, X, y):
-        check_choice(self.kernel, "kernel", ("gaussian", "multi-gaussian"))
+    def _fit_linear(self, X, y):
         regularization = check_number(self.regularization, "regularization", low=0)
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, single = check_fields(y, len(X))
         invariants = self._invariants(F, dtype)
         points = self._set_kernel(X)
-        A, solver = self._coefficients(points, F, regularization)
+        H, solver = self._solve(points, F.copy(), regularization)
+        A = np.vstack([H.sum(axis=0, keepdims=True), H])  # the bias row is 1^T H
 
         self.coef_, self.solver_ = invariants.constrain_coefficients(A), solver
         self._points, self._single = points, single
         self._store_invariants(invariants)
 
+    def _check_kernel(self):
+        kernel = check_choice(self.kernel, "kernel", ("gaussian", "multi-gaussian"))
+        unread = ("max_frequency", "min_frequency") if kernel == "gaussian" else ("length_scale",)
+        check_unread(self, unread, f"kernel={kernel!r}")
+
     def _set_kernel(self, X):
         """Store the kernel's parameters; its points, in units of the length scale if it has one."""
+        self._check_kernel()
+        self._lengths = self._frequencies = None
         if self.kernel == "gaussian":
-            self._frequencies = None
-            lengths = check_length_scale(self.length_scale, X.shape[1])
-            self._lengths = np.full(X.shape[1], lengths)
-            return self._scaled(X)
+            self._lengths = np.full(X.shape[1], check_length_scale(self.length_scale, X.shape[1]))
+            return in_units(X, self._lengths)
         self._frequencies = np.array(check_frequency_range(self.min_frequency, self.max_frequency))
-        self._lengths = None
         return X.copy()
+
+    @property
+    def _radial(self):
+        return Gaussian(0.5) if self._frequencies is None else MultiGaussian(*self._frequencies)
+
+    def _make_linear_map(self):
+        check_fitted(self, "coef_")
+        return LinearMap(KernelBasis(self._radial, self._points, lengths=self._lengths), self.coef_, self.invariants_)
 
     def _spectrum(self, X):
         """Eigenvectors (n, r) of 1 1^T + K = Phi Phi^T, their eigenvalues, error angle."""
-        check_choice(self.kernel, "kernel", ("gaussian", "multi-gaussian"))
         V, eigenvalues = self._kept_modes(self._set_kernel(X))
         return V, eigenvalues, len(V) * _EPS * eigenvalues[0] / eigenvalues[-1]
 
+    def _smoother(self, X, Z):
+        regularization = check_number(self.regularization, "regularization", low=0)
+        points = self._set_kernel(X)
+        K = self._radial.values(points, Z if self._lengths is None else in_units(Z, self._lengths))
+        K += 1
+        return np.ascontiguousarray(self._solve(points, K, regularization)[0].T)
+
     def _kept_modes(self, points):
         """Eigenvectors and eigenvalues of 1 1^T + K above n eps lambda_1."""
-        K = self._rows(points, None)
+        K = self._radial.values(points)
         K += 1
         eigenvalues, V = leading_modes(K)
         kept = eigenvalues > len(K) * _EPS * eigenvalues[0]
         return np.ascontiguousarray(V[:, kept]), eigenvalues[kept]
 
-    def _coefficients(self, points, F, regularization):
-        """Bias row 1^T H above H = (1 1^T + K + lambda I)^-1 F (n, M)."""
-        K = self._rows(points, None)
+    def _solve(self, points, right, regularization):
+        """(1 1^T + K + lambda I)^-1 times `right` (n, m), which may be overwritten, and the solver used."""
+        K = self._radial.values(points)
         K += 1
-        A = np.empty((len(points) + 1, F.shape[1]))
-        H, _, _ = cholesky_solve(K, F.copy(), regularization, True)
-        solver = "cholesky"
-        if H is None:
-            solver = "eigenvalues"
-            V, eigenvalues = self._kept_modes(points)
-            with blas_threads():
-                H = V @ ((V.T @ F) / (eigenvalues + regularization)[:, None])
-        A[0], A[1:] = H.sum(axis=0), H
-        return A, solver
-
-    def _scaled(self, X):
-        """X in units of the length scale; no further than the largest number."""
-        with np.errstate(over="ignore"):
-            return X if self._lengths is None else np.clip(X / self._lengths, -_LARGEST, _LARGEST)
-
-    def _rows(self, X, Z):
-        """Kernel between scaled points X and Z (None: X)."""
-        out = np.empty((len(X), len(X if Z is None else Z)))
-        if self._frequencies is None:
-            return _distances.fill_pairs(X, Z, 0.5, out)
-        _distances.fill_pairs(X, Z, 0.0, out)
-        _distances.multi_gaussian_in_place(out, *self._frequencies)
-        return out
-
-    def _slopes(self, X, Z):
-        """Twice the kernel's derivative in |x - z|^2, between scaled points."""
-        out = np.empty((len(X), len(Z)))
-        if self._frequencies is None:
-            _distances.fill_pairs(X, Z, 0.5, out)
-            return np.negative(out, out=out)
-        _distances.fill_pairs(X, Z, 0.0, out)
-        _distances.multi_gaussian_slope_in_place(out, *self._frequencies)
-        return out
-
-    def _linear_map(self):
-        return self.coef_, self.invariants_
-
-    def _decode(self, A, projection, X, out):
-        decode_kernel(self._rows, self._points, None, A, self._scaled(X), projection, out)
-
-    def _basis(self):
-        return KernelBasis(self._slopes, self._points, lengths=self._lengths, scaled=self._scaled)
+        H, _, _ = cholesky_solve(K, right, regularization, True)
+        if H is not None:
+            return H, "cholesky"
+        V, eigenvalues = self._kept_modes(points)
+        with blas_threads():
+            return V @ ((V.T @ right) / (eigenvalues + regularization)[:, None]), "eigenvalues"

@@ -1,28 +1,19 @@
 """The k-NN decoder (paper App. B): convex mixtures of the fields of the nearest latent points."""
 
+import copy
+
 import numpy as np
-from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._estimator import (
-    DERIVED,
-    Array,
-    Choice,
-    Count,
-    Flag,
-    Transformer,
-    check_fitted,
-    restored_on_error,
-    validate_data,
-)
+from randsmap._estimator import DERIVED, Array, Choice, Count, Flag, Transformer, check_fitted, validate_data
 from randsmap._kernels import simplex as _kernel
-from randsmap._linalg import distances as _distances
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._parallel import parallel_for
-from randsmap._validation import check_cells, check_choice, check_count, check_out
-from randsmap.decoders._base import check_fields
-from randsmap.decoders._linear_map import gathered
+from randsmap._validation import check_cells, check_choice, check_count
+from randsmap.decoders._base import FieldRegressor, check_fields
+from randsmap.decoders._linear_map import KeptCells
 
 __all__ = ["KNNDecoder"]
 
@@ -32,7 +23,7 @@ KEPT_DISTANCES = 2**25
 BLOCK_DISTANCES = 2**22
 
 
-class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
+class KNNDecoder(FieldRegressor):
     """Convex mixtures of the training fields whose latent points are nearest.
 
     The weights are nonnegative and sum to 1, so every linear invariant and every bound that all
@@ -106,6 +97,7 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         "_index": DERIVED,
         "_map": DERIVED,
         "_kept": DERIVED,
+        "_kept_cells": DERIVED,
     }
 
     def __init__(self, n_neighbors=5, *, objective="latent", encoder=None):
@@ -123,32 +115,6 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if hasattr(self, "_metadata_request"):
             copy._metadata_request = self._metadata_request
         return copy
-
-    def fit(self, X, y):
-        """Keep the training points and prepare the search.
-
-        Parameters
-        ----------
-        X : array-like (n, d)
-            Latent coordinates.
-        y : array-like (n, M)
-            Fields, one a row; (n,) for a single cell, and `predict` then returns (n,) too. Both are
-            copied.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            If X or y is not a finite array of numbers of these shapes, n_neighbors is not between 1
-            and n, objective="encoder" has no encoder, or one that does not belong to these fields
-            and latents. The estimator then keeps the state it had.
-        """
-        with restored_on_error(self):
-            self._fit(X, y)
-        return self
 
     def _fit(self, X, y):
         n_neighbors = check_count(self.n_neighbors, "n_neighbors")
@@ -168,19 +134,39 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self._index = NeighborIndex(X)
         self.latents_, self.fields_ = X.copy(), F.copy()
 
-    def _fit_like(self, other, X, y):
-        """`fit` to the data that `other` was fitted to, whose search and distances it then shares."""
-        if (
-            type(self) is not KNNDecoder
-            or self.objective != other.objective
-            or _unwrapped(self.encoder) is not _unwrapped(other.encoder)
-        ):
-            return self.fit(X, y)
-        with restored_on_error(self):
-            n_neighbors = check_count(self.n_neighbors, "n_neighbors", high=len(other.latents_), high_name="n_samples")
-            self.__dict__.update({**other.__dict__, **self.get_params(deep=False)})
-            self._n_neighbors = n_neighbors
-        return self
+    def with_n_neighbors(self, n_neighbors: int) -> "KNNDecoder":
+        """The decoder of the same data with another number of neighbours, without another fit.
+
+        Parameters
+        ----------
+        n_neighbors : int
+            At most the number of training points.
+
+        Returns
+        -------
+        KNNDecoder
+            Fitted; it shares the training data, the search and the distances with this one, which stays
+            as it is.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError, TypeError
+            If n_neighbors is no such number.
+
+        Examples
+        --------
+        >>> from randsmap import KNNDecoder
+        >>> decoder = KNNDecoder(1).fit([[0.0], [1.0], [3.0]], [[1.0], [2.0], [3.0]])
+        >>> decoder.with_n_neighbors(2).predict([[2.0]])
+        array([[2.5]])
+        """
+        check_fitted(self, "fields_")
+        other = copy.copy(self)
+        other.n_neighbors = n_neighbors
+        other._n_neighbors = check_count(n_neighbors, "n_neighbors", high=len(self.latents_), high_name="n_samples")
+        return other
 
     def _fit_encoder(self, X, F):
         if self.encoder is None:
@@ -188,10 +174,8 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 'objective="encoder" needs an encoder, got None: give a '
                 "DiffusionMaps, or use the decoder in a ManifoldModel"
             )
-        from randsmap.encoders import DiffusionMaps
-
         encoder = _unwrapped(self.encoder)
-        if not isinstance(encoder, DiffusionMaps):
+        if not _is_diffusion_map(encoder):
             raise TypeError(f'objective="encoder" needs a DiffusionMaps encoder, got {type(self.encoder).__name__}')
         if not _is_fitted(encoder):
             encoder = clone(encoder).fit(F)
@@ -207,25 +191,21 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.encoder_ = encoder
 
     def _prepare_encoder(self, encoder, F):
-        self._map = NystroemMap(encoder)
-        self._kept = None
+        self._map, self._kept = NystroemMap(encoder), None
         if len(F) * self._map.n_training <= KEPT_DISTANCES:
-            self._kept = self._map.exponents(F)
+            self._kept = _exponents(encoder, F)
 
     @property
     def _n_outputs(self):
         return self.fields_.shape[1]
 
     def _restore(self):
+        super()._restore()
         if self._n_neighbors > len(self.latents_):
             raise ValueError(f"{self._n_neighbors} neighbours among {len(self.latents_)} points")
-        if self._single and self._n_outputs != 1:
-            raise ValueError(f"one-dimensional fields of {self._n_outputs} cells")
         self._index = NeighborIndex(self.latents_)
         if self._objective == "encoder":
-            from randsmap.encoders import DiffusionMaps
-
-            if type(self.encoder_) is not DiffusionMaps:
+            if not _is_diffusion_map(self.encoder_):
                 raise ValueError(f"the encoder is of class {type(self.encoder_).__name__}")
             # up to 256 MB that a file need not hold; the same bits from the same BLAS
             self._prepare_encoder(self.encoder_, self.fields_)
@@ -266,13 +246,10 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         F = self.fields_
         if cells is not None:
             cells = check_cells(cells, F.shape[1])
-            F = gathered(self, F, cells, lambda: np.ascontiguousarray(self.fields_[:, cells]))
-        n, M = len(X), F.shape[1]
-        if out is not None and np.may_share_memory(out, X):
-            raise ValueError("out must not share memory with X")
-        out = check_out(out, (n,) if self._single and cells is None else (n, M))
+            kept = self.__dict__.setdefault("_kept_cells", KeptCells())
+            F = kept.get(F, cells, lambda cells: np.ascontiguousarray(self.fields_[:, cells]))
+        out, fields = self._output(out, X, len(X), cells)
         neighbors, weights = self._weights(X, exclude)
-        fields = out.reshape(n, M)
         step = 64
         parallel_for(
             lambda i: _kernel.mix(
@@ -281,7 +258,7 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 weights[i * step : (i + 1) * step],
                 fields[i * step : (i + 1) * step],
             ),
-            -(-n // step),
+            -(-len(X) // step),
         )
         return out
 
@@ -323,11 +300,14 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
         else:
             step = 256
             parallel_for(
-                lambda i: _kernel.latent(
-                    self.latents_,
-                    X[i * step : (i + 1) * step],
-                    neighbors[i * step : (i + 1) * step],
-                    weights[i * step : (i + 1) * step],
+                lambda i: _check_converged(
+                    _kernel.latent(
+                        self.latents_,
+                        X[i * step : (i + 1) * step],
+                        neighbors[i * step : (i + 1) * step],
+                        weights[i * step : (i + 1) * step],
+                    ),
+                    i * step,
                 ),
                 -(-len(X) // step),
             )
@@ -357,7 +337,7 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _encoder_weights(self, X, neighbors, weights):
         if self._kept is not None:
-            self._encoder_block(X, neighbors, neighbors, self._kept, weights)
+            self._encoder_block(X, neighbors, neighbors, self._kept, weights, 0)
             return
         step = max(1, BLOCK_DISTANCES // (self._n_neighbors * self._map.n_training))
         for i in range(0, len(X), step):
@@ -365,23 +345,35 @@ class KNNDecoder(MultiOutputMixin, RegressorMixin, BaseEstimator):
             used, rows = np.unique(neighbors[block], return_inverse=True)
             rows = rows.reshape(neighbors[block].shape)
             self._encoder_block(
-                X[block], neighbors[block], rows, self._map.exponents(self.fields_[used]), weights[block]
+                X[block], neighbors[block], rows, _exponents(self.encoder_, self.fields_[used]), weights[block], i
             )
 
-    def _encoder_block(self, X, neighbors, rows, exponents, weights):
+    def _encoder_block(self, X, neighbors, rows, exponents, weights, start):
         step = 16
         parallel_for(
-            lambda i: _kernel.encoder(
-                exponents,
-                self._map.offset,
-                self._map.values,
-                self.latents_,
-                X[i * step : (i + 1) * step],
-                neighbors[i * step : (i + 1) * step],
-                rows[i * step : (i + 1) * step],
-                weights[i * step : (i + 1) * step],
+            lambda i: _check_converged(
+                _kernel.encoder(
+                    exponents,
+                    self._map.offset,
+                    self._map.values,
+                    self.latents_,
+                    X[i * step : (i + 1) * step],
+                    neighbors[i * step : (i + 1) * step],
+                    rows[i * step : (i + 1) * step],
+                    weights[i * step : (i + 1) * step],
+                ),
+                start + i * step,
             ),
             -(-len(X) // step),
+        )
+
+
+def _check_converged(bad, start):
+    """ValueError if a kernel says that row `bad` (-1: none) of the rows from `start` on did not converge."""
+    if bad >= 0:
+        raise ValueError(
+            f"the search for the convex weights of row {start + bad} of X does not converge. Move the latent "
+            "point a little, or use fewer neighbours"
         )
 
 
@@ -395,22 +387,21 @@ class NystroemMap:
     """
 
     def __init__(self, encoder):
-        if getattr(encoder, "n_neighbors", None) is not None:
-            raise ValueError(
-                'objective="encoder" needs a DiffusionMaps with a dense kernel '
-                f"(n_neighbors=None), got n_neighbors={encoder.n_neighbors}"
-            )
-        density = encoder._weights[0]
-        self.offset = np.log(density)
-        self.values = np.ascontiguousarray(encoder._weights[1:] / density)
-        self.n_training = len(self.offset)
-        self._rows, self._centre, self._epsilon = encoder._rows, encoder._centre, encoder.epsilon_
+        density, values = encoder.nystroem_weights()
+        self.offset, self.values = np.log(density), np.ascontiguousarray(values)
+        self.n_training = len(density)
 
-    def exponents(self, F):
-        """E (len(F), n_training) of the fields F."""
-        E = _distances.squared_distances(F - self._centre, self._rows)
-        E /= -(self._epsilon**2)
-        return E
+
+def _exponents(encoder, F):
+    """E (len(F), n_training) of the fields F, see `NystroemMap`."""
+    E = encoder.squared_distances(F)
+    E /= -(encoder.epsilon_**2)
+    return E
+
+
+def _is_diffusion_map(encoder):
+    """Whether it has what the search needs of a diffusion map, see `NystroemMap`."""
+    return all(hasattr(encoder, name) for name in ("transform", "nystroem_weights", "squared_distances"))
 
 
 def _unwrapped(encoder):

@@ -1,330 +1,278 @@
 """Fields f(y) = [1 | phi(y)] A, projected on their invariants, and their derivatives in closed form."""
 
 import threading
-import weakref
 from collections import OrderedDict
 from contextlib import nullcontext
+from functools import cached_property
 
 import numpy as np
 
-from randsmap._kernels import decode as _decode_kernel
 from randsmap._kernels import gradients as _kernel
-from randsmap._linalg.ridge import feature_matrix
-from randsmap._parallel import TILE_ENTRIES, blas_threads, for_tiles, tile_rows
-from randsmap._validation import check_matrix
+from randsmap._mmap import filled
+from randsmap._parallel import FEW, blas_threads, for_tiles, tile_rows
+from randsmap._validation import check_cells, check_out, check_vectors
+from randsmap.invariants._active_bounds import ActiveBounds
+from randsmap.invariants._bounds import STALLED
 
-__all__ = [
-    "KernelBasis",
-    "check_projected",
-    "decode",
-    "decode_features",
-    "decode_rows",
-    "feature_basis",
-    "gathered",
-    "jacobian_in_tiles",
-    "polynomial_jacobian",
-    "pull",
-    "push",
-]
+__all__ = ["KeptCells", "LinearMap", "LinearMapHolder", "output"]
 
-_KEPT = 4  # subsets an estimator keeps
-_lock = threading.Lock()
-# Beside the estimators, not in them: pickles, model files and copies do not hold it.
-_caches = weakref.WeakKeyDictionary()
-
-
-def gathered(owner, A, cells, make):
-    """``make()``, what the estimator `owner` needs of its array A for these cells; a few are kept.
-
-    What was made is used again as long as `owner` has the same array A.
-    """
-    key = cells.tobytes()
-    with _lock:
-        cache = _caches.setdefault(owner, OrderedDict())
-        if key in cache:
-            array, value = cache[key]
-            if array() is A:
-                cache.move_to_end(key)
-                return value
-    value = make()
-    with _lock:
-        for old in [k for k, (array, _) in cache.items() if array() is not A]:
-            del cache[old]
-        cache[key] = weakref.ref(A), value
-        while len(cache) > _KEPT:
-            cache.popitem(last=False)
-    return value
-
-
+_KEPT = 4  # subsets of cells whose coefficients a map keeps
 _SHARED = 1 << 19  # multiplications from which BLAS's threads need a limit, which costs 30 us
 
 
-def push(G, A, projection, start=0, d=1):
-    """Tangents [0 | G] A (n, M) of the fields [1 | phi] A, for derivatives G (n, P) of phi.
-
-    Each is projected on C^T g = 0 (projection None: not). Row i of G belongs to the latent point
-    start + i // d, which an error names.
-    """
-    T = np.empty((len(G), A.shape[1]))
-    with blas_threads() if len(G) * A.size > _SHARED else nullcontext():
-        _kernel.product(G, A, T)
-    bad = -1 if projection is None else projection.project(T)
-    if bad >= 0:
-        raise ValueError(
-            f"the derivative at row {start + bad // d} of X is too large for "
-            "floating-point numbers, so it cannot satisfy the invariants"
-        )
-    return T
+def output(out, X, shape):
+    """`out` if results of this shape may go there while X (None: nothing) is read, a new array if it is None."""
+    if out is None:
+        return np.empty(shape)
+    if X is not None and np.may_share_memory(out, X):
+        raise ValueError("out must not share memory with X")
+    return check_out(out, shape)
 
 
-def pull(U, A, invariants):
-    """The adjoint of `push`: H (n, P) = (U projected) A^T, without the bias row."""
-    if invariants is not None:
-        U = invariants.project_adjoint(U)
-    # a few rows are bound by the read of A, which more threads hardly speed up
-    with blas_threads(1) if len(U) * A.size > _SHARED else nullcontext():
-        return U @ A[1:].T
+class KeptCells:
+    """What was gathered from an array for the last few sets of cells; empty in a pickle or a copy."""
+
+    def __init__(self):
+        self._array, self._parts, self._lock = None, OrderedDict(), threading.Lock()
+
+    def __len__(self):
+        return len(self._parts)
+
+    def __reduce__(self):
+        return KeptCells, ()
+
+    def get(self, A, cells, gather):
+        """``gather(cells)``, as long as it is asked for the same array A and cells (k,)."""
+        key = cells.tobytes()
+        with self._lock:
+            if self._array is not A:
+                self._array, self._parts = A, OrderedDict()
+            parts = self._parts
+            if key in parts:
+                parts.move_to_end(key)
+                return parts[key]
+        part = gather(cells)
+        with self._lock:
+            parts[key] = part
+            while len(parts) > _KEPT:
+                parts.popitem(last=False)
+        return part
 
 
-def jacobian_in_tiles(gradients, A, projection, n, d, out):
-    """Derivatives J (n, M, d) of n decoded fields into out.
+class LinearMap:
+    """Fields [1 | phi(y)] A, each projected on its invariants: every ridge and kernel decoder, and POD.
 
-    ``gradients(a, b)`` are the derivatives ((b - a) d, P) of the features at the latent points a..b, d
-    rows a point.
-    """
-    M = A.shape[1]
-
-    def task(a, b):
-        T = push(gradients(a, b), A, projection, a, d)
-        out[a:b] = T.reshape(b - a, d, M).transpose(0, 2, 1)
-
-    for_tiles(task, n, tile_rows(d * max(M, len(A))))
-
-
-def check_projected(bad, start):
-    """ValueError if a kernel says that row `bad` (-1: none) of the rows from `start` on overflows."""
-    if bad >= 0:
-        raise ValueError(
-            f"the field at row {start + bad} of X is too large for floating-point numbers, so "
-            "it cannot satisfy its invariants: its latent point is too far away"
-        )
-
-
-def decode_features(Z, A, projection, out):
-    """Fields [1 | Z] A into out (n, M), each row projected; projection may be None."""
-
-    def task(a, b):
-        check_projected(_decode_kernel.decode_features(Z[a:b], A, projection, out[a:b]), a)
-
-    for_tiles(task, len(Z))
-
-
-_CHUNK = 8192
-
-
-def decode(features, A, X, projection, out):
-    """Fields [1 | features(X)] A into out (n, M), each row projected; projection may be None.
-
-    ValueError if a row is so far away that it overflows: it cannot satisfy its invariants.
-    """
-    if hasattr(features, "_kernel_map"):
-        activation, weights, offsets, scale = features._kernel_map()
-
-        def task(a, b):
-            bad = _decode_kernel.decode(activation, X[a:b], weights, offsets, scale, A, projection, out[a:b])
-            check_projected(bad, a)
-
-        for_tiles(task, len(X))
-        return
-    for start in range(0, len(X), _CHUNK):  # `transform` of so many rows at a time: bounded memory
-        part = out[start : start + _CHUNK]
-        Z = feature_matrix(features, X[start : start + _CHUNK], len(A) - 1)
-        decode_features(Z, A, projection, part)
-
-
-# -- Derivatives of features -----------------------------------------------------------------------
-def feature_basis(features):
-    """The basis of a fitted feature map.
+    Parameters
+    ----------
+    basis : as in `randsmap.decoders._bases`
+        phi.
+    A : ndarray (P+1, M)
+        Coefficients, the first row the bias.
+    invariants : AffineInvariants or None
+        What every field is projected on; None: fields are left as they are.
 
     Raises
     ------
-    TypeError
-        If its derivative is not known.
+    ValueError
+        If the shapes do not fit: no kernel may read beyond an array.
     """
-    from sklearn.preprocessing import PolynomialFeatures
 
-    if hasattr(features, "_kernel_map"):
-        return MapBasis(*features._kernel_map())
-    if hasattr(features, "jacobian"):
-        return GivenBasis(features.jacobian)
-    if isinstance(features, PolynomialFeatures):
-        return GivenBasis(lambda Y: polynomial_jacobian(features.powers_, Y))
-    raise TypeError(
-        f"the derivative of the features of {type(features).__name__} is not known: it "
-        "needs a method jacobian(Y) that gives the derivatives (n, P, d) of transform(Y)"
-    )
+    def __init__(self, basis, A, invariants=None):
+        # a view: what becomes of the shape of the caller's array is nothing to the kernels
+        A = np.require(A, np.float64, ["C", "A"]).view()
+        wanted = basis.size and basis.size + 1, None if invariants is None else len(invariants.constant)
+        if A.ndim != 2 or not len(A) or any(w is not None and w != s for w, s in zip(wanted, A.shape)):
+            names = ["any" if w is None else str(w) for w in wanted]
+            raise ValueError(
+                f"the decoder's coefficients must be an array ({', '.join(names)}), as after fit, got shape {A.shape}"
+            )
+        self.basis, self.A, self.invariants = basis, A, invariants
+        self.projection = None if invariants is None else invariants.projection
+        self._bounded = invariants is not None and invariants.lower is not None
+        self.kept = KeptCells()
 
+    def gather(self, cells):
+        """The map to these cells (k,), as parts of the whole projected fields; the last few are kept.
 
-class MapBasis:
-    """Derivatives of the package's own feature maps: act'(w_k . y + b_k) w_k."""
+        Not for fields with bounds, whose cells depend on all others.
+        """
+        return self.kept.get(self.A, cells, self._gather)
 
-    def __init__(self, activation, weights, offsets, scale):
-        self.activation, self.weights, self.offsets, self.scale = activation, weights, offsets, scale
+    def _gather(self, cells):
+        if self.invariants is None:
+            A = np.ascontiguousarray(self.A[:, cells])
+        else:  # the projection is a correction of A
+            A = self.invariants.gather_coefficients(self.A, cells)
+        return LinearMap(self.basis, A)
 
-    def _slopes(self, X):
-        S = np.empty((len(X), self.weights.shape[1]))
-        _kernel.slopes(self.activation, X, self.weights, self.offsets, self.scale, S)
-        return S
-
-    def gradients(self, X):
-        """(n d, P): d rows a point, one for each latent coordinate."""
-        (n, d), P = X.shape, self.weights.shape[1]
-        out = np.empty((n, d, P))
-        _kernel.gradients(self._slopes(X), None, self.weights, out)
-        return out.reshape(n * d, P)
-
-    def directional(self, X, V):
-        """(n, P): derivatives along the rows of V (n, d)."""
-        S = self._slopes(X)
-        _kernel.directional(S, None, self.weights, V, S)
-        return S
-
-    def contract(self, X, H):
-        """(n, d): gradients of sum_k H_k phi_k."""
-        out = np.empty(X.shape)
-        _kernel.contract(self._slopes(X), None, self.weights, np.ascontiguousarray(H), out)
+    # -- Fields ------------------------------------------------------------------------------------
+    def fields(self, X, invariant_values=None, cells=None, out=None, single=False):
+        """What `predict` returns for checked latent points X (n, d); `single`: fields are one-dimensional."""
+        n, M = len(X), self.A.shape[1]
+        if cells is None and invariant_values is None:  # one row must cost microseconds
+            out = output(out, X, (n,) if single else (n, M))
+            self.decode(X, out.reshape(n, M) if single else out)
+            return out
+        values = None
+        if invariant_values is not None:
+            if self.invariants is None:
+                raise ValueError("invariant_values given, but this decoder does not project its fields on invariants")
+            values = self.invariants.row_values(invariant_values, n)
+        if cells is None:
+            out = output(out, X, (n,) if single else (n, M))
+            self.decode(X, out.reshape(n, M), values)
+            return out
+        cells = check_cells(cells, M)
+        out = output(out, X, (n, len(cells)))
+        if values is None and not self._bounded:
+            self.gather(cells).decode(X, out)
+            return out
+        rows = max(1, min(n, max(256, (1 << 22) // M)))  # of whole fields in memory
+        memory = np.empty((rows, M))
+        for a in range(0, n, rows):
+            b = min(a + rows, n)
+            self.decode(X[a:b], memory[: b - a], None if values is None else values[a:b], a)
+            out[a:b] = memory[: b - a, cells]
         return out
 
+    def decode(self, X, out, values=None, first=0):
+        """Whole fields into out (n, M), each projected; values (n, rank): of the invariants, a row each.
 
-class KernelBasis:
-    """Derivatives of a radial kernel g(|x - z|^2) at fixed points, x = y / lengths: 2 g' (x - z) / lengths.
+        ValueError if a row is so far away that it overflows: it cannot satisfy its invariants. It is
+        named as number `first` and following.
+        """
+        if not out.size:
+            return
+        if values is None and len(X) <= FEW:
+            self.basis.decode(X, self.A, self.projection, out, first)
+            return
 
-    Parameters
-    ----------
-    slopes : callable
-        ``slopes(X, points)`` is 2 g' (n, n_points).
-    points : ndarray (n_points, d)
-        z, in units of the lengths.
-    lengths : ndarray (d,) or None
-    scaled : callable
-        ``scaled(Y)`` is X.
-    weights : ndarray (n_points, P) or None
-        The features are k(y) weights; None: the kernel itself.
-    """
+        def block(a, b):
+            self.basis.decode(X[a:b], self.A, self.projection if values is None else None, out[a:b], first + a)
+            if values is not None:
+                self.invariants.project(out[a:b], values[a:b], first=first + a)
 
-    def __init__(self, slopes, points, weights=None, lengths=None, scaled=None):
-        self.slopes, self.points, self.weights = slopes, points, weights
-        self.lengths, self.scaled = lengths, scaled
-        self._columns = np.ascontiguousarray(points.T)
+        filled(block, out)
 
-    def _at(self, Y):
-        X = Y if self.scaled is None else self.scaled(Y)
-        return X, self.slopes(X, self.points)
-
-    def _in_units(self, values):
-        return values if self.lengths is None else values / self.lengths
-
-    def gradients(self, Y):
-        X, S = self._at(Y)
-        out = np.empty((len(X), X.shape[1], S.shape[1]))
-        _kernel.gradients(S, X, self._columns, out)
-        if self.lengths is not None:
-            out /= self.lengths[:, None]
-        out = out.reshape(-1, S.shape[1])
-        return out if self.weights is None else out @ self.weights
-
-    def directional(self, Y, V):
-        X, S = self._at(Y)
-        _kernel.directional(S, X, self._columns, self._in_units(V), S)
-        return S if self.weights is None else S @ self.weights
-
-    def contract(self, Y, H):
-        X, S = self._at(Y)
-        if self.weights is not None:
-            H = H @ self.weights.T
-        out = np.empty(X.shape)
-        _kernel.contract(S, X, self._columns, np.ascontiguousarray(H), out)
-        return self._in_units(out)
-
-
-class GivenBasis:
-    """Derivatives given as arrays: ``jacobian(Y)`` is (n, P, d)."""
-
-    def __init__(self, jacobian):
-        self.jacobian = jacobian
-
-    def _checked(self, X):
-        J = np.asarray(self.jacobian(X), dtype=np.float64)
-        if J.ndim != 3 or J.shape[0] != len(X) or J.shape[2] != X.shape[1]:
-            raise ValueError(f"the features' jacobian(Y) must have shape ({len(X)}, P, {X.shape[1]}), got {J.shape}")
-        return J
-
-    def gradients(self, X):
-        J = self._checked(X)
-        return check_matrix(J.transpose(0, 2, 1).reshape(-1, J.shape[1]), "the features' jacobian")
-
-    def directional(self, X, V):
-        return check_matrix(np.einsum("nkj,nj->nk", self._checked(X), V), "the features' jacobian")
-
-    def contract(self, X, H):
-        return np.einsum("nkj,nk->nj", self._checked(X), H)
-
-
-def polynomial_jacobian(powers, Y):
-    """Derivatives (n, P, d) of the monomials prod_j y_j^p_kj, powers p (P, d), at Y (n, d)."""
-    out = np.empty((len(Y), *powers.shape))
-    for j in range(powers.shape[1]):
-        lower = powers.copy()
-        lower[:, j] = np.maximum(lower[:, j] - 1, 0)
-        out[:, :, j] = powers[:, j] * np.prod(Y[:, None, :] ** lower, axis=2)
-    return out
-
-
-def decode_kernel(kernel, points, weights, A, X, projection, out):
-    """Fields [1 | k(X) weights] A into out (L, M), each row projected; projection may be None.
-
-    `kernel(X, Z)` are kernel rows between X and the training points Z (n, d); weights (n, r), or
-    None for the kernel itself. A tile of rows of the kernel at a time: never the whole (L, n).
-    """
-
-    def task(a, b):
-        Z = kernel(X[a:b], points)
-        if weights is not None:
-            Z = Z @ weights
-        check_projected(_decode_kernel.decode_features(Z, A, projection, out[a:b]), a)
-
-    for_tiles(task, len(X), max(32, TILE_ENTRIES // len(points)))
-
-
-def decode_rows(decode, n, invariants, invariant_values, cells, out):
-    """Rows or some cells of fields whose whole must be projected, into out (n, M) or (n, k).
-
-    Parameters
-    ----------
-    decode : callable
-        ``decode(a, b, projection, F)`` puts the fields of rows a to b into F (b - a, M), projected
-        unless projection is None.
-    invariants : AffineInvariants
-    invariant_values : as for `AffineInvariants.row_values`, or None
-    cells : ndarray (k,) of int, or None
-        None: all.
-    """
-    values = None if invariant_values is None else invariants.row_values(invariant_values, n)
-
-    def fill(a, b, F):
-        if values is None:
-            decode(a, b, invariants.projection, F)
+    # -- Derivatives -------------------------------------------------------------------------------
+    def _tangents_at(self, X, cells, single):
+        """The map whose derivatives are wanted, the bounds that are active in the fields at X (None: the
+        map has none), and the shape of a field."""
+        whole = cells is None
+        if not whole:
+            cells = check_cells(cells, self.A.shape[1])
+        if self._bounded:
+            F = np.empty((len(X), self.A.shape[1]))
+            self.decode(X, F)
+            part, active = LinearMap(self.basis, self.A), ActiveBounds(self.invariants, F, cells)
+            k = active.n_cells
         else:
-            decode(a, b, None, F)
-            invariants.project(F, values[a:b], first=a)
+            part, active = self if whole else self.gather(cells), None
+            k = part.A.shape[1]
+        return part, active, () if single and whole else (k,)
 
-    if cells is None:
-        fill(0, n, out)
-        return
-    M = len(invariants.constant)
-    rows = max(1, min(n, max(256, (1 << 22) // M)))
-    memory = np.empty((rows, M))
-    for a in range(0, n, rows):
-        b = min(a + rows, n)
-        fill(a, b, memory[: b - a])
-        out[a:b] = memory[: b - a, cells]
+    def jacobian(self, X, cells=None, out=None, single=False):
+        """Derivatives df/dy (L, M, d) at checked points X (L, d)."""
+        part, active, shape = self._tangents_at(X, cells, single)
+        (L, d), M = X.shape, part.A.shape[1]
+        out = output(out, X, (L, *shape, d))
+        J = out.reshape(L, M, d) if active is None else np.empty((L, M, d))
+        tangents = part._tangents()
+
+        def task(a, b):
+            T = tangents(part.basis.gradients(X[a:b]), a, d)
+            J[a:b] = T.reshape(b - a, d, M).transpose(0, 2, 1)
+
+        if part.basis.constant_gradients and L:
+            task(0, 1)
+            J[1:] = J[0]
+        else:
+            for_tiles(task, L, tile_rows(d * max(part.A.shape)))
+        if active is not None:
+            out[:] = active.push(J).reshape(out.shape)
+        return out
+
+    def jvp(self, X, V, cells=None, single=False):
+        """Products J v (L, M) at checked points X (L, d), for V (L, d) or (d,)."""
+        part, active, shape = self._tangents_at(X, cells, single)
+        V = check_vectors(V, "V", *X.shape)
+        out, tangents = np.empty((len(X), part.A.shape[1])), part._tangents()
+
+        def task(a, b):
+            out[a:b] = tangents(part.basis.directional(X[a:b], V[a:b]), a)
+
+        for_tiles(task, len(X), tile_rows(max(part.A.shape)))
+        if active is not None:
+            out = active.push(out)
+        return out.reshape(len(X), *shape)
+
+    def vjp(self, X, U, cells=None, single=False):
+        """Products J^T u (L, d) at checked points X (L, d), for U (L, M) or (M,)."""
+        part, active, shape = self._tangents_at(X, cells, single)
+        if not shape:
+            U = np.asarray(U)[..., None] if np.ndim(U) else U
+        U = check_vectors(U, "U", len(X), part.A.shape[1] if active is None else active.n_cells)
+        if active is not None:
+            U = active.pull(U)
+        A, invariants, out = part.A, part.invariants, np.empty(X.shape)
+
+        def task(a, b):
+            T = U[a:b] if invariants is None else invariants.project_adjoint(U[a:b])
+            # a few rows are bound by the read of A, which more threads hardly speed up
+            with blas_threads(1) if len(T) * A.size > _SHARED else nullcontext():
+                H = T @ A[1:].T
+            out[a:b] = part.basis.contract(X[a:b], H)
+
+        for_tiles(task, len(X), tile_rows(max(A.shape)))
+        return out
+
+    def _tangents(self):
+        """A function of derivatives G (n, P) of phi: the tangents [0 | G] A (n, M), projected on C^T g = 0.
+
+        Row i of G belongs to the latent point start + i // d, which an error names.
+        """
+        A, projection = self.A, None if self.invariants is None else self.invariants.tangent_projection()
+
+        def tangents(G, start=0, d=1):
+            if G.shape[1] != len(A) - 1:
+                raise ValueError(f"the derivatives of {len(A) - 1} functions are wanted, got those of {G.shape[1]}")
+            T = np.empty((len(G), A.shape[1]))
+            with blas_threads() if len(G) * A.size > _SHARED else nullcontext():
+                _kernel.product(np.ascontiguousarray(G), A, T)
+            bad = -1 if projection is None else projection.project(T)
+            if bad < -1:
+                raise ValueError(
+                    f"the projection of the derivative at row {start - (2 + bad) // d} of X on the invariants {STALLED}"
+                )
+            if bad >= 0:
+                raise ValueError(
+                    f"the derivative at row {start + bad // d} of X is too large for "
+                    "floating-point numbers, so it cannot satisfy the invariants"
+                )
+            return T
+
+        return tangents
+
+
+class LinearMapHolder:
+    """An estimator that decodes by a `LinearMap`, made from its fitted attributes.
+
+    A subclass has `_make_linear_map()`, which raises NotFittedError before `fit`, and names in `_map_sources`
+    the attributes that the map is made of. The map is made anew when one of them is set, and is in no
+    pickle and no model file.
+    """
+
+    _map_sources: tuple[str, ...] = ("coef_", "features_", "invariants_")
+
+    @cached_property
+    def _linear_map(self):
+        return self._make_linear_map()
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        if name in self._map_sources:
+            self.__dict__.pop("_linear_map", None)
+
+    def __getstate__(self):
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_linear_map"}

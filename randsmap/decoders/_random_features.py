@@ -3,10 +3,12 @@
 import copy
 import numbers
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap._estimator import (
@@ -17,41 +19,68 @@ from randsmap._estimator import (
     Flag,
     Integer,
     Transformer,
+    check_fitted,
     document,
     restored_on_error,
     validate_data,
 )
 from randsmap._linalg.krylov import solve_ridge
 from randsmap._linalg.normal_equations import NormalEquations
-from randsmap._linalg.ridge import FeatureRows, filtered_solution, left_spectrum, singular_system
+from randsmap._linalg.ridge import FeatureRows, filtered_solution, left_spectrum, ridge_smoother, singular_system
+from randsmap._progress import show_progress
 from randsmap._validation import check_choice, check_count, check_number
-from randsmap.decoders._base import DifferentiableDecoder, check_fields
-from randsmap.decoders._linear_map import decode, feature_basis
+from randsmap.decoders._base import LinearDecoder, check_fields
+from randsmap.decoders._bases import feature_basis
+from randsmap.decoders._linear_map import LinearMap
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
+from randsmap.invariants import AffineInvariants
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 
-__all__ = ["NotStreamable", "RANDSMAPDecoder", "RFNNDecoder", "streaming_method"]
+__all__ = ["NotStreamable", "RANDSMAPDecoder", "RFNNDecoder"]
 
 
-class NotStreamable(ValueError, AttributeError):
-    """The parameters do not allow batches; `hasattr(decoder, "partial_fit")` is then False."""
+class NotStreamable(ValueError):
+    """The parameters do not allow batches; the cause of the AttributeError of `decoder.partial_fit`."""
 
 
-class streaming_method:
-    """A method that is there only if ``self._check_streamable()`` raises nothing."""
-
-    def __init__(self, function):
-        self.function = function
-        self.__doc__, self.__name__ = function.__doc__, function.__name__
-
-    def __get__(self, instance, owner=None):
-        if instance is None:
-            return self.function
-        instance._check_streamable()
-        return self.function.__get__(instance, owner)
+def _check_tol(value, name):
+    return check_number(value, name, low=0, strict_low=True)
 
 
-class _RandomFeatureDecoder(DifferentiableDecoder):
+def _streamable(decoder):
+    """Whether `partial_fit` is there; NotStreamable, which says why not, if the parameters do not allow batches."""
+    if decoder.solver in ("svd", "krylov"):
+        raise NotStreamable(
+            f"partial_fit needs solver='auto' or 'cholesky', got {decoder.solver!r}, which needs all samples at once"
+        )
+    if getattr(decoder, "constraint", "everywhere") != "everywhere":
+        raise NotStreamable(
+            f"partial_fit needs constraint='everywhere', got {decoder.constraint!r}, which needs all samples at once"
+        )
+    features = decoder.features
+    if _is_fitted(features) or not (features is None or _is_map(features)):
+        return True  # what is no feature map is refused later
+    if features is None or (isinstance(features, SigmoidFeatures) and features.latent_box is None):
+        raise NotStreamable(
+            "partial_fit cannot take the centres of SigmoidFeatures from the bounding box of data that "
+            "it has not seen: give SigmoidFeatures(n_features=..., latent_box=(low, high)), or a map "
+            "that is fitted already"
+        )
+    if not isinstance(features, (FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures)):
+        raise NotStreamable(
+            f"partial_fit cannot fit {features!r} to one batch of the data: fit it before, "
+            "to data that represent all batches"
+        )
+    if not isinstance(features.n_features, numbers.Integral):
+        raise NotStreamable(
+            "partial_fit needs an integer n_features, got "
+            f"{features.n_features!r}, a multiple of a number of samples that is not "
+            "known: give a count, or a map that is fitted already"
+        )
+    return True
+
+
+class _RandomFeatureDecoder(LinearDecoder):
     """What RFNNDecoder and RANDSMAPDecoder share: the feature map and the ridge regression."""
 
     _state = {
@@ -65,27 +94,24 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
         "n_samples_seen_": DERIVED,
         "_sums": DERIVED,
         "_running": DERIVED,
+        "_linear_map": DERIVED,
     }
-    # what is solved for when it is first asked for after `partial_fit`
-    _solved = frozenset({"coef_", "solver_", "n_iter_"})
+    _solved = ("coef_", "solver_", "n_iter_", "_linear_map")  # what more batches make invalid
 
-    def _fit(self, X, y, features=None):
+    def _fit_linear(self, X, y):
         regularization = check_number(self.regularization, "regularization", low=0)
-        check_choice(self.solver, "solver", ("auto", "cholesky", "svd", "krylov"))
-        check_number(self.tol, "tol", low=0, strict_low=True)
-        check_count(self.max_iter, "max_iter")
+        self._check_solver(("auto", "cholesky", "svd", "krylov"))
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, single = check_fields(y, len(X), blocks=True)
         invariants = self._invariants(F, dtype)
-        if features is None:
-            features = self._fit_features(X)
+        features = self._fit_features(X)
         A, solver, n_iter = self._coefficients(FeatureRows(features, X), F, regularization, invariants)
         self.features_, self.coef_, self.solver_, self.n_iter_ = features, A, solver, n_iter
         self._single = single
         self._store_invariants(invariants)
         self._forget(sums_only=True)
 
-    @streaming_method
+    @available_if(_streamable)
     def partial_fit(self, X, y):
         """Fit to one more batch of latent points and fields.
 
@@ -106,8 +132,9 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
             If X or y is not a finite array of numbers of these shapes (d and M as in the first batch), a
             parameter is out of range, or the fields seen so far do not satisfy the invariants (a row
             of this batch is named), or features overflow. The estimator then keeps the state it had.
-        NotStreamable
-            A ValueError and AttributeError, if the parameters do not allow batches (see Notes).
+        AttributeError
+            If the parameters do not allow batches (see Notes): ``hasattr(decoder, "partial_fit")`` is then
+            False. Its cause, a `NotStreamable`, says why.
 
         Warns
         -----
@@ -154,36 +181,6 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
             self._partial_fit(X, y)
         return self
 
-    def _check_streamable(self):
-        if self.solver in ("svd", "krylov"):
-            raise NotStreamable(
-                f"partial_fit needs solver='auto' or 'cholesky', got {self.solver!r}, which needs all samples at once"
-            )
-        if getattr(self, "constraint", "everywhere") != "everywhere":
-            raise NotStreamable(
-                f"partial_fit needs constraint='everywhere', got {self.constraint!r}, which needs all samples at once"
-            )
-        features = self.features
-        if _is_fitted(features) or not (features is None or _is_map(features)):
-            return  # what is no feature map is refused later
-        if features is None or (isinstance(features, SigmoidFeatures) and features.latent_box is None):
-            raise NotStreamable(
-                "partial_fit cannot take the centres of SigmoidFeatures from the bounding box of data that "
-                "it has not seen: give SigmoidFeatures(n_features=..., latent_box=(low, high)), or a map "
-                "that is fitted already"
-            )
-        if not isinstance(features, (FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures)):
-            raise NotStreamable(
-                f"partial_fit cannot fit {features!r} to one batch of the data: fit it before, "
-                "to data that represent all batches"
-            )
-        if not isinstance(features.n_features, numbers.Integral):
-            raise NotStreamable(
-                "partial_fit needs an integer n_features, got "
-                f"{features.n_features!r}, a multiple of a number of samples that is not "
-                "known: give a count, or a map that is fitted already"
-            )
-
     def _partial_fit(self, X, y):
         first = "_sums" not in self.__dict__
         if first and "coef_" in self.__dict__:
@@ -191,11 +188,11 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
                 f"this {type(self).__name__} was fitted by fit or comes from a model file, which keep "
                 "no sums that a batch could be added to: it starts anew with this batch",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
             self._forget()
         check_number(self.regularization, "regularization", low=0)
-        check_choice(self.solver, "solver", ("auto", "cholesky"))
+        self._check_solver(("auto", "cholesky"))
         X = validate_data(self, X, reset=first)
         F, dtype, single = check_fields(y, len(X), blocks=True)
         if first:
@@ -212,6 +209,7 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
         if first:
             self.features_, self._sums = features, sums
         self._running = running
+        self._store_invariants(None if running is None else running[1])
         self.n_samples_seen_ = sums.n + len(X)
         for name in self._solved:  # of the batches before
             self.__dict__.pop(name, None)
@@ -222,21 +220,46 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
         for name in ("_sums", "_running", "n_samples_seen_", *(() if sums_only else self._solved)):
             self.__dict__.pop(name, None)
 
-    def __getattr__(self, name):
-        state = self.__dict__
-        if name in type(self)._solved and "_sums" in state:
-            self._solve()
-            return state[name]
-        return object.__getattribute__(self, name)  # the error that Python would raise
+    def solve(self):
+        """Coefficients from all batches so far, if they are not solved for yet.
 
-    def _solve(self):
-        """Coefficients from the sums over the batches."""
-        sums = self._sums
-        R, solver = sums.solve(check_number(self.regularization, "regularization", low=0), self.solver)
-        invariants = None if self._running is None else self._running[1]
-        self.coef_ = R if invariants is None else invariants.constrain_coefficients(R)
-        self.solver_, self.n_iter_ = solver, 1
-        self._store_invariants(invariants)
+        After `partial_fit` there are none, only sums; `predict`, derivatives and model files call this. Then
+        `coef_`, `solver_` and `n_iter_` are there, until the next batch.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit` and `partial_fit`.
+        numpy.linalg.LinAlgError
+            If solver="cholesky" and the factorisation fails; the message names lambda.
+        ValueError
+            If an earlier `partial_fit` was interrupted, so that the sums are incomplete.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randsmap import FourierFeatures, RFNNDecoder
+        >>> X = np.linspace(0, 1, 50)[:, None]
+        >>> decoder = RFNNDecoder(FourierFeatures(0.5, n_features=9), random_state=0).partial_fit(X, X**2)
+        >>> hasattr(decoder, "coef_"), decoder.solve().coef_.shape
+        (False, (10, 1))
+        """
+        if "coef_" not in self.__dict__ and "_sums" in self.__dict__:
+            regularization = check_number(self.regularization, "regularization", low=0)
+            R, solver = self._sums.solve(regularization, self.solver)
+            invariants = None if self._running is None else self._running[1]
+            self.coef_ = R if invariants is None else invariants.constrain_coefficients(R)
+            self.solver_, self.n_iter_ = solver, 1
+        check_fitted(self, "coef_")
+        return self
+
+    def _make_linear_map(self):
+        self.solve()
+        return LinearMap(feature_basis(self.features_), self.coef_, self._projected_on())
 
     def _extended_invariants(self, running, F, dtype):
         return None
@@ -258,26 +281,46 @@ class _RandomFeatureDecoder(DifferentiableDecoder):
             features.set_params(**dict.fromkeys(names, self.random_state))
         return features.fit(X)
 
-    def _fit_with(self, features, X, y):
-        """`fit` with features that are fitted already."""
-        with restored_on_error(self):
-            self._fit(X, y, features)
-        return self
+    def _check_linear(self):
+        if self.solver == "krylov":
+            raise AttributeError("solver='krylov' stops at a tolerance that depends on the fields")
+        if getattr(self, "constraint", "everywhere") != "everywhere":
+            raise AttributeError(f"the correction of constraint={self.constraint!r} is another at every point")
+        return True
+
+    def _smoother(self, X, Z):
+        regularization = check_number(self.regularization, "regularization", low=0)
+        self._check_solver(("auto", "cholesky", "svd"))
+        features = self._fit_features(X)
+        return ridge_smoother(FeatureRows(features, X), FeatureRows(features, Z), regularization, self.solver)
 
     def _spectrum(self, X):
         """Left singular vectors (n, r) of [1 | phi(X)], squared singular values, error angle."""
         return left_spectrum(FeatureRows(self._fit_features(X), X))
 
+    def _check_solver(self, solvers):
+        solver = check_choice(self.solver, "solver", solvers)
+        for name, check, former in (("tol", _check_tol, 1e-7), ("max_iter", check_count, 500)):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            check(value, name)
+            # the former defaults are in older model files and pickles
+            if solver in ("cholesky", "svd") and value != former:
+                raise ValueError(f"{name} is not read by solver={solver!r}, so it must be None, got {value!r}")
+
     def _ridge(self, rows, F, regularization):
-        return solve_ridge(
-            rows, F, regularization, self.solver, tol=self.tol, max_iter=self.max_iter, progress=self.progress
-        )
-
-    def _decode(self, A, projection, X, out):
-        decode(self.features_, A, X, projection, out)
-
-    def _basis(self):
-        return feature_basis(self.features_)
+        showing = nullcontext()
+        if self.progress != "deprecated":
+            warnings.warn(
+                f"progress= of {type(self).__name__} is deprecated: use `with randsmap.show_progress():` around fit",
+                DeprecationWarning,
+                stacklevel=6,
+            )
+            showing = show_progress() if self.progress else showing
+        given = {name: getattr(self, name) for name in ("tol", "max_iter") if getattr(self, name) is not None}
+        with showing:
+            return solve_ridge(rows, F, regularization, self.solver, **given)
 
 
 def _is_map(features):
@@ -308,13 +351,13 @@ solver : {"auto", "cholesky", "svd", "krylov"}, default="auto"
     and it is found to be cheaper, or if the others' matrices do not fit in memory; otherwise
     Cholesky if lambda > 10 eps trace(Phi^T Phi), and below that, or when it fails, the minimum-norm
     solution by a singular value decomposition.
-tol : float, default=1e-7
-    For "krylov": bound of |Phi (A - A*)| / |F| over the training set (Frobenius norms), A* being the
-    exact ridge solution.
-max_iter : int, default=500
-    For "krylov": iterations after which it stops with a ConvergenceWarning.
-progress : bool, default=False
-    For "krylov": show a progress bar, one step a pass over the features.
+tol : float or None
+    For "krylov", also where "auto" takes it: bound of |Phi (A - A*)| / |F| over the training set
+    (Frobenius norms), A* being the exact ridge solution. None: 1e-7. Refused beside "cholesky" and "svd".
+max_iter : int or None
+    For "krylov": iterations after which it stops with a ConvergenceWarning. None: 500. Refused as `tol`.
+progress : bool
+    Deprecated: use ``with randsmap.show_progress():``.
 random_state : int, RandomState instance or None
     If not None, set as the feature map's random_state before it is fitted."""
 _ATTRIBUTES = """\
@@ -373,9 +416,9 @@ class RFNNDecoder(_RandomFeatureDecoder):
         *,
         regularization=1e-3,
         solver="auto",
-        tol=1e-7,
-        max_iter=500,
-        progress=False,
+        tol=None,
+        max_iter=None,
+        progress="deprecated",
         random_state=None,
     ):
         self.features = features
@@ -395,8 +438,8 @@ class RFNNDecoder(_RandomFeatureDecoder):
     def _store_invariants(self, invariants):
         pass
 
-    def _linear_map(self):
-        return self.coef_, None
+    def _projected_on(self):
+        return None
 
 
 @document_invariants
@@ -452,7 +495,6 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
     """
 
     _state = {**_RandomFeatureDecoder._state, **InvariantParameters._invariant_state, "_exact": Flag()}
-    _solved = frozenset({"coef_", "solver_", "n_iter_", "_exact", *InvariantParameters._invariant_state})
 
     def __init__(
         self,
@@ -466,9 +508,9 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         cell_weights=None,
         bounds=None,
         solver="auto",
-        tol=1e-7,
-        max_iter=500,
-        progress=False,
+        tol=None,
+        max_iter=None,
+        progress="deprecated",
         random_state=None,
     ):
         self.features = features
@@ -508,14 +550,14 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
 
     def _extended_invariants(self, running, F, dtype):
         before = self._running_invariants(F.shape[1]) if running is None else running[0]
-        return before.extended(F, dtype)
+        return AffineInvariants.from_batch(before, F, dtype)
 
     def _store_invariants(self, invariants):
         super()._store_invariants(invariants)
         self._exact = self.constraint == "everywhere"
 
-    def _linear_map(self):
-        return self.coef_, self.invariants_ if self._exact else None
+    def _projected_on(self):
+        return self.invariants_ if self._exact else None
 
 
 _TRUNCATION = 1e-8  # relative cut of singular values, delta_S in the paper's implementation details

@@ -1,11 +1,22 @@
-"""Encoders: from fields to latent coordinates (paper, App. C)."""
+"""Diffusion maps: coordinates of fields from a Markov chain on them (paper, App. C).
 
-import copy
+`DiffusionMaps` is the estimator; below it stand the steps, a function each: normalisation of the kernel, modes of
+the Markov matrix, sign rule, coordinates, Nystroem extension. The kernel itself, with its width, is made in
+`randsmap._linalg.distances` (all pairs) and `_neighbor_kernel` (nearest neighbours); derivatives of the extension
+are in `_nystroem`, the choice of eigenvectors in `_harmonics`.
+"""
+
+from __future__ import annotations
+
 import warnings
+from collections.abc import Sequence
+from copy import copy as shallow_copy
+from typing import Any
 
 import numpy as np
 import scipy.linalg
-from scipy.sparse import issparse
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
@@ -17,7 +28,7 @@ from randsmap._linalg.lanczos import leading_eigenpairs
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._mmap import BLOCK, Snapshots, is_large, mapped_rows
 from randsmap._parallel import for_tiles, tile_rows
-from randsmap._validation import check_count, check_number, check_vectors
+from randsmap._validation import check_count, check_matrix, check_number, check_vectors
 from randsmap.encoders import _neighbor_kernel as _sparse_kernel
 from randsmap.encoders import _nystroem
 from randsmap.encoders._harmonics import non_harmonic_selection
@@ -34,8 +45,6 @@ DENSE_SAMPLES = 300
 CANDIDATES, CANDIDATES_PER_COMPONENT = 15, 3
 # Above this many samples the median for a sparse kernel is over a sample of the pairs.
 SPARSE_MEDIAN_ROWS = 2000
-# Bytes (as float64) from which memory-mapped training fields stay in their file instead of being copied.
-KEPT = 1 << 30
 # Kernel sums below which a point is far from all training points (see `far_sums`).
 FAR_SUM, UNDERFLOWN_SUM = 1e-15, 1e-280
 FAR_EXPONENT = 1024.0
@@ -67,6 +76,9 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         Keep only the kernel of each sample with its n_neighbors nearest others and with the samples that
         have it among theirs: a sparse matrix, for up to some 1e5 samples. None, or n_samples - 1 and
         more: all pairs.
+    copy : bool, default True
+        False: large memory-mapped training fields (see Notes) stay in their file instead of being copied.
+        Not with n_neighbors.
 
     Attributes
     ----------
@@ -98,11 +110,10 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     neighbours of one another. With more than six cells the neighbours are found by comparing all
     pairs.
 
-    Memory-mapped fields (`numpy.load` with mmap_mode) of 1 GiB and more are not copied, unless
-    n_neighbors is given: they are read some cells at a time, and the file is read again for
-    `transform`, once for up to 2^22 / n_samples new fields. So it must stay as it is. A pickle then
-    holds its name; a model file cannot hold such an encoder. `ManifoldModel` with `encoder_samples` is the way for many
-    fields.
+    With copy=False, memory-mapped fields (`numpy.load` with mmap_mode) of 64 MB and more are not copied: they
+    are read some cells at a time, and the file is read again for `transform`, once for up to
+    2^22 / n_samples new fields. So it must stay as it is. A pickle then holds its name; a model file cannot
+    hold such an encoder. `ManifoldModel` with `encoder_samples` is the way for many fields.
 
     With n_neighbors the unit of epsilon_scale is still the median over *all* pairs (exact up to 2000
     samples, else sampled as above). Two points are joined if their distance is at most the reach of
@@ -157,17 +168,24 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         "_index": DERIVED,
     }
 
+    epsilon_: float
+    eigenvalues_: NDArray[np.float64]
+    eigenvectors_: NDArray[np.float64]
+    selected_: NDArray[np.intp]
+    n_features_in_: int
+
     def __init__(
         self,
-        n_components=2,
+        n_components: int = 2,
         *,
-        alpha=1.0,
-        epsilon=None,
-        epsilon_scale=1.0,
-        diffusion_time=0,
-        select="leading",
-        n_neighbors=None,
-    ):
+        alpha: float = 1.0,
+        epsilon: float | None = None,
+        epsilon_scale: float = 1.0,
+        diffusion_time: float = 0,
+        select: str | Sequence[int] = "leading",
+        n_neighbors: int | None = None,
+        copy: bool = True,
+    ) -> None:
         self.n_components = n_components
         self.alpha = alpha
         self.epsilon = epsilon
@@ -175,14 +193,15 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.diffusion_time = diffusion_time
         self.select = select
         self.n_neighbors = n_neighbors
+        self.copy = copy
 
-    def fit(self, X, y=None):
+    def fit(self, X: ArrayLike, y: Any = None) -> DiffusionMaps:
         """Find the coordinates of the training fields.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_cells)
-            Fields, one a row; at least two. Copied, unless it is a large memory-mapped array.
+            Fields, one a row; at least two.
         y : ignored
 
         Returns
@@ -196,18 +215,18 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             the median distance is 0, or a selected eigenvalue is below 1e-8. The estimator is then
             left as it was.
         """
-        fitted = copy.copy(self)
+        fitted = shallow_copy(self)
         fitted._fit(X)
         self.__dict__ = fitted.__dict__
         return self
 
-    def fit_transform(self, X, y=None):
+    def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray[np.float64]:
         """`fit`, then the coordinates (n_samples, n_components) of the same fields."""
         self.fit(X)
         modes = self.selected_ - 1
         return diffusion_coordinates(self.eigenvalues_[modes], self.eigenvectors_[:, modes], self.diffusion_time)
 
-    def transform(self, X):
+    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Coordinates of fields by the Nystroem extension.
 
         Parameters
@@ -233,7 +252,63 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             return self._nystrom(Snapshots(X, "X"))
         return mapped_rows(self._nystrom, X)
 
-    def jacobian(self, X):
+    def nystroem_weights(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The weights of the Nystroem extension: coordinates as means over the training fields.
+
+        The coordinates of a field x are y_p = sum_j P_j c_pj with the transition probabilities
+        P_j ~ w_j exp(-|x - f_j|^2 / epsilon_^2) to the training fields f_j, sum_j P_j = 1 (paper, App. C).
+
+        Returns
+        -------
+        density_weights : ndarray of shape (n_samples,)
+            w = q^-alpha, positive.
+        values : ndarray of shape (n_components, n_samples)
+            c.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError
+            With n_neighbors: the sum is then over the neighbours of x alone.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randsmap import DiffusionMaps
+        >>> fields = np.random.default_rng(0).random((30, 5))
+        >>> encoder = DiffusionMaps(2).fit(fields)
+        >>> weights, values = encoder.nystroem_weights()
+        >>> P = weights * np.exp(-encoder.squared_distances(fields[:3]) / encoder.epsilon_**2)
+        >>> P /= P.sum(axis=1, keepdims=True)
+        >>> bool(abs(P @ values.T - encoder.transform(fields[:3])).max() < 1e-12)
+        True
+        """
+        check_is_fitted(self)
+        if self._reach is not None:
+            raise ValueError(
+                "the weights of the extension need a dense kernel (n_neighbors=None), "
+                f"got n_neighbors={int(self._n_neighbors[0])}"
+            )
+        return self._weights[0], self._weights[1:] / self._weights[0]
+
+    def squared_distances(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Squared distances of fields X (L, n_cells) to the training fields, (L, n_samples).
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError
+            If the width is not that of the training fields or a value is not finite.
+        """
+        check_is_fitted(self)
+        X = check_matrix(X, "X", n_columns=self.n_features_in_, min_rows=0)
+        if isinstance(self._rows, Snapshots):
+            return _distances.squared_distances_by_columns(X, self._rows)
+        return _distances.squared_distances(X - self._centre, self._rows)
+
+    def jacobian(self, X: ArrayLike) -> NDArray[np.float64]:
         """Derivatives of the coordinates with respect to the fields.
 
         Parameters
@@ -270,12 +345,11 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         >>> bool(abs(across) < 0.1 * abs(along))
         True
         """
-        X = self._checked(X)
-        out = np.empty((len(X), self._n_features_out, self.n_features_in_))
+        F = self._checked(X)
+        out = np.empty((len(F), self._n_features_out, self.n_features_in_))
+        return self._in_tiles(_nystroem.jacobian, F, out, rows_each=self._n_features_out)
 
-        return self._in_tiles(_nystroem.jacobian, X, out, rows_each=self._n_features_out)
-
-    def jvp(self, X, V):
+    def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
         """Products of the derivatives with vectors: how the coordinates move as the fields change by v.
 
         Pushes the right-hand side v of an equation df/dt = v forward to the latents.
@@ -294,11 +368,11 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         ------
         As `jacobian`; ValueError, too, if V does not fit.
         """
-        X = self._checked(X)
-        V = check_vectors(V, "V", *X.shape)
-        return self._in_tiles(_nystroem.jvp, X, np.empty((len(X), self._n_features_out)), V)
+        F = self._checked(X)
+        V = check_vectors(V, "V", *F.shape)
+        return self._in_tiles(_nystroem.jvp, F, np.empty((len(F), self._n_features_out)), V)
 
-    def vjp(self, X, U):
+    def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
         """Products of the transposed derivatives with vectors: the gradient of u . y in the fields.
 
         Parameters
@@ -315,11 +389,11 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         ------
         As `jacobian`; ValueError, too, if U does not fit.
         """
-        X = self._checked(X)
-        U = check_vectors(U, "U", len(X), self._n_features_out)
-        return self._in_tiles(_nystroem.vjp, X, np.empty(X.shape), U)
+        F = self._checked(X)
+        U = check_vectors(U, "U", len(F), self._n_features_out)
+        return self._in_tiles(_nystroem.vjp, F, np.empty(F.shape), U)
 
-    def _checked(self, X):
+    def _checked(self, X: ArrayLike) -> NDArray[np.float64]:
         if not hasattr(self, "selected_"):
             check_is_fitted(self)
         return validate_data(self, X, reset=False, min_samples=0)
@@ -332,7 +406,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if isinstance(self._rows, Snapshots):
             raise ValueError(
                 "derivatives need the training fields in memory, but this encoder left them in "
-                "their file: fit it on an array in memory, or on fewer fields"
+                "their file: fit it with copy=True"
             )
         values = self._weights[1:] / self._weights[0]
 
@@ -378,10 +452,16 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 yield i, x
 
     def _fit(self, X):
+        if not isinstance(self.copy, (bool, np.bool_)):
+            raise TypeError(f"copy must be True or False, got {self.copy!r}")
+        if not self.copy and self.n_neighbors is not None:
+            raise ValueError(
+                "copy=False needs a kernel of all pairs (n_neighbors=None): neighbours are found in memory"
+            )
         if is_large(X):
             validate_data(self, X[:1], reset=True)
             X = Snapshots(X, "X")
-            if self.n_neighbors is not None or 8 * X.array.size < KEPT:
+            if self.copy:
                 X = X[:]
         else:
             X = validate_data(self, X, reset=True)
@@ -562,7 +642,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return out
 
 
-def density_weights(K, alpha):
+def density_weights(K: NDArray[np.float64] | csr_array, alpha: float) -> NDArray[np.float64]:
     """Factors q^-alpha of the alpha-normalised kernel q_i^-alpha K_ij q_j^-alpha, q the sums of K.
 
     Paper, App. C, the alpha-normalised kernel K^(1,a).
@@ -570,7 +650,9 @@ def density_weights(K, alpha):
     return K.sum(axis=1) ** -alpha if alpha else np.ones(K.shape[0])
 
 
-def markov_modes(K, density, degrees, n_modes):
+def markov_modes(
+    K: NDArray[np.float64] | csr_array, density: NDArray[np.float64], degrees: NDArray[np.float64], n_modes: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Leading nontrivial modes of the Markov matrix of the alpha-normalised kernel.
 
     The matrix T = D^-1 A K A (A = diag(density), D = diag(degrees); paper, Eq. (transitionmatrix)) has
@@ -584,7 +666,7 @@ def markov_modes(K, density, degrees, n_modes):
     scale = density / np.sqrt(degrees)
     trivial = np.sqrt(degrees / degrees.sum())
     if n <= DENSE_SAMPLES or n_modes > n // 10:
-        S = (K.toarray() if issparse(K) else K) * scale[:, None]
+        S = (K.toarray() if isinstance(K, csr_array) else K) * scale[:, None]
         S *= scale
         # moves the trivial eigenvalue from 1 to -1, below all others (a sparse S may have negative
         # ones, but with its positive diagonal none at -1)
@@ -593,7 +675,7 @@ def markov_modes(K, density, degrees, n_modes):
             S, subset_by_index=[n - n_modes, n - 1], overwrite_a=True, check_finite=False
         )
     else:
-        if issparse(K):
+        if isinstance(K, csr_array):
             blocks = _sparse_kernel.row_blocks(K)
 
             def apply(X):
@@ -610,7 +692,7 @@ def markov_modes(K, density, degrees, n_modes):
     return eigenvalues, U / trivial[:, None]
 
 
-def eigenvector_signs(V, X):
+def eigenvector_signs(V: NDArray[np.float64], X: NDArray[np.float64]) -> NDArray[np.float64]:
     """Sign of each column of V (n, n_modes) that the sign rule asks for.
 
     Among the entries within 1e-8 of the largest magnitude the one whose row of the data X is
@@ -630,12 +712,19 @@ def eigenvector_signs(V, X):
     return signs
 
 
-def diffusion_coordinates(eigenvalues, eigenvectors, diffusion_time):
+def diffusion_coordinates(
+    eigenvalues: NDArray[np.float64], eigenvectors: NDArray[np.float64], diffusion_time: float
+) -> NDArray[np.float64]:
     """Coordinates xi^t v (paper, Eq. (DMcoords), where t = 1)."""
     return eigenvectors * eigenvalues**diffusion_time
 
 
-def nystrom_weights(density, eigenvalues, eigenvectors, diffusion_time):
+def nystrom_weights(
+    density: NDArray[np.float64],
+    eigenvalues: NDArray[np.float64],
+    eigenvectors: NDArray[np.float64],
+    diffusion_time: float,
+) -> NDArray[np.float64]:
     """Weights of the kernel sums of the Nystroem extension, (1 + n_components, n_training).
 
     y(x) = xi^t v(x), v(x) = (1/xi) sum_j p_j(x) v_j, p_j(x) = k(x, f_j) q_j^-alpha / their sum: a ratio
@@ -646,6 +735,12 @@ def nystrom_weights(density, eigenvalues, eigenvectors, diffusion_time):
     return np.ascontiguousarray(np.vstack([density, density * coordinates.T]))
 
 
-def far_sums(x, rows, norms, weights, epsilon):
+def far_sums(
+    x: NDArray[np.float64],
+    rows: NDArray[np.float64],
+    norms: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    epsilon: float,
+) -> NDArray[np.float64]:
     """The kernel sums of one centred point x, up to a common factor, where the kernel underflows."""
     return weights @ _distances.far_values(x, rows, norms, epsilon)

@@ -5,7 +5,10 @@ nonlinear dynamical systems through manifold learning: A chemotaxis case study",
 Harmon. Anal. 44 (2018), 759-773.
 """
 
+from __future__ import annotations
+
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from randsmap import _validation
 
@@ -15,7 +18,9 @@ __all__ = ["local_linear_residuals", "non_harmonic_selection"]
 _BLOCK = 512
 
 
-def non_harmonic_selection(eigenvectors, n_components, *, max_samples=2000):
+def non_harmonic_selection(
+    eigenvectors: ArrayLike, n_components: int, *, max_samples: int = 2000
+) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
     """Indices of the eigenvectors that are the least functions of those before them.
 
     Parameters
@@ -68,13 +73,12 @@ def non_harmonic_selection(eigenvectors, n_components, *, max_samples=2000):
     return np.sort(order[:n_components]) + 1, residuals
 
 
-def local_linear_residuals(eigenvectors, *, max_samples=2000):
+def local_linear_residuals(eigenvectors: ArrayLike, *, max_samples: int = 2000) -> NDArray[np.float64]:
     """Residual r_k of predicting each eigenvector from those before it by local linear regression.
 
-    Eigenvector phi_k at point i is predicted by the linear function of
-    Phi_{k-1} = (phi_1 ... phi_{k-1}) that fits the *other* points best, weighted with exp(-|Phi_{k-1}(i) - Phi_{k-1}(j)|^2 / eps^2), where
-    eps is a third of the median distance of the Phi_{k-1}; r_k^2 is the sum of squared errors over
-    the sum of phi_k^2, and r_1 = 1.
+    Eigenvector phi_k at point i is predicted by the linear function of Phi_{k-1} = (phi_1 ... phi_{k-1}) that fits
+    the *other* points best, weighted with exp(-|Phi_{k-1}(i) - Phi_{k-1}(j)|^2 / eps^2), where eps is a third of
+    the median distance of the Phi_{k-1}; r_k^2 is the sum of squared errors over the sum of phi_k^2, and r_1 = 1.
 
     Parameters
     ----------

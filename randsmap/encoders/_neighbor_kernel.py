@@ -6,11 +6,15 @@ its k nearest others and to those that have it among theirs (union rule; ties al
 point that equals a sample has the same neighbours. No new point is without neighbours.
 """
 
+from __future__ import annotations
+
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from randsmap import _parallel
 from randsmap._linalg import distances as _distances
+from randsmap._linalg.neighbors import NeighborIndex
 
 __all__ = ["blocked_product", "neighbor_kernel", "neighbor_sums", "neighbor_values", "row_blocks"]
 
@@ -25,7 +29,15 @@ FAR_DISTANCE = 2.0**20
 PRODUCT_ROWS, EXTENSION_ROWS = 4096, 2**14
 
 
-def neighbor_kernel(X, rows, norms, centre, index, n_neighbors, epsilon):
+def neighbor_kernel(
+    X: NDArray[np.float64],
+    rows: NDArray[np.float64],
+    norms: NDArray[np.float64],
+    centre: NDArray[np.float64],
+    index: NeighborIndex,
+    n_neighbors: int,
+    epsilon: float,
+) -> tuple[csr_array, NDArray[np.float64]]:
     """Kernel exp(-|f_i - f_j|^2 / epsilon^2) of the joined samples, and their squared reaches.
 
     Parameters
@@ -70,7 +82,17 @@ def neighbor_kernel(X, rows, norms, centre, index, n_neighbors, epsilon):
     return K, reach
 
 
-def neighbor_sums(X, rows, norms, centre, index, reach, n_neighbors, weights, epsilon):
+def neighbor_sums(
+    X: NDArray[np.float64],
+    rows: NDArray[np.float64],
+    norms: NDArray[np.float64],
+    centre: NDArray[np.float64],
+    index: NeighborIndex,
+    reach: NDArray[np.float64],
+    n_neighbors: int,
+    weights: NDArray[np.float64],
+    epsilon: float,
+) -> NDArray[np.float64]:
     """The kernel sums of `_distances.kernel_sums` over joined samples, up to a factor for each row.
 
     The factor makes the largest kernel value of a row 1 (a shifted softmax), so that far from all
@@ -85,7 +107,16 @@ def neighbor_sums(X, rows, norms, centre, index, reach, n_neighbors, weights, ep
     return sums
 
 
-def neighbor_values(X, rows, norms, centre, index, reach, n_neighbors, epsilon):
+def neighbor_values(
+    X: NDArray[np.float64],
+    rows: NDArray[np.float64],
+    norms: NDArray[np.float64],
+    centre: NDArray[np.float64],
+    index: NeighborIndex,
+    reach: NDArray[np.float64],
+    n_neighbors: int,
+    epsilon: float,
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64], NDArray[np.intp]]:
     """Kernel values of a few rows X and the samples they are joined to, with the factors of
     `neighbor_sums`: row and sample of each value, the values, and the place of each row's first."""
     distances, _ = index.query(X - centre, n_neighbors + 1)
@@ -105,7 +136,7 @@ def neighbor_values(X, rows, norms, centre, index, reach, n_neighbors, epsilon):
     return i, j, values, first
 
 
-def row_blocks(K):
+def row_blocks(K: csr_array) -> list[csr_array]:
     """K (csr_array) as blocks of rows, the tasks of `blocked_product`; they share its memory."""
     n = K.shape[0]
     blocks = []
@@ -116,9 +147,9 @@ def row_blocks(K):
     return blocks
 
 
-def blocked_product(blocks, X):
+def blocked_product(blocks: list[csr_array], X: NDArray[np.float64]) -> NDArray[np.float64]:
     """K X for the `row_blocks` of K; each row is one sum in the order of its columns."""
-    parts = [None] * len(blocks)
+    parts = [np.empty(0)] * len(blocks)
 
     def task(t):
         parts[t] = blocks[t] @ X

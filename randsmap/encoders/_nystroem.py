@@ -9,10 +9,17 @@ density of x itself cancels). Since sum P = 1::
 a covariance under P: sum_j w_pj = 0, so that the fields may all be taken from a point amid them.
 """
 
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
 __all__ = ["jacobian", "jvp", "vjp"]
 
 
-def jacobian(P, values, rows, epsilon):
+def jacobian(
+    P: NDArray[np.float64], values: NDArray[np.float64], rows: NDArray[np.float64], epsilon: float
+) -> NDArray[np.float64]:
     """dy/dx (L, d, M) at L fields with transition probabilities P (L, n).
 
     values are c (d, n), rows the centred training fields (n, M).
@@ -22,12 +29,24 @@ def jacobian(P, values, rows, epsilon):
     return J.reshape(L, d, rows.shape[1]) * (2 / epsilon / epsilon)
 
 
-def jvp(V, P, values, rows, epsilon):
+def jvp(
+    V: NDArray[np.float64],
+    P: NDArray[np.float64],
+    values: NDArray[np.float64],
+    rows: NDArray[np.float64],
+    epsilon: float,
+) -> NDArray[np.float64]:
     """dy/dx v (L, d) for V (L, M), without forming dy/dx."""
     return _moments(V @ rows.T, P) @ values.T * (2 / epsilon / epsilon)
 
 
-def vjp(U, P, values, rows, epsilon):
+def vjp(
+    U: NDArray[np.float64],
+    P: NDArray[np.float64],
+    values: NDArray[np.float64],
+    rows: NDArray[np.float64],
+    epsilon: float,
+) -> NDArray[np.float64]:
     """u dy/dx (L, M) for U (L, d), without forming dy/dx."""
     return _moments(U @ values, P) @ rows * (2 / epsilon / epsilon)
 

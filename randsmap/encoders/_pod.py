@@ -5,13 +5,13 @@ import numbers
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from randsmap._estimator import Array, Count, check_fitted, restored_on_error, validate_data
-from randsmap._linalg.low_rank import leading_directions, orthonormal_to
-from randsmap._mmap import filled, is_large, mapped_rows
+from randsmap._estimator import DERIVED, Array, Count, check_fitted, restored_on_error, validate_data
+from randsmap._linalg.low_rank import leading_directions, orthonormal_beside
+from randsmap._mmap import is_large, mapped_rows
 from randsmap._parallel import blas_threads, for_tiles
-from randsmap._validation import check_cells, check_count, check_matrix, check_number, check_out, check_vectors
-from randsmap.decoders._linear_map import decode_features, decode_rows, gathered, pull, push
-from randsmap.invariants._active_bounds import ActiveBounds
+from randsmap._validation import check_count, check_matrix, check_number, check_vectors
+from randsmap.decoders._bases import IdentityBasis
+from randsmap.decoders._linear_map import LinearMap, LinearMapHolder
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 
 __all__ = ["POD"]
@@ -20,7 +20,7 @@ _EPS = np.finfo(float).eps
 
 
 @document_invariants
-class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Proper orthogonal decomposition of centred fields, with an inverse that keeps invariants.
 
     Parameters
@@ -89,8 +89,10 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         "energies_": Array("k", low=0),
         "_analysis": Array("M", "k"),
         "_synthesis": Array("k+1", "M"),
+        "_linear_map": DERIVED,
         **InvariantParameters._invariant_state,
     }
+    _map_sources = ("_synthesis", "invariants_")
 
     def __init__(
         self,
@@ -130,6 +132,7 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """
         with restored_on_error(self):
             self._fit(X)
+            self._linear_map  # noqa: B018  (made now: decoding changes nothing)
         return self
 
     def _fit(self, X):
@@ -157,7 +160,7 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
                 G -= (G @ normals.T) @ normals
             few = self.n_components if isinstance(self.n_components, numbers.Integral) else None
             sigma, modes, energy = leading_directions(G, self._count, few)
-            modes = orthonormal_to(modes, normals)
+            modes = orthonormal_beside(np.ascontiguousarray(modes.T), np.ascontiguousarray(normals.T)).T
         modes[:, invariants.constant] = 0
         modes *= np.where(modes[np.arange(len(modes)), _largest(modes)] < 0, -1, 1)[:, None]
 
@@ -276,33 +279,9 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             or shares memory with X, cells are no such array or out of range, or invariant_values do not
             fit or are out of reach within the bounds.
         """
-        if invariant_values is not None or (cells is not None and self._bounded()):
-            X, A, invariants = self._synthesis_at(X, None)
-            if cells is not None:
-                cells = check_cells(cells, A.shape[1])
-        else:
-            X, A, invariants = self._synthesis_at(X, cells)
-            cells = None
-        if out is not None and np.may_share_memory(out, X):
-            raise ValueError("out must not share memory with X")
-        out = check_out(out, (len(X), A.shape[1] if cells is None else len(cells)))
-        if invariant_values is None and cells is None:
-            projection = None if invariants is None else invariants.projection
-            filled(lambda a, b: decode_features(X[a:b], A, projection, out[a:b]), out)
-        else:
-            decode_rows(
-                lambda a, b, projection, F: decode_features(X[a:b], A, projection, F),
-                len(X),
-                invariants,
-                invariant_values,
-                cells,
-                out,
-            )
-        return out
-
-    def _bounded(self):
-        check_fitted(self, "components_")
-        return self.invariants_.lower is not None
+        linear = self._linear_map
+        X = check_matrix(X, "X", n_columns=self.n_components_, min_rows=0)
+        return linear.fields(X, invariant_values, cells, out)
 
     def inverse_jacobian(self, X, *, cells=None):
         """Derivatives of the fields of `inverse_transform` with respect to the coordinates.
@@ -321,13 +300,8 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         ------
         As `inverse_transform`.
         """
-        if self._bounded():
-            X, A, active = self._active(X, cells)
-            return active.push(np.repeat(A[1:].T[None], len(X), axis=0))
-        X, A, invariants = self._synthesis_at(X, cells)
-        projection = None if invariants is None else invariants.tangent_projection()
-        modes = push(np.eye(self.n_components_), A, projection)
-        return np.repeat(modes.T[None], len(X), axis=0)
+        linear = self._linear_map
+        return linear.jacobian(check_matrix(X, "X", n_columns=self.n_components_, min_rows=0), cells)
 
     def inverse_jvp(self, X, V, *, cells=None):
         """Tangents (L, M) of the fields at coordinates X (L, n_components_) along V (L, n_components_).
@@ -335,12 +309,8 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         V may be one vector (n_components_,) for all rows. C^T of a tangent is 0, with invariants.
         Raises as `inverse_transform`, and ValueError if V does not fit.
         """
-        if self._bounded():
-            X, A, active = self._active(X, cells)
-            return active.push(push(check_vectors(V, "V", *X.shape), A, None))
-        X, A, invariants = self._synthesis_at(X, cells)
-        V = check_vectors(V, "V", *X.shape)
-        return push(V, A, None if invariants is None else invariants.tangent_projection())
+        linear = self._linear_map
+        return linear.jvp(check_matrix(X, "X", n_columns=self.n_components_, min_rows=0), V, cells)
 
     def inverse_vjp(self, X, U, *, cells=None):
         """Gradients (L, n_components_) of u . f in the coordinates X (L, n_components_), for U (L, M).
@@ -348,27 +318,16 @@ class POD(InvariantParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         U may be one vector (M,) for all rows; (L, k) for k cells. Raises as `inverse_transform`, and
         ValueError if U does not fit.
         """
-        if self._bounded():
-            X, A, active = self._active(X, cells)
-            return pull(active.pull(check_vectors(U, "U", len(X), active.n_cells)), A, None)
-        X, A, invariants = self._synthesis_at(X, cells)
-        return pull(check_vectors(U, "U", len(X), A.shape[1]), A, invariants)
+        linear = self._linear_map
+        return linear.vjp(check_matrix(X, "X", n_columns=self.n_components_, min_rows=0), U, cells)
 
-    def _active(self, X, cells):
-        """X checked, A of the unprojected fields [1 | X] A, and the bounds that are active."""
-        X, A, invariants = self._synthesis_at(X, None)
-        cells = None if cells is None else check_cells(cells, A.shape[1])
-        return X, A, ActiveBounds(invariants, self.inverse_transform(X), cells)
-
-    def _synthesis_at(self, X, cells):
-        """X checked, the A of fields [1 | X] A, and the invariants to project on (None: none)."""
+    def _make_linear_map(self):
         check_fitted(self, "components_")
-        X = check_matrix(X, "X", n_columns=self.n_components_)
-        A, invariants = self._synthesis, self.invariants_
-        if cells is None:
-            return X, A, invariants
-        cells = check_cells(cells, A.shape[1])
-        return X, gathered(self, A, cells, lambda: invariants.gather_coefficients(A, cells)), None
+        return LinearMap(IdentityBasis(self.n_components_), self._synthesis, self.invariants_)
+
+    def _restore(self):
+        super()._restore()
+        self._linear_map  # noqa: B018  (its shapes are checked)
 
     @property
     def _n_features_out(self):

@@ -1,11 +1,23 @@
 """Derivatives of fields projected on bounds."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
+
+from randsmap.invariants._affine import AffineInvariants
 
 __all__ = ["ActiveBounds", "free_tangents", "free_tangents_adjoint"]
 
 
-def free_tangents(T, free, normal=None, weights=None):
+def free_tangents(
+    T: NDArray[np.float64],
+    free: NDArray[np.bool_],
+    normal: NDArray[np.float64] | None = None,
+    weights: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
     """Tangents of fields between bounds: T projected on w . g = 0 over the free cells, others 0.
 
     Where the bounds are active, f = clip(z + t w/v, lower, upper) with t such that w . f = m: only
@@ -36,7 +48,12 @@ def free_tangents(T, free, normal=None, weights=None):
     return np.where(_alone(step), 0.0, T)
 
 
-def free_tangents_adjoint(U, free, normal=None, weights=None):
+def free_tangents_adjoint(
+    U: NDArray[np.float64],
+    free: NDArray[np.bool_],
+    normal: NDArray[np.float64] | None = None,
+    weights: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
     """The transpose of `free_tangents`, applied to U (..., M)."""
     U = np.where(free, U, 0.0)
     if normal is None:
@@ -76,12 +93,15 @@ class ActiveBounds:
         Only these cells are wanted.
     """
 
-    def __init__(self, invariants, F, cells=None):
-        self.free = (invariants.lower < F) & (F < invariants.upper) & ~invariants.constant
+    def __init__(
+        self, invariants: AffineInvariants, F: NDArray[np.float64], cells: NDArray[np.intp] | None = None
+    ) -> None:
+        self.free = invariants.free_cells(F)
         self.cells, self.n_cells = cells, F.shape[1] if cells is None else len(cells)
-        self._normal = (invariants._C[0] if len(invariants.kept) else None), invariants.cell_weights
+        kept = invariants.kept
+        self._normal = (invariants.matrix[:, kept[0]] if len(kept) else None), invariants.cell_weights
 
-    def push(self, T):
+    def push(self, T: NDArray[np.float64]) -> NDArray[np.float64]:
         """Tangents of the projected fields, of those T (n, M) or (n, M, d) of the fields before it."""
         if T.ndim == 2:
             T = free_tangents(T, self.free, *self._normal)
@@ -89,10 +109,11 @@ class ActiveBounds:
             T = free_tangents(T.swapaxes(1, 2), self.free[:, None], *self._normal).swapaxes(1, 2)
         return T if self.cells is None else T[:, self.cells]
 
-    def pull(self, U):
+    def pull(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
         """The transpose: U (n, k) on the wanted cells to (n, M)."""
         if self.cells is not None:
             whole = np.zeros(self.free.shape)
-            np.add.at(whole, (slice(None), self.cells), U)
+            columns: Any = (slice(None), self.cells)
+            np.add.at(whole, columns, U)
             U = whole
         return free_tangents_adjoint(U, self.free, *self._normal)

@@ -1,46 +1,37 @@
 """Exact affine invariants: decoded fields that satisfy C^T f = m at every latent point.
 
-Notation as in the package's documentation: fields are rows, F is (n, M); C is (M, q), one invariant
-a column (ones for mass, cell volumes on a mesh); J0 are the cells that never change in the training
-data, S the others; V is the diagonal matrix of cell weights.
+Notation as in `randsmap.invariants`.
 """
 
+from __future__ import annotations
+
 import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from randsmap._estimator import DERIVED, Array
 from randsmap._kernels import decode as _kernel
-from randsmap._mmap import row_blocks
-from randsmap._parallel import parallel_for
+from randsmap._mmap import Snapshots
 from randsmap._validation import check_matrix
 from randsmap.invariants._bounds import Reach, check_bounds, dual_direction, project_rows
+from randsmap.invariants._running import RunningInvariants
+from randsmap.invariants._values import invariant_values
 
 __all__ = ["AffineInvariants", "invariant_values"]
 
 _EPS = np.finfo(float).eps
 _TINY = np.finfo(float).smallest_subnormal
-_TILE = 256
-
-
-def invariant_values(C, F):
-    """C_j^T f_i and |C_j|^T |f_i| for fields F (n, M) and invariants C (M, q), each (n, q).
-
-    The first is a compensated dot product (Ogita, Rump & Oishi 2005): as if computed in twice the
-    working precision and rounded.
-    """
-    rows = np.ascontiguousarray(C.T)
-    value, scale = np.zeros((len(F), len(rows))), np.zeros((len(F), len(rows)))
-    for start, block in row_blocks(F, "checking"):
-
-        def task(i):
-            part = slice(i * _TILE, (i + 1) * _TILE)
-            there = slice(start + part.start, start + part.stop)
-            _kernel.dots(rows, block[part], value[there], scale[there])
-
-        parallel_for(task, -(-len(block) // _TILE))
-    return value, scale
+# what is promised is 1e-14; a dropped column that may miss by more than half of it is warned of
+_UNNOTICED = 5e-15
+# pivot (of columns of length 1) below which the QR factorisation, which errs by eps over it, is not enough
+_NEARLY_DEPENDENT = 1e-3
+# corrections of coefficients; the second leaves what invariants that nearly depend on each other amplify
+_CORRECTIONS = 3
 
 
 class AffineInvariants:
@@ -75,7 +66,8 @@ class AffineInvariants:
     Notes
     -----
     C^T C is never formed: the columns of V_S^-1/2 C_S are scaled to length 1 and factored by a
-    pivoted QR, with rank decided at max(|S|, q) eps.
+    pivoted QR, V_S^-1/2 C_S = Q T in the columns kept, with rank decided at max(|S|, q) eps. W = Q^T V_S^-1/2
+    (zero on J0) then moves a field by the multiples T^-T e to change C^T f by e.
 
     Examples
     --------
@@ -105,7 +97,27 @@ class AffineInvariants:
         "projection": DERIVED,
     }
 
-    def __init__(self, matrix, values, constant, constant_values, cell_weights=None, bounds=None):
+    matrix: NDArray[np.float64]
+    values: NDArray[np.float64]
+    constant: NDArray[np.bool_]
+    constant_values: NDArray[np.float64]
+    cell_weights: NDArray[np.float64] | None
+    lower: NDArray[np.float64] | None
+    upper: NDArray[np.float64] | None
+    kept: NDArray[np.intp]
+    projection: Any
+    _n_cells: int
+    _reach: Reach | None
+
+    def __init__(
+        self,
+        matrix: NDArray[np.float64],
+        values: NDArray[np.float64],
+        constant: NDArray[np.bool_],
+        constant_values: NDArray[np.float64],
+        cell_weights: NDArray[np.float64] | None = None,
+        bounds: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
+    ) -> None:
         self.matrix, self.cell_weights = matrix, cell_weights
         self.lower, self.upper = bounds or (None, None)
         self.constant, self.constant_values = constant, constant_values
@@ -125,32 +137,127 @@ class AffineInvariants:
             rank = int(np.count_nonzero(diagonal > max(len(free), q) * _EPS * diagonal[0]))
         else:
             Q, R, order, rank = np.zeros((len(free), 0)), np.zeros((0, q)), np.arange(q), 0
-        order = order.astype(np.intp)  # of 32 or 64 bits, as LAPACK has it
-        self.kept, dropped = order[:rank], order[rank:]
+        self.kept = order[:rank].astype(np.intp)  # of 32 or 64 bits, as LAPACK has it
 
-        # V^-1/2 C_kept = Q T on S; W = Q^T V^-1/2, zero on the constant cells
-        T = R[:rank, :rank] * length[self.kept]
-        W = np.zeros((rank, M))
-        W[:, free] = Q[:, :rank].T if inverse_root is None else Q[:, :rank].T * inverse_root
+        self._T = np.ascontiguousarray(np.triu(R[:rank, :rank] * length[self.kept]))
+        self._W = np.zeros((rank, M))
+        self._W[:, free] = Q[:, :rank].T if inverse_root is None else Q[:, :rank].T * inverse_root
+        if rank and diagonal[rank - 1] < _NEARLY_DEPENDENT:
+            self._T, self._W[:, free] = _gram_schmidt(
+                matrix[free][:, self.kept].T, None if cell_weights is None else cell_weights[free]
+            )
 
-        self.values = self._consistent(values, T, R[:rank, rank:] * length[dropped], dropped)
-        self._T, self._W = np.ascontiguousarray(np.triu(T)), W
+        self.values = np.array(values, dtype=float)
+        if len(self.dropped):
+            self.values[self.dropped] = self._implied(self.values[None])[0][0]
         self._make_projection()
 
-    def _make_projection(self):
+    @classmethod
+    def from_data(
+        cls,
+        F: NDArray[np.float64] | Snapshots,
+        *,
+        invariants: ArrayLike | str | None = "mass",
+        values: ArrayLike | None = None,
+        tol: float | None = None,
+        cell_weights: ArrayLike | None = None,
+        bounds: Any = None,
+        keep_constant_cells: bool = True,
+        dtype: DTypeLike = np.float64,
+    ) -> AffineInvariants:
+        """Build the invariants of training fields and check that the fields satisfy them.
+
+        Parameters
+        ----------
+        F : ndarray (n, M)
+            Training fields, contiguous float64.
+        invariants : "mass", array (M,) or (M, q), or None
+            C. "mass" is the weighted sum of the cells: C = cell_weights, or ones without
+            weights. None: no invariant, constant cells only.
+        values : float, array (q,) or None
+            m. None: the mean over the training fields.
+        tol : float or None
+            |C_j^T f_i - m_j| <= tol |C_j|^T |f_i| is required; not at all from 1 on. None: 1e-6, for
+            float32 data 1e-4, for float16 data 1e-2.
+        cell_weights : array (M,) or None
+            Positive weights of the norm in which the projection is orthogonal.
+        bounds : (lower, upper), "nonnegative" or None
+            See `randsmap.invariants._bounds.check_bounds`. The training fields must be within.
+        keep_constant_cells : bool
+            False: no cell is treated as constant.
+        dtype : dtype
+            Number type the fields came in.
+
+        Raises
+        ------
+        ValueError
+            If an argument has the wrong shape or is not finite, if weights are not positive, or if
+            the training fields do not satisfy the invariants or the bounds.
+
+        Warns
+        -----
+        UserWarning
+            If a column is dropped that is not, to round-off, a combination of the others.
+        """
+        running = RunningInvariants(
+            F.shape[1],
+            invariants=invariants,
+            values=values,
+            tol=tol,
+            cell_weights=cell_weights,
+            bounds=bounds,
+            keep_constant_cells=keep_constant_cells,
+        )
+        return cls.from_batch(running, F, dtype)[1]
+
+    @classmethod
+    def from_batch(
+        cls, running: RunningInvariants, F: NDArray[np.float64] | Snapshots, dtype: DTypeLike = np.float64
+    ) -> tuple[RunningInvariants, AffineInvariants]:
+        """`running` with the fields F (n, M), of number type `dtype`, and the invariants of all its fields.
+
+        Raises
+        ------
+        ValueError
+            Naming a row of F, if the fields do not satisfy them.
+        """
+        first = not running.n
+        running, batch = running.extended(F, dtype)
+        invariants = cls(
+            running.matrix,
+            running.expected,
+            running.constant,
+            running.first[running.constant],
+            running.cell_weights,
+            running.bounds,
+        )
+        running.check(batch, invariants.values)
+        if first:
+            invariants._warn_of_dropped()
+        return running, invariants
+
+    def _make_projection(self) -> None:
         self._C = np.ascontiguousarray(self.matrix[:, self.kept].T)
         self._reach, bounds = None, None
         if self.lower is not None:
             bounds = self._bounds_of_kernel()
-        self.projection = _kernel.Projection(
+        self.projection = self._projection(self.values[self.kept], self.constant_values, bounds)
+
+    def _projection(self, values, constant_values, bounds=None):
+        """The kernel's projection on C^T f = values of the columns kept, and on values of the constant cells."""
+        return _kernel.Projection(
             self._C,
-            self.values[self.kept],
+            values,
             self._W,
             self._T,
             np.flatnonzero(self.constant),
-            np.ascontiguousarray(self.constant_values),
+            np.ascontiguousarray(constant_values),
             bounds,
         )
+
+    def tangent_projection(self) -> Any:
+        """The `Projection` of derivatives of decoded fields: C^T g = 0, and 0 on the constant cells."""
+        return self._projection(np.zeros(len(self.kept)), np.zeros(np.count_nonzero(self.constant)))
 
     def _bounds_of_kernel(self):
         """Directions V^-1 C_S and bounds, the constant cells fixed; ValueError if no field can be."""
@@ -179,7 +286,9 @@ class AffineInvariants:
             self._check_reach(self.values[self.kept], lambda i: "")
         return direction, lower, upper
 
-    def _check_reach(self, values, where):
+    def _check_reach(self, values: NDArray[np.float64], where: Callable[[int], str]) -> None:
+        if self._reach is None:
+            return
         missed = self._reach.missed(values)
         for i in np.flatnonzero(missed)[:1]:
             raise ValueError(
@@ -187,7 +296,7 @@ class AffineInvariants:
                 f"{missed[i]:.3g}: within the bounds the invariant is in {self._reach}"
             )
 
-    def _restore(self):
+    def _restore(self) -> None:
         if np.count_nonzero(self.constant) != len(self.constant_values):
             raise ValueError("constant_values has not one value a constant cell")
         if len(self.kept) and self.kept.max() >= self.matrix.shape[1]:
@@ -197,128 +306,148 @@ class AffineInvariants:
         self.lower, self.upper = getattr(self, "lower", None), getattr(self, "upper", None)
         if (self.lower is None) != (self.upper is None):
             raise ValueError("one of lower and upper is missing")
-        if self.lower is not None:
-            self.lower, self.upper = check_bounds((self.lower, self.upper), len(self.constant))
+        self.lower, self.upper = check_bounds((self.lower, self.upper), len(self.constant)) or (None, None)
         self._make_projection()
 
-    def _consistent(self, values, T, R_dropped, dropped):
-        """m with the value of each dropped column implied by the kept columns and the constants."""
+    @property
+    def n_cells(self) -> int:
+        """M, also of invariants that are expressed in coordinates."""
+        return getattr(self, "_n_cells", len(self.matrix))
+
+    @property
+    def dropped(self) -> NDArray[np.intp]:
+        """The columns of C that follow from those kept and from the constant cells."""
+        return np.setdiff1d(np.arange(self.matrix.shape[1]), self.kept)
+
+    def free_cells(self, F: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """The cells (n, M) of fields F that are not constant, and strictly between their bounds."""
+        free = np.broadcast_to(~self.constant, F.shape)
+        if self.lower is None or self.upper is None:
+            return free
+        return free & (self.lower < F) & (F < self.upper)
+
+    def normals(self) -> NDArray[np.float64]:
+        """W (rank, M): W V^1/2 has orthonormal rows that span V^-1/2 C_S (0 on constant cells)."""
+        return self._W
+
+    def defects(self, F: NDArray[np.float64]) -> NDArray[np.float64]:
+        """m - C^T f (n, rank) of the independent invariants of the fields F (n, M)."""
+        return self._defects(F, np.broadcast_to(self.values[self.kept], (len(F), len(self.kept))))
+
+    def _defects(self, F, values):
+        return -invariant_values(self._C.T, F, minus=values)[0]
+
+    def multipliers(self, E: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The Lagrange multipliers E T^-1 (n, rank): adding ``multipliers(E) @ normals()`` to fields (n, M)
+        changes their C^T f, of the columns kept, by E (n, rank)."""
+        return scipy.linalg.solve_triangular(self._T, E.T, trans="T", check_finite=False).T
+
+    def _of_constant_cells(self):
+        """C_J0^T c and |C_J0|^T |c|, each (q,)."""
         field = np.zeros((1, len(self.matrix)))
         field[0, self.constant] = self.constant_values
-        fixed = invariant_values(self.matrix, field)[0][0]
-        values = np.array(values, dtype=float)
-        values[dropped] = fixed[dropped]
-        if len(T) and len(dropped):
-            # C_dropped = C_kept T^-1 R_dropped on S
-            z = scipy.linalg.solve_triangular(T, (values - fixed)[self.kept], trans="T", check_finite=False)
-            values[dropped] += R_dropped.T @ z
-        return values
+        value, size = invariant_values(self.matrix, field)
+        return value[0], size[0]
 
-    @classmethod
-    def from_data(
-        cls,
-        F,
-        *,
-        invariants="mass",
-        values=None,
-        tol=None,
-        cell_weights=None,
-        bounds=None,
-        keep_constant_cells=True,
-        dtype=np.float64,
-    ):
-        """Build the invariants of training fields and check that the fields satisfy them.
+    def _implied(self, values):
+        """Values (n, dropped) of the dropped columns that those of the others imply, and their terms' magnitude."""
+        dropped, (fixed, size) = self.dropped, self._of_constant_cells()
+        z = self.multipliers((values - fixed)[:, self.kept]) if len(self.kept) else np.zeros((len(values), 0))
+        R = self._W @ self.matrix[:, dropped]  # C_dropped = C_kept T^-1 R on S
+        return fixed[dropped] + z @ R, size[dropped] + np.abs(z) @ np.abs(R)
 
-        Parameters
-        ----------
-        F : ndarray (n, M)
-            Training fields, contiguous float64.
-        invariants : "mass", array (M,) or (M, q), or None
-            C. "mass" is the weighted sum of the cells: C = cell_weights, or ones without
-            weights. None: no invariant, constant cells only.
-        values : float, array (q,) or None
-            m. None: the mean over the training fields.
-        tol : float or None
-            |C_j^T f_i - m_j| <= tol |C_j|^T |f_i| is required. None: 1e-6, for float32 data 1e-4,
-            for float16 data 1e-2.
-        cell_weights : array (M,) or None
-            Positive weights of the norm in which the projection is orthogonal.
-        bounds : (lower, upper), "nonnegative" or None
-            See `randsmap.invariants._bounds.check_bounds`. The training fields must be within.
-        keep_constant_cells : bool
-            False: no cell is treated as constant.
-        dtype : dtype
-            Number type the fields came in.
+    def _warn_of_dropped(self) -> None:
+        """Say which dropped columns decoded fields will not satisfy to round-off, and how well they will."""
+        dropped = self.dropped
+        if not len(dropped):
+            return
+        C = np.where(self.constant, 0.0, self.matrix[:, dropped].T)
+        rest = self.project_adjoint(self.project_adjoint(C))  # twice leaves the round-off of C alone
+        typical = np.sqrt((C**2).sum(axis=1) / np.maximum(np.count_nonzero(C, axis=1), 1))
+        size = np.maximum(np.abs(C), typical[:, None])
+        miss = np.divide(np.abs(rest), size, out=np.zeros_like(rest), where=size > 0).max(axis=1, initial=0)
+        for j, tau in zip(dropped, miss):
+            if tau > _UNNOTICED:
+                warnings.warn(
+                    f"column {j} of the invariants is a combination of the others but for {tau:.1e} of its size, "
+                    f"too little to be told from it, and is dropped: decoded fields will satisfy it to {tau:.1e} "
+                    f"of |C|^T |f|, C the column, not to round-off",
+                    UserWarning,
+                    stacklevel=6,
+                )
 
-        Raises
-        ------
-        ValueError
-            If an argument has the wrong shape or is not finite, if weights are not positive, or if
-            the training fields do not satisfy the invariants or the bounds.
-        """
-        from randsmap.invariants._running import RunningInvariants  # which makes these
-
-        running = RunningInvariants(
-            F.shape[1],
-            invariants=invariants,
-            values=values,
-            tol=tol,
-            cell_weights=cell_weights,
-            bounds=bounds,
-            keep_constant_cells=keep_constant_cells,
-        )
-        return running.extended(F, dtype)[1]
-
-    def correct_coefficients(self, A, B):
+    def correct_coefficients(self, A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.float64]:
         """A + (B - A C)(C_S^T V_S^-1 C_S)^-1 C_S^T V_S^-1, in place: then A C = B (over all cells).
 
         The smallest change, in the V-weighted norm of each row, that does so on the cells S: the
         Lagrange-multiplier correction of the paper (Proposition RANDSMAP) with B = e_bias m^T, for
-        every latent point, in place of its B = (Phi^+ 1) m^T, for the training points.
+        every latent point, in place of its B = (Phi^+ 1) m^T, for the training points. Round-off of A C is
+        amplified where invariants nearly depend on each other; with several of them the sums are taken in
+        twice the precision, and the correction is repeated.
 
         Parameters
         ----------
         A : ndarray (P+1, M)
         B : ndarray (P+1, q)
         """
-        if len(self.kept):
-            A += self._steps(B[:, self.kept] - A @ self._C.T) @ self._W
+        B = B[:, self.kept]
+        if len(self.kept) == 1:
+            A += self.multipliers(B - A @ self._C.T) @ self._W
+        elif len(self.kept):
+            for _ in range(_CORRECTIONS):
+                A += self._correction(A, B)
         return A
 
-    def constrain_coefficients(self, R):
+    def _correction(self, A, B, cells=np.s_[:]):
+        """What A (P+1, M) needs to have A C = B (P+1, rank), in these cells."""
+        return self.multipliers(self._defects(A, B)) @ self._W[:, cells]
+
+    def _values_of_bias(self, n):
+        """e_bias m^T (n, q)."""
+        B = np.zeros((n, len(self.values)))
+        B[0] = self.values
+        return B
+
+    def constrain_coefficients(self, R: NDArray[np.float64]) -> NDArray[np.float64]:
         """Coefficients R (P+1, M) of features [1 | phi], corrected in place: A C = e_bias m^T.
 
         Then C^T f(y) = m for every y, since the bias column of [1 | phi(y)] is 1; and f = c on the
         constant cells.
         """
-        A = self.assign_constants(R)
-        B = np.zeros((len(A), len(self.values)))
-        B[0] = self.values
-        return self.correct_coefficients(A, B)
+        return self.correct_coefficients(self.assign_constants(R), self._values_of_bias(len(R)))
 
-    def assign_constants(self, A):
+    def assign_constants(self, A: NDArray[np.float64]) -> NDArray[np.float64]:
         """A[:, J0] = e_bias c^T, in place."""
         A[:, self.constant] = 0
         A[0, self.constant] = self.constant_values
         return A
 
-    @property
-    def n_cells(self):
-        """M, also of invariants that are expressed in coordinates."""
-        return getattr(self, "_n_cells", len(self.matrix))
+    def gather_coefficients(self, A: NDArray[np.float64], cells: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Columns `cells` of A (P+1, M) that decode what the projection makes of whole fields [1 | phi] A.
 
-    def normals(self):
-        """W (rank, M): W V^1/2 has orthonormal rows that span V^-1/2 C_S (0 on constant cells)."""
-        return self._W
+        The projection adds (m - C^T f) T^-1 W to a field f, which is a correction of A: (e_bias m^T - A C)
+        T^-1 W, here of these columns alone. A C is e_bias m^T but for the round-off of A, which
+        matters where A is huge; its sums over all cells are taken in twice the precision. On the
+        constant cells A must hold their values.
+        """
+        gathered = np.ascontiguousarray(A[:, cells])
+        if len(self.kept):
+            gathered += self._correction(A, self._values_of_bias(len(A))[:, self.kept], cells)
+        return gathered
 
-    def tangent_projection(self):
-        """The `Projection` of derivatives of decoded fields: C^T g = 0, and 0 on the constant cells."""
-        constant = np.flatnonzero(self.constant)
-        return _kernel.Projection(
-            self._C, np.zeros(len(self.kept)), self._W, self._T, constant, np.zeros(len(constant))
-        )
+    def project_adjoint(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The transpose of `tangent_projection`, applied to U (n, M): u - C T^-1 W u, and 0 on J0.
 
-    def in_coordinates(self, matrix, normals):
+        C_S T^-1 is V_S W_S^T, in which nothing cancels where invariants nearly depend on each other.
+        """
+        if len(self.kept):
+            W = self._W
+            U = U - (U @ W.T) @ (W if self.cell_weights is None else W * self.cell_weights)
+        if self.constant.any():
+            U = np.where(self.constant, 0.0, U)
+        return U
+
+    def in_coordinates(self, matrix: NDArray[np.float64], normals: NDArray[np.float64]) -> AffineInvariants:
         """The same invariants for coordinates x (r,) of fields, f = Q x on the cells S.
 
         The columns of Q (|S|, r) are orthonormal and span the fields that are decoded and V_S^-1 C_S,
@@ -332,46 +461,17 @@ class AffineInvariants:
         normals : ndarray (rank, r)
             W_S Q.
         """
-        field = np.zeros((1, len(self.matrix)))
-        field[0, self.constant] = self.constant_values
         other = copy.copy(self)
-        other._n_cells = self.n_cells
         other.matrix, other.kept, other.cell_weights = matrix, self.kept, None
-        other.values = self.values - invariant_values(self.matrix, field)[0][0]
+        other.values = self.values - self._of_constant_cells()[0]
         other.constant, other.constant_values = np.zeros(len(matrix), dtype=bool), np.zeros(0)
         other._T, other._W = self._T, normals
         other._make_projection()
         return other
 
-    def project_adjoint(self, U):
-        """The transpose of `tangent_projection`, applied to U (n, M): u - C T^-1 W u, and 0 on J0."""
-        if len(self.kept):
-            t = scipy.linalg.solve_triangular(self._T, self._W @ U.T, check_finite=False)
-            U = U - t.T @ self._C
-        if self.constant.any():
-            U = np.where(self.constant, 0.0, U)
-        return U
-
-    def gather_coefficients(self, A, cells):
-        """Columns `cells` of A (P+1, M) that decode what the projection makes of whole fields [1 | phi] A.
-
-        The projection adds (m - C^T f) T^-1 W to a field f, which is a correction of A: (e_bias m^T - A C)
-        T^-1 W, here of these columns alone. A C is e_bias m^T but for the round-off of A, which
-        matters where A is huge; its sums over all cells are taken in twice the precision. On the
-        constant cells A must hold their values.
-        """
-        gathered = np.ascontiguousarray(A[:, cells])
-        if len(self.kept):
-            E = -invariant_values(np.ascontiguousarray(self._C.T), A)[0]
-            E[0] += self.values[self.kept]
-            gathered += self._steps(E) @ self._W[:, cells]
-        return gathered
-
-    def _steps(self, E):
-        """E T^-1 (n, rank): what to multiply W by to change C^T f by E (n, rank)."""
-        return scipy.linalg.solve_triangular(self._T, E.T, trans="T", check_finite=False).T
-
-    def project(self, F, values=None, *, first=0):
+    def project(
+        self, F: NDArray[np.float64], values: NDArray[np.float64] | None = None, *, first: int = 0
+    ) -> NDArray[np.float64]:
         """The nearest fields, in the V-weighted norm, with C^T f = m, f = c on J0, and in the bounds.
 
         F is (n, M), contiguous float64, and changed in place. values (n, rank), from `row_values`, are
@@ -380,7 +480,7 @@ class AffineInvariants:
         """
         return project_rows(self.projection, F, values, first)
 
-    def row_values(self, values, n):
+    def row_values(self, values: ArrayLike, n: int) -> NDArray[np.float64]:
         """Values m of each of n fields, for the independent columns: (n, rank).
 
         Parameters
@@ -397,7 +497,7 @@ class AffineInvariants:
             is not the one that the others imply, or no field within the bounds has the value; the message
             names row and column.
         """
-        q, kept = self.matrix.shape[1], self.kept
+        q = self.matrix.shape[1]
         if q == 0:
             raise ValueError("invariant_values given, but there are no invariants (invariants=None)")
         shape = np.shape(values)
@@ -411,37 +511,68 @@ class AffineInvariants:
         values = np.asarray(values)
         values = values[:, None] if shape == (n,) and q == 1 and n != 1 else np.atleast_2d(values)
         values = np.array(np.broadcast_to(check_matrix(values, "invariant_values", min_rows=0), (n, q)))
-        dropped = np.setdiff1d(np.arange(q), kept)
-        if len(dropped):
-            implied, size = self._implied(values, dropped)
-            given = values[:, dropped]
+        if len(self.dropped):
+            implied, size = self._implied(values)
+            given = values[:, self.dropped]
             wrong = ~(np.abs(given - implied) <= 1e-6 * size + 8 * _EPS * np.abs(given))
             for i, k in np.argwhere(wrong)[:1]:
                 raise ValueError(
-                    f"invariant_values of row {i} has {given[i, k]} for column {dropped[k]} of the "
+                    f"invariant_values of row {i} has {given[i, k]} for column {self.dropped[k]} of the "
                     "invariants, which is zero or depends on the other columns and on the constant "
                     f"cells, which imply {implied[i, k]}"
                 )
-        values = np.ascontiguousarray(values[:, kept])
-        if self._reach is not None:
+        values = np.ascontiguousarray(values[:, self.kept])
+        if len(self.kept):
             self._check_reach(values[:, 0], lambda i: f" in row {i}")
         return values
 
-    def _implied(self, values, dropped):
-        """Values of the dropped columns that those of the others imply, and their terms' magnitude."""
-        field = np.zeros((1, len(self.matrix)))
-        field[0, self.constant] = self.constant_values
-        fixed, size = (x[0] for x in invariant_values(self.matrix, field))
-        z = (
-            scipy.linalg.solve_triangular(self._T, (values - fixed)[:, self.kept].T, trans="T", check_finite=False)
-            if len(self.kept)
-            else np.zeros((0, len(values)))
-        )
-        R = self._W @ self.matrix[:, dropped]
-        return fixed[dropped] + z.T @ R, size[dropped] + np.abs(z.T) @ np.abs(R)
+
+def _gram_schmidt(
+    rows: NDArray[np.float64], weights: NDArray[np.float64] | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """T (rank, rank) and W (rank, n), W V W^T = 1 and C^T = T^T W V, of the rows C^T (rank, n), V the weights.
+
+    What is left of a row that nearly depends on those before it is right to round-off of its own size: it
+    is kept in two numbers, and orthogonalised against theirs until nothing changes.
+    """
+    rank = len(rows)
+    exponents = -np.frexp(np.abs(rows).max(axis=1, keepdims=True))[1]
+    rows = np.ldexp(rows, exponents)  # exact, and squares and halves of products stay in range
+    T, W = np.zeros((rank, rank)), np.empty(rows.shape)
+    rests: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+    for j, high in enumerate(rows):
+        low = np.zeros(high.shape)
+        for _ in range(_CORRECTIONS):
+            for i, (other, other_low) in enumerate(rests):
+                a = (high @ W[i]) / T[i, i]
+                T[i, j] += a * T[i, i]
+                product, error = _two_product(a, other)
+                high, rounding = _two_sum(high, -product)
+                high, low = _two_sum(high, low + rounding - error - a * other_low)
+        rests.append((high, low))
+        direction = high if weights is None else high / weights
+        T[j, j] = np.sqrt(high @ direction)
+        W[j] = direction / T[j, j]
+    return np.ldexp(T, -exponents.T), W
 
 
-def _column_norms(X):
+def _two_sum(a, b):
+    """a + b and its rounding error (Knuth)."""
+    s = a + b
+    v = s - a
+    return s, (a - (s - v)) + (b - v)
+
+
+def _two_product(a, b):
+    """a b and its rounding error (Dekker), of numbers below 1e300."""
+    p = a * b
+    a_high = 134217729.0 * a - (134217729.0 * a - a)
+    b_high = 134217729.0 * b - (134217729.0 * b - b)
+    a_low, b_low = a - a_high, b - b_high
+    return p, ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low
+
+
+def _column_norms(X: NDArray[np.float64]) -> NDArray[np.float64]:
     """Euclidean norms of the columns, without overflow of the squares."""
     peak = np.abs(X).max(axis=0, initial=0)
     safe = np.where(peak > 0, peak, 1)

@@ -5,22 +5,36 @@ the one number t for which w . f = m (a continuous quadratic knapsack problem; w
 upper and w = v the projection on the simplex).
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from randsmap._kernels import decode as _kernel
+from randsmap._mmap import Snapshots
 from randsmap._parallel import parallel_for
 from randsmap._validation import check_matrix, check_out, check_vector
+from randsmap.invariants._values import invariant_values
 
 __all__ = ["Reach", "check_bounds", "check_within", "dual_direction", "project_bounds", "project_rows"]
 
 _TASK = 1 << 16  # cells a task takes
+# what a message says of a row that a kernel reports as -2 - row
+STALLED = (
+    "does not converge: they are nearly dependent, or no field satisfies them all. Leave out the invariant "
+    "that follows from the others, or check the values given"
+)
 # |w . f - m| <= _PROMISE (|w| . |f| + |m|) after a projection
 _PROMISE = 1e-14
 # how far outside its bounds round-off can put a value, of the largest of its field, by number type
 _ROUND_OFF = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-5}
 
 
-def check_bounds(bounds, n_cells, name="bounds"):
+def check_bounds(
+    bounds: Any, n_cells: int, name: str = "bounds"
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Arrays lower, upper (n_cells,), infinite where there is no bound; None without any.
 
     Parameters
@@ -54,7 +68,7 @@ def check_bounds(bounds, n_cells, name="bounds"):
     return lower, upper
 
 
-def _one_bound(bound, none, n_cells, name):
+def _one_bound(bound: Any, none: float, n_cells: int, name: str) -> NDArray[np.float64]:
     if bound is None:
         return np.full(n_cells, none)
     try:
@@ -73,7 +87,12 @@ def _one_bound(bound, none, n_cells, name):
     return bound + 0.0  # never -0.0
 
 
-def check_within(F, lower, upper, dtype=np.float64):
+def check_within(
+    F: NDArray[np.float64] | Snapshots,
+    lower: NDArray[np.float64],
+    upper: NDArray[np.float64],
+    dtype: DTypeLike = np.float64,
+) -> None:
     """ValueError that names the worst value if fields F (n, M) are not within the bounds.
 
     A value may be outside by 1e-12 of the largest magnitude of its field (1e-5 for fields that
@@ -100,11 +119,11 @@ def check_within(F, lower, upper, dtype=np.float64):
 class Reach:
     """The totals w . f, w >= 0, of the fields within bounds, but for round-off."""
 
-    def __init__(self, w, lower, upper):
+    def __init__(self, w: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> None:
         self.low, self.low_size = _total(w, lower)
         self.high, self.high_size = _total(w, upper)
 
-    def missed(self, totals):
+    def missed(self, totals: ArrayLike) -> NDArray[np.float64]:
         """By how much totals (n,) are out of reach: 0 for those within."""
         totals = np.asarray(totals, dtype=float)
         below = self.low - totals
@@ -113,11 +132,11 @@ class Reach:
         above[above <= _PROMISE * (self.high_size + np.abs(totals))] = 0
         return np.maximum(np.maximum(below, above), 0)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"[{self.low}, {self.high}]"
 
 
-def dual_direction(w, v=None):
+def dual_direction(w: NDArray[np.float64], v: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
     """w / v for w >= 0 and v > 0, in units of its largest entry: only its direction matters.
 
     Quotients of numbers far apart would overflow; those that vanish beside the largest are raised to
@@ -125,34 +144,36 @@ def dual_direction(w, v=None):
     """
     if v is None:
         v = np.ones(len(w))
-    (mw, ew), (mv, ev) = np.frexp(w), np.frexp(v)
-    exponent = np.where(w > 0, ew.astype(np.int64) - ev, np.iinfo(np.int64).min)
     if not (w > 0).any():
         return np.zeros(len(w))
+    (mw, ew), (mv, ev) = np.frexp(w), np.frexp(v)
+    exponent = np.where(w > 0, ew.astype(np.int64) - ev, np.iinfo(np.int64).min)
     exponent = np.where(w > 0, np.maximum(exponent - exponent.max(), -1100), 0).astype(np.intc)
     return np.where(w > 0, np.maximum(np.ldexp(mw / mv, exponent), np.finfo(float).tiny), 0.0)
 
 
-def _total(w, bound):
+def _total(w: NDArray[np.float64], bound: NDArray[np.float64]) -> tuple[float, float]:
     """w . bound and |w| . |bound| (w of either sign where the bound is finite)."""
     bound = np.where(w == 0, 0.0, bound)
     if not np.isfinite(bound).all():
         return (-np.inf if (bound == -np.inf).any() else np.inf), 0.0
-    value, size = np.empty((1, 1)), np.empty((1, 1))
-    _kernel.dots(np.ascontiguousarray(w)[None], bound[None], value, size)
+    value, size = invariant_values(np.ascontiguousarray(w)[:, None], bound[None])
     if not np.isfinite(size[0, 0]):  # the terms or their sum overflow: as good as unbounded
         with np.errstate(over="ignore"):
             return float(np.sum(w * 2.0**-60 * (bound * 2.0**-60)) * 2.0**120), np.inf
     return float(value[0, 0]), float(size[0, 0])
 
 
-def project_rows(projection, F, values=None, first=0):
+def project_rows(
+    projection: Any, F: NDArray[np.float64], values: NDArray[np.float64] | None = None, first: int = 0
+) -> NDArray[np.float64]:
     """Apply a compiled projection to the rows of F (n, M), in place; values (n, q): m of each row.
 
     Raises
     ------
     ValueError
-        If a row is too large for it; the message names it, counted from `first`.
+        If a row is too large for it, or it does not converge; the message names it, counted from
+        `first`.
     """
 
     tile = max(1, min(256, _TASK // max(1, F.shape[1])))
@@ -165,18 +186,31 @@ def project_rows(projection, F, values=None, first=0):
                 f"field {first + i * tile + bad} is too large for floating-point "
                 "numbers, so it cannot satisfy its invariants"
             )
+        if bad < -1:
+            raise ValueError(
+                f"the projection of field {first + i * tile - 2 - bad} on its invariants and bounds {STALLED}"
+            )
 
     parallel_for(task, -(-len(F) // tile))
     return F
 
 
-def project_bounds(F, *, lower=0.0, upper=None, weights=None, total=1.0, cell_weights=None, out=None):
+def project_bounds(
+    F: ArrayLike,
+    *,
+    lower: ArrayLike | None = 0.0,
+    upper: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    total: ArrayLike | None = 1.0,
+    cell_weights: ArrayLike | None = None,
+    out: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
     """The nearest fields with lower <= f <= upper and weights . f = total.
 
     Parameters
     ----------
     F : array-like (n, M) or (M,)
-        Fields, one a row; not changed.
+        Fields, one a row; not changed. There may be no rows.
     lower, upper : float, array (M,) or None
         Bounds of each cell; None: no bound.
     weights : array (M,) or None
@@ -200,8 +234,8 @@ def project_bounds(F, *, lower=0.0, upper=None, weights=None, total=1.0, cell_we
     ------
     ValueError, TypeError
         If an argument has the wrong shape or is not finite (bounds may be infinite), a weight is
-        negative, a lower bound exceeds the upper one, or no field within the bounds has the total:
-        the message says by how much.
+        negative, a lower bound exceeds the upper one, no field within the bounds has the total (the
+        message says by how much), or numbers so large or small that the result cannot be represented.
 
     Notes
     -----
@@ -230,10 +264,9 @@ def project_bounds(F, *, lower=0.0, upper=None, weights=None, total=1.0, cell_we
     for vector, name, bad in ((w, "weights must not be negative", w < 0), (v, "cell_weights must be positive", v <= 0)):
         for i in np.flatnonzero(bad)[:1]:
             raise ValueError(f"{name}, got {vector[i]} for cell {i}")
-    values = None
+    values = np.zeros(0)
     if total is not None:
-        values = np.full(n, total) if np.ndim(total) == 0 else total
-        values = check_vector(values, "total", length=n)
+        values = check_vector(np.full(n, total) if np.ndim(total) == 0 else total, "total", length=n)
         reach = Reach(w, lower, upper)
         missed = reach.missed(values)
         for i in np.flatnonzero(missed)[:1]:
@@ -248,10 +281,11 @@ def project_bounds(F, *, lower=0.0, upper=None, weights=None, total=1.0, cell_we
     elif rows.ctypes.data != given.ctypes.data:
         rows[:] = given.copy()
     q = int(total is not None)
-    if q and w.any() and not 1e-100 < w.max() < 1e100:
-        # by a power of two: nothing is rounded, and the sums cannot overflow for the unit of w
-        unit = -int(np.frexp(w.max())[1])
-        w, values = np.ldexp(w, unit), np.ldexp(values, unit)
+    extreme = q and _is_extreme(w, values)
+    if extreme:
+        at_lowest = (values == reach.low) & w.any()  # one field only; a sum of tiny terms need not tell
+        rows[at_lowest] = np.where(w > 0, lower, rows[at_lowest])
+        w, values = _in_range(w, values)
     projection = _kernel.Projection(
         w[None].copy() if q else np.zeros((0, M)),
         np.zeros(q),
@@ -262,4 +296,56 @@ def project_bounds(F, *, lower=0.0, upper=None, weights=None, total=1.0, cell_we
         (dual_direction(w, v), lower, upper),
     )
     project_rows(projection, rows, values[:, None] if q else None)
+    if extreme:
+        got, size = invariant_values(w[:, None], rows)
+        if (w == 1).all():
+            for i in np.flatnonzero((got[:, 0] != values) & (np.abs(values) < np.finfo(float).tiny)):
+                _settle_denormal(rows[i], values[i] - got[i, 0], lower, upper)
+            got, size = invariant_values(w[:, None], rows)
+        unit = M * 5e-324  # round-off of denormal numbers
+        kept = np.abs(got[:, 0] - values) <= _PROMISE * (size[:, 0] + np.abs(values)) + unit
+        kept &= (np.abs(values) > 1e9 * unit) | (values == got[:, 0])
+        for i in np.flatnonzero(~kept)[:1]:
+            raise ValueError(_unrepresentable(i))
     return result
+
+
+def _is_extreme(w: NDArray[np.float64], totals: NDArray[np.float64]) -> bool:
+    """Whether products of weights, fields and totals may under- or overflow."""
+    used, sizes = w[w > 0], np.abs(totals[totals != 0])
+    return bool(len(used) and not 1e-100 < used.min() <= used.max() < 1e100) or bool(
+        len(sizes) and sizes.min() < 1e-290
+    )
+
+
+def _in_range(w: NDArray[np.float64], totals: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Weights and totals times one power of two, which rounds nothing: about 1 at most, where the smallest
+    weight allows it.
+    """
+    used = w[w > 0]
+    if not len(used) or (used.min() > 1e-100 and used.max() < 1e100):
+        return w, totals
+    low, high = int(np.frexp(used.min())[1]), int(np.frexp(used.max())[1])
+    unit = min(330, max(0, high - low - 900)) - high
+    with np.errstate(over="ignore"):
+        scaled = np.ldexp(totals, unit)
+    for i in np.flatnonzero(np.ldexp(scaled, -unit) != totals)[:1]:
+        raise ValueError(_unrepresentable(i))
+    return np.ldexp(w, unit), scaled
+
+
+def _settle_denormal(
+    f: NDArray[np.float64], missing: float, lower: NDArray[np.float64], upper: NDArray[np.float64]
+) -> None:
+    """Give the cells, one unit 5e-324 each and the largest first, what their rounding took from the sum of f."""
+    unit = np.copysign(np.finfo(float).smallest_subnormal, missing)
+    movable = np.flatnonzero((lower <= f + unit) & (f + unit <= upper))
+    largest = movable[np.argsort(-f[movable], kind="stable")]
+    f[largest[: int(missing / unit)]] += unit
+
+
+def _unrepresentable(row: int) -> str:
+    return (
+        f"no field of floating-point numbers has the total of row {row} to round-off: it, or the weights beside it, "
+        "are too large or too small. Use units in which they are nearer to 1"
+    )

@@ -1,12 +1,20 @@
 """The invariant parameters and attributes that estimators share, and their documentation."""
 
+from __future__ import annotations
+
 import inspect
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from randsmap._estimator import DERIVED, Part, document
 from randsmap.invariants._affine import AffineInvariants
 from randsmap.invariants._running import RunningInvariants
 
 __all__ = ["InvariantParameters", "document_invariants"]
+
+_Class = TypeVar("_Class", bound=type)
 
 
 class InvariantParameters:
@@ -16,10 +24,20 @@ class InvariantParameters:
     `document_invariants` describes them in its docstring.
     """
 
-    def _fit_invariants(self, F, dtype, *, keep_constant_cells=True):
+    invariants: Any
+    invariant_values: Any
+    invariant_tol: float | None
+    cell_weights: Any
+    bounds: Any
+    invariants_: AffineInvariants
+    invariant_values_: NDArray[np.float64]
+    invariant_matrix_: NDArray[np.float64]
+    constant_cells_: NDArray[np.bool_]
+
+    def _fit_invariants(
+        self, F: NDArray[np.float64], dtype: DTypeLike, *, keep_constant_cells: bool = True
+    ) -> AffineInvariants:
         """The invariants of the training fields F (n, M), which came in the type `dtype`."""
-        if isinstance(self.invariants, AffineInvariants):  # as `tune` and `leave_one_out` have them
-            return self.invariants
         return AffineInvariants.from_data(
             F,
             invariants=self.invariants,
@@ -31,11 +49,11 @@ class InvariantParameters:
             dtype=dtype,
         )
 
-    def _invariants(self, F, dtype):
+    def _invariants(self, F: NDArray[np.float64], dtype: DTypeLike) -> AffineInvariants:
         """The invariants that `fit` uses."""
         return self._fit_invariants(F, dtype)
 
-    def _running_invariants(self, M):
+    def _running_invariants(self, M: int) -> RunningInvariants:
         """The invariants of no fields yet, of M cells."""
         return RunningInvariants(
             M,
@@ -54,34 +72,32 @@ class InvariantParameters:
         "constant_cells_": DERIVED,
     }
 
-    def _store_invariants(self, invariants):
+    def _store_invariants(self, invariants: AffineInvariants) -> None:
         self.invariants_ = invariants
         self._name_invariants()
 
-    def _name_invariants(self):
+    def _name_invariants(self) -> None:
         self.invariant_values_ = self.invariants_.values
         self.invariant_matrix_ = self.invariants_.matrix
         self.constant_cells_ = self.invariants_.constant
 
-    def _restore(self):
+    def _restore(self) -> None:
         getattr(super(), "_restore", lambda: None)()
         self._name_invariants()
-
-    def _projection(self):
-        """What the decode kernel applies to every row."""
-        return self.invariants_.projection
 
 
 _PARAMETERS = """\
 invariants : "mass", array (M,) or (M, q), or None, default={default}
     C. "mass" is the sum of the cells, weighted by cell_weights if they are given. Several
-    columns are several invariants; dependent or zero columns are allowed. None: no
-    invariant, only the constant cells.
+    columns are several invariants; dependent or zero columns are allowed (a warning tells of a column
+    that is dropped as dependent although it is not so to round-off). None: no invariant, only the
+    constant cells.
 invariant_values : float, array (q,) or None
     m. None: taken from the training fields (their mean).
 invariant_tol : float or None
     The training fields must satisfy |C_j^T f_i - m_j| <= tol |C_j|^T |f_i|. None: 1e-6; 1e-4
-    for float32 and 1e-2 for float16 fields."""
+    for float32 and 1e-2 for float16 fields. From 1.0 on nothing is required of them: for fields whose
+    values vary (in- and outflow), which are given again, a row each, when decoding."""
 _WEIGHTS = """\
 cell_weights : array (M,) or None
     Positive weights, such as cell volumes, of the norm in which the correction is smallest."""
@@ -103,7 +119,7 @@ invariants_ : AffineInvariants
     All of these, with the projection of fields on them."""
 
 
-def document_invariants(cls):
+def document_invariants(cls: _Class) -> _Class:
     """Fill {invariant_parameters}, {cell_weights}, {bounds} and {invariant_attributes} in a docstring."""
     default = inspect.signature(cls).parameters["invariants"].default
     texts = {

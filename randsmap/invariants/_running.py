@@ -1,13 +1,18 @@
 """What training fields say of their invariants: checks, constant cells and values, batch by batch."""
 
+from __future__ import annotations
+
 import copy
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from randsmap._mmap import Snapshots
 from randsmap._validation import check_matrix, check_number, check_vector
-from randsmap.invariants._affine import AffineInvariants, invariant_values
 from randsmap.invariants._bounds import check_bounds, check_within
+from randsmap.invariants._values import invariant_values
 
 __all__ = ["RunningInvariants", "constant_cells"]
 
@@ -15,9 +20,15 @@ _EPS = np.finfo(float).eps
 
 # relative deviation that the number type of the training data explains
 _TOLERANCE = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-4}
+_VARYING = (
+    "If the values vary from field to field (in- and outflow), pass invariant_tol=1.0, and the values of "
+    "each row when decoding (predict's invariant_values=); if the deviation is noise, a larger invariant_tol"
+)
 
 
-def constant_cells(F, first=None, mask=None):
+def constant_cells(
+    F: NDArray[np.float64] | Snapshots, first: NDArray[np.float64] | None = None, mask: NDArray[np.bool_] | None = None
+) -> NDArray[np.bool_]:
     """Mask (M,) of the cells with one and the same value in every row of F (n, M).
 
     Values are compared exactly; 0.0 and -0.0 are the same value. Given `first` (M,) and `mask`: of
@@ -37,16 +48,38 @@ def constant_cells(F, first=None, mask=None):
     return mask
 
 
+class _Batch(NamedTuple):
+    """Fields being added: C_j^T f_i and |C_j|^T |f_i| (n, q), their tolerance, and how messages name them."""
+
+    found: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    tol: float
+    where: str
+
+
 class RunningInvariants:
     """What the fields seen so far say of their invariants, in O(M + q) numbers; batches extend it.
 
-    The parameters are those of `AffineInvariants.from_data`, with its errors. The checks of all the fields seen against the
-    invariants, whose values m may move with their mean, are exact: |C_j^T f_i - m_j| <= tol_i |C_j|^T
-    |f_i| for all i if and only if the largest C_j^T f_i - tol_i |C_j|^T |f_i| is at most m_j and the
-    smallest C_j^T f_i + tol_i |C_j|^T |f_i| at least m_j.
+    `AffineInvariants.from_batch` adds a batch. The parameters are those of `AffineInvariants.from_data`, with
+    its errors. The checks of all the fields seen against the invariants, whose values m may move with their
+    mean, are exact: |C_j^T f_i - m_j| <= tol_i |C_j|^T |f_i| for all i if and only if the largest C_j^T f_i -
+    tol_i |C_j|^T |f_i| is at most m_j and the smallest C_j^T f_i + tol_i |C_j|^T |f_i| at least m_j. From
+    tol = 1 on nothing is required of the fields: their values may vary.
     """
 
-    def __init__(self, M, *, invariants, values, tol, cell_weights, bounds=None, keep_constant_cells=True):
+    first: NDArray[np.float64]
+
+    def __init__(
+        self,
+        M: int,
+        *,
+        invariants: ArrayLike | str | None,
+        values: ArrayLike | None,
+        tol: float | None,
+        cell_weights: ArrayLike | None,
+        bounds: Any = None,
+        keep_constant_cells: bool = True,
+    ) -> None:
         self.bounds = check_bounds(bounds, M)
         if cell_weights is not None:
             cell_weights = check_vector(cell_weights, "cell_weights", length=M).copy()
@@ -62,26 +95,31 @@ class RunningInvariants:
             if invariants is None:
                 raise ValueError("invariant_values given without invariants (invariants=None)")
             self.values = check_vector([values] if np.ndim(values) == 0 else values, "invariant_values", length=q)
-        self.n, self.first = 0, None
+        self.n = 0
         self.constant = np.full(M, bool(keep_constant_cells))
         self.sums = [(0.0, 0.0)] * q  # of C_j^T f, each in two numbers
         self.scale_sum, self.largest_scale = np.zeros(q), np.zeros(q)
         self.lowest, self.highest = np.full(q, -np.inf), np.full(q, np.inf)
 
-    def extended(self, F, dtype=np.float64):
-        """Itself with the fields F (n, M), of number type `dtype`, and the AffineInvariants of all.
+    @property
+    def expected(self) -> NDArray[np.float64]:
+        """m as given, otherwise the mean over the fields."""
+        if self.values is not None:
+            return self.values
+        return np.array([total[0] / self.n for total in self.sums])
 
-        ValueError, which names a row of F, if the fields do not satisfy them.
-        """
+    def extended(
+        self, F: NDArray[np.float64] | Snapshots, dtype: DTypeLike = np.float64
+    ) -> tuple[RunningInvariants, _Batch]:
+        """Itself with the fields F (n, M), of number type `dtype`, yet to be checked against the invariants."""
         if self.bounds is not None:
             check_within(F, *self.bounds, dtype)
         tol = _TOLERANCE.get(np.dtype(dtype), 1e-6) if self.tol is None else self.tol
         found, scale = invariant_values(self.matrix, F)
-        n = self.n + len(F)
         new = copy.copy(self)
-        new.n = n
+        new.n = self.n + len(F)
         new.largest_scale = np.fmax(self.largest_scale, scale.max(axis=0, initial=0))
-        largest = np.finfo(float).max / (4 * n)  # sums over the samples must not overflow either
+        largest = np.finfo(float).max / (4 * new.n)  # sums over the samples must not overflow either
         good = (scale <= largest) & np.isfinite(found)
         if not good.all():
             i, j = np.argwhere(~good)[0]
@@ -96,37 +134,37 @@ class RunningInvariants:
             )
         new.sums = [_extended_sum(total, column) for total, column in zip(self.sums, found.T)]
         new.scale_sum = self.scale_sum + scale.sum(axis=0)
-        typical = new.scale_sum / n
-        given = self.values
-        if given is None:
-            given = np.array([total[0] / n for total in new.sums])
-        new.first = F[:1][0].copy() if self.first is None else self.first
+        if not self.n:
+            new.first = F[:1][0].copy()
         new.constant = constant_cells(F, new.first, self.constant)
+        if tol < 1:
+            new.lowest = np.fmax(self.lowest, (found - tol * scale).max(axis=0, initial=-np.inf))
+            new.highest = np.fmin(self.highest, (found + tol * scale).min(axis=0, initial=np.inf))
+        return new, _Batch(found, scale, tol, " of this batch" if self.n else "")
 
-        invariants = AffineInvariants(
-            self.matrix, given, new.constant, new.first[new.constant], self.cell_weights, self.bounds
-        )
-        if self.values is not None:
-            for j in np.flatnonzero(~(np.abs(invariants.values - given) <= tol * typical + 8 * _EPS * np.abs(given))):
+    def check(self, batch: _Batch, values: NDArray[np.float64]) -> None:
+        """ValueError if the fields do not satisfy the invariants with these values, which dependent columns
+        have from the others; it names a field of the last batch."""
+        found, scale, tol, where = batch
+        typical, given = self.scale_sum / self.n, self.values
+        if given is not None:
+            for j in np.flatnonzero(~(np.abs(values - given) <= tol * typical + 8 * _EPS * np.abs(given))):
                 raise ValueError(
                     f"invariant_values[{j}] is {given[j]}, but column {j} of the invariants is "
                     "zero or depends on the other columns and on the constant cells, which imply "
-                    f"{invariants.values[j]}"
+                    f"{values[j]}"
                 )
-        where = " of this batch" if self.n else ""
-        _check_fields(found, scale, typical, invariants.values, tol, where)
-        new.lowest = np.fmax(self.lowest, (found - tol * scale).max(axis=0, initial=-np.inf))
-        new.highest = np.fmin(self.highest, (found + tol * scale).min(axis=0, initial=np.inf))
-        slack = 8 * _EPS * (typical + np.abs(invariants.values))
-        bad = ~((new.lowest - slack <= invariants.values) & (invariants.values <= new.highest + slack))
+        if tol < 1:
+            _check_fields(found, scale, typical, values, tol, where)
+        slack = 8 * _EPS * (typical + np.abs(values))
+        bad = ~((self.lowest - slack <= values) & (values <= self.highest + slack))
         for j in np.flatnonzero(bad):  # fields of an earlier batch, from which this one moved the mean
-            i = int(np.argmax(np.abs(found[:, j] - self.sums[j][0] / max(self.n, 1))))
+            before = self.sums[j][0] - math.fsum(found[:, j].tolist())
+            i = int(np.argmax(np.abs(found[:, j] - before / max(self.n - len(found), 1))))
             raise ValueError(
                 f"the training fields do not satisfy invariant {j}: with field {i}{where}, whose value is "
-                f"{found[i, j]}, their mean is {invariants.values[j]}, and earlier fields do not have "
-                "it. If the deviation is noise, pass a larger invariant_tol"
+                f"{found[i, j]}, their mean is {values[j]}, and earlier fields do not have it. {_VARYING}"
             )
-        return new, invariants
 
 
 def _extended_sum(total, values):
@@ -164,7 +202,6 @@ def _check_fields(found, scale, typical, values, tol, where=""):
         raise ValueError(
             f"the training fields do not satisfy invariant {j}: field {i}{where} has the value "
             f"{found[i, j]}, expected {values[j]} to within {tol * scale[i, j]:.3g}. Usual causes: one "
-            "field must be a row, not a column; cells of different size need cell_weights. If the "
-            "deviation is noise, pass a larger invariant_tol; invariants=None decodes without "
-            "invariants"
+            "field must be a row, not a column; cells of different size need cell_weights. "
+            f"{_VARYING}; invariants=None decodes without invariants"
         )

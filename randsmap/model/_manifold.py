@@ -1,17 +1,40 @@
 """Encoder and decoder as one model of a solution manifold."""
 
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
-from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples
+from sklearn.utils.metaestimators import available_if
 
 from randsmap._estimator import Count, Regressor, Transformer, check_fitted, validate_data
 from randsmap._mmap import Snapshots, is_large, mapped_rows, row_blocks
-from randsmap._validation import check_count
+from randsmap._validation import check_cells, check_count, check_matrix, check_out, refuse_missing
+from randsmap.decoders import RFNNDecoder
 from randsmap.encoders import DiffusionMaps
-from randsmap.metrics import relative_l2
+from randsmap.metrics import field_norms, median_norm, scaled_l2
 
 __all__ = ["ManifoldModel"]
+
+
+def _inverse_has(method: str, inverse: str) -> Callable[[ManifoldModel], bool]:
+    """Whether the part that decodes has the method: the decoder, or the encoder, where it is called `inverse`."""
+
+    def check(model: ManifoldModel) -> bool:
+        if model.decoder is not None:
+            return hasattr(model.decoder, method)
+        return hasattr(model.encoder, inverse)
+
+    return check
+
+
+_decodes = available_if(_inverse_has("predict", "inverse_transform"))
 
 
 class ManifoldModel(TransformerMixin, BaseEstimator):
@@ -44,8 +67,8 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
 
     Fields may be a memory-mapped array larger than memory (`numpy.load` with mmap_mode="r"). From 64
     MB, `RANDSMAPDecoder` and `RFNNDecoder` read it by blocks, as do `transform`, `score` and the metrics; `out`
-    may be one too. `DiffusionMaps` needs `encoder_samples`, or, for few fields of many cells, leaves
-    the fields in their file. Other encoders and decoders take it as they take any array.
+    may be one too. `DiffusionMaps` copies them unless it is told not to
+    (`copy=False`) or gets `encoder_samples`. Other encoders and decoders take it as they take any array.
 
     References
     ----------
@@ -71,12 +94,16 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         "decoder_": Regressor("d", "M", optional=True),
     }
 
-    def __init__(self, encoder, decoder=None, *, encoder_samples=None):
+    encoder_: Any
+    decoder_: Any
+    n_features_in_: int
+
+    def __init__(self, encoder: Any, decoder: Any = None, *, encoder_samples: int | None = None) -> None:
         self.encoder = encoder
         self.decoder = decoder
         self.encoder_samples = encoder_samples
 
-    def fit(self, X, y=None):
+    def fit(self, X: ArrayLike, y: Any = None) -> ManifoldModel:
         """Fit the encoder on the fields, then the decoder on their latents.
 
         Parameters
@@ -100,7 +127,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         self._fit(X)
         return self
 
-    def fit_transform(self, X, y=None):
+    def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray[np.float64]:
         """`fit`, then the latents (n_samples, n_components) of the same fields."""
         return self._fit(X)
 
@@ -146,24 +173,45 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         if self.encoder_samples is None:
             return encoder.fit_transform(X)
         count = check_count(self.encoder_samples, "encoder_samples", low=2)
-        n = _num_samples(X)
+        n = X.shape[0] if hasattr(X, "shape") else len(X)
         if count >= n:
             return encoder.fit_transform(X)
         chosen = np.sort(np.random.default_rng(0).choice(n, count, replace=False))
-        encoder.fit(Snapshots(X, "X").take(chosen) if is_large(X) else _safe_indexing(X, chosen))
+        encoder.fit(Snapshots(X, "X").take(chosen) if is_large(X) else _rows(X, chosen))
         return _encoded(encoder, X)
 
-    def transform(self, X):
-        """Latents (n_samples, n_components) of fields X (n_samples, n_cells)."""
+    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Latents (n_samples, n_components) of fields X (n_samples, n_cells); there may be no rows."""
         check_fitted(self, "encoder_")
+        if _has_no_rows(X) and self._n_latents is not None:  # scikit-learn's encoders want some
+            return np.empty((len(validate_data(self, X, reset=False)), self._n_latents))
         return _encoded(self.encoder_, X)
 
-    def inverse_transform(self, X, *, invariant_values=None, cells=None, out=None):
+    @property
+    def _n_latents(self) -> int | None:
+        return getattr(self.decoder_, "n_features_in_", getattr(self.encoder_, "_n_features_out", None))
+
+    @available_if(lambda model: hasattr(model.encoder, "get_feature_names_out"))
+    def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
+        """Names of the latents, as the encoder has them; `set_output` puts them into data frames."""
+        check_fitted(self, "encoder_")
+        return self.encoder_.get_feature_names_out(input_features)
+
+    @_decodes
+    def inverse_transform(
+        self,
+        X: ArrayLike,
+        *,
+        invariant_values: ArrayLike | None = None,
+        cells: ArrayLike | None = None,
+        out: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.float64]:
         """Fields at latents.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_components)
+            May have no rows.
         invariant_values, cells, out : optional
             Handed to the decoder's `predict` (or the encoder's `inverse_transform`), if given: values
             of the invariants for these rows, only these cells of the fields, and where to put them:
@@ -179,35 +227,124 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            As the decoder raises.
+            If invariant_values are given and the decoder has no invariants; if it does not take one of the
+            other options; or as it raises.
         """
-        check_fitted(self, "encoder_")
         options = {"invariant_values": invariant_values, "cells": cells, "out": out}
-        options = {name: value for name, value in options.items() if value is not None}
-        if self.decoder_ is None:
-            return self.encoder_.inverse_transform(X, **options)
-        # the decoder was fitted on latents without names, whatever the encoder's output is set to
-        return self.decoder_.predict(np.asarray(X) if hasattr(X, "columns") else X, **options)
+        given = {name: value for name, value in options.items() if value is not None}
+        X, decode = _latents(X), self._decoding("predict", "inverse_transform", given)
+        if _has_no_rows(X) and self._n_latents is not None:  # nor do scikit-learn's regressors take none
+            check_matrix(X, "X", n_columns=self._n_latents, min_rows=0)
+            M = self.n_features_in_
+            return check_out(out, (0, M if cells is None else len(check_cells(cells, M))))
+        return decode(X, **given)
 
-    def reconstruct(self, X, *, out=None):
+    @available_if(_inverse_has("jacobian", "inverse_jacobian"))
+    def jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Derivatives (n_samples, n_cells, n_components) of `inverse_transform` with respect to the latents X.
+
+        `cells` as there; raises as the decoder's `jacobian` (POD: `inverse_jacobian`).
+        """
+        return self._derivative("jacobian", cells)(_latents(X))
+
+    @available_if(_inverse_has("jvp", "inverse_jvp"))
+    def jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Products J v of the Jacobians of `inverse_transform` at latents X with vectors of latents.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_components)
+        V : array-like of shape (n_samples, n_components) or (n_components,)
+            A vector for each row, or one for all.
+        cells : optional
+            As for `inverse_transform`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_cells)
+            How the fields change as the latents move along v; (n_samples, k) for k cells.
+
+        Raises
+        ------
+        As the decoder's `jvp` (POD: `inverse_jvp`).
+
+        See Also
+        --------
+        DiffusionMaps.jvp : The other direction, from tangents of the fields to those of the latents
+            (``model.encoder_.jvp``).
+        """
+        return self._derivative("jvp", cells)(_latents(X), V)
+
+    @available_if(_inverse_has("vjp", "inverse_vjp"))
+    def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Products J^T u of the transposed Jacobians of `inverse_transform` at latents X with vectors of fields.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_components)
+        U : array-like of shape (n_samples, n_cells) or (n_cells,)
+            A vector for each row, or one for all; k in place of n_cells for k cells.
+        cells : optional
+            As for `inverse_transform`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            The gradients of u . f in the latents.
+
+        Raises
+        ------
+        As the decoder's `vjp` (POD: `inverse_vjp`).
+        """
+        return self._derivative("vjp", cells)(_latents(X), U)
+
+    def _derivative(self, method: str, cells: ArrayLike | None) -> Callable[..., NDArray[np.float64]]:
+        given = {} if cells is None else {"cells": cells}
+        return functools.partial(self._decoding(method, f"inverse_{method}", given), **given)
+
+    def _decoding(self, method: str, inverse: str, given: dict[str, Any]) -> Callable[..., NDArray[np.float64]]:
+        """The decoder's method, or the encoder's for the inverse, if it takes the options given."""
+        check_fitted(self, "encoder_")
+        part, name = (self.encoder_, inverse) if self.decoder_ is None else (self.decoder_, method)
+        function = getattr(part, name)
+        if given:
+            taken = _keywords(getattr(function, "__func__", function))
+            for option in given:
+                if option not in taken and "**" not in taken:
+                    error = ValueError if option == "invariant_values" else TypeError
+                    raise error(f"{option} given, but {type(part).__name__}.{name} has no such argument")
+            if "invariant_values" in given and _without_invariants(part):
+                raise ValueError(
+                    f"invariant_values given, but this {type(part).__name__} has no invariants; "
+                    "RANDSMAPDecoder has, and so have others fitted with invariants="
+                )
+        return function
+
+    @_decodes
+    def reconstruct(self, X: ArrayLike, *, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Fields X (n_samples, n_cells) encoded and decoded: what the model makes of them.
 
         `out` as in `inverse_transform`.
         """
         return self.inverse_transform(self.transform(X), out=out)
 
-    def score(self, X, y=None):
-        """Minus the mean relative L2 error of the reconstructed fields (higher is better, 0 at best)."""
+    @_decodes
+    def score(self, X: ArrayLike, y: Any = None) -> float:
+        """Minus the mean of `metrics.scaled_l2` over the reconstructed fields (higher is better, 0 at best).
+
+        That is their relative L2 error, but for empty and tiny fields. A decoder's own `score` is another measure:
+        scikit-learn's R^2 of the fields at given latents.
+        """
         if is_large(X):
-            latents = self.transform(X)
+            latents, usual = self.transform(X), median_norm(field_norms(X))
             errors = [
-                relative_l2(F, self.inverse_transform(latents[a : a + len(F)]))
+                scaled_l2(F, self.inverse_transform(latents[a : a + len(F)]), reference=usual)
                 for a, F in row_blocks(Snapshots(X, "X"), "errors")
             ]
             return -float(np.concatenate(errors).mean())
-        return -float(relative_l2(X, self.reconstruct(X)).mean())
+        return -float(scaled_l2(X, self.reconstruct(X)).mean())
 
-    def save(self, path):
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to the file `path`, whole or not at all; `randsmap.load` reads it.
 
         Parameters
@@ -242,3 +379,34 @@ def _encoded(encoder, X):
     if isinstance(encoder, DiffusionMaps):  # reads by blocks itself
         return encoder.transform(X)
     return mapped_rows(encoder.transform, X)
+
+
+def _latents(X):
+    """Latents as an array: parts are fitted on latents without names, whatever the output is set to."""
+    if hasattr(X, "columns"):
+        X = np.asarray(X)
+        refuse_missing(X, "X")
+    return X
+
+
+def _has_no_rows(X):
+    shape = getattr(X, "shape", ())
+    return len(shape) == 2 and shape[0] == 0
+
+
+def _rows(X, chosen):
+    if hasattr(X, "iloc"):
+        return X.iloc[chosen]
+    return (X if hasattr(X, "shape") else np.asarray(X))[chosen]
+
+
+@functools.lru_cache(maxsize=64)  # a signature takes longer than a row of fields
+def _keywords(function):
+    """Names of the arguments of a function; "**" if it takes any."""
+    parameters = inspect.signature(function).parameters.values()
+    return {"**" if p.kind is p.VAR_KEYWORD else p.name for p in parameters}
+
+
+def _without_invariants(part):
+    matrix = getattr(part, "invariant_matrix_", None)
+    return isinstance(part, RFNNDecoder) if matrix is None else not matrix.shape[1]

@@ -1,16 +1,19 @@
-"""The bytes of a model file: an .npz archive in one canonical form.
+"""The bytes of a model file: an .npz archive in which nothing is free.
 
 A file is a zip archive without compression: first ``manifest.json``, then one ``.npy`` member an
-array, in the manifest's order; the archive's comment is the SHA-256 of the manifest, in which the
-SHA-256 of each array stands. `numpy.load` and any zip tool open it.
+array, in the manifest's order, without a gap between them. The SHA-256 of each array stands in the
+manifest; the archive's comment is the SHA-256 of everything else, up to itself. So a file that differs
+from the written one in any bit is refused. `numpy.load` and any zip tool open it.
 
-Apart from the manifest and the arrays nothing in the file is free: sizes, offsets, headers and the
-central directory follow from the manifest. So the reader parses no archive. It computes what the
-file must look like, compares its size before it takes memory for an array, and compares every other
-byte. Hence a file that differs from the written one in any bit is refused, and nothing expands.
+`zipfile` finds the members; the bytes of the arrays are read by this module, after their sizes are
+known to agree with the manifest's and the file's, straight into the arrays: nothing expands, and a
+file takes no more memory than it has bytes.
 """
 
+from __future__ import annotations
+
 import hashlib
+import io
 import json
 import math
 import os
@@ -18,9 +21,14 @@ import re
 import stat
 import struct
 import sys
+import zipfile
 import zlib
+from collections.abc import Mapping
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
 
 __all__ = ["DTYPES", "read", "write"]
 
@@ -31,83 +39,12 @@ MANIFEST_BYTES = 4 << 20
 MAX_NDIM = 8
 _MANIFEST = "manifest.json"
 _NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)*", re.ASCII)
-_ENTRY = {"name", "dtype", "shape", "crc32", "sha256"}
+_ENTRY = {"name", "dtype", "shape", "sha256"}  # and, written by earlier versions, "crc32"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_DIGEST_BYTES = 64
+_LOCAL_HEADER = struct.Struct("<26x2H")  # of a zip member: lengths of the name and the extra field
+_NPY_HEADER_BYTES = 1024
 _CHUNK = 1 << 20  # bytes that are read or hashed at a time: they stay in cache
-_NONE32 = 0xFFFFFFFF  # "see the zip64 field", which is always there: one form for any size
-
-
-# -- Zip and .npy structures (PKWARE APPNOTE 6.3, sections 4.3 and 4.5.3; NumPy format 1.0) --------
-def _local_header(name, size, crc):
-    extra = struct.pack("<2H2Q", 1, 16, size, size)
-    return (
-        struct.pack("<4s5H3I2H", b"PK\3\4", 45, 0, 0, 0, 0x21, crc, _NONE32, _NONE32, len(name), len(extra))
-        + name.encode()
-        + extra
-    )
-
-
-_LOCAL_BYTES = 30 + 20  # of a local header without the name
-
-
-def _directory_entry(name, size, crc, offset):
-    extra = struct.pack("<2H3Q", 1, 24, size, size, offset)
-    return (
-        struct.pack(
-            "<4s6H3I5H2I",
-            b"PK\1\2",
-            (3 << 8) | 45,
-            45,
-            0,
-            0,
-            0,
-            0x21,
-            crc,
-            _NONE32,
-            _NONE32,
-            len(name),
-            len(extra),
-            0,
-            0,
-            0,
-            0o100644 << 16,
-            _NONE32,
-        )
-        + name.encode()
-        + extra
-    )
-
-
-def _directory(members, start, comment):
-    """Central directory and end records; members are (name, size, crc), the first at offset 0."""
-    entries, offset = [], 0
-    for name, size, crc in members:
-        entries.append(_directory_entry(name, size, crc, offset))
-        offset += _LOCAL_BYTES + len(name) + size
-    body = b"".join(entries)
-    end64 = struct.pack(
-        "<4sQ2H2I4Q", b"PK\6\6", 44, (3 << 8) | 45, 45, 0, 0, len(members), len(members), len(body), start
-    )
-    locator = struct.pack("<4sIQI", b"PK\6\7", 0, start + len(body), 1)
-    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, _NONE32, _NONE32, len(comment))
-    return body + end64 + locator + end + comment
-
-
-def _npy_header(dtype, shape):
-    """The header that `numpy.save` gives a C-contiguous array, the same from any NumPy version."""
-    text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {tuple(shape)!r}, }}"
-    padding = -(10 + len(text) + 1) % 64
-    return struct.pack("<6s2BH", b"\x93NUMPY", 1, 0, len(text) + padding + 1) + text.encode() + b" " * padding + b"\n"
-
-
-def _members(manifest_bytes, arrays):
-    """(name, size, crc) of all members, from the manifest's bytes and its entries of arrays."""
-    members = [(_MANIFEST, len(manifest_bytes), zlib.crc32(manifest_bytes))]
-    for entry in arrays:
-        header = _npy_header(entry["dtype"], entry["shape"])
-        size = math.prod(entry["shape"]) * int(entry["dtype"][2:])
-        members.append((entry["name"] + ".npy", len(header) + size, entry["crc32"]))
-    return members
 
 
 # -- Writing ---------------------------------------------------------------------------------------
@@ -117,8 +54,10 @@ def _chunks(array):
     return (flat[i : i + _CHUNK] for i in range(0, len(flat), _CHUNK))
 
 
-def write(file, manifest, arrays):
+def write(file: BinaryIO, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write a manifest (JSON values) and arrays {name: array} to the binary file, at its start.
+
+    The file must be open for reading, too.
 
     Raises
     ------
@@ -133,33 +72,64 @@ def write(file, manifest, arrays):
         if little.str not in DTYPES:
             raise TypeError(f"{name} has elements of type {array.dtype}, which a model file cannot hold")
         array = np.asarray(array, dtype=little, order="C")
-        header = _npy_header(little.str, array.shape)
-        digest, crc = hashlib.sha256(), zlib.crc32(header)
+        digest = hashlib.sha256()
         for chunk in _chunks(array):
             digest.update(chunk)
-            crc = zlib.crc32(chunk, crc)
-        entries.append(
-            {"name": name, "dtype": little.str, "shape": list(array.shape), "crc32": crc, "sha256": digest.hexdigest()}
-        )
-        stored.append((header, array))
+        entries.append({"name": name, "dtype": little.str, "shape": list(array.shape), "sha256": digest.hexdigest()})
+        stored.append((name, array))
     text = json.dumps({**manifest, "arrays": entries}, allow_nan=False).encode()
     if len(text) > MANIFEST_BYTES:
         raise ValueError(
             f"the parameters other than arrays take {len(text)} bytes, at most "
             f"{MANIFEST_BYTES} are allowed: pass long lists as NumPy arrays"
         )
-    members = _members(text, entries)
-    file.write(_local_header(*members[0]) + text)
-    for member, (header, array) in zip(members[1:], stored):
-        file.write(_local_header(*member) + header)
-        for chunk in _chunks(array):
-            file.write(chunk)
-    comment = hashlib.sha256(text).hexdigest().encode()
-    file.write(_directory(members, file.tell(), comment))
+    _write_members(file, text, stored)
+
+
+def _write_members(file, text, arrays):
+    """The archive of a manifest's bytes and (name, array) pairs."""
+    spans = []  # of the arrays' bytes in the file
+    with zipfile.ZipFile(file, "w") as archive:
+        with archive.open(_member(_MANIFEST, len(text)), "w") as member:
+            member.write(text)
+        for name, array in arrays:
+            header = io.BytesIO()
+            npy.write_array_header_1_0(header, npy.header_data_from_array_1_0(array))
+            with archive.open(_member(name + ".npy", len(header.getvalue()) + array.nbytes), "w") as member:
+                member.write(header.getvalue())
+                spans.append((file.tell(), array.nbytes))
+                for chunk in _chunks(array):
+                    member.write(chunk)
+        archive.comment = b" " * _DIGEST_BYTES  # in its place, since its length stands before it
+    end = file.seek(0, os.SEEK_END) - _DIGEST_BYTES
+    comment = _digest_outside(file, spans, end)
+    file.seek(end)
+    file.write(comment)
+
+
+def _member(name, size):
+    """A member's description without time, system or user: equal models have equal files."""
+    member = zipfile.ZipInfo(name)
+    member.file_size = size  # decides on the zip64 form
+    member.create_system, member.external_attr = 3, 0o100644 << 16
+    return member
+
+
+def _digest_outside(file, spans, end):
+    """SHA-256 of the file's bytes before `end`, without the (start, length) of the spans; ASCII."""
+    digest, at = hashlib.sha256(), 0
+    for start, length in [*spans, (end, 0)]:
+        file.seek(at)
+        while at < start:
+            part = _exactly(file, min(start - at, _CHUNK))
+            digest.update(part)
+            at += len(part)
+        at += length
+    return digest.hexdigest().encode()
 
 
 # -- Reading ---------------------------------------------------------------------------------------
-def read(path):
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The manifest and the arrays {name: array} of the file `path`.
 
     The arrays are C-contiguous, writeable and native-endian.
@@ -173,38 +143,83 @@ def read(path):
     if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for a writer
         raise ValueError("not a regular file")
     with open(path, "rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        start = _exactly(file, min(size, _LOCAL_BYTES + len(_MANIFEST)))
-        if len(start) < _LOCAL_BYTES + len(_MANIFEST):
-            raise ValueError("too short")
-        crc, length = struct.unpack("<I", start[14:18])[0], struct.unpack("<Q", start[-8:])[0]
-        if start != _local_header(_MANIFEST, length, crc):
-            raise ValueError(f"it does not begin with {_MANIFEST}")
-        if length > min(size, MANIFEST_BYTES):
-            raise ValueError(f"a manifest of {length} bytes")
-        text = _exactly(file, length)
-        if zlib.crc32(text) != crc:
+        members, comment = _directory(file)
+        start = _start_of_data(file, members[0], 0)
+        end = start + members[0].file_size
+        if end - start > MANIFEST_BYTES:
+            raise ValueError(f"a manifest of {end - start} bytes")
+        file.seek(start)
+        text = _exactly(file, end - start)
+        if zlib.crc32(text) != members[0].CRC:
             raise ValueError("the manifest is damaged")
         manifest = _parse(text)
         entries = manifest.pop("arrays", None)
         _check_entries(entries)
+        if [member.filename for member in members[1:]] != [f"{entry['name']}.npy" for entry in entries]:
+            raise ValueError("its members are not those that the manifest lists")
 
-        members = _members(text, entries)
-        data_end = sum(_LOCAL_BYTES + len(name) + n for name, n, _ in members)
-        tail = _directory(members, data_end, hashlib.sha256(text).hexdigest().encode())
-        if size != data_end + len(tail):
-            raise ValueError(f"it has {size} bytes, {data_end + len(tail)} are expected")
-        file.seek(data_end)
-        if _exactly(file, len(tail)) != tail:
-            raise ValueError("its directory is damaged")
-        file.seek(len(start) + length)
-        arrays = {}
+        headers, spans = [], []  # (start, length) of the .npy headers and of the arrays' bytes
         for member, entry in zip(members[1:], entries):
-            header = _local_header(*member) + _npy_header(entry["dtype"], entry["shape"])
-            if _exactly(file, len(header)) != header:
-                raise ValueError(f"the header of {entry['name']} is damaged")
+            start = _start_of_data(file, member, end)
+            end = start + member.file_size
+            length = math.prod(entry["shape"]) * int(entry["dtype"][2:])
+            headers.append((start, member.file_size - length))
+            spans.append((end - length, length))
+            if not 0 < headers[-1][1] <= _NPY_HEADER_BYTES or entry.get("crc32", member.CRC) != member.CRC:
+                raise ValueError(f"{entry['name']} is not what the manifest says")
+        size = os.fstat(file.fileno()).st_size - _DIGEST_BYTES
+        file.seek(max(size, 0))
+        if size < end or _exactly(file, _DIGEST_BYTES) != comment:
+            raise ValueError(f"it has {size + _DIGEST_BYTES} bytes, another number is expected")
+        # earlier versions have the manifest's digest there
+        if comment not in (_digest_outside(file, spans, size), hashlib.sha256(text).hexdigest().encode()):
+            raise ValueError("its directory is damaged")
+        arrays = {}
+        for header, entry in zip(headers, entries):
+            _check_header(file, *header, entry)
             arrays[entry["name"]] = _read_array(file, entry)
     return manifest, arrays
+
+
+class _Bounded:
+    """A file for `zipfile`, which reads a directory whole, however long it says it is."""
+
+    def __init__(self, file):
+        self.seek, self.tell, self._file = file.seek, file.tell, file
+
+    def read(self, size=-1):
+        if size < 0:
+            size = max(0, os.fstat(self._file.fileno()).st_size - self.tell())
+        if size > MANIFEST_BYTES:  # a name takes more bytes in the manifest than in the directory
+            raise ValueError(f"a directory of {size} bytes")
+        return self._file.read(size)
+
+
+def _directory(file):
+    """The archive's members, the manifest first, and its comment."""
+    if os.fstat(file.fileno()).st_size < 22:  # of an empty archive
+        raise ValueError("too short")
+    try:
+        with zipfile.ZipFile(_Bounded(file)) as archive:
+            members, comment = archive.infolist(), archive.comment
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, OverflowError, struct.error) as error:
+        raise ValueError(f"no zip archive: {error}") from error
+    if not members or members[0].filename != _MANIFEST:
+        raise ValueError(f"it does not begin with {_MANIFEST}")
+    return members, comment
+
+
+def _start_of_data(file, member, offset):
+    """Where the bytes of a member are that must begin at `offset`, as they are."""
+    if (member.header_offset, member.compress_type, member.flag_bits, member.compress_size) != (
+        offset,
+        zipfile.ZIP_STORED,
+        0,
+        member.file_size,
+    ):
+        raise ValueError("a member is compressed or not where it should be")
+    file.seek(offset)
+    return offset + _LOCAL_HEADER.size + sum(_LOCAL_HEADER.unpack(_exactly(file, _LOCAL_HEADER.size)))
 
 
 def _exactly(file, length):
@@ -250,7 +265,7 @@ def _check_entries(entries):
     if not isinstance(entries, list):
         raise ValueError("the manifest lists no arrays")
     for entry in entries:
-        if not isinstance(entry, dict) or set(entry) != _ENTRY:
+        if not isinstance(entry, dict) or set(entry) - {"crc32"} != _ENTRY:
             raise ValueError("the manifest describes an array badly")
         name, shape = entry["name"], entry["shape"]
         # the length limits keep every field of the headers in its range
@@ -270,13 +285,29 @@ def _check_entries(entries):
         # an empty array has no large dimension either: no product of dimensions overflows
         if math.prod(max(length, 1) for length in shape) > 2**56:
             raise ValueError(f"{name} has the shape {shape!r}")
-        if not _is_count(entry["crc32"], 2**32 - 1):
-            raise ValueError(f"{name} has a bad crc32")
         if not isinstance(entry["sha256"], str) or not _DIGEST.fullmatch(entry["sha256"]):
             raise ValueError(f"{name} has a bad sha256")
     total = sum(math.prod(entry["shape"]) * int(entry["dtype"][2:]) for entry in entries)
     if total > 2**60:
         raise ValueError(f"arrays of {total} bytes")
+
+
+def _check_header(file, start, length, entry):
+    """The array's .npy header, up to its bytes, says what the manifest says."""
+    file.seek(start)
+    header = io.BytesIO(_exactly(file, length))
+    try:
+        version, (shape, fortran, dtype) = npy.read_magic(header), npy.read_array_header_1_0(header)
+    except Exception as error:  # a forged one makes the parsers raise nearly anything
+        raise ValueError(f"the header of {entry['name']} is damaged: {error}") from error
+    if (version, list(shape), fortran, dtype.str, header.read()) != (
+        (1, 0),
+        entry["shape"],
+        False,
+        entry["dtype"],
+        b"",
+    ):
+        raise ValueError(f"the header of {entry['name']} is not what the manifest says")
 
 
 def _read_array(file, entry):

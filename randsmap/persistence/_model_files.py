@@ -37,17 +37,20 @@ and add a line to `CLASSES`. Rules:
   behaviour needs nothing. If anything else changes, `VERSION` grows.
 """
 
+from __future__ import annotations
+
 import math
+import os
 from importlib import import_module
 from importlib.metadata import version
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap._estimator import DERIVED, check_state, is_optional
-from randsmap._files import write_atomically
+from randsmap._files import expanded, write_atomically
 from randsmap.persistence import _archive
 
 __all__ = ["load", "save"]
@@ -75,7 +78,7 @@ _MAX_OBJECTS = 100
 _NAMES = "feature_names_in_"  # scikit-learn's, of any estimator that was fitted on a data frame
 
 
-def save(model, path):
+def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted model to the file `path`.
 
     Parameters
@@ -83,8 +86,8 @@ def save(model, path):
     model : object of a class in `CLASSES`
         `ManifoldModel`, or an encoder, decoder or feature map alone.
     path : path
-        Taken as it is; ``.npz`` is customary. The file is there whole or, if writing fails, as it
-        was before.
+        Taken as it is, but for a leading ``~``; ``.npz`` is customary. The file is there whole or, if
+        writing fails, as it was before. A symbolic link stays one, an existing file keeps its mode.
 
     Raises
     ------
@@ -121,7 +124,7 @@ def save(model, path):
     write_atomically(path, lambda file: _archive.write(file, manifest, writer.arrays))
 
 
-def load(path):
+def load(path: str | os.PathLike[str]) -> Any:
     """The model that was saved to a file; safe for files from untrusted sources.
 
     Parameters
@@ -163,7 +166,7 @@ def load(path):
     >>> bool((again.reconstruct(arc) == model.reconstruct(arc)).all())
     True
     """
-    path = Path(path)
+    path = expanded(path)
     try:
         manifest, arrays = _archive.read(path)
         return _restored(manifest, arrays)
@@ -196,8 +199,8 @@ class _Writer:
         if id(value) in self._index:
             return self._index[id(value)]
         params = value.get_params(deep=False) if isinstance(value, BaseEstimator) else {}
-        for attribute in value._state:  # an attribute may be computed when it is first asked for
-            getattr(value, attribute, None)
+        if "_sums" in vars(value):  # of batches whose coefficients may not be solved for yet
+            value.solve()
         attributes = vars(value)
         stored = {k for k, kind in value._state.items() if kind is not DERIVED}
         unknown = sorted(set(attributes) - set(params) - set(value._state) - {_NAMES})

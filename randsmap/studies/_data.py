@@ -1,23 +1,31 @@
 """The data of a study: made once, split, encoded."""
 
-import hashlib
+from __future__ import annotations
+
+import os
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 
+from randsmap._files import checksum
 from randsmap._linalg.low_rank import pod_of_fields
 from randsmap._mmap import load_npy
 from randsmap._parallel import blas_threads, for_tiles
 from randsmap._validation import check_matrix
 from randsmap.datasets._cache import cached
 from randsmap.invariants._affine import AffineInvariants
-from randsmap.metrics import unchecked_errors
+from randsmap.metrics import field_norms, median_norm, unchecked_errors
+from randsmap.studies._store import Store
+from randsmap.studies._study import DecoderCase, Study
 
 __all__ = [
     "Errors",
-    "Latents",
     "Part",
     "file_description",
     "load_data",
@@ -29,24 +37,31 @@ __all__ = [
     "user_sizes",
 ]
 
+T = TypeVar("T")
+Fields = NDArray[np.float64]  # (n_samples, n_cells)
+Sizes = tuple[int, int, int]  # of training, validation and test set
+
 SMALLEST_TRAINING = 30  # samples of the user's own data
 _BLOCK_ENTRIES = 2**24  # numbers of the fields read at a time
 _TILE_ENTRIES = 2**17  # that are read, or of which errors are computed, at a time, in cache
 _KEPT_ENTRIES = 2**26  # test fields kept in memory (512 MB), else read from the file each time
 
 
-def seed_for(seed, *path):
+def seed_for(seed: int, *path: int) -> int:
     """A seed for one use, independent of the other uses."""
     return int(np.random.SeedSequence((seed, *path)).generate_state(1)[0])
 
 
-def timed(call):
+def timed(call: Callable[[], T]) -> tuple[T, float]:
+    """What the call returns, and the seconds it took."""
     start = time.perf_counter()
     result = call()
     return result, time.perf_counter() - start
 
 
-def load_data(study, folder, version, seed, progress):
+def load_data(
+    study: Study, folder: Path, version: str, seed: int, progress: bool
+) -> tuple[Fields, dict[str, NDArray[Any]]]:
     """Fields (n, n_cells), memory-mapped, and a dict of what is known of them; made once."""
     description = {"version": version, "dataset": study.dataset, "seed": seed, **file_description(study.data_options)}
     return cached(
@@ -56,12 +71,12 @@ def load_data(study, folder, version, seed, progress):
     )
 
 
-def file_description(options):
+def file_description(options: dict[str, Any]) -> dict[str, Any]:
     """The options, files by their content."""
-    return {key: f"sha256:{_sha256(value)}" if key == "image" else value for key, value in options.items()}
+    return {key: f"sha256:{checksum(value)}" if key == "image" else value for key, value in options.items()}
 
 
-def user_data(path, conserves):
+def user_data(path: str | os.PathLike[str], conserves: bool) -> tuple[Fields, str]:
     """The user's own snapshots (n, n_cells) from a .npy file, memory-mapped if large, and its checksum.
 
     Raises
@@ -80,15 +95,10 @@ def user_data(path, conserves):
                 f"{path}: {error}. The decoders of this study keep the sum of the cells; "
                 "scale every row to one sum, or use a study without (s-curve)"
             ) from None
-    return numbers, f"sha256:{_sha256(path)}"
+    return numbers, f"sha256:{checksum(path)}"
 
 
-def _sha256(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def user_sizes(sizes, n_samples):
+def user_sizes(sizes: Iterable[Sizes], n_samples: int) -> tuple[Sizes, ...]:
     """A study's split sizes as fractions of n_samples samples."""
     scaled = []
     for train, validation, test in sizes:
@@ -103,7 +113,7 @@ def user_sizes(sizes, n_samples):
     return tuple(scaled)
 
 
-def random_split(n_samples, sizes, seed):
+def random_split(n_samples: int, sizes: Sizes, seed: int) -> list[NDArray[np.intp]]:
     """Rows for training, validation and testing, drawn at random (paper, App. D)."""
     if sum(sizes) != n_samples:
         raise ValueError(f"split {sizes} does not add up to {n_samples} samples")
@@ -111,7 +121,7 @@ def random_split(n_samples, sizes, seed):
     return np.split(order, np.cumsum(sizes)[:-1])
 
 
-def trajectory_split(trajectories, sizes, seed):
+def trajectory_split(trajectories: NDArray[Any], sizes: Sizes, seed: int) -> list[NDArray[np.intp]]:
     """Rows for training, validation and testing such that no trajectory is in two parts.
 
     Whole trajectories are dealt out until a part has its size; what its last one has too much is not
@@ -146,12 +156,12 @@ def _tile_rows(F):
 class Rows:
     """Some rows of a data set, in an order; kept in memory only if there is room for them."""
 
-    def __init__(self, data, rows):
+    def __init__(self, data: Fields, rows: NDArray[np.intp]) -> None:
         self.rows = rows
         self._data = data
         self._kept = self._read(rows) if len(rows) * data.shape[1] <= _KEPT_ENTRIES else None
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.rows)
 
     def _read(self, rows, out=None):
@@ -165,16 +175,16 @@ class Rows:
         for_tiles(tile, len(rows), _tile_rows(out))
         return out
 
-    def keep(self):
+    def keep(self) -> Fields:
         """All rows, in memory from now on."""
         if self._kept is None:
             self._kept = self._read(self.rows)
         return self._kept
 
-    def first(self, count):
+    def first(self, count: int) -> Fields:
         return self._read(self.rows[:count]) if self._kept is None else self._kept[:count]
 
-    def blocks(self):
+    def blocks(self) -> Iterator[tuple[slice, Fields]]:
         """(slice, fields) of consecutive rows, as many at a time as memory allows.
 
         A block's fields may stand where those of the block before stood.
@@ -183,36 +193,42 @@ class Rows:
             yield slice(0, len(self)), self._kept
             return
         step = max(1, _BLOCK_ENTRIES // self._data.shape[1])
-        room = np.empty((min(step, len(self)), self._data.shape[1]))
+        buffer = np.empty((min(step, len(self)), self._data.shape[1]))
         for start in range(0, len(self), step):
             block = slice(start, min(start + step, len(self)))
             rows = self.rows[block]
-            yield block, self._read(rows, room[: len(rows)])
+            yield block, self._read(rows, buffer[: len(rows)])
 
 
 class Errors:
-    """Errors of reconstructions of one set of fields, collected block by block."""
+    """Errors of reconstructions of one set of fields, collected block by block.
 
-    def __init__(self, conserves):
-        self._conserves = conserves
-        self._blocks = []
+    The references are the usual L2 and maximum norms of a field: one that is empty, or tiny beside them,
+    does not decide a mean alone.
+    """
 
-    def add(self, F, F_hat):
+    def __init__(self, conserves: bool, references: tuple[float, float]) -> None:
+        self._conserves, self._references = conserves, references
+        self._blocks: list[Any] = []
+
+    def add(self, F: Fields, F_hat: Fields) -> None:
+        """Measure the reconstructions of the next fields."""
         errors = np.empty((3, len(F)))
 
         def tile(a, b):
-            errors[:, a:b] = unchecked_errors(F[a:b], F_hat[a:b])
+            errors[:, a:b] = unchecked_errors(F[a:b], F_hat[a:b], self._references)
             if self._conserves:  # relative to the mass, which is 1 in the paper's data
                 errors[2, a:b] /= abs(F[a:b].sum(axis=1))
 
         for_tiles(tile, len(F), _tile_rows(F))
         self._blocks.append(errors)
 
-    def per_sample(self):
+    def per_sample(self) -> NDArray[np.float64]:
         """Relative L2 error of each sample."""
         return np.concatenate([block[0] for block in self._blocks])
 
-    def summary(self, seconds):
+    def summary(self, seconds: float) -> dict[str, float | None]:
+        """Means over the samples, beside the seconds."""
         l2, linf, conservation = np.concatenate(self._blocks, axis=1)
         return {
             "rel_l2": float(l2.mean()),
@@ -222,45 +238,39 @@ class Errors:
         }
 
 
-@dataclass(frozen=True)
-class Latents:
-    """What an encoder makes of a part, with the seconds of its fit and of encoding the test set."""
-
-    train: np.ndarray
-    validation: np.ndarray
-    test: np.ndarray
-    seconds_fit: float
-    seconds_test: float
-
-
 class Part:
     """One split of the data: fields, and their latents by the study's encoder or another."""
 
-    def __init__(self, study, data, about, rows, store):
-        self.name = f"N{len(rows[0])}"
-        self.n_train = len(rows[0])
-        self.rows = rows
-        self.about = about
+    def __init__(self, study: Study, data: Fields, rows: Sequence[NDArray[np.intp]], store: Store) -> None:
+        self.rows = dict(zip(("train", "validation", "test"), rows))
+        self.n_train = len(self.rows["train"])
+        self.name = f"N{self.n_train}"
         self._study, self._data, self._store = study, data, store
-        self._latents, self._encoders, self._fields = {}, {}, {}
-        self._coefficients = None
+        self._latents: dict[str, Any] = {}
+        self._encoders: dict[str, Any] = {}
+        self._fields: dict[str, Rows] = {}
+        self._coefficients: Any = None
 
-    def fields(self, which):
+    def fields(self, which: str) -> Rows:
         """`Rows` of "train", "validation" or "test"."""
         if which not in self._fields:
-            rows = self.rows[("train", "validation", "test").index(which)]
-            self._fields[which] = Rows(self._data, rows)
+            self._fields[which] = Rows(self._data, self.rows[which])
         return self._fields[which]
 
     @property
-    def F_train(self):
+    def F_train(self) -> Fields:
         return self.fields("train").keep()
 
+    @cached_property
+    def references(self) -> tuple[float, float]:
+        """Median L2 and maximum norm of the training fields that are not empty."""
+        return median_norm(field_norms(self.F_train)), median_norm(field_norms(self.F_train, "linf"))
+
     @property
-    def F_validation(self):
+    def F_validation(self) -> Fields:
         return self.fields("validation").keep()
 
-    def tuning_fields(self, whole):
+    def tuning_fields(self, whole: bool) -> tuple[Fields, Fields, float]:
         """Training and validation fields for tuning, and the seconds it took to make them.
 
         `whole`: the fields themselves, else their coefficients in the leading modes if the study says
@@ -282,20 +292,14 @@ class Part:
         (coefficients, validation), seconds = self._coefficients
         return coefficients, validation, seconds
 
-    def latents(self, case):
+    def latents(self, case: DecoderCase) -> dict[str, NDArray[np.float64]]:
+        """What the case's encoder makes of "train", "validation" and "test"; its "seconds_fit" and "seconds_test"."""
         name = self._encoder_name(case)
         if name not in self._latents:
-            piece = self._store.get(f"{self.name}-latents-{name}.npz", lambda: self._encode(case))
-            self._latents[name] = Latents(
-                piece["train"],
-                piece["validation"],
-                piece["test"],
-                float(piece["seconds_fit"]),
-                float(piece["seconds_test"]),
-            )
+            self._latents[name] = self._store.get(f"{self.name}-latents-{name}.npz", lambda: self._encode(case))
         return self._latents[name]
 
-    def encoder(self, case):
+    def encoder(self, case: DecoderCase) -> Any:
         """The fitted encoder of a case; fitted again after an interruption, to the same bits."""
         name = self._encoder_name(case)
         if name not in self._encoders:
@@ -312,18 +316,15 @@ class Part:
     def _encode(self, case):
         (encoder, Y_train), seconds_fit = timed(lambda: self._fitted(case))
         self._encoders[self._encoder_name(case)] = encoder
-        Y_validation = encoder.transform(self.F_validation)
-        Y_test, seconds_test = [], 0.0
-        for _, F in self.fields("test").blocks():
-            Y, seconds = timed(lambda: encoder.transform(F))
-            Y_test.append(Y)
-            seconds_test += seconds
-        # one memory layout, whether computed or read back: BLAS rounds by it
-        Y_train, Y_validation = map(np.ascontiguousarray, (Y_train, Y_validation))
-        return {
+        blocks = [timed(lambda: encoder.transform(F)) for _, F in self.fields("test").blocks()]
+        latents = {
             "train": Y_train,
-            "validation": Y_validation,
-            "test": np.ascontiguousarray(np.concatenate(Y_test)),
-            "seconds_fit": np.array(seconds_fit),
-            "seconds_test": np.array(seconds_test),
+            "validation": encoder.transform(self.F_validation),
+            "test": np.concatenate([Y for Y, _ in blocks]),
+            "seconds_fit": seconds_fit,
+            "seconds_test": sum(seconds for _, seconds in blocks),
+        }
+        # one memory layout, whether computed or read back: BLAS rounds by it
+        return {
+            name: np.ascontiguousarray(value) if np.ndim(value) else np.array(value) for name, value in latents.items()
         }

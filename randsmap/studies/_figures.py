@@ -1,14 +1,20 @@
 """What the figures of a study show of its data: coordinates, summary statistics and one field."""
 
-from dataclasses import dataclass, field
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse.linalg
+from numpy.typing import NDArray
 
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.low_rank import leading_modes
 from randsmap.decoders._kernel import retained_modes
-from randsmap.metrics import relative_l2
+from randsmap.metrics import field_norms, median_norm, scaled_l2
+from randsmap.studies._study import Study
 
 __all__ = ["View", "field_view", "harmonics_map", "rank_of_rule", "point_view", "summary_statistics", "user_view"]
 
@@ -43,43 +49,45 @@ class View:
         Whether the axes have coordinates that mean something (not for images).
     """
 
-    axes: tuple
-    axis_names: tuple
-    shown: tuple
-    point_names: tuple
-    color: tuple
+    axes: tuple[NDArray[np.float64], ...]
+    axis_names: tuple[str, ...]
+    shown: tuple[int, ...]
+    point_names: tuple[str, ...]
+    color: tuple[str, int]
     color_name: str
-    intrinsic: np.ndarray
-    intrinsic_names: tuple
-    mask: np.ndarray | None = None
-    target: tuple | None = None
+    intrinsic: NDArray[np.float64]
+    intrinsic_names: tuple[str, ...]
+    mask: NDArray[np.bool_] | None = None
+    target: tuple[int, float] | None = None
     with_axes: bool = True
-    statistic_names: tuple = field(init=False)
-
-    def __post_init__(self):
-        names = tuple(f"{what} {axis}" for axis in self.axis_names for what in _NAMES)
-        object.__setattr__(self, "statistic_names", names)
 
     @property
-    def shape(self):
+    def statistic_names(self) -> tuple[str, ...]:
+        """Names of all summary statistics."""
+        return _statistics_of(self.axis_names)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
         """Of a field; () for points."""
         return tuple(len(axis) for axis in self.axes)
 
-    def describe(self, F):
+    def describe(self, F: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         """Arrays ``points`` and, for fields, ``statistics`` of samples F (n, n_cells)."""
         if not self.axes:
             return {"points": np.ascontiguousarray(F[:, list(self.shown)])}
         statistics = summary_statistics(F, self.axes)
         return {"points": statistics[:, list(self.shown)], "statistics": statistics}
 
-    def colors(self, F, rows, described):
+    def colors(
+        self, F: NDArray[np.float64], rows: NDArray[np.intp], described: dict[str, NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
         """What colours the samples F, rows of the data set."""
         kind, column = self.color
         if kind == "intrinsic":
             return self.intrinsic[rows, column]
         return (described["statistics"] if kind == "statistic" else np.asarray(F))[:, column]
 
-    def pick(self, rows):
+    def pick(self, rows: NDArray[np.intp]) -> int:
         """Which of the samples is shown as a field."""
         if self.target is None:
             return len(rows) // 2
@@ -87,7 +95,11 @@ class View:
         return int(np.argmin(abs(self.intrinsic[rows, column] - value)))
 
 
-def summary_statistics(F, axes):
+def _statistics_of(axis_names):
+    return tuple(f"{what} {axis}" for axis in axis_names for what in _NAMES)
+
+
+def summary_statistics(F: NDArray[np.float64], axes: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     """Mean, variance and skewness of densities along each axis (paper, Figs. LWR_data, Hughes_data).
 
     Parameters
@@ -118,7 +130,7 @@ def summary_statistics(F, axes):
     return np.column_stack(columns)
 
 
-def point_view(about, shown, names):
+def point_view(about: dict[str, Any], shown: tuple[int, ...], names: tuple[str, ...]) -> View:
     """View of points of a manifold, coloured by their first intrinsic coordinate."""
     coordinates = tuple(str(name) for name in about["coordinate_names"])
     return View(
@@ -134,10 +146,18 @@ def point_view(about, shown, names):
 
 
 def field_view(
-    axes, axis_names, shown, intrinsic, intrinsic_names, *, color=("statistic", 0), color_name=None, **options
-):
+    axes: tuple[NDArray[np.float64], ...],
+    axis_names: tuple[str, ...],
+    shown: tuple[int, ...],
+    intrinsic: NDArray[np.float64],
+    intrinsic_names: tuple[str, ...],
+    *,
+    color: tuple[str, int] = ("statistic", 0),
+    color_name: str | None = None,
+    **options: Any,
+) -> View:
     """View of densities, coloured by their mean position."""
-    names = [f"{what} {axis}" for axis in axis_names for what in _NAMES]
+    names = _statistics_of(axis_names)
     return View(
         axes=axes,
         axis_names=axis_names,
@@ -151,7 +171,7 @@ def field_view(
     )
 
 
-def user_view(study, n_samples, n_cells):
+def user_view(study: Study, n_samples: int, n_cells: int) -> View:
     """View of the user's own snapshots: densities along the cell index, or the first coordinates."""
     nothing = np.empty((n_samples, 0))
     if study.conserves:
@@ -169,7 +189,15 @@ def user_view(study, n_samples, n_cells):
     )
 
 
-def harmonics_map(Y_train, F_train, Y_validation, F_validation, *, weights, ranks):
+def harmonics_map(
+    Y_train: NDArray[np.float64],
+    F_train: NDArray[np.float64],
+    Y_validation: NDArray[np.float64],
+    F_validation: NDArray[np.float64],
+    *,
+    weights: Sequence[float],
+    ranks: Sequence[int],
+) -> NDArray[np.float64]:
     """Validation error of double diffusion maps over w_2 and the number r of harmonics.
 
     Parameters
@@ -194,7 +222,7 @@ def harmonics_map(Y_train, F_train, Y_validation, F_validation, *, weights, rank
     """
     n, step = len(Y_train), max(1, 2**23 // F_train.shape[1])
     start = np.random.RandomState(0).standard_normal(n)
-    errors = np.zeros((len(weights), len(ranks)))
+    errors, reference = np.zeros((len(weights), len(ranks))), median_norm(field_norms(F_train))
     for i, weight in enumerate(weights):
         K, epsilon = _distances.gaussian_of_data(Y_train, None, weight)
         eigenvalues, V = scipy.sparse.linalg.eigsh(K, k=ranks[-1], which="LA", v0=start)
@@ -214,11 +242,11 @@ def harmonics_map(Y_train, F_train, Y_validation, F_validation, *, weights, rank
             for j, rank in enumerate(ranks):
                 F_hat += harmonics[:, done:rank] @ coef[done:rank]
                 done = min(rank, kept)
-                errors[i, j] += relative_l2(F_validation[rows], F_hat).sum()
+                errors[i, j] += scaled_l2(F_validation[rows], F_hat, reference=reference).sum()
     return errors / len(Y_validation)
 
 
-def rank_of_rule(Y, weight):
+def rank_of_rule(Y: NDArray[np.float64], weight: float) -> int:
     """Number of harmonics that the paper's printed rule keeps at kernel width w_2 = `weight`."""
     eigenvalues, _ = leading_modes(_distances.gaussian_of_data(Y, None, weight)[0])
     return retained_modes(eigenvalues, len(Y), "rule")

@@ -17,7 +17,7 @@ _READINGS = {
 }
 
 
-def hughes_study(normalization="before"):
+def hughes_study(normalization: str = "before") -> Study:
     """The crowd study as the paper describes it.
 
     30000 snapshots of 80 trajectories, split at random into 5000 for training, 5000 for validation

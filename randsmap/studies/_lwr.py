@@ -10,7 +10,7 @@ from randsmap.studies._study import Study, paper_cases
 __all__ = ["lwr_study"]
 
 
-def lwr_study():
+def lwr_study() -> Study:
     """The traffic study as the paper describes it.
 
     12000 snapshots of 100 trajectories, split at random into 2000 for training, 2000 for validation

@@ -11,7 +11,7 @@ _SEEDS = "The data cannot be the paper's: its random draws are not known."
 _N_OBS = "N_obs = 10000 samples, which the paper does not print."
 
 
-def swiss_roll_study():
+def swiss_roll_study() -> Study:
     """The Swiss roll as the paper describes it, sparse (N = 1000) and dense (N = 2000).
 
     Diffusion maps with alpha = 1, w_1 = 0.12 and d = 2; ten values of each hyperparameter over the
@@ -44,7 +44,7 @@ def swiss_roll_study():
     )
 
 
-def s_curve_study():
+def s_curve_study() -> Study:
     """The S-curve in 20 dimensions as the paper describes it.
 
     N = 1000; diffusion maps with alpha = 1, w_1 = 0.2 and d = 2, the eigenvectors chosen by

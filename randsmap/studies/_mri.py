@@ -1,5 +1,6 @@
 """Case study 2 of the paper: rotations of an MRI image (Sec. 5.2, App. H)."""
 
+import os
 import warnings
 from pathlib import Path
 
@@ -19,7 +20,7 @@ _PHANTOM = (
 )
 
 
-def mri_study(image=None):
+def mri_study(image: str | os.PathLike[str] | None = None) -> Study:
     """The study of rotated images as the paper describes it.
 
     3600 rotations of one image, 720 for training, 720 for validation and 2160 for testing; diffusion

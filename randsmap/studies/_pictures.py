@@ -4,12 +4,17 @@ Each picture is a matplotlib Figure made without pyplot, as in `randsmap.plottin
 arrays a study lacks is left out.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from randsmap import plotting
+from randsmap.studies._result import StudyResult
+from randsmap.studies._table import features_text, percent
 
 __all__ = ["Picture", "study_pictures"]
 
@@ -41,7 +46,7 @@ class Picture:
     wide: bool = False  # takes the whole width of the page
 
 
-def study_pictures(result):
+def study_pictures(result: StudyResult) -> Iterator[Picture]:
     """The pictures of a study, one after another.
 
     Parameters
@@ -83,22 +88,10 @@ def _error_against_time(result, part, size):
             point = tuple(row.get(f"paper_{q}_median") for q in ("seconds", quantity))
             if None not in point and point not in theirs:
                 theirs.add(point)
-                _paper_point(ax, row, quantity, color, marker)
-            values = [[row[f"{q}_{k}"] for k in ("median", "p05", "p95")] for q in ("seconds", quantity)]
-            (x, *xs), (y, *ys) = values
-            ax.errorbar(
-                x,
-                y,
-                xerr=[[max(x - xs[0], 0)], [max(xs[1] - x, 0)]],
-                yerr=[[max(y - ys[0], 0)], [max(ys[1] - y, 0)]],
-                fmt=marker,
-                color=color,
-                markersize=6,
-                elinewidth=1,
-                markeredgecolor="white",
-                markeredgewidth=0.4,
-                zorder=3,
-            )
+                style = {"elinewidth": 0.7, "markerfacecolor": "none", "alpha": 0.75, "zorder": 2}
+                _point(ax, row, "paper_", quantity, fmt=marker, color=color, **style)
+            style = {"elinewidth": 1, "markeredgecolor": "white", "markeredgewidth": 0.4, "zorder": 3}
+            _point(ax, row, "", quantity, fmt=marker, color=color, **style)
         ax.set(
             xscale="log",
             yscale="log",
@@ -137,32 +130,20 @@ def _styles(rows):
     return styles
 
 
-def _paper_point(ax, row, quantity, color, marker):
-    x, y = (row[f"paper_{q}_median"] for q in ("seconds", quantity))
-    bars = []
-    for q, middle in (("seconds", x), (quantity, y)):
-        low, high = (row.get(f"paper_{q}_{k}") for k in ("p05", "p95"))
-        bars.append(None if low is None or high is None else [[max(middle - low, 0)], [max(high - middle, 0)]])
-    ax.errorbar(
-        x,
-        y,
-        xerr=bars[0],
-        yerr=bars[1],
-        fmt=marker,
-        color=color,
-        markersize=6,
-        elinewidth=0.7,
-        markerfacecolor="none",
-        alpha=0.75,
-        zorder=2,
-    )
+def _point(ax, row, whose, quantity, **style):
+    """A median with bars to its percentiles, where there are any, in both directions."""
+    middles, bars = [], []
+    for q in ("seconds", quantity):
+        middle, low, high = (row.get(f"{whose}{q}_{k}") for k in ("median", "p05", "p95"))
+        middles.append(middle)
+        bars.append(None if None in (low, high) else [[max(middle - low, 0)], [max(high - middle, 0)]])
+    ax.errorbar(*middles, xerr=bars[0], yerr=bars[1], markersize=6, **style)
 
 
 def _plain_decades(axis):
     """Labels such as 0.06 instead of 6 x 10^-2, and enough of them within one decade."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-    axis.axes.viewLim  # brings the limits up to date
     low, high = axis.get_view_interval()
     if high < 8 * low:
         axis.set_major_locator(MaxNLocator(6))
@@ -198,7 +179,7 @@ def _legend(rows, styles, size):
 def _features(fraction):
     if fraction is None or np.isnan(fraction):
         return ""
-    return ", " + {1.0: "P = N", 0.5: "P = N/2", 0.25: "P = N/4"}.get(float(fraction), f"P = {float(fraction):g} N")
+    return f", {features_text(fraction)}"
 
 
 def _get(result, part, *keys):
@@ -211,41 +192,33 @@ def _thinned(n, n_shown=N_POINTS):
     return np.arange(n) if n <= n_shown else np.linspace(0, n - 1, n_shown).round().astype(int)
 
 
-def _is_full_turn(result, name):
-    return result.rows[0]["dataset"] == "mri" and "angle" in name.lower()
-
-
 def _data_and_embedding(result, part, size):
     color = result.arrays.get(f"{part}/train/color")
     label = str(result.arrays.get(f"{part}/color_name", ""))
-    turn = _is_full_turn(result, label)
-    for key, names_key, title in (
-        ("train/points", "point_names", "Training data"),
-        ("train/latents", None, "Embedding of the training data"),
-    ):
-        points = result.arrays.get(f"{part}/{key}")
+    turn = result.rows[0]["dataset"] == "mri" and "angle" in label.lower()
+    for key, title in (("points", "Training data"), ("latents", "Embedding of the training data")):
+        points = result.arrays.get(f"{part}/train/{key}")
         if points is None or points.shape[1] < 2:
             continue
-        points, dimension = points[:, :3], points.shape[1]
-        if names_key is None:
-            names = [f"latent coordinate {k + 1}" for k in range(points.shape[1])]
+        dimension = min(points.shape[1], 3)
+        if key == "latents":
+            names = [f"latent coordinate {k + 1}" for k in range(dimension)]
         else:
-            names = [str(name) for name in result.arrays[f"{part}/{names_key}"]]
+            names = result.arrays[f"{part}/point_names"].tolist()
+        what = (
+            f"{dimension} coordinates" if points.shape[1] <= 3 else f"the first three of {points.shape[1]} coordinates"
+        )
         some = _thinned(len(points), 2000)
         figure = plotting._new_figure((4.9, 3.9))
-        three = points.shape[1] == 3
-        ax = figure.add_subplot(projection="3d" if three else None)
-        if three:
+        ax = figure.add_subplot(projection="3d" if dimension == 3 else None)
+        if dimension == 3:
             ax.view_init(elev=_elevation(result))
-        plotting.plot_embedding(
-            points[some], None if color is None else color[some], label=label, names=names, cyclic=turn, ax=ax
-        )
-        _small_labels(ax)
-        what = (
-            "the first three of " + str(dimension) + " coordinates"
-            if dimension > 3
-            else (f"{points.shape[1]} coordinates")
-        )
+        colors = None if color is None else color[some]
+        plotting.plot_embedding(points[some, :3], colors, label=label, names=names, cyclic=turn, ax=ax)
+        ax.tick_params(labelsize=7)
+        for axis in (ax.xaxis, ax.yaxis, getattr(ax, "zaxis", ax.xaxis)):
+            axis.label.set_size(8)
+        ax.locator_params(nbins=5)
         yield Picture(
             f"{title}{size}",
             f"{title}, {what}, coloured by {label}.",
@@ -259,41 +232,25 @@ def _elevation(result):
     return 65 if result.rows[0]["dataset"] == "swiss_roll" else 30
 
 
-def _small_labels(ax):
-    ax.tick_params(labelsize=7)
-    for axis in (ax.xaxis, ax.yaxis, getattr(ax, "zaxis", ax.xaxis)):
-        axis.label.set_size(8)
-    ax.locator_params(nbins=5)
-
-
-def _decoders(result, part):
-    """[(label, title)] of the decoders with figures."""
-    labels = result.arrays.get(f"{part}/decoders")
-    return (
-        []
-        if labels is None
-        else [
-            (
-                label,
-                label + _features(result.arrays.get(f"{part}/decoder/{label}/features_per_sample", np.array(np.nan))),
-            )
-            for label in labels.tolist()
-        ]
-    )
+def _decoded(result, part, *keys):
+    """[(title, array of each key)] of the decoders that have them."""
+    found = []
+    for label in result.arrays.get(f"{part}/decoders", np.array([])).tolist():
+        arrays = _get(result, part, *(f"decoder/{label}/{key}" for key in keys))
+        if arrays is not None:
+            size = result.arrays.get(f"{part}/decoder/{label}/features_per_sample", np.nan)
+            found.append((label + _features(float(size)), *arrays))
+    return found
 
 
 def _reconstructed_points(result, part, size):
     from matplotlib.colors import LogNorm
 
     truth = result.arrays.get(f"{part}/test/points")
-    shown = [
-        (title, *found)
-        for label, title in _decoders(result, part)
-        if (found := _get(result, part, f"decoder/{label}/points", f"decoder/{label}/errors"))
-    ]
+    shown = _decoded(result, part, "points", "errors")
     if truth is None or not shown:
         return
-    names = [str(name) for name in result.arrays[f"{part}/point_names"]]
+    names = result.arrays[f"{part}/point_names"].tolist()
     some = _thinned(len(truth))
     errors = np.concatenate([error for _, _, error in shown])
     positive = errors[errors > 0]
@@ -319,9 +276,8 @@ def _reconstructed_points(result, part, size):
         outside = len(some) - len(kept)
         ax.set_title(title + (f"\n({outside} of {len(some)} not in view)" if outside else ""), fontsize=9, pad=0)
         ax.set(xlim=(box[0][0], box[1][0]), ylim=(box[0][1], box[1][1]), zlim=(box[0][2], box[1][2]))
-        ax.set_xlabel(names[0], fontsize=7, labelpad=-6)
-        ax.set_ylabel(names[1], fontsize=7, labelpad=-6)
-        ax.set_zlabel(names[2], fontsize=7, labelpad=-6)
+        for name, set_label in zip(names, (ax.set_xlabel, ax.set_ylabel, ax.set_zlabel)):
+            set_label(name, fontsize=7, labelpad=-6)
         ax.tick_params(labelsize=6, pad=-3)
         ax.locator_params(nbins=4)
     bar = figure.colorbar(
@@ -340,26 +296,15 @@ def _reconstructed_points(result, part, size):
 
 def _one_field(result, part, size):
     truth = result.arrays.get(f"{part}/field/truth")
-    fields = {
-        title: result.arrays[f"{part}/decoder/{label}/field"]
-        for label, title in _decoders(result, part)
-        if f"{part}/decoder/{label}/field" in result.arrays
-    }
+    fields = dict(_decoded(result, part, "field"))
     if truth is None or not fields:
         return
-    x, y = (result.arrays.get(f"{part}/field/{axis}") for axis in "xy")
-    dataset = result.rows[0]["dataset"]
-    label = "intensity" if dataset == "mri" else "density"
-    label += " (share of the total)"
-    if truth.ndim == 1:
-        figure = plotting.plot_reconstructions(truth, fields, positions=x, label=label)
-    elif x is not None and y is not None:
-        extent = [_length(x), _length(y)]
-        figure = plotting.plot_reconstructions(
-            truth, fields, extent=extent, label=label, mask=result.arrays.get(f"{part}/field/mask")
-        )
-    else:
-        figure = plotting.plot_reconstructions(truth, fields, label=label)
+    x, y, mask = (result.arrays.get(f"{part}/field/{key}") for key in ("x", "y", "mask"))
+    options = {"positions": x} if truth.ndim == 1 else {}
+    if truth.ndim == 2 and x is not None and y is not None:
+        options = {"extent": [_length(x), _length(y)], "mask": mask}
+    kind = "intensity" if result.rows[0]["dataset"] == "mri" else "density"
+    figure = plotting.plot_reconstructions(truth, fields, label=f"{kind} (share of the total)", **options)
     yield Picture(
         f"One field of the test set{size}",
         "One field and what each decoder, at its best feature count, makes of it; errors in "
@@ -376,11 +321,7 @@ def _length(centers):
 
 def _error_against_intrinsic(result, part, size):
     found = _get(result, part, "test/intrinsic", "intrinsic_names")
-    shown = [
-        (title, result.arrays[f"{part}/decoder/{label}/errors"])
-        for label, title in _decoders(result, part)
-        if f"{part}/decoder/{label}/errors" in result.arrays
-    ]
+    shown = _decoded(result, part, "errors")
     if found is None or not shown or f"{part}/field/truth" not in result.arrays:
         return
     name = str(found[1][0])
@@ -452,11 +393,11 @@ def _ddm_map(result, part, size):
             color="#D55E00",
             markersize=9,
             markeredgecolor="white",
-            label=f"best of the rule: {_share(rule[1][best])}",
+            label=f"best of the rule: {percent(rule[1][best])}",
         )
         caption += (
             f" By the printed eigenvalue rule the best is w2 = {weights[best]:.3g} with "
-            f"r = {int(rule[0][best])}: {_share(rule[1][best])}."
+            f"r = {int(rule[0][best])}: {percent(rule[1][best])}."
         )
     k = np.unravel_index(np.nanargmin(np.where(np.isfinite(errors), errors, np.inf)), errors.shape)
     ax.plot(
@@ -467,9 +408,9 @@ def _ddm_map(result, part, size):
         markeredgecolor="black",
         markersize=10,
         markeredgewidth=1.6,
-        label=f"lowest of the map: {_share(errors[k])}",
+        label=f"lowest of the map: {percent(errors[k])}",
     )
-    caption += f" Lowest of the map: w2 = {weights[k[0]]:.3g}, r = {int(ranks[k[1]])}: {_share(errors[k])}."
+    caption += f" Lowest of the map: w2 = {weights[k[0]]:.3g}, r = {int(ranks[k[1]])}: {percent(errors[k])}."
     starred = result.arrays.get(f"{part}/ddm/starred")
     if starred is not None:
         ax.plot(*starred, "*", color="#F0E442", markeredgecolor="black", markersize=15, label="the paper's star")
@@ -485,7 +426,3 @@ def _ddm_map(result, part, size):
         "Colour map of the validation error of DDM over w2 and r, with the paper's star and the printed rule's points",
         figure,
     )
-
-
-def _share(error):
-    return f"{100 * error:.3g} %"

@@ -74,11 +74,16 @@ conservation is None where no mass is conserved), ``paper_{quantity}_median``, `
 where the paper has no such number) and ``ratio_{quantity}`` (our median / the paper's, or None).
 """
 
+from __future__ import annotations
+
 import json
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from randsmap._files import write_atomically
 from randsmap.studies._store import read_arrays
@@ -115,26 +120,26 @@ class StudyResult:
     name: str
     title: str
     section: str
-    notes: list
-    cuts: list
-    options: dict
+    notes: list[str]
+    cuts: list[str]
+    options: dict[str, Any]
     command: str
     date: str
     version: str
-    rows: list
-    arrays: dict = field(default_factory=dict, repr=False)
+    rows: list[dict[str, Any]]
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict, repr=False)
 
     @property
-    def part_names(self):
+    def part_names(self) -> list[str]:
         """Parts in the order of the table: ["N1000", "N2000"]."""
         return [f"N{n}" for n in dict.fromkeys(row["n_train"] for row in self.rows)]
 
-    def part_rows(self, part, split=None):
+    def part_rows(self, part: str, split: str | None = None) -> list[dict[str, Any]]:
         """Rows of a part, of one split or of both."""
         return [row for row in self.rows if f"N{row['n_train']}" == part and split in (None, row["split"])]
 
 
-def save_result(result, folder):
+def save_result(result: StudyResult, folder: str | os.PathLike[str]) -> None:
     """Write result.json and figures.npz, each of them whole or not at all."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -145,7 +150,7 @@ def save_result(result, folder):
     write_atomically(folder / "result.json", lambda file: file.write(text.encode()))
 
 
-def load_result(folder):
+def load_result(folder: str | os.PathLike[str]) -> StudyResult:
     """The `StudyResult` that a finished study left in a folder.
 
     Raises

@@ -5,14 +5,20 @@ atomically, so that an interrupted study goes on where it stopped. A folder that
 configuration is refused.
 """
 
+from __future__ import annotations
+
 import datetime
+import os
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
-from tqdm import tqdm
 
+from randsmap._progress import ProgressBar, if_asked, show_progress
 from randsmap._validation import check_choice, check_count
 from randsmap.decoders import KNNDecoder
 from randsmap.studies._data import (
@@ -30,8 +36,8 @@ from randsmap.studies._data import (
 from randsmap.studies._figures import harmonics_map, rank_of_rule, user_view
 from randsmap.studies._result import MAX_SHOWN, StudyResult, save_result
 from randsmap.studies._store import Store
-from randsmap.studies._study import thinned
-from randsmap.studies._table import with_paper
+from randsmap.studies._study import Study, thinned
+from randsmap.studies._table import QUANTITIES, with_paper
 from randsmap.tuning import tune
 from randsmap.tuning._search import on_edge
 
@@ -68,20 +74,20 @@ _DDM_NOTE = (
 
 
 def run_study(
-    study,
+    study: Study,
     *,
-    out,
-    quick=False,
-    runs=None,
-    decoders=None,
-    seed=0,
-    feature_seed=None,
-    split="random",
-    data=None,
-    training_form=None,
-    command="",
-    progress=True,
-):
+    out: str | os.PathLike[str],
+    quick: bool = False,
+    runs: int | None = None,
+    decoders: Sequence[str] | None = None,
+    seed: int = 0,
+    feature_seed: int | None = None,
+    split: str = "random",
+    data: str | os.PathLike[str] | None = None,
+    training_form: bool | None = None,
+    command: str = "",
+    progress: bool = True,
+) -> StudyResult:
     """Run a study, or go on with one that was interrupted.
 
     Parameters
@@ -146,10 +152,10 @@ def run_study(
         "version": _version(),
         "dataset": study.dataset,
         "data": own[1] if own else {k: repr(v) for k, v in file_description(study.data_options).items()},
-        "split": [split, *map(list, study.sizes)],
+        "split": [split, *study.sizes],
         "encoder": repr(study.encoder),
-        "decoders": {case.label: _described(case) for case in study.cases},
-        "features_per_sample": list(fractions),
+        "decoders": {case.label: repr(case) for case in study.cases},
+        "features_per_sample": fractions,
         "tuning": [study.tuning_draws, study.tuning_samples, study.tuning_left_out],
         "seed": seed,
         "feature_seed": feature_seed,
@@ -161,28 +167,31 @@ def run_study(
     else:
         fields, about, view = own[0], {}, user_view(study, *own[0].shape)
 
-    rows, arrays, notes = [], {}, []
+    rows: list[Any] = []
+    arrays: dict[str, Any] = {}
+    embedding: list[Any] = []
     total = sum(_n_units(case, study, fractions, runs) for case in chosen) * len(study.sizes)
-    with tqdm(total=total, desc=study.name, disable=not progress, unit="fit") as bar:
+    with if_asked(progress), ProgressBar(total, study.name, unit="fit") as bar, show_progress(False):
         for sizes in study.sizes:
             # all sizes deal from one shuffled deck
             if split == "trajectory":
                 split_rows = trajectory_split(about["trajectories"], sizes, seed_for(seed, 1))
             else:
                 split_rows = random_split(len(fields), sizes, seed_for(seed, 1))
-            part = Part(study, fields, about, split_rows, store)
-            runner = _PartRunner(study, part, view, store, seed, feature_seed, runs, fractions, bar)
+            part = Part(study, fields, split_rows, store)
+            runner = _PartRunner(study, part, view, store, (seed, feature_seed), runs, fractions, bar.update)
             rows += runner.run(chosen)
             arrays.update({f"{part.name}/{key}": value for key, value in runner.arrays().items()})
             if study.check_embedding is not None and own is None:
-                notes += study.check_embedding(part.latents(study.cases[0]).train, about, split_rows[0])
+                embedding += study.check_embedding(part.latents(study.cases[0])["train"], about, split_rows[0])
+    name = None if data is None else Path(data).name
     result = StudyResult(
         name=study.name,
-        title=(study.title or study.name)
-        if own is None
-        else f"{Path(data).name} (M = {fields.shape[1]}), in the protocol of the study {study.name}",
+        title=f"{name} (M = {fields.shape[1]}), in the protocol of the study {study.name}"
+        if name
+        else study.title or study.name,
         section=study.section,
-        notes=_notes(study, chosen, own, data, split, notes),
+        notes=_notes(study, chosen, embedding, split, fields.shape, name),
         cuts=_cuts(study, chosen, quick, runs, training_form, decoders),
         options={
             "runs": runs,
@@ -192,7 +201,7 @@ def run_study(
             "split": split,
             "training_form": training_form,
             "decoders": None if decoders is None else list(decoders),
-            "data": None if data is None else Path(data).name,
+            "data": name,
         },
         command=command,
         date=datetime.date.today().isoformat(),
@@ -225,16 +234,6 @@ def _chosen(study, decoders, training_form):
     return [case for case in study.cases if case.label in decoders]
 
 
-def _described(case):
-    return {
-        "decoder": repr(case.decoder),
-        "encoder": repr(case.encoder),
-        "parameter": case.parameter,
-        "grid": list(case.grid),
-        "tuned_as": case.tuned_as,
-    }
-
-
 def _version():
     from randsmap import __version__
 
@@ -251,15 +250,12 @@ def _n_units(case, study, fractions, runs):
     return (tuning + case.runs(runs)) * (len(fractions) if case.draws_features else 1)
 
 
-def _notes(study, chosen, own, data, split, embedding):
-    if own is not None:
-        notes = [
-            f"The data are {Path(data).name}, {own[0].shape[0]} snapshots of {own[0].shape[1]} "
-            "cells, split in the study's fractions; the paper's numbers do not belong to them.",
-            *_NOTES,
-        ]
-    else:
+def _notes(study, chosen, embedding, split, shape, own):
+    if own is None:
         notes = [*study.notes, *embedding, *_NOTES]
+    else:
+        data = f"The data are {own}, {shape[0]} snapshots of {shape[1]} cells, split in the study's fractions"
+        notes = [f"{data}; the paper's numbers do not belong to them.", *_NOTES]
     notes += _MASS_NOTES if study.conserves else ()
     notes += [_DDM_NOTE.format(label=case.label) for case in chosen if case.by_map]
     if split == "trajectory":
@@ -297,71 +293,88 @@ def _cuts(study, chosen, quick, runs, training_form, decoders):
     return cuts
 
 
+class _Tuned(NamedTuple):
+    """The value of a hyperparameter, the validation error of each on its grid, the mean seconds of one tuning."""
+
+    value: Any = None
+    on_edge: bool = False
+    seconds: float = 0.0
+    errors: Sequence[float] = ()
+
+
 class _PartRunner:
     """All decoders on one split of the data."""
 
-    def __init__(self, study, part, view, store, seed, feature_seed, runs, fractions, bar):
+    def __init__(self, study, part, view, store, seeds, runs, fractions, update):
         self.study, self.part, self.view, self.store = study, part, view, store
-        self.seed, self.feature_seed = seed, feature_seed
-        self.n_runs, self.fractions, self.bar = runs, fractions, bar
+        self.seed, self.feature_seed = seeds
+        self.n_runs, self.fractions, self.update = runs, fractions, update
         self.cases = {case.label: case for case in study.cases}
         self.figures = {}  # label -> (training error, fraction, call that gives the arrays)
-        self.shown = part.rows[2][:MAX_SHOWN]
+        self.ranks = {}  # label -> (_Tuned, number of harmonics)
+        self.shown = part.rows["test"][:MAX_SHOWN]
         self.shown_index = view.pick(self.shown)
 
     def run(self, cases):
-        rows = []
-        for case in cases:
-            for fraction in self.fractions if case.draws_features else (None,):
-                rows += self._case(case, fraction)
-        order = {"train": 0, "test": 1}
-        return sorted(rows, key=lambda row: order[row["split"]])
+        rows = [
+            row
+            for case in cases
+            for fraction in (self.fractions if case.draws_features else (None,))
+            for row in self._case(case, fraction)
+        ]
+        return sorted(rows, key=lambda row: row["split"], reverse=True)  # train, test
 
     def _case(self, case, fraction):
         tuned = self._tuned(case, fraction)
         name = self._name(case, fraction)
         results = [
-            self.store.get(f"{name}-run-{run}", lambda: self._run(case, fraction, tuned, run), self.bar.update)
+            self.store.get(f"{name}-run-{run}", lambda: self._run(case, fraction, tuned, run), self.update)
             for run in range(case.runs(self.n_runs))
         ]
+        self.ranks[case.label] = tuned, results[0]["rank"]
         error = float(np.median([result["train"]["rel_l2"] for result in results]))
         if case.label not in self.figures or error < self.figures[case.label][0]:
-            self.figures[case.label] = (
-                error,
-                fraction,
-                lambda: self.store.get(
-                    f"{name}-figure.npz", lambda: self._run(case, fraction, tuned, 0, only_figure=True)
-                ),
-            )
-        return self._aggregate(case, fraction, tuned, results)
+            make = partial(self._run, case, fraction, tuned, 0, only_figure=True)
+            self.figures[case.label] = error, fraction, partial(self.store.get, f"{name}-figure.npz", make)
+        return [self._row(case, fraction, tuned, results, split) for split in ("train", "test")]
 
     def _name(self, case, fraction):
         return f"{self.part.name}-{case.label}" + ("" if fraction is None else f"-{fraction:g}")
 
     def _tuned(self, case, fraction):
-        """Grid value whose mean error over the draws is lowest; seconds of one tuning."""
+        """Grid value whose mean error over the draws is lowest."""
         if case.parameter is None:
-            return {"value": None, "on_edge": False, "seconds": 0.0}
+            return _Tuned()
         if case.by_map:
             piece = self._map(case)
-            self.bar.update(len(case.grid))
-            column = int(np.flatnonzero(piece["ranks"] == case.decoder.rank)[0])
-            return _best(case, [{"errors": piece["errors"][:, column].tolist(), "seconds": float(piece["seconds"])}])
-        if case.tuned_as is not None:
-            case = self.cases[case.tuned_as]
-        name = self._name(case, fraction)
-        draws = _draws(case, self.study)
-        return _best(
-            case,
-            [
-                self.store.get(
-                    f"{name}-tuning-{draw}",
-                    lambda: self._tune(case, fraction, draw),
-                    lambda: self.bar.update(len(case.grid)),
-                )
-                for draw in range(draws)
-            ],
-        )
+            self.update(len(case.grid))
+            errors = piece["errors"][:, piece["ranks"] == case.decoder.rank].T
+            seconds = [float(piece["seconds"])]
+        else:
+            case = self.cases[case.tuned_as or case.label]
+            draws = [self._tuning(case, fraction, draw) for draw in range(_draws(case, self.study))]
+            errors, seconds = ([draw[key] for draw in draws] for key in ("errors", "seconds"))
+        errors = np.mean(errors, axis=0)
+        best = case.grid[int(np.nanargmin(errors))]  # NaN: a candidate that could not be fitted
+        return _Tuned(best, on_edge(case.grid, best), float(np.mean(seconds)), errors)
+
+    def _tuning(self, case, fraction, draw):
+        """Validation error of each grid value for one feature draw."""
+
+        def make():
+            decoder = self._decoder(case, fraction, seed_for(self.seed, 3, draw))
+            fields, validation, seconds = self.part.tuning_fields(isinstance(decoder, KNNDecoder))
+            if fields is not self.part.F_train and "invariants" in decoder.get_params():
+                decoder.set_params(invariants=None)  # they are those of fields, not of coefficients
+            latents, grid = self.part.latents(case), {case.parameter: list(case.grid)}
+            Y_validation = latents["validation"][: len(validation)]
+            result, seconds_tune = timed(
+                lambda: tune(decoder, grid, latents["train"], fields, Y_validation, validation, callback=self.update)
+            )
+            return {"errors": result.errors_.tolist(), "seconds": seconds + seconds_tune}
+
+        name = f"{self._name(case, fraction)}-tuning-{draw}"
+        return self.store.get(name, make, lambda: self.update(len(case.grid)))
 
     def _decoder(self, case, fraction, seed):
         # a draw depends on the seed and the run alone, so conservative and plain decoders of the same
@@ -375,52 +388,23 @@ class _PartRunner:
             decoder.set_params(encoder=self.part.encoder(case))
         return decoder
 
-    def _tune(self, case, fraction, draw):
-        """Validation error of each grid value for one feature draw."""
-        latents = self.part.latents(case)
-        decoder = self._decoder(case, fraction, seed_for(self.seed, 3, draw))
-        F_train, F_validation, seconds = self.part.tuning_fields(isinstance(decoder, KNNDecoder))
-        if F_train is not self.part.F_train and "invariants" in decoder.get_params():
-            decoder.set_params(invariants=None)  # they are those of fields, not of coefficients
-        result, seconds_tune = timed(
-            lambda: tune(
-                decoder,
-                {case.parameter: list(case.grid)},
-                latents.train,
-                F_train,
-                latents.validation[: len(F_validation)],
-                F_validation,
-                callback=self.bar.update,
-            )
-        )
-        return {"errors": result.errors_.tolist(), "seconds": seconds + seconds_tune}
-
     def _map(self, case):
         """The (w_2, r) map of DDM on the validation set."""
 
         def make():
             part, latents = self.part, self.part.latents(case)
             ranks = sorted({*(r for r in self.study.ranks if r < part.n_train), case.decoder.rank})
-            F_train, F_validation, seconds = part.tuning_fields(False)
+            fields, validation, seconds = part.tuning_fields(False)
+            Y_validation = latents["validation"][: len(validation)]
             errors, seconds_map = timed(
                 lambda: harmonics_map(
-                    latents.train,
-                    F_train,
-                    latents.validation[: len(F_validation)],
-                    F_validation,
-                    weights=case.grid,
-                    ranks=ranks,
+                    latents["train"], fields, Y_validation, validation, weights=case.grid, ranks=ranks
                 )
             )
-            arrays = {
-                "weights": np.array(case.grid),
-                "ranks": np.array(ranks),
-                "errors": errors,
-                "seconds": np.array(seconds + seconds_map),
-            }
+            arrays = {"weights": case.grid, "ranks": ranks, "errors": errors, "seconds": seconds + seconds_map}
             if part.n_train <= RULE_RANKS_ROWS:
-                arrays["rule_ranks"] = np.array([rank_of_rule(latents.train, w) for w in case.grid])
-            return arrays
+                arrays["rule_ranks"] = [rank_of_rule(latents["train"], w) for w in case.grid]
+            return {name: np.array(value) for name, value in arrays.items()}
 
         return self.store.get(f"{self.part.name}-ddm-map.npz", make)
 
@@ -429,17 +413,17 @@ class _PartRunner:
         part, latents = self.part, self.part.latents(case)
         decoder = self._decoder(case, fraction, seed_for(self.feature_seed, 2, run))
         if case.parameter is not None:
-            decoder.set_params(**{case.parameter: tuned["value"]})
-        _, seconds_fit = timed(lambda: decoder.fit(latents.train, part.F_train))
-        train = Errors(self.study.conserves)
+            decoder.set_params(**{case.parameter: tuned.value})
+        _, seconds_fit = timed(lambda: decoder.fit(latents["train"], part.F_train))
+        train, test = (Errors(self.study.conserves, part.references) for _ in range(2))
         if not only_figure:
             # a training point is not its own neighbour
             others = {"exclude": np.arange(part.n_train)} if isinstance(decoder, KNNDecoder) else {}
-            train.add(part.F_train, decoder.predict(latents.train, **others))
-        test, seconds_decode, reconstructed, room = Errors(self.study.conserves), 0.0, [], None
+            train.add(part.F_train, decoder.predict(latents["train"], **others))
+        seconds_decode, reconstructed, out = 0.0, [], None
         for block, F in part.fields("test").blocks():
-            room = np.empty(F.shape) if room is None else room
-            F_hat, seconds = timed(lambda: decoder.predict(latents.test[block], out=room[: len(F)]))
+            out = np.empty(F.shape) if out is None else out
+            F_hat, seconds = timed(lambda: decoder.predict(latents["test"][block], out=out[: len(F)]))
             seconds_decode += seconds
             test.add(F, F_hat)
             if run == 0 and block.start < MAX_SHOWN:
@@ -447,84 +431,73 @@ class _PartRunner:
             if only_figure and block.stop >= MAX_SHOWN:
                 break
         if run == 0:
-            figure = self._figure(np.concatenate(reconstructed), test.per_sample()[:MAX_SHOWN])
+            F_hat = np.concatenate(reconstructed)
+            figure = {**self.view.describe(F_hat), "errors": test.per_sample()[:MAX_SHOWN]}
+            if self.view.shape:
+                figure["field"] = F_hat[self.shown_index].reshape(self.view.shape)
             if only_figure:
                 return figure
             self.store.put(f"{self._name(case, fraction)}-figure.npz", figure)
-        self.bar.update()
+        self.update()
         return {
             "train": train.summary(seconds_fit),
-            "test": test.summary(latents.seconds_test + seconds_decode),
+            "test": test.summary(float(latents["seconds_test"]) + seconds_decode),
             "rank": getattr(decoder, "rank_", None),
         }
 
-    def _figure(self, F_hat, errors):
-        arrays = {**self.view.describe(F_hat), "errors": errors}
-        if self.view.shape:
-            arrays["field"] = F_hat[self.shown_index].reshape(self.view.shape)
-        return arrays
-
-    def _aggregate(self, case, fraction, tuned, results):
-        rows = []
-        before = tuned["seconds"] + self.part.latents(case).seconds_fit
-        for split in ("train", "test"):
-            row = {
-                "dataset": self.study.dataset,
-                "split": split,
-                "decoder": case.label,
-                "features_per_sample": fraction,
-                "n_train": self.part.n_train,
-                "parameter": case.parameter,
-                "hyperparameter": tuned["value"],
-                "on_edge": tuned["on_edge"],
-                "extra": case.extra,
-                "runs": len(results),
-                "paper_decoder": case.paper_label or (None if case.extra else case.label),
-            }
-            for quantity in ("rel_l2", "rel_linf", "conservation", "seconds"):
-                values = [result[split][quantity] for result in results]
-                if quantity == "seconds" and split == "train":
-                    # training = encoder, tuning and the decoder's fit
-                    values = [value + before for value in values]
-                for name, percent in (("median", 50), ("p05", 5), ("p95", 95)):
-                    row[f"{quantity}_{name}"] = None if None in values else float(np.percentile(values, percent))
-            rows.append(row)
-        return rows
+    def _row(self, case, fraction, tuned, results, split):
+        row = {
+            "dataset": self.study.dataset,
+            "split": split,
+            "decoder": case.label,
+            "features_per_sample": fraction,
+            "n_train": self.part.n_train,
+            "parameter": case.parameter,
+            "hyperparameter": tuned.value,
+            "on_edge": tuned.on_edge,
+            "extra": case.extra,
+            "runs": len(results),
+            "paper_decoder": case.paper_label or (None if case.extra else case.label),
+        }
+        for quantity in QUANTITIES:
+            values = [result[split][quantity] for result in results]
+            if quantity == "seconds" and split == "train":
+                # training = encoder, tuning and the decoder's fit
+                before = tuned.seconds + float(self.part.latents(case)["seconds_fit"])
+                values = [value + before for value in values]
+            for name, percent in (("median", 50), ("p05", 5), ("p95", 95)):
+                row[f"{quantity}_{name}"] = None if None in values else float(np.percentile(values, percent))
+        return row
 
     def arrays(self):
         """Arrays of the figures, of the decoders that were run (keys: `_result`)."""
-        view, shown = self.view, self.shown
-        train = self.part.F_train
-        test = self.part.fields("test").first(MAX_SHOWN)
-        described = view.describe(train)
-        truth = view.describe(test)
-        case = next(iter(self.cases.values()))
+        view = self.view
         arrays = {
-            "point_names": np.array(view.point_names),
-            "color_name": np.array(view.color_name),
-            "train/color": view.colors(train, self.part.rows[0], described),
-            "train/latents": self.part.latents(case).train,
-            "test/color": view.colors(test, shown, truth),
-            "decoders": np.array(list(self.figures)),
-            **{f"train/{key}": value for key, value in described.items()},
-            **{f"test/{key}": value for key, value in truth.items()},
+            "point_names": view.point_names,
+            "color_name": view.color_name,
+            "decoders": list(self.figures),
+            "train/latents": self.part.latents(next(iter(self.cases.values())))["train"],
         }
+        test = self.part.fields("test").first(MAX_SHOWN)
+        for split, F, rows in (("train", self.part.F_train, self.part.rows["train"]), ("test", test, self.shown)):
+            described = view.describe(F)
+            arrays[f"{split}/color"] = view.colors(F, rows, described)
+            arrays.update({f"{split}/{key}": value for key, value in described.items()})
         if view.intrinsic_names:
-            arrays["intrinsic_names"] = np.array(view.intrinsic_names)
-            arrays["test/intrinsic"] = view.intrinsic[shown]
+            arrays.update({"intrinsic_names": view.intrinsic_names, "test/intrinsic": view.intrinsic[self.shown]})
         if view.shape:
-            arrays["statistic_names"] = np.array(view.statistic_names)
+            arrays["statistic_names"] = view.statistic_names
             arrays["field/truth"] = test[self.shown_index].reshape(view.shape)
-            arrays["field/index"] = np.array(self.shown_index)
+            arrays["field/index"] = self.shown_index
             if view.with_axes:
                 arrays.update({f"field/{name}": axis for name, axis in zip("xy", view.axes)})
             if view.mask is not None:
                 arrays["field/mask"] = view.mask
         for label, (_, fraction, figure) in self.figures.items():
-            arrays[f"decoder/{label}/features_per_sample"] = np.array(np.nan if fraction is None else fraction)
+            arrays[f"decoder/{label}/features_per_sample"] = np.nan if fraction is None else fraction
             arrays.update({f"decoder/{label}/{key}": value for key, value in figure().items()})
         arrays.update(self._map_arrays())
-        return arrays
+        return {key: np.asarray(value) for key, value in arrays.items()}
 
     def _map_arrays(self):
         label = next((label for label in self.figures if self.cases[label].by_map), None)
@@ -534,14 +507,11 @@ class _PartRunner:
         arrays = {f"ddm/{key}": value for key, value in piece.items() if key != "seconds"}
         if self.study.starred is not None:
             arrays["ddm/starred"] = np.array(self.study.starred, dtype=float)
-        if "DDM" in self.figures:
-            case = self.cases["DDM"]
-            tuning = self.store.get(f"{self._name(case, None)}-tuning-0", lambda: self._tune(case, None, 0))
-            run = self.store.get(f"{self._name(case, None)}-run-0", dict)
-            errors = dict(zip(case.grid, tuning["errors"]))
-            arrays["ddm/rule_errors"] = np.array([errors.get(w, np.nan) for w in piece["weights"]])
-            best = min(errors, key=errors.get)
-            arrays["ddm/rule"] = np.array([best, run["rank"], errors[best]])
+        if "DDM" in self.ranks:
+            tuned, rank = self.ranks["DDM"]
+            errors = dict(zip(self.cases["DDM"].grid, tuned.errors))
+            arrays["ddm/rule_errors"] = [errors.get(w, np.nan) for w in piece["weights"]]
+            arrays["ddm/rule"] = [tuned.value, rank, errors[tuned.value]]
         return arrays
 
 
@@ -556,13 +526,3 @@ class _EncodersInverse:
 
     def predict(self, Y, out=None):
         return self._encoder.inverse_transform(Y, out=out)
-
-
-def _best(case, draws):
-    errors = np.mean([draw["errors"] for draw in draws], axis=0)
-    best = case.grid[int(np.nanargmin(errors))]  # NaN: a candidate that could not be fitted
-    return {
-        "value": best,
-        "on_edge": on_edge(case.grid, best),
-        "seconds": float(np.mean([draw["seconds"] for draw in draws])),
-    }

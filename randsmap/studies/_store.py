@@ -1,16 +1,23 @@
 """Finished pieces of a study on disk, so that an interrupted one goes on where it stopped."""
 
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from randsmap._files import write_atomically
+from randsmap._files import is_intact, write_atomically, write_checked
 
 __all__ = ["Store", "read_arrays"]
 
+Piece = dict[str, Any]
+
 
 class Store:
-    """Finished pieces of one configuration: small JSON and .npz files, written atomically.
+    """Finished pieces of one configuration: small JSON and .npz files, written atomically,
+    with checksums.
 
     Parameters
     ----------
@@ -25,7 +32,7 @@ class Store:
         If the folder holds pieces of another configuration.
     """
 
-    def __init__(self, folder, configuration):
+    def __init__(self, folder: Path, configuration: dict[str, Any]) -> None:
         configuration = json.loads(json.dumps(configuration))  # as it will be read
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder / "pieces"
@@ -43,7 +50,7 @@ class Store:
                 raise ValueError(
                     f"{folder} holds pieces of a study but no config.json; remove it or choose another folder"
                 )
-            _write_json(path, configuration)
+            write_atomically(path, lambda file: file.write(_json(configuration)))
         elif found != configuration:
             differing = sorted(k for k in configuration.keys() | found.keys() if configuration.get(k) != found.get(k))
             raise ValueError(
@@ -51,49 +58,37 @@ class Store:
             )
         self._folder.mkdir(exist_ok=True)
 
-    def get(self, name, make, skip=None):
+    def get(self, name: str, make: Callable[[], Piece], skip: Callable[[], object] | None = None) -> Piece:
         """The piece from disk (then `skip()` is called), else ``make()``, kept on disk.
 
-        A piece is a dict, of JSON values or of arrays (a piece whose name ends in ``.npz``).
+        A piece is a dict, of JSON values or of arrays (a piece whose name ends in ``.npz``). One that
+        is damaged, or that no checksum vouches for, is made again.
         """
-        path, read, write = self._folder / f"{name}.json", _read_json, _write_json
-        if name.endswith(".npz"):
-            path, read, write = self._folder / name, read_arrays, _write_arrays
-        try:
-            piece = read(path)
-        except FileNotFoundError:
-            piece = None
-        except Exception:  # damaged; zip, zlib, JSON and NumPy each have their own error for that
-            piece = None
-        if piece is None:
+        path = self._path(name)
+        if not is_intact(path):
             piece = make()
-            write(path, piece)
-        elif skip is not None:
+            self.put(name, piece)
+            return piece
+        if skip is not None:
             skip()
-        return piece
+        return read_arrays(path) if name.endswith(".npz") else json.loads(path.read_text())
 
-    def put(self, name, piece):
-        """Keep a piece of arrays."""
-        _write_arrays(self._folder / name, piece)
+    def put(self, name: str, piece: Piece) -> None:
+        """Keep a piece."""
+        if name.endswith(".npz"):
+            write_checked(self._path(name), lambda file: np.savez(file, allow_pickle=False, **piece))
+        else:
+            write_checked(self._path(name), lambda file: file.write(_json(piece)))
 
-
-def _read_json(path):
-    piece = json.loads(path.read_text())
-    if not isinstance(piece, dict):
-        raise ValueError("not an object")
-    return piece
-
-
-def _write_json(path, value):
-    text = json.dumps(value, indent=1) + "\n"
-    write_atomically(path, lambda file: file.write(text.encode()))
+    def _path(self, name):
+        return self._folder / (name if name.endswith(".npz") else f"{name}.json")
 
 
-def read_arrays(path):
+def _json(value):
+    return f"{json.dumps(value, indent=1)}\n".encode()
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of an .npz file; closed whatever happens."""
     with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
-
-
-def _write_arrays(path, arrays):
-    write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **arrays))

@@ -1,8 +1,11 @@
 """What a study is: its data, split, encoder and decoders; and the decoders that studies share."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.pipeline import make_pipeline
@@ -12,9 +15,13 @@ from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, KNNDeco
 from randsmap.encoders import POD
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 
+if TYPE_CHECKING:
+    from randsmap.studies._figures import View
+
 __all__ = ["DecoderCase", "Study", "paper_cases", "thinned"]
 
 QUICK_CANDIDATES = (2, 5, 8)  # of ten grid values: three inner ones
+PAPER: dict[str, Any] = {}  # arguments by which ridge and kernel decoders are the paper's
 TRAINING_FORM_RUNS = 5  # one SVD a run
 
 
@@ -48,7 +55,7 @@ class DecoderCase:
     label: str
     decoder: Any
     parameter: str | None = None
-    grid: tuple = ()
+    grid: tuple[float, ...] = ()
     encoder: Any = None
     tuned_as: str | None = None
     by_map: bool = False
@@ -57,11 +64,11 @@ class DecoderCase:
     training_form: bool = False
 
     @property
-    def draws_features(self):
+    def draws_features(self) -> bool:
         """Whether the decoder has random features, so that several runs make sense."""
         return self.decoder is not None and "features__n_features" in self.decoder.get_params()
 
-    def runs(self, runs):
+    def runs(self, runs: int) -> int:
         """How many of the runs asked for are made."""
         if not self.draws_features:
             return 1
@@ -118,36 +125,46 @@ class Study:
 
     name: str
     dataset: str
-    make_data: Callable
-    sizes: tuple
+    make_data: Callable[..., Any]
+    sizes: tuple[tuple[int, int, int], ...]
     encoder: Any
-    cases: tuple
-    view: Callable
+    cases: tuple[DecoderCase, ...]
+    view: Callable[[dict[str, Any], int], View]
     title: str = ""
     section: str = ""
     conserves: bool = True
-    notes: tuple = ()
-    data_options: dict = field(default_factory=dict)
-    quick_options: dict = field(default_factory=dict)
-    quick_sizes: tuple | None = None
+    notes: tuple[str, ...] = ()
+    data_options: dict[str, Any] = field(default_factory=dict)
+    quick_options: dict[str, Any] = field(default_factory=dict)
+    quick_sizes: tuple[tuple[int, int, int], ...] | None = None
     tuning_draws: int = 3
     tuning_samples: int | None = None
     tuning_left_out: float | None = None
     training_form: bool = True
-    ranks: tuple = (2, 3, 5, 8, 13, 18, 25, 35, 50, 75, 100)
-    starred: tuple | None = None
+    ranks: tuple[int, ...] = (2, 3, 5, 8, 13, 18, 25, 35, 50, 75, 100)
+    starred: tuple[float, int] | None = None
     has_trajectories: bool = False
-    check_embedding: Callable | None = None
+    check_embedding: Callable[..., list[str]] | None = None
 
 
-def thinned(case):
+def thinned(case: DecoderCase) -> DecoderCase:
     """The case with three of its grid values."""
     if len(case.grid) <= len(QUICK_CANDIDATES):
         return case
     return replace(case, grid=tuple(case.grid[i] for i in QUICK_CANDIDATES))
 
 
-def paper_cases(*, conserves, d, length_scale, max_frequency, slope, ddm_scale, n_neighbors, starred=None):
+def paper_cases(
+    *,
+    conserves: bool,
+    d: int,
+    length_scale: tuple[float, float],
+    max_frequency: tuple[float, float],
+    slope: tuple[float, float],
+    ddm_scale: tuple[float, float],
+    n_neighbors: tuple[int, int],
+    starred: tuple[float, int] | None = None,
+) -> tuple[DecoderCase, ...]:
     """The decoders of a study's tables, then those that the paper lacks.
 
     Ranges (low, high) of the tuned parameters become ten values: a geometric sequence for the length
@@ -155,86 +172,46 @@ def paper_cases(*, conserves, d, length_scale, max_frequency, slope, ddm_scale, 
     number of POD modes.
     """
     lengths = tuple(np.geomspace(*length_scale, 10).tolist())
-    frequencies = tuple(np.linspace(*max_frequency, 10).tolist())
-    slopes = tuple(np.linspace(*slope, 10).tolist())
-    scales = tuple(np.linspace(*ddm_scale, 10).tolist())
+    frequencies, slopes, scales = (tuple(np.linspace(*ends, 10).tolist()) for ends in (max_frequency, slope, ddm_scale))
     neighbors = tuple(np.unique(np.linspace(*n_neighbors, 10).round().astype(int)).tolist())
-    maps = (
-        ("RFF", FourierFeatures(), "features__length_scale", lengths),
-        ("MS-RFF", MultiscaleFourierFeatures(), "features__max_frequency", frequencies),
-        ("Sig", SigmoidFeatures(), "features__slope", slopes),
-    )
+    maps: dict[str, Any] = {
+        "RFF": (FourierFeatures(), "features__length_scale", lengths),
+        "MS-RFF": (MultiscaleFourierFeatures(), "features__max_frequency", frequencies),
+        "Sig": (SigmoidFeatures(), "features__slope", slopes),
+    }
     mass = "mass" if conserves else None
+    kind, ridge = ("RANDSMAP", RANDSMAPDecoder) if conserves else ("RFNN", RFNNDecoder)
 
-    cases = []
-    for name, features, parameter, grid in maps:
-        if conserves:
-            cases.append(DecoderCase(f"RANDSMAP-{name}", RANDSMAPDecoder(features), parameter, grid))
-        else:
-            cases.append(DecoderCase(f"RFNN-{name}", RFNNDecoder(features), parameter, grid))
+    cases = [
+        DecoderCase(f"{kind}-{name}", ridge(features, **PAPER), *tuned) for name, (features, *tuned) in maps.items()
+    ]
     if conserves:
-        cases.append(DecoderCase("RFNN-Sig", RFNNDecoder(SigmoidFeatures()), "features__slope", slopes))
-    cases.append(DecoderCase("DDM", DoubleDiffusionMapsDecoder(), "epsilon_scale", scales))
+        cases.append(DecoderCase("RFNN-Sig", RFNNDecoder(SigmoidFeatures(), **PAPER), *maps["Sig"][1:]))
+    cases.append(DecoderCase("DDM", DoubleDiffusionMapsDecoder(**PAPER), "epsilon_scale", scales))
     if starred is not None:
-        weight, rank = starred  # the star may lie beyond the range that the paper's text gives
-        cases.append(
-            DecoderCase(
-                f"DDM-r{rank}",
-                DoubleDiffusionMapsDecoder(rank=rank),
-                "epsilon_scale",
-                scales if weight <= scales[-1] else (*scales, weight),
-                by_map=True,
-                paper_label="DDM",
-            )
-        )
+        weight, rank = starred
+        grid = scales if weight <= scales[-1] else (*scales, weight)  # beyond the range that the paper's text gives
+        decoder = DoubleDiffusionMapsDecoder(rank=rank, **PAPER)
+        cases.append(DecoderCase(f"DDM-r{rank}", decoder, "epsilon_scale", grid, by_map=True, paper_label="DDM"))
     cases.append(DecoderCase("k-NN", KNNDecoder(objective="encoder"), "n_neighbors", neighbors))
 
+    extra: Callable[..., DecoderCase] = partial(DecoderCase, extra=True)
     if conserves:
-        cases.append(
-            DecoderCase(
-                "RANDSMAP-Sig-bounds",
-                RANDSMAPDecoder(SigmoidFeatures(), bounds="nonnegative"),
-                "features__slope",
-                slopes,
-                tuned_as="RANDSMAP-Sig",
-                extra=True,
-            )
-        )
-        cases += [
-            DecoderCase(
-                f"RANDSMAP-{name}-training",
-                RANDSMAPDecoder(features, constraint="training"),
-                parameter,
-                grid,
-                tuned_as=f"RANDSMAP-{name}",
-                paper_label=f"RANDSMAP-{name}",
-                extra=True,
-                training_form=True,
-            )
-            for name, features, parameter, grid in maps
-        ]
-        cases.append(
-            DecoderCase(
-                "DDM-mass",
-                DoubleDiffusionMapsDecoder(invariants="mass"),
-                "epsilon_scale",
-                scales,
-                tuned_as="DDM",
-                extra=True,
-            )
-        )
-    cases += [
-        DecoderCase("Kernel-Gauss", KernelDecoder("gaussian", invariants=mass), "length_scale", lengths, extra=True),
-        DecoderCase(
-            "Kernel-multi-Gauss",
-            KernelDecoder("multi-gaussian", invariants=mass),
-            "max_frequency",
-            frequencies,
-            extra=True,
-        ),
-        DecoderCase("POD", None, encoder=POD(d, invariants=mass), extra=True),
-    ]
+        decoder = RANDSMAPDecoder(SigmoidFeatures(), bounds="nonnegative", **PAPER)
+        cases.append(extra("RANDSMAP-Sig-bounds", decoder, *maps["Sig"][1:], tuned_as="RANDSMAP-Sig"))
+        for name, (features, *tuned) in maps.items():
+            label = f"RANDSMAP-{name}"
+            decoder = RANDSMAPDecoder(features, constraint="training", **PAPER)
+            others: dict[str, Any] = {"tuned_as": label, "paper_label": label, "training_form": True}
+            cases.append(extra(f"{label}-training", decoder, *tuned, **others))
+        decoder = DoubleDiffusionMapsDecoder(invariants="mass", **PAPER)
+        cases.append(extra("DDM-mass", decoder, "epsilon_scale", scales, tuned_as="DDM"))
+    multi = KernelDecoder("multi-gaussian", invariants=mass, **PAPER)
     quadratic = make_pipeline(StandardScaler(), PolynomialFeatures(2, include_bias=False))
-    decoder = RANDSMAPDecoder(quadratic) if conserves else RFNNDecoder(quadratic)
-    cases.append(DecoderCase("Quadratic", decoder, encoder=POD(d, invariants=mass), extra=True))
-    return tuple(cases)
+    return (
+        *cases,
+        extra("Kernel-Gauss", KernelDecoder("gaussian", invariants=mass, **PAPER), "length_scale", lengths),
+        extra("Kernel-multi-Gauss", multi, "max_frequency", frequencies),
+        extra("POD", None, encoder=POD(d, invariants=mass)),
+        extra("Quadratic", ridge(quadratic, **PAPER), encoder=POD(d, invariants=mass)),
+    )

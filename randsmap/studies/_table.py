@@ -1,13 +1,25 @@
 """A study's table: our figures beside the paper's, on the terminal, as CSV and as Markdown."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json
+import shutil
+import textwrap
+from collections.abc import Collection, Iterable, Sequence
 from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from randsmap._files import write_atomically
 
+if TYPE_CHECKING:
+    from randsmap.studies._result import StudyResult
+
 __all__ = ["COLUMNS", "format_table", "table_text", "with_paper", "write_csv", "write_markdown"]
+
+Row = dict[str, Any]
 
 QUANTITIES = ("rel_l2", "rel_linf", "conservation", "seconds")
 _STYLES = {"rel_l2": ".4f", "rel_linf": ".4f", "conservation": ".1e", "seconds": ".2f"}
@@ -29,6 +41,21 @@ COLUMNS = (
     "extra",
     "runs",
 )
+# what a narrow terminal goes without, the first first
+_DISPENSABLE = (
+    ("percentiles", "5 % and 95 %"),
+    ("ratio_conservation", "ratio of conservation"),
+    ("ratio_seconds", "of seconds"),
+    ("ratio_rel_linf", "of rel. Linf"),
+    ("paper_rel_linf", "the paper's rel. Linf"),
+    ("rel_linf", "rel. Linf"),
+    ("ratio_rel_l2", "ratio of rel. L2"),
+    ("paper_seconds", "the paper's seconds"),
+    ("paper_conservation", "the paper's conservation"),
+    ("hyperparameter", "the tuned value"),
+    ("seconds", "seconds"),
+    ("paper_rel_l2", "the paper's rel. L2"),
+)
 LEGEND = (
     "Errors: mean over the samples; median (5 %-95 %) of that over the runs, a single value where "
     "there is one run. ratio: ours / the paper's median.",
@@ -38,13 +65,27 @@ LEGEND = (
 )
 
 
-def paper_rows():
-    """The result tables of the paper (App. E-I) as dictionaries; errors are fractions."""
-    text = files("randsmap.studies").joinpath("data", "paper_tables.json").read_text()
-    return json.loads(text)
+def features_text(fraction: float) -> str:
+    """P / N in words: "P = N/2"."""
+    return {1.0: "P = N", 0.5: "P = N/2", 0.25: "P = N/4"}.get(fraction, f"P = {fraction:g} N")
 
 
-def with_paper(rows, *, paper=True):
+def percent(error: float) -> str:
+    """A relative error in words: "3.14 %"."""
+    return f"{100 * error:.3g} %"
+
+
+def paper_rows() -> list[Row]:
+    """The result tables of the paper (App. E-I) with the keys of our rows; errors are fractions."""
+    rows: list[Row] = json.loads(files("randsmap.studies").joinpath("data", "paper_tables.json").read_text())
+    for row in rows:
+        for quantity in QUANTITIES:
+            figures = row.pop(quantity, None) or {}
+            row.update({f"{quantity}_{name}": figures.get(name) for name in _PERCENTILES})
+    return rows
+
+
+def with_paper(rows: Iterable[Row], *, paper: bool = True) -> list[Row]:
     """The rows with the paper's figures for the same decoder, and ratios, added as columns.
 
     The paper's row is found by dataset, split, features_per_sample, n_train and ``paper_decoder``
@@ -57,16 +98,15 @@ def with_paper(rows, *, paper=True):
         row = dict(row)
         wanted = {**row, "decoder": row.pop("paper_decoder", row["decoder"])}
         theirs = known.get(tuple(wanted[k] for k in key), {})
+        row.update({f"paper_{figure}": theirs.get(figure) for figure in _FIGURES})
         for quantity in QUANTITIES:
-            for name in _PERCENTILES:
-                row[f"paper_{quantity}_{name}"] = (theirs.get(quantity) or {}).get(name)
             ours, paper_median = row.get(f"{quantity}_median"), row[f"paper_{quantity}_median"]
             row[f"ratio_{quantity}"] = ours / paper_median if ours is not None and paper_median else None
         joined.append(row)
     return joined
 
 
-def write_csv(rows, path):
+def write_csv(rows: Iterable[Row], path: Path) -> None:
     """Write the rows as CSV, atomically; numbers keep all their digits, gaps stay empty."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
@@ -75,50 +115,49 @@ def write_csv(rows, path):
     write_atomically(path, lambda file: file.write(text.getvalue().encode()))
 
 
-def table_text(rows):
+def table_text(rows: Sequence[Row], without: Collection[str] = ()) -> list[tuple[str, ...]]:
     """Header and rows of the table as strings, for terminal, Markdown and report.
 
     Parameters
     ----------
     rows : list of dict
         Of one table: `StudyResult.part_rows`.
+    without : collection of str
+        What to leave out: keys of the rows (``paper_``, ``ratio_`` or nothing before a quantity,
+        "hyperparameter") or "percentiles".
 
     Returns
     -------
     list of tuple of str
         The header first. Columns without any number, such as the mass of a manifold, are left out.
     """
-    quantities = [q for q in QUANTITIES if any(row[f"{q}_median"] is not None for row in rows)]
-    paper = [q for q in quantities if any(row[f"paper_{q}_median"] is not None for row in rows)]
-    header = ["decoder", "P/N", "tuned"]
-    for quantity in quantities:
-        header += [_NAMES[quantity], *(("paper", "ratio") if quantity in paper else ())]
-    lines = [tuple(header)]
-    for row in rows:
-        P, value = row["features_per_sample"], row["hyperparameter"]
-        line = [
-            row["decoder"] + (" +" if row["extra"] else ""),
-            "" if P is None else f"{P:g}",
-            "" if value is None else f"{value:.4g}" + ("*" if row["on_edge"] else ""),
-        ]
-        for quantity in quantities:
-            line.append(_value(row, "", quantity))
-            if quantity in paper:
-                ratio = row[f"ratio_{quantity}"]
-                line += [_value(row, "paper_", quantity), "" if ratio is None else f"{ratio:.2g}"]
-        lines.append(tuple(line))
-    return lines
+    columns = [
+        ("decoder", [row["decoder"] + (" +" if row["extra"] else "") for row in rows]),
+        ("P/N", [_text(row["features_per_sample"], "g") for row in rows]),
+    ]
+    if "hyperparameter" not in without:
+        marks = ("*" if row["on_edge"] else "" for row in rows)
+        columns.append(("tuned", [_text(row["hyperparameter"], ".4g") + mark for row, mark in zip(rows, marks)]))
+    for quantity in QUANTITIES:
+        for whose, name in (("", _NAMES[quantity]), ("paper_", "paper")):
+            key = f"{whose}{quantity}"
+            if key not in without and any(row[f"{key}_median"] is not None for row in rows):
+                columns.append((name, [_figures(row, key, _STYLES[quantity], without) for row in rows]))
+        ratios = [_text(row[f"ratio_{quantity}"], ".2g") for row in rows]
+        if f"ratio_{quantity}" not in without and any(row[f"paper_{quantity}_median"] is not None for row in rows):
+            columns.append(("ratio", ratios))
+    return [tuple(name for name, _ in columns), *zip(*(cells for _, cells in columns))]
 
 
-def _value(row, whose, quantity):
+def _text(value, style):
+    return "" if value is None else f"{value:{style}}"
+
+
+def _figures(row, key, style, without):
     """Median (5 %-95 %) as text."""
-    style = _STYLES[quantity]
-    median, low, high = (row[f"{whose}{quantity}_{name}"] for name in _PERCENTILES)
-    if median is None:
-        return ""
-    if low is None or low == high:
-        return f"{median:{style}}"
-    return f"{median:{style}} ({low:{style}}-{high:{style}})"
+    median, low, high = (row[f"{key}_{name}"] for name in _PERCENTILES)
+    band = "" if low in (None, high) or "percentiles" in without else f" ({low:{style}}-{high:{style}})"
+    return _text(median, style) + band
 
 
 def _tables(rows):
@@ -133,7 +172,7 @@ def _tables(rows):
     ]
 
 
-def legend(rows):
+def legend(rows: Sequence[Row]) -> list[str]:
     """Explanations of the marks that the table holds."""
     needed = (
         True,
@@ -144,18 +183,41 @@ def legend(rows):
     return [text for text, shown in zip(LEGEND, needed) if shown]
 
 
-def format_table(rows):
-    """The rows as text for a terminal, a table for each training size and split."""
+def format_table(rows: Sequence[Row], width: int | None = None) -> str:
+    """The rows as text for a terminal, a table for each training size and split.
+
+    Parameters
+    ----------
+    rows : list of dict
+    width : int, optional
+        Characters of a line: columns that do not fit are left out, and said to be. By default those
+        of the terminal, 100 where there is none.
+    """
+    width = shutil.get_terminal_size((100, 24)).columns if width is None else width
+    tables = _tables(rows)
+    for n_dropped in range(len(_DISPENSABLE) + 1):
+        without = [key for key, _ in _DISPENSABLE[:n_dropped]]
+        texts = [_aligned(table_text(table, without)) for _, table in tables]
+        if max(len(line) for lines in texts for line in lines) <= width:
+            break
     parts = []
-    for title, table in _tables(rows):
-        lines = table_text(table)
-        widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-        text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
-        parts += [title, "-" * max(map(len, text)), *text, ""]
-    return "\n".join(parts + legend(rows))
+    for (title, _), lines in zip(tables, texts):
+        parts += [title, "-" * max(map(len, lines)), *lines, ""]
+    dropped = ", ".join(
+        name
+        for key, name in _DISPENSABLE[:n_dropped]
+        if any(table_text(table, (key,)) != table_text(table) for _, table in tables)
+    )
+    notes = legend(rows) + ([f"Not shown, the lines being {width} characters: {dropped}."] if dropped else [])
+    return "\n".join(parts + [line for note in notes for line in textwrap.wrap(note, max(width, 20))])
 
 
-def write_markdown(result, path):
+def _aligned(lines):
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
+
+
+def write_markdown(result: StudyResult, path: Path) -> None:
     """Write a `StudyResult` as Markdown: tables, command, date, version, readings of the paper."""
     lines = [
         f"## {result.title}",
@@ -165,13 +227,20 @@ def write_markdown(result, path):
     ]
     lines += [f"**Left out:** {' '.join(result.cuts)}", ""] if result.cuts else []
     for title, table in _tables(result.rows):
-        header, *body = table_text(table)
-        lines += [f"### {title}", "", _markdown(header), _markdown(["---"] * len(header)), *map(_markdown, body), ""]
+        header, *body = map(markdown_row, table_text(table))
+        lines += [f"### {title}", "", header, "| --- " * len(table_text(table)[0]) + "|", *body, ""]
     lines += [f"{text}  " for text in legend(result.rows)]
     lines += ["", "Readings and caveats:", "", *(f"- {note}" for note in result.notes), ""]
     text = "\n".join(lines)
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def _markdown(cells):
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("*", "\\*") for cell in cells) + " |"
+_MARKDOWN = str.maketrans(
+    {"<": "&lt;", ">": "&gt;", "&": "&amp;", "\n": " ", **{mark: f"\\{mark}" for mark in "\\|`*_"}}
+)
+
+
+def markdown_row(cells: Iterable[str], bold: int | None = None) -> str:
+    """A row of a Markdown table, with what Markdown would read as marks escaped; one cell may be bold."""
+    escaped = (cell.translate(_MARKDOWN) for cell in cells)
+    return "| " + " | ".join(f"**{cell}**" if i == bold else cell for i, cell in enumerate(escaped)) + " |"

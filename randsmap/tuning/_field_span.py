@@ -1,19 +1,42 @@
-"""Coordinates in which decoders that are linear in the training fields can be fitted and compared.
+"""Coordinates in which decoders that are linear in the training fields are compared.
 
 Such a decoder returns f(y) = F^T w(y), plus a correction along V_S^-1 C_S when there are invariants
 (see `randsmap.invariants`). All of it lies in a space of at most n + q dimensions, however many
 cells M a field has.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import lapack
 
 from randsmap._parallel import blas_threads
+from randsmap.invariants import AffineInvariants
 
-__all__ = ["FieldSpan"]
+__all__ = ["FieldSpan", "invariants_of"]
 
 _PANEL = 256  # reflections applied at a time: wide enough for matrix products at full speed
 _BLOCK = 512  # fields expressed in coordinates at a time: bounded memory
+
+
+def invariants_of(decoder: Any, F: NDArray[np.float64], dtype: DTypeLike) -> AffineInvariants | None:
+    """What a decoder fitted to the fields F, which came in that type, holds its fields to, but for bounds.
+
+    None for a decoder that has no invariants among its parameters.
+    """
+    if not hasattr(decoder, "invariants"):
+        return None
+    return AffineInvariants.from_data(
+        F,
+        invariants=decoder.invariants,
+        values=decoder.invariant_values,
+        tol=decoder.invariant_tol,
+        cell_weights=decoder.cell_weights,
+        dtype=dtype,
+    )
 
 
 class FieldSpan:
@@ -37,10 +60,10 @@ class FieldSpan:
         The invariants in coordinates.
     """
 
-    def __init__(self, F, invariants):
+    def __init__(self, F: NDArray[np.float64], invariants: AffineInvariants | None):
         M = F.shape[1]
         self._free = np.ones(M, dtype=bool) if invariants is None else ~invariants.constant
-        self._constant_values = None if invariants is None else invariants.constant_values
+        self._constant_values = np.zeros(0) if invariants is None else invariants.constant_values
         normals = np.zeros((0, M)) if invariants is None else invariants.normals()
         q, n = len(normals), len(F)
         rows = np.vstack([normals, F])
@@ -57,7 +80,7 @@ class FieldSpan:
             C, _ = self._rotated(np.ascontiguousarray(invariants.matrix[self._free].T))
             self.invariants = invariants.in_coordinates(np.ascontiguousarray(C.T), np.ascontiguousarray(triangle[:q]))
 
-    def coordinates(self, F):
+    def coordinates(self, F: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Coordinates (L, r) of fields F (L, M), and the distance (L,) that no coordinates change.
 
         A decoded field with the coordinates x lies at the distance hypot(|x - coordinates|, that)
@@ -75,7 +98,13 @@ class FieldSpan:
                 rest[part] = np.hypot(rest[part], fixed)
         return out, rest
 
-    def _rotated(self, F):
+    def decode(self, W: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Coordinates (L, r) of the fields W F, corrected by the invariants."""
+        with blas_threads():
+            X = W @ self.fields
+        return X if self.invariants is None else self.invariants.project(X)
+
+    def _rotated(self, F: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Q^T f and |f - Q Q^T f| of each row f of F (L, |S|), by the reflections; F is overwritten."""
         r = self._factors.shape[1]
         if not len(F):

@@ -1,32 +1,36 @@
 """Leave-one-out errors of ridge decoders in closed form."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 import numpy as np
-import scipy.linalg
-from sklearn.base import clone
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Bunch
 
-from randsmap._estimator import validate_data
 from randsmap._parallel import blas_threads
-from randsmap._validation import check_number
-from randsmap.decoders import KernelDecoder, RANDSMAPDecoder, RFNNDecoder
+from randsmap._validation import check_matrix, check_number
 from randsmap.decoders._base import check_fields
-from randsmap.invariants._affine import invariant_values
-from randsmap.metrics import _relative
-from randsmap.tuning._field_span import FieldSpan
+from randsmap.invariants import AffineInvariants
+from randsmap.metrics import field_norms, median_norm, scaled_distances, selection_losses
+from randsmap.tuning._field_span import FieldSpan, invariants_of
 from randsmap.tuning._search import on_edge
 
 __all__ = ["leave_one_out"]
 
+_Values = NDArray[np.float64]
+
 _ENTRIES = 1 << 21  # numbers in a block of cells, or of rows of the hat matrix (16 MB)
 
 
-def leave_one_out(decoder, X, y, *, regularizations=None):
+def leave_one_out(decoder: Any, X: ArrayLike, y: ArrayLike, *, regularizations: Sequence[float] | None = None) -> Bunch:
     """Error at each training point of a ridge decoder that was fitted without that point.
 
     Parameters
     ----------
     decoder : RFNNDecoder, RANDSMAPDecoder (constraint="everywhere") or KernelDecoder
-        Cloned, not changed.
+        Not changed. Any decoder with a `spectrum` and a `regularization` will do.
     X : array-like of shape (n, d)
         Latent coordinates, n >= 2.
     y : array-like of shape (n, M)
@@ -37,15 +41,17 @@ def leave_one_out(decoder, X, y, *, regularizations=None):
     Returns
     -------
     Bunch
-        errors_ : ndarray (n_regularizations, n), the relative L2 error of the field decoded at each point by
-        the decoder refitted without it; mean_errors_ : ndarray (n_regularizations,);
-        regularizations_ : ndarray; best_regularization_ : float, the (first) lambda of the lowest mean;
-        on_edge_ : bool, whether that is the first or last of at least three.
+        errors_ : ndarray (n_regularizations, n), the L2 error of the field decoded at each point by
+        the decoder refitted without it, relative to the field's norm, or to 1e-3 of the median norm if that
+        is more (see `metrics.scaled_l2`); mean_errors_ : ndarray (n_regularizations,); regularizations_ :
+        ndarray; best_regularization_ : float, the (first) lambda of the lowest mean, in which a field smaller
+        than 1e-3 of the median norm counts at most 1 (empty and tiny fields do not choose alone); on_edge_ :
+        bool, whether that is the first or last of at least three.
 
     Raises
     ------
     TypeError
-        If the decoder is not one of these classes: others are not ridge regressions.
+        If the decoder is none of these: others are not ridge regressions.
     ValueError
         If constraint="training" or the decoder has bounds, for which there is no closed form, if a
         lambda is negative or there is none, or as the decoder's fit.
@@ -80,31 +86,31 @@ def leave_one_out(decoder, X, y, *, regularizations=None):
     >>> result.errors_.shape, result.best_regularization_, result.on_edge_
     ((4, 40), 1e-06, True)
     """
-    decoder, lambdas = _checked(decoder, regularizations)
-    X = validate_data(decoder, X, reset=True, min_samples=2)
-    F, dtype, _ = check_fields(y, len(X))
-    invariants = decoder._invariants(F, dtype)
-    sizes = np.linalg.norm(F, axis=1)
-    hat = _Hat(*decoder._spectrum(X))
+    lambdas = _checked(decoder, regularizations)
+    points = check_matrix(X, "X", min_rows=2)
+    F, dtype, _ = check_fields(y, len(points))
+    invariants = invariants_of(decoder, F, dtype)
+    hat = _Hat(*decoder.spectrum(points))
+    sizes = field_norms(F)
+    usual = median_norm(sizes)
     if F.shape[1] > 4 * len(F) and len(lambdas) > 3:
         # distances between coordinates are those between fields
         if invariants is None or np.count_nonzero(~invariants.constant) > 2 * (len(F) + len(invariants.kept)):
             span = FieldSpan(F, invariants)
             F, invariants = span.fields, span.invariants
-    errors = _relative(_distances(hat, F, invariants, lambdas), sizes)
-    means = errors.mean(axis=1)
-    best = int(np.argmin(means))
+    errors = scaled_distances(_distances(hat, F, invariants, lambdas), sizes, usual)
+    best = int(np.argmin(selection_losses(errors, sizes, usual)))
     return Bunch(
         errors_=errors,
-        mean_errors_=means,
+        mean_errors_=errors.mean(axis=1),
         regularizations_=lambdas,
         best_regularization_=float(lambdas[best]),
         on_edge_=on_edge(lambdas, lambdas[best], best),
     )
 
 
-def _checked(decoder, regularizations):
-    if type(decoder) not in (RFNNDecoder, RANDSMAPDecoder, KernelDecoder):
+def _checked(decoder: Any, regularizations: Sequence[float] | None) -> _Values:
+    if isinstance(decoder, type) or not hasattr(decoder, "spectrum"):
         raise TypeError(
             "decoder must be an RFNNDecoder, a RANDSMAPDecoder or a KernelDecoder, which are ridge "
             f"regressions, got {decoder!r}"
@@ -116,12 +122,11 @@ def _checked(decoder, regularizations):
         )
     if getattr(decoder, "bounds", None) is not None:
         raise ValueError("a decoder with bounds has no leave-one-out error in closed form: use bounds=None")
-    decoder = clone(decoder)
     if regularizations is None:
         regularizations = [decoder.regularization]
     if np.ndim(regularizations) != 1 or not len(regularizations):
         raise ValueError(f"regularizations must be a sequence of numbers, got {regularizations!r}")
-    return decoder, np.array([check_number(value, "regularization", low=0) for value in regularizations])
+    return np.array([check_number(value, "regularization", low=0) for value in regularizations])
 
 
 class _Hat:
@@ -130,13 +135,13 @@ class _Hat:
     `angle` is the one by which round-off may have turned the space that U spans.
     """
 
-    def __init__(self, U, squares, angle):
+    def __init__(self, U: _Values, squares: _Values, angle: float):
         self._U, self._squares = U, squares
         self._outside = _outside_leverage(U)
         # a sample that alone determines a direction lies in the span of U whatever the others are
         self._alone = self._outside <= min(angle, 0.5) ** 2
 
-    def residuals(self, B, lambdas):
+    def residuals(self, B: _Values, lambdas: _Values) -> Iterator[_Values]:
         """(I - H) B over 1 - H_ii, (n, m), for the columns B (n, m) and each lambda in turn."""
         U, outside = self._U, self._outside
         UtB = U.T @ B
@@ -154,7 +159,7 @@ class _Hat:
             yield inside
 
 
-def _outside_leverage(U):
+def _outside_leverage(U: _Values) -> _Values:
     """(I - U U^T)_ii, to relative round-off where it is near 0.
 
     With P = U U^T a projection, x = 1 - P_ii satisfies x = x^2 + s, s the sum of P_ij^2 over j != i:
@@ -175,7 +180,7 @@ def _outside_leverage(U):
     return outside
 
 
-def _distances(hat, F, invariants, lambdas):
+def _distances(hat: _Hat, F: _Values, invariants: AffineInvariants | None, lambdas: _Values) -> _Values:
     """Distance (n_lambdas, n) of each field from the one decoded without it."""
     n = len(F)
     free = np.arange(F.shape[1]) if invariants is None else np.flatnonzero(~invariants.constant)
@@ -186,20 +191,21 @@ def _distances(hat, F, invariants, lambdas):
         for start in range(0, len(free), step):
             cells = free[start : start + step]
             for k, E in enumerate(hat.residuals(F[:, cells], lambdas)):
-                if shifts is not None:
+                if invariants is not None and shifts is not None:
                     E -= shifts[k] @ invariants.normals()[:, cells]
                 distances[k] = np.hypot(distances[k], np.linalg.norm(E, axis=1))
     return distances
 
 
-def _shifts(hat, F, free, invariants, lambdas):
+def _shifts(
+    hat: _Hat, F: _Values, free: NDArray[np.intp], invariants: AffineInvariants | None, lambdas: _Values
+) -> list[_Values] | None:
     """What the correction by the invariants takes from each residual, in multiples of the normals.
 
     A field f - r is corrected to f - r + W^T z, T^T z = m - C^T f + C^T r.
     """
     if invariants is None or not len(invariants.kept):
         return None
-    C = np.ascontiguousarray(invariants.matrix[:, invariants.kept])
-    defect = invariants.values[invariants.kept] - invariant_values(C, F)[0]
-    moments = hat.residuals(F[:, free] @ C[free], lambdas)
-    return [scipy.linalg.solve_triangular(invariants._T, (defect + moment).T, trans="T").T for moment in moments]
+    moments = hat.residuals(F[:, free] @ invariants.matrix[np.ix_(free, invariants.kept)], lambdas)
+    defect = invariants.defects(F)
+    return [invariants.multipliers(defect + moment) for moment in moments]

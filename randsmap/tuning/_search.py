@@ -1,33 +1,44 @@
 """Choice of hyperparameters on a validation set."""
 
+from __future__ import annotations
+
 import numbers
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import ParameterGrid
-from sklearn.utils import Bunch
-from tqdm import tqdm
+from sklearn.utils import Bunch, check_random_state
 
-from randsmap._linalg.ridge import FeatureRows
-from randsmap._validation import check_matrix
-from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, RANDSMAPDecoder, RFNNDecoder
+from randsmap._progress import ProgressBar, if_asked
+from randsmap._validation import check_matrix, renamed_arguments
 from randsmap.decoders._base import check_fields
-from randsmap.metrics import _relative, relative_l2
+from randsmap.metrics import field_norms, median_norm, scaled_distances, scaled_l2, selection_losses
 from randsmap.model import ManifoldModel
-from randsmap.tuning._field_span import FieldSpan
+from randsmap.tuning._field_span import FieldSpan, invariants_of
 
 __all__ = ["tune"]
 
-# Decoders whose fields are linear in the training fields but for the invariants' correction
-_LINEAR = (RFNNDecoder, RANDSMAPDecoder, DoubleDiffusionMapsDecoder, KernelDecoder)
-# Parameters that change the span, or what is done outside it
+# Parameters that change the span, what is done outside it, or whether there are weights of the fields
 _SHAPING = {"invariants", "invariant_values", "invariant_tol", "cell_weights", "constraint", "bounds", "solver"}
 
 
-def tune(decoder, grid, Y_train, F_train, Y_val, F_val, *, callback=None, progress=False):
+@renamed_arguments(Y_train="X_train", F_train="y_train", Y_val="X_val", F_val="y_val")
+def tune(
+    decoder: Any,
+    grid: Mapping[str, Sequence[Any]],
+    X_train: ArrayLike | None,
+    y_train: ArrayLike,
+    X_val: ArrayLike | None,
+    y_val: ArrayLike,
+    *,
+    callback: Callable[[], object] | None = None,
+    progress: bool = False,
+) -> Bunch:
     """Fit a decoder for every candidate of a grid and keep the one that reconstructs best.
 
     Parameters
@@ -38,14 +49,14 @@ def tune(decoder, grid, Y_train, F_train, Y_val, F_val, *, callback=None, progre
         the encoder is fitted once for each distinct setting of it.
     grid : dict of str to sequence
         Values to try for each parameter, by `set_params` name: ``{"features__slope": [1, 5, 10]}``.
-        Several parameters make their product.
-    Y_train : array-like of shape (n_train, d)
+        Several parameters make their product. `default_values` has some.
+    X_train : array-like of shape (n_train, d)
         Latents to fit on; None with a `ManifoldModel`, which makes them.
-    F_train : array-like of shape (n_train, n_cells)
+    y_train : array-like of shape (n_train, n_cells)
         Their fields.
-    Y_val : array-like of shape (n_val, d)
+    X_val : array-like of shape (n_val, d)
         Latents to judge on; None with a `ManifoldModel`.
-    F_val : array-like of shape (n_val, n_cells)
+    y_val : array-like of shape (n_val, n_cells)
         Their fields.
     callback : callable, optional
         Called without arguments after each candidate.
@@ -55,13 +66,17 @@ def tune(decoder, grid, Y_train, F_train, Y_val, F_val, *, callback=None, progre
     Returns
     -------
     Bunch
-        best_params_ : dict; best_decoder_ : the decoder, or model, fitted with them on the training set;
-        candidates_ : list of dict; errors_ : ndarray, mean relative L2 error of each candidate on
-        the validation set, NaN where its fit or its prediction failed; sample_errors_ : ndarray
-        (n_candidates, n_val), the error of each validation field; on_edge_ : dict of str to bool, whether the
-        best value of a parameter is the first or last of its sequence (then the optimum may lie beyond
-        it; False where fewer than three values were tried or a value is not a number); evaluation_ :
-        "coefficients" or "direct", see Notes. Of equal candidates the first is the best.
+        best_params_ : dict; best_error_ : float, their entry of errors_; best_decoder_ : the decoder, or model,
+        fitted with them on the training set; candidates_ : list of dict; errors_ : ndarray, mean error of each
+        candidate on the validation set, NaN where its fit or its prediction failed; sample_errors_ : ndarray
+        (n_candidates, n_val), the error
+        of each validation field, its L2 error over its norm or, if that is more, over 1e-3 of the median
+        norm of the validation fields (see `metrics.scaled_l2`); on_edge_ : dict of str to bool, whether the
+        best value of a parameter is the first or last of its sequence (then the optimum may lie beyond it;
+        False where fewer than three values were tried or a value is not a number); evaluation_ :
+        "coefficients" or "direct", see Notes. The best candidate is the one of the lowest mean error, the
+        first of equal ones; a field smaller than 1e-3 of the median norm counts at most 1 in that mean, so
+        that empty and tiny fields do not choose alone.
 
     Raises
     ------
@@ -77,15 +92,19 @@ def tune(decoder, grid, Y_train, F_train, Y_val, F_val, *, callback=None, progre
 
     Notes
     -----
-    The fields of `RFNNDecoder`, `RANDSMAPDecoder`, `DoubleDiffusionMapsDecoder` and `KernelDecoder` lie in the span
-    of the training fields and of the directions in which invariants correct them. When a field has
-    many more cells than there are training fields, the candidates are fitted and compared in an
-    orthonormal basis of that span ("coefficients"), made once by a QR factorisation, and only the best
-    one is fitted to the fields themselves. The errors are those of the "direct" evaluation to
-    the round-off of the candidate's solver (no large squares are subtracted): 1e-10 relative where its
-    matrix is well conditioned, less where lambda is near round-off. Anything else is evaluated directly: bounds, float32 fields, grids over the
-    invariants or weights, other regressors, and fields of so few cells that the factorisation would not
-    pay.
+    A decoder that has a `smoother` returns W F, with weights W that need no fields, but for the correction by the
+    invariants: the decoded fields lie in the span of the training fields and of the directions in which
+    invariants correct them. When a field has many more cells than there are training fields, the candidates
+    are compared in an orthonormal basis of that span ("coefficients"), made once by a QR factorisation: each
+    costs its weights, one product with the training fields' coordinates and the correction in coordinates.
+    Only the best one is fitted to the fields; features that are drawn without a `random_state` get one for
+    that. The errors are those of the "direct" evaluation to the round-off of the candidate's solver (no large
+    squares are subtracted): 1e-10 relative where its matrix is well conditioned, less where lambda is near
+    round-off, and `tol` where ``solver="auto"`` iterates.
+
+    Anything else is evaluated directly: bounds, float32 fields, grids over the invariants or weights, solvers
+    that iterate, other regressors, and fields of so few cells that the factorisation would not pay. Candidates
+    for `KNNDecoder` that differ in their number of neighbours share one fit (`KNNDecoder.with_n_neighbors`).
 
     References
     ----------
@@ -94,72 +113,76 @@ def tune(decoder, grid, Y_train, F_train, Y_val, F_val, *, callback=None, progre
     Examples
     --------
     >>> import numpy as np, randsmap
-    >>> Y = np.linspace(-1, 1, 60)[:, None]
-    >>> F = np.hstack([np.sin(3 * Y), -np.sin(3 * Y)])
+    >>> X = np.linspace(-1, 1, 60)[:, None]
+    >>> y = np.hstack([np.sin(3 * X), -np.sin(3 * X)])
     >>> decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(), random_state=0)
     >>> grid = {"features__slope": [0.01, 5.0, 500.0]}
-    >>> result = tune(decoder, grid, Y[::2], F[::2], Y[1::2], F[1::2])
+    >>> result = tune(decoder, grid, X[::2], y[::2], X[1::2], y[1::2])
     >>> result.best_params_, result.on_edge_
     ({'features__slope': 5.0}, {'features__slope': False})
     """
     positions, candidates = _expand(grid)
     # a candidate's estimators may be changed by other parameters: never the caller's
     configured = [_with_params(clone(decoder), clone(params, safe=False)) for params in candidates]
-    given = Y_train is not None or Y_val is not None
+    stages: _DecoderStages | _ModelStages
     if isinstance(decoder, ManifoldModel):
-        if given:
-            raise ValueError("Y_train and Y_val must be None with a ManifoldModel: its encoder makes them")
-        stages = _ModelStages(configured, F_train, F_val)
+        if X_train is not None or X_val is not None:
+            raise ValueError("X_train and X_val must be None with a ManifoldModel: its encoder makes them")
+        stages = _ModelStages(configured, y_train, y_val)
         keys = [
             tuple((name, i) for name, i in position.items() if name.partition("__")[0] == "encoder")
             for position in positions
         ]
     else:
-        if Y_train is None or Y_val is None:
-            raise ValueError(f"Y_train and Y_val may be None only with a ManifoldModel, got {type(decoder).__name__}")
-        stages = _DecoderStages(configured, Y_train, Y_val)
+        if X_train is None or X_val is None:
+            raise ValueError(f"X_train and X_val may be None only with a ManifoldModel, got {type(decoder).__name__}")
+        stages = _DecoderStages(configured, X_train, X_val)
         keys = [()] * len(candidates)
 
-    fields = _Fields(F_train, F_val, len(candidates), grid)
-    errors = np.full((len(candidates), len(fields.F_val)), np.nan)
-    failures = {}
+    fields = _Fields(y_train, y_val, len(candidates), grid)
+    errors = np.full((len(candidates), len(fields.y_val)), np.nan)
+    failures: dict[int, Exception] = {}
     best = None
-    with tqdm(total=len(candidates), desc="tuning", unit="fit", disable=not progress) as bar:
-        for key in dict.fromkeys(keys):
-            latents = None
-            for i in (i for i, other in enumerate(keys) if other == key):
-                try:
-                    if latents is None:
-                        latents = stages.latents(i)
-                    errors[i], fitted = fields.errors(stages.decoder(i, latents), *latents[:2])
-                except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
-                    failures[i] = error
-                else:
-                    means = errors.mean(axis=1)
-                    if best is None or (means[i], i) < (means[best], best):
-                        best, kept = i, (latents, fitted, fields.span is not None)
-                bar.update()
-                if callback is not None:
-                    callback()
-    if best is None:
-        raise failures[0]
-    for i, error in failures.items():
-        warnings.warn(f"candidate {candidates[i]} failed, its error is NaN: {error}", FitFailedWarning, stacklevel=2)
-    latents, fitted, in_span = kept
-    if in_span:
-        fitted = _refit(stages.decoder(best, latents), fitted, latents[0], F_train)
-    return Bunch(
-        best_params_=candidates[best],
-        best_decoder_=stages.finish(best, latents, fitted, F_train),
-        candidates_=candidates,
-        errors_=errors.mean(axis=1),
-        sample_errors_=errors,
-        on_edge_={name: on_edge(grid[name], candidates[best][name], i) for name, i in positions[best].items()},
-        evaluation_="direct" if fields.span is None else "coefficients",
-    )
+    order = [i for key in dict.fromkeys(keys) for i, other in enumerate(keys) if other == key]
+    with if_asked(progress), ProgressBar(len(order), "tuning", unit="fit") as bar:
+        latents, made_for = None, None
+        for i in order:
+            try:
+                if latents is None or made_for != keys[i]:
+                    latents, made_for = None, keys[i]
+                    latents = stages.latents(i)
+                errors[i], fitted = fields.errors(stages.decoder(i, latents), *latents[:2])
+            except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+                failures[i] = error
+            else:
+                losses = fields.losses(errors)
+                if best is None or (losses[i], i) < (losses[best], best):
+                    best, kept = i, (latents, fitted)
+            bar.update()
+            if callback is not None:
+                callback()
+        if best is None:
+            raise failures[0]
+        for i, failure in failures.items():
+            warnings.warn(
+                f"candidate {candidates[i]} failed, its error is NaN: {failure}", FitFailedWarning, stacklevel=3
+            )
+        latents, fitted = kept
+        if fields.span is not None:
+            fitted.fit(latents[0], y_train)
+        return Bunch(
+            best_params_=candidates[best],
+            best_error_=float(errors[best].mean()),
+            best_decoder_=stages.finish(best, latents, fitted, y_train),
+            candidates_=candidates,
+            errors_=errors.mean(axis=1),
+            sample_errors_=errors,
+            on_edge_={name: on_edge(grid[name], candidates[best][name], i) for name, i in positions[best].items()},
+            evaluation_="direct" if fields.span is None else "coefficients",
+        )
 
 
-def _expand(grid):
+def _expand(grid: Mapping[str, Sequence[Any]]) -> tuple[list[dict[str, int]], list[dict[str, Any]]]:
     """The candidates of a grid, as places in its sequences and as parameters."""
     if not isinstance(grid, Mapping):
         raise TypeError(f"grid must be a dict of str to sequence, got {grid!r}")
@@ -170,7 +193,7 @@ def _expand(grid):
     return positions, [{name: grid[name][i] for name, i in position.items()} for position in positions]
 
 
-def _with_params(decoder, params):
+def _with_params(decoder: Any, params: dict[str, Any]) -> Any:
     for name in params:
         part = name.partition("__")[0]
         if part != name and params.get(part, getattr(decoder, part, decoder)) is None:
@@ -180,7 +203,7 @@ def _with_params(decoder, params):
     return decoder.set_params(**params)
 
 
-def on_edge(values, best, position=None):
+def on_edge(values: Iterable[Any], best: Any, position: int | None = None) -> bool:
     """Whether `best`, at `position`, is the first or the last of at least three numbers."""
     values = list(values)
     if len(values) < 3 or not all(isinstance(value, numbers.Real) for value in values):
@@ -193,43 +216,36 @@ def on_edge(values, best, position=None):
 class _DecoderStages:
     """What a candidate consists of when the latents are given: the decoder alone."""
 
-    def __init__(self, configured, Y_train, Y_val):
-        self._configured, self._latents = configured, (Y_train, Y_val)
+    def __init__(self, configured: list[Any], X_train: Any, X_val: Any):
+        self._configured, self._latents = configured, (X_train, X_val)
 
-    def latents(self, i):
+    def latents(self, i: int) -> tuple[Any, ...]:
         return self._latents
 
-    def decoder(self, i, latents):
+    def decoder(self, i: int, latents: tuple[Any, ...]) -> Any:
         return clone(self._configured[i])
 
-    def finish(self, i, latents, fitted, F_train):
+    def finish(self, i: int, latents: tuple[Any, ...], fitted: Any, y_train: Any) -> Any:
         return fitted
 
 
 class _ModelStages:
     """What a candidate consists of when it is a model: encoder, latents, decoder."""
 
-    def __init__(self, configured, F_train, F_val):
-        self._configured, self._F_train, self._F_val = configured, F_train, F_val
+    def __init__(self, configured: list[Any], y_train: Any, y_val: Any):
+        self._configured, self._y_train, self._y_val = configured, y_train, y_val
 
-    def latents(self, i):
-        encoder, Y_train = self._configured[i]._fit_encoder(self._F_train)
-        return np.asarray(Y_train), np.asarray(encoder.transform(self._F_val)), encoder
+    def latents(self, i: int) -> tuple[Any, ...]:
+        encoder, X_train = self._configured[i]._fit_encoder(self._y_train)
+        return np.asarray(X_train), np.asarray(encoder.transform(self._y_val)), encoder
 
-    def decoder(self, i, latents):
+    def decoder(self, i: int, latents: tuple[Any, ...]) -> Any:
         decoder = self._configured[i]._new_decoder(latents[2])
         return latents[2] if decoder is None else decoder
 
-    def finish(self, i, latents, fitted, F_train):
+    def finish(self, i: int, latents: tuple[Any, ...], fitted: Any, y_train: Any) -> Any:
         decoder = None if fitted is latents[2] else fitted
-        return self._configured[i]._assemble(F_train, latents[2], decoder)
-
-
-def _refit(decoder, fitted, Y_train, F_train):
-    """Fit `decoder` to the fields, with the features drawn when it was `fitted` in coordinates."""
-    if hasattr(fitted, "features_"):
-        return decoder._fit_with(fitted.features_, Y_train, F_train)
-    return decoder.fit(Y_train, F_train)
+        return self._configured[i]._assemble(y_train, latents[2], decoder)
 
 
 class _Fields:
@@ -238,103 +254,125 @@ class _Fields:
     `span` is None as long as decoders are fitted to the fields themselves.
     """
 
-    def __init__(self, F_train, F_val, n_candidates, grid):
-        self.F_val = check_matrix(F_val, "F_val")
-        self.span = None
-        self._F_train, self._n_candidates = F_train, n_candidates
-        self._last = None, None  # latents and decoder of the last candidate that can be shared
+    def __init__(self, y_train: Any, y_val: ArrayLike, n_candidates: int, grid: Mapping[str, Any]):
+        self.y_val = check_matrix(y_val, "y_val")
+        self.span: FieldSpan | None = None
+        self._y_train, self._n_candidates = y_train, n_candidates
+        # where all validation fields are empty, the training fields say what is large
+        self._sizes = field_norms(self.y_val)
+        self._usual = median_norm(self._sizes) or median_norm(field_norms(y_train))
+        self._last: tuple[Any, Any] = None, None  # latents and decoder of the last candidate that was fitted
         names = {name.rpartition("__")[2] for name in grid}
         self._undecided = (
             not names & _SHAPING
             and "decoder" not in grid
-            and not any(getattr(F, "dtype", None) in (np.float32, np.float16) for F in (F_train, F_val))
+            and not any(getattr(y, "dtype", None) in (np.float32, np.float16) for y in (y_train, y_val))
         )
+        self._seed: int | None = None
 
-    def errors(self, decoder, Y_train, Y_val):
-        """Relative L2 error of each validation field, and the decoder, fitted."""
+    def errors(self, decoder: Any, X_train: Any, X_val: Any) -> tuple[NDArray[np.float64], Any]:
+        """Scaled L2 error of each validation field, and the decoder: fitted, unless there is a `span`."""
         if self._undecided:
-            self._decide(decoder, Y_train)
+            self._decide(decoder, X_train)
             self._undecided = False
         if self.span is not None:
-            return self._errors_in_span(decoder, Y_train, Y_val)
-        if not hasattr(decoder, "predict"):  # a fitted encoder with an inverse of its own
-            return relative_l2(self.F_val, decoder.inverse_transform(Y_val)), decoder
-        fitted = self._fitted(decoder, Y_train)
-        return relative_l2(self.F_val, fitted.predict(Y_val)), fitted
+            self._seed_features(decoder)
+            return self._errors_of_weights(decoder.smoother(X_train, X_val), self.span), decoder
+        if hasattr(decoder, "predict"):
+            decoder = self._fitted(decoder, X_train)
+            predicted = decoder.predict(X_val)
+        else:  # a fitted encoder with an inverse of its own
+            predicted = decoder.inverse_transform(X_val)
+        return scaled_l2(self.y_val, predicted, reference=self._usual), decoder
 
-    def _fitted(self, decoder, Y_train):
-        """The decoder fitted to the fields; what the last candidate made of the same data is shared."""
-        latents, other = self._last
-        if not hasattr(decoder, "_fit_like"):
-            return decoder.fit(Y_train, self._F_train)
-        if latents is Y_train and type(other) is type(decoder):
-            decoder._fit_like(other, Y_train, self._F_train)
+    def losses(self, errors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What the candidates with these errors (n_candidates, n_val) are chosen by."""
+        return selection_losses(errors, self._sizes, self._usual)
+
+    def _fitted(self, decoder: Any, X_train: Any) -> Any:
+        """The decoder fitted to the fields; from the last candidate where only the neighbours' number differs."""
+        latents, last = self._last
+        if latents is X_train and hasattr(last, "with_n_neighbors") and _alike(decoder, last, but="n_neighbors"):
+            decoder = last.with_n_neighbors(decoder.n_neighbors)
         else:
-            decoder.fit(Y_train, self._F_train)
-        self._last = Y_train, decoder
+            decoder.fit(X_train, self._y_train)
+        self._last = X_train, decoder
         return decoder
 
-    def _errors_in_span(self, decoder, Y_train, Y_val):
-        given = getattr(decoder, "invariants", None)
-        if self.span.invariants is not None:
-            decoder.set_params(invariants=self.span.invariants)
-        fitted = decoder.fit(Y_train, self.span.fields)
-        if getattr(fitted, "solver_", None) == "krylov":  # right to its tolerance only
-            self.span = None
-            return self.errors(decoder.set_params(**{} if given is None else {"invariants": given}), Y_train, Y_val)
-        predicted = fitted.predict(Y_val)
-        if predicted.shape != self._coordinates.shape:
-            raise ValueError(
-                f"Y_val and F_val must have the same number of rows, got {len(predicted)} and {len(self._coordinates)}"
-            )
-        distance = np.linalg.norm(predicted - self._coordinates, axis=1)
-        return _relative(np.hypot(distance, self._rest), self._sizes), fitted
+    def _errors_of_weights(self, W: NDArray[np.float64], span: FieldSpan) -> NDArray[np.float64]:
+        for given, wanted, part in zip(W.shape, (len(self.y_val), len(span.fields)), ("val", "train")):
+            if given != wanted:
+                raise ValueError(f"X_{part} and y_{part} must have the same number of rows, got {given} and {wanted}")
+        distance = np.linalg.norm(span.decode(W) - self._coordinates, axis=1)
+        return scaled_distances(np.hypot(distance, self._rest), self._sizes, self._usual)
 
-    def _decide(self, decoder, Y_train):
-        """Make the coordinates where they give the same errors and pay."""
-        if (
-            type(decoder) not in _LINEAR
-            or getattr(decoder, "bounds", None) is not None
-            or getattr(decoder, "solver", None) == "krylov"
-        ):  # iterates until a tolerance
+    def _seed_features(self, decoder: Any) -> None:
+        """Give features that would be drawn anew by the final fit a seed, the same for all candidates."""
+        params = decoder.get_params()
+        names = [name for name in params if name.rpartition("__")[2] == "random_state"]
+        if params.get("random_state") is not None:  # overrides those of the features
             return
-        n, M = np.shape(self._F_train) if np.ndim(self._F_train) == 2 else (1, 1)
-        n_val = len(self.F_val)
+        free = [name for name in names if name != "random_state"] or names
+        free = [name for name in free if params[name] is None]
+        if free:
+            if self._seed is None:
+                self._seed = int(check_random_state(None).randint(np.iinfo(np.int32).max))
+            decoder.set_params(**dict.fromkeys(free, self._seed))
+
+    def _decide(self, decoder: Any, X_train: Any) -> None:
+        """Make the coordinates where they give the same errors and pay."""
+        if not _has_smoother(decoder) or getattr(decoder, "bounds", None) is not None:
+            return
+        n, M = np.shape(self._y_train) if np.ndim(self._y_train) == 2 else (1, 1)
         if (
-            M != self.F_val.shape[1]
+            M != self.y_val.shape[1]
             or M < 2 * n
-            or not _pays(n, n_val, M, _n_terms(decoder, Y_train, n), self._n_candidates)
+            or not _pays(n, len(self.y_val), M, _n_terms(decoder, X_train, n), self._n_candidates)
         ):
             return
-        sizes = np.linalg.norm(self.F_val, axis=1)
-        if not ((sizes > 1e-140) & (sizes < 1e140)).all():  # squares may over- or underflow
+        if not (self._usual > 1e-140 and self._sizes.max() < 1e140):  # squares may over- or underflow
             return
-        F, dtype, _ = check_fields(self._F_train, n)
-        invariants = decoder._invariants(F, dtype)
+        F, dtype, _ = check_fields(self._y_train, n)
+        invariants = invariants_of(decoder, F, dtype)
         if invariants is not None:
             q = len(invariants.kept)
             if np.count_nonzero(~invariants.constant) < 2 * (n + q):
                 return
         self.span = FieldSpan(F, invariants)
-        self._coordinates, self._rest = self.span.coordinates(self.F_val)
-        self._sizes = sizes
+        self._coordinates, self._rest = self.span.coordinates(self.y_val)
 
 
-def _n_terms(decoder, Y_train, n):
+def _has_smoother(decoder: Any) -> bool:
+    """Whether the decoder has a `smoother` that belongs to its `fit` and `predict`: no subclass has others."""
+    if not hasattr(decoder, "smoother"):
+        return False
+    classes = type(decoder).__mro__
+    depth = {name: [name in vars(cls) for cls in classes].index(True) for name in ("smoother", "fit", "predict")}
+    return depth["smoother"] <= min(depth["fit"], depth["predict"])
+
+
+def _alike(decoder: Any, other: Any, but: str) -> bool:
+    """Whether two estimators are of one class and have the same parameters, `but` one."""
+    ours, theirs = decoder.get_params(deep=False), other.get_params(deep=False)
+    return type(decoder) is type(other) and all(ours[name] == theirs[name] for name in ours if name != but)
+
+
+def _n_terms(decoder: Any, X_train: Any, n: int) -> int:
     """Number of functions of the latents that a decoder combines, about."""
-    if hasattr(decoder, "features"):
-        Y = check_matrix(Y_train, "Y_train")
-        return FeatureRows(decoder._fit_features(Y), Y).width
+    if getattr(decoder, "features", None) is not None:
+        X = check_matrix(X_train, "X_train")
+        return int(clone(decoder.features).fit(X).transform(X[:1]).shape[1])
     rank = getattr(decoder, "rank", n)
-    return rank if isinstance(rank, numbers.Integral) else n
+    return int(rank) if isinstance(rank, numbers.Integral) else n
 
 
-def _pays(n, n_val, M, P, n_candidates):
+def _pays(n: int, n_val: int, M: int, P: int, n_candidates: int) -> bool:
     """Whether coordinates save time: counts of operations, weighted by what was measured."""
     smaller = min(n, P)
     fit = 2 * n * P + 2 * smaller**2 + 100 * n
     validation = 2 * n_val * P + 200 * n_val
+    weights = 2 * n_val * (n * P + smaller**2 + n**2)
     factorisation = 6 * n**2 + 8 * n * n_val + 100 * n
     direct = n_candidates * (fit + validation) * M
-    coordinates = n_candidates * (fit + validation) * n + (factorisation + fit) * M
+    coordinates = n_candidates * weights + (factorisation + fit) * M
     return coordinates < 0.8 * direct

@@ -3,13 +3,10 @@
  * takes a few branch-free passes; where it does not end soon, a search among the breakpoints of h
  * takes O(M) expected. */
 #include "rk_bounds.h"
-#include "rk_sums.h"
+#include "rk_simd.h"
 #include <float.h>
-#include <math.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
-enum { MAX_NEWTON = 12, FEW_NEWTON = 6, MAX_ROUNDS = 12, MAX_POLISH = 3, MAX_PIVOTS = 200 };
+enum { MAX_NEWTON = 12, FEW_NEWTON = 6, MAX_ROUNDS = 12, MAX_REFINE = 3, MAX_PIVOTS = 200 };
 enum { SAMPLE = 9, SEARCH_ROUNDS = 1000 };
 #define SEED 88172645463325252u /* of the pivots: the same for every row */
 /* the exact pass that follows is a step of Newton's method too, so the others may end this early */
@@ -24,119 +21,75 @@ typedef struct {
 } total;
 
 typedef struct {
-    vec sum[VECTORS], low[VECTORS], size[VECTORS], slope[VECTORS], odd[VECTORS],
-        top[VECTORS];
-    ivec count[VECTORS];
+    rk_vec sum[RK_SUM_VECTORS], low[RK_SUM_VECTORS], size[RK_SUM_VECTORS];
+    rk_vec slope[RK_SUM_VECTORS], odd[RK_SUM_VECTORS], top[RK_SUM_VECTORS];
+    rk_ivec count[RK_SUM_VECTORS];
 } sums;
 
 enum { EXACT = 1, CHECKED = 2, UNIFORM = 4, NONNEGATIVE = 8, MASKED = 16 };
 
-INLINE vec largest(vec a, vec b)
-{
-#if defined(__AVX512F__)
-    return (vec)_mm512_max_pd((__m512d)a, (__m512d)b);
-#elif WIDTH == 4
-    return (vec)_mm256_max_pd((__m256d)a, (__m256d)b);
-#elif defined(__SSE2__)
-    return (vec)_mm_max_pd((__m128d)a, (__m128d)b);
-#else
-    ivec take = a > b;
-    return (vec)(((ivec)a & take) | ((ivec)b & ~take));
-#endif
-}
-
-INLINE vec smallest(vec a, vec b)
-{
-#if defined(__AVX512F__)
-    return (vec)_mm512_min_pd((__m512d)a, (__m512d)b);
-#elif WIDTH == 4
-    return (vec)_mm256_min_pd((__m256d)a, (__m256d)b);
-#elif defined(__SSE2__)
-    return (vec)_mm_min_pd((__m128d)a, (__m128d)b);
-#else
-    ivec take = a < b;
-    return (vec)(((ivec)a & take) | ((ivec)b & ~take));
-#endif
-}
-
-INLINE int any_lane(ivec mask)
-{
-#if defined(__AVX512F__)
-    return _mm512_test_epi64_mask((__m512i)mask, (__m512i)mask) != 0;
-#elif WIDTH == 4
-    return _mm256_movemask_pd((__m256d)mask) != 0;
-#elif defined(__SSE2__)
-    return _mm_movemask_pd((__m128d)mask) != 0;
-#else
-    int64_t some = 0;
-    for (int k = 0; k < WIDTH; k++)
-        some |= mask[k];
-    return some != 0;
-#endif
-}
-
 /* 16 cells. For UNIFORM, low and high are the bounds. For MASKED, `valid` are the lanes there are. */
-INLINE void add(sums *a, const double *z, const double *w, const double *d, const double *l,
-                const double *u, vec low, vec high, vec t, const int64_t *valid, int mode)
+RK_INLINE void add(sums *a, const double *z, const double *w, const double *d, const double *l,
+                   const double *u, rk_vec low, rk_vec high, rk_vec t, const int64_t *valid, int mode)
 {
-    for (int v = 0; v < VECTORS; v++) {
-        const int i = v * WIDTH;
-        vec zv = load(z + i), wv = {0}, dv = {0}, g, f, p;
+    for (int v = 0; v < RK_SUM_VECTORS; v++) {
+        const int i = v * RK_WIDTH;
+        rk_vec zv = v_load(z + i), wv = {0}, dv = {0}, g, f, p;
         if (mode & UNIFORM) {
             g = zv + t;
         } else {
-            wv = load(w + i), dv = load(d + i), low = load(l + i), high = load(u + i);
+            wv = v_load(w + i), dv = v_load(d + i), low = v_load(l + i), high = v_load(u + i);
             g = zv + t * dv;
         }
-        f = smallest(largest(g, low), high);
-        ivec free = f == g;
+        f = v_min(v_max(g, low), high);
+        rk_ivec free = (rk_ivec)(f == g);
         if (mode & MASKED) {
-            ivec there;
+            rk_ivec there;
             memcpy(&there, valid + i, sizeof there);
-            f = (vec)((ivec)f & there);
+            f = (rk_vec)((rk_ivec)f & there);
             free &= there;
         }
         p = mode & UNIFORM ? f : wv * f;
         if (mode & EXACT) {
-            vec s, e;
-            TWO_SUM(s, e, a->sum[v], p);
+            rk_vec s, e;
+            RK_TWO_SUM(s, e, a->sum[v], p);
             a->sum[v] = s;
-            a->low[v] += mode & UNIFORM ? e : product_error(wv, f, p) + e;
+            a->low[v] += mode & UNIFORM ? e : v_product_error(wv, f, p) + e;
             if (!(mode & NONNEGATIVE))
-                a->size[v] += absolute(p);
+                a->size[v] += v_abs(p);
         } else {
             a->sum[v] += p;
         }
         if (mode & UNIFORM)
             a->count[v] -= free;
         else
-            a->slope[v] += (vec)((ivec)(wv * dv) & free);
+            a->slope[v] += (rk_vec)((rk_ivec)(wv * dv) & free);
         if (mode & CHECKED) {
             a->odd[v] += zv - zv; /* NaN of what is not finite */
-            a->top[v] = largest(a->top[v], zv);
+            a->top[v] = v_max(a->top[v], zv);
         }
     }
 }
 
-INLINE total pass(const rk_bounds *b, double m, const double *f, double t, int mode)
+RK_INLINE total pass(const rk_bounds *b, double m, const double *f, double t, int mode)
 {
     const ptrdiff_t M = b->M;
-    const vec shift = t - (vec){0}, low = b->lower[0] - (vec){0}, high = b->upper[0] - (vec){0};
+    const rk_vec shift = v_all(t), low = v_all(b->lower[0]), high = v_all(b->upper[0]);
     const double *w = b->w, *d = b->direction, *l = b->lower, *u = b->upper;
     sums a;
     memset(&a, 0, sizeof a);
-    for (int v = 0; v < VECTORS; v++)
-        a.top[v] = f[0] - (vec){0};
+    for (int v = 0; v < RK_SUM_VECTORS; v++)
+        a.top[v] = v_all(f[0]);
     ptrdiff_t i = 0;
-    for (; i + LANES <= M; i += LANES)
+    for (; i + RK_SUM_LANES <= M; i += RK_SUM_LANES)
         add(&a, f + i, w + i, d + i, l + i, u + i, low, high, shift, NULL, mode);
     if (i < M) {
-        double x[5][LANES] = {{0}};
-        int64_t valid[LANES] = {0};
+        double x[5][RK_SUM_LANES] = {{0}};
+        int64_t valid[RK_SUM_LANES] = {0};
         const double *from[5] = {f, w, d, l, u};
         for (int k = 0; k < (mode & UNIFORM ? 1 : 5); k++)
             memcpy(x[k], from[k] + i, (size_t)(M - i) * sizeof *f);
-        for (ptrdiff_t k = 0; k < LANES; k++) {
+        for (ptrdiff_t k = 0; k < RK_SUM_LANES; k++) {
             valid[k] = k < M - i ? -1 : 0;
             x[0][k] = x[0][k < M - i ? k : 0]; /* the largest cell must be one there is */
         }
@@ -145,11 +98,11 @@ INLINE total pass(const rk_bounds *b, double m, const double *f, double t, int m
     total r = {mode & EXACT ? m : 0, 0, 0, 1, f[0]};
     double low_part = 0, odd = 0;
     int64_t count = 0;
-    for (int v = 0; v < VECTORS; v++)
-        for (int k = 0; k < WIDTH; k++) {
+    for (int v = 0; v < RK_SUM_VECTORS; v++)
+        for (int k = 0; k < RK_WIDTH; k++) {
             if (mode & EXACT) {
                 double s, e;
-                TWO_SUM(s, e, r.sum, -a.sum[v][k]);
+                RK_TWO_SUM(s, e, r.sum, -a.sum[v][k]);
                 r.sum = s;
                 low_part += e - a.low[v][k];
                 r.size += a.size[v][k];
@@ -190,7 +143,7 @@ static total exact_pass(const rk_bounds *b, double m, const double *f, double t)
 }
 
 /* f = z + t d, clipped or not */
-INLINE void move_cells(const rk_bounds *b, double *restrict f, double t, int clipped)
+RK_INLINE void move_cells(const rk_bounds *b, double *restrict f, double t, int clipped)
 {
     const double *restrict d = b->direction, *restrict l = b->lower, *restrict u = b->upper;
     const double low = l[0], high = u[0];
@@ -255,7 +208,7 @@ static double clip(double g, double l, double u)
     return g < u ? g : u;
 }
 
-static uint64_t shuffled(uint64_t state)
+static uint64_t xorshift(uint64_t state)
 {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
     return state;
@@ -293,7 +246,7 @@ static double search(const rk_bounds *b, double m, const double *f, double scale
         }
     }
     /* a round halves what is undecided, more or less; numbers at the edge of the range may never be */
-    for (int round = 0; round < SEARCH_ROUNDS; round++) {
+    for (int attempt = 0; attempt < SEARCH_ROUNDS; attempt++) {
         ptrdiff_t kept = 0;
         for (ptrdiff_t k = 0; k < n; k++) { /* branch-free: what is decided cannot be foreseen */
             const double x = from[k], y = to[k], zk = z[k], wk = w[k], dk = d[k], lk = l[k];
@@ -314,7 +267,7 @@ static double search(const rk_bounds *b, double m, const double *f, double scale
             break;
         double sample[SAMPLE];
         for (int i = 0; i < SAMPLE; i++) {
-            state = shuffled(state);
+            state = xorshift(state);
             const ptrdiff_t pick = (ptrdiff_t)(state % (uint64_t)n);
             const int inner = from[pick] > left && from[pick] < right;
             insert(sample, i,
@@ -337,7 +290,7 @@ static double search(const rk_bounds *b, double m, const double *f, double scale
     return fixed < 0 ? right : left;
 }
 
-static int plain_clip(const rk_bounds *b, double *f)
+static enum rk_row_status plain_clip(const rk_bounds *b, double *f)
 {
     double odd = 0;
 #pragma omp simd reduction(+ : odd)
@@ -347,7 +300,7 @@ static int plain_clip(const rk_bounds *b, double *f)
         g = g > l ? g : l;
         f[i] = g < u ? g : u;
     }
-    return odd == 0;
+    return odd == 0 ? RK_PROJECTED : RK_NOT_FINITE;
 }
 
 /* -- The simplex: cells of one weight, one lower bound ------------------------------------------ */
@@ -356,13 +309,13 @@ static int plain_clip(const rk_bounds *b, double *f)
 static ptrdiff_t cells_above(const double *x, ptrdiff_t n, double t, double low, double *y)
 {
     ptrdiff_t kept = 0, i = 0;
-    const vec shift = t - (vec){0}, bound = low - (vec){0};
-    for (; i + LANES <= n; i += LANES) {
-        ivec any = {0};
-        for (int v = 0; v < VECTORS; v++)
-            any |= load(x + i + v * WIDTH) + shift > bound;
-        if (any_lane(any))
-            for (ptrdiff_t k = i; k < i + LANES; k++) {
+    const rk_vec shift = v_all(t), bound = v_all(low);
+    for (; i + RK_SUM_LANES <= n; i += RK_SUM_LANES) {
+        rk_mask any = {0};
+        for (int v = 0; v < RK_SUM_VECTORS; v++)
+            any |= v_less(bound, v_load(x + i + v * RK_WIDTH) + shift);
+        if (v_bits(any))
+            for (ptrdiff_t k = i; k < i + RK_SUM_LANES; k++) {
                 const double z = x[k];
                 y[kept] = z;
                 kept += z + t > low;
@@ -387,7 +340,7 @@ static double bracket(const rk_bounds *b, double fixed, double *x, ptrdiff_t n, 
     for (int k = 0; n > 0 && left < right && k < MAX_PIVOTS; k++) {
         double sample[SAMPLE];
         for (int i = 0; i < SAMPLE; i++) {
-            state = shuffled(state);
+            state = xorshift(state);
             insert(sample, i, x[state % (uint64_t)n]);
         }
         const double t = low - sample[SAMPLE / 2];
@@ -469,31 +422,31 @@ static int simplex(const rk_bounds *b, double m, const double *f, total at, doub
 /* Round-off of w . f; where numbers are so small that it underflows, a unit a cell. */
 static double round_off(const rk_bounds *b, double size, double ulps)
 {
-    return ulps * DBL_EPSILON * size + (double)b->M * 4.9406564584124654e-324;
+    return ulps * DBL_EPSILON * size + (double)b->M * DBL_TRUE_MIN;
 }
 
 /* m - w . f(t) of the exact pass vanishes but for round-off; *t is improved if need be. */
-static int polish(const rk_bounds *b, double m, const double *f, double *t, total *at)
+static int refine(const rk_bounds *b, double m, const double *f, double *t, total *at)
 {
     double before = INFINITY;
     for (int k = 0;; k++) {
         *at = exact_pass(b, m, f, *t);
         if (fabs(at->sum) <= round_off(b, at->size + fabs(m), 8))
             return 1;
-        if (k == MAX_POLISH || !(at->slope > 0) || !(fabs(at->sum) < before / 4))
+        if (k == MAX_REFINE || !(at->slope > 0) || !(fabs(at->sum) < before / 4))
             return 0;
         before = fabs(at->sum);
         *t += at->sum / at->slope;
     }
 }
 
-static int row(const rk_bounds *b, double m, double *f, double *work)
+static enum rk_row_status row(const rk_bounds *b, double m, double *f, double *work)
 {
     if (!b->w)
         return plain_clip(b, f);
     total at = first_pass(b, f);
     if (!at.finite)
-        return 0;
+        return RK_NOT_FINITE;
     double t = 0;
     /* nothing to do for a field that satisfies it all: the exact pass says so */
     const double size = fabs(at.sum) + fabs(m);
@@ -508,40 +461,40 @@ static int row(const rk_bounds *b, double m, double *f, double *work)
             rk_bounds part = *b;
             total part_at;
             part.M = n;
-            const int done = polish(&part, rest, work, &t, &part_at);
+            const int done = refine(&part, rest, work, &t, &part_at);
             if (done && t <= cut) {
                 move_cells(b, f, t, 1);
-                return 1;
+                return RK_PROJECTED;
             }
             if (!done && t < cut) { /* t is too large beside f to be rounded: the rest of it apart */
                 double step = 0;
                 const double low = b->lower[0];
                 const double below = low - (cut - t) / 2; /* the other cells, at most */
                 move_cells(&part, work, t, 0);
-                if (polish(&part, rest, work, &step, &part_at) && below + step <= low) {
+                if (refine(&part, rest, work, &step, &part_at) && below + step <= low) {
                     move_cells(b, f, t, 0);
                     move_cells(b, f, step, 1);
-                    return 1;
+                    return RK_PROJECTED;
                 }
             }
         }
     }
-    for (int round = 0; round < MAX_ROUNDS; round++) {
-        if (!found && (round > 2 || !newton(b, m, f, at, &t))) {
+    for (int attempt = 0; attempt < MAX_ROUNDS; attempt++) {
+        if (!found && (attempt > 2 || !newton(b, m, f, at, &t))) {
             t = search(b, m, f, 1, work);
             if (isnan(t) || isinf(t)) /* out of reach, or the sums overflow */
                 t = search(b, m, f, 0x1p-80, work);
             if (isnan(t))
-                return 0;
+                return RK_NOT_FINITE;
             if (isinf(t))
                 break;
         }
-        if (polish(b, m, f, &t, &at)) {
+        if (refine(b, m, f, &t, &at)) {
             move_cells(b, f, t, 1);
-            return 1;
+            return RK_PROJECTED;
         }
         if (!(at.size <= DBL_MAX))
-            return 0;
+            return RK_NOT_FINITE;
         /* t is too large beside f to be rounded: start again from the field that it leads to */
         move_cells(b, f, t, 0);
         at = quick_pass(b, f, t = 0);
@@ -554,12 +507,14 @@ static int row(const rk_bounds *b, double m, double *f, double *work)
                 f[i] = t > 0 ? b->upper[i] : b->lower[i];
     move_cells(b, f, 0, 1);
     at = exact_pass(b, m, f, 0);
-    return fabs(at.sum) <= round_off(b, at.size + fabs(m), 64);
+    if (!(at.size <= DBL_MAX))
+        return RK_NOT_FINITE;
+    return fabs(at.sum) <= round_off(b, at.size + fabs(m), 64) ? RK_PROJECTED : RK_NO_CONVERGENCE;
 }
 
-static ptrdiff_t room(const rk_bounds *b)
+static ptrdiff_t workspace(const rk_bounds *b)
 {
     return b->w ? 7 * b->M : 0;
 }
 
-const rk_bounds_table RK_TABLE(bounds) = {.room = room, .row = row};
+const rk_bounds_table RK_TABLE(bounds) = {.workspace = workspace, .row = row};

@@ -1,5 +1,6 @@
 /* Hughes' crowd model: potentials (rk_eikonal.h) and Godunov steps, eight trajectories at once. */
 #include "rk_crowd.h"
+#define RK_WIDTH_MAX 4
 #include "rk_eikonal.h"
 
 _Static_assert((int)RK_LANES == (int)RK_CROWD_LANES, "lanes");
@@ -8,13 +9,13 @@ typedef struct {
     lanes v_max, drop, critical; /* q(rho) = rho (v_max - drop rho), largest at `critical` */
 } speed_law;
 
-ALWAYS_INLINE lanes demand(lanes rho, const speed_law *law)
+RK_INLINE lanes demand(lanes rho, const speed_law *law)
 {
     const lanes r = smaller(rho, law->critical);
     return mul(r, sub(law->v_max, mul(law->drop, r)));
 }
 
-ALWAYS_INLINE lanes supply(lanes rho, const speed_law *law)
+RK_INLINE lanes supply(lanes rho, const speed_law *law)
 {
     const lanes r = larger(rho, law->critical);
     return mul(r, sub(law->v_max, mul(law->drop, r)));
@@ -22,7 +23,7 @@ ALWAYS_INLINE lanes supply(lanes rho, const speed_law *law)
 
 /* Flux through a face from `lo` to `hi`. The potential's rises: `along` across it,
  * `aside` parallel to it. */
-ALWAYS_INLINE lanes face_flux(lanes along, lanes aside, lanes demand_lo, lanes supply_lo,
+RK_INLINE lanes face_flux(lanes along, lanes aside, lanes demand_lo, lanes supply_lo,
                               lanes demand_hi, lanes supply_hi)
 {
     const lanes zero = lanes_all(0);
@@ -45,12 +46,12 @@ static int times_of_crowd(const void *context, ptrdiff_t i, double *h)
 {
     const crowding *const s = context;
     const ptrdiff_t n = s->crowd->grid.ny * RK_LANES;
-    const lanes floor = lanes_all(s->crowd->min_speed), dx = lanes_all(s->crowd->dx);
+    const lanes slowest = lanes_all(s->crowd->min_speed), dx = lanes_all(s->crowd->dx);
     int fixed = 0;
     for (ptrdiff_t k = 0; k < n; k += RK_LANES)
         if (h[k] != RK_FIXED) {
             const lanes rho = lanes_load(s->rho + i * n + k);
-            const lanes speed = larger(sub(s->law->v_max, mul(s->law->drop, rho)), floor);
+            const lanes speed = larger(sub(s->law->v_max, mul(s->law->drop, rho)), slowest);
             lanes_store(h + k, quotient(dx, speed));
         } else {
             fixed = 1;
@@ -59,7 +60,7 @@ static int times_of_crowd(const void *context, ptrdiff_t i, double *h)
 }
 
 /* Rise of the potential from a cell to the one `stride` further; 0 across a wall. */
-ALWAYS_INLINE lanes rise(const double *p, ptrdiff_t stride, double open)
+RK_INLINE lanes rise(const double *p, ptrdiff_t stride, double open)
 {
     return mul(lanes_all(open), sub(lanes_load(p + stride), lanes_load(p)));
 }

@@ -19,7 +19,7 @@ cdef extern from "rk_projection.h" nogil:
         const double *value
         const rk_bounds *bounds
     ctypedef struct rk_projection_table:
-        Py_ssize_t (*room)(const rk_projection *projection) noexcept nogil
+        Py_ssize_t (*workspace)(const rk_projection *projection) noexcept nogil
         Py_ssize_t (*project)(const rk_projection *projection, const double *values, double *f,
                               Py_ssize_t n, Py_ssize_t ld, double *work) noexcept nogil
         void (*dots)(const double *C, Py_ssize_t q, Py_ssize_t M, const double *f, double *value,

@@ -72,7 +72,7 @@ cdef class Projection:
             return -1
         if values is not None and values.shape[1]:
             given = &values[0, 0]
-        cdef double *work = allocate(projection_table.room(&self.view))
+        cdef double *work = allocate(projection_table.workspace(&self.view))
         with nogil:
             bad = projection_table.project(&self.view, given, &F[0, 0], F.shape[0], F.shape[1],
                                            work)
@@ -114,16 +114,16 @@ def decode(int activation, const double[:, ::1] Y, const double[:, ::1] W, const
     """
     cdef Py_ssize_t n = Y.shape[0], d = Y.shape[1], P = W.shape[1], M = A.shape[1]
     cdef Py_ssize_t depth = P if n <= RK_DECODE_FEW else min(P, <Py_ssize_t> RK_DECODE_DEPTH)
-    cdef Py_ssize_t k, j, room = 0, bad = -1
+    cdef Py_ssize_t k, j, size = 0, bad = -1
     cdef FeatureMap block
     cdef const rk_projection *view = NULL
     if n == 0 or M == 0:
         return -1
     if projection is not None:
         view = &projection.view
-        room = projection_table.room(view)
-    cdef double *features = allocate(max(n * depth, room) + d * depth)
-    cdef double *weights = features + max(n * depth, room)
+        size = projection_table.workspace(view)
+    cdef double *features = allocate(max(n * depth, size) + d * depth)
+    cdef double *weights = features + max(n * depth, size)
     with nogil:
         start_from_bias(&A[0, 0], M, n, &out[0, 0])
         block.activation = activation
@@ -158,7 +158,7 @@ def decode_features(const double[:, ::1] Z, const double[:, ::1] A, Projection p
     if n == 0 or M == 0:
         return -1
     cdef double *work = allocate(0 if projection is None
-                                     else projection_table.room(&projection.view))
+                                     else projection_table.workspace(&projection.view))
     with nogil:
         start_from_bias(&A[0, 0], M, n, &out[0, 0])
         if P > 0 and n <= RK_DECODE_FEW:

@@ -1,6 +1,6 @@
 #include "rk_distances.h"
+#include "rk_simd.h"
 #include "rk_vecmath_inline.h"
-#include <math.h>
 
 /* The GEMM form |x|^2 + |z|^2 - 2 x.z has an error of about u s, s = |x|^2 + |z|^2 of the centred
  * rows, whatever the distance. Below CANCELLED * s the distance is recomputed by differences, so the
@@ -252,8 +252,8 @@ static void multi_gaussian(double *restrict x, ptrdiff_t n, double low, double h
 #pragma omp simd reduction(+ : near)
         for (ptrdiff_t j = 0; j < m; j++) {
             double r = sqrt(d[j]), from = a > 0 ? a * r : 0, to = b * r;
-            double value = (erfc_positive(from) - erfc_positive(to)) * factor / r;
-            y[j] = value >= 1e-300 ? value : 0; /* r = 0 included: NaN */
+            double value = (erfc_positive(from) - erfc_positive(to)) * factor / (r > 0 ? r : 1);
+            y[j] = value >= 1e-300 ? value : 0;
             near += to * to - from * from <= 0.5;
         }
         if (near)
@@ -292,10 +292,10 @@ static void multi_gaussian_slope(double *restrict x, ptrdiff_t n, double low, do
 #pragma omp simd reduction(+ : near)
         for (ptrdiff_t j = 0; j < m; j++) {
             double r = sqrt(d[j]), from = a > 0 ? a * r : 0, to = b * r;
-            double mass = (erfc_positive(from) - erfc_positive(to)) * root / r;
+            double mass = (erfc_positive(from) - erfc_positive(to)) * root / (r > 0 ? r : 1);
             double ends = low * rk_exp(-from * from) - high * rk_exp(-to * to);
-            double value = (ends + mass) / (high - low) / d[j];
-            y[j] = value >= 1e-300 ? -value : 0; /* r = 0 included: NaN */
+            double value = (ends + mass) / (high - low) / (d[j] > 0 ? d[j] : 1);
+            y[j] = value >= 1e-300 ? -value : 0;
             near += to * to - from * from <= 0.5;
         }
         if (near)
@@ -333,30 +333,9 @@ static void reflect(double *tile, ptrdiff_t ld, ptrdiff_t n, double diagonal)
 STORE(store, double)
 STORE(store_f, float)
 
-typedef double quad __attribute__((vector_size(32)));
-typedef int64_t quad_index __attribute__((vector_size(32)));
-
-static inline quad load(const double *p)
+RK_INLINE void transpose_block(const double *restrict t, ptrdiff_t ld, double *restrict o, ptrdiff_t ldo)
 {
-    quad v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static inline void transpose_quad(const double *restrict t, ptrdiff_t ld, double *restrict o,
-                                  ptrdiff_t ldo)
-{
-    quad a = load(t), b = load(t + ld), c = load(t + 2 * ld), d = load(t + 3 * ld);
-    const quad_index even = {0, 4, 2, 6}, odd = {1, 5, 3, 7}, lower = {0, 1, 4, 5},
-                     upper = {2, 3, 6, 7};
-    quad ab0 = __builtin_shuffle(a, b, even), ab1 = __builtin_shuffle(a, b, odd);
-    quad cd0 = __builtin_shuffle(c, d, even), cd1 = __builtin_shuffle(c, d, odd);
-    quad r0 = __builtin_shuffle(ab0, cd0, lower), r1 = __builtin_shuffle(ab1, cd1, lower);
-    quad r2 = __builtin_shuffle(ab0, cd0, upper), r3 = __builtin_shuffle(ab1, cd1, upper);
-    memcpy(o, &r0, sizeof r0);
-    memcpy(o + ldo, &r1, sizeof r1);
-    memcpy(o + 2 * ldo, &r2, sizeof r2);
-    memcpy(o + 3 * ldo, &r3, sizeof r3);
+    rk_transpose4(t, t + ld, t + 2 * ld, t + 3 * ld, o, o + ldo, o + 2 * ldo, o + 3 * ldo);
 }
 
 /* Eight rows of the output at a time, each written from left to right: few pages are open at once,
@@ -371,10 +350,10 @@ static void store_t(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m, ptrd
             double *o = out_t + j * ldo + i;
             for (int k = 8; k < 16; k++) /* the next rows; may point beyond the end, harmlessly */
                 __builtin_prefetch(o + k * ldo, 1);
-            transpose_quad(t, ld, o, ldo);
-            transpose_quad(t + 4 * ld, ld, o + 4, ldo);
-            transpose_quad(t + 4, ld, o + 4 * ldo, ldo);
-            transpose_quad(t + 4 * ld + 4, ld, o + 4 * ldo + 4, ldo);
+            transpose_block(t, ld, o, ldo);
+            transpose_block(t + 4 * ld, ld, o + 4, ldo);
+            transpose_block(t + 4, ld, o + 4 * ldo, ldo);
+            transpose_block(t + 4 * ld + 4, ld, o + 4 * ldo + 4, ldo);
         }
         for (ptrdiff_t i = m8; i < m; i++)
             for (ptrdiff_t k = j; k < j + 8; k++)

@@ -38,7 +38,7 @@ cdef double *fill_tile(
     """
     cdef Py_ssize_t dim = pairs.dim, j
     cdef double *tile = work
-    cdef double *room
+    cdef double *rest
     cdef const double *x
     cdef const double *z
     cdef const double *nx
@@ -48,40 +48,40 @@ cdef double *fill_tile(
     cdef double largest = 0
 
     if pairs.differences:
-        room = work + (PANEL_ROWS if dim <= RK_DIRECT_DIM else FEW_ROWS) * TILE_STRIDE
+        rest = work + (PANEL_ROWS if dim <= RK_DIRECT_DIM else FEW_ROWS) * TILE_STRIDE
         x = pairs.x.raw + i0 * dim
         if pairs.z.raw:
             z = pairs.z.raw + j0 * dim
         else:  # the other side is known centred only
             z = pairs.z.centred + j0 * dim
             if first:
-                table.center(x, m, dim, pairs.x.centre, room, NULL)
-            x = room
+                table.center(x, m, dim, pairs.x.centre, rest, NULL)
+            x = rest
         if dim <= RK_DIRECT_DIM:
-            table.direct(x, m, z, n, dim, room + PANEL_ROWS * dim, tile, TILE_STRIDE)
+            table.direct(x, m, z, n, dim, rest + PANEL_ROWS * dim, tile, TILE_STRIDE)
         else:
             table.direct_rows(x, m, z, n, dim, tile, TILE_STRIDE)
         if pairs.scale:
             table.gaussian_of(tile, TILE_STRIDE, m, n, pairs.scale)
         return tile
 
-    room = work + PANEL_ROWS * TILE_STRIDE
+    rest = work + PANEL_ROWS * TILE_STRIDE
     if pairs.x.centred:
         x, nx = pairs.x.centred + i0 * dim, pairs.x.norms + i0
     else:
         if first:
-            table.center(pairs.x.raw + i0 * dim, m, dim, pairs.x.centre, room,
-                         room + PANEL_ROWS * dim)
-        x, nx = room, room + PANEL_ROWS * dim
-    room += PANEL_ROWS * (dim + 1)
+            table.center(pairs.x.raw + i0 * dim, m, dim, pairs.x.centre, rest,
+                         rest + PANEL_ROWS * dim)
+        x, nx = rest, rest + PANEL_ROWS * dim
+    rest += PANEL_ROWS * (dim + 1)
     if diagonal:
         z, nz = x, nx
     elif pairs.z.centred:
         z, nz = pairs.z.centred + j0 * dim, pairs.z.norms + j0
     else:
-        table.center(pairs.z.raw + j0 * dim, n, dim, pairs.z.centre, room,
-                     room + PANEL_ROWS * dim)
-        z, nz = room, room + PANEL_ROWS * dim
+        table.center(pairs.z.raw + j0 * dim, n, dim, pairs.z.centre, rest,
+                     rest + PANEL_ROWS * dim)
+        z, nz = rest, rest + PANEL_ROWS * dim
     if pairs.z.raw:
         x_exact, z_exact = pairs.x.raw + i0 * dim, pairs.z.raw + j0 * dim
     else:
@@ -107,10 +107,16 @@ cdef double *fill_tile(
 
 cdef inline void set_rows(Rows *rows, const double[:, ::1] raw, const double[:, ::1] centred,
                           const double[::1] norms, const double[::1] centre) noexcept:
-    rows.raw = NULL if raw is None else &raw[0, 0]
-    rows.centred = NULL if centred is None else &centred[0, 0]
-    rows.norms = NULL if norms is None else &norms[0]
-    rows.centre = NULL if centre is None else &centre[0]
+    # a conditional expression with NULL would lose `const`
+    rows.raw = rows.centred = rows.norms = rows.centre = NULL
+    if raw is not None:
+        rows.raw = &raw[0, 0]
+    if centred is not None:
+        rows.centred = &centred[0, 0]
+    if norms is not None:
+        rows.norms = &norms[0]
+    if centre is not None:
+        rows.centre = &centre[0]
 
 
 def center(const double[:, ::1] X, const double[::1] c, double[:, ::1] out, double[::1] norms):

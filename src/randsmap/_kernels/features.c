@@ -1,25 +1,11 @@
 #include "rk_features.h"
-#include "rk_vecmath_inline.h"
-#include <math.h>
+#include "rk_simd.h"
 
 /* Columns are taken in tiles whose part of W and b stays in the first-level cache while the rows of
  * Y pass over it. */
 enum { TILE_DOUBLES = 2048, TILE_MAX = 1024 };
 /* Products y_j W[j] added in one loop; more latent dimensions pass through a buffer. */
 enum { UNROLL = 4 };
-
-RK_INLINE double act(int activation, double t)
-{
-    return activation == RK_COSINE ? rk_cos(t) : rk_logistic(t);
-}
-
-/* The same for any argument, however large: slow. */
-RK_INLINE double act_far(int activation, double t)
-{
-    if (activation == RK_COSINE && !(fabs(t) <= RK_COS_REACH))
-        return cos(t);
-    return act(activation, t);
-}
 
 /* base[k] + y . W[:, k] for d <= UNROLL, d a constant where this is inlined. */
 RK_INLINE double argument(int d, const double *base, const double *y, const double *W, ptrdiff_t ld,
@@ -44,7 +30,7 @@ RK_INLINE void feature_row(int activation, int d, const double *base, const doub
 {
 #pragma omp simd
     for (ptrdiff_t k = 0; k < m; k++)
-        out[k] = scale * act(activation, argument(d, base, y, W, ld, k));
+        out[k] = scale * rk_activation_value(activation, argument(d, base, y, W, ld, k));
 }
 
 #define SWITCH_DIM(d, call)                                                                        \
@@ -59,12 +45,17 @@ static void features_within_reach(int activation, ptrdiff_t d, const double *bas
                                   const double *W, ptrdiff_t ld, ptrdiff_t m, double scale,
                                   double *out)
 {
-#define COSINE_ROW(D) feature_row(RK_COSINE, D, base, y, W, ld, m, scale, out)
-#define LOGISTIC_ROW(D) feature_row(RK_LOGISTIC, D, base, y, W, ld, m, scale, out)
-    if (activation == RK_COSINE)
-        SWITCH_DIM(d, COSINE_ROW)
-    else
-        SWITCH_DIM(d, LOGISTIC_ROW)
+#define ROW(D) feature_row(constant, D, base, y, W, ld, m, scale, out)
+#define CASE(name)                                                                                 \
+    case RK_##name: {                                                                              \
+        const int constant = RK_##name;                                                            \
+        SWITCH_DIM(d, ROW)                                                                         \
+        break;                                                                                     \
+    }
+    switch (activation) {
+        RK_FOR_ACTIVATIONS(CASE)
+    }
+#undef CASE
 }
 
 static void arguments(ptrdiff_t d, const double *base, const double *y, const double *W,
@@ -72,24 +63,6 @@ static void arguments(ptrdiff_t d, const double *base, const double *y, const do
 {
 #define ARGUMENT_ROW(D) argument_row(D, base, y, W, ld, m, out)
     SWITCH_DIM(d, ARGUMENT_ROW)
-}
-
-/* max |a[k]|, k < m; the lanes keep the loop free of a serial chain that GCC may not reorder. */
-static double max_abs(const double *a, ptrdiff_t m)
-{
-    enum { LANES = 8 };
-    double lane[LANES] = {0}, largest = 0;
-    ptrdiff_t k = 0;
-    for (; k + LANES <= m; k += LANES)
-        for (int l = 0; l < LANES; l++) {
-            double v = fabs(a[k + l]);
-            lane[l] = v > lane[l] ? v : lane[l];
-        }
-    for (int l = 0; l < LANES; l++)
-        largest = lane[l] > largest ? lane[l] : largest;
-    for (; k < m; k++)
-        largest = fabs(a[k]) > largest ? fabs(a[k]) : largest;
-    return largest;
 }
 
 static void narrow(const double *x, ptrdiff_t m, float *out)
@@ -105,16 +78,17 @@ RK_INLINE void fused_into(int activation, const double *Y, ptrdiff_t n, ptrdiff_
                           float *single, ptrdiff_t ld)
 {
     double buffer[TILE_MAX], result[TILE_MAX], largest[RK_FUSED_DIM];
+    const double reach = rk_activation_reach(activation);
     RK_ASSERT(d >= 1 && d <= RK_FUSED_DIM);
     ptrdiff_t tile = TILE_DOUBLES / (d + 1) / 32 * 32;
     for (ptrdiff_t start = 0; start < P; start += tile) {
         ptrdiff_t m = P - start < tile ? P - start : tile;
         const double *W_tile = W + start, *b_tile = b + start;
         double bound_b = 0;
-        if (activation == RK_COSINE) {
-            bound_b = max_abs(b_tile, m);
+        if (reach < INFINITY) {
+            bound_b = v_largest(b_tile, m, 1);
             for (ptrdiff_t j = 0; j < d; j++)
-                largest[j] = max_abs(W_tile + j * P, m);
+                largest[j] = v_largest(W_tile + j * P, m, 1);
         }
         for (ptrdiff_t i = 0; i < n; i++) {
             const double *y = Y + i * d, *base = b_tile;
@@ -124,18 +98,18 @@ RK_INLINE void fused_into(int activation, const double *Y, ptrdiff_t n, ptrdiff_
                 arguments(UNROLL, base, y + j, W_tile + j * P, P, m, buffer);
                 base = buffer;
             }
-            /* A bound of the row's arguments tells whether rk_cos reaches them all. */
+            /* A bound of the row's arguments tells whether they are all within reach. */
             double bound = bound_b;
-            if (activation == RK_COSINE)
+            if (reach < INFINITY)
                 for (ptrdiff_t l = 0; l < d; l++)
                     bound += fabs(y[l]) * largest[l];
-            if (bound <= RK_COS_REACH) {
+            if (bound <= reach) {
                 features_within_reach(activation, d - j, base, y + j, W_tile + j * P, P, m, scale,
                                       row);
             } else {
                 arguments(d - j, base, y + j, W_tile + j * P, P, m, buffer);
                 for (ptrdiff_t k = 0; k < m; k++)
-                    row[k] = scale * act_far(activation, buffer[k]);
+                    row[k] = scale * rk_activation_value_far(activation, buffer[k]);
             }
             if (single)
                 narrow(result, m, single + i * ld + start);
@@ -158,29 +132,32 @@ static void fused_single(int activation, const double *Y, ptrdiff_t n, ptrdiff_t
 RK_INLINE void activate_block(int activation, const double *b, const double *YW, ptrdiff_t m,
                               double scale, double *out)
 {
+    const double reach = rk_activation_reach(activation);
     ptrdiff_t beyond = 0;
-    if (activation == RK_COSINE) {
+    if (reach < INFINITY) {
 #pragma omp simd reduction(+ : beyond)
         for (ptrdiff_t k = 0; k < m; k++)
-            beyond += !(fabs(YW[k] + b[k]) <= RK_COS_REACH);
+            beyond += !(fabs(YW[k] + b[k]) <= reach);
     }
     if (beyond) {
         for (ptrdiff_t k = 0; k < m; k++)
-            out[k] = scale * act_far(activation, YW[k] + b[k]);
+            out[k] = scale * rk_activation_value_far(activation, YW[k] + b[k]);
     } else {
 #pragma omp simd
         for (ptrdiff_t k = 0; k < m; k++)
-            out[k] = scale * act(activation, YW[k] + b[k]);
+            out[k] = scale * rk_activation_value(activation, YW[k] + b[k]);
     }
 }
 
 static void activate_row(int activation, const double *b, const double *YW, ptrdiff_t m,
                          double scale, double *out)
 {
-    if (activation == RK_COSINE)
-        activate_block(RK_COSINE, b, YW, m, scale, out);
-    else
-        activate_block(RK_LOGISTIC, b, YW, m, scale, out);
+#define CASE(name)                                                                                 \
+    case RK_##name: activate_block(RK_##name, b, YW, m, scale, out); break;
+    switch (activation) {
+        RK_FOR_ACTIVATIONS(CASE)
+    }
+#undef CASE
 }
 
 static void activate(int activation, const double *b, ptrdiff_t n, ptrdiff_t P, double scale,

@@ -3,9 +3,9 @@ from randsmap._kernels.blas cimport gemm
 
 cdef extern from "rk_features.h" nogil:
     cdef enum:
-        RK_COSINE
-        RK_LOGISTIC
+        RK_ACTIVATIONS
         RK_FUSED_DIM
+    const char *rk_activation_name(int activation)
     ctypedef struct rk_features_table:
         void (*fused)(int activation, const double *Y, Py_ssize_t n, Py_ssize_t d,
                       const double *W, const double *b, Py_ssize_t P, double scale,

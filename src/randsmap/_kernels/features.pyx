@@ -5,8 +5,8 @@ from libc.stdlib cimport free, malloc
 
 cdef const rk_features_table *table = rk_features_select()
 
-COSINE = RK_COSINE
-LOGISTIC = RK_LOGISTIC
+for activation in range(RK_ACTIVATIONS):  # COSINE, LOGISTIC, ...
+    globals()[rk_activation_name(activation).decode()] = activation
 FUSED_DIM = RK_FUSED_DIM  # above it the kernel calls BLAS
 
 # Rows formed together by GEMM on the way to a single-precision result above FUSED_DIM.

@@ -1,7 +1,4 @@
 #include "rk_gradients.h"
-#include "rk_features.h"
-#include "rk_vecmath_inline.h"
-#include <math.h>
 #include <string.h>
 
 /* Features taken at a time: what belongs to them stays in the first-level cache. */
@@ -20,28 +17,37 @@ RK_INLINE void add_multiple(double c, const double *restrict z, ptrdiff_t m, dou
         t[k] += c * z[k];
 }
 
-static void cosine_slopes(const double *restrict t, ptrdiff_t m, double scale, double *restrict s)
+RK_INLINE void slope_row(int activation, const double *restrict t, ptrdiff_t m, double scale,
+                         double *restrict s)
 {
+    const double reach = rk_activation_reach(activation);
     ptrdiff_t beyond = 0;
+    if (reach < INFINITY) {
 #pragma omp simd reduction(+ : beyond)
-    for (ptrdiff_t k = 0; k < m; k++)
-        beyond += !(fabs(t[k]) <= RK_COS_REACH);
+        for (ptrdiff_t k = 0; k < m; k++)
+            beyond += !(fabs(t[k]) <= reach);
+    }
     if (beyond) {
         for (ptrdiff_t k = 0; k < m; k++)
-            s[k] = scale * (fabs(t[k]) <= RK_COS_REACH ? rk_minus_sin(t[k]) : -sin(t[k]));
-        return;
-    }
+            s[k] = scale * rk_activation_slope_far(activation, t[k]);
+    } else {
 #pragma omp simd
-    for (ptrdiff_t k = 0; k < m; k++)
-        s[k] = scale * rk_minus_sin(t[k]);
+        for (ptrdiff_t k = 0; k < m; k++)
+            s[k] = scale * rk_activation_slope(activation, t[k]);
+    }
 }
 
-static void logistic_slopes(const double *restrict t, ptrdiff_t m, double scale, double *restrict s)
-{
-#pragma omp simd
-    for (ptrdiff_t k = 0; k < m; k++)
-        s[k] = scale * rk_logistic_slope(t[k]);
-}
+/* One function for each, called through a table: inlined into one another they are slower. */
+#define DEFINE(name)                                                                               \
+    static void slope_row_##name(const double *restrict t, ptrdiff_t m, double scale,              \
+                                 double *restrict s)                                               \
+    {                                                                                              \
+        slope_row(RK_##name, t, m, scale, s);                                                      \
+    }
+RK_FOR_ACTIVATIONS(DEFINE)
+#define ENTRY(name) slope_row_##name,
+static void (*const slope_rows[])(const double *restrict, ptrdiff_t, double, double *restrict) = {
+    RK_FOR_ACTIVATIONS(ENTRY)};
 
 static void slopes(int activation, const double *Y, ptrdiff_t n, ptrdiff_t d, const double *W,
                    const double *b, ptrdiff_t P, double scale, double *S)
@@ -53,7 +59,7 @@ static void slopes(int activation, const double *Y, ptrdiff_t n, ptrdiff_t d, co
             memcpy(t, b + k, (size_t) m * sizeof *t);
             for (ptrdiff_t j = 0; j < d; j++)
                 add_multiple(Y[i * d + j], W + j * P + k, m, t);
-            (activation == RK_COSINE ? cosine_slopes : logistic_slopes)(t, m, scale, S + i * P + k);
+            slope_rows[activation](t, m, scale, S + i * P + k);
         }
     }
 }

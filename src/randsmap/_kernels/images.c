@@ -1,4 +1,5 @@
 #include "rk_images.h"
+#include "rk_simd.h"
 
 enum { LANES = 8, STRIP = 128 };
 
@@ -8,13 +9,12 @@ static inline double clamp(double t, double high)
     return t < high ? t : high;
 }
 
-/* Two neighbouring pixels of a row, by one load that need not be aligned. */
-typedef double pair __attribute__((vector_size(16)));
-typedef double unaligned_pair __attribute__((vector_size(16), aligned(8), may_alias));
-
-static inline pair load_pair(const double *p)
+/* Two neighbouring pixels of a row. */
+RK_INLINE rk_double2 load_pair(const double *p)
 {
-    return *(const unaligned_pair *)p;
+    rk_double2 pair;
+    memcpy(&pair, p, sizeof pair);
+    return pair;
 }
 
 /* A pixel takes the value at the point of the image that the rotation carries there. Clamped
@@ -45,8 +45,8 @@ static void rotate_row(const double *restrict padded, ptrdiff_t height, ptrdiff_
             index[j] = row * stride + column;
         }
         for (int32_t j = 0; j < n; j++) {
-            const pair upper = load_pair(padded + index[j]), lower = load_pair(below + index[j]);
-            const pair between = upper + down[j] * (lower - upper);
+            const rk_double2 upper = load_pair(padded + index[j]), lower = load_pair(below + index[j]);
+            const rk_double2 between = upper + down[j] * (lower - upper);
             out[start + j] = between[0] + right[j] * (between[1] - between[0]);
         }
     }

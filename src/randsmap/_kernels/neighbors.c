@@ -1,81 +1,11 @@
 #include "rk_neighbors.h"
-#include <math.h>
-#include <string.h>
+#include "rk_simd.h"
 
-#define INLINE static inline __attribute__((always_inline))
+#define W RK_WIDTH /* one query a lane */
 
-/* -- Lanes ----------------------------------------------------------------------------------------
- * One query a lane. The masks of AVX-512 are registers of their own, those of AVX2 and SSE2 are
- * vectors; GCC's vector extensions hide the arithmetic but not that, hence the few intrinsics. */
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#define W 8
-typedef double vd __attribute__((vector_size(64)));
-typedef __mmask8 vm;
-INLINE vm lt(vd a, vd b) { return _mm512_cmp_pd_mask((__m512d) a, (__m512d) b, _CMP_LT_OQ); }
-INLINE vm le(vd a, vd b) { return _mm512_cmp_pd_mask((__m512d) a, (__m512d) b, _CMP_LE_OQ); }
-INLINE vm eq(vd a, vd b) { return _mm512_cmp_pd_mask((__m512d) a, (__m512d) b, _CMP_EQ_OQ); }
-INLINE vd pick(vm m, vd a, vd b)
+RK_INLINE rk_mask before(rk_vec d, rk_vec i, rk_vec e, rk_vec j)
 {
-    return (vd) _mm512_mask_blend_pd(m, (__m512d) b, (__m512d) a);
-}
-INLINE vd larger(vd a, vd b) { return (vd) _mm512_max_pd((__m512d) a, (__m512d) b); }
-INLINE unsigned bits(vm m) { return m; }
-#elif defined(__AVX2__)
-#include <immintrin.h>
-#define W 4
-typedef double vd __attribute__((vector_size(32)));
-typedef __m256d vm;
-INLINE vm lt(vd a, vd b) { return _mm256_cmp_pd((__m256d) a, (__m256d) b, _CMP_LT_OQ); }
-INLINE vm le(vd a, vd b) { return _mm256_cmp_pd((__m256d) a, (__m256d) b, _CMP_LE_OQ); }
-INLINE vm eq(vd a, vd b) { return _mm256_cmp_pd((__m256d) a, (__m256d) b, _CMP_EQ_OQ); }
-INLINE vd pick(vm m, vd a, vd b)
-{
-    return (vd) _mm256_blendv_pd((__m256d) b, (__m256d) a, m);
-}
-INLINE vd larger(vd a, vd b) { return (vd) _mm256_max_pd((__m256d) a, (__m256d) b); }
-INLINE unsigned bits(vm m) { return (unsigned) _mm256_movemask_pd(m); }
-#else
-#define W 2
-typedef double vd __attribute__((vector_size(16)));
-typedef int64_t vi __attribute__((vector_size(16)));
-typedef vi vm;
-INLINE vm lt(vd a, vd b) { return a < b; }
-INLINE vm le(vd a, vd b) { return a <= b; }
-INLINE vm eq(vd a, vd b) { return a == b; }
-INLINE vd pick(vm m, vd a, vd b) { return (vd) ((m & (vi) a) | (~m & (vi) b)); }
-INLINE vd larger(vd a, vd b) { return pick(a > b, a, b); }
-INLINE unsigned bits(vm m) { return (unsigned) ((m[0] & 1) | (m[1] & 2)); }
-#endif
-INLINE vd all(double x) { return (vd) {0} + x; }
-#if defined(__AVX512F__)
-INLINE vm both(vm a, vm b) { return a & b; }
-INLINE vm either(vm a, vm b) { return a | b; }
-INLINE vd smaller(vd a, vd b) { return (vd) _mm512_min_pd((__m512d) a, (__m512d) b); }
-INLINE vm before(vd d, vd i, vd e, vd j)
-{
-    vm tie = eq(d, e);
-    return lt(d, e) | _mm512_mask_cmp_pd_mask(tie, (__m512d) i, (__m512d) j, _CMP_LT_OQ);
-}
-#elif defined(__AVX2__)
-INLINE vm both(vm a, vm b) { return _mm256_and_pd(a, b); }
-INLINE vm either(vm a, vm b) { return _mm256_or_pd(a, b); }
-INLINE vd smaller(vd a, vd b) { return (vd) _mm256_min_pd((__m256d) a, (__m256d) b); }
-INLINE vm before(vd d, vd i, vd e, vd j) { return either(lt(d, e), both(eq(d, e), lt(i, j))); }
-#else
-INLINE vm both(vm a, vm b) { return a & b; }
-INLINE vm either(vm a, vm b) { return a | b; }
-INLINE vd smaller(vd a, vd b) { return pick(a < b, a, b); }
-INLINE vm before(vd d, vd i, vd e, vd j) { return either(lt(d, e), both(eq(d, e), lt(i, j))); }
-#endif
-
-INLINE vd root(vd a)
-{
-    double *x = (double *) &a;
-#pragma omp simd
-    for (int l = 0; l < W; l++)
-        x[l] = sqrt(x[l]);
-    return a;
+    return v_less(d, e) | (v_equal(d, e) & v_less(i, j));
 }
 
 /* -- Collecting many neighbours -------------------------------------------------------------------
@@ -88,7 +18,7 @@ typedef struct {
     double d, i;
 } pair;
 
-INLINE int pair_before(pair a, pair b) { return a.d < b.d || (a.d == b.d && a.i < b.i); }
+RK_INLINE int pair_before(pair a, pair b) { return a.d < b.d || (a.d == b.d && a.i < b.i); }
 
 static void sift(pair *a, ptrdiff_t root, ptrdiff_t n)
 {
@@ -183,15 +113,17 @@ static void finish(pair *buffer, ptrdiff_t count, ptrdiff_t k, double *distance2
 /* -- The tree -------------------------------------------------------------------------------------
  * `MAX_LEAF` bounds what the wrapper's choice of depth leaves in a leaf. */
 #define MAX_LEAF 16
-#define MAX_DEPTH 48
+#define MAX_DEPTH 32 /* 2^32 leaves of 8 points: more than a memory holds */
 
-INLINE ptrdiff_t leaf_begin(ptrdiff_t n, ptrdiff_t leaf, ptrdiff_t depth)
+/* floor(n leaf / 2^depth), in two parts so that no product overflows */
+RK_INLINE ptrdiff_t leaf_begin(ptrdiff_t n, ptrdiff_t leaf, ptrdiff_t depth)
 {
-    return (ptrdiff_t) (((__uint128_t) n * (size_t) leaf) >> depth);
+    const uint64_t whole = (uint64_t) n >> depth, rest = (uint64_t) n - (whole << depth);
+    return (ptrdiff_t) (whole * (uint64_t) leaf + (rest * (uint64_t) leaf >> depth));
 }
 
 /* Order by (coordinate, index): strict, so that duplicates do not unbalance the selection. */
-INLINE int row_before(const double *X, ptrdiff_t d, ptrdiff_t j, ptrdiff_t a, ptrdiff_t b)
+RK_INLINE int row_before(const double *X, ptrdiff_t d, ptrdiff_t j, ptrdiff_t a, ptrdiff_t b)
 {
     double x = X[a * d + j], y = X[b * d + j];
     return x < y || (x == y && a < b);
@@ -262,6 +194,7 @@ static void build_node(const double *X, ptrdiff_t n, ptrdiff_t d, ptrdiff_t dept
 static void build(const double *X, ptrdiff_t n, ptrdiff_t d, ptrdiff_t depth, ptrdiff_t *order,
                   double *boxes, double *lowest, double *split)
 {
+    RK_ASSERT(depth <= MAX_DEPTH);
     for (ptrdiff_t i = 0; i < n; i++)
         order[i] = i;
     build_node(X, n, d, depth, order, boxes, lowest, split, 0, 0, 0);
@@ -279,7 +212,7 @@ static void assign(const rk_tree *tree, const double *Q, ptrdiff_t m, ptrdiff_t 
     }
 }
 
-/* Counting sort, stable. start is room for n_leaves + 1. */
+/* Counting sort, stable. start: workspace of n_leaves + 1. */
 static void sort(const ptrdiff_t *leaf, ptrdiff_t m, ptrdiff_t n_leaves, ptrdiff_t *start,
                  ptrdiff_t *order)
 {
@@ -293,10 +226,10 @@ static void sort(const ptrdiff_t *leaf, ptrdiff_t m, ptrdiff_t n_leaves, ptrdiff
 }
 
 /* Squared distances of the queries q[0..d) in lanes from n points. */
-INLINE void leaf_distances(const vd *q, const double *x, ptrdiff_t n, ptrdiff_t d, vd *out)
+RK_INLINE void leaf_distances(const rk_vec *q, const double *x, ptrdiff_t n, ptrdiff_t d, rk_vec *out)
 {
     for (ptrdiff_t p = 0; p < n; p++, x += d) {
-        vd t = q[0] - x[0], sum = t * t;
+        rk_vec t = q[0] - x[0], sum = t * t;
         for (ptrdiff_t j = 1; j < d; j++) {
             t = q[j] - x[j];
             sum += t * t;
@@ -305,12 +238,12 @@ INLINE void leaf_distances(const vd *q, const double *x, ptrdiff_t n, ptrdiff_t 
     }
 }
 
-INLINE vd box_distance(const vd *q, const double *lo, ptrdiff_t d)
+RK_INLINE rk_vec box_distance(const rk_vec *q, const double *lo, ptrdiff_t d)
 {
-    vd sum = {0};
+    rk_vec sum = {0};
     const double *hi = lo + d;
     for (ptrdiff_t j = 0; j < d; j++) {
-        vd t = larger(larger(lo[j] - q[j], q[j] - hi[j]), (vd) {0});
+        rk_vec t = v_max(v_max(lo[j] - q[j], q[j] - hi[j]), (rk_vec) {0});
         sum += t * t;
     }
     return sum;
@@ -322,39 +255,40 @@ INLINE vd box_distance(const vd *q, const double *lo, ptrdiff_t d)
  * may depend on them: a distance turned away or pushed out that equals the last one kept, or two
  * equal ones in the list at the end (`tree_query` looks). Those packets are searched again by
  * `insert_exact`. */
-INLINE vm insert(vd *bd, vd *bi, const vd *dist, const double *index, ptrdiff_t n, const int K)
+RK_INLINE rk_mask insert(rk_vec *bd, rk_vec *bi, const rk_vec *dist, const double *index, ptrdiff_t n,
+                         const int K)
 {
-    vm tie = lt(all(0), all(0));
+    rk_mask tie = {0};
     for (ptrdiff_t p = 0; p < n; p++) {
-        vd d = dist[p], last = bd[K - 1];
-        if (!bits(le(d, last)))
+        rk_vec d = dist[p], last = bd[K - 1];
+        if (!v_bits(v_less_equal(d, last)))
             continue;
-        vd i = all(index[p]);
-        vm here = lt(d, last);
-        tie = either(tie, eq(d, last));
-#pragma GCC unroll 16
+        rk_vec i = v_all(index[p]);
+        rk_mask here = v_less(d, last);
+        tie |= v_equal(d, last);
+        RK_UNROLL(16)
         for (int j = K - 1; j > 0; j--) {
-            vm above = lt(d, bd[j - 1]);
-            bi[j] = pick(above, bi[j - 1], pick(here, i, bi[j]));
-            bd[j] = smaller(larger(d, bd[j - 1]), bd[j]);
+            rk_mask above = v_less(d, bd[j - 1]);
+            bi[j] = v_select(above, bi[j - 1], v_select(here, i, bi[j]));
+            bd[j] = v_min(v_max(d, bd[j - 1]), bd[j]);
             here = above;
         }
-        bi[0] = pick(here, i, bi[0]);
-        bd[0] = smaller(d, bd[0]);
+        bi[0] = v_select(here, i, bi[0]);
+        bd[0] = v_min(d, bd[0]);
         if (K > 1)
-            tie = either(tie, both(both(lt(d, last), eq(last, bd[K - 1])),
-                                   lt(last, all(INFINITY))));
+            tie |= v_less(d, last) & v_equal(last, bd[K - 1]) & v_less(last, v_all(INFINITY));
     }
     return tie;
 }
 
 /* A leaf's points inserted while the lists are in registers. */
 #define INSERT_FIXED(K)                                                                            \
-    static vm insert_##K(vd *bd, vd *bi, const vd *dist, const double *index, ptrdiff_t n)         \
+    static rk_mask insert_##K(rk_vec *bd, rk_vec *bi, const rk_vec *dist, const double *index,     \
+                              ptrdiff_t n)                                                         \
     {                                                                                              \
-        vd d[K], i[K];                                                                             \
+        rk_vec d[K], i[K];                                                                         \
         for (int j = 0; j < K; j++) d[j] = bd[j], i[j] = bi[j];                                    \
-        vm tie = insert(d, i, dist, index, n, K);                                                  \
+        rk_mask tie = insert(d, i, dist, index, n, K);                                             \
         for (int j = 0; j < K; j++) bd[j] = d[j], bi[j] = i[j];                                    \
         return tie;                                                                                \
     }
@@ -362,45 +296,45 @@ INSERT_FIXED(1) INSERT_FIXED(2) INSERT_FIXED(3) INSERT_FIXED(4) INSERT_FIXED(5) 
 INSERT_FIXED(7) INSERT_FIXED(8) INSERT_FIXED(9) INSERT_FIXED(10) INSERT_FIXED(11) INSERT_FIXED(12)
 #define FIXED 12
 
-static void insert_exact(vd *bd, vd *bi, const vd *dist, const double *index, ptrdiff_t n,
-                         ptrdiff_t k)
+static void insert_exact(rk_vec *bd, rk_vec *bi, const rk_vec *dist, const double *index,
+                         ptrdiff_t n, ptrdiff_t k)
 {
     for (ptrdiff_t p = 0; p < n; p++) {
-        vd d = dist[p];
-        if (!bits(le(d, bd[k - 1])))
+        rk_vec d = dist[p];
+        if (!v_bits(v_less_equal(d, bd[k - 1])))
             continue;
-        vd i = all(index[p]);
-        vm here = before(d, i, bd[k - 1], bi[k - 1]);
+        rk_vec i = v_all(index[p]);
+        rk_mask here = before(d, i, bd[k - 1], bi[k - 1]);
         for (ptrdiff_t j = k - 1; j > 0; j--) {
-            if (!bits(here))
+            if (!v_bits(here))
                 break;
-            vm above = before(d, i, bd[j - 1], bi[j - 1]);
-            bd[j] = pick(above, bd[j - 1], pick(here, d, bd[j]));
-            bi[j] = pick(above, bi[j - 1], pick(here, i, bi[j]));
+            rk_mask above = before(d, i, bd[j - 1], bi[j - 1]);
+            bd[j] = v_select(above, bd[j - 1], v_select(here, d, bd[j]));
+            bi[j] = v_select(above, bi[j - 1], v_select(here, i, bi[j]));
             here = above;
         }
-        bd[0] = pick(here, d, bd[0]);
-        bi[0] = pick(here, i, bi[0]);
+        bd[0] = v_select(here, d, bd[0]);
+        bi[0] = v_select(here, i, bi[0]);
     }
 }
 
 typedef struct {
     ptrdiff_t k;
     int exact;            /* compare indices: k > FIXED, or the search without found ties */
-    vm tie;
-    vd *bd, *bi;          /* k <= LISTED: sorted lists */
+    rk_mask tie;
+    rk_vec *bd, *bi;      /* k <= LISTED: sorted lists */
     pair *buffer;         /* else one buffer a lane */
     ptrdiff_t count[W];
-    vd worst, worst_index;
+    rk_vec worst, worst_index;
 } packet;
 
-static void scan(packet *best, const vd *dist, const double *index, ptrdiff_t n)
+static void scan(packet *best, const rk_vec *dist, const double *index, ptrdiff_t n)
 {
     ptrdiff_t k = best->k;
-    vd *bd = best->bd, *bi = best->bi;
+    rk_vec *bd = best->bd, *bi = best->bi;
     if (k <= LISTED) {
         switch (best->exact ? 0 : k) {
-#define CASE(K) case K: best->tie = either(best->tie, insert_##K(bd, bi, dist, index, n)); break;
+#define CASE(K) case K: best->tie |= insert_##K(bd, bi, dist, index, n); break;
         CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11)
         CASE(12)
         default: insert_exact(bd, bi, dist, index, n, k);
@@ -410,7 +344,7 @@ static void scan(packet *best, const vd *dist, const double *index, ptrdiff_t n)
         return;
     }
     for (ptrdiff_t p = 0; p < n; p++) {
-        unsigned lanes = bits(le(dist[p], best->worst));
+        unsigned lanes = v_bits(v_less_equal(dist[p], best->worst));
         for (; lanes; lanes &= lanes - 1) {
             int l = __builtin_ctz(lanes);
             pair worst = {best->worst[l], best->worst_index[l]};
@@ -423,42 +357,44 @@ static void scan(packet *best, const vd *dist, const double *index, ptrdiff_t n)
 }
 
 typedef struct {
-    vd distance;
+    rk_vec distance;
     ptrdiff_t node, place;
 } pending;
 
-INLINE int worth(const packet *best, vd distance, double lowest)
+RK_INLINE int may_improve(const packet *best, rk_vec distance, double lowest)
 {
-    return bits(le(distance, best->worst)) != 0
+    return v_bits(v_less_equal(distance, best->worst)) != 0
            && (!best->exact
-               || bits(before(distance, all(lowest), best->worst, best->worst_index)) != 0);
+               || v_bits(before(distance, v_all(lowest), best->worst, best->worst_index)) != 0);
 }
 
 /* Depth first, the nearer child first. d is a constant where it is 1, 2 or 3. */
-INLINE void search(const rk_tree *tree, const vd *q, packet *best, pending *stack, ptrdiff_t d)
+RK_INLINE void search(const rk_tree *tree, const rk_vec *q, packet *best, pending *stack,
+                      ptrdiff_t d)
 {
     ptrdiff_t inner = ((ptrdiff_t) 1 << tree->depth) - 1, top = 0;
-    vd dist[MAX_LEAF];
+    rk_vec dist[MAX_LEAF];
     stack[top++] = (pending) {.distance = {0}, .node = 0};
     while (top) {
         pending now = stack[--top];
-        if (!worth(best, now.distance, tree->lowest[now.node]))
+        if (!may_improve(best, now.distance, tree->lowest[now.node]))
             continue;
         ptrdiff_t node = now.node;
         int reached = 1;
         while (node < inner) {
             ptrdiff_t near = 2 * node + 1, far = near + 1;
-            vd a = box_distance(q, tree->boxes + near * 2 * d, d);
-            vd b = box_distance(q, tree->boxes + far * 2 * d, d);
-            if (__builtin_popcount(bits(lt(b, a))) > __builtin_popcount(bits(lt(a, b)))) {
+            rk_vec a = box_distance(q, tree->boxes + near * 2 * d, d);
+            rk_vec b = box_distance(q, tree->boxes + far * 2 * d, d);
+            if (__builtin_popcount(v_bits(v_less(b, a)))
+                > __builtin_popcount(v_bits(v_less(a, b)))) {
                 ptrdiff_t t = near;
                 near = far, far = t;
-                vd s = a;
+                rk_vec s = a;
                 a = b, b = s;
             }
-            if (worth(best, b, tree->lowest[far]))
+            if (may_improve(best, b, tree->lowest[far]))
                 stack[top++] = (pending) {.distance = b, .node = far};
-            if (!worth(best, a, tree->lowest[near])) {
+            if (!may_improve(best, a, tree->lowest[near])) {
                 reached = 0;
                 break;
             }
@@ -474,19 +410,19 @@ INLINE void search(const rk_tree *tree, const vd *q, packet *best, pending *stac
     }
 }
 
-static void search_1(const rk_tree *t, const vd *q, packet *b, pending *s)
+static void search_1(const rk_tree *t, const rk_vec *q, packet *b, pending *s)
 {
     search(t, q, b, s, 1);
 }
-static void search_2(const rk_tree *t, const vd *q, packet *b, pending *s)
+static void search_2(const rk_tree *t, const rk_vec *q, packet *b, pending *s)
 {
     search(t, q, b, s, 2);
 }
-static void search_3(const rk_tree *t, const vd *q, packet *b, pending *s)
+static void search_3(const rk_tree *t, const rk_vec *q, packet *b, pending *s)
 {
     search(t, q, b, s, 3);
 }
-static void search_any(const rk_tree *t, const vd *q, packet *b, pending *s)
+static void search_any(const rk_tree *t, const rk_vec *q, packet *b, pending *s)
 {
     search(t, q, b, s, t->d);
 }
@@ -494,29 +430,29 @@ static void search_any(const rk_tree *t, const vd *q, packet *b, pending *s)
 #define DOUBLES(type, count) \
     ((ptrdiff_t) (((size_t) (count) * sizeof(type) + sizeof(double) - 1) / sizeof(double)))
 
-static ptrdiff_t tree_room(ptrdiff_t d, ptrdiff_t depth, ptrdiff_t k)
+static ptrdiff_t tree_workspace(ptrdiff_t d, ptrdiff_t depth, ptrdiff_t k)
 {
-    return 8 + DOUBLES(vd, d) + DOUBLES(pending, depth + 2)
-           + (k <= LISTED ? DOUBLES(vd, 2 * k) : DOUBLES(pair, W * CAPACITY(k)));
+    return 8 + DOUBLES(rk_vec, d) + DOUBLES(pending, depth + 2)
+           + (k <= LISTED ? DOUBLES(rk_vec, 2 * k) : DOUBLES(pair, W * CAPACITY(k)));
 }
 
-static void *aligned(double *room)
+static void *aligned(double *work)
 {
-    return (void *) (((uintptr_t) room + 63) & ~(uintptr_t) 63);
+    return (void *) (((uintptr_t) work + 63) & ~(uintptr_t) 63);
 }
 
 static void restart(packet *best, int exact)
 {
     best->exact = exact;
-    best->tie = lt(all(0), all(0));
-    best->worst = best->worst_index = all(INFINITY);
+    best->tie = (rk_mask){0};
+    best->worst = best->worst_index = v_all(INFINITY);
     if (best->k <= LISTED)
         for (ptrdiff_t j = 0; j < best->k; j++)
-            best->bd[j] = best->bi[j] = all(INFINITY);
+            best->bd[j] = best->bi[j] = v_all(INFINITY);
     memset(best->count, 0, sizeof best->count);
 }
 
-static void search_tree(const rk_tree *tree, const vd *q, packet *best, pending *stack)
+static void search_tree(const rk_tree *tree, const rk_vec *q, packet *best, pending *stack)
 {
     switch (tree->d) {
     case 1: search_1(tree, q, best, stack); break;
@@ -532,25 +468,25 @@ static void search_tree(const rk_tree *tree, const vd *q, packet *best, pending 
 #define SPREAD 4    /* cells between the queries of a packet, above which the tree is better */
 #define GRID_K 8    /* neighbours that the nearest cells can hold */
 
-INLINE ptrdiff_t cell_of(double x, double x0, double s, ptrdiff_t n)
+RK_INLINE ptrdiff_t cell_of(double x, double x0, double s, ptrdiff_t n)
 {
     double c = (x - x0) * s;
     return c >= (double) (n - 1) ? n - 1 : c > 0 ? (ptrdiff_t) c : 0;
 }
 
-static void cells(const rk_grid *grid, const double *Q, ptrdiff_t m, ptrdiff_t *cell)
+static void cells(const rk_cell_grid *grid, const double *Q, ptrdiff_t m, ptrdiff_t *cell)
 {
     for (ptrdiff_t i = 0; i < m; i++)
         cell[i] = cell_of(Q[2 * i], grid->x0, grid->sx, grid->nx) * grid->ny
                   + cell_of(Q[2 * i + 1], grid->y0, grid->sy, grid->ny);
 }
 
-INLINE void scan_cells(const rk_grid *g, const vd *q, packet *best, ptrdiff_t ix, ptrdiff_t iy0,
+RK_INLINE void scan_cells(const rk_cell_grid *g, const rk_vec *q, packet *best, ptrdiff_t ix, ptrdiff_t iy0,
                        ptrdiff_t iy1)
 {
-    vd dist[MAX_LEAF];
-    vd t = larger(larger(g->above_x[ix] - q[0], q[0] - g->below_x[ix + 1]), (vd) {0});
-    if (!bits(le(t * t, best->worst)))
+    rk_vec dist[MAX_LEAF];
+    rk_vec t = v_max(v_max(g->above_x[ix] - q[0], q[0] - g->below_x[ix + 1]), (rk_vec) {0});
+    if (!v_bits(v_less_equal(t * t, best->worst)))
         return;
     ptrdiff_t p = g->start[ix * g->ny + iy0], end = g->start[ix * g->ny + iy1 + 1];
     while (p < end) {
@@ -562,7 +498,7 @@ INLINE void scan_cells(const rk_grid *g, const vd *q, packet *best, ptrdiff_t ix
 }
 
 /* 0 if the search has to be done by the tree. */
-static int search_grid(const rk_grid *g, const vd *q, packet *best)
+static int search_grid(const rk_cell_grid *g, const rk_vec *q, packet *best)
 {
     ptrdiff_t x0 = g->nx, x1 = 0, y0 = g->ny, y1 = 0;
     for (int l = 0; l < W; l++) {
@@ -582,10 +518,10 @@ static int search_grid(const rk_grid *g, const vd *q, packet *best)
         scan_cells(g, q, best, ++x1, cy0, cy1);
     for (int ring = 1;; ring++) {
         y0 = cy0, y1 = cy1;
-        vd t = smaller(smaller(q[0] - g->below_x[x0], g->above_x[x1 + 1] - q[0]),
-                       smaller(q[1] - g->below_y[y0], g->above_y[y1 + 1] - q[1]));
-        t = larger(t, (vd) {0});
-        if (!bits(le(t * t, best->worst)))
+        rk_vec t = v_min(v_min(q[0] - g->below_x[x0], g->above_x[x1 + 1] - q[0]),
+                       v_min(q[1] - g->below_y[y0], g->above_y[y1 + 1] - q[1]));
+        t = v_max(t, (rk_vec) {0});
+        if (!v_bits(v_less_equal(t * t, best->worst)))
             return 1;
         if (ring == RINGS)
             return 0;
@@ -605,18 +541,18 @@ static int search_grid(const rk_grid *g, const vd *q, packet *best)
 
 static int tied(const packet *best)
 {
-    vm tie = best->tie;
+    rk_mask tie = best->tie;
     for (ptrdiff_t j = 1; j < best->k; j++)
-        tie = either(tie, eq(best->bd[j - 1], best->bd[j]));
-    return bits(tie) != 0;
+        tie |= v_equal(best->bd[j - 1], best->bd[j]);
+    return v_bits(tie) != 0;
 }
 
-static void tree_query(const rk_tree *tree, const rk_grid *grid, const double *Q,
-                       const ptrdiff_t *order, ptrdiff_t m, ptrdiff_t k, double *room,
+static void tree_query(const rk_tree *tree, const rk_cell_grid *grid, const double *Q,
+                       const ptrdiff_t *order, ptrdiff_t m, ptrdiff_t k, double *work,
                        double *distance, ptrdiff_t *index)
 {
     ptrdiff_t d = tree->d;
-    vd *q = aligned(room);
+    rk_vec *q = aligned(work);
     pending *stack = (pending *) (q + d);
     packet best = {.k = k};
     void *rest = stack + tree->depth + 2;
@@ -645,7 +581,7 @@ static void tree_query(const rk_tree *tree, const rk_grid *grid, const double *Q
         }
         if (k <= LISTED)
             for (ptrdiff_t j = 0; j < k; j++) {
-                best.bd[j] = root(best.bd[j]);
+                best.bd[j] = v_sqrt(best.bd[j]);
                 best.bi[j] += 0x1p52; /* the index stands in the low bits */
             }
         for (ptrdiff_t l = 0; l < lanes; l++) {
@@ -678,37 +614,15 @@ static void tree_query(const rk_tree *tree, const rk_grid *grid, const double *Q
 /* Tiles whose points and distances stay in the second-level cache while the queries pass. Long
  * chunks pay: the first bound, taken over a whole chunk, spares nearly all exact distances of
  * non-neighbours. */
-INLINE ptrdiff_t chunk_of(ptrdiff_t d)
+RK_INLINE ptrdiff_t chunk_of(ptrdiff_t d)
 {
     return d <= 16 ? 256 : d <= 128 ? 4096 / d : 32;
 }
-#if defined(__AVX512F__)
-#define FW 16
-#define GROUP 8
-typedef float vf __attribute__((vector_size(64)));
-INLINE unsigned within(vf a, float b)
-{
-    return _mm512_cmp_ps_mask((__m512) a, _mm512_set1_ps(b), _CMP_NGT_UQ);
-}
-#elif defined(__AVX2__)
-#define FW 8
-#define GROUP 8
-typedef float vf __attribute__((vector_size(32)));
-INLINE unsigned within(vf a, float b)
-{
-    return (unsigned) _mm256_movemask_ps(_mm256_cmp_ps((__m256) a, _mm256_set1_ps(b), _CMP_NGT_UQ));
-}
-#else
-#define FW 4
+/* Queries that share the loads of a tile: as many as there are registers for their sums. */
+#if RK_WIDTH == 2
 #define GROUP 4
-typedef float vf __attribute__((vector_size(16)));
-INLINE unsigned within(vf a, float b)
-{
-    unsigned m = 0;
-    for (int l = 0; l < FW; l++)
-        m |= (unsigned) !(a[l] > b) << l;
-    return m;
-}
+#else
+#define GROUP 8
 #endif
 /* Scaled coordinates beyond this would overflow; such a query is compared exactly throughout. */
 #define FAR 1e15
@@ -725,7 +639,7 @@ static void tiles(const double *X, ptrdiff_t n, ptrdiff_t d, const double *cente
             }
 }
 
-INLINE double exact(const double *q, const double *x, ptrdiff_t d)
+RK_INLINE double exact(const double *q, const double *x, ptrdiff_t d)
 {
     double sum = 0;
     for (ptrdiff_t j = 0; j < d; j++) {
@@ -741,17 +655,17 @@ typedef struct {
     ptrdiff_t count;
     pair worst;
     double slack;        /* 4u(|q| + |x|) in scaled units; infinite: no filter */
-} seeker;
+} candidates;
 
 /* What the filter has to let through for the exact, scaled distance r. */
-static float limit_of(const seeker *s, const rk_flat *flat, double r)
+static float limit_of(const candidates *s, const rk_flat *flat, double r)
 {
     r += s->slack;
     double t = r * r * (1 + 2 * (double) (flat->d + 4) * 0x1p-24) + 0x1p-100;
     return t < 1e38 ? (float) (t * (1 + 0x1p-22)) : INFINITY;
 }
 
-static float threshold(const seeker *s, const rk_flat *flat)
+static float threshold(const candidates *s, const rk_flat *flat)
 {
     if (!(s->worst.d < INFINITY) || !(s->slack < INFINITY))
         return INFINITY;
@@ -759,7 +673,7 @@ static float threshold(const seeker *s, const rk_flat *flat)
 }
 
 /* Whether the list changed. */
-static int offer(seeker *s, const rk_flat *flat, ptrdiff_t k, ptrdiff_t i)
+static int consider(candidates *s, const rk_flat *flat, ptrdiff_t k, ptrdiff_t i)
 {
     double d = exact(s->q, flat->points + i * flat->d, flat->d);
     if (k > LISTED) {
@@ -778,31 +692,25 @@ static int offer(seeker *s, const rk_flat *flat, ptrdiff_t k, ptrdiff_t i)
 }
 
 /* Single precision squared distances of a group of queries from the tiles first..last. */
-INLINE void filter(const rk_flat *flat, const float *q, ptrdiff_t first, ptrdiff_t last, float *out)
+RK_INLINE void filter(const rk_flat *flat, const float *q, ptrdiff_t first, ptrdiff_t last, float *out)
 {
     ptrdiff_t d = flat->d, chunk = chunk_of(d);
     for (ptrdiff_t t = first; t < last; t++)
-        for (ptrdiff_t part = 0; part < TILE; part += FW) {
+        for (ptrdiff_t part = 0; part < TILE; part += RK_FLOAT_WIDTH) {
             const float *x = flat->tiles + t * d * TILE + part;
-            vf sum[GROUP];
+            rk_vecf sum[GROUP];
             for (int g = 0; g < GROUP; g++)
-                sum[g] = (vf) {0};
+                sum[g] = (rk_vecf) {0};
             for (ptrdiff_t j = 0; j < d; j++) {
-                vf xj;
+                rk_vecf xj;
                 memcpy(&xj, x + j * TILE, sizeof xj);
-#pragma GCC unroll 8
+                RK_UNROLL(8)
                 for (int g = 0; g < GROUP; g++) {
-                    vf e = xj - q[j * GROUP + g];
-#if defined(__AVX512F__)
-                    sum[g] = (vf) _mm512_fmadd_ps((__m512) e, (__m512) e, (__m512) sum[g]);
-#elif defined(__AVX2__)
-                    sum[g] = (vf) _mm256_fmadd_ps((__m256) e, (__m256) e, (__m256) sum[g]);
-#else
-                    sum[g] += e * e;
-#endif
+                    rk_vecf e = xj - q[j * GROUP + g];
+                    sum[g] = vf_add_square(sum[g], e);
                 }
             }
-#pragma GCC unroll 8
+            RK_UNROLL(8)
             for (int g = 0; g < GROUP; g++)
                 memcpy(out + (g * chunk + t - first) * TILE + part, &sum[g], sizeof sum[g]);
         }
@@ -810,7 +718,7 @@ INLINE void filter(const rk_flat *flat, const float *q, ptrdiff_t first, ptrdiff
 
 /* Before anything is known of a query: the least of each of 64 lanes (16 in each fourth tile) are
  * distances of different points, so the k-th of them bounds the k-th neighbour's. */
-static float first_limit(const seeker *s, const rk_flat *flat, ptrdiff_t k, const float *sums,
+static float first_limit(const candidates *s, const rk_flat *flat, ptrdiff_t k, const float *sums,
                          ptrdiff_t n_tiles)
 {
     enum { LANES = 4 * TILE };
@@ -844,21 +752,21 @@ static float first_limit(const seeker *s, const rk_flat *flat, ptrdiff_t k, cons
     return limit_of(s, flat, r + s->slack);
 }
 
-/* Offers the points whose single precision distance does not rule them out. */
-static void pass(seeker *s, const rk_flat *flat, ptrdiff_t k, const float *sums, ptrdiff_t first,
+/* Considers the points whose single precision distance does not rule them out. */
+static void examine(candidates *s, const rk_flat *flat, ptrdiff_t k, const float *sums, ptrdiff_t first,
                  ptrdiff_t last)
 {
     float limit = first ? threshold(s, flat) : first_limit(s, flat, k, sums, last);
     for (ptrdiff_t t = first; t < last; t++)
-        for (ptrdiff_t part = 0; part < TILE; part += FW) {
-            vf sum;
+        for (ptrdiff_t part = 0; part < TILE; part += RK_FLOAT_WIDTH) {
+            rk_vecf sum;
             memcpy(&sum, sums + (t - first) * TILE + part, sizeof sum);
-            unsigned hits = within(sum, limit);
+            unsigned hits = vf_not_above(sum, limit);
             for (; hits; hits &= hits - 1) {
                 ptrdiff_t i = t * TILE + part + __builtin_ctz(hits);
                 if (i >= flat->n)
                     break;
-                if (offer(s, flat, k, i)) {
+                if (consider(s, flat, k, i)) {
                     float now = threshold(s, flat);
                     limit = now < limit ? now : limit;
                 }
@@ -868,19 +776,19 @@ static void pass(seeker *s, const rk_flat *flat, ptrdiff_t k, const float *sums,
 
 static ptrdiff_t padded(ptrdiff_t m) { return (m + GROUP - 1) / GROUP * GROUP; }
 
-static ptrdiff_t flat_room(ptrdiff_t d, ptrdiff_t m, ptrdiff_t k)
+static ptrdiff_t flat_workspace(ptrdiff_t d, ptrdiff_t m, ptrdiff_t k)
 {
     ptrdiff_t p = padded(m);
-    return 8 + DOUBLES(seeker, p) + DOUBLES(pair, p * (k <= LISTED ? k : CAPACITY(k)))
+    return 8 + DOUBLES(candidates, p) + DOUBLES(pair, p * (k <= LISTED ? k : CAPACITY(k)))
            + DOUBLES(float, p * d + GROUP * chunk_of(d) * TILE);
 }
 
-static void flat_query(const rk_flat *flat, const double *Q, ptrdiff_t m, ptrdiff_t k, double *room,
+static void flat_query(const rk_flat *flat, const double *Q, ptrdiff_t m, ptrdiff_t k, double *work,
                        double *distance, ptrdiff_t *index)
 {
     ptrdiff_t d = flat->d, p = padded(m), size = k <= LISTED ? k : CAPACITY(k);
     ptrdiff_t n_tiles = (flat->n + TILE - 1) / TILE, chunk = chunk_of(d);
-    seeker *s = aligned(room);
+    candidates *s = aligned(work);
     pair *pairs = (pair *) (s + p);
     float *q = (float *) (pairs + p * size), *sums = q + p * d;
     for (ptrdiff_t i = 0; i < p; i++) {
@@ -892,7 +800,7 @@ static void flat_query(const rk_flat *flat, const double *Q, ptrdiff_t m, ptrdif
             largest = fabs(x) > largest ? fabs(x) : largest;
             q[(i / GROUP * d + j) * GROUP + i % GROUP] = fabs(x) < FAR ? (float) x : 0;
         }
-        s[i] = (seeker) {.q = row, .best = pairs + i * size, .worst = {INFINITY, INFINITY}};
+        s[i] = (candidates) {.q = row, .best = pairs + i * size, .worst = {INFINITY, INFINITY}};
         s[i].slack = largest < FAR ? 0x1p-22 * (sqrt(square) + flat->radius) + 0x1p-60 : INFINITY;
     }
     /* a chunk of points serves all queries of the call while it is in cache */
@@ -901,7 +809,7 @@ static void flat_query(const rk_flat *flat, const double *Q, ptrdiff_t m, ptrdif
         for (ptrdiff_t i = 0; i < m; i += GROUP) {
             filter(flat, q + i * d, t, last, sums);
             for (ptrdiff_t g = 0; g < GROUP && i + g < m; g++)
-                pass(s + i + g, flat, k, sums + g * chunk * TILE, t, last);
+                examine(s + i + g, flat, k, sums + g * chunk * TILE, t, last);
         }
     }
     for (ptrdiff_t i = 0; i < m; i++)
@@ -918,6 +826,6 @@ const rk_neighbors_table RK_TABLE(neighbors) = {
     .tree = tree_query,
     .tiles = tiles,
     .flat = flat_query,
-    .tree_room = tree_room,
-    .flat_room = flat_room,
+    .tree_workspace = tree_workspace,
+    .flat_workspace = flat_workspace,
 };

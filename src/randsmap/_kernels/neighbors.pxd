@@ -6,7 +6,7 @@ cdef extern from "rk_neighbors.h" nogil:
         const double *boxes
         const double *lowest
         const double *split
-    ctypedef struct rk_grid:
+    ctypedef struct rk_cell_grid:
         Py_ssize_t nx, ny
         double x0, y0, sx, sy
         const Py_ssize_t *start
@@ -30,15 +30,15 @@ cdef extern from "rk_neighbors.h" nogil:
                        Py_ssize_t *leaf) noexcept nogil
         void (*sort)(const Py_ssize_t *leaf, Py_ssize_t m, Py_ssize_t n_leaves, Py_ssize_t *start,
                      Py_ssize_t *order) noexcept nogil
-        void (*cells)(const rk_grid *grid, const double *Q, Py_ssize_t m,
+        void (*cells)(const rk_cell_grid *grid, const double *Q, Py_ssize_t m,
                       Py_ssize_t *cell) noexcept nogil
-        void (*tree)(const rk_tree *tree, const rk_grid *grid, const double *Q,
+        void (*tree)(const rk_tree *tree, const rk_cell_grid *grid, const double *Q,
                      const Py_ssize_t *order, Py_ssize_t m, Py_ssize_t k,
-                     double *room, double *distance, Py_ssize_t *index) noexcept nogil
+                     double *work, double *distance, Py_ssize_t *index) noexcept nogil
         void (*tiles)(const double *X, Py_ssize_t n, Py_ssize_t d, const double *center,
                       double scale, float *tiles) noexcept nogil
-        void (*flat)(const rk_flat *flat, const double *Q, Py_ssize_t m, Py_ssize_t k, double *room,
+        void (*flat)(const rk_flat *flat, const double *Q, Py_ssize_t m, Py_ssize_t k, double *work,
                      double *distance, Py_ssize_t *index) noexcept nogil
-        Py_ssize_t (*tree_room)(Py_ssize_t d, Py_ssize_t depth, Py_ssize_t k) noexcept nogil
-        Py_ssize_t (*flat_room)(Py_ssize_t d, Py_ssize_t m, Py_ssize_t k) noexcept nogil
+        Py_ssize_t (*tree_workspace)(Py_ssize_t d, Py_ssize_t depth, Py_ssize_t k) noexcept nogil
+        Py_ssize_t (*flat_workspace)(Py_ssize_t d, Py_ssize_t m, Py_ssize_t k) noexcept nogil
     const rk_neighbors_table *rk_neighbors_select() noexcept nogil

@@ -27,7 +27,7 @@ cdef rk_tree _tree(const double[:, ::1] points, const double[::1] index, Py_ssiz
 cdef class Grid:
     """Cells of the plane as the kernel sees them; keeps the arrays it points into."""
 
-    cdef rk_grid grid
+    cdef rk_cell_grid grid
     cdef object arrays
 
     def __init__(self, Py_ssize_t nx, Py_ssize_t ny, double x0, double y0, double sx, double sy,
@@ -61,7 +61,7 @@ def assign(const double[:, ::1] points, const double[::1] index, Py_ssize_t dept
 
 
 def sort(const Py_ssize_t[::1] leaf, Py_ssize_t[::1] start, Py_ssize_t[::1] order):
-    """order (m) sorts the queries by leaf; start (number of leaves + 1) is room for it."""
+    """order (m) sorts the queries by leaf; start (number of leaves + 1) is workspace."""
     if leaf.shape[0]:
         with nogil:
             table.sort(&leaf[0], leaf.shape[0], start.shape[0] - 1, &start[0], &order[0])
@@ -73,19 +73,19 @@ def tree(const double[:, ::1] points, const double[::1] index, Py_ssize_t depth,
          Py_ssize_t[:, ::1] neighbor):
     """Neighbours of the queries Q[order] in the rows of Q; the grid may be None."""
     cdef rk_tree t
-    cdef double *room
-    cdef const rk_grid *g = NULL if grid is None else &grid.grid
+    cdef double *work
+    cdef const rk_cell_grid *g = NULL if grid is None else &grid.grid
     cdef Py_ssize_t k = distance.shape[1]
     if order.shape[0] == 0:
         return
-    room = <double *> malloc(table.tree_room(points.shape[1], depth, k) * sizeof(double))
-    if room == NULL:
+    work = <double *> malloc(table.tree_workspace(points.shape[1], depth, k) * sizeof(double))
+    if work == NULL:
         raise MemoryError()
     with nogil:
         t = _tree(points, index, depth, boxes, lowest, split)
-        table.tree(&t, g, &Q[0, 0], &order[0], order.shape[0], k, room, &distance[0, 0],
+        table.tree(&t, g, &Q[0, 0], &order[0], order.shape[0], k, work, &distance[0, 0],
                    &neighbor[0, 0])
-    free(room)
+    free(work)
 
 
 def tiles(const double[:, ::1] X, const double[::1] center, double scale, float[:, :, ::1] out):
@@ -99,16 +99,16 @@ def flat(const double[:, ::1] points, const float[:, :, ::1] tiles, const double
          Py_ssize_t[:, ::1] neighbor):
     """Neighbours of the rows Q (m, d) among points (n, d), all pairs compared."""
     cdef rk_flat f
-    cdef double *room
+    cdef double *work
     cdef Py_ssize_t k = distance.shape[1]
     if Q.shape[0] == 0:
         return
-    room = <double *> malloc(table.flat_room(points.shape[1], Q.shape[0], k) * sizeof(double))
-    if room == NULL:
+    work = <double *> malloc(table.flat_workspace(points.shape[1], Q.shape[0], k) * sizeof(double))
+    if work == NULL:
         raise MemoryError()
     with nogil:
         f.n, f.d = points.shape[0], points.shape[1]
         f.points, f.tiles = &points[0, 0], &tiles[0, 0, 0]
         f.center, f.scale, f.radius = &center[0], scale, radius
-        table.flat(&f, &Q[0, 0], Q.shape[0], k, room, &distance[0, 0], &neighbor[0, 0])
-    free(room)
+        table.flat(&f, &Q[0, 0], Q.shape[0], k, work, &distance[0, 0], &neighbor[0, 0])
+    free(work)

@@ -1,23 +1,23 @@
 #include "rk_projection.h"
-#include "rk_sums.h"
+#include "rk_simd.h"
 #include <float.h>
-#include <math.h>
 
-enum { MAX_PASSES = 4, BLOCK = 256 };
+/* FAR: a residual of so many eps after the last pass is no round-off. */
+enum { MAX_PASSES = 4, FAR = 32, BLOCK = 256 };
 
 typedef struct {
-    vec sum[VECTORS], low[VECTORS], size[VECTORS];
-} lanes;
+    rk_vec sum[RK_SUM_VECTORS], low[RK_SUM_VECTORS], size[RK_SUM_VECTORS];
+} sums;
 
-static inline void accumulate(lanes *a, const double *x, const double *y)
+static inline void accumulate(sums *a, const double *x, const double *y)
 {
-    for (int v = 0; v < VECTORS; v++) {
-        vec xv = load(x + v * WIDTH), yv = load(y + v * WIDTH);
-        vec p = xv * yv, e = product_error(xv, yv, p), s, d;
-        TWO_SUM(s, d, a->sum[v], p);
+    for (int v = 0; v < RK_SUM_VECTORS; v++) {
+        rk_vec xv = v_load(x + v * RK_WIDTH), yv = v_load(y + v * RK_WIDTH);
+        rk_vec p = xv * yv, e = v_product_error(xv, yv, p), s, d;
+        RK_TWO_SUM(s, d, a->sum[v], p);
         a->sum[v] = s;
         a->low[v] += e + d;
-        a->size[v] += absolute(p);
+        a->size[v] += v_abs(p);
     }
 }
 
@@ -25,22 +25,22 @@ static inline void accumulate(lanes *a, const double *x, const double *y)
  * |x| . |y|. */
 static double residual(double m, const double *x, const double *y, ptrdiff_t n, double *size)
 {
-    lanes a;
+    sums a;
     memset(&a, 0, sizeof a);
     ptrdiff_t i = 0;
-    for (; i + LANES <= n; i += LANES)
+    for (; i + RK_SUM_LANES <= n; i += RK_SUM_LANES)
         accumulate(&a, x + i, y + i);
     if (i < n) {
-        double xt[LANES] = {0}, yt[LANES] = {0};
+        double xt[RK_SUM_LANES] = {0}, yt[RK_SUM_LANES] = {0};
         memcpy(xt, x + i, (size_t)(n - i) * sizeof *x);
         memcpy(yt, y + i, (size_t)(n - i) * sizeof *y);
         accumulate(&a, xt, yt);
     }
     double sum = m, low = 0, total = 0;
-    for (int v = 0; v < VECTORS; v++)
-        for (int l = 0; l < WIDTH; l++) {
+    for (int v = 0; v < RK_SUM_VECTORS; v++)
+        for (int l = 0; l < RK_WIDTH; l++) {
             double s, e;
-            TWO_SUM(s, e, sum, -a.sum[v][l]);
+            RK_TWO_SUM(s, e, sum, -a.sum[v][l]);
             sum = s;
             low += e - a.low[v][l];
             total += a.size[v][l];
@@ -56,27 +56,29 @@ static void dots(const double *C, ptrdiff_t q, ptrdiff_t M, const double *f, dou
         value[j] = -residual(0.0, C + j * M, f, M, scale + j);
 }
 
-/* False if C f is not finite, or there is no such field within the bounds. */
-static int project_row(const rk_projection *p, const double *m, double *restrict f,
-                       double *restrict t)
+static enum rk_row_status project_row(const rk_projection *p, const double *m, double *restrict f,
+                                      double *restrict t)
 {
     const ptrdiff_t q = p->q, M = p->M;
     for (ptrdiff_t k = 0; k < p->n_constant; k++)
         f[p->index[k]] = p->value[k];
     if (p->bounds)
         return RK_TABLE(bounds).row(p->bounds, q ? *m : 0, f, t);
-    for (int pass = 0; pass < MAX_PASSES; pass++) {
-        int over = 0, finite = 1;
+    for (int pass = 0;; pass++) {
+        int over = 0, far = 0, finite = 1;
         for (ptrdiff_t j = 0; j < q; j++) {
             double size;
             t[j] = residual(m[j], p->C + j * M, f, M, &size);
             over |= fabs(t[j]) > 2 * DBL_EPSILON * (size + fabs(m[j]));
+            far |= fabs(t[j]) > FAR * DBL_EPSILON * (size + fabs(m[j])) + (double)M * DBL_TRUE_MIN;
             finite &= fabs(t[j]) + size <= DBL_MAX;
         }
         if (!finite)
-            return 0;
+            return RK_NOT_FINITE;
         if (!over)
-            return 1;
+            return RK_PROJECTED;
+        if (pass == MAX_PASSES)
+            return far ? RK_NO_CONVERGENCE : RK_PROJECTED;
         for (ptrdiff_t j = 0; j < q; j++) { /* R^T z = t */
             for (ptrdiff_t k = 0; k < j; k++)
                 t[j] -= p->R[k * q + j] * t[k];
@@ -95,7 +97,6 @@ static int project_row(const rk_projection *p, const double *m, double *restrict
                 f[i + k] += step[k];
         }
     }
-    return 1;
 }
 
 static ptrdiff_t project(const rk_projection *p, const double *values, double *f, ptrdiff_t n,
@@ -103,15 +104,18 @@ static ptrdiff_t project(const rk_projection *p, const double *values, double *f
 {
     ptrdiff_t bad = -1;
     RK_ASSERT(ld >= p->M && p->q >= 0);
-    for (ptrdiff_t i = 0; i < n; i++)
-        if (!project_row(p, values ? values + i * p->q : p->m, f + i * ld, work) && bad < 0)
-            bad = i;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const enum rk_row_status status =
+            project_row(p, values ? values + i * p->q : p->m, f + i * ld, work);
+        if (status != RK_PROJECTED && bad == -1)
+            bad = status == RK_NOT_FINITE ? i : -2 - i;
+    }
     return bad;
 }
 
-static ptrdiff_t room(const rk_projection *p)
+static ptrdiff_t workspace(const rk_projection *p)
 {
-    return p->bounds ? RK_TABLE(bounds).room(p->bounds) : p->q;
+    return p->bounds ? RK_TABLE(bounds).workspace(p->bounds) : p->q;
 }
 
-const rk_projection_table RK_TABLE(projection) = {.room = room, .project = project, .dots = dots};
+const rk_projection_table RK_TABLE(projection) = {.workspace = workspace, .project = project, .dots = dots};

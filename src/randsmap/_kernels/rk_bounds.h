@@ -16,13 +16,16 @@ typedef struct {
     int uniform;
 } rk_bounds;
 
+/* What became of a row. */
+enum rk_row_status { RK_PROJECTED = 0, RK_NOT_FINITE, RK_NO_CONVERGENCE };
+
 typedef struct {
     /* doubles of work that `row` needs */
-    ptrdiff_t (*room)(const rk_bounds *bounds);
+    ptrdiff_t (*workspace)(const rk_bounds *bounds);
     /* The nearest field to f (M) in the norm weighted by v, in place: within the bounds, and
-     * |w . f - m| <= 64 eps (|w| . |f| + |m|). 0 if f is not finite or too large for it, or no
-     * field satisfies both. */
-    int (*row)(const rk_bounds *bounds, double m, double *f, double *work);
+     * |w . f - m| <= 64 eps (|w| . |f| + |m|). RK_NOT_FINITE if f is not finite or too large for it,
+     * RK_NO_CONVERGENCE where no field that satisfies both is found, or there is none. */
+    enum rk_row_status (*row)(const rk_bounds *bounds, double m, double *f, double *work);
 } rk_bounds_table;
 RK_TABLES(bounds)
 

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define RK_INLINE static inline __attribute__((always_inline))
+
 enum rk_cpu { RK_CPU_BASELINE = 0, RK_CPU_AVX2 = 1, RK_CPU_AVX512 = 2 };
 
 /* Highest level this processor and the environment variable RANDSMAP_CPU

@@ -14,10 +14,10 @@ typedef struct {
     /* out (n, M) = X - c, norms (n) = squared norms of its rows; c and norms may be NULL. */
     void (*center)(const double *X, ptrdiff_t n, ptrdiff_t M, const double *c, double *out,
                    double *norms);
-    /* tile = |x - z|^2 by differences; `block` is room for M * ld doubles, ld a multiple of 32. */
+    /* tile = |x - z|^2 by differences; `block`: workspace of M * ld doubles, ld a multiple of 32. */
     void (*direct)(const double *X, ptrdiff_t m, const double *Z, ptrdiff_t n, ptrdiff_t M,
                    double *block, double *tile, ptrdiff_t ld);
-    /* The same for a few rows of large dimension; needs no room. */
+    /* The same for a few rows of large dimension; needs no workspace. */
     void (*direct_rows)(const double *X, ptrdiff_t m, const double *Z, ptrdiff_t n, ptrdiff_t M,
                         double *tile, ptrdiff_t ld);
     /* Products -> squared distances. nx, nz: squared norms of the centred rows; X, Z: the rows that

@@ -5,8 +5,8 @@
  *     ((p - a)+)^2 + ((p - b)+)^2 / aspect^2 = h^2.
  * With the columns beside it fixed, a column is solved exactly by one chain of updates upwards, one
  * downwards and their minimum (a value depends on smaller ones only, so no dependence turns round).
- * The two chains are independent and interleaved to hide the latency of the square root, and a
- * link is broken by a predicted branch wherever the neighbour in the chain is no lower: along
+ * The two chains are independent and interleaved to hide the latency of the square root, and the
+ * chain is broken by a predicted branch wherever the neighbour in the chain is no lower: along
  * a front that moves in x nothing waits and no root is taken. Marching from the exit visits each
  * column once and checks the one before (no root: is p above the root of its equation?). Only if a
  * check fails, because an obstacle or a dense crowd makes a front flow back, repairing passes
@@ -17,14 +17,12 @@
 #include "rk_lanes.h"
 #include <float.h>
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-
 /* Constants of the update; `square` (aspect 1) is known at compile time where it matters. */
 typedef struct {
     lanes q, one_plus_q, inverse, aspect, slack;
 } coefficients;
 
-ALWAYS_INLINE coefficients make_coefficients(const rk_grid *grid)
+RK_INLINE coefficients make_coefficients(const rk_grid *grid)
 {
     const double q = 1 / (grid->aspect * grid->aspect);
     return (coefficients){lanes_all(q), lanes_all(1 + q), lanes_all(1 / (1 + q)),
@@ -32,7 +30,7 @@ ALWAYS_INLINE coefficients make_coefficients(const rk_grid *grid)
 }
 
 /* Root of the equation with b below `ahead` = a + h: from b alone, or from both. */
-ALWAYS_INLINE lanes two_sided(lanes a, lanes b, lanes h, const coefficients *c, int square)
+RK_INLINE lanes two_sided(lanes a, lanes b, lanes h, const coefficients *c, int square)
 {
     const lanes beside = square ? add(b, h) : add(b, mul(c->aspect, h));
     if (RK_LANES == 1 && !any_less(a, beside))
@@ -46,15 +44,15 @@ ALWAYS_INLINE lanes two_sided(lanes a, lanes b, lanes h, const coefficients *c, 
     return if_less(a, beside, both, beside);
 }
 
-ALWAYS_INLINE lanes update(lanes a, lanes b, lanes h, const coefficients *c, int square)
+RK_INLINE lanes update(lanes a, lanes b, lanes h, const coefficients *c, int square)
 {
     const lanes ahead = add(a, h);
     return if_less(b, ahead, two_sided(a, b, h, c, square), ahead);
 }
 
-/* A link of a column's chain: like update, but the root is taken only if some lane needs it. */
-ALWAYS_INLINE lanes link(lanes a, lanes b, const double *time, const double *value, int fixed,
-                         const coefficients *c, int square)
+/* One step of a column's chain: like update, but the root is taken only if some lane needs it. */
+RK_INLINE lanes chain_update(lanes a, lanes b, const double *time, const double *value, int fixed,
+                             const coefficients *c, int square)
 {
     if (fixed && *time == RK_FIXED)
         return lanes_load(value);
@@ -66,7 +64,7 @@ ALWAYS_INLINE lanes link(lanes a, lanes b, const double *time, const double *val
 
 /* One column from the one beside it alone; of p only the frame and (if `fixed`) fixed cells are
  * read. */
-ALWAYS_INLINE void fresh_column(ptrdiff_t ny, const double *beside, const double *h, double *p,
+RK_INLINE void fresh_column(ptrdiff_t ny, const double *beside, const double *h, double *p,
                                 double *work, int fixed, const coefficients *c, int square)
 {
     const ptrdiff_t last = (ny - 1) * RK_LANES;
@@ -74,9 +72,9 @@ ALWAYS_INLINE void fresh_column(ptrdiff_t ny, const double *beside, const double
     lanes u = lanes_load(p - RK_LANES), d = lanes_load(p + last + RK_LANES);
     for (ptrdiff_t k = 0; k <= last; k += RK_LANES) {
         const ptrdiff_t l = last - k;
-        u = link(lanes_load(beside + k), u, h + k, p + k, fixed, c, square);
+        u = chain_update(lanes_load(beside + k), u, h + k, p + k, fixed, c, square);
         lanes_store(up + k, u);
-        d = link(lanes_load(beside + l), d, h + l, p + l, fixed, c, square);
+        d = chain_update(lanes_load(beside + l), d, h + l, p + l, fixed, c, square);
         lanes_store(down + l, d);
     }
     for (ptrdiff_t k = 0; k <= last; k += RK_LANES)
@@ -85,16 +83,19 @@ ALWAYS_INLINE void fresh_column(ptrdiff_t ny, const double *beside, const double
 
 /* Does no cell of a column lie above the root of its equation, by more than a rounding of p to a
  * few ulp makes it? Takes no root. */
-#ifdef RK_SINGLE_LANE
-ALWAYS_INLINE int column_is_quiet(ptrdiff_t ny, ptrdiff_t stride, const double *restrict h,
+#if RK_WIDTH == 1
+RK_INLINE int column_is_quiet(ptrdiff_t ny, ptrdiff_t stride, const double *restrict h,
                                   const double *restrict p, const coefficients *c, int square)
 {
     /* with one lane the vector runs along y */
     const double q = square ? 1 : c->q.a, slack = c->slack.a;
+    const double *lower = p - 1, *upper = p + 1;
+    RK_FORGET(lower);
+    RK_FORGET(upper);
     double above = 0; /* how many are; a double, so that the loop becomes one of vectors */
 #pragma omp simd reduction(+ : above)
     for (ptrdiff_t j = 0; j < ny; j++) {
-        const double left = p[j - stride], right = p[j + stride], low = p[j - 1], high = p[j + 1];
+        const double left = p[j - stride], right = p[j + stride], low = lower[j], high = upper[j];
         const double a = left < right ? left : right, b = low < high ? low : high;
         const double da = p[j] > a ? p[j] - a : 0, db = p[j] > b ? p[j] - b : 0;
         const double allowed = h[j] * h[j] + slack * p[j] * (da + q * db);
@@ -105,7 +106,7 @@ ALWAYS_INLINE int column_is_quiet(ptrdiff_t ny, ptrdiff_t stride, const double *
 #endif
 
 /* The two sides of that comparison for one cell. */
-ALWAYS_INLINE void residual(const double *cell, ptrdiff_t stride, lanes time, const coefficients *c,
+RK_INLINE void residual(const double *cell, ptrdiff_t stride, lanes time, const coefficients *c,
                             int square, lanes *above, lanes *allowed)
 {
     const lanes zero = lanes_all(0), value = lanes_load(cell);
@@ -117,8 +118,8 @@ ALWAYS_INLINE void residual(const double *cell, ptrdiff_t stride, lanes time, co
     *allowed = add(mul(time, time), mul(mul(c->slack, value), add(da, weighted)));
 }
 
-#ifndef RK_SINGLE_LANE
-ALWAYS_INLINE int column_is_quiet(ptrdiff_t ny, ptrdiff_t stride, const double *h, const double *p,
+#if RK_WIDTH > 1
+RK_INLINE int column_is_quiet(ptrdiff_t ny, ptrdiff_t stride, const double *h, const double *p,
                                   const coefficients *c, int square)
 {
     int above = 0;
@@ -133,7 +134,7 @@ ALWAYS_INLINE int column_is_quiet(ptrdiff_t ny, ptrdiff_t stride, const double *
 
 /* Lowers the cells of a column that lie above the root of their equation. Only such cells change,
  * so a lane that has converged is left alone. */
-ALWAYS_INLINE int repair_column(ptrdiff_t ny, ptrdiff_t stride, const double *h, double *p,
+RK_INLINE int repair_column(ptrdiff_t ny, ptrdiff_t stride, const double *h, double *p,
                                 int upwards, const coefficients *c, int square)
 {
     int found = 0;
@@ -159,7 +160,7 @@ ALWAYS_INLINE int repair_column(ptrdiff_t ny, ptrdiff_t stride, const double *h,
 typedef int (*column_times)(const void *context, ptrdiff_t i, double *h);
 
 /* Repairing passes, rightwards and leftwards in turn, until one finds nothing. */
-ALWAYS_INLINE void repair(const rk_grid *grid, const double *h, double *p, const coefficients *c,
+RK_INLINE void repair(const rk_grid *grid, const double *h, double *p, const coefficients *c,
                           int square)
 {
     const ptrdiff_t nx = grid->nx, ny = grid->ny, stride = (ny + 2) * RK_LANES;
@@ -180,7 +181,7 @@ ALWAYS_INLINE void repair(const rk_grid *grid, const double *h, double *p, const
 }
 
 /* A column's crossing times, then its potential from the column beside it. */
-ALWAYS_INLINE void march_column(ptrdiff_t i, ptrdiff_t ny, column_times fill, const void *context,
+RK_INLINE void march_column(ptrdiff_t i, ptrdiff_t ny, column_times fill, const void *context,
                                 const double *beside, double *h, double *p, double *work,
                                 const coefficients *c, int square)
 {
@@ -190,7 +191,7 @@ ALWAYS_INLINE void march_column(ptrdiff_t i, ptrdiff_t ny, column_times fill, co
         fresh_column(ny, beside, h, p, work, 0, c, square);
 }
 
-ALWAYS_INLINE void march_from(const rk_grid *grid, column_times fill, const void *context,
+RK_INLINE void march_from(const rk_grid *grid, column_times fill, const void *context,
                               double *h, double *p, double *work, ptrdiff_t pivot, int square)
 {
     const coefficients c = make_coefficients(grid);

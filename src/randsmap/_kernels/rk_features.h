@@ -1,9 +1,9 @@
-/* Random feature maps: out[i, k] = scale * act(Y[i] . W[:, k] + b[k]). */
+/* Random feature maps: out[i, k] = scale * act(Y[i] . W[:, k] + b[k]),
+ * act by its number in rk_activations.h. */
 #ifndef RK_FEATURES_H
 #define RK_FEATURES_H
-#include "rk_dispatch.h"
+#include "rk_activations.h"
 
-enum rk_activation { RK_COSINE = 0, RK_LOGISTIC = 1 };
 /* Largest latent dimension of the fused loops; above it the caller forms Y W by GEMM first. */
 enum { RK_FUSED_DIM = 16 };
 

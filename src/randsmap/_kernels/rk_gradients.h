@@ -5,10 +5,10 @@
  * (d, P), which are the weights if X is NULL, else the points z_k (one a column) of X (n, d). */
 #ifndef RK_GRADIENTS_H
 #define RK_GRADIENTS_H
-#include "rk_dispatch.h"
+#include "rk_activations.h"
 
 typedef struct {
-    /* S[i, k] = scale * act'(Y[i] . W[:, k] + b[k]); activations as in rk_features.h */
+    /* S[i, k] = scale * act'(Y[i] . W[:, k] + b[k]); activations as in rk_activations.h */
     void (*slopes)(int activation, const double *Y, ptrdiff_t n, ptrdiff_t d, const double *W,
                    const double *b, ptrdiff_t P, double scale, double *S);
     /* out[i, j, k]: derivative of feature k in coordinate j */

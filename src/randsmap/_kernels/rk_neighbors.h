@@ -31,7 +31,7 @@ typedef struct {
      * 0); bounds read off the points, so that rounding in the cell numbers cannot matter */
     const double *above_x, *below_x;
     const double *above_y, *below_y; /* (ny + 1) */
-} rk_grid;
+} rk_cell_grid;
 
 /* Points for the exhaustive search: rows, and the same points centred, scaled and rounded to single
  * precision in tiles (ceil(n/16), d, 16), padded with infinities. */
@@ -50,22 +50,22 @@ typedef struct {
                   double *boxes, double *lowest, double *split);
     /* leaf[i] = leaf that query i falls into. */
     void (*assign)(const rk_tree *tree, const double *Q, ptrdiff_t m, ptrdiff_t *leaf);
-    /* order (m) sorts the queries by leaf, stable; start is room for n_leaves + 1. */
+    /* order (m) sorts the queries by leaf, stable; start: workspace of n_leaves + 1. */
     void (*sort)(const ptrdiff_t *leaf, ptrdiff_t m, ptrdiff_t n_leaves, ptrdiff_t *start,
                  ptrdiff_t *order);
-    void (*cells)(const rk_grid *grid, const double *Q, ptrdiff_t m, ptrdiff_t *cell);
+    void (*cells)(const rk_cell_grid *grid, const double *Q, ptrdiff_t m, ptrdiff_t *cell);
     /* Neighbours of the queries Q[order[0..m)], by the grid where it is not NULL; rows of distance
-     * and index are those of Q. `room` is for rk_tree_room doubles. */
-    void (*tree)(const rk_tree *tree, const rk_grid *grid, const double *Q,
-                 const ptrdiff_t *order, ptrdiff_t m, ptrdiff_t k, double *room,
+     * and index are those of Q. work: rk_tree_workspace doubles. */
+    void (*tree)(const rk_tree *tree, const rk_cell_grid *grid, const double *Q,
+                 const ptrdiff_t *order, ptrdiff_t m, ptrdiff_t k, double *work,
                  double *distance, ptrdiff_t *index);
     void (*tiles)(const double *X, ptrdiff_t n, ptrdiff_t d, const double *center, double scale,
                   float *tiles);
-    /* Neighbours of the m rows Q. `room` is for rk_flat_room doubles. */
-    void (*flat)(const rk_flat *flat, const double *Q, ptrdiff_t m, ptrdiff_t k, double *room,
+    /* Neighbours of the m rows Q. work: rk_flat_workspace doubles. */
+    void (*flat)(const rk_flat *flat, const double *Q, ptrdiff_t m, ptrdiff_t k, double *work,
                  double *distance, ptrdiff_t *index);
-    ptrdiff_t (*tree_room)(ptrdiff_t d, ptrdiff_t depth, ptrdiff_t k);
-    ptrdiff_t (*flat_room)(ptrdiff_t d, ptrdiff_t m, ptrdiff_t k);
+    ptrdiff_t (*tree_workspace)(ptrdiff_t d, ptrdiff_t depth, ptrdiff_t k);
+    ptrdiff_t (*flat_workspace)(ptrdiff_t d, ptrdiff_t m, ptrdiff_t k);
 } rk_neighbors_table;
 RK_TABLES(neighbors)
 

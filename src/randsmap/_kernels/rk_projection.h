@@ -19,11 +19,12 @@ typedef struct {
 
 typedef struct {
     /* doubles of work that `project` needs */
-    ptrdiff_t (*room)(const rk_projection *projection);
+    ptrdiff_t (*workspace)(const rk_projection *projection);
     /* For n fields f (n, M) with row stride ld, in place: constants assigned, then projected until
      * |C f - m| <= 2 eps (|C| |f| + |m|) or four times; with bounds as `rk_bounds_table.row` does.
-     * m is row i of values (n, q), or with NULL the projection's m. Returns the first row whose C f
-     * is not finite, which cannot be projected, -1 without one. */
+     * m is row i of values (n, q), or with NULL the projection's m. Returns -1, or the first row
+     * that cannot be projected: its number i where C f is not finite, -2 - i where the passes do not
+     * converge (invariants that are nearly dependent) or no field within the bounds is found. */
     ptrdiff_t (*project)(const rk_projection *projection, const double *values, double *f,
                          ptrdiff_t n, ptrdiff_t ld, double *work);
     /* value[j] = C_j . f, as if in twice the precision, scale[j] = |C_j| . |f| */

@@ -16,22 +16,23 @@ typedef struct {
 
 typedef struct {
     /* Least |y - sum_k a_k y_k|, least |a|^2 among those, for m rows y (m, d); the y_k are the rows
-     * neighbor (m, k) of Y. */
-    void (*latent)(const double *Y, ptrdiff_t d, const double *y, const ptrdiff_t *neighbor,
-                   ptrdiff_t m, ptrdiff_t k, double *room, double *weights);
+     * neighbor (m, k) of Y. Returns the first row whose iteration did not end by itself, -1 without
+     * one; so does `encoder`. */
+    ptrdiff_t (*latent)(const double *Y, ptrdiff_t d, const double *y, const ptrdiff_t *neighbor,
+                        ptrdiff_t m, ptrdiff_t k, double *work, double *weights);
     /* Least |y - encode(sum_k a_k f_k)|. row (m, k): where the neighbours' distances stand in
      * map->rows. */
-    void (*encoder)(const rk_nystroem *map, const double *Y, const double *y,
-                    const ptrdiff_t *neighbor, const ptrdiff_t *row, ptrdiff_t m, ptrdiff_t k,
-                    double *room, double *weights);
+    ptrdiff_t (*encoder)(const rk_nystroem *map, const double *Y, const double *y,
+                         const ptrdiff_t *neighbor, const ptrdiff_t *row, ptrdiff_t m, ptrdiff_t k,
+                         double *work, double *weights);
     /* psi (d) = encode(sum_k a_k f_k): for tests. */
     void (*encode)(const rk_nystroem *map, const ptrdiff_t *row, const double *a, ptrdiff_t k,
-                   double *room, double *psi);
+                   double *work, double *psi);
     /* out (M) = sum_k a_k F[neighbor_k] for m rows. */
     void (*mix)(const double *F, ptrdiff_t M, const ptrdiff_t *neighbor, const double *weights,
                 ptrdiff_t m, ptrdiff_t k, double *out);
-    ptrdiff_t (*latent_room)(ptrdiff_t d, ptrdiff_t k);
-    ptrdiff_t (*encoder_room)(ptrdiff_t n, ptrdiff_t d, ptrdiff_t k);
+    ptrdiff_t (*latent_workspace)(ptrdiff_t d, ptrdiff_t k);
+    ptrdiff_t (*encoder_workspace)(ptrdiff_t n, ptrdiff_t d, ptrdiff_t k);
 } rk_simplex_table;
 RK_TABLES(simplex)
 

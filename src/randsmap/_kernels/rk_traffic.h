@@ -7,7 +7,7 @@
 enum { RK_LWR_GHOSTS_LEFT = 2, RK_LWR_GHOSTS_RIGHT = 1 };
 
 typedef struct {
-    /* q: n >= 2 cells with room for the ghost cells on either side; courant = v dt/dx;
+    /* q: n >= 2 cells, the ghost cells before and after them; courant = v dt/dx;
      * fluxes are rounded to multiples of ulp(rounding), see traffic.c. */
     void (*advance)(double *q, ptrdiff_t n, ptrdiff_t n_steps, double courant, double rho_max,
                     double rounding);

@@ -1,4 +1,4 @@
-/* cos, exp and the logistic function of one double, without branches: GCC turns a loop over them
+/* cos, exp and the logistic function of one double, without branches: compilers turn a loop over them
  * into SIMD code at every level (it needs no rounding instruction and no 64-bit integer compare or
  * conversion, so SSE2 will do). Include it in a kernel's C file and mark the loop `omp simd`.
  *
@@ -6,10 +6,8 @@
  * changes last bits only. Never compile this with -ffast-math: the order of operations matters. */
 #ifndef RK_VECMATH_INLINE_H
 #define RK_VECMATH_INLINE_H
-#include <stdint.h>
+#include "rk_dispatch.h"
 #include <string.h>
-
-#define RK_INLINE static inline __attribute__((always_inline))
 
 /* Adding it rounds a double of magnitude below 2^51 to an integer n, which then stands, as two's
  * complement, in the low bits of the sum. */

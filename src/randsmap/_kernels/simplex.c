@@ -1,8 +1,7 @@
 #include "rk_simplex.h"
+#include "rk_simd.h"
 #include "rk_vecmath_inline.h"
 #include <float.h>
-#include <math.h>
-#include <string.h>
 
 static double dot(const double *x, const double *y, ptrdiff_t n)
 {
@@ -72,17 +71,18 @@ static void orthogonalise(double *B, ptrdiff_t m, ptrdiff_t rows, ptrdiff_t d, d
     }
 }
 
-static ptrdiff_t hull_room(ptrdiff_t d, ptrdiff_t k)
+static ptrdiff_t hull_workspace(ptrdiff_t d, ptrdiff_t k)
 {
     return (2 * k + d + 3) * d + 4 * d + 3 * k + k;
 }
 
 /* Weights a (k), feasible on entry, of the points w (k, d) for the target t (d). Singular values of
- * the points below `noise` are rounding errors of theirs. `room` is for hull_room doubles. */
-static void hull(const double *w, const double *t, ptrdiff_t k, ptrdiff_t d, double noise,
-                 double *room, double *a)
+ * the points below `noise` are rounding errors of theirs. `work` has hull_workspace doubles. Returns
+ * whether it ended by itself. */
+static int hull(const double *w, const double *t, ptrdiff_t k, ptrdiff_t d, double noise,
+                 double *work, double *a)
 {
-    double *B = room, *square = B + (k + d + 1) * d, *mean = square + d, *residual = mean + d;
+    double *B = work, *square = B + (k + d + 1) * d, *mean = square + d, *residual = mean + d;
     double *slope = residual + d, *goal = slope + d, *gain = goal + k;
     ptrdiff_t *set = (ptrdiff_t *) (gain + k), m = k;
     char *in = (char *) (set + k);
@@ -94,7 +94,8 @@ static void hull(const double *w, const double *t, ptrdiff_t k, ptrdiff_t d, dou
     }
     double neutral = 64 * DBL_EPSILON * (far + size) * size;
     double best = INFINITY, best_norm = INFINITY;
-    for (ptrdiff_t step = 0; step < 20 * k + 50; step++) {
+    int ended = 0;
+    for (ptrdiff_t step = 0; !ended && step < 20 * k + 50; step++) {
         m = 0;
         for (ptrdiff_t j = 0; j < k; j++)
             if (in[j])
@@ -156,12 +157,16 @@ static void hull(const double *w, const double *t, ptrdiff_t k, ptrdiff_t d, dou
         }
         now = dot(residual, residual, d);
         if (!(now < best - 1e-13 * (best < INFINITY ? best : 0) - neutral * 1e-3)
-            && !(norm < best_norm * (1 - 1e-13)))
-            break; /* the last addition gained nothing */
+            && !(norm < best_norm * (1 - 1e-13))) {
+            ended = 1; /* the last addition gained nothing */
+            break;
+        }
         best = now;
         best_norm = norm;
-        if (m == k)
+        if (m == k) {
+            ended = 1;
             break;
+        }
         for (ptrdiff_t j = 0; j < k; j++)
             gain[j] = dot(residual, w + j * d, d);
         for (ptrdiff_t i = 0; i < m; i++)
@@ -193,10 +198,10 @@ static void hull(const double *w, const double *t, ptrdiff_t k, ptrdiff_t d, dou
                 added++;
             }
         }
-        if (!added)
-            break;
+        ended = !added;
     }
     normalise(a, k);
+    return ended;
 }
 
 /* Points relative to the nearest one and, where there are fewer of them than coordinates, in an
@@ -245,29 +250,32 @@ static ptrdiff_t gather(const double *Y, ptrdiff_t d, const double *y, const ptr
     return rank;
 }
 
-static ptrdiff_t latent_room(ptrdiff_t d, ptrdiff_t k)
+static ptrdiff_t latent_workspace(ptrdiff_t d, ptrdiff_t k)
 {
-    return (k + 1) * d + (2 * k + 1) * d + hull_room(d, k);
+    return (k + 1) * d + (2 * k + 1) * d + hull_workspace(d, k);
 }
 
-static void latent_weights(const double *Y, ptrdiff_t d, const double *y, const ptrdiff_t *neighbor,
-                           ptrdiff_t k, double *room, double *a)
+static int latent_weights(const double *Y, ptrdiff_t d, const double *y, const ptrdiff_t *neighbor,
+                          ptrdiff_t k, double *work, double *a)
 {
-    double *w = room, *t = w + k * d, *rest = t + d, noise;
+    double *w = work, *t = w + k * d, *rest = t + d, noise;
     ptrdiff_t rank = gather(Y, d, y, neighbor, k, rest, w, t, &noise);
     for (ptrdiff_t j = 0; j < k; j++)
         a[j] = 1 / (double) k;
     if (rank)
-        hull(w, t, k, rank, noise, rest, a);
-    else
-        normalise(a, k);
+        return hull(w, t, k, rank, noise, rest, a);
+    normalise(a, k);
+    return 1;
 }
 
-static void latent(const double *Y, ptrdiff_t d, const double *y, const ptrdiff_t *neighbor,
-                   ptrdiff_t m, ptrdiff_t k, double *room, double *weights)
+static ptrdiff_t latent(const double *Y, ptrdiff_t d, const double *y, const ptrdiff_t *neighbor,
+                        ptrdiff_t m, ptrdiff_t k, double *work, double *weights)
 {
+    ptrdiff_t bad = -1;
     for (ptrdiff_t i = 0; i < m; i++)
-        latent_weights(Y, d, y + i * d, neighbor + i * k, k, room, weights + i * k);
+        if (!latent_weights(Y, d, y + i * d, neighbor + i * k, k, work, weights + i * k) && bad < 0)
+            bad = i;
+    return bad;
 }
 
 /* -- The encoder's objective ------------------------------------------------------------------- */
@@ -336,7 +344,7 @@ static double evaluate(problem *z, const double *a)
 {
     const rk_nystroem *map = z->map;
     ptrdiff_t n = map->n;
-    double *restrict p = z->p, top = -INFINITY, sum = 0;
+    double *restrict p = z->p, sum = 0;
     const double *x[4], *start = map->offset;
     double w[4];
     int used = 0;
@@ -353,9 +361,7 @@ static double evaluate(problem *z, const double *a)
         start = p;
         used = 0;
     }
-#pragma omp simd reduction(max : top)
-    for (ptrdiff_t i = 0; i < n; i++)
-        top = p[i] > top ? p[i] : top;
+    const double top = v_largest(p, n, 0);
 #pragma omp simd reduction(+ : sum)
     for (ptrdiff_t i = 0; i < n; i++) {
         double e = p[i] - top; /* what is below e^-690 of the largest could as well be 0 */
@@ -455,11 +461,11 @@ static void solve(const double *A, ptrdiff_t m, ptrdiff_t k, double *x)
 }
 
 /* x minimises g.(x - a) + (x-a)^T B (x-a) / 2 over the simplex, from x = a; 0 if B is not positive
- * on a set of free weights that came up. room: k^2 + 5k. */
-static int quadratic(const double *g, const double *B, const double *a, ptrdiff_t k, double *room,
+ * on a set of free weights that came up. work: k^2 + 5k. */
+static int quadratic(const double *g, const double *B, const double *a, ptrdiff_t k, double *work,
                      double *x)
 {
-    double *A = room, *u = A + k * k, *v = u + k, *q = v + k, size = 0;
+    double *A = work, *u = A + k * k, *v = u + k, *q = v + k, size = 0;
     ptrdiff_t *free_ = (ptrdiff_t *) (q + k);
     char *in = (char *) (free_ + k);
     memcpy(x, a, (size_t) k * sizeof *x);
@@ -529,18 +535,25 @@ static int quadratic(const double *g, const double *B, const double *a, ptrdiff_
 }
 
 #define NEGLIGIBLE 1e-13 /* of the coordinates: a residual that is zero to rounding */
+enum { MAX_DESCENT = 60 };
 
 /* Levenberg-Marquardt on the simplex from a, with Gauss-Newton's Hessian until progress is slow and
  * then the exact one where that is convex. Gives up on the way to the minimiser `known` (NULL:
- * none), whose |rho|^2 is `known_f`. Returns |rho|^2. */
-static double descend(problem *z, double *a, const double *known, double known_f, double *room)
+ * none), whose |rho|^2 is `known_f`. Returns |rho|^2; *ended says whether it stopped by itself. */
+static double descend(problem *z, double *a, const double *known, double known_f, double *work,
+                      int *ended)
 {
     ptrdiff_t k = z->k, d = z->map->d;
-    double *g = room, *B = g + k, *H = B + k * k, *damped = H + k * k, *x = damped + k * k;
+    double *g = work, *B = g + k, *H = B + k * k, *damped = H + k * k, *x = damped + k * k;
     double *rest = x + k;
     double f = evaluate(z, a), lambda = 1e-10, zero = NEGLIGIBLE * z->scale * NEGLIGIBLE * z->scale;
     int exact = 0;
-    for (int step = 0; step < 60 && f > zero; step++) {
+    *ended = 1;
+    for (int step = 0; f > zero; step++) {
+        if (step == MAX_DESCENT) {
+            *ended = 0;
+            break;
+        }
         double trace = 0, now = INFINITY;
         jacobian(z);
         for (ptrdiff_t j = 0; j < k; j++) {
@@ -606,10 +619,10 @@ static double descend(problem *z, double *a, const double *known, double known_f
 /* From the latent weights to the zero of rho with (to first order in the encoder's curvature) the
  * least |a|^2: each step projects on the hull of the linearised encoder. Returns |rho|^2, or
  * infinity where the steps do not contract. */
-static double approach(problem *z, double *a, double *room)
+static double approach(problem *z, double *a, double *work)
 {
     ptrdiff_t k = z->k, d = z->map->d;
-    double *t = room, *x = t + d, *rest = x + k;
+    double *t = work, *x = t + d, *rest = x + k;
     double f = evaluate(z, a), before = INFINITY;
     double zero = NEGLIGIBLE * z->scale * NEGLIGIBLE * z->scale;
     for (int step = 0; step < 20; step++) {
@@ -639,36 +652,35 @@ static double approach(problem *z, double *a, double *room)
     return f;
 }
 
-static ptrdiff_t encoder_room(ptrdiff_t n, ptrdiff_t d, ptrdiff_t k)
+static ptrdiff_t encoder_workspace(ptrdiff_t n, ptrdiff_t d, ptrdiff_t k)
 {
-    ptrdiff_t a = hull_room(d, k) + d + k, b = 4 * k * k + 8 * k, c = latent_room(d, k);
+    ptrdiff_t a = hull_workspace(d, k) + d + k, b = 4 * k * k + 8 * k, c = latent_workspace(d, k);
     ptrdiff_t most = a > b ? a : b;
     return n + d * n + 2 * d + k * d + 2 * k + 2 * k + (most > c ? most : c);
 }
 
-static void place(problem *z, const rk_nystroem *map, ptrdiff_t k, double **room)
+static void place(problem *z, const rk_nystroem *map, ptrdiff_t k, double **work)
 {
     z->map = map;
     z->k = k;
-    z->p = *room;
+    z->p = *work;
     z->s = z->p + map->n;
     z->psi = z->s + map->d * map->n;
     z->rho = z->psi + map->d;
     z->J = z->rho + map->d;
     z->mean = z->J + k * map->d;
-    *room = z->mean + k;
+    *work = z->mean + k;
 }
 
-static void encoder(const rk_nystroem *map, const double *Y, const double *y,
-                    const ptrdiff_t *neighbor, const ptrdiff_t *row, ptrdiff_t m, ptrdiff_t k,
-                    double *room, double *weights)
+static ptrdiff_t encoder(const rk_nystroem *map, const double *Y, const double *y,
+                         const ptrdiff_t *neighbor, const ptrdiff_t *row, ptrdiff_t m, ptrdiff_t k,
+                         double *work, double *weights)
 {
+    ptrdiff_t bad = -1;
     problem z;
-    place(&z, map, k, &room);
-    double *first = room, *trial = first + k, *rest = trial + k;
-    z.scale = 0;
-    for (ptrdiff_t i = 0; i < map->n * map->d; i++)
-        z.scale = fabs(map->values[i]) > z.scale ? fabs(map->values[i]) : z.scale;
+    place(&z, map, k, &work);
+    double *first = work, *trial = first + k, *rest = trial + k;
+    z.scale = v_largest(map->values, map->n * map->d, 1);
     double zero = NEGLIGIBLE * z.scale * NEGLIGIBLE * z.scale;
     for (ptrdiff_t i = 0; i < m; i++) {
         double *a = weights + i * k;
@@ -683,30 +695,35 @@ static void encoder(const rk_nystroem *map, const double *Y, const double *y,
             continue; /* no start can do better */
         if (best == INFINITY)
             memcpy(a, first, (size_t) k * sizeof *a);
-        best = descend(&z, a, NULL, 0, rest);
+        int ended, trial_ended;
+        best = descend(&z, a, NULL, 0, rest, &ended);
         double norm = dot(a, a, k);
         for (int start = 0; start < 2 && best > zero; start++) {
             for (ptrdiff_t j = 0; j < k; j++)
                 trial[j] = start ? j == 0 : 1 / (double) k; /* uniform; the nearest neighbour */
-            double f = descend(&z, trial, a, best, rest), size = dot(trial, trial, k);
+            double f = descend(&z, trial, a, best, rest, &trial_ended), size = dot(trial, trial, k);
             if (f < best * (1 - 1e-10) || (f <= best * (1 + 1e-10) && size < norm)) {
                 memcpy(a, trial, (size_t) k * sizeof *a);
                 best = f < best ? f : best;
                 norm = size;
+                ended = trial_ended;
             }
         }
         normalise(a, k);
+        if (!ended && bad < 0)
+            bad = i;
     }
+    return bad;
 }
 
 static void encode(const rk_nystroem *map, const ptrdiff_t *row, const double *a, ptrdiff_t k,
-                   double *room, double *psi)
+                   double *work, double *psi)
 {
     problem z;
-    place(&z, map, k, &room);
+    place(&z, map, k, &work);
     z.row = row;
-    z.y = room;
-    memset(room, 0, (size_t) map->d * sizeof *room);
+    z.y = work;
+    memset(work, 0, (size_t) map->d * sizeof *work);
     evaluate(&z, a);
     memcpy(psi, z.psi, (size_t) map->d * sizeof *psi);
 }
@@ -739,6 +756,6 @@ const rk_simplex_table RK_TABLE(simplex) = {
     .encoder = encoder,
     .encode = encode,
     .mix = mix,
-    .latent_room = latent_room,
-    .encoder_room = encoder_room,
+    .latent_workspace = latent_workspace,
+    .encoder_workspace = encoder_workspace,
 };

@@ -5,15 +5,15 @@ cdef extern from "rk_simplex.h" nogil:
         const double *offset
         const double *values
     ctypedef struct rk_simplex_table:
-        void (*latent)(const double *Y, Py_ssize_t d, const double *y, const Py_ssize_t *neighbor,
-                       Py_ssize_t m, Py_ssize_t k, double *room, double *weights) noexcept nogil
-        void (*encoder)(const rk_nystroem *map, const double *Y, const double *y,
-                        const Py_ssize_t *neighbor, const Py_ssize_t *row, Py_ssize_t m,
-                        Py_ssize_t k, double *room, double *weights) noexcept nogil
+        Py_ssize_t (*latent)(const double *Y, Py_ssize_t d, const double *y, const Py_ssize_t *neighbor,
+                             Py_ssize_t m, Py_ssize_t k, double *work, double *weights) noexcept nogil
+        Py_ssize_t (*encoder)(const rk_nystroem *map, const double *Y, const double *y,
+                              const Py_ssize_t *neighbor, const Py_ssize_t *row, Py_ssize_t m,
+                              Py_ssize_t k, double *work, double *weights) noexcept nogil
         void (*encode)(const rk_nystroem *map, const Py_ssize_t *row, const double *a, Py_ssize_t k,
-                       double *room, double *psi) noexcept nogil
+                       double *work, double *psi) noexcept nogil
         void (*mix)(const double *F, Py_ssize_t M, const Py_ssize_t *neighbor,
                     const double *weights, Py_ssize_t m, Py_ssize_t k, double *out) noexcept nogil
-        Py_ssize_t (*latent_room)(Py_ssize_t d, Py_ssize_t k) noexcept nogil
-        Py_ssize_t (*encoder_room)(Py_ssize_t n, Py_ssize_t d, Py_ssize_t k) noexcept nogil
+        Py_ssize_t (*latent_workspace)(Py_ssize_t d, Py_ssize_t k) noexcept nogil
+        Py_ssize_t (*encoder_workspace)(Py_ssize_t n, Py_ssize_t d, Py_ssize_t k) noexcept nogil
     const rk_simplex_table *rk_simplex_select() noexcept nogil

@@ -6,17 +6,21 @@ cdef const rk_simplex_table *table = rk_simplex_select()
 
 def latent(const double[:, ::1] Y, const double[:, ::1] y, const Py_ssize_t[:, ::1] neighbor,
            double[:, ::1] weights):
-    """weights (m, k): least |y - sum_k a_k Y[neighbor_k]|, then least |a|, for the rows y (m, d)."""
-    cdef Py_ssize_t m = weights.shape[0], k = weights.shape[1], d = Y.shape[1]
-    cdef double *room
+    """weights (m, k): least |y - sum_k a_k Y[neighbor_k]|, then least |a|, for the rows y (m, d).
+
+    Returns the first row whose iteration did not end by itself, -1 without one.
+    """
+    cdef Py_ssize_t m = weights.shape[0], k = weights.shape[1], d = Y.shape[1], bad
+    cdef double *work
     if m == 0:
-        return
-    room = <double *> malloc(table.latent_room(d, k) * sizeof(double))
-    if room == NULL:
+        return -1
+    work = <double *> malloc(table.latent_workspace(d, k) * sizeof(double))
+    if work == NULL:
         raise MemoryError()
     with nogil:
-        table.latent(&Y[0, 0], d, &y[0, 0], &neighbor[0, 0], m, k, room, &weights[0, 0])
-    free(room)
+        bad = table.latent(&Y[0, 0], d, &y[0, 0], &neighbor[0, 0], m, k, work, &weights[0, 0])
+    free(work)
+    return bad
 
 
 cdef rk_nystroem _map(const double[:, ::1] rows, const double[::1] offset,
@@ -30,20 +34,24 @@ cdef rk_nystroem _map(const double[:, ::1] rows, const double[::1] offset,
 def encoder(const double[:, ::1] rows, const double[::1] offset, const double[:, ::1] values,
             const double[:, ::1] Y, const double[:, ::1] y, const Py_ssize_t[:, ::1] neighbor,
             const Py_ssize_t[:, ::1] row, double[:, ::1] weights):
-    """weights (m, k): least |y - encode(sum_k a_k f_k)|; rows, offset, values as in rk_simplex.h."""
-    cdef Py_ssize_t m = weights.shape[0], k = weights.shape[1]
+    """weights (m, k): least |y - encode(sum_k a_k f_k)|; rows, offset, values as in rk_simplex.h.
+
+    Returns the first row whose iteration did not end by itself, -1 without one.
+    """
+    cdef Py_ssize_t m = weights.shape[0], k = weights.shape[1], bad
     cdef rk_nystroem map_
-    cdef double *room
+    cdef double *work
     if m == 0:
-        return
-    room = <double *> malloc(table.encoder_room(rows.shape[1], values.shape[0], k) * sizeof(double))
-    if room == NULL:
+        return -1
+    work = <double *> malloc(table.encoder_workspace(rows.shape[1], values.shape[0], k) * sizeof(double))
+    if work == NULL:
         raise MemoryError()
     with nogil:
         map_ = _map(rows, offset, values)
-        table.encoder(&map_, &Y[0, 0], &y[0, 0], &neighbor[0, 0], &row[0, 0], m, k, room,
-                      &weights[0, 0])
-    free(room)
+        bad = table.encoder(&map_, &Y[0, 0], &y[0, 0], &neighbor[0, 0], &row[0, 0], m, k, work,
+                            &weights[0, 0])
+    free(work)
+    return bad
 
 
 def encode(const double[:, ::1] rows, const double[::1] offset, const double[:, ::1] values,
@@ -51,14 +59,14 @@ def encode(const double[:, ::1] rows, const double[::1] offset, const double[:, 
     """psi (d) = encode(sum_k a_k f_k), the function that `encoder` minimises the misfit of."""
     cdef rk_nystroem map_
     cdef Py_ssize_t k = a.shape[0]
-    cdef double *room
-    room = <double *> malloc(table.encoder_room(rows.shape[1], values.shape[0], k) * sizeof(double))
-    if room == NULL:
+    cdef double *work
+    work = <double *> malloc(table.encoder_workspace(rows.shape[1], values.shape[0], k) * sizeof(double))
+    if work == NULL:
         raise MemoryError()
     with nogil:
         map_ = _map(rows, offset, values)
-        table.encode(&map_, &row[0], &a[0], k, room, &psi[0])
-    free(room)
+        table.encode(&map_, &row[0], &a[0], k, work, &psi[0])
+    free(work)
 
 
 def mix(const double[:, ::1] F, const Py_ssize_t[:, ::1] neighbor, const double[:, ::1] weights,

@@ -20,23 +20,26 @@
  * transposition, padding, and a second kernel for the single trajectory. The results are the same
  * at any vector length because nothing is summed across cells and products are not contracted. */
 #include "rk_traffic.h"
-#include <math.h>
+#include "rk_simd.h"
 
 enum { BLOCK = 512 }; /* faces at a time: their fluxes stay in the L1 cache */
 
 static void face_fluxes(const double *restrict q, double *restrict flux, ptrdiff_t n, double speed,
                         double rho_max, double rounding)
 {
-    const double sonic = rho_max / 2;
+    const double sonic = rho_max / 2, *q_0 = q - 2, *q_1 = q - 1, *q_3 = q + 1;
+    RK_FORGET(q_0);
+    RK_FORGET(q_1);
+    RK_FORGET(q_3);
 #pragma omp simd
     for (ptrdiff_t i = 0; i < n; i++) {
-        const double left = q[i - 1], right = q[i];
+        const double left = q_1[i], right = q[i];
         const double jump = right - left;
-        const double jump_left = left - q[i - 2], jump_right = q[i + 1] - right;
+        const double jump_left = left - q_0[i], jump_right = q_3[i] - right;
         const double excess = rho_max - (left + right);
         const double jump_upwind = excess > 0 ? jump_left : jump_right;
         const double product = jump * jump_upwind;
-        const double quotient = product / (jump + jump_upwind);
+        const double quotient = product / (product > 0 ? jump + jump_upwind : 1);
         const double half_limited = product > 0 ? quotient : 0;
         const double demand = left < sonic ? left : sonic;
         const double supply = right > sonic ? right : sonic;
@@ -51,8 +54,8 @@ static void step(double *q, ptrdiff_t n, double speed, double rho_max, double ro
 {
     /* Faces first - 2, first - 1 and those of a block. Cells are updated two behind the faces, which
      * need the old values of two cells to the left. */
-    double flux[2 + BLOCK];
-    double flux_0 = 0;
+    double flux[2 + BLOCK], flux_0 = 0;
+    flux[0] = flux[1] = 0; /* not read before they are written; compilers cannot know */
     q[-2] = q[n - 2];
     q[-1] = q[n - 1];
     q[n] = q[0];

@@ -16,7 +16,7 @@ cdef void lwr_events(
     """Advance q by steps[k] whole steps, then write row rows[k] of out (none if negative), k by k.
 
     With fractions[k] > 0 the row is the state after one more step of that part of dt; that step is
-    taken in `aside` (room like q), so what is written at one time does not depend on the others.
+    taken in `aside` (an array like q), so what is written at one time does not depend on the others.
     """
     cdef const double *source
     cdef Py_ssize_t k

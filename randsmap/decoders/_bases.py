@@ -1,0 +1,268 @@
+"""The functions phi of the latent point of which decoded fields [1 | phi(y)] A are made, and their derivatives.
+
+A basis has `size`, the number of functions; ``decode(X, A, projection, out, first)``, which puts the
+fields of the points X (n, d) into out (n, M), each row projected unless projection is None; and
+
+- ``gradients(X)``, (n d, P): d rows a point, one for each latent coordinate,
+- ``directional(X, V)``, (n, P): derivatives along the rows of V (n, d),
+- ``contract(X, H)``, (n, d): gradients of sum_k H_k phi_k.
+"""
+
+import numpy as np
+
+from randsmap._kernels import decode as _decode_kernel
+from randsmap._kernels import gradients as _kernel
+from randsmap._linalg.ridge import feature_matrix
+from randsmap._parallel import FEW, MAX_TILE, TILE_ENTRIES, for_tiles
+from randsmap._validation import check_matrix
+from randsmap.invariants._bounds import STALLED
+
+__all__ = [
+    "FeatureMapBasis",
+    "IdentityBasis",
+    "KernelBasis",
+    "TransformerBasis",
+    "feature_basis",
+    "in_units",
+    "polynomial_jacobian",
+]
+
+_LARGEST = np.finfo(float).max
+_CHUNK = 8192  # rows that another transformer maps at a time: bounded memory
+
+
+def _in_tiles(tile, X, A, projection, out, first, most=MAX_TILE):
+    """tile(rows of X, A, projection, rows of out) over all rows; it says which row overflows, or -1."""
+    if len(X) <= FEW:  # one row must cost microseconds
+        bad = tile(X, A, projection, out)
+        if bad != -1:
+            _refuse(bad, first)
+        return
+
+    def task(a, b):
+        bad = tile(X[a:b], A, projection, out[a:b])
+        if bad != -1:
+            _refuse(bad, a + first)
+
+    for_tiles(task, len(X), most)
+
+
+def _refuse(bad, first):
+    """ValueError for what a kernel says of the rows from `first` on: i if row i overflows, -2 - i if its projection
+    does not converge."""
+    if bad < -1:
+        raise ValueError(f"the projection of the field at row {first - 2 - bad} of X on its invariants {STALLED}")
+    raise ValueError(
+        f"the field at row {first + bad} of X is too large for floating-point numbers, so it cannot satisfy its "
+        "invariants: its latent point is too far away"
+    )
+
+
+class IdentityBasis:
+    """The coordinates themselves: phi(y) = y, of length `size`."""
+
+    constant_gradients = True
+
+    def __init__(self, size):
+        self.size = size
+
+    def decode(self, X, A, projection, out, first=0):
+        _in_tiles(_decode_kernel.decode_features, X, A, projection, out, first)
+
+    def gradients(self, X):
+        return np.tile(np.eye(self.size), (len(X), 1))
+
+    def directional(self, X, V):
+        return V
+
+    def contract(self, X, H):
+        return H
+
+
+def feature_basis(features):
+    """The basis of a fitted feature map, the package's own or any transformer."""
+    return (FeatureMapBasis if hasattr(features, "activation_parameters") else TransformerBasis)(features)
+
+
+class FeatureMapBasis:
+    """The package's own feature maps: scale * act(w_k . y + b_k)."""
+
+    constant_gradients = False
+
+    def __init__(self, features):
+        self._features = features
+        self._read()
+        self.size = self._weights.shape[1]
+
+    def _read(self):
+        self._activation, self._weights, self._offsets, self._scale = self._features.activation_parameters()
+
+    def _check(self, X):
+        """The kernels trust shapes: whoever replaces the map's arrays must not make them read beyond one."""
+        features = self._features
+        if features.weights_ is not self._weights or features.offsets_ is not self._offsets:
+            self._read()
+        d, P = self._weights.shape
+        if P != self.size or self._offsets.shape != (P,) or X.shape[1] != d:
+            raise ValueError(
+                f"the feature map was changed after fit: it now takes {d} coordinates to {P} features, the "
+                f"decoder has coefficients for {X.shape[1]} coordinates and {self.size} features"
+            )
+
+    def decode(self, X, A, projection, out, first=0):
+        self._check(X)
+        _in_tiles(self._tile, X, A, projection, out, first)
+
+    def _tile(self, X, A, projection, out):
+        return _decode_kernel.decode(self._activation, X, self._weights, self._offsets, self._scale, A, projection, out)
+
+    def _slopes(self, X):
+        self._check(X)
+        S = np.empty((len(X), self.size))
+        _kernel.slopes(self._activation, X, self._weights, self._offsets, self._scale, S)
+        return S
+
+    def gradients(self, X):
+        (n, d), P = X.shape, self.size
+        out = np.empty((n, d, P))
+        _kernel.gradients(self._slopes(X), None, self._weights, out)
+        return out.reshape(n * d, P)
+
+    def directional(self, X, V):
+        S = self._slopes(X)
+        _kernel.directional(S, None, self._weights, V, S)
+        return S
+
+    def contract(self, X, H):
+        out = np.empty(X.shape)
+        _kernel.contract(self._slopes(X), None, self._weights, np.ascontiguousarray(H), out)
+        return out
+
+
+class TransformerBasis:
+    """Any other transformer; derivatives from its ``jacobian(Y)``, or known for PolynomialFeatures."""
+
+    constant_gradients = False
+
+    def __init__(self, features):
+        self._features, self.size = features, None  # the width of another's transform is known from its rows
+
+    def decode(self, X, A, projection, out, first=0):
+        for start in range(0, len(X), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            Z = feature_matrix(self._features, X[part], len(A) - 1)
+            _in_tiles(_decode_kernel.decode_features, Z, A, projection, out[part], first + start)
+
+    def _jacobian(self, X):
+        features = self._features
+        if hasattr(features, "jacobian"):
+            J = np.asarray(features.jacobian(X), dtype=np.float64)
+        else:
+            from sklearn.preprocessing import PolynomialFeatures
+
+            if not isinstance(features, PolynomialFeatures):
+                raise TypeError(
+                    f"the derivative of the features of {type(features).__name__} is not known: it "
+                    "needs a method jacobian(Y) that gives the derivatives (n, P, d) of transform(Y)"
+                )
+            J = polynomial_jacobian(features.powers_, X)
+        if J.ndim != 3 or J.shape[0] != len(X) or J.shape[2] != X.shape[1]:
+            raise ValueError(f"the features' jacobian(Y) must have shape ({len(X)}, P, {X.shape[1]}), got {J.shape}")
+        return J
+
+    def gradients(self, X):
+        J = self._jacobian(X)
+        return check_matrix(J.transpose(0, 2, 1).reshape(-1, J.shape[1]), "the features' jacobian")
+
+    def directional(self, X, V):
+        return check_matrix(np.einsum("nkj,nj->nk", self._jacobian(X), V), "the features' jacobian")
+
+    def contract(self, X, H):
+        return np.einsum("nkj,nk->nj", self._jacobian(X), H)
+
+
+def polynomial_jacobian(powers, Y):
+    """Derivatives (n, P, d) of the monomials prod_j y_j^p_kj, powers p (P, d), at Y (n, d)."""
+    out = np.empty((len(Y), *powers.shape))
+    for j in range(powers.shape[1]):
+        lower = powers.copy()
+        lower[:, j] = np.maximum(lower[:, j] - 1, 0)
+        out[:, :, j] = powers[:, j] * np.prod(Y[:, None, :] ** lower, axis=2)
+    return out
+
+
+def in_units(Y, lengths):
+    """Y / lengths; no further than the largest number."""
+    with np.errstate(over="ignore"):
+        X = Y / lengths
+    return X if np.isfinite(X).all() else np.clip(X, -_LARGEST, _LARGEST)
+
+
+class KernelBasis:
+    """A radial kernel g(|x - z|^2) at fixed points z, x = y / lengths, or combinations of these functions.
+
+    Parameters
+    ----------
+    kernel : object
+        ``kernel.values(X, Z)`` is g, ``kernel.slopes(X, Z)`` is 2 g', each (n, n_points).
+    points : ndarray (n_points, d)
+        z, in units of the lengths.
+    weights : ndarray (n_points, P) or None
+        The functions are k(y) weights; None: the kernel itself.
+    lengths : ndarray (d,) or None
+    """
+
+    constant_gradients = False
+
+    def __init__(self, kernel, points, weights=None, lengths=None):
+        self.kernel, self.points, self.weights, self.lengths = kernel, points, weights, lengths
+        self.size = len(points) if weights is None else weights.shape[1]
+        self._columns = np.ascontiguousarray(points.T)
+        self._moderate = lengths is not None and lengths.min() > 1e-100
+
+    def scaled(self, Y):
+        """Points in units of the lengths."""
+        if self.lengths is None:
+            return Y
+        # a third of the time of `in_units`, for one row that cannot overflow
+        if self._moderate and Y.size <= 64 and np.vdot(Y, Y) < 1e200:
+            return Y / self.lengths
+        return in_units(Y, self.lengths)
+
+    def values(self, X):
+        """The functions (n, P) at points in units of the lengths."""
+        K = self.kernel.values(X, self.points)
+        return K if self.weights is None else K @ self.weights
+
+    def decode(self, X, A, projection, out, first=0):
+        most = max(32, TILE_ENTRIES // len(self.points))  # never the whole kernel (n, n_points)
+        _in_tiles(self._tile, self.scaled(X), A, projection, out, first, most)
+
+    def _tile(self, X, A, projection, out):
+        return _decode_kernel.decode_features(self.values(X), A, projection, out)
+
+    def _slopes(self, Y):
+        X = self.scaled(Y)
+        return X, self.kernel.slopes(X, self.points)
+
+    def gradients(self, Y):
+        X, S = self._slopes(Y)
+        out = np.empty((len(X), X.shape[1], S.shape[1]))
+        _kernel.gradients(S, X, self._columns, out)
+        if self.lengths is not None:
+            out /= self.lengths[:, None]
+        out = out.reshape(-1, S.shape[1])
+        return out if self.weights is None else out @ self.weights
+
+    def directional(self, Y, V):
+        X, S = self._slopes(Y)
+        _kernel.directional(S, X, self._columns, V if self.lengths is None else V / self.lengths, S)
+        return S if self.weights is None else S @ self.weights
+
+    def contract(self, Y, H):
+        X, S = self._slopes(Y)
+        if self.weights is not None:
+            H = H @ self.weights.T
+        out = np.empty(X.shape)
+        _kernel.contract(S, X, self._columns, np.ascontiguousarray(H), out)
+        return out if self.lengths is None else out / self.lengths

@@ -1,0 +1,86 @@
+"""What a user writes, for `mypy --strict` and to run: fit, tune, decode, save, load, metrics, data sets.
+
+`.ci/run types` checks it against the installed package. Types are stated wherever they are to be found.
+"""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+import randsmap
+from randsmap import metrics
+from randsmap.datasets import make_lwr
+
+Array = NDArray[np.float64]
+
+
+def fit(fields: Array) -> randsmap.ManifoldModel:
+    encoder = randsmap.DiffusionMaps(n_components=2, epsilon_scale=0.5)
+    decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(slope=11.0), random_state=0)
+    return randsmap.ManifoldModel(encoder, decoder).fit(fields)
+
+
+def errors(model: randsmap.ManifoldModel, fields: Array) -> tuple[float, float, float]:
+    decoded: Array = model.inverse_transform(model.transform(fields))
+    l2: Array = metrics.relative_l2(fields, decoded)
+    linf: Array = metrics.relative_linf(fields, decoded)
+    mass: Array = metrics.conservation_error(fields, decoded)
+    return float(l2.mean()), float(linf.max()), float(np.abs(mass).max())
+
+
+def tuned(decoder: randsmap.RANDSMAPDecoder, Y: Array, F: Array) -> randsmap.RANDSMAPDecoder:
+    result = randsmap.tune(decoder, {"features__length_scale": [0.3, 1.0]}, Y[::2], F[::2], Y[1::2], F[1::2])
+    print(result.best_params_, result.on_edge_, result.errors_)
+    path = randsmap.leave_one_out(decoder, Y, F, regularizations=[1e-6, 1e-3])
+    best: float = path.best_regularization_
+    decoder.set_params(regularization=best)
+    return decoder.fit(Y, F)
+
+
+def main(folder: Path) -> None:
+    fields: Array = make_lwr(10, 30, random_state=0).data
+    model = fit(fields)
+    path = folder / "model.npz"
+    model.save(path)
+    loaded = randsmap.load(path)
+    assert isinstance(loaded, randsmap.ManifoldModel)
+    print(errors(loaded, fields))
+
+    latents: Array = model.transform(fields)
+    decoder = tuned(randsmap.RANDSMAPDecoder(randsmap.FourierFeatures(0.3), random_state=0), latents, fields)
+    out = np.empty((1, fields.shape[1]))
+    decoder.predict(latents[:1], out=out)
+    some: Array = decoder.predict(latents, cells=[0, 5])
+    coefficients: Array = decoder.coef_
+    values: Array = decoder.invariant_values_
+    score: float = decoder.score(latents, fields)
+    jacobian: Array = decoder.jacobian(latents[:2])
+    tangents: Array = decoder.jvp(latents, np.ones_like(latents))
+    gradient: Array = decoder.vjp(latents, fields)
+    print(some.shape, coefficients.shape, values, score, jacobian.shape, tangents.shape, gradient.shape)
+
+    for other in (
+        randsmap.RFNNDecoder(solver="cholesky"),
+        randsmap.KNNDecoder(4),
+        randsmap.KernelDecoder(length_scale=0.5, invariants="mass"),
+        randsmap.DoubleDiffusionMapsDecoder(rank=20),
+    ):
+        again: Array = other.fit(latents, fields).predict(latents)
+        print(float(metrics.relative_l2(fields, again).mean()))
+    pod = randsmap.POD(0.99).fit(fields)
+    modes: Array = pod.components_
+    back: Array = pod.inverse_transform(pod.transform(fields))
+    bounded: Array = randsmap.project_bounds(back, lower=0.0, total=1.0)
+    print(modes.shape, float(bounded.min()))
+
+    randsmap.set_num_threads(1)
+    threads: int = randsmap.get_num_threads()
+    solver = randsmap.LWRSolver(n_cells=100)
+    print(threads, solver.solve(fields[:1, :100], 0.5).fields.shape)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        main(Path(name))
