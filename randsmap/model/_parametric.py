@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 
 from randsmap._estimator import Count, Regressor, Transformer, check_fitted, restored_on_error, validate_data
-from randsmap.metrics import relative_l2
+from randsmap.metrics import scaled_l2
 
 __all__ = ["ParametricModel"]
 
@@ -126,8 +126,8 @@ class ParametricModel(BaseEstimator):
         return self.model_.inverse_transform(latents, **options)
 
     def score(self, parameters: ArrayLike, snapshots: ArrayLike) -> float:
-        """Minus the mean relative L2 error of the predicted fields (0 at best)."""
-        return -float(relative_l2(snapshots, self.predict(parameters)).mean())
+        """Minus the mean of `metrics.scaled_l2` over the predicted fields (0 at best)."""
+        return -float(scaled_l2(snapshots, self.predict(parameters)).mean())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to the file `path`; `randsmap.load` reads it. As `ManifoldModel.save`."""

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 
 from randsmap._estimator import Array, Count, Flag, Part, check_fitted, restored_on_error, validate_data
 from randsmap._validation import check_cells, check_matrix, check_out, check_vectors
+from randsmap.metrics import scaled_l2
 from randsmap.model._manifold import ManifoldModel
 
 __all__ = ["ShiftRegistration", "shift_lines"]
@@ -262,9 +263,7 @@ class ShiftRegistration(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Minus the mean error of the reconstructed fields, measured as by `ManifoldModel.score`."""
         check_fitted(self, "model_")
-        from randsmap.metrics import relative_l2
-
-        return -float(relative_l2(X, self.reconstruct(X)).mean())
+        return -float(scaled_l2(X, self.reconstruct(X)).mean())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to the file `path`; `randsmap.load` reads it. As `ManifoldModel.save`."""
