@@ -236,10 +236,10 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
 
         Notes
         -----
-        A decoder fitted to (X, y) need not return a field that the encoder maps to X again. The fixed-point iteration
-        y_0 = x, y_{j+1} = y_j + t (x - encode(decode(y_j))) looks for the point where it does; a row's step is taken only
-        if its residual |x - encode(decode(y))| falls, else its t, at first 1, is halved. Every iterate is an output
-        of the decoder, so its invariants and bounds hold.
+        A decoder fitted to (X, y) need not return a field that the encoder maps to X again. The fixed-point
+        iteration y_0 = x, y_{j+1} = y_j + t (x - encode(decode(y_j))) looks for the point where it does; a row's
+        step is taken only if its residual |x - encode(decode(y))| falls, else its t, at first 1, is halved. Every
+        iterate is an output of the decoder, so its invariants and bounds hold.
         """
         options = {"invariant_values": invariant_values, "cells": cells, "out": out}
         given = {name: value for name, value in options.items() if value is not None}
