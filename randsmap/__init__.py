@@ -29,6 +29,8 @@ _LAZY = {
     "KernelDecoder": "decoders",
     "ConservativeRegressor": "decoders",
     "ManifoldModel": "model",
+    "ParametricModel": "model",
+    "ShiftRegistration": "model",
     "load": "persistence",
     "LWRSolver": "datasets",
     "HughesSolver": "datasets",

@@ -26,6 +26,8 @@ from randsmap.encoders import DiffusionMaps as DiffusionMaps
 from randsmap.features import *  # noqa: F403 - its `__all__`: a new map is exported by being in it
 from randsmap.invariants import project_bounds as project_bounds
 from randsmap.model import ManifoldModel as ManifoldModel
+from randsmap.model import ParametricModel as ParametricModel
+from randsmap.model import ShiftRegistration as ShiftRegistration
 from randsmap.persistence import load as load
 from randsmap.tuning import leave_one_out as leave_one_out
 from randsmap.tuning import tune as tune

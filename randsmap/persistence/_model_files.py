@@ -70,6 +70,8 @@ CLASSES = {
     "DoubleDiffusionMapsDecoder": "decoders",
     "KernelDecoder": "decoders",
     "ManifoldModel": "model",
+    "ParametricModel": "model",
+    "ShiftRegistration": "model",
 }
 _MAX_DEPTH = 20  # of parameters within parameters
 _MAX_OBJECTS = 100
