@@ -77,8 +77,8 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         Width of the kernel exp(-|y - y'|^2 / epsilon^2), in the unit of the latent coordinates.
         None: epsilon_scale times the median distance.
     epsilon_scale : float, default=1.0
-        Factor of the median distance between the latent points; the paper's w_2. Refused beside
-        epsilon.
+        Factor of the median distance between the latent points; the paper's w_2. Not used when
+        epsilon is given.
     rank : "rule" or int, default="rule"
         Number r of harmonics. "rule": the eigenvalues lambda_i > delta lambda_1 with delta = n
         lambda_1 2^-53, the paper's. A number keeps that many, at most n, but never one with
@@ -175,7 +175,6 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         """Kernel width, eigenvalues (r,), eigenvectors V (n, r) and the weights that make k(y) harmonics at y."""
         if self.epsilon is not None:
             check_number(self.epsilon, "epsilon", low=0, strict_low=True)
-            check_unread(self, ("epsilon_scale",), f"epsilon={self.epsilon!r}")
         check_number(self.epsilon_scale, "epsilon_scale", low=0, strict_low=True)
         if isinstance(self.rank, str):
             check_choice(self.rank, "rank", ("rule",))
