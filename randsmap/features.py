@@ -5,14 +5,13 @@ column (decoders add it), of the form ``scale * act(X @ weights_ + offsets_)``.
 """
 
 import numbers
-from contextlib import nullcontext
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from randsmap._estimator import Array, Count, check_fitted, restored_on_error, validate_data
 from randsmap._kernels import gradients as _gradient_kernel
-from randsmap._kernels.features import COSINE, FUSED_DIM, LOGISTIC
+from randsmap._kernels.features import COSINE, LOGISTIC
 from randsmap._kernels.features import features as _feature_kernel
 from randsmap._parallel import blas_threads, parallel_for
 from randsmap._validation import check_count, check_number, check_random_state, check_vector, renamed_arguments
@@ -205,7 +204,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         given, X = X, validate_data(self, X, reset=False, min_samples=1)
         single = (given if isinstance(given, np.ndarray) else np.asarray(given)).dtype == np.float32
         activation, weights, offsets, scale = self.activation_parameters()
-        (n, d), P = X.shape, weights.shape[1]
+        n, P = len(X), weights.shape[1]
         out = np.empty((n, P), dtype=np.float32 if single else np.float64)
         rows = max(1, _BLOCK_ENTRIES // P)
 
@@ -213,8 +212,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             part = slice(i * rows, (i + 1) * rows)
             _feature_kernel(activation, X[part], weights, offsets, scale, out[part])
 
-        with blas_threads(1) if d > FUSED_DIM else nullcontext():
-            parallel_for(block, -(-n // rows))
+        parallel_for(block, -(-n // rows))
         return out
 
     @renamed_arguments(Y="X")
