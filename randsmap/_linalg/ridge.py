@@ -284,24 +284,29 @@ _RESOLVED = 1e-6  # what the round-off of a Gram matrix may change in the decode
 def resolved(G, regularization, uncentred=None):
     """Whether eps |Phi|^2 <= 1e-6 lambda for the Gram matrix G (upper triangle) of Phi without its mean.
 
-    |Phi|^2 is the largest eigenvalue, by power iteration. uncentred: G is [1 | Phi]^T [1 | Phi] of so many
-    rows, or, if 0, [1 | Phi] [1 | Phi]^T; None: the mean is not in it.
+    |Phi|^2 is the largest eigenvalue, by a few steps of the Lanczos method. uncentred: G is [1 | Phi]^T [1 | Phi]
+    of so many rows, or, if 0, [1 | Phi] [1 | Phi]^T; None: the mean is not in it.
     """
-    v = np.random.default_rng(0).standard_normal(len(G))
-    largest = 0.0
-    for _ in range(12):
-        v /= np.linalg.norm(v) or 1.0
+    v, before = np.random.default_rng(0).standard_normal(len(G)), 0.0
+    alpha, beta = [], [float(np.linalg.norm(v))]
+    while len(alpha) < min(len(G), 12) and beta[-1] > 0:
+        v = v / beta[-1]
         if uncentred == 0:
             v -= v.mean()
         w = dsymv(1.0, G.T, v, lower=1)
         if uncentred:  # the first row of G is the sum of the rows
-            first = G[0]
-            w -= first * (first @ v / uncentred)
-        v, before, largest = w, largest, float(np.linalg.norm(w))
-        if not np.isfinite(largest):
+            w -= G[0] * (G[0] @ v / uncentred)
+        elif uncentred == 0:
+            w -= w.mean()
+        alpha.append(float(v @ w))
+        w -= alpha[-1] * v
+        if len(alpha) > 1:
+            w -= beta[-1] * before
+        before, v = v, w
+        beta.append(float(np.linalg.norm(v)))
+        if not np.isfinite(beta[-1]):
             return True  # the factorisation says what is wrong
-        if largest <= 1.01 * before:
-            break
+    largest = scipy.linalg.eigvalsh_tridiagonal(alpha, beta[1 : len(alpha)])[-1]
     return _EPS * largest <= _RESOLVED * regularization
 
 

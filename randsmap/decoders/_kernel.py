@@ -448,18 +448,26 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         With `center` K centred takes the place of 1 1^T + K, and the columns of `right` sum to 0.
         """
         K = self._kernel_matrix(points)
-        mean = K.mean(axis=0)
+        mean, solver = K.mean(axis=0), "cholesky"
+        H = None
         if resolved(K, regularization):
             if self.center:
                 K = centred_kernel(K)
             H, _, _ = cholesky_solve(K, right, regularization, True)
-            if H is not None:
-                return H, "cholesky", mean
         del K
+        if H is None:
+            H, solver = self._solve_by_modes(points, right, regularization), "eigenvalues"
+        if self.center:  # a constant in H, which centring takes from the kernel, would meet the kernel's mean
+            H -= H.mean(axis=0)
+        return H, solver, mean
+
+    def _solve_by_modes(self, points, right, regularization):
         V, eigenvalues = self._kept_modes(points)
         with blas_threads():
             inside = V.T @ right
             H = V @ (inside / (eigenvalues + regularization)[:, None])
-            if len(eigenvalues) and regularization > len(V) * _EPS * eigenvalues[0]:  # else only round-off is left
-                H += (right - V @ inside) / regularization
-        return H, "eigenvalues", mean
+            if regularization > len(V) * _EPS * max(eigenvalues, default=np.inf):  # else only round-off is left
+                rest = right - V @ inside
+                rest -= V @ (V.T @ rest)  # the round-off of the first subtraction
+                H += rest / regularization
+        return H
