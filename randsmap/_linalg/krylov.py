@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from randsmap._kernels import ridge as _kernel
 from randsmap._linalg.low_rank import cross, multiply, nystroem, orthonormal_beside, pod_of_fields, tall_qr
-from randsmap._linalg.ridge import ridge
+from randsmap._linalg.ridge import less_mean, ridge, with_bias
 from randsmap._mmap import Snapshots
 from randsmap._parallel import blas_threads
 from randsmap._progress import counter
@@ -58,8 +58,7 @@ def solve_ridge(rows, F, regularization, solver, *, tol=1e-7, max_iter=500):
             F = _in_memory(F)
         krylov = KrylovRidge(rows, F, regularization, tol)
         krylov.precondition()
-        A, n_iter = krylov.solve(max_iter)
-        return A, "krylov", n_iter
+        return krylov.solve(max_iter)
     if solver == "auto" and regularization > 0 and not isinstance(F, Snapshots):
         n, width, M = rows.n, rows.width, F.shape[1]
         smaller = min(n, width)
@@ -75,9 +74,9 @@ def solve_ridge(rows, F, regularization, solver, *, tol=1e-7, max_iter=500):
                     if not fits:
                         krylov.precondition()
                     if cheap or not fits:
-                        A, n_iter = krylov.solve(max_iter)
-                        return A, "krylov", n_iter
+                        return krylov.solve(max_iter)
             krylov.close()
+            rows.mean = None  # the direct solver finds it in the pass over the features that it makes anyway
     return *ridge(rows, F, regularization, solver), 1
 
 
@@ -108,6 +107,7 @@ class KrylovRidge:
     Parameters
     ----------
     rows : FeatureRows
+        Without bias, the bias is not penalised: the means of features and fields are taken off.
     F : ndarray (n, M), contiguous float64
     regularization : float, lambda > 0
     tol : float
@@ -130,6 +130,11 @@ class KrylovRidge:
 
     def __init__(self, rows, F, regularization, tol, most=None):
         self._rows, self._regularization = rows, regularization
+        self._field_mean = None
+        if not rows.bias:
+            rows.centre()
+            F = less_mean(F)
+            F, self._field_mean = F[:], F.mean
         self._size = max(64, _BLOCK_BYTES // (8 * rows.width))
         self._bar = counter("Krylov", "passes")
         largest = max(float(F.max()), -float(F.min()))
@@ -200,7 +205,7 @@ class KrylovRidge:
                 self._U, self._eigenvalues = nystroem(self._sketch, self._image)
 
     def solve(self, max_iter):
-        """A (P+1, M) and the number of iterations; a ConvergenceWarning if `tol` is not reached."""
+        """A (P+1, M), "krylov" and the number of iterations; a ConvergenceWarning if `tol` is not reached."""
         self._sketch = self._image = None
         shifted = self._eigenvalues + self._regularization
         keep = shifted > 1.1 * self._regularization  # the others precondition nothing
@@ -232,7 +237,9 @@ class KrylovRidge:
         if self._Vt is not None:
             with blas_threads():
                 A = multiply(A, self._Vt)
-        return (A if self._scale == 1 else A * self._scale), n_iter
+        if self._scale != 1:
+            A = A * self._scale
+        return (A if self._field_mean is None else with_bias(A, self._rows.mean, self._field_mean)), "krylov", n_iter
 
     def close(self):
         """End the progress bar."""

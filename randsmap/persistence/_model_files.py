@@ -33,8 +33,8 @@ and add a line to `CLASSES`. Rules:
   known to fit.
 - A parameter that is used after `fit` belongs in ``_state`` as well (as `_exact` of
   RANDSMAPDecoder): parameters in a file are not checked, as in a constructor.
-- A parameter that is missing in a file takes its default: a new one whose default is the old
-  behaviour needs nothing. If anything else changes, `VERSION` grows.
+- A parameter that is missing in a file takes its default, or its value in the class's
+  `_former_parameters`: a new one needs no more than that. If anything else changes, `VERSION` grows.
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ def _restored_object(entry, objects, arrays):
         unknown = set(params) - set(kind._get_param_names())
         if unknown:
             raise ValueError(f"{kind.__name__} has no parameter {min(unknown)}")
-        value = kind(**params)
+        value = kind(**{**getattr(kind, "_former_parameters", {}), **params})
     elif params or entry["state"] is None:
         raise ValueError(f"{kind.__name__} has a state only")
     else:

@@ -698,9 +698,9 @@ static ptrdiff_t encoder(const rk_nystroem *map, const double *Y, const double *
         int ended, trial_ended;
         best = descend(&z, a, NULL, 0, rest, &ended);
         double norm = dot(a, a, k);
-        for (int start = 0; start < 2 && best > zero; start++) {
+        for (ptrdiff_t start = 0; start <= k && best > zero; start++) {
             for (ptrdiff_t j = 0; j < k; j++)
-                trial[j] = start ? j == 0 : 1 / (double) k; /* uniform; the nearest neighbour */
+                trial[j] = start ? j == start - 1 : 1 / (double) k; /* uniform; each neighbour */
             double f = descend(&z, trial, a, best, rest, &trial_ended), size = dot(trial, trial, k);
             if (f < best * (1 - 1e-10) || (f <= best * (1 + 1e-10) && size < norm)) {
                 memcpy(a, trial, (size_t) k * sizeof *a);
