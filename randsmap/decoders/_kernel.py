@@ -5,11 +5,12 @@ import numpy as np
 from randsmap._estimator import DERIVED, Array, Choice, Count, Flag, Real, check_fitted, validate_data
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.low_rank import leading_modes
+from randsmap._linalg.radial import Matern, ThinPlate, polynomial_tail, solve_with_tail
 from randsmap._linalg.ridge import cholesky_solve
 from randsmap._parallel import blas_threads
 from randsmap._validation import check_choice, check_count, check_number
 from randsmap.decoders._base import LinearDecoder, check_fields, check_unread
-from randsmap.decoders._bases import KernelBasis, in_units
+from randsmap.decoders._bases import KernelBasis, TailedBasis, in_units
 from randsmap.decoders._linear_map import LinearMap
 from randsmap.features import check_frequency_range, check_length_scale
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
@@ -53,6 +54,13 @@ class MultiGaussian:
         D = Gaussian(0.0).values(X, Z)
         _distances.multi_gaussian_slope_in_place(D, self.low, self.high)
         return D
+
+
+def radial_kernel(name, nu=None):
+    """The kernel of that name between points in units of its length scale; None: Gaussian."""
+    if name == "matern":
+        return Matern(nu)
+    return ThinPlate() if name == "thin-plate" else Gaussian(0.5)
 
 
 def retained_modes(eigenvalues, n, rank):
@@ -229,17 +237,26 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
 
 @document_invariants
 class KernelDecoder(InvariantParameters, LinearDecoder):
-    """Kernel ridge regression with a bias: the limit of infinitely many random features.
+    """Kernel ridge regression with a bias: the limit of infinitely many random features; splines.
 
     Parameters
     ----------
-    kernel : {"gaussian", "multi-gaussian"}, default="gaussian"
+    kernel : {"gaussian", "multi-gaussian", "matern", "thin-plate"}, default="gaussian"
         "gaussian": exp(-|y - y'|^2 / (2 length_scale^2)), the limit of `FourierFeatures`.
         "multi-gaussian": the mean of exp(-s^2 |y - y'|^2 / 2) over s in
         [min_frequency, max_frequency], the limit of `MultiscaleFourierFeatures` for many scales.
+        "matern": the Matern kernel of smoothness nu. "thin-plate": r^2 log r of the distance r in units of
+        length_scale, which needs degree=1.
     length_scale : float or array (d,), default=1.0
-        Length scale of the Gaussian kernel, in the unit of the latent coordinates; one a coordinate
+        Length scale of the kernel, in the unit of the latent coordinates; one a coordinate
         if an array. "multi-gaussian" does not read it: any other value than the default is refused.
+    nu : {0.5, 1.5, 2.5}, default=1.5
+        Smoothness of the Matern kernel: fields are as often differentiable in mean square. Read by "matern" alone.
+    degree : {0, 1}, default=0
+        1: a linear function of the latents is added whose coefficients are not penalised (a tail: universal
+        kriging). 0: the constant alone.
+    center : bool, default=False
+        Whether the constant is not penalised either. A linear tail includes that.
     max_frequency : float, default=1.0
         Upper end of the interval of scales (inverse lengths). "gaussian" refuses other values.
     min_frequency : float, default=1e-3
@@ -253,8 +270,9 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
 
     Attributes
     ----------
-    coef_ : ndarray (n+1, M)
-        Coefficients of [1 | k(y, y_1), ..., k(y, y_n)]; the first row is the bias.
+    coef_ : ndarray (n+1, M) or (n+d+1, M)
+        Coefficients of [1 | k(y, y_1), ..., k(y, y_n)] and, with degree=1, of the d coordinates
+        (y - mean) / length_scale; the first row is the bias.
     solver_ : {"cholesky", "eigenvalues"}
         What was used; the second for lambda <= 10 eps trace.
     n_features_in_ : int
@@ -274,6 +292,9 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
     latent points the kernel is 0 and the field is the bias row: a multiple, below 1, of a weighted
     mean of the training fields, projected on the invariants.
 
+    With an unpenalised constant or tail, f(y) = T(y) b + k(y) C solves [K + lambda I, T; T^T, 0] [C; b] =
+    [F; 0]: with thin plate scipy.interpolate.RBFInterpolator with smoothing = lambda and degree 1.
+
     Examples
     --------
     >>> import numpy as np
@@ -287,9 +308,12 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
 
     _state = {
         "n_features_in_": Count("d"),
-        "coef_": Array("n+1", "M"),
+        "coef_": Array("P+1", "M"),
         "solver_": Choice("cholesky", "eigenvalues"),
         "_points": Array("n", "d"),
+        "_kind": Choice("matern", "thin-plate", optional=True),
+        "_nu": Real(0.5, 2.5, optional=True),
+        "_tail_centre": Array("d", optional=True),
         "_lengths": Array("d", low=_SMALLEST, optional=True),
         "_frequencies": Array(2, low=0, optional=True),
         "_single": Flag(),
@@ -302,6 +326,9 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         kernel="gaussian",
         *,
         length_scale=1.0,
+        nu=1.5,
+        degree=0,
+        center=False,
         max_frequency=1.0,
         min_frequency=1e-3,
         regularization=1e-3,
@@ -313,6 +340,9 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
     ):
         self.kernel = kernel
         self.length_scale = length_scale
+        self.nu = nu
+        self.degree = degree
+        self.center = center
         self.max_frequency = max_frequency
         self.min_frequency = min_frequency
         self.regularization = regularization
@@ -328,23 +358,38 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         F, dtype, single = check_fields(y, len(X))
         invariants = self._invariants(F, dtype)
         points = self._set_kernel(X)
-        H, solver = self._solve(points, F.copy(), regularization)
-        A = np.vstack([H.sum(axis=0, keepdims=True), H])  # the bias row is 1^T H
+        if self.degree or self.center:
+            A, solver = self._tailed_coefficients(X, points, F, regularization)
+        else:
+            self._tail_centre = None
+            H, solver = self._solve(points, F.copy(), regularization)
+            A = np.vstack([H.sum(axis=0, keepdims=True), H])  # the bias row is 1^T H
 
         self.coef_, self.solver_ = invariants.constrain_coefficients(A), solver
         self._points, self._single = points, single
         self._store_invariants(invariants)
 
     def _check_kernel(self):
-        kernel = check_choice(self.kernel, "kernel", ("gaussian", "multi-gaussian"))
-        unread = ("max_frequency", "min_frequency") if kernel == "gaussian" else ("length_scale",)
-        check_unread(self, unread, f"kernel={kernel!r}")
+        kernel = check_choice(self.kernel, "kernel", ("gaussian", "multi-gaussian", "matern", "thin-plate"))
+        unread = ("length_scale",) if kernel == "multi-gaussian" else ("max_frequency", "min_frequency")
+        check_unread(self, unread if kernel == "matern" else (*unread, "nu"), f"kernel={kernel!r}")
+        if kernel == "matern" and self.nu not in (0.5, 1.5, 2.5):
+            raise ValueError(f"nu must be 0.5, 1.5 or 2.5, got {self.nu!r}")
+        if self.degree not in (0, 1):
+            raise ValueError(f"degree must be 0 or 1, got {self.degree!r}")
+        if kernel == "thin-plate" and self.degree != 1:
+            raise ValueError(f'kernel="thin-plate" needs degree=1, got {self.degree!r}')
+        if kernel == "multi-gaussian" and self.degree:
+            raise ValueError('kernel="multi-gaussian" has no length scale, so its degree must be 0, got 1')
 
     def _set_kernel(self, X):
         """Store the kernel's parameters; its points, in units of the length scale if it has one."""
         self._check_kernel()
-        self._lengths = self._frequencies = None
-        if self.kernel == "gaussian":
+        self._lengths = self._frequencies = self._nu = None
+        self._kind = self.kernel if self.kernel in ("matern", "thin-plate") else None
+        if self.kernel == "matern":
+            self._nu = float(self.nu)
+        if self.kernel != "multi-gaussian":
             self._lengths = np.full(X.shape[1], check_length_scale(self.length_scale, X.shape[1]))
             return in_units(X, self._lengths)
         self._frequencies = np.array(check_frequency_range(self.min_frequency, self.max_frequency))
@@ -352,14 +397,21 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
 
     @property
     def _radial(self):
-        return Gaussian(0.5) if self._frequencies is None else MultiGaussian(*self._frequencies)
+        if self._frequencies is not None:
+            return MultiGaussian(*self._frequencies)
+        return radial_kernel(getattr(self, "_kind", None), getattr(self, "_nu", None))  # absent in older model files
 
     def _make_linear_map(self):
         check_fitted(self, "coef_")
-        return LinearMap(KernelBasis(self._radial, self._points, lengths=self._lengths), self.coef_, self.invariants_)
+        basis = KernelBasis(self._radial, self._points, lengths=self._lengths)
+        if getattr(self, "_tail_centre", None) is not None:
+            basis = TailedBasis(basis, self._tail_centre, self._lengths)
+        return LinearMap(basis, self.coef_, self.invariants_)
 
     def _spectrum(self, X):
         """Eigenvectors (n, r) of 1 1^T + K = Phi Phi^T, their eigenvalues, error angle."""
+        if self.degree or self.center:
+            raise ValueError("a decoder with an unpenalised constant or tail has no such spectrum")
         V, eigenvalues = self._kept_modes(self._set_kernel(X))
         return V, eigenvalues, len(V) * _EPS * eigenvalues[0] / eigenvalues[-1]
 
@@ -377,6 +429,13 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         eigenvalues, V = leading_modes(K)
         kept = eigenvalues > len(K) * _EPS * eigenvalues[0]
         return np.ascontiguousarray(V[:, kept]), eigenvalues[kept]
+
+    def _tailed_coefficients(self, X, points, F, regularization):
+        """[b_0; C; b] of f(y) = b_0 + k(y) C + ((y - centre) / lengths) b, b_0 and b not penalised."""
+        self._tail_centre = X.mean(axis=0) if self.degree else None
+        T = polynomial_tail(in_units(X - self._tail_centre, self._lengths) if self.degree else X, self.degree)
+        C, b, solver = solve_with_tail(self._radial.values(points), T, F, regularization)
+        return np.concatenate([b[:1], C, b[1:]]), solver
 
     def _solve(self, points, right, regularization):
         """(1 1^T + K + lambda I)^-1 times `right` (n, m), which may be overwritten, and the solver used."""

@@ -69,6 +69,8 @@ CLASSES = {
     "KNNDecoder": "decoders",
     "DoubleDiffusionMapsDecoder": "decoders",
     "KernelDecoder": "decoders",
+    "BlendedDecoder": "decoders",
+    "AutoDecoder": "tuning",
     "ManifoldModel": "model",
 }
 _MAX_DEPTH = 20  # of parameters within parameters
