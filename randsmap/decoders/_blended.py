@@ -351,6 +351,9 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         )
         return LinearMap(basis, self.coef_, self.invariants_)
 
+    def _check_linear(self):
+        raise AttributeError("the weights of a geometric median depend on the fields, so its fit is not linear in them")
+
     _map_sources = ("coef_", "decoders_", "invariants_")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Bunch
 
-from randsmap._estimator import DERIVED, Count, Flag, Regressor, restored_on_error, validate_data
+from randsmap._estimator import DERIVED, Count, Flag, Regressor, check_fitted, restored_on_error, validate_data
 from randsmap._linalg.distances import fill_pairs
 from randsmap._linalg.radial import TailSpectrum, held_out_once, polynomial_tail
 from randsmap._progress import steps
@@ -21,6 +21,7 @@ from randsmap.decoders._blended import field_coordinates, geometric_median, limi
 from randsmap.decoders._kernel import radial_kernel
 from randsmap.invariants._affine import AffineInvariants, invariant_values
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
+from randsmap.metrics import SMALLEST_SHARE, field_norms, median_norm
 
 __all__ = ["AutoDecoder", "Results"]
 
@@ -113,8 +114,7 @@ class Scores:
     """
 
     def __init__(self, sizes: _Values, parts: _Groups) -> None:
-        nonzero = sizes[sizes > 0]
-        self._sizes = np.maximum(sizes, 1e-3 * np.median(nonzero) if len(nonzero) else 1.0)
+        self._sizes = np.maximum(sizes, SMALLEST_SHARE * median_norm(sizes) or 1.0)
         self._parts = parts
 
     def errors(self, residuals: _Values) -> _Values:
@@ -442,7 +442,8 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
             then keeps the state it had.
         """
         with restored_on_error(self):
-            self._fit(X, y, groups=groups)
+            self._fit_linear(X, y, groups)
+            self._linear_map  # noqa: B018  (made now: `predict` changes nothing)
         return self
 
     def _fit_linear(self, X, y, groups=None):
@@ -456,7 +457,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
 
         n, units = len(X), spread(X)
         _, G, _ = field_coordinates(F)
-        sizes = np.linalg.norm(F, axis=1)
+        sizes = field_norms(F)
         everything = Samples(X / units, G, sizes, labels, rng)
         count = min(n, max(_SUBSET, round(validation * n)))
         if count < n:
@@ -493,7 +494,11 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         return "mass" if (np.abs(value - m) <= tol * (size + np.abs(m))).all() else None
 
     def _make_linear_map(self):
+        check_fitted(self, "best_decoder_")
         return self.best_decoder_._linear_map
+
+    def _check_linear(self):
+        raise AttributeError("the search depends on the fields, so its fit is not linear in them")
 
     @property
     def invariants_(self) -> AffineInvariants:
