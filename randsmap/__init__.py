@@ -38,6 +38,7 @@ _LAZY = {
     "tune": "tuning",
     "leave_one_out": "tuning",
     "AutoDecoder": "tuning",
+    "autotune": "tuning",
     "set_num_threads": "_parallel",
     "get_num_threads": "_parallel",
     "show_progress": "_progress",

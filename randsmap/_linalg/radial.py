@@ -30,6 +30,7 @@ __all__ = [
     "ThinPlate",
     "held_out_once",
     "polynomial_tail",
+    "smallest_regularization",
     "solve_with_tail",
 ]
 
@@ -137,6 +138,11 @@ class TailProjection:
         return b
 
 
+def smallest_regularization(K: _Values) -> float:
+    """lambda below which the round-off of a kernel K that is nearly constant counts: 10 eps |K|_F."""
+    return 10 * _EPS * float(np.linalg.norm(K))
+
+
 class TailSpectrum:
     """B(lambda) for all lambda, by the eigenvalues (n - rank,) and eigenvectors of Q2^T K Q2.
 
@@ -161,6 +167,7 @@ class TailSpectrum:
             self._projected = self._modes.T @ F
         self.eigenvalues: _Values = np.maximum(eigenvalues, 0)
         self.largest: float = float(self.eigenvalues[-1]) if len(eigenvalues) else 0.0
+        self.smallest: float = smallest_regularization(K)
 
     def _inverse(self, regularization):
         return 1 / np.maximum(self.eigenvalues + regularization, np.finfo(float).tiny)
@@ -179,7 +186,7 @@ class TailSpectrum:
             for g in groups:
                 block = (self._modes[g] * w) @ self._modes[g].T
                 try:
-                    r[g] = scipy.linalg.solve(block, r[g], assume_a="pos", check_finite=False)
+                    r[g] = np.linalg.solve(block, r[g])
                 except np.linalg.LinAlgError:
                     r[g] = np.linalg.lstsq(block, r[g], rcond=None)[0]
         return r
@@ -190,18 +197,18 @@ def solve_with_tail(
 ) -> tuple[_Values, _Values, str]:
     """Coefficients C (n, M) of the kernel, b (m, M) of the tail, and the name of the solver.
 
-    Cholesky where lambda > 10 eps trace or else the factorisation holds, otherwise eigenvalues: those below n eps of
-    the largest count as that.
+    Cholesky where lambda > 10 eps |K|_F and the factorisation holds, otherwise eigenvalues, without those that are
+    round-off: lambda_i + lambda <= eps max(n lambda_1, |K|_F).
     """
     projection = TailProjection(T)
     with blas_threads():
         inner, rest = projection.within(K), projection.rotated(F)[projection.rank :]
         inner += inner.T
         inner *= 0.5
-        trace, n = float(np.trace(inner)), len(inner)
+        n, smallest = len(inner), smallest_regularization(K)
         solver = "cholesky"
         try:
-            if not regularization > 10 * _EPS * trace / max(n, 1):
+            if not regularization > smallest:
                 raise np.linalg.LinAlgError
             shifted = inner.copy(order="F")
             shifted.flat[:: n + 1] += regularization
@@ -210,7 +217,7 @@ def solve_with_tail(
         except np.linalg.LinAlgError:
             solver = "eigenvalues"
             eigenvalues, V = scipy.linalg.eigh(inner, overwrite_a=True, check_finite=False, driver="evd")
-            kept = eigenvalues + regularization > n * _EPS * eigenvalues[-1] if n else np.zeros(0, bool)
+            kept = eigenvalues + regularization > max(n * _EPS * eigenvalues.max(initial=0), smallest / 10)
             V = V[:, kept]
             C = V @ ((V.T @ rest) / (eigenvalues[kept] + regularization)[:, None])
         C = projection.lifted(C)

@@ -47,6 +47,7 @@ _STARTS = (
     ("matern", 2.5, 0, 3.0),
 )
 _STEP, _FINEST = np.log(2.5), 0.1  # of length scales, in their logarithms
+_SHORTEST, _LONGEST = 0.02, 100.0  # length scales
 _LEADERS = 3  # families whose best members are refined in turn
 _PARTS = 8  # into which samples without groups fall for the score
 _SIZES = (1, 3, 5, 8, 12)  # decoders in the blend
@@ -66,7 +67,7 @@ class Trial:
     degree: int | None
     scales: _Values  # in standard deviations of the latents
     value: float  # lambda over the largest eigenvalue, or k
-    largest: float = np.nan  # that eigenvalue, a sample
+    strength: float = np.nan  # lambda, a sample
     score: float = np.inf
     error: float = np.nan
     residuals: _Values | None = field(default=None, repr=False)
@@ -76,7 +77,7 @@ class Trial:
         return self.kernel, self.nu, self.degree
 
     def regularization(self, n: int) -> float:
-        return self.value * self.largest * n
+        return self.strength * n
 
     def decoder(self, units: _Values, n: int) -> Any:
         """The decoder for n latents whose standard deviations are `units`."""
@@ -139,11 +140,13 @@ class Samples:
         self.scores = Scores(sizes, parts)
 
     def kernel_residuals(self, trial: Trial, path: _Values) -> Iterator[tuple[float, float, _Values]]:
-        """lambda over the largest eigenvalue, that a sample, and what held-out fields miss, along a path."""
+        """lambda over the largest eigenvalue, lambda a sample, and what held-out fields miss, along a path."""
         kernel, points, T = self._functions(trial)
         spectrum = TailSpectrum(kernel.values(points), T, self.G)
         for value in path:
-            yield value, spectrum.largest / len(self.X), spectrum.held_out(value * spectrum.largest, self.groups)
+            if value == path[-1] or value * spectrum.largest >= spectrum.smallest:
+                regularization = max(value * spectrum.largest, spectrum.smallest)
+                yield value, regularization / len(self.X), spectrum.held_out(regularization, self.groups)
 
     def residuals(self, trial: Trial) -> _Values:
         """What held-out fields miss at the trial's own lambda or k."""
@@ -222,11 +225,11 @@ def search(samples: Samples, n_trials: int) -> list[Trial]:
             continue
         known.add(_key(proposal))
         best = proposal
-        for value, largest, residuals in samples.kernel_residuals(proposal, _PATH):
+        for value, strength, residuals in samples.kernel_residuals(proposal, _PATH):
             errors = samples.scores.errors(residuals)
             score = samples.scores.score(errors)
             if score < best.score:
-                best = Trial(*proposal.family, proposal.scales, value, largest, score, float(errors.mean()), residuals)
+                best = Trial(*proposal.family, proposal.scales, value, strength, score, float(errors.mean()), residuals)
         trials.append(best)
         _forget(trials)
     return trials
@@ -280,7 +283,8 @@ def _proposal(trials, turn, step, known):
             for sign in (1, -1):
                 scales = trial.scales * np.exp(sign * step * move)
                 proposal = Trial(*trial.family, scales, np.nan)
-                if _key(proposal) not in known:
+                within = _SHORTEST <= scales.min() and scales.max() <= _LONGEST
+                if within and _key(proposal) not in known:
                     return proposal
     return None
 
@@ -562,4 +566,7 @@ def _table(trials, members, units, n):
 def _edges(trial):
     if trial.kernel == "k-nn":
         return ["n_neighbors"] if trial.value == _NEIGHBORS[-1] else []
-    return ["regularization"] if trial.value in (_PATH[0], _PATH[-1]) else []
+    edges = ["regularization"] if trial.value in (_PATH[0], _PATH[-1]) else []
+    if trial.scales.min() < 2 * _SHORTEST or trial.scales.max() > _LONGEST / 2:
+        edges.append("length_scale")
+    return edges
