@@ -20,7 +20,7 @@ from randsmap.decoders._bases import refuse_overflow
 from randsmap.decoders._linear_map import LinearMap
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 
-__all__ = ["BlendedDecoder", "field_coordinates", "geometric_median", "limited"]
+__all__ = ["BlendedDecoder", "field_coordinates", "geometric_median", "limited", "median_smoothing", "spread"]
 
 _EPS = np.finfo(float).eps
 _ROWS = 256  # points decoded at a time: a few arrays (parts, rows, coordinates)
@@ -98,6 +98,11 @@ def geometric_median(P: _Values, smoothing: float) -> tuple[_Values, _Values]:
                 if change < _TOLERANCE:
                     break
     return np.einsum("nk,knr->nr", W, P), W
+
+
+def median_smoothing(G: _Values) -> float:
+    """The smoothing of medians of fields with the coordinates G (n, r): 1e-9 of their root mean square."""
+    return max(_SMOOTHING * float(np.linalg.norm(G) / np.sqrt(len(G))), 1e-150)
 
 
 def _squares(D, W):
@@ -340,7 +345,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         self.decoders_ = [clone(decoder).fit(X, G) for decoder in self.decoders]
         self._points, self._scales, self._coordinates = X / scales, scales, G
         self._limit, self._single = limit, single
-        self._smoothing = max(_SMOOTHING * float(np.linalg.norm(G) / np.sqrt(len(G))), 1e-150)
+        self._smoothing = median_smoothing(G)
         self.coef_ = invariants.constrain_coefficients(np.vstack([mean, B]))
         self._store_invariants(invariants)
 

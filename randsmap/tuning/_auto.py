@@ -17,7 +17,7 @@ from randsmap._progress import steps
 from randsmap._validation import check_count, check_number, check_random_state
 from randsmap.decoders import BlendedDecoder, KernelDecoder, KNNDecoder
 from randsmap.decoders._base import LinearDecoder, check_fields
-from randsmap.decoders._blended import field_coordinates, geometric_median, limited, spread
+from randsmap.decoders._blended import field_coordinates, geometric_median, limited, median_smoothing, spread
 from randsmap.decoders._kernel import radial_kernel
 from randsmap.invariants._affine import AffineInvariants, invariant_values
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
@@ -52,7 +52,8 @@ _LEADERS = 3  # families whose best members are refined in turn
 _PARTS = 8  # into which samples without groups fall for the score
 _SIZES = (1, 3, 5, 8, 12)  # decoders in the blend
 _WORTH = 0.03  # improvement of the score, about as much of the error, for which a larger blend is taken
-_REACH = 1.5  # of the largest distance between fields of neighbours: see `reach`
+_KINDRED, _BEHIND = 3, 2.0  # with groups: members of one family, and how far behind the best score
+_REACH = 1.5, 1.25  # without and with groups, of the largest distance between fields of neighbours: see `reach`
 _SUBSET = 600  # samples of the search
 _COORDINATES, _SKETCH = 192, 128  # coordinates of fields beyond which the search takes random combinations
 _FLOOR = 1e-12
@@ -290,32 +291,51 @@ def _proposal(trials, turn, step, known):
 
 
 def reach(samples: Samples) -> float:
-    """How far a decoded field may be from that of the nearest training point: 1.5 times the furthest that any
-    training field is from that of its nearest neighbour outside its group."""
-    jumps = samples.G - samples.G[samples.nearest()]
-    return _REACH * float(np.linalg.norm(jumps, axis=1).max())
+    """How far a decoded field may be from that of the nearest training point.
 
-
-def blend(samples: Samples, trials: list[Trial], limit: float) -> tuple[list[Trial], float, float]:
-    """The leading trials whose blend has the best score, few where more hardly help; that score, and the mean error.
-
-    With groups it is the largest blend: their few errors cannot tell which is best.
+    A little more than the furthest that any training field is from that of its nearest neighbour (outside its group).
     """
-    members = [trial for trial in leading(trials) if trial.residuals is not None][: max(_SIZES)]
-    P = np.stack([samples.G - trial.residuals for trial in members])
-    P = limited(P, samples.G[samples.nearest()], limit)
-    smoothing = 1e-9 * float(np.linalg.norm(samples.G) / np.sqrt(len(samples.G))) + 1e-150
-    sizes = [size for size in _SIZES if size <= len(members)]
-    scored = []
-    for size in sizes:
-        errors = samples.scores.errors(samples.G - geometric_median(P[:size], smoothing)[0])
-        scored.append((samples.scores.score(errors), float(errors.mean())))
+    jumps = samples.G - samples.G[samples.nearest()]
+    return _REACH[samples.groups is not None] * float(np.linalg.norm(jumps, axis=1).max())
+
+
+def candidates(samples: Samples, trials: list[Trial]) -> list[Trial]:
+    """The trials that may become parts of the blend, the best first.
+
+    Groups are few, and their errors tell hardly which of similar decoders is best: at most 3 of a family then, so that
+    the parts are of different kinds, but for k-NN mixtures, which cannot fail far from their data.
+    """
+    best = leading(trials)
     if samples.groups is None:
-        best = min(score for score, _ in scored)
-        chosen = next(i for i, (score, _) in enumerate(scored) if score <= best + _WORTH)
-    else:
-        chosen = len(sizes) - 1
-    return members[: sizes[chosen]], *scored[chosen]
+        return best[: max(_SIZES)]
+    taken: dict[Any, int] = {}
+    chosen = []
+    for trial in best:
+        taken[trial.family] = taken.get(trial.family, 0) + 1
+        close = trial.score <= best[0].score + _BEHIND
+        if close and (trial.kernel == "k-nn" or taken[trial.family] <= _KINDRED):
+            chosen.append(trial)
+    return chosen[: max(_SIZES)]
+
+
+def blend(samples: Samples, members: list[Trial], limit: float) -> tuple[list[Trial], float]:
+    """The leading candidates whose blend has the best score, few where more hardly help, and its mean error.
+
+    With groups all of them: their few errors cannot tell which blend is best.
+    """
+    residuals = [samples.residuals(t) if t.residuals is None else t.residuals for t in members]
+    P = limited(np.stack([samples.G - r for r in residuals]), samples.G[samples.nearest()], limit)
+    smoothing = median_smoothing(samples.G)
+    sizes = [size for size in _SIZES if size < len(members)] + [len(members)]
+    errors = [
+        samples.scores.errors(samples.G - geometric_median(P[:size], smoothing)[0])
+        for size in (sizes if samples.groups is None else sizes[-1:])
+    ]
+    if samples.groups is not None:
+        return members, float(errors[0].mean())
+    scores = [samples.scores.score(e) for e in errors]
+    chosen = next(i for i, score in enumerate(scores) if score <= min(scores) + _WORTH)
+    return members[: sizes[chosen]], float(errors[chosen].mean())
 
 
 @document_invariants
@@ -368,9 +388,9 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     parts): one group that no decoder can decode must not choose alone.
 
     Among blends of the best 1, 3, 5, 8 and 12 trials the smallest is taken whose score is within 3 % of the best;
-    with groups the largest. The geometric median of their fields outvotes a decoder that fails far from its data, and
-    no field is further from that of the nearest training point than 1.5 times the largest distance that was met when
-    samples (groups) were held out.
+    with groups the largest, of at most 3 kernels of a family. The geometric median of their fields outvotes a decoder
+    that fails far from its data, and no field is further from that of the nearest training point than 1.5 (1.25) times
+    the largest distance that was met when samples (groups) were held out.
 
     Deterministic for a `random_state`.
 
@@ -467,11 +487,12 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         if count < n:
             chosen = everything.subset(_stratified(labels, n, count, rng), sizes, rng)
             trials = search(chosen, n_trials)
-            _compare(everything, trials)
+            members = _compared(everything, candidates(everything, trials))
         else:
             trials = search(everything, n_trials)
+            members = candidates(everything, trials)
         limit = reach(everything)
-        members, _, error = blend(everything, trials, limit)
+        members, error = blend(everything, members, limit)
 
         self.best_decoder_ = BlendedDecoder(
             [trial.decoder(units, n) for trial in members],
@@ -534,15 +555,13 @@ def _stratified(labels, n, count, rng):
     return np.sort(np.concatenate(rows))
 
 
-def _compare(samples, trials):
-    """The best trials of a search on a part of the samples, judged anew on all."""
-    candidates = leading(trials)[: max(_SIZES)]
-    for trial in trials:
-        trial.residuals = None
-    for trial in candidates:
+def _compared(samples, members):
+    """Candidates of a search on a part of the samples, judged anew on all."""
+    for trial in members:
         trial.residuals = samples.residuals(trial)
         errors = samples.scores.errors(trial.residuals)
         trial.score, trial.error = samples.scores.score(errors), float(errors.mean())
+    return leading(members)
 
 
 def _table(trials, members, units, n):

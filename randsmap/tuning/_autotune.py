@@ -182,7 +182,8 @@ def _compare(encoders, F, labels, validation, n_trials, rng):
             scores[i] = counts.score(errors[i, judged])
     if len(failures) == len(encoders):
         raise failures[0]
-    return scores, np.nanmean(np.where(np.isfinite(scores)[:, None], errors, np.nan), axis=1)
+    means = [np.nanmean(row) if np.isfinite(score) else np.nan for row, score in zip(errors, scores)]
+    return scores, np.array(means)
 
 
 def _missed(encoder, F, rest, held, labels, n_trials):
