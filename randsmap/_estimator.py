@@ -29,6 +29,7 @@ __all__ = [
     "Part",
     "Real",
     "Regressor",
+    "Regressors",
     "Transformer",
     "check_fitted",
     "check_state",
@@ -135,10 +136,12 @@ class Count:
 class Real:
     """A finite float between two bounds."""
 
-    def __init__(self, low: float, high: float) -> None:
-        self.low, self.high = low, high
+    def __init__(self, low: float, high: float, *, optional: bool = False) -> None:
+        self.low, self.high, self.optional = low, high, optional
 
     def check(self, value: Any, lengths: _Lengths) -> None:
+        if value is None and self.optional:
+            return
         if not isinstance(value, float) or not _within(value, value, self.low, self.high):
             raise ValueError(f"it must be a float in [{self.low:g}, {self.high:g}], got {value!r}")
 
@@ -167,10 +170,12 @@ class Flag:
 class Choice:
     """One of the strings given."""
 
-    def __init__(self, *choices: str) -> None:
-        self.choices = choices
+    def __init__(self, *choices: str, optional: bool = False) -> None:
+        self.choices, self.optional = choices, optional
 
     def check(self, value: Any, lengths: _Lengths) -> None:
+        if value is None and self.optional:
+            return
         if type(value) is not str or value not in self.choices:
             raise ValueError(f"it must be one of {', '.join(map(repr, self.choices))}, got {value!r}")
 
@@ -206,6 +211,19 @@ class _Map:
             raise ValueError(f"it must be a fitted {type(self).__name__.lower()}, got {type(value).__name__}")
         _bind(lengths, self.n_in, n_in)
         _bind(lengths, self.n_out, n_out)
+
+
+class Regressors:
+    """A list of fitted estimators that all map rows of length n_in to rows of length n_out."""
+
+    def __init__(self, n_in: str, n_out: str) -> None:
+        self._each = Regressor(n_in, n_out)
+
+    def check(self, value: Any, lengths: _Lengths) -> None:
+        if type(value) is not list or not value:
+            raise ValueError(f"it must be a list of fitted regressors, got {value!r}")
+        for part in value:
+            self._each.check(part, lengths)
 
 
 class Transformer(_Map):

@@ -1,5 +1,6 @@
 """Decoders: from latent coordinates back to fields, as scikit-learn multi-output regressors."""
 
+from randsmap.decoders._blended import BlendedDecoder
 from randsmap.decoders._conservative import ConservativeRegressor
 from randsmap.decoders._kernel import DoubleDiffusionMapsDecoder, KernelDecoder
 from randsmap.decoders._knn import KNNDecoder
@@ -12,4 +13,5 @@ __all__ = [
     "DoubleDiffusionMapsDecoder",
     "KernelDecoder",
     "ConservativeRegressor",
+    "BlendedDecoder",
 ]

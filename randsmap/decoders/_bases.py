@@ -21,10 +21,12 @@ __all__ = [
     "FeatureMapBasis",
     "IdentityBasis",
     "KernelBasis",
+    "TailedBasis",
     "TransformerBasis",
     "feature_basis",
     "in_units",
     "polynomial_jacobian",
+    "refuse_overflow",
 ]
 
 _LARGEST = np.finfo(float).max
@@ -36,18 +38,18 @@ def _in_tiles(tile, X, A, projection, out, first, most=MAX_TILE):
     if len(X) <= FEW:  # one row must cost microseconds
         bad = tile(X, A, projection, out)
         if bad != -1:
-            _refuse(bad, first)
+            refuse_overflow(bad, first)
         return
 
     def task(a, b):
         bad = tile(X[a:b], A, projection, out[a:b])
         if bad != -1:
-            _refuse(bad, a + first)
+            refuse_overflow(bad, a + first)
 
     for_tiles(task, len(X), most)
 
 
-def _refuse(bad, first):
+def refuse_overflow(bad, first):
     """ValueError for what a kernel says of the rows from `first` on: i if row i overflows, -2 - i if its projection
     does not converge."""
     if bad < -1:
@@ -212,6 +214,36 @@ def in_units(Y, lengths):
     with np.errstate(over="ignore"):
         X = Y / lengths
     return X if np.isfinite(X).all() else np.clip(X, -_LARGEST, _LARGEST)
+
+
+class TailedBasis:
+    """The functions of another basis, then the coordinates (y - centre) / lengths: a linear tail."""
+
+    constant_gradients = False
+
+    def __init__(self, basis, centre, lengths):
+        self.basis, self.centre, self.lengths = basis, centre, lengths
+        self.size = basis.size + len(centre)
+
+    def decode(self, X, A, projection, out, first=0):
+        most = max(32, TILE_ENTRIES // self.size)
+        _in_tiles(self._tile, X, A, projection, out, first, most)
+
+    def _tile(self, X, A, projection, out):
+        basis = self.basis
+        Z = np.concatenate([basis.values(basis.scaled(X)), in_units(X - self.centre, self.lengths)], axis=1)
+        return _decode_kernel.decode_features(Z, A, projection, out)
+
+    def gradients(self, X):
+        slopes = np.tile(np.diag(1 / self.lengths), (len(X), 1))
+        return np.concatenate([self.basis.gradients(X), slopes], axis=1)
+
+    def directional(self, X, V):
+        return np.concatenate([self.basis.directional(X, V), V / self.lengths], axis=1)
+
+    def contract(self, X, H):
+        size = self.basis.size
+        return self.basis.contract(X, np.ascontiguousarray(H[:, :size])) + H[:, size:] / self.lengths
 
 
 class KernelBasis:

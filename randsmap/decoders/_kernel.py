@@ -5,6 +5,7 @@ import numpy as np
 from randsmap._estimator import DERIVED, Array, Choice, Count, Flag, Real, check_fitted, validate_data
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.low_rank import centred_kernel, leading_modes
+from randsmap._linalg.radial import Matern, ThinPlate, polynomial_tail, solve_with_tail
 from randsmap._linalg.ridge import cholesky_solve, less_mean, resolved, with_bias, with_constant
 from randsmap._parallel import blas_threads
 from randsmap._validation import check_choice, check_count, check_number
@@ -16,7 +17,7 @@ from randsmap.decoders._base import (
     document_centring,
     fitted_scale,
 )
-from randsmap.decoders._bases import KernelBasis, in_units
+from randsmap.decoders._bases import KernelBasis, TailedBasis, in_units
 from randsmap.decoders._linear_map import LinearMap
 from randsmap.features import check_frequency_range, check_length_scale
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
@@ -60,6 +61,13 @@ class MultiGaussian:
         D = Gaussian(0.0).values(X, Z)
         _distances.multi_gaussian_slope_in_place(D, self.low, self.high)
         return D
+
+
+def radial_kernel(name, nu=None):
+    """The kernel of that name between points in units of its length scale; None: Gaussian."""
+    if name == "matern":
+        return Matern(nu)
+    return ThinPlate() if name == "thin-plate" else Gaussian(0.5)
 
 
 def retained_modes(eigenvalues, n, rank):
@@ -114,8 +122,8 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
     Notes
     -----
     f(y) = F^T V L^-1 V^T k(y) with the leading eigenpairs (V, L) of the kernel matrix
-    (paper, Sec. 3 and App. C, Eq. (DoubleDMs_mat)), of the fields less their mean if centred. The harmonics k(y) V L^-1 are r functions of y,
-    so a decoded row costs n r + r M operations; where n M is less, the product is formed in
+    (paper, Sec. 3 and App. C, Eq. (DoubleDMs_mat)), of the fields less their mean if centred. The harmonics
+    k(y) V L^-1 are r functions of y, so a decoded row costs n r + r M operations; where n M is less, the product is formed in
     advance.
 
     At full rank, which the rule keeps for well-conditioned kernels, this is kernel interpolation.
@@ -258,22 +266,29 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
 @document_invariants
 @document_centring
 class KernelDecoder(InvariantParameters, LinearDecoder):
-    """Kernel ridge regression with a bias: the limit of infinitely many random features.
+    """Kernel ridge regression with a bias: the limit of infinitely many random features; splines.
 
     Parameters
     ----------
-    kernel : {"gaussian", "multi-gaussian"}, default="gaussian"
+    kernel : {"gaussian", "multi-gaussian", "matern", "thin-plate"}, default="gaussian"
         "gaussian": exp(-|y - y'|^2 / (2 length_scale^2)), the limit of `FourierFeatures`.
         "multi-gaussian": the mean of exp(-s^2 |y - y'|^2 / 2) over s in
         [min_frequency, max_frequency], the limit of `MultiscaleFourierFeatures` for many scales.
+        "matern": the Matern kernel of smoothness nu, the limit of `MaternFeatures`. "thin-plate": r^2 log r of the
+        distance r in units of length_scale, which needs degree=1.
     length_scale : float or array (d,), default=1.0
-        Length scale of the Gaussian kernel, in units of latent_scale; one a coordinate
+        Length scale of the kernel, in units of latent_scale; one a coordinate
         if an array. "multi-gaussian" does not read it: any other value than the default is refused.
+    nu : {0.5, 1.5, 2.5}, default=1.5
+        Smoothness of the Matern kernel: fields are as often differentiable in mean square. Read by "matern" alone.
+    degree : {0, 1}, default=0
+        1: a linear function of the latents is added whose coefficients are not penalised (a tail: universal
+        kriging), nor is the constant then. 0: the constant alone.
     max_frequency : float, default=1.0
-        Upper end of the interval of scales (inverse lengths, in inverse units of latent_scale). "gaussian"
-        refuses other values.
+        Upper end of the interval of scales (inverse lengths, in inverse units of latent_scale). The other
+        kernels refuse other values.
     min_frequency : float, default=1e-3
-        Lower end, at least 0. "gaussian" refuses other values.
+        Lower end, at least 0. The other kernels refuse other values.
     regularization : float, default=1e-3
         lambda >= 0. At 0, or too small to be felt, the minimum-norm solution without the
         eigenvalues below n eps lambda_1.
@@ -284,8 +299,9 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
 
     Attributes
     ----------
-    coef_ : ndarray (n+1, M)
-        Coefficients of [1 | k(y, y_1), ..., k(y, y_n)]; the first row is the bias.
+    coef_ : ndarray (n+1, M) or (n+d+1, M)
+        Coefficients of [1 | k(y, y_1), ..., k(y, y_n)] and, with degree=1, of the d coordinates
+        (y - mean) / length_scale; the first row is the bias.
     solver_ : {"cholesky", "eigenvalues"}
         What was used; the second where the round-off of the kernel matrix would be felt by more than 1e-6,
         eps |K| > 1e-6 lambda.
@@ -305,9 +321,13 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
     Theorem 1 of the paper is the same for the multi-scale map; with a fixed number of scales that
     map converges to the mixture of the scales drawn instead.
 
+    With a linear tail f(y) = T(y) b + k(y) C, T = [1 | y], solves [K + lambda I, T; T^T, 0] [C; b] = [F; 0] (G. Wahba,
+    Spline models for observational data, SIAM 1990): with kernel="thin-plate" and latent_scale=None
+    scipy.interpolate.RBFInterpolator with smoothing = lambda and degree 1.
+
     Invariants are those of `RANDSMAPDecoder`; without them mass is not conserved. Far from all
-    latent points the kernel is 0 and the field is the bias row: a weighted mean of the training fields (with
-    center=False a multiple, below 1, of one), projected on the invariants.
+    latent points a kernel other than thin plate is 0 and, without a tail, the field is the bias row: a weighted
+    mean of the training fields (with center=False a multiple, below 1, of one), projected on the invariants.
 
     Examples
     --------
@@ -322,8 +342,11 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
 
     _state = {
         "n_features_in_": Count("d"),
-        "coef_": Array("n+1", "M"),
+        "coef_": Array("P+1", "M"),
         "solver_": Choice("cholesky", "eigenvalues"),
+        "_kind": Choice("matern", "thin-plate", optional=True),
+        "_nu": Real(0.5, 2.5, optional=True),
+        "_tail_centre": Array("d", optional=True),
         "latent_scale_": Array("d", low=_SMALLEST, optional=True),
         "_points": Array("n", "d"),
         "_lengths": Array("d", low=_SMALLEST, optional=True),
@@ -338,6 +361,8 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         kernel="gaussian",
         *,
         length_scale=1.0,
+        nu=1.5,
+        degree=0,
         max_frequency=1.0,
         min_frequency=1e-3,
         regularization=1e-3,
@@ -351,6 +376,8 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
     ):
         self.kernel = kernel
         self.length_scale = length_scale
+        self.nu = nu
+        self.degree = degree
         self.max_frequency = max_frequency
         self.min_frequency = min_frequency
         self.regularization = regularization
@@ -368,7 +395,10 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         F, dtype, single = check_fields(y, len(X))
         invariants = self._invariants(F, dtype)
         points = self._set_kernel(X)
-        if check_center(self.center):
+        self._tail_centre = None
+        if self.degree:
+            A, solver = self._tailed_coefficients(X, points, F, regularization)
+        elif check_center(self.center):
             F = less_mean(F)
             H, solver, mean = self._solve(points, F[:], regularization)
             A = with_bias(H, mean, F.mean)
@@ -381,15 +411,21 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         self._store_invariants(invariants)
 
     def _check_kernel(self):
-        kernel = check_choice(self.kernel, "kernel", ("gaussian", "multi-gaussian"))
-        unread = ("max_frequency", "min_frequency") if kernel == "gaussian" else ("length_scale",)
-        check_unread(self, unread, f"kernel={kernel!r}")
+        kernel = check_choice(self.kernel, "kernel", ("gaussian", "multi-gaussian", "matern", "thin-plate"))
+        unread = ("length_scale",) if kernel == "multi-gaussian" else ("max_frequency", "min_frequency")
+        check_unread(self, unread if kernel == "matern" else (*unread, "nu"), f"kernel={kernel!r}")
+        if kernel == "matern" and self.nu not in (0.5, 1.5, 2.5):
+            raise ValueError(f"nu must be 0.5, 1.5 or 2.5, got {self.nu!r}")
+        if check_count(self.degree, "degree", low=0, high=1) == 0 and kernel == "thin-plate":
+            raise ValueError('kernel="thin-plate" needs degree=1, got 0')
 
     def _set_kernel(self, X):
         """Store the kernel's parameters; its points, in units of the length scale if it has one."""
         self._check_kernel()
         self.latent_scale_, self._frequencies, d = fitted_scale(self.latent_scale, X), None, X.shape[1]
-        if self.kernel == "gaussian":
+        self._kind = self.kernel if self.kernel in ("matern", "thin-plate") else None
+        self._nu = float(self.nu) if self.kernel == "matern" else None
+        if self.kernel != "multi-gaussian":
             self._lengths = check_length_scale(self.length_scale, d) * self.latent_scale_
             if not np.isfinite(self._lengths).all() or not self._lengths.all():
                 raise ValueError(
@@ -405,14 +441,22 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
 
     @property
     def _radial(self):
-        return Gaussian(0.5) if self._frequencies is None else MultiGaussian(*self._frequencies)
+        if self._frequencies is not None:
+            return MultiGaussian(*self._frequencies)
+        return radial_kernel(getattr(self, "_kind", None), getattr(self, "_nu", None))  # absent in older model files
 
     def _make_linear_map(self):
         check_fitted(self, "coef_")
-        return LinearMap(KernelBasis(self._radial, self._points, lengths=self._lengths), self.coef_, self.invariants_)
+        basis = KernelBasis(self._radial, self._points, lengths=self._lengths)
+        if getattr(self, "_tail_centre", None) is not None:
+            lengths = np.ones(len(self._tail_centre)) if self._lengths is None else self._lengths
+            basis = TailedBasis(basis, self._tail_centre, lengths)
+        return LinearMap(basis, self.coef_, self.invariants_)
 
     def _spectrum(self, X):
         """Eigenvectors (n, r) of 1 1^T + K = Phi Phi^T, their eigenvalues, error angle."""
+        if self.degree:
+            raise ValueError("a decoder with a linear tail has no such spectrum")
         V, eigenvalues = self._kept_modes(self._set_kernel(X))
         angle = len(V) * _EPS * eigenvalues[0] / eigenvalues[-1] if len(eigenvalues) else 0.0
         return (*with_constant(V, eigenvalues), angle) if self.center else (V, eigenvalues, angle)
@@ -421,6 +465,11 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         regularization = check_number(self.regularization, "regularization", low=0)
         points = self._set_kernel(X)
         K = self._radial.values(points, self._in_units(Z))
+        if self.degree:  # the coefficients of the unit fields
+            self._tail_centre = X.mean(axis=0)
+            C, b, _ = solve_with_tail(self._radial.values(points), self._tail(X), np.eye(len(X)), regularization)
+            with blas_threads():
+                return K.T @ C + self._tail(Z) @ b
         if not check_center(self.center):
             K += 1
             return np.ascontiguousarray(self._solve(points, K, regularization)[0].T)
@@ -428,6 +477,17 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         K -= K.mean(axis=0)
         W = self._solve(points, K, regularization)[0].T
         return W - W.mean(axis=1)[:, None] + 1 / len(points)
+
+    def _tail(self, X):
+        """[1 | x] at latents X (n, d), x in units of the kernel's lengths from the training points' mean."""
+        centred = X - self._tail_centre
+        return polynomial_tail(centred if self._lengths is None else in_units(centred, self._lengths), 1)
+
+    def _tailed_coefficients(self, X, points, F, regularization):
+        """[b_0; C; b] of f(y) = b_0 + k(y) C + ((y - centre) / lengths) b, b_0 and b not penalised."""
+        self._tail_centre = X.mean(axis=0)
+        C, b, solver = solve_with_tail(self._radial.values(points), self._tail(X), F, regularization)
+        return np.concatenate([b[:1], C, b[1:]]), solver
 
     def _kernel_matrix(self, points):
         """K, or 1 1^T + K where the bias is penalised."""

@@ -69,6 +69,8 @@ CLASSES = {
     "KNNDecoder": "decoders",
     "DoubleDiffusionMapsDecoder": "decoders",
     "KernelDecoder": "decoders",
+    "BlendedDecoder": "decoders",
+    "AutoDecoder": "tuning",
     "ManifoldModel": "model",
     "ParametricModel": "model",
     "ShiftRegistration": "model",
@@ -278,10 +280,11 @@ def _restored_object(entry, objects, arrays):
     kind = _class(entry["class"])
     params = {k: _restored_value(v, objects, arrays, 0) for k, v in entry["params"].items()}
     if issubclass(kind, BaseEstimator):
-        unknown = set(params) - set(kind._get_param_names())
-        if unknown:
-            raise ValueError(f"{kind.__name__} has no parameter {min(unknown)}")
-        value = kind(**{**getattr(kind, "_former_parameters", {}), **params})
+        names = set(kind._get_param_names())
+        if set(params) - names:
+            raise ValueError(f"{kind.__name__} has no parameter {min(set(params) - names)}")
+        former = getattr(kind, "_former_parameters", {})
+        value = kind(**{**{k: v for k, v in former.items() if k in names}, **params})
     elif params or entry["state"] is None:
         raise ValueError(f"{kind.__name__} has a state only")
     else:

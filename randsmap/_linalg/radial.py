@@ -1,0 +1,248 @@
+"""Smoothing with a radial kernel and an unpenalised polynomial tail: f(y) = T(y) b + k(y) C.
+
+C and b solve [K + lambda I, T; T^T, 0] [C; b] = [F; 0], which is kriging with an unknown trend (the kernel a
+covariance) and the smoothing spline (thin plate). With T = Q1 R and Q = [Q1 | Q2] orthogonal the kernel's part is
+
+    C = B(lambda) F,    B(lambda) = Q2 (Q2^T K Q2 + lambda I)^-1 Q2^T,
+
+and the residual at the points is lambda B F. One eigendecomposition of Q2^T K Q2 serves every lambda.
+
+References
+----------
+G. Wahba, Spline models for observational data, SIAM (1990), Sec. 1.3 and 4.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from randsmap._linalg.distances import fill_pairs
+from randsmap._parallel import blas_threads
+
+__all__ = [
+    "Matern",
+    "TailProjection",
+    "TailSpectrum",
+    "ThinPlate",
+    "held_out_once",
+    "polynomial_tail",
+    "smallest_regularization",
+    "solve_with_tail",
+]
+
+_EPS = np.finfo(float).eps
+_FAR = 1e3  # exp(-s) is 0 beyond; s itself may overflow
+_Values = NDArray[np.float64]
+
+
+class Matern:
+    """The Matern kernel of smoothness nu = 0.5, 1.5 or 2.5 between points in units of the length scale.
+
+    With s = sqrt(2 nu) |x - z|: exp(-s), (1 + s) exp(-s), (1 + s + s^2 / 3) exp(-s).
+    """
+
+    def __init__(self, nu: float) -> None:
+        self.nu = nu
+
+    def values(self, X: _Values, Z: _Values | None = None) -> _Values:
+        """The kernel between points X and Z (None: X)."""
+        s = self._distances(X, Z)
+        decay = np.exp(-s)
+        if self.nu == 1.5:
+            decay *= 1 + s
+        elif self.nu == 2.5:
+            decay *= 1 + s + s * s / 3
+        return decay
+
+    def slopes(self, X: _Values, Z: _Values) -> _Values:
+        """Twice the kernel's derivative in |x - z|^2; 0 where nu = 0.5 has none, at the points themselves."""
+        s = self._distances(X, Z)
+        decay = np.exp(-s)
+        if self.nu == 0.5:
+            return np.divide(-decay, s, out=np.zeros_like(s), where=s > 0)
+        decay *= -3.0 if self.nu == 1.5 else -5.0 / 3 * (1 + s)
+        return decay
+
+    def _distances(self, X, Z):
+        s = fill_pairs(X, Z, 0.0, np.empty((len(X), len(X if Z is None else Z))))
+        np.sqrt(s, out=s)
+        s *= np.sqrt(2 * self.nu)
+        return np.minimum(s, _FAR, out=s)
+
+
+class ThinPlate:
+    """The thin-plate spline |x - z|^2 log |x - z|: conditionally positive definite, for tails of degree 1."""
+
+    def values(self, X: _Values, Z: _Values | None = None) -> _Values:
+        """The kernel between points X and Z (None: X)."""
+        D = fill_pairs(X, Z, 0.0, np.empty((len(X), len(X if Z is None else Z))))
+        D *= 0.5 * _log(D)
+        return D
+
+    def slopes(self, X: _Values, Z: _Values) -> _Values:
+        """Twice the kernel's derivative in |x - z|^2 (0 at the points, where the gradient is)."""
+        D = fill_pairs(X, Z, 0.0, np.empty((len(X), len(Z))))
+        return np.where(D > 0, _log(D) + 1, 0.0)
+
+
+def _log(D):
+    return np.log(D, out=np.zeros_like(D), where=D > 0)
+
+
+def polynomial_tail(X: _Values, degree: int) -> _Values:
+    """The tail's functions [1] or [1 | x] at points X (n, d)."""
+    return np.ones((len(X), 1)) if degree == 0 else np.column_stack([np.ones(len(X)), X])
+
+
+class TailProjection:
+    """The orthogonal splitting [Q1 | Q2] by the tail's functions T (n, m) at the points.
+
+    Columns of T that depend on others by round-off count as dependent.
+    """
+
+    def __init__(self, T: _Values) -> None:
+        with blas_threads(1):
+            (reflectors, tau), R, order = scipy.linalg.qr(T, mode="raw", pivoting=True, check_finite=False)
+        R = np.triu(R[: T.shape[1]])
+        diagonal = np.abs(np.diag(R))
+        self.rank = int(np.count_nonzero(diagonal > max(T.shape) * _EPS * diagonal[0]))
+        self._reflectors = np.asfortranarray(reflectors[:, : self.rank])
+        self._tau, self._triangle, self._order = tau[: self.rank], R[: self.rank], order
+
+    def rotated(self, B: _Values, transpose: bool = True) -> _Values:
+        """Q^T B, or Q B."""
+        out, _, info = scipy.linalg.lapack.dormqr(
+            "L", "T" if transpose else "N", self._reflectors, self._tau, np.asfortranarray(B), max(64 * B.shape[1], 64)
+        )
+        if info:
+            raise np.linalg.LinAlgError(f"dormqr: argument {-info}")
+        return out
+
+    def within(self, K: _Values) -> _Values:
+        """Q2^T K Q2 of a symmetric K."""
+        half = self.rotated(K)
+        return self.rotated(np.ascontiguousarray(half.T))[self.rank :, self.rank :]
+
+    def lifted(self, B: _Values) -> _Values:
+        """Q2 B."""
+        return self.rotated(np.vstack([np.zeros((self.rank, B.shape[1])), B]), transpose=False)
+
+    def tail(self, rest: _Values) -> _Values:
+        """The coefficients b (m, M) of least norm for which T b = rest in the span of T."""
+        b = np.empty((len(self._order), rest.shape[1]))
+        b[self._order] = np.linalg.lstsq(self._triangle, self.rotated(rest)[: self.rank], rcond=None)[0]
+        return b
+
+
+def smallest_regularization(K: _Values) -> float:
+    """lambda below which the round-off of a kernel K that is nearly constant counts: 10 eps |K|_F."""
+    return 10 * _EPS * float(np.linalg.norm(K))
+
+
+class TailSpectrum:
+    """B(lambda) for all lambda, by the eigenvalues (n - rank,) and eigenvectors of Q2^T K Q2.
+
+    Parameters
+    ----------
+    K : ndarray (n, n)
+        The kernel at the points.
+    T : ndarray (n, m)
+        The tail's functions there.
+    F : ndarray (n, r)
+        The fields, or coordinates of them.
+    """
+
+    def __init__(self, K: _Values, T: _Values, F: _Values) -> None:
+        projection = TailProjection(T)
+        with blas_threads():
+            inner = projection.within(K)
+            inner += inner.T
+            inner *= 0.5
+            eigenvalues, V = scipy.linalg.eigh(inner, overwrite_a=True, check_finite=False, driver="evd")
+            self._modes = np.ascontiguousarray(projection.lifted(V))
+            self._projected = self._modes.T @ F
+        self.eigenvalues: _Values = np.maximum(eigenvalues, 0)
+        self.largest: float = float(self.eigenvalues[-1]) if len(eigenvalues) else 0.0
+        self.smallest: float = smallest_regularization(K)
+
+    def _inverse(self, regularization):
+        return 1 / np.maximum(self.eigenvalues + regularization, np.finfo(float).tiny)
+
+    def held_out(self, regularization: float, groups: Sequence[NDArray[np.intp]] | None = None) -> _Values:
+        """What the fields decoded without the sample, or without its whole group, miss (n, r).
+
+        With r = B F that is r_i / B_ii, and B_gg^-1 r_g for a group g: leave-one-out as for the hat matrix I -
+        lambda B (Wahba 1990, Sec. 4.2), which is exact with the tail's coefficients fitted anew.
+        """
+        w = self._inverse(regularization)
+        with blas_threads():
+            r = self._modes @ (w[:, None] * self._projected)
+            if groups is None:
+                return r / ((self._modes**2) @ w)[:, None]
+            for g in groups:
+                block = (self._modes[g] * w) @ self._modes[g].T
+                try:
+                    r[g] = np.linalg.solve(block, r[g])
+                except np.linalg.LinAlgError:
+                    r[g] = np.linalg.lstsq(block, r[g], rcond=None)[0]
+        return r
+
+
+def solve_with_tail(K: _Values, T: _Values, F: _Values, regularization: float) -> tuple[_Values, _Values, str]:
+    """Coefficients C (n, M) of the kernel, b (m, M) of the tail, and the name of the solver.
+
+    Cholesky where lambda > 10 eps |K|_F and the factorisation holds, otherwise eigenvalues, without those that are
+    round-off: lambda_i + lambda <= eps max(n lambda_1, |K|_F).
+    """
+    projection = TailProjection(T)
+    with blas_threads():
+        inner, rest = projection.within(K), projection.rotated(F)[projection.rank :]
+        inner += inner.T
+        inner *= 0.5
+        n, smallest = len(inner), smallest_regularization(K)
+        solver = "cholesky"
+        try:
+            if not regularization > smallest:
+                raise np.linalg.LinAlgError
+            shifted = inner.copy(order="F")
+            shifted.flat[:: n + 1] += regularization
+            factor = scipy.linalg.cho_factor(shifted, overwrite_a=True, check_finite=False)
+            C = scipy.linalg.cho_solve(factor, rest, check_finite=False)
+        except np.linalg.LinAlgError:
+            solver = "eigenvalues"
+            eigenvalues, V = scipy.linalg.eigh(inner, overwrite_a=True, check_finite=False, driver="evd")
+            kept = eigenvalues + regularization > max(n * _EPS * eigenvalues.max(initial=0), smallest / 10)
+            V = V[:, kept]
+            C = V @ ((V.T @ rest) / (eigenvalues[kept] + regularization)[:, None])
+        C = projection.lifted(C)
+        return C, projection.tail(F - K @ C - regularization * C), solver
+
+
+def held_out_once(
+    K: _Values, T: _Values, F: _Values, regularization: float, groups: Sequence[NDArray[np.intp]] | None = None
+) -> _Values:
+    """`TailSpectrum.held_out` for one lambda, by a Cholesky factorisation where that holds."""
+    projection = TailProjection(T)
+    with blas_threads():
+        inner = projection.within(K)
+        inner += inner.T
+        inner *= 0.5
+        inner = np.asfortranarray(inner)
+        inner.flat[:: len(inner) + 1] += regularization
+        factor, failed = scipy.linalg.lapack.dpotrf(inner, lower=1, overwrite_a=1)
+        if failed:
+            return TailSpectrum(K, T, F).held_out(regularization, groups)
+        inverse, _ = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
+        inverse = np.tril(inverse)
+        inverse += np.tril(inverse, -1).T
+        B = projection.lifted(np.ascontiguousarray(projection.lifted(inverse).T))
+        r = B @ F
+        if groups is None:
+            return r / np.diag(B)[:, None]
+        for g in groups:
+            r[g] = np.linalg.lstsq(B[np.ix_(g, g)], r[g], rcond=None)[0]
+        return r

@@ -1,0 +1,366 @@
+"""The geometric median of several decoders' fields, kept near the training fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from randsmap._estimator import DERIVED, Array, Count, Flag, Real, Regressors, check_fitted, validate_data
+from randsmap._kernels import decode as _decode_kernel
+from randsmap._linalg.neighbors import NeighborIndex
+from randsmap._parallel import blas_threads
+from randsmap._validation import check_number
+from randsmap.decoders._base import LinearDecoder, check_fields
+from randsmap.decoders._bases import refuse_overflow
+from randsmap.decoders._linear_map import LinearMap
+from randsmap.invariants._parameters import InvariantParameters, document_invariants
+
+__all__ = ["BlendedDecoder", "field_coordinates", "geometric_median", "limited", "median_smoothing", "spread"]
+
+_EPS = np.finfo(float).eps
+_ROWS = 256  # points decoded at a time: a few arrays (parts, rows, coordinates)
+_SMOOTHING = 1e-9  # of the fields' spread: nearer fields are averaged
+_TOLERANCE, _ITERATIONS = 1e-11, 50
+_Values = NDArray[np.float64]
+
+
+def field_coordinates(F: _Values) -> tuple[_Values, _Values, _Values]:
+    """Mean (M,), coordinates G (n, r) and orthonormal rows B (r, M): F = mean + G B, directions of round-off dropped.
+
+    Distances between coordinates are those between fields.
+    """
+    mean = F.mean(axis=0)
+    centred = F - mean
+    n, M = F.shape
+    with blas_threads():
+        if M > n:  # a QR factorisation first: the singular vectors are then of size n
+            Q, R = scipy.linalg.qr(centred.T, mode="economic", check_finite=False)
+            U, sigma, Vt = scipy.linalg.svd(R.T, full_matrices=False, check_finite=False)
+        else:
+            Q = None
+            U, sigma, Vt = scipy.linalg.svd(centred, full_matrices=False, check_finite=False)
+        kept = sigma > max(n, M) * _EPS * max(sigma[0], np.abs(mean).max())
+        kept[0] = True
+        B = Vt[kept] if Q is None else Vt[kept] @ Q.T
+    return mean, U[:, kept] * sigma[kept], np.ascontiguousarray(B)
+
+
+def limited(P: _Values, near: _Values, limit: float) -> _Values:
+    """Fields P (..., n, r) no further than `limit` from the fields `near` (n, r): on the segment between both."""
+    E = P - near
+    distance = np.linalg.norm(E, axis=-1)
+    far = distance > limit
+    if not far.any():
+        return P
+    E *= np.divide(limit, distance, out=np.ones_like(distance), where=far)[..., None]
+    return np.where(far[..., None], near + E, P)
+
+
+def geometric_median(P: _Values, smoothing: float) -> tuple[_Values, _Values]:
+    """The point that minimises the sum of distances to the points P (K, n, r), for each of n.
+
+    Parameters
+    ----------
+    P : ndarray (K, n, r)
+    smoothing : float
+        eps of the distances sqrt(|x - p|^2 + eps^2), which makes it unique and differentiable.
+
+    Returns
+    -------
+    x : ndarray (n, r)
+    weights : ndarray (n, K)
+        Nonnegative, sum 1: x = sum_k w_k p_k.
+
+    Notes
+    -----
+    Weiszfeld's iteration, w_k ~ 1 / |x - p_k|, or Newton's where that is better; all in the weights, from the distances
+    |p_j - p_k| alone.
+
+    References
+    ----------
+    E. Weiszfeld, Tohoku Math. J. 43 (1937); Y. Vardi and C.-H. Zhang, PNAS 97 (2000).
+    """
+    K, n, _ = P.shape
+    W = np.full((n, K), 1 / K)
+    if K > 2:  # of one or two points the mean is a median
+        with np.errstate(over="ignore", invalid="ignore"):
+            D = np.stack([np.square(P - p).sum(axis=2) for p in P], axis=2).transpose(1, 0, 2)  # (n, K, K)
+            s = _squares(D, W)
+            for _ in range(_ITERATIONS):
+                new, new_s = _median_step(D, W, s, smoothing)
+                change = np.abs(new - W).max(initial=0)
+                W, s = new, new_s
+                if change < _TOLERANCE:
+                    break
+    return np.einsum("nk,knr->nr", W, P), W
+
+
+def median_smoothing(G: _Values) -> float:
+    """The smoothing of medians of fields with the coordinates G (n, r): 1e-9 of their root mean square."""
+    return max(_SMOOTHING * float(np.linalg.norm(G) / np.sqrt(len(G))), 1e-150)
+
+
+def _squares(D, W):
+    """|sum_k w_k p_k - p_j|^2 (n, K) from the squared distances D (n, K, K), for weights of sum 1."""
+    DW = np.einsum("njk,nk->nj", D, W)
+    return np.maximum(DW - 0.5 * np.einsum("nj,nj->n", W, DW)[:, None], 0)
+
+
+def _median_step(D, W, s, smoothing):
+    """Newton's step where it lowers the sum of distances, Weiszfeld's otherwise: weights, and squared distances."""
+    q = 1 / np.sqrt(s + smoothing**2)
+    a = q.sum(axis=1, keepdims=True)
+    weiszfeld = q / a
+    # with e_k = x - p_k: gradient g = sum q_k e_k, Hessian a I - sum q_k^3 e_k e_k^T, both in the e_k
+    inner = 0.5 * (s[:, :, None] + s[:, None, :] - D) * q[:, :, None] * q[:, None, :]
+    S = -inner
+    K = W.shape[1]
+    S[:, np.arange(K), np.arange(K)] += a / q
+    S[:, np.arange(K), np.arange(K)] += 1e-14 * a / q.min(axis=1, keepdims=True)
+    w = q * np.linalg.solve(S, inner.sum(axis=2)[..., None])[..., 0]
+    newton = weiszfeld - (w.sum(axis=1, keepdims=True) * W - w) / a
+    candidates = [(new, _squares(D, new)) for new in (newton, weiszfeld)]
+    sums = [np.sqrt(squares + smoothing**2).sum(axis=1) for _, squares in candidates]
+    better = (sums[0] <= sums[1])[:, None]
+    return tuple(np.where(better, x, y) for x, y in zip(*candidates))
+
+
+class BlendBasis:
+    """The coordinates x(y) of the geometric median of several decoders' fields, each within `limit` of the nearest
+    training point's field."""
+
+    constant_gradients = False
+
+    def __init__(self, decoders, points, scales, coordinates, limit, smoothing):
+        self.decoders, self.coordinates, self.limit, self.smoothing = decoders, coordinates, limit, smoothing
+        self.size, self._scales = coordinates.shape[1], scales
+        self._index = None if limit is None else NeighborIndex(points)
+
+    def _parts(self, X):
+        """Fields of the decoders before the limit (K, n, r), those of the nearest training points, and distances."""
+        P = np.stack([decoder.predict(X).reshape(len(X), -1) for decoder in self.decoders])
+        if self.limit is None:
+            return P, None
+        return P, self.coordinates[self._index.query(X / self._scales, 1)[1][:, 0]]
+
+    def values(self, X):
+        P, near = self._parts(X)
+        if near is not None:
+            P = limited(P, near, self.limit)
+        return geometric_median(P, self.smoothing)[0]
+
+    def decode(self, X, A, projection, out, first=0):
+        for a in range(0, len(X), _ROWS):
+            part = slice(a, a + _ROWS)
+            bad = _decode_kernel.decode_features(self.values(X[part]), A, projection, out[part])
+            if bad != -1:
+                refuse_overflow(bad, first + a)
+
+    # -- Derivatives -------------------------------------------------------------------------------
+    # x solves sum_k e_k / d_k = 0 with e_k = x - p_k and d_k = sqrt(|e_k|^2 + eps^2), so
+    # H dx = sum_k (1 / d_k) (I - e_k e_k^T / d_k^2) dp_k, H the sum of these matrices.
+    def _at(self, X):
+        P, near = self._parts(X)
+        shrink = None
+        if near is not None:
+            E = P - near
+            distance = np.linalg.norm(E, axis=2)
+            far = distance > self.limit
+            direction = np.divide(E, distance[..., None], out=np.zeros_like(E), where=far[..., None])
+            shrink = np.where(far, np.divide(self.limit, distance, out=np.ones_like(distance), where=far), 1), direction
+            P = limited(P, near, self.limit)
+        if len(P) <= 2:
+            return shrink, None
+        x, _ = geometric_median(P, self.smoothing)
+        E = x - P
+        return shrink, (E, np.sqrt(np.square(E).sum(axis=2) + self.smoothing**2))
+
+    @staticmethod
+    def _shrunk(shrink, k, T):
+        """The derivative of the limit, a symmetric matrix, times tangents T (n, ..., r) of part k."""
+        if shrink is None:
+            return T
+        factor, direction = shrink[0][k], shrink[1][k]
+        shape = (-1,) + (1,) * (T.ndim - 2) + (direction.shape[1],)
+        u = direction.reshape(shape)
+        return factor.reshape(shape[:-1] + (1,)) * (T - u * np.sum(u * T, axis=-1, keepdims=True))
+
+    @staticmethod
+    def _solved(E, d, T):
+        """H^-1 T for T (n, c, r), by the K directions e_k (Woodbury)."""
+        q = 1 / d
+        a = q.sum(axis=0)[:, None, None]
+        V = np.moveaxis(E * q[..., None], 0, 1)  # (n, K, r): rows e_k / d_k
+        S = -np.einsum("njr,nkr->njk", V, V)
+        K = len(E)
+        S[:, np.arange(K), np.arange(K)] += a[:, :, 0] / q.T
+        VT = np.einsum("nkr,ncr->nkc", V, T)
+        return (T + np.einsum("nkr,nkc->ncr", V, np.linalg.solve(S, VT))) / a
+
+    def _combined(self, X, tangents):
+        """Derivatives of x from those of the parts, ``tangents(decoder)`` (n, c, r)."""
+        shrink, median = self._at(X)
+        total = 0
+        for k, decoder in enumerate(self.decoders):
+            T = self._shrunk(shrink, k, tangents(decoder))
+            if median is None:
+                total = total + T / len(self.decoders)
+            else:
+                e, q = median[0][k][:, None, :], 1 / median[1][k][:, None, None]
+                total = total + q * (T - q * q * e * np.sum(e * T, axis=-1, keepdims=True))
+        return total if median is None else self._solved(*median, total)
+
+    def gradients(self, X):
+        return self._combined(
+            X, lambda part: _derivative(part, "jacobian")(X).reshape(len(X), -1, X.shape[1]).transpose(0, 2, 1)
+        ).reshape(-1, self.size)
+
+    def directional(self, X, V):
+        return self._combined(X, lambda part: _derivative(part, "jvp")(X, V).reshape(len(X), 1, -1))[:, 0]
+
+    def contract(self, X, H):
+        shrink, median = self._at(X)
+        H = H[:, None, :]
+        if median is not None:
+            H = self._solved(*median, H)
+        out = np.zeros(X.shape)
+        for k, decoder in enumerate(self.decoders):
+            if median is None:
+                T = H / len(self.decoders)
+            else:
+                e, q = median[0][k][:, None, :], 1 / median[1][k][:, None, None]
+                T = q * (H - q * q * e * np.sum(e * H, axis=-1, keepdims=True))
+            T = np.ascontiguousarray(self._shrunk(shrink, k, T)[:, 0])
+            out += _derivative(decoder, "vjp")(X, T[:, 0] if decoder._single else T)
+        return out
+
+
+def _derivative(decoder, name):
+    if not hasattr(decoder, name):
+        raise TypeError(f"the derivative of a blend with a {type(decoder).__name__} is not known")
+    return getattr(decoder, name)
+
+
+@document_invariants
+class BlendedDecoder(InvariantParameters, LinearDecoder):
+    """The geometric median of the fields of several decoders: robust where some of them fail.
+
+    Parameters
+    ----------
+    decoders : list of regressors
+        The parts, such as `KernelDecoder` and `KNNDecoder`, without invariants and bounds of their own; cloned.
+    limit : float or None
+        How far, in the L2 norm, a part's field may be from the field of the nearest training point; a field further
+        away is moved towards that until it is not. Far from the training points a kernel's field may be anything.
+        None: not limited.
+    {invariant_parameters}
+    {cell_weights}
+    {bounds}
+
+    Attributes
+    ----------
+    decoders_ : list
+        The fitted parts. They decode to the coordinates of the field, not to the field.
+    coef_ : ndarray (r+1, M)
+        The mean training field, then the orthonormal directions whose coordinates the parts decode.
+    n_features_in_ : int
+        d, the number of latent coordinates.
+    {invariant_attributes}
+
+    Notes
+    -----
+    The geometric median x of fields f_1, ..., f_K minimises sum_k |x - f_k|. It is a convex combination of them
+    whose weights depend on the latent point: parts that agree outvote one that does not. Because the parts decode
+    coordinates in an orthonormal basis of the training fields, of r <= min(n, M) directions, a row costs K decodings
+    of length r and one product r M. The projection on invariants and bounds is the last step.
+
+    The nearest training point is that of least distance in latents divided by their standard deviations.
+
+    Derivatives are those of the median and of the limit, at the parts' own; a part without any (`KNNDecoder`) is
+    refused there.
+
+    References
+    ----------
+    Y. Vardi and C.-H. Zhang, The multivariate L1-median and associated data depth, PNAS 97 (2000).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap.decoders import BlendedDecoder
+    >>> from randsmap import KernelDecoder
+    >>> latents = np.linspace(0, 1, 20)[:, None]
+    >>> fields = np.hstack([latents**2, 1 - latents**2])
+    >>> parts = [KernelDecoder(length_scale=s, regularization=1e-8) for s in (0.3, 0.5, 0.8)]
+    >>> BlendedDecoder(parts, invariants="mass").fit(latents, fields).predict([[0.5]]).round(4)
+    array([[0.25, 0.75]])
+    """
+
+    _state = {
+        "n_features_in_": Count("d"),
+        "decoders_": Regressors("d", "r"),
+        "coef_": Array("r+1", "M"),
+        "_points": Array("n", "d"),
+        "_scales": Array("d", low=0),
+        "_coordinates": Array("n", "r"),
+        "_limit": Real(0, np.finfo(float).max, optional=True),
+        "_smoothing": Real(0, np.finfo(float).max),
+        "_single": Flag(),
+        "_linear_map": DERIVED,
+        **InvariantParameters._invariant_state,
+    }
+
+    def __init__(
+        self,
+        decoders: Sequence[Any],
+        *,
+        limit: float | None = None,
+        invariants: Any = None,
+        invariant_values: Any = None,
+        invariant_tol: float | None = None,
+        cell_weights: Any = None,
+        bounds: Any = None,
+    ) -> None:
+        self.decoders = decoders
+        self.limit = limit
+        self.invariants = invariants
+        self.invariant_values = invariant_values
+        self.invariant_tol = invariant_tol
+        self.cell_weights = cell_weights
+        self.bounds = bounds
+
+    def _fit_linear(self, X, y):
+        limit = None if self.limit is None else float(check_number(self.limit, "limit", low=0))
+        if not isinstance(self.decoders, (list, tuple)) or not self.decoders:
+            raise TypeError(f"decoders must be a list of decoders, got {self.decoders!r}")
+        X = validate_data(self, X, reset=True, min_samples=2)
+        F, dtype, single = check_fields(y, len(X))
+        invariants = self._invariants(F, dtype)
+        mean, G, B = field_coordinates(F)
+        scales = spread(X)
+        self.decoders_ = [clone(decoder).fit(X, G) for decoder in self.decoders]
+        self._points, self._scales, self._coordinates = X / scales, scales, G
+        self._limit, self._single = limit, single
+        self._smoothing = median_smoothing(G)
+        self.coef_ = invariants.constrain_coefficients(np.vstack([mean, B]))
+        self._store_invariants(invariants)
+
+    def _make_linear_map(self):
+        check_fitted(self, "coef_")
+        basis = BlendBasis(self.decoders_, self._points, self._scales, self._coordinates, self._limit, self._smoothing)
+        return LinearMap(basis, self.coef_, self.invariants_)
+
+    def _check_linear(self):
+        raise AttributeError("the weights of a geometric median depend on the fields, so its fit is not linear in them")
+
+    _map_sources = ("coef_", "decoders_", "invariants_")
+
+
+def spread(X: _Values) -> _Values:
+    """Standard deviation (d,) of each coordinate of X (n, d); 1 where it is round-off, <= 1e-12 of the largest |x|."""
+    deviation = X.std(axis=0)
+    return np.where(deviation <= 1e-12 * np.abs(X).max(axis=0), 1.0, deviation)

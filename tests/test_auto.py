@@ -1,0 +1,191 @@
+"""AutoDecoder, the blend it makes, and autotune."""
+
+import numpy as np
+import pytest
+from scipy.interpolate import RBFInterpolator
+from scipy.optimize import minimize
+from sklearn.base import clone
+
+import randsmap as rm
+from randsmap.decoders._blended import BlendedDecoder, field_coordinates, geometric_median, limited
+from randsmap.tuning._auto import Samples, Scores, Trial
+
+
+def pulses(n, seed=0, cells=60):
+    """Densities of mass 1 on a ring, at random places and widths, and these two as latents."""
+    rng = np.random.default_rng(seed)
+    Y = rng.uniform(-1, 1, size=(n, 2))
+    x = np.linspace(-2, 2, cells)
+    F = np.exp(-(((x - Y[:, :1]) / (0.5 + 0.2 * Y[:, 1:])) ** 2))
+    F[:, 7] = 0
+    return Y, F / F.sum(axis=1, keepdims=True)
+
+
+def relative(F, G):
+    return np.linalg.norm(F - G, axis=1) / np.linalg.norm(F, axis=1)
+
+
+def test_geometric_median_minimises_the_sum_of_distances():
+    rng = np.random.default_rng(0)
+    P = rng.normal(size=(5, 20, 3))
+    x, weights = geometric_median(P, 1e-9)
+    assert weights.min() >= 0 and np.allclose(weights.sum(axis=1), 1)
+    for i in range(20):
+
+        def total(z, i=i):
+            return np.linalg.norm(P[:, i] - z, axis=1).sum()
+
+        found = minimize(total, x[i] + 0.1, method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-12})
+        assert total(x[i]) <= found.fun + 1e-9
+
+
+def test_geometric_median_survives_points_that_coincide():
+    P = np.ones((4, 3, 2))
+    P[0, 1] = 1e6  # one of four that fails
+    x, _ = geometric_median(P, 1e-9)
+    assert np.abs(x - 1).max() < 1e-2  # sqrt(eps) of the largest distance: squares of distances are subtracted
+
+
+def test_limited_fields_are_on_the_segment():
+    P, near = np.array([[[3.0, 4.0], [0.1, 0.0]]]), np.zeros((2, 2))
+    assert np.allclose(limited(P, near, 1.0), [[[0.6, 0.8], [0.1, 0.0]]])
+
+
+def test_coordinates_keep_distances():
+    F = np.random.default_rng(0).normal(size=(6, 30)) + 1e3
+    for fields in (F, F.T):
+        mean, G, B = field_coordinates(fields)
+        assert np.abs(mean + G @ B - fields).max() < 1e-10
+        assert np.abs(B @ B.T - np.eye(len(B))).max() < 1e-12
+
+
+@pytest.mark.parametrize("limit", [None, 0.02])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_blend_is_exact_and_differentiable(count, limit):
+    Y, F = pulses(60)
+    parts = [
+        rm.KernelDecoder("matern", nu=nu, degree=degree, latent_scale=None, regularization=1e-4)
+        for nu in (1.5, 2.5)
+        for degree in (0, 1)
+    ]
+    decoder = BlendedDecoder(parts[:count], limit=limit, invariants="mass").fit(Y, F)
+    Z = np.vstack([np.random.default_rng(1).uniform(-1, 1, size=(5, 2)), [[4.0, -3.0]]])
+    G = decoder.predict(Z)
+    assert np.abs(G.sum(axis=1) - 1).max() < 1e-15 * 60 and (G[:, 7] == 0).all()
+    assert np.array_equal(decoder.predict(Z, cells=[7, 3]), G[:, [7, 3]]) or np.allclose(
+        decoder.predict(Z, cells=[7, 3]), G[:, [7, 3]], atol=1e-15
+    )
+    step = 1e-6
+    differences = np.stack(
+        [(decoder.predict(Z + step * e) - decoder.predict(Z - step * e)) / (2 * step) for e in np.eye(2)], axis=2
+    )
+    J = decoder.jacobian(Z)
+    assert np.abs(J - differences).max() < 1e-5 * np.abs(J).max()
+    U = np.random.default_rng(2).normal(size=G.shape)
+    assert np.allclose(decoder.vjp(Z, U), np.einsum("nmd,nm->nd", J, U), atol=1e-11)
+    assert np.allclose(decoder.jvp(Z, [1.0, 2.0]), J @ [1.0, 2.0], atol=1e-11)
+
+
+def test_blend_without_derivatives_says_so():
+    Y, F = pulses(20)
+    decoder = BlendedDecoder([rm.KNNDecoder(2)]).fit(Y, F)
+    with pytest.raises(TypeError, match="KNNDecoder"):
+        decoder.jacobian(Y[:1])
+
+
+def test_one_lost_group_does_not_choose_alone():
+    scores = Scores(np.ones(40), np.array_split(np.arange(40), 4))
+    lost = np.r_[np.full(10, 0.9), np.full(30, 1e-4)]
+    other = np.r_[np.full(10, 0.85), np.full(30, 1e-2)]
+    assert other.mean() < lost.mean() and scores.score(lost) < scores.score(other)
+
+
+def test_score_survives_empty_fields():
+    scores = Scores(np.r_[0.0, np.ones(9)], [np.arange(10)])
+    assert np.isfinite(scores.errors(np.full((10, 3), 1e-3))).all()
+    assert scores.errors(np.full((10, 3), np.nan)).max() == 1
+
+
+def test_held_out_errors_of_neighbours_are_refits():
+    Y, F = pulses(30)
+    labels = np.repeat(np.arange(3), 10)
+    samples = Samples(Y, F, np.ones(30), labels, np.random.RandomState(0))
+    residuals = samples.residuals(Trial("k-nn", None, None, np.ones(2), 3))
+    rest = np.flatnonzero(labels != 1)
+    assert np.allclose(residuals[10:20], F[10:20] - rm.KNNDecoder(3).fit(Y[rest], F[rest]).predict(Y[10:20]))
+
+
+def test_auto_is_better_than_a_tuned_spline():
+    Y, F = pulses(120)
+    Z, G = pulses(60, seed=1)
+    decoder = rm.AutoDecoder(random_state=0).fit(Y, F)
+    spline = min(relative(G, RBFInterpolator(Y, F, smoothing=s)(Z)).mean() for s in (0, 1e-6, 1e-3))
+    error = relative(G, decoder.predict(Z)).mean()
+    assert error < 0.5 * spline
+    assert 0.3 < decoder.held_out_error_ / error < 3  # it knows how good it is
+    assert decoder.chosen_invariants_ == "mass"
+    assert np.abs(decoder.predict(10 * Z).sum(axis=1) - 1).max() < 1e-13
+
+
+def test_auto_is_deterministic_and_stored(tmp_path):
+    Y, F = pulses(50)
+    first, second = (rm.AutoDecoder(n_trials=12, random_state=3).fit(Y, F) for _ in range(2))
+    assert np.array_equal(first.predict(Y), second.predict(Y))
+    assert all(
+        np.array_equal(first.results_[k], second.results_[k], equal_nan=first.results_[k].dtype.kind == "f")
+        for k in first.results_
+    )
+    from randsmap.persistence import save
+
+    save(first, tmp_path / "m.npz")
+    assert np.array_equal(rm.load(tmp_path / "m.npz").predict(Y), first.predict(Y))
+
+
+def test_auto_parameters():
+    Y, F = pulses(40)
+    decoder = rm.AutoDecoder(n_trials=6, bounds="nonnegative", random_state=0).fit(Y, F)
+    G = decoder.predict(3 * Y)
+    assert G.min() >= 0 and np.abs(G.sum(axis=1) - 1).max() < 1e-14
+    assert len(decoder.results_.kernel) >= 6 and decoder.results_.chosen.any()
+    assert rm.AutoDecoder(n_trials=3).fit(Y, F * np.linspace(1, 2, 40)[:, None]).chosen_invariants_ is None
+    single = rm.AutoDecoder(n_trials=3).fit(Y, F[:, 3])
+    assert single.predict(Y).shape == (40,)
+    with pytest.raises(ValueError, match="at least two groups"):
+        clone(decoder).fit(Y, F, groups=np.zeros(40))
+    with pytest.raises(ValueError, match="one label for each"):
+        clone(decoder).fit(Y, F, groups=[1, 2])
+
+
+def test_results_as_a_frame():
+    pandas = pytest.importorskip("pandas")
+    Y, F = pulses(20)
+    frame = rm.AutoDecoder(n_trials=3).fit(Y, F).results_.frame
+    assert isinstance(frame, pandas.DataFrame) and "length_scale_2" in frame
+
+
+def test_large_sets_are_searched_on_a_part():
+    Y, F = pulses(700, cells=30)
+    Z, G = pulses(50, seed=1, cells=30)
+    groups = np.repeat(np.arange(35), 20)
+    for labels in (None, groups):
+        decoder = rm.AutoDecoder(n_trials=5, random_state=0).fit(Y, F, groups=labels)
+        assert relative(G, decoder.predict(Z)).mean() < 1e-3
+
+
+def test_autotune_takes_the_encoder_that_generalises():
+    """Fields that are linear in two parameters: POD knows them exactly."""
+    rng = np.random.default_rng(0)
+    F = 3 + rng.normal(size=(60, 2)) @ rng.normal(size=(2, 40))
+    result = rm.autotune(F, n_components=2, n_trials=12, random_state=0)
+    assert result.results_.encoder[result.results_.chosen] == ["POD"]
+    assert relative(F, result.best_model_.reconstruct(F)).max() < 1e-6
+
+
+def test_autotune_of_a_model_keeps_its_encoder():
+    Y, F = pulses(60)
+    model = rm.ManifoldModel(rm.DiffusionMaps(2, epsilon_scale=0.7))
+    result = rm.autotune(F, model=model, n_trials=5, groups=np.repeat(np.arange(6), 10), random_state=0)
+    assert result.best_model_.encoder_.epsilon_scale == 0.7 and result.results_ is None
+    assert np.abs(result.best_model_.reconstruct(F).sum(axis=1) - 1).max() < 1e-14
+    with pytest.raises(TypeError, match="ManifoldModel"):
+        rm.autotune(F, model=rm.POD(2))

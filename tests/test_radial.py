@@ -1,0 +1,114 @@
+"""Kernels with a polynomial tail: against SciPy's interpolator, refits without samples, and finite differences."""
+
+import numpy as np
+import pytest
+from scipy.interpolate import RBFInterpolator
+
+from randsmap import KernelDecoder
+from randsmap._linalg.radial import (
+    Matern,
+    TailProjection,
+    TailSpectrum,
+    ThinPlate,
+    held_out_once,
+    polynomial_tail,
+    solve_with_tail,
+)
+from randsmap.decoders._kernel import Gaussian
+
+KERNELS = [Gaussian(0.5), Matern(0.5), Matern(1.5), Matern(2.5), ThinPlate()]
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(40, 2)), rng.normal(size=(40, 5)), rng.normal(size=(7, 2))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 1e-8, 1e-2])
+def test_thin_plate_is_scipy(data, smoothing):
+    Y, F, Z = data
+    decoder = KernelDecoder("thin-plate", degree=1, latent_scale=None, regularization=smoothing).fit(Y, F)
+    expected = RBFInterpolator(Y, F, kernel="thin_plate_spline", smoothing=smoothing, degree=1)(Z)
+    assert np.abs(decoder.predict(Z) - expected).max() < 1e-9
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
+@pytest.mark.parametrize("degree", [0, 1])
+def test_held_out_is_a_refit(data, kernel, degree):
+    if isinstance(kernel, ThinPlate) and degree == 0:
+        pytest.skip("thin plate needs a linear tail")
+    Y, F, _ = data
+    T, K = polynomial_tail(Y, degree), kernel.values(Y)
+    groups = np.array_split(np.arange(len(Y)), 4)
+    for held, residuals in (
+        ([3], TailSpectrum(K, T, F).held_out(1e-3)),
+        ([3], held_out_once(K, T, F, 1e-3)),
+        (groups[1], TailSpectrum(K, T, F).held_out(1e-3, groups)),
+        (groups[1], held_out_once(K, T, F, 1e-3, groups)),
+    ):
+        rest = np.setdiff1d(np.arange(len(Y)), held)
+        C, b, _ = solve_with_tail(K[np.ix_(rest, rest)], T[rest], F[rest], 1e-3)
+        missed = F[held] - K[np.ix_(held, rest)] @ C - T[held] @ b
+        assert np.abs(residuals[held] - missed).max() < 1e-9 * np.abs(missed).max()
+
+
+def test_a_dependent_tail_takes_the_least_norm(data):
+    """Latents on a line: the tail's two coordinates are one."""
+    Y, F, _ = data
+    Y = Y[:, :1] * [1.0, 2.0]
+    projection = TailProjection(polynomial_tail(Y, 1))
+    assert projection.rank == 2
+    decoder = KernelDecoder("matern", degree=1, latent_scale=None, regularization=1e-3).fit(Y, F)
+    alone = KernelDecoder("matern", degree=1, latent_scale=None, regularization=1e-3, length_scale=1 / np.sqrt(5)).fit(
+        Y[:, :1], F
+    )
+    assert np.abs(decoder.predict(Y) - alone.predict(Y[:, :1])).max() < 1e-10
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kernel": "matern", "nu": 1.5},
+        {"kernel": "matern", "nu": 2.5, "degree": 1},
+        {"kernel": "gaussian", "degree": 1},
+        {"kernel": "gaussian", "center": True},
+        {"kernel": "thin-plate", "degree": 1},
+    ],
+)
+def test_derivatives(data, options):
+    Y, F, Z = data
+    decoder = KernelDecoder(length_scale=[0.7, 2.0], regularization=1e-4, invariants=None, **options).fit(Y, F)
+    step = 1e-6
+    differences = np.stack(
+        [(decoder.predict(Z + step * e) - decoder.predict(Z - step * e)) / (2 * step) for e in np.eye(2)], axis=2
+    )
+    J = decoder.jacobian(Z)
+    assert np.abs(J - differences).max() < 1e-6 * np.abs(J).max()
+    V, U = np.ones(2), np.ones(5)
+    assert np.allclose(decoder.jvp(Z, V), J.sum(axis=2), atol=1e-12 * np.abs(J).max())
+    assert np.allclose(decoder.vjp(Z, U), J.sum(axis=1), atol=1e-12 * np.abs(J).max())
+
+
+@pytest.mark.parametrize("options", [{}, {"degree": 1}])
+def test_a_constant_background_costs_nothing(data, options):
+    """With an unpenalised constant, fields on a background of 101325 decode as those without."""
+    Y, F, Z = data
+    decoder = KernelDecoder(center=True, regularization=1e-6, **options)
+    without = decoder.fit(Y, F).predict(Z)
+    assert np.abs(decoder.fit(Y, F + 101325).predict(Z) - 101325 - without).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"kernel": "thin-plate"}, "needs degree=1"),
+        ({"kernel": "matern", "nu": 2}, "nu must be"),
+        ({"nu": 2.5}, "nu is not read"),
+        ({"degree": 2}, "degree must be"),
+    ],
+)
+def test_parameters_are_checked(data, options, message):
+    Y, F, _ = data
+    with pytest.raises(ValueError, match=message):
+        KernelDecoder(**options).fit(Y, F)
