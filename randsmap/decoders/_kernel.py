@@ -123,8 +123,8 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
     -----
     f(y) = F^T V L^-1 V^T k(y) with the leading eigenpairs (V, L) of the kernel matrix
     (paper, Sec. 3 and App. C, Eq. (DoubleDMs_mat)), of the fields less their mean if centred. The harmonics
-    k(y) V L^-1 are r functions of y, so a decoded row costs n r + r M operations; where n M is less, the product is formed in
-    advance.
+    k(y) V L^-1 are r functions of y, so a decoded row costs n r + r M operations; where n M is less, the product is
+    formed in advance.
 
     At full rank, which the rule keeps for well-conditioned kernels, this is kernel interpolation.
     Latent points that coincide make the kernel singular: their harmonics are dropped and the fields
