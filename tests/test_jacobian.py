@@ -350,7 +350,7 @@ def test_fourier_features_are_right_beyond_the_reach_of_the_fast_cosine():
 
 def test_polynomial_features_are_the_quadratic_manifold():
     Y, F = problem(d=3)
-    decoder = RANDSMAPDecoder(PolynomialFeatures(3, include_bias=False)).fit(Y, F)
+    decoder = RANDSMAPDecoder(PolynomialFeatures(3, include_bias=False), latent_scale=None).fit(Y, F)
     X = np.array([[0.2, 0.5, 0.9], [0.0, 0.0, 0.3], [-0.5, 2.0, 0.0]])
     powers = decoder.features_.powers_
     expected = complex_step(lambda Z: np.prod(Z[:, None, :] ** powers, axis=2) @ decoder.coef_[1:], X)

@@ -58,7 +58,8 @@ def solve_ridge(rows, F, regularization, solver, *, tol=1e-7, max_iter=500):
             F = _in_memory(F)
         krylov = KrylovRidge(rows, F, regularization, tol)
         krylov.precondition()
-        return krylov.solve(max_iter)
+        A, n_iter = krylov.solve(max_iter)
+        return A, "krylov", n_iter
     if solver == "auto" and regularization > 0 and not isinstance(F, Snapshots):
         n, width, M = rows.n, rows.width, F.shape[1]
         smaller = min(n, width)
@@ -74,7 +75,8 @@ def solve_ridge(rows, F, regularization, solver, *, tol=1e-7, max_iter=500):
                     if not fits:
                         krylov.precondition()
                     if cheap or not fits:
-                        return krylov.solve(max_iter)
+                        A, n_iter = krylov.solve(max_iter)
+                        return A, "krylov", n_iter
             krylov.close()
             rows.mean = None  # the direct solver finds it in the pass over the features that it makes anyway
     return *ridge(rows, F, regularization, solver), 1
@@ -205,7 +207,7 @@ class KrylovRidge:
                 self._U, self._eigenvalues = nystroem(self._sketch, self._image)
 
     def solve(self, max_iter):
-        """A (P+1, M), "krylov" and the number of iterations; a ConvergenceWarning if `tol` is not reached."""
+        """A (P+1, M) and the number of iterations; a ConvergenceWarning if `tol` is not reached."""
         self._sketch = self._image = None
         shifted = self._eigenvalues + self._regularization
         keep = shifted > 1.1 * self._regularization  # the others precondition nothing
@@ -239,7 +241,7 @@ class KrylovRidge:
                 A = multiply(A, self._Vt)
         if self._scale != 1:
             A = A * self._scale
-        return (A if self._field_mean is None else with_bias(A, self._rows.mean, self._field_mean)), "krylov", n_iter
+        return (A if self._field_mean is None else with_bias(A, self._rows.mean, self._field_mean)), n_iter
 
     def close(self):
         """End the progress bar."""

@@ -436,7 +436,9 @@ def with_constant(U, squares):
     U diag(s / (s + lambda)) U^T is then the hat matrix of a regression whose bias is not penalised.
     """
     n = len(U)
-    return np.hstack([np.full((n, 1), n**-0.5), U]), np.concatenate([[np.inf], squares])
+    with blas_threads():  # U is orthogonal to the constant only as far as its singular values reach
+        Q = scipy.linalg.qr(np.hstack([np.ones((n, 1)), U[:, : n - 1]]), mode="economic", check_finite=False)[0]
+    return np.ascontiguousarray(Q), np.concatenate([[np.inf], squares[: n - 1]])
 
 
 def filtered_solution(sigma, Vt, UtF, cut, regularization):
