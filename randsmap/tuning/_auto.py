@@ -28,7 +28,7 @@ __all__ = ["AutoDecoder", "Results"]
 _Values = NDArray[np.float64]
 _Groups = Sequence[NDArray[np.intp]]
 
-_PATH = 10.0 ** np.arange(-12, 1)  # lambda over the largest eigenvalue
+_PATH = 10.0 ** np.arange(-12, 3)  # lambda over the largest eigenvalue
 _NEIGHBORS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
 # kernel, nu, degree, length scale in standard deviations of the latents: where the search starts
 _STARTS = (
@@ -51,10 +51,10 @@ _SHORTEST, _LONGEST = 0.02, 100.0  # length scales
 _LEADERS = 3  # families whose best members are refined in turn
 _PARTS = 8  # into which samples without groups fall for the score
 _SIZES = (1, 3, 5, 8, 12)  # decoders in the blend
-_WORTH = 0.03  # improvement of the score, about as much of the error, for which a larger blend is taken
+_WORTH = 0.01  # improvement of the score, about as much of the error, for which a larger blend is taken
 _KINDRED, _BEHIND = 3, 2.0  # with groups: members of one family, and how far behind the best score
 _REACH = 1.5, 1.25  # without and with groups, of the largest distance between fields of neighbours: see `reach`
-_SUBSET = 600  # samples of the search
+_SUBSET = 1000  # samples of the search
 _COORDINATES, _SKETCH = 192, 128  # coordinates of fields beyond which the search takes random combinations
 _FLOOR = 1e-12
 
@@ -345,10 +345,10 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     Parameters
     ----------
     n_trials : int, default=40
-        Number of trials: each a family of decoders with its length scales, one a latent coordinate, at the best of 13
-        regularisations from 1e-12 to 1 times the kernel's largest eigenvalue; all numbers of neighbours are one trial.
+        Number of trials: each a family of decoders with its length scales, one a latent coordinate, at the best of 15
+        regularisations from 1e-12 to 100 times the kernel's largest eigenvalue; all numbers of neighbours are one trial.
     validation : float, default=0.2
-        Share of the samples on which the search is made when there are more than 600, at least 600 and chosen at
+        Share of the samples on which the search is made when there are more than 1000, at least 1000 and chosen at
         random; the best are then compared on all. Each sample's error is that of a decoder that has not seen it (nor
         its group), in closed form, so nothing is set aside for good.
     invariants : "auto", "mass", array (M,) or (M, q), or None, default="auto"
@@ -387,7 +387,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     the mean of the logarithm of the mean error and of the mean logarithm of the errors of the groups (or of 8 random
     parts): one group that no decoder can decode must not choose alone.
 
-    Among blends of the best 1, 3, 5, 8 and 12 trials the smallest is taken whose score is within 3 % of the best;
+    Among blends of the best 1, 3, 5, 8 and 12 trials the smallest is taken whose score is within 1 % of the best;
     with groups the largest, of at most 3 kernels of a family. The geometric median of their fields outvotes a decoder
     that fails far from its data, and no field is further from that of the nearest training point than 1.5 (1.25) times
     the largest distance that was met when samples (groups) were held out.
