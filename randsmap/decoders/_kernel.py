@@ -122,9 +122,15 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
     Notes
     -----
     f(y) = F^T V L^-1 V^T k(y) with the leading eigenpairs (V, L) of the kernel matrix
+<<<<<<< HEAD
     (paper, Sec. 3 and App. C, Eq. (DoubleDMs_mat)), of the fields less their mean if centred. The harmonics
     k(y) V L^-1 are r functions of y, so a decoded row costs n r + r M operations; where n M is less, the product is
     formed in advance.
+=======
+    (paper, Sec. 3 and App. C, Eq. (DoubleDMs_mat)), of the fields less their mean if centred. The
+    harmonics k(y) V L^-1 are r functions of y, so a decoded row costs n r + r M operations; where n M is
+    less, the product is formed in advance.
+>>>>>>> 247b4c7 (Centring and units: tests by property and against fifty digits, documents)
 
     At full rank, which the rule keeps for well-conditioned kernels, this is kernel interpolation.
     Latent points that coincide make the kernel singular: their harmonics are dropped and the fields
@@ -476,7 +482,7 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         K -= self._radial.values(points).mean(axis=1)[:, None]
         K -= K.mean(axis=0)
         W = self._solve(points, K, regularization)[0].T
-        return W - W.mean(axis=1)[:, None] + 1 / len(points)
+        return np.ascontiguousarray(W - W.mean(axis=1)[:, None] + 1 / len(points))
 
     def _tail(self, X):
         """[1 | x] at latents X (n, d), x in units of the kernel's lengths from the training points' mean."""
