@@ -227,7 +227,8 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            If the decoder has no invariants or does not take one of the options, or as it raises.
+            If invariant_values are given and the decoder has no invariants; if it does not take one of the
+            other options; or as it raises.
         """
         options = {"invariant_values": invariant_values, "cells": cells, "out": out}
         given = {name: value for name, value in options.items() if value is not None}
@@ -310,7 +311,8 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
             taken = _keywords(getattr(function, "__func__", function))
             for option in given:
                 if option not in taken and "**" not in taken:
-                    raise ValueError(f"{option} given, but {type(part).__name__}.{name} has no such argument")
+                    error = ValueError if option == "invariant_values" else TypeError
+                    raise error(f"{option} given, but {type(part).__name__}.{name} has no such argument")
             if "invariant_values" in given and _without_invariants(part):
                 raise ValueError(
                     f"invariant_values given, but this {type(part).__name__} has no invariants; "
@@ -388,7 +390,8 @@ def _latents(X):
 
 
 def _has_no_rows(X):
-    return np.ndim(X) == 2 and np.shape(X)[0] == 0
+    shape = getattr(X, "shape", ())
+    return len(shape) == 2 and shape[0] == 0
 
 
 def _rows(X, chosen):

@@ -407,6 +407,7 @@ def test_defaults_given_explicitly_change_nothing():
     assert np.allclose(a.predict(Y), b.predict(Y), rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_clone_pickle_and_grid_search():
     Y, F = problem()
     decoder = RANDSMAPDecoder(SigmoidFeatures(5.0), random_state=0)

@@ -167,3 +167,10 @@ def test_floating_point_environment_is_untouched():
     )
     result = run(code)
     assert result.returncode == 0, result.stderr
+
+
+def test_progress_bars_are_plain_ones():
+    # tqdm.auto warns in a notebook without ipywidgets, as soon as it is imported
+    code = "import sys, randsmap; randsmap.RANDSMAPDecoder, randsmap.tune; assert 'tqdm.auto' not in sys.modules"
+    result = run(code)
+    assert result.returncode == 0, result.stderr

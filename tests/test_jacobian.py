@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from randsmap._kernels.features import COSINE, LOGISTIC
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
@@ -36,6 +35,7 @@ from randsmap import (
     SigmoidFeatures,
 )
 from randsmap._kernels import gradients as kernel
+from randsmap._kernels.features import COSINE, LOGISTIC
 from randsmap._linalg.distances import multi_gaussian_slope_in_place
 from randsmap.decoders import _linear_map
 from randsmap.decoders._bases import polynomial_jacobian

@@ -274,7 +274,7 @@ def test_values_for_a_decoder_without_invariants_are_refused_by_its_name(decoder
     with pytest.raises(ValueError, match=f"invariant_values given, but .*{name}"):
         model.inverse_transform(np.zeros((1, 2)), invariant_values=1.0)
     if isinstance(decoder, LinearRegression):
-        with pytest.raises(ValueError, match=r"cells given, but LinearRegression\.predict has no such argument"):
+        with pytest.raises(TypeError, match=r"cells given, but LinearRegression\.predict has no such argument"):
             model.inverse_transform(np.zeros((1, 2)), cells=[1])
 
 

@@ -52,7 +52,7 @@ def relative(a, b):
 @pytest.mark.parametrize("features", MAPS, ids=lambda f: type(f).__name__)
 @pytest.mark.parametrize("cls", [RFNNDecoder, RANDSMAPDecoder])
 @pytest.mark.parametrize("n_batches", [1, 2, 7, 50])
-@pytest.mark.parametrize("offset", [0.0, 1e4])
+@pytest.mark.parametrize("offset", [pytest.param(0.0, marks=pytest.mark.slow), 1e4])
 def test_batches_in_any_order_give_the_predictions_of_one_fit(cls, features, n_batches, offset):
     Y, F, there = problem(offset=offset)
     rng = np.random.default_rng(n_batches)

@@ -511,6 +511,7 @@ def test_tuning_in_leading_modes_finds_the_same_values(study, tmp_path):
     run(cut, tmp_path / "c", runs=1, decoders=labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [False, True])
 def test_progress_ends_at_its_total(study, tmp_path, monkeypatch, again):
     """Also when everything is found, and for a decoder whose tuning is another's."""
