@@ -5,7 +5,7 @@ import numpy as np
 from randsmap._estimator import DERIVED, Array, Choice, Count, Flag, Real, check_fitted, validate_data
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.low_rank import leading_modes
-from randsmap._linalg.radial import Matern, ThinPlate, polynomial_tail, solve_with_tail
+from randsmap._linalg.radial import Gaussian, Matern, ThinPlate, polynomial_tail, solve_with_tail
 from randsmap._linalg.ridge import cholesky_solve
 from randsmap._parallel import blas_threads
 from randsmap._validation import check_choice, check_count, check_number
@@ -18,23 +18,6 @@ from randsmap.invariants._parameters import InvariantParameters, document_invari
 __all__ = ["DoubleDiffusionMapsDecoder", "KernelDecoder"]
 
 _EPS, _SMALLEST = np.finfo(float).eps, np.finfo(float).smallest_subnormal
-
-
-class Gaussian:
-    """exp(-scale |x - z|^2)."""
-
-    def __init__(self, scale):
-        self.scale = scale
-
-    def values(self, X, Z=None):
-        """The kernel between points X and Z (None: X)."""
-        return _distances.fill_pairs(X, Z, self.scale, np.empty((len(X), len(X if Z is None else Z))))
-
-    def slopes(self, X, Z):
-        """Twice the kernel's derivative in |x - z|^2."""
-        K = self.values(X, Z)
-        K *= -2 * self.scale
-        return K
 
 
 class MultiGaussian:

@@ -198,7 +198,7 @@ static void test_distances(void)
         for (ptrdiff_t i = 0; i < m; i++)
             for (ptrdiff_t p = 0; p < 3; p++)
                 CLOSE(s[i * 3 + p], dot(tile + i * ld, W + p * n, n), 1e-12 * (double)M);
-        k->gaussian_of(tile, ld, m, n, 0.3);
+        k->radial(RK_GAUSSIAN, 0, tile, ld, m, n, 0.3);
         for (ptrdiff_t i = 0; i < m; i++)
             for (ptrdiff_t j = 0; j < n; j++)
                 CLOSE(tile[i * ld + j], exp(-0.3 * t[j * m + i]), 1e-15 * (double)(M + 4));
