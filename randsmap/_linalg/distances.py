@@ -173,7 +173,8 @@ def fill_pairs(X, Z, scale, out, kernel=_kernels.GAUSSIAN, slopes=False):
     GAUSSIAN: exp(-s^2), MATERN_12: exp(-s), MATERN_32: (1 + s) exp(-s), MATERN_52: (1 + s + s^2 / 3) exp(-s),
     THIN_PLATE: s^2 log s.
 
-    `slopes`: twice the derivative by D in its place; 0 at D = 0 if there is none. What is below 1e-300 is 0.
+    `slopes`: twice the derivative by D in its place; 0 at D = 0 if there is none. Values below 1e-300 are 0, and
+    slopes below about that (before the factor `scale`).
     """
     if out.size == 0:
         return out

@@ -232,9 +232,10 @@ static void test_distances(void)
             for (ptrdiff_t i = 0; i < m; i++)
                 for (ptrdiff_t j = 0; j < n; j++) {
                     const double x = 0.3 * t[j * m + i];
+                    CHECK(isfinite(tile[i * ld + j]));
+                    if (!(x > 0)) continue; /* no reference there: 0 log 0 */
                     const double expected = slopes ? 0.3 * radials[r / 2].slope(x) : radials[r / 2].value(x);
-                    if (x > 0) CLOSE(tile[i * ld + j], expected, 1e-15 * (8 + fabs(x)) * (1 + fabs(expected)));
-                    else CHECK(isfinite(tile[i * ld + j]));
+                    CLOSE(tile[i * ld + j], expected, 1e-15 * (8 + x) * (1 + fabs(expected)));
                 }
         }
         k->center(X, m, M, c, XC, nx);
