@@ -20,7 +20,15 @@ from randsmap.decoders._bases import refuse_overflow
 from randsmap.decoders._linear_map import LinearMap
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 
-__all__ = ["BlendedDecoder", "field_coordinates", "geometric_median", "limited", "linear_trend", "median_smoothing", "spread"]
+__all__ = [
+    "BlendedDecoder",
+    "field_coordinates",
+    "geometric_median",
+    "limited",
+    "linear_trend",
+    "median_smoothing",
+    "spread",
+]
 
 _EPS = np.finfo(float).eps
 _ROWS = 256  # points decoded at a time: a few arrays (parts, rows, coordinates)
@@ -238,9 +246,9 @@ class BlendBasis:
         ).reshape(-1, self.size)
 
     def directional(self, X, V):
-        return self._combined(
-            X, lambda part: _derivative(part, "jvp")(X, V).reshape(len(X), 1, -1), V[:, None, :]
-        )[:, 0]
+        return self._combined(X, lambda part: _derivative(part, "jvp")(X, V).reshape(len(X), 1, -1), V[:, None, :])[
+            :, 0
+        ]
 
     def contract(self, X, H):
         shrink, median = self._at(X)
@@ -375,13 +383,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
     def _make_linear_map(self):
         check_fitted(self, "coef_")
         basis = BlendBasis(
-            self.decoders_,
-            self._points,
-            self._scales,
-            self._coordinates,
-            self._trend,
-            self._limit,
-            self._smoothing,
+            self.decoders_, self._points, self._scales, self._coordinates, self._trend, self._limit, self._smoothing
         )
         return LinearMap(basis, self.coef_, self.invariants_)
 

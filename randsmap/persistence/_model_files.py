@@ -69,12 +69,9 @@ CLASSES = {
     "KNNDecoder": "decoders",
     "DoubleDiffusionMapsDecoder": "decoders",
     "KernelDecoder": "decoders",
-<<<<<<< HEAD
     "BlendedDecoder": "decoders",
     "AutoDecoder": "tuning",
-=======
     "ScaledTransformer": "decoders",
->>>>>>> 247b4c7 (Centring and units: tests by property and against fifty digits, documents)
     "ManifoldModel": "model",
     "ParametricModel": "model",
     "ShiftRegistration": "model",
