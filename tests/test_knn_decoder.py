@@ -129,6 +129,31 @@ def test_encoder_objective_attains_the_latent_point(encoded):
         assert ((misfit < 1e-10) | (misfit > 1e-6)).all() and (misfit < 1e-10).any()
 
 
+def test_the_search_starts_from_each_neighbour(encoded):
+    """A local minimum that only another start escapes from would depend on which neighbour comes first."""
+    from randsmap._kernels import simplex as kernel
+
+    F, encoder, Y, G = encoded
+    Z = encoder.transform(G) * 1.3  # some of them out of reach: no zero ends the search
+    k = 6
+    m = KNNDecoder(k, objective="encoder", encoder=encoder).fit(Y, F)
+    neighbors, weights = m.neighbor_weights(Z)
+    misfit, lowest = np.empty(len(Z)), np.full(len(Z), np.inf)
+    for turn in range(k):
+        rows = np.ascontiguousarray(np.roll(neighbors, turn, axis=1))
+        a = np.empty(rows.shape)
+        kernel.encoder(m._kept, m._map.offset, m._map.values, Y, Z, rows, rows, a)
+        psi = np.empty(2)
+        for i in range(len(Z)):
+            kernel.encode(m._kept, m._map.offset, m._map.values, rows[i], a[i], psi)
+            lowest[i] = min(lowest[i], np.linalg.norm(psi - Z[i]))
+            if turn == 0:
+                kernel.encode(m._kept, m._map.offset, m._map.values, neighbors[i], weights[i], psi)
+                misfit[i] = np.linalg.norm(psi - Z[i])
+    assert (lowest > 1e-6).sum() > 10
+    assert (misfit <= lowest * (1 + 1e-6) + 1e-10).all()
+
+
 def test_encoder_objective_is_the_encoder_at_the_mixture(encoded):
     from randsmap._kernels import simplex as kernel
 

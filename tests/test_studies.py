@@ -497,7 +497,9 @@ def test_map_over_width_and_rank_is_that_of_the_decoder():
     weights, ranks = (0.3, 0.8), (2, 5, 20)
     table = _figures.harmonics_map(Y, F, Y_new, F_new, weights=weights, ranks=ranks)
     for (i, weight), (j, rank) in itertools.product(enumerate(weights), enumerate(ranks)):
-        decoder = randsmap.DoubleDiffusionMapsDecoder(epsilon_scale=weight, rank=rank).fit(Y, F)
+        decoder = randsmap.DoubleDiffusionMapsDecoder(
+            epsilon_scale=weight, rank=rank, center=False, latent_scale=None
+        ).fit(Y, F)
         error = randsmap.metrics.relative_l2(F_new, decoder.predict(Y_new)).mean()
         assert table[i, j] == pytest.approx(error, rel=1e-6)
 

@@ -65,7 +65,7 @@ class KNNDecoder(FieldRegressor):
     objective="encoder" is not convex. The search starts from the latent weights along the
     linearised encoder (which leads to the zero of least sum of squares, to first order in the
     encoder's curvature); unless it attains zero, Newton steps on the simplex from there, from
-    uniform weights and from the nearest neighbour follow, and the best is kept. Because the weights
+    uniform weights and from each neighbour follow, and the best is kept. Because the weights
     sum to 1, squared distances of a mixture are affine in them up to a term that cancels in the
     Nystroem ratio: an evaluation costs O(k n), not O(M n). Up to 2^25 distances between
     training fields are kept for that.
