@@ -70,75 +70,69 @@ def retained_modes(eigenvalues, n, rank):
 class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
     """Double diffusion maps: geometric harmonics of a Gaussian kernel on the latent points.
 
-        Parameters
-        ----------
-        epsilon : float or None
-            Width of the kernel exp(-|y - y'|^2 / epsilon^2), in units of latent_scale.
-            None: epsilon_scale times the median distance.
-        epsilon_scale : float, default=1.0
-            Factor of the median distance between the latent points; the paper's w_2. Not used when
-            epsilon is given.
-        rank : "rule" or int, default="rule"
-            Number r of harmonics. "rule": the eigenvalues lambda_i > delta lambda_1 with delta = n
-            lambda_1 2^-53, the paper's. A number keeps that many, at most n, but never one with
-            lambda_i <= n eps lambda_1 (there is nothing but round-off in it).
-        {centring}
-        {invariant_parameters}
-        {cell_weights}
-        {bounds}
+    Parameters
+    ----------
+    epsilon : float or None
+        Width of the kernel exp(-|y - y'|^2 / epsilon^2), in units of latent_scale.
+        None: epsilon_scale times the median distance.
+    epsilon_scale : float, default=1.0
+        Factor of the median distance between the latent points; the paper's w_2. Not used when
+        epsilon is given.
+    rank : "rule" or int, default="rule"
+        Number r of harmonics. "rule": the eigenvalues lambda_i > delta lambda_1 with delta = n
+        lambda_1 2^-53, the paper's. A number keeps that many, at most n, but never one with
+        lambda_i <= n eps lambda_1 (there is nothing but round-off in it).
+    {centring}
+    {invariant_parameters}
+    {cell_weights}
+    {bounds}
 
-        Attributes
-        ----------
-        epsilon_ : float
-            Kernel width used.
-        rank_ : int
-            Number r of harmonics kept.
-        eigenvalues_ : ndarray (r,)
-            Their eigenvalues, in descending order.
-        coef_ : ndarray (r+1, M)
-            Coefficients of [1 | harmonics]; with center=False the first row, the bias, is 0 without invariants.
-        {scale_attribute}
-        n_features_in_ : int
-            d, the number of latent coordinates.
-        {invariant_attributes}
+    Attributes
+    ----------
+    epsilon_ : float
+        Kernel width used.
+    rank_ : int
+        Number r of harmonics kept.
+    eigenvalues_ : ndarray (r,)
+        Their eigenvalues, in descending order.
+    coef_ : ndarray (r+1, M)
+        Coefficients of [1 | harmonics]; with center=False the first row, the bias, is 0 without invariants.
+    {scale_attribute}
+    n_features_in_ : int
+        d, the number of latent coordinates.
+    {invariant_attributes}
 
-        Notes
-        -----
-        f(y) = F^T V L^-1 V^T k(y) with the leading eigenpairs (V, L) of the kernel matrix
-    <<<<<<< HEAD
-        (paper, Sec. 3 and App. C, Eq. (DoubleDMs_mat)), of the fields less their mean if centred. The harmonics
-        k(y) V L^-1 are r functions of y, so a decoded row costs n r + r M operations; where n M is less, the product is
-        formed in advance.
-    =======
-        (paper, Sec. 3 and App. C, Eq. (DoubleDMs_mat)), of the fields less their mean if centred. The
-        harmonics k(y) V L^-1 are r functions of y, so a decoded row costs n r + r M operations; where n M is
-        less, the product is formed in advance.
-    >>>>>>> 247b4c7 (Centring and units: tests by property and against fifty digits, documents)
+    Notes
+    -----
+    f(y) = F^T V L^-1 V^T k(y) with the leading eigenpairs (V, L) of the kernel matrix
+    (paper, Sec. 3 and App. C, Eq. (DoubleDMs_mat)), of the fields less their mean if centred. The harmonics
+    k(y) V L^-1 are r functions of y, so a decoded row costs n r + r M operations; where n M is less, the product is
+    formed in advance.
 
-        At full rank, which the rule keeps for well-conditioned kernels, this is kernel interpolation.
-        Latent points that coincide make the kernel singular: their harmonics are dropped and the fields
-        there averaged. Far from all latent points, beyond about 26 epsilon, the kernel is 0: the
-        decoded field is then about the mean field, or with center=False 0 (the limit of the harmonics) but for the
-        constant cells, and with invariants the point nearest to that among the fields that satisfy them. Never NaN.
+    At full rank, which the rule keeps for well-conditioned kernels, this is kernel interpolation.
+    Latent points that coincide make the kernel singular: their harmonics are dropped and the fields
+    there averaged. Far from all latent points, beyond about 26 epsilon, the kernel is 0: the
+    decoded field is then about the mean field, or with center=False 0 (the limit of the harmonics) but for the
+    constant cells, and with invariants the point nearest to that among the fields that satisfy them. Never NaN.
 
-        Invariants are those of `RANDSMAPDecoder`: the field is projected, so it is never worse than the
-        plain one in the (weighted) L2 norm. Without them mass is not conserved (paper, Prop. DDM_cons).
+    Invariants are those of `RANDSMAPDecoder`: the field is projected, so it is never worse than the
+    plain one in the (weighted) L2 norm. Without them mass is not conserved (paper, Prop. DDM_cons).
 
-        References
-        ----------
-        N. Evangelou et al., Double diffusion maps and their latent harmonics for scientific
-        computations in latent space, J. Comput. Phys. 485 (2023). R. R. Coifman and S. Lafon, Geometric
-        harmonics, Appl. Comput. Harmon. Anal. 21 (2006).
+    References
+    ----------
+    N. Evangelou et al., Double diffusion maps and their latent harmonics for scientific
+    computations in latent space, J. Comput. Phys. 485 (2023). R. R. Coifman and S. Lafon, Geometric
+    harmonics, Appl. Comput. Harmon. Anal. 21 (2006).
 
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from randsmap import DoubleDiffusionMapsDecoder
-        >>> latents = np.linspace(0, 1, 20)[:, None]
-        >>> fields = np.hstack([latents**2, 1 - latents**2])
-        >>> decoder = DoubleDiffusionMapsDecoder(invariants="mass").fit(latents, fields)
-        >>> decoder.predict([[0.5]]).round(6)
-        array([[0.25, 0.75]])
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap import DoubleDiffusionMapsDecoder
+    >>> latents = np.linspace(0, 1, 20)[:, None]
+    >>> fields = np.hstack([latents**2, 1 - latents**2])
+    >>> decoder = DoubleDiffusionMapsDecoder(invariants="mass").fit(latents, fields)
+    >>> decoder.predict([[0.5]]).round(6)
+    array([[0.25, 0.75]])
     """
 
     _state = {
