@@ -162,9 +162,9 @@ def test_results_as_a_frame():
 
 
 def test_large_sets_are_searched_on_a_part():
-    Y, F = pulses(700, cells=30)
+    Y, F = pulses(1100, cells=30)
     Z, G = pulses(50, seed=1, cells=30)
-    groups = np.repeat(np.arange(35), 20)
+    groups = np.repeat(np.arange(55), 20)
     for labels in (None, groups):
         decoder = rm.AutoDecoder(n_trials=5, random_state=0).fit(Y, F, groups=labels)
         assert relative(G, decoder.predict(Z)).mean() < 1e-3

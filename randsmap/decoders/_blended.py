@@ -20,7 +20,7 @@ from randsmap.decoders._bases import refuse_overflow
 from randsmap.decoders._linear_map import LinearMap
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 
-__all__ = ["BlendedDecoder", "field_coordinates", "geometric_median", "limited", "median_smoothing", "spread"]
+__all__ = ["BlendedDecoder", "field_coordinates", "geometric_median", "limited", "linear_trend", "median_smoothing", "spread"]
 
 _EPS = np.finfo(float).eps
 _ROWS = 256  # points decoded at a time: a few arrays (parts, rows, coordinates)
@@ -48,6 +48,11 @@ def field_coordinates(F: _Values) -> tuple[_Values, _Values, _Values]:
         kept[0] = True
         B = Vt[kept] if Q is None else Vt[kept] @ Q.T
     return mean, U[:, kept] * sigma[kept], np.ascontiguousarray(B)
+
+
+def linear_trend(X: _Values, G: _Values) -> _Values:
+    """Slopes (d, r) of the least-squares linear function of X (n, d), those of least norm."""
+    return np.linalg.lstsq(X - X.mean(axis=0), G - G.mean(axis=0), rcond=None)[0]
 
 
 def limited(P: _Values, near: _Values, limit: float) -> _Values:
@@ -132,21 +137,24 @@ def _median_step(D, W, s, smoothing):
 
 class BlendBasis:
     """The coordinates x(y) of the geometric median of several decoders' fields, each within `limit` of the nearest
-    training point's field."""
+    training point's field, moved from there to y along the linear trend of all fields."""
 
     constant_gradients = False
 
-    def __init__(self, decoders, points, scales, coordinates, limit, smoothing):
+    def __init__(self, decoders, points, scales, coordinates, trend, limit, smoothing):
         self.decoders, self.coordinates, self.limit, self.smoothing = decoders, coordinates, limit, smoothing
         self.size, self._scales = coordinates.shape[1], scales
-        self._index = None if limit is None else NeighborIndex(points)
+        if limit is not None:
+            self._points, self._index, self._trend = points, NeighborIndex(points), trend
 
     def _parts(self, X):
-        """Fields of the decoders before the limit (K, n, r), those of the nearest training points, and distances."""
+        """Fields of the decoders before the limit (K, n, r), and those that they must be near."""
         P = np.stack([decoder.predict(X).reshape(len(X), -1) for decoder in self.decoders])
         if self.limit is None:
             return P, None
-        return P, self.coordinates[self._index.query(X / self._scales, 1)[1][:, 0]]
+        x = X / self._scales
+        nearest = self._index.query(x, 1)[1][:, 0]
+        return P, self.coordinates[nearest] + (x - self._points[nearest]) @ self._trend
 
     def values(self, X):
         P, near = self._parts(X)
@@ -182,13 +190,16 @@ class BlendBasis:
 
     @staticmethod
     def _shrunk(shrink, k, T):
-        """The derivative of the limit, a symmetric matrix, times tangents T (n, ..., r) of part k."""
+        """S T for tangents T (n, c, r) of part k, S the derivative of the limited field in the part's own: symmetric,
+        the identity within the limit. That in the field that it must be near is I - S."""
         if shrink is None:
             return T
-        factor, direction = shrink[0][k], shrink[1][k]
-        shape = (-1,) + (1,) * (T.ndim - 2) + (direction.shape[1],)
-        u = direction.reshape(shape)
-        return factor.reshape(shape[:-1] + (1,)) * (T - u * np.sum(u * T, axis=-1, keepdims=True))
+        factor, u = shrink[0][k][:, None, None], shrink[1][k][:, None, :]
+        return factor * (T - u * np.sum(u * T, axis=-1, keepdims=True))
+
+    def _near_tangents(self, tangents):
+        """Derivatives (n, c, r) of the fields to be near to along latent tangents (n, c, d)."""
+        return (tangents / self._scales) @ self._trend
 
     @staticmethod
     def _solved(E, d, T):
@@ -202,12 +213,15 @@ class BlendBasis:
         VT = np.einsum("nkr,ncr->nkc", V, T)
         return (T + np.einsum("nkr,nkc->ncr", V, np.linalg.solve(S, VT))) / a
 
-    def _combined(self, X, tangents):
-        """Derivatives of x from those of the parts, ``tangents(decoder)`` (n, c, r)."""
+    def _combined(self, X, tangents, directions):
+        """Derivatives of x from those of the parts, ``tangents(decoder)`` (n, c, r), along directions (n, c, d)."""
         shrink, median = self._at(X)
+        near = None if shrink is None else self._near_tangents(directions)
         total = 0
         for k, decoder in enumerate(self.decoders):
             T = self._shrunk(shrink, k, tangents(decoder))
+            if near is not None:
+                T = T + (near - self._shrunk(shrink, k, near))
             if median is None:
                 total = total + T / len(self.decoders)
             else:
@@ -216,12 +230,17 @@ class BlendBasis:
         return total if median is None else self._solved(*median, total)
 
     def gradients(self, X):
+        d = X.shape[1]
         return self._combined(
-            X, lambda part: _derivative(part, "jacobian")(X).reshape(len(X), -1, X.shape[1]).transpose(0, 2, 1)
+            X,
+            lambda part: _derivative(part, "jacobian")(X).reshape(len(X), -1, d).transpose(0, 2, 1),
+            np.broadcast_to(np.eye(d), (len(X), d, d)),
         ).reshape(-1, self.size)
 
     def directional(self, X, V):
-        return self._combined(X, lambda part: _derivative(part, "jvp")(X, V).reshape(len(X), 1, -1))[:, 0]
+        return self._combined(
+            X, lambda part: _derivative(part, "jvp")(X, V).reshape(len(X), 1, -1), V[:, None, :]
+        )[:, 0]
 
     def contract(self, X, H):
         shrink, median = self._at(X)
@@ -235,8 +254,10 @@ class BlendBasis:
             else:
                 e, q = median[0][k][:, None, :], 1 / median[1][k][:, None, None]
                 T = q * (H - q * q * e * np.sum(e * H, axis=-1, keepdims=True))
-            T = np.ascontiguousarray(self._shrunk(shrink, k, T)[:, 0])
-            out += _derivative(decoder, "vjp")(X, T[:, 0] if decoder._single else T)
+            S = self._shrunk(shrink, k, T)
+            if shrink is not None:
+                out += ((T - S)[:, 0] @ self._trend.T) / self._scales
+            out += _derivative(decoder, "vjp")(X, np.ascontiguousarray(S[:, 0]))
         return out
 
 
@@ -255,9 +276,9 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
     decoders : list of regressors
         The parts, such as `KernelDecoder` and `KNNDecoder`, without invariants and bounds of their own; cloned.
     limit : float or None
-        How far, in the L2 norm, a part's field may be from the field of the nearest training point; a field further
-        away is moved towards that until it is not. Far from the training points a kernel's field may be anything.
-        None: not limited.
+        How far, in the L2 norm, a part's field may be from that of the nearest training point, moved from there along
+        the linear trend of the training fields; a field further away is moved towards that until it is not. Far from
+        the training points a kernel's field may be anything. None: not limited.
     {invariant_parameters}
     {cell_weights}
     {bounds}
@@ -307,6 +328,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         "_points": Array("n", "d"),
         "_scales": Array("d", low=0),
         "_coordinates": Array("n", "r"),
+        "_trend": Array("d", "r"),
         "_limit": Real(0, np.finfo(float).max, optional=True),
         "_smoothing": Real(0, np.finfo(float).max),
         "_single": Flag(),
@@ -344,6 +366,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         scales = spread(X)
         self.decoders_ = [clone(decoder).fit(X, G) for decoder in self.decoders]
         self._points, self._scales, self._coordinates = X / scales, scales, G
+        self._trend = linear_trend(self._points, G)
         self._limit, self._single = limit, single
         self._smoothing = median_smoothing(G)
         self.coef_ = invariants.constrain_coefficients(np.vstack([mean, B]))
@@ -352,7 +375,13 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
     def _make_linear_map(self):
         check_fitted(self, "coef_")
         basis = BlendBasis(
-            self.decoders_, self._points, self._scales, self._coordinates, self._limit, self._smoothing
+            self.decoders_,
+            self._points,
+            self._scales,
+            self._coordinates,
+            self._trend,
+            self._limit,
+            self._smoothing,
         )
         return LinearMap(basis, self.coef_, self.invariants_)
 

@@ -17,7 +17,14 @@ from randsmap._progress import steps
 from randsmap._validation import check_count, check_number, check_random_state
 from randsmap.decoders import BlendedDecoder, KernelDecoder, KNNDecoder
 from randsmap.decoders._base import LinearDecoder, check_fields
-from randsmap.decoders._blended import field_coordinates, geometric_median, limited, median_smoothing, spread
+from randsmap.decoders._blended import (
+    field_coordinates,
+    geometric_median,
+    limited,
+    linear_trend,
+    median_smoothing,
+    spread,
+)
 from randsmap.decoders._kernel import radial_kernel
 from randsmap.invariants._affine import AffineInvariants, invariant_values
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
@@ -28,7 +35,7 @@ __all__ = ["AutoDecoder", "Results"]
 _Values = NDArray[np.float64]
 _Groups = Sequence[NDArray[np.intp]]
 
-_PATH = 10.0 ** np.arange(-12, 1)  # lambda over the largest eigenvalue
+_PATH = 10.0 ** np.arange(-12, 3)  # lambda over the largest eigenvalue
 _NEIGHBORS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
 # kernel, nu, degree, length scale in standard deviations of the latents: where the search starts
 _STARTS = (
@@ -51,10 +58,10 @@ _SHORTEST, _LONGEST = 0.02, 100.0  # length scales
 _LEADERS = 3  # families whose best members are refined in turn
 _PARTS = 8  # into which samples without groups fall for the score
 _SIZES = (1, 3, 5, 8, 12)  # decoders in the blend
-_WORTH = 0.03  # improvement of the score, about as much of the error, for which a larger blend is taken
+_WORTH = 0.01  # improvement of the score, about as much of the error, for which a larger blend is taken
 _KINDRED, _BEHIND = 3, 2.0  # with groups: members of one family, and how far behind the best score
-_REACH = 1.5, 1.25  # without and with groups, of the largest distance between fields of neighbours: see `reach`
-_SUBSET = 600  # samples of the search
+_REACH = 2.0, 1.25  # without and with groups, of the largest distance between fields of neighbours: see `reach`
+_SUBSET = 1000  # samples of the search
 _COORDINATES, _SKETCH = 192, 128  # coordinates of fields beyond which the search takes random combinations
 _FLOOR = 1e-12
 
@@ -291,12 +298,13 @@ def _proposal(trials, turn, step, known):
 
 
 def reach(samples: Samples) -> float:
-    """How far a decoded field may be from that of the nearest training point.
+    """How far a decoded field may be from that of the nearest training point, moved along the linear trend.
 
     A little more than the furthest that any training field is from that of its nearest neighbour (outside its group).
     """
-    jumps = samples.G - samples.G[samples.nearest()]
-    return _REACH[samples.groups is not None] * float(np.linalg.norm(jumps, axis=1).max())
+    rest = samples.G - samples.X @ linear_trend(samples.X, samples.G)
+    jumps = np.linalg.norm(rest - rest[samples.nearest()], axis=1)
+    return _REACH[samples.groups is not None] * float(jumps.max())
 
 
 def candidates(samples: Samples, trials: list[Trial]) -> list[Trial]:
@@ -324,7 +332,9 @@ def blend(samples: Samples, members: list[Trial], limit: float) -> tuple[list[Tr
     With groups all of them: their few errors cannot tell which blend is best.
     """
     residuals = [samples.residuals(t) if t.residuals is None else t.residuals for t in members]
-    P = limited(np.stack([samples.G - r for r in residuals]), samples.G[samples.nearest()], limit)
+    nearest = samples.nearest()
+    near = samples.G[nearest] + (samples.X - samples.X[nearest]) @ linear_trend(samples.X, samples.G)
+    P = limited(np.stack([samples.G - r for r in residuals]), near, limit)
     smoothing = median_smoothing(samples.G)
     sizes = [size for size in _SIZES if size < len(members)] + [len(members)]
     errors = [
@@ -345,10 +355,10 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     Parameters
     ----------
     n_trials : int, default=40
-        Number of trials: each a family of decoders with its length scales, one a latent coordinate, at the best of 13
-        regularisations from 1e-12 to 1 times the kernel's largest eigenvalue; all numbers of neighbours are one trial.
+        Number of trials: each a family of decoders with its length scales, one a latent coordinate, at the best of 15
+        regularisations from 1e-12 to 100 times the kernel's largest eigenvalue; all numbers of neighbours are one trial.
     validation : float, default=0.2
-        Share of the samples on which the search is made when there are more than 600, at least 600 and chosen at
+        Share of the samples on which the search is made when there are more than 1000, at least 1000 and chosen at
         random; the best are then compared on all. Each sample's error is that of a decoder that has not seen it (nor
         its group), in closed form, so nothing is set aside for good.
     invariants : "auto", "mass", array (M,) or (M, q), or None, default="auto"
@@ -387,10 +397,10 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     the mean of the logarithm of the mean error and of the mean logarithm of the errors of the groups (or of 8 random
     parts): one group that no decoder can decode must not choose alone.
 
-    Among blends of the best 1, 3, 5, 8 and 12 trials the smallest is taken whose score is within 3 % of the best;
+    Among blends of the best 1, 3, 5, 8 and 12 trials the smallest is taken whose score is within 1 % of the best;
     with groups the largest, of at most 3 kernels of a family. The geometric median of their fields outvotes a decoder
-    that fails far from its data, and no field is further from that of the nearest training point than 1.5 (1.25) times
-    the largest distance that was met when samples (groups) were held out.
+    that fails far from its data, and no field is further from that of the nearest training point, moved along the
+    linear trend, than 2 (1.25) times the largest distance that was met when samples (groups) were held out.
 
     Deterministic for a `random_state`.
 

@@ -21,10 +21,10 @@ __all__ = ["autotune"]
 
 _WIDTHS = (1.0, 0.5, 0.3, 0.2, 2.0, 4.0)  # epsilon_scale
 _NON_HARMONIC = (1.0, 0.3)  # of encoders that choose among eigenvectors
-_FOLDS = 3, 5  # without and with groups, at most
+_FOLDS = 5, 10  # without and with groups, at most
 _TRIALS = 12  # of decoders, for each encoder and fold
 _SAMPLES = 1000  # that encoders are compared on
-_HOPELESS = np.log(4)  # behind the best encoder after a fold: not tried on the next ones
+_HOPELESS = np.log(4)  # behind the best encoder after two folds: not tried on the next ones
 
 
 def autotune(
@@ -56,8 +56,8 @@ def autotune(
     groups : array-like of shape (n,) or None
         Labels of groups, such as trajectories, that are held out as a whole.
     validation : float, default=0.2
-        Share of the samples (groups) that an encoder does not see and is judged on, in turn: 3 times without groups, up
-        to 5 times with them. For the decoder as in `AutoDecoder`.
+        Share of the samples that an encoder does not see and is judged on, in turn, up to 5 times. With groups it is
+        one group, up to 10 times, or a tenth of them if there are more. For the decoder as in `AutoDecoder`.
     n_trials : int, default=40
         Trials of the decoder's search on the latents of the encoder chosen; encoders are compared with 12.
     invariants, invariant_values, invariant_tol, cell_weights, bounds
@@ -83,8 +83,8 @@ def autotune(
     Notes
     -----
     An encoder is fitted without the samples that are held out, which it then encodes as new ones: leave-one-out errors
-    given the latents would not show what the held-out fields did to those. An encoder whose score is 4 times that of
-    the best after a turn is given up. Of more than 1000 samples, 1000 at random choose the encoder.
+    given the latents would not show what the held-out fields did to those. An encoder that after two turns is four times
+    worse than the best is given up. Of more than 1000 samples, 1000 at random choose the encoder.
 
     References
     ----------
@@ -170,7 +170,7 @@ def _compare(encoders, F, labels, validation, n_trials, rng):
         best = scores.min()
         for i, encoder in enumerate(encoders):
             next(bar)
-            if i in failures or scores[i] > best + _HOPELESS:
+            if i in failures or (turn > 1 and scores[i] > best + _HOPELESS):
                 scores[i] = np.inf
                 continue
             try:
@@ -198,13 +198,13 @@ def _missed(encoder, F, rest, held, labels, n_trials):
 
 
 def _folds(n: int, labels: NDArray[np.intp] | None, validation: float, rng: Any) -> Sequence[NDArray[np.intp]]:
-    """Disjoint parts of about that share of the samples, or of whole groups."""
+    """Disjoint parts of about that share of the samples; with groups (0, 1, ...) of one, or of a tenth of them."""
     if labels is None:
         size = min(max(1, round(validation * n)), n - 2)
         order = rng.permutation(n)
         return [np.sort(order[i * size : (i + 1) * size]) for i in range(min(_FOLDS[0], n // size))]
     names = rng.permutation(labels.max() + 1)
-    count = min(len(names), _FOLDS[1], max(2, round(1 / validation)))
+    count = min(len(names), _FOLDS[1])
     return [np.flatnonzero(np.isin(labels, part)) for part in np.array_split(names, count)]
 
 
