@@ -19,7 +19,7 @@ import numpy as np
 try:
     import fcntl
 except ImportError:  # Windows, where a file that is open cannot be removed
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = [
     "checksum",

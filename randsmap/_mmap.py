@@ -62,9 +62,11 @@ def load_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
     try:
         try:
             mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+            if is_large(mapped):
+                return mapped
         except (ValueError, OSError):  # without elements, or cut off: reading it tells
-            mapped = None
-        return mapped if is_large(mapped) else np.load(path, allow_pickle=False)
+            pass
+        return np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
 
@@ -76,7 +78,7 @@ def release(X: NDArray[Any]) -> None:
     if owner is None or owner.mode == "c" or not hasattr(mmap, "MADV_DONTNEED"):
         return
     try:
-        owner._mmap.madvise(mmap.MADV_DONTNEED)
+        owner._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
     except (AttributeError, OSError, ValueError):  # closed, or a system that cannot
         pass
 
@@ -90,7 +92,7 @@ class Snapshots:
 
     ndim = 2
 
-    def __init__(self, array: NDArray[Any], name: str) -> None:
+    def __init__(self, array: Any, name: str) -> None:
         if array.dtype.kind not in "fiub":
             check_matrix(array[:1], name)  # raises for most
             raise ValueError(f"{name} must be an array of real numbers, got {array.dtype}")
@@ -175,10 +177,10 @@ def mapped_rows(
     """function(rows of X), stacked: of a large memory-mapped X block by block."""
     if not is_large(X):
         return function(X)
-    out = None
+    out = np.empty(0)
     for start, block in row_blocks(Snapshots(X, name), what):
         part = np.asarray(function(block))
-        if out is None:
+        if start == 0:
             out = np.empty((len(X), *part.shape[1:]), part.dtype)
         out[start : start + len(block)] = part
     return out

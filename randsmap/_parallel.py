@@ -25,7 +25,7 @@ __all__ = [
 
 _lock = threading.RLock()
 _local = threading.local()
-_requested = None  # by set_num_threads
+_requested: int | None = None  # by set_num_threads
 _pool = None
 _pool_size = 0
 _blas = None  # threadpoolctl controller of the BLAS libraries loaded
@@ -46,7 +46,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_after_fork)
 
 
-def set_num_threads(n):
+def set_num_threads(n: int | None) -> None:
     """Set the number of threads that randsmap uses in this process.
 
     Parameters
@@ -83,7 +83,7 @@ def set_num_threads(n):
     _requested = n
 
 
-def get_num_threads():
+def get_num_threads() -> int:
     """Number of threads that randsmap uses now (see `set_num_threads`).
 
     Raises

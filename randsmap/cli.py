@@ -340,7 +340,7 @@ def _study(arguments):
         command = _command_line(name, decoders, arguments)
         results.append(_run_study(study, out, decoders, command, arguments))
     if not single:
-        _tell_report(lambda report: report.write_index(results, base))
+        _tell_report(lambda studies: studies.write_index(results, base))
 
 
 def _command_line(name, decoders, arguments):
@@ -406,16 +406,16 @@ def _run_study(study, out, decoders, command, arguments):
     for cut in result.cuts:
         _say(cut)
     _say(f"written: {out / 'table.csv'}, {out / 'table.md'}")
-    _tell_report(lambda report: report.write_report(result, out))
+    _tell_report(lambda studies: studies.write_report(result, out))
     return result
 
 
 def _tell_report(write):
     """Write a report and say where; without matplotlib say that there is none."""
     try:
-        from randsmap.studies import _report
+        from randsmap import studies
 
-        _say(f"written: {write(_report)}\n")
+        _say(f"written: {write(studies)}\n")
     except ImportError as error:
         _say(f"no report: {error}\n")
 
@@ -607,7 +607,7 @@ def _tuned_value(encoder, decoder, parameter, snapshots, seed):
     result = tune(decoder, grid, Y_train, F_train, Y_validation, F_validation, progress=True)
     value = result.best_params_[f"features__{parameter}"]
     edge = " (an edge of the grid: a better value may lie beyond)" if any(result.on_edge_.values()) else ""
-    _say(f"tuned {parameter} = {value:.4g}{edge}; validation relative L2 error {result.errors_.min():.4g}")
+    _say(f"tuned {parameter} = {value:.4g}{edge}; validation relative L2 error {result.best_error_:.4g}")
     return value
 
 

@@ -143,6 +143,7 @@ def test_equals_the_projection_in_rational_arithmetic(problem):
     assert (error <= 16 * EPS * (size + spread)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-6, 30.0])
 def test_simplex_of_many_cells_equals_the_sorting_method(scale):
     rng = np.random.default_rng(0)
@@ -750,8 +751,11 @@ def test_weights_and_totals_far_apart(weights, total, expected):
 
 def test_denormal_totals():
     np.testing.assert_allclose(project_bounds([1e-310, 1e-310], total=1e-310), [5e-311, 5e-311])
+    assert project_bounds([[1.0, 1.0], [1.0, 1.0]], total=[1.0, 5e-324]).tolist() == [[0.5, 0.5], [5e-324, 0]]
+    f = project_bounds(np.linspace(0, 1e-320, 999), total=5e-321, upper=5e-323)
+    assert f.sum() == 5e-321 and f.min() >= 0 and f.max() <= 5e-323
     with pytest.raises(ValueError, match="no field of floating-point numbers has the total of row 1"):
-        project_bounds([[1.0, 1.0], [1.0, 1.0]], total=[1.0, 5e-324])
+        project_bounds([[1.0, 1.0], [1.0, 1.0]], weights=[2.0, 4.0], total=[1.0, 5e-324])
 
 
 @pytest.mark.parametrize("weights, total", [([1e-310, 1e-310], 1.0), ([1e-300, 1e300], 1e-300)])

@@ -232,6 +232,7 @@ def test_parameters_of_the_estimator_are_searched():
 # -- scikit-learn's conventions --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [
         DDM(epsilon_scale=0.5),
@@ -264,6 +265,7 @@ def fit_and_predict(decoder, Y, F):
     return fitted.predict(Y), fitted
 
 
+@pytest.mark.slow
 @BY_NAME
 def test_memory_mapped_input_in_two_processes(decoder, tmp_path):
     # Files of our own: those that joblib makes for max_nbytes=0 can be deleted by the first call's

@@ -413,6 +413,7 @@ def leading_pair(F, scale=0.5):
     return v[:, 1::-1] / v[:, 2:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n, shape", [(500, 64), (300, 128)])
 def test_embedding_of_the_phantom_covers_the_circle_once(n, shape):
     rotated = make_rotated_images(n, shape=shape)

@@ -273,6 +273,7 @@ def test_same_bits_for_any_number_of_threads(dim):
         assert np.array_equal(D, results[0][0]) and np.array_equal(K, results[0][1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_processes(method, tmp_path):
     if method not in multiprocessing.get_all_start_methods():

@@ -58,7 +58,7 @@ def test_three_points_with_unequal_degrees():
 
 
 @pytest.mark.parametrize("alpha", [0, 0.5, 1])
-@pytest.mark.parametrize("n", [60, 700])  # full and Lanczos
+@pytest.mark.parametrize("n", [60, pytest.param(700, marks=pytest.mark.slow)])  # full and Lanczos
 def test_eigenvectors(n, alpha):
     X = bumps(n)
     encoder = DiffusionMaps(3, epsilon=0.9, alpha=alpha).fit(X)
@@ -224,6 +224,7 @@ def resolved(latents, coordinate, n_neighbors=6):
     return 1 - (error**2).sum() / ((coordinate - coordinate.mean()) ** 2).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_neighbors", [None, 20])
 def test_swiss_roll_keeps_the_leading_pair(n_neighbors):
     roll = make_swiss_roll(1500, random_state=0)

@@ -21,16 +21,20 @@ from helpers import python
 pytestmark = pytest.mark.kernels
 
 EPS = np.finfo(float).eps
-MAPS = [FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures]
+PLAIN = {kernel.COSINE: np.cos, kernel.LOGISTIC: lambda t: 1 / (1 + np.exp(-t))}  # in extended precision too
+STEEPEST = {kernel.COSINE: 1.0, kernel.LOGISTIC: 0.25}
+MAPS = {  # P features of t = w . y + b
+    FourierFeatures: lambda t, P: np.sqrt(2 / P) * np.cos(t),
+    MultiscaleFourierFeatures: lambda t, P: np.sqrt(2 / P) * np.cos(t),
+    SigmoidFeatures: lambda t, P: expit(t),
+}
 
 
 def oracle(activation, Y, W, b, scale):
     """Plain NumPy features, and a bound of what rounding may change in them."""
     t = np.asarray(Y, np.longdouble) @ np.asarray(W, np.longdouble) + b
     size = np.abs(Y) @ np.abs(W) + np.abs(b)
-    value = scale * (np.cos(t) if activation == kernel.COSINE else 1 / (1 + np.exp(-t)))
-    steepest = 1.0 if activation == kernel.COSINE else 0.25
-    return value, scale * ((len(W) + 2) * EPS * size * steepest + 4 * EPS)
+    return scale * PLAIN[activation](t), scale * ((len(W) + 2) * EPS * size * STEEPEST[activation] + 4 * EPS)
 
 
 def problem(n, d, P, seed=0, spread=3.0):
@@ -47,7 +51,7 @@ def problem(n, d, P, seed=0, spread=3.0):
     d=st.integers(1, 20),
     P=st.integers(1, 1300),
     seed=st.integers(0, 99),
-    activation=st.sampled_from([kernel.COSINE, kernel.LOGISTIC]),
+    activation=st.sampled_from(sorted(PLAIN)),
 )
 def test_kernel_is_numpys(n, d, P, seed, activation):
     Y, W, b = problem(n, d, P, seed)
@@ -57,18 +61,11 @@ def test_kernel_is_numpys(n, d, P, seed, activation):
     assert np.all(np.abs(out - value) <= bound)
     single = np.empty((n, P), np.float32)
     kernel.features(activation, Y, W, b, 0.3, single)
-    if d <= kernel.FUSED_DIM:  # GEMM may add in another order for other numbers of rows
-        assert np.array_equal(single, out.astype(np.float32))
-    else:
-        assert np.all(np.abs(single - value) <= bound + 0.3 * np.finfo(np.float32).eps)
+    assert np.array_equal(single, out.astype(np.float32))
 
 
 def test_kernel_at_every_instruction_level(level, tmp_path):
-    cases = {
-        f"{activation}/{d}": problem(9, d, 701)
-        for d in (1, 2, 3, 4, 5, 11, 16, 17)
-        for activation in (kernel.COSINE, kernel.LOGISTIC)
-    }
+    cases = {f"{activation}/{d}": problem(9, d, 701) for d in (1, 2, 3, 4, 5, 11, 16, 17) for activation in PLAIN}
     np.savez(
         tmp_path / "given.npz",
         **{f"{key}/{part}": array for key, case in cases.items() for part, array in zip("YWb", case)},
@@ -103,9 +100,7 @@ def test_arguments_beyond_the_reach_of_the_reduction(d, far):
     assert np.all(np.abs(out - value) <= np.where(bound < 0.1, bound, 2))
     near = np.empty((5, 900))
     kernel.features(kernel.COSINE, np.delete(Y, 2, axis=0), W, b, 1.0, near)
-    # only the far row is far; above FUSED_DIM, GEMM may add in another order
-    slack = 0 if d <= kernel.FUSED_DIM else bound[[0, 1, 3, 4, 5]]
-    assert np.all(np.abs(np.delete(out, 2, axis=0) - near) <= slack)
+    assert np.array_equal(np.delete(out, 2, axis=0), near)  # only the far row is far
 
 
 @pytest.mark.parametrize("d", [1, 2, 16, 17])
@@ -142,9 +137,8 @@ def test_rows_of_out_may_be_strided(dtype, d):
     assert np.array_equal(wide[:, 3:43], plain)
     assert (wide[:, :3] == 7).all() and (wide[:, 43:] == 7).all()
     up = np.empty((5, 40), dtype)
-    if d <= kernel.FUSED_DIM:
-        kernel.features(kernel.COSINE, Y, W, b, 1.0, up[::-1])
-        assert np.array_equal(up[::-1], plain)
+    kernel.features(kernel.COSINE, Y, W, b, 1.0, up[::-1])
+    assert np.array_equal(up[::-1], plain)
 
 
 def test_empty_arrays():
@@ -397,12 +391,11 @@ def test_transform_is_the_formula(Map, d):
     assert W.flags.c_contiguous and W.dtype == b.dtype == np.float64
     value, bound = oracle(activation, Y, W, b, scale)
     assert np.all(np.abs(F - value) <= bound)
-    plain = expit(Y @ W + b) if Map is SigmoidFeatures else np.sqrt(2 / 77) * np.cos(Y @ W + b)
-    assert np.allclose(F, plain, rtol=0, atol=1e-12)
+    assert np.allclose(F, MAPS[Map](Y @ W + b, 77), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("Map", MAPS)
-@pytest.mark.parametrize("d", [2, 20])
+@pytest.mark.parametrize("d", [2, 20, 100])
 def test_bits_do_not_depend_on_threads_or_batch(Map, d, monkeypatch):
     Y = np.random.default_rng(0).normal(size=(700, d))
     m = Map(n_features=900, random_state=0).fit(Y)
@@ -415,7 +408,7 @@ def test_bits_do_not_depend_on_threads_or_batch(Map, d, monkeypatch):
         randsmap.set_num_threads(None)
     assert np.array_equal(results[0], results[1]) and np.array_equal(results[0], results[2])
     alone = np.vstack([m.transform(Y[i : i + 1]) for i in range(0, 700, 100)])
-    assert np.abs(alone - results[0][::100]).max() <= (0 if d <= kernel.FUSED_DIM else 1e-12)
+    assert np.array_equal(alone, results[0][::100])
 
 
 @pytest.mark.parametrize("Map", MAPS)

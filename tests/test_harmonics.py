@@ -66,6 +66,7 @@ def test_agrees_with_one_least_squares_problem_a_point(kind):
     np.testing.assert_allclose(local_linear_residuals(V), residuals_by_least_squares(V), rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n, seed", [(1000, 0), (1000, 1), (600, 2)])
 def test_swiss_roll_keeps_the_leading_pair(n, seed):
     roll = make_swiss_roll(n, random_state=seed)

@@ -2,7 +2,6 @@
 
 import tracemalloc
 import warnings
-from functools import partial
 
 import numpy as np
 import pytest
@@ -20,11 +19,14 @@ from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, Sigmoi
 
 from helpers import random_problem
 
+PAPER = dict(center=False, latent_scale=None)  # the paper's form
+
 EPS = np.finfo(float).eps
 MAPS = [FourierFeatures(0.2), MultiscaleFourierFeatures(20.0), SigmoidFeatures(20.0)]
 
 
-problem = partial(random_problem, 300, 40, constant={4: 0.0})
+def problem(n=300, M=40):
+    return random_problem(n, M, constant={4: 0.0})
 
 
 def rows_of(features, Y, P):
@@ -39,7 +41,7 @@ def training_error(rows, A, B, F):
 @pytest.mark.parametrize("n, P", [(300, 120), (150, 400), (200, 199), (3, 1)])
 @pytest.mark.parametrize("regularization, tol", [(1e-6, 1e-7), (1e-3, 1e-9), (10.0, 1e-3)])
 def test_the_error_is_below_tol(features, n, P, regularization, tol):
-    Y, F = problem(n=n)
+    Y, F = problem(n)
     rows = rows_of(features, Y, P)
     A, used, n_iter = solve_ridge(rows, F, regularization, "krylov", tol=tol)
     assert used == "krylov" and 1 <= n_iter < 100
@@ -139,7 +141,7 @@ def test_it_warns_how_far_it_got_when_it_does_not_converge():
 @pytest.mark.parametrize("regularization", [1e-300, 1e-20, 1e-13])
 def test_a_lambda_lost_in_round_off_ends_in_a_warning(regularization):
     Y, F = problem()
-    decoder = RANDSMAPDecoder(solver="krylov", regularization=regularization, random_state=0)
+    decoder = RANDSMAPDecoder(solver="krylov", regularization=regularization, random_state=0, **PAPER)
     with pytest.warns(ConvergenceWarning):
         decoder.fit(Y, F)
     assert decoder.n_iter_ <= 500

@@ -440,6 +440,7 @@ def overwrite(file, offset, byte):
     file.write(bytes([byte]))
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_is_found(path):
     save(randsmap.SigmoidFeatures(n_features=3, random_state=0).fit(np.eye(2)), path)
     data = path.read_bytes()
@@ -757,6 +758,7 @@ def nodes(value):
             yield from nodes(value[key])
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.data(),

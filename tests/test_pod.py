@@ -242,6 +242,7 @@ def test_bad_data():
         pod.inverse_transform(latents, out=np.empty((2, 3)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(200, 700), (700, 200)])
 @pytest.mark.parametrize(
     "spectrum",

@@ -86,10 +86,10 @@ def check_self_contained(page, text):
 @pytest.mark.parametrize(
     "name",
     (
-        pytest.param("swiss-roll", marks=pytest.mark.slow),
+        "swiss-roll",
         pytest.param("lwr", marks=pytest.mark.slow),
         pytest.param("mri", marks=pytest.mark.slow),
-        "hughes",
+        pytest.param("hughes", marks=pytest.mark.slow),
     ),
 )
 def test_report_is_one_file_with_every_picture_and_row(name, tmp_path):
@@ -212,6 +212,7 @@ def test_reports_repeat_to_the_byte_and_name_no_machine(tmp_path):
     assert len(host) < 6 or host.encode() not in first
 
 
+@pytest.mark.slow
 def test_pictures_need_no_pyplot_and_no_display():
     code = (
         "import sys, os\n"

@@ -452,6 +452,7 @@ def test_errors_of_empty_and_tiny_fields_are_scaled_by_the_usual_norm():
     assert errors.summary(0.0)["rel_linf"] < np.inf
 
 
+@pytest.mark.filterwarnings("ignore:the search for the convex weights")  # of the empty ones
 def test_empty_fields_among_the_users_points(tmp_path):
     """One in each part: every figure is finite."""
     points = randsmap.datasets.make_swiss_roll(400, random_state=1).data
@@ -511,6 +512,7 @@ def test_tuning_in_leading_modes_finds_the_same_values(study, tmp_path):
     run(cut, tmp_path / "c", runs=1, decoders=labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [False, True])
 def test_progress_ends_at_its_total(study, tmp_path, monkeypatch, again):
     """Also when everything is found, and for a decoder whose tuning is another's."""

@@ -3,7 +3,7 @@
 # overflowing conversions included: the C tests at every level that this machine has.
 #
 #     CC=clang tools/sanitize.sh              # CC: gcc (default) or clang
-#     tools/sanitize.sh --python PYTHON       # also the tests of the kernels, with extension modules built so
+#     tools/sanitize.sh --python PYTHON       # GCC: also pytest -m kernels, with extension modules built so
 #
 # PYTHON is an interpreter with the packages that build and test randsmap (pip install .[dev,test] does it).
 set -euo pipefail
@@ -29,9 +29,5 @@ python=$2
   -Csetup-args=-Dc_args="$checks" -Csetup-args=-Dc_link_args="$checks"
 tests=$(realpath tests) configuration=$(realpath pyproject.toml)
 cd "$folder/site" # away from the checkout, whose randsmap has no kernels
-for level in avx512 avx2 baseline; do
-  echo "+ tests of the kernels, $level at most"
-  LD_PRELOAD=$($CC -print-file-name=libubsan.so) UBSAN_OPTIONS=print_stacktrace=1 RANDSMAP_CPU=$level \
-    PYTHONPATH=. "$python" -m pytest -q -p no:cacheprovider -c "$configuration" \
-    "$tests"/test_{vecmath,features,distances,neighbors,simplex,bounds,traffic,crowd,eikonal,jacobian}.py
-done
+LD_PRELOAD=$($CC -print-file-name=libubsan.so) UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=. \
+  "$python" -m pytest -q -p no:cacheprovider -c "$configuration" -m kernels "$tests"

@@ -192,9 +192,7 @@ class TailSpectrum:
         return r
 
 
-def solve_with_tail(
-    K: _Values, T: _Values, F: _Values, regularization: float
-) -> tuple[_Values, _Values, str]:
+def solve_with_tail(K: _Values, T: _Values, F: _Values, regularization: float) -> tuple[_Values, _Values, str]:
     """Coefficients C (n, M) of the kernel, b (m, M) of the tail, and the name of the solver.
 
     Cholesky where lambda > 10 eps |K|_F and the factorisation holds, otherwise eigenvalues, without those that are

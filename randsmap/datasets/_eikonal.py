@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -137,7 +138,7 @@ def travel_times(
     _parallel.parallel_for(task, -(-n // _FIELDS_PER_TASK))
 
 
-def check_pair(pair: object, name: str) -> tuple[float, float]:
+def check_pair(pair: Any, name: str) -> tuple[float, float]:
     """A pair of positive numbers, along x and y."""
     try:
         x, y = pair

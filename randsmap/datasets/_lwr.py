@@ -367,8 +367,9 @@ def make_lwr(
     initial = np.empty((n_trajectories, solver.n_cells))
     steps = np.empty((n_trajectories, n_snapshots), np.intp)
     for i, rng in enumerate(random_streams(random_state, n_trajectories)):
-        parameters[i] = rng.uniform([0.5, 0.2, -3.0], [1.5, 0.8, 3.0])
-        initial[i] = _initial_bump(solver.cell_centers, *parameters[i], noise * rng.standard_normal(solver.n_cells))
+        amplitude, width, center = parameters[i] = rng.uniform([0.5, 0.2, -3.0], [1.5, 0.8, 3.0])
+        draws = noise * rng.standard_normal(solver.n_cells)
+        initial[i] = _initial_bump(solver.cell_centers, amplitude, width, center, draws)
         steps[i] = np.sort(rng.choice(last_step + 1, n_snapshots, replace=False))
 
     whole = np.zeros(n_snapshots)  # no fraction of a step

@@ -298,6 +298,10 @@ def project_bounds(
     project_rows(projection, rows, values[:, None] if q else None)
     if extreme:
         got, size = invariant_values(w[:, None], rows)
+        if (w == 1).all():
+            for i in np.flatnonzero((got[:, 0] != values) & (np.abs(values) < np.finfo(float).tiny)):
+                _settle_denormal(rows[i], values[i] - got[i, 0], lower, upper)
+            got, size = invariant_values(w[:, None], rows)
         unit = M * 5e-324  # round-off of denormal numbers
         kept = np.abs(got[:, 0] - values) <= _PROMISE * (size[:, 0] + np.abs(values)) + unit
         kept &= (np.abs(values) > 1e9 * unit) | (values == got[:, 0])
@@ -328,6 +332,16 @@ def _in_range(w: NDArray[np.float64], totals: NDArray[np.float64]) -> tuple[NDAr
     for i in np.flatnonzero(np.ldexp(scaled, -unit) != totals)[:1]:
         raise ValueError(_unrepresentable(i))
     return np.ldexp(w, unit), scaled
+
+
+def _settle_denormal(
+    f: NDArray[np.float64], missing: float, lower: NDArray[np.float64], upper: NDArray[np.float64]
+) -> None:
+    """Give the cells, one unit 5e-324 each and the largest first, what their rounding took from the sum of f."""
+    unit = np.copysign(np.finfo(float).smallest_subnormal, missing)
+    movable = np.flatnonzero((lower <= f + unit) & (f + unit <= upper))
+    largest = movable[np.argsort(-f[movable], kind="stable")]
+    f[largest[: int(missing / unit)]] += unit
 
 
 def _unrepresentable(row: int) -> str:

@@ -85,10 +85,6 @@ class InvariantParameters:
         getattr(super(), "_restore", lambda: None)()
         self._name_invariants()
 
-    def _projection(self) -> Any:
-        """What the decode kernel applies to every row."""
-        return self.invariants_.projection
-
 
 _PARAMETERS = """\
 invariants : "mass", array (M,) or (M, q), or None, default={default}

@@ -209,7 +209,7 @@ class Errors:
 
     def __init__(self, conserves: bool, references: tuple[float, float]) -> None:
         self._conserves, self._references = conserves, references
-        self._blocks = []
+        self._blocks: list[Any] = []
 
     def add(self, F: Fields, F_hat: Fields) -> None:
         """Measure the reconstructions of the next fields."""
@@ -246,8 +246,10 @@ class Part:
         self.n_train = len(self.rows["train"])
         self.name = f"N{self.n_train}"
         self._study, self._data, self._store = study, data, store
-        self._latents, self._encoders, self._fields = {}, {}, {}
-        self._coefficients = None
+        self._latents: dict[str, Any] = {}
+        self._encoders: dict[str, Any] = {}
+        self._fields: dict[str, Rows] = {}
+        self._coefficients: Any = None
 
     def fields(self, which: str) -> Rows:
         """`Rows` of "train", "validation" or "test"."""

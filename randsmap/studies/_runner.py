@@ -167,7 +167,9 @@ def run_study(
     else:
         fields, about, view = own[0], {}, user_view(study, *own[0].shape)
 
-    rows, arrays, embedding = [], {}, []
+    rows: list[Any] = []
+    arrays: dict[str, Any] = {}
+    embedding: list[Any] = []
     total = sum(_n_units(case, study, fractions, runs) for case in chosen) * len(study.sizes)
     with if_asked(progress), ProgressBar(total, study.name, unit="fit") as bar, show_progress(False):
         for sizes in study.sizes:

@@ -174,7 +174,7 @@ def paper_cases(
     lengths = tuple(np.geomspace(*length_scale, 10).tolist())
     frequencies, slopes, scales = (tuple(np.linspace(*ends, 10).tolist()) for ends in (max_frequency, slope, ddm_scale))
     neighbors = tuple(np.unique(np.linspace(*n_neighbors, 10).round().astype(int)).tolist())
-    maps = {
+    maps: dict[str, Any] = {
         "RFF": (FourierFeatures(), "features__length_scale", lengths),
         "MS-RFF": (MultiscaleFourierFeatures(), "features__max_frequency", frequencies),
         "Sig": (SigmoidFeatures(), "features__slope", slopes),
@@ -195,14 +195,14 @@ def paper_cases(
         cases.append(DecoderCase(f"DDM-r{rank}", decoder, "epsilon_scale", grid, by_map=True, paper_label="DDM"))
     cases.append(DecoderCase("k-NN", KNNDecoder(objective="encoder"), "n_neighbors", neighbors))
 
-    extra = partial(DecoderCase, extra=True)
+    extra: Callable[..., DecoderCase] = partial(DecoderCase, extra=True)
     if conserves:
         decoder = RANDSMAPDecoder(SigmoidFeatures(), bounds="nonnegative", **PAPER)
         cases.append(extra("RANDSMAP-Sig-bounds", decoder, *maps["Sig"][1:], tuned_as="RANDSMAP-Sig"))
         for name, (features, *tuned) in maps.items():
             label = f"RANDSMAP-{name}"
             decoder = RANDSMAPDecoder(features, constraint="training", **PAPER)
-            others = {"tuned_as": label, "paper_label": label, "training_form": True}
+            others: dict[str, Any] = {"tuned_as": label, "paper_label": label, "training_form": True}
             cases.append(extra(f"{label}-training", decoder, *tuned, **others))
         decoder = DoubleDiffusionMapsDecoder(invariants="mass", **PAPER)
         cases.append(extra("DDM-mass", decoder, "epsilon_scale", scales, tuned_as="DDM"))

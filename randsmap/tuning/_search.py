@@ -5,7 +5,6 @@ from __future__ import annotations
 import numbers
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils import Bunch, check_random_state
 
-from randsmap._progress import show_progress, steps
+from randsmap._progress import ProgressBar, if_asked
 from randsmap._validation import check_matrix, renamed_arguments
 from randsmap.decoders._base import check_fields
 from randsmap.metrics import field_norms, median_norm, scaled_distances, scaled_l2, selection_losses
@@ -67,9 +66,10 @@ def tune(
     Returns
     -------
     Bunch
-        best_params_ : dict; best_decoder_ : the decoder, or model, fitted with them on the training set;
-        candidates_ : list of dict; errors_ : ndarray, mean error of each candidate on the validation set,
-        NaN where its fit or its prediction failed; sample_errors_ : ndarray (n_candidates, n_val), the error
+        best_params_ : dict; best_error_ : float, their entry of errors_; best_decoder_ : the decoder, or model,
+        fitted with them on the training set; candidates_ : list of dict; errors_ : ndarray, mean error of each
+        candidate on the validation set, NaN where its fit or its prediction failed; sample_errors_ : ndarray
+        (n_candidates, n_val), the error
         of each validation field, its L2 error over its norm or, if that is more, over 1e-3 of the median
         norm of the validation fields (see `metrics.scaled_l2`); on_edge_ : dict of str to bool, whether the
         best value of a parameter is the first or last of its sequence (then the optimum may lie beyond it;
@@ -144,10 +144,9 @@ def tune(
     failures: dict[int, Exception] = {}
     best = None
     order = [i for key in dict.fromkeys(keys) for i, other in enumerate(keys) if other == key]
-    with show_progress() if progress else nullcontext():
+    with if_asked(progress), ProgressBar(len(order), "tuning", unit="fit") as bar:
         latents, made_for = None, None
-        for step, _ in steps(len(order), 1, "tuning"):
-            i = order[step]
+        for i in order:
             try:
                 if latents is None or made_for != keys[i]:
                     latents, made_for = None, keys[i]
@@ -159,6 +158,7 @@ def tune(
                 losses = fields.losses(errors)
                 if best is None or (losses[i], i) < (losses[best], best):
                     best, kept = i, (latents, fitted)
+            bar.update()
             if callback is not None:
                 callback()
         if best is None:
@@ -172,6 +172,7 @@ def tune(
             fitted.fit(latents[0], y_train)
         return Bunch(
             best_params_=candidates[best],
+            best_error_=float(errors[best].mean()),
             best_decoder_=stages.finish(best, latents, fitted, y_train),
             candidates_=candidates,
             errors_=errors.mean(axis=1),

@@ -335,12 +335,7 @@ STORE(store_f, float)
 
 RK_INLINE void transpose_block(const double *restrict t, ptrdiff_t ld, double *restrict o, ptrdiff_t ldo)
 {
-    rk_double4 x[4];
-    for (int k = 0; k < 4; k++)
-        memcpy(&x[k], t + k * ld, sizeof x[k]);
-    rk_transpose4(x);
-    for (int k = 0; k < 4; k++)
-        memcpy(o + k * ldo, &x[k], sizeof x[k]);
+    rk_transpose4(t, t + ld, t + 2 * ld, t + 3 * ld, o, o + ldo, o + 2 * ldo, o + 3 * ldo);
 }
 
 /* Eight rows of the output at a time, each written from left to right: few pages are open at once,

@@ -37,6 +37,18 @@ RK_INLINE void slope_row(int activation, const double *restrict t, ptrdiff_t m, 
     }
 }
 
+/* One function for each, called through a table: inlined into one another they are slower. */
+#define DEFINE(name)                                                                               \
+    static void slope_row_##name(const double *restrict t, ptrdiff_t m, double scale,              \
+                                 double *restrict s)                                               \
+    {                                                                                              \
+        slope_row(RK_##name, t, m, scale, s);                                                      \
+    }
+RK_FOR_ACTIVATIONS(DEFINE)
+#define ENTRY(name) slope_row_##name,
+static void (*const slope_rows[])(const double *restrict, ptrdiff_t, double, double *restrict) = {
+    RK_FOR_ACTIVATIONS(ENTRY)};
+
 static void slopes(int activation, const double *Y, ptrdiff_t n, ptrdiff_t d, const double *W,
                    const double *b, ptrdiff_t P, double scale, double *S)
 {
@@ -47,12 +59,7 @@ static void slopes(int activation, const double *Y, ptrdiff_t n, ptrdiff_t d, co
             memcpy(t, b + k, (size_t) m * sizeof *t);
             for (ptrdiff_t j = 0; j < d; j++)
                 add_multiple(Y[i * d + j], W + j * P + k, m, t);
-#define CASE(name)                                                                                 \
-    case RK_##name: slope_row(RK_##name, t, m, scale, S + i * P + k); break;
-            switch (activation) {
-                RK_FOR_ACTIVATIONS(CASE)
-            }
-#undef CASE
+            slope_rows[activation](t, m, scale, S + i * P + k);
         }
     }
 }

@@ -82,12 +82,9 @@ RK_INLINE void lanes_from_fields(const double *const fields[RK_LANES], ptrdiff_t
     ptrdiff_t k = 0;
     for (; RK_LANES > 1 && k + 4 <= n; k += 4)
         for (int half = 0; half < RK_LANES; half += 4) {
-            rk_double4 x[4];
-            for (int l = 0; l < 4; l++)
-                memcpy(&x[l], fields[half + l] + k, sizeof x[l]);
-            rk_transpose4(x);
-            for (int l = 0; l < 4; l++)
-                memcpy(cells + (k + l) * RK_LANES + half, &x[l], sizeof x[l]);
+            double *const to = cells + k * RK_LANES + half;
+            rk_transpose4(fields[half] + k, fields[half + 1] + k, fields[half + 2] + k, fields[half + 3] + k,
+                          to, to + RK_LANES, to + 2 * RK_LANES, to + 3 * RK_LANES);
         }
     for (; k < n; k++)
         for (int l = 0; l < RK_LANES; l++)
@@ -101,12 +98,9 @@ RK_INLINE void fields_from_lanes(const double *cells, ptrdiff_t n, ptrdiff_t n_f
     ptrdiff_t k = 0;
     for (; RK_LANES > 1 && n_fields == RK_LANES && k + 4 <= n; k += 4)
         for (int half = 0; half < RK_LANES; half += 4) {
-            rk_double4 x[4];
-            for (int l = 0; l < 4; l++)
-                memcpy(&x[l], cells + (k + l) * RK_LANES + half, sizeof x[l]);
-            rk_transpose4(x);
-            for (int l = 0; l < 4; l++)
-                memcpy(fields[half + l] + k, &x[l], sizeof x[l]);
+            const double *const from = cells + k * RK_LANES + half;
+            rk_transpose4(from, from + RK_LANES, from + 2 * RK_LANES, from + 3 * RK_LANES, fields[half] + k,
+                          fields[half + 1] + k, fields[half + 2] + k, fields[half + 3] + k);
         }
     for (; k < n; k++)
         for (ptrdiff_t l = 0; l < n_fields; l++)

@@ -241,14 +241,17 @@ typedef int64_t rk_index4 __attribute__((vector_size(32)));
 #define RK_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (rk_index4){__VA_ARGS__})
 #endif
 
-RK_INLINE void rk_transpose4(rk_double4 x[4])
+/* Four doubles at each of a, b, c, d, transposed to p, q, r, s. Named, not in arrays: those are spilled. */
+RK_INLINE void rk_transpose4(const double *a, const double *b, const double *c, const double *d, double *p,
+                             double *q, double *r, double *s)
 {
-    const rk_double4 ab0 = RK_SHUFFLE(x[0], x[1], 0, 4, 2, 6), ab1 = RK_SHUFFLE(x[0], x[1], 1, 5, 3, 7);
-    const rk_double4 cd0 = RK_SHUFFLE(x[2], x[3], 0, 4, 2, 6), cd1 = RK_SHUFFLE(x[2], x[3], 1, 5, 3, 7);
-    x[0] = RK_SHUFFLE(ab0, cd0, 0, 1, 4, 5);
-    x[1] = RK_SHUFFLE(ab1, cd1, 0, 1, 4, 5);
-    x[2] = RK_SHUFFLE(ab0, cd0, 2, 3, 6, 7);
-    x[3] = RK_SHUFFLE(ab1, cd1, 2, 3, 6, 7);
+    rk_double4 x, y, z, w;
+    memcpy(&x, a, sizeof x), memcpy(&y, b, sizeof y), memcpy(&z, c, sizeof z), memcpy(&w, d, sizeof w);
+    const rk_double4 xy0 = RK_SHUFFLE(x, y, 0, 4, 2, 6), xy1 = RK_SHUFFLE(x, y, 1, 5, 3, 7);
+    const rk_double4 zw0 = RK_SHUFFLE(z, w, 0, 4, 2, 6), zw1 = RK_SHUFFLE(z, w, 1, 5, 3, 7);
+    x = RK_SHUFFLE(xy0, zw0, 0, 1, 4, 5), y = RK_SHUFFLE(xy1, zw1, 0, 1, 4, 5);
+    z = RK_SHUFFLE(xy0, zw0, 2, 3, 6, 7), w = RK_SHUFFLE(xy1, zw1, 2, 3, 6, 7);
+    memcpy(p, &x, sizeof x), memcpy(q, &y, sizeof y), memcpy(r, &z, sizeof z), memcpy(s, &w, sizeof w);
 }
 
 /* Makes the compiler forget what the pointer p equals. Clang carries p[i - 1] over from the iteration
