@@ -30,6 +30,8 @@ _LAZY = {
     "ConservativeRegressor": "decoders",
     "BlendedDecoder": "decoders",
     "ManifoldModel": "model",
+    "ParametricModel": "model",
+    "ShiftRegistration": "model",
     "load": "persistence",
     "LWRSolver": "datasets",
     "HughesSolver": "datasets",

@@ -15,6 +15,7 @@ from randsmap._progress import show_progress as show_progress
 from randsmap.datasets import HughesSolver as HughesSolver
 from randsmap.datasets import LWRSolver as LWRSolver
 from randsmap.datasets import solve_eikonal as solve_eikonal
+from randsmap.decoders import BlendedDecoder as BlendedDecoder
 from randsmap.decoders import ConservativeRegressor as ConservativeRegressor
 from randsmap.decoders import DoubleDiffusionMapsDecoder as DoubleDiffusionMapsDecoder
 from randsmap.decoders import KernelDecoder as KernelDecoder
@@ -26,7 +27,11 @@ from randsmap.encoders import DiffusionMaps as DiffusionMaps
 from randsmap.features import *  # noqa: F403 - its `__all__`: a new map is exported by being in it
 from randsmap.invariants import project_bounds as project_bounds
 from randsmap.model import ManifoldModel as ManifoldModel
+from randsmap.model import ParametricModel as ParametricModel
+from randsmap.model import ShiftRegistration as ShiftRegistration
 from randsmap.persistence import load as load
+from randsmap.tuning import AutoDecoder as AutoDecoder
+from randsmap.tuning import autotune as autotune
 from randsmap.tuning import leave_one_out as leave_one_out
 from randsmap.tuning import tune as tune
 

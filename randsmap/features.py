@@ -5,14 +5,13 @@ column (decoders add it), of the form ``scale * act(X @ weights_ + offsets_)``.
 """
 
 import numbers
-from contextlib import nullcontext
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from randsmap._estimator import Array, Count, check_fitted, restored_on_error, validate_data
 from randsmap._kernels import gradients as _gradient_kernel
-from randsmap._kernels.features import COSINE, FUSED_DIM, LOGISTIC
+from randsmap._kernels.features import COSINE, LOGISTIC
 from randsmap._kernels.features import features as _feature_kernel
 from randsmap._parallel import blas_threads, parallel_for
 from randsmap._validation import check_count, check_number, check_random_state, check_vector, renamed_arguments
@@ -142,12 +141,12 @@ def check_latent_box(latent_box, d):
 
 
 class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """What the maps share; a subclass has `_draw` and `_activation`."""
+    """What the maps share; a subclass has `_activation` and `_draw`, of points X in units of `scale`."""
 
     _state = {"n_features_in_": Count("d"), "weights_": Array("d", "P"), "offsets_": Array("P")}
 
     @renamed_arguments(Y="X")
-    def fit(self, X, y=None):
+    def fit(self, X, y=None, *, latent_scale=None):
         """Draw the weights.
 
         Parameters
@@ -156,6 +155,9 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             Latent points of the training set.
         y : None
             Ignored.
+        latent_scale : array-like of shape (d,), default=None
+            Units in which lengths and slopes are meant: the map of X / latent_scale is drawn, and its weights are
+            then divided by the units, so that `transform` takes points as they are. None: 1.
 
         Returns
         -------
@@ -171,8 +173,10 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             rng = check_random_state(self.random_state)
             X = validate_data(self, X, reset=True)
             P = check_n_features(self.n_features, X.shape[0])
-            drawn = self._draw(rng, X, P)
-            drawn["weights_"] = np.ascontiguousarray(drawn["weights_"])
+            with np.errstate(over="ignore"):
+                scale = np.ones(1) if latent_scale is None else np.asarray(latent_scale, dtype=float)
+                drawn = self._draw(rng, X / scale, P, scale)
+                drawn["weights_"] = np.ascontiguousarray(drawn["weights_"] / scale[:, None])
             if not all(np.isfinite(value).all() for value in drawn.values()):
                 raise ValueError(
                     f"the parameters of {self!r} give weights or offsets that overflow float64 for "
@@ -205,7 +209,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         given, X = X, validate_data(self, X, reset=False, min_samples=1)
         single = (given if isinstance(given, np.ndarray) else np.asarray(given)).dtype == np.float32
         activation, weights, offsets, scale = self.activation_parameters()
-        (n, d), P = X.shape, weights.shape[1]
+        n, P = len(X), weights.shape[1]
         out = np.empty((n, P), dtype=np.float32 if single else np.float64)
         rows = max(1, _BLOCK_ENTRIES // P)
 
@@ -213,8 +217,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             part = slice(i * rows, (i + 1) * rows)
             _feature_kernel(activation, X[part], weights, offsets, scale, out[part])
 
-        with blas_threads(1) if d > FUSED_DIM else nullcontext():
-            parallel_for(block, -(-n // rows))
+        parallel_for(block, -(-n // rows))
         return out
 
     @renamed_arguments(Y="X")
@@ -377,7 +380,7 @@ class FourierFeatures(_CosineFeatures):
         self.orthogonal = orthogonal
         self.random_state = random_state
 
-    def _draw(self, rng, X, P):
+    def _draw(self, rng, X, P, scale):
         d = X.shape[1]
         length_scale = check_length_scale(self.length_scale, d)
         for name in ("paired", "orthogonal"):
@@ -454,7 +457,7 @@ class MultiscaleFourierFeatures(_CosineFeatures):
         self.n_features = n_features
         self.random_state = random_state
 
-    def _draw(self, rng, X, P):
+    def _draw(self, rng, X, P, scale):
         low, high = check_frequency_range(self.min_frequency, self.max_frequency)
         scales = draw_scales(rng, check_count(self.n_scales, "n_scales"), low, high)
         with np.errstate(over="ignore"):
@@ -511,10 +514,10 @@ class SigmoidFeatures(_RandomFeatures):
         self.latent_box = latent_box
         self.random_state = random_state
 
-    def _draw(self, rng, X, P):
+    def _draw(self, rng, X, P, scale):
         slope = check_number(self.slope, "slope", low=0.0, high=np.finfo(np.float64).max / 4, strict_low=True)
         weights = draw_uniform_weights(rng, X.shape[1], P, slope)
-        box = X if self.latent_box is None else check_latent_box(self.latent_box, X.shape[1])
+        box = X if self.latent_box is None else check_latent_box(self.latent_box, X.shape[1]) / scale
         centers = draw_centers(rng, box, P)
         with np.errstate(over="ignore", invalid="ignore"):
             offsets = -np.einsum("jk,kj->k", weights, centers)

@@ -567,7 +567,7 @@ def test_fields_too_large_for_their_sum_are_refused(scale):
 
 def test_what_is_replaced_after_fit_is_used_or_refused():
     Y, F = problem(40)
-    decoder = RANDSMAPDecoder(SigmoidFeatures(3.0, n_features=20), random_state=0).fit(Y, F)
+    decoder = RANDSMAPDecoder(SigmoidFeatures(3.0, n_features=20), random_state=0, latent_scale=None).fit(Y, F)
     fields, A = decoder.predict(Y), decoder.coef_
     half = A.copy()
     half[1:] /= 2

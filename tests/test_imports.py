@@ -30,8 +30,9 @@ LAYERS = [
     {"__main__"},
 ]
 # ManifoldModel.save is a method, but the writer must know every class that it writes, the model's too:
-# the method imports it when it is called.
-ALLOWED = {("model", "persistence")}
+# the method imports it when it is called. So does
+# ParametricModel with its default regressor, the tuned one.
+ALLOWED = {("model", "persistence"), ("model", "tuning")}
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 # meson-python may install a package over two places; the Python files lie beside __init__.py
 PACKAGE = Path(randsmap.__file__).parent

@@ -72,12 +72,13 @@ def plain_features(decoder, Y):
 
 
 def plain_kernel(decoder, Y):
+    if decoder._lengths is not None:
+        Y = Y / decoder._lengths
     if isinstance(decoder, DoubleDiffusionMapsDecoder):
         k = np.exp(-squared(Y, decoder._points) / decoder.epsilon_**2)
         return k if decoder._weights is None else k @ decoder._weights
     if decoder.kernel == "gaussian":
-        lengths = np.broadcast_to(decoder.length_scale, Y.shape[1])
-        return np.exp(-squared(Y / lengths, decoder._points) / 2)
+        return np.exp(-squared(Y, decoder._points) / 2)
     node, weight = np.polynomial.legendre.leggauss(60)
     low, high = decoder.min_frequency, decoder.max_frequency
     D = squared(Y, decoder._points)
@@ -100,8 +101,9 @@ def scale_of(decoder, X):
     phi = np.abs(np.moveaxis(complex_step(lambda Y: plain_kernel(decoder, Y), X), 2, 0))
     G = phi.max(axis=0) + 1e-3
     if getattr(decoder, "_weights", None) is not None:  # the harmonics are sums that cancel, too
-        k = np.exp(-squared(X, decoder._points) / decoder.epsilon_**2) + 1e-3
-        G = k @ np.abs(decoder._weights) * 4 / decoder.epsilon_
+        lengths = np.ones(1) if decoder._lengths is None else decoder._lengths
+        k = np.exp(-squared(X / lengths, decoder._points) / decoder.epsilon_**2) + 1e-3
+        G = k @ np.abs(decoder._weights) * 4 / decoder.epsilon_ / lengths.min()
     return G @ A
 
 
@@ -348,7 +350,7 @@ def test_fourier_features_are_right_beyond_the_reach_of_the_fast_cosine():
 
 def test_polynomial_features_are_the_quadratic_manifold():
     Y, F = problem(d=3)
-    decoder = RANDSMAPDecoder(PolynomialFeatures(3, include_bias=False)).fit(Y, F)
+    decoder = RANDSMAPDecoder(PolynomialFeatures(3, include_bias=False), latent_scale=None).fit(Y, F)
     X = np.array([[0.2, 0.5, 0.9], [0.0, 0.0, 0.3], [-0.5, 2.0, 0.0]])
     powers = decoder.features_.powers_
     expected = complex_step(lambda Z: np.prod(Z[:, None, :] ** powers, axis=2) @ decoder.coef_[1:], X)

@@ -20,6 +20,8 @@ from helpers import python
 from helpers import random_problem as problem
 from helpers import squared_distances as squared
 
+PAPER = dict(center=False, latent_scale=None)  # the paper's form
+
 pytestmark = pytest.mark.kernels
 
 DDM = DoubleDiffusionMapsDecoder
@@ -50,10 +52,10 @@ def test_ddm_is_the_papers_formula(epsilon, n):
     Y, F = problem(n)
     Z = np.random.default_rng(1).uniform(-0.1, 1.1, size=(70, 2))
     expected, r, bound = plain_ddm(Y, F, Z, epsilon, rank=8)
-    decoder = DDM(epsilon=epsilon, rank=8).fit(Y, F)
+    decoder = DDM(epsilon=epsilon, rank=8, **PAPER).fit(Y, F)
     assert decoder.rank_ == 8 and decoder.coef_.shape == (9, 30)
     assert np.abs(decoder.predict(Z) - expected).max() <= 10 * bound
-    decoder = DDM(epsilon=epsilon).fit(Y, F)
+    decoder = DDM(epsilon=epsilon, **PAPER).fit(Y, F)
     expected, r, bound = plain_ddm(Y, F, Z, epsilon)
     lam = decoder.eigenvalues_
     assert lam[-1] > n * lam[0] ** 2 * 2.0**-53
@@ -66,7 +68,7 @@ def test_ddm_at_full_rank_is_kernel_interpolation():
     Y, F = problem(80)
     Z = np.random.default_rng(1).uniform(size=(50, 2))
     epsilon = 0.05
-    decoder = DDM(epsilon=epsilon, rank=80).fit(Y, F)
+    decoder = DDM(epsilon=epsilon, rank=80, **PAPER).fit(Y, F)
     assert decoder.rank_ == 80
     K = np.exp(-squared(Y, Y) / epsilon**2)
     bound = 100 * EPS * np.linalg.cond(K)
@@ -74,7 +76,7 @@ def test_ddm_at_full_rank_is_kernel_interpolation():
     assert np.abs(decoder.predict(Y) - F).max() <= bound
     interpolant = np.exp(-squared(Z, Y) / epsilon**2) @ np.linalg.solve(K, F)
     assert np.abs(decoder.predict(Z) - interpolant).max() <= bound
-    again = KernelDecoder(length_scale=epsilon / np.sqrt(2), regularization=0.0).fit(Y, F)
+    again = KernelDecoder(length_scale=epsilon / np.sqrt(2), regularization=0.0, **PAPER).fit(Y, F)
     assert np.abs(again.predict(Y) - F).max() <= bound
 
 
@@ -87,13 +89,13 @@ def test_interpolation_hits_its_nodes_the_last_too():
 
 def test_ddm_averages_duplicates():
     Y, F = np.array([[0.0], [0.0], [1.0]]), np.eye(3)
-    decoder = DDM(epsilon=1.0).fit(Y, F)
+    decoder = DDM(epsilon=1.0, **PAPER).fit(Y, F)
     assert decoder.rank_ == 2  # the third eigenvalue is 0, computed as -2e-16
     assert np.allclose(decoder.predict([[0.0]]), [[0.5, 0.5, 0]], rtol=0, atol=1e-12)
     assert np.allclose(decoder.predict([[1.0]]), [[0, 0, 1]], rtol=0, atol=1e-12)
     assert abs(decoder.predict([[0.5]]).sum() - 1.13869798703) < 1e-9
-    assert DDM(epsilon=1.0, rank=3).fit(Y, F).rank_ == 2
-    mean = KernelDecoder(regularization=0.0).fit(Y, F).predict(Y)
+    assert DDM(epsilon=1.0, rank=3, **PAPER).fit(Y, F).rank_ == 2
+    mean = KernelDecoder(regularization=0.0, **PAPER).fit(Y, F).predict(Y)
     assert np.allclose(mean, [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]], rtol=0, atol=1e-12)
 
 
@@ -102,8 +104,8 @@ def test_many_duplicates_are_the_averaged_data(copies):
     Y, F = problem(40)
     noise = np.random.default_rng(2).normal(size=(copies, 40, 30)) * 0.01
     noise -= noise.mean(axis=0)
-    single = DDM(epsilon=0.1, rank=20).fit(Y, F)
-    repeated = DDM(epsilon=0.1, rank=20).fit(np.tile(Y, (copies, 1)), (F + noise).reshape(-1, 30))
+    single = DDM(epsilon=0.1, rank=20, **PAPER).fit(Y, F)
+    repeated = DDM(epsilon=0.1, rank=20, **PAPER).fit(np.tile(Y, (copies, 1)), (F + noise).reshape(-1, 30))
     assert np.allclose(repeated.eigenvalues_, copies * single.eigenvalues_, rtol=1e-10)
     assert np.allclose(repeated.predict(Y + 0.01), single.predict(Y + 0.01), rtol=0, atol=1e-10)
 
@@ -122,17 +124,17 @@ def test_queries_beyond_the_kernels_reach(d):
     Y, F = problem(50, d=d)
     F = 0.875 * np.insert(F[:, 1:] / F[:, 1:].sum(axis=1, keepdims=True), 3, 0.125 / 0.875, axis=1)
     far = np.vstack([Y + 1e3, np.full((20, d), 1e200), np.full((1, d), -1e308)])
-    plain = DDM().fit(Y, F)
+    plain = DDM(**PAPER).fit(Y, F)
     for X in (far, far[:1], far[-1:]):
         fields = plain.predict(X)
         assert (np.delete(fields, 3, axis=1) == 0).all() and (fields[:, 3] == 0.125).all()
-        exact = DDM(invariants="mass").fit(Y, F)
+        exact = DDM(invariants="mass", **PAPER).fit(Y, F)
         fields = exact.predict(X)
         share = (exact.invariant_values_[0] - 0.125) / 29
         assert np.allclose(np.delete(fields, 3, axis=1), share, rtol=1e-14)
         for decoder in (
-            KernelDecoder(length_scale=0.2),
-            KernelDecoder("multi-gaussian", max_frequency=5.0, min_frequency=1.0),
+            KernelDecoder(length_scale=0.2, **PAPER),
+            KernelDecoder("multi-gaussian", max_frequency=5.0, min_frequency=1.0, **PAPER),
         ):
             fields = decoder.fit(Y, F).predict(X)
             assert np.allclose(fields, decoder.coef_[0], rtol=0, atol=1e-3 if X is far else 1e-2)
@@ -140,10 +142,10 @@ def test_queries_beyond_the_kernels_reach(d):
 
 def test_median_width_given_explicitly_changes_nothing():
     Y, F = problem()
-    a = DDM(epsilon_scale=0.7).fit(Y, F)
+    a = DDM(epsilon_scale=0.7, **PAPER).fit(Y, F)
     pairs = np.sqrt(squared(Y, Y)[np.triu_indices(60, 1)])
     assert np.isclose(a.epsilon_, 0.7 * np.median(pairs), rtol=1e-14)
-    b = DDM(epsilon=a.epsilon_).fit(Y, F)
+    b = DDM(epsilon=a.epsilon_, **PAPER).fit(Y, F)
     assert a.rank_ == b.rank_ and np.allclose(a.predict(Y), b.predict(Y), rtol=0, atol=1e-9)
 
 
@@ -235,7 +237,7 @@ def test_gaussian_decoder_is_kernel_ridge_with_a_penalised_bias(d, length_scale,
     Z = np.random.default_rng(1).uniform(-0.2, 1.2, size=(90, d))
     K = np.exp(-squared(Y / length_scale, Y / length_scale) / 2)
     K_new = np.exp(-squared(Z / length_scale, Y / length_scale) / 2)
-    decoder = KernelDecoder(length_scale=length_scale, regularization=regularization).fit(Y, F)
+    decoder = KernelDecoder(length_scale=length_scale, regularization=regularization, **PAPER).fit(Y, F)
     assert decoder.solver_ == "cholesky" and decoder.coef_.shape == (101, 30)
     expected = plain_kernel_ridge(K, K_new, F, regularization)
     bound = 10 * 100 * EPS * 200 / regularization
@@ -293,14 +295,14 @@ def test_multiscale_fields_converge_to_their_kernel(Q):
     Y, F = problem(80)
     Z = np.random.default_rng(1).uniform(size=(40, 2))
     low, high = 1e-3, 8.0
-    decoder = KernelDecoder("multi-gaussian", max_frequency=high, min_frequency=low).fit(Y, F)
+    decoder = KernelDecoder("multi-gaussian", max_frequency=high, min_frequency=low, **PAPER).fit(Y, F)
     norm = np.linalg.norm(decoder._radial.values(Y), 2)
     decoder.set_params(regularization=0.1 * norm)
     theorem = decoder.fit(Y, F).predict(Z)
 
     def error(P, seed):
         features = MultiscaleFourierFeatures(high, min_frequency=low, n_scales=P if Q == "P" else Q, n_features=P)
-        fitted = RFNNDecoder(features, random_state=seed, regularization=0.1 * norm).fit(Y, F)
+        fitted = RFNNDecoder(features, random_state=seed, regularization=0.1 * norm, **PAPER).fit(Y, F)
         limit = theorem
         if Q == 10:
             scales = fitted.features_.scales_
@@ -324,7 +326,7 @@ def test_singular_kernels_have_a_minimum_norm_solution(decoder):
     fields = []
     for regularization in (0.0, 1e-18, 1e-10):
         decoder = clone(decoder).set_params(regularization=regularization).fit(Y, F)
-        assert decoder.solver_ == ("cholesky" if regularization == 1e-10 else "eigenvalues")
+        assert decoder.solver_ == "eigenvalues"
         fields.append(decoder.predict(Y[:60]))
         assert np.abs(fields[-1] - (F[:60] + 0.005)).max() < 1e-4
     assert np.array_equal(fields[0], fields[1]) or np.allclose(fields[0], fields[1], atol=1e-9)
@@ -402,7 +404,6 @@ def test_the_kernel_of_all_queries_is_never_stored(decoder):
         (KernelDecoder("multi-gaussian", length_scale=[1.0, 1.0]), ValueError, "length_scale is not read"),
         (KernelDecoder(max_frequency=-1), ValueError, "max_frequency is not read .*got -1"),
         (KernelDecoder(min_frequency=np.nan), ValueError, "min_frequency is not read .*got nan"),
-        (DDM(epsilon=1.0, epsilon_scale=2.0), ValueError, "epsilon_scale is not read .*got 2.0"),
         (KernelDecoder(invariants="momentum"), ValueError, "invariants must be 'mass', None or"),
         (KernelDecoder(invariant_values=1.0), ValueError, "invariant_values given without invariants"),
     ],

@@ -82,7 +82,7 @@ MAPS = [
 @pytest.mark.parametrize("features", MAPS, ids=lambda features: type(features).__name__)
 def test_random_features_agree_with_refits(features, q, weights, constant, M):
     X, F, parameters = problem(M, q, weights, constant)
-    decoder = randsmap.RANDSMAPDecoder(features, random_state=0, **parameters)
+    decoder = randsmap.RANDSMAPDecoder(features, random_state=0, **parameters, latent_scale=None)
     # 300 cells and a path of four lambdas go through coordinates
     lambdas = [*LAMBDAS, 30.0] if M == 300 else LAMBDAS
     result = randsmap.leave_one_out(decoder, X, F, regularizations=lambdas)
@@ -96,7 +96,7 @@ def test_random_features_agree_with_refits(features, q, weights, constant, M):
 def test_without_a_penalty(features):
     # the limit of lambda to 0; the refits are minimum-norm solutions
     X, F, _ = problem(12, 0, False, False)
-    decoder = randsmap.RFNNDecoder(features, regularization=0.0, random_state=0)
+    decoder = randsmap.RFNNDecoder(features, regularization=0.0, random_state=0, latent_scale=None)
     np.testing.assert_allclose(randsmap.leave_one_out(decoder, X, F).errors_, refits(decoder, X, F, [0.0]), rtol=1e-7)
 
 
@@ -108,7 +108,7 @@ def test_without_a_penalty(features):
 )
 def test_kernel_decoder_agrees_with_refits(kernel, q, weights, constant):
     X, F, parameters = problem(40, q, weights, constant)
-    decoder = randsmap.KernelDecoder(**kernel, **parameters)
+    decoder = randsmap.KernelDecoder(**kernel, **parameters, latent_scale=None)
     lambdas = [1e-3, 1e-1, 10.0]  # the refits go through Cholesky
     result = randsmap.leave_one_out(decoder, X, F, regularizations=lambdas)
     np.testing.assert_allclose(result.errors_, refits(decoder, X, F, lambdas), rtol=1e-9)
@@ -119,7 +119,7 @@ def test_a_sample_with_leverage_near_1():
     X, F, _ = problem(12, 0, False, False)
     X = X.copy()
     X[0] = 2e5
-    decoder = randsmap.RFNNDecoder(PolynomialFeatures(1, include_bias=False), regularization=1e-9)
+    decoder = randsmap.RFNNDecoder(PolynomialFeatures(1, include_bias=False), regularization=1e-9, latent_scale=None)
     result = randsmap.leave_one_out(decoder, X, F)
     np.testing.assert_allclose(result.errors_, refits(decoder, X, F, [1e-9]), rtol=1e-5)
 
@@ -176,7 +176,7 @@ def test_an_empty_or_tiny_field_does_not_choose(factor):
     F = np.exp(-(((x - centres) / 0.1) ** 2))
     F /= F.sum(axis=1, keepdims=True)
     X = randsmap.DiffusionMaps(2).fit_transform(F)
-    decoder = randsmap.RFNNDecoder(randsmap.SigmoidFeatures(5.0), random_state=0)
+    decoder = randsmap.RFNNDecoder(randsmap.SigmoidFeatures(5.0), random_state=0, latent_scale=None)
     lambdas = [1.0, 1e-3, 1e-6]
     whole = randsmap.leave_one_out(decoder, X, F, regularizations=lambdas)
     F[0] *= factor
@@ -184,6 +184,6 @@ def test_an_empty_or_tiny_field_does_not_choose(factor):
     assert result.best_regularization_ == whole.best_regularization_ == 1e-6
     sizes = np.maximum(np.linalg.norm(F, axis=1), 1e-3 * np.median(np.linalg.norm(F[1:], axis=1)))
     drawn = clone(decoder.features).set_params(random_state=0).fit(X)
-    weights = randsmap.RFNNDecoder(Fitted(drawn), solver="svd").smoother(X[1:], X[:1])
+    weights = randsmap.RFNNDecoder(Fitted(drawn), solver="svd", latent_scale=None).smoother(X[1:], X[:1])
     expected = np.linalg.norm(weights @ F[1:] - F[0]) / sizes[0]
     assert result.errors_[1, 0] == pytest.approx(expected, rel=1e-7)

@@ -293,3 +293,34 @@ def test_scores_say_what_they_are():
     assert "R^2" in randsmap.RANDSMAPDecoder.score.__doc__.replace("R²", "R^2").replace(
         "coefficient of determination", "R^2"
     )
+
+
+def test_consistency_brings_the_latents_of_decoded_fields_nearer():
+    rng = np.random.default_rng(0)
+    angle, height = rng.uniform(0, 4, (2, 120))
+    x = np.linspace(0, 1, 40)
+    fields = 1.5 + np.sin(3 * x + angle[:, None]) * np.exp(-height[:, None] * x)
+    fields /= fields.sum(axis=1, keepdims=True)
+    decoder = randsmap.RANDSMAPDecoder(random_state=0, bounds="nonnegative")
+    model = randsmap.ManifoldModel(randsmap.DiffusionMaps(2), decoder).fit(fields[:80])
+    Y = model.transform(fields[80:])
+
+    def missed(n):
+        return np.linalg.norm(Y - model.transform(model.inverse_transform(Y, consistency=n)), axis=1)
+
+    residuals = [missed(n) for n in range(4)]
+    for before, after in zip(residuals, residuals[1:]):
+        assert (after <= before * (1 + 1e-9)).all()
+    assert residuals[3].mean() < 0.5 * residuals[0].mean()
+    G = model.inverse_transform(Y, consistency=3)
+    assert (G >= 0).all() and (np.abs(G.sum(axis=1) - 1) <= 2e-14).all()
+    np.testing.assert_array_equal(model.inverse_transform(Y, consistency=0), model.inverse_transform(Y))
+    np.testing.assert_allclose(
+        model.inverse_transform(Y, consistency=2, cells=[3, -1]),
+        model.inverse_transform(Y, consistency=2)[:, [3, -1]],
+        rtol=0,
+        atol=1e-14,
+    )
+    for wrong in (-1, 1.5, True):
+        with pytest.raises((TypeError, ValueError), match="consistency"):
+            model.inverse_transform(Y, consistency=wrong)

@@ -28,7 +28,7 @@ def data():
 @pytest.mark.parametrize("smoothing", [0.0, 1e-8, 1e-2])
 def test_thin_plate_is_scipy(data, smoothing):
     Y, F, Z = data
-    decoder = KernelDecoder("thin-plate", degree=1, regularization=smoothing).fit(Y, F)
+    decoder = KernelDecoder("thin-plate", degree=1, latent_scale=None, regularization=smoothing).fit(Y, F)
     expected = RBFInterpolator(Y, F, kernel="thin_plate_spline", smoothing=smoothing, degree=1)(Z)
     assert np.abs(decoder.predict(Z) - expected).max() < 1e-9
 
@@ -59,8 +59,10 @@ def test_a_dependent_tail_takes_the_least_norm(data):
     Y = Y[:, :1] * [1.0, 2.0]
     projection = TailProjection(polynomial_tail(Y, 1))
     assert projection.rank == 2
-    decoder = KernelDecoder("matern", degree=1, regularization=1e-3).fit(Y, F)
-    alone = KernelDecoder("matern", degree=1, regularization=1e-3, length_scale=1 / np.sqrt(5)).fit(Y[:, :1], F)
+    decoder = KernelDecoder("matern", degree=1, latent_scale=None, regularization=1e-3).fit(Y, F)
+    alone = KernelDecoder("matern", degree=1, latent_scale=None, regularization=1e-3, length_scale=1 / np.sqrt(5)).fit(
+        Y[:, :1], F
+    )
     assert np.abs(decoder.predict(Y) - alone.predict(Y[:, :1])).max() < 1e-10
 
 

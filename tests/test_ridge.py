@@ -1,5 +1,6 @@
 """Ridge solvers against the paper's formulas in plain NumPy."""
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -13,12 +14,12 @@ pytestmark = pytest.mark.kernels
 EPS = np.finfo(float).eps
 
 
-def problem(n, P, M=7, d=2, seed=0, kind=FourierFeatures):
+def problem(n, P, M=7, d=2, seed=0, kind=FourierFeatures, bias=True):
     rng = np.random.default_rng(seed)
     X, F = rng.uniform(size=(n, d)), rng.normal(size=(n, M))
     features = kind(n_features=P, random_state=seed).fit(X)
     Phi = np.hstack([np.ones((n, 1)), features.transform(X)])
-    return FeatureRows(features, X), Phi, F
+    return FeatureRows(features, X, bias=bias), Phi, F
 
 
 @pytest.mark.parametrize("n, p, M", [(1, 1, 1), (5, 3, 2), (3, 5, 2), (70, 40, 9)])
@@ -106,12 +107,49 @@ def test_singular_system_is_a_singular_value_decomposition_also_by_blocks(monkey
     assert np.allclose(A, np.linalg.solve(Phi.T @ Phi + 0.5 * np.eye(13), Phi.T @ F), atol=1e-11)
 
 
-def test_auto_leaves_cholesky_when_lambda_drowns_in_the_gram_matrix():
-    rows, Phi, F = problem(50, 30)
-    trace = (Phi**2).sum()
-    assert ridge(rows, F, 11 * EPS * trace)[1] in ("cholesky", "svd")
+@pytest.mark.parametrize("n, P, cholesky", [(50, 30, "cholesky"), (30, 50, "dual")])
+def test_auto_leaves_cholesky_before_lambda_drowns_in_the_gram_matrix(n, P, cholesky):
+    rows, Phi, F = problem(n, P)
+    trace, norm = (Phi**2).sum(), np.linalg.norm(Phi - Phi.mean(axis=0), 2) ** 2
     assert ridge(rows, F, 9 * EPS * trace)[1] == "svd"
-    assert ridge(rows, F, 100 * EPS * trace)[1] == "cholesky"
+    assert ridge(rows, F, 11 * EPS * trace)[1] == "qr"
+    for bias in (True, False):
+        rows, _, _ = problem(n, P, bias=bias)
+        assert ridge(rows, F, 0.99e6 * EPS * norm)[1] == "qr"
+        assert ridge(rows, F, 1.01e6 * EPS * norm)[1] == cholesky
+
+
+@pytest.mark.parametrize("n, P", [(40, 25), (25, 40)])
+@pytest.mark.parametrize("kind", [FourierFeatures, SigmoidFeatures])
+def test_small_regularizations_are_right_to_1e_8_off_the_data_too(n, P, kind):
+    """Beside 50 digits, which see the same features; Cholesky is off by up to 1e-4 there."""
+    rng = np.random.default_rng(0)
+    X, Z = rng.uniform(size=(n, 2)), rng.uniform(-0.3, 1.3, size=(20, 2))
+    features = kind(3.0, n_features=P, random_state=0).fit(X)
+    F = np.column_stack([np.sin(3 * X[:, 0]), X.prod(axis=1)])
+    with mpmath.workdps(50):
+        Phi, there = (mpmath.matrix(features.transform(Y).tolist()) for Y in (X, Z))
+        mean = [mpmath.fsum(Phi[:, k]) / n for k in range(P)]
+        for M in (Phi, there):
+            for i in range(M.rows):
+                for k in range(P):
+                    M[i, k] -= mean[k]
+        dual = P > n
+        G, field_mean = (Phi * Phi.T if dual else Phi.T * Phi), F.mean(axis=0)
+        right = mpmath.matrix((F - field_mean).tolist())
+        for regularization in (1e-8, 1e-10, 1e-12):
+            lu, order = mpmath.mp.LU_decomp(G + mpmath.mpf(regularization) * mpmath.eye(G.rows))
+            for j in range(2):
+                b = right[:, j] if dual else Phi.T * right[:, j]
+                x = mpmath.mp.U_solve(lu, mpmath.mp.L_solve(lu, b, order))
+                exact = np.array((there * (Phi.T * x if dual else x)).tolist(), float)[:, 0] + field_mean[j]
+                for solver in ("auto", "svd"):
+                    A, used = ridge(FeatureRows(features, X, bias=False), F[:, j : j + 1], regularization, solver)
+                    found = A[0] + features.transform(Z) @ A[1:, 0]
+                    bound = 1e-8 if used in ("qr", "svd") else 1e-6
+                    assert abs(found - exact).max() <= bound * abs(exact).max()
+                    if regularization == 1e-12:
+                        assert used in ("qr", "svd")
 
 
 def test_explicit_cholesky_that_fails_names_lambda():

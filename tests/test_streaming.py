@@ -57,7 +57,7 @@ def test_batches_in_any_order_give_the_predictions_of_one_fit(cls, features, n_b
     Y, F, there = problem(offset=offset)
     rng = np.random.default_rng(n_batches)
     cuts = np.sort(rng.choice(np.arange(1, len(Y)), n_batches - 1, replace=False))
-    decoder = cls(features, random_state=0)
+    decoder = cls(features, random_state=0, latent_scale=None)
     whole = clone(decoder).fit(Y, F).predict(there)
     for order in (None, rng.permutation(n_batches)):
         batches = streamed(decoder, Y, F, cuts, order)
@@ -74,7 +74,9 @@ def test_any_cuts_give_the_bits_of_one_fit(data):
     cuts = sorted(data.draw(st.sets(st.integers(1, n - 1), max_size=20)))
     regularization = data.draw(st.sampled_from([1e-3, 1e-5, 1e-8]))
     Y, F, there = problem(n)
-    decoder = RANDSMAPDecoder(MAPS[2], random_state=0, regularization=regularization)
+    decoder = RANDSMAPDecoder(
+        MAPS[2], random_state=0, regularization=regularization, solver="cholesky", latent_scale=None
+    )
     whole = clone(decoder).fit(Y, F)
     batches = streamed(decoder, Y, F, cuts)
     assert whole.solver_ == batches.solve().solver_ == "cholesky"
@@ -86,7 +88,7 @@ def test_any_cuts_give_the_bits_of_one_fit(data):
 def test_more_samples_than_a_block_and_rows_one_by_one(monkeypatch):
     monkeypatch.setattr(_ridge, "_BLOCK", 64)
     Y, F, there = problem(200)
-    decoder = RANDSMAPDecoder(MAPS[0], random_state=0)
+    decoder = RANDSMAPDecoder(MAPS[0], random_state=0, latent_scale=None)
     rows = streamed(decoder, Y, F, np.arange(1, 200))
     assert len(rows._sums._X) == 64
     assert np.array_equal(rows.predict(there), clone(decoder).fit(Y, F).predict(there))
@@ -95,7 +97,7 @@ def test_more_samples_than_a_block_and_rows_one_by_one(monkeypatch):
 def test_reordered_batches_are_as_near_as_a_reordered_fit_at_tiny_regularization():
     """Round-off of Phi^T Phi, amplified by 1 / lambda, is there in `fit` as well."""
     Y, F, there = problem(600)
-    decoder = RANDSMAPDecoder(MAPS[2], random_state=0, regularization=1e-8)
+    decoder = RANDSMAPDecoder(MAPS[2], random_state=0, regularization=1e-8, solver="cholesky", latent_scale=None)
     whole = clone(decoder).fit(Y, F).predict(there)
     rng = np.random.default_rng(0)
     own = max(
@@ -108,7 +110,7 @@ def test_reordered_batches_are_as_near_as_a_reordered_fit_at_tiny_regularization
 
 def test_fewer_samples_than_features():
     Y, F, there = problem(20)
-    decoder = RANDSMAPDecoder(MAPS[0], random_state=0)
+    decoder = RANDSMAPDecoder(MAPS[0], random_state=0, latent_scale=None)
     whole = clone(decoder).fit(Y, F)
     batches = streamed(decoder, Y, F, [7])
     assert whole.solver_ == "dual" and batches.solve().solver_ == "cholesky"
@@ -118,13 +120,13 @@ def test_fewer_samples_than_features():
 def test_minimum_norm_below_the_rule():
     """Singular values of Phi below sqrt(P eps) of the largest are lost, and what they decode with them."""
     Y, F, _ = problem(300)
-    decoder = RANDSMAPDecoder(FourierFeatures(0.1, n_features=40), random_state=0, regularization=0)
+    decoder = RANDSMAPDecoder(FourierFeatures(0.1, n_features=40), random_state=0, regularization=0, latent_scale=None)
     whole = clone(decoder).fit(Y, F)
     batches = streamed(decoder, Y, F, [100, 200])
     assert whole.solver_ == "svd" and batches.solve().solver_ == "eigh"
     assert relative(batches.predict(Y), whole.predict(Y)) < np.sqrt(40 * EPS)
     polynomial = PolynomialFeatures(3).fit(np.ones((1, 2)))
-    doubled = RFNNDecoder(polynomial, regularization=0, solver="cholesky").partial_fit(Y, F)
+    doubled = RFNNDecoder(polynomial, regularization=0, solver="cholesky", latent_scale=None).partial_fit(Y, F)
     with pytest.raises(np.linalg.LinAlgError, match="regularization .lambda. = 0: .* solver='auto'"):
         doubled.predict(Y)  # its own column of ones and ours
 
@@ -132,12 +134,12 @@ def test_minimum_norm_below_the_rule():
 def test_a_fitted_map_is_used_as_given_and_stays_the_users():
     Y, F, there = problem()
     features = SigmoidFeatures(5.0, random_state=3).fit(Y[:40])
-    decoder = RFNNDecoder(features, random_state=0).partial_fit(Y, F)
+    decoder = RFNNDecoder(features, random_state=0, latent_scale=None).partial_fit(Y, F)
     assert decoder.features_ is not features and np.array_equal(decoder.features_.weights_, features.weights_)
     before = decoder.predict(there)
     features.set_params(random_state=4).fit(Y)
     assert np.array_equal(decoder.partial_fit(Y, F).predict(there).shape, before.shape)
-    polynomial = RANDSMAPDecoder(PolynomialFeatures(2, include_bias=False).fit(Y[:1]))
+    polynomial = RANDSMAPDecoder(PolynomialFeatures(2, include_bias=False).fit(Y[:1]), latent_scale=None)
     np.testing.assert_allclose(
         streamed_fitted(polynomial, Y, F).predict(there),
         clone(polynomial).fit(Y, F).predict(there),
@@ -155,14 +157,17 @@ def streamed_fitted(decoder, Y, F):
 @pytest.mark.parametrize(
     "decoder, message",
     [
-        (RFNNDecoder(), "latent_box"),
-        (RFNNDecoder(SigmoidFeatures(n_features=5)), "latent_box"),
-        (RFNNDecoder(FourierFeatures()), "integer n_features, got 1.0"),
-        (RFNNDecoder(SigmoidFeatures(n_features=0.5, latent_box=(0, 1))), "integer n_features, got 0.5"),
-        (RFNNDecoder(PolynomialFeatures(2)), "fit it before"),
-        (RANDSMAPDecoder(MAPS[0], constraint="training"), "constraint='everywhere'"),
-        (RFNNDecoder(MAPS[0], solver="svd"), "solver='auto' or 'cholesky'"),
-        (RFNNDecoder(MAPS[0], solver="krylov"), "solver='auto' or 'cholesky'"),
+        (RFNNDecoder(latent_scale=None), "latent_box"),
+        (RFNNDecoder(SigmoidFeatures(n_features=5), latent_scale=None), "latent_box"),
+        (RFNNDecoder(FourierFeatures(), latent_scale=None), "integer n_features, got 1.0"),
+        (
+            RFNNDecoder(SigmoidFeatures(n_features=0.5, latent_box=(0, 1)), latent_scale=None),
+            "integer n_features, got 0.5",
+        ),
+        (RFNNDecoder(PolynomialFeatures(2), latent_scale=None), "fit it before"),
+        (RANDSMAPDecoder(MAPS[0], constraint="training", latent_scale=None), "constraint='everywhere'"),
+        (RFNNDecoder(MAPS[0], solver="svd", latent_scale=None), "solver='auto' or 'cholesky'"),
+        (RFNNDecoder(MAPS[0], solver="krylov", latent_scale=None), "solver='auto' or 'cholesky'"),
     ],
 )
 def test_what_cannot_be_streamed_says_what_to_do(decoder, message):
@@ -175,7 +180,7 @@ def test_what_cannot_be_streamed_says_what_to_do(decoder, message):
 
 def test_a_failing_batch_leaves_the_state_unchanged():
     Y, F, there = problem()
-    decoder = RANDSMAPDecoder(MAPS[0], random_state=0).partial_fit(Y[:100], F[:100])
+    decoder = RANDSMAPDecoder(MAPS[0], random_state=0, latent_scale=None).partial_fit(Y[:100], F[:100])
     one_fit = clone(decoder).fit(Y[:100], F[:100]).predict(there)
     bad = F[100:110].copy()
     bad[4] *= 1.5
@@ -194,7 +199,7 @@ def test_a_failing_batch_leaves_the_state_unchanged():
             assert np.array_equal(decoder.predict(there), one_fit)
     with pytest.raises(ValueError, match="2 features"):
         decoder.partial_fit(Y[:, :1], F)
-    fresh = RANDSMAPDecoder(MAPS[0])
+    fresh = RANDSMAPDecoder(MAPS[0], latent_scale=None)
     with pytest.raises(ValueError):
         fresh.partial_fit(Y[:10], bad)
     assert not hasattr(fresh, "n_features_in_") and not hasattr(fresh, "coef_")
@@ -206,7 +211,7 @@ def test_the_invariants_are_those_of_all_the_samples():
     Y, F, _ = problem(30)
     masses = 1 + np.linspace(-4e-7, 4e-7, 30)
     G = F * masses[:, None]
-    decoder = RANDSMAPDecoder(MAPS[0], random_state=0)
+    decoder = RANDSMAPDecoder(MAPS[0], random_state=0, latent_scale=None)
     for cuts in ([1], [10, 20], range(1, 30)):
         assert streamed(decoder, Y, G, cuts).invariant_values_ == clone(decoder).fit(Y, G).invariant_values_
     # each batch agrees with itself, all of them do not
@@ -217,7 +222,7 @@ def test_the_invariants_are_those_of_all_the_samples():
         streamed(decoder, Y, G, [29])
     with pytest.raises(ValueError, match="field 0 of this batch.* earlier fields|field 0 of this batch"):
         streamed(decoder, Y[::-1], G[::-1], range(1, 30))
-    given = RANDSMAPDecoder(MAPS[0], invariant_values=1.0)
+    given = RANDSMAPDecoder(MAPS[0], invariant_values=1.0, latent_scale=None)
     streamed(given, Y, F, [3])
     with pytest.raises(ValueError, match="invariant 0"):
         streamed(given, Y, G, [3])
@@ -228,7 +233,7 @@ def test_cells_that_cease_to_be_constant():
     F[:, 10] = F[0, 10]
     F[35, 10] += 1e-3
     F[:, 11] += 1 - F.sum(axis=1)
-    decoder = RANDSMAPDecoder(MAPS[0], random_state=0).partial_fit(Y[:30], F[:30])
+    decoder = RANDSMAPDecoder(MAPS[0], random_state=0, latent_scale=None).partial_fit(Y[:30], F[:30])
     assert decoder.constant_cells_[10] and (decoder.predict(there)[:, 10] == F[0, 10]).all()
     decoder.partial_fit(Y[30:], F[30:])
     assert np.array_equal(decoder.constant_cells_, clone(decoder).fit(Y, F).constant_cells_)
@@ -238,7 +243,7 @@ def test_cells_that_cease_to_be_constant():
 def test_pickle_and_copies_go_on_and_a_model_file_decodes(tmp_path):
     Y, F, there = problem()
     for seen_before_use in (True, False):
-        decoder = RANDSMAPDecoder(MAPS[2], random_state=0).partial_fit(Y[:200], F[:200])
+        decoder = RANDSMAPDecoder(MAPS[2], random_state=0, latent_scale=None).partial_fit(Y[:200], F[:200])
         if not seen_before_use:
             decoder.predict(there)
         for again in (pickle.loads(pickle.dumps(decoder)), copy.deepcopy(decoder)):
@@ -260,7 +265,7 @@ def test_pickle_and_copies_go_on_and_a_model_file_decodes(tmp_path):
 
 def test_fit_starts_anew():
     Y, F, there = problem()
-    decoder = RANDSMAPDecoder(MAPS[0], random_state=0).partial_fit(Y[:, :1], F)
+    decoder = RANDSMAPDecoder(MAPS[0], random_state=0, latent_scale=None).partial_fit(Y[:, :1], F)
     decoder.fit(Y, F)
     assert not hasattr(decoder, "n_samples_seen_")
     assert np.array_equal(decoder.predict(there), clone(decoder).fit(Y, F).predict(there))
@@ -268,7 +273,7 @@ def test_fit_starts_anew():
 
 def test_memory_does_not_grow_with_the_samples():
     Y, F, _ = problem(2500)
-    decoder = RFNNDecoder(MAPS[0], random_state=0).partial_fit(Y, F)
+    decoder = RFNNDecoder(MAPS[0], random_state=0, latent_scale=None).partial_fit(Y, F)
     size = len(pickle.dumps(decoder))
     for _ in range(3):
         decoder.partial_fit(Y, F)
@@ -278,17 +283,19 @@ def test_memory_does_not_grow_with_the_samples():
 def test_one_dimensional_fields_and_weights():
     Y, F, there = problem()
     y = F[:, 12]
-    decoder = RFNNDecoder(MAPS[0], random_state=0).partial_fit(Y[:9], y[:9]).partial_fit(Y[9:], y[9:])
+    decoder = (
+        RFNNDecoder(MAPS[0], random_state=0, latent_scale=None).partial_fit(Y[:9], y[:9]).partial_fit(Y[9:], y[9:])
+    )
     assert np.array_equal(decoder.predict(there), clone(decoder).fit(Y, y).predict(there))
     weights = np.linspace(1, 2, 25)
     G = F / (F @ weights)[:, None]
-    decoder = RANDSMAPDecoder(MAPS[0], cell_weights=weights, random_state=0)
+    decoder = RANDSMAPDecoder(MAPS[0], cell_weights=weights, random_state=0, latent_scale=None)
     assert np.array_equal(streamed(decoder, Y, G, [50]).predict(there), clone(decoder).fit(Y, G).predict(there))
 
 
 def test_nothing_is_solved_before_it_is_used(monkeypatch):
     Y, F, there = problem(60)
-    decoder = RFNNDecoder(MAPS[0], random_state=0).partial_fit(Y, F)
+    decoder = RFNNDecoder(MAPS[0], random_state=0, latent_scale=None).partial_fit(Y, F)
     for name in ("coef_", "solver_", "n_iter_"):
         assert not hasattr(decoder, name)
     assert "coef_" not in vars(decoder)
@@ -320,8 +327,10 @@ def test_latent_box():
 
 @parametrize_with_checks(
     [
-        RFNNDecoder(FourierFeatures(5.0, n_features=20), random_state=0),
-        RANDSMAPDecoder(SigmoidFeatures(n_features=20, latent_box=(-1, 1)), invariants=None, random_state=0),
+        RFNNDecoder(FourierFeatures(5.0, n_features=20), random_state=0, latent_scale=None),
+        RANDSMAPDecoder(
+            SigmoidFeatures(n_features=20, latent_box=(-1, 1)), invariants=None, random_state=0, latent_scale=None
+        ),
     ]
 )
 def test_scikit_learn_estimator(estimator, check):
@@ -337,7 +346,7 @@ def test_a_batch_whose_features_overflow_is_refused_and_leaves_the_sums(features
     X, F = rng.uniform(-1, 1, (50, 2)), rng.random((50, 4))
     if isinstance(features, PolynomialFeatures):
         features = features.fit(X)
-    decoder = RFNNDecoder(features, random_state=0).partial_fit(X, F)
+    decoder = RFNNDecoder(features, random_state=0, latent_scale=None).partial_fit(X, F)
     before = decoder.predict(X)
     with pytest.raises(ValueError, match="too large"):
         decoder.partial_fit(X[:3] * far, F[:3])
@@ -347,9 +356,9 @@ def test_a_batch_whose_features_overflow_is_refused_and_leaves_the_sums(features
 def test_an_interrupted_batch_is_not_counted_in_silence(monkeypatch):
     rng = np.random.default_rng(0)
     X, F = rng.uniform(-1, 1, (50, 2)), rng.random((50, 4))
-    decoder = RFNNDecoder(FourierFeatures(0.5, n_features=20), random_state=0).partial_fit(X, F)
+    decoder = RFNNDecoder(FourierFeatures(0.5, n_features=20), random_state=0, latent_scale=None).partial_fit(X, F)
 
-    def interrupted(self, G, H):
+    def interrupted(self, sums):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(NormalEquations, "_sum", interrupted)

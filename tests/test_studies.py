@@ -452,6 +452,7 @@ def test_errors_of_empty_and_tiny_fields_are_scaled_by_the_usual_norm():
     assert errors.summary(0.0)["rel_linf"] < np.inf
 
 
+@pytest.mark.filterwarnings("ignore:the search for the convex weights")  # of the empty ones
 def test_empty_fields_among_the_users_points(tmp_path):
     """One in each part: every figure is finite."""
     points = randsmap.datasets.make_swiss_roll(400, random_state=1).data

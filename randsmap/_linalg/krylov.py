@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from randsmap._kernels import ridge as _kernel
 from randsmap._linalg.low_rank import cross, multiply, nystroem, orthonormal_beside, pod_of_fields, tall_qr
-from randsmap._linalg.ridge import ridge
+from randsmap._linalg.ridge import less_mean, ridge, with_bias
 from randsmap._mmap import Snapshots
 from randsmap._parallel import blas_threads
 from randsmap._progress import counter
@@ -78,6 +78,7 @@ def solve_ridge(rows, F, regularization, solver, *, tol=1e-7, max_iter=500):
                         A, n_iter = krylov.solve(max_iter)
                         return A, "krylov", n_iter
             krylov.close()
+            rows.mean = None  # the direct solver finds it in the pass over the features that it makes anyway
     return *ridge(rows, F, regularization, solver), 1
 
 
@@ -108,6 +109,7 @@ class KrylovRidge:
     Parameters
     ----------
     rows : FeatureRows
+        Without bias, the bias is not penalised: the means of features and fields are taken off.
     F : ndarray (n, M), contiguous float64
     regularization : float, lambda > 0
     tol : float
@@ -130,6 +132,11 @@ class KrylovRidge:
 
     def __init__(self, rows, F, regularization, tol, most=None):
         self._rows, self._regularization = rows, regularization
+        self._field_mean = None
+        if not rows.bias:
+            rows.centre()
+            F = less_mean(F)
+            F, self._field_mean = F[:], F.mean
         self._size = max(64, _BLOCK_BYTES // (8 * rows.width))
         self._bar = counter("Krylov", "passes")
         largest = max(float(F.max()), -float(F.min()))
@@ -232,7 +239,9 @@ class KrylovRidge:
         if self._Vt is not None:
             with blas_threads():
                 A = multiply(A, self._Vt)
-        return (A if self._scale == 1 else A * self._scale), n_iter
+        if self._scale != 1:
+            A = A * self._scale
+        return (A if self._field_mean is None else with_bias(A, self._rows.mean, self._field_mean)), n_iter
 
     def close(self):
         """End the progress bar."""

@@ -15,8 +15,17 @@ __all__ = ["nystroem", "pod_of_fields"]
 _EPS = np.finfo(float).eps
 
 
-def leading_modes(K):
+def centred_kernel(K):
+    """J K J in place, J = I - 1 1^T / n: products of features less their mean."""
+    K -= K.mean(axis=0)
+    K -= K.mean(axis=1)[:, None]
+    return K
+
+
+def leading_modes(K, *, centred=False):
     """Eigenvalues (descending) and orthonormal eigenvectors of a kernel matrix, to round-off.
+
+    `centred`: of J K J instead, J = I - 1 1^T / n.
 
     Smooth kernels have few eigenvalues above round-off. A pivoted Cholesky factorisation K = L L^T
     + E, |E| <= n eps max diag, finds them: with s columns it costs O(n^2 s), and the singular
@@ -33,6 +42,7 @@ def leading_modes(K):
     with blas_threads(1):
         L, pivots, s, _ = dpstrf(K.T, tol=4 * _EPS * K.diagonal().max(), lower=1)
     if 2 * s > n:
+        K = centred_kernel(K.copy()) if centred else K
         with blas_threads():
             # the driver "evr" loses orthogonality where eigenvalues lie close together
             eigenvalues, V = scipy.linalg.eigh(K, driver="evd", check_finite=False)
@@ -40,6 +50,8 @@ def leading_modes(K):
     with blas_threads(1):
         rows = np.empty((n, s))
         rows[pivots - 1] = np.tril(L[:, :s])
+        if centred:
+            rows -= rows.mean(axis=0)
         V, sigma, _ = scipy.linalg.svd(rows, full_matrices=False, overwrite_a=True, check_finite=False)
     return sigma**2, V
 

@@ -5,8 +5,7 @@ import copy
 import numpy as np
 import scipy.linalg
 
-from randsmap._kernels import ridge as _kernel
-from randsmap._linalg.ridge import FeatureRows, cholesky_solve, feature_matrix, not_definite, sum_rows
+from randsmap._linalg.ridge import FeatureRows, Sums, cholesky_solve, feature_matrix, not_definite, sum_rows, with_bias
 from randsmap._parallel import blas_threads
 
 __all__ = ["NormalEquations"]
@@ -17,17 +16,19 @@ _EPS = np.finfo(float).eps
 class NormalEquations:
     """Sums over batches of rows of Phi = [1 | features] and of fields, in O(P^2 + P M) memory.
 
+    `centred`: of the features and fields less their means, so that the bias is not penalised.
+
     Rows wait until they are as many as `fit` takes at a time: one batch or many, the sums have the
     same bits, and batches of one row cost no more a row than others.
     """
 
-    def __init__(self, features, d, M):
-        self.features, self.cells, self.n = features, M, 0
-        self.width = FeatureRows(features, np.zeros((1, d))).width
+    def __init__(self, features, d, M, *, centred=False):
+        self.features, self.cells, self.n, self._bias = features, M, 0, not centred
+        self.width = FeatureRows(features, np.zeros((1, d)), bias=self._bias).width
         size = sum_rows(self.width, M)
         self.incomplete = False  # an interrupt may leave a batch half added
         self._X, self._F, self._waiting = np.empty((size, d)), np.empty((size, M)), 0
-        self._G, self._H = np.zeros((self.width, self.width)), np.zeros((self.width, M))
+        self._sums = Sums(self.width, M, centred)
 
     def check(self, X):
         """The errors that the features of X may raise, before X is added."""
@@ -37,7 +38,7 @@ class NormalEquations:
                 _, W, b, _ = self.features.activation_parameters()
                 size = np.abs(X).max(initial=0) * np.abs(W).sum(axis=0).max() + np.abs(b).max()
             else:
-                Z = feature_matrix(self.features, X, self.width - 1)
+                Z = feature_matrix(self.features, X, self.width - self._bias)
                 size = np.einsum("ij,ij->", Z, Z)
         if not np.isfinite(size):
             raise ValueError(
@@ -63,22 +64,20 @@ class NormalEquations:
             start += count
             self._waiting += count
             if self._waiting == len(self._X):
-                self._sum(self._G, self._H)
+                self._sum(self._sums)
                 self._waiting = 0
         self.n += len(X)
         self.incomplete = False
 
-    def _sum(self, G, H):
-        Phi = FeatureRows(self.features, self._X[: self._waiting]).whole()
-        with blas_threads():
-            _kernel.gram(Phi, False, True, G)
-            _kernel.cross(Phi, self._F[: self._waiting], True, H)
+    def _sum(self, sums):
+        rows = FeatureRows(self.features, self._X[: self._waiting], bias=self._bias)
+        sums.add(rows.whole(), self._F[: self._waiting])
 
     def _totals(self):
-        G, H = self._G.copy(), self._H.copy()
+        sums = self._sums.copy()
         if self._waiting:
-            self._sum(G, H)
-        return G, H
+            self._sum(sums)
+        return sums
 
     def solve(self, regularization, solver):
         """Ridge coefficients A (P+1, M) of all rows, and the name of the solver used.
@@ -89,22 +88,25 @@ class NormalEquations:
         Phi below some 1e-7 of the largest are lost, which a singular value decomposition would keep.
         """
         self._check_complete()
-        G, H = self._totals()
+        sums = self._totals()
         if regularization > 0 or solver == "cholesky":
-            A, trace, pivot = cholesky_solve(G, H, regularization, solver == "auto")
+            A, trace, pivot = cholesky_solve(sums.G, sums.H, regularization, solver == "auto")
             if A is not None:
-                return A, "cholesky"
+                return self._coefficients(A, sums), "cholesky"
             if solver == "cholesky":
                 raise not_definite(pivot, self.width, regularization, trace, "'auto'")
-            G, H = self._totals()  # the attempt has overwritten them
+            sums = self._totals()  # the attempt has overwritten them
         with blas_threads():
-            eigenvalues, V = scipy.linalg.eigh(G, lower=False, overwrite_a=True, check_finite=False)
+            eigenvalues, V = scipy.linalg.eigh(sums.G, lower=False, overwrite_a=True, check_finite=False)
             keep = eigenvalues > self.width * _EPS * eigenvalues[-1]
             V = V[:, keep]
-            return V @ ((V.T @ H) / (eigenvalues[keep] + regularization)[:, None]), "eigh"
+            A = V @ ((V.T @ sums.H) / (eigenvalues[keep] + regularization)[:, None])
+        return self._coefficients(A, sums), "eigh"
+
+    def _coefficients(self, A, sums):
+        return A if self._bias else with_bias(A, sums.mean, sums.field_mean)
 
     def __deepcopy__(self, memo):
         new = copy.copy(self)
-        for name in ("_X", "_F", "_G", "_H"):
-            setattr(new, name, getattr(self, name).copy())
+        new._X, new._F, new._sums = self._X.copy(), self._F.copy(), self._sums.copy()
         return new

@@ -1,10 +1,14 @@
 """Ridge regression on Phi = [1 | features]: A = argmin |F - Phi A|^2 + lambda |A|^2.
 
-The bias row is penalised like the others, as in the paper's formula (Eq. vanillaTikhonov).
+The bias row is penalised like the others, as in the paper's formula (Eq. vanillaTikhonov), or not at all.
 """
+
+import copy
 
 import numpy as np
 import scipy.linalg
+from scipy.linalg import lapack
+from scipy.linalg.blas import dsymv
 
 from randsmap._kernels import features as _features_kernel
 from randsmap._kernels import ridge as _kernel
@@ -40,36 +44,48 @@ def feature_matrix(features, X, P=None):
 
 
 class FeatureRows:
-    """Rows of Phi = [1 | features of X] on demand (paper Eq. RFNNBasis).
+    """Rows of Phi = [1 | features of X] on demand (paper Eq. RFNNBasis); without `bias` the features alone.
 
     They are computed block by block, so that Phi need not be stored whole: the package's own maps
-    by their kernel, any other transformer by its `transform`.
+    by their kernel, any other transformer by its `transform`. With a `mean` (P,) the rows are less it.
     """
 
-    def __init__(self, features, X):
-        self.n = len(X)
+    def __init__(self, features, X, *, bias=True):
+        self.n, self.bias, self.mean = len(X), bias, None
         self._X, self._features = X, features
         if hasattr(features, "activation_parameters"):
             self._map = features.activation_parameters()
-            self.width = self._map[1].shape[1] + 1
+            self.width = self._map[1].shape[1] + bias
         else:
             self._map = None
-            self.width = feature_matrix(features, X[:1]).shape[1] + 1
+            self.width = feature_matrix(features, X[:1]).shape[1] + bias
+
+    def centre(self):
+        """Take the mean off all rows from now on."""
+        if self.mean is None:
+            total = np.zeros(self.width)
+            for _, _, block in self.blocks():
+                total += block.sum(axis=0)
+            self.mean = total / self.n
 
     def fill(self, start, stop, out):
         """Rows start..stop into out (stop - start, width)."""
-        out[:, 0] = 1
+        first = int(self.bias)
+        out[:, :first] = 1
         if self._map is None:
-            out[:, 1:] = feature_matrix(self._features, self._X[start:stop], self.width - 1)
-            return
-        activation, weights, offsets, scale = self._map
+            out[:, first:] = feature_matrix(self._features, self._X[start:stop], self.width - first)
+        else:
+            activation, weights, offsets, scale = self._map
 
-        def task(i):
-            a, b = start + i * _TILE, min(start + (i + 1) * _TILE, stop)
-            _features_kernel.features(activation, self._X[a:b], weights, offsets, scale, out[a - start : b - start, 1:])
+            def task(i):
+                a, b = start + i * _TILE, min(start + (i + 1) * _TILE, stop)
+                part = out[a - start : b - start, first:]
+                _features_kernel.features(activation, self._X[a:b], weights, offsets, scale, part)
 
-        with blas_threads(1):
-            parallel_for(task, -(-(stop - start) // _TILE))
+            with blas_threads(1):
+                parallel_for(task, -(-(stop - start) // _TILE))
+        if self.mean is not None:
+            out -= self.mean
 
     def whole(self):
         """All of Phi, (n, width)."""
@@ -86,24 +102,100 @@ class FeatureRows:
             yield start, stop, block
 
 
+class LessMean:
+    """Fields F (n, M), an array or Snapshots, less a mean field: ``self[a:b]`` is a new array."""
+
+    def __init__(self, F, mean):
+        self._F, self.mean, self.shape = F, mean, F.shape
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __getitem__(self, rows):
+        return self._F[rows] - self.mean
+
+
+def less_mean(F):
+    """`LessMean` of the fields, whose mean is right to the last digits."""
+    mean = np.zeros(F.shape[1])
+    for _ in range(2):  # the second time what the first has lost
+        total = np.zeros(F.shape[1])
+        for start in range(0, len(F), _BLOCK):
+            total += (F[start : start + _BLOCK] - mean).sum(axis=0)
+        mean += total / len(F)
+    return LessMean(F, mean)
+
+
+class Sums:
+    """Phi^T Phi (upper triangle) and Phi^T F over blocks of rows; `centred`: of what is less its means.
+
+    Blocks are centred on their own means, and blocks of different means are joined without a subtraction
+    (Chan, Golub and LeVeque, Amer. Statist. 37, 1983): no digits are lost to the means, in one pass.
+    """
+
+    def __init__(self, width, M, centred):
+        self.G, self.H, self.n = np.zeros((width, width)), np.zeros((width, M)), 0
+        self.mean, self.field_mean = (np.zeros(width), np.zeros(M)) if centred else (None, None)
+
+    def add(self, Phi, F):
+        """Add rows Phi (m, width), which may be overwritten, and their fields (m, M)."""
+        m = len(Phi)
+        if self.mean is not None:
+            mean, field_mean = Phi.mean(axis=0), F.mean(axis=0)
+            Phi -= mean
+            F = F - field_mean
+            field_mean += F.mean(axis=0)  # to the last digits
+            step, field_step = mean - self.mean, field_mean - self.field_mean
+            share = m / (self.n + m)
+        with blas_threads():
+            _kernel.gram(Phi, False, True, self.G)
+            _kernel.cross(Phi, F, True, self.H)
+        if self.mean is not None:
+            if self.n:
+                self.G += (self.n * share) * np.outer(step, step)
+                self.H += (self.n * share) * np.outer(step, field_step)
+            self.mean += share * step
+            self.field_mean += share * field_step
+        self.n += m
+
+    def copy(self):
+        """A copy that more can be added to."""
+        other = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                setattr(other, name, value.copy())
+        return other
+
+
+def with_bias(R, mean, field_mean):
+    """Coefficients of [1 | phi] for those R (P, M) of phi - mean(phi): the bias row is mean(F) - mean(phi) R."""
+    A = np.empty((len(R) + 1, R.shape[1]))
+    np.dot(mean, R, out=A[0])
+    np.subtract(field_mean, A[0], out=A[0])
+    A[1:] = R
+    return A
+
+
 def ridge(rows, F, regularization, solver="auto"):
     """Ridge coefficients A (P+1, M) of the fields F (n, M), and the name of the solver used.
 
-    The rule of "auto": Cholesky if lambda > 10 eps trace(Phi^T Phi) - below that the round-off of
-    the Gram matrix is as large as lambda - otherwise, or when it fails, the minimum-norm solution
-    by a singular value decomposition of Phi.
+    The rule of "auto": Cholesky of a Gram matrix if `resolved` - the round-off of that matrix is then felt
+    by no more than 1e-6 - otherwise the QR factorisation of Phi itself, extended by sqrt(lambda) I. For
+    lambda <= 10 eps trace(Phi^T Phi), or when Cholesky fails, the minimum-norm solution by a singular value
+    decomposition of Phi.
 
     Parameters
     ----------
     rows : FeatureRows
-    F : ndarray (n, M), contiguous float64
+        Without bias, the bias is not penalised: means of features and fields are taken off first.
+    F : ndarray (n, M), contiguous float64, or Snapshots
     regularization : float, lambda >= 0
     solver : {"auto", "cholesky", "svd"}
 
     Returns
     -------
     A : ndarray (P+1, M)
-    solver : {"cholesky", "dual", "svd"}
+    solver : {"cholesky", "dual", "qr", "svd"}
         "dual" is the Cholesky factorisation of Phi Phi^T + lambda I, used when n < P+1.
 
     Raises
@@ -111,14 +203,33 @@ def ridge(rows, F, regularization, solver="auto"):
     numpy.linalg.LinAlgError
         If solver="cholesky" and the matrix is not numerically positive definite.
     """
+    trace, centred = 0.0, not rows.bias
     if solver != "svd" and (regularization > 0 or solver == "cholesky"):
-        method = _ridge_dual if rows.n < rows.width else _ridge_primal
-        A, trace, pivot = method(rows, F, regularization, solver == "auto")
-        if A is not None:
-            return A, "dual" if method is _ridge_dual else "cholesky"
+        auto = solver == "auto"
+        if rows.n >= rows.width:
+            sums = Sums(rows.width, F.shape[1], centred)
+            for start, stop, Phi in rows.blocks(sum_rows(rows.width, F.shape[1])):
+                sums.add(Phi, F[start:stop])
+            trace, pivot = float(np.trace(sums.G)), 0
+            if not auto or resolved(sums.G, regularization, None if centred else sums.n):
+                A, trace, pivot = cholesky_solve(sums.G, sums.H, regularization, auto)
+                if A is not None:
+                    return (with_bias(A, sums.mean, sums.field_mean) if centred else A), "cholesky"
+            rows.mean = sums.mean
+        else:
+            A, trace, pivot = _ridge_dual(rows, F, regularization, auto)
+            if A is not None:
+                return A, "dual"
         if solver == "cholesky":
             raise not_definite(pivot, min(rows.n, rows.width), regularization, trace, "'auto' or 'svd'")
-    return filtered_solution(*singular_system(rows, F), regularization), "svd"
+    if centred:
+        rows.centre()
+        F = less_mean(F)
+    if solver == "auto" and regularization > 10 * _EPS * trace > 0:
+        A, used = _damped_solution(rows, F, regularization), "qr"
+    else:
+        A, used = filtered_solution(*singular_system(rows, F), regularization), "svd"
+    return (with_bias(A, rows.mean, F.mean) if centred else A), used
 
 
 def ridge_smoother(rows, points, regularization, solver="auto"):
@@ -137,21 +248,66 @@ def ridge_smoother(rows, points, regularization, solver="auto"):
     numpy.linalg.LinAlgError
         As `ridge`.
     """
-    Z = points.whole()
+    if not rows.bias:
+        rows.centre()
+        points.mean = rows.mean
+    W = _weights(rows, points.whole(), regularization, solver)
+    return W if rows.bias else W + 1 / rows.n
+
+
+def _weights(rows, Z, regularization, solver):
+    trace = 0.0
     if solver != "svd" and (regularization > 0 or solver == "cholesky"):
-        Phi, dual = rows.whole(), rows.n < rows.width
-        G = np.empty((min(Phi.shape),) * 2)
+        Phi, dual, auto = rows.whole(), rows.n < rows.width, solver == "auto"
+        G, H, pivot = np.empty((min(Phi.shape),) * 2), None, 0
         with blas_threads():
             _kernel.gram(Phi, dual, False, G)
-            right = Phi @ Z.T if dual else np.ascontiguousarray(Z.T)
-            H, trace, pivot = cholesky_solve(G, right, regularization, solver == "auto")
+            trace = float(np.trace(G))
+            if not auto or resolved(G, regularization, (0 if dual else rows.n) if rows.bias else None):
+                right = Phi @ Z.T if dual else np.ascontiguousarray(Z.T)
+                H, trace, pivot = cholesky_solve(G, right, regularization, auto)
             if H is not None:
                 return np.ascontiguousarray(H.T) if dual else H.T @ Phi.T
         if solver == "cholesky":
             raise not_definite(pivot, len(G), regularization, trace, "'auto' or 'svd'")
-    A = filtered_solution(*singular_system(rows, np.eye(rows.n)), regularization)
+    if solver == "auto" and regularization > 10 * _EPS * trace > 0:
+        A = _damped_solution(rows, np.eye(rows.n), regularization)
+    else:
+        A = filtered_solution(*singular_system(rows, np.eye(rows.n)), regularization)
     with blas_threads():
         return Z @ A
+
+
+_RESOLVED = 1e-6  # what the round-off of a Gram matrix may change in the decoded fields, at most
+
+
+def resolved(G, regularization, uncentred=None):
+    """Whether eps |Phi|^2 <= 1e-6 lambda for the Gram matrix G (upper triangle) of Phi without its mean.
+
+    |Phi|^2 is the largest eigenvalue, by a few steps of the Lanczos method. uncentred: G is [1 | Phi]^T [1 | Phi]
+    of so many rows, or, if 0, [1 | Phi] [1 | Phi]^T; None: the mean is not in it.
+    """
+    v, before = np.random.default_rng(0).standard_normal(len(G)), 0.0
+    alpha, beta = [], [float(np.linalg.norm(v))]
+    while len(alpha) < min(len(G), 12) and beta[-1] > 0:
+        v = v / beta[-1]
+        if uncentred == 0:
+            v -= v.mean()
+        w = dsymv(1.0, G.T, v, lower=1)
+        if uncentred:  # the first row of G is the sum of the rows
+            w -= G[0] * (G[0] @ v / uncentred)
+        elif uncentred == 0:
+            w -= w.mean()
+        alpha.append(float(v @ w))
+        w -= alpha[-1] * v
+        if len(alpha) > 1:
+            w -= beta[-1] * before
+        before, v = v, w
+        beta.append(float(np.linalg.norm(v)))
+        if not np.isfinite(beta[-1]):
+            return True  # the factorisation says what is wrong
+    largest = scipy.linalg.eigvalsh_tridiagonal(alpha, beta[1 : len(alpha)])[-1]
+    return _EPS * largest <= _RESOLVED * regularization
 
 
 def not_definite(pivot, size, regularization, trace, others):
@@ -185,48 +341,67 @@ def cholesky_solve(G, H, regularization, auto):
     return (None if pivot else H), trace, pivot
 
 
-def _ridge_primal(rows, F, regularization, auto):
-    """A = (Phi^T Phi + lambda I)^-1 Phi^T F (paper Eq. vanillaTikhonov), summed over row blocks."""
-    p = rows.width
-    G, H = np.empty((p, p)), np.empty((p, F.shape[1]))
-    for start, stop, Phi in rows.blocks(sum_rows(p, F.shape[1])):
-        fields = F[start:stop]
-        with blas_threads():
-            _kernel.gram(Phi, False, start > 0, G)
-            _kernel.cross(Phi, fields, start > 0, H)
-    with blas_threads():
-        return cholesky_solve(G, H, regularization, auto)
-
-
 def _ridge_dual(rows, F, regularization, auto):
     """A = Phi^T (Phi Phi^T + lambda I)^-1 F (paper Eq. dualform)."""
-    Phi, G = rows.whole(), np.empty((rows.n, rows.n))
+    Phi, G, centred = rows.whole(), np.empty((rows.n, rows.n)), not rows.bias
+    if centred:
+        rows.mean = Phi.mean(axis=0)
+        Phi -= rows.mean
+        F = less_mean(F)
     with blas_threads():
         _kernel.gram(Phi, True, False, G)
-        H, trace, pivot = cholesky_solve(G, F[:].copy(), regularization, auto)
+        trace = float(np.trace(G))
+        if auto and not resolved(G, regularization, None if centred else 0):
+            return None, trace, 0
+        H, trace, pivot = cholesky_solve(G, F[:] if centred else F[:].copy(), regularization, auto)
         if H is None:
             return None, trace, pivot
         A = np.empty((rows.width, F.shape[1]))
         _kernel.cross(Phi, H, False, A)
-    return A, trace, 0
+    return (with_bias(A, rows.mean, F.mean) if centred else A), trace, 0
+
+
+def _triangular_system(rows, F):
+    """R (P, P) and Q^T F of a QR factorisation of Phi, n >= P, by row blocks: memory stays O(P^2 + P M)."""
+    Phi = G = None
+    for start, stop, block in rows.blocks(max(_BLOCK, rows.width)):
+        stack = block if Phi is None else np.vstack([Phi, block])
+        right = F[start:stop] if Phi is None else np.vstack([G, F[start:stop]])
+        QtF, Phi = scipy.linalg.qr_multiply(stack, right.T, mode="right")
+        G = QtF.T
+    return Phi, G
+
+
+def _damped_solution(rows, F, regularization):
+    """argmin |F - Phi A|^2 + lambda |A|^2 by orthogonal factorisations of Phi and of [R; sqrt(lambda) I].
+
+    No Gram matrix: round-off is amplified by |Phi| / sqrt(lambda), not by its square (A. Bjoerck, Numerical
+    Methods for Least Squares Problems, 1996, Sec. 2.7). A wide Phi is reduced to its row space first.
+    """
+    with blas_threads():
+        if rows.n >= rows.width:
+            return _damped(*_triangular_system(rows, F), regularization)
+        Q, R = scipy.linalg.qr(rows.whole().T, mode="economic", overwrite_a=True, check_finite=False)
+        QtF, R = scipy.linalg.qr_multiply(R.T, F[:].T, mode="right")
+        return Q @ _damped(R, QtF.T, regularization)
+
+
+def _damped(R, C, regularization):
+    """argmin |C - R X|^2 + lambda |X|^2 for an upper triangle R."""
+    p = len(R)
+    below = np.sqrt(regularization) * np.eye(p, order="F")
+    R, below, T, _ = lapack.dtpqrt(p, min(32, p), np.asfortranarray(R), below, overwrite_b=1)
+    C, _, _ = lapack.dtpmqrt(p, below, T, np.asfortranarray(C), np.zeros(C.shape, order="F"), trans="T", overwrite_b=1)
+    return np.ascontiguousarray(scipy.linalg.solve_triangular(R, C, check_finite=False))
 
 
 def singular_system(rows, F):
     """Sigma, V^T and U^T F of the singular value decomposition Phi = U Sigma V^T (no Gram matrix).
 
-    More rows than columns are first reduced by orthogonal factorisations of row blocks, so that
-    memory stays O(P^2 + P M) here too.
+    More rows than columns are first reduced by orthogonal factorisations of row blocks.
     """
     with blas_threads():
-        if rows.n <= rows.width:
-            Phi, G = rows.whole(), F[:]
-        else:
-            Phi = G = None
-            for start, stop, block in rows.blocks(max(_BLOCK, rows.width)):
-                stack = block if Phi is None else np.vstack([Phi, block])
-                right = F[start:stop] if Phi is None else np.vstack([G, F[start:stop]])
-                QtF, Phi = scipy.linalg.qr_multiply(stack, right.T, mode="right")
-                G = QtF.T
+        Phi, G = (rows.whole(), F[:]) if rows.n <= rows.width else _triangular_system(rows, F)
         U, sigma, Vt = _svd(Phi)
         return sigma, Vt, U.T @ G, max(rows.n, rows.width) * _EPS
 
@@ -240,12 +415,30 @@ def _svd(Phi):
 
 def left_spectrum(rows):
     """U (n, r), sigma^2 (r,) of Phi = U Sigma V^T, over sigma > max(n, P+1) eps sigma_1, and the
-    angle by which round-off may have turned the space that U spans."""
+    angle by which round-off may have turned the space that U spans.
+
+    Rows without bias: of Phi without its mean, see `with_constant`.
+    """
+    if not rows.bias:
+        rows.centre()
     cut = max(rows.n, rows.width) * _EPS
     with blas_threads():
         U, sigma, _ = _svd(rows.whole())
     sigma = sigma[sigma > cut * sigma[0]]
-    return np.ascontiguousarray(U[:, : len(sigma)]), sigma**2, cut * sigma[0] / sigma[-1]
+    angle = cut * sigma[0] / sigma[-1] if len(sigma) else 0.0
+    U, squares = np.ascontiguousarray(U[:, : len(sigma)]), sigma**2
+    return (U, squares, angle) if rows.bias else (*with_constant(U, squares), angle)
+
+
+def with_constant(U, squares):
+    """Left singular vectors and squares beside the constant vector, which no lambda damps: its square is infinite.
+
+    U diag(s / (s + lambda)) U^T is then the hat matrix of a regression whose bias is not penalised.
+    """
+    n = len(U)
+    with blas_threads():  # U is orthogonal to the constant only as far as its singular values reach
+        Q = scipy.linalg.qr(np.hstack([np.ones((n, 1)), U[:, : n - 1]]), mode="economic", check_finite=False)[0]
+    return np.ascontiguousarray(Q), np.concatenate([[np.inf], squares[: n - 1]])
 
 
 def filtered_solution(sigma, Vt, UtF, cut, regularization):

@@ -7,9 +7,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
 from sklearn.utils.metaestimators import available_if
 
-from randsmap._estimator import restored_on_error, validate_data
+from randsmap._estimator import document, restored_on_error, validate_data
 from randsmap._mmap import Snapshots, is_large
-from randsmap._validation import check_matrix
+from randsmap._validation import check_choice, check_matrix, check_number, check_vector
 from randsmap.decoders._linear_map import LinearMapHolder, output
 
 __all__ = ["FieldRegressor", "LinearDecoder", "check_fields", "check_unread"]
@@ -45,6 +45,57 @@ def check_unread(estimator, names, reader):
         default = inspect.signature(type(estimator)).parameters[name].default
         if value is not default and (np.ndim(value) or value != default):
             raise ValueError(f"{name} is not read with {reader}, so it must be {default!r}, got {value!r}")
+
+
+def document_centring(cls):
+    """Fill {centring} and {scale_attribute} in the docstring of a decoder."""
+    return document(cls, {"centring": CENTRING, "scale_attribute": SCALE_ATTRIBUTE})
+
+
+_SPREAD = 1e-12  # of the largest latent: below it a coordinate is round-off
+
+
+def fitted_scale(latent_scale, X):
+    """Units (d,) of the latent coordinates X (n, d): "std", a number, an array (d,) or None (1)."""
+    d = X.shape[1]
+    if latent_scale is None:
+        return np.ones(d)
+    if isinstance(latent_scale, str):
+        check_choice(latent_scale, "latent_scale", ("std",))
+        peak = np.abs(X).max(axis=0)
+        safe = np.where(peak > 0, peak, 1.0)  # squares must not overflow
+        spread = (X / safe).std(axis=0)
+        with np.errstate(over="ignore"):
+            usable = (spread > _SPREAD) & np.isfinite(1 / (safe * np.where(spread > 0, spread, 1.0)))
+        return np.where(usable, safe * spread, 1.0)
+    if np.ndim(latent_scale) == 0:
+        return np.full(d, check_number(latent_scale, "latent_scale", low=0.0, strict_low=True))
+    scale = check_vector(latent_scale, "latent_scale", length=d).copy()
+    if (scale <= 0).any():
+        raise ValueError(f"latent_scale must be > 0 in each coordinate, got {scale}")
+    return scale
+
+
+def check_center(center):
+    """center if it is a bool."""
+    if not isinstance(center, (bool, np.bool_)):
+        raise TypeError(f"center must be a bool, got {center!r}")
+    return bool(center)
+
+
+FORMER = {"center": False, "latent_scale": None}  # what decoders were that know neither
+CENTRING = """\
+center : bool, default=True
+    Whether the bias is not penalised: the regression is that of the fields less their mean on
+    functions less theirs, f(y) = mean(F) + (phi(y) - mean(phi)) A, so that a large background costs no
+    accuracy. False: the paper's form, with the bias penalised like the others.
+latent_scale : "std", float, array (d,) or None, default="std"
+    Units by which latent coordinates are divided before lengths, slopes and frequencies are meant. "std":
+    their standard deviations over the training points (1 for a coordinate whose spread is round-off); an
+    array: one a coordinate (automatic relevance determination); None: the coordinates as they are."""
+SCALE_ATTRIBUTE = """\
+latent_scale_ : ndarray (d,)
+    The units used; `coef_`, features and kernels take latent points as they are."""
 
 
 class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -121,6 +172,8 @@ class LinearDecoder(LinearMapHolder, FieldRegressor):
     A subclass has `_fit_linear(X, y)` and `_make_linear_map()`, see `LinearMapHolder`, and `_smoother(X, Z)`, which may
     set what it likes.
     """
+
+    _former_parameters = FORMER
 
     def _fit(self, X, y):
         self._fit_linear(X, y)
@@ -366,5 +419,12 @@ class LinearDecoder(LinearMapHolder, FieldRegressor):
         return self._linear_map.A.shape[1]
 
     def _restore(self):
+        if not hasattr(self, "latent_scale_"):  # a file of before
+            self.latent_scale_ = np.ones(self.n_features_in_)
         super()._restore()
         self._linear_map  # noqa: B018  (its shapes are checked)
+
+    def __setstate__(self, state):
+        if "n_features_in_" in state:
+            state.setdefault("latent_scale_", np.ones(state["n_features_in_"]))
+        super().__setstate__({**self._former_parameters, **state})

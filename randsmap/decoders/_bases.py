@@ -155,7 +155,8 @@ class TransformerBasis:
             Z = feature_matrix(self._features, X[part], len(A) - 1)
             _in_tiles(_decode_kernel.decode_features, Z, A, projection, out[part], first + start)
 
-    def _jacobian(self, X):
+    def jacobian(self, X):
+        """Derivatives (n, P, d) of the transform."""
         features = self._features
         if hasattr(features, "jacobian"):
             J = np.asarray(features.jacobian(X), dtype=np.float64)
@@ -173,14 +174,29 @@ class TransformerBasis:
         return J
 
     def gradients(self, X):
-        J = self._jacobian(X)
+        J = self.jacobian(X)
         return check_matrix(J.transpose(0, 2, 1).reshape(-1, J.shape[1]), "the features' jacobian")
 
     def directional(self, X, V):
-        return check_matrix(np.einsum("nkj,nj->nk", self._jacobian(X), V), "the features' jacobian")
+        return check_matrix(np.einsum("nkj,nj->nk", self.jacobian(X), V), "the features' jacobian")
 
     def contract(self, X, H):
-        return np.einsum("nkj,nk->nj", self._jacobian(X), H)
+        return np.einsum("nkj,nk->nj", self.jacobian(X), H)
+
+
+class ScaledTransformer:
+    """A fitted transformer of points in units of `scale` (d,), as a transformer of points as they are."""
+
+    def __init__(self, transformer, scale):
+        self.transformer, self.scale, self.n_features_in_ = transformer, scale, len(scale)
+
+    def transform(self, X):
+        """Features of points X (n, d)."""
+        return self.transformer.transform(in_units(X, self.scale))
+
+    def jacobian(self, X):
+        """Derivatives (n, P, d) of `transform`."""
+        return TransformerBasis(self.transformer).jacobian(in_units(X, self.scale)) / self.scale
 
 
 def polynomial_jacobian(powers, Y):

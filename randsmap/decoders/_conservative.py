@@ -92,8 +92,8 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
         return self
 
     def _fit(self, X, y, **fit_params):
-        # sparse matrices, which the regressor may take, have no length
-        F, dtype, single = check_fields(y, X.shape[0] if hasattr(X, "shape") else len(X))
+        # sparse matrices, which the regressor may take, have no length, and array-likes may have neither
+        F, dtype, single = check_fields(y, X.shape[0] if hasattr(X, "shape") else len(np.asarray(X)))
         invariants = self._fit_invariants(F, dtype)
         estimator = clone(self.estimator).fit(X, F[:, 0] if single else F, **fit_params)
 

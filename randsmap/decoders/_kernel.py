@@ -4,12 +4,19 @@ import numpy as np
 
 from randsmap._estimator import DERIVED, Array, Choice, Count, Flag, Real, check_fitted, validate_data
 from randsmap._linalg import distances as _distances
-from randsmap._linalg.low_rank import leading_modes
+from randsmap._linalg.low_rank import centred_kernel, leading_modes
 from randsmap._linalg.radial import Gaussian, Matern, ThinPlate, polynomial_tail, solve_with_tail
-from randsmap._linalg.ridge import cholesky_solve
+from randsmap._linalg.ridge import cholesky_solve, less_mean, resolved, with_bias, with_constant
 from randsmap._parallel import blas_threads
 from randsmap._validation import check_choice, check_count, check_number
-from randsmap.decoders._base import LinearDecoder, check_fields, check_unread
+from randsmap.decoders._base import (
+    LinearDecoder,
+    check_center,
+    check_fields,
+    check_unread,
+    document_centring,
+    fitted_scale,
+)
 from randsmap.decoders._bases import KernelBasis, TailedBasis, in_units
 from randsmap.decoders._linear_map import LinearMap
 from randsmap.features import check_frequency_range, check_length_scale
@@ -59,21 +66,23 @@ def retained_modes(eigenvalues, n, rank):
 
 
 @document_invariants
+@document_centring
 class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
     """Double diffusion maps: geometric harmonics of a Gaussian kernel on the latent points.
 
     Parameters
     ----------
     epsilon : float or None
-        Width of the kernel exp(-|y - y'|^2 / epsilon^2), in the unit of the latent coordinates.
+        Width of the kernel exp(-|y - y'|^2 / epsilon^2), in units of latent_scale.
         None: epsilon_scale times the median distance.
     epsilon_scale : float, default=1.0
-        Factor of the median distance between the latent points; the paper's w_2. Refused beside
-        epsilon.
+        Factor of the median distance between the latent points; the paper's w_2. Not used when
+        epsilon is given.
     rank : "rule" or int, default="rule"
         Number r of harmonics. "rule": the eigenvalues lambda_i > delta lambda_1 with delta = n
         lambda_1 2^-53, the paper's. A number keeps that many, at most n, but never one with
         lambda_i <= n eps lambda_1 (there is nothing but round-off in it).
+    {centring}
     {invariant_parameters}
     {cell_weights}
     {bounds}
@@ -87,7 +96,8 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
     eigenvalues_ : ndarray (r,)
         Their eigenvalues, in descending order.
     coef_ : ndarray (r+1, M)
-        Coefficients of [1 | harmonics]; the first row, the bias, is 0 without invariants.
+        Coefficients of [1 | harmonics]; with center=False the first row, the bias, is 0 without invariants.
+    {scale_attribute}
     n_features_in_ : int
         d, the number of latent coordinates.
     {invariant_attributes}
@@ -95,15 +105,15 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
     Notes
     -----
     f(y) = F^T V L^-1 V^T k(y) with the leading eigenpairs (V, L) of the kernel matrix
-    (paper, Sec. 3 and App. C, Eq. (DoubleDMs_mat)). The harmonics k(y) V L^-1 are r functions of y,
-    so a decoded row costs n r + r M operations; where n M is less, the product is formed in
-    advance.
+    (paper, Sec. 3 and App. C, Eq. (DoubleDMs_mat)), of the fields less their mean if centred. The harmonics
+    k(y) V L^-1 are r functions of y, so a decoded row costs n r + r M operations; where n M is less, the product is
+    formed in advance.
 
     At full rank, which the rule keeps for well-conditioned kernels, this is kernel interpolation.
     Latent points that coincide make the kernel singular: their harmonics are dropped and the fields
-    there averaged. Far from all latent points, beyond about 26 epsilon, the kernel is 0: without
-    invariants the decoded field is then 0 (the limit of the harmonics) but for the constant cells,
-    with them it is the point nearest to that 0 among the fields that satisfy them. Never NaN.
+    there averaged. Far from all latent points, beyond about 26 epsilon, the kernel is 0: the
+    decoded field is then about the mean field, or with center=False 0 (the limit of the harmonics) but for the
+    constant cells, and with invariants the point nearest to that among the fields that satisfy them. Never NaN.
 
     Invariants are those of `RANDSMAPDecoder`: the field is projected, so it is never worse than the
     plain one in the (weighted) L2 norm. Without them mass is not conserved (paper, Prop. DDM_cons).
@@ -131,7 +141,9 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         "rank_": Count("r"),
         "eigenvalues_": Array("r", low=0),
         "coef_": Array("r+1", "M"),
+        "latent_scale_": Array("d", low=_SMALLEST, optional=True),
         "_points": Array("n", "d"),
+        "_lengths": Array("d", low=_SMALLEST, optional=True),
         "_weights": Array("n", "r", optional=True),
         "_expanded": Array("n+1", "M", optional=True),
         "_single": Flag(),
@@ -140,6 +152,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
     }
 
     _map_sources = ("coef_", "_expanded", "invariants_")
+    _lengths = None  # in files of before
 
     def __init__(
         self,
@@ -147,6 +160,8 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         epsilon=None,
         epsilon_scale=1.0,
         rank="rule",
+        center=True,
+        latent_scale="std",
         invariants=None,
         invariant_values=None,
         invariant_tol=None,
@@ -156,6 +171,8 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         self.epsilon = epsilon
         self.epsilon_scale = epsilon_scale
         self.rank = rank
+        self.center = center
+        self.latent_scale = latent_scale
         self.invariants = invariants
         self.invariant_values = invariant_values
         self.invariant_tol = invariant_tol
@@ -166,7 +183,6 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         """Kernel width, eigenvalues (r,), eigenvectors V (n, r) and the weights that make k(y) harmonics at y."""
         if self.epsilon is not None:
             check_number(self.epsilon, "epsilon", low=0, strict_low=True)
-            check_unread(self, ("epsilon_scale",), f"epsilon={self.epsilon!r}")
         check_number(self.epsilon_scale, "epsilon_scale", low=0, strict_low=True)
         if isinstance(self.rank, str):
             check_choice(self.rank, "rank", ("rule",))
@@ -179,22 +195,33 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         return epsilon, eigenvalues, V, np.ascontiguousarray(V / eigenvalues)
 
     def _smoother(self, X, Z):
-        epsilon, _, V, weights = self._harmonics(X)
-        K = Gaussian(_distances.kernel_scale(epsilon)).values(Z, X)
+        scale, centred = fitted_scale(self.latent_scale, X), check_center(self.center)
+        points, Z = in_units(X, scale), in_units(Z, scale)
+        epsilon, _, V, weights = self._harmonics(points)
+        K = Gaussian(_distances.kernel_scale(epsilon)).values(Z, points)
+        mean = V.mean(axis=0) if centred else 0.0
         with blas_threads():
-            return (K @ weights) @ V.T
+            W = (K @ weights - mean) @ (V - mean).T
+        return W + 1 / len(X) if centred else W
 
     def _fit_linear(self, X, y):
         X = validate_data(self, X, reset=True, min_samples=2)
         n = len(X)
         F, dtype, single = check_fields(y, n)
         invariants = self._invariants(F, dtype)
+        scale, centred = fitted_scale(self.latent_scale, X), check_center(self.center)
+        lengths = None if (scale == 1).all() else scale
+        points = X.copy() if lengths is None else in_units(X, lengths)
 
-        epsilon, eigenvalues, V, weights = self._harmonics(X)
+        epsilon, eigenvalues, V, weights = self._harmonics(points)
         r = len(eigenvalues)
         coef = np.zeros((r + 1, F.shape[1]))
+        if centred:
+            F = less_mean(F)
         with blas_threads():
-            np.dot(V.T, F, out=coef[1:])
+            np.dot(V.T, F[:], out=coef[1:])
+        if centred:
+            coef[0] = F.mean - V.mean(axis=0) @ coef[1:]
         coef = invariants.constrain_coefficients(coef)
         expanded = None
         if n * F.shape[1] <= r * (n + F.shape[1]):
@@ -203,8 +230,8 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
             weights = None
 
         self.epsilon_, self.rank_, self.eigenvalues_, self.coef_ = epsilon, r, eigenvalues, coef
-        self._points, self._weights, self._expanded = X.copy(), weights, expanded
-        self._single = single
+        self._points, self._weights, self._expanded = points, weights, expanded
+        self.latent_scale_, self._lengths, self._single = scale, lengths, single
         self._store_invariants(invariants)
 
     def _restore(self):
@@ -214,11 +241,13 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
 
     def _make_linear_map(self):
         check_fitted(self, "coef_")
-        basis = KernelBasis(Gaussian(_distances.kernel_scale(self.epsilon_)), self._points, self._weights)
+        kernel = Gaussian(_distances.kernel_scale(self.epsilon_))
+        basis = KernelBasis(kernel, self._points, self._weights, self._lengths)
         return LinearMap(basis, self.coef_ if self._expanded is None else self._expanded, self.invariants_)
 
 
 @document_invariants
+@document_centring
 class KernelDecoder(InvariantParameters, LinearDecoder):
     """Kernel ridge regression with a bias: the limit of infinitely many random features; splines.
 
@@ -228,25 +257,25 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         "gaussian": exp(-|y - y'|^2 / (2 length_scale^2)), the limit of `FourierFeatures`.
         "multi-gaussian": the mean of exp(-s^2 |y - y'|^2 / 2) over s in
         [min_frequency, max_frequency], the limit of `MultiscaleFourierFeatures` for many scales.
-        "matern": the Matern kernel of smoothness nu. "thin-plate": r^2 log r of the distance r in units of
-        length_scale, which needs degree=1.
+        "matern": the Matern kernel of smoothness nu, the limit of `MaternFeatures`. "thin-plate": r^2 log r of the
+        distance r in units of length_scale, which needs degree=1.
     length_scale : float or array (d,), default=1.0
-        Length scale of the kernel, in the unit of the latent coordinates; one a coordinate
+        Length scale of the kernel, in units of latent_scale; one a coordinate
         if an array. "multi-gaussian" does not read it: any other value than the default is refused.
     nu : {0.5, 1.5, 2.5}, default=1.5
         Smoothness of the Matern kernel: fields are as often differentiable in mean square. Read by "matern" alone.
     degree : {0, 1}, default=0
         1: a linear function of the latents is added whose coefficients are not penalised (a tail: universal
-        kriging). 0: the constant alone.
-    center : bool, default=False
-        Whether the constant is not penalised either. A linear tail includes that.
+        kriging), nor is the constant then. 0: the constant alone.
     max_frequency : float, default=1.0
-        Upper end of the interval of scales (inverse lengths). "gaussian" refuses other values.
+        Upper end of the interval of scales (inverse lengths, in inverse units of latent_scale). The other
+        kernels refuse other values.
     min_frequency : float, default=1e-3
-        Lower end, at least 0. "gaussian" refuses other values.
+        Lower end, at least 0. The other kernels refuse other values.
     regularization : float, default=1e-3
         lambda >= 0. At 0, or too small to be felt, the minimum-norm solution without the
         eigenvalues below n eps lambda_1.
+    {centring}
     {invariant_parameters}
     {cell_weights}
     {bounds}
@@ -257,7 +286,9 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         Coefficients of [1 | k(y, y_1), ..., k(y, y_n)] and, with degree=1, of the d coordinates
         (y - mean) / length_scale; the first row is the bias.
     solver_ : {"cholesky", "eigenvalues"}
-        What was used; the second for lambda <= 10 eps trace.
+        What was used; the second where the round-off of the kernel matrix would be felt by more than 1e-6,
+        eps |K| > 1e-6 lambda.
+    {scale_attribute}
     n_features_in_ : int
         d, the number of latent coordinates.
     {invariant_attributes}
@@ -267,16 +298,19 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
     The dual form of ridge regression on Phi = [1 | features] (paper Eq. dualform) needs
     only Phi Phi^T, whose expectation is 1 1^T + K: f(y) = (1 + k(y)) H, H = (1 1^T + K + lambda
     I)^-1 F, which is [1 | k(y)] A with the bias row 1^T H above H. So the bias is penalised here as
-    there, and fields decoded by P Fourier features with the same lambda approach these as P^(-1/2).
+    there. That is center=False; with center=True K and F are centred in place of the 1 1^T, f(y) = mean(F) +
+    (k(y) - mean k) H, and the bias is not penalised. Fields decoded by P Fourier features with the same lambda and
+    center approach these as P^(-1/2).
     Theorem 1 of the paper is the same for the multi-scale map; with a fixed number of scales that
     map converges to the mixture of the scales drawn instead.
 
-    Invariants are those of `RANDSMAPDecoder`; without them mass is not conserved. Far from all
-    latent points the kernel is 0 and the field is the bias row: a multiple, below 1, of a weighted
-    mean of the training fields, projected on the invariants.
+    With a linear tail f(y) = T(y) b + k(y) C, T = [1 | y], solves [K + lambda I, T; T^T, 0] [C; b] = [F; 0] (G. Wahba,
+    Spline models for observational data, SIAM 1990): with kernel="thin-plate" and latent_scale=None
+    scipy.interpolate.RBFInterpolator with smoothing = lambda and degree 1.
 
-    With an unpenalised constant or tail, f(y) = T(y) b + k(y) C solves [K + lambda I, T; T^T, 0] [C; b] =
-    [F; 0]: with thin plate scipy.interpolate.RBFInterpolator with smoothing = lambda and degree 1.
+    Invariants are those of `RANDSMAPDecoder`; without them mass is not conserved. Far from all
+    latent points a kernel other than thin plate is 0 and, without a tail, the field is the bias row: a weighted
+    mean of the training fields (with center=False a multiple, below 1, of one), projected on the invariants.
 
     Examples
     --------
@@ -293,10 +327,11 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         "n_features_in_": Count("d"),
         "coef_": Array("P+1", "M"),
         "solver_": Choice("cholesky", "eigenvalues"),
-        "_points": Array("n", "d"),
         "_kind": Choice("matern", "thin-plate", optional=True),
         "_nu": Real(0.5, 2.5, optional=True),
         "_tail_centre": Array("d", optional=True),
+        "latent_scale_": Array("d", low=_SMALLEST, optional=True),
+        "_points": Array("n", "d"),
         "_lengths": Array("d", low=_SMALLEST, optional=True),
         "_frequencies": Array(2, low=0, optional=True),
         "_single": Flag(),
@@ -311,10 +346,11 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         length_scale=1.0,
         nu=1.5,
         degree=0,
-        center=False,
         max_frequency=1.0,
         min_frequency=1e-3,
         regularization=1e-3,
+        center=True,
+        latent_scale="std",
         invariants=None,
         invariant_values=None,
         invariant_tol=None,
@@ -325,10 +361,11 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         self.length_scale = length_scale
         self.nu = nu
         self.degree = degree
-        self.center = center
         self.max_frequency = max_frequency
         self.min_frequency = min_frequency
         self.regularization = regularization
+        self.center = center
+        self.latent_scale = latent_scale
         self.invariants = invariants
         self.invariant_values = invariant_values
         self.invariant_tol = invariant_tol
@@ -341,11 +378,15 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         F, dtype, single = check_fields(y, len(X))
         invariants = self._invariants(F, dtype)
         points = self._set_kernel(X)
-        if self.degree or self.center:
+        self._tail_centre = None
+        if self.degree:
             A, solver = self._tailed_coefficients(X, points, F, regularization)
+        elif check_center(self.center):
+            F = less_mean(F)
+            H, solver, mean = self._solve(points, F[:], regularization)
+            A = with_bias(H, mean, F.mean)
         else:
-            self._tail_centre = None
-            H, solver = self._solve(points, F.copy(), regularization)
+            H, solver, _ = self._solve(points, F.copy(), regularization)
             A = np.vstack([H.sum(axis=0, keepdims=True), H])  # the bias row is 1^T H
 
         self.coef_, self.solver_ = invariants.constrain_coefficients(A), solver
@@ -358,25 +399,28 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         check_unread(self, unread if kernel == "matern" else (*unread, "nu"), f"kernel={kernel!r}")
         if kernel == "matern" and self.nu not in (0.5, 1.5, 2.5):
             raise ValueError(f"nu must be 0.5, 1.5 or 2.5, got {self.nu!r}")
-        if self.degree not in (0, 1):
-            raise ValueError(f"degree must be 0 or 1, got {self.degree!r}")
-        if kernel == "thin-plate" and self.degree != 1:
-            raise ValueError(f'kernel="thin-plate" needs degree=1, got {self.degree!r}')
-        if kernel == "multi-gaussian" and self.degree:
-            raise ValueError('kernel="multi-gaussian" has no length scale, so its degree must be 0, got 1')
+        if check_count(self.degree, "degree", low=0, high=1) == 0 and kernel == "thin-plate":
+            raise ValueError('kernel="thin-plate" needs degree=1, got 0')
 
     def _set_kernel(self, X):
         """Store the kernel's parameters; its points, in units of the length scale if it has one."""
         self._check_kernel()
-        self._lengths = self._frequencies = self._nu = None
+        self.latent_scale_, self._frequencies, d = fitted_scale(self.latent_scale, X), None, X.shape[1]
         self._kind = self.kernel if self.kernel in ("matern", "thin-plate") else None
-        if self.kernel == "matern":
-            self._nu = float(self.nu)
+        self._nu = float(self.nu) if self.kernel == "matern" else None
         if self.kernel != "multi-gaussian":
-            self._lengths = np.full(X.shape[1], check_length_scale(self.length_scale, X.shape[1]))
-            return in_units(X, self._lengths)
-        self._frequencies = np.array(check_frequency_range(self.min_frequency, self.max_frequency))
-        return X.copy()
+            self._lengths = check_length_scale(self.length_scale, d) * self.latent_scale_
+            if not np.isfinite(self._lengths).all() or not self._lengths.all():
+                raise ValueError(
+                    f"length_scale={self.length_scale!r} in units {self.latent_scale_} is out of the range of floats"
+                )
+        else:
+            self._frequencies = np.array(check_frequency_range(self.min_frequency, self.max_frequency))
+            self._lengths = None if (self.latent_scale_ == 1).all() else self.latent_scale_
+        return self._in_units(X)
+
+    def _in_units(self, X):
+        return X.copy() if self._lengths is None else in_units(X, self._lengths)
 
     @property
     def _radial(self):
@@ -388,45 +432,85 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         check_fitted(self, "coef_")
         basis = KernelBasis(self._radial, self._points, lengths=self._lengths)
         if getattr(self, "_tail_centre", None) is not None:
-            basis = TailedBasis(basis, self._tail_centre, self._lengths)
+            lengths = np.ones(len(self._tail_centre)) if self._lengths is None else self._lengths
+            basis = TailedBasis(basis, self._tail_centre, lengths)
         return LinearMap(basis, self.coef_, self.invariants_)
 
     def _spectrum(self, X):
         """Eigenvectors (n, r) of 1 1^T + K = Phi Phi^T, their eigenvalues, error angle."""
-        if self.degree or self.center:
-            raise ValueError("a decoder with an unpenalised constant or tail has no such spectrum")
+        if self.degree:
+            raise ValueError("a decoder with a linear tail has no such spectrum")
         V, eigenvalues = self._kept_modes(self._set_kernel(X))
-        return V, eigenvalues, len(V) * _EPS * eigenvalues[0] / eigenvalues[-1]
+        angle = len(V) * _EPS * eigenvalues[0] / eigenvalues[-1] if len(eigenvalues) else 0.0
+        return (*with_constant(V, eigenvalues), angle) if self.center else (V, eigenvalues, angle)
 
     def _smoother(self, X, Z):
         regularization = check_number(self.regularization, "regularization", low=0)
         points = self._set_kernel(X)
-        K = self._radial.values(points, Z if self._lengths is None else in_units(Z, self._lengths))
-        K += 1
-        return np.ascontiguousarray(self._solve(points, K, regularization)[0].T)
+        K = self._radial.values(points, self._in_units(Z))
+        if self.degree:  # the coefficients of the unit fields
+            self._tail_centre = X.mean(axis=0)
+            C, b, _ = solve_with_tail(self._radial.values(points), self._tail(X), np.eye(len(X)), regularization)
+            with blas_threads():
+                return K.T @ C + self._tail(Z) @ b
+        if not check_center(self.center):
+            K += 1
+            return np.ascontiguousarray(self._solve(points, K, regularization)[0].T)
+        K -= self._radial.values(points).mean(axis=1)[:, None]
+        K -= K.mean(axis=0)
+        W = self._solve(points, K, regularization)[0].T
+        return W - W.mean(axis=1)[:, None] + 1 / len(points)
 
-    def _kept_modes(self, points):
-        """Eigenvectors and eigenvalues of 1 1^T + K above n eps lambda_1."""
-        K = self._radial.values(points)
-        K += 1
-        eigenvalues, V = leading_modes(K)
-        kept = eigenvalues > len(K) * _EPS * eigenvalues[0]
-        return np.ascontiguousarray(V[:, kept]), eigenvalues[kept]
+    def _tail(self, X):
+        """[1 | x] at latents X (n, d), x in units of the kernel's lengths from the training points' mean."""
+        centred = X - self._tail_centre
+        return polynomial_tail(centred if self._lengths is None else in_units(centred, self._lengths), 1)
 
     def _tailed_coefficients(self, X, points, F, regularization):
         """[b_0; C; b] of f(y) = b_0 + k(y) C + ((y - centre) / lengths) b, b_0 and b not penalised."""
-        self._tail_centre = X.mean(axis=0) if self.degree else None
-        T = polynomial_tail(in_units(X - self._tail_centre, self._lengths) if self.degree else X, self.degree)
-        C, b, solver = solve_with_tail(self._radial.values(points), T, F, regularization)
+        self._tail_centre = X.mean(axis=0)
+        C, b, solver = solve_with_tail(self._radial.values(points), self._tail(X), F, regularization)
         return np.concatenate([b[:1], C, b[1:]]), solver
 
-    def _solve(self, points, right, regularization):
-        """(1 1^T + K + lambda I)^-1 times `right` (n, m), which may be overwritten, and the solver used."""
+    def _kernel_matrix(self, points):
+        """K, or 1 1^T + K where the bias is penalised."""
         K = self._radial.values(points)
-        K += 1
-        H, _, _ = cholesky_solve(K, right, regularization, True)
-        if H is not None:
-            return H, "cholesky"
+        if not self.center:
+            K += 1
+        return K
+
+    def _kept_modes(self, points):
+        """Eigenvectors and eigenvalues above n eps lambda_1 of 1 1^T + K, or of K centred."""
+        eigenvalues, V = leading_modes(self._kernel_matrix(points), centred=self.center)
+        kept = eigenvalues > len(points) * _EPS * eigenvalues[0]
+        return np.ascontiguousarray(V[:, kept]), eigenvalues[kept]
+
+    def _solve(self, points, right, regularization):
+        """(1 1^T + K + lambda I)^-1 times `right` (n, m), which may be overwritten, the solver used and the mean of K.
+
+        With `center` K centred takes the place of 1 1^T + K, and the columns of `right` sum to 0.
+        """
+        K = self._kernel_matrix(points)
+        mean, solver = K.mean(axis=0), "cholesky"
+        H = None
+        if resolved(K, regularization):
+            if self.center:
+                K = centred_kernel(K)
+            H, _, _ = cholesky_solve(K, right, regularization, True)
+        del K
+        if H is None:
+            H, solver = self._solve_by_modes(points, right, regularization), "eigenvalues"
+        if self.center:  # a constant in H, which centring takes from the kernel, would meet the kernel's mean
+            H -= H.mean(axis=0)
+        return H, solver, mean
+
+    def _solve_by_modes(self, points, right, regularization):
         V, eigenvalues = self._kept_modes(points)
         with blas_threads():
-            return V @ ((V.T @ right) / (eigenvalues + regularization)[:, None]), "eigenvalues"
+            inside = V.T @ right
+            H = V @ (inside / (eigenvalues + regularization)[:, None])
+            if regularization > len(V) * _EPS * max(eigenvalues, default=np.inf):  # else only round-off is left
+                rest = right - V @ inside
+                rest -= V @ (V.T @ rest)  # the round-off of the first subtraction
+                H += rest / regularization
+        return H

@@ -1,10 +1,11 @@
 """The k-NN decoder (paper App. B): convex mixtures of the fields of the nearest latent points."""
 
 import copy
+import warnings
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap._estimator import DERIVED, Array, Choice, Count, Flag, Transformer, check_fitted, validate_data
@@ -232,6 +233,11 @@ class KNNDecoder(FieldRegressor):
             `out` if given. (n, k) for k cells; otherwise (n,) if y was one-dimensional. Does not
             depend on the number of threads, nor a row on the others.
 
+        Warns
+        -----
+        sklearn.exceptions.ConvergenceWarning
+            If the search for the weights of a row, which is named, was stopped before it converged.
+
         Raises
         ------
         sklearn.exceptions.NotFittedError
@@ -293,14 +299,14 @@ class KNNDecoder(FieldRegressor):
         return self._weights(validate_data(self, X, reset=False), exclude)
 
     def _weights(self, X, exclude):
-        neighbors = self._neighbors(X, exclude)
+        neighbors, stopped = self._neighbors(X, exclude), _Stopped()
         weights = np.empty(neighbors.shape)
         if self._objective == "encoder":
-            self._encoder_weights(X, neighbors, weights)
+            self._encoder_weights(X, neighbors, weights, stopped)
         else:
             step = 256
             parallel_for(
-                lambda i: _check_converged(
+                lambda i: stopped.add(
                     _kernel.latent(
                         self.latents_,
                         X[i * step : (i + 1) * step],
@@ -311,6 +317,7 @@ class KNNDecoder(FieldRegressor):
                 ),
                 -(-len(X) // step),
             )
+        stopped.warn()
         return neighbors, weights
 
     def _neighbors(self, X, exclude):
@@ -335,9 +342,9 @@ class KNNDecoder(FieldRegressor):
         kept[kept.all(axis=1), -1] = False
         return candidates[kept].reshape(len(X), k)
 
-    def _encoder_weights(self, X, neighbors, weights):
+    def _encoder_weights(self, X, neighbors, weights, stopped):
         if self._kept is not None:
-            self._encoder_block(X, neighbors, neighbors, self._kept, weights, 0)
+            self._encoder_block(X, neighbors, neighbors, self._kept, weights, 0, stopped)
             return
         step = max(1, BLOCK_DISTANCES // (self._n_neighbors * self._map.n_training))
         for i in range(0, len(X), step):
@@ -345,13 +352,19 @@ class KNNDecoder(FieldRegressor):
             used, rows = np.unique(neighbors[block], return_inverse=True)
             rows = rows.reshape(neighbors[block].shape)
             self._encoder_block(
-                X[block], neighbors[block], rows, _exponents(self.encoder_, self.fields_[used]), weights[block], i
+                X[block],
+                neighbors[block],
+                rows,
+                _exponents(self.encoder_, self.fields_[used]),
+                weights[block],
+                i,
+                stopped,
             )
 
-    def _encoder_block(self, X, neighbors, rows, exponents, weights, start):
+    def _encoder_block(self, X, neighbors, rows, exponents, weights, start, stopped):
         step = 16
         parallel_for(
-            lambda i: _check_converged(
+            lambda i: stopped.add(
                 _kernel.encoder(
                     exponents,
                     self._map.offset,
@@ -368,13 +381,25 @@ class KNNDecoder(FieldRegressor):
         )
 
 
-def _check_converged(bad, start):
-    """ValueError if a kernel says that row `bad` (-1: none) of the rows from `start` on did not converge."""
-    if bad >= 0:
-        raise ValueError(
-            f"the search for the convex weights of row {start + bad} of X does not converge. Move the latent "
-            "point a little, or use fewer neighbours"
-        )
+class _Stopped:
+    """Rows whose search for convex weights was stopped; what it had found is used: convex weights all the same."""
+
+    def __init__(self):
+        self._rows = []
+
+    def add(self, row, start):
+        """Note what a kernel says of the rows from `start` on: the first that it stopped at, or -1."""
+        if row >= 0:
+            self._rows.append(start + row)
+
+    def warn(self):
+        if self._rows:
+            warnings.warn(
+                f"the search for the convex weights of row {min(self._rows)} of X was stopped before it converged, so "
+                "another mixture of its neighbours may come nearer to it. Use fewer neighbours",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
 
 
 class NystroemMap:

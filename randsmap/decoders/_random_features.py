@@ -29,8 +29,8 @@ from randsmap._linalg.normal_equations import NormalEquations
 from randsmap._linalg.ridge import FeatureRows, filtered_solution, left_spectrum, ridge_smoother, singular_system
 from randsmap._progress import show_progress
 from randsmap._validation import check_choice, check_count, check_number
-from randsmap.decoders._base import LinearDecoder, check_fields
-from randsmap.decoders._bases import feature_basis
+from randsmap.decoders._base import CENTRING, SCALE_ATTRIBUTE, LinearDecoder, check_center, check_fields, fitted_scale
+from randsmap.decoders._bases import ScaledTransformer, feature_basis, in_units
 from randsmap.decoders._linear_map import LinearMap
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 from randsmap.invariants import AffineInvariants
@@ -86,8 +86,9 @@ class _RandomFeatureDecoder(LinearDecoder):
     _state = {
         "n_features_in_": Count("d"),
         "features_": Transformer("d", "P"),
+        "latent_scale_": Array("d", low=np.finfo(float).smallest_subnormal, optional=True),
         "coef_": Array("P+1", "M"),
-        "solver_": Choice("cholesky", "dual", "krylov", "svd", "eigh"),
+        "solver_": Choice("cholesky", "dual", "qr", "krylov", "svd", "eigh"),
         "n_iter_": Integer(low=0, optional=True),  # not in files of before the Krylov solver
         "_single": Flag(),
         # a model file holds what decodes, not the sums that more batches would be added to
@@ -105,7 +106,8 @@ class _RandomFeatureDecoder(LinearDecoder):
         F, dtype, single = check_fields(y, len(X), blocks=True)
         invariants = self._invariants(F, dtype)
         features = self._fit_features(X)
-        A, solver, n_iter = self._coefficients(FeatureRows(features, X), F, regularization, invariants)
+        rows = FeatureRows(features, X, bias=not self._centred())
+        A, solver, n_iter = self._coefficients(rows, F, regularization, invariants)
         self.features_, self.coef_, self.solver_, self.n_iter_ = features, A, solver, n_iter
         self._single = single
         self._store_invariants(invariants)
@@ -148,18 +150,18 @@ class _RandomFeatureDecoder(LinearDecoder):
         them), so the features may need no more of the data than
         d: a map that is fitted already (a copy is used as it is; `random_state` does not matter),
         `FourierFeatures` or `MultiscaleFourierFeatures` with an integer n_features, or
-        `SigmoidFeatures` with an integer n_features and a `latent_box`; constraint="everywhere" and
-        solver "auto" or "cholesky".
+        `SigmoidFeatures` with an integer n_features and a `latent_box`; constraint="everywhere",
+        solver "auto" or "cholesky", and latent_scale=None, a number or an array (a fitted map keeps its own units).
 
         Phi^T Phi, Phi^T F, and what the invariants and constant cells need are summed: O(P^2 + P M)
         numbers, however many samples. Coefficients are solved for when they are first used, by
         `predict` for one, from all samples so far (`n_samples_seen_`); a requested Cholesky
         factorisation that fails raises there. Fields decoded are those of `fit` on all samples (which
-        would fit an already fitted map anew): to the bit
-        for the same order of n >= P+1 samples, in any other case as nearly as those of `fit` for
-        reordered samples. With lambda <= 10 eps trace(Phi^T Phi), where `fit` takes singular values,
-        solver_ is "eigh": the minimum-norm solution by the eigenvectors of Phi^T Phi, which misses
-        what belongs to singular values of Phi below about 1e-7 of the largest.
+        would fit an already fitted map anew): to the bit for the same order of n >= P+1 samples where it takes
+        Cholesky, in any other case as nearly as those of such a `fit` for reordered samples: sums cannot be
+        factored as accurately as Phi, which solver="auto" does in `fit` for small lambda. With
+        lambda <= 10 eps trace(Phi^T Phi) solver_ is "eigh": the minimum-norm solution by the eigenvectors of
+        Phi^T Phi, which misses what belongs to singular values of Phi below about 1e-7 of the largest.
 
         Fields that deviate from the invariants by nearly the tolerance may be refused in one order of the
         batches and not in another, for the mean so far is what they are checked against: give
@@ -171,7 +173,7 @@ class _RandomFeatureDecoder(LinearDecoder):
         --------
         >>> import numpy as np
         >>> from randsmap import FourierFeatures, RANDSMAPDecoder
-        >>> decoder = RANDSMAPDecoder(FourierFeatures(0.5, n_features=20), random_state=0)
+        >>> decoder = RANDSMAPDecoder(FourierFeatures(0.5, n_features=20), latent_scale=None, random_state=0)
         >>> for batch in np.array_split(np.linspace(0, 1, 200)[:, None], 4):
         ...     decoder = decoder.partial_fit(batch, np.hstack([batch**2, 1 - batch**2]))
         >>> decoder.n_samples_seen_, bool(abs(decoder.predict([[3.0]]).sum() - 1) < 1e-14)
@@ -196,9 +198,16 @@ class _RandomFeatureDecoder(LinearDecoder):
         X = validate_data(self, X, reset=first)
         F, dtype, single = check_fields(y, len(X), blocks=True)
         if first:
-            fitted = _is_fitted(self.features)
-            features = copy.deepcopy(self.features) if fitted else self._fit_features(X)
-            sums = NormalEquations(features, X.shape[1], F.shape[1])
+            if isinstance(self.latent_scale, str):
+                raise ValueError(
+                    "partial_fit cannot know the spread of all latent points, which is the unit with "
+                    f"latent_scale={self.latent_scale!r}: give latent_scale=None, or a number or an array"
+                )
+            if _is_fitted(self.features):
+                features, self.latent_scale_ = copy.deepcopy(self.features), np.ones(X.shape[1])
+            else:
+                features = self._fit_features(X)
+            sums = NormalEquations(features, X.shape[1], F.shape[1], centred=self._centred())
             self._single = single
         else:
             sums = self._sums
@@ -244,7 +253,8 @@ class _RandomFeatureDecoder(LinearDecoder):
         >>> import numpy as np
         >>> from randsmap import FourierFeatures, RFNNDecoder
         >>> X = np.linspace(0, 1, 50)[:, None]
-        >>> decoder = RFNNDecoder(FourierFeatures(0.5, n_features=9), random_state=0).partial_fit(X, X**2)
+        >>> decoder = RFNNDecoder(FourierFeatures(0.5, n_features=9), latent_scale=None, random_state=0)
+        >>> decoder = decoder.partial_fit(X, X**2)
         >>> hasattr(decoder, "coef_"), decoder.solve().coef_.shape
         (False, (10, 1))
         """
@@ -279,7 +289,20 @@ class _RandomFeatureDecoder(LinearDecoder):
                 name for name in features.get_params() if name == "random_state" or name.endswith("__random_state")
             ]
             features.set_params(**dict.fromkeys(names, self.random_state))
-        return features.fit(X)
+        scale = fitted_scale(self.latent_scale if self._has_own_form() else None, X)
+        self.latent_scale_ = scale
+        if (scale == 1).all():
+            return features.fit(X)
+        if hasattr(features, "activation_parameters"):
+            return features.fit(X, latent_scale=scale)
+        return ScaledTransformer(features.fit(in_units(X, scale)), scale)
+
+    def _has_own_form(self):
+        """Whether `center` and `latent_scale` apply: not to the paper's closed form."""
+        return True
+
+    def _centred(self):
+        return check_center(self.center) and self._has_own_form()
 
     def _check_linear(self):
         if self.solver == "krylov":
@@ -292,11 +315,12 @@ class _RandomFeatureDecoder(LinearDecoder):
         regularization = check_number(self.regularization, "regularization", low=0)
         self._check_solver(("auto", "cholesky", "svd"))
         features = self._fit_features(X)
-        return ridge_smoother(FeatureRows(features, X), FeatureRows(features, Z), regularization, self.solver)
+        rows, points = (FeatureRows(features, Y, bias=not self._centred()) for Y in (X, Z))
+        return ridge_smoother(rows, points, regularization, self.solver)
 
     def _spectrum(self, X):
         """Left singular vectors (n, r) of [1 | phi(X)], squared singular values, error angle."""
-        return left_spectrum(FeatureRows(self._fit_features(X), X))
+        return left_spectrum(FeatureRows(self._fit_features(X), X, bias=not self._centred()))
 
     def _check_solver(self, solvers):
         solver = check_choice(self.solver, "solver", solvers)
@@ -337,20 +361,26 @@ def _is_fitted(features):
     return True
 
 
-_FEATURES = """\
+_FEATURES = (
+    """\
 features : transformer or None
     Feature map: `SigmoidFeatures`, `FourierFeatures`, `MultiscaleFourierFeatures`, or any
     scikit-learn transformer (its `transform` then gives the features). It is cloned, not
     changed. None: ``SigmoidFeatures()``.
 regularization : float, default=1e-3
-    lambda >= 0."""
+    lambda >= 0.
+"""
+    + CENTRING
+)
 _SOLVER = """\
 solver : {"auto", "cholesky", "svd", "krylov"}, default="auto"
     "krylov": preconditioned block conjugate gradients, which never store Phi or a P x P matrix,
     for n and P beyond some thousands; it needs lambda > 0. "auto": Krylov if min(n, P+1) >= 4000
     and it is found to be cheaper, or if the others' matrices do not fit in memory; otherwise
-    Cholesky if lambda > 10 eps trace(Phi^T Phi), and below that, or when it fails, the minimum-norm
-    solution by a singular value decomposition.
+    Cholesky while eps |Phi|^2 <= 1e-6 lambda (Phi without its mean), then a QR factorisation of Phi, and for
+    lambda <= 10 eps trace(Phi^T Phi), or when Cholesky fails, the minimum-norm solution by a singular value
+    decomposition. Relative errors of decoded fields, off the training manifold too: "cholesky" about
+    eps |Phi|^2 / lambda, "svd" and QR below 1e-8 for lambda >= 1e-12 and smooth fields, "krylov" `tol`.
 tol : float or None
     For "krylov", also where "auto" takes it: bound of |Phi (A - A*)| / |F| over the training set
     (Frobenius norms), A* being the exact ridge solution. None: 1e-7. Refused beside "cholesky" and "svd".
@@ -360,20 +390,25 @@ progress : bool
     Deprecated: use ``with randsmap.show_progress():``.
 random_state : int, RandomState instance or None
     If not None, set as the feature map's random_state before it is fitted."""
-_ATTRIBUTES = """\
+_ATTRIBUTES = (
+    """\
 features_ : transformer
     The fitted clone of `features`.
 coef_ : ndarray (P+1, M)
     A, float64; the first row is the bias.
-solver_ : {"cholesky", "dual", "svd", "krylov", "eigh"}
+solver_ : {"cholesky", "dual", "qr", "svd", "krylov", "eigh"}
     What was used; "dual" is Cholesky of Phi Phi^T + lambda I, for n < P+1, "eigh" see
     `partial_fit`.
+"""
+    + SCALE_ATTRIBUTE
+    + """
 n_iter_ : int
     Iterations of "krylov"; 1 for the direct solvers.
 n_samples_seen_ : int
     Number of samples of all batches; only after `partial_fit`.
 n_features_in_ : int
     d, the number of latent coordinates."""
+)
 
 
 def _document_ridge(cls):
@@ -415,6 +450,8 @@ class RFNNDecoder(_RandomFeatureDecoder):
         features=None,
         *,
         regularization=1e-3,
+        center=True,
+        latent_scale="std",
         solver="auto",
         tol=None,
         max_iter=None,
@@ -423,6 +460,8 @@ class RFNNDecoder(_RandomFeatureDecoder):
     ):
         self.features = features
         self.regularization = regularization
+        self.center = center
+        self.latent_scale = latent_scale
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
@@ -459,7 +498,7 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         "everywhere": C^T f(y) = m for every y. "training": the paper's closed form (Eq.
         ShurAfinal0), which imposes it at the n training points only, up to the truncation of singular
         values at 1e-8, which needs solver="auto" or "svd"; kept to reproduce the paper. It neither
-        treats constant cells nor projects rows.
+        treats constant cells nor projects rows, and `center` and `latent_scale` do not apply to it.
     {cell_weights}
     {bounds}
     {solver}
@@ -501,6 +540,8 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         features=None,
         *,
         regularization=1e-3,
+        center=True,
+        latent_scale="std",
         invariants="mass",
         invariant_values=None,
         invariant_tol=None,
@@ -515,6 +556,8 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
     ):
         self.features = features
         self.regularization = regularization
+        self.center = center
+        self.latent_scale = latent_scale
         self.invariants = invariants
         self.invariant_values = invariant_values
         self.invariant_tol = invariant_tol
@@ -547,6 +590,9 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
             return _training_constrained(rows, F, regularization, invariants), "svd", 1
         R, solver, n_iter = self._ridge(rows, F, regularization)
         return invariants.constrain_coefficients(R), solver, n_iter
+
+    def _has_own_form(self):
+        return self.constraint == "everywhere"
 
     def _extended_invariants(self, running, F, dtype):
         before = self._running_invariants(F.shape[1]) if running is None else running[0]

@@ -33,8 +33,8 @@ and add a line to `CLASSES`. Rules:
   known to fit.
 - A parameter that is used after `fit` belongs in ``_state`` as well (as `_exact` of
   RANDSMAPDecoder): parameters in a file are not checked, as in a constructor.
-- A parameter that is missing in a file takes its default: a new one whose default is the old
-  behaviour needs nothing. If anything else changes, `VERSION` grows.
+- A parameter that is missing in a file takes its default, or its value in the class's
+  `_former_parameters`: a new one needs no more than that. If anything else changes, `VERSION` grows.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ CLASSES = {
     "BlendedDecoder": "decoders",
     "AutoDecoder": "tuning",
     "ManifoldModel": "model",
+    "ParametricModel": "model",
+    "ShiftRegistration": "model",
 }
 _MAX_DEPTH = 20  # of parameters within parameters
 _MAX_OBJECTS = 100
@@ -278,10 +280,11 @@ def _restored_object(entry, objects, arrays):
     kind = _class(entry["class"])
     params = {k: _restored_value(v, objects, arrays, 0) for k, v in entry["params"].items()}
     if issubclass(kind, BaseEstimator):
-        unknown = set(params) - set(kind._get_param_names())
-        if unknown:
-            raise ValueError(f"{kind.__name__} has no parameter {min(unknown)}")
-        value = kind(**params)
+        names = set(kind._get_param_names())
+        if set(params) - names:
+            raise ValueError(f"{kind.__name__} has no parameter {min(set(params) - names)}")
+        former = getattr(kind, "_former_parameters", {})
+        value = kind(**{**{k: v for k, v in former.items() if k in names}, **params})
     elif params or entry["state"] is None:
         raise ValueError(f"{kind.__name__} has a state only")
     else:

@@ -96,7 +96,7 @@ class Trial:
             self.kernel,
             length_scale=self.scales * units,
             degree=self.degree,
-            center=True,
+            latent_scale=None,
             regularization=self.regularization(n),
             **options,
         )
@@ -137,7 +137,7 @@ class Scores:
 
 
 class Samples:
-    """Latents X (n, d) in standard deviations, coordinates G (n, r) of fields, groups (None: each its own) and scores."""
+    """Latents X (n, d) in standard deviations, coordinates G (n, r) of fields, groups (None: each its own), scores."""
 
     def __init__(self, X: _Values, G: _Values, sizes: _Values, labels: NDArray[Any] | None, rng: Any) -> None:
         self.X, self.G, self.labels = X, G, labels
@@ -356,7 +356,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     ----------
     n_trials : int, default=40
         Number of trials: each a family of decoders with its length scales, one a latent coordinate, at the best of 15
-        regularisations from 1e-12 to 100 times the kernel's largest eigenvalue; all numbers of neighbours are one trial.
+        regularisations from 1e-12 to 100 times the kernel's largest eigenvalue; all numbers of neighbours are one.
     validation : float, default=0.2
         Share of the samples on which the search is made when there are more than 1000, at least 1000 and chosen at
         random; the best are then compared on all. Each sample's error is that of a decoder that has not seen it (nor

@@ -83,8 +83,8 @@ def autotune(
     Notes
     -----
     An encoder is fitted without the samples that are held out, which it then encodes as new ones: leave-one-out errors
-    given the latents would not show what the held-out fields did to those. An encoder that after two turns is four times
-    worse than the best is given up. Of more than 1000 samples, 1000 at random choose the encoder.
+    given the latents would not show what the held-out fields did to those. An encoder that after two turns is four
+    times worse than the best is given up. Of more than 1000 samples, 1000 at random choose the encoder.
 
     References
     ----------

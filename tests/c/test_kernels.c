@@ -113,11 +113,11 @@ static void test_features_and_gradients(void)
     const rk_gradients_table *g = rk_gradients_select();
     const ptrdiff_t n = 5, P = 1301;
     for (size_t r = 0; r < sizeof references / sizeof *references; r++)
-        for (ptrdiff_t d = 1; d <= RK_FUSED_DIM; d += d < 5 ? 1 : 4) {
+        for (ptrdiff_t d = 1; d <= 33; d += d < 5 ? 1 : 4) {
             double *Y = uniforms(n * d, -2, 2), *W = uniforms(d * P, -3, 3), *b = uniforms(P, 0, 6);
             double *out = zeros(n * P), *S = zeros(n * P), *G = zeros(n * d * P), *H = zeros(n * P);
-            double *V = uniforms(n * d, -1, 1), *C = zeros(n * d), *products = zeros(n * P);
-            float *single = allocate(n * P, sizeof *single), *single2 = allocate(n * P, sizeof *single);
+            double *V = uniforms(n * d, -1, 1), *C = zeros(n * d);
+            float *single = allocate(n * P, sizeof *single);
             const int a = references[r].activation;
             if (d == 4)
                 Y[0] = 1e9; /* beyond the reach of the fast cosine */
@@ -135,7 +135,6 @@ static void test_features_and_gradients(void)
                         t += p, size += fabs(p), along += V[i * d + l] * W[l * P + j];
                         CLOSE(G[(i * d + l) * P + j], S[i * P + j] * W[l * P + j], 1e-15);
                     }
-                    products[i * P + j] = t - b[j];
                     const double tolerance = (double)(d + 4) * DBL_EPSILON * size;
                     CLOSE(out[i * P + j], 0.7 * references[r].value(t), tolerance);
                     CLOSE(single[i * P + j], out[i * P + j], 0x1p-24);
@@ -149,15 +148,8 @@ static void test_features_and_gradients(void)
                         sum += S[i * P + j] * S[i * P + j] * W[l * P + j];
                     CLOSE(C[i * d + l], sum, 1e-11);
                 }
-            memcpy(H, products, (size_t)(n * P) * sizeof *H);
-            k->activate(a, b, n, P, 0.7, H, P);
-            k->activate_single(a, b, products, n, P, 0.7, single2, P);
-            for (ptrdiff_t i = P; i < n * P; i++) {
-                CLOSE(H[i], out[i], (double)(d + 4) * 64 * DBL_EPSILON);
-                CLOSE(single2[i], H[i], 0x1p-24);
-            }
             free(Y), free(W), free(b), free(out), free(S), free(G), free(H), free(V), free(C);
-            free(products), free(single), free(single2);
+            free(single);
         }
 }
 

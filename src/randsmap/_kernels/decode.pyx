@@ -99,6 +99,17 @@ def dots(const double[:, ::1] C, const double[:, ::1] F, double[:, ::1] value,
                                   &scale[i, 0])
 
 
+cdef int check(bint features_fit, const double[:, ::1] A, Py_ssize_t P, Projection projection,
+               Py_ssize_t n, const double[:, ::1] out) except -1:
+    """The one place where arrays that a user may have replaced meet: nothing is read beyond its end."""
+    if (not features_fit or A.shape[0] != P + 1 or out.shape[0] != n or out.shape[1] != A.shape[1]
+            or (projection is not None and projection.view.M != A.shape[1])):
+        raise ValueError(
+            f"shapes do not fit: {P} features, coefficients ({A.shape[0]}, {A.shape[1]}), "
+            f"fields ({out.shape[0]}, {out.shape[1]}) of {n} points")
+    return 0
+
+
 cdef void start_from_bias(const double *A, Py_ssize_t M, Py_ssize_t n, double *out) noexcept nogil:
     cdef Py_ssize_t i
     for i in range(n):
@@ -117,6 +128,7 @@ def decode(int activation, const double[:, ::1] Y, const double[:, ::1] W, const
     cdef Py_ssize_t k, j, size = 0, bad = -1
     cdef FeatureMap block
     cdef const rk_projection *view = NULL
+    check(d == W.shape[0] and P == b.shape[0], A, P, projection, n, out)
     if n == 0 or M == 0:
         return -1
     if projection is not None:
@@ -155,6 +167,7 @@ def decode_features(const double[:, ::1] Z, const double[:, ::1] A, Projection p
                     double[:, ::1] out):
     """`decode` for features Z (n, P) that are already there (any feature map)."""
     cdef Py_ssize_t n = Z.shape[0], P = Z.shape[1], M = A.shape[1], bad = -1
+    check(True, A, P, projection, n, out)
     if n == 0 or M == 0:
         return -1
     cdef double *work = allocate(0 if projection is None

@@ -3,9 +3,11 @@
 
 /* Columns are taken in tiles whose part of W and b stays in the first-level cache while the rows of
  * Y pass over it. */
-enum { TILE_DOUBLES = 2048, TILE_MAX = 1024 };
+enum { TILE_DOUBLES = 2048, TILE_MAX = 1024, TILE_MIN = 32 };
 /* Products y_j W[j] added in one loop; more latent dimensions pass through a buffer. */
 enum { UNROLL = 4 };
+/* Latent dimensions up to which a bound of the arguments costs less than looking at each. */
+enum { BOUNDED_DIM = 16 };
 
 /* base[k] + y . W[:, k] for d <= UNROLL, d a constant where this is inlined. */
 RK_INLINE double argument(int d, const double *base, const double *y, const double *W, ptrdiff_t ld,
@@ -65,6 +67,36 @@ static void arguments(ptrdiff_t d, const double *base, const double *y, const do
     SWITCH_DIM(d, ARGUMENT_ROW)
 }
 
+RK_INLINE void activate_block(int activation, const double *t, ptrdiff_t m, double scale, double *out)
+{
+    const double reach = rk_activation_reach(activation);
+    ptrdiff_t beyond = 0;
+    if (reach < INFINITY) {
+#pragma omp simd reduction(+ : beyond)
+        for (ptrdiff_t k = 0; k < m; k++)
+            beyond += !(fabs(t[k]) <= reach);
+    }
+    if (beyond) {
+        for (ptrdiff_t k = 0; k < m; k++)
+            out[k] = scale * rk_activation_value_far(activation, t[k]);
+    } else {
+#pragma omp simd
+        for (ptrdiff_t k = 0; k < m; k++)
+            out[k] = scale * rk_activation_value(activation, t[k]);
+    }
+}
+
+/* out = scale * act(t), for arguments however large. */
+static void activate(int activation, const double *t, ptrdiff_t m, double scale, double *out)
+{
+#define CASE(name)                                                                                 \
+    case RK_##name: activate_block(RK_##name, t, m, scale, out); break;
+    switch (activation) {
+        RK_FOR_ACTIVATIONS(CASE)
+    }
+#undef CASE
+}
+
 static void narrow(const double *x, ptrdiff_t m, float *out)
 {
 #pragma omp simd
@@ -77,15 +109,17 @@ RK_INLINE void fused_into(int activation, const double *Y, ptrdiff_t n, ptrdiff_
                           const double *W, const double *b, ptrdiff_t P, double scale, double *out,
                           float *single, ptrdiff_t ld)
 {
-    double buffer[TILE_MAX], result[TILE_MAX], largest[RK_FUSED_DIM];
+    double buffer[TILE_MAX], result[TILE_MAX], largest[BOUNDED_DIM];
     const double reach = rk_activation_reach(activation);
-    RK_ASSERT(d >= 1 && d <= RK_FUSED_DIM);
+    const int bounded = reach < INFINITY && d <= BOUNDED_DIM;
     ptrdiff_t tile = TILE_DOUBLES / (d + 1) / 32 * 32;
+    if (tile < TILE_MIN)
+        tile = TILE_MIN;
     for (ptrdiff_t start = 0; start < P; start += tile) {
         ptrdiff_t m = P - start < tile ? P - start : tile;
         const double *W_tile = W + start, *b_tile = b + start;
         double bound_b = 0;
-        if (reach < INFINITY) {
+        if (bounded) {
             bound_b = v_largest(b_tile, m, 1);
             for (ptrdiff_t j = 0; j < d; j++)
                 largest[j] = v_largest(W_tile + j * P, m, 1);
@@ -94,13 +128,17 @@ RK_INLINE void fused_into(int activation, const double *Y, ptrdiff_t n, ptrdiff_
             const double *y = Y + i * d, *base = b_tile;
             double *row = single ? result : out + i * ld + start;
             ptrdiff_t j = 0;
+            for (; d - j > 2 * UNROLL; j += 2 * UNROLL) { /* fewer passes over the buffer, the same sums */
+                argument_row(2 * UNROLL, base, y + j, W_tile + j * P, P, m, buffer);
+                base = buffer;
+            }
             for (; d - j > UNROLL; j += UNROLL) {
                 arguments(UNROLL, base, y + j, W_tile + j * P, P, m, buffer);
                 base = buffer;
             }
             /* A bound of the row's arguments tells whether they are all within reach. */
-            double bound = bound_b;
-            if (reach < INFINITY)
+            double bound = bounded ? bound_b : reach < INFINITY ? INFINITY : 0;
+            if (bounded)
                 for (ptrdiff_t l = 0; l < d; l++)
                     bound += fabs(y[l]) * largest[l];
             if (bound <= reach) {
@@ -108,8 +146,7 @@ RK_INLINE void fused_into(int activation, const double *Y, ptrdiff_t n, ptrdiff_
                                       row);
             } else {
                 arguments(d - j, base, y + j, W_tile + j * P, P, m, buffer);
-                for (ptrdiff_t k = 0; k < m; k++)
-                    row[k] = scale * rk_activation_value_far(activation, buffer[k]);
+                activate(activation, buffer, m, scale, row);
             }
             if (single)
                 narrow(result, m, single + i * ld + start);
@@ -129,57 +166,4 @@ static void fused_single(int activation, const double *Y, ptrdiff_t n, ptrdiff_t
     fused_into(activation, Y, n, d, W, b, P, scale, NULL, out, ld);
 }
 
-RK_INLINE void activate_block(int activation, const double *b, const double *YW, ptrdiff_t m,
-                              double scale, double *out)
-{
-    const double reach = rk_activation_reach(activation);
-    ptrdiff_t beyond = 0;
-    if (reach < INFINITY) {
-#pragma omp simd reduction(+ : beyond)
-        for (ptrdiff_t k = 0; k < m; k++)
-            beyond += !(fabs(YW[k] + b[k]) <= reach);
-    }
-    if (beyond) {
-        for (ptrdiff_t k = 0; k < m; k++)
-            out[k] = scale * rk_activation_value_far(activation, YW[k] + b[k]);
-    } else {
-#pragma omp simd
-        for (ptrdiff_t k = 0; k < m; k++)
-            out[k] = scale * rk_activation_value(activation, YW[k] + b[k]);
-    }
-}
-
-static void activate_row(int activation, const double *b, const double *YW, ptrdiff_t m,
-                         double scale, double *out)
-{
-#define CASE(name)                                                                                 \
-    case RK_##name: activate_block(RK_##name, b, YW, m, scale, out); break;
-    switch (activation) {
-        RK_FOR_ACTIVATIONS(CASE)
-    }
-#undef CASE
-}
-
-static void activate(int activation, const double *b, ptrdiff_t n, ptrdiff_t P, double scale,
-                     double *out, ptrdiff_t ld)
-{
-    for (ptrdiff_t i = 0; i < n; i++)
-        for (ptrdiff_t k = 0; k < P; k += TILE_MAX)
-            activate_row(activation, b + k, out + i * ld + k, P - k < TILE_MAX ? P - k : TILE_MAX,
-                         scale, out + i * ld + k);
-}
-
-static void activate_single(int activation, const double *b, const double *YW, ptrdiff_t n,
-                            ptrdiff_t P, double scale, float *out, ptrdiff_t ld)
-{
-    double result[TILE_MAX];
-    for (ptrdiff_t i = 0; i < n; i++)
-        for (ptrdiff_t k = 0; k < P; k += TILE_MAX) {
-            ptrdiff_t m = P - k < TILE_MAX ? P - k : TILE_MAX;
-            activate_row(activation, b + k, YW + i * P + k, m, scale, result);
-            narrow(result, m, out + i * ld + k);
-        }
-}
-
-const rk_features_table RK_TABLE(features) = {.fused = fused, .activate = activate,
-    .fused_single = fused_single, .activate_single = activate_single};
+const rk_features_table RK_TABLE(features) = {.fused = fused, .fused_single = fused_single};

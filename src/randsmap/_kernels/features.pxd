@@ -1,23 +1,14 @@
-from randsmap._kernels.blas cimport gemm
-
-
 cdef extern from "rk_features.h" nogil:
     cdef enum:
         RK_ACTIVATIONS
-        RK_FUSED_DIM
     const char *rk_activation_name(int activation)
     ctypedef struct rk_features_table:
         void (*fused)(int activation, const double *Y, Py_ssize_t n, Py_ssize_t d,
                       const double *W, const double *b, Py_ssize_t P, double scale,
                       double *out, Py_ssize_t ld) noexcept nogil
-        void (*activate)(int activation, const double *b, Py_ssize_t n, Py_ssize_t P,
-                         double scale, double *out, Py_ssize_t ld) noexcept nogil
         void (*fused_single)(int activation, const double *Y, Py_ssize_t n, Py_ssize_t d,
                              const double *W, const double *b, Py_ssize_t P, double scale,
                              float *out, Py_ssize_t ld) noexcept nogil
-        void (*activate_single)(int activation, const double *b, const double *YW, Py_ssize_t n,
-                                Py_ssize_t P, double scale, float *out,
-                                Py_ssize_t ld) noexcept nogil
     const rk_features_table *rk_features_select() noexcept nogil
 
 
@@ -36,11 +27,5 @@ cdef inline void feature_tile(
     double *out, Py_ssize_t ld,
 ) noexcept nogil:
     """Features of n latent points Y (n, d) into out (n, P) with row stride ld."""
-    if feature_map.d <= RK_FUSED_DIM:
-        table.fused(feature_map.activation, Y, n, feature_map.d, feature_map.W, feature_map.b,
-                    feature_map.P, feature_map.scale, out, ld)
-    else:
-        gemm(False, False, n, feature_map.P, feature_map.d, 1.0, Y, feature_map.d,
-             feature_map.W, feature_map.P, 0.0, out, ld)
-        table.activate(feature_map.activation, feature_map.b, n, feature_map.P,
-                       feature_map.scale, out, ld)
+    table.fused(feature_map.activation, Y, n, feature_map.d, feature_map.W, feature_map.b,
+                feature_map.P, feature_map.scale, out, ld)

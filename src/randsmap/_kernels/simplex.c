@@ -535,7 +535,7 @@ static int quadratic(const double *g, const double *B, const double *a, ptrdiff_
 }
 
 #define NEGLIGIBLE 1e-13 /* of the coordinates: a residual that is zero to rounding */
-enum { MAX_DESCENT = 60 };
+enum { MAX_DESCENT = 400 };
 
 /* Levenberg-Marquardt on the simplex from a, with Gauss-Newton's Hessian until progress is slow and
  * then the exact one where that is convex. Gives up on the way to the minimiser `known` (NULL:
@@ -698,9 +698,9 @@ static ptrdiff_t encoder(const rk_nystroem *map, const double *Y, const double *
         int ended, trial_ended;
         best = descend(&z, a, NULL, 0, rest, &ended);
         double norm = dot(a, a, k);
-        for (int start = 0; start < 2 && best > zero; start++) {
+        for (ptrdiff_t start = 0; start <= k && best > zero; start++) {
             for (ptrdiff_t j = 0; j < k; j++)
-                trial[j] = start ? j == 0 : 1 / (double) k; /* uniform; the nearest neighbour */
+                trial[j] = start ? j == start - 1 : 1 / (double) k; /* uniform; each neighbour */
             double f = descend(&z, trial, a, best, rest, &trial_ended), size = dot(trial, trial, k);
             if (f < best * (1 - 1e-10) || (f <= best * (1 + 1e-10) && size < norm)) {
                 memcpy(a, trial, (size_t) k * sizeof *a);

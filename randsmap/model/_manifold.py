@@ -183,12 +183,12 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Latents (n_samples, n_components) of fields X (n_samples, n_cells); there may be no rows."""
         check_fitted(self, "encoder_")
-        if _has_no_rows(X) and self._n_latents is not None:  # scikit-learn's encoders want some
-            return np.empty((len(validate_data(self, X, reset=False)), self._n_latents))
+        if _has_no_rows(X) and self._n_features_out is not None:  # scikit-learn's encoders want some
+            return np.empty((len(validate_data(self, X, reset=False)), self._n_features_out))
         return _encoded(self.encoder_, X)
 
     @property
-    def _n_latents(self) -> int | None:
+    def _n_features_out(self) -> int | None:
         return getattr(self.decoder_, "n_features_in_", getattr(self.encoder_, "_n_features_out", None))
 
     @available_if(lambda model: hasattr(model.encoder, "get_feature_names_out"))
@@ -202,6 +202,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         self,
         X: ArrayLike,
         *,
+        consistency: int = 0,
         invariant_values: ArrayLike | None = None,
         cells: ArrayLike | None = None,
         out: NDArray[np.float64] | None = None,
@@ -212,6 +213,9 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_samples, n_components)
             May have no rows.
+        consistency : int, default 0
+            Steps towards a field whose own latents are X: decode, encode, and move the point that is decoded by what
+            the latents miss (see Notes). Each costs a decoding and an encoding; 1 to 3 are worth trying.
         invariant_values, cells, out : optional
             Handed to the decoder's `predict` (or the encoder's `inverse_transform`), if given: values
             of the invariants for these rows, only these cells of the fields, and where to put them:
@@ -227,17 +231,47 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            If invariant_values are given and the decoder has no invariants; if it does not take one of the
-            other options; or as it raises.
+            If consistency is no integer >= 0, if invariant_values are given and the decoder has no invariants, if it
+            does not take one of the other options, or as it raises.
+
+        Notes
+        -----
+        A decoder fitted to (X, y) need not return a field that the encoder maps to X again. The fixed-point
+        iteration y_0 = x, y_{j+1} = y_j + t (x - encode(decode(y_j))) looks for the point where it does; a row's
+        step is taken only if its residual |x - encode(decode(y))| falls, else its t, at first 1, is halved. Every
+        iterate is an output of the decoder, so its invariants and bounds hold.
         """
         options = {"invariant_values": invariant_values, "cells": cells, "out": out}
         given = {name: value for name, value in options.items() if value is not None}
         X, decode = _latents(X), self._decoding("predict", "inverse_transform", given)
-        if _has_no_rows(X) and self._n_latents is not None:  # nor do scikit-learn's regressors take none
-            check_matrix(X, "X", n_columns=self._n_latents, min_rows=0)
+        consistency = check_count(consistency, "consistency", low=0)
+        if _has_no_rows(X) and self._n_features_out is not None:  # nor do scikit-learn's regressors take none
+            check_matrix(X, "X", n_columns=self._n_features_out, min_rows=0)
             M = self.n_features_in_
             return check_out(out, (0, M if cells is None else len(check_cells(cells, M))))
+        if consistency:
+            values = {name: given[name] for name in ("invariant_values",) if name in given}
+            X = self._consistent(check_matrix(X, "X"), lambda Y: decode(Y, **values), consistency)
         return decode(X, **given)
+
+    def _consistent(
+        self, X: NDArray[np.float64], decode: Callable[[Any], NDArray[np.float64]], steps: int
+    ) -> NDArray[np.float64]:
+        """The points y (n, d) that decode to fields whose latents are nearest X, after so many steps."""
+
+        def missed(Y: NDArray[np.float64]) -> NDArray[np.float64]:
+            return X - np.asarray(_encoded(self.encoder_, decode(Y)))
+
+        Y, step = X, np.ones((len(X), 1))
+        residuals = missed(Y)
+        for _ in range(steps):
+            trial = Y + step * residuals
+            new = missed(trial)
+            closer = np.linalg.norm(new, axis=1) < np.linalg.norm(residuals, axis=1)
+            Y = np.where(closer[:, None], trial, Y)
+            residuals = np.where(closer[:, None], new, residuals)
+            step = np.where(closer[:, None], step, step / 2)
+        return Y
 
     @available_if(_inverse_has("jacobian", "inverse_jacobian"))
     def jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:

@@ -1,0 +1,141 @@
+"""Fields at new parameters or times: a regression from parameters to the latents of a model."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, clone
+
+from randsmap._estimator import Count, Regressor, Transformer, check_fitted, restored_on_error, validate_data
+from randsmap.metrics import scaled_l2
+
+__all__ = ["ParametricModel"]
+
+
+class ParametricModel(BaseEstimator):
+    """Fields as functions of parameters or time: snapshots are encoded, and the latents are interpolated.
+
+    Parameters
+    ----------
+    model : ManifoldModel or ShiftRegistration
+        Cloned, and fitted to the snapshots.
+    regressor : regressor or None
+        From parameters (n, p) to latents (n, d); cloned. None: ``AutoDecoder(invariants=None)``, which chooses kernel,
+        length scales and regularisation by cross-validation.
+
+    Attributes
+    ----------
+    model_, regressor_ : the fitted copies
+    n_features_in_ : int
+        p, number of parameters.
+
+    Notes
+    -----
+    What holds for decoded fields holds for these: with a decoder that keeps the mass, every predicted field has it, at
+    any parameter. For snapshots of a `ShiftRegistration` the parameters must not make theta jump by 2 pi between
+    neighbours: latents are interpolated as they are.
+
+    References
+    ----------
+    J. S. Hesthaven and S. Ubbiali, Non-intrusive reduced order modeling of nonlinear problems using neural networks,
+    J. Comput. Phys. 363 (2018), for linear encoders.
+
+    Examples
+    --------
+    >>> import numpy as np, randsmap
+    >>> x, speed = np.linspace(0, 1, 50), np.linspace(0.3, 0.7, 40)
+    >>> bumps = np.exp(-(((x - speed[:, None]) / 0.1) ** 2))
+    >>> bumps /= bumps.sum(axis=1, keepdims=True)
+    >>> model = randsmap.ManifoldModel(randsmap.POD(3), randsmap.RANDSMAPDecoder(random_state=0))
+    >>> parametric = randsmap.ParametricModel(model, randsmap.KernelDecoder(length_scale=1.0, regularization=1e-8))
+    >>> fields = parametric.fit(speed, bumps).predict([0.45, 0.55])
+    >>> fields.shape, bool(abs(fields.sum(axis=1) - 1).max() < 1e-14)
+    ((2, 50), True)
+    """
+
+    _state = {"n_features_in_": Count("p"), "model_": Transformer("M", "d"), "regressor_": Regressor("p", "d")}
+    n_features_in_: int
+    model_: Any
+    regressor_: Any
+
+    def __init__(self, model: Any, regressor: Any = None) -> None:
+        self.model = model
+        self.regressor = regressor
+
+    def fit(self, parameters: ArrayLike, snapshots: ArrayLike) -> Self:
+        """Fit the model to the snapshots, and the regressor to their latents.
+
+        Parameters
+        ----------
+        parameters : array-like (n, p) or (n,)
+            Parameters or times of the snapshots.
+        snapshots : array-like (n, M)
+            Fields, one a row.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the arrays are not finite or their rows do not match, or as model and regressor raise. The estimator
+            then keeps the state it had.
+        """
+        with restored_on_error(self):
+            X = validate_data(self, _as_columns(parameters), reset=True, min_samples=2)
+            if len(X) != np.shape(snapshots)[0]:
+                raise ValueError(
+                    "parameters and snapshots must have the same number of rows, got "
+                    f"{len(X)} and {np.shape(snapshots)[0]}"
+                )
+            self.model_ = clone(self.model).fit(snapshots)
+            latents = np.asarray(self.model_.transform(snapshots))
+            self.regressor_ = self._new_regressor().fit(X, latents[:, 0] if latents.shape[1] == 1 else latents)
+        return self
+
+    def _new_regressor(self) -> Any:
+        if self.regressor is not None:
+            return clone(self.regressor)
+        from randsmap.tuning import AutoDecoder
+
+        return AutoDecoder(invariants=None, random_state=0)
+
+    def latents(self, parameters: ArrayLike) -> NDArray[np.float64]:
+        """Latents (n, d) at parameters (n, p) or (n,). Raises as `predict`."""
+        check_fitted(self, "regressor_")
+        X = validate_data(self, _as_columns(parameters), reset=False)
+        return np.asarray(self.regressor_.predict(X)).reshape(len(X), -1)
+
+    def predict(self, parameters: ArrayLike, **options: Any) -> NDArray[np.float64]:
+        """Fields (n, M) at parameters (n, p) or (n,).
+
+        Parameters
+        ----------
+        parameters : array-like (n, p) or (n,)
+        **options
+            Handed to the model's `inverse_transform`: invariant_values, cells, out, ...
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError, TypeError
+            If parameters are not finite or of another width, or as the model raises.
+        """
+        latents = self.latents(parameters)
+        return self.model_.inverse_transform(latents, **options)
+
+    def score(self, parameters: ArrayLike, snapshots: ArrayLike) -> float:
+        """Minus the mean of `metrics.scaled_l2` over the predicted fields (0 at best)."""
+        return -float(scaled_l2(snapshots, self.predict(parameters)).mean())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to the file `path`; `randsmap.load` reads it. As `ManifoldModel.save`."""
+        from randsmap.persistence import save
+
+        save(self, path)
+
+
+def _as_columns(parameters: ArrayLike) -> Any:
+    """A sequence of numbers is one parameter."""
+    return np.asarray(parameters)[:, None] if np.ndim(parameters) == 1 else parameters

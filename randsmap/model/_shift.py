@@ -1,0 +1,394 @@
+"""Fields on a periodic axis: their shift along it, taken out before a model sees them and put back after."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+
+from randsmap._estimator import Array, Count, Flag, Part, check_fitted, restored_on_error, validate_data
+from randsmap._validation import check_cells, check_matrix, check_out, check_vectors
+from randsmap.metrics import scaled_l2
+from randsmap.model._manifold import ManifoldModel
+
+__all__ = ["ShiftRegistration", "shift_lines"]
+
+# first Fourier modes below this fraction of the sum of |f| have no phase to speak of
+_SMALLEST_MODE = 1e-12
+
+
+class ShiftRegistration(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """A manifold model of fields that move along a periodic axis: shift and shape apart.
+
+    The phase theta of the first Fourier mode along the axis is one latent coordinate; the fields shifted back by
+    it are what `model` encodes and decodes.
+
+    Parameters
+    ----------
+    model : ManifoldModel
+        Cloned, and fitted to the aligned fields.
+    shape : tuple of int or None
+        Shape of a field, of which its M cells are the row-major order; None: (M,).
+    axis : int, default=-1
+        The periodic axis of `shape`.
+
+    Attributes
+    ----------
+    model_ : ManifoldModel
+        The fitted copy.
+    n_features_in_ : int
+        M, number of cells of a field.
+
+    Notes
+    -----
+    Fields are shifted by any real number of cells: conservatively, since the cells' averages are integrals of a
+    parabola in each cell (piecewise parabolic reconstruction with fourth-order edges), and scaled towards the
+    cell's average where it would leave the bounds of the decoder or, in fields without negative values, be
+    negative. So sums along the axis are kept to round-off and no negative value is made. Whatever the decoder
+    keeps must not change along the axis: invariants, cell weights and bounds that do are refused.
+
+    Where the first mode of a field (of its sum over the other axes) is below 1e-12 of the sum of its magnitudes, theta
+    is 0.
+
+    References
+    ----------
+    P. Colella and P. R. Woodward, The piecewise parabolic method for gas-dynamical simulations, J. Comput. Phys.
+    54 (1984); X. Zhang and C.-W. Shu, On maximum-principle-satisfying high order schemes for scalar conservation
+    laws, J. Comput. Phys. 229 (2010) (the scaling).
+
+    Examples
+    --------
+    >>> import numpy as np, randsmap
+    >>> x = np.arange(64) / 64
+    >>> centre, width = np.random.default_rng(0).uniform([0, 0.05], [1, 0.15], (80, 2)).T
+    >>> distance = (x - centre[:, None] + 0.5) % 1 - 0.5
+    >>> bumps = np.exp(-((distance / width[:, None]) ** 2))
+    >>> bumps /= bumps.sum(axis=1, keepdims=True)
+    >>> aligned = randsmap.ManifoldModel(randsmap.DiffusionMaps(1), randsmap.RANDSMAPDecoder(random_state=0))
+    >>> model = randsmap.ShiftRegistration(aligned).fit(bumps)
+    >>> latents = model.transform(bumps)
+    >>> latents.shape
+    (80, 2)
+    >>> fields = model.inverse_transform(latents + [1.0, 0.0])
+    >>> bool(abs(fields.sum(axis=1) - 1).max() < 1e-14)
+    True
+    """
+
+    _state = {
+        "n_features_in_": Count("M"),
+        "model_": Part(ManifoldModel, M="M"),
+        "_lengths": Array(3, dtype=np.intp, low=1),
+        "_nonnegative": Flag(),
+    }
+    n_features_in_: int
+    model_: ManifoldModel
+
+    def __init__(self, model: ManifoldModel, *, shape: tuple[int, ...] | None = None, axis: int = -1) -> None:
+        self.model = model
+        self.shape = shape
+        self.axis = axis
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Align the fields X (n, M) and fit the model to them.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If X is not finite, `shape` and `axis` do not fit its cells, the model's invariants, weights or bounds
+            change along the axis, or as the model raises. The estimator then keeps the state it had.
+        """
+        with restored_on_error(self):
+            if not isinstance(self.model, ManifoldModel):
+                raise TypeError(f"model must be a ManifoldModel, got {self.model!r}")
+            X = validate_data(self, X, reset=True, min_samples=2)
+            self._lengths = self._checked_lengths(X.shape[1])
+            self._nonnegative = bool((X >= 0).all())
+            self.model_ = clone(self.model).fit(self._aligned(X)[1])
+            self._check_symmetry()
+        return self
+
+    def _checked_lengths(self, M: int) -> NDArray[np.intp]:
+        """Cells before, along and behind the axis in the order of a field."""
+        shape = (M,) if self.shape is None else tuple(self.shape)
+        if int(np.prod(shape)) != M:
+            raise ValueError(f"shape {shape} has {int(np.prod(shape))} cells, but the fields have {M}")
+        if not -len(shape) <= self.axis < len(shape):
+            raise ValueError(f"axis must be an axis of the shape {shape}, got {self.axis}")
+        axis = self.axis % len(shape)
+        if shape[axis] < 4:
+            raise ValueError(f"the axis must have at least 4 cells, got {shape[axis]}")
+        return np.array([np.prod(shape[:axis]), shape[axis], np.prod(shape[axis + 1 :])], dtype=np.intp)
+
+    def _check_symmetry(self) -> None:
+        """ValueError unless what the decoder keeps is the same all along the axis."""
+        part = self.model_.encoder_ if self.model_.decoder_ is None else self.model_.decoder_
+        invariants = getattr(part, "invariants_", None)
+        if invariants is None:
+            return
+        kept = {
+            "invariants": invariants.matrix[:, invariants.kept].T,
+            "cell_weights": invariants.cell_weights,
+            "bounds": None if invariants.lower is None else np.stack([invariants.lower, invariants.upper]),
+        }
+        for name, values in kept.items():
+            if values is None or not np.size(values):
+                continue
+            lines = np.atleast_2d(values).reshape(-1, *self._lengths)
+            if (lines != lines[:, :, :1]).any():
+                raise ValueError(
+                    f"{name} must be the same all along the periodic axis, since fields are shifted along it; use "
+                    "one value along the axis, or a model without ShiftRegistration"
+                )
+
+    def _limits(self) -> tuple[Any, Any]:
+        """What the cells of shifted fields must not go below and above, (n_lines, 1) or numbers."""
+        part = self.model_.encoder_ if self.model_.decoder_ is None else self.model_.decoder_
+        invariants = getattr(part, "invariants_", None)
+        if invariants is None or invariants.lower is None:
+            return -np.inf, np.inf
+        return tuple(
+            bound.reshape(self._lengths)[:, 0].reshape(-1, 1) for bound in (invariants.lower, invariants.upper)
+        )
+
+    def _lines(self, F: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Fields (n, M) as lines along the axis, (n, lines of a field, N)."""
+        n, (before, along, behind) = len(F), self._lengths
+        return F.reshape(n, before, along, behind).swapaxes(2, 3).reshape(n, before * behind, along)
+
+    def _fields(self, lines: NDArray[np.float64]) -> NDArray[np.float64]:
+        n, (before, along, behind) = len(lines), self._lengths
+        return np.ascontiguousarray(lines.reshape(n, before, behind, along).swapaxes(2, 3)).reshape(n, -1)
+
+    def _phase(self, lines: NDArray[np.float64]) -> NDArray[np.float64]:
+        """theta (n,) in [-pi, pi)."""
+        profile, size = lines.sum(axis=1), np.abs(lines).sum(axis=(1, 2))
+        angles = 2 * np.pi * np.arange(profile.shape[1]) / profile.shape[1]
+        cosine, sine = profile @ np.cos(angles), profile @ np.sin(angles)
+        theta = np.arctan2(sine, cosine)
+        theta[~(np.hypot(cosine, sine) >= _SMALLEST_MODE * size) | (size == 0)] = 0
+        return np.where(theta >= np.pi, -np.pi, theta)
+
+    def _aligned(self, F: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """theta (n,) of fields F (n, M), and the fields shifted back by it."""
+        lines = self._lines(F)
+        theta = self._phase(lines)
+        return theta, self._fields(shift_lines(lines, self._cells(-theta))[0])
+
+    def _cells(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Angles in cells."""
+        return theta * (self._lengths[1] / (2 * np.pi))
+
+    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Latents (n, 1 + d) of fields X (n, M): theta in [-pi, pi), then those of the aligned field."""
+        check_fitted(self, "model_")
+        X = validate_data(self, X, reset=False)
+        theta, aligned = self._aligned(X)
+        return np.column_stack([theta, np.asarray(self.model_.transform(aligned))])
+
+    def inverse_transform(
+        self,
+        X: ArrayLike,
+        *,
+        invariant_values: ArrayLike | None = None,
+        cells: ArrayLike | None = None,
+        out: NDArray[np.float64] | None = None,
+        **options: Any,
+    ) -> NDArray[np.float64]:
+        """Fields (n, M) at latents X (n, 1 + d); theta is any real number.
+
+        Parameters
+        ----------
+        X : array-like (n, 1 + d)
+        invariant_values, **options
+            As for `ManifoldModel.inverse_transform`.
+        cells : array-like of int (k,) or of bool (M,), or None
+            Only these cells, of whole fields that are shifted: it saves nothing.
+        out : ndarray (n, M), float64, C-contiguous, or None
+            Where to put the fields; (n, k) for k cells.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError, TypeError
+            As `ManifoldModel.inverse_transform`.
+        """
+        theta, Y = self._parts(X)
+        if invariant_values is not None:
+            options["invariant_values"] = invariant_values
+        aligned = np.asarray(self.model_.inverse_transform(Y, **options))
+        fields = self._fields(shift_lines(self._lines(aligned), self._cells(theta), *self._limits())[0])
+        if cells is not None:
+            fields = fields[:, check_cells(cells, fields.shape[1])]
+        if out is None:
+            return fields
+        out = check_out(out, fields.shape)
+        out[:] = fields
+        return out
+
+    def _parts(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        check_fitted(self, "model_")
+        X = check_matrix(X, "X", min_rows=0, min_columns=2)
+        return X[:, 0], np.ascontiguousarray(X[:, 1:])
+
+    def reconstruct(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Fields X (n, M) encoded and decoded."""
+        return self.inverse_transform(self.transform(X))
+
+    def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
+        """Tangents (n, M) of decoded fields at latents X (n, 1 + d) along V (n, 1 + d) or (1 + d,).
+
+        The derivative of `inverse_transform`; it jumps where theta is a whole number of cells by what the
+        reconstruction jumps between cells. Sums along the axis do not change.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As `inverse_transform`; AttributeError if the decoder has no derivative.
+        """
+        theta, Y = self._parts(X)
+        V = check_vectors(V, "V", len(Y), 1 + Y.shape[1])
+        decoder = self.model_.decoder_
+        along = np.ascontiguousarray(V[:, 1:])
+        tangent = self.model_.encoder_.inverse_jvp(Y, along) if decoder is None else decoder.jvp(Y, along)
+        aligned = np.asarray(self.model_.inverse_transform(Y))
+        _, moved = shift_lines(
+            self._lines(aligned), self._cells(theta), *self._limits(), self._lines(tangent), self._cells(V[:, 0])
+        )
+        return self._fields(moved)
+
+    def score(self, X: ArrayLike, y: Any = None) -> float:
+        """Minus the mean error of the reconstructed fields, measured as by `ManifoldModel.score`."""
+        check_fitted(self, "model_")
+        return -float(scaled_l2(X, self.reconstruct(X)).mean())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to the file `path`; `randsmap.load` reads it. As `ManifoldModel.save`."""
+        from randsmap.persistence import save
+
+        save(self, path)
+
+    @property
+    def _n_features_out(self) -> int:
+        return 1 + self.model_._n_features_out
+
+    def _restore(self) -> None:
+        if int(np.prod(self._lengths)) != self.n_features_in_:
+            raise ValueError(f"_lengths has {int(np.prod(self._lengths))} cells, not {self.n_features_in_}")
+
+
+def shift_lines(
+    lines: NDArray[np.float64],
+    shift: NDArray[np.float64],
+    low: Any = -np.inf,
+    high: Any = np.inf,
+    tangents: NDArray[np.float64] | None = None,
+    speed: NDArray[np.float64] | None = None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Periodic lines of cell averages shifted by real numbers of cells, conservatively; and their tangents.
+
+    Parameters
+    ----------
+    lines : ndarray (n, k, N)
+    shift : ndarray (n,)
+        In cells, towards larger indices.
+    low, high : float, or ndarray (k, 1)
+        Limits that the result keeps where `lines` keep them. Lines without a negative value keep 0 in any case.
+    tangents : ndarray (n, k, N) or None
+        Derivatives of `lines`; None: no tangents are wanted.
+    speed : ndarray (n,)
+        Derivatives of `shift`.
+
+    Returns
+    -------
+    shifted : ndarray (n, k, N)
+        Of the same sums over N, to round-off.
+    moved : ndarray (n, k, N) or None
+        Their derivatives.
+    """
+    whole = np.floor(shift)
+    part = (shift - whole)[:, None, None]
+    floor = np.where(lines.min(axis=2, keepdims=True, initial=0.0) >= 0, np.maximum(low, 0.0), low)
+    cells, slopes = _reconstructed(lines, floor, high, tangents)
+    a, left, right = cells
+    # the last `part` of each cell moves into the next one; what both leave is positive where the parabola is
+    gone, stays = _tail(a, left, right, part), _head(a, left, right, 1 - part)
+    shifted = np.roll(gone, 1, axis=2) + stays
+    np.clip(shifted, floor, high, out=shifted, where=_within(lines, floor, high))
+    index = (np.arange(lines.shape[2]) - whole[:, None].astype(np.int64)) % lines.shape[2]
+    moved = None
+    if tangents is not None:
+        flow = _tail(*slopes, part)
+        moved = np.roll(flow, 1, axis=2) + _head(*slopes, 1 - part)
+        # d/d part of what leaves a cell: the value at its end that is cut off
+        x = 1 - part
+        value = left + x * (right - left + 6 * (a - (left + right) / 2) * (1 - x))
+        moved += speed[:, None, None] * (np.roll(value, 1, axis=2) - value)
+        moved = np.take_along_axis(moved, index[:, None], axis=2)
+    return np.take_along_axis(shifted, index[:, None], axis=2), moved
+
+
+def _within(lines, low, high):
+    return ((lines >= low) & (lines <= high)).all(axis=2, keepdims=True)
+
+
+def _tail(a, left, right, w):
+    """Integral of the parabola of average a and these edge values over the last w of the cell."""
+    return w * (right - w / 2 * (right - left - (1 - 2 * w / 3) * 6 * (a - (left + right) / 2)))
+
+
+def _head(a, left, right, w):
+    """Integral over the first w of the cell."""
+    return w * (left + w / 2 * (right - left + (1 - 2 * w / 3) * 6 * (a - (left + right) / 2)))
+
+
+def _edges(a):
+    """Fourth-order values at the left and right edges of the cells of periodic lines."""
+    right = (7 * (a + np.roll(a, -1, axis=2)) - (np.roll(a, 1, axis=2) + np.roll(a, -2, axis=2))) / 12
+    return np.roll(right, 1, axis=2), right
+
+
+def _reconstructed(a, low, high, tangents):
+    """Averages and edge values of parabolas within [low, high], and the derivatives of all three.
+
+    A parabola that leaves the limits is scaled towards its average (Zhang and Shu 2010, Eq. 2.10).
+    """
+    left, right = _edges(a)
+    curve = 6 * (a - (left + right) / 2)
+    # the extremum of left + x (right - left + curve (1 - x)), where it is inside
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        x = (right - left + curve) / (2 * curve)
+    inside = (x > 0) & (x < 1)
+    x = np.where(inside, x, 0.0)
+    peak = np.where(inside, left + x * (right - left + curve * (1 - x)), left)
+    values = np.stack([left, right, peak])
+    scale, slope_of_scale = np.ones(a.shape), np.zeros(a.shape)
+    d_edges = None if tangents is None else _edges(tangents)
+    for limit, extreme, beyond in (
+        (low, np.argmin(values, axis=0), lambda v: v < low),
+        (high, np.argmax(values, axis=0), lambda v: v > high),
+    ):
+        worst = np.take_along_axis(values, extreme[None], axis=0)[0]
+        active = beyond(worst) & (worst != a)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            factor = np.where(active, np.clip((a - limit) / (a - worst), 0.0, 1.0), 1.0)
+        smaller = factor < scale
+        if tangents is not None:
+            at = np.where(extreme == 0, 0.0, np.where(extreme == 1, 1.0, x))
+            d_curve = 6 * (tangents - (d_edges[0] + d_edges[1]) / 2)
+            d_worst = d_edges[0] + at * (d_edges[1] - d_edges[0] + d_curve * (1 - at))
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                d_factor = (tangents - factor * (tangents - d_worst)) / (a - worst)
+            slope_of_scale = np.where(smaller, d_factor, slope_of_scale)
+        scale = np.where(smaller, factor, scale)
+    cells = a, a + scale * (left - a), a + scale * (right - a)
+    if tangents is None:
+        return cells, None
+    slopes = tuple(
+        tangents + scale * (d_edge - tangents) + slope_of_scale * (edge - a)
+        for d_edge, edge in zip(d_edges, (left, right))
+    )
+    return cells, (tangents, *slopes)

@@ -1,0 +1,73 @@
+"""Fields at new parameters."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import randsmap
+from randsmap import POD, KernelDecoder, ManifoldModel, ParametricModel, RANDSMAPDecoder
+
+
+def snapshots(n=41):
+    x, centre = np.linspace(0, 1, 50), np.linspace(0.3, 0.7, n)
+    F = np.exp(-(((x - centre[:, None]) / 0.1) ** 2))
+    return centre, F / F.sum(axis=1, keepdims=True)
+
+
+def parametric(regressor=None):
+    model = ManifoldModel(POD(6, invariants="mass"))
+    return ParametricModel(model, regressor or KernelDecoder(length_scale=0.1, regularization=1e-9))
+
+
+def test_fields_between_the_parameters_are_right_and_keep_the_mass():
+    t, F = snapshots()
+    fitted = parametric().fit(t[::2], F[::2])
+    G = fitted.predict(t[1::2])
+    assert randsmap.metrics.relative_l2(F[1::2], G).max() < 0.03
+    assert (np.abs(G.sum(axis=1) - 1) <= 1e-14 * (np.abs(G).sum(axis=1) + 1)).all()
+    assert fitted.score(t[1::2], F[1::2]) == -randsmap.metrics.relative_l2(F[1::2], G).mean()
+
+
+def test_a_column_of_parameters_is_a_sequence_of_numbers():
+    t, F = snapshots()
+    np.testing.assert_array_equal(
+        parametric().fit(t[:, None], F).predict(t[:3, None]), parametric().fit(t, F).predict(t[:3])
+    )
+
+
+def test_any_regressor_and_one_latent():
+    from sklearn.neighbors import KNeighborsRegressor
+
+    t, F = snapshots()
+    model = ManifoldModel(POD(1, invariants="mass"), RANDSMAPDecoder(random_state=0))
+    for regressor in (KNeighborsRegressor(2), KernelDecoder(length_scale=0.1)):
+        fitted = ParametricModel(model, regressor).fit(t, F)
+        assert fitted.latents([0.4, 0.5]).shape == (2, 1)
+        assert fitted.predict([0.4, 0.5]).shape == (2, 50)
+
+
+def test_options_reach_the_model():
+    t, F = snapshots()
+    fitted = parametric().fit(t, F)
+    np.testing.assert_allclose(fitted.predict(t, cells=[3, -1]), fitted.predict(t)[:, [3, -1]], rtol=0, atol=1e-16)
+
+
+def test_saved_and_cloned(tmp_path):
+    t, F = snapshots()
+    fitted = parametric().fit(t, F)
+    fitted.save(tmp_path / "m.npz")
+    np.testing.assert_array_equal(randsmap.load(tmp_path / "m.npz").predict(t), fitted.predict(t))
+    np.testing.assert_array_equal(clone(fitted).fit(t, F).predict(t), fitted.predict(t))
+
+
+def test_errors():
+    t, F = snapshots()
+    with pytest.raises(NotFittedError):
+        parametric().predict([0.5])
+    with pytest.raises(ValueError, match="same number of rows"):
+        parametric().fit(t[1:], F)
+    with pytest.raises(ValueError, match="NaN"):
+        parametric().fit(np.where(t > 0.5, np.nan, t), F)
+    with pytest.raises(ValueError):
+        parametric().fit(t, F).predict([[0.5, 0.5]])

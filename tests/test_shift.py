@@ -1,0 +1,178 @@
+"""Shift registration: conservative shifts of fields, and models of aligned ones."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn.base import clone
+
+import randsmap
+from randsmap import KernelDecoder, ManifoldModel, ShiftRegistration
+from randsmap.model._shift import shift_lines
+
+EPS = np.finfo(float).eps
+LINES = hnp.arrays(np.float64, (3, 2, 9), elements=st.floats(-1e3, 1e3))
+
+
+def bumps(n=60, N=48, seed=0):
+    rng = np.random.default_rng(seed)
+    x = np.arange(N) / N
+    centre, width = rng.uniform([0, 0.06], [1, 0.15], (n, 2)).T
+    F = np.exp(-((((x - centre[:, None] + 0.5) % 1 - 0.5) / width[:, None]) ** 2))
+    return F / F.sum(axis=1, keepdims=True)
+
+
+def model(**options):
+    decoder = KernelDecoder(length_scale=1.0, **{"regularization": 1e-8, "invariants": "mass", **options})
+    return ManifoldModel(randsmap.DiffusionMaps(1), decoder)
+
+
+@given(LINES, hnp.arrays(np.float64, 3, elements=st.floats(-1e6, 1e6)))
+def test_shifts_keep_sums(F, shift):
+    G, _ = shift_lines(F, shift)
+    assert (np.abs(G.sum(axis=2) - F.sum(axis=2)) <= 40 * EPS * np.abs(F).sum(axis=2) + 1e-290).all()
+
+
+@given(
+    hnp.arrays(np.float64, (3, 2, 9), elements=st.floats(0, 1e3)),
+    hnp.arrays(np.float64, 3, elements=st.floats(-99, 99)),
+)
+def test_shifts_make_no_negative_values(F, shift):
+    assert (shift_lines(F, shift)[0] >= 0).all()
+
+
+@given(
+    hnp.arrays(np.float64, (3, 2, 9), elements=st.floats(-1, 2)), hnp.arrays(np.float64, 3, elements=st.floats(-99, 99))
+)
+def test_shifts_keep_limits(F, shift):
+    G, _ = shift_lines(F, shift, -1.0, 2.0)
+    assert (G >= -1).all() and (G <= 2).all()
+
+
+@given(LINES, st.integers(-100, 100))
+def test_whole_cells_are_rolled(F, k):
+    np.testing.assert_allclose(
+        shift_lines(F, np.full(3, float(k)))[0], np.roll(F, k, axis=2), rtol=0, atol=8 * EPS * np.abs(F).max(initial=0)
+    )
+
+
+def test_shifts_are_of_third_order_or_better():
+    errors = []
+    for N in (32, 64, 128):
+        edges = 2 * np.pi * np.arange(N + 1) / N
+
+        def averages(offset, edges=edges, N=N):  # exact ones of 2 + sin(x - offset)
+            return (2 + -np.diff(np.cos(edges - offset)) * N / (2 * np.pi))[None, None]
+
+        shift = 7.3
+        G, _ = shift_lines(averages(0.0), np.array([shift]))
+        errors.append(np.abs(G - averages(2 * np.pi * shift / N)).max())
+    assert errors[0] / errors[1] > 2**2.9 and errors[1] / errors[2] > 2**2.9
+
+
+@pytest.mark.parametrize("low", [-np.inf, 0.0])
+def test_tangents_are_derivatives(low):
+    rng = np.random.default_rng(3)
+    F = bumps(6)[:, None, :]
+    T, shift, speed, h = rng.standard_normal(F.shape) * F, rng.uniform(0.2, 0.8, 6) + 3, rng.standard_normal(6), 1e-6
+    _, moved = shift_lines(F, shift, low, np.inf, T, speed)
+    ahead, behind = (shift_lines(F + s * h * T, shift + s * h * speed, low)[0] for s in (1, -1))
+    np.testing.assert_allclose(moved, (ahead - behind) / (2 * h), rtol=0, atol=2e-8 * np.abs(moved).max())
+
+
+@pytest.mark.parametrize(("shape", "axis"), [(None, -1), ((3, 48), 1), ((48, 3), 0), ((2, 48, 3), -2)])
+def test_aligned_fields_have_one_phase_and_decoded_ones_keep_the_mass(shape, axis):
+    lines = bumps()
+    if shape is None:
+        F = lines
+    else:
+        profile = np.linspace(1, 2, int(np.prod(shape)) // 48)
+        F = np.moveaxis(
+            (lines[:, :, None] * profile).reshape(len(lines), 48, *np.delete(shape, axis)), 1, 1 + axis % len(shape)
+        ).reshape(len(lines), -1)
+        F = F / F.sum(axis=1, keepdims=True)
+    fitted = ShiftRegistration(model(), shape=shape, axis=axis).fit(F)
+    Y = fitted.transform(F)
+    assert Y.shape == (len(F), 2) and (Y[:, 0] >= -np.pi).all() and (Y[:, 0] < np.pi).all()
+    theta = fitted.transform(fitted._aligned(F)[1])[:, 0]
+    assert np.abs(theta).max() < 1e-2
+    G = fitted.inverse_transform(Y + [[1e3, 0.0]])
+    assert (np.abs(G.sum(axis=1) - 1) <= 1e-14 * (np.abs(G).sum(axis=1) + 1)).all()
+    assert randsmap.metrics.relative_l2(F, fitted.reconstruct(F)).mean() < 0.02
+    np.testing.assert_array_equal(fitted.inverse_transform(Y, cells=[5, -1]), fitted.inverse_transform(Y)[:, [5, -1]])
+    out = np.empty_like(F)
+    assert fitted.inverse_transform(Y, out=out) is out
+    np.testing.assert_array_equal(out, fitted.inverse_transform(Y))
+
+
+def test_a_shifted_field_differs_in_theta_alone():
+    F = bumps()
+    fitted = ShiftRegistration(model()).fit(F)
+    a, b = fitted.transform(F), fitted.transform(np.roll(F, 5, axis=1))
+    moved = (b[:, 0] - a[:, 0] - 2 * np.pi * 5 / 48 + np.pi) % (2 * np.pi) - np.pi
+    assert np.abs(moved).max() < 1e-12 and np.abs(b[:, 1] - a[:, 1]).max() < 1e-9
+    np.testing.assert_allclose(fitted.inverse_transform(a + [2 * np.pi, 0]), fitted.inverse_transform(a), atol=1e-12)
+
+
+def test_fields_without_a_first_mode_have_phase_zero():
+    F = bumps()
+    fitted = ShiftRegistration(model()).fit(F)
+    for field in (np.full((1, 48), 1 / 48), np.tile(bumps(1, 24), 2) / 2):
+        assert fitted.transform(field)[0, 0] == 0
+
+
+def test_bounds_hold_after_the_shift():
+    F = bumps()
+    fitted = ShiftRegistration(model(bounds=(0.0, 0.2))).fit(F)
+    G = fitted.inverse_transform(np.random.default_rng(0).normal(0, 2, (200, 2)))
+    assert G.min() >= 0 and G.max() <= 0.2
+    assert (np.abs(G.sum(axis=1) - 1) <= 1e-14 * (np.abs(G).sum(axis=1) + 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"invariants": np.arange(1.0, 49.0)[:, None], "invariant_tol": 1.0, "invariant_values": [1.0]}, "invariants"),
+        ({"cell_weights": np.linspace(1, 2, 48), "invariants": None}, "cell_weights"),
+        ({"bounds": (0.0, np.linspace(1, 2, 48))}, "bounds"),
+    ],
+)
+def test_what_changes_along_the_axis_is_refused(options, name):
+    estimator = ShiftRegistration(model(**options))
+    with pytest.raises(ValueError, match=f"{name} must be the same all along the periodic axis"):
+        estimator.fit(bumps())
+    assert not hasattr(estimator, "model_")
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [({"shape": (7, 7)}, "49 cells"), ({"shape": (16, 3), "axis": 1}, "at least 4"), ({"axis": 1}, "axis must be")],
+)
+def test_shapes_that_do_not_fit_are_refused(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        ShiftRegistration(model(), **kwargs).fit(bumps())
+    with pytest.raises(TypeError, match="ManifoldModel"):
+        ShiftRegistration(KernelDecoder()).fit(bumps())
+
+
+def test_jvp_is_the_derivative_and_keeps_the_mass():
+    F = bumps()
+    fitted = ShiftRegistration(model(regularization=1e-3)).fit(F)
+    Y = fitted.transform(F)
+    V, h = np.random.default_rng(1).standard_normal(Y.shape), 1e-6
+    tangent = fitted.jvp(Y, V)
+    difference = (fitted.inverse_transform(Y + h * V) - fitted.inverse_transform(Y - h * V)) / (2 * h)
+    away = np.abs((Y[:, 0] * 48 / (2 * np.pi) + 0.5) % 1 - 0.5) > 1e-3  # from whole cells, where it jumps
+    np.testing.assert_allclose(tangent[away], difference[away], rtol=0, atol=1e-6 * np.abs(tangent).max())
+    assert np.abs(tangent.sum(axis=1)).max() <= 1e-12 * np.abs(tangent).sum(axis=1).max()
+
+
+def test_saved_loaded_cloned(tmp_path):
+    F = bumps()
+    fitted = ShiftRegistration(model()).fit(F)
+    fitted.save(tmp_path / "model.npz")
+    again = randsmap.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(again.reconstruct(F), fitted.reconstruct(F))
+    np.testing.assert_array_equal(clone(fitted).fit(F).reconstruct(F), fitted.reconstruct(F))
+    assert fitted.score(F) < 0 and len(fitted.get_feature_names_out()) == 2
