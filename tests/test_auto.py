@@ -46,6 +46,17 @@ def test_geometric_median_survives_points_that_coincide():
     assert np.abs(x - 1).max() < 1e-2  # sqrt(eps) of the largest distance: squares of distances are subtracted
 
 
+def test_geometric_median_of_two_clusters_converges():
+    """Almost nothing pulls from one pair of points to the other, so that Weiszfeld's iteration crawls."""
+    rng = np.random.default_rng(0)
+    P = rng.normal(scale=1e-2, size=(4, 1, 5))
+    P[2:] += 1.0
+    x, _ = geometric_median(P, 1e-9)
+    E = x - P
+    gradient = (E / np.linalg.norm(E, axis=2, keepdims=True)).sum(axis=0)
+    assert np.linalg.norm(gradient) < 1e-8
+
+
 def test_limited_fields_are_on_the_segment():
     P, near = np.array([[[3.0, 4.0], [0.1, 0.0]]]), np.zeros((2, 2))
     assert np.allclose(limited(P, near, 1.0), [[[0.6, 0.8], [0.1, 0.0]]])

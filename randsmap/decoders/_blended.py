@@ -33,7 +33,8 @@ __all__ = [
 _EPS = np.finfo(float).eps
 _ROWS = 256  # points decoded at a time: a few arrays (parts, rows, coordinates)
 _SMOOTHING = 1e-9  # of the fields' spread: nearer fields are averaged
-_TOLERANCE, _ITERATIONS = 1e-11, 50
+_TOLERANCE, _ITERATIONS, _POLISHING = 1e-11, 50, 3
+_DAMPING = 1.0, 0.3, 0.1, 0.03  # of Newton's step
 _Values = NDArray[np.float64]
 
 
@@ -110,7 +111,42 @@ def geometric_median(P: _Values, smoothing: float) -> tuple[_Values, _Values]:
                 W, s = new, new_s
                 if change < _TOLERANCE:
                     break
+        x = _polished(np.einsum("nk,knr->nr", W, P), P, smoothing)
+        q = 1 / _smoothed_distances(x - P, smoothing).T
+        return x, q / q.sum(axis=1, keepdims=True)
     return np.einsum("nk,knr->nr", W, P), W
+
+
+def _smoothed_distances(E, smoothing):
+    """sqrt(|e|^2 + eps^2) (K, n) of vectors E (K, n, r)."""
+    return np.sqrt(np.einsum("knr,knr->kn", E, E) + smoothing**2)
+
+
+def _polished(x, P, smoothing):
+    """x after Newton steps that subtract points, not squares of distances, where they lower the sum of distances."""
+    for _ in range(_POLISHING):
+        E = x - P
+        d = _smoothed_distances(E, smoothing)
+        gradient = np.einsum("knr,kn->nr", E, 1 / d)
+        new = x - hessian_solve(E, d, gradient[:, None])[:, 0]
+        lower = _smoothed_distances(new - P, smoothing).sum(axis=0) <= d.sum(axis=0)
+        x = np.where(lower[:, None], new, x)
+    return x
+
+
+def hessian_solve(E: _Values, d: _Values, T: _Values) -> _Values:
+    """H^-1 T (n, c, r), H = sum_k (I - e_k e_k^T / d_k^2) / d_k the Hessian of the sum of distances d (K, n).
+
+    By the K directions e_k (K, n, r) of the points from x (Woodbury).
+    """
+    q = 1 / d
+    a = q.sum(axis=0)[:, None, None]
+    V = np.moveaxis(E * q[..., None], 0, 1)  # (n, K, r): rows e_k / d_k
+    S = -np.einsum("njr,nkr->njk", V, V)
+    K = len(E)
+    S[:, np.arange(K), np.arange(K)] += a[:, :, 0] / q.T
+    VT = np.einsum("nkr,ncr->nkc", V, T)
+    return (T + np.einsum("nkr,nkc->ncr", V, np.linalg.solve(S, VT))) / a
 
 
 def median_smoothing(G: _Values) -> float:
@@ -125,7 +161,7 @@ def _squares(D, W):
 
 
 def _median_step(D, W, s, smoothing):
-    """Newton's step where it lowers the sum of distances, Weiszfeld's otherwise: weights, and squared distances."""
+    """Newton's step, damped, or Weiszfeld's, which lowers the sum of distances most: weights, and squared distances."""
     q = 1 / np.sqrt(s + smoothing**2)
     a = q.sum(axis=1, keepdims=True)
     weiszfeld = q / a
@@ -137,10 +173,11 @@ def _median_step(D, W, s, smoothing):
     S[:, np.arange(K), np.arange(K)] += 1e-14 * a / q.min(axis=1, keepdims=True)
     w = q * np.linalg.solve(S, inner.sum(axis=2)[..., None])[..., 0]
     newton = weiszfeld - (w.sum(axis=1, keepdims=True) * W - w) / a
-    candidates = [(new, _squares(D, new)) for new in (newton, weiszfeld)]
-    sums = [np.sqrt(squares + smoothing**2).sum(axis=1) for _, squares in candidates]
-    better = (sums[0] <= sums[1])[:, None]
-    return tuple(np.where(better, x, y) for x, y in zip(*candidates))
+    trials = [weiszfeld, *(W + step * (newton - W) for step in _DAMPING)]
+    squares = [_squares(D, new) for new in trials]
+    best = np.argmin([np.sqrt(x + smoothing**2).sum(axis=1) for x in squares], axis=0)
+    rows = np.arange(len(W))
+    return np.stack(trials)[best, rows], np.stack(squares)[best, rows]
 
 
 class BlendBasis:
@@ -194,7 +231,7 @@ class BlendBasis:
             return shrink, None
         x, _ = geometric_median(P, self.smoothing)
         E = x - P
-        return shrink, (E, np.sqrt(np.square(E).sum(axis=2) + self.smoothing**2))
+        return shrink, (E, _smoothed_distances(E, self.smoothing))
 
     @staticmethod
     def _shrunk(shrink, k, T):
@@ -208,18 +245,6 @@ class BlendBasis:
     def _near_tangents(self, tangents):
         """Derivatives (n, c, r) of the fields to be near to along latent tangents (n, c, d)."""
         return (tangents / self._scales) @ self._trend
-
-    @staticmethod
-    def _solved(E, d, T):
-        """H^-1 T for T (n, c, r), by the K directions e_k (Woodbury)."""
-        q = 1 / d
-        a = q.sum(axis=0)[:, None, None]
-        V = np.moveaxis(E * q[..., None], 0, 1)  # (n, K, r): rows e_k / d_k
-        S = -np.einsum("njr,nkr->njk", V, V)
-        K = len(E)
-        S[:, np.arange(K), np.arange(K)] += a[:, :, 0] / q.T
-        VT = np.einsum("nkr,ncr->nkc", V, T)
-        return (T + np.einsum("nkr,nkc->ncr", V, np.linalg.solve(S, VT))) / a
 
     def _combined(self, X, tangents, directions):
         """Derivatives of x from those of the parts, ``tangents(decoder)`` (n, c, r), along directions (n, c, d)."""
@@ -235,7 +260,7 @@ class BlendBasis:
             else:
                 e, q = median[0][k][:, None, :], 1 / median[1][k][:, None, None]
                 total = total + q * (T - q * q * e * np.sum(e * T, axis=-1, keepdims=True))
-        return total if median is None else self._solved(*median, total)
+        return total if median is None else hessian_solve(*median, total)
 
     def gradients(self, X):
         d = X.shape[1]
@@ -254,7 +279,7 @@ class BlendBasis:
         shrink, median = self._at(X)
         H = H[:, None, :]
         if median is not None:
-            H = self._solved(*median, H)
+            H = hessian_solve(*median, H)
         out = np.zeros(X.shape)
         for k, decoder in enumerate(self.decoders):
             if median is None:

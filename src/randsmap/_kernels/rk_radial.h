@@ -40,9 +40,10 @@ RK_INLINE double rk_exp_of_root(double t, double *s)
     return rk_exp_normal(-*s);
 }
 
+/* of k >= 0 */
 RK_INLINE double rk_flushed(double k)
 {
-    return fabs(k) < RK_RADIAL_SMALLEST ? 0 : k;
+    return k < RK_RADIAL_SMALLEST ? 0 : k;
 }
 
 /* Without branches: the loops over it become SIMD code. t >= 0 may be infinite. */
@@ -54,7 +55,7 @@ RK_INLINE double rk_radial_value(int radial, double t)
     case RK_GAUSSIAN: return rk_exp_flushed(-t);
     case RK_MATERN_12: e = rk_exp_of_root(t, &s); return rk_flushed(e);
     case RK_MATERN_32: e = rk_exp_of_root(t, &s); return rk_flushed((1 + s) * e);
-    case RK_MATERN_52: e = rk_exp_of_root(t, &s); return rk_flushed((1 + s + s * s * (1. / 3)) * e);
+    case RK_MATERN_52: e = rk_exp_of_root(t, &s); return rk_flushed((1 + s * (1 + s * (1. / 3))) * e);
     case RK_THIN_PLATE: /* sqrt(t)^2 log sqrt(t) */
         e = rk_log_normal(t < RK_RADIAL_SMALLEST ? RK_RADIAL_SMALLEST : t, 0);
         return t < RK_RADIAL_SMALLEST ? 0 : 0.5 * t * e;
@@ -70,9 +71,9 @@ RK_INLINE double rk_radial_slope(int radial, double t)
     switch ((enum rk_radial)radial) {
     case RK_SQUARED_DISTANCE: return 2;
     case RK_GAUSSIAN: return -2 * rk_exp_flushed(-t);
-    case RK_MATERN_12: e = rk_exp_of_root(t, &s); return rk_flushed(s > 0 ? -e / s : 0);
-    case RK_MATERN_32: e = rk_exp_of_root(t, &s); return rk_flushed(-e);
-    case RK_MATERN_52: e = rk_exp_of_root(t, &s); return rk_flushed((1 + s) * (-1. / 3) * e);
+    case RK_MATERN_12: e = rk_exp_of_root(t, &s); return -rk_flushed(s > 0 ? e / s : 0);
+    case RK_MATERN_32: e = rk_exp_of_root(t, &s); return -rk_flushed(e);
+    case RK_MATERN_52: e = rk_exp_of_root(t, &s); return rk_flushed((1 + s) * e) * (-1. / 3);
     case RK_THIN_PLATE:
         e = rk_log_normal(t < RK_RADIAL_SMALLEST ? RK_RADIAL_SMALLEST : t, 0);
         return t < RK_RADIAL_SMALLEST ? 0 : e + 1;
