@@ -416,7 +416,7 @@ problem = partial(random_problem, M=40, d=1, constant={4: 0.0}, place=(0.2, 0.8)
 FAR = np.concatenate([np.linspace(-3, 4, 200), [50.0, -1e3]])[:, None]
 ESTIMATORS = {
     "randsmap": RANDSMAPDecoder(FourierFeatures(0.3), random_state=0),
-    "ddm": DoubleDiffusionMapsDecoder(invariants="mass", rank=12),
+    "ddm": DoubleDiffusionMapsDecoder(invariants="mass", rank=12, center=False, latent_scale=None),
     "kernel": KernelDecoder(length_scale=0.3, invariants="mass"),
     "conservative": ConservativeRegressor(Ridge(1e-3)),
     "POD": ManifoldModel(POD(4, invariants="mass")),

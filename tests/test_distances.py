@@ -4,6 +4,7 @@ import multiprocessing
 import subprocess
 import sys
 import textwrap
+from itertools import product
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ EPS = np.finfo(np.float64).eps
 
 def oracle(X, Z=None):
     """Direct differences, a row at a time."""
-    X = np.asarray(X, dtype=np.float64)
+    X = np.asarray(X, dtype=np.longdouble if getattr(X, "dtype", None) == np.longdouble else np.float64)
     Z = X if Z is None else np.asarray(Z, dtype=np.float64)
     return np.array([((x - Z) ** 2).sum(axis=1) for x in X]).reshape(len(X), len(Z))
 
@@ -167,6 +168,113 @@ def test_property(n, dim, offset, scale, seed):
     assert np.array_equal(squared_distances(X, X.copy()), D)
     Z = offset + scale * rng.normal(size=(7, dim))
     check_close(squared_distances(X, Z), oracle(X, Z), dim)
+
+
+# -- radial kernels ----------------------------------------------------------------------------------
+# scale, and with t = scale D: the kernel, twice its derivative by t where t > 0
+THIRD = 1 / np.longdouble(3)
+RADIAL = {
+    "GAUSSIAN": (0.5, lambda t: np.exp(-t), lambda t: -2 * np.exp(-t)),
+    "MATERN_12": (1.0, lambda t: np.exp(-np.sqrt(t)), lambda t: -np.exp(-np.sqrt(t)) / np.sqrt(t)),
+    "MATERN_32": (3.0, lambda t: (1 + np.sqrt(t)) * np.exp(-np.sqrt(t)), lambda t: -np.exp(-np.sqrt(t))),
+    "MATERN_52": (
+        5.0,
+        lambda t: (1 + np.sqrt(t) + t * THIRD) * np.exp(-np.sqrt(t)),
+        lambda t: -(1 + np.sqrt(t)) * np.exp(-np.sqrt(t)) * THIRD,
+    ),
+    "THIN_PLATE": (1.0, lambda t: t * np.log(t) / 2, lambda t: np.log(t) + 1),
+}
+# value and slope of a point with itself
+AT_ITSELF = {
+    "GAUSSIAN": (1, -1),
+    "MATERN_12": (1, 0),
+    "MATERN_32": (1, -3),
+    "MATERN_52": (1, -5 / 3),
+    "THIN_PLATE": (0, 0),
+}
+
+
+def radial_points():
+    """Points X and Z, or None for X itself: both sides of panel and tile, all lanes, from direct sums to products."""
+    rng = np.random.default_rng(0)
+    for n, m, dim in ((1, 5, 2), (3, 1031, 2), (201, 40, 1), (9, 6, 16), (8, 30, 40), (201, 1031, 40)):
+        spread = 10.0 ** rng.uniform(-6, 2.5, (n, 1))  # from nearly equal points to kernels that underflow
+        X, Z = rng.normal(size=(n, dim)) * spread, rng.normal(size=(m, dim)) * spread[0]
+        Z[::3] = X[:1]
+        yield X, Z
+    for n, dim in ((1, 2), (7, 2), (193, 3), (203, 16), (207, 17)):
+        X = rng.normal(size=(n, dim)) * rng.choice([1e-3, 1.0, 30.0], (n, 1))
+        X[n // 2 :: 5] = X[n // 2]
+        yield X, None
+
+
+@pytest.fixture(scope="module")
+def radial(level, tmp_path_factory):
+    """Kernels and slopes of `radial_points`, as one process at the level computes them."""
+    folder = tmp_path_factory.mktemp(level)
+    points = list(radial_points())
+    np.savez(
+        folder / "given.npz",
+        **{f"{side}{i}": A for i, pair in enumerate(points) for side, A in zip("XZ", pair) if A is not None},
+    )
+    code = """
+import sys, numpy as np
+from randsmap._kernels import distances
+from randsmap._linalg.distances import fill_pairs
+given, results = np.load("given.npz"), {}
+for i in range(int(sys.argv[1])):
+    X, Z = given[f"X{i}"], given[f"Z{i}"] if f"Z{i}" in given else None
+    for name, scale in zip(sys.argv[2::2], sys.argv[3::2]):
+        for slopes in (False, True):
+            out = np.full((len(X), len(X if Z is None else Z)), np.nan)
+            results[f"{name}{i}{slopes}"] = fill_pairs(X, Z, float(scale), out, getattr(distances, name), slopes)
+np.savez("results.npz", **results)
+"""
+    python(code, len(points), *(v for name in RADIAL for v in (name, RADIAL[name][0])), level=level, cwd=folder)
+    results = np.load(folder / "results.npz")
+    return [
+        (X, Z, {k: results[f"{k[0]}{i}{k[1]}"] for k in product(RADIAL, (False, True))})
+        for i, (X, Z) in enumerate(points)
+    ]
+
+
+@pytest.mark.parametrize("slopes", [False, True])
+@pytest.mark.parametrize("name", RADIAL)
+def test_radial_kernels(radial, name, slopes):
+    scale, function = np.longdouble(RADIAL[name][0]), RADIAL[name][1 + slopes]
+    for X, Z, results in radial:
+        got, dim = results[name, slopes], X.shape[1]
+        t = scale * oracle(X.astype(np.longdouble), Z)
+        distinct = t > 0
+        itself = AT_ITSELF[name][slopes]
+        assert (np.abs(got[~distinct] - itself) <= 2 * slopes * EPS * abs(itself)).all()
+        t, values = t[distinct], got[distinct]
+        exact = function(t) * (scale if slopes else 1)
+        # what a relative error of t does to the result, by differences
+        condition = np.abs(function(t * (1 + 1e-6)) * (scale if slopes else 1) - exact) / 1e-6
+        error_of_t = dim + 3 + 1024 * (dim > 16)
+        if dim > 16 and name == "GAUSSIAN" and not slopes:  # its exponents have an error of their own
+            condition += np.abs(exact) * 1024
+        limit = 1e-300 * (scale if slopes else 1) * (2 if slopes and name == "GAUSSIAN" else 1)
+        small, near = np.abs(exact) < limit, (np.abs(exact) > 0.999 * limit) & (np.abs(exact) < 1.001 * limit)
+        assert (values[small & ~near] == 0).all()
+        assert ((values == 0) | (np.abs(values) > 0.999 * limit)).all()
+        wrong = np.abs(values - exact) > (error_of_t * condition + 8 * np.abs(exact)) * EPS
+        assert not wrong[~small & ~near].any()
+        if Z is None:
+            assert np.array_equal(got, got.T)
+
+
+@pytest.mark.parametrize("name", RADIAL)
+def test_radial_kernels_of_extreme_distances(name):
+    """Squared distances that are subnormal, or overflow."""
+    X, Z = np.zeros((1, 1)), np.array([[0.0], [1e-162], [1e-155], [1e-100], [1e155], [1e170]])
+    kernel = getattr(_distances._kernels, name)
+    K = _distances.fill_pairs(X, Z, 1.0, np.empty((1, 6)), kernel)[0]
+    expected = [0, 0, 0, -100 * np.log(10) * 1e-200, np.inf, np.inf] if name == "THIN_PLATE" else [1, 1, 1, 1, 0, 0]
+    np.testing.assert_allclose(K, expected, rtol=1e-13)
+    slopes = _distances.fill_pairs(X, Z, 1.0, np.empty((1, 6)), kernel, slopes=True)[0]
+    assert not np.isnan(slopes).any()
 
 
 # -- input -------------------------------------------------------------------------------------------

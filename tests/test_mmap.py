@@ -140,7 +140,11 @@ def test_every_way_to_solve(tmp_path, small, solver, constraint, n):
     F, Y = bumps(n), np.linspace(0, 1, n)[:, None]
     M = mapped(tmp_path / "F.npy", F)
     decoder = randsmap.RANDSMAPDecoder(
-        randsmap.FourierFeatures(0.3, n_features=40), solver=solver, constraint=constraint, random_state=0
+        randsmap.FourierFeatures(0.3, n_features=40),
+        solver=solver,
+        constraint=constraint,
+        random_state=0,
+        latent_scale=None,
     )
     np.testing.assert_allclose(clone(decoder).fit(Y, M).predict(Y), clone(decoder).fit(Y, F).predict(Y), atol=1e-9)
     if (solver, constraint) == ("auto", "everywhere"):

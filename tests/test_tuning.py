@@ -126,10 +126,13 @@ FEATURES = randsmap.FourierFeatures(0.5, n_features=12)
 @pytest.mark.parametrize("kind", ["svd", "training", "kernel", "harmonics"])
 def test_coefficient_space_agrees_with_the_fields(always, kind, q, weights, constant, offset):
     decoder, grid = {
-        "svd": (randsmap.RANDSMAPDecoder(FEATURES, solver="svd", random_state=0), PENALTIES),
-        "training": (randsmap.RANDSMAPDecoder(FEATURES, constraint="training", random_state=0), PENALTIES),
-        "kernel": (randsmap.KernelDecoder(length_scale=0.15), PENALTIES),
-        "harmonics": (randsmap.DoubleDiffusionMapsDecoder(), {"epsilon": [0.1, 0.15 * 2**0.5]}),
+        "svd": (randsmap.RANDSMAPDecoder(FEATURES, solver="svd", random_state=0, latent_scale=None), PENALTIES),
+        "training": (
+            randsmap.RANDSMAPDecoder(FEATURES, constraint="training", random_state=0, latent_scale=None),
+            PENALTIES,
+        ),
+        "kernel": (randsmap.KernelDecoder(length_scale=0.15, latent_scale=None), PENALTIES),
+        "harmonics": (randsmap.DoubleDiffusionMapsDecoder(latent_scale=None), {"epsilon": [0.1, 0.15 * 2**0.5]}),
     }[kind]
     data, parameters = fields_in_reach(
         "features" if kind in ("svd", "training") else "kernel", q, weights, constant, offset

@@ -1,4 +1,4 @@
-"""cos, exp and logistic of the kernels, in units in the last place, at every instruction level."""
+"""cos, exp, log and logistic of the kernels, in units in the last place, at every instruction level."""
 
 import mpmath
 import numpy as np
@@ -12,7 +12,10 @@ pytestmark = pytest.mark.kernels
 
 REACH = 1e7  # RK_COS_REACH
 TINY = 5e-324
-FUNCTIONS = {"cos": mpmath.cos, "exp": mpmath.exp, "logistic": lambda x: 1 / (1 + mpmath.exp(-x))}
+EPS = np.finfo(float).eps
+STEPS = range(-4, 5)
+FUNCTIONS = {"cos": mpmath.cos, "exp": mpmath.exp, "log": mpmath.log, "logistic": lambda x: 1 / (1 + mpmath.exp(-x))}
+PLAIN = {"cos": np.cos, "exp": np.exp, "log": np.log, "logistic": lambda x: 1 / (1 + np.exp(-x))}
 
 CHILD = """
 import sys
@@ -73,6 +76,13 @@ def arguments():
         "exp/underflow": np.append(rng.uniform(-746, -700, n), [-745.1332191019411, -750, -1e300]),
         "exp/overflow": np.append(rng.uniform(700, log_max, n), [log_max]),
         "exp/tiny": np.append(signed_powers(rng, -323, 0, n), [0.0, -0.0, TINY]),
+        "log/usual": rng.uniform(0, 10, n),
+        "log/near one": np.concatenate([1 + signed_powers(rng, -16, -0.6, n), np.nextafter(1.0, [0, 2]), [1.0]]),
+        "log/change of exponent": np.concatenate(
+            [np.sqrt(0.5) * 2.0 ** np.arange(-3, 4) * (1 + k * EPS) for k in STEPS]
+        ),
+        "log/wide": np.append(10.0 ** rng.uniform(-307, 308, n), [2.0**-1022, np.finfo(float).max]),
+        "log/subnormal": np.append(10.0 ** rng.uniform(-323, -308, n), [TINY, np.nextafter(2.0**-1022, 0)]),
         "logistic/usual": rng.uniform(-5, 5, n),
         "logistic/wide": rng.uniform(-60, 60, n),
         "logistic/underflow": np.append(rng.uniform(-746, -60, n), [-744.5, -750, -1e300]),
@@ -91,9 +101,8 @@ def ulp(value):
 def dense(name):
     """A million arguments where rounding shows most, with the long double result."""
     rng = np.random.default_rng(1)
-    x = rng.uniform(*{"cos": (-20, 20), "exp": (-3, 3), "logistic": (-10, 3)}[name], 1_000_000)
-    wide = x.astype(np.longdouble)
-    return x, {"cos": np.cos, "exp": np.exp, "logistic": lambda v: 1 / (1 + np.exp(-v))}[name](wide)
+    x = rng.uniform(*{"cos": (-20, 20), "exp": (-3, 3), "log": (0.3, 3), "logistic": (-10, 3)}[name], 1_000_000)
+    return x, PLAIN[name](x.astype(np.longdouble))
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +140,7 @@ def test_within_two_ulp_densely(results, name):
 def test_special_values_as_libm(results):
     with np.errstate(invalid="ignore"):
         assert np.array_equal(results["cos/special"], np.cos(SPECIAL), equal_nan=True)
+    assert np.array_equal(results["log/special"], [np.inf, np.nan, np.nan, -np.inf, -np.inf, 0.0], equal_nan=True)
     for name, expected in (("exp", [np.inf, 0.0, np.nan, 1.0, 1.0]), ("logistic", [1.0, 0.0, np.nan, 0.5, 0.5])):
         got = results[f"{name}/special"][:5]
         assert np.array_equal(got, expected, equal_nan=True)
@@ -148,8 +158,8 @@ def test_exp_overflows_to_infinity_and_underflows_gradually():
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 7, 8, 9, 255, 256, 257, 1001])
 def test_any_length_and_in_place(name, n):
-    x = np.random.default_rng(n).uniform(-30, 30, n)
-    reference = {"cos": np.cos, "exp": np.exp, "logistic": lambda t: 1 / (1 + np.exp(-t))}[name](x)
+    x = np.random.default_rng(n).uniform(0 if name == "log" else -30, 30, n)
+    reference = PLAIN[name](x)
     guarded = np.full(n + 2, 7.0)
     function = getattr(vecmath, name)
     function(x, guarded[1:-1])

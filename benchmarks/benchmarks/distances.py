@@ -1,7 +1,8 @@
-"""Squared distances, Gaussian kernel, weighted kernel sums, median."""
+"""Squared distances, radial kernels, weighted kernel sums, median."""
 
 import numpy as np
 
+from randsmap._kernels import distances as _kernels
 from randsmap._linalg import distances as _distances
 
 
@@ -56,6 +57,30 @@ class SmallDimension:
 
     def time_squared_distances(self, dim):
         _distances.squared_distances(self.X, out=self.out)
+
+
+class Radial:
+    """Kernels of 2000 latents, and of 400 others, beside the Gaussian one; the scale is theirs at length 1."""
+
+    params = [["GAUSSIAN", "MATERN_12", "MATERN_32", "MATERN_52", "THIN_PLATE"], [False, True]]
+    param_names = ["kernel", "slopes"]
+    SCALE = {"GAUSSIAN": 0.5, "MATERN_32": 3.0, "MATERN_52": 5.0}
+
+    def setup(self, kernel, slopes):
+        rng = np.random.default_rng(0)
+        self.X, self.Z = 5 * rng.random((2000, 2)), 5 * rng.random((400, 2))
+        self.square, self.out = np.empty((2000, 2000)), np.empty((2000, 400))
+        self.options = self.SCALE.get(kernel, 1.0), getattr(_kernels, kernel), slopes
+
+    def _fill(self, Z, out):
+        scale, kernel, slopes = self.options
+        _distances.fill_pairs(self.X, Z, scale, out, kernel, slopes)
+
+    def time_symmetric(self, kernel, slopes):
+        self._fill(None, self.square)
+
+    def time_rectangular(self, kernel, slopes):
+        self._fill(self.Z, self.out)
 
 
 class Underflow:

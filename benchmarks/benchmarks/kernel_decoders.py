@@ -22,11 +22,24 @@ def make(name):
         "ddm-full-rank": DoubleDiffusionMapsDecoder(epsilon=0.01, rank=N),
         "gaussian": KernelDecoder(length_scale=0.2, invariants="mass"),
         "multi-gaussian": KernelDecoder("multi-gaussian", max_frequency=10.0, invariants="mass"),
+        "matern-1.5": KernelDecoder("matern", nu=1.5, length_scale=0.2, invariants="mass"),
+        "matern-2.5": KernelDecoder("matern", nu=2.5, length_scale=0.2, invariants="mass"),
+        "thin-plate": KernelDecoder("thin-plate", degree=1, invariants="mass"),
         "conservative": ConservativeRegressor(RFNNDecoder(random_state=0)),
     }[name]
 
 
-NAMES = ["ddm", "ddm-mass", "ddm-full-rank", "gaussian", "multi-gaussian", "conservative"]
+NAMES = [
+    "ddm",
+    "ddm-mass",
+    "ddm-full-rank",
+    "gaussian",
+    "multi-gaussian",
+    "matern-1.5",
+    "matern-2.5",
+    "thin-plate",
+    "conservative",
+]
 
 
 class Fit:

@@ -1,4 +1,4 @@
-"""cos, exp and logistic: time of an element, ratio to NumPy, error in units in the last place."""
+"""cos, exp, log and logistic: time of an element, ratio to NumPy, error in units in the last place."""
 
 import time
 
@@ -6,16 +6,16 @@ import numpy as np
 
 from randsmap._kernels import vecmath
 
-NUMPY = {"cos": np.cos, "exp": np.exp, "logistic": lambda x: 1 / (1 + np.exp(-x))}
+NUMPY = {"cos": np.cos, "exp": np.exp, "log": np.log, "logistic": lambda x: 1 / (1 + np.exp(-x))}
 N = 4096  # in and out stay in the first- and second-level caches
 
 
 class Functions:
-    params = (["cos", "exp", "logistic"],)
+    params = (list(NUMPY),)
     param_names = ("function",)
 
     def setup(self, name):
-        self.x = np.random.default_rng(0).uniform(-30, 30, N)
+        self.x = np.random.default_rng(0).uniform(0 if name == "log" else -30, 30, N)
         self.out = np.empty(N)
         self.function = getattr(vecmath, name)
 
@@ -44,7 +44,7 @@ class Functions:
         return numpys / ours
 
     def track_max_ulp(self, name):
-        x = np.random.default_rng(1).uniform(-10, 10, 200_000)
+        x = np.random.default_rng(1).uniform(0 if name == "log" else -10, 10, 200_000)
         out = np.empty_like(x)
         self.function(x, out)
         wide = NUMPY[name](x.astype(np.longdouble))

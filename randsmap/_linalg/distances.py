@@ -1,4 +1,4 @@
-"""Squared distances and Gaussian kernels: validation, centring and threads around the tiled kernels."""
+"""Squared distances and radial kernels of them: validation, centring and threads around the tiled kernels."""
 
 import numpy as np
 
@@ -164,13 +164,22 @@ def _pairs(X, Z, scale, out):
     return fill_pairs(X, Z, scale, out)
 
 
-def fill_pairs(X, Z, scale, out):
-    """Distances (scale 0) or kernel exp(-scale D) into out, for arrays already checked.
+def fill_pairs(X, Z, scale, out, kernel=_kernels.GAUSSIAN, slopes=False):
+    """Squared distances D (scale 0) or the kernel g(scale D) into out, for arrays already checked.
 
-    X (n, dim) and Z (m, dim) are C-contiguous float64 and finite; Z None: X against itself.
+    X (n, dim) and Z (m, dim) are C-contiguous float64 and finite; Z None: X against itself. `kernel` is a number
+    that `_kernels.distances` has under the kernel's name (rk_radial.h): with s^2 = scale D,
+
+    GAUSSIAN: exp(-s^2), MATERN_12: exp(-s), MATERN_32: (1 + s) exp(-s), MATERN_52: (1 + s + s^2 / 3) exp(-s),
+    THIN_PLATE: s^2 log s.
+
+    `slopes`: twice the derivative by D in its place; 0 at D = 0 if there is none. Values below 1e-300 are 0, and
+    slopes below about that (before the factor `scale`).
     """
     if out.size == 0:
         return out
+    if not scale:
+        kernel = _kernels.SQUARED_DISTANCE
     n, dim = X.shape
     few_rows = Z is not None and n <= _kernels.FEW
     centre = X_centred = X_norms = Z_centred = Z_norms = None
@@ -184,7 +193,7 @@ def fill_pairs(X, Z, scale, out):
                 X_centred, X_norms = Z_centred, Z_norms
 
     def task(i, work):
-        _kernels.panel(i, X, X_centred, X_norms, Z, Z_centred, Z_norms, centre, scale, work, out)
+        _kernels.panel(i, X, X_centred, X_norms, Z, Z_centred, Z_norms, centre, kernel, slopes, scale, work, out)
 
     _for_panels(task, n, dim, few_rows)
     return out
@@ -259,7 +268,7 @@ def kernel_rows(X, rows, norms, centre, epsilon):
     scale = kernel_scale(epsilon)
 
     def task(i, work):
-        _kernels.panel(i, X, X, X_norms, rows, rows, norms, None, scale, work, K)
+        _kernels.panel(i, X, X, X_norms, rows, rows, norms, None, _kernels.GAUSSIAN, False, scale, work, K)
 
     if len(X):
         _for_panels(task, *X.shape, len(X) <= _kernels.FEW)

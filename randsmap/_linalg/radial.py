@@ -20,10 +20,12 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from randsmap._kernels import distances as _kernels
 from randsmap._linalg.distances import fill_pairs
 from randsmap._parallel import blas_threads
 
 __all__ = [
+    "Gaussian",
     "Matern",
     "TailProjection",
     "TailSpectrum",
@@ -35,62 +37,47 @@ __all__ = [
 ]
 
 _EPS = np.finfo(float).eps
-_FAR = 1e3  # exp(-s) is 0 beyond; s itself may overflow
 _Values = NDArray[np.float64]
 
 
-class Matern:
+class _Radial:
+    """A kernel g(scale |x - z|^2), by the number that `_kernels.distances` has for g."""
+
+    def __init__(self, kernel: int, scale: float) -> None:
+        self._kernel, self.scale = kernel, scale
+
+    def values(self, X: _Values, Z: _Values | None = None) -> _Values:
+        """The kernel between points X and Z (None: X)."""
+        out = np.empty((len(X), len(X if Z is None else Z)))
+        return fill_pairs(X, Z, self.scale, out, self._kernel)
+
+    def slopes(self, X: _Values, Z: _Values) -> _Values:
+        """Twice the kernel's derivative in |x - z|^2; 0 where there is none, at the points themselves."""
+        return fill_pairs(X, Z, self.scale, np.empty((len(X), len(Z))), self._kernel, slopes=True)
+
+
+class Gaussian(_Radial):
+    """exp(-scale |x - z|^2)."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__(_kernels.GAUSSIAN, scale)
+
+
+class Matern(_Radial):
     """The Matern kernel of smoothness nu = 0.5, 1.5 or 2.5 between points in units of the length scale.
 
     With s = sqrt(2 nu) |x - z|: exp(-s), (1 + s) exp(-s), (1 + s + s^2 / 3) exp(-s).
     """
 
     def __init__(self, nu: float) -> None:
-        self.nu = nu
-
-    def values(self, X: _Values, Z: _Values | None = None) -> _Values:
-        """The kernel between points X and Z (None: X)."""
-        s = self._distances(X, Z)
-        decay = np.exp(-s)
-        if self.nu == 1.5:
-            decay *= 1 + s
-        elif self.nu == 2.5:
-            decay *= 1 + s + s * s / 3
-        return decay
-
-    def slopes(self, X: _Values, Z: _Values) -> _Values:
-        """Twice the kernel's derivative in |x - z|^2; 0 where nu = 0.5 has none, at the points themselves."""
-        s = self._distances(X, Z)
-        decay = np.exp(-s)
-        if self.nu == 0.5:
-            return np.divide(-decay, s, out=np.zeros_like(s), where=s > 0)
-        decay *= -3.0 if self.nu == 1.5 else -5.0 / 3 * (1 + s)
-        return decay
-
-    def _distances(self, X, Z):
-        s = fill_pairs(X, Z, 0.0, np.empty((len(X), len(X if Z is None else Z))))
-        np.sqrt(s, out=s)
-        s *= np.sqrt(2 * self.nu)
-        return np.minimum(s, _FAR, out=s)
+        super().__init__({0.5: _kernels.MATERN_12, 1.5: _kernels.MATERN_32, 2.5: _kernels.MATERN_52}[nu], 2 * nu)
 
 
-class ThinPlate:
+class ThinPlate(_Radial):
     """The thin-plate spline |x - z|^2 log |x - z|: conditionally positive definite, for tails of degree 1."""
 
-    def values(self, X: _Values, Z: _Values | None = None) -> _Values:
-        """The kernel between points X and Z (None: X)."""
-        D = fill_pairs(X, Z, 0.0, np.empty((len(X), len(X if Z is None else Z))))
-        D *= 0.5 * _log(D)
-        return D
-
-    def slopes(self, X: _Values, Z: _Values) -> _Values:
-        """Twice the kernel's derivative in |x - z|^2 (0 at the points, where the gradient is)."""
-        D = fill_pairs(X, Z, 0.0, np.empty((len(X), len(Z))))
-        return np.where(D > 0, _log(D) + 1, 0.0)
-
-
-def _log(D):
-    return np.log(D, out=np.zeros_like(D), where=D > 0)
+    def __init__(self) -> None:
+        super().__init__(_kernels.THIN_PLATE, 1.0)
 
 
 def polynomial_tail(X: _Values, degree: int) -> _Values:

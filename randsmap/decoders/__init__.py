@@ -1,5 +1,6 @@
 """Decoders: from latent coordinates back to fields, as scikit-learn multi-output regressors."""
 
+from randsmap.decoders._bases import ScaledTransformer as ScaledTransformer  # for model files
 from randsmap.decoders._blended import BlendedDecoder
 from randsmap.decoders._conservative import ConservativeRegressor
 from randsmap.decoders._kernel import DoubleDiffusionMapsDecoder, KernelDecoder

@@ -278,11 +278,13 @@ class LinearDecoder(LinearMapHolder, FieldRegressor):
 
     @available_if(lambda self: hasattr(self, "_spectrum"))
     def spectrum(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-        """Eigenvectors and eigenvalues of Phi Phi^T, Phi = [1 | features of X], which need no fields.
+        """Eigenvectors and eigenvalues of Phi Phi^T, Phi the features of X, which need no fields.
 
         Fitted to latents X and fields F, the decoder without its invariants' correction returns H F at X, with the
         hat matrix H = U diag(s / (s + lambda)) U^T of every lambda. Decoders that are ridge regressions have it:
-        with a kernel it stands for the features' products.
+        with a kernel it stands for the features' products. Phi is without its mean, and the first pair is the
+        constant vector with an infinite eigenvalue, which no lambda damps: H_ii = 1/n + the centred leverage. With
+        center=False Phi is [1 | features].
 
         Parameters
         ----------
@@ -294,7 +296,7 @@ class LinearDecoder(LinearMapHolder, FieldRegressor):
         U : ndarray (n, r), float64
             Orthonormal columns.
         s : ndarray (r,), float64
-            In descending order, without those that are round-off.
+            In descending order, without those that are round-off; the first is infinite with `center`.
         angle : float
             Radians by which round-off may have turned the space that U spans.
 
@@ -309,8 +311,9 @@ class LinearDecoder(LinearMapHolder, FieldRegressor):
         >>> from randsmap import KernelDecoder
         >>> latents = np.linspace(0, 1, 5)[:, None]
         >>> U, s, _ = KernelDecoder(length_scale=0.5).spectrum(latents)
-        >>> ((U * s) @ U.T)[0, 0].round(12)  # 1 + k(y, y)
-        np.float64(2.0)
+        >>> leverage = (U**2 / (1 + 1e-3 / s)).sum(axis=1)  # diagonal of the hat matrix for lambda = 1e-3
+        >>> bool(leverage.min() > 1 / 5), bool(leverage.max() < 1)
+        (True, True)
         """
         fresh = clone(self)
         return fresh._spectrum(validate_data(fresh, X, reset=True, min_samples=2))

@@ -10,6 +10,7 @@ fields of the points X (n, d) into out (n, M), each row projected unless project
 
 import numpy as np
 
+from randsmap._estimator import Array, Transformer
 from randsmap._kernels import decode as _decode_kernel
 from randsmap._kernels import gradients as _kernel
 from randsmap._linalg.ridge import feature_matrix
@@ -187,8 +188,18 @@ class TransformerBasis:
 class ScaledTransformer:
     """A fitted transformer of points in units of `scale` (d,), as a transformer of points as they are."""
 
+    _state = {"transformer": Transformer("d", "P"), "scale": Array("d", low=np.finfo(float).smallest_subnormal)}
+
     def __init__(self, transformer, scale):
-        self.transformer, self.scale, self.n_features_in_ = transformer, scale, len(scale)
+        self.transformer, self.scale = transformer, scale
+
+    @property
+    def n_features_in_(self):
+        return len(self.scale)
+
+    @property
+    def _n_features_out(self):
+        return self.transformer._n_features_out
 
     def transform(self, X):
         """Features of points X (n, d)."""

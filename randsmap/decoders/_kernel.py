@@ -5,7 +5,7 @@ import numpy as np
 from randsmap._estimator import DERIVED, Array, Choice, Count, Flag, Real, check_fitted, validate_data
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.low_rank import centred_kernel, leading_modes
-from randsmap._linalg.radial import Matern, ThinPlate, polynomial_tail, solve_with_tail
+from randsmap._linalg.radial import Gaussian, Matern, ThinPlate, polynomial_tail, solve_with_tail
 from randsmap._linalg.ridge import cholesky_solve, less_mean, resolved, with_bias, with_constant
 from randsmap._parallel import blas_threads
 from randsmap._validation import check_choice, check_count, check_number
@@ -25,23 +25,6 @@ from randsmap.invariants._parameters import InvariantParameters, document_invari
 __all__ = ["DoubleDiffusionMapsDecoder", "KernelDecoder"]
 
 _EPS, _SMALLEST = np.finfo(float).eps, np.finfo(float).smallest_subnormal
-
-
-class Gaussian:
-    """exp(-scale |x - z|^2)."""
-
-    def __init__(self, scale):
-        self.scale = scale
-
-    def values(self, X, Z=None):
-        """The kernel between points X and Z (None: X)."""
-        return _distances.fill_pairs(X, Z, self.scale, np.empty((len(X), len(X if Z is None else Z))))
-
-    def slopes(self, X, Z):
-        """Twice the kernel's derivative in |x - z|^2."""
-        K = self.values(X, Z)
-        K *= -2 * self.scale
-        return K
 
 
 class MultiGaussian:
@@ -476,7 +459,7 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         K -= self._radial.values(points).mean(axis=1)[:, None]
         K -= K.mean(axis=0)
         W = self._solve(points, K, regularization)[0].T
-        return W - W.mean(axis=1)[:, None] + 1 / len(points)
+        return np.ascontiguousarray(W - W.mean(axis=1)[:, None] + 1 / len(points))
 
     def _tail(self, X):
         """[1 | x] at latents X (n, d), x in units of the kernel's lengths from the training points' mean."""

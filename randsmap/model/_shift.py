@@ -255,9 +255,9 @@ class ShiftRegistration(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         along = np.ascontiguousarray(V[:, 1:])
         tangent = self.model_.encoder_.inverse_jvp(Y, along) if decoder is None else decoder.jvp(Y, along)
         aligned = np.asarray(self.model_.inverse_transform(Y))
-        _, moved = shift_lines(
+        moved = shift_lines(
             self._lines(aligned), self._cells(theta), *self._limits(), self._lines(tangent), self._cells(V[:, 0])
-        )
+        )[1]
         return self._fields(moved)
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
@@ -273,7 +273,7 @@ class ShiftRegistration(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     @property
     def _n_features_out(self) -> int:
-        return 1 + self.model_._n_features_out
+        return 1 + (self.model_._n_features_out or 0)
 
     def _restore(self) -> None:
         if int(np.prod(self._lengths)) != self.n_features_in_:
@@ -287,7 +287,7 @@ def shift_lines(
     high: Any = np.inf,
     tangents: NDArray[np.float64] | None = None,
     speed: NDArray[np.float64] | None = None,
-) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+) -> tuple[NDArray[np.float64], Any]:
     """Periodic lines of cell averages shifted by real numbers of cells, conservatively; and their tangents.
 
     Parameters

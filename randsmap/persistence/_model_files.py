@@ -71,6 +71,7 @@ CLASSES = {
     "KernelDecoder": "decoders",
     "BlendedDecoder": "decoders",
     "AutoDecoder": "tuning",
+    "ScaledTransformer": "decoders",
     "ManifoldModel": "model",
     "ParametricModel": "model",
     "ShiftRegistration": "model",

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["DecoderCase", "Study", "paper_cases", "thinned"]
 
 QUICK_CANDIDATES = (2, 5, 8)  # of ten grid values: three inner ones
-PAPER: dict[str, Any] = {}  # arguments by which ridge and kernel decoders are the paper's
+# arguments by which ridge and kernel decoders are the paper's
+PAPER: dict[str, Any] = {"center": False, "latent_scale": None}
 TRAINING_FORM_RUNS = 5  # one SVD a run
 
 

@@ -91,6 +91,11 @@ static void test_vecmath(void)
     k->exp(x, y, n);
     for (ptrdiff_t i = 0; i < n; i++)
         CHECK(exp(x[i]) == y[i] || fabs(y[i] - exp(x[i])) <= 4 * DBL_EPSILON * exp(x[i]) + 1e-323);
+    for (ptrdiff_t i = 0; i < n; i++)
+        x[i] = i % 9 ? exp(0.9 * x[i]) : 0; /* subnormal numbers too */
+    k->log(x, y, n);
+    for (ptrdiff_t i = 0; i < n; i++)
+        CHECK(log(x[i]) == y[i] || fabs(y[i] - log(x[i])) <= 4 * DBL_EPSILON * fabs(log(x[i])));
     free(x), free(y);
 }
 
@@ -156,6 +161,26 @@ static double squared_distance(const double *x, const double *z, ptrdiff_t M)
     return s;
 }
 
+static double gaussian(double t) { return exp(-t); }
+static double gaussian_slope(double t) { return -2 * exp(-t); }
+static double matern12(double t) { return exp(-sqrt(t)); }
+static double matern12_slope(double t) { return -exp(-sqrt(t)) / sqrt(t); }
+static double matern32(double t) { return (1 + sqrt(t)) * exp(-sqrt(t)); }
+static double matern32_slope(double t) { return -exp(-sqrt(t)); }
+static double matern52(double t) { return (1 + sqrt(t) + t / 3) * exp(-sqrt(t)); }
+static double matern52_slope(double t) { return -(1 + sqrt(t)) * exp(-sqrt(t)) / 3; }
+static double thin_plate(double t) { return 0.5 * t * log(t); }
+static double thin_plate_slope(double t) { return log(t) + 1; }
+
+static const struct {
+    int kernel;
+    double (*value)(double), (*slope)(double);
+} radials[] = {{RK_GAUSSIAN, gaussian, gaussian_slope},
+               {RK_MATERN_12, matern12, matern12_slope},
+               {RK_MATERN_32, matern32, matern32_slope},
+               {RK_MATERN_52, matern52, matern52_slope},
+               {RK_THIN_PLATE, thin_plate, thin_plate_slope}};
+
 /* of a sum of M squares below 9 */
 static double sum_error(ptrdiff_t M) { return 9 * (double)M * (double)(M + 1) * DBL_EPSILON; }
 
@@ -190,10 +215,21 @@ static void test_distances(void)
         for (ptrdiff_t i = 0; i < m; i++)
             for (ptrdiff_t p = 0; p < 3; p++)
                 CLOSE(s[i * 3 + p], dot(tile + i * ld, W + p * n, n), 1e-12 * (double)M);
-        k->gaussian_of(tile, ld, m, n, 0.3);
-        for (ptrdiff_t i = 0; i < m; i++)
-            for (ptrdiff_t j = 0; j < n; j++)
-                CLOSE(tile[i * ld + j], exp(-0.3 * t[j * m + i]), 1e-15 * (double)(M + 4));
+        for (size_t r = 0; r < 2 * sizeof radials / sizeof *radials; r++) {
+            const int slopes = (int)(r % 2);
+            for (ptrdiff_t i = 0; i < m; i++)
+                for (ptrdiff_t j = 0; j < n; j++)
+                    tile[i * ld + j] = t[j * m + i];
+            k->radial(radials[r / 2].kernel, slopes, tile, ld, m, n, 0.3);
+            for (ptrdiff_t i = 0; i < m; i++)
+                for (ptrdiff_t j = 0; j < n; j++) {
+                    const double x = 0.3 * t[j * m + i];
+                    CHECK(isfinite(tile[i * ld + j]));
+                    if (!(x > 0)) continue; /* no reference there: 0 log 0 */
+                    const double expected = slopes ? 0.3 * radials[r / 2].slope(x) : radials[r / 2].value(x);
+                    CLOSE(tile[i * ld + j], expected, 1e-15 * (8 + x) * (1 + fabs(expected)));
+                }
+        }
         k->center(X, m, M, c, XC, nx);
         for (ptrdiff_t i = 0; i < m; i++)
             CLOSE(nx[i], squared_distance(X + i * M, c, M), sum_error(M));

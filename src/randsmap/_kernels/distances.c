@@ -1,6 +1,5 @@
 #include "rk_distances.h"
 #include "rk_simd.h"
-#include "rk_vecmath_inline.h"
 
 /* The GEMM form |x|^2 + |z|^2 - 2 x.z has an error of about u s, s = |x|^2 + |z|^2 of the centred
  * rows, whatever the distance. Below CANCELLED * s the distance is recomputed by differences, so the
@@ -12,8 +11,6 @@
 #define EXPONENT_SAFE 0x1p10
 #define NEGLIGIBLE (-40.)
 #define ERROR 0x1p-44 /* ample bound of the relative error of x.z, times s / eps^2 in the exponent */
-/* log(1e-300): smaller kernel values are set to 0, which keeps subnormal numbers out of products. */
-#define FLUSH (-690.7755278982137)
 
 #define UNROLL 32 /* columns whose sums stay in registers in the direct tile */
 
@@ -126,12 +123,6 @@ static void distances(double *restrict tile, ptrdiff_t ld, const double *X, ptrd
     }
 }
 
-static inline double kernel_value(double e)
-{
-    double k = rk_exp_normal(e < FLUSH ? FLUSH : e);
-    return e < FLUSH ? 0 : k;
-}
-
 static void gaussian(double *restrict tile, ptrdiff_t ld, const double *X, ptrdiff_t m,
                      const double *Z, ptrdiff_t n, ptrdiff_t M, const double *restrict nx,
                      const double *restrict nz, double nz_max, double scale, double *restrict out,
@@ -146,7 +137,7 @@ static void gaussian(double *restrict tile, ptrdiff_t ld, const double *X, ptrdi
 #pragma omp simd
             for (ptrdiff_t j = 0; j < n; j++) {
                 double e = twice * row[j] - (a + nz[j]) * scale;
-                row[j] = o[j] = kernel_value(e < 0 ? e : 0);
+                row[j] = o[j] = rk_exp_flushed(e < 0 ? e : 0);
             }
             continue;
         }
@@ -154,7 +145,7 @@ static void gaussian(double *restrict tile, ptrdiff_t ld, const double *X, ptrdi
 #pragma omp simd
             for (ptrdiff_t j = 0; j < n; j++) {
                 double e = twice * row[j] - (a + nz[j]) * scale;
-                row[j] = kernel_value(e < 0 ? e : 0);
+                row[j] = rk_exp_flushed(e < 0 ? e : 0);
             }
             continue;
         }
@@ -168,18 +159,37 @@ static void gaussian(double *restrict tile, ptrdiff_t ld, const double *X, ptrdi
             if (row[j] > 0) row[j] = -direct_pair(X + i * M, Z + j * M, M) * scale;
 #pragma omp simd
         for (ptrdiff_t j = 0; j < n; j++)
-            row[j] = kernel_value(row[j]);
+            row[j] = rk_exp_flushed(row[j]);
         if (o) memcpy(o, row, (size_t) n * sizeof *o);
     }
 }
 
-static void gaussian_of(double *restrict tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n, double scale)
+/* `kernel` and `slopes` are constants where this is inlined. */
+RK_INLINE void radial_rows(int kernel, int slopes, double *restrict tile, ptrdiff_t ld, ptrdiff_t m,
+                           ptrdiff_t n, double scale)
 {
     for (ptrdiff_t i = 0; i < m; i++) {
         double *restrict row = tile + i * ld;
+        if (slopes) {
 #pragma omp simd
-        for (ptrdiff_t j = 0; j < n; j++)
-            row[j] = kernel_value(-row[j] * scale);
+            for (ptrdiff_t j = 0; j < n; j++)
+                row[j] = rk_radial_slope(kernel, row[j] * scale) * scale;
+        } else {
+#pragma omp simd
+            for (ptrdiff_t j = 0; j < n; j++)
+                row[j] = rk_radial_value(kernel, row[j] * scale);
+        }
+    }
+}
+
+static void radial(int kernel, int slopes, double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n,
+                   double scale)
+{
+    switch (2 * kernel + !!slopes) {
+#define RADIAL_CASE(name)                                                                          \
+    case 2 * RK_##name: radial_rows(RK_##name, 0, tile, ld, m, n, scale); break;                   \
+    case 2 * RK_##name + 1: radial_rows(RK_##name, 1, tile, ld, m, n, scale); break;
+        RK_FOR_RADIALS(RADIAL_CASE)
     }
 }
 
@@ -253,7 +263,7 @@ static void multi_gaussian(double *restrict x, ptrdiff_t n, double low, double h
         for (ptrdiff_t j = 0; j < m; j++) {
             double r = sqrt(d[j]), from = a > 0 ? a * r : 0, to = b * r;
             double value = (erfc_positive(from) - erfc_positive(to)) * factor / (r > 0 ? r : 1);
-            y[j] = value >= 1e-300 ? value : 0;
+            y[j] = value >= RK_RADIAL_SMALLEST ? value : 0;
             near += to * to - from * from <= 0.5;
         }
         if (near)
@@ -261,7 +271,7 @@ static void multi_gaussian(double *restrict x, ptrdiff_t n, double low, double h
                 double from = a > 0 ? a * sqrt(d[j]) : 0, to = b * sqrt(d[j]);
                 if (to * to - from * from <= 0.5) {
                     double value = mean_gaussian(d[j], low, high);
-                    y[j] = value >= 1e-300 ? value : 0;
+                    y[j] = value >= RK_RADIAL_SMALLEST ? value : 0;
                 }
             }
     }
@@ -295,7 +305,7 @@ static void multi_gaussian_slope(double *restrict x, ptrdiff_t n, double low, do
             double mass = (erfc_positive(from) - erfc_positive(to)) * root / (r > 0 ? r : 1);
             double ends = low * rk_exp(-from * from) - high * rk_exp(-to * to);
             double value = (ends + mass) / (high - low) / (d[j] > 0 ? d[j] : 1);
-            y[j] = value >= 1e-300 ? -value : 0;
+            y[j] = value >= RK_RADIAL_SMALLEST ? -value : 0;
             near += to * to - from * from <= 0.5;
         }
         if (near)
@@ -303,7 +313,7 @@ static void multi_gaussian_slope(double *restrict x, ptrdiff_t n, double low, do
                 double from = a > 0 ? a * sqrt(d[j]) : 0, to = b * sqrt(d[j]);
                 if (to * to - from * from <= 0.5) {
                     double value = mean_gaussian_slope(d[j], low, high);
-                    y[j] = value >= 1e-300 ? -value : 0;
+                    y[j] = value >= RK_RADIAL_SMALLEST ? -value : 0;
                 }
             }
     }
@@ -521,7 +531,7 @@ const rk_distances_table RK_TABLE(distances) = {
     .direct_rows = direct_rows,
     .distances = distances,
     .gaussian = gaussian,
-    .gaussian_of = gaussian_of,
+    .radial = radial,
     .multi_gaussian = multi_gaussian,
     .multi_gaussian_slope = multi_gaussian_slope,
     .reflect = reflect,

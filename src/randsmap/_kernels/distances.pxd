@@ -4,6 +4,10 @@ from randsmap._kernels.blas cimport gemm, syrk
 cdef extern from "rk_distances.h" nogil:
     cdef enum:
         RK_DIRECT_DIM
+        RK_RADIALS
+        RK_SQUARED_DISTANCE
+        RK_GAUSSIAN
+    const char *rk_radial_name(int kernel)
     ctypedef struct rk_distances_table:
         void (*center)(const double *X, Py_ssize_t n, Py_ssize_t M, const double *c, double *out,
                        double *norms) noexcept nogil
@@ -18,8 +22,8 @@ cdef extern from "rk_distances.h" nogil:
                          const double *Z, Py_ssize_t n, Py_ssize_t M, const double *nx,
                          const double *nz, double nz_max, double scale, double *out,
                          Py_ssize_t ldo) noexcept nogil
-        void (*gaussian_of)(double *tile, Py_ssize_t ld, Py_ssize_t m, Py_ssize_t n,
-                            double scale) noexcept nogil
+        void (*radial)(int kernel, int slopes, double *tile, Py_ssize_t ld, Py_ssize_t m,
+                       Py_ssize_t n, double scale) noexcept nogil
         void (*multi_gaussian)(double *x, Py_ssize_t n, double low, double high) noexcept nogil
         void (*multi_gaussian_slope)(double *x, Py_ssize_t n, double low,
                                      double high) noexcept nogil
@@ -66,7 +70,9 @@ cdef struct Pairs:
     Rows x
     Rows z
     Py_ssize_t dim
-    double scale       # 1/eps^2 of the Gaussian kernel; 0: squared distances
+    int kernel         # its number in rk_radial.h
+    bint slopes        # twice the kernel's derivative by the squared distance in its place
+    double scale       # the kernel is a function of scale |x - z|^2
     bint differences   # direct differences instead of GEMM
 
 

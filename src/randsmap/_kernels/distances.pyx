@@ -1,4 +1,4 @@
-"""Squared Euclidean distances and Gaussian kernels in panels of PANEL_ROWS rows.
+"""Squared Euclidean distances and radial kernels in panels of PANEL_ROWS rows.
 
 A panel is one task; panels do not depend on the number of threads. GEMM must be limited to one
 thread by the caller while panels run in parallel.
@@ -10,6 +10,8 @@ ctypedef fused real:
 
 cdef const rk_distances_table *table = rk_distances_select()
 
+for kernel in range(RK_RADIALS):  # SQUARED_DISTANCE, GAUSSIAN, ...
+    globals()[rk_radial_name(kernel).decode()] = kernel
 PANEL = PANEL_ROWS
 DIRECT_DIM = RK_DIRECT_DIM
 FEW = FEW_ROWS
@@ -61,8 +63,8 @@ cdef double *fill_tile(
             table.direct(x, m, z, n, dim, rest + PANEL_ROWS * dim, tile, TILE_STRIDE)
         else:
             table.direct_rows(x, m, z, n, dim, tile, TILE_STRIDE)
-        if pairs.scale:
-            table.gaussian_of(tile, TILE_STRIDE, m, n, pairs.scale)
+        if pairs.kernel != RK_SQUARED_DISTANCE:
+            table.radial(pairs.kernel, pairs.slopes, tile, TILE_STRIDE, m, n, pairs.scale)
         return tile
 
     rest = work + PANEL_ROWS * TILE_STRIDE
@@ -92,17 +94,26 @@ cdef double *fill_tile(
         table.reflect(tile, TILE_STRIDE, n, 0.0)
     else:
         gemm(False, True, m, n, dim, 1.0, x, dim, z, dim, 0.0, tile, TILE_STRIDE)
-    if pairs.scale:
+    if pairs.kernel == RK_GAUSSIAN and not pairs.slopes:
         for j in range(n):
             largest = nz[j] if not nz[j] <= largest else largest
         table.gaussian(tile, TILE_STRIDE, x_exact, m, z_exact, n, dim, nx, nz, largest,
                        pairs.scale, out, ldo)
-    else:
-        table.distances(tile, TILE_STRIDE, x_exact, m, z_exact, n, dim, nx, nz)
+        if diagonal:
+            set_diagonal(tile, n, 1.0)
+        return tile
+    table.distances(tile, TILE_STRIDE, x_exact, m, z_exact, n, dim, nx, nz)
     if diagonal:
-        for j in range(n):
-            tile[j * TILE_STRIDE + j] = 1.0 if pairs.scale else 0.0
+        set_diagonal(tile, n, 0.0)
+    if pairs.kernel != RK_SQUARED_DISTANCE:
+        table.radial(pairs.kernel, pairs.slopes, tile, TILE_STRIDE, m, n, pairs.scale)
     return tile
+
+
+cdef inline void set_diagonal(double *tile, Py_ssize_t n, double value) noexcept nogil:
+    cdef Py_ssize_t j
+    for j in range(n):
+        tile[j * TILE_STRIDE + j] = value
 
 
 cdef inline void set_rows(Rows *rows, const double[:, ::1] raw, const double[:, ::1] centred,
@@ -128,9 +139,9 @@ def center(const double[:, ::1] X, const double[::1] c, double[:, ::1] out, doub
 
 def panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1] X_centred,
           const double[::1] X_norms, const double[:, ::1] Z, const double[:, ::1] Z_centred,
-          const double[::1] Z_norms, const double[::1] centre, double scale, double[::1] work,
-          real[:, ::1] out):
-    """Rows of panel `index` of the distances (scale 0) or of the kernel exp(-scale D).
+          const double[::1] Z_norms, const double[::1] centre, int kernel, bint slopes,
+          double scale, double[::1] work, real[:, ::1] out):
+    """Rows of panel `index` of the kernel at scale D, or with `slopes` of twice its derivative by D.
 
     Z None: X against itself; the panel then fills its rows from its diagonal on and the mirrored
     columns. Centred rows may be None: they are then made block by block.
@@ -141,7 +152,7 @@ def panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1] X_centr
     cdef Py_ssize_t n_columns = out.shape[1], ldo = out.shape[1], widest
     cdef double *tile
     cdef double *fused
-    pairs.dim, pairs.scale = X.shape[1], scale
+    pairs.dim, pairs.kernel, pairs.slopes, pairs.scale = X.shape[1], kernel, slopes, scale
     pairs.differences = pairs.dim <= RK_DIRECT_DIM or (not symmetric and n_rows <= FEW_ROWS)
     set_rows(&pairs.x, X, X_centred, X_norms, centre)
     if symmetric:
@@ -157,7 +168,7 @@ def panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1] X_centr
             n = m if symmetric and first else min(widest, n_columns - j0)
             fused = NULL
             if real is double:
-                if scale and not pairs.differences and not (symmetric and first):
+                if kernel == RK_GAUSSIAN and not slopes and not pairs.differences and not (symmetric and first):
                     fused = &out[i0, j0]
             tile = fill_tile(table, &pairs, i0, m, j0, n, first, symmetric and first, &work[0], fused,
                              ldo)
@@ -186,7 +197,7 @@ def nystrom_panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1]
     cdef Py_ssize_t i0 = index * PANEL_ROWS, j0 = 0, n, m, p, n_columns = Z_centred.shape[0]
     cdef Py_ssize_t q = weights.shape[0]
     cdef double *tile
-    pairs.dim, pairs.scale = X.shape[1], scale
+    pairs.dim, pairs.kernel, pairs.slopes, pairs.scale = X.shape[1], RK_GAUSSIAN, False, scale
     pairs.differences = pairs.dim <= RK_DIRECT_DIM or X.shape[0] <= FEW_ROWS
     set_rows(&pairs.x, X, None, None, centre)
     set_rows(&pairs.z, None, Z_centred, Z_norms, centre)
@@ -216,7 +227,7 @@ def reach_panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1] Z
     cdef bint first = True
     cdef Py_ssize_t i0 = index * PANEL_ROWS, j0 = 0, n, m, found = 0, n_columns = Z_centred.shape[0]
     cdef double *tile
-    pairs.dim, pairs.scale = X.shape[1], 0
+    pairs.dim, pairs.kernel, pairs.slopes, pairs.scale = X.shape[1], RK_SQUARED_DISTANCE, False, 1
     pairs.differences = pairs.dim <= RK_DIRECT_DIM or X.shape[0] <= FEW_ROWS
     set_rows(&pairs.x, X, None, None, centre)
     set_rows(&pairs.z, None, Z_centred, Z_norms, centre)
@@ -245,7 +256,7 @@ def gaussian_rows(double[:, ::1] D, Py_ssize_t i0, Py_ssize_t i1, double scale):
     """Rows i0 <= i < i1 of D become exp(-scale D)."""
     if i1 > i0 and D.shape[1]:
         with nogil:
-            table.gaussian_of(&D[i0, 0], D.shape[1], i1 - i0, D.shape[1], scale)
+            table.radial(RK_GAUSSIAN, False, &D[i0, 0], D.shape[1], i1 - i0, D.shape[1], scale)
 
 
 def multi_gaussian(double[::1] D, double low, double high):

@@ -1,11 +1,12 @@
-/* Squared Euclidean distances and Gaussian kernels, tile by tile.
+/* Squared Euclidean distances and radial kernels of them, tile by tile.
  *
  * A tile holds the pairs (i, j) of m rows X and n rows Z, row stride ld. In large dimension it is
  * filled with the products x.z of centred rows (GEMM, by the caller) and finished here while it is
- * in cache; in small dimension it is filled by direct differences. `scale` is 1/eps^2. */
+ * in cache; in small dimension it is filled by direct differences. `scale`: the kernel
+ * is a function of scale |x - z|^2, 1/eps^2 for the Gaussian one. */
 #ifndef RK_DISTANCES_H
 #define RK_DISTANCES_H
-#include "rk_dispatch.h"
+#include "rk_radial.h"
 
 /* Up to this dimension direct differences are as fast as GEMM, and exact where the data allow it. */
 enum { RK_DIRECT_DIM = 16 };
@@ -29,8 +30,9 @@ typedef struct {
     void (*gaussian)(double *tile, ptrdiff_t ld, const double *X, ptrdiff_t m, const double *Z,
                      ptrdiff_t n, ptrdiff_t M, const double *nx, const double *nz, double nz_max,
                      double scale, double *out, ptrdiff_t ldo);
-    /* Squared distances -> Gaussian kernel. */
-    void (*gaussian_of)(double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n, double scale);
+    /* Squared distances -> kernel by its number in rk_radial.h, or twice its derivative by them. */
+    void (*radial)(int kernel, int slopes, double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n,
+                   double scale);
     /* Squared distances -> mean of exp(-s^2 x / 2) over s in [low, high], in place. */
     void (*multi_gaussian)(double *x, ptrdiff_t n, double low, double high);
     /* Squared distances -> twice its derivative, minus the mean of s^2 exp(-s^2 x / 2), in place. */

@@ -31,6 +31,13 @@ static void vec_exp(const double *x, double *out, ptrdiff_t n)
         out[i] = rk_exp(x[i]);
 }
 
+static void vec_log(const double *x, double *out, ptrdiff_t n)
+{
+#pragma omp simd
+    for (ptrdiff_t i = 0; i < n; i++)
+        out[i] = rk_log(x[i]);
+}
+
 static void vec_logistic(const double *x, double *out, ptrdiff_t n)
 {
 #pragma omp simd
@@ -39,4 +46,4 @@ static void vec_logistic(const double *x, double *out, ptrdiff_t n)
 }
 
 const rk_vecmath_table RK_TABLE(vecmath) = {
-    .cos = vec_cos, .exp = vec_exp, .logistic = vec_logistic};
+    .cos = vec_cos, .exp = vec_exp, .log = vec_log, .logistic = vec_logistic};

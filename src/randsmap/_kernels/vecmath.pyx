@@ -1,4 +1,4 @@
-"""Vectorised cos, exp and logistic function of float64 arrays."""
+"""Vectorised cos, exp, log and logistic function of float64 arrays."""
 
 cdef const rk_vecmath_table *table = rk_vecmath_select()
 
@@ -20,6 +20,13 @@ def exp(const double[::1] x, double[::1] out):
     if x.shape[0]:
         with nogil:
             table.exp(&x[0], &out[0], x.shape[0])
+
+
+def log(const double[::1] x, double[::1] out):
+    """out[i] = log(x[i])."""
+    if x.shape[0]:
+        with nogil:
+            table.log(&x[0], &out[0], x.shape[0])
 
 
 def logistic(const double[::1] x, double[::1] out):
