@@ -411,7 +411,7 @@ def test_fields_whose_mass_varies_fit_with_tol_1_and_hold_the_masses_given(profi
     features = randsmap.SigmoidFeatures(5.0, n_features=30, latent_box=(0.0, 1.0))
     decoders = {
         "RANDSMAP": randsmap.RANDSMAPDecoder(features, random_state=0, **keep),
-        "streaming": randsmap.RANDSMAPDecoder(features, random_state=0, **keep),
+        "streaming": randsmap.RANDSMAPDecoder(features, latent_scale=None, random_state=0, **keep),
         "kernel": randsmap.KernelDecoder(length_scale=0.3, **keep),
         "DDM": randsmap.DoubleDiffusionMapsDecoder(**keep),
         "POD": randsmap.POD(5, **keep),
@@ -434,7 +434,8 @@ def test_fields_whose_mass_varies_fit_with_tol_1_and_hold_the_masses_given(profi
 
 def test_batches_whose_mass_varies_are_told_the_remedy():
     F = np.random.default_rng(0).dirichlet(np.ones(6), size=10)
-    decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(n_features=5, latent_box=(0.0, 1.0)), random_state=0)
+    features = randsmap.SigmoidFeatures(n_features=5, latent_box=(0.0, 1.0))
+    decoder = randsmap.RANDSMAPDecoder(features, latent_scale=None, random_state=0)
     decoder.partial_fit(np.linspace(0, 1, 10)[:, None], F)
     with pytest.raises(ValueError, match=r"of this batch.*invariant_tol=1\.0"):
         decoder.partial_fit(np.linspace(0, 1, 10)[:, None], 1.1 * F)

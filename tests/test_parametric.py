@@ -17,7 +17,7 @@ def snapshots(n=41):
 
 def parametric(regressor=None):
     model = ManifoldModel(POD(6, invariants="mass"))
-    return ParametricModel(model, regressor or KernelDecoder(length_scale=0.1, regularization=1e-9))
+    return ParametricModel(model, regressor or KernelDecoder(length_scale=0.1, latent_scale=None, regularization=1e-9))
 
 
 def test_fields_between_the_parameters_are_right_and_keep_the_mass():

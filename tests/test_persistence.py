@@ -95,6 +95,14 @@ def models():
     yield "k-NN grid", knn(3).fit(rng.uniform(-1, 1, (200, 2)), rng.uniform(0, 1, (200, M)))
     yield "k-NN model", randsmap.ManifoldModel(randsmap.DiffusionMaps(2), knn(3)).fit(F)
     yield "k-NN encoder", randsmap.ManifoldModel(randsmap.DiffusionMaps(2), knn(3, objective="encoder")).fit(F)
+    yield "thin plate", randsmap.KernelDecoder("thin-plate", degree=1, invariants="mass").fit(Y, F)
+    yield "Matern", randsmap.KernelDecoder("matern", nu=2.5, length_scale=[0.3, 0.7]).fit(Y, F)
+    yield "blend", randsmap.BlendedDecoder([knn(3), randsmap.KernelDecoder(degree=1)], invariants="mass").fit(Y, F)
+    yield "auto", randsmap.AutoDecoder(n_trials=4, random_state=0).fit(Y, F)
+    shifted = randsmap.ManifoldModel(randsmap.DiffusionMaps(2), decoder(sigmoid))
+    yield "shift", randsmap.ShiftRegistration(shifted).fit(F)
+    parametric = randsmap.ParametricModel(randsmap.ManifoldModel(randsmap.POD(2)), randsmap.KernelDecoder())
+    yield "parametric", parametric.fit(Y, F)
     yield "invariants", decoder(sigmoid, cell_weights=weights).fit(Y, F_weighted).invariants_
 
 

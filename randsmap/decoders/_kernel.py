@@ -262,9 +262,9 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
     length_scale : float or array (d,), default=1.0
         Length scale of the kernel, in units of latent_scale; one a coordinate
         if an array. "multi-gaussian" does not read it: any other value than the default is refused.
-    nu : {0.5, 1.5, 2.5}, default=1.5
+    nu : float (0.5, 1.5 or 2.5), default=1.5
         Smoothness of the Matern kernel: fields are as often differentiable in mean square. Read by "matern" alone.
-    degree : {0, 1}, default=0
+    degree : int (0 or 1), default=0
         1: a linear function of the latents is added whose coefficients are not penalised (a tail: universal
         kriging), nor is the constant then. 0: the constant alone.
     max_frequency : float, default=1.0

@@ -356,7 +356,8 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     ----------
     n_trials : int, default=40
         Number of trials: each a family of decoders with its length scales, one a latent coordinate, at the best of 15
-        regularisations from 1e-12 to 100 times the kernel's largest eigenvalue; all numbers of neighbours are one.
+        regularisations from 1e-12 to 100 times the kernel's largest eigenvalue; all numbers of neighbours are one
+        trial.
     validation : float, default=0.2
         Share of the samples on which the search is made when there are more than 1000, at least 1000 and chosen at
         random; the best are then compared on all. Each sample's error is that of a decoder that has not seen it (nor

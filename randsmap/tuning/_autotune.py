@@ -60,8 +60,12 @@ def autotune(
         one group, up to 10 times, or a tenth of them if there are more. For the decoder as in `AutoDecoder`.
     n_trials : int, default=40
         Trials of the decoder's search on the latents of the encoder chosen; encoders are compared with 12.
-    invariants, invariant_values, invariant_tol, cell_weights, bounds
-        As in `AutoDecoder`.
+    invariants : "auto", "mass", array (M,) or (M, q), or None, default="auto"
+        As in `AutoDecoder`; so are the next four.
+    invariant_values : float, array (q,) or None
+    invariant_tol : float or None
+    cell_weights : array (M,) or None
+    bounds : (lower, upper), "nonnegative" or None
     random_state : int, RandomState instance or None, default=None
         For what is held out. None: 0.
 
