@@ -422,12 +422,13 @@ class LinearDecoder(LinearMapHolder, FieldRegressor):
         return self._linear_map.A.shape[1]
 
     def _restore(self):
-        if not hasattr(self, "latent_scale_"):  # a file of before
+        if "latent_scale_" in self._state and not hasattr(self, "latent_scale_"):  # a file of before
             self.latent_scale_ = np.ones(self.n_features_in_)
         super()._restore()
         self._linear_map  # noqa: B018  (its shapes are checked)
 
     def __setstate__(self, state):
         if "n_features_in_" in state:
-            state.setdefault("latent_scale_", np.ones(state["n_features_in_"]))
+            if "latent_scale_" in self._state:
+                state.setdefault("latent_scale_", np.ones(state["n_features_in_"]))
         super().__setstate__({**self._former_parameters, **state})
