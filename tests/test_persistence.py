@@ -95,10 +95,16 @@ def models():
     yield "k-NN grid", knn(3).fit(rng.uniform(-1, 1, (200, 2)), rng.uniform(0, 1, (200, M)))
     yield "k-NN model", randsmap.ManifoldModel(randsmap.DiffusionMaps(2), knn(3)).fit(F)
     yield "k-NN encoder", randsmap.ManifoldModel(randsmap.DiffusionMaps(2), knn(3, objective="encoder")).fit(F)
+    kernel = randsmap.KernelDecoder
+    yield "Matern", kernel("matern", nu=2.5, length_scale=[0.3, 0.7], degree=1, invariants="mass").fit(Y, F)
+    yield "thin plate", kernel("thin-plate", degree=1).fit(Y, F)
+    yield "blend", randsmap.BlendedDecoder([kernel(), knn(2), kernel("matern")], limit=0.1, invariants="mass").fit(Y, F)
+    yield "auto", randsmap.AutoDecoder(n_trials=4).fit(Y, F)
     yield "invariants", decoder(sigmoid, cell_weights=weights).fit(Y, F_weighted).invariants_
 
 
 MODELS = dict(models())
+SEARCH = {"results_", "held_out_error_", "on_edge_", "chosen_invariants_"}  # AutoDecoder's record, in no file
 
 
 def bits(array):
@@ -123,8 +129,8 @@ def assert_same(a, b, path="model"):
         for i, (x, y) in enumerate(zip(a, b)):
             assert_same(x, y, f"{path}[{i}]")
     elif type(a).__module__.startswith("randsmap") and hasattr(a, "__dict__"):
-        assert vars(a).keys() == vars(b).keys(), path
-        for name in vars(a).keys() - {"_linear_map"}:  # made of the others; what it does is compared by `outputs`
+        assert vars(a).keys() - SEARCH == vars(b).keys(), path
+        for name in vars(b).keys() - {"_linear_map"}:  # made of the others; what it does is compared by `outputs`
             assert_same(vars(a)[name], vars(b)[name], f"{path}.{name}")
     elif type(a).__name__ == "Projection":
         pass  # made of the arrays beside it; what it does is compared by `outputs`
