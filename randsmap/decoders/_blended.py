@@ -322,6 +322,8 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         The fitted parts. They decode to the coordinates of the field, not to the field.
     coef_ : ndarray (r+1, M)
         The mean training field, then the orthonormal directions whose coordinates the parts decode.
+    latent_scale_ : ndarray (d,)
+        Standard deviations of the latents, in units of which the nearest training point is found.
     n_features_in_ : int
         d, the number of latent coordinates.
     {invariant_attributes}
@@ -359,7 +361,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         "decoders_": Regressors("d", "r"),
         "coef_": Array("r+1", "M"),
         "_points": Array("n", "d"),
-        "_scales": Array("d", low=0),
+        "latent_scale_": Array("d", low=np.finfo(float).smallest_subnormal),
         "_coordinates": Array("n", "r"),
         "_trend": Array("d", "r"),
         "_limit": Real(0, np.finfo(float).max, optional=True),
@@ -398,7 +400,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         mean, G, B = field_coordinates(F)
         scales = spread(X)
         self.decoders_ = [clone(decoder).fit(X, G) for decoder in self.decoders]
-        self._points, self._scales, self._coordinates = X / scales, scales, G
+        self._points, self.latent_scale_, self._coordinates = X / scales, scales, G
         self._trend = linear_trend(self._points, G)
         self._limit, self._single = limit, single
         self._smoothing = median_smoothing(G)
@@ -408,7 +410,13 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
     def _make_linear_map(self):
         check_fitted(self, "coef_")
         basis = BlendBasis(
-            self.decoders_, self._points, self._scales, self._coordinates, self._trend, self._limit, self._smoothing
+            self.decoders_,
+            self._points,
+            self.latent_scale_,
+            self._coordinates,
+            self._trend,
+            self._limit,
+            self._smoothing,
         )
         return LinearMap(basis, self.coef_, self.invariants_)
 

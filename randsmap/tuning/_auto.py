@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Bunch
 
-from randsmap._estimator import DERIVED, Count, Flag, Regressor, check_fitted, restored_on_error, validate_data
+from randsmap._estimator import DERIVED, Array, Count, Flag, Regressor, check_fitted, restored_on_error, validate_data
 from randsmap._linalg.distances import fill_pairs
 from randsmap._linalg.radial import TailSpectrum, held_out_once, polynomial_tail
 from randsmap._progress import steps
@@ -387,6 +387,8 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     on_edge_ : list of str
         Parameters of the best trial that lie on an edge of what was searched.
     chosen_invariants_ : "mass", None, or the array given
+    latent_scale_ : ndarray (d,)
+        Standard deviations of the latents.
     n_features_in_ : int
         d, the number of latent coordinates.
 
@@ -403,7 +405,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     that fails far from its data, and no field is further from that of the nearest training point, moved along the
     linear trend, than 2 (1.25) times the largest distance that was met when samples (groups) were held out.
 
-    Deterministic for a `random_state`.
+    Deterministic for a `random_state`. A model file keeps `best_decoder_`, not the record of the search.
 
     References
     ----------
@@ -424,11 +426,13 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     _state = {
         "n_features_in_": Count("d"),
         "best_decoder_": Regressor("d", "M"),
+        "latent_scale_": Array("d", low=np.finfo(float).smallest_subnormal),
         "_single": Flag(),
         "results_": DERIVED,
         "held_out_error_": DERIVED,
         "on_edge_": DERIVED,
         "chosen_invariants_": DERIVED,
+        **{name: DERIVED for name in ("invariant_values_", "invariant_matrix_", "constant_cells_")},
         "_linear_map": DERIVED,
     }
 
@@ -514,7 +518,8 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
             cell_weights=self.cell_weights,
             bounds=self.bounds,
         ).fit(X, np.asarray(y)[:, None] if single else y)
-        self.held_out_error_, self._single = error, single
+        self.held_out_error_, self._single, self.latent_scale_ = error, single, units
+        self._name_invariants()
         self.results_, self.on_edge_ = _table(trials, members, units, n), _edges(members[0])
 
     def _chosen(self, F, dtype):
