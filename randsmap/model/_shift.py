@@ -312,17 +312,16 @@ def shift_lines(
     whole = np.floor(shift)
     part = (shift - whole)[:, None, None]
     floor = np.where(lines.min(axis=2, keepdims=True, initial=0.0) >= 0, np.maximum(low, 0.0), low)
-    cells, slopes = _reconstructed(lines, floor, high, tangents)
-    a, left, right = cells
+    (a, left, right), slopes = _reconstructed(lines, floor, high, tangents)
     # the last `part` of each cell moves into the next one; what both leave is positive where the parabola is
     gone, stays = _tail(a, left, right, part), _head(a, left, right, 1 - part)
     shifted = np.roll(gone, 1, axis=2) + stays
     np.clip(shifted, floor, high, out=shifted, where=_within(lines, floor, high))
     index = (np.arange(lines.shape[2]) - whole[:, None].astype(np.int64)) % lines.shape[2]
-    moved = None
-    if tangents is not None:
-        flow = _tail(*slopes, part)
-        moved = np.roll(flow, 1, axis=2) + _head(*slopes, 1 - part)
+    moved: Any = None
+    if tangents is not None and speed is not None:
+        d_a, d_left, d_right = slopes
+        moved = np.roll(_tail(d_a, d_left, d_right, part), 1, axis=2) + _head(d_a, d_left, d_right, 1 - part)
         # d/d part of what leaves a cell: the value at its end that is cut off
         x = 1 - part
         value = left + x * (right - left + 6 * (a - (left + right) / 2) * (1 - x))

@@ -35,7 +35,7 @@ __all__ = ["AutoDecoder", "Results"]
 _Values = NDArray[np.float64]
 _Groups = Sequence[NDArray[np.intp]]
 
-_PATH = 10.0 ** np.arange(-12, 3)  # lambda over the largest eigenvalue
+_PATH: _Values = np.power(10.0, np.arange(-12, 3, dtype=np.float64))  # lambda over the largest eigenvalue
 _NEIGHBORS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
 # kernel, nu, degree, length scale in standard deviations of the latents: where the search starts
 _STARTS = (
@@ -237,7 +237,10 @@ def search(samples: Samples, n_trials: int) -> list[Trial]:
             errors = samples.scores.errors(residuals)
             score = samples.scores.score(errors)
             if score < best.score:
-                best = Trial(*proposal.family, proposal.scales, value, strength, score, float(errors.mean()), residuals)
+                kernel, nu, degree = proposal.family
+                best = Trial(
+                    kernel, nu, degree, proposal.scales, value, strength, score, float(errors.mean()), residuals
+                )
         trials.append(best)
         _forget(trials)
     return trials
@@ -542,7 +545,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         raise AttributeError("the search depends on the fields, so its fit is not linear in them")
 
     @property
-    def invariants_(self) -> AffineInvariants:
+    def invariants_(self) -> AffineInvariants:  # type: ignore[override]  # read from the decoder chosen
         """What every decoded field satisfies."""
         return self.best_decoder_.invariants_
 
