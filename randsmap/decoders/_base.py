@@ -428,7 +428,7 @@ class LinearDecoder(LinearMapHolder, FieldRegressor):
         self._linear_map  # noqa: B018  (its shapes are checked)
 
     def __setstate__(self, state):
-        if "n_features_in_" in state:
-            if "latent_scale_" in self._state:
-                state.setdefault("latent_scale_", np.ones(state["n_features_in_"]))
-        super().__setstate__({**self._former_parameters, **state})
+        if "latent_scale_" in self._state and "n_features_in_" in state:
+            state.setdefault("latent_scale_", np.ones(state["n_features_in_"]))
+        names = set(self._get_param_names())
+        super().__setstate__({**{k: v for k, v in self._former_parameters.items() if k in names}, **state})
