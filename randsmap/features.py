@@ -5,8 +5,10 @@ column (decoders add it), of the form ``scale * act(X @ weights_ + offsets_)``.
 """
 
 import numbers
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from randsmap._estimator import Array, Count, check_fitted, restored_on_error, validate_data
@@ -146,7 +148,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     _state = {"n_features_in_": Count("d"), "weights_": Array("d", "P"), "offsets_": Array("P")}
 
     @renamed_arguments(Y="X")
-    def fit(self, X, y=None, *, latent_scale=None):
+    def fit(self, X: ArrayLike, y: Any = None, *, latent_scale: ArrayLike | None = None) -> Self:
         """Draw the weights.
 
         Parameters
@@ -186,7 +188,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 setattr(self, name, value)
         return self
 
-    def transform(self, X):
+    def transform(self, X: ArrayLike) -> NDArray[np.floating[Any]]:
         """Features of latent points.
 
         Parameters
@@ -221,7 +223,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         return out
 
     @renamed_arguments(Y="X")
-    def jacobian(self, X):
+    def jacobian(self, X: ArrayLike) -> NDArray[np.float64]:
         """Derivatives of the features with respect to the latent coordinates.
 
         Parameters
@@ -264,7 +266,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         parallel_for(block, -(-n // rows))
         return out
 
-    def activation_parameters(self):
+    def activation_parameters(self) -> tuple[int, NDArray[np.float64], NDArray[np.float64], float]:
         """What the compiled kernels need of a feature map scale * act(X @ weights_ + offsets_).
 
         Returns
@@ -373,7 +375,15 @@ class FourierFeatures(_CosineFeatures):
     True
     """
 
-    def __init__(self, length_scale=1.0, *, n_features=1.0, paired=False, orthogonal=False, random_state=None):
+    def __init__(
+        self,
+        length_scale: float | ArrayLike = 1.0,
+        *,
+        n_features: int | float = 1.0,
+        paired: bool = False,
+        orthogonal: bool = False,
+        random_state: Any = None,
+    ) -> None:
         self.length_scale = length_scale
         self.n_features = n_features
         self.paired = paired
@@ -450,7 +460,15 @@ class MultiscaleFourierFeatures(_CosineFeatures):
 
     _state = {**_CosineFeatures._state, "scales_": Array("Q")}
 
-    def __init__(self, max_frequency=1.0, *, min_frequency=1e-3, n_scales=10, n_features=1.0, random_state=None):
+    def __init__(
+        self,
+        max_frequency: float = 1.0,
+        *,
+        min_frequency: float = 1e-3,
+        n_scales: int = 10,
+        n_features: int | float = 1.0,
+        random_state: Any = None,
+    ) -> None:
         self.max_frequency = max_frequency
         self.min_frequency = min_frequency
         self.n_scales = n_scales
@@ -508,7 +526,9 @@ class SigmoidFeatures(_RandomFeatures):
 
     _activation = LOGISTIC
 
-    def __init__(self, slope=1.0, *, n_features=1.0, latent_box=None, random_state=None):
+    def __init__(
+        self, slope: float = 1.0, *, n_features: int | float = 1.0, latent_box: Any = None, random_state: Any = None
+    ) -> None:
         self.slope = slope
         self.n_features = n_features
         self.latent_box = latent_box

@@ -1,6 +1,7 @@
 """What the decoders share: the interface of a multi-output regressor, one-dimensional fields, fits that fail safely."""
 
 import inspect
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -105,7 +106,7 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     number of cells.
     """
 
-    def fit(self, X, y):
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit the decoder to latent points and their fields.
 
         Parameters
@@ -179,7 +180,14 @@ class LinearDecoder(LinearMapHolder, FieldRegressor):
         self._fit_linear(X, y)
         self._linear_map  # noqa: B018  (made now: `predict` changes nothing)
 
-    def predict(self, X, *, invariant_values=None, cells=None, out=None):
+    def predict(
+        self,
+        X: ArrayLike,
+        *,
+        invariant_values: float | ArrayLike | None = None,
+        cells: ArrayLike | None = None,
+        out: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.float64]:
         """Decode latent points.
 
         Parameters
@@ -318,7 +326,9 @@ class LinearDecoder(LinearMapHolder, FieldRegressor):
         fresh = clone(self)
         return fresh._spectrum(validate_data(fresh, X, reset=True, min_samples=2))
 
-    def jacobian(self, X, *, cells=None, out=None):
+    def jacobian(
+        self, X: ArrayLike, *, cells: ArrayLike | None = None, out: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
         """Derivatives of the decoded fields with respect to the latent coordinates.
 
         Parameters
@@ -365,7 +375,7 @@ class LinearDecoder(LinearMapHolder, FieldRegressor):
         linear = self._linear_map
         return linear.jacobian(validate_data(self, X, reset=False), cells, out, self._single)
 
-    def jvp(self, X, V, *, cells=None):
+    def jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J v of the Jacobians with vectors: how fields change as the latents move along v.
 
         Parameters
@@ -393,7 +403,7 @@ class LinearDecoder(LinearMapHolder, FieldRegressor):
         linear = self._linear_map
         return linear.jvp(validate_data(self, X, reset=False), V, cells, self._single)
 
-    def vjp(self, X, U, *, cells=None):
+    def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J^T u of the transposed Jacobians with vectors: the gradient of u . f in the latents.
 
         Parameters

@@ -1,6 +1,9 @@
 """Exact invariants for any regressor."""
 
+from typing import Any, Self
+
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MetaEstimatorMixin, clone
 from sklearn.utils import get_tags
 
@@ -55,8 +58,15 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
     """
 
     def __init__(
-        self, estimator, *, invariants="mass", invariant_values=None, invariant_tol=None, cell_weights=None, bounds=None
-    ):
+        self,
+        estimator: Any,
+        *,
+        invariants: str | ArrayLike | None = "mass",
+        invariant_values: float | ArrayLike | None = None,
+        invariant_tol: float | None = None,
+        cell_weights: ArrayLike | None = None,
+        bounds: Any = None,
+    ) -> None:
         self.estimator = estimator
         self.invariants = invariants
         self.invariant_values = invariant_values
@@ -64,7 +74,7 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
         self.cell_weights = cell_weights
         self.bounds = bounds
 
-    def fit(self, X, y, **fit_params):
+    def fit(self, X: ArrayLike, y: ArrayLike, **fit_params: Any) -> Self:
         """Fit a clone of the regressor, and the invariants.
 
         Parameters
@@ -108,7 +118,14 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
     def _n_outputs(self):
         return len(self.constant_cells_)
 
-    def predict(self, X, *, invariant_values=None, cells=None, out=None):
+    def predict(
+        self,
+        X: ArrayLike,
+        *,
+        invariant_values: float | ArrayLike | None = None,
+        cells: ArrayLike | None = None,
+        out: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.float64]:
         """Predictions of the regressor, projected.
 
         Parameters

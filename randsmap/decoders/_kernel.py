@@ -1,6 +1,9 @@
 """Kernel decoders: double diffusion maps, and ridge regression with the feature maps' kernels."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from randsmap._estimator import DERIVED, Array, Choice, Count, Flag, Real, check_fitted, validate_data
 from randsmap._linalg import distances as _distances
@@ -157,17 +160,17 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
     def __init__(
         self,
         *,
-        epsilon=None,
-        epsilon_scale=1.0,
-        rank="rule",
-        center=True,
-        latent_scale="std",
-        invariants=None,
-        invariant_values=None,
-        invariant_tol=None,
-        cell_weights=None,
-        bounds=None,
-    ):
+        epsilon: float | None = None,
+        epsilon_scale: float = 1.0,
+        rank: int | str = "rule",
+        center: bool = True,
+        latent_scale: str | float | ArrayLike | None = "std",
+        invariants: str | ArrayLike | None = None,
+        invariant_values: float | ArrayLike | None = None,
+        invariant_tol: float | None = None,
+        cell_weights: ArrayLike | None = None,
+        bounds: Any = None,
+    ) -> None:
         self.epsilon = epsilon
         self.epsilon_scale = epsilon_scale
         self.rank = rank
@@ -341,22 +344,22 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
 
     def __init__(
         self,
-        kernel="gaussian",
+        kernel: str = "gaussian",
         *,
-        length_scale=1.0,
-        nu=1.5,
-        degree=0,
-        max_frequency=1.0,
-        min_frequency=1e-3,
-        regularization=1e-3,
-        center=True,
-        latent_scale="std",
-        invariants=None,
-        invariant_values=None,
-        invariant_tol=None,
-        cell_weights=None,
-        bounds=None,
-    ):
+        length_scale: float | ArrayLike = 1.0,
+        nu: float = 1.5,
+        degree: int | None = 0,
+        max_frequency: float = 1.0,
+        min_frequency: float = 1e-3,
+        regularization: float = 1e-3,
+        center: bool = True,
+        latent_scale: str | float | ArrayLike | None = "std",
+        invariants: str | ArrayLike | None = None,
+        invariant_values: float | ArrayLike | None = None,
+        invariant_tol: float | None = None,
+        cell_weights: ArrayLike | None = None,
+        bounds: Any = None,
+    ) -> None:
         self.kernel = kernel
         self.length_scale = length_scale
         self.nu = nu

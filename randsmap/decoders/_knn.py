@@ -2,8 +2,10 @@
 
 import copy
 import warnings
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.validation import check_is_fitted
@@ -101,7 +103,7 @@ class KNNDecoder(FieldRegressor):
         "_kept_cells": DERIVED,
     }
 
-    def __init__(self, n_neighbors=5, *, objective="latent", encoder=None):
+    def __init__(self, n_neighbors: int = 5, *, objective: str = "latent", encoder: Any = None) -> None:
         self.n_neighbors = n_neighbors
         self.objective = objective
         self.encoder = encoder
@@ -211,7 +213,14 @@ class KNNDecoder(FieldRegressor):
             # up to 256 MB that a file need not hold; the same bits from the same BLAS
             self._prepare_encoder(self.encoder_, self.fields_)
 
-    def predict(self, X, *, cells=None, out=None, exclude=None):
+    def predict(
+        self,
+        X: ArrayLike,
+        *,
+        cells: ArrayLike | None = None,
+        out: NDArray[np.float64] | None = None,
+        exclude: ArrayLike | None = None,
+    ) -> NDArray[np.float64]:
         """Decode latent points.
 
         Parameters
@@ -268,7 +277,9 @@ class KNNDecoder(FieldRegressor):
         )
         return out
 
-    def neighbor_weights(self, X, *, exclude=None):
+    def neighbor_weights(
+        self, X: ArrayLike, *, exclude: ArrayLike | None = None
+    ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
         """Neighbours of latent points and their weights in the decoded fields.
 
         Parameters

@@ -4,8 +4,10 @@ import copy
 import numbers
 import warnings
 from contextlib import nullcontext
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
@@ -114,7 +116,7 @@ class _RandomFeatureDecoder(LinearDecoder):
         self._forget(sums_only=True)
 
     @available_if(_streamable)
-    def partial_fit(self, X, y):
+    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit to one more batch of latent points and fields.
 
         Parameters
@@ -229,7 +231,7 @@ class _RandomFeatureDecoder(LinearDecoder):
         for name in ("_sums", "_running", "n_samples_seen_", *(() if sums_only else self._solved)):
             self.__dict__.pop(name, None)
 
-    def solve(self):
+    def solve(self) -> Self:
         """Coefficients from all batches so far, if they are not solved for yet.
 
         After `partial_fit` there are none, only sums; `predict`, derivatives and model files call this. Then
@@ -447,17 +449,17 @@ class RFNNDecoder(_RandomFeatureDecoder):
 
     def __init__(
         self,
-        features=None,
+        features: Any = None,
         *,
-        regularization=1e-3,
-        center=True,
-        latent_scale="std",
-        solver="auto",
-        tol=None,
-        max_iter=None,
-        progress="deprecated",
-        random_state=None,
-    ):
+        regularization: float = 1e-3,
+        center: bool = True,
+        latent_scale: str | float | ArrayLike | None = "std",
+        solver: str = "auto",
+        tol: float | None = None,
+        max_iter: int | None = None,
+        progress: bool | str = "deprecated",
+        random_state: Any = None,
+    ) -> None:
         self.features = features
         self.regularization = regularization
         self.center = center
@@ -537,23 +539,23 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
 
     def __init__(
         self,
-        features=None,
+        features: Any = None,
         *,
-        regularization=1e-3,
-        center=True,
-        latent_scale="std",
-        invariants="mass",
-        invariant_values=None,
-        invariant_tol=None,
-        constraint="everywhere",
-        cell_weights=None,
-        bounds=None,
-        solver="auto",
-        tol=None,
-        max_iter=None,
-        progress="deprecated",
-        random_state=None,
-    ):
+        regularization: float = 1e-3,
+        center: bool = True,
+        latent_scale: str | float | ArrayLike | None = "std",
+        invariants: str | ArrayLike | None = "mass",
+        invariant_values: float | ArrayLike | None = None,
+        invariant_tol: float | None = None,
+        constraint: str = "everywhere",
+        cell_weights: ArrayLike | None = None,
+        bounds: Any = None,
+        solver: str = "auto",
+        tol: float | None = None,
+        max_iter: int | None = None,
+        progress: bool | str = "deprecated",
+        random_state: Any = None,
+    ) -> None:
         self.features = features
         self.regularization = regularization
         self.center = center

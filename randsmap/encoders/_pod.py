@@ -1,8 +1,10 @@
 """Proper orthogonal decomposition: the linear encoder and its inverse (paper, Sec. 3, App. A)."""
 
 import numbers
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from randsmap._estimator import DERIVED, Array, Count, check_fitted, restored_on_error, validate_data
@@ -96,14 +98,14 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
 
     def __init__(
         self,
-        n_components,
+        n_components: int | float,
         *,
-        invariants=None,
-        invariant_values=None,
-        invariant_tol=None,
-        cell_weights=None,
-        bounds=None,
-    ):
+        invariants: str | ArrayLike | None = None,
+        invariant_values: float | ArrayLike | None = None,
+        invariant_tol: float | None = None,
+        cell_weights: ArrayLike | None = None,
+        bounds: Any = None,
+    ) -> None:
         self.n_components = n_components
         self.invariants = invariants
         self.invariant_values = invariant_values
@@ -111,7 +113,7 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         self.cell_weights = cell_weights
         self.bounds = bounds
 
-    def fit(self, X, y=None):
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Find mean and modes of fields.
 
         Parameters
@@ -184,7 +186,7 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         enough = energy >= (float(self.n_components) - len(sigma) * _EPS) * energy[-1]
         return min(int(np.argmax(enough)) + 1 if self.n_components < 1 else rank, rank)
 
-    def transform(self, X):
+    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Coordinates (f - mean) . u of fields, u the modes.
 
         Parameters
@@ -215,7 +217,7 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         for_tiles(task, len(X), max(32, (1 << 21) // X.shape[1]))
         return out
 
-    def jacobian(self, X):
+    def jacobian(self, X: ArrayLike) -> NDArray[np.float64]:
         """Derivatives of the coordinates with respect to the fields: the same everywhere.
 
         Parameters
@@ -234,7 +236,7 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         X = validate_data(self, X, reset=False)
         return np.repeat(self._analysis.T[None], len(X), axis=0)
 
-    def jvp(self, X, V):
+    def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
         """Coordinates (L, n_components_) of tangents V (L, M) or (M,) of the fields X (L, M).
 
         Pushes the right-hand side v of an equation df/dt = v forward to the latents. Raises as
@@ -244,7 +246,7 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         X = validate_data(self, X, reset=False)
         return check_vectors(V, "V", *X.shape) @ self._analysis
 
-    def vjp(self, X, U):
+    def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
         """Gradients (L, M) of u . x in the fields X (L, M), for U (L, n_components_) or (n_components_,).
 
         Raises as `transform`, and ValueError if U does not fit.
@@ -253,7 +255,14 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         X = validate_data(self, X, reset=False)
         return check_vectors(U, "U", len(X), self.n_components_) @ self._analysis.T
 
-    def inverse_transform(self, X, *, invariant_values=None, cells=None, out=None):
+    def inverse_transform(
+        self,
+        X: ArrayLike,
+        *,
+        invariant_values: float | ArrayLike | None = None,
+        cells: ArrayLike | None = None,
+        out: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.float64]:
         """Fields mean + sum_k x_k u_k of coordinates X, projected on the invariants.
 
         Parameters
@@ -283,7 +292,7 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         X = check_matrix(X, "X", n_columns=self.n_components_, min_rows=0)
         return linear.fields(X, invariant_values, cells, out)
 
-    def inverse_jacobian(self, X, *, cells=None):
+    def inverse_jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Derivatives of the fields of `inverse_transform` with respect to the coordinates.
 
         Parameters
@@ -303,7 +312,7 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         linear = self._linear_map
         return linear.jacobian(check_matrix(X, "X", n_columns=self.n_components_, min_rows=0), cells)
 
-    def inverse_jvp(self, X, V, *, cells=None):
+    def inverse_jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Tangents (L, M) of the fields at coordinates X (L, n_components_) along V (L, n_components_).
 
         V may be one vector (n_components_,) for all rows. C^T of a tangent is 0, with invariants.
@@ -312,7 +321,7 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         linear = self._linear_map
         return linear.jvp(check_matrix(X, "X", n_columns=self.n_components_, min_rows=0), V, cells)
 
-    def inverse_vjp(self, X, U, *, cells=None):
+    def inverse_vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Gradients (L, n_components_) of u . f in the coordinates X (L, n_components_), for U (L, M).
 
         U may be one vector (M,) for all rows; (L, k) for k cells. Raises as `inverse_transform`, and
