@@ -10,11 +10,12 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 try:
     import fcntl
@@ -29,9 +30,10 @@ __all__ = [
     "mapping_of",
     "replaced_atomically",
     "reserve",
+    "save_arrays",
+    "writable_target",
     "write_atomically",
     "write_checked",
-    "writable_target",
 ]
 
 # what a full disk, a quota and a limit of the process raise, without a file's name where a write fails
@@ -267,3 +269,15 @@ def _checksums(*paths):
 
 def _stamp(path):
     return Path(f"{path}.sha256")
+
+
+def save_arrays(file: BinaryIO, arrays: Mapping[str, ArrayLike], *, compressed: bool = False) -> None:
+    """An .npz file of these arrays; ValueError for one of objects, which would be a pickle.
+
+    NumPy before 2.1 has no such check of its own in `savez`.
+    """
+    given = {name: np.asarray(value) for name, value in arrays.items()}
+    for name, array in given.items():
+        if array.dtype.hasobject:
+            raise ValueError(f"{name} holds objects, which a file without pickles cannot")
+    (np.savez_compressed if compressed else np.savez)(file, **given)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from randsmap._files import expanded, is_stream, writable_target, write_atomically
+from randsmap._files import expanded, is_stream, save_arrays, writable_target, write_atomically
 
 __all__ = ["main"]
 
@@ -439,7 +439,7 @@ def _dataset(arguments):
         import numpy as np
 
         arrays = {key: value for key, value in bunch.items() if isinstance(value, np.ndarray)}
-        write_atomically(out, lambda file: np.savez(file, **arrays))
+        write_atomically(out, lambda file: save_arrays(file, arrays))
     _say(f"written: {out} {bunch.data.shape}")
     if arguments.picture is not None:
         figure = _picture(arguments.name, bunch)

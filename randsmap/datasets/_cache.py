@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._files import is_intact, write_checked
+from randsmap._files import is_intact, save_arrays, write_checked
 
 __all__ = ["cached"]
 
@@ -46,6 +46,6 @@ def cached(
     path, about = (folder / f"data-{key}.{kind}" for kind in ("npy", "npz"))
     if not is_intact(about, path):
         known = {name: np.asarray(value) for name, value in make(path).items() if name != "data"}
-        write_checked(about, lambda file: np.savez(file, allow_pickle=False, **known), path)
+        write_checked(about, lambda file: save_arrays(file, known), path)
     with np.load(about, allow_pickle=False) as file:
         return np.load(path, mmap_mode="r"), {name: file[name] for name in file.files}

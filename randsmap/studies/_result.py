@@ -82,10 +82,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._files import write_atomically
+from randsmap._files import save_arrays, write_atomically
 from randsmap.studies._store import read_arrays
 
 __all__ = ["StudyResult", "load_result", "save_result"]
@@ -145,7 +144,7 @@ def save_result(result: StudyResult, folder: str | os.PathLike[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     about = asdict(result)
     arrays = about.pop("arrays")
-    write_atomically(folder / "figures.npz", lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+    write_atomically(folder / "figures.npz", lambda file: save_arrays(file, arrays, compressed=True))
     text = json.dumps(about, indent=1, allow_nan=False) + "\n"
     write_atomically(folder / "result.json", lambda file: file.write(text.encode()))
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._files import is_intact, write_atomically, write_checked
+from randsmap._files import is_intact, save_arrays, write_atomically, write_checked
 
 __all__ = ["Store", "read_arrays"]
 
@@ -76,7 +76,7 @@ class Store:
     def put(self, name: str, piece: Piece) -> None:
         """Keep a piece."""
         if name.endswith(".npz"):
-            write_checked(self._path(name), lambda file: np.savez(file, allow_pickle=False, **piece))
+            write_checked(self._path(name), lambda file: save_arrays(file, piece))
         else:
             write_checked(self._path(name), lambda file: file.write(_json(piece)))
 
