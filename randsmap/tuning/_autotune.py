@@ -15,7 +15,7 @@ from randsmap._validation import check_count, check_matrix, check_number, check_
 from randsmap.encoders import POD, DiffusionMaps
 from randsmap.metrics import field_norms
 from randsmap.model import ManifoldModel
-from randsmap.tuning._auto import AutoDecoder, Results, Scores, check_groups
+from randsmap.tuning._auto import AutoDecoder, Results, Scores, check_groups, search_threads
 
 __all__ = ["autotune"]
 
@@ -116,7 +116,8 @@ def autotune(
     table, error = None, None
     if model is None:
         encoders = _encoders(n_components, F.shape)
-        scores, errors = _compare(encoders, F, labels, validation, min(n_trials, _TRIALS), rng)
+        with search_threads(len(F)):
+            scores, errors = _compare(encoders, F, labels, validation, min(n_trials, _TRIALS), rng)
         best = int(np.argmin(scores))
         encoder, error = encoders[best], float(errors[best])
         table = _table(encoders, scores, errors, best)
