@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import randsmap
 from randsmap import metrics
 from randsmap.datasets import make_lwr
+from randsmap.decoders import BlendedDecoder
 
 Array = NDArray[np.float64]
 
@@ -36,6 +37,45 @@ def tuned(decoder: randsmap.RANDSMAPDecoder, Y: Array, F: Array) -> randsmap.RAN
     path = randsmap.leave_one_out(decoder, Y, F, regularizations=[1e-6, 1e-3])
     best: float = path.best_regularization_
     decoder.set_params(regularization=best)
+    return decoder.fit(Y, F)
+
+
+def searched(Y: Array, F: Array) -> None:
+    decoder = randsmap.AutoDecoder(n_trials=4, random_state=0).fit(Y, F)
+    blend: BlendedDecoder = decoder.best_decoder_
+    edges: list[str] = decoder.on_edge_
+    print(blend.coef_.shape, edges, decoder.held_out_error_, decoder.results_["error"])
+    found = randsmap.autotune(F, model=randsmap.ManifoldModel(randsmap.POD(2)), n_trials=3, random_state=0)
+    print(found)
+
+
+def interpolated(fields: Array) -> None:
+    model = randsmap.ManifoldModel(randsmap.POD(2), randsmap.KernelDecoder(length_scale=1.0))
+    parametric = randsmap.ParametricModel(model, randsmap.KernelDecoder("matern", nu=2.5)).fit(
+        np.arange(len(fields)), fields
+    )
+    between: Array = parametric.predict([0.5, 1.5])
+    shift = randsmap.ShiftRegistration(model).fit(fields)
+    aligned: Array = shift.inverse_transform(shift.transform(fields))
+    print(between.shape, aligned.shape)
+
+
+def streamed(Y: Array, F: Array, path: Path) -> randsmap.RANDSMAPDecoder:
+    map_ = randsmap.SigmoidFeatures(2.0, n_features=20, latent_box=(-1.0, 1.0), random_state=0).fit(Y)
+    weights: Array = map_.weights_
+    decoder = randsmap.RANDSMAPDecoder(map_, latent_scale=None, bounds=None, cell_weights=[1.0] * F.shape[1])
+    for part in (slice(0, 100), slice(100, None)):
+        decoder = decoder.partial_fit(Y[part], F[part])
+    seen: int = decoder.n_samples_seen_
+    solver: str = decoder.solve().solver_
+    weighted: Array = decoder.smoother(Y, Y[:1])
+    vectors, values, angle = randsmap.KernelDecoder().spectrum(Y)
+    randsmap.persistence.save(decoder, path)
+    neighbors = randsmap.KNNDecoder(4).fit(Y, F)
+    rows, shares = neighbors.neighbor_weights(Y[:2])
+    without: Array = neighbors.with_n_neighbors(2).predict(Y, exclude=range(len(Y)))
+    print(weights.shape, seen, solver, weighted.shape, vectors.shape, values.shape, angle)
+    print(rows.shape, shares.shape, without.shape)
     return decoder.fit(Y, F)
 
 
@@ -74,6 +114,10 @@ def main(folder: Path) -> None:
     back: Array = pod.inverse_transform(pod.transform(fields))
     bounded: Array = randsmap.project_bounds(back, lower=0.0, total=1.0)
     print(modes.shape, float(bounded.min()))
+
+    searched(latents, fields)
+    interpolated(fields)
+    streamed(latents, fields, folder / "decoder.npz")
 
     randsmap.set_num_threads(1)
     threads: int = randsmap.get_num_threads()
