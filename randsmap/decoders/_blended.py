@@ -356,6 +356,9 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
     array([[0.25, 0.75]])
     """
 
+    decoders_: list[Any]
+    coef_: NDArray[np.float64]
+
     _state = {
         "n_features_in_": Count("d"),
         "decoders_": Regressors("d", "r"),

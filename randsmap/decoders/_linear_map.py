@@ -1,9 +1,13 @@
 """Fields f(y) = [1 | phi(y)] A, projected on their invariants, and their derivatives in closed form."""
 
+from __future__ import annotations
+
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -262,10 +266,11 @@ class LinearMapHolder:
     pickle and no model file.
     """
 
+    _make_linear_map: Callable[[], Any]
     _map_sources: tuple[str, ...] = ("coef_", "features_", "invariants_")
 
     @cached_property
-    def _linear_map(self):
+    def _linear_map(self) -> Any:
         return self._make_linear_map()
 
     def __setattr__(self, name, value):

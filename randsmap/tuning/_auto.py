@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -103,11 +103,10 @@ class Trial:
         """The decoder for n latents whose standard deviations are `units`."""
         if self.kernel == "k-nn":
             return KNNDecoder(int(self.value))
-        options = {} if self.nu is None else {"nu": self.nu}
+        options: dict[str, Any] = {"degree": self.degree} | ({} if self.nu is None else {"nu": self.nu})
         return KernelDecoder(
             self.kernel,
             length_scale=self.scales * units,
-            degree=self.degree,
             latent_scale=None,
             regularization=self.regularization(n),
             **options,
@@ -437,6 +436,12 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     ('mass', array([[0.25, 0.75]]))
     """
 
+    best_decoder_: BlendedDecoder
+    results_: Results
+    held_out_error_: float
+    on_edge_: list[str]
+    chosen_invariants_: Any
+
     _map_sources = ("best_decoder_",)
     _state = {
         "n_features_in_": Count("d"),
@@ -472,7 +477,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         self.bounds = bounds
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> AutoDecoder:
+    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
         """Search for the best decoder of these latents and fields, and fit it to all of them.
 
         Parameters

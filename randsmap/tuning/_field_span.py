@@ -60,7 +60,7 @@ class FieldSpan:
         The invariants in coordinates.
     """
 
-    def __init__(self, F: NDArray[np.float64], invariants: AffineInvariants | None):
+    def __init__(self, F: NDArray[np.float64], invariants: AffineInvariants | None) -> None:
         M = F.shape[1]
         self._free = np.ones(M, dtype=bool) if invariants is None else ~invariants.constant
         self._constant_values = np.zeros(0) if invariants is None else invariants.constant_values

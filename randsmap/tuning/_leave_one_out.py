@@ -135,7 +135,7 @@ class _Hat:
     `angle` is the one by which round-off may have turned the space that U spans.
     """
 
-    def __init__(self, U: _Values, squares: _Values, angle: float):
+    def __init__(self, U: _Values, squares: _Values, angle: float) -> None:
         self._U, self._squares = U, squares
         self._outside = _outside_leverage(U)
         # a sample that alone determines a direction lies in the span of U whatever the others are

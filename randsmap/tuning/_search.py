@@ -216,7 +216,7 @@ def on_edge(values: Iterable[Any], best: Any, position: int | None = None) -> bo
 class _DecoderStages:
     """What a candidate consists of when the latents are given: the decoder alone."""
 
-    def __init__(self, configured: list[Any], X_train: Any, X_val: Any):
+    def __init__(self, configured: list[Any], X_train: Any, X_val: Any) -> None:
         self._configured, self._latents = configured, (X_train, X_val)
 
     def latents(self, i: int) -> tuple[Any, ...]:
@@ -232,7 +232,7 @@ class _DecoderStages:
 class _ModelStages:
     """What a candidate consists of when it is a model: encoder, latents, decoder."""
 
-    def __init__(self, configured: list[Any], y_train: Any, y_val: Any):
+    def __init__(self, configured: list[Any], y_train: Any, y_val: Any) -> None:
         self._configured, self._y_train, self._y_val = configured, y_train, y_val
 
     def latents(self, i: int) -> tuple[Any, ...]:
@@ -254,7 +254,7 @@ class _Fields:
     `span` is None as long as decoders are fitted to the fields themselves.
     """
 
-    def __init__(self, y_train: Any, y_val: ArrayLike, n_candidates: int, grid: Mapping[str, Any]):
+    def __init__(self, y_train: Any, y_val: ArrayLike, n_candidates: int, grid: Mapping[str, Any]) -> None:
         self.y_val = check_matrix(y_val, "y_val")
         self.span: FieldSpan | None = None
         self._y_train, self._n_candidates = y_train, n_candidates
