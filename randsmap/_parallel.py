@@ -4,10 +4,14 @@ The pool is made on first use, forgotten in a forked child, and never nested. Wo
 by the caller, independently of the thread count, so results do not depend on it.
 """
 
+from __future__ import annotations
+
 import os
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 from randsmap._kernels import decode as _kernel
 
@@ -130,7 +134,7 @@ def _workers(count):
         return _pool
 
 
-def parallel_for(task, n_tasks):
+def parallel_for(task: Callable[[int], object], n_tasks: int) -> None:
     """Call ``task(i)`` for i in range(n_tasks), on several threads; the caller is one of them.
 
     ``task`` must release the GIL in its long part. Tasks start in order. The first exception stops
@@ -144,7 +148,7 @@ def parallel_for(task, n_tasks):
         return
 
     counter_lock = threading.Lock()
-    state = {"next": 0, "error": None}
+    state: dict[str, Any] = {"next": 0, "error": None}
 
     def work():
         _local.inside = True
@@ -175,7 +179,7 @@ def parallel_for(task, n_tasks):
 
 
 @contextmanager
-def blas_threads(limit=None):
+def blas_threads(limit: int | None = None) -> Iterator[None]:
     """While open, BLAS uses at most `limit` threads (None: `get_num_threads`).
 
     Tiled kernels, whose tasks call BLAS themselves, use a limit of 1. Blocks opened by several
@@ -235,7 +239,7 @@ def _tiles(n, most=MAX_TILE):
     return -(-n // rows)
 
 
-def for_tiles(task, n, most=MAX_TILE):
+def for_tiles(task: Callable[[int, int], object], n: int, most: int = MAX_TILE) -> None:
     """Call task(start, stop) over tiles of n rows, in parallel; a few rows are one task.
 
     `most` limits the rows of a tile, for tasks that need memory a row.
@@ -248,6 +252,6 @@ def for_tiles(task, n, most=MAX_TILE):
         parallel_for(lambda i: task(i * n // tiles, (i + 1) * n // tiles), tiles)
 
 
-def tile_rows(entries):
+def tile_rows(entries: int) -> int:
     """Rows of a tile that needs so many numbers a row."""
     return max(1, TILE_ENTRIES // entries)

@@ -1,6 +1,11 @@
 """Squared distances and radial kernels of them: validation, centring and threads around the tiled kernels."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from randsmap import _parallel
 from randsmap._kernels import distances as _kernels
@@ -38,7 +43,7 @@ PRODUCT_PARTS = 4
 EPSILON_RANGE = (1e-150, 1e150)
 
 
-def squared_distances(X, Z=None, *, out=None):
+def squared_distances(X: ArrayLike, Z: ArrayLike | None = None, *, out: NDArray[Any] | None = None) -> NDArray[Any]:
     """Squared Euclidean distances between the rows of X and those of Z (of X when Z is None).
 
     Parameters
@@ -71,7 +76,9 @@ def squared_distances(X, Z=None, *, out=None):
     return _pairs(X, Z, 0.0, out)
 
 
-def gaussian_kernel(X, Z=None, *, epsilon, out=None):
+def gaussian_kernel(
+    X: ArrayLike, Z: ArrayLike | None = None, *, epsilon: float, out: NDArray[Any] | None = None
+) -> NDArray[Any]:
     """Gaussian kernel exp(-|x_i - z_j|^2 / epsilon^2) (paper, App. C, the kernel K^(1)).
 
     Parameters
@@ -104,7 +111,7 @@ def gaussian_kernel(X, Z=None, *, epsilon, out=None):
     return _pairs(X, Z, kernel_scale(epsilon), out)
 
 
-def kernel_scale(epsilon):
+def kernel_scale(epsilon: float) -> float:
     """1 / epsilon^2, for a width the kernels can work with."""
     epsilon = check_number(epsilon, "epsilon", low=0, strict_low=True)
     if not EPSILON_RANGE[0] <= epsilon <= EPSILON_RANGE[1]:
@@ -112,7 +119,7 @@ def kernel_scale(epsilon):
     return 1 / epsilon**2
 
 
-def gaussian_in_place(D, epsilon):
+def gaussian_in_place(D: NDArray[Any], epsilon: float) -> NDArray[Any]:
     """Turn squared distances D (float64, C-contiguous) into exp(-D / epsilon^2), in D itself."""
     scale = kernel_scale(epsilon)
     n_rows = 64
@@ -122,7 +129,7 @@ def gaussian_in_place(D, epsilon):
     return D
 
 
-def multi_gaussian_in_place(D, low, high):
+def multi_gaussian_in_place(D: NDArray[np.float64], low: float, high: float) -> None:
     """Turn squared distances D (float64) into the multi-Gaussian kernel, in D itself.
 
     The mean of exp(-s^2 r^2 / 2) over s in [low, high] (paper, Theorem 1 and Eq. (mixedgaussians)):
@@ -135,7 +142,7 @@ def multi_gaussian_in_place(D, low, high):
     _by_parts(_kernels.multi_gaussian, D, low, high)
 
 
-def multi_gaussian_slope_in_place(D, low, high):
+def multi_gaussian_slope_in_place(D: NDArray[np.float64], low: float, high: float) -> None:
     """Turn squared distances D (float64) into twice the multi-Gaussian kernel's derivative by them.
 
     Minus the mean of s^2 exp(-s^2 r^2 / 2) over s in [low, high]; the gradient of the kernel in x is
@@ -164,7 +171,14 @@ def _pairs(X, Z, scale, out):
     return fill_pairs(X, Z, scale, out)
 
 
-def fill_pairs(X, Z, scale, out, kernel=_kernels.GAUSSIAN, slopes=False):
+def fill_pairs(
+    X: NDArray[np.float64],
+    Z: NDArray[np.float64] | None,
+    scale: float,
+    out: NDArray[np.float64],
+    kernel: int = _kernels.GAUSSIAN,
+    slopes: bool = False,
+) -> NDArray[np.float64]:
     """Squared distances D (scale 0) or the kernel g(scale D) into out, for arrays already checked.
 
     X (n, dim) and Z (m, dim) are C-contiguous float64 and finite; Z None: X against itself. `kernel` is a number
@@ -199,7 +213,7 @@ def fill_pairs(X, Z, scale, out, kernel=_kernels.GAUSSIAN, slopes=False):
     return out
 
 
-def squared_distances_by_columns(X, Z=None, rows=slice(None)):
+def squared_distances_by_columns(X: Any, Z: Snapshots | None = None, rows: slice = slice(None)) -> NDArray[np.float64]:
     """Squared distances between rows of X, or a slice of them, and those of Z (of X when Z is None).
 
     X is an array or Snapshots (n, M), Z are Snapshots (m, M): wide ones, of which some columns at a time
@@ -217,7 +231,7 @@ def squared_distances_by_columns(X, Z=None, rows=slice(None)):
     return D
 
 
-def centre_of(X):
+def centre_of(X: NDArray[np.float64]) -> NDArray[np.float64]:
     """A point amid the rows of X to take distances from: a mean, in float32 where it fits.
 
     Some rows are enough, since any point near them will do. The few digits make x - centre exact for data of few
@@ -231,7 +245,9 @@ def centre_of(X):
     return np.where(np.isfinite(centre), centre, X[0])
 
 
-def centred_rows(X, centre):
+def centred_rows(
+    X: NDArray[np.float64], centre: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """X - centre and the squared norms of its rows (inf where they overflow)."""
     rows, norms = np.empty(X.shape), np.empty(len(X))
     step = _kernels.PANEL
@@ -244,7 +260,14 @@ def centred_rows(X, centre):
     return rows, norms
 
 
-def kernel_sums(X, rows, norms, centre, weights, epsilon):
+def kernel_sums(
+    X: NDArray[np.float64],
+    rows: NDArray[np.float64],
+    norms: NDArray[np.float64],
+    centre: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    epsilon: float,
+) -> NDArray[np.float64]:
     """Weighted sums of the Gaussian kernel over fixed points, without storing the kernel.
 
     S[i, p] = sum_j exp(-|x_i - z_j|^2 / epsilon^2) weights[p, j], for X (n, dim) and points z_j that
@@ -261,7 +284,13 @@ def kernel_sums(X, rows, norms, centre, weights, epsilon):
     return sums
 
 
-def kernel_rows(X, rows, norms, centre, epsilon):
+def kernel_rows(
+    X: NDArray[np.float64],
+    rows: NDArray[np.float64],
+    norms: NDArray[np.float64],
+    centre: NDArray[np.float64],
+    epsilon: float,
+) -> NDArray[np.float64]:
     """The kernel (n, n_points) that `kernel_sums` sums over: for a few rows X (n, dim) at a time."""
     K = np.empty((len(X), len(rows)))
     X, X_norms = centred_rows(X, centre)
@@ -271,11 +300,13 @@ def kernel_rows(X, rows, norms, centre, epsilon):
         _kernels.panel(i, X, X, X_norms, rows, rows, norms, None, _kernels.GAUSSIAN, False, scale, work, K)
 
     if len(X):
-        _for_panels(task, *X.shape, len(X) <= _kernels.FEW)
+        _for_panels(task, len(X), X.shape[1], len(X) <= _kernels.FEW)
     return K
 
 
-def far_values(x, rows, norms, epsilon):
+def far_values(
+    x: NDArray[np.float64], rows: NDArray[np.float64], norms: NDArray[np.float64], epsilon: float
+) -> NDArray[np.float64]:
     """The kernel of one centred point x, up to a common factor, where it underflows.
 
     The terms |x|^2 / epsilon^2 of the exponents are common to all training points and cancel in
@@ -290,7 +321,7 @@ def far_values(x, rows, norms, epsilon):
         return np.exp(exponents * factor)
 
 
-def symmetric_product(K, X):
+def symmetric_product(K: NDArray[np.float64], X: NDArray[np.float64]) -> NDArray[np.float64]:
     """X K for a symmetric K (n, n), of which the upper triangle is read once, and X (p, n), p even.
 
     Both C-contiguous. Bound by memory for small p. The parts do not depend on the number of threads.
@@ -307,7 +338,14 @@ def symmetric_product(K, X):
     return parts.sum(axis=0)
 
 
-def pairs_within(X, rows, norms, centre, x_reach, z_reach):
+def pairs_within(
+    X: NDArray[np.float64],
+    rows: NDArray[np.float64],
+    norms: NDArray[np.float64],
+    centre: NDArray[np.float64],
+    x_reach: NDArray[np.float64],
+    z_reach: NDArray[np.float64],
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
     """Pairs (i, j) with |x_i - z_j|^2 <= x_reach[i] or z_reach[j], found by trying all of them.
 
     X (n, dim), z_j and what belongs to them as in `kernel_sums`. Returns the rows i (ascending), the
@@ -315,7 +353,7 @@ def pairs_within(X, rows, norms, centre, x_reach, z_reach):
     """
     n, dim = X.shape
     step = _kernels.PANEL
-    parts = [None] * -(-n // step)
+    parts: list[Any] = [None] * -(-n // step)
     guess = [64 * step]  # pairs of a panel; grows with what is found
 
     def task(t, work):
@@ -336,7 +374,8 @@ def pairs_within(X, rows, norms, centre, x_reach, z_reach):
         _for_panels(task, n, dim, n <= _kernels.FEW)
     if not parts:
         return np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0)
-    return tuple(np.concatenate(part) for part in zip(*parts))
+    i, j, d = (np.concatenate(part) for part in zip(*parts))
+    return i, j, d
 
 
 def _for_panels(task, n_rows, dim, few_rows):
@@ -360,14 +399,14 @@ def _for_panels(task, n_rows, dim, few_rows):
         _parallel.parallel_for(with_workspace, n_panels)
 
 
-def gaussian_of_data(X, epsilon, epsilon_scale):
+def gaussian_of_data(X: Any, epsilon: float | None, epsilon_scale: float) -> tuple[NDArray[np.float64], float]:
     """Gaussian kernel of the rows of X against themselves, and its width.
 
     The width is epsilon, or epsilon_scale times the median distance when that is None (paper, App.
     C: eps = w median |x_i - x_j|). ValueError if that median is 0.
     """
     if isinstance(X, Snapshots):
-        D = squared_distances_by_columns(X)
+        D: Any = squared_distances_by_columns(X)
         if epsilon is None:
             epsilon = width_of_median(median_of_squared(D), epsilon_scale)
         return gaussian_in_place(D, epsilon), float(epsilon)
@@ -380,7 +419,7 @@ def gaussian_of_data(X, epsilon, epsilon_scale):
     return (gaussian_in_place(D, epsilon) if exact else gaussian_kernel(X, epsilon=epsilon)), epsilon
 
 
-def width_of_median(median, epsilon_scale):
+def width_of_median(median: float, epsilon_scale: float) -> float:
     """Kernel width of a median distance; ValueError if that is 0 or infinite."""
     if not median > 0:
         raise ValueError(
@@ -393,7 +432,7 @@ def width_of_median(median, epsilon_scale):
     return float(epsilon_scale * median)
 
 
-def median_distance(X, *, exact_rows=MEDIAN_EXACT_ROWS):
+def median_distance(X: NDArray[np.float64], *, exact_rows: int = MEDIAN_EXACT_ROWS) -> float:
     """Median of |x_i - x_j| over the pairs i < j of rows of X (paper, App. C: the unit of eps_1).
 
     Exact up to `exact_rows` rows, at the price of their distance matrix; beyond, over
@@ -419,7 +458,7 @@ def median_distance(X, *, exact_rows=MEDIAN_EXACT_ROWS):
         )
 
 
-def median_of_squared(D):
+def median_of_squared(D: NDArray[np.float64]) -> float:
     """Median distance of the pairs i < j, from their squared distances D (n, n).
 
     A sample of D brackets the median; one pass counts the values below the bracket and collects

@@ -5,18 +5,22 @@ advises) with a randomised Nystroem preconditioner. Products with Phi^T Phi take
 blocks of Phi, whose features are computed anew in every pass.
 """
 
+from __future__ import annotations
+
 import os
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import NDArray
 from scipy.linalg.blas import ddot
 from sklearn.exceptions import ConvergenceWarning
 
 from randsmap._kernels import ridge as _kernel
 from randsmap._linalg.low_rank import cross, multiply, nystroem, orthonormal_beside, pod_of_fields, tall_qr
-from randsmap._linalg.ridge import less_mean, ridge, with_bias
+from randsmap._linalg.ridge import FeatureRows, less_mean, ridge, with_bias
 from randsmap._mmap import Snapshots
 from randsmap._parallel import blas_threads
 from randsmap._progress import counter
@@ -30,7 +34,9 @@ _FIRST_RANK = 128
 _SMALLEST = 4000  # min(n, P+1) from which "auto" considers the Krylov solver
 
 
-def solve_ridge(rows, F, regularization, solver, *, tol=1e-7, max_iter=500):
+def solve_ridge(
+    rows: FeatureRows, F: Any, regularization: float, solver: str, *, tol: float = 1e-7, max_iter: int = 500
+) -> tuple[NDArray[np.float64], str, int]:
     """Ridge coefficients by the solver asked for: A (P+1, M), the solver used, its iterations.
 
     The rule of "auto": a direct solver (see `ridge`), unless lambda > 10 eps trace(Phi^T Phi) and
@@ -130,7 +136,13 @@ class KrylovRidge:
     again from the residual itself, in one more pass, since the one in the recurrence drifts off.
     """
 
-    def __init__(self, rows, F, regularization, tol, most=None):
+    trace: Any
+    _sketch: Any
+    _image: Any
+    _U: NDArray[np.float64]
+    _eigenvalues: NDArray[np.float64]
+
+    def __init__(self, rows: FeatureRows, F: Any, regularization: float, tol: float, most: int | None = None) -> None:
         self._rows, self._regularization = rows, regularization
         self._field_mean = None
         if not rows.bias:
@@ -154,12 +166,12 @@ class KrylovRidge:
         self.trace = None  # of Phi^T Phi
 
     @property
-    def n_columns(self):
+    def n_columns(self) -> int:
         """k, the right-hand sides that are iterated on."""
         return self._B.shape[1]
 
     @property
-    def rank(self):
+    def rank(self) -> int:
         """l, the columns of the Nystroem sketch."""
         return self._sketch.shape[1]
 
@@ -182,7 +194,7 @@ class KrylovRidge:
         self._bar.update()
         return out
 
-    def precondition(self, largest_rank=None):
+    def precondition(self, largest_rank: int | None = None) -> bool:
         """Nystroem approximation of Phi^T Phi, its rank doubled until its least eigenvalue <= 10 lambda.
 
         Returns whether it got there within `largest_rank` (default: a quarter of the columns, or 256)
@@ -206,7 +218,7 @@ class KrylovRidge:
             with blas_threads():
                 self._U, self._eigenvalues = nystroem(self._sketch, self._image)
 
-    def solve(self, max_iter):
+    def solve(self, max_iter: int) -> tuple[NDArray[np.float64], int]:
         """A (P+1, M) and the number of iterations; a ConvergenceWarning if `tol` is not reached."""
         self._sketch = self._image = None
         shifted = self._eigenvalues + self._regularization
@@ -243,7 +255,7 @@ class KrylovRidge:
             A = A * self._scale
         return (A if self._field_mean is None else with_bias(A, self._rows.mean, self._field_mean)), n_iter
 
-    def close(self):
+    def close(self) -> None:
         """End the progress bar."""
         self._bar.close()
 
@@ -301,7 +313,7 @@ class KrylovRidge:
         return self._half_power(X), n_iter
 
 
-def available_memory():
+def available_memory() -> int | None:
     """Bytes that this process may still take (its cgroups respected), or None if unknown."""
     limits = []
     try:

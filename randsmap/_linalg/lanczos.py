@@ -1,6 +1,11 @@
 """Leading eigenpairs of a large symmetric matrix: block Lanczos with full orthogonalisation."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
 import numpy as np
+from numpy.typing import NDArray
 
 __all__ = ["leading_eigenpairs"]
 
@@ -12,7 +17,9 @@ EXTRA_VECTORS, SMALLEST_BLOCK, LARGEST_BLOCK = 2, 4, 8
 BASIS, COMPRESSIONS = 80, 2000
 
 
-def leading_eigenpairs(product, n, count, constraint):
+def leading_eigenpairs(
+    product: Callable[[NDArray[np.float64]], NDArray[np.float64]], n: int, count: int, constraint: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The largest eigenvalues of a symmetric matrix S of norm about 1, and their eigenvectors.
 
     Parameters

@@ -1,9 +1,13 @@
 """Leading modes of fields, kernels and Gram matrices: orthogonal bases of what has low rank."""
 
+from __future__ import annotations
+
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import NDArray
 from scipy.linalg.blas import ddot, dgemm
 from scipy.linalg.lapack import dormqr, dpstrf
 
@@ -15,14 +19,14 @@ __all__ = ["nystroem", "pod_of_fields"]
 _EPS = np.finfo(float).eps
 
 
-def centred_kernel(K):
+def centred_kernel(K: NDArray[np.float64]) -> NDArray[np.float64]:
     """J K J in place, J = I - 1 1^T / n: products of features less their mean."""
     K -= K.mean(axis=0)
     K -= K.mean(axis=1)[:, None]
     return K
 
 
-def leading_modes(K, *, centred=False):
+def leading_modes(K: NDArray[np.float64], *, centred: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Eigenvalues (descending) and orthonormal eigenvectors of a kernel matrix, to round-off.
 
     `centred`: of J K J instead, J = I - 1 1^T / n.
@@ -59,7 +63,9 @@ def leading_modes(K, *, centred=False):
 _EXACT_POD = 1024  # cells up to which the fields' POD is made from all of them
 
 
-def multiply(A, B, out=None):
+def multiply(
+    A: NDArray[np.float64], B: NDArray[np.float64], out: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
     """A B by SciPy's BLAS, the one of the kernels: NumPy's own would leave workers spinning."""
     if out is None:
         out = np.empty((len(A), B.shape[1]))
@@ -67,14 +73,14 @@ def multiply(A, B, out=None):
     return out
 
 
-def cross(A, B):
+def cross(A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.float64]:
     """A^T B."""
     out = np.empty((A.shape[1], B.shape[1]))
     _kernel.cross(A, B, False, out)
     return out
 
 
-def tall_qr(A):
+def tall_qr(A: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Q (p, min(p, k)) and R of a tall matrix, which is overwritten."""
     # many small BLAS calls: threads would only wait for one another
     with blas_threads(1 if A.shape[1] < 512 else None):
@@ -82,7 +88,7 @@ def tall_qr(A):
     return np.ascontiguousarray(Q), R
 
 
-def orthonormal_beside(new, old):
+def orthonormal_beside(new: NDArray[np.float64], old: NDArray[np.float64]) -> NDArray[np.float64]:
     """Orthonormal columns that span `new` beside the orthonormal columns of `old`; `new` may be overwritten."""
     for _ in range(2):  # once leaves the round-off of the subtraction
         if old.shape[1]:
@@ -92,7 +98,9 @@ def orthonormal_beside(new, old):
     return new
 
 
-def nystroem(sketch, image):
+def nystroem(
+    sketch: NDArray[np.float64], image: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Modes U (p, l) and eigenvalues (l,) of G W (W^T G W)^-1 (G W)^T for W = `sketch`, G W = `image`.
 
     The approximation is never above G, and the shift keeps it computable where G is singular
@@ -116,7 +124,9 @@ def nystroem(sketch, image):
     return multiply(Q, U), np.maximum(sigma**2 - shift, 0)
 
 
-def pod_of_fields(F, tolerance, most=None):
+def pod_of_fields(
+    F: NDArray[np.float64], tolerance: float, most: int | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
     """B (n, k) and V^T (k, M) with |F - B V^T| <= tolerance (Frobenius), k least; V orthonormal.
 
     (F, None) if that does not halve the columns. Beyond some thousand cells the leading space is
@@ -179,7 +189,9 @@ def _remainder(F, B, Vt):
     return total**0.5
 
 
-def leading_directions(G, count, few=None):
+def leading_directions(
+    G: NDArray[np.float64], count: Callable[..., int], few: int | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Singular values of G (n, M), its leading k = count(sigma, n, M) right singular vectors (k, M),
     and the energy |G|_F^2 / sigma_1^2.
 

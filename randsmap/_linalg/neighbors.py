@@ -1,6 +1,9 @@
 """Exact nearest neighbours of latent points, ties by index."""
 
+from __future__ import annotations
+
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from randsmap._kernels import neighbors as _kernel
 from randsmap._parallel import parallel_for
@@ -28,7 +31,7 @@ class NeighborIndex:
         Copied.
     """
 
-    def __init__(self, points):
+    def __init__(self, points: NDArray[np.float64]) -> None:
         n, d = points.shape
         self.n_points, self.n_dims = n, d
         self.is_tree = d <= _TREE_MAX_DIM
@@ -128,7 +131,9 @@ class NeighborIndex:
         return distance, index
 
 
-def nearest_neighbors(index_or_points, queries, k):
+def nearest_neighbors(
+    index_or_points: NeighborIndex | ArrayLike, queries: ArrayLike, k: int
+) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
     """Exact k nearest neighbours, by (distance, index).
 
     Parameters

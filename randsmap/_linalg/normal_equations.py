@@ -1,9 +1,13 @@
 """Ridge regression on batches: the sums Phi^T Phi and Phi^T F, and what is solved from them alone."""
 
+from __future__ import annotations
+
 import copy
+from typing import Any
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import NDArray
 
 from randsmap._linalg.ridge import FeatureRows, Sums, cholesky_solve, feature_matrix, not_definite, sum_rows, with_bias
 from randsmap._parallel import blas_threads
@@ -22,7 +26,7 @@ class NormalEquations:
     same bits, and batches of one row cost no more a row than others.
     """
 
-    def __init__(self, features, d, M, *, centred=False):
+    def __init__(self, features: Any, d: int, M: int, *, centred: bool = False) -> None:
         self.features, self.cells, self.n, self._bias = features, M, 0, not centred
         self.width = FeatureRows(features, np.zeros((1, d)), bias=self._bias).width
         size = sum_rows(self.width, M)
@@ -30,7 +34,7 @@ class NormalEquations:
         self._X, self._F, self._waiting = np.empty((size, d)), np.empty((size, M)), 0
         self._sums = Sums(self.width, M, centred)
 
-    def check(self, X):
+    def check(self, X: NDArray[np.float64]) -> None:
         """The errors that the features of X may raise, before X is added."""
         self._check_complete()
         with np.errstate(over="ignore", invalid="ignore"):
@@ -53,7 +57,7 @@ class NormalEquations:
                 "incomplete: start anew with a new estimator"
             )
 
-    def add(self, X, F):
+    def add(self, X: NDArray[np.float64], F: Any) -> None:
         """Add latent points (n, d) and their fields (n, M)."""
         start, self.incomplete = 0, True
         while start < len(X):
@@ -79,7 +83,7 @@ class NormalEquations:
             self._sum(sums)
         return sums
 
-    def solve(self, regularization, solver):
+    def solve(self, regularization: float, solver: str) -> tuple[NDArray[np.float64], str]:
         """Ridge coefficients A (P+1, M) of all rows, and the name of the solver used.
 
         Cholesky; with solver="auto" and lambda <= 10 eps trace(Phi^T Phi), or if it fails, the

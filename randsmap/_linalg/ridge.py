@@ -3,10 +3,15 @@
 The bias row is penalised like the others, as in the paper's formula (Eq. vanillaTikhonov), or not at all.
 """
 
+from __future__ import annotations
+
 import copy
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.linalg.blas import dsymv
 
@@ -35,7 +40,7 @@ _TILE = 64  # rows of features a task computes
 _EPS = np.finfo(float).eps
 
 
-def feature_matrix(features, X, P=None):
+def feature_matrix(features: Any, X: NDArray[np.float64], P: int | None = None) -> NDArray[np.float64]:
     """Features (n, P) by the transformer's own `transform`, as contiguous float64."""
     Z = check_matrix(features.transform(X), "the features' transform(X)", n_columns=P)
     if len(Z) != len(X):
@@ -50,8 +55,9 @@ class FeatureRows:
     by their kernel, any other transformer by its `transform`. With a `mean` (P,) the rows are less it.
     """
 
-    def __init__(self, features, X, *, bias=True):
-        self.n, self.bias, self.mean = len(X), bias, None
+    def __init__(self, features: Any, X: NDArray[np.float64], *, bias: bool = True) -> None:
+        self.mean: NDArray[np.float64] | None = None
+        self.n, self.bias = len(X), bias
         self._X, self._features = X, features
         if hasattr(features, "activation_parameters"):
             self._map = features.activation_parameters()
@@ -60,7 +66,7 @@ class FeatureRows:
             self._map = None
             self.width = feature_matrix(features, X[:1]).shape[1] + bias
 
-    def centre(self):
+    def centre(self) -> None:
         """Take the mean off all rows from now on."""
         if self.mean is None:
             total = np.zeros(self.width)
@@ -68,7 +74,7 @@ class FeatureRows:
                 total += block.sum(axis=0)
             self.mean = total / self.n
 
-    def fill(self, start, stop, out):
+    def fill(self, start: int, stop: int, out: NDArray[np.float64]) -> None:
         """Rows start..stop into out (stop - start, width)."""
         first = int(self.bias)
         out[:, :first] = 1
@@ -87,13 +93,13 @@ class FeatureRows:
         if self.mean is not None:
             out -= self.mean
 
-    def whole(self):
+    def whole(self) -> NDArray[np.float64]:
         """All of Phi, (n, width)."""
         out = np.empty((self.n, self.width))
         self.fill(0, self.n, out)
         return out
 
-    def blocks(self, size=_BLOCK):
+    def blocks(self, size: int = _BLOCK) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
         """(start, stop, block of Phi) over all rows; the block's memory is reused."""
         memory = np.empty((min(size, self.n), self.width))
         for start, stop in steps(self.n, size, "fitting"):
@@ -105,7 +111,7 @@ class FeatureRows:
 class LessMean:
     """Fields F (n, M), an array or Snapshots, less a mean field: ``self[a:b]`` is a new array."""
 
-    def __init__(self, F, mean):
+    def __init__(self, F: Any, mean: NDArray[np.float64]) -> None:
         self._F, self.mean, self.shape = F, mean, F.shape
 
     def __len__(self):
@@ -115,7 +121,7 @@ class LessMean:
         return self._F[rows] - self.mean
 
 
-def less_mean(F):
+def less_mean(F: Any) -> LessMean:
     """`LessMean` of the fields, whose mean is right to the last digits."""
     mean = np.zeros(F.shape[1])
     for _ in range(2):  # the second time what the first has lost
@@ -133,11 +139,13 @@ class Sums:
     (Chan, Golub and LeVeque, Amer. Statist. 37, 1983): no digits are lost to the means, in one pass.
     """
 
-    def __init__(self, width, M, centred):
+    def __init__(self, width: int, M: int, centred: bool) -> None:
         self.G, self.H, self.n = np.zeros((width, width)), np.zeros((width, M)), 0
+        self.mean: Any
+        self.field_mean: Any
         self.mean, self.field_mean = (np.zeros(width), np.zeros(M)) if centred else (None, None)
 
-    def add(self, Phi, F):
+    def add(self, Phi: NDArray[np.float64], F: NDArray[np.float64]) -> None:
         """Add rows Phi (m, width), which may be overwritten, and their fields (m, M)."""
         m = len(Phi)
         if self.mean is not None:
@@ -158,7 +166,7 @@ class Sums:
             self.field_mean += share * field_step
         self.n += m
 
-    def copy(self):
+    def copy(self) -> Sums:
         """A copy that more can be added to."""
         other = copy.copy(self)
         for name, value in vars(self).items():
@@ -167,7 +175,7 @@ class Sums:
         return other
 
 
-def with_bias(R, mean, field_mean):
+def with_bias(R: NDArray[np.float64], mean: Any, field_mean: Any) -> NDArray[np.float64]:
     """Coefficients of [1 | phi] for those R (P, M) of phi - mean(phi): the bias row is mean(F) - mean(phi) R."""
     A = np.empty((len(R) + 1, R.shape[1]))
     np.dot(mean, R, out=A[0])
@@ -176,7 +184,7 @@ def with_bias(R, mean, field_mean):
     return A
 
 
-def ridge(rows, F, regularization, solver="auto"):
+def ridge(rows: FeatureRows, F: Any, regularization: float, solver: str = "auto") -> tuple[NDArray[np.float64], str]:
     """Ridge coefficients A (P+1, M) of the fields F (n, M), and the name of the solver used.
 
     The rule of "auto": Cholesky of a Gram matrix if `resolved` - the round-off of that matrix is then felt
@@ -232,7 +240,9 @@ def ridge(rows, F, regularization, solver="auto"):
     return (with_bias(A, rows.mean, F.mean) if centred else A), used
 
 
-def ridge_smoother(rows, points, regularization, solver="auto"):
+def ridge_smoother(
+    rows: FeatureRows, points: FeatureRows, regularization: float, solver: str = "auto"
+) -> NDArray[np.float64]:
     """Weights W (L, n): W F is phi(Z) A, A the ridge coefficients of any fields F (n, M).
 
     One right-hand side a point of Z in place of one a cell, in the systems and by the rule of `ridge`.
@@ -281,14 +291,15 @@ def _weights(rows, Z, regularization, solver):
 _RESOLVED = 1e-6  # what the round-off of a Gram matrix may change in the decoded fields, at most
 
 
-def resolved(G, regularization, uncentred=None):
+def resolved(G: NDArray[np.float64], regularization: float, uncentred: int | None = None) -> bool:
     """Whether eps |Phi|^2 <= 1e-6 lambda for the Gram matrix G (upper triangle) of Phi without its mean.
 
     |Phi|^2 is the largest eigenvalue, by a few steps of the Lanczos method. uncentred: G is [1 | Phi]^T [1 | Phi]
     of so many rows, or, if 0, [1 | Phi] [1 | Phi]^T; None: the mean is not in it.
     """
     v, before = np.random.default_rng(0).standard_normal(len(G)), 0.0
-    alpha, beta = [], [float(np.linalg.norm(v))]
+    alpha: list[float] = []
+    beta = [float(np.linalg.norm(v))]
     while len(alpha) < min(len(G), 12) and beta[-1] > 0:
         v = v / beta[-1]
         if uncentred == 0:
@@ -310,7 +321,7 @@ def resolved(G, regularization, uncentred=None):
     return _EPS * largest <= _RESOLVED * regularization
 
 
-def not_definite(pivot, size, regularization, trace, others):
+def not_definite(pivot: int, size: int, regularization: float, trace: float, others: str) -> np.linalg.LinAlgError:
     """The error of a Cholesky factorisation that the user has asked for and that failed."""
     return np.linalg.LinAlgError(
         f"Cholesky factorisation failed at pivot {pivot} of {size} with "
@@ -320,12 +331,14 @@ def not_definite(pivot, size, regularization, trace, others):
     )
 
 
-def sum_rows(width, M):
+def sum_rows(width: int, M: int) -> int:
     """Rows of Phi and of the fields that are summed at a time."""
     return max(_FEWEST, min(_BLOCK, _ENTRIES // (width + M)))
 
 
-def cholesky_solve(G, H, regularization, auto):
+def cholesky_solve(
+    G: NDArray[np.float64], H: NDArray[np.float64], regularization: float, auto: bool
+) -> tuple[NDArray[np.float64] | None, float, int]:
     """Cholesky solve in place; (H or None, trace, failing pivot)."""
     trace = float(np.trace(G))
     if not np.isfinite(trace):
@@ -395,7 +408,9 @@ def _damped(R, C, regularization):
     return np.ascontiguousarray(scipy.linalg.solve_triangular(R, C, check_finite=False))
 
 
-def singular_system(rows, F):
+def singular_system(
+    rows: FeatureRows, F: Any
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], float]:
     """Sigma, V^T and U^T F of the singular value decomposition Phi = U Sigma V^T (no Gram matrix).
 
     More rows than columns are first reduced by orthogonal factorisations of row blocks.
@@ -413,7 +428,7 @@ def _svd(Phi):
         return scipy.linalg.svd(Phi, full_matrices=False, check_finite=False, lapack_driver="gesvd")
 
 
-def left_spectrum(rows):
+def left_spectrum(rows: FeatureRows) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """U (n, r), sigma^2 (r,) of Phi = U Sigma V^T, over sigma > max(n, P+1) eps sigma_1, and the
     angle by which round-off may have turned the space that U spans.
 
@@ -430,7 +445,9 @@ def left_spectrum(rows):
     return (U, squares, angle) if rows.bias else (*with_constant(U, squares), angle)
 
 
-def with_constant(U, squares):
+def with_constant(
+    U: NDArray[np.float64], squares: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Left singular vectors and squares beside the constant vector, which no lambda damps: its square is infinite.
 
     U diag(s / (s + lambda)) U^T is then the hat matrix of a regression whose bias is not penalised.
@@ -441,7 +458,9 @@ def with_constant(U, squares):
     return np.ascontiguousarray(Q), np.concatenate([[np.inf], squares[: n - 1]])
 
 
-def filtered_solution(sigma, Vt, UtF, cut, regularization):
+def filtered_solution(
+    sigma: NDArray[np.float64], Vt: NDArray[np.float64], UtF: NDArray[np.float64], cut: float, regularization: float
+) -> NDArray[np.float64]:
     """A = V diag(sigma / (sigma^2 + lambda)) U^T F over sigma > cut * sigma_1 (paper Eq. TikhSVD).
 
     For lambda = 0 the minimum-norm least-squares solution (paper Eq. MoorePenrose).

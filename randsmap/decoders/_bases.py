@@ -8,7 +8,12 @@ fields of the points X (n, d) into out (n, M), each row projected unless project
 - ``contract(X, H)``, (n, d): gradients of sum_k H_k phi_k.
 """
 
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
 import numpy as np
+from numpy.typing import NDArray
 
 from randsmap._estimator import Array, Transformer
 from randsmap._kernels import decode as _decode_kernel
@@ -50,7 +55,7 @@ def _in_tiles(tile, X, A, projection, out, first, most=MAX_TILE):
     for_tiles(task, len(X), most)
 
 
-def refuse_overflow(bad, first):
+def refuse_overflow(bad: int, first: int) -> NoReturn:
     """ValueError for what a kernel says of the rows from `first` on: i if row i overflows, -2 - i if its projection
     does not converge."""
     if bad < -1:
@@ -66,23 +71,25 @@ class IdentityBasis:
 
     constant_gradients = True
 
-    def __init__(self, size):
+    def __init__(self, size: int) -> None:
         self.size = size
 
-    def decode(self, X, A, projection, out, first=0):
+    def decode(
+        self, X: NDArray[np.float64], A: NDArray[np.float64], projection: Any, out: NDArray[np.float64], first: int = 0
+    ) -> None:
         _in_tiles(_decode_kernel.decode_features, X, A, projection, out, first)
 
-    def gradients(self, X):
+    def gradients(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.tile(np.eye(self.size), (len(X), 1))
 
-    def directional(self, X, V):
+    def directional(self, X: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
         return V
 
-    def contract(self, X, H):
+    def contract(self, X: NDArray[np.float64], H: NDArray[np.float64]) -> NDArray[np.float64]:
         return H
 
 
-def feature_basis(features):
+def feature_basis(features: Any) -> FeatureMapBasis | TransformerBasis:
     """The basis of a fitted feature map, the package's own or any transformer."""
     return (FeatureMapBasis if hasattr(features, "activation_parameters") else TransformerBasis)(features)
 
@@ -92,7 +99,7 @@ class FeatureMapBasis:
 
     constant_gradients = False
 
-    def __init__(self, features):
+    def __init__(self, features: Any) -> None:
         self._features = features
         self._read()
         self.size = self._weights.shape[1]
@@ -112,7 +119,9 @@ class FeatureMapBasis:
                 f"decoder has coefficients for {X.shape[1]} coordinates and {self.size} features"
             )
 
-    def decode(self, X, A, projection, out, first=0):
+    def decode(
+        self, X: NDArray[np.float64], A: NDArray[np.float64], projection: Any, out: NDArray[np.float64], first: int = 0
+    ) -> None:
         self._check(X)
         _in_tiles(self._tile, X, A, projection, out, first)
 
@@ -125,18 +134,18 @@ class FeatureMapBasis:
         _kernel.slopes(self._activation, X, self._weights, self._offsets, self._scale, S)
         return S
 
-    def gradients(self, X):
+    def gradients(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         (n, d), P = X.shape, self.size
         out = np.empty((n, d, P))
         _kernel.gradients(self._slopes(X), None, self._weights, out)
         return out.reshape(n * d, P)
 
-    def directional(self, X, V):
+    def directional(self, X: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
         S = self._slopes(X)
         _kernel.directional(S, None, self._weights, V, S)
         return S
 
-    def contract(self, X, H):
+    def contract(self, X: NDArray[np.float64], H: NDArray[np.float64]) -> NDArray[np.float64]:
         out = np.empty(X.shape)
         _kernel.contract(self._slopes(X), None, self._weights, np.ascontiguousarray(H), out)
         return out
@@ -147,16 +156,18 @@ class TransformerBasis:
 
     constant_gradients = False
 
-    def __init__(self, features):
+    def __init__(self, features: Any) -> None:
         self._features, self.size = features, None  # the width of another's transform is known from its rows
 
-    def decode(self, X, A, projection, out, first=0):
+    def decode(
+        self, X: NDArray[np.float64], A: NDArray[np.float64], projection: Any, out: NDArray[np.float64], first: int = 0
+    ) -> None:
         for start in range(0, len(X), _CHUNK):
             part = slice(start, start + _CHUNK)
             Z = feature_matrix(self._features, X[part], len(A) - 1)
             _in_tiles(_decode_kernel.decode_features, Z, A, projection, out[part], first + start)
 
-    def jacobian(self, X):
+    def jacobian(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Derivatives (n, P, d) of the transform."""
         features = self._features
         if hasattr(features, "jacobian"):
@@ -174,14 +185,14 @@ class TransformerBasis:
             raise ValueError(f"the features' jacobian(Y) must have shape ({len(X)}, P, {X.shape[1]}), got {J.shape}")
         return J
 
-    def gradients(self, X):
+    def gradients(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         J = self.jacobian(X)
         return check_matrix(J.transpose(0, 2, 1).reshape(-1, J.shape[1]), "the features' jacobian")
 
-    def directional(self, X, V):
+    def directional(self, X: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
         return check_matrix(np.einsum("nkj,nj->nk", self.jacobian(X), V), "the features' jacobian")
 
-    def contract(self, X, H):
+    def contract(self, X: NDArray[np.float64], H: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.einsum("nkj,nk->nj", self.jacobian(X), H)
 
 
@@ -190,27 +201,27 @@ class ScaledTransformer:
 
     _state = {"transformer": Transformer("d", "P"), "scale": Array("d", low=np.finfo(float).smallest_subnormal)}
 
-    def __init__(self, transformer, scale):
+    def __init__(self, transformer: Any, scale: NDArray[np.float64]) -> None:
         self.transformer, self.scale = transformer, scale
 
     @property
-    def n_features_in_(self):
+    def n_features_in_(self) -> int:
         return len(self.scale)
 
     @property
     def _n_features_out(self):
         return self.transformer._n_features_out
 
-    def transform(self, X):
+    def transform(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Features of points X (n, d)."""
         return self.transformer.transform(in_units(X, self.scale))
 
-    def jacobian(self, X):
+    def jacobian(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Derivatives (n, P, d) of `transform`."""
         return TransformerBasis(self.transformer).jacobian(in_units(X, self.scale)) / self.scale
 
 
-def polynomial_jacobian(powers, Y):
+def polynomial_jacobian(powers: NDArray[np.intp], Y: NDArray[np.float64]) -> NDArray[np.float64]:
     """Derivatives (n, P, d) of the monomials prod_j y_j^p_kj, powers p (P, d), at Y (n, d)."""
     out = np.empty((len(Y), *powers.shape))
     for j in range(powers.shape[1]):
@@ -220,7 +231,7 @@ def polynomial_jacobian(powers, Y):
     return out
 
 
-def in_units(Y, lengths):
+def in_units(Y: NDArray[np.float64], lengths: NDArray[np.float64]) -> NDArray[np.float64]:
     """Y / lengths; no further than the largest number."""
     with np.errstate(over="ignore"):
         X = Y / lengths
@@ -232,11 +243,13 @@ class TailedBasis:
 
     constant_gradients = False
 
-    def __init__(self, basis, centre, lengths):
+    def __init__(self, basis: KernelBasis, centre: NDArray[np.float64], lengths: NDArray[np.float64]) -> None:
         self.basis, self.centre, self.lengths = basis, centre, lengths
         self.size = basis.size + len(centre)
 
-    def decode(self, X, A, projection, out, first=0):
+    def decode(
+        self, X: NDArray[np.float64], A: NDArray[np.float64], projection: Any, out: NDArray[np.float64], first: int = 0
+    ) -> None:
         most = max(32, TILE_ENTRIES // self.size)
         _in_tiles(self._tile, X, A, projection, out, first, most)
 
@@ -245,14 +258,14 @@ class TailedBasis:
         Z = np.concatenate([basis.values(basis.scaled(X)), in_units(X - self.centre, self.lengths)], axis=1)
         return _decode_kernel.decode_features(Z, A, projection, out)
 
-    def gradients(self, X):
+    def gradients(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         slopes = np.tile(np.diag(1 / self.lengths), (len(X), 1))
         return np.concatenate([self.basis.gradients(X), slopes], axis=1)
 
-    def directional(self, X, V):
+    def directional(self, X: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.concatenate([self.basis.directional(X, V), V / self.lengths], axis=1)
 
-    def contract(self, X, H):
+    def contract(self, X: NDArray[np.float64], H: NDArray[np.float64]) -> NDArray[np.float64]:
         size = self.basis.size
         return self.basis.contract(X, np.ascontiguousarray(H[:, :size])) + H[:, size:] / self.lengths
 
@@ -273,13 +286,19 @@ class KernelBasis:
 
     constant_gradients = False
 
-    def __init__(self, kernel, points, weights=None, lengths=None):
+    def __init__(
+        self,
+        kernel: Any,
+        points: NDArray[np.float64],
+        weights: NDArray[np.float64] | None = None,
+        lengths: NDArray[np.float64] | None = None,
+    ) -> None:
         self.kernel, self.points, self.weights, self.lengths = kernel, points, weights, lengths
         self.size = len(points) if weights is None else weights.shape[1]
         self._columns = np.ascontiguousarray(points.T)
         self._moderate = lengths is not None and lengths.min() > 1e-100
 
-    def scaled(self, Y):
+    def scaled(self, Y: NDArray[np.float64]) -> NDArray[np.float64]:
         """Points in units of the lengths."""
         if self.lengths is None:
             return Y
@@ -288,12 +307,14 @@ class KernelBasis:
             return Y / self.lengths
         return in_units(Y, self.lengths)
 
-    def values(self, X):
+    def values(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """The functions (n, P) at points in units of the lengths."""
         K = self.kernel.values(X, self.points)
         return K if self.weights is None else K @ self.weights
 
-    def decode(self, X, A, projection, out, first=0):
+    def decode(
+        self, X: NDArray[np.float64], A: NDArray[np.float64], projection: Any, out: NDArray[np.float64], first: int = 0
+    ) -> None:
         most = max(32, TILE_ENTRIES // len(self.points))  # never the whole kernel (n, n_points)
         _in_tiles(self._tile, self.scaled(X), A, projection, out, first, most)
 
@@ -304,7 +325,7 @@ class KernelBasis:
         X = self.scaled(Y)
         return X, self.kernel.slopes(X, self.points)
 
-    def gradients(self, Y):
+    def gradients(self, Y: NDArray[np.float64]) -> NDArray[np.float64]:
         X, S = self._slopes(Y)
         out = np.empty((len(X), X.shape[1], S.shape[1]))
         _kernel.gradients(S, X, self._columns, out)
@@ -313,12 +334,12 @@ class KernelBasis:
         out = out.reshape(-1, S.shape[1])
         return out if self.weights is None else out @ self.weights
 
-    def directional(self, Y, V):
+    def directional(self, Y: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
         X, S = self._slopes(Y)
         _kernel.directional(S, X, self._columns, V if self.lengths is None else V / self.lengths, S)
         return S if self.weights is None else S @ self.weights
 
-    def contract(self, Y, H):
+    def contract(self, Y: NDArray[np.float64], H: NDArray[np.float64]) -> NDArray[np.float64]:
         X, S = self._slopes(Y)
         if self.weights is not None:
             H = H @ self.weights.T

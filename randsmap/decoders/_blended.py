@@ -185,8 +185,18 @@ class BlendBasis:
     training point's field, moved from there to y along the linear trend of all fields."""
 
     constant_gradients = False
+    limit: Any
 
-    def __init__(self, decoders, points, scales, coordinates, trend, limit, smoothing):
+    def __init__(
+        self,
+        decoders: Any,
+        points: NDArray[np.float64],
+        scales: NDArray[np.float64],
+        coordinates: NDArray[np.float64],
+        trend: NDArray[np.float64],
+        limit: float | None,
+        smoothing: float,
+    ) -> None:
         self.decoders, self.coordinates, self.limit, self.smoothing = decoders, coordinates, limit, smoothing
         self.size, self._scales = coordinates.shape[1], scales
         if limit is not None:
@@ -201,13 +211,15 @@ class BlendBasis:
         nearest = self._index.query(x, 1)[1][:, 0]
         return P, self.coordinates[nearest] + (x - self._points[nearest]) @ self._trend
 
-    def values(self, X):
+    def values(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         P, near = self._parts(X)
         if near is not None:
             P = limited(P, near, self.limit)
         return geometric_median(P, self.smoothing)[0]
 
-    def decode(self, X, A, projection, out, first=0):
+    def decode(
+        self, X: NDArray[np.float64], A: NDArray[np.float64], projection: Any, out: NDArray[np.float64], first: int = 0
+    ) -> None:
         for a in range(0, len(X), _ROWS):
             part = slice(a, a + _ROWS)
             bad = _decode_kernel.decode_features(self.values(X[part]), A, projection, out[part])
@@ -262,7 +274,7 @@ class BlendBasis:
                 total = total + q * (T - q * q * e * np.sum(e * T, axis=-1, keepdims=True))
         return total if median is None else hessian_solve(*median, total)
 
-    def gradients(self, X):
+    def gradients(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         d = X.shape[1]
         return self._combined(
             X,
@@ -270,16 +282,16 @@ class BlendBasis:
             np.broadcast_to(np.eye(d), (len(X), d, d)),
         ).reshape(-1, self.size)
 
-    def directional(self, X, V):
+    def directional(self, X: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
         return self._combined(X, lambda part: _derivative(part, "jvp")(X, V).reshape(len(X), 1, -1), V[:, None, :])[
             :, 0
         ]
 
-    def contract(self, X, H):
+    def contract(self, X: NDArray[np.float64], H: NDArray[np.float64]) -> NDArray[np.float64]:
         shrink, median = self._at(X)
         H = H[:, None, :]
         if median is not None:
-            H = hessian_solve(*median, H)
+            H = hessian_solve(median[0], median[1], H)
         out = np.zeros(X.shape)
         for k, decoder in enumerate(self.decoders):
             if median is None:

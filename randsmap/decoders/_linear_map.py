@@ -10,12 +10,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from randsmap._kernels import gradients as _kernel
 from randsmap._mmap import filled
 from randsmap._parallel import FEW, blas_threads, for_tiles, tile_rows
 from randsmap._validation import check_cells, check_out, check_vectors
 from randsmap.invariants._active_bounds import ActiveBounds
+from randsmap.invariants._affine import AffineInvariants
 from randsmap.invariants._bounds import STALLED
 
 __all__ = ["KeptCells", "LinearMap", "LinearMapHolder", "output"]
@@ -24,7 +26,7 @@ _KEPT = 4  # subsets of cells whose coefficients a map keeps
 _SHARED = 1 << 19  # multiplications from which BLAS's threads need a limit, which costs 30 us
 
 
-def output(out, X, shape):
+def output(out: NDArray[np.float64] | None, X: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """`out` if results of this shape may go there while X (None: nothing) is read, a new array if it is None."""
     if out is None:
         return np.empty(shape)
@@ -36,7 +38,10 @@ def output(out, X, shape):
 class KeptCells:
     """What was gathered from an array for the last few sets of cells; empty in a pickle or a copy."""
 
-    def __init__(self):
+    _array: Any
+    _parts: OrderedDict[bytes, Any]
+
+    def __init__(self) -> None:
         self._array, self._parts, self._lock = None, OrderedDict(), threading.Lock()
 
     def __len__(self):
@@ -45,7 +50,7 @@ class KeptCells:
     def __reduce__(self):
         return KeptCells, ()
 
-    def get(self, A, cells, gather):
+    def get(self, A: NDArray[np.float64], cells: NDArray[np.intp], gather: Callable[[NDArray[np.intp]], Any]) -> Any:
         """``gather(cells)``, as long as it is asked for the same array A and cells (k,)."""
         key = cells.tobytes()
         with self._lock:
@@ -81,7 +86,7 @@ class LinearMap:
         If the shapes do not fit: no kernel may read beyond an array.
     """
 
-    def __init__(self, basis, A, invariants=None):
+    def __init__(self, basis: Any, A: NDArray[np.float64], invariants: AffineInvariants | None = None) -> None:
         # a view: what becomes of the shape of the caller's array is nothing to the kernels
         A = np.require(A, np.float64, ["C", "A"]).view()
         wanted = basis.size and basis.size + 1, None if invariants is None else len(invariants.constant)
@@ -95,7 +100,7 @@ class LinearMap:
         self._bounded = invariants is not None and invariants.lower is not None
         self.kept = KeptCells()
 
-    def gather(self, cells):
+    def gather(self, cells: NDArray[np.intp]) -> LinearMap:
         """The map to these cells (k,), as parts of the whole projected fields; the last few are kept.
 
         Not for fields with bounds, whose cells depend on all others.
@@ -110,7 +115,14 @@ class LinearMap:
         return LinearMap(self.basis, A)
 
     # -- Fields ------------------------------------------------------------------------------------
-    def fields(self, X, invariant_values=None, cells=None, out=None, single=False):
+    def fields(
+        self,
+        X: NDArray[np.float64],
+        invariant_values: ArrayLike | None = None,
+        cells: ArrayLike | None = None,
+        out: NDArray[np.float64] | None = None,
+        single: bool = False,
+    ) -> NDArray[np.float64]:
         """What `predict` returns for checked latent points X (n, d); `single`: fields are one-dimensional."""
         n, M = len(X), self.A.shape[1]
         if cells is None and invariant_values is None:  # one row must cost microseconds
@@ -139,7 +151,13 @@ class LinearMap:
             out[a:b] = memory[: b - a, cells]
         return out
 
-    def decode(self, X, out, values=None, first=0):
+    def decode(
+        self,
+        X: NDArray[np.float64],
+        out: NDArray[np.float64],
+        values: NDArray[np.float64] | None = None,
+        first: int = 0,
+    ) -> None:
         """Whole fields into out (n, M), each projected; values (n, rank): of the invariants, a row each.
 
         ValueError if a row is so far away that it overflows: it cannot satisfy its invariants. It is
@@ -175,7 +193,13 @@ class LinearMap:
             k = part.A.shape[1]
         return part, active, () if single and whole else (k,)
 
-    def jacobian(self, X, cells=None, out=None, single=False):
+    def jacobian(
+        self,
+        X: NDArray[np.float64],
+        cells: ArrayLike | None = None,
+        out: NDArray[np.float64] | None = None,
+        single: bool = False,
+    ) -> NDArray[np.float64]:
         """Derivatives df/dy (L, M, d) at checked points X (L, d)."""
         part, active, shape = self._tangents_at(X, cells, single)
         (L, d), M = X.shape, part.A.shape[1]
@@ -196,7 +220,9 @@ class LinearMap:
             out[:] = active.push(J).reshape(out.shape)
         return out
 
-    def jvp(self, X, V, cells=None, single=False):
+    def jvp(
+        self, X: NDArray[np.float64], V: ArrayLike, cells: ArrayLike | None = None, single: bool = False
+    ) -> NDArray[np.float64]:
         """Products J v (L, M) at checked points X (L, d), for V (L, d) or (d,)."""
         part, active, shape = self._tangents_at(X, cells, single)
         V = check_vectors(V, "V", *X.shape)
@@ -210,7 +236,9 @@ class LinearMap:
             out = active.push(out)
         return out.reshape(len(X), *shape)
 
-    def vjp(self, X, U, cells=None, single=False):
+    def vjp(
+        self, X: NDArray[np.float64], U: ArrayLike, cells: ArrayLike | None = None, single: bool = False
+    ) -> NDArray[np.float64]:
         """Products J^T u (L, d) at checked points X (L, d), for U (L, M) or (M,)."""
         part, active, shape = self._tangents_at(X, cells, single)
         if not shape:
