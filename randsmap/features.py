@@ -4,6 +4,8 @@ Each is a scikit-learn transformer from latent points (n, d) to features (n, P),
 column (decoders add it), of the form ``scale * act(X @ weights_ + offsets_)``.
 """
 
+from __future__ import annotations
+
 import numbers
 from typing import Any, Self
 
@@ -28,7 +30,7 @@ _BLOCK_ENTRIES = 1 << 17
 # -- The paper's draws -----------------------------------------------------------------------------
 
 
-def draw_gaussian_frequencies(rng, d, P, length_scale):
+def draw_gaussian_frequencies(rng: Any, d: int, P: int, length_scale: Any) -> NDArray[np.float64]:
     """Frequencies w_k ~ N(0, diag(length_scale)^-2) of Eq. (fourierrand), as columns of (d, P).
 
     The paper writes w ~ N(0, sigma_w^2 I), but its tuned sigma_w are the length scale of the kernel
@@ -39,7 +41,7 @@ def draw_gaussian_frequencies(rng, d, P, length_scale):
     return frequencies / np.broadcast_to(length_scale, d)[:, None]
 
 
-def draw_orthogonal_frequencies(rng, d, P, length_scale):
+def draw_orthogonal_frequencies(rng: Any, d: int, P: int, length_scale: Any) -> NDArray[np.float64]:
     """Gaussian frequencies orthogonal in groups of d, as columns of (d, P).
 
     The directions of a group are a Haar-distributed orthogonal matrix, the lengths independent
@@ -54,17 +56,17 @@ def draw_orthogonal_frequencies(rng, d, P, length_scale):
     return frequencies / np.broadcast_to(length_scale, d)[:, None]
 
 
-def draw_phases(rng, P):
+def draw_phases(rng: Any, P: int) -> NDArray[np.float64]:
     """Phases b_k ~ U[0, 2 pi) of Eq. (fourierrand), as (P,)."""
     return rng.uniform(0.0, 2 * np.pi, P)
 
 
-def draw_scales(rng, n_scales, min_frequency, max_frequency):
+def draw_scales(rng: Any, n_scales: int, min_frequency: float, max_frequency: float) -> NDArray[np.float64]:
     """Scales sigma_q ~ U[min_frequency, max_frequency), the paper's U[a, b) (Sec. 4.2), as (Q,)."""
     return rng.uniform(min_frequency, max_frequency, n_scales)
 
 
-def draw_multiscale_frequencies(rng, d, P, scales):
+def draw_multiscale_frequencies(rng: Any, d: int, P: int, scales: NDArray[np.float64]) -> NDArray[np.float64]:
     """Frequencies w_ql ~ N(0, sigma_q^2 I), scale after scale, of Eq. (double-sum), as (d, P).
 
     Each of the Q scales gets P // Q of them and the first P % Q scales one more.
@@ -75,12 +77,12 @@ def draw_multiscale_frequencies(rng, d, P, scales):
     return rng.standard_normal((P, d)).T * np.repeat(scales, counts)
 
 
-def draw_uniform_weights(rng, d, P, slope):
+def draw_uniform_weights(rng: Any, d: int, P: int, slope: float) -> NDArray[np.float64]:
     """Sigmoid weights w_k ~ U[-slope, slope)^d (paper App. D, where slope is c), as (d, P)."""
     return rng.uniform(-slope, slope, (P, d)).T
 
 
-def draw_centers(rng, X, P):
+def draw_centers(rng: Any, X: NDArray[np.float64], P: int) -> NDArray[np.float64]:
     """Sigmoid centres, uniform in the bounding box of the points X (paper App. D), as (P, d)."""
     low, high = X.min(axis=0), X.max(axis=0)
     u = rng.uniform(0.0, 1.0, (P, X.shape[1]))
@@ -91,7 +93,7 @@ def draw_centers(rng, X, P):
 # -- Transformers ----------------------------------------------------------------------------------
 
 
-def check_n_features(n_features, n_samples):
+def check_n_features(n_features: Any, n_samples: int) -> int:
     """Number of features P: n_features itself if integral, else that multiple of n_samples.
 
     Raises
@@ -105,7 +107,7 @@ def check_n_features(n_features, n_samples):
     return max(1, round(multiple * n_samples))
 
 
-def check_length_scale(length_scale, d):
+def check_length_scale(length_scale: Any, d: int) -> Any:
     """Length scale(s) of a Gaussian kernel: a positive float, or a vector (d,) of them."""
     if np.ndim(length_scale) == 0:
         return check_number(length_scale, "length_scale", low=0.0, strict_low=True)
@@ -115,7 +117,7 @@ def check_length_scale(length_scale, d):
     return length_scale
 
 
-def check_frequency_range(min_frequency, max_frequency):
+def check_frequency_range(min_frequency: float, max_frequency: float) -> tuple[float, float]:
     """Ends of the interval of scales sigma_q, 0 <= min_frequency < max_frequency."""
     low = check_number(min_frequency, "min_frequency", low=0.0)
     high = check_number(max_frequency, "max_frequency", low=0.0, strict_low=True)
@@ -124,7 +126,7 @@ def check_frequency_range(min_frequency, max_frequency):
     return low, high
 
 
-def check_latent_box(latent_box, d):
+def check_latent_box(latent_box: Any, d: int) -> NDArray[np.float64]:
     """A box of latent points given as (low, high), numbers or vectors, as (2, d)."""
     try:
         low, high = latent_box
@@ -144,6 +146,13 @@ def check_latent_box(latent_box, d):
 
 class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """What the maps share; a subclass has `_activation` and `_draw`, of points X in units of `scale`."""
+
+    n_features_in_: int
+    weights_: NDArray[np.float64]
+    offsets_: NDArray[np.float64]
+    random_state: Any
+    n_features: float
+    _activation: int
 
     _state = {"n_features_in_": Count("d"), "weights_": Array("d", "P"), "offsets_": Array("P")}
 
@@ -457,6 +466,8 @@ class MultiscaleFourierFeatures(_CosineFeatures):
     >>> features.scales_.shape
     (4,)
     """
+
+    scales_: NDArray[np.float64]
 
     _state = {**_CosineFeatures._state, "scales_": Array("Q")}
 

@@ -1,22 +1,34 @@
 """What the decoders share: the interface of a multi-output regressor, one-dimensional fields, fits that fail safely."""
 
+from __future__ import annotations
+
 import inspect
-from typing import Self
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
-from sklearn.utils.metaestimators import available_if
 
 from randsmap._estimator import document, restored_on_error, validate_data
 from randsmap._mmap import Snapshots, is_large
 from randsmap._validation import check_choice, check_matrix, check_number, check_vector
 from randsmap.decoders._linear_map import LinearMapHolder, output
 
-__all__ = ["FieldRegressor", "LinearDecoder", "check_fields", "check_unread"]
+_Class = TypeVar("_Class", bound=type)
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+if TYPE_CHECKING:  # scikit-learn has no types: a method behind its descriptor keeps its own
+
+    def available_if(check: Callable[[Any], bool]) -> Callable[[_Method], _Method]: ...
+
+else:
+    from sklearn.utils.metaestimators import available_if
+
+__all__ = ["FieldRegressor", "LinearDecoder", "available_if", "check_fields", "check_unread"]
 
 
-def check_fields(y, n, *, blocks=False):
+def check_fields(y: Any, n: int, *, blocks: bool = False) -> tuple[Any, np.dtype[Any], bool]:
     """y as contiguous float64 (n, M), the number type it came in, and whether it was 1-D.
 
     With `blocks`, a large memory-mapped y comes as Snapshots.
@@ -39,7 +51,7 @@ def check_fields(y, n, *, blocks=False):
     return F, dtype, single
 
 
-def check_unread(estimator, names, reader):
+def check_unread(estimator: Any, names: Iterable[str], reader: str) -> None:
     """ValueError if one of the parameters, which `reader` does not read, differs from its default."""
     for name in names:
         value = getattr(estimator, name)
@@ -48,7 +60,7 @@ def check_unread(estimator, names, reader):
             raise ValueError(f"{name} is not read with {reader}, so it must be {default!r}, got {value!r}")
 
 
-def document_centring(cls):
+def document_centring(cls: _Class) -> _Class:
     """Fill {centring} and {scale_attribute} in the docstring of a decoder."""
     return document(cls, {"centring": CENTRING, "scale_attribute": SCALE_ATTRIBUTE})
 
@@ -56,7 +68,7 @@ def document_centring(cls):
 _SPREAD = 1e-12  # of the largest latent: below it a coordinate is round-off
 
 
-def fitted_scale(latent_scale, X):
+def fitted_scale(latent_scale: Any, X: NDArray[np.float64]) -> NDArray[np.float64]:
     """Units (d,) of the latent coordinates X (n, d): "std", a number, an array (d,) or None (1)."""
     d = X.shape[1]
     if latent_scale is None:
@@ -77,7 +89,7 @@ def fitted_scale(latent_scale, X):
     return scale
 
 
-def check_center(center):
+def check_center(center: Any) -> bool:
     """center if it is a bool."""
     if not isinstance(center, (bool, np.bool_)):
         raise TypeError(f"center must be a bool, got {center!r}")
@@ -105,6 +117,9 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     A subclass has `_fit(X, y)`, which sets `_single`, whether y was one-dimensional, and `_n_outputs`, the
     number of cells.
     """
+
+    n_features_in_: int
+    _single: bool
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit the decoder to latent points and their fields.
@@ -173,6 +188,8 @@ class LinearDecoder(LinearMapHolder, FieldRegressor):
     A subclass has `_fit_linear(X, y)` and `_make_linear_map()`, see `LinearMapHolder`, and `_smoother(X, Z)`, which may
     set what it likes.
     """
+
+    latent_scale_: NDArray[np.float64]
 
     _former_parameters = FORMER
 

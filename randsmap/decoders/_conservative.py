@@ -57,6 +57,8 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
     True
     """
 
+    estimator_: Any
+
     def __init__(
         self,
         estimator: Any,

@@ -1,9 +1,11 @@
 """Kernel decoders: double diffusion maps, and ridge regression with the feature maps' kernels."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from randsmap._estimator import DERIVED, Array, Choice, Count, Flag, Real, check_fitted, validate_data
 from randsmap._linalg import distances as _distances
@@ -33,30 +35,30 @@ _EPS, _SMALLEST = np.finfo(float).eps, np.finfo(float).smallest_subnormal
 class MultiGaussian:
     """The mean of exp(-s^2 |x - z|^2 / 2) over s in [low, high] (paper, Theorem 1)."""
 
-    def __init__(self, low, high):
+    def __init__(self, low: float, high: float) -> None:
         self.low, self.high = low, high
 
-    def values(self, X, Z=None):
+    def values(self, X: NDArray[np.float64], Z: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """The kernel between points X and Z (None: X)."""
         D = Gaussian(0.0).values(X, Z)  # at scale 0 the squared distances
         _distances.multi_gaussian_in_place(D, self.low, self.high)
         return D
 
-    def slopes(self, X, Z):
+    def slopes(self, X: NDArray[np.float64], Z: NDArray[np.float64]) -> NDArray[np.float64]:
         """Twice the kernel's derivative in |x - z|^2."""
         D = Gaussian(0.0).values(X, Z)
         _distances.multi_gaussian_slope_in_place(D, self.low, self.high)
         return D
 
 
-def radial_kernel(name, nu=None):
+def radial_kernel(name: str | None, nu: Any = None) -> Any:
     """The kernel of that name between points in units of its length scale; None: Gaussian."""
     if name == "matern":
         return Matern(nu)
     return ThinPlate() if name == "thin-plate" else Gaussian(0.5)
 
 
-def retained_modes(eigenvalues, n, rank):
+def retained_modes(eigenvalues: NDArray[np.float64], n: int, rank: int | str) -> int:
     """Number r of geometric harmonics kept.
 
     "rule": lambda_i > delta lambda_1, delta = n lambda_1 2^-53 (paper, App. D: |K|_2 = lambda_1). A
@@ -137,6 +139,11 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
     >>> decoder.predict([[0.5]]).round(6)
     array([[0.25, 0.75]])
     """
+
+    epsilon_: float
+    rank_: int
+    eigenvalues_: NDArray[np.float64]
+    coef_: NDArray[np.float64]
 
     _state = {
         "n_features_in_": Count("d"),
@@ -325,6 +332,9 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
     >>> decoder.fit(latents, fields).predict([[0.5]]).round(4)
     array([[0.25, 0.75]])
     """
+
+    coef_: NDArray[np.float64]
+    solver_: str
 
     _state = {
         "n_features_in_": Count("d"),

@@ -1,5 +1,7 @@
 """The k-NN decoder (paper App. B): convex mixtures of the fields of the nearest latent points."""
 
+from __future__ import annotations
+
 import copy
 import warnings
 from typing import Any
@@ -89,6 +91,10 @@ class KNNDecoder(FieldRegressor):
            [0.7 , 0.3 ]])
     """
 
+    latents_: NDArray[np.float64]
+    fields_: NDArray[np.float64]
+    encoder_: Any
+
     _state = {
         "n_features_in_": Count("d"),
         "latents_": Array("n", "d"),
@@ -137,7 +143,7 @@ class KNNDecoder(FieldRegressor):
         self._index = NeighborIndex(X)
         self.latents_, self.fields_ = X.copy(), F.copy()
 
-    def with_n_neighbors(self, n_neighbors: int) -> "KNNDecoder":
+    def with_n_neighbors(self, n_neighbors: int) -> KNNDecoder:
         """The decoder of the same data with another number of neighbours, without another fit.
 
         Parameters
@@ -395,15 +401,15 @@ class KNNDecoder(FieldRegressor):
 class _Stopped:
     """Rows whose search for convex weights was stopped; what it had found is used: convex weights all the same."""
 
-    def __init__(self):
-        self._rows = []
+    def __init__(self) -> None:
+        self._rows: list[int] = []
 
-    def add(self, row, start):
+    def add(self, row: int, start: int) -> None:
         """Note what a kernel says of the rows from `start` on: the first that it stopped at, or -1."""
         if row >= 0:
             self._rows.append(start + row)
 
-    def warn(self):
+    def warn(self) -> None:
         if self._rows:
             warnings.warn(
                 f"the search for the convex weights of row {min(self._rows)} of X was stopped before it converged, so "
@@ -422,7 +428,7 @@ class NystroemMap:
     coordinates sum_i p_i values_i. Paper, App. C, the Nystroem extension.
     """
 
-    def __init__(self, encoder):
+    def __init__(self, encoder: Any) -> None:
         density, values = encoder.nystroem_weights()
         self.offset, self.values = np.log(density), np.ascontiguousarray(values)
         self.n_training = len(density)

@@ -7,10 +7,9 @@ from contextlib import nullcontext
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap._estimator import (
@@ -31,7 +30,15 @@ from randsmap._linalg.normal_equations import NormalEquations
 from randsmap._linalg.ridge import FeatureRows, filtered_solution, left_spectrum, ridge_smoother, singular_system
 from randsmap._progress import show_progress
 from randsmap._validation import check_choice, check_count, check_number
-from randsmap.decoders._base import CENTRING, SCALE_ATTRIBUTE, LinearDecoder, check_center, check_fields, fitted_scale
+from randsmap.decoders._base import (
+    CENTRING,
+    SCALE_ATTRIBUTE,
+    LinearDecoder,
+    available_if,
+    check_center,
+    check_fields,
+    fitted_scale,
+)
 from randsmap.decoders._bases import ScaledTransformer, feature_basis, in_units
 from randsmap.decoders._linear_map import LinearMap
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
@@ -84,6 +91,12 @@ def _streamable(decoder):
 
 class _RandomFeatureDecoder(LinearDecoder):
     """What RFNNDecoder and RANDSMAPDecoder share: the feature map and the ridge regression."""
+
+    features_: Any
+    coef_: NDArray[np.float64]
+    solver_: str
+    n_iter_: int
+    n_samples_seen_: int
 
     _state = {
         "n_features_in_": Count("d"),

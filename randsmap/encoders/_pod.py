@@ -82,6 +82,13 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
     True
     """
 
+    mean_: NDArray[np.float64]
+    components_: NDArray[np.float64]
+    singular_values_: NDArray[np.float64]
+    energies_: NDArray[np.float64]
+    n_components_: int
+    n_features_in_: int
+
     _state = {
         "n_features_in_": Count("M"),
         "n_components_": Count("k"),
