@@ -280,4 +280,5 @@ def save_arrays(file: BinaryIO, arrays: Mapping[str, ArrayLike], *, compressed: 
     for name, array in given.items():
         if array.dtype.hasobject:
             raise ValueError(f"{name} holds objects, which a file without pickles cannot")
-    (np.savez_compressed if compressed else np.savez)(file, **given)
+    write: Callable[..., None] = np.savez_compressed if compressed else np.savez
+    write(file, **given)

@@ -535,7 +535,10 @@ def _found_invariants(arguments, snapshots, dtype):
                     f"{arguments.snapshots}: {error}. Is every row one field? On the command line "
                     "--invariants none (or auto) switches the invariant off"
                 ) from None
-            text = f"none, since not every snapshot has the same mass ({str(error).partition('. ')[0]})"
+            text = (
+                f"none, since not every snapshot has the same mass ({str(error).partition('. ')[0]}). Is every row one "
+                "field? --invariants mass makes this an error"
+            )
     if found is None:  # raises if it was something else
         AffineInvariants.from_data(snapshots, invariants=None, dtype=dtype)
     if arguments.invariants == "auto":

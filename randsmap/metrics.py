@@ -172,6 +172,18 @@ def field_norms(y: ArrayLike, norm: str = "l2") -> NDArray[np.float64]:
     return np.minimum(np.concatenate(norms), _LARGEST)
 
 
+def squarable_norms(y: ArrayLike) -> NDArray[np.float64]:
+    """Norms of fields whose squares, and sums of them, neither over- nor underflow; ValueError for others."""
+    norms = field_norms(y)
+    largest = norms.max(initial=0.0)
+    if largest and not 1e-140 < largest < 1e140:
+        raise ValueError(
+            f"the fields have norms up to {largest:.3g}, whose squares are no floating-point numbers: errors cannot be "
+            "compared. Use a unit in which they are nearer to 1"
+        )
+    return norms
+
+
 def median_norm(norms: ArrayLike) -> float:
     """Median of the norms of the fields that are not zero everywhere; 0 if all are.
 

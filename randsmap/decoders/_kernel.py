@@ -352,6 +352,8 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         **InvariantParameters._invariant_state,
     }
 
+    _former_parameters = {**LinearDecoder._former_parameters, "nu": 1.5, "degree": 0}
+
     def __init__(
         self,
         kernel: str = "gaussian",
@@ -452,7 +454,7 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
     def _spectrum(self, X):
         """Eigenvectors (n, r) of 1 1^T + K = Phi Phi^T, their eigenvalues, error angle."""
         if self.degree:
-            raise ValueError("a decoder with a linear tail has no such spectrum")
+            raise ValueError("the spectrum, and with it leave_one_out, is known for degree=0 alone, got degree=1")
         V, eigenvalues = self._kept_modes(self._set_kernel(X))
         angle = len(V) * _EPS * eigenvalues[0] / eigenvalues[-1] if len(eigenvalues) else 0.0
         return (*with_constant(V, eigenvalues), angle) if self.center else (V, eigenvalues, angle)

@@ -195,6 +195,9 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.n_neighbors = n_neighbors
         self.copy = copy
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({"copy": True, **state})  # a parameter that pickles of before lack
+
     def fit(self, X: ArrayLike, y: Any = None) -> DiffusionMaps:
         """Find the coordinates of the training fields.
 

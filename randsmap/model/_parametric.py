@@ -104,6 +104,9 @@ class ParametricModel(BaseEstimator):
         """Latents (n, d) at parameters (n, p) or (n,). Raises as `predict`."""
         check_fitted(self, "regressor_")
         X = validate_data(self, _as_columns(parameters), reset=False)
+        d = self.model_._n_features_out
+        if not len(X) and d is not None:  # scikit-learn's regressors want some rows
+            return np.empty((0, d))
         return np.asarray(self.regressor_.predict(X)).reshape(len(X), -1)
 
     def predict(self, parameters: ArrayLike, **options: Any) -> NDArray[np.float64]:
@@ -138,4 +141,4 @@ class ParametricModel(BaseEstimator):
 
 def _as_columns(parameters: ArrayLike) -> Any:
     """A sequence of numbers is one parameter."""
-    return np.asarray(parameters)[:, None] if np.ndim(parameters) == 1 else parameters
+    return np.asarray(parameters, dtype=np.float64)[:, None] if np.ndim(parameters) == 1 else parameters

@@ -160,7 +160,8 @@ class ShiftRegistration(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     def _fields(self, lines: NDArray[np.float64]) -> NDArray[np.float64]:
         n, (before, along, behind) = len(lines), self._lengths
-        return np.ascontiguousarray(lines.reshape(n, before, behind, along).swapaxes(2, 3)).reshape(n, -1)
+        fields = np.ascontiguousarray(lines.reshape(n, before, behind, along).swapaxes(2, 3))
+        return fields.reshape(n, before * along * behind)
 
     def _phase(self, lines: NDArray[np.float64]) -> NDArray[np.float64]:
         """theta (n,) in [-pi, pi)."""

@@ -30,7 +30,7 @@ from randsmap.decoders._blended import (
 from randsmap.decoders._kernel import radial_kernel
 from randsmap.invariants._affine import AffineInvariants, invariant_values
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
-from randsmap.metrics import SMALLEST_SHARE, field_norms, median_norm
+from randsmap.metrics import SMALLEST_SHARE, median_norm, squarable_norms
 
 __all__ = ["AutoDecoder", "Results"]
 
@@ -500,7 +500,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
             same, a parameter is out of range, or the fields do not satisfy given invariants or bounds. The estimator
             then keeps the state it had.
         """
-        with restored_on_error(self), search_threads(len(y) if hasattr(y, "__len__") else 0):
+        with restored_on_error(self), search_threads(np.shape(y)[0] if np.ndim(y) else 0):
             self._fit_linear(X, y, groups)
             self._linear_map  # noqa: B018  (made now: `predict` changes nothing)
         return self
@@ -516,7 +516,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
 
         n, units = len(X), spread(X)
         _, G, _ = field_coordinates(F)
-        sizes = field_norms(F)
+        sizes = squarable_norms(F)
         everything = Samples(X / units, G, sizes, labels, rng)
         count = min(n, max(_SUBSET, round(validation * n)))
         if count < n:

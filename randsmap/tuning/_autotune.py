@@ -13,7 +13,7 @@ from sklearn.utils import Bunch
 from randsmap._progress import steps
 from randsmap._validation import check_count, check_matrix, check_number, check_random_state
 from randsmap.encoders import POD, DiffusionMaps
-from randsmap.metrics import field_norms
+from randsmap.metrics import field_norms, squarable_norms
 from randsmap.model import ManifoldModel
 from randsmap.tuning._auto import AutoDecoder, Results, Scores, check_groups, search_threads
 
@@ -105,6 +105,7 @@ def autotune(
     True
     """
     F = check_matrix(snapshots, "snapshots", min_rows=4)
+    squarable_norms(F)
     check_count(n_components, "n_components")
     check_count(n_trials, "n_trials")
     check_number(validation, "validation", low=0, high=1, strict_low=True)

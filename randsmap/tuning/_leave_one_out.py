@@ -13,7 +13,7 @@ from randsmap._parallel import blas_threads
 from randsmap._validation import check_matrix, check_number
 from randsmap.decoders._base import check_fields
 from randsmap.invariants import AffineInvariants
-from randsmap.metrics import field_norms, median_norm, scaled_distances, selection_losses
+from randsmap.metrics import median_norm, scaled_distances, selection_losses, squarable_norms
 from randsmap.tuning._field_span import FieldSpan, invariants_of
 from randsmap.tuning._search import on_edge
 
@@ -91,7 +91,7 @@ def leave_one_out(decoder: Any, X: ArrayLike, y: ArrayLike, *, regularizations: 
     F, dtype, _ = check_fields(y, len(points))
     invariants = invariants_of(decoder, F, dtype)
     hat = _Hat(*decoder.spectrum(points))
-    sizes = field_norms(F)
+    sizes = squarable_norms(F)
     usual = median_norm(sizes)
     if F.shape[1] > 4 * len(F) and len(lambdas) > 3:
         # distances between coordinates are those between fields
