@@ -74,10 +74,10 @@ def test_both_forms_reconstruct_equally_well(traffic):
     errors = [
         relative_l2(
             F_test,
-            randsmap.RANDSMAPDecoder(MAPS["sigmoid"](0.25), constraint=constraint, random_state=0)
+            randsmap.RANDSMAPDecoder(MAPS["sigmoid"](0.25), constraint=constraint, random_state=0, **paper)
             .fit(Y, F)
             .predict(Y_test),
         ).mean()
-        for constraint in ("everywhere", "training")
+        for constraint, paper in (("everywhere", {"center": False, "latent_scale": None}), ("training", {}))
     ]
     assert errors[0] == pytest.approx(errors[1], rel=1e-4)

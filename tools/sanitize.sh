@@ -29,5 +29,5 @@ python=$2
   -Csetup-args=-Dc_args="$checks" -Csetup-args=-Dc_link_args="$checks"
 tests=$(realpath tests) configuration=$(realpath pyproject.toml)
 cd "$folder/site" # away from the checkout, whose randsmap has no kernels
-LD_PRELOAD=$($CC -print-file-name=libubsan.so) UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=. \
+LD_PRELOAD=$($CC -print-file-name=libubsan.so) UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=$folder/site \
   "$python" -m pytest -q -p no:cacheprovider -c "$configuration" -m kernels "$tests"

@@ -96,7 +96,7 @@ def check_center(center: Any) -> bool:
     return bool(center)
 
 
-FORMER = {"center": False, "latent_scale": None}  # what decoders were that know neither
+FORMER: dict[str, Any] = {"center": False, "latent_scale": None}  # what decoders were that know neither
 CENTRING = """\
 center : bool, default=True
     Whether the bias is not penalised: the regression is that of the fields less their mean on
