@@ -18,6 +18,7 @@ if _find_spec("randsmap._kernels") is None:
 # public name -> module that defines it; loaded on first use, so that `import randsmap` costs nothing
 _LAZY = {
     "FourierFeatures": "features",
+    "MaternFeatures": "features",
     "MultiscaleFourierFeatures": "features",
     "SigmoidFeatures": "features",
     "DiffusionMaps": "encoders",

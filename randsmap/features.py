@@ -20,7 +20,7 @@ from randsmap._kernels.features import features as _feature_kernel
 from randsmap._parallel import blas_threads, parallel_for
 from randsmap._validation import check_count, check_number, check_random_state, check_vector, renamed_arguments
 
-__all__ = ["FourierFeatures", "MultiscaleFourierFeatures", "SigmoidFeatures"]
+__all__ = ["FourierFeatures", "MaternFeatures", "MultiscaleFourierFeatures", "SigmoidFeatures"]
 
 # Entries of the feature matrix computed by one task: large enough to hide the cost of a task (0.2
 # ms of work), small enough for the second-level cache. Blocks do not depend on the thread count.
@@ -416,6 +416,76 @@ class FourierFeatures(_CosineFeatures):
         if P % 2:
             offsets[P // 2] = draw_phases(rng, 1)[0]
         return {"weights_": np.hstack([weights, weights[:, : P // 2]]), "offsets_": offsets}
+
+
+class MaternFeatures(_CosineFeatures):
+    """Random Fourier features sqrt(2/P) cos(w . y + b) of a Matern kernel: fields less smooth than a Gaussian's.
+
+    Products of two feature vectors estimate the Matern kernel of smoothness nu at the distance |y - y'| / length_scale
+    without bias, with an error that falls as P^(-1/2).
+
+    Parameters
+    ----------
+    length_scale : float or array-like of shape (d,), default=1.0
+        Length scale of the kernel, in the units of the latent coordinates; one a coordinate if an array.
+    nu : float, default=1.5
+        Smoothness, above 0: 1.5 and 2.5 are those of `KernelDecoder`; for nu to infinity the Gaussian kernel.
+    n_features : int or float, default=1.0
+        Number P of features: an integer as it is, a float as a multiple of the number of training
+        points (rounded, at least 1).
+    random_state : None, int, numpy.random.RandomState or numpy.random.Generator, default=None
+        Source of the draws. The same int gives the same features, whatever the number of threads.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (d, P)
+        Frequencies.
+    offsets_ : ndarray of shape (P,)
+        Phases, in [0, 2 pi).
+    n_features_in_ : int
+        Latent dimension d.
+
+    Notes
+    -----
+    The spectral density of the Matern kernel is a multivariate t distribution with 2 nu degrees of freedom: a Gaussian
+    draw times sqrt(2 nu / chi^2), one chi^2 draw of 2 nu degrees of freedom a feature, shared by its d weights.
+
+    References
+    ----------
+    C. E. Rasmussen and C. K. I. Williams, Gaussian processes for machine learning, MIT Press (2006), Sec. 4.2.1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap import MaternFeatures
+    >>> X = np.array([[0.0], [1.0]])
+    >>> features = MaternFeatures(n_features=100_000, random_state=0).fit_transform(X)
+    >>> s = np.sqrt(3)
+    >>> bool(abs((features @ features.T)[0, 1] - (1 + s) * np.exp(-s)) < 0.01)
+    True
+    """
+
+    def __init__(
+        self,
+        length_scale: float | ArrayLike = 1.0,
+        *,
+        nu: float = 1.5,
+        n_features: int | float = 1.0,
+        random_state: Any = None,
+    ) -> None:
+        self.length_scale = length_scale
+        self.nu = nu
+        self.n_features = n_features
+        self.random_state = random_state
+
+    def _draw(self, rng, X, P, scale):
+        d = X.shape[1]
+        length_scale = check_length_scale(self.length_scale, d)
+        nu = check_number(self.nu, "nu", low=0, strict_low=True)
+        with np.errstate(over="ignore"):
+            weights = draw_gaussian_frequencies(rng, d, P, length_scale)
+            weights *= np.sqrt(2 * nu / rng.chisquare(2 * nu, P))
+        return {"weights_": weights, "offsets_": draw_phases(rng, P)}
 
 
 class MultiscaleFourierFeatures(_CosineFeatures):

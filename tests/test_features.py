@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randsmap
-from randsmap import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
+from randsmap import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 from randsmap import features as module
 from randsmap._kernels import features as kernel
 
@@ -606,3 +606,24 @@ def test_latents_by_their_former_name(method):
         result = getattr(features, method)(Y=X)
     if method == "jacobian":
         np.testing.assert_array_equal(result, features.jacobian(X=X))
+
+
+@pytest.mark.parametrize("nu", [0.5, 1.5, 2.5])
+def test_matern_features_estimate_the_matern_kernel(nu):
+    """Within five standard errors of a mean of P products of size up to 2."""
+    X, P = np.array([[0.0, 0.0], [0.3, 0.0], [0.5, -1.0]]), 200_000
+    F = MaternFeatures([0.5, 2.0], nu=nu, n_features=P, random_state=0).fit_transform(X)
+    r = np.linalg.norm((X[:, None] - X) / [0.5, 2.0], axis=2)
+    s = np.sqrt(2 * nu) * r
+    exact = {0.5: 1, 1.5: 1 + s, 2.5: 1 + s + s**2 / 3}[nu] * np.exp(-s)
+    assert np.abs(F @ F.T - exact).max() < 5 * np.sqrt(2 / P)
+
+
+def test_matern_weights_share_their_chi_square_draw():
+    Z = MaternFeatures(nu=0.5, n_features=100_000, random_state=1).fit(np.zeros((1, 2))).weights_
+    # heavy tails in one coordinate go with heavy tails in the other
+    big = np.abs(Z[0]) > 50
+    assert big.sum() > 100 and np.median(np.abs(Z[1][big])) > 5
+    for wrong in (0, -1.0, np.nan, "1"):
+        with pytest.raises((TypeError, ValueError), match="nu must"):
+            MaternFeatures(nu=wrong).fit([[0.0]])

@@ -56,6 +56,7 @@ def models():
         "fourier": randsmap.FourierFeatures(0.3, n_features=0.4, random_state=1),
         "fourier array": randsmap.FourierFeatures(np.array([0.3, 0.7]), n_features=7),
         "fourier list": randsmap.FourierFeatures([0.3, 1 / 3], random_state=np.random.default_rng(3)),
+        "matern": randsmap.MaternFeatures(0.5, nu=2.5, n_features=6, random_state=2),
         "multiscale": randsmap.MultiscaleFourierFeatures(np.float64(1.1), n_scales=3, n_features=np.int64(8)),
     }
     for name, features in maps.items():

@@ -41,7 +41,7 @@ from randsmap.decoders._base import (
 )
 from randsmap.decoders._bases import ScaledTransformer, feature_basis, in_units
 from randsmap.decoders._linear_map import LinearMap
-from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
+from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 from randsmap.invariants import AffineInvariants
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 
@@ -75,7 +75,7 @@ def _streamable(decoder):
             "it has not seen: give SigmoidFeatures(n_features=..., latent_box=(low, high)), or a map "
             "that is fitted already"
         )
-    if not isinstance(features, (FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures)):
+    if not isinstance(features, (FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures)):
         raise NotStreamable(
             f"partial_fit cannot fit {features!r} to one batch of the data: fit it before, "
             "to data that represent all batches"

@@ -60,6 +60,7 @@ FORMAT, VERSION = "randsmap model", 1
 CLASSES = {
     "AffineInvariants": "invariants",
     "FourierFeatures": "features",
+    "MaternFeatures": "features",
     "MultiscaleFourierFeatures": "features",
     "SigmoidFeatures": "features",
     "DiffusionMaps": "encoders",
