@@ -63,7 +63,8 @@ class KernelDecoders:
     def setup(self, kernel):
         rng = np.random.default_rng(0)
         Y, F = rng.uniform(size=(1000, 2)), rng.dirichlet(np.ones(400), size=1000)
-        self.decoder = KernelDecoder(kernel, length_scale=0.1, max_frequency=20.0).fit(Y, F)
+        scale = {"length_scale": 0.1} if kernel == "gaussian" else {"max_frequency": 20.0}
+        self.decoder = KernelDecoder(kernel, latent_scale=None, **scale).fit(Y, F)
         self.X = rng.uniform(size=(100, 2))
 
     def time_predict(self, kernel):

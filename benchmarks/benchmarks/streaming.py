@@ -22,7 +22,7 @@ class PartialFit:
         self.time_batches(rows)
 
     def new(self):
-        return RANDSMAPDecoder(self.features, random_state=0)
+        return RANDSMAPDecoder(self.features, latent_scale=None, random_state=0)
 
     def time_batches(self, rows):
         self.decoder = self.new()
