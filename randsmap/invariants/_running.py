@@ -14,7 +14,7 @@ from randsmap._validation import check_matrix, check_number, check_vector
 from randsmap.invariants._bounds import check_bounds, check_within
 from randsmap.invariants._values import invariant_values
 
-__all__ = ["RunningInvariants", "constant_cells"]
+__all__ = ["RunningInvariants", "constant_cells", "default_tolerance"]
 
 _EPS = np.finfo(float).eps
 
@@ -46,6 +46,11 @@ def constant_cells(
             block = block[:, active]
         mask[active] = (block == first[active]).all(axis=0)
     return mask
+
+
+def default_tolerance(dtype: Any) -> float:
+    """Relative deviation from their invariants that fields of this number type may have."""
+    return _TOLERANCE.get(np.dtype(dtype), 1e-6)
 
 
 class _Batch(NamedTuple):
@@ -114,7 +119,7 @@ class RunningInvariants:
         """Itself with the fields F (n, M), of number type `dtype`, yet to be checked against the invariants."""
         if self.bounds is not None:
             check_within(F, *self.bounds, dtype)
-        tol = _TOLERANCE.get(np.dtype(dtype), 1e-6) if self.tol is None else self.tol
+        tol = default_tolerance(dtype) if self.tol is None else self.tol
         found, scale = invariant_values(self.matrix, F)
         new = copy.copy(self)
         new.n = self.n + len(F)

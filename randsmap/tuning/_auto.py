@@ -30,6 +30,7 @@ from randsmap.decoders._blended import (
 from randsmap.decoders._kernel import radial_kernel
 from randsmap.invariants._affine import AffineInvariants, invariant_values
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
+from randsmap.invariants._running import default_tolerance
 from randsmap.metrics import SMALLEST_SHARE, median_norm, squarable_norms
 
 __all__ = ["AutoDecoder", "Results"]
@@ -546,9 +547,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         """What the blend's `invariants` are: "auto" decided by the fields."""
         if not (isinstance(self.invariants, str) and self.invariants == "auto"):
             return self.invariants
-        tol = self.invariant_tol
-        if tol is None:
-            tol = {2: 1e-2, 4: 1e-4}.get(dtype.itemsize if dtype.kind == "f" else 8, 1e-6)
+        tol = default_tolerance(dtype) if self.invariant_tol is None else self.invariant_tol
         C = np.ones((F.shape[1], 1)) if self.cell_weights is None else np.asarray(self.cell_weights, float)[:, None]
         value, size = invariant_values(C, F)
         m = value.mean() if self.invariant_values is None else np.asarray(self.invariant_values, dtype=float)
