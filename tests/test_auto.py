@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from scipy.interpolate import RBFInterpolator
 from scipy.optimize import minimize
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 
 import randsmap as rm
 from randsmap.decoders._blended import BlendedDecoder, field_coordinates, geometric_median, limited
-from randsmap.tuning._auto import Samples, Scores, Trial
+from randsmap.tuning import FAMILIES
+from randsmap.tuning._families import Trial, starts_of
+from randsmap.tuning._held_out import Samples, Scores
 
 
 def pulses(n, seed=0, cells=60):
@@ -157,7 +159,7 @@ def test_auto_parameters():
     decoder = rm.AutoDecoder(n_trials=6, bounds="nonnegative", random_state=0).fit(Y, F)
     G = decoder.predict(3 * Y)
     assert G.min() >= 0 and np.abs(G.sum(axis=1) - 1).max() < 1e-14
-    assert len(decoder.results_.kernel) >= 6 and decoder.results_.chosen.any()
+    assert len(decoder.results_.family) >= 6 and decoder.results_.chosen.any()
     assert rm.AutoDecoder(n_trials=3).fit(Y, F * np.linspace(1, 2, 40)[:, None]).chosen_invariants_ is None
     single = rm.AutoDecoder(n_trials=3).fit(Y, F[:, 3])
     assert single.predict(Y).shape == (40,)
@@ -200,3 +202,53 @@ def test_autotune_of_a_model_keeps_its_encoder():
     assert np.abs(result.best_model_.reconstruct(F).sum(axis=1) - 1).max() < 1e-14
     with pytest.raises(TypeError, match="ManifoldModel"):
         rm.autotune(F, model=rm.POD(2))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families_restrict_the_search(family):
+    Y, F = pulses(60)
+    decoder = rm.AutoDecoder(n_trials=4, families=family, random_state=0).fit(Y, F)
+    assert set(decoder.results_.family) == {family}
+    assert relative(F, decoder.predict(Y)).mean() < 0.1
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_held_out_errors_are_those_of_decoders_fitted_anew(family):
+    """Groups held out in closed form, and by fits of the decoder that the search would return."""
+    Y, F = pulses(60)
+    labels = np.repeat(np.arange(6), 10)
+    Y /= Y.std(axis=0)
+    samples = Samples(Y, F, np.ones(60), labels, np.random.RandomState(0))
+    trial = starts_of([family], 2)[0].at(3, 1e-4)
+    residuals = samples.residuals(trial)
+    decoder = trial.decoder(np.ones(2), 60, samples.seed)
+    kept = labels != 4
+    if hasattr(decoder, "features"):  # drawn for all samples
+        decoder.features.fit(Y, latent_scale=trial.scales)
+        decoder.set_params(features=Fixed(decoder.features), latent_scale=None)
+    assert np.allclose(residuals[~kept], F[~kept] - decoder.fit(Y[kept], F[kept]).predict(Y[~kept]), atol=1e-8)
+
+
+class Fixed(BaseEstimator, TransformerMixin):
+    """A feature map that `fit` does not draw anew."""
+
+    def __init__(self, features):
+        self.features = features
+
+    def __sklearn_clone__(self):
+        return self
+
+    def fit(self, X):
+        return self
+
+    def transform(self, X):
+        return self.features.transform(X)
+
+
+def test_unknown_families_are_refused():
+    Y, F = pulses(20)
+    for families, given in (("spline", "'spline'"), (["gaussian", 3], "3"), ([], "none")):
+        with pytest.raises(ValueError, match="'thin-plate'.*got " + given):
+            rm.AutoDecoder(families=families).fit(Y, F)
+    with pytest.raises(ValueError, match="'matern'"):
+        rm.autotune(F, families="kriging")

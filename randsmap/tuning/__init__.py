@@ -2,8 +2,9 @@
 
 from randsmap.tuning._auto import AutoDecoder
 from randsmap.tuning._autotune import autotune
+from randsmap.tuning._families import FAMILIES
 from randsmap.tuning._grids import default_values
 from randsmap.tuning._leave_one_out import leave_one_out
 from randsmap.tuning._search import tune
 
-__all__ = ["AutoDecoder", "autotune", "default_values", "leave_one_out", "tune"]
+__all__ = ["FAMILIES", "AutoDecoder", "autotune", "default_values", "leave_one_out", "tune"]

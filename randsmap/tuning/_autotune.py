@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,12 @@ from sklearn.utils import Bunch
 from randsmap._progress import steps
 from randsmap._validation import check_count, check_matrix, check_number, check_random_state
 from randsmap.encoders import POD, DiffusionMaps
-from randsmap.metrics import field_norms, squarable_norms
+from randsmap.metrics import squarable_norms
 from randsmap.model import ManifoldModel
-from randsmap.tuning._auto import AutoDecoder, Results, Scores, check_groups, search_threads
+from randsmap.tuning._auto import AutoDecoder, Results
+from randsmap.tuning._families import check_families
+from randsmap.tuning._held_out import Scores, check_groups
+from randsmap.tuning._trials import search_threads
 
 __all__ = ["autotune"]
 
@@ -35,6 +38,7 @@ def autotune(
     groups: ArrayLike | None = None,
     validation: float = 0.2,
     n_trials: int = 40,
+    families: str | Iterable[str] | None = None,
     invariants: Any = "auto",
     invariant_values: Any = None,
     invariant_tol: float | None = None,
@@ -60,6 +64,8 @@ def autotune(
         one group, up to 10 times, or a tenth of them if there are more. For the decoder as in `AutoDecoder`.
     n_trials : int, default=40
         Trials of the decoder's search on the latents of the encoder chosen; encoders are compared with 12.
+    families : str, sequence of str, or None, default=None
+        The families of decoders, as in `AutoDecoder`.
     invariants : "auto", "mass", array (M,) or (M, q), or None, default="auto"
         As in `AutoDecoder`; so are the next four.
     invariant_values : float, array (q,) or None
@@ -105,7 +111,8 @@ def autotune(
     True
     """
     F = check_matrix(snapshots, "snapshots", min_rows=4)
-    squarable_norms(F)
+    sizes = squarable_norms(F)
+    families = check_families(families)
     check_count(n_components, "n_components")
     check_count(n_trials, "n_trials")
     check_number(validation, "validation", low=0, high=1, strict_low=True)
@@ -118,7 +125,7 @@ def autotune(
     if model is None:
         encoders = _encoders(n_components, F.shape)
         with search_threads(len(F)):
-            scores, errors = _compare(encoders, F, labels, validation, min(n_trials, _TRIALS), rng)
+            scores, errors = _compare(encoders, F, sizes, labels, validation, min(n_trials, _TRIALS), families, rng)
         best = int(np.argmin(scores))
         encoder, error = encoders[best], float(errors[best])
         table = _table(encoders, scores, errors, best)
@@ -128,6 +135,7 @@ def autotune(
     latents = np.asarray(fitted.fit_transform(F))
     decoder = AutoDecoder(
         n_trials=n_trials,
+        families=families,
         validation=validation,
         invariants=invariants,
         invariant_values=invariant_values,
@@ -154,13 +162,16 @@ def _encoders(d: int, shape: tuple[int, int]) -> list[Any]:
     return encoders
 
 
-def _compare(encoders, F, labels, validation, n_trials, rng):
+def _compare(encoders, F, sizes, labels, validation, n_trials, families, rng):
     """Scores and mean errors of encoders on samples, or groups, that they have not seen."""
     if len(F) > _SAMPLES:
         rows = np.sort(rng.permutation(len(F))[:_SAMPLES])
-        F, labels = F[rows], None if labels is None else np.unique(labels[rows], return_inverse=True)[1]
+        F, sizes, labels = (
+            F[rows],
+            sizes[rows],
+            None if labels is None else np.unique(labels[rows], return_inverse=True)[1],
+        )
     folds = _folds(len(F), labels, validation, rng)
-    sizes = field_norms(F)
     groups = folds if labels is None else [np.flatnonzero(labels == g) for g in np.unique(labels)]
     errors = np.full((len(encoders), len(F)), np.nan)
     scores = np.zeros(len(encoders))
@@ -180,7 +191,7 @@ def _compare(encoders, F, labels, validation, n_trials, rng):
                 scores[i] = np.inf
                 continue
             try:
-                missed = _missed(encoder, F, rest, held, labels, n_trials)
+                missed = _missed(encoder, F, rest, held, labels, n_trials, families)
             except (ValueError, ArithmeticError, np.linalg.LinAlgError) as failure:
                 failures[i], scores[i] = failure, np.inf
                 continue
@@ -192,14 +203,16 @@ def _compare(encoders, F, labels, validation, n_trials, rng):
     return scores, np.array(means)
 
 
-def _missed(encoder, F, rest, held, labels, n_trials):
+def _missed(encoder, F, rest, held, labels, n_trials, families):
     """What fields decoded from the latents of `held` samples miss, encoder and decoder fitted to the `rest`."""
     encoder = clone(encoder)
     latents = np.asarray(encoder.fit_transform(F[rest]))
     known = None if labels is None else labels[rest]
     if known is not None and len(np.unique(known)) < 2:
         known = None
-    decoder = AutoDecoder(n_trials=n_trials, invariants=None, random_state=0).fit(latents, F[rest], groups=known)
+    decoder = AutoDecoder(n_trials=n_trials, families=families, invariants=None, random_state=0).fit(
+        latents, F[rest], groups=known
+    )
     return F[held] - decoder.predict(np.asarray(encoder.transform(F[held])))
 
 

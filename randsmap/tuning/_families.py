@@ -1,0 +1,190 @@
+"""Families of decoders among which held-out errors choose, and their members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randsmap._linalg.radial import polynomial_tail
+from randsmap.decoders import KernelDecoder, KNNDecoder, RFNNDecoder
+from randsmap.decoders._kernel import MultiGaussian, radial_kernel
+from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
+
+__all__ = [
+    "FAMILIES",
+    "FOURIER",
+    "GAUSSIAN",
+    "KNN",
+    "LENGTHS",
+    "MATERN",
+    "MATERN_FEATURES",
+    "MULTISCALE_FOURIER",
+    "MULTI_GAUSSIAN",
+    "SIGMOID",
+    "THIN_PLATE",
+    "Trial",
+    "check_families",
+    "starts_of",
+]
+
+_Values = NDArray[np.float64]
+
+SIGMOID, FOURIER, MULTISCALE_FOURIER, MATERN_FEATURES = "sigmoid", "fourier", "multiscale-fourier", "matern-features"
+GAUSSIAN, MULTI_GAUSSIAN, MATERN, THIN_PLATE = "gaussian", "multi-gaussian", "matern", "thin-plate"
+KNN = "k-nn"
+FAMILIES = (SIGMOID, FOURIER, MULTISCALE_FOURIER, MATERN_FEATURES, GAUSSIAN, MULTI_GAUSSIAN, MATERN, THIN_PLATE, KNN)
+_FEATURES = (SIGMOID, FOURIER, MULTISCALE_FOURIER, MATERN_FEATURES)
+_SCALE_FREE = (THIN_PLATE, KNN)  # a common factor of the scales changes nothing, but for lambda
+LENGTHS = 0.02, 100.0  # the shortest and the longest length scale
+_MOST_FEATURES = 2000  # as many as samples, at most
+
+# family, nu, degree, length scale in standard deviations of the latents: where a search starts
+_STARTS: tuple[tuple[str, float | None, int | None, float], ...] = (
+    (KNN, None, None, 1.0),
+    (THIN_PLATE, None, 1, 1.0),
+    (GAUSSIAN, None, 1, 1.0),
+    (MATERN, 1.5, 1, 3.0),
+    (MATERN, 2.5, 1, 3.0),
+    (GAUSSIAN, None, 1, 3.0),
+    (MATERN, 2.5, 1, 10.0),
+    (GAUSSIAN, None, 1, 10.0),
+    (MATERN, 1.5, 1, 1.0),
+    (MATERN, 1.5, 1, 10.0),
+    (GAUSSIAN, None, 1, 0.3),
+    (GAUSSIAN, None, 0, 1.0),
+    (MATERN, 1.5, 0, 3.0),
+    (MATERN, 2.5, 0, 3.0),
+    (SIGMOID, None, 0, 0.3),
+    (MULTI_GAUSSIAN, None, 0, 0.3),
+    (FOURIER, None, 0, 1.0),
+    (MATERN_FEATURES, 1.5, 0, 3.0),
+    (MULTISCALE_FOURIER, None, 0, 0.3),
+    (SIGMOID, None, 0, 0.1),
+    (SIGMOID, None, 0, 1.0),
+    (FOURIER, None, 0, 3.0),
+    (MATERN_FEATURES, 2.5, 0, 3.0),
+)
+
+
+def check_families(families: str | Iterable[str] | None) -> tuple[str, ...]:
+    """The names of the families, each once; None: all. ValueError, which lists them, for others."""
+    if families is None:
+        return FAMILIES
+    names = (families,) if isinstance(families, str) else tuple(families)
+    known = ", ".join(map(repr, FAMILIES))
+    if not names:
+        raise ValueError(f"families must name at least one of {known}, got none")
+    for name in names:
+        if name not in FAMILIES:
+            raise ValueError(f"families must be among {known}, or None for all, got {name!r}")
+    return tuple(dict.fromkeys(names))
+
+
+def starts_of(families: Sequence[str], d: int) -> list[Trial]:
+    """Where a search over these families for decoders of d latents starts."""
+    return [
+        Trial(family, nu, degree, np.full(d, scale), np.nan)
+        for family, nu, degree, scale in _STARTS
+        if family in families
+    ]
+
+
+@dataclass
+class Trial:
+    """A member of a family with its scales, at the best lambda or number of neighbours of the path."""
+
+    family: str
+    nu: float | None
+    degree: int | None
+    scales: _Values  # in standard deviations of the latents
+    value: float  # lambda over the largest eigenvalue, or k
+    strength: float = np.nan  # lambda, a sample
+    score: float = np.inf
+    error: float = np.nan
+    residuals: _Values | None = field(default=None, repr=False)
+
+    @property
+    def kind(self) -> tuple[str, float | None, int | None]:
+        """What trials that differ in their scales alone have in common."""
+        return self.family, self.nu, self.degree
+
+    @property
+    def identity(self) -> Any:
+        """Equal for trials that are the same but for lambda or k."""
+        logs = np.log(self.scales)
+        if self.family in _SCALE_FREE:
+            logs = logs - logs[0]
+        return self.kind, tuple(np.round(logs, 3))
+
+    def at(self, value: float, strength: float = np.nan) -> Trial:
+        """The trial at another lambda or k, not judged yet."""
+        return Trial(self.family, self.nu, self.degree, self.scales, value, strength)
+
+    def neighbors(self, step: float) -> list[Trial]:
+        """Trials of the same kind whose scales, all or one of them, differ by a factor exp(+-step)."""
+        d = len(self.scales)
+        moves = [] if self.family in _SCALE_FREE else [np.ones(d)]
+        if d > 1:
+            moves += list(np.eye(d))
+        found = [
+            Trial(*self.kind, self.scales * np.exp(sign * step * move), np.nan) for move in moves for sign in (1, -1)
+        ]
+        return [t for t in found if LENGTHS[0] <= t.scales.min() and t.scales.max() <= LENGTHS[1]]
+
+    def functions(self, X: _Values, seed: int) -> tuple[_Values, _Values]:
+        """The kernel (n, n) at latents X (n, d) in standard deviations, and the functions that are not penalised.
+
+        Of random features the kernel is Phi Phi^T.
+        """
+        points = X / self.scales
+        T = polynomial_tail(points - points.mean(axis=0), self.degree or 0)
+        if self.family in _FEATURES:
+            Phi = self._features(len(X), seed).fit_transform(points)
+            Phi -= Phi.mean(axis=0)
+            return Phi @ Phi.T, T
+        if self.family == MULTI_GAUSSIAN:
+            return MultiGaussian(0.0, 1.0).values(points), T
+        return radial_kernel(self.family, self.nu).values(points), T
+
+    def per_sample(self, n: int) -> float:
+        """What the kernel's eigenvalues, and so lambda, grow with for n samples."""
+        return float(n * (min(n, _MOST_FEATURES) if self.family == SIGMOID else 1))
+
+    def regularization(self, n: int) -> float:
+        return self.strength * self.per_sample(n)
+
+    def decoder(self, units: _Values, n: int, seed: int) -> Any:
+        """The decoder for n latents whose standard deviations are `units`."""
+        if self.family == KNN:
+            return KNNDecoder(int(self.value))
+        scales, regularization = self.scales * units, self.regularization(n)
+        if self.family in _FEATURES:
+            return RFNNDecoder(self._features(n, seed), latent_scale=scales, regularization=regularization)
+        if self.family == MULTI_GAUSSIAN:
+            return KernelDecoder(
+                MULTI_GAUSSIAN,
+                min_frequency=0.0,
+                degree=self.degree,
+                latent_scale=scales,
+                regularization=regularization,
+            )
+        options: dict[str, Any] = {} if self.nu is None else {"nu": self.nu}
+        return KernelDecoder(
+            self.family,
+            length_scale=scales,
+            latent_scale=None,
+            degree=self.degree,
+            regularization=regularization,
+            **options,
+        )
+
+    def _features(self, n, seed):
+        options = {"n_features": min(n, _MOST_FEATURES), "random_state": seed}
+        if self.family == MATERN_FEATURES:
+            return MaternFeatures(nu=self.nu, **options)
+        maps = {SIGMOID: SigmoidFeatures, FOURIER: FourierFeatures, MULTISCALE_FOURIER: MultiscaleFourierFeatures}
+        return maps[self.family](**options)

@@ -1,0 +1,151 @@
+"""Held-out errors of decoders, in closed form, and what they count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from randsmap._linalg.distances import fill_pairs
+from randsmap._linalg.radial import TailSpectrum, held_out_once
+from randsmap.decoders import KNNDecoder
+from randsmap.metrics import SMALLEST_SHARE, median_norm
+from randsmap.tuning._families import KNN, Trial
+
+__all__ = ["NEIGHBORS", "PATH", "Samples", "Scores", "check_groups", "stratified"]
+
+_Values = NDArray[np.float64]
+_Groups = Sequence[NDArray[np.intp]]
+
+PATH: _Values = np.power(10.0, np.arange(-12, 3, dtype=np.float64))  # lambda over the largest eigenvalue
+NEIGHBORS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
+_PARTS = 8  # into which samples without groups fall for the score
+_COORDINATES, _SKETCH = 192, 128  # coordinates of fields beyond which the search takes random combinations
+_FLOOR = 1e-12
+
+
+class Scores:
+    """Held-out errors of candidates, and what they count.
+
+    The error of a sample is the L2 error over the field's norm, or over 1e-3 of the median norm if that is more, and
+    at most 1. A candidate's score is the mean of two logarithms: that of the mean error, and the mean over parts of the
+    logarithm of a part's mean error. The first is what is wanted; the second is not ruled by the one group of samples
+    that no candidate decodes.
+    """
+
+    def __init__(self, sizes: _Values, parts: _Groups) -> None:
+        self._sizes = np.maximum(sizes, SMALLEST_SHARE * median_norm(sizes) or 1.0)
+        self._parts = parts
+
+    def errors(self, residuals: _Values) -> _Values:
+        with np.errstate(over="ignore", invalid="ignore"):
+            errors = np.linalg.norm(residuals, axis=1) / self._sizes
+        return np.where(errors < 1, errors, 1.0)
+
+    def score(self, errors: _Values) -> float:
+        means = np.array([errors[part].mean() for part in self._parts])
+        return float(0.5 * np.log(errors.mean() + _FLOOR) + 0.5 * np.log(means + _FLOOR).mean())
+
+
+class Samples:
+    """Latents X (n, d) in standard deviations, coordinates G (n, r) of fields, groups (None: each its own), scores."""
+
+    def __init__(
+        self, X: _Values, G: _Values, sizes: _Values, labels: NDArray[Any] | None, rng: Any, seed: int | None = None
+    ) -> None:
+        self.X, self.G, self.labels = X, G, labels
+        self.groups = None if labels is None else [np.flatnonzero(labels == g) for g in np.unique(labels)]
+        parts = self.groups
+        if parts is None:
+            parts = np.array_split(rng.permutation(len(X)), min(_PARTS, len(X)))
+        self.seed = int(rng.uniform(0, 2**31)) if seed is None else seed
+        self.scores = Scores(sizes, parts)
+
+    def path(self, trial: Trial) -> Iterator[tuple[Trial, _Values]]:
+        """The trial at each lambda, or number of neighbours, and what held-out fields then miss."""
+        if trial.family == KNN:
+            fewest = len(self.X) - (0 if self.groups is None else max(map(len, self.groups))) - 1
+            for k in [k for k in NEIGHBORS if k <= max(1, fewest // 2)]:
+                new = trial.at(k)
+                yield new, self.residuals(new)
+            return
+        K, T = trial.functions(self.X, self.seed)
+        spectrum = TailSpectrum(K, T, self.G)
+        for value in PATH:
+            if value == PATH[-1] or value * spectrum.largest >= spectrum.smallest:
+                regularization = max(value * spectrum.largest, spectrum.smallest)
+                yield (
+                    trial.at(value, regularization / trial.per_sample(len(self.X))),
+                    spectrum.held_out(regularization, self.groups),
+                )
+
+    def residuals(self, trial: Trial) -> _Values:
+        """What held-out fields miss at the trial's own lambda or k."""
+        if trial.family == KNN:
+            return self._neighbor_residuals(self.X / trial.scales, int(trial.value))
+        K, T = trial.functions(self.X, self.seed)
+        return held_out_once(K, T, self.G, trial.regularization(len(self.X)), self.groups)
+
+    def judge(self, trial: Trial, residuals: _Values) -> Trial:
+        """Set what held-out fields miss, their mean error and the score."""
+        errors = self.scores.errors(residuals)
+        trial.residuals, trial.score, trial.error = residuals, self.scores.score(errors), float(errors.mean())
+        return trial
+
+    def _neighbor_residuals(self, X, k):
+        G = self.G
+        if self.groups is None:
+            return G - KNNDecoder(k).fit(X, G).predict(X, exclude=np.arange(len(X)))
+        out = np.empty_like(G)
+        for g in self.groups:
+            rest = np.setdiff1d(np.arange(len(X)), g)
+            out[g] = G[g] - KNNDecoder(min(k, len(rest))).fit(X[rest], G[rest]).predict(X[g])
+        return out
+
+    def nearest(self) -> NDArray[np.intp]:
+        """For each sample the one of nearest latents among the others, or among those of other groups."""
+        X, n = self.X, len(self.X)
+        out = np.empty(n, dtype=np.intp)
+        step = max(1, (1 << 22) // n)
+        for a in range(0, n, step):
+            block = X[a : a + step]
+            D = fill_pairs(block, X, 0.0, np.empty((len(block), n)))
+            if self.labels is None:
+                D[np.arange(len(block)), np.arange(a, a + len(block))] = np.inf
+            else:
+                D[self.labels[a : a + step, None] == self.labels] = np.inf
+            out[a : a + step] = D.argmin(axis=1)
+        return out
+
+    def subset(self, rows: NDArray[np.intp], sizes: _Values, rng: Any) -> Samples:
+        labels = None if self.labels is None else self.labels[rows]
+        G = self.G[rows]
+        if G.shape[1] > _COORDINATES:  # lengths are kept to 6 %, the same for all candidates
+            G = G @ (rng.standard_normal((G.shape[1], _SKETCH)) / np.sqrt(_SKETCH))
+        return Samples(self.X[rows], G, sizes[rows], labels, rng, self.seed)
+
+
+def check_groups(groups: ArrayLike | None, n: int) -> NDArray[np.intp] | None:
+    """Groups as numbers from 0 on, (n,), at least two of them; None if there are none."""
+    if groups is None:
+        return None
+    groups = np.asarray(groups)
+    if groups.shape != (n,):
+        raise ValueError(f"groups must hold one label for each of the {n} samples, got shape {groups.shape}")
+    names, labels = np.unique(groups, return_inverse=True)
+    if len(names) < 2:
+        raise ValueError("groups must name at least two groups, one of which can be held out, got one")
+    return labels.astype(np.intp)
+
+
+def stratified(labels, n, count, rng):
+    """`count` of n rows at random, in order; of each group its share, at least one."""
+    if labels is None:
+        return np.sort(rng.permutation(n)[:count])
+    rows = []
+    for g in range(labels.max() + 1):
+        members = np.flatnonzero(labels == g)
+        rows.append(rng.permutation(members)[: max(1, round(count * len(members) / n))])
+    return np.sort(np.concatenate(rows))
