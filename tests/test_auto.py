@@ -176,6 +176,7 @@ def test_results_as_a_frame():
     assert isinstance(frame, pandas.DataFrame) and "length_scale_2" in frame
 
 
+@pytest.mark.slow
 def test_large_sets_are_searched_on_a_part():
     Y, F = pulses(1100, cells=30)
     Z, G = pulses(50, seed=1, cells=30)

@@ -125,6 +125,7 @@ def problems(draw):
     return z, w, v, lower, upper, float(sum(a * b for a, b in zip(w, inside)))
 
 
+@pytest.mark.slow
 @given(problems())
 @settings(max_examples=400, deadline=None)
 def test_equals_the_projection_in_rational_arithmetic(problem):
@@ -401,6 +402,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_same_bits_on_every_instruction_level(levels):
     results = {level: python(BITS, level=level) for level in levels}
     assert len(set(results.values())) == 1, results

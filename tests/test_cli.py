@@ -344,6 +344,7 @@ def test_files_without_rows(tmp_path, snapshots, capsys):
     assert "no snapshots" in failing(("evaluate", tmp_path / "m", tmp_path / "none.npy"), capsys)
 
 
+@pytest.mark.slow
 def test_paths_that_the_output_cannot_encode(tmp_path):
     names = ["\u00fcber-\u4e2d.npy"]
     if sys.platform == "linux":  # bytes that are no UTF-8
@@ -368,7 +369,15 @@ def test_paths_that_the_output_cannot_encode(tmp_path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
-@pytest.mark.parametrize("arguments", [("fit",), ("evaluate",), ("--help",), ("--version",)])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(("fit",), marks=pytest.mark.slow),
+        pytest.param(("evaluate",), marks=pytest.mark.slow),
+        ("--help",),
+        ("--version",),
+    ],
+)
 def test_a_pipe_that_nobody_reads_ends_nothing(tmp_path, snapshots, arguments):
     save_model = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5)
     if arguments == ("fit",):
@@ -400,6 +409,7 @@ def test_a_program_keeps_its_signal_handler(tmp_path, snapshots, capsys):
         signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_a_terminated_command_leaves_nothing_behind(tmp_path):
     arguments = ["dataset", "hughes", "--trajectories", "200", "--snapshots", "5", "--out", str(tmp_path / "F.npy")]
@@ -412,6 +422,7 @@ def test_a_terminated_command_leaves_nothing_behind(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_bars_in_a_log_are_one_line_each(tmp_path):
     result = process("dataset", "lwr", "--trajectories", 3, "--snapshots", 4, "--out", tmp_path / "F.npy")
     assert re.fullmatch(r"LWR trajectories: 100% 3/3 \[\d\d:\d\d\]\n", result.stderr.decode())

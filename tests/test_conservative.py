@@ -220,6 +220,7 @@ def test_failed_fit_of_the_regressor_changes_nothing():
     assert set(vars(regressor)) == state and np.array_equal(regressor.predict(Y), expected)
 
 
+@pytest.mark.slow
 def test_parameters_of_the_estimator_are_searched():
     Y, F = problem()
     search = GridSearchCV(

@@ -40,11 +40,13 @@ def paper_run():
 # -- against the plain version --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_agrees_with_the_plain_version_after_70_s(paper_run):
     golden = np.load(reference.GOLDEN)["final"].reshape(2, -1)
     np.testing.assert_allclose(paper_run, golden, rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_agrees_with_the_plain_version_at_the_paper_resolution():
     free, doors, _, _ = reference.paper_corridor()
     initial = reference.paper_bumps()
@@ -94,6 +96,7 @@ def test_agrees_with_the_plain_version_on_any_corridor(seed, nx, ny, width, bloc
 # -- conservation, bounds -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_mass_bounds_and_obstacle_over_2800_steps(paper_run):
     initial = reference.paper_bumps().reshape(2, -1)
     assert np.abs(paper_run.sum(axis=1) / initial.sum(axis=1) - 1).max() <= 1e-13

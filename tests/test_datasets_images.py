@@ -82,6 +82,7 @@ def test_positive_angles_turn_counter_clockwise():
     np.testing.assert_allclose(rotated.angles, [0, np.pi / 2, np.pi, 3 * np.pi / 2])
 
 
+@pytest.mark.slow
 def test_images_are_continuous_in_the_angle_at_the_border_too():
     # with a hard border a pixel at the edge would jump by its full value
     image = np.ones((32, 32))
@@ -110,6 +111,7 @@ def test_rotating_a_linear_picture_turns_its_gradient():
         np.testing.assert_allclose(ratio, ratio[0], rtol=32 * EPS)
 
 
+@pytest.mark.slow
 def test_threads_and_instruction_levels_give_the_same_bits(tmp_path, levels):
     code = (
         "import sys, numpy as np, randsmap\n"

@@ -199,7 +199,7 @@ def test_calls_of_any_length_give_the_same(monkeypatch, updates):
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX timers")
-@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("n_threads", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_long_run_can_be_interrupted(threads, n_threads):
     def interrupt(signum, frame):
         raise KeyboardInterrupt

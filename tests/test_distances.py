@@ -45,7 +45,7 @@ def check_close(D, expected, dim):
 # dimensions on both sides of the change from differences to products; row counts on both sides of
 # the panel, the tile, and the few rows that are handled by differences
 @pytest.mark.parametrize("dim", [1, 2, 5, 16, 17, 40, 1000])
-@pytest.mark.parametrize("n", [1, 2, 7, 9, 192, 193, 600])
+@pytest.mark.parametrize("n", [1, 2, 7, 9, 192, 193, pytest.param(600, marks=pytest.mark.slow)])
 def test_symmetric(n, dim):
     X = np.random.default_rng(n + dim).normal(size=(n, dim)) + 3
     D = squared_distances(X)
@@ -61,7 +61,9 @@ def test_symmetric(n, dim):
 
 
 @pytest.mark.parametrize("dim", [1, 16, 17, 700])
-@pytest.mark.parametrize("n, m", [(1, 5), (8, 700), (9, 513), (200, 3), (400, 1100)])
+@pytest.mark.parametrize(
+    "n, m", [(1, 5), (8, 700), (9, 513), (200, 3), pytest.param(400, 1100, marks=pytest.mark.slow)]
+)
 def test_rectangular(n, m, dim):
     rng = np.random.default_rng(n + m + dim)
     X, Z = rng.normal(size=(n, dim)) + 5, rng.normal(size=(m, dim)) + 5
@@ -238,6 +240,7 @@ np.savez("results.npz", **results)
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slopes", [False, True])
 @pytest.mark.parametrize("name", RADIAL)
 def test_radial_kernels(radial, name, slopes):
@@ -413,6 +416,7 @@ def test_processes(method, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_joblib_memory_maps():
     from joblib import Parallel, delayed
 

@@ -242,7 +242,7 @@ def test_swiss_roll_keeps_the_leading_pair(n_neighbors):
     assert (error <= 1e-12 / encoder.eigenvalues_[encoder.selected_ - 1]).all()
 
 
-@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize("seed", [0, pytest.param(3, marks=pytest.mark.slow)])
 def test_s_curve_pair_resolves_the_width(seed):
     curve = make_s_curve(1000, random_state=seed)
     assert curve.data.shape[1] == 20
@@ -389,6 +389,7 @@ def test_neighbor_kernel_does_not_depend_on_threads_rows_or_order():
     assert np.array_equal(copy.transform(new), together)
 
 
+@pytest.mark.slow
 def test_memory_of_the_neighbor_kernel():
     n, k = 8000, 10
     X = make_swiss_roll(n, random_state=0).data

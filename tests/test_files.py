@@ -117,6 +117,7 @@ def test_folders_are_named_where_they_are_wrong(tmp_path):
         put(tmp_path / "no" / "file")
 
 
+@pytest.mark.slow
 def test_a_home_is_written_out(tmp_path, monkeypatch, model):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
@@ -182,6 +183,7 @@ def test_a_pipe_is_written_to(tmp_path, model, monkeypatch, command):
         assert len(np.load(received)) == 30
 
 
+@pytest.mark.slow
 @posix
 def test_the_standard_output_as_file_holds_the_array_alone(tmp_path, model):
     command = "import sys; from randsmap.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -235,6 +237,7 @@ def test_a_folder_that_may_not_be_written_is_told_by_the_files_name(tmp_path):
     tmp_path.chmod(0o700)
 
 
+@pytest.mark.slow
 @posix
 def test_leftovers_of_killed_runs_are_removed_by_the_next_and_others_files_stay(tmp_path):
     code = """
@@ -297,6 +300,7 @@ def small_disk(tmp_path):
 COMMAND = "import sys; from randsmap.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_and_nothing_is_left(small_disk, model):
     np.save(model / "many.npy", np.tile(np.load(model / "Y.npy"), (45000, 1)))  # 86 MB of fields
     for arguments in (
@@ -310,6 +314,7 @@ def test_a_full_disk_is_told_and_nothing_is_left(small_disk, model):
         assert not list(small_disk.iterdir())
 
 
+@pytest.mark.slow
 def test_a_memory_map_made_by_the_user_on_a_full_disk_raises(small_disk, model):
     code = """
         import sys, numpy as np, randsmap
@@ -324,6 +329,7 @@ def test_a_memory_map_made_by_the_user_on_a_full_disk_raises(small_disk, model):
     assert result.stdout == f"[Errno 28] No space left on device: '{small_disk / 'F.npy'}'\n", result
 
 
+@pytest.mark.slow
 def test_a_limit_on_file_sizes_is_told(tmp_path, model):
     code = """
         import resource, sys

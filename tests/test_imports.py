@@ -1,6 +1,7 @@
 """The layering of the package, read off the source: a module imports only from what stands before it."""
 
 import ast
+import functools
 import importlib
 import subprocess
 import sys
@@ -50,14 +51,17 @@ def part_of(path):
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@functools.cache
 def imports(path):
     """(module, name) of every import of a file, wherever it stands; name is None for `import module`."""
+    found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            yield from ((node.module, alias.name) for alias in node.names)
+            found += [(node.module, alias.name) for alias in node.names]
         elif isinstance(node, ast.Import):
-            yield from ((alias.name, None) for alias in node.names)
+            found += [(alias.name, None) for alias in node.names]
+    return found
 
 
 def imported_parts(path):
@@ -170,6 +174,7 @@ def test_floating_point_environment_is_untouched():
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.slow
 def test_progress_bars_are_plain_ones():
     # tqdm.auto warns in a notebook without ipywidgets, as soon as it is imported
     code = "import sys, randsmap; randsmap.RANDSMAPDecoder, randsmap.tune; assert 'tqdm.auto' not in sys.modules"

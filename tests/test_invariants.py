@@ -172,6 +172,7 @@ def test_compensated_sums_see_what_plain_sums_lose():
     assert invariant_values(weights, products)[0][0, 0] == -(2.0**-60)
 
 
+@pytest.mark.slow
 def test_every_instruction_level_gives_the_same_bits(levels):
     code = """
 import numpy as np, sys
@@ -345,7 +346,17 @@ def exact_miss(f, c, value):
     return float(abs(sum(terms) - Fraction(value)) / (sum(map(abs, terms)) + abs(Fraction(value))))
 
 
-@pytest.mark.parametrize("M, eps", [(100, 2e-14), (100, 2e-15), (100, 1e-12), (1000, 1e-9), (4000, 8e-13), (4, 2e-15)])
+@pytest.mark.parametrize(
+    "M, eps",
+    [
+        (100, 2e-14),
+        (100, 2e-15),
+        (100, 1e-12),
+        (1000, 1e-9),
+        pytest.param(4000, 8e-13, marks=pytest.mark.slow),
+        (4, 2e-15),
+    ],
+)
 def test_nearly_dependent_invariants_hold_or_fit_says_how_well(M, eps):
     Y, F, C = halves(M, eps)
     decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(8.0, n_features=20), invariants=C, random_state=0)

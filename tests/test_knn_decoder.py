@@ -354,6 +354,7 @@ def test_parameters_are_only_stored_and_round_trip():
     assert KNNDecoder().set_params(**m.get_params()).get_params() == m.get_params()
 
 
+@pytest.mark.slow
 def test_grid_search_pipeline_pickle_and_memory_maps(encoded, tmp_path):
     F, encoder, Y, G = encoded
     big = np.tile(F, (1, 10))  # large enough for joblib to map it

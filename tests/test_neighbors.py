@@ -44,7 +44,7 @@ CLOUDS = {
 
 
 # 1..6 use the tree (2 the grid too), the others compare all pairs
-@pytest.mark.parametrize("d", [1, 2, 3, 5, 6, 7, 20, 130])
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 6, 7, 20, pytest.param(130, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_same_bits_as_brute_force(d, cloud):
     rng = np.random.default_rng(d)
@@ -143,6 +143,7 @@ def test_threads_and_batches_change_nothing(d):
             np.testing.assert_array_equal(a, b[rows])
 
 
+@pytest.mark.slow
 def test_every_instruction_level_gives_the_same_bits(level, tmp_path):
     code = (
         "import numpy as np, sys; from randsmap._linalg.neighbors import nearest_neighbors as f\n"

@@ -157,6 +157,7 @@ def test_the_pool_works_in_a_forked_child():
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_child_forked_while_blas_is_limited_gets_its_threads_back():
     code = (
@@ -185,6 +186,7 @@ def test_work_is_shared_when_tasks_release_the_gil():
     assert time.perf_counter() - start < 0.6  # 0.2 with four threads, 0.8 with one
 
 
+@pytest.mark.slow
 def test_workers_of_joblib_share_the_cores(monkeypatch):
     # scikit-learn's n_jobs must not multiply with our threads: joblib tells its workers their share
     import joblib

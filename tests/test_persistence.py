@@ -288,6 +288,7 @@ def test_a_file_of_the_first_format_is_read():
         assert np.array_equal(model.inverse_transform(expected["latents"]), expected["fields"])
 
 
+@pytest.mark.slow
 def test_a_file_of_the_first_format_that_is_damaged_is_refused(path):
     # of what it holds every bit counts; its directory repeats that, and has fields that say nothing
     whole = bytearray((Path(__file__).parent / "data" / "model_0.1.npz").read_bytes())

@@ -76,6 +76,7 @@ def crowd():
     return fields.reshape(5, -1), np.arange(5) * 17.5, obstacle
 
 
+@pytest.mark.slow
 def test_crowd_at_four_times_with_the_obstacle_in_each():
     fields, times, obstacle = crowd()
     figure = plotting.plot_crowd(fields, times, shape=(40, 10), extent=(20.0, 5.0), obstacle=obstacle)
@@ -95,6 +96,7 @@ def test_crowd_at_four_times_with_the_obstacle_in_each():
     assert area_of(pixels(free), OBSTACLE) < solid / 2
 
 
+@pytest.mark.slow
 def test_crowd_with_fewer_fields_has_fewer_panels():
     fields, times, _ = crowd()
     for n in (1, 2, 3):
@@ -190,6 +192,7 @@ def run(code, folder):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=folder)
 
 
+@pytest.mark.slow
 def test_importing_loads_no_matplotlib_and_drawing_no_pyplot(tmp_path):
     result = run(
         "import sys, numpy as np\n"
@@ -226,7 +229,7 @@ def test_reconstructions_of_a_profile_show_truth_reconstruction_and_error():
     pixels(figure)
 
 
-@pytest.mark.parametrize("extent", [None, (4.0, 1.0)])
+@pytest.mark.parametrize("extent", [None, pytest.param((4.0, 1.0), marks=pytest.mark.slow)])
 def test_reconstructions_of_a_plane_show_the_error_in_one_scale_and_hide_the_obstacle(extent):
     truth = np.arange(32.0).reshape(8, 4) / 32
     mask = np.ones((8, 4), dtype=bool)

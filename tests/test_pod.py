@@ -160,6 +160,7 @@ def test_rows_threads_and_tiles_agree():
     assert pod.inverse_transform(latents, out=out) is out and np.array_equal(out, fields)
 
 
+@pytest.mark.slow
 def test_input_of_every_kind_and_untouched():
     F = bumps()
     reference = POD(3).fit(F)

@@ -92,6 +92,7 @@ def test_any_thread_may_update(capsys):
     assert capsys.readouterr().err.startswith("work: 100% 4000/4000")
 
 
+@pytest.mark.slow
 def test_importing_in_a_notebook_without_widgets_warns_of_nothing():
     code = (
         "import sys, types\n"

@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import randsmap
 
@@ -18,6 +19,7 @@ def test_public_classes_and_functions_have_examples():
         assert ">>>" in getattr(randsmap, name).__doc__, name
 
 
+@pytest.mark.slow
 def test_readme_examples(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     centre = np.random.default_rng(0).uniform(0.3, 0.7, (80, 1))

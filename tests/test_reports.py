@@ -86,7 +86,7 @@ def check_self_contained(page, text):
 @pytest.mark.parametrize(
     "name",
     (
-        "swiss-roll",
+        pytest.param("swiss-roll", marks=pytest.mark.slow),
         pytest.param("lwr", marks=pytest.mark.slow),
         pytest.param("mri", marks=pytest.mark.slow),
         pytest.param("hughes", marks=pytest.mark.slow),
@@ -161,6 +161,7 @@ def test_index_links_resolve_and_missing_reports_are_not_linked(tmp_path):
     assert all(any(v.claim.quote in cell for row in page.rows for cell in row) for v in judge(results))
 
 
+@pytest.mark.slow
 def test_report_without_matplotlib_has_the_tables_and_says_what_to_install(tmp_path):
     code = (
         "import sys\n"

@@ -56,6 +56,7 @@ def points(rng, kind, k, d):
     return P, rng.dirichlet(np.ones(k)) @ P
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=250)
 @given(
     st.sampled_from(["general", "lattice", "line", "inside"]),

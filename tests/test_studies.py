@@ -422,6 +422,7 @@ def test_users_data_that_do_not_suit(study, tmp_path, make, message):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_users_points_through_a_manifold_study(tmp_path):
     points = randsmap.datasets.make_swiss_roll(4000, random_state=1).data
     np.save(tmp_path / "points.npy", points)
@@ -452,6 +453,7 @@ def test_errors_of_empty_and_tiny_fields_are_scaled_by_the_usual_norm():
     assert errors.summary(0.0)["rel_linf"] < np.inf
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the search for the convex weights")  # of the empty ones
 def test_empty_fields_among_the_users_points(tmp_path):
     """One in each part: every figure is finite."""
@@ -504,6 +506,7 @@ def test_map_over_width_and_rank_is_that_of_the_decoder():
         assert table[i, j] == pytest.approx(error, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_tuning_in_leading_modes_finds_the_same_values(study, tmp_path):
     labels = ["RANDSMAP-Sig", "DDM", "k-NN", "Kernel-Gauss"]
     whole = run(study, tmp_path / "a", runs=1, decoders=labels)

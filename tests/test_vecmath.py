@@ -118,7 +118,9 @@ def results(level, tmp_path_factory):
     return dict(np.load(folder / "results.npz"))
 
 
-@pytest.mark.parametrize("key", sorted(arguments()))
+@pytest.mark.parametrize(
+    "key", [pytest.param(key, marks=pytest.mark.slow if "beyond" in key else ()) for key in sorted(arguments())]
+)
 def test_within_two_ulp(results, key):
     x, got = arguments()[key], results[key]
     function = FUNCTIONS[key.split("/")[0]]
@@ -129,6 +131,7 @@ def test_within_two_ulp(results, key):
             assert error <= 2, f"{key}: {argument!r} gives {value!r}, {float(error):.3f} ulp off"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="no wide long double")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_within_two_ulp_densely(results, name):
