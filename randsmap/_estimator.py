@@ -17,7 +17,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from randsmap._validation import aligned, check_finite, clearly_finite, refuse_masked, refuse_missing
+from randsmap._validation import (
+    aligned,
+    check_finite,
+    clearly_finite,
+    refuse_masked,
+    refuse_missing,
+    refuse_other_dimensions,
+)
 
 __all__ = [
     "Array",
@@ -282,6 +289,13 @@ def check_fitted(estimator: Any, attribute: str) -> None:
         check_is_fitted(estimator, attribute)
 
 
+def _shape(X):
+    try:
+        return np.shape(X)
+    except ValueError:  # rows of different lengths: two dimensions of a sort
+        return len(X), -1
+
+
 def validate_data(estimator: Any, X: Any, *, reset: bool, min_samples: int | None = None) -> NDArray[np.float64]:
     """An estimator's input as a C-contiguous, aligned float64 array (n_samples, n_features), finite.
 
@@ -324,5 +338,6 @@ def validate_data(estimator: Any, X: Any, *, reset: bool, min_samples: int | Non
     except (TypeError, ValueError):
         if not hasattr(X, "toarray"):
             refuse_missing(X, "X")
+            refuse_other_dimensions(_shape(X), "X")
         raise
     return aligned(valid)

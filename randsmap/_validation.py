@@ -37,6 +37,7 @@ __all__ = [
     "clearly_finite",
     "refuse_masked",
     "refuse_missing",
+    "refuse_other_dimensions",
     "renamed_arguments",
 ]
 
@@ -94,8 +95,7 @@ def check_matrix(
     except (TypeError, ValueError) as error:
         refuse_missing(X, name)
         raise ValueError(f"{name} must be an array of real numbers: {error}") from None
-    if X.ndim != 2:
-        raise ValueError(f"{name} must have 2 dimensions (rows, columns), got shape {X.shape}")
+    refuse_other_dimensions(X.shape, name)
     if n_columns is not None and X.shape[1] != n_columns:
         raise ValueError(f"{name} must have {n_columns} columns, got {X.shape[1]}")
     if X.shape[0] < min_rows:
@@ -104,6 +104,16 @@ def check_matrix(
         raise ValueError(f"{name} must have at least {min_columns} column(s), got shape {X.shape}")
     check_finite(X, name)
     return X
+
+
+def refuse_other_dimensions(shape: tuple[int, ...], name: str) -> None:
+    """ValueError, which says how to reshape it, unless an array of this shape has rows and columns."""
+    if len(shape) == 2:
+        return
+    hint = "reshape(1, -1) makes it one row, reshape(-1, 1) one column"
+    if len(shape) > 2:
+        hint = f"reshape({shape[0]}, -1) makes each entry of the first axis a row"
+    raise ValueError(f"{name} must have 2 dimensions (rows, columns), got shape {shape}. Reshape your data: {hint}")
 
 
 def check_vector(x: Any, name: str, *, length: int | None = None) -> NDArray[np.float64]:

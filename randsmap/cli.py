@@ -430,6 +430,10 @@ def _dataset(arguments):
     for path in (out, arguments.picture):
         if path is not None:
             writable_target(path)
+    if arguments.picture is not None:
+        from randsmap import plotting
+
+        plotting.check_matplotlib()  # fail before the work is done
     sizes = ("n_trajectories", "snapshots_per_trajectory", "n_samples", "image")
     given = {size: getattr(arguments, size) for size in sizes if getattr(arguments, size, None) is not None}
     bunch = getattr(datasets, arguments.maker)(
@@ -615,12 +619,13 @@ def _tuned_value(encoder, decoder, parameter, snapshots, seed):
 
 
 def _encode(arguments):
-    from randsmap._mmap import load_npy
     from randsmap._progress import show_progress
 
     writable_target(arguments.out)  # fail before the work is done
+    model = _load_model(arguments.model)
+    snapshots = _load_rows(arguments.input, "snapshots", model.n_features_in_, "cells")
     with show_progress():
-        latents = _load_model(arguments.model).transform(load_npy(arguments.input))
+        latents = model.transform(snapshots)
     _save_array(arguments.out, latents)
 
 
@@ -629,8 +634,9 @@ def _decode(arguments):
     from randsmap._progress import show_progress
 
     writable_target(arguments.out)
-    model, latents = _load_model(arguments.model), _mmap.load_npy(arguments.input)
-    shape = len(latents) if latents.ndim else 0, model.n_features_in_
+    model = _load_model(arguments.model)
+    latents = _load_rows(arguments.input, "latents", len(model.get_feature_names_out()), "coordinates")
+    shape = len(latents), model.n_features_in_
     if 8 * shape[0] * shape[1] < _mmap.LARGE:
         _save_array(arguments.out, model.inverse_transform(latents))
         return
@@ -643,13 +649,12 @@ def _evaluate(arguments):
     import numpy as np
 
     from randsmap import metrics
-    from randsmap._mmap import load_npy
     from randsmap._progress import show_progress
 
     if arguments.out is not None:
         writable_target(arguments.out)
     model = _load_model(arguments.model)
-    snapshots = load_npy(arguments.input)
+    snapshots = _load_rows(arguments.input, "snapshots", model.n_features_in_, "cells")
     names = {"relative_l2": "l2", "relative_linf": "linf", "conservation_error": "conservation"}
     with show_progress():
         errors = dict(zip(names, _errors(model, snapshots, *names.values())))
@@ -674,6 +679,20 @@ def _load_model(path):
     if not isinstance(model, ManifoldModel):
         raise ValueError(f"{path} holds a {type(model).__name__}, not a model")
     return model
+
+
+def _load_rows(path, what, n_columns, unit):
+    """The array (n, n_columns) of a .npy file: snapshots of cells or latents of coordinates, one a row."""
+    from randsmap._mmap import load_npy
+    from randsmap._validation import refuse_other_dimensions
+
+    rows = load_npy(path)
+    refuse_other_dimensions(rows.shape, str(path))
+    if rows.shape[1] != n_columns:
+        raise ValueError(
+            f"{path}: the {what} must have {n_columns} {unit} (columns), as those of the model, got shape {rows.shape}"
+        )
+    return rows
 
 
 def _save_array(path, array):

@@ -465,11 +465,18 @@ def _draw_plane(ax, values, hidden, place, style, title):
     return drawn
 
 
-def _new_figure(size):
+def check_matplotlib() -> None:
+    """Raise an ImportError that says what to install if there is no matplotlib."""
     try:
-        from matplotlib.figure import Figure
+        import matplotlib.figure  # noqa: F401
     except ImportError:
         raise ImportError("plotting needs matplotlib: pip install 'randsmap[plots]'") from None
+
+
+def _new_figure(size):
+    check_matplotlib()
+    from matplotlib.figure import Figure
+
     return Figure(figsize=size, layout="constrained")
 
 

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from randsmap import SigmoidFeatures, cli, load, metrics
+from randsmap import POD, ManifoldModel, SigmoidFeatures, cli, load, metrics
 from randsmap.cli import main
 from randsmap.metrics import relative_l2
 from randsmap.persistence._model_files import save
@@ -257,6 +257,31 @@ def test_dataset(tmp_path, name, options, shape):
     with np.load(tmp_path / "all.npz") as arrays:
         assert np.array_equal(arrays["data"], F) and len(arrays.files) > 1
     assert {p.name for p in tmp_path.iterdir()} == {"F.npy", "all.npz", "picture.png"}
+
+
+def test_a_picture_without_matplotlib_is_refused_before_the_work(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    arguments = ("dataset", "lwr", "--out", tmp_path / "F.npy", "--picture", tmp_path / "F.png")
+    assert "pip install 'randsmap[plots]'" in failing(arguments, capsys)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["encode", "decode", "evaluate"])
+def test_arrays_of_another_width_are_named_with_what_was_expected(tmp_path, snapshots, command, capsys):
+    ManifoldModel(POD(2)).fit(snapshots).save(tmp_path / "m")
+    width, what = (
+        (2, "latents must have 2 coordinates") if command == "decode" else (40, "snapshots must have 40 cells")
+    )
+    for shape, message in (
+        ((3, width + 1), f"{what} (columns), as those of the model, got shape (3, {width + 1})"),
+        ((width,), f"must have 2 dimensions (rows, columns), got shape ({width},). Reshape your data: reshape(1, -1)"),
+        ((3, 2, width // 2), "reshape(3, -1)"),
+    ):
+        np.save(tmp_path / "G.npy", np.zeros(shape))
+        error = failing((command, tmp_path / "m", tmp_path / "G.npy", "--out", tmp_path / "out.npy"), capsys)
+        assert str(tmp_path / "G.npy") in error and message in error
+    assert not (tmp_path / "out.npy").exists()
 
 
 def test_dataset_errors(tmp_path, capsys):

@@ -437,7 +437,9 @@ def test_symmetric_product_reads_the_upper_triangle(n, p):
     )
 
 
-@pytest.mark.parametrize("n, m, dim", [(500, 1300, 3), (500, 1300, 40), (5, 300, 40), (0, 300, 3)])
+@pytest.mark.parametrize(
+    "n, m, dim", [(500, 1300, 3), pytest.param(500, 1300, 40, marks=pytest.mark.slow), (5, 300, 40), (0, 300, 3)]
+)
 def test_pairs_within_reach(n, m, dim):
     rng = np.random.default_rng(0)
     X, Z = rng.random((n, dim)), rng.random((m, dim))

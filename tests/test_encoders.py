@@ -242,7 +242,8 @@ def test_swiss_roll_keeps_the_leading_pair(n_neighbors):
     assert (error <= 1e-12 / encoder.eigenvalues_[encoder.selected_ - 1]).all()
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 3])
 def test_s_curve_pair_resolves_the_width(seed):
     curve = make_s_curve(1000, random_state=seed)
     assert curve.data.shape[1] == 20
@@ -332,6 +333,7 @@ def test_all_neighbors_are_the_full_kernel(n_neighbors):
     np.testing.assert_allclose(encoder.transform(new), full.transform(new), atol=1e-10)
 
 
+@pytest.mark.slow
 def test_neighbors_beyond_the_kernel_change_nothing():
     X, new = bumps(400), bumps(30, seed=5)
     full = DiffusionMaps(3, epsilon=0.2, alpha=0.5).fit(X)

@@ -240,6 +240,7 @@ def test_orthogonal_frequencies(d):
     assert np.abs((W[0] * W[-1]).mean() - (d == 1)) < 5 * 1.5 / np.sqrt(P)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options, gain",
     [(dict(paired=True), 1.05), (dict(orthogonal=True), 1.02), (dict(paired=True, orthogonal=True), 1.3)],

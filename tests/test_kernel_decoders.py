@@ -257,6 +257,7 @@ def slope(counts, errors):
 COUNTS = [64, 256, 1024, 4096]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{}, dict(paired=True), dict(orthogonal=True), dict(paired=True, orthogonal=True)], ids=str
 )
@@ -289,6 +290,7 @@ def test_fourier_fields_converge_to_the_gaussian_decoder(options):
     assert -0.6 < slope(COUNTS, errors) < -0.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("Q", ["P", 10])
 def test_multiscale_fields_converge_to_their_kernel(Q):
     """With a scale for each feature to the multi-Gaussian (Theorem 1), ten: their mixture."""

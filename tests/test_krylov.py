@@ -99,6 +99,7 @@ def test_pod_leaves_no_more_than_stated(M, tolerance):
     assert pod_of_fields(rough, tolerance)[0] is rough
 
 
+@pytest.mark.slow
 def test_pod_gives_up_beyond_the_modes_asked_for():
     rng = np.random.default_rng(0)
     F = rng.normal(size=(600, 200)) @ rng.normal(size=(200, 1500))

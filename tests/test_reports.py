@@ -186,6 +186,7 @@ def test_report_without_jinja2_says_what_to_install(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_interrupted_writing_leaves_the_old_report(tmp_path, monkeypatch):
     result = example_result("lwr")
     result.arrays = {}

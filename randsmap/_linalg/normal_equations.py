@@ -110,6 +110,13 @@ class NormalEquations:
     def _coefficients(self, A, sums):
         return A if self._bias else with_bias(A, sums.mean, sums.field_mean)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "_sums" not in state:  # a pickle of before fields were centred
+            sums = Sums(0, 0, centred=False)
+            sums.G, sums.H, sums.n = state.pop("_G"), state.pop("_H"), state["n"] - state["_waiting"]
+            state.update(_sums=sums, _bias=True)
+        self.__dict__.update(state)
+
     def __deepcopy__(self, memo):
         new = copy.copy(self)
         new._X, new._F, new._sums = self._X.copy(), self._F.copy(), self._sums.copy()

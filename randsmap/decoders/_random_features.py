@@ -239,6 +239,11 @@ class _RandomFeatureDecoder(LinearDecoder):
             self.__dict__.pop(name, None)
         sums.add(X, F)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if state.get("_running") is not None and "invariants_" not in state:  # a pickle of before, with sums alone
+            self._store_invariants(self._running[1])
+
     def _forget(self, *, sums_only=False):
         """Drop what batches, and unless `sums_only` also `fit`, have left."""
         for name in ("_sums", "_running", "n_samples_seen_", *(() if sums_only else self._solved)):

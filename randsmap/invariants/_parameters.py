@@ -38,16 +38,24 @@ class InvariantParameters:
         self, F: NDArray[np.float64], dtype: DTypeLike, *, keep_constant_cells: bool = True
     ) -> AffineInvariants:
         """The invariants of the training fields F (n, M), which came in the type `dtype`."""
-        return AffineInvariants.from_data(
-            F,
-            invariants=self.invariants,
-            values=self.invariant_values,
-            tol=self.invariant_tol,
-            cell_weights=self.cell_weights,
-            bounds=self.bounds,
-            keep_constant_cells=keep_constant_cells,
-            dtype=dtype,
-        )
+        try:
+            return AffineInvariants.from_data(
+                F,
+                invariants=self.invariants,
+                values=self.invariant_values,
+                tol=self.invariant_tol,
+                cell_weights=self.cell_weights,
+                bounds=self.bounds,
+                keep_constant_cells=keep_constant_cells,
+                dtype=dtype,
+            )
+        except ValueError as error:
+            d, M = getattr(self, "n_features_in_", 0), F.shape[1]
+            if d <= M:
+                raise
+            raise ValueError(
+                f"X, the latents, has {d} columns and y, the fields, only {M}: are they swapped? As they are, {error}"
+            ) from None
 
     def _invariants(self, F: NDArray[np.float64], dtype: DTypeLike) -> AffineInvariants:
         """The invariants that `fit` uses."""
