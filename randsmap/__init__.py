@@ -32,6 +32,7 @@ _LAZY = {
     "KernelDecoder": "decoders",
     "ConservativeRegressor": "decoders",
     "BlendedDecoder": "decoders",
+    "ExtrapolationWarning": "decoders",
     "ManifoldModel": "model",
     "ParametricModel": "model",
     "ShiftRegistration": "model",

@@ -18,6 +18,7 @@ from randsmap.datasets import solve_eikonal as solve_eikonal
 from randsmap.decoders import BlendedDecoder as BlendedDecoder
 from randsmap.decoders import ConservativeRegressor as ConservativeRegressor
 from randsmap.decoders import DoubleDiffusionMapsDecoder as DoubleDiffusionMapsDecoder
+from randsmap.decoders import ExtrapolationWarning as ExtrapolationWarning
 from randsmap.decoders import KernelDecoder as KernelDecoder
 from randsmap.decoders import KNNDecoder as KNNDecoder
 from randsmap.decoders import RANDSMAPDecoder as RANDSMAPDecoder

@@ -169,7 +169,12 @@ class Integer:
 class Flag:
     """A bool."""
 
+    def __init__(self, *, optional: bool = False) -> None:
+        self.optional = optional
+
     def check(self, value: Any, lengths: _Lengths) -> None:
+        if value is None and self.optional:
+            return
         if type(value) is not bool:
             raise ValueError(f"it must be True or False, got {value!r}")
 

@@ -9,12 +9,14 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from randsmap._linalg.leverage import RidgeLeverage
 from randsmap._linalg.ridge import FeatureRows, Sums, cholesky_solve, feature_matrix, not_definite, sum_rows, with_bias
 from randsmap._parallel import blas_threads
 
 __all__ = ["NormalEquations"]
 
 _EPS = np.finfo(float).eps
+_SAMPLE = 8192  # points that are kept, at most
 
 
 class NormalEquations:
@@ -23,8 +25,10 @@ class NormalEquations:
     `centred`: of the features and fields less their means, so that the bias is not penalised.
 
     Rows wait until they are as many as `fit` takes at a time: one batch or many, the sums have the
-    same bits, and batches of one row cost no more a row than others.
+    same bits, and batches of one row cost no more a row than others. Some latent points are kept, see `sample`.
     """
+
+    _sample: NDArray[np.float64] | None = None  # in pickles of before
 
     def __init__(self, features: Any, d: int, M: int, *, centred: bool = False) -> None:
         self.features, self.cells, self.n, self._bias = features, M, 0, not centred
@@ -33,6 +37,7 @@ class NormalEquations:
         self.incomplete = False  # an interrupt may leave a batch half added
         self._X, self._F, self._waiting = np.empty((size, d)), np.empty((size, M)), 0
         self._sums = Sums(self.width, M, centred)
+        self._sample, self._kept, self._stride = np.empty((_SAMPLE, d)), 0, 1  # every 2^k-th point
 
     def check(self, X: NDArray[np.float64]) -> None:
         """The errors that the features of X may raise, before X is added."""
@@ -70,8 +75,31 @@ class NormalEquations:
             if self._waiting == len(self._X):
                 self._sum(self._sums)
                 self._waiting = 0
+        self._keep(X)
         self.n += len(X)
         self.incomplete = False
+
+    def _keep(self, X):
+        if self._sample is None:
+            return
+        new = X[-self.n % self._stride :: self._stride]
+        while self._kept + len(new) > _SAMPLE:
+            new = new[self._kept % 2 :: 2]
+            half = self._sample[: self._kept : 2].copy()
+            self._kept, self._stride = len(half), 2 * self._stride
+            self._sample[: self._kept] = half
+        self._sample[self._kept : self._kept + len(new)] = new
+        self._kept += len(new)
+
+    def sample(self) -> NDArray[np.float64] | None:
+        """All latent points if they are no more than 8192, otherwise so many or fewer, evenly spread in their order."""
+        return None if self._sample is None else self._sample[: self._kept]
+
+    def leverage(self, regularization: float) -> RidgeLeverage:
+        """The leverage in the regression on all rows."""
+        self._check_complete()
+        sums = self._totals()
+        return RidgeLeverage.of_gram(sums.G, regularization, sums.mean, 0.0 if self._bias else 1 / self.n)
 
     def _sum(self, sums):
         rows = FeatureRows(self.features, self._X[: self._waiting], bias=self._bias)
@@ -120,4 +148,5 @@ class NormalEquations:
     def __deepcopy__(self, memo):
         new = copy.copy(self)
         new._X, new._F, new._sums = self._X.copy(), self._F.copy(), self._sums.copy()
+        new._sample = None if self._sample is None else self._sample.copy()
         return new

@@ -34,6 +34,7 @@ __all__ = [
     "polynomial_tail",
     "smallest_regularization",
     "solve_with_tail",
+    "tail_spectrum",
 ]
 
 _EPS = np.finfo(float).eps
@@ -179,6 +180,30 @@ class TailSpectrum:
         return r
 
 
+def _smallest_kept(eigenvalues: _Values, smallest: float) -> float:
+    """Below it the eigenvalues of Q2^T K Q2 are round-off."""
+    return max(len(eigenvalues) * _EPS * eigenvalues.max(initial=0), smallest / 10)
+
+
+def tail_spectrum(K: _Values, T: _Values) -> tuple[_Values, _Values, float]:
+    """Eigenvectors (n, r) of [T | K] as a regression, eigenvalues (r,), those of the tail infinite, and error angle.
+
+    U diag(s / (s + lambda)) U^T = I - lambda B(lambda) is its hat matrix.
+    """
+    projection = TailProjection(T)
+    with blas_threads():
+        inner = projection.within(K)
+        inner += inner.T
+        inner *= 0.5
+        eigenvalues, V = scipy.linalg.eigh(inner, overwrite_a=True, check_finite=False, driver="evd")
+        smallest = _smallest_kept(eigenvalues, smallest_regularization(K))
+        kept = np.flatnonzero(eigenvalues > smallest)[::-1]
+        Q1 = projection.rotated(np.eye(len(K), projection.rank), transpose=False)
+        U = np.ascontiguousarray(np.hstack([Q1, projection.lifted(V[:, kept])]))
+    angle = smallest / eigenvalues[kept[-1]] if len(kept) else 0.0
+    return U, np.concatenate([np.full(projection.rank, np.inf), eigenvalues[kept]]), float(angle)
+
+
 def solve_with_tail(K: _Values, T: _Values, F: _Values, regularization: float) -> tuple[_Values, _Values, str]:
     """Coefficients C (n, M) of the kernel, b (m, M) of the tail, and the name of the solver.
 
@@ -202,7 +227,7 @@ def solve_with_tail(K: _Values, T: _Values, F: _Values, regularization: float) -
         except np.linalg.LinAlgError:
             solver = "eigenvalues"
             eigenvalues, V = scipy.linalg.eigh(inner, overwrite_a=True, check_finite=False, driver="evd")
-            kept = eigenvalues + regularization > max(n * _EPS * eigenvalues.max(initial=0), smallest / 10)
+            kept = eigenvalues + regularization > _smallest_kept(eigenvalues, smallest)
             V = V[:, kept]
             C = V @ ((V.T @ rest) / (eigenvalues[kept] + regularization)[:, None])
         C = projection.lifted(C)

@@ -24,6 +24,7 @@ from randsmap._validation import check_matrix
 __all__ = [
     "FeatureRows",
     "cholesky_solve",
+    "damped_triangle",
     "feature_matrix",
     "filtered_solution",
     "left_spectrum",
@@ -32,6 +33,7 @@ __all__ = [
     "ridge_smoother",
     "singular_system",
     "sum_rows",
+    "triangle",
 ]
 
 _BLOCK = 2048  # rows of Phi in memory at a time: enough for SYRK and GEMM to run at full speed
@@ -385,6 +387,15 @@ def _triangular_system(rows, F):
     return Phi, G
 
 
+def triangle(rows: FeatureRows) -> NDArray[np.float64]:
+    """R (P, P) of a QR factorisation of Phi, n >= P, by row blocks."""
+    R = None
+    for _, _, block in rows.blocks(max(_BLOCK, rows.width)):
+        stack = block if R is None else np.vstack([R, block])
+        R = scipy.linalg.qr(stack, mode="r", check_finite=False)[0][: rows.width]
+    return R
+
+
 def _damped_solution(rows, F, regularization):
     """argmin |F - Phi A|^2 + lambda |A|^2 by orthogonal factorisations of Phi and of [R; sqrt(lambda) I].
 
@@ -399,11 +410,21 @@ def _damped_solution(rows, F, regularization):
         return Q @ _damped(R, QtF.T, regularization)
 
 
+def _damped_qr(R, regularization):
+    p = len(R)
+    below = np.sqrt(regularization) * np.eye(p, order="F")
+    return lapack.dtpqrt(p, min(32, p), np.asfortranarray(R), below, overwrite_b=1)[:3]
+
+
+def damped_triangle(R: NDArray[np.float64], regularization: float) -> NDArray[np.float64]:
+    """The triangle of a QR factorisation of [R; sqrt(lambda) I] for an upper triangle R."""
+    return np.triu(_damped_qr(R, regularization)[0])
+
+
 def _damped(R, C, regularization):
     """argmin |C - R X|^2 + lambda |X|^2 for an upper triangle R."""
     p = len(R)
-    below = np.sqrt(regularization) * np.eye(p, order="F")
-    R, below, T, _ = lapack.dtpqrt(p, min(32, p), np.asfortranarray(R), below, overwrite_b=1)
+    R, below, T = _damped_qr(R, regularization)
     C, _, _ = lapack.dtpmqrt(p, below, T, np.asfortranarray(C), np.zeros(C.shape, order="F"), trans="T", overwrite_b=1)
     return np.ascontiguousarray(scipy.linalg.solve_triangular(R, C, check_finite=False))
 

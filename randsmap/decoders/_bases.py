@@ -10,6 +10,7 @@ fields of the points X (n, d) into out (n, M), each row projected unless project
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -311,6 +312,16 @@ class KernelBasis:
         """The functions (n, P) at points in units of the lengths."""
         K = self.kernel.values(X, self.points)
         return K if self.weights is None else K @ self.weights
+
+    def in_blocks(
+        self, Y: NDArray[np.float64], function: Callable[[NDArray[np.float64], slice], NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        """``function(K, rows)``, one number a row, of the kernel K (m, n_points) at rows of the points Y (n, d)."""
+        X, out, step = self.scaled(Y), np.empty(len(Y)), max(32, TILE_ENTRIES // len(self.points))
+        for a in range(0, len(X), step):
+            rows = slice(a, a + step)
+            out[rows] = function(self.kernel.values(X[rows], self.points), rows)
+        return out
 
     def decode(
         self, X: NDArray[np.float64], A: NDArray[np.float64], projection: Any, out: NDArray[np.float64], first: int = 0

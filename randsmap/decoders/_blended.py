@@ -17,6 +17,7 @@ from randsmap._parallel import blas_threads
 from randsmap._validation import check_number
 from randsmap.decoders._base import LinearDecoder, check_fields
 from randsmap.decoders._bases import refuse_overflow
+from randsmap.decoders._extrapolation import FACTOR, Leverage, NoLeverage, extrapolation_ignored
 from randsmap.decoders._linear_map import LinearMap
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 
@@ -34,6 +35,7 @@ _EPS = np.finfo(float).eps
 _ROWS = 256  # points decoded at a time: a few arrays (parts, rows, coordinates)
 _SMOOTHING = 1e-9  # of the fields' spread: nearer fields are averaged
 _TOLERANCE, _ITERATIONS, _POLISHING = 1e-11, 50, 3
+_JUDGES = 3  # parts that say how far away a point is
 _DAMPING = 1.0, 0.3, 0.1, 0.03  # of Newton's step
 _Values = NDArray[np.float64]
 
@@ -204,7 +206,8 @@ class BlendBasis:
 
     def _parts(self, X):
         """Fields of the decoders before the limit (K, n, r), and those that they must be near."""
-        P = np.stack([decoder.predict(X).reshape(len(X), -1) for decoder in self.decoders])
+        with extrapolation_ignored():  # the blend says it
+            P = np.stack([decoder.predict(X).reshape(len(X), -1) for decoder in self.decoders])
         if self.limit is None:
             return P, None
         x = X / self._scales
@@ -434,6 +437,30 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
             self._smoothing,
         )
         return LinearMap(basis, self.coef_, self.invariants_)
+
+    def _training_points(self):
+        check_fitted(self, "coef_")
+        return self._points * self.latent_scale_
+
+    def _judges(self):
+        """The first few parts whose leverage is known."""
+        return [part for part in self.decoders_ if hasattr(part, "_make_leverage")][:_JUDGES]
+
+    def _leverage_cost(self):
+        return sum(part._leverage_cost() for part in self._judges())
+
+    def _make_leverage(self):
+        check_fitted(self, "coef_")
+        parts = [part._leverage for part in self._judges()]
+        if not parts:
+            raise NoLeverage("the leverage of a blend is that of its parts, and of none of them it is known")
+
+        def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.median([part.relative(X) for part in parts], axis=0)
+
+        points = self._training_points()
+        training = at(points)
+        return Leverage(at, points, training, training, limit=FACTOR)
 
     def _check_linear(self):
         raise AttributeError("the weights of a geometric median depend on the fields, so its fit is not linear in them")

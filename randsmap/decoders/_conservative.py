@@ -9,7 +9,7 @@ from sklearn.utils import get_tags
 
 from randsmap._estimator import check_fitted, restored_on_error
 from randsmap._validation import check_cells, check_matrix
-from randsmap.decoders._base import FieldRegressor, check_fields
+from randsmap.decoders._base import FieldRegressor, available_if, check_fields
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 
 __all__ = ["ConservativeRegressor"]
@@ -174,6 +174,33 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
         else:
             fields[:] = self.invariants_.project(predicted.copy(), values)[:, cells]
         return out
+
+    def _check_leverage(self):
+        if not hasattr(self.estimator, "leverage"):
+            raise AttributeError(
+                f"the leverage of a {type(self.estimator).__name__} is not known: decoders of this package have one"
+            )
+        return True
+
+    @available_if(_check_leverage)
+    def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
+        """That of the regressor (L,), if it has one; AttributeError if not."""
+        check_fitted(self, "estimator_")
+        return self.estimator_.leverage(X)
+
+    @property
+    def leverage_(self) -> float:
+        """The largest leverage of the training points; AttributeError as `leverage`."""
+        self._check_leverage()
+        check_fitted(self, "estimator_")
+        return self.estimator_.leverage_
+
+    @property
+    def leverage_limit_(self) -> float:
+        """Leverage above which `predict` gives an `ExtrapolationWarning`; AttributeError as `leverage`."""
+        self._check_leverage()
+        check_fitted(self, "estimator_")
+        return self.estimator_.leverage_limit_
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -9,8 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from randsmap._estimator import DERIVED, Array, Choice, Count, Flag, Real, check_fitted, validate_data
 from randsmap._linalg import distances as _distances
+from randsmap._linalg.leverage import KernelLeverage
 from randsmap._linalg.low_rank import centred_kernel, leading_modes
-from randsmap._linalg.radial import Gaussian, Matern, ThinPlate, polynomial_tail, solve_with_tail
+from randsmap._linalg.radial import Gaussian, Matern, ThinPlate, polynomial_tail, solve_with_tail, tail_spectrum
 from randsmap._linalg.ridge import cholesky_solve, less_mean, resolved, with_bias, with_constant
 from randsmap._parallel import blas_threads
 from randsmap._validation import check_choice, check_count, check_number
@@ -23,6 +24,7 @@ from randsmap.decoders._base import (
     fitted_scale,
 )
 from randsmap.decoders._bases import KernelBasis, TailedBasis, in_units
+from randsmap.decoders._extrapolation import Leverage
 from randsmap.decoders._linear_map import LinearMap
 from randsmap.features import check_frequency_range, check_length_scale
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
@@ -251,9 +253,33 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
 
     def _make_linear_map(self):
         check_fitted(self, "coef_")
-        kernel = Gaussian(_distances.kernel_scale(self.epsilon_))
-        basis = KernelBasis(kernel, self._points, self._weights, self._lengths)
+        basis = KernelBasis(self._radial, self._points, self._weights, self._lengths)
         return LinearMap(basis, self.coef_ if self._expanded is None else self._expanded, self.invariants_)
+
+    @property
+    def _radial(self):
+        return Gaussian(_distances.kernel_scale(self.epsilon_))
+
+    def _training_points(self):
+        check_fitted(self, "coef_")
+        return self._points if self._lengths is None else self._points * self._lengths
+
+    def _make_leverage(self):
+        if self._weights is None:  # of a decoder of few cells, which keeps the product
+            V = leading_modes(self._radial.values(self._points))[1][:, : self.rank_]
+        else:
+            V = self._weights * self.eigenvalues_
+        scaled = np.ascontiguousarray(V / np.sqrt(self.eigenvalues_))
+        kernel = KernelBasis(self._radial, self._points, lengths=self._lengths)
+
+        def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.maximum(1 - kernel.in_blocks(X, lambda K, _: np.square(K @ scaled).sum(axis=1)), 0)
+
+        # harmonics that are dropped count as if they had the smallest eigenvalue kept
+        inverse = np.square(scaled).sum(axis=1)
+        inverse += np.maximum(1 - np.square(V).sum(axis=1), 0) / self.eigenvalues_[-1]
+        points = self._training_points()
+        return Leverage(at, points, at(points), 1 / inverse, highest=1.0)
 
 
 @document_invariants
@@ -347,6 +373,8 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         "_points": Array("n", "d"),
         "_lengths": Array("d", low=_SMALLEST, optional=True),
         "_frequencies": Array(2, low=0, optional=True),
+        "_regularization": Real(0, np.finfo(float).max, optional=True),
+        "_free_bias": Flag(optional=True),
         "_single": Flag(),
         "_linear_map": DERIVED,
         **InvariantParameters._invariant_state,
@@ -406,6 +434,7 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
 
         self.coef_, self.solver_ = invariants.constrain_coefficients(A), solver
         self._points, self._single = points, single
+        self._regularization, self._free_bias = float(regularization), bool(self.degree or self.center)
         self._store_invariants(invariants)
 
     def _check_kernel(self):
@@ -452,10 +481,12 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         return LinearMap(basis, self.coef_, self.invariants_)
 
     def _spectrum(self, X):
-        """Eigenvectors (n, r) of 1 1^T + K = Phi Phi^T, their eigenvalues, error angle."""
+        """Eigenvectors (n, r) of 1 1^T + K = Phi Phi^T, or of the tail and K, their eigenvalues, error angle."""
+        points = self._set_kernel(X)
         if self.degree:
-            raise ValueError("the spectrum, and with it leave_one_out, is known for degree=0 alone, got degree=1")
-        V, eigenvalues = self._kept_modes(self._set_kernel(X))
+            self._tail_centre = X.mean(axis=0)
+            return tail_spectrum(self._radial.values(points), self._tail(X))
+        V, eigenvalues = self._kept_modes(points)
         angle = len(V) * _EPS * eigenvalues[0] / eigenvalues[-1] if len(eigenvalues) else 0.0
         return (*with_constant(V, eigenvalues), angle) if self.center else (V, eigenvalues, angle)
 
@@ -475,6 +506,36 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         K -= K.mean(axis=0)
         W = self._solve(points, K, regularization)[0].T
         return np.ascontiguousarray(W - W.mean(axis=1)[:, None] + 1 / len(points))
+
+    def _training_points(self):
+        check_fitted(self, "coef_")
+        return self._points if self._lengths is None else self._points * self._lengths
+
+    def _make_leverage(self):
+        points, radial = self._training_points(), self._radial
+        # older model files have neither
+        regularization = getattr(self, "_regularization", None)
+        regularization = float(self.regularization) if regularization is None else regularization
+        free = getattr(self, "_free_bias", None)
+        free = bool(self.center) if free is None else free
+        tailed = getattr(self, "_tail_centre", None) is not None
+
+        def tail(X: NDArray[np.float64]) -> NDArray[np.float64]:
+            return self._tail(X) if tailed else np.ones((len(X), int(free)))
+
+        penalised = 0.0 if tailed or free else 1.0  # of a bias: a constant in the kernel
+        kernel = KernelBasis(radial, self._points, lengths=self._lengths)
+        K = radial.values(self._points) + penalised
+        own = float(radial.values(self._points[:1])[0, 0]) + penalised
+        model = KernelLeverage(K, tail(points), regularization)
+
+        def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
+            T = tail(X)
+            return kernel.in_blocks(X, lambda k, part: model.values(k + penalised, T[part], own))
+
+        highest = (own if model.variance else own / regularization) or np.inf
+        training = at(points) if model.training is None else model.training
+        return Leverage(at, points, training, model.held_out, highest)
 
     def _tail(self, X):
         """[1 | x] at latents X (n, d), x in units of the kernel's lengths from the training points' mean."""

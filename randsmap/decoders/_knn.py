@@ -15,9 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from randsmap._estimator import DERIVED, Array, Choice, Count, Flag, Transformer, check_fitted, validate_data
 from randsmap._kernels import simplex as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
-from randsmap._parallel import parallel_for
+from randsmap._parallel import FEW, parallel_for
 from randsmap._validation import check_cells, check_choice, check_count
 from randsmap.decoders._base import FieldRegressor, check_fields
+from randsmap.decoders._extrapolation import DISTANCE_FACTOR, Leverage, LeverageMixin, Reach
 from randsmap.decoders._linear_map import KeptCells
 
 __all__ = ["KNNDecoder"]
@@ -28,7 +29,7 @@ KEPT_DISTANCES = 2**25
 BLOCK_DISTANCES = 2**22
 
 
-class KNNDecoder(FieldRegressor):
+class KNNDecoder(LeverageMixin, FieldRegressor):
     """Convex mixtures of the training fields whose latent points are nearest.
 
     The weights are nonnegative and sum to 1, so every linear invariant and every bound that all
@@ -107,6 +108,7 @@ class KNNDecoder(FieldRegressor):
         "_map": DERIVED,
         "_kept": DERIVED,
         "_kept_cells": DERIVED,
+        "_reach": DERIVED,
     }
 
     def __init__(self, n_neighbors: int = 5, *, objective: str = "latent", encoder: Any = None) -> None:
@@ -140,7 +142,7 @@ class KNNDecoder(FieldRegressor):
             for name in ("encoder_", "_map", "_kept"):
                 self.__dict__.pop(name, None)
         self._objective, self._n_neighbors, self._single = objective, n_neighbors, single
-        self._index = NeighborIndex(X)
+        self._index, self._reach = NeighborIndex(X), Reach()
         self.latents_, self.fields_ = X.copy(), F.copy()
 
     def with_n_neighbors(self, n_neighbors: int) -> KNNDecoder:
@@ -174,6 +176,7 @@ class KNNDecoder(FieldRegressor):
         check_fitted(self, "fields_")
         other = copy.copy(self)
         other.n_neighbors = n_neighbors
+        other._reach = Reach()
         other._n_neighbors = check_count(n_neighbors, "n_neighbors", high=len(self.latents_), high_name="n_samples")
         return other
 
@@ -212,7 +215,7 @@ class KNNDecoder(FieldRegressor):
         super()._restore()
         if self._n_neighbors > len(self.latents_):
             raise ValueError(f"{self._n_neighbors} neighbours among {len(self.latents_)} points")
-        self._index = NeighborIndex(self.latents_)
+        self._index, self._reach = NeighborIndex(self.latents_), Reach()
         if self._objective == "encoder":
             if not _is_diffusion_map(self.encoder_):
                 raise ValueError(f"the encoder is of class {type(self.encoder_).__name__}")
@@ -250,6 +253,9 @@ class KNNDecoder(FieldRegressor):
 
         Warns
         -----
+        ExtrapolationWarning
+            Once a fit, if a row is far from the training points (without `exclude`): its `leverage` exceeds
+            `leverage_limit_`. Of calls for a few rows the first 100 are looked at, then one in 500.
         sklearn.exceptions.ConvergenceWarning
             If the search for the weights of a row, which is named, was stopped before it converged.
 
@@ -281,7 +287,39 @@ class KNNDecoder(FieldRegressor):
             ),
             -(-len(X) // step),
         )
+        if exclude is None:
+            self._reach.left -= 1
+            if self._reach.left < 0 or len(X) > FEW:
+                self._reach.look(self, X)
         return out
+
+    # -- Leverage ----------------------------------------------------------------------------------
+    def _training_points(self):
+        check_fitted(self, "fields_")
+        return self.latents_
+
+    def _leverage_cost(self):
+        return 0.0
+
+    def _make_leverage(self):
+        """Mean distance to the k nearest points over their own mean distance to their k nearest others."""
+        k, n, index = self._n_neighbors, len(self.latents_), self._index
+        # of a point, and never that to its twins alone: at least d + 1 others
+        around = min(max(k, self.n_features_in_ + 1), n - 1)
+        distances, indices = index.query(self.latents_, min(max(k, around) + 1, n))
+        own = distances[:, 1 : around + 1].mean(axis=1) if around else np.full(1, np.inf)
+
+        def ratio(distances: NDArray[np.float64], indices: NDArray[np.intp]) -> NDArray[np.float64]:
+            theirs, distance = own[indices].mean(axis=1), distances.mean(axis=1)
+            return np.divide(distance, theirs, out=np.where(distance > 0, np.inf, 0.0), where=theirs > 0)
+
+        def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
+            return ratio(*index.query(X, k))
+
+        held_out = slice(1, k + 1) if k < n else slice(0, k)
+        training = ratio(distances[:, :k], indices[:, :k])
+        others = ratio(distances[:, held_out], indices[:, held_out])
+        return Leverage(at, self.latents_, training, others, factor=DISTANCE_FACTOR)
 
     def neighbor_weights(
         self, X: ArrayLike, *, exclude: ArrayLike | None = None

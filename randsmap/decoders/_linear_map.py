@@ -16,6 +16,7 @@ from randsmap._kernels import gradients as _kernel
 from randsmap._mmap import filled
 from randsmap._parallel import FEW, blas_threads, for_tiles, tile_rows
 from randsmap._validation import check_cells, check_out, check_vectors
+from randsmap.decoders._extrapolation import Reach
 from randsmap.invariants._active_bounds import ActiveBounds
 from randsmap.invariants._affine import AffineInvariants
 from randsmap.invariants._bounds import STALLED
@@ -99,6 +100,7 @@ class LinearMap:
         self.projection = None if invariants is None else invariants.projection
         self._bounded = invariants is not None and invariants.lower is not None
         self.kept = KeptCells()
+        self.reach = Reach()
 
     def gather(self, cells: NDArray[np.intp]) -> LinearMap:
         """The map to these cells (k,), as parts of the whole projected fields; the last few are kept.

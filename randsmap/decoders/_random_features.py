@@ -19,6 +19,7 @@ from randsmap._estimator import (
     Count,
     Flag,
     Integer,
+    Real,
     Transformer,
     check_fitted,
     document,
@@ -26,6 +27,7 @@ from randsmap._estimator import (
     validate_data,
 )
 from randsmap._linalg.krylov import solve_ridge
+from randsmap._linalg.leverage import RidgeLeverage
 from randsmap._linalg.normal_equations import NormalEquations
 from randsmap._linalg.ridge import FeatureRows, filtered_solution, left_spectrum, ridge_smoother, singular_system
 from randsmap._progress import show_progress
@@ -40,6 +42,7 @@ from randsmap.decoders._base import (
     fitted_scale,
 )
 from randsmap.decoders._bases import ScaledTransformer, feature_basis, in_units
+from randsmap.decoders._extrapolation import Leverage, NoLeverage
 from randsmap.decoders._linear_map import LinearMap
 from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 from randsmap.invariants import AffineInvariants
@@ -89,6 +92,9 @@ def _streamable(decoder):
     return True
 
 
+_LEVERAGE_FACTOR = ("_leverage_factor", "_leverage_mean", "_leverage_offset")
+
+
 class _RandomFeatureDecoder(LinearDecoder):
     """What RFNNDecoder and RANDSMAPDecoder share: the feature map and the ridge regression."""
 
@@ -106,13 +112,23 @@ class _RandomFeatureDecoder(LinearDecoder):
         "solver_": Choice("cholesky", "dual", "qr", "krylov", "svd", "eigh"),
         "n_iter_": Integer(low=0, optional=True),  # not in files of before the Krylov solver
         "_single": Flag(),
+        # what the leverage is computed from: the training points, after `partial_fit` the factor and some of them; not
+        # in files of before
+        "_latents": Array("n", "d", optional=True),
+        "_regularization": Real(0, np.finfo(float).max, optional=True),
+        "_free_bias": Flag(optional=True),
+        "_leverage_factor": Array("w", "r", optional=True),
+        "_leverage_mean": Array("P", optional=True),
+        "_leverage_offset": Real(0, 1, optional=True),
         # a model file holds what decodes, not the sums that more batches would be added to
         "n_samples_seen_": DERIVED,
         "_sums": DERIVED,
         "_running": DERIVED,
         "_linear_map": DERIVED,
     }
-    _solved = ("coef_", "solver_", "n_iter_", "_linear_map")  # what more batches make invalid
+    _leverage_names = ("_latents", "_regularization", "_free_bias", *_LEVERAGE_FACTOR)
+    # what more batches make invalid
+    _solved = ("coef_", "solver_", "n_iter_", "_linear_map", *_leverage_names)
 
     def _fit_linear(self, X, y):
         regularization = check_number(self.regularization, "regularization", low=0)
@@ -125,6 +141,7 @@ class _RandomFeatureDecoder(LinearDecoder):
         A, solver, n_iter = self._coefficients(rows, F, regularization, invariants)
         self.features_, self.coef_, self.solver_, self.n_iter_ = features, A, solver, n_iter
         self._single = single
+        self._latents, self._regularization, self._free_bias = X.copy(), float(regularization), not rows.bias
         self._store_invariants(invariants)
         self._forget(sums_only=True)
 
@@ -246,7 +263,8 @@ class _RandomFeatureDecoder(LinearDecoder):
 
     def _forget(self, *, sums_only=False):
         """Drop what batches, and unless `sums_only` also `fit`, have left."""
-        for name in ("_sums", "_running", "n_samples_seen_", *(() if sums_only else self._solved)):
+        rest = _LEVERAGE_FACTOR if sums_only else self._solved
+        for name in ("_sums", "_running", "n_samples_seen_", *rest):
             self.__dict__.pop(name, None)
 
     def solve(self) -> Self:
@@ -284,8 +302,47 @@ class _RandomFeatureDecoder(LinearDecoder):
             invariants = None if self._running is None else self._running[1]
             self.coef_ = R if invariants is None else invariants.constrain_coefficients(R)
             self.solver_, self.n_iter_ = solver, 1
+            self._regularization = float(regularization)
         check_fitted(self, "coef_")
         return self
+
+    # -- Leverage ----------------------------------------------------------------------------------
+    def _training_points(self):
+        points = self._sums.sample() if "_sums" in self.__dict__ else getattr(self, "_latents", None)
+        if points is None:
+            raise NoLeverage(
+                f"the leverage of this {type(self).__name__} is not known: it comes from a model file or a pickle of "
+                "an older version, without its training points. Fit it again"
+            )
+        return points
+
+    def _leverage_cost(self):
+        points = self._training_points()
+        if self.solver_ == "krylov":  # its factor is what that solver avoids
+            return np.inf
+        n, P = len(points), len(self.coef_)
+        return 0.0 if getattr(self, "_leverage_factor", None) is not None else float(n) * P * min(n, P)
+
+    def _ridge_leverage(self):
+        points = self._training_points()
+        if "_sums" in self.__dict__:
+            return self._sums.leverage(self._regularization)
+        if getattr(self, "_leverage_factor", None) is not None:
+            return RidgeLeverage(self._leverage_factor, self._leverage_mean, self._leverage_offset)
+        rows = FeatureRows(self.features_, points, bias=not self._free_bias)
+        return RidgeLeverage.of_rows(rows, self._regularization)
+
+    def _make_leverage(self):
+        ridge, features, points = self._ridge_leverage(), self.features_, self._training_points()
+        training = ridge.values(features, points)
+        held_out = training / np.maximum(1 - training, np.finfo(float).eps)
+        return Leverage(lambda X: ridge.values(features, X), points, training, held_out)
+
+    def _keep_leverage(self):
+        """Make of the sums of batches what a model file keeps of them."""
+        ridge = self._ridge_leverage()
+        self._latents, self._free_bias = self._training_points().copy(), ridge.mean is not None
+        self._leverage_factor, self._leverage_mean, self._leverage_offset = ridge.W, ridge.mean, ridge.offset
 
     def _make_linear_map(self):
         self.solve()

@@ -332,6 +332,27 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         """
         return self._derivative("vjp", cells)(_latents(X), U)
 
+    @available_if(lambda model: hasattr(model.decoder, "leverage"))
+    def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
+        """How far latents X (n_samples, n_components) are from those of the training fields, (n_samples,).
+
+        The decoder's `leverage`, if it has one; raises as that does.
+        """
+        check_fitted(self, "encoder_")
+        return self.decoder_.leverage(_latents(X))
+
+    @property
+    def leverage_(self) -> float:
+        """The decoder's `leverage_`: the largest at the training fields."""
+        check_fitted(self, "encoder_")
+        return self.decoder_.leverage_
+
+    @property
+    def leverage_limit_(self) -> float:
+        """The decoder's `leverage_limit_`: what gives an `ExtrapolationWarning`."""
+        check_fitted(self, "encoder_")
+        return self.decoder_.leverage_limit_
+
     def _derivative(self, method: str, cells: ArrayLike | None) -> Callable[..., NDArray[np.float64]]:
         given = {} if cells is None else {"cells": cells}
         return functools.partial(self._decoding(method, f"inverse_{method}", given), **given)

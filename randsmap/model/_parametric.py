@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
+from sklearn.utils.metaestimators import available_if
 
 from randsmap._estimator import Count, Regressor, Transformer, check_fitted, restored_on_error, validate_data
 from randsmap.metrics import scaled_l2
@@ -127,6 +128,34 @@ class ParametricModel(BaseEstimator):
         """
         latents = self.latents(parameters)
         return self.model_.inverse_transform(latents, **options)
+
+    def _check_leverage(self):
+        regressor = self.__dict__.get("regressor_", self.regressor)
+        if regressor is not None and not hasattr(regressor, "leverage"):
+            raise AttributeError(f"the leverage of a {type(regressor).__name__} is not known")
+        return True
+
+    @available_if(_check_leverage)
+    def leverage(self, parameters: ArrayLike) -> NDArray[np.float64]:
+        """How far parameters (n, p) or (n,) are from those of the snapshots, (n,): the regressor's `leverage`.
+
+        That of the latents predicted for them, ``model_.leverage(latents(parameters))``, is another question: whether
+        the model has seen such fields.
+        """
+        check_fitted(self, "regressor_")
+        return self.regressor_.leverage(validate_data(self, _as_columns(parameters), reset=False))
+
+    @property
+    def leverage_(self) -> float:
+        """The regressor's `leverage_`: the largest at the snapshots' parameters."""
+        check_fitted(self, "regressor_")
+        return self.regressor_.leverage_
+
+    @property
+    def leverage_limit_(self) -> float:
+        """The regressor's `leverage_limit_`: what gives an `ExtrapolationWarning`."""
+        check_fitted(self, "regressor_")
+        return self.regressor_.leverage_limit_
 
     def score(self, parameters: ArrayLike, snapshots: ArrayLike) -> float:
         """Minus the mean of `metrics.scaled_l2` over the predicted fields (0 at best)."""

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.utils.metaestimators import available_if
 
 from randsmap._estimator import Array, Count, Flag, Part, check_fitted, restored_on_error, validate_data
 from randsmap._validation import check_cells, check_matrix, check_out, check_vectors
@@ -260,6 +261,23 @@ class ShiftRegistration(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             self._lines(aligned), self._cells(theta), *self._limits(), self._lines(tangent), self._cells(V[:, 0])
         )[1]
         return self._fields(moved)
+
+    @available_if(lambda self: hasattr(self.model, "leverage"))
+    def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
+        """How far latents X (n, 1 + d) are from those of the training fields, (n,): the model's, whatever theta is."""
+        return self.model_.leverage(self._parts(X)[1])
+
+    @property
+    def leverage_(self) -> float:
+        """The model's `leverage_`: the largest at the training fields."""
+        check_fitted(self, "model_")
+        return self.model_.leverage_
+
+    @property
+    def leverage_limit_(self) -> float:
+        """The model's `leverage_limit_`: what gives an `ExtrapolationWarning`."""
+        check_fitted(self, "model_")
+        return self.model_.leverage_limit_
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Minus the mean error of the reconstructed fields, measured as by `ManifoldModel.score`."""

@@ -205,6 +205,7 @@ class _Writer:
         params = value.get_params(deep=False) if isinstance(value, BaseEstimator) else {}
         if "_sums" in vars(value):  # of batches whose coefficients may not be solved for yet
             value.solve()
+            value._keep_leverage()
         attributes = vars(value)
         stored = {k for k, kind in value._state.items() if kind is not DERIVED}
         unknown = sorted(set(attributes) - set(params) - set(value._state) - {_NAMES})

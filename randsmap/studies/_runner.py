@@ -21,6 +21,7 @@ from sklearn.base import clone
 from randsmap._progress import ProgressBar, if_asked, show_progress
 from randsmap._validation import check_choice, check_count
 from randsmap.decoders import KNNDecoder
+from randsmap.decoders._extrapolation import extrapolation_ignored
 from randsmap.studies._data import (
     Errors,
     Part,
@@ -419,11 +420,13 @@ class _PartRunner:
         if not only_figure:
             # a training point is not its own neighbour
             others = {"exclude": np.arange(part.n_train)} if isinstance(decoder, KNNDecoder) else {}
-            train.add(part.F_train, decoder.predict(latents["train"], **others))
+            with extrapolation_ignored():
+                train.add(part.F_train, decoder.predict(latents["train"], **others))
         seconds_decode, reconstructed, out = 0.0, [], None
         for block, F in part.fields("test").blocks():
             out = np.empty(F.shape) if out is None else out
-            F_hat, seconds = timed(lambda: decoder.predict(latents["test"][block], out=out[: len(F)]))
+            with extrapolation_ignored():
+                F_hat, seconds = timed(lambda: decoder.predict(latents["test"][block], out=out[: len(F)]))
             seconds_decode += seconds
             test.add(F, F_hat)
             if run == 0 and block.start < MAX_SHOWN:

@@ -14,6 +14,7 @@ from randsmap._validation import check_count, check_number, check_random_state
 from randsmap.decoders import BlendedDecoder
 from randsmap.decoders._base import LinearDecoder, check_fields
 from randsmap.decoders._blended import field_coordinates, spread
+from randsmap.decoders._extrapolation import extrapolation_ignored
 from randsmap.invariants._affine import AffineInvariants, invariant_values
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 from randsmap.invariants._running import default_tolerance
@@ -182,7 +183,8 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
             same, a parameter is out of range, or the fields do not satisfy given invariants or bounds. The estimator
             then keeps the state it had.
         """
-        with restored_on_error(self), search_threads(np.shape(y)[0] if np.ndim(y) else 0):
+        threads = search_threads(np.shape(y)[0] if np.ndim(y) else 0)
+        with restored_on_error(self), threads, extrapolation_ignored():
             self._fit_linear(X, y, groups)
             self._linear_map  # noqa: B018  (made now: `predict` changes nothing)
         return self
@@ -238,6 +240,15 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     def _make_linear_map(self):
         check_fitted(self, "best_decoder_")
         return self.best_decoder_._linear_map
+
+    def _training_points(self):
+        return self.best_decoder_._training_points()
+
+    def _leverage_cost(self):
+        return self.best_decoder_._leverage_cost()
+
+    def _make_leverage(self):
+        return self.best_decoder_._leverage
 
     def _check_linear(self):
         raise AttributeError("the search depends on the fields, so its fit is not linear in them")

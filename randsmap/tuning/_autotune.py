@@ -12,6 +12,7 @@ from sklearn.utils import Bunch
 
 from randsmap._progress import steps
 from randsmap._validation import check_count, check_matrix, check_number, check_random_state
+from randsmap.decoders._extrapolation import extrapolation_ignored
 from randsmap.encoders import POD, DiffusionMaps
 from randsmap.metrics import squarable_norms
 from randsmap.model import ManifoldModel
@@ -213,7 +214,8 @@ def _missed(encoder, F, rest, held, labels, n_trials, families):
     decoder = AutoDecoder(n_trials=n_trials, families=families, invariants=None, random_state=0).fit(
         latents, F[rest], groups=known
     )
-    return F[held] - decoder.predict(np.asarray(encoder.transform(F[held])))
+    with extrapolation_ignored():
+        return F[held] - decoder.predict(np.asarray(encoder.transform(F[held])))
 
 
 def _folds(n: int, labels: NDArray[np.intp] | None, validation: float, rng: Any) -> Sequence[NDArray[np.intp]]:

@@ -17,6 +17,7 @@ from sklearn.utils import Bunch, check_random_state
 from randsmap._progress import ProgressBar, if_asked
 from randsmap._validation import check_matrix, renamed_arguments
 from randsmap.decoders._base import check_fields
+from randsmap.decoders._extrapolation import extrapolation_ignored
 from randsmap.metrics import field_norms, median_norm, scaled_distances, scaled_l2, selection_losses
 from randsmap.model import ManifoldModel
 from randsmap.tuning._field_span import FieldSpan, invariants_of
@@ -280,7 +281,8 @@ class _Fields:
             return self._errors_of_weights(decoder.smoother(X_train, X_val), self.span), decoder
         if hasattr(decoder, "predict"):
             decoder = self._fitted(decoder, X_train)
-            predicted = decoder.predict(X_val)
+            with extrapolation_ignored():
+                predicted = decoder.predict(X_val)
         else:  # a fitted encoder with an inverse of its own
             predicted = decoder.inverse_transform(X_val)
         return scaled_l2(self.y_val, predicted, reference=self._usual), decoder
