@@ -1,5 +1,7 @@
 """Local linear regression residuals against a plain transcription, and the selections they make."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +9,8 @@ from hypothesis import strategies as st
 from scipy.linalg import eigh
 from scipy.spatial.distance import pdist, squareform
 
-from randsmap.datasets import make_s_curve, make_swiss_roll
+from randsmap.datasets import make_lwr, make_rotated_images, make_s_curve, make_swiss_roll
+from randsmap.encoders import estimate_n_components
 from randsmap.encoders._harmonics import local_linear_residuals, non_harmonic_selection
 
 
@@ -170,3 +173,43 @@ def test_input_is_neither_changed_nor_required_to_be_contiguous():
 def test_bad_input(V, n_components, error, message):
     with pytest.raises(error, match=message):
         non_harmonic_selection(V, n_components)
+
+
+def circle(n, seed):
+    angle = np.random.default_rng(seed).uniform(0, 2 * np.pi, n)
+    return np.column_stack((np.cos(angle), np.sin(angle)))
+
+
+def curve(n, seed):
+    t = np.random.default_rng(seed).uniform(0, 3, n)
+    return np.column_stack((t, np.sin(3 * t), np.cos(2 * t)))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    "make, expected",
+    [
+        (partial(circle, 300), 2),
+        (partial(curve, 300), 1),
+        (lambda seed: make_swiss_roll(1000, random_state=seed).data, 2),
+        (lambda seed: make_s_curve(1000, random_state=seed).data, 2),
+        (lambda seed: make_rotated_images(200, random_state=seed).data, 2),
+        (lambda seed: make_lwr(100, snapshots_per_trajectory=10, random_state=seed).data, 2),
+        (lambda seed: np.random.default_rng(seed).random((800, 3)), 3),
+    ],
+    ids=["circle", "curve", "Swiss roll", "S-curve", "images", "traffic", "cube"],
+)
+def test_number_of_components(make, expected, seed):
+    assert estimate_n_components(make(seed)) == expected
+
+
+def test_number_of_components_of_few_or_equal_snapshots():
+    assert estimate_n_components(np.eye(3)) == 1
+    assert estimate_n_components(np.random.default_rng(0).random((1000, 4)), max_components=2) == 2
+    twice = np.repeat(curve(150, 0), 2, axis=0)
+    assert estimate_n_components(twice) == 1
+    assert estimate_n_components(1e6 + 1e-3 * curve(300, 0)) == 1
+    with pytest.raises(ValueError, match="all the same"):
+        estimate_n_components(np.ones((5, 2)))
+    with pytest.raises(ValueError, match="at least 3"):
+        estimate_n_components(np.eye(2))

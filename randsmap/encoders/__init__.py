@@ -1,6 +1,7 @@
 """Encoders: from fields to latent coordinates (paper, Sec. 3 and App. A, C)."""
 
 from randsmap.encoders._diffusion_maps import DiffusionMaps
+from randsmap.encoders._dimension import estimate_n_components
 from randsmap.encoders._pod import POD
 
-__all__ = ["DiffusionMaps", "POD"]
+__all__ = ["DiffusionMaps", "POD", "estimate_n_components"]

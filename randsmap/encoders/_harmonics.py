@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from randsmap import _validation
 
-__all__ = ["local_linear_residuals", "non_harmonic_selection"]
+__all__ = ["local_linear_residuals", "neighbor_residual", "non_harmonic_selection"]
 
 # Rows of the regressions' weight matrix held at once
 _BLOCK = 512
@@ -118,6 +118,35 @@ def local_linear_residuals(eigenvectors: ArrayLike, *, max_samples: int = 2000) 
     return residuals
 
 
+def neighbor_residual(X: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """Residual |y - prediction| / |y| of y (n,) from the nearest other rows of X (n, d), at most 1.
+
+    As `local_linear_residuals`, but the weights are those of 3 d + 5 nearest neighbours, down to exp(-2) at the
+    furthest: they resolve oscillations that weights of one width for all points do not. Dsilva et al. 2018,
+    Eqs. (10)-(13).
+    """
+    from scipy.spatial import cKDTree
+
+    n, d = X.shape
+    distances, rows = cKDTree(X).query(X, min(n, 3 * d + 6))
+    own = rows == np.arange(n)[:, None]  # not the point itself; copies of it may stand before it
+    own[~own.any(axis=1), -1] = True
+    distances, rows = (values[~own].reshape(n, -1) for values in (distances, rows))
+    reach = distances[:, -1:]
+    W = np.exp(-2 * np.divide(distances, reach, out=np.zeros_like(distances), where=reach > 0) ** 2)
+    a, b = np.triu_indices(d)
+    terms = _plane_terms(X, y, a, b)
+    blocks = [slice(start, start + _BLOCK) for start in range(0, n, _BLOCK)]
+    moments = np.concatenate([np.einsum("ij,ijk->ik", W[block], terms[rows[block]]) for block in blocks])
+    missed = np.linalg.norm(y - _weighted_planes(moments, X, a, b, y.mean()))
+    return float(min(missed / np.linalg.norm(y), 1))
+
+
+def _plane_terms(X, y, a, b):
+    """What is summed over the rows for a plane: 1, x_j, x_a x_b, y, x_j y."""
+    return np.column_stack((np.ones(len(X)), X, X[:, a] * X[:, b], y, X * y[:, None]))
+
+
 def _leave_one_out_predictions(X, y):
     """Local linear prediction of y (n,) at each row of X (n, d) from all the other rows."""
     from scipy.spatial.distance import cdist, pdist
@@ -128,7 +157,7 @@ def _leave_one_out_predictions(X, y):
         return np.full(n, y.mean())
     # The moments about each point come from moments about the origin, one product W @ terms
     a, b = np.triu_indices(d)
-    terms = np.column_stack((np.ones(n), X, X[:, a] * X[:, b], y, X * y[:, None]))
+    terms = _plane_terms(X, y, a, b)
     predicted = np.empty(n)
     for start in range(0, n, _BLOCK):
         rows = slice(start, min(start + _BLOCK, n))

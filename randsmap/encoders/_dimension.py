@@ -1,0 +1,136 @@
+"""How many coordinates snapshots need, from the spectrum of their diffusion maps."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from randsmap._linalg.distances import squared_distances
+from randsmap._mmap import Snapshots, is_large
+from randsmap._validation import check_count, check_matrix
+from randsmap.encoders._diffusion_maps import CANDIDATES, DiffusionMaps
+from randsmap.encoders._harmonics import neighbor_residual
+
+__all__ = ["estimate_n_components"]
+
+_NEIGHBORS = 7  # the kernel's width is the median distance of so many-th neighbours
+_JOINED = 0.02  # of the samples: parts at least as large must be joined by the kernel
+_SHARE = 0.05  # of the samples: eigenvectors on fewer tell but these from the others
+_PER_CANDIDATE = 10  # samples for each eigenvector that is looked at: fewer do not resolve its oscillations
+_FACTORS = 1.0, 1.5  # of the width: what is a direction at both counts
+_NEW = 0.6  # residual from which an eigenvector is a new direction
+_GAP = 100.0  # between the rates of successive directions: the next is about ten times shorter
+
+
+def estimate_n_components(snapshots: ArrayLike, *, max_components: int = CANDIDATES, max_samples: int = 2000) -> int:
+    """Number of coordinates that snapshots need: eigenvectors of diffusion maps that are new directions.
+
+    Parameters
+    ----------
+    snapshots : array-like of shape (n, M)
+        Fields, one a row; at least 3. May be memory-mapped.
+    max_components : int, default=15
+        The largest number returned.
+    max_samples : int, default=2000
+        Rows used: above this number, a subset drawn with a fixed seed.
+
+    Returns
+    -------
+    int
+        At least 1. 2 for a closed curve, which has no single coordinate.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the snapshots are not a finite array of at least 3 rows or are all the same, or a number is out of range.
+
+    Notes
+    -----
+    The leading eigenvectors, 15 at most and one for every ten samples, are taken in turn. One is a new direction if
+    those found before do not predict it: if local linear regression from the nearest other samples in their coordinates
+    leaves a residual (its norm over the eigenvector's) of 0.6 and more. Behind a gap of the spectrum, where the rate
+    -log xi is over 100 times that of the last direction found (about ten times shorter), there is noise, and nothing is
+    counted any more. Nor are eigenvectors that live on less than 5 % of the samples and tell but these from the others.
+
+    The kernel's width is the median distance to the seventh neighbour, or more where parts of at least 2 % of the
+    samples are further apart. The number is the smaller of those at this width and at 1.5 times it: too wide a kernel
+    sees the space around a rolled-up manifold, one too narrow single trajectories, and both count too many.
+
+    References
+    ----------
+    C. J. Dsilva, R. Talmon, R. R. Coifman and I. G. Kevrekidis, Parsimonious representation of nonlinear dynamical
+    systems through manifold learning, Appl. Comput. Harmon. Anal. 44 (2018): the residual, from the coordinates found
+    so far instead of all eigenvectors before.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap.encoders import estimate_n_components
+    >>> t = np.linspace(0, 1, 100)
+    >>> estimate_n_components(np.column_stack([t, t**2, np.sin(3 * t)]))
+    1
+    >>> estimate_n_components(np.column_stack([np.cos(6.2 * t), np.sin(6.2 * t)]))
+    2
+    """
+    max_components = check_count(max_components, "max_components")
+    max_samples = check_count(max_samples, "max_samples", low=3)
+    F = _sample(snapshots, max_samples)
+    width = _kernel_width(F)
+    return min(_directions(F, factor * width, max_components) for factor in _FACTORS)
+
+
+def _directions(F: NDArray[np.float64], width: float, most: int) -> int:
+    """How many of the leading eigenvectors are new directions."""
+    modes = _leading_modes(F, max(1, min(CANDIDATES, len(F) // _PER_CANDIDATE)), width)
+    V, rates = modes.eigenvectors_, -np.log(np.minimum(modes.eigenvalues_, 1 - np.finfo(float).eps))
+    spread = (V**2).sum(axis=0) ** 2 / (V**4).sum(axis=0)  # samples on which an eigenvector is not small
+    found: list[int] = []
+    for k in np.flatnonzero(spread >= _SHARE * len(V)):
+        if found and (len(found) == most or rates[k] > _GAP * rates[found[-1]]):
+            break
+        if not found or neighbor_residual(V[:, found], V[:, k]) >= _NEW:
+            found.append(k)
+    return max(1, len(found))
+
+
+def _sample(snapshots: ArrayLike, max_samples: int) -> NDArray[np.float64]:
+    F = snapshots if is_large(snapshots) else check_matrix(snapshots, "snapshots", min_rows=3)
+    if len(F) > max_samples:
+        rows = np.sort(np.random.default_rng(0).choice(len(F), max_samples, replace=False))
+        return Snapshots(F, "snapshots").take(rows) if is_large(F) else F[rows]
+    return check_matrix(F, "snapshots", min_rows=3)
+
+
+def _kernel_width(F: NDArray[np.float64]) -> float:
+    """Median distance to the seventh neighbour, or what joins the parts of the samples if that is more."""
+    from scipy.cluster.hierarchy import linkage
+    from scipy.spatial.distance import squareform
+
+    D = np.sqrt(squared_distances(F))
+    k = min(_NEIGHBORS, len(D) - 1)
+    near = float(np.median(np.partition(D, k, axis=1)[:, k]))
+    tree = linkage(squareform(D, checks=False), "single")
+    sizes = np.concatenate([np.ones(len(D)), tree[:, 3]])
+    smaller = sizes[tree[:, :2].astype(int)].min(axis=1)
+    joins = tree[smaller >= max(2, _JOINED * len(D)), 2]
+    width = max(near, float(joins.max(initial=0.0)))
+    if width == 0:  # over half of the samples have copies
+        width = float(D.max())
+    if width == 0:
+        raise ValueError("the snapshots are all the same: there is nothing to tell them apart by")
+    return width
+
+
+def _leading_modes(F: NDArray[np.float64], count: int, width: float) -> DiffusionMaps:
+    """Diffusion maps with so many modes, or with those whose eigenvalues are not too small."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of repeated eigenvalues 1: small parts may lie apart
+        while True:
+            try:
+                return DiffusionMaps(count, epsilon=width).fit(F)
+            except ValueError:  # an eigenvalue below the smallest that counts
+                if count == 1:
+                    raise
+                count -= 1
