@@ -30,6 +30,8 @@ _LAZY = {
     "KernelDecoder": "decoders",
     "ConservativeRegressor": "decoders",
     "BlendedDecoder": "decoders",
+    "FrozenDecoder": "decoders",
+    "get_include": "decoders",
     "ManifoldModel": "model",
     "ParametricModel": "model",
     "ShiftRegistration": "model",

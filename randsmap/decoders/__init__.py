@@ -3,6 +3,7 @@
 from randsmap.decoders._bases import ScaledTransformer as ScaledTransformer  # for model files
 from randsmap.decoders._blended import BlendedDecoder
 from randsmap.decoders._conservative import ConservativeRegressor
+from randsmap.decoders._frozen import FrozenDecoder, get_include
 from randsmap.decoders._kernel import DoubleDiffusionMapsDecoder, KernelDecoder
 from randsmap.decoders._knn import KNNDecoder
 from randsmap.decoders._random_features import RANDSMAPDecoder, RFNNDecoder
@@ -15,4 +16,6 @@ __all__ = [
     "KernelDecoder",
     "ConservativeRegressor",
     "BlendedDecoder",
+    "FrozenDecoder",
+    "get_include",
 ]
