@@ -33,6 +33,8 @@ _LAZY = {
     "ConservativeRegressor": "decoders",
     "BlendedDecoder": "decoders",
     "ExtrapolationWarning": "decoders",
+    "FrozenDecoder": "decoders",
+    "get_include": "decoders",
     "ManifoldModel": "model",
     "ParametricModel": "model",
     "ShiftRegistration": "model",

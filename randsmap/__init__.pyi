@@ -19,10 +19,12 @@ from randsmap.decoders import BlendedDecoder as BlendedDecoder
 from randsmap.decoders import ConservativeRegressor as ConservativeRegressor
 from randsmap.decoders import DoubleDiffusionMapsDecoder as DoubleDiffusionMapsDecoder
 from randsmap.decoders import ExtrapolationWarning as ExtrapolationWarning
+from randsmap.decoders import FrozenDecoder as FrozenDecoder
 from randsmap.decoders import KernelDecoder as KernelDecoder
 from randsmap.decoders import KNNDecoder as KNNDecoder
 from randsmap.decoders import RANDSMAPDecoder as RANDSMAPDecoder
 from randsmap.decoders import RFNNDecoder as RFNNDecoder
+from randsmap.decoders import get_include as get_include
 from randsmap.encoders import POD as POD
 from randsmap.encoders import DiffusionMaps as DiffusionMaps
 from randsmap.features import *  # noqa: F403 - its `__all__`: a new map is exported by being in it

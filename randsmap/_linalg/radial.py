@@ -15,12 +15,14 @@ G. Wahba, Spline models for observational data, SIAM (1990), Sec. 1.3 and 4.2.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
 from randsmap._kernels import distances as _kernels
+from randsmap._kernels import frozen as _frozen
 from randsmap._linalg.distances import fill_pairs
 from randsmap._parallel import blas_threads
 
@@ -55,6 +57,11 @@ class _Radial:
     def slopes(self, X: _Values, Z: _Values) -> _Values:
         """Twice the kernel's derivative in |x - z|^2; 0 where there is none, at the points themselves."""
         return fill_pairs(X, Z, self.scale, np.empty((len(X), len(Z))), self._kernel, slopes=True)
+
+    def frozen(self) -> dict[str, Any]:
+        """How an image of a frozen decoder names the kernel."""
+        kernel = self._kernel if self.scale else _kernels.SQUARED_DISTANCE
+        return {"kind": _frozen.RADIAL_KERNEL, "function": kernel, "scale": self.scale}
 
 
 class Gaussian(_Radial):

@@ -4,6 +4,7 @@ from randsmap.decoders._bases import ScaledTransformer as ScaledTransformer  # f
 from randsmap.decoders._blended import BlendedDecoder
 from randsmap.decoders._conservative import ConservativeRegressor
 from randsmap.decoders._extrapolation import ExtrapolationWarning
+from randsmap.decoders._frozen import FrozenDecoder, get_include
 from randsmap.decoders._kernel import DoubleDiffusionMapsDecoder, KernelDecoder
 from randsmap.decoders._knn import KNNDecoder
 from randsmap.decoders._random_features import RANDSMAPDecoder, RFNNDecoder
@@ -17,4 +18,6 @@ __all__ = [
     "ConservativeRegressor",
     "BlendedDecoder",
     "ExtrapolationWarning",
+    "FrozenDecoder",
+    "get_include",
 ]

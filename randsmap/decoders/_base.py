@@ -173,6 +173,13 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         return super().score(X, y, sample_weight)
 
+    def freeze(self, **options: Any) -> Any:
+        """Raises TypeError: only decoders that are linear in functions of the latent point can be frozen."""
+        raise TypeError(
+            f"{type(self).__name__} cannot be frozen: its fields are not [1 | phi(y)] A with functions phi that C "
+            "knows. Random-feature, kernel and double-diffusion-map decoders and POD can"
+        )
+
     def _output(self, out, X, n, cells):
         """Where `predict` puts n fields, of all cells or of some: what it returns, and that as (n, k)."""
         k = self._n_outputs if cells is None else len(cells)

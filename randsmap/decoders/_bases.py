@@ -6,11 +6,13 @@ fields of the points X (n, d) into out (n, M), each row projected unless project
 - ``gradients(X)``, (n d, P): d rows a point, one for each latent coordinate,
 - ``directional(X, V)``, (n, P): derivatives along the rows of V (n, d),
 - ``contract(X, H)``, (n, d): gradients of sum_k H_k phi_k.
+- ``frozen()``: the `FrozenBasis` by which C evaluates it; TypeError, which says why, if it cannot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,7 +20,9 @@ from numpy.typing import NDArray
 
 from randsmap._estimator import Array, Transformer
 from randsmap._kernels import decode as _decode_kernel
+from randsmap._kernels import frozen as _frozen
 from randsmap._kernels import gradients as _kernel
+from randsmap._kernels.distances import DIRECT_DIM
 from randsmap._linalg.ridge import feature_matrix
 from randsmap._parallel import FEW, MAX_TILE, TILE_ENTRIES, for_tiles
 from randsmap._validation import check_matrix
@@ -26,6 +30,7 @@ from randsmap.invariants._bounds import STALLED
 
 __all__ = [
     "FeatureMapBasis",
+    "FrozenBasis",
     "IdentityBasis",
     "KernelBasis",
     "TailedBasis",
@@ -38,6 +43,19 @@ __all__ = [
 
 _LARGEST = np.finfo(float).max
 _CHUNK = 8192  # rows that another transformer maps at a time: bounded memory
+
+
+@dataclass
+class FrozenBasis:
+    """A basis as images hold it (rk_image.h): its kind, the number of its activation or kernel, and its arrays."""
+
+    kind: int
+    n_components: int
+    function: int = 0
+    scale: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    arrays: dict[str, NDArray[np.float64] | None] = field(default_factory=dict)
 
 
 def _in_tiles(tile, X, A, projection, out, first, most=MAX_TILE):
@@ -79,6 +97,9 @@ class IdentityBasis:
         self, X: NDArray[np.float64], A: NDArray[np.float64], projection: Any, out: NDArray[np.float64], first: int = 0
     ) -> None:
         _in_tiles(_decode_kernel.decode_features, X, A, projection, out, first)
+
+    def frozen(self) -> FrozenBasis:
+        return FrozenBasis(_frozen.IDENTITY, self.size)
 
     def gradients(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.tile(np.eye(self.size), (len(X), 1))
@@ -129,6 +150,12 @@ class FeatureMapBasis:
     def _tile(self, X, A, projection, out):
         return _decode_kernel.decode(self._activation, X, self._weights, self._offsets, self._scale, A, projection, out)
 
+    def frozen(self) -> FrozenBasis:
+        d = len(self._features.weights_)
+        self._check(np.empty((0, d)))
+        arrays = {"weights": self._weights, "offsets": self._offsets}
+        return FrozenBasis(_frozen.FEATURE_MAP, d, self._activation, self._scale, arrays=arrays)
+
     def _slopes(self, X):
         self._check(X)
         S = np.empty((len(X), self.size))
@@ -167,6 +194,12 @@ class TransformerBasis:
             part = slice(start, start + _CHUNK)
             Z = feature_matrix(self._features, X[part], len(A) - 1)
             _in_tiles(_decode_kernel.decode_features, Z, A, projection, out[part], first + start)
+
+    def frozen(self) -> FrozenBasis:
+        raise TypeError(
+            f"a decoder with features of {type(self._features).__name__} cannot be frozen: C knows the package's own "
+            "feature maps and kernels alone"
+        )
 
     def jacobian(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Derivatives (n, P, d) of the transform."""
@@ -259,6 +292,11 @@ class TailedBasis:
         Z = np.concatenate([basis.values(basis.scaled(X)), in_units(X - self.centre, self.lengths)], axis=1)
         return _decode_kernel.decode_features(Z, A, projection, out)
 
+    def frozen(self) -> FrozenBasis:
+        basis = self.basis.frozen()
+        basis.arrays.update(tail_centre=self.centre, lengths=self.lengths)
+        return basis
+
     def gradients(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         slopes = np.tile(np.diag(1 / self.lengths), (len(X), 1))
         return np.concatenate([self.basis.gradients(X), slopes], axis=1)
@@ -277,7 +315,8 @@ class KernelBasis:
     Parameters
     ----------
     kernel : object
-        ``kernel.values(X, Z)`` is g, ``kernel.slopes(X, Z)`` is 2 g', each (n, n_points).
+        ``kernel.values(X, Z)`` is g, ``kernel.slopes(X, Z)`` is 2 g', each (n, n_points); ``kernel.frozen()`` its
+        entries of a `FrozenBasis`.
     points : ndarray (n_points, d)
         z, in units of the lengths.
     weights : ndarray (n_points, P) or None
@@ -331,6 +370,13 @@ class KernelBasis:
 
     def _tile(self, X, A, projection, out):
         return _decode_kernel.decode_features(self.values(X), A, projection, out)
+
+    def frozen(self) -> FrozenBasis:
+        d = self.points.shape[1]
+        arrays = {"columns": self._columns, "lengths": self.lengths, "combinations": self.weights}
+        if d > DIRECT_DIM:
+            arrays["points"] = self.points
+        return FrozenBasis(n_components=d, arrays=arrays, **self.kernel.frozen())
 
     def _slopes(self, Y):
         X = self.scaled(Y)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import scipy.linalg
@@ -203,6 +203,12 @@ class BlendBasis:
         self.size, self._scales = coordinates.shape[1], scales
         if limit is not None:
             self._points, self._index, self._trend = points, NeighborIndex(points), trend
+
+    def frozen(self) -> NoReturn:
+        raise TypeError(
+            "a blend of decoders cannot be frozen: C knows feature maps and kernels, not the median of fields. "
+            "Freeze one of its decoders"
+        )
 
     def _parts(self, X):
         """Fields of the decoders before the limit (K, n, r), and those that they must be near."""

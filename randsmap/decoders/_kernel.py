@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._estimator import DERIVED, Array, Choice, Count, Flag, Real, check_fitted, validate_data
+from randsmap._kernels import frozen as _frozen
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.leverage import KernelLeverage
 from randsmap._linalg.low_rank import centred_kernel, leading_modes
@@ -51,6 +52,10 @@ class MultiGaussian:
         D = Gaussian(0.0).values(X, Z)
         _distances.multi_gaussian_slope_in_place(D, self.low, self.high)
         return D
+
+    def frozen(self) -> dict[str, Any]:
+        """How an image of a frozen decoder names the kernel."""
+        return {"kind": _frozen.MULTI_GAUSSIAN, "low": self.low, "high": self.high}
 
 
 def radial_kernel(name: str | None, nu: Any = None) -> Any:

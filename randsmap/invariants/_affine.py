@@ -259,6 +259,26 @@ class AffineInvariants:
         """The `Projection` of derivatives of decoded fields: C^T g = 0, and 0 on the constant cells."""
         return self._projection(np.zeros(len(self.kept)), np.zeros(np.count_nonzero(self.constant)))
 
+    def frozen(self) -> dict[str, NDArray[Any] | None]:
+        """The arrays by which an image of a frozen decoder (rk_image.h) projects fields."""
+        kept, dropped = self.kept, self.dropped
+        arrays: dict[str, NDArray[Any] | None] = {
+            "invariants": self._C,
+            "values": self.values[kept],
+            "directions": self._W,
+            "triangle": self._T,
+            "constant_cells": np.flatnonzero(self.constant).astype(np.int64),
+            "constant_values": self.constant_values,
+            "cell_weights": self.cell_weights,
+            "kept": kept.astype(np.int64),
+            "dropped": dropped.astype(np.int64),
+            "fixed": np.stack(self._of_constant_cells()),
+            "implied": self._W @ self.matrix[:, dropped],
+        }
+        if self.lower is not None:
+            arrays.update(zip(("bound_direction", "lower", "upper"), self._bounds_of_kernel()))
+        return arrays
+
     def _bounds_of_kernel(self):
         """Directions V^-1 C_S and bounds, the constant cells fixed; ValueError if no field can be."""
         if len(self.kept) > 1:

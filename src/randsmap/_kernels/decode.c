@@ -1,41 +1,75 @@
 #include "rk_decode.h"
 
-/* out += z[0:8] A[0:8, :] */
-static inline void eight_rows(const double *z, const double *A, ptrdiff_t M, double *restrict out)
-{
-    const double *restrict a0 = A, *restrict a1 = A + M, *restrict a2 = A + 2 * M,
-                 *restrict a3 = A + 3 * M, *restrict a4 = A + 4 * M, *restrict a5 = A + 5 * M,
-                 *restrict a6 = A + 6 * M, *restrict a7 = A + 7 * M;
-    const double z0 = z[0], z1 = z[1], z2 = z[2], z3 = z[3], z4 = z[4], z5 = z[5], z6 = z[6],
-                 z7 = z[7];
-#pragma omp simd
-    for (ptrdiff_t j = 0; j < M; j++) {
-        double s = out[j] + z0 * a0[j], t = z1 * a1[j];
-        s += z2 * a2[j];
-        t += z3 * a3[j];
-        s += z4 * a4[j];
-        t += z5 * a5[j];
-        s += z6 * a6[j];
-        t += z7 * a7[j];
-        out[j] = s + t;
+#define DEFINE(single, real)                                                                       \
+    /* out += z[0:8] A[0:8, :] */                                                                  \
+    static inline void eight_rows##single(const double *z, const real *A, ptrdiff_t M,             \
+                                          double *restrict out)                                    \
+    {                                                                                              \
+        const real *restrict a0 = A, *restrict a1 = A + M, *restrict a2 = A + 2 * M,               \
+                   *restrict a3 = A + 3 * M, *restrict a4 = A + 4 * M, *restrict a5 = A + 5 * M,   \
+                   *restrict a6 = A + 6 * M, *restrict a7 = A + 7 * M;                             \
+        const double z0 = z[0], z1 = z[1], z2 = z[2], z3 = z[3], z4 = z[4], z5 = z[5], z6 = z[6],  \
+                     z7 = z[7];                                                                    \
+        _Pragma("omp simd")                                                                        \
+        for (ptrdiff_t j = 0; j < M; j++) {                                                        \
+            double s = out[j] + z0 * a0[j], t = z1 * a1[j];                                        \
+            s += z2 * a2[j];                                                                       \
+            t += z3 * a3[j];                                                                       \
+            s += z4 * a4[j];                                                                       \
+            t += z5 * a5[j];                                                                       \
+            s += z6 * a6[j];                                                                       \
+            t += z7 * a7[j];                                                                       \
+            out[j] = s + t;                                                                        \
+        }                                                                                          \
+    }                                                                                              \
+                                                                                                   \
+    static inline void one_row##single(double z, const real *restrict a, ptrdiff_t M,              \
+                                       double *restrict out)                                       \
+    {                                                                                              \
+        for (ptrdiff_t j = 0; j < M; j++)                                                          \
+            out[j] += z * a[j];                                                                    \
+    }                                                                                              \
+                                                                                                   \
+    /* Eight rows of A a pass over `out`: its loads and stores vanish beside the read of A. Only   \
+     * the first latent point waits for memory, the others find the eight rows in cache. */        \
+    static void rows_to##single(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K,          \
+                                const real *A, ptrdiff_t M, double *const *out)                    \
+    {                                                                                              \
+        ptrdiff_t k = 0;                                                                           \
+        for (; k + 8 <= K; k += 8)                                                                 \
+            for (ptrdiff_t i = 0; i < n; i++)                                                      \
+                eight_rows##single(Z + i * ldz + k, A + k * M, M, out[i]);                         \
+        for (; k < K; k++)                                                                         \
+            for (ptrdiff_t i = 0; i < n; i++)                                                      \
+                one_row##single(Z[i * ldz + k], A + k * M, M, out[i]);                             \
+    }                                                                                              \
+                                                                                                   \
+    static void adjoint##single(const real *restrict A, ptrdiff_t K, ptrdiff_t M,                  \
+                                const double *restrict u, double *restrict out)                    \
+    {                                                                                              \
+        for (ptrdiff_t k = 0; k < K; k++) {                                                        \
+            const real *restrict a = A + k * M;                                                    \
+            double sum = 0;                                                                        \
+            _Pragma("omp simd reduction(+ : sum)")                                                 \
+            for (ptrdiff_t j = 0; j < M; j++)                                                      \
+                sum += a[j] * u[j];                                                                \
+            out[k] = sum;                                                                          \
+        }                                                                                          \
     }
-}
+DEFINE(, double)
+DEFINE(_single, float)
 
 static void rows(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K, const double *A,
                  ptrdiff_t M, double *out)
 {
-    ptrdiff_t k = 0;
-    /* Eight rows of A a pass over `out`: its loads and stores vanish beside the read of A. Only the
-     * first latent point waits for memory, the others find the eight rows in cache. */
-    for (; k + 8 <= K; k += 8)
-        for (ptrdiff_t i = 0; i < n; i++)
-            eight_rows(Z + i * ldz + k, A + k * M, M, out + i * M);
-    for (; k < K; k++)
-        for (ptrdiff_t i = 0; i < n; i++) {
-            double *restrict f = out + i * M;
-            for (ptrdiff_t j = 0; j < M; j++)
-                f[j] += Z[i * ldz + k] * A[k * M + j];
-        }
+    double *to[RK_DECODE_FEW];
+    for (ptrdiff_t i = 0; i < n; i += RK_DECODE_FEW) {
+        const ptrdiff_t m = n - i < RK_DECODE_FEW ? n - i : RK_DECODE_FEW;
+        for (ptrdiff_t l = 0; l < m; l++)
+            to[l] = out + (i + l) * M;
+        rows_to(Z + i * ldz, m, ldz, K, A, M, to);
+    }
 }
 
-const rk_decode_table RK_TABLE(decode) = {.rows = rows};
+const rk_decode_table RK_TABLE(decode) = {.rows = rows, .rows_to = rows_to, .rows_to_single = rows_to_single,
+    .adjoint = adjoint, .adjoint_single = adjoint_single};

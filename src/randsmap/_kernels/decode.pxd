@@ -6,6 +6,7 @@ cdef extern from "rk_bounds.h" nogil:
         const double *lower
         const double *upper
         bint uniform
+    bint rk_bounds_are_uniform(const rk_bounds *bounds) noexcept nogil
 
 
 cdef extern from "rk_projection.h" nogil:

@@ -25,7 +25,6 @@ cdef class Projection:
     def __cinit__(self, const double[:, ::1] C, const double[::1] m, const double[:, ::1] W,
                   const double[:, ::1] R, const Py_ssize_t[::1] index, const double[::1] value,
                   bounds=None):
-        cdef Py_ssize_t i
         self.C, self.m, self.W, self.R, self.index, self.value = C, m, W, R, index, value
         self.view.M = C.shape[1]
         self.view.q = C.shape[0]
@@ -47,12 +46,7 @@ cdef class Projection:
         self.bounds_view.direction = &self.direction[0]
         self.bounds_view.lower = &self.lower[0]
         self.bounds_view.upper = &self.upper[0]
-        self.bounds_view.uniform = C.shape[0] > 0
-        if C.shape[0]:
-            for i in range(C.shape[1]):
-                self.bounds_view.uniform &= (
-                    C[0, i] == 1 and self.direction[i] == 1 and self.lower[i] == self.lower[0]
-                    and self.upper[i] == self.upper[0])
+        self.bounds_view.uniform = rk_bounds_are_uniform(&self.bounds_view)
         self.view.bounds = &self.bounds_view
 
     def __reduce__(self):

@@ -73,6 +73,36 @@ static void direct_rows(const double *X, ptrdiff_t m, const double *Z, ptrdiff_t
             tile[i * ld + j] = direct_pair(X + i * M, Z + j * M, M);
 }
 
+/* `width` columns of the tile from column j on; a constant where this is inlined. */
+RK_INLINE void direct_block(const double *restrict x, ptrdiff_t M, const double *restrict columns,
+                            ptrdiff_t ld, ptrdiff_t width, double *restrict out)
+{
+    double sum[UNROLL] = {0};
+    for (ptrdiff_t k = 0; k < M; k++) {
+        const double xk = x[k], *z = columns + k * ld;
+#pragma omp simd
+        for (ptrdiff_t j = 0; j < width; j++) {
+            double d = xk - z[j];
+            sum[j] += d * d;
+        }
+    }
+#pragma omp simd
+    for (ptrdiff_t j = 0; j < width; j++)
+        out[j] = sum[j];
+}
+
+static void direct_columns(const double *restrict X, ptrdiff_t m, const double *restrict columns, ptrdiff_t ldc,
+                           ptrdiff_t n, ptrdiff_t M, double *restrict tile, ptrdiff_t ld)
+{
+    for (ptrdiff_t i = 0; i < m; i++) {
+        ptrdiff_t j = 0;
+        for (; j + UNROLL <= n; j += UNROLL)
+            direct_block(X + i * M, M, columns + j, ldc, UNROLL, tile + i * ld + j);
+        if (j < n)
+            direct_block(X + i * M, M, columns + j, ldc, n - j, tile + i * ld + j);
+    }
+}
+
 static void direct(const double *restrict X, ptrdiff_t m, const double *restrict Z, ptrdiff_t n,
                    ptrdiff_t M, double *restrict block, double *restrict tile, ptrdiff_t ld)
 {
@@ -84,22 +114,7 @@ static void direct(const double *restrict X, ptrdiff_t m, const double *restrict
         for (ptrdiff_t j = n; j < n_padded; j++)
             block[k * ld + j] = 0;
     }
-    for (ptrdiff_t i = 0; i < m; i++)
-        for (ptrdiff_t j0 = 0; j0 < n_padded; j0 += UNROLL) {
-            double sum[UNROLL] = {0};
-            for (ptrdiff_t k = 0; k < M; k++) {
-                double x = X[i * M + k];
-                const double *z = block + k * ld + j0;
-#pragma omp simd
-                for (int j = 0; j < UNROLL; j++) {
-                    double d = x - z[j];
-                    sum[j] += d * d;
-                }
-            }
-#pragma omp simd
-            for (int j = 0; j < UNROLL; j++)
-                tile[i * ld + j0 + j] = sum[j];
-        }
+    direct_columns(X, m, block, ld, n_padded, M, tile, ld);
 }
 
 static void distances(double *restrict tile, ptrdiff_t ld, const double *X, ptrdiff_t m,
@@ -528,6 +543,7 @@ static void bracket(const double *restrict D, ptrdiff_t n, ptrdiff_t i0, ptrdiff
 const rk_distances_table RK_TABLE(distances) = {
     .center = center,
     .direct = direct,
+    .direct_columns = direct_columns,
     .direct_rows = direct_rows,
     .distances = distances,
     .gaussian = gaussian,

@@ -56,14 +56,10 @@ static void dots(const double *C, ptrdiff_t q, ptrdiff_t M, const double *f, dou
         value[j] = -residual(0.0, C + j * M, f, M, scale + j);
 }
 
-static enum rk_row_status project_row(const rk_projection *p, const double *m, double *restrict f,
-                                      double *restrict t)
+static enum rk_row_status correct(const rk_projection *p, const double *m, double *restrict f,
+                                  double *restrict t)
 {
     const ptrdiff_t q = p->q, M = p->M;
-    for (ptrdiff_t k = 0; k < p->n_constant; k++)
-        f[p->index[k]] = p->value[k];
-    if (p->bounds)
-        return RK_TABLE(bounds).row(p->bounds, q ? *m : 0, f, t);
     for (int pass = 0;; pass++) {
         int over = 0, far = 0, finite = 1;
         for (ptrdiff_t j = 0; j < q; j++) {
@@ -99,6 +95,15 @@ static enum rk_row_status project_row(const rk_projection *p, const double *m, d
     }
 }
 
+static enum rk_row_status project_row(const rk_projection *p, const double *m, double *f, double *t)
+{
+    for (ptrdiff_t k = 0; k < p->n_constant; k++)
+        f[p->index[k]] = p->value[k];
+    if (p->bounds)
+        return RK_TABLE(bounds).row(p->bounds, p->q ? *m : 0, f, t);
+    return correct(p, m, f, t);
+}
+
 static ptrdiff_t project(const rk_projection *p, const double *values, double *f, ptrdiff_t n,
                          ptrdiff_t ld, double *work)
 {
@@ -113,9 +118,77 @@ static ptrdiff_t project(const rk_projection *p, const double *values, double *f
     return bad;
 }
 
-static ptrdiff_t workspace(const rk_projection *p)
+/* -- Derivatives ----------------------------------------------------------------------------------- */
+
+/* f = clip(z + t d) has the derivative dz + d dt in the cells strictly between their bounds, dt = -w . dz / w . d
+ * over them. d there, else 0, goes to `step`. Returns w . step; 0 where no free cell may change the total, which a
+ * single one that has weight may not. g is 0 where it is not free, and where it is alone. */
+static double free_direction(const rk_bounds *b, const double *restrict f, double *restrict step, double *restrict g)
 {
-    return p->bounds ? RK_TABLE(bounds).workspace(p->bounds) : p->q;
+    ptrdiff_t weighed = 0, last = 0;
+    double size;
+    for (ptrdiff_t i = 0; i < b->M; i++) {
+        const int free = b->lower[i] < f[i] && f[i] < b->upper[i];
+        g[i] = free ? g[i] : 0;
+        step[i] = free && b->w ? b->direction[i] : 0;
+        last = step[i] != 0 ? i : last;
+        weighed += step[i] != 0;
+    }
+    if (weighed == 1)
+        g[last] = 0;
+    return weighed > 1 ? -residual(0, b->w, step, b->M, &size) : 0;
 }
 
-const rk_projection_table RK_TABLE(projection) = {.workspace = workspace, .project = project, .dots = dots};
+static ptrdiff_t push(const rk_projection *p, const double *f, double *g, double *work)
+{
+    if (p->bounds) {
+        const rk_bounds *b = p->bounds;
+        const double square = free_direction(b, f, work, g);
+        double size;
+        for (int pass = 0; pass < 2 && square > 0; pass++) { /* once leaves the round-off of a large correction */
+            const double t = residual(0, b->w, g, b->M, &size) / square;
+            for (ptrdiff_t i = 0; i < b->M; i++)
+                g[i] += t * work[i];
+        }
+        return -1;
+    }
+    for (ptrdiff_t k = 0; k < p->n_constant; k++)
+        g[p->index[k]] = 0;
+    for (ptrdiff_t j = 0; j < p->q; j++)
+        work[p->q + j] = 0;
+    const enum rk_row_status status = correct(p, work + p->q, g, work);
+    return status == RK_PROJECTED ? -1 : status == RK_NOT_FINITE ? 0 : -2;
+}
+
+static void pull(const rk_projection *p, const double *f, double *u, double *work)
+{
+    double size;
+    if (p->bounds) {
+        const rk_bounds *b = p->bounds;
+        const double square = free_direction(b, f, work, u);
+        if (square > 0) {
+            const double t = residual(0, work, u, b->M, &size) / square;
+            for (ptrdiff_t i = 0; i < b->M; i++)
+                u[i] += work[i] != 0 ? t * b->w[i] : 0;
+        }
+        return;
+    }
+    for (ptrdiff_t j = 0; j < p->q; j++)
+        work[j] = residual(0, p->W + j * p->M, u, p->M, &size);
+    for (ptrdiff_t j = 0; j < p->q; j++) {
+        const double *W = p->W + j * p->M;
+        for (ptrdiff_t i = 0; i < p->M; i++)
+            u[i] += work[j] * (p->weights ? W[i] * p->weights[i] : W[i]);
+    }
+    for (ptrdiff_t k = 0; k < p->n_constant; k++)
+        u[p->index[k]] = 0;
+}
+
+static ptrdiff_t workspace(const rk_projection *p)
+{
+    const ptrdiff_t least = p->bounds ? RK_TABLE(bounds).workspace(p->bounds) : 2 * p->q;
+    return p->bounds && least < p->M ? p->M : least;
+}
+
+const rk_projection_table RK_TABLE(projection) = {
+    .workspace = workspace, .project = project, .push = push, .pull = pull, .dots = dots};

@@ -16,6 +16,15 @@ typedef struct {
     int uniform;
 } rk_bounds;
 
+static inline int rk_bounds_are_uniform(const rk_bounds *b)
+{
+    int uniform = b->w != NULL;
+    for (ptrdiff_t i = 0; uniform && i < b->M; i++)
+        uniform = b->w[i] == 1 && b->direction[i] == 1 && b->lower[i] == b->lower[0]
+                  && b->upper[i] == b->upper[0];
+    return uniform;
+}
+
 /* What became of a row. */
 enum rk_row_status { RK_PROJECTED = 0, RK_NOT_FINITE, RK_NO_CONVERGENCE };
 

@@ -11,10 +11,19 @@ enum {
     RK_DECODE_FEW = 12
 };
 
+/* Products with a matrix A (K, M) of doubles or, `_single`, of floats; sums are of doubles. */
 typedef struct {
-    /* out (n, M) += Z (n, K; row stride ldz) A (K, M), for a few rows */
+    /* out (n, M) += Z (n, K; row stride ldz) A, for a few rows */
     void (*rows)(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K, const double *A,
                  ptrdiff_t M, double *out);
+    /* the same with n rows out[i] (M) in places of their own */
+    void (*rows_to)(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K, const double *A,
+                    ptrdiff_t M, double *const *out);
+    void (*rows_to_single)(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K, const float *A,
+                           ptrdiff_t M, double *const *out);
+    /* out (K) = A u, u (M) */
+    void (*adjoint)(const double *A, ptrdiff_t K, ptrdiff_t M, const double *u, double *out);
+    void (*adjoint_single)(const float *A, ptrdiff_t K, ptrdiff_t M, const double *u, double *out);
 } rk_decode_table;
 RK_TABLES(decode)
 

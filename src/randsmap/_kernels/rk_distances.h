@@ -18,6 +18,9 @@ typedef struct {
     /* tile = |x - z|^2 by differences; `block`: workspace of M * ld doubles, ld a multiple of 32. */
     void (*direct)(const double *X, ptrdiff_t m, const double *Z, ptrdiff_t n, ptrdiff_t M,
                    double *block, double *tile, ptrdiff_t ld);
+    /* The same with Z given by columns (M, n), row stride ldc; ld need not be a multiple. */
+    void (*direct_columns)(const double *X, ptrdiff_t m, const double *columns, ptrdiff_t ldc, ptrdiff_t n,
+                           ptrdiff_t M, double *tile, ptrdiff_t ld);
     /* The same for a few rows of large dimension; needs no workspace. */
     void (*direct_rows)(const double *X, ptrdiff_t m, const double *Z, ptrdiff_t n, ptrdiff_t M,
                         double *tile, ptrdiff_t ld);

@@ -1,0 +1,420 @@
+/* Opening images of frozen decoders: every count is checked before a pointer is made of it, since a file may
+ * be damaged or forged. What is read later is within the image, whatever its numbers are. */
+#include "rk_image.h"
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__unix__) || defined(__APPLE__)
+#define RK_MAPS_FILES 1
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#endif
+
+static uint64_t mixed(uint64_t h, uint64_t word)
+{
+    h = (h ^ word) * 0x9e3779b97f4a7c15u;
+    return h ^ h >> 29;
+}
+
+/* Four chains, which hide the latency of the multiplication. */
+uint64_t rk_image_checksum(const void *image, size_t size)
+{
+    const unsigned char *bytes = image;
+    const size_t skipped = offsetof(rk_image_header, checksum) / 8;
+    uint64_t h[4] = {1, 2, 3, 4}, word;
+    for (size_t i = 0; i < size / 8; i++) {
+        memcpy(&word, bytes + 8 * i, sizeof word);
+        h[i % 4] = mixed(h[i % 4], i == skipped ? 0 : word);
+    }
+    return mixed(mixed(mixed(mixed(size, h[0]), h[1]), h[2]), h[3]);
+}
+
+/* The sections of an image by their numbers; `bad` once anything is not as it must be. */
+typedef struct {
+    const unsigned char *image;
+    const rk_image_section *found[RK_SECTIONS];
+    int bad;
+} sections;
+
+static size_t element(uint32_t type)
+{
+    return type == RK_FLOAT32 ? 4 : type == RK_FLOAT64 || type == RK_INT64 ? 8 : 0;
+}
+
+/* RANDSMAP_OK if the image is whole and each section lies within it. */
+static int read_sections(const void *image, size_t size, sections *s)
+{
+    const rk_image_header *header = image;
+    memset(s, 0, sizeof *s);
+    s->image = image;
+    if (size < sizeof *header || memcmp(header->magic, RK_IMAGE_MAGIC, sizeof header->magic))
+        return RANDSMAP_ERROR_IMAGE;
+    if (header->byte_order != RK_IMAGE_ORDER)
+        return header->byte_order == 0x04030201 ? RANDSMAP_ERROR_BYTE_ORDER : RANDSMAP_ERROR_IMAGE;
+    if (header->version > RK_IMAGE_VERSION)
+        return RANDSMAP_ERROR_VERSION;
+    if (header->version == 0 || header->size != size || size % 8
+        || header->n_sections > (size - sizeof *header) / sizeof(rk_image_section)
+        || header->checksum != rk_image_checksum(image, size))
+        return RANDSMAP_ERROR_IMAGE;
+    const rk_image_section *table = (const rk_image_section *)(s->image + sizeof *header);
+    const size_t start = sizeof *header + header->n_sections * sizeof *table;
+    for (uint32_t i = 0; i < header->n_sections; i++) {
+        const rk_image_section *t = table + i;
+        const size_t bytes = element(t->type);
+        if (t->id == 0 || t->id >= RK_SECTIONS)
+            continue; /* of a later version that earlier ones may read without it */
+        if (!bytes || t->offset % RK_IMAGE_ALIGNMENT || t->offset < start || t->offset > size
+            || (t->columns && t->rows > (size - t->offset) / bytes / t->columns) || t->rows > size
+            || t->columns > size || s->found[t->id])
+            return RANDSMAP_ERROR_IMAGE;
+        s->found[t->id] = t;
+    }
+    return RANDSMAP_OK;
+}
+
+/* The array of a section that must be there with that type and shape; -1: any. */
+static const void *array(sections *s, int id, uint32_t type, ptrdiff_t rows, ptrdiff_t columns)
+{
+    const rk_image_section *t = s->found[id];
+    if (!t || t->type != type || (rows >= 0 && t->rows != (uint64_t)rows)
+        || (columns >= 0 && t->columns != (uint64_t)columns)) {
+        s->bad = 1;
+        return NULL;
+    }
+    return s->image + t->offset;
+}
+
+static const double *doubles(sections *s, int id, ptrdiff_t rows, ptrdiff_t columns)
+{
+    return array(s, id, RK_FLOAT64, rows, columns);
+}
+
+static const double *optional(sections *s, int id, ptrdiff_t rows, ptrdiff_t columns)
+{
+    return s->found[id] ? doubles(s, id, rows, columns) : NULL;
+}
+
+static rk_matrix matrix(sections *s, int id, ptrdiff_t rows, ptrdiff_t columns)
+{
+    rk_matrix A = {rows, columns, NULL, NULL};
+    if (s->found[id] && s->found[id]->type == RK_FLOAT32)
+        A.narrow = array(s, id, RK_FLOAT32, rows, columns);
+    else
+        A.wide = doubles(s, id, rows, columns);
+    return A;
+}
+
+static ptrdiff_t columns_of(const sections *s, int id)
+{
+    return s->found[id] ? (ptrdiff_t)s->found[id]->columns : 0;
+}
+
+/* int64 (1, n), each in [0, limit) */
+static const int64_t *indices(sections *s, int id, ptrdiff_t n, ptrdiff_t limit)
+{
+    const int64_t *index = array(s, id, RK_INT64, 1, n);
+    for (ptrdiff_t i = 0; index && i < n; i++)
+        s->bad |= index[i] < 0 || index[i] >= limit;
+    return index;
+}
+
+static void read_basis(sections *s, randsmap_decoder *r)
+{
+    const ptrdiff_t d = r->d;
+    switch (r->basis) {
+    case RK_IDENTITY:
+        r->n_functions = d;
+        return;
+    case RK_FEATURE_MAP:
+        r->n_functions = r->n_points = columns_of(s, RK_OFFSETS);
+        r->weights = doubles(s, RK_WEIGHTS, d, r->n_points);
+        r->offsets = doubles(s, RK_OFFSETS, 1, r->n_points);
+        s->bad |= r->n_points == 0 || r->function < 0 || r->function >= RK_ACTIVATIONS;
+        return;
+    default:
+        r->n_functions = r->n_points = columns_of(s, RK_COLUMNS);
+        r->columns = doubles(s, RK_COLUMNS, d, r->n_points);
+        if (d > RK_DIRECT_DIM)
+            r->points = doubles(s, RK_POINTS, r->n_points, d);
+        r->lengths = optional(s, RK_LENGTHS, 1, d);
+        r->tail_centre = optional(s, RK_TAIL_CENTRE, 1, d);
+        if (s->found[RK_COMBINATIONS]) {
+            r->n_functions = columns_of(s, RK_COMBINATIONS);
+            r->combinations = doubles(s, RK_COMBINATIONS, r->n_points, r->n_functions);
+        }
+        s->bad |= r->n_points == 0 || r->function < 0 || r->function >= RK_RADIALS
+                  || (r->tail_centre && !r->lengths)
+                  || (r->basis == RK_MULTI_GAUSSIAN && !(0 <= r->low && r->low < r->high && r->high < INFINITY));
+        for (ptrdiff_t j = 0; r->lengths && j < d; j++)
+            s->bad |= !(r->lengths[j] > 0);
+    }
+}
+
+/* Bounds that the projection can work with: it is not told of others. */
+static int bounds_hold(const rk_bounds *b)
+{
+    for (ptrdiff_t i = 0; i < b->M; i++)
+        if (!(b->lower[i] <= b->upper[i]) || !(b->direction[i] >= 0) || b->direction[i] == INFINITY
+            || (b->w && !(fabs(b->w[i]) < INFINITY)))
+            return 0;
+    return 1;
+}
+
+static void read_invariants(sections *s, randsmap_decoder *r)
+{
+    rk_projection *p = &r->projection;
+    const ptrdiff_t M = r->M;
+    p->M = M;
+    p->q = columns_of(s, RK_VALUES);
+    p->m = doubles(s, RK_VALUES, 1, p->q);
+    p->C = doubles(s, RK_INVARIANTS, p->q, M);
+    p->W = doubles(s, RK_DIRECTIONS, p->q, M);
+    p->R = doubles(s, RK_TRIANGLE, p->q, p->q);
+    for (ptrdiff_t j = 0; p->R && j < p->q; j++)
+        s->bad |= !(fabs(p->R[j * p->q + j]) > 0);
+    p->weights = optional(s, RK_CELL_WEIGHTS, 1, M);
+    p->n_constant = columns_of(s, RK_CONSTANT_CELLS);
+    const int64_t *cells = indices(s, RK_CONSTANT_CELLS, p->n_constant, M);
+    p->index = (const void *)cells;
+    p->value = doubles(s, RK_CONSTANT_VALUES, 1, p->n_constant);
+    r->kept = indices(s, RK_KEPT, p->q, r->q);
+    r->dropped = indices(s, RK_DROPPED, r->q - p->q, r->q);
+    r->fixed = doubles(s, RK_FIXED, 2, r->q);
+    r->implied = doubles(s, RK_IMPLIED, p->q, r->q - p->q);
+    if (!s->found[RK_LOWER])
+        return;
+    r->bounds.M = M;
+    r->bounds.w = p->q ? p->C : NULL;
+    r->bounds.direction = doubles(s, RK_BOUND_DIRECTION, 1, M);
+    r->bounds.lower = doubles(s, RK_LOWER, 1, M);
+    r->bounds.upper = doubles(s, RK_UPPER, 1, M);
+    s->bad |= p->q > 1;
+    if (s->bad || !bounds_hold(&r->bounds)) {
+        s->bad = 1;
+        return;
+    }
+    r->bounds.uniform = rk_bounds_are_uniform(&r->bounds);
+    p->bounds = &r->bounds;
+}
+
+static int read_image(const void *image, size_t size, randsmap_decoder *r)
+{
+    sections s;
+    const int status = read_sections(image, size, &s);
+    if (status)
+        return status;
+    if (columns_of(&s, RK_PARAMETERS) < RK_N_PARAMETERS || columns_of(&s, RK_SCALARS) < RK_N_SCALARS)
+        return RANDSMAP_ERROR_IMAGE;
+    const int64_t *parameter = array(&s, RK_PARAMETERS, RK_INT64, 1, -1);
+    const double *scalar = doubles(&s, RK_SCALARS, 1, -1);
+    if (s.bad)
+        return RANDSMAP_ERROR_IMAGE;
+    for (int i = 0; i < RK_N_PARAMETERS; i++)
+        if (parameter[i] < 0 || (uint64_t)parameter[i] > size || (i > RK_N_INVARIANTS && parameter[i] > 64))
+            return RANDSMAP_ERROR_IMAGE;
+    r->d = (ptrdiff_t)parameter[RK_N_COMPONENTS];
+    r->M = (ptrdiff_t)parameter[RK_N_CELLS];
+    r->q = (ptrdiff_t)parameter[RK_N_INVARIANTS];
+    if (r->d == 0 || r->M == 0 || parameter[RK_BASIS] >= RK_BASES)
+        return RANDSMAP_ERROR_IMAGE;
+    r->basis = (enum rk_basis)parameter[RK_BASIS];
+    r->function = (int)parameter[RK_FUNCTION];
+    r->kind = (int)parameter[RK_KIND];
+    r->precision = (int)parameter[RK_PRECISION];
+    r->projected = (int)parameter[RK_IS_PROJECTED];
+    r->single = (int)parameter[RK_SINGLE];
+    r->scale = scalar[RK_SCALE], r->low = scalar[RK_LOW], r->high = scalar[RK_HIGH];
+
+    read_basis(&s, r);
+    r->bias = doubles(&s, RK_BIAS, 1, r->M);
+    const ptrdiff_t P = r->n_functions + (r->tail_centre ? r->d : 0);
+    if (s.found[RK_FACTOR]) {
+        const ptrdiff_t rank = columns_of(&s, RK_FACTOR);
+        r->factor = matrix(&s, RK_FACTOR, P, rank);
+        r->modes = matrix(&s, RK_MODES, rank, r->M);
+    } else {
+        r->coefficients = matrix(&s, RK_COEFFICIENTS, P, r->M);
+    }
+    if (r->projected)
+        read_invariants(&s, r);
+    return s.bad ? RANDSMAP_ERROR_IMAGE : RANDSMAP_OK;
+}
+
+static int opened(const void *image, size_t size, randsmap_decoder **out)
+{
+    randsmap_decoder *r = calloc(1, sizeof *r);
+    if (!r)
+        return RANDSMAP_ERROR_MEMORY;
+    const int status = read_image(image, size, r);
+    if (status) {
+        free(r);
+        return status;
+    }
+    r->features = rk_features_select();
+    r->gradients = rk_gradients_select();
+    r->distances = rk_distances_select();
+    r->decode = rk_decode_select();
+    r->project = rk_projection_select();
+    *out = r;
+    return RANDSMAP_OK;
+}
+
+int randsmap_view(const void *image, size_t size, randsmap_decoder **out)
+{
+    if (out)
+        *out = NULL;
+    if (!image || !out || (uintptr_t)image % 8)
+        return RANDSMAP_ERROR_ARGUMENT;
+    if (sizeof(ptrdiff_t) < sizeof(int64_t)) /* indices are read as they stand */
+        return RANDSMAP_ERROR_UNSUPPORTED;
+    return opened(image, size, out);
+}
+
+static void release(void *memory, size_t size, int mapped)
+{
+#ifdef RK_MAPS_FILES
+    if (mapped) {
+        munmap(memory, size);
+        return;
+    }
+#endif
+    (void)size, (void)mapped;
+    free(memory);
+}
+
+#ifdef RK_MAPS_FILES
+/* The file as memory of its own pages; NULL with *size 0 if it is empty. */
+static int read_file(const char *path, void **memory, size_t *size)
+{
+    struct stat about;
+    const int file = open(path, O_RDONLY
+#ifdef O_CLOEXEC
+                                    | O_CLOEXEC
+#endif
+    );
+    if (file < 0)
+        return RANDSMAP_ERROR_FILE;
+    int status = RANDSMAP_OK;
+    if (fstat(file, &about))
+        status = RANDSMAP_ERROR_FILE;
+    else if (!S_ISREG(about.st_mode) || about.st_size < (off_t)sizeof(rk_image_header)
+             || (uint64_t)about.st_size > PTRDIFF_MAX)
+        status = RANDSMAP_ERROR_IMAGE;
+    if (!status) {
+        *size = (size_t)about.st_size;
+        *memory = mmap(NULL, *size, PROT_READ, MAP_SHARED, file, 0);
+        if (*memory == MAP_FAILED)
+            status = RANDSMAP_ERROR_MEMORY;
+    }
+    const int error = errno;
+    close(file);
+    errno = error;
+    return status;
+}
+enum { MAPPED = 1 };
+#else
+static int read_file(const char *path, void **memory, size_t *size)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return RANDSMAP_ERROR_FILE;
+    size_t capacity = 1 << 16, length = 0, got = 0;
+    unsigned char *bytes = malloc(capacity);
+    while (bytes && (got = fread(bytes + length, 1, capacity - length, file)) > 0) {
+        length += got;
+        if (length == capacity) {
+            unsigned char *more = capacity <= PTRDIFF_MAX / 2 ? realloc(bytes, 2 * capacity) : NULL;
+            if (!more)
+                free(bytes);
+            bytes = more, capacity *= 2;
+        }
+    }
+    const int failed = ferror(file);
+    fclose(file);
+    if (!bytes || failed) {
+        free(bytes);
+        return failed ? RANDSMAP_ERROR_FILE : RANDSMAP_ERROR_MEMORY;
+    }
+    *memory = bytes, *size = length;
+    return RANDSMAP_OK;
+}
+enum { MAPPED = 0 };
+#endif
+
+int randsmap_open(const char *path, randsmap_decoder **out)
+{
+    if (out)
+        *out = NULL;
+    if (!path || !out)
+        return RANDSMAP_ERROR_ARGUMENT;
+    void *memory = NULL;
+    size_t size = 0;
+    int status = read_file(path, &memory, &size);
+    if (status)
+        return status;
+    status = randsmap_view(memory, size, out);
+    if (status) {
+        release(memory, size, MAPPED);
+        return status;
+    }
+    (*out)->memory = memory, (*out)->memory_size = size, (*out)->mapped = MAPPED;
+    return RANDSMAP_OK;
+}
+
+void randsmap_close(randsmap_decoder *decoder)
+{
+    if (!decoder)
+        return;
+    if (decoder->memory)
+        release(decoder->memory, decoder->memory_size, decoder->mapped);
+    free(decoder);
+}
+
+int randsmap_info(const randsmap_decoder *r, randsmap_info_t *info)
+{
+    if (!r || !info || info->size < sizeof info->size)
+        return RANDSMAP_ERROR_ARGUMENT;
+    randsmap_info_t known;
+    known.n_components = r->d;
+    known.n_cells = r->M;
+    known.n_invariants = r->projected ? r->q : 0;
+    known.n_features = r->n_functions + (r->tail_centre ? r->d : 0);
+    known.kind = r->kind;
+    known.precision = r->precision;
+    /* a caller of an earlier or later version has fewer or more members */
+    known.size = info->size < sizeof known ? info->size : sizeof known;
+    memcpy(info, &known, known.size);
+    return RANDSMAP_OK;
+}
+
+int randsmap_abi(void)
+{
+    return RANDSMAP_ABI;
+}
+
+const char *randsmap_strerror(int status)
+{
+    switch (status) {
+    case RANDSMAP_OK: return "success";
+    case RANDSMAP_ERROR_ARGUMENT: return "a pointer is NULL or not aligned, or a count is out of range";
+    case RANDSMAP_ERROR_MEMORY: return "no memory";
+    case RANDSMAP_ERROR_FILE: return "the file cannot be read";
+    case RANDSMAP_ERROR_IMAGE: return "no image of a frozen decoder, or a damaged one";
+    case RANDSMAP_ERROR_VERSION: return "an image of a later version of randsmap";
+    case RANDSMAP_ERROR_BYTE_ORDER: return "an image of a machine of the other byte order";
+    case RANDSMAP_ERROR_NOT_FINITE: return "a latent coordinate, vector, field or value is not finite";
+    case RANDSMAP_ERROR_OVERFLOW:
+        return "a field is too large for floating-point numbers, so it cannot satisfy its invariants: its latent point "
+               "is too far away";
+    case RANDSMAP_ERROR_CONVERGENCE: return "no field is found that satisfies the invariants and bounds";
+    case RANDSMAP_ERROR_VALUES: return "the values of invariants that depend on each other are contradictory";
+    case RANDSMAP_ERROR_UNSUPPORTED: return "the image does not hold what this needs, or the platform has less than 64 bits";
+    default: return "unknown status";
+    }
+}

@@ -1,0 +1,121 @@
+/* The memory image of a frozen decoder, which is its file.
+ *
+ * A header of 64 bytes, `n_sections` entries of 32 bytes, and the sections, arrays of rows x columns that start
+ * at multiples of 64 bytes. The checksum is of everything but itself. Numbers stay what they mean once an image
+ * has been written: new ones are appended, and a section that is not known is passed over. */
+#ifndef RK_IMAGE_H
+#define RK_IMAGE_H
+#include "../include/randsmap.h"
+#include "rk_decode.h"
+#include "rk_distances.h"
+#include "rk_features.h"
+#include "rk_gradients.h"
+#include "rk_projection.h"
+
+#define RK_IMAGE_MAGIC "RANDSMAP"
+enum { RK_IMAGE_VERSION = 1, RK_IMAGE_ORDER = 0x01020304, RK_IMAGE_ALIGNMENT = 64 };
+
+typedef struct {
+    char magic[8];
+    uint32_t byte_order, version;
+    uint64_t size, checksum;
+    uint32_t n_sections, reserved[7];
+} rk_image_header;
+
+typedef struct {
+    uint32_t id, type;
+    uint64_t offset, rows, columns;
+} rk_image_section;
+
+enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
+
+enum rk_section_id {
+    RK_PARAMETERS = 1,   /* int64 (1, RK_N_PARAMETERS or more), by the numbers below */
+    RK_SCALARS,          /* float64 (1, RK_N_SCALARS or more) */
+    RK_WEIGHTS,          /* (d, P) of a feature map */
+    RK_OFFSETS,          /* (1, P) */
+    RK_COLUMNS,          /* (d, n): points of a kernel, in units of the lengths */
+    RK_POINTS,           /* (n, d): the same, where d > RK_DIRECT_DIM */
+    RK_LENGTHS,          /* (1, d) */
+    RK_COMBINATIONS,     /* (n, r): the functions are combinations of the kernel's */
+    RK_TAIL_CENTRE,      /* (1, d): the functions (y - centre) / lengths follow */
+    RK_BIAS,             /* (1, M) */
+    RK_COEFFICIENTS,     /* (P, M) float64 or float32, or in their place: */
+    RK_FACTOR,           /* (P, r) float64 or float32 */
+    RK_MODES,            /* (r, M) float64 or float32 */
+    RK_INVARIANTS,       /* (rank, M): C^T, the independent columns */
+    RK_VALUES,           /* (1, rank): m */
+    RK_DIRECTIONS,       /* (rank, M): W of rk_projection */
+    RK_TRIANGLE,         /* (rank, rank): R of rk_projection */
+    RK_CONSTANT_CELLS,   /* int64 (1, n) */
+    RK_CONSTANT_VALUES,  /* (1, n) */
+    RK_CELL_WEIGHTS,     /* (1, M) */
+    RK_LOWER,            /* (1, M), with the two below: bounds */
+    RK_UPPER,
+    RK_BOUND_DIRECTION,
+    RK_KEPT,             /* int64 (1, rank): which columns of C are the independent ones */
+    RK_DROPPED,          /* int64 (1, q - rank): the others, */
+    RK_FIXED,            /* (2, q): what the constant cells contribute to all, and its magnitude */
+    RK_IMPLIED,          /* (rank, q - rank): directions of the dropped in those of the kept */
+    RK_SECTIONS          /* how many numbers are known */
+};
+
+enum rk_parameter {
+    RK_N_COMPONENTS, RK_N_CELLS, RK_N_INVARIANTS, /* d, M, q */
+    RK_BASIS,     /* rk_basis */
+    RK_FUNCTION,  /* rk_activation or rk_radial */
+    RK_KIND,      /* RANDSMAP_FEATURES or RANDSMAP_TABLE */
+    RK_PRECISION, /* 64 or 32 */
+    RK_IS_PROJECTED, /* 0: fields are not projected; 1: they are */
+    RK_SINGLE,    /* 1: Python's fields are one-dimensional */
+    RK_N_PARAMETERS
+};
+
+enum rk_scalar { RK_SCALE, RK_LOW, RK_HIGH, RK_N_SCALARS };
+
+/* phi: the coordinates; scale act(y . w + b); g(scale |x - z|^2); the mean of exp(-s^2 |x - z|^2 / 2) over s in
+ * [low, high] */
+enum rk_basis { RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN, RK_BASES };
+
+/* A matrix of doubles or of floats. */
+typedef struct {
+    ptrdiff_t rows, columns;
+    const double *wide;
+    const float *narrow;
+} rk_matrix;
+
+struct randsmap_decoder {
+    ptrdiff_t d, M, q;
+    int kind, precision, projected, single;
+
+    enum rk_basis basis;
+    int function;
+    ptrdiff_t n_functions; /* of the basis, without the tail */
+    ptrdiff_t n_points;    /* of a feature map or kernel, before combinations */
+    const double *weights, *offsets;
+    const double *columns, *points, *lengths, *combinations, *tail_centre;
+    double scale, low, high;
+
+    const double *bias;
+    rk_matrix coefficients, factor, modes; /* either the first, or the two others */
+
+    rk_projection projection;
+    rk_bounds bounds;
+    const int64_t *kept, *dropped;
+    const double *fixed, *implied;
+
+    const rk_features_table *features;
+    const rk_gradients_table *gradients;
+    const rk_distances_table *distances;
+    const rk_decode_table *decode;
+    const rk_projection_table *project;
+
+    void *memory; /* of the image, if it is the decoder's own */
+    size_t memory_size;
+    int mapped;
+};
+
+/* Of an image of that many bytes, a multiple of 8. */
+uint64_t rk_image_checksum(const void *image, size_t size);
+
+#endif

@@ -1,0 +1,372 @@
+/* Decoding by images: the kernels of `predict`, one after the other, in the caller's memory. */
+#include "rk_image.h"
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+/* Rows that one read of the coefficients serves; of a derivative, the field and the directions. */
+enum { CHUNK = RK_DECODE_FEW };
+
+static ptrdiff_t smaller(ptrdiff_t a, ptrdiff_t b)
+{
+    return a < b ? a : b;
+}
+
+static int all_finite(const double *x, ptrdiff_t n)
+{
+    double odd = 0;
+    for (ptrdiff_t i = 0; i < n; i++)
+        odd += x[i] - x[i]; /* NaN of what is not finite */
+    return odd == 0;
+}
+
+static ptrdiff_t n_coefficients(const randsmap_decoder *r)
+{
+    return r->n_functions + (r->tail_centre ? r->d : 0);
+}
+
+/* Doubles that `functions` and its derivatives need for n rows, beside their results. */
+static ptrdiff_t basis_work(const randsmap_decoder *r, ptrdiff_t n)
+{
+    return n * (r->d + r->n_points) + 2 * r->n_points + 3 * r->d;
+}
+
+static ptrdiff_t linear_work(const randsmap_decoder *r, ptrdiff_t n)
+{
+    return n * (n_coefficients(r) + r->modes.rows) + basis_work(r, n);
+}
+
+ptrdiff_t randsmap_work(const randsmap_decoder *r, ptrdiff_t n)
+{
+    if (!r || n < 0)
+        return -1;
+    const ptrdiff_t rows = n < CHUNK ? n + 1 : CHUNK;
+    return linear_work(r, rows) + (r->projected ? r->project->workspace(&r->projection) + r->q : 0) + 2 * r->M + 1;
+}
+
+/* -- Functions of the latent point ----------------------------------------------------------------- */
+
+/* (y - centre) / lengths, no further than the largest number; centre and lengths may be NULL. */
+static void in_units(const double *y, const double *centre, const double *lengths, ptrdiff_t d, double *x)
+{
+    for (ptrdiff_t j = 0; j < d; j++) {
+        const double v = (centre ? y[j] - centre[j] : y[j]) / (lengths ? lengths[j] : 1);
+        x[j] = v > DBL_MAX ? DBL_MAX : v < -DBL_MAX ? -DBL_MAX : v;
+    }
+}
+
+static void squared_distances(const randsmap_decoder *r, const double *X, ptrdiff_t n, double *D, ptrdiff_t ld)
+{
+    if (r->points)
+        r->distances->direct_rows(X, n, r->points, r->n_points, r->d, D, ld);
+    else
+        r->distances->direct_columns(X, n, r->columns, r->n_points, r->n_points, r->d, D, ld);
+}
+
+static void radial(const randsmap_decoder *r, int slopes, double *D, ptrdiff_t ld, ptrdiff_t n)
+{
+    if (r->basis == RK_RADIAL_KERNEL) {
+        r->distances->radial(r->function, slopes, D, ld, n, r->n_points, r->scale);
+        return;
+    }
+    for (ptrdiff_t i = 0; i < n; i++)
+        (slopes ? r->distances->multi_gaussian_slope : r->distances->multi_gaussian)(D + i * ld, r->n_points,
+                                                                                    r->low, r->high);
+}
+
+/* Z (n, r) += K C, C the combinations. */
+static void combine(const randsmap_decoder *r, const double *K, ptrdiff_t n, double *Z, ptrdiff_t ldz)
+{
+    double *to[CHUNK];
+    for (ptrdiff_t i = 0; i < n; i++) {
+        to[i] = Z + i * ldz;
+        memset(to[i], 0, (size_t)r->n_functions * sizeof **to);
+    }
+    r->decode->rows_to(K, n, r->n_points, r->n_points, r->combinations, r->n_functions, to);
+}
+
+/* Z (n, P) = phi(y) for n <= CHUNK rows. */
+static void functions(const randsmap_decoder *r, const double *y, ptrdiff_t n, double *Z, double *work)
+{
+    const ptrdiff_t d = r->d, P = n_coefficients(r);
+    double *X = work, *K = X + n * d;
+    switch (r->basis) {
+    case RK_IDENTITY:
+        memcpy(Z, y, (size_t)(n * d) * sizeof *Z);
+        return;
+    case RK_FEATURE_MAP:
+        r->features->fused(r->function, y, n, d, r->weights, r->offsets, P, r->scale, Z, P);
+        return;
+    default:
+        break;
+    }
+    for (ptrdiff_t i = 0; i < n; i++)
+        in_units(y + i * d, NULL, r->lengths, d, X + i * d);
+    double *D = r->combinations ? K : Z;
+    const ptrdiff_t ld = r->combinations ? r->n_points : P;
+    squared_distances(r, X, n, D, ld);
+    radial(r, 0, D, ld, n);
+    if (r->combinations)
+        combine(r, K, n, Z, P);
+    if (r->tail_centre)
+        for (ptrdiff_t i = 0; i < n; i++)
+            in_units(y + i * d, r->tail_centre, r->lengths, d, Z + i * P + r->n_functions);
+}
+
+/* What the gradient of function k is a multiple of: slopes S (n_points) at y, and X = y in units (NULL for a
+ * feature map). */
+static const double *slopes(const randsmap_decoder *r, const double *y, double *S, double *X)
+{
+    if (r->basis == RK_FEATURE_MAP) {
+        r->gradients->slopes(r->function, y, 1, r->d, r->weights, r->offsets, r->n_points, r->scale, S);
+        return NULL;
+    }
+    in_units(y, NULL, r->lengths, r->d, X);
+    squared_distances(r, X, 1, S, r->n_points);
+    radial(r, 1, S, r->n_points, 1);
+    return X;
+}
+
+/* G (n, P): derivatives of the functions at one point along the rows of V (n, d). `S` from `slopes`. */
+static void directional(const randsmap_decoder *r, const double *S, const double *X, const double *V, ptrdiff_t n,
+                        double *G, double *work)
+{
+    const ptrdiff_t d = r->d, P = n_coefficients(r);
+    double *v = work, *K = v + d;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        if (r->basis == RK_IDENTITY) {
+            memcpy(G + i * P, V + i * d, (size_t)d * sizeof *G);
+            continue;
+        }
+        in_units(V + i * d, NULL, r->lengths, d, v);
+        r->gradients->directional(S, X, X ? r->columns : r->weights, v, 1, d, r->n_points,
+                                  r->combinations ? K + i * r->n_points : G + i * P);
+        if (r->tail_centre)
+            memcpy(G + i * P + r->n_functions, v, (size_t)d * sizeof *G);
+    }
+    if (r->combinations)
+        combine(r, K, n, G, P);
+}
+
+/* -- Fields ---------------------------------------------------------------------------------------- */
+
+static void multiply(const randsmap_decoder *r, const double *Z, ptrdiff_t n, const rk_matrix *A, double *const *out)
+{
+    if (A->narrow)
+        r->decode->rows_to_single(Z, n, A->rows, A->rows, A->narrow, A->columns, out);
+    else
+        r->decode->rows_to(Z, n, A->rows, A->rows, A->wide, A->columns, out);
+}
+
+/* out[i] += row i of Z (n, P) times the coefficients */
+static void linear(const randsmap_decoder *r, const double *Z, ptrdiff_t n, double *const *out, double *work)
+{
+    if (!r->factor.rows) {
+        multiply(r, Z, n, &r->coefficients, out);
+        return;
+    }
+    double *to[CHUNK];
+    memset(work, 0, (size_t)(n * r->modes.rows) * sizeof *work);
+    for (ptrdiff_t i = 0; i < n; i++)
+        to[i] = work + i * r->modes.rows;
+    multiply(r, Z, n, &r->factor, to);
+    multiply(r, work, n, &r->modes, out);
+}
+
+static int row_status(ptrdiff_t bad)
+{
+    return bad == -1 ? RANDSMAP_OK : bad < -1 ? RANDSMAP_ERROR_CONVERGENCE : RANDSMAP_ERROR_OVERFLOW;
+}
+
+/* Values m (q) of all invariants to those of the independent ones, which is what the projection takes. */
+static int independent_values(const randsmap_decoder *r, const double *m, double *kept)
+{
+    const ptrdiff_t rank = r->projection.q, dropped = r->q - rank;
+    const double *R = r->projection.R;
+    if (!all_finite(m, r->q))
+        return RANDSMAP_ERROR_NOT_FINITE;
+    if (dropped) { /* z = T^-T (m - C_J0^T c), in which the dropped are R' z */
+        for (ptrdiff_t j = 0; j < rank; j++) {
+            kept[j] = m[r->kept[j]] - r->fixed[r->kept[j]];
+            for (ptrdiff_t k = 0; k < j; k++)
+                kept[j] -= R[k * rank + j] * kept[k];
+            kept[j] /= R[j * rank + j];
+        }
+        for (ptrdiff_t i = 0; i < dropped; i++) {
+            const ptrdiff_t column = (ptrdiff_t)r->dropped[i];
+            double implied = r->fixed[column], size = r->fixed[r->q + column];
+            for (ptrdiff_t k = 0; k < rank; k++) {
+                implied += kept[k] * r->implied[k * dropped + i];
+                size += fabs(kept[k] * r->implied[k * dropped + i]);
+            }
+            if (!(fabs(m[column] - implied) <= 1e-6 * size + 8 * DBL_EPSILON * fabs(m[column])))
+                return RANDSMAP_ERROR_VALUES;
+        }
+    }
+    for (ptrdiff_t j = 0; j < rank; j++)
+        kept[j] = m[r->kept[j]];
+    return RANDSMAP_OK;
+}
+
+static int decode_rows(const randsmap_decoder *r, const double *y, const double *m, ptrdiff_t n, double *out,
+                       double *work)
+{
+    const ptrdiff_t d = r->d, M = r->M, P = n_coefficients(r);
+    double *to[CHUNK], *Z = work, *rest = Z + n * P;
+    int status = all_finite(y, n * d) ? RANDSMAP_OK : RANDSMAP_ERROR_NOT_FINITE;
+    if (status) {
+        if (n == 1)
+            return status;
+        for (ptrdiff_t i = 0; i < n; i++) { /* the others one by one */
+            const int s = decode_rows(r, y + i * d, m ? m + i * r->q : NULL, 1, out + i * M, work);
+            status = i == 0 || status == RANDSMAP_OK ? s : status;
+        }
+        return status;
+    }
+    for (ptrdiff_t i = 0; i < n; i++) {
+        to[i] = out + i * M;
+        memcpy(to[i], r->bias, (size_t)M * sizeof *out);
+    }
+    functions(r, y, n, Z, rest);
+    linear(r, Z, n, to, rest);
+    for (ptrdiff_t i = 0; r->projected && i < n; i++) {
+        const double *values = NULL;
+        int s = RANDSMAP_OK;
+        if (m) {
+            s = independent_values(r, m + i * r->q, work);
+            values = work;
+        }
+        if (!s)
+            s = row_status(r->project->project(&r->projection, values, to[i], 1, M, work + r->q));
+        status = status ? status : s;
+    }
+    return status;
+}
+
+static int decode(const randsmap_decoder *r, const double *y, const double *m, ptrdiff_t n, double *out, double *work)
+{
+    int status = RANDSMAP_OK;
+    for (ptrdiff_t i = 0; i < n; i += CHUNK) {
+        const int s = decode_rows(r, y + i * r->d, m ? m + i * r->q : NULL, smaller(CHUNK, n - i), out + i * r->M, work);
+        status = status ? status : s;
+    }
+    return status;
+}
+
+int randsmap_decode(const randsmap_decoder *r, const double *y, ptrdiff_t n, double *out, double *work)
+{
+    if (!r || n < 0 || (n && (!y || !out || !work)))
+        return RANDSMAP_ERROR_ARGUMENT;
+    return decode(r, y, NULL, n, out, work);
+}
+
+int randsmap_decode_values(const randsmap_decoder *r, const double *y, const double *m, ptrdiff_t n, double *out,
+                           double *work)
+{
+    if (!r || n < 0 || (n && (!y || !m || !out || !work)))
+        return RANDSMAP_ERROR_ARGUMENT;
+    if (!r->projected || !r->q)
+        return RANDSMAP_ERROR_UNSUPPORTED;
+    return decode(r, y, m, n, out, work);
+}
+
+int randsmap_encode(const randsmap_decoder *r, const double *f, ptrdiff_t n, double *y, double *work)
+{
+    if (!r || n < 0 || (n && (!f || !y || !work)))
+        return RANDSMAP_ERROR_ARGUMENT;
+    return RANDSMAP_ERROR_UNSUPPORTED;
+}
+
+/* -- Derivatives ----------------------------------------------------------------------------------- */
+
+int randsmap_decode_jvp(const randsmap_decoder *r, const double *y, const double *v, ptrdiff_t p, double *f,
+                        double *Jv, double *work)
+{
+    if (!r || p < 0 || !y || !f || !work || (p && !Jv) || (!v && p != r->d))
+        return RANDSMAP_ERROR_ARGUMENT;
+    const ptrdiff_t d = r->d, M = r->M, P = n_coefficients(r);
+    if (!all_finite(y, d) || (v && !all_finite(v, p * d)))
+        return RANDSMAP_ERROR_NOT_FINITE;
+    double *S = work, *X = S + r->n_points, *units = X + d, *Z = units + d;
+    const double *at = p && r->basis != RK_IDENTITY ? slopes(r, y, S, X) : NULL;
+    int status = RANDSMAP_OK;
+    for (ptrdiff_t start = 0, first = 1; first || start < p; first = 0) {
+        const ptrdiff_t n = smaller(CHUNK - first, p - start); /* directions beside, at first, the field */
+        double *to[CHUNK], *rest = Z + (n + first) * P;
+        if (first) {
+            to[0] = f;
+            memcpy(f, r->bias, (size_t)M * sizeof *f);
+            functions(r, y, 1, Z, rest);
+        }
+        for (ptrdiff_t i = 0; i < n; i++) {
+            double *G = Z + (first + i) * P;
+            to[first + i] = Jv + (start + i) * M;
+            memset(to[first + i], 0, (size_t)M * sizeof *f);
+            if (!v)
+                memset(units, 0, (size_t)d * sizeof *units), units[start + i] = 1;
+            directional(r, S, at, v ? v + (start + i) * d : units, 1, G, rest);
+        }
+        linear(r, Z, n + first, to, rest);
+        if (r->projected) {
+            if (first)
+                status = row_status(r->project->project(&r->projection, NULL, f, 1, M, Z));
+            for (ptrdiff_t i = first; i < n + first; i++) {
+                const int s = row_status(r->project->push(&r->projection, f, to[i], Z));
+                status = status ? status : s;
+            }
+        }
+        start += n;
+    }
+    return status;
+}
+
+static void transpose_multiply(const randsmap_decoder *r, const rk_matrix *A, const double *u, double *out)
+{
+    if (A->narrow)
+        r->decode->adjoint_single(A->narrow, A->rows, A->columns, u, out);
+    else
+        r->decode->adjoint(A->wide, A->rows, A->columns, u, out);
+}
+
+int randsmap_vjp(const randsmap_decoder *r, const double *y, const double *u, double *out, double *work)
+{
+    if (!r || !y || !u || !out || !work)
+        return RANDSMAP_ERROR_ARGUMENT;
+    const ptrdiff_t d = r->d, M = r->M, P = n_coefficients(r);
+    double *f = work, *g = f + M, *S = g + M, *X = S + r->n_points, *H = X + d, *rest = H + P;
+    if (!all_finite(y, d) || !all_finite(u, M))
+        return RANDSMAP_ERROR_NOT_FINITE;
+    if (r->projected) {
+        if (r->projection.bounds) {
+            const int status = decode(r, y, NULL, 1, f, g);
+            if (status)
+                return status;
+        }
+        memcpy(g, u, (size_t)M * sizeof *g);
+        r->project->pull(&r->projection, f, g, S);
+        u = g;
+    }
+    if (r->factor.rows) {
+        transpose_multiply(r, &r->modes, u, rest);
+        transpose_multiply(r, &r->factor, rest, H);
+    } else {
+        transpose_multiply(r, &r->coefficients, u, H);
+    }
+    if (r->basis == RK_IDENTITY) {
+        memcpy(out, H, (size_t)d * sizeof *out);
+        return RANDSMAP_OK;
+    }
+    const double *at = slopes(r, y, S, X), *h = H;
+    if (r->combinations) {
+        r->decode->adjoint(r->combinations, r->n_points, r->n_functions, H, rest);
+        h = rest;
+    }
+    r->gradients->contract(S, at, at ? r->columns : r->weights, h, 1, d, r->n_points, out);
+    for (ptrdiff_t j = 0; j < d; j++) {
+        if (r->tail_centre)
+            out[j] += H[r->n_functions + j];
+        if (r->lengths)
+            out[j] /= r->lengths[j];
+    }
+    return RANDSMAP_OK;
+}

@@ -1,0 +1,413 @@
+/* Images of frozen decoders, whole, cut off, damaged and forged, without Python: run it under the address
+ * sanitizer (tools/sanitize.sh). Every image and array is allocated to the exact length. */
+#include "rk_image.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int checks, failures;
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        checks++;                                                                                  \
+        if (!(condition) && failures++ < 20)                                                       \
+            printf("line %d: %s\n", __LINE__, #condition);                                         \
+    } while (0)
+
+static uint64_t random_bits(void)
+{
+    static uint64_t state = 88172645463325252u;
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return state;
+}
+
+static double uniform(double low, double high)
+{
+    return low + (high - low) * (double)(random_bits() >> 11) * 0x1p-53;
+}
+
+static void *allocate(size_t size)
+{
+    void *memory = malloc(size ? size : 1);
+    if (!memory)
+        abort();
+    return memory;
+}
+
+/* -- A writer of images ------------------------------------------------------------------------------ */
+enum { MOST = 40, D = 2, M = 21, P = 13, RANK = 1 };
+
+typedef struct {
+    rk_image_section sections[MOST];
+    void *arrays[MOST];
+    uint32_t n;
+} draft;
+
+static void *add(draft *t, uint32_t id, uint32_t type, uint64_t rows, uint64_t columns)
+{
+    const size_t bytes = (size_t)(rows * columns) * (type == RK_FLOAT32 ? 4 : 8);
+    t->sections[t->n] = (rk_image_section){id, type, 0, rows, columns};
+    void *array = t->arrays[t->n++] = allocate(bytes);
+    memset(array, 0, bytes);
+    return array;
+}
+
+static double *add_uniform(draft *t, uint32_t id, uint64_t rows, uint64_t columns, double low, double high)
+{
+    double *x = add(t, id, RK_FLOAT64, rows, columns);
+    for (uint64_t i = 0; i < rows * columns; i++)
+        x[i] = uniform(low, high);
+    return x;
+}
+
+static void seal(void *image, size_t size)
+{
+    rk_image_header *header = image;
+    if (size >= sizeof *header)
+        header->checksum = rk_image_checksum(image, size);
+}
+
+static void *assembled(draft *t, size_t *size)
+{
+    uint64_t end = sizeof(rk_image_header) + t->n * sizeof(rk_image_section);
+    for (uint32_t i = 0; i < t->n; i++) {
+        rk_image_section *s = t->sections + i;
+        s->offset = (end + RK_IMAGE_ALIGNMENT - 1) / RK_IMAGE_ALIGNMENT * RK_IMAGE_ALIGNMENT;
+        end = s->offset + s->rows * s->columns * (s->type == RK_FLOAT32 ? 4 : 8);
+    }
+    *size = (size_t)((end + 7) / 8 * 8);
+    unsigned char *image = allocate(*size);
+    memset(image, 0, *size);
+    rk_image_header *header = (void *)image;
+    memcpy(header->magic, RK_IMAGE_MAGIC, sizeof header->magic);
+    header->byte_order = RK_IMAGE_ORDER, header->version = RK_IMAGE_VERSION;
+    header->size = *size, header->n_sections = t->n;
+    memcpy(image + sizeof *header, t->sections, t->n * sizeof *t->sections);
+    for (uint32_t i = 0; i < t->n; i++) {
+        const rk_image_section *s = t->sections + i;
+        memcpy(image + s->offset, t->arrays[i], (size_t)(s->rows * s->columns) * (s->type == RK_FLOAT32 ? 4 : 8));
+        free(t->arrays[i]);
+    }
+    seal(image, *size);
+    return image;
+}
+
+static void parameters(draft *t, int basis, int function, int invariants)
+{
+    const int64_t values[RK_N_PARAMETERS] = {D, M, invariants ? RANK + 1 : 0, basis, function, RANDSMAP_FEATURES, 64,
+                                             invariants, 0};
+    memcpy(add(t, RK_PARAMETERS, RK_INT64, 1, RK_N_PARAMETERS), values, sizeof values);
+    double *scalars = add(t, RK_SCALARS, RK_FLOAT64, 1, RK_N_SCALARS);
+    scalars[RK_SCALE] = 0.5, scalars[RK_LOW] = 0.1, scalars[RK_HIGH] = 2;
+}
+
+/* The sum of the cells is 1, twice the sum 2, and cell 3 is 0.25. */
+static void invariants(draft *t, int bounds)
+{
+    const double unit = 1 / sqrt(M - 1);
+    double *C = add(t, RK_INVARIANTS, RK_FLOAT64, RANK, M), *W = add(t, RK_DIRECTIONS, RK_FLOAT64, RANK, M);
+    for (int i = 0; i < M; i++)
+        C[i] = 1, W[i] = i == 3 ? 0 : unit;
+    *(double *)add(t, RK_VALUES, RK_FLOAT64, 1, RANK) = 1;
+    *(double *)add(t, RK_TRIANGLE, RK_FLOAT64, RANK, RANK) = 1 / unit;
+    *(int64_t *)add(t, RK_CONSTANT_CELLS, RK_INT64, 1, 1) = 3;
+    *(double *)add(t, RK_CONSTANT_VALUES, RK_FLOAT64, 1, 1) = 0.25;
+    *(int64_t *)add(t, RK_KEPT, RK_INT64, 1, RANK) = 0;
+    *(int64_t *)add(t, RK_DROPPED, RK_INT64, 1, 1) = 1;
+    double *fixed = add(t, RK_FIXED, RK_FLOAT64, 2, RANK + 1);
+    fixed[0] = fixed[2] = 0.25, fixed[1] = fixed[3] = 0.5;
+    *(double *)add(t, RK_IMPLIED, RK_FLOAT64, RANK, 1) = 2 / unit;
+    if (!bounds)
+        return;
+    double *lower = add(t, RK_LOWER, RK_FLOAT64, 1, M), *upper = add(t, RK_UPPER, RK_FLOAT64, 1, M);
+    double *direction = add(t, RK_BOUND_DIRECTION, RK_FLOAT64, 1, M);
+    for (int i = 0; i < M; i++)
+        lower[i] = i == 3 ? 0.25 : 0, upper[i] = i == 3 ? 0.25 : INFINITY, direction[i] = i != 3;
+}
+
+enum { KINDS = 6 };
+
+static void *example(int kind, size_t *size)
+{
+    draft t;
+    memset(&t, 0, sizeof t);
+    const int is_map = kind < 3;
+    parameters(&t, kind == 5 ? RK_IDENTITY : is_map ? RK_FEATURE_MAP : kind == 3 ? RK_RADIAL_KERNEL : RK_MULTI_GAUSSIAN,
+               is_map ? kind % RK_ACTIVATIONS : kind == 3 ? RK_MATERN_32 : 0, kind != 5);
+    int functions = P;
+    if (kind == 5) {
+        functions = D;
+    } else if (is_map) {
+        add_uniform(&t, RK_WEIGHTS, D, P, -2, 2);
+        add_uniform(&t, RK_OFFSETS, 1, P, -2, 2);
+    } else {
+        add_uniform(&t, RK_COLUMNS, D, P, -2, 2);
+        add_uniform(&t, RK_LENGTHS, 1, D, 0.5, 2);
+        if (kind == 3) {
+            add_uniform(&t, RK_TAIL_CENTRE, 1, D, -1, 1);
+            functions += D;
+        } else {
+            functions = 5;
+            add_uniform(&t, RK_COMBINATIONS, P, 5, -1, 1);
+        }
+    }
+    add_uniform(&t, RK_BIAS, 1, M, 0, 1);
+    if (kind == 2) {
+        float *factor = add(&t, RK_FACTOR, RK_FLOAT32, (uint64_t)functions, 4), *modes = add(&t, RK_MODES, RK_FLOAT32, 4, M);
+        for (int i = 0; i < functions * 4; i++)
+            factor[i] = (float)uniform(-1, 1);
+        for (int i = 0; i < 4 * M; i++)
+            modes[i] = (float)uniform(-1, 1);
+    } else {
+        add_uniform(&t, RK_COEFFICIENTS, (uint64_t)functions, M, -1, 1);
+    }
+    if (kind != 5)
+        invariants(&t, kind == 1 || kind == 3);
+    return assembled(&t, size);
+}
+
+/* -- Use of a decoder that may come of a forged image ------------------------------------------------ */
+/* Everything the interface does, with arrays of the exact length; returns the status of decoding. */
+static int used(const randsmap_decoder *decoder, double *field)
+{
+    randsmap_info_t info;
+    info.size = sizeof info;
+    CHECK(randsmap_info(decoder, &info) == RANDSMAP_OK);
+    const ptrdiff_t d = (ptrdiff_t)info.n_components, cells = (ptrdiff_t)info.n_cells, q = (ptrdiff_t)info.n_invariants;
+    const ptrdiff_t rows = 15, directions = d < 15 ? d : 15;
+    if (d > 4096 || cells > 4096)
+        return RANDSMAP_OK;
+    double *y = allocate((size_t)(rows * d) * sizeof *y), *u = allocate((size_t)cells * sizeof *u);
+    double *f = allocate((size_t)(rows * cells) * sizeof *f), *J = allocate((size_t)(rows * cells) * sizeof *J);
+    double *m = allocate((size_t)(rows * q) * sizeof *m), *gradient = allocate((size_t)d * sizeof *gradient);
+    for (ptrdiff_t i = 0; i < rows * d; i++)
+        y[i] = 0.1 * (double)i - 0.5;
+    for (ptrdiff_t i = 0; i < cells; i++)
+        u[i] = cos((double)i);
+    for (ptrdiff_t i = 0; i < rows * q; i++)
+        m[i] = i % q == 0 ? 1.5 : 3;
+    double *work = allocate((size_t)randsmap_work(decoder, rows) * sizeof *work);
+    const int status = randsmap_decode(decoder, y, rows, f, work);
+    if (field)
+        memcpy(field, f, (size_t)cells * sizeof *f);
+    if (q)
+        randsmap_decode_values(decoder, y, m, rows, f, work);
+    randsmap_encode(decoder, f, rows, y, work);
+    free(work);
+    work = allocate((size_t)randsmap_work(decoder, directions) * sizeof *work);
+    randsmap_decode_jvp(decoder, y, y, directions, f, J, work);
+    free(work);
+    work = allocate((size_t)randsmap_work(decoder, 1) * sizeof *work);
+    randsmap_decode(decoder, y, 1, f, work);
+    randsmap_vjp(decoder, y, u, gradient, work);
+    free(work), free(y), free(u), free(f), free(J), free(m), free(gradient);
+    return status;
+}
+
+static int opened(const void *image, size_t size, double *field)
+{
+    randsmap_decoder *decoder;
+    int status = randsmap_view(image, size, &decoder);
+    CHECK(!decoder == (status != RANDSMAP_OK));
+    if (!status)
+        status = used(decoder, field);
+    randsmap_close(decoder);
+    return status;
+}
+
+static void test_whole(int kind)
+{
+    size_t size;
+    void *image = example(kind, &size);
+    randsmap_decoder *decoder;
+    CHECK(randsmap_view(image, size, &decoder) == RANDSMAP_OK);
+    double y[2 * D] = {0.3, -0.2, 0.1, 0.4}, f[2 * M], once[M], J[D * M], ahead[M], behind[M], g[D], u[M];
+    double *work = allocate((size_t)randsmap_work(decoder, 2) * sizeof *work);
+    CHECK(randsmap_decode(decoder, y, 2, f, work) == RANDSMAP_OK);
+    CHECK(randsmap_decode(decoder, y + D, 1, once, work) == RANDSMAP_OK);
+    CHECK(!memcmp(once, f + M, sizeof once));
+    if (kind != 5) {
+        double sum = 0;
+        for (int i = 0; i < M; i++)
+            sum += f[i];
+        CHECK(fabs(sum - 1) <= 1e-14 * M);
+        CHECK(f[3] == 0.25);
+        double m[4] = {2, 4, 3, 6.5};
+        CHECK(randsmap_decode_values(decoder, y, m, 2, f, work) == RANDSMAP_ERROR_VALUES);
+        m[3] = 6;
+        CHECK(randsmap_decode_values(decoder, y, m, 2, f, work) == RANDSMAP_OK);
+        sum = 0;
+        for (int i = 0; i < M; i++)
+            sum += f[M + i];
+        CHECK(fabs(sum - 3) <= 3e-14 * M);
+    } else {
+        CHECK(randsmap_decode_values(decoder, y, y, 1, f, work) == RANDSMAP_ERROR_UNSUPPORTED);
+    }
+    CHECK(randsmap_decode(decoder, y, 1, once, work) == RANDSMAP_OK);
+    CHECK(randsmap_decode_jvp(decoder, y, NULL, D, f, J, work) == RANDSMAP_OK);
+    CHECK(!memcmp(once, f, sizeof once));
+    for (int j = 0; j < D; j++) { /* central differences; with bounds, but where cells meet theirs */
+        double near[D] = {y[0], y[1]};
+        const double h = 1e-6;
+        near[j] = y[j] + h;
+        CHECK(randsmap_decode(decoder, near, 1, ahead, work) == RANDSMAP_OK);
+        near[j] = y[j] - h;
+        CHECK(randsmap_decode(decoder, near, 1, behind, work) == RANDSMAP_OK);
+        for (int i = 0; i < M; i++)
+            CHECK(fabs((ahead[i] - behind[i]) / (2 * h) - J[j * M + i]) <= 1e-6);
+    }
+    for (int i = 0; i < M; i++)
+        u[i] = uniform(-1, 1);
+    CHECK(randsmap_vjp(decoder, y, u, g, work) == RANDSMAP_OK);
+    for (int j = 0; j < D; j++) {
+        double sum = 0;
+        for (int i = 0; i < M; i++)
+            sum += u[i] * J[j * M + i];
+        CHECK(fabs(sum - g[j]) <= 1e-12);
+    }
+    y[1] = NAN;
+    CHECK(randsmap_decode(decoder, y, 2, f, work) == RANDSMAP_ERROR_NOT_FINITE);
+    CHECK(randsmap_vjp(decoder, y, u, g, work) == RANDSMAP_ERROR_NOT_FINITE);
+    CHECK(randsmap_decode_jvp(decoder, y, NULL, D, f, J, work) == RANDSMAP_ERROR_NOT_FINITE);
+    CHECK(randsmap_decode_jvp(decoder, y, NULL, D - 1, f, J, work) == RANDSMAP_ERROR_ARGUMENT);
+    CHECK(randsmap_decode(decoder, NULL, 1, f, work) == RANDSMAP_ERROR_ARGUMENT);
+    CHECK(randsmap_decode(decoder, NULL, 0, NULL, NULL) == RANDSMAP_OK);
+    free(work);
+    randsmap_close(decoder);
+    free(image);
+}
+
+/* -- Damage and forgery ------------------------------------------------------------------------------ */
+static void test_damaged(int kind)
+{
+    size_t size;
+    unsigned char *image = example(kind, &size);
+    for (size_t i = 0; i < size; i++) { /* every byte counts */
+        image[i] ^= (unsigned char)(1u << (i % 8));
+        CHECK(opened(image, size, NULL) != RANDSMAP_OK);
+        image[i] ^= (unsigned char)(1u << (i % 8));
+    }
+    for (size_t length = 0; length < size; length += length < 3000 ? 1 : 97) { /* exactly so long */
+        unsigned char *part = allocate(length);
+        memcpy(part, image, length);
+        CHECK(opened(part, length, NULL) != RANDSMAP_OK);
+        if (length % 8 == 0 && length >= sizeof(rk_image_header)) {
+            ((rk_image_header *)(void *)part)->size = length;
+            seal(part, length);
+            opened(part, length, NULL);
+        }
+        free(part);
+    }
+    free(image);
+}
+
+/* Values that a forger would try. */
+static uint64_t interesting(size_t size)
+{
+    static const uint64_t values[] = {0, 1, 2, 3, 7, 8, 63, 64, 65, 1u << 16, UINT32_MAX, (uint64_t)1 << 32,
+        (uint64_t)1 << 60, (uint64_t)1 << 61, (uint64_t)1 << 63, UINT64_MAX, UINT64_MAX - 63, INT64_MAX};
+    const size_t n = sizeof values / sizeof *values;
+    const uint64_t pick = random_bits() % (n + 4);
+    return pick < n ? values[pick] : pick == n ? size : pick == n + 1 ? size / 8 : random_bits() % 100;
+}
+
+static void test_forged(int kind, int attempts)
+{
+    size_t size;
+    unsigned char *image = example(kind, &size), *forged = allocate(size);
+    const rk_image_header *header = (void *)image;
+    const size_t table = sizeof *header + header->n_sections * sizeof(rk_image_section);
+    int accepted = 0;
+    for (int attempt = 0; attempt < attempts; attempt++) {
+        memcpy(forged, image, size);
+        for (uint64_t change = random_bits() % 3 + 1; change--;) {
+            const uint64_t how = random_bits() % 4;
+            if (how == 0) { /* a count, an offset, a number of a section */
+                const size_t place = 12 + random_bits() % (table - 12) / 4 * 4;
+                const uint64_t value = interesting(size);
+                const size_t width = place % 8 || place + 8 > table || random_bits() % 2 ? 4 : 8;
+                memcpy(forged + place, &value, width);
+            } else if (how == 1) { /* a parameter or an index */
+                const uint64_t value = interesting(size);
+                memcpy(forged + table + random_bits() % (size - table) / 8 * 8, &value, 8);
+            } else if (how == 2) { /* a number that is none */
+                static const double odd[] = {NAN, INFINITY, -INFINITY, 0, 1e308, -1e308, 5e-324, -1};
+                memcpy(forged + table + random_bits() % (size - table) / 8 * 8, odd + random_bits() % 8, 8);
+            } else {
+                forged[random_bits() % size] ^= (unsigned char)(1u << random_bits() % 8);
+            }
+        }
+        seal(forged, size);
+        accepted += opened(forged, size, NULL) == RANDSMAP_OK;
+    }
+    CHECK(accepted > 0 && accepted < attempts); /* both paths are taken */
+    free(image), free(forged);
+}
+
+static void test_statuses(void)
+{
+    size_t size;
+    unsigned char *image = example(0, &size);
+    rk_image_header *header = (void *)image;
+    randsmap_decoder *decoder;
+    CHECK(randsmap_abi() == RANDSMAP_ABI);
+    CHECK(randsmap_view(NULL, size, &decoder) == RANDSMAP_ERROR_ARGUMENT);
+    CHECK(randsmap_view(image, size, NULL) == RANDSMAP_ERROR_ARGUMENT);
+    CHECK(randsmap_view(image + 1, size - 1, &decoder) == RANDSMAP_ERROR_ARGUMENT);
+    CHECK(randsmap_open("/no/such/file", &decoder) == RANDSMAP_ERROR_FILE && !decoder);
+    header->version = RK_IMAGE_VERSION + 1, seal(image, size);
+    CHECK(opened(image, size, NULL) == RANDSMAP_ERROR_VERSION);
+    header->version = RK_IMAGE_VERSION, header->byte_order = 0x04030201;
+    CHECK(opened(image, size, NULL) == RANDSMAP_ERROR_BYTE_ORDER);
+    header->byte_order = RK_IMAGE_ORDER, seal(image, size);
+    for (int status = 0; status <= RANDSMAP_ERROR_UNSUPPORTED + 1; status++)
+        CHECK(strlen(randsmap_strerror(status)) > 5);
+
+    /* through a file */
+    double from_memory[M], from_file[M];
+    CHECK(opened(image, size, from_memory) == RANDSMAP_OK);
+    const char *path = "randsmap_test_image.rsm";
+    FILE *file = fopen(path, "wb");
+    CHECK(file && fwrite(image, 1, size, file) == size && !fclose(file));
+    CHECK(randsmap_open(path, &decoder) == RANDSMAP_OK);
+    if (decoder)
+        used(decoder, from_file);
+    CHECK(!memcmp(from_memory, from_file, sizeof from_file));
+    randsmap_close(decoder);
+    file = fopen(path, "wb");
+    CHECK(file && !fclose(file));
+    CHECK(randsmap_open(path, &decoder) == RANDSMAP_ERROR_IMAGE && !decoder);
+    remove(path);
+    randsmap_close(NULL);
+
+    randsmap_info_t info;
+    struct { size_t size; int64_t d; } earlier = {sizeof earlier, -1};
+    CHECK(randsmap_view(image, size, &decoder) == RANDSMAP_OK);
+    info.size = sizeof info;
+    CHECK(randsmap_info(decoder, &info) == RANDSMAP_OK && info.n_cells == M && info.n_features == P);
+    CHECK(randsmap_info(decoder, (randsmap_info_t *)(void *)&earlier) == RANDSMAP_OK);
+    CHECK(earlier.d == D && earlier.size == sizeof earlier);
+    info.size = 0;
+    CHECK(randsmap_info(decoder, &info) == RANDSMAP_ERROR_ARGUMENT);
+    randsmap_close(decoder);
+    free(image);
+}
+
+int main(int argc, char **argv)
+{
+    const char *wanted = getenv("RANDSMAP_CPU");
+    const int attempts = argc > 1 ? atoi(argv[1]) : 3000;
+    if (wanted && strcmp(wanted, rk_cpu_name())) {
+        printf("this processor has no %s\n", wanted);
+        return 77; /* skipped */
+    }
+    test_statuses();
+    for (int kind = 0; kind < KINDS; kind++) {
+        test_whole(kind);
+        test_damaged(kind);
+        test_forged(kind, attempts);
+    }
+    printf("%s: %d of %d checks failed\n", rk_cpu_name(), failures, checks);
+    return failures != 0;
+}

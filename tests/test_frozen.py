@@ -1,0 +1,342 @@
+"""Frozen decoders: what they decode, what they promise of invariants and bounds, and what becomes of images that are
+damaged or forged (tests/c/test_image.c goes further, under the sanitizers)."""
+
+import concurrent.futures
+import math
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Ridge
+from sklearn.preprocessing import PolynomialFeatures
+
+import randsmap
+from randsmap import (
+    POD,
+    BlendedDecoder,
+    ConservativeRegressor,
+    DoubleDiffusionMapsDecoder,
+    FourierFeatures,
+    FrozenDecoder,
+    KernelDecoder,
+    KNNDecoder,
+    MaternFeatures,
+    MultiscaleFourierFeatures,
+    RANDSMAPDecoder,
+    RFNNDecoder,
+)
+from randsmap._kernels import frozen as kernel
+from randsmap.decoders._frozen import assembled
+
+from helpers import random_problem
+
+pytestmark = pytest.mark.kernels
+
+M = 37
+rng = np.random.default_rng(0)
+WEIGHTS = 10.0 ** rng.uniform(-1, 1, M)
+C = np.column_stack([np.ones(M), np.linspace(0, 1, M), 2 * np.ones(M)])  # the last depends on the first
+MASS = {"invariants": "mass"}
+DECODERS = {
+    "sigmoid": RANDSMAPDecoder(random_state=0),
+    "fourier": RANDSMAPDecoder(FourierFeatures(0.5), random_state=0, cell_weights=WEIGHTS),
+    "fourier-paired": RANDSMAPDecoder(FourierFeatures(0.5, paired=True, orthogonal=True), random_state=0),
+    "multi-scale": RANDSMAPDecoder(MultiscaleFourierFeatures(3.0), random_state=0, center=False, latent_scale=None),
+    "matern-features": RFNNDecoder(MaternFeatures(0.7), random_state=0),
+    "training": RANDSMAPDecoder(random_state=0, constraint="training"),
+    "several": RANDSMAPDecoder(random_state=0, invariants=C, invariant_tol=2.0),
+    "nonnegative": RANDSMAPDecoder(FourierFeatures(0.5), random_state=0, bounds="nonnegative"),
+    "clipped": KernelDecoder(bounds=(0.01, 0.05)),
+    "weighted-bounds": KernelDecoder(**MASS, bounds=(0.0, 0.2), cell_weights=WEIGHTS),
+    "gaussian": KernelDecoder(length_scale=[0.5, 0.8], **MASS),
+    "gaussian-tail": KernelDecoder(degree=1, **MASS),
+    "multi-gaussian": KernelDecoder("multi-gaussian", max_frequency=5.0, **MASS),
+    "matern-1/2": KernelDecoder("matern", nu=0.5, **MASS),
+    "matern-5/2": KernelDecoder("matern", nu=2.5, degree=1, latent_scale=None, **MASS),
+    "thin-plate": KernelDecoder("thin-plate", degree=1, **MASS),
+    "ddm-expanded": DoubleDiffusionMapsDecoder(**MASS),
+    "ddm-harmonics": DoubleDiffusionMapsDecoder(rank=8, **MASS),
+}
+
+
+def fitted(name, d=2, n=70):
+    Y, F = random_problem(n, M, d, seed=3, constant={4: 0.02})
+    if DECODERS[name].get_params().get("cell_weights") is not None:  # their mass is the same
+        free = np.arange(M) != 4
+        F[:, free] *= (1 - 0.02 * WEIGHTS[4]) / (F[:, free] @ WEIGHTS[free])[:, None]
+    if name == "clipped":
+        F = np.clip(F, 0.01, 0.05)
+    return DECODERS[name].fit(Y, F), Y
+
+
+def points(Y):
+    """Training points, points between them, beyond them and far away."""
+    d = Y.shape[1]
+    return np.vstack([Y[:4], rng.uniform(size=(10, d)), rng.uniform(-1, 2, (10, d)), rng.normal(size=(2, d)) * 100])
+
+
+def largest(X):
+    return np.abs(X).max()
+
+
+BY_NAME = pytest.mark.parametrize("name", DECODERS)
+
+
+@BY_NAME
+@pytest.mark.parametrize("d", [2, 3, 19])
+def test_fields_are_those_of_predict_one_row_at_a_time(name, d):
+    if name == "gaussian" and d != 2:
+        pytest.skip("two length scales")
+    decoder, Y = fitted(name, d)
+    frozen = decoder.freeze()
+    X = points(Y)
+    expected = np.vstack([decoder.predict(x[None]) for x in X])
+    F = frozen.predict(X)
+    np.testing.assert_allclose(F, expected, rtol=0, atol=1e-13 * largest(expected))
+    # a row does not depend on the others, whatever their number
+    assert (F == np.vstack([frozen.predict(x[None]) for x in X])).all()
+    out = np.empty_like(F)
+    assert frozen.predict(X, out=out) is out and (out == F).all()
+    assert frozen.predict(X.tolist()).tobytes() == F.tobytes()
+    assert frozen.predict(np.empty((0, d))).shape == (0, M)
+
+
+@BY_NAME
+def test_invariants_constants_and_bounds_hold_everywhere(name):
+    decoder, Y = fitted(name)
+    frozen, X = decoder.freeze(), points(Y)
+    F = frozen.predict(X)
+    invariants = getattr(decoder, "invariants_", None)
+    if invariants is None or name == "training":
+        assert frozen.n_invariants == 0
+        return
+    constant = invariants.constant
+    assert (F[:, constant] == invariants.constant_values).all()
+    matrix = invariants.matrix
+    assert frozen.n_invariants == matrix.shape[1]
+    size = np.abs(F) @ np.abs(matrix) + np.abs(invariants.values)
+    assert (np.abs(F @ matrix - invariants.values) <= 1e-14 * size * np.sqrt(M)).all()
+    if invariants.lower is not None:
+        assert (invariants.lower <= F).all() and (F <= invariants.upper).all()
+    J = frozen.jacobian(X[:-2])
+    assert (J[:, constant] == 0).all()
+    defect = np.einsum("mq,nmd->nqd", matrix, J)
+    assert (np.abs(defect) <= 1e-13 * np.einsum("mq,nmd->nqd", np.abs(matrix), np.abs(J)) + 1e-300).all()
+
+
+@BY_NAME
+def test_derivatives_are_those_of_the_decoder(name):
+    decoder, Y = fitted(name)
+    frozen = decoder.freeze()
+    X = np.vstack([rng.uniform(size=(10, 2)), rng.uniform(-1, 2, (5, 2))])
+    V, U = rng.normal(size=X.shape), rng.normal(size=(len(X), M))
+    # sums are taken in another order, of terms as large as the coefficients
+    loss = 1e-13 * max(10, largest(decoder._linear_map.A))
+    for ours, theirs in (
+        (frozen.jacobian(X), decoder.jacobian(X)),
+        (frozen.jvp(X, V), decoder.jvp(X, V)),
+        (frozen.jvp(X, V[0]), decoder.jvp(X, V[0])),
+        (frozen.vjp(X, U), decoder.vjp(X, U)),
+        (frozen.vjp(X, U[0]), decoder.vjp(X, U[0])),
+    ):
+        assert ours.shape == theirs.shape
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=loss * max(largest(theirs), 1e-3))
+    # the two products agree: u . (J v) = (J^T u) . v
+    np.testing.assert_allclose(
+        np.sum(frozen.jvp(X, V) * U, axis=1), np.sum(frozen.vjp(X, U) * V, axis=1), rtol=1e-9, atol=M * loss
+    )
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "weighted-bounds", "gaussian-tail", "several"])
+def test_values_of_the_invariants_for_each_row(name):
+    decoder, Y = fitted(name)
+    frozen, X = decoder.freeze(), points(Y)[:-2]
+    values = rng.uniform(0.5, 1.5, len(X))
+    if name == "several":
+        values = np.column_stack([values, values / 2, 2 * values])
+        with pytest.raises(ValueError, match="row 3 of X: the values of invariants that depend on each other"):
+            frozen.predict(X, invariant_values=np.where(np.arange(len(X))[:, None] == 3, [1.0, 1.0, 3.0], values))
+    expected = decoder.predict(X, invariant_values=values)
+    np.testing.assert_allclose(
+        frozen.predict(X, invariant_values=values), expected, rtol=0, atol=1e-10 * largest(expected)
+    )
+    one = values[0]
+    np.testing.assert_allclose(
+        frozen.predict(X, invariant_values=one), decoder.predict(X, invariant_values=one), rtol=0, atol=1e-10
+    )
+    with pytest.raises(ValueError, match="invariant_values must have shape"):
+        frozen.predict(X, invariant_values=np.ones(len(X) + 1))
+    if name == "weighted-bounds":
+        with pytest.raises(ValueError, match="row 0 of X: no field is found"):
+            frozen.predict(X, invariant_values=1e6)
+
+
+def test_values_need_invariants():
+    frozen = fitted("matern-features")[0].freeze()
+    with pytest.raises(ValueError, match="does not project"):
+        frozen.predict([[0.0, 0.0]], invariant_values=1.0)
+
+
+@pytest.mark.parametrize("bounds", [None, "nonnegative"])
+def test_pod(bounds):
+    _, F = random_problem(40, M, 2, constant={4: 0.02})
+    pod = POD(5, **MASS, bounds=bounds).fit(F)
+    frozen, X = pod.freeze(), 2 * pod.transform(F)
+    np.testing.assert_allclose(frozen.predict(X), pod.inverse_transform(X), rtol=0, atol=1e-15)
+    V, U = rng.normal(size=X.shape), rng.normal(size=F.shape)
+    np.testing.assert_allclose(frozen.jvp(X, V), pod.inverse_jvp(X, V), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(frozen.vjp(X, U), pod.inverse_vjp(X, U), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(frozen.jacobian(X), pod.inverse_jacobian(X), rtol=0, atol=1e-13)
+
+
+def test_one_dimensional_fields():
+    Y = np.linspace(0, 1, 30)[:, None]
+    decoder = RFNNDecoder(random_state=0).fit(Y, np.sin(3 * Y[:, 0]))
+    frozen = decoder.freeze()
+    for again in (frozen, pickle.loads(pickle.dumps(frozen))):
+        np.testing.assert_allclose(again.predict(Y), decoder.predict(Y), rtol=0, atol=1e-13)
+        np.testing.assert_allclose(again.predict(Y[:1]), decoder.predict(Y[:1]), rtol=0, atol=1e-13)
+        np.testing.assert_allclose(again.jacobian(Y), decoder.jacobian(Y), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(again.jvp(Y, [1.0]), decoder.jvp(Y, [1.0]), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(again.vjp(Y, np.ones(30)), decoder.vjp(Y, np.ones(30)), rtol=0, atol=1e-12)
+
+
+def test_mass_of_a_million_cells():
+    rows = 1_000_000
+    Y = rng.uniform(size=(30, 1))
+    F = 1 + 0.3 * np.sin(6 * Y + np.linspace(0, 9, rows))
+    F *= 1000 / F.sum(axis=1, keepdims=True)
+    frozen = RANDSMAPDecoder(FourierFeatures(0.5, n_features=20), random_state=0).fit(Y, F).freeze()
+    X = np.array([[0.4], [7.0]])
+    J = frozen.jacobian(X)[..., 0]
+    exact = [abs(math.fsum(j)) for j in J]
+    assert (exact <= 1e-13 * np.abs(J).sum(axis=1)).all()
+    assert abs(math.fsum(frozen.predict(X[1:])[0]) - 1000) <= 1e-14 * 1000
+
+
+# -- Errors ----------------------------------------------------------------------------------------
+def test_what_cannot_be_frozen_says_why():
+    Y, F = random_problem(30, M)
+    with pytest.raises(NotFittedError):
+        RANDSMAPDecoder().freeze()
+    with pytest.raises(TypeError, match="KNNDecoder cannot be frozen"):
+        KNNDecoder().fit(Y, F).freeze()
+    with pytest.raises(TypeError, match="ConservativeRegressor cannot be frozen"):
+        ConservativeRegressor(Ridge()).fit(Y, F).freeze()
+    for features in (PolynomialFeatures(2, include_bias=False), PCA(1)):
+        with pytest.raises(TypeError, match="cannot be frozen: C knows the package's own feature maps"):
+            RFNNDecoder(features).fit(Y, F).freeze()
+    blend = BlendedDecoder([KernelDecoder(), RFNNDecoder(random_state=0)]).fit(Y, F)
+    with pytest.raises(TypeError, match="a blend of decoders cannot be frozen"):
+        blend.freeze()
+    with pytest.raises(ValueError, match="precision must be"):
+        RFNNDecoder(random_state=0).fit(Y, F).freeze(precision="float16")
+    with pytest.raises(ValueError, match="kind must be"):
+        RFNNDecoder(random_state=0).fit(Y, F).freeze(kind="spline")
+
+
+def test_arguments_are_checked():
+    decoder, _ = fitted("sigmoid")
+    frozen = decoder.freeze()
+    with pytest.raises(ValueError, match="2 columns"):
+        frozen.predict([[1.0, 2.0, 3.0]])
+    for bad in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="finite"):
+            frozen.predict(np.array([[0.0, bad]]))
+        with pytest.raises(ValueError, match="finite"):
+            frozen.predict(np.array([[0.0, 0.0]] * 20 + [[0.0, bad]]))
+    with pytest.raises(ValueError, match="shape"):
+        frozen.predict(np.zeros((1, 2)), out=np.empty((2, M)))
+    with pytest.raises(TypeError, match="float64"):
+        frozen.predict(np.zeros((1, 2)), out=np.empty((1, M), np.float32))
+    with pytest.raises(ValueError, match="V must"):
+        frozen.jvp([[0.0, 0.0]], [1.0, 2.0, 3.0])
+    shared = np.zeros((3, M))
+    with pytest.raises(ValueError, match="share memory"):
+        frozen.predict(shared.reshape(-1)[:2].reshape(1, 2), out=shared[:1])
+    expected = frozen.predict(np.array([[0.25, 1.0]]))
+    for same in (np.array([[0.25, 1.0]], np.float32), np.asfortranarray([[0.25, 1.0]]), [[0.25, 1]]):
+        assert (frozen.predict(same) == expected).all()
+    far = KernelDecoder("thin-plate", degree=1, **MASS).fit(*random_problem(30, M)).freeze()
+    with pytest.raises(ValueError, match="row 1 of X: a field is too large"):
+        far.predict([[0.0, 0.0], [1e308, 0.0]])
+
+
+# -- Files and images ------------------------------------------------------------------------------
+def test_the_image_is_the_file(tmp_path):
+    decoder, Y = fitted("weighted-bounds")
+    frozen, X = decoder.freeze(), points(Y)
+    path = tmp_path / "decoder.rsm"
+    frozen.save(path)
+    assert path.stat().st_size == frozen.nbytes
+    loaded = FrozenDecoder.load(path)
+    assert isinstance(loaded._decoder.image, np.memmap)  # nothing was copied
+    for again in (loaded, randsmap.load(path), pickle.loads(pickle.dumps(loaded)), FrozenDecoder(path.read_bytes())):
+        assert (again.predict(X) == frozen.predict(X)).all()
+        assert repr(again) == repr(frozen)
+    loaded.save(path)  # over the file that is mapped
+    assert (loaded.predict(X) == frozen.predict(X)).all()
+    with pytest.raises(ValueError, match="read-only"):
+        loaded._decoder.image[0] = 0
+    assert (frozen.n_components, frozen.n_cells, frozen.n_invariants, frozen.n_features) == (2, M, 1, len(Y))
+    assert (frozen.kind, frozen.precision) == ("features", "float64")
+
+
+def test_damaged_files(tmp_path):
+    path = tmp_path / "decoder.rsm"
+    fitted("several")[0].freeze().save(path)
+    image = path.read_bytes()
+    for damaged in (b"", b"x", image[:-8], image[:1000], image + bytes(8), b"randsmap" + image[8:], bytes(4096)):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="not the image of a frozen decoder"):
+            FrozenDecoder.load(path)
+    for place in rng.integers(0, len(image), 200):
+        path.write_bytes(image[:place] + bytes([image[place] ^ 1 << place % 8]) + image[place + 1 :])
+        with pytest.raises(ValueError, match="not the image of a frozen decoder"):
+            FrozenDecoder.load(path)
+    with pytest.raises(OSError):
+        FrozenDecoder.load(tmp_path / "missing")
+
+
+def test_forged_counts_are_refused():
+    # what the image of a decoder of one cell, one coordinate and one function looks like, and a lie about each count
+    good = {
+        "parameters": np.array([1, 1, 0, kernel.FEATURE_MAP, 0, kernel.FEATURES, 64, 0, 0]),
+        "scalars": np.zeros(3),
+        "weights": np.ones((1, 1)),
+        "offsets": np.ones((1, 1)),
+        "bias": np.ones((1, 1)),
+        "coefficients": np.ones((1, 1)),
+    }
+    assert FrozenDecoder(assembled(good)).predict([[0.0]]).shape == (1, 1)
+    for name, entry in (("d", 0), ("M", 1), ("basis", 3), ("activation", 4)):
+        for value in (-1, 0 if name in "dM" else 9, 2, 2**40, 2**63 - 1):
+            parameters = good["parameters"].copy()
+            parameters[entry] = value
+            if name == "basis" and value in (0, 2, 3):
+                continue
+            with pytest.raises(ValueError, match="no image"):
+                FrozenDecoder(assembled({**good, "parameters": parameters}))
+    for name in good:
+        with pytest.raises(ValueError, match="no image"):
+            FrozenDecoder(assembled({k: v for k, v in good.items() if k != name}))
+        with pytest.raises(ValueError, match="no image"):
+            FrozenDecoder(assembled({**good, name: good[name].reshape(-1)[:0]}))
+
+
+def test_threads_get_the_same_bits():
+    decoder, Y = fitted("nonnegative")
+    frozen, X = decoder.freeze(), np.tile(points(Y), (20, 1))
+    expected = frozen.predict(X)
+    start = threading.Barrier(8)
+
+    def work(i):
+        start.wait()
+        return np.vstack([frozen.predict(x[None]) for x in np.roll(X, i, axis=0)])
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for i, F in enumerate(pool.map(work, range(8))):
+            assert (np.roll(F, -i, axis=0) == expected).all()
