@@ -172,9 +172,10 @@ def load(path: str | os.PathLike[str]) -> Any:
     True
     """
     path = expanded(path)
-    with open(path, "rb") as file:
-        if is_image(file.read(8)):
-            return FrozenDecoder.load(path)
+    if os.path.isfile(path):  # a pipe is not waited for
+        with open(path, "rb") as file:
+            if is_image(file.read(8)):
+                return FrozenDecoder.load(path)
     try:
         manifest, arrays = _archive.read(path)
         return _restored(manifest, arrays)
