@@ -67,30 +67,11 @@ static void arguments(ptrdiff_t d, const double *base, const double *y, const do
     SWITCH_DIM(d, ARGUMENT_ROW)
 }
 
-RK_INLINE void activate_block(int activation, const double *t, ptrdiff_t m, double scale, double *out)
-{
-    const double reach = rk_activation_reach(activation);
-    ptrdiff_t beyond = 0;
-    if (reach < INFINITY) {
-#pragma omp simd reduction(+ : beyond)
-        for (ptrdiff_t k = 0; k < m; k++)
-            beyond += !(fabs(t[k]) <= reach);
-    }
-    if (beyond) {
-        for (ptrdiff_t k = 0; k < m; k++)
-            out[k] = scale * rk_activation_value_far(activation, t[k]);
-    } else {
-#pragma omp simd
-        for (ptrdiff_t k = 0; k < m; k++)
-            out[k] = scale * rk_activation_value(activation, t[k]);
-    }
-}
-
 /* out = scale * act(t), for arguments however large. */
 static void activate(int activation, const double *t, ptrdiff_t m, double scale, double *out)
 {
 #define CASE(name)                                                                                 \
-    case RK_##name: activate_block(RK_##name, t, m, scale, out); break;
+    case RK_##name: rk_activation_row(RK_##name, 0, t, m, scale, out); break;
     switch (activation) {
         RK_FOR_ACTIVATIONS(CASE)
     }

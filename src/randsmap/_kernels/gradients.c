@@ -17,32 +17,12 @@ RK_INLINE void add_multiple(double c, const double *restrict z, ptrdiff_t m, dou
         t[k] += c * z[k];
 }
 
-RK_INLINE void slope_row(int activation, const double *restrict t, ptrdiff_t m, double scale,
-                         double *restrict s)
-{
-    const double reach = rk_activation_reach(activation);
-    ptrdiff_t beyond = 0;
-    if (reach < INFINITY) {
-#pragma omp simd reduction(+ : beyond)
-        for (ptrdiff_t k = 0; k < m; k++)
-            beyond += !(fabs(t[k]) <= reach);
-    }
-    if (beyond) {
-        for (ptrdiff_t k = 0; k < m; k++)
-            s[k] = scale * rk_activation_slope_far(activation, t[k]);
-    } else {
-#pragma omp simd
-        for (ptrdiff_t k = 0; k < m; k++)
-            s[k] = scale * rk_activation_slope(activation, t[k]);
-    }
-}
-
 /* One function for each, called through a table: inlined into one another they are slower. */
 #define DEFINE(name)                                                                               \
     static void slope_row_##name(const double *restrict t, ptrdiff_t m, double scale,              \
                                  double *restrict s)                                               \
     {                                                                                              \
-        slope_row(RK_##name, t, m, scale, s);                                                      \
+        rk_activation_row(RK_##name, 1, t, m, scale, s);                                           \
     }
 RK_FOR_ACTIVATIONS(DEFINE)
 #define ENTRY(name) slope_row_##name,

@@ -56,4 +56,27 @@ RK_INLINE double rk_activation_slope_far(int activation, double t)
                                                                  : rk_activation_slope(activation, t);
 }
 
+/* out = scale * value(t), or slope(t), for arguments however large; activation and `slope` are constants. */
+RK_INLINE void rk_activation_row(int activation, int slope, const double *t, ptrdiff_t m, double scale,
+                                 double *restrict out)
+{
+    const double reach = rk_activation_reach(activation);
+    ptrdiff_t beyond = 0;
+    if (reach < INFINITY) {
+#pragma omp simd reduction(+ : beyond)
+        for (ptrdiff_t k = 0; k < m; k++)
+            beyond += !(fabs(t[k]) <= reach);
+    }
+    if (beyond) {
+        for (ptrdiff_t k = 0; k < m; k++)
+            out[k] = scale * (slope ? rk_activation_slope_far(activation, t[k])
+                                    : rk_activation_value_far(activation, t[k]));
+    } else {
+#pragma omp simd
+        for (ptrdiff_t k = 0; k < m; k++)
+            out[k] = scale * (slope ? rk_activation_slope(activation, t[k])
+                                    : rk_activation_value(activation, t[k]));
+    }
+}
+
 #endif
