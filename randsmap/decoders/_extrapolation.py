@@ -45,6 +45,10 @@ class ExtrapolationWarning(UserWarning):
     ``warnings.simplefilter("ignore", randsmap.ExtrapolationWarning)`` (no row is then looked at, and no time spent), or
     "error", which raises it at each such call.
 
+    Parameters
+    ----------
+    message : str
+
     Examples
     --------
     >>> import warnings
@@ -59,6 +63,9 @@ class ExtrapolationWarning(UserWarning):
     ...         print(str(warning)[:30])
     row 0 of X is far from the tra
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
 
 
 @contextmanager
@@ -87,7 +94,7 @@ class Leverage:
     training, held_out : ndarray (n,)
         Their leverage, and what it would be if they were none.
     highest : float
-        Leverage far from all points, where it has a limit.
+        About the leverage far from all points, k(y, y) / lambda or |psi|^2 / lambda, where it tends to a number.
     factor : float
     limit : float or None
         In place of the rule below.
@@ -97,10 +104,10 @@ class Leverage:
     The limit is `factor` times the largest leverage of training points or, if that is more, times the 0.7 quantile of
     the held-out ones, of points that have no twin, which would not be missed: a decoder that interpolates has leverages
     near 1 at its training points (or 0, where lambda is 0), and much larger ones between them. It is at most half-way
-    from the largest to the leverage far away.
+    from the largest to `highest`.
 
     Both numbers are measured, on three public sets of snapshots at d = 2 and 3, three splits each: the factor on tuned
-    random features (all fields of an error above 100 % exceed the limit, by 1.2 times or more, and no field of less
+    random features (all fields of an error above 50 % exceed the limit, by 1.2 times or more, and no field of less
     than 3 times the median error), the quantile on kernels that interpolate.
     """
 
@@ -280,10 +287,10 @@ class LeverageMixin:
         >>> from randsmap import KernelDecoder
         >>> latents = np.linspace(0, 1, 20)[:, None]
         >>> decoder = KernelDecoder(length_scale=0.5).fit(latents, np.hstack([latents, 1 - latents]))
-        >>> decoder.leverage([[0.5], [3.0]]).round(1)
-        array([  0.1, 1000. ])
+        >>> decoder.leverage([[0.5], [1.2], [3.0]]).round(2)
+        array([4.70000e-01, 5.59070e+02, 1.26552e+03])
         >>> round(decoder.leverage_, 2), round(decoder.leverage_limit_)
-        (0.76, 76)
+        (0.94, 101)
         """
         leverage = self._leverage
         return leverage.at(validate_data(self, X, reset=False))
@@ -298,7 +305,7 @@ class LeverageMixin:
         """Leverage above which `predict` gives an `ExtrapolationWarning`: 100 times that of training points.
 
         For k-NN 5 times. What is multiplied is `leverage_` or, if it is more, what 70 % of the training points would
-        not exceed if they were none, as where a decoder interpolates. Where a kernel's leverage tends to a number far
-        from all points, the limit is at most half-way to it from `leverage_`.
+        not exceed if they were none, as where a decoder interpolates. The limit is at most half-way from `leverage_` to
+        what it would be without any training point, k(y, y) / lambda or the mean of |psi(y)|^2 / lambda.
         """
         return self._leverage.limit

@@ -336,7 +336,10 @@ class _RandomFeatureDecoder(LinearDecoder):
         ridge, features, points = self._ridge_leverage(), self.features_, self._training_points()
         training = ridge.values(features, points)
         held_out = training / np.maximum(1 - training, np.finfo(float).eps)
-        return Leverage(lambda X: ridge.values(features, X), points, training, held_out)
+        regularization, highest = self._regularization, np.inf
+        if regularization:
+            highest = float(ridge.sizes(features, points).mean()) / regularization
+        return Leverage(lambda X: ridge.values(features, X), points, training, held_out, highest)
 
     def _keep_leverage(self):
         """Make of the sums of batches what a model file keeps of them."""
