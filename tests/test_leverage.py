@@ -380,6 +380,20 @@ def test_searches_do_not_warn():
     randsmap.tune(KernelDecoder(bounds="nonnegative"), {"length_scale": [0.5, 1.0]}, Y, F, FAR, F[:1])
 
 
+def test_points_too_far_for_numbers():
+    for decoder in (RFNNDecoder(random_state=0), KernelDecoder("thin-plate", degree=1), KNNDecoder(2)):
+        decoder.fit(Y, F)
+        h = decoder.leverage([[1e300, -1e300], [0.0, 0.0]])
+        assert h[0] > decoder.leverage_limit_ > h[1]
+
+
+def test_an_interpolation_by_features_can_be_far_too():
+    decoder = RFNNDecoder(PolynomialFeatures(6, include_bias=False), regularization=0).fit(Y, F)
+    assert decoder.leverage_ == pytest.approx(1, rel=1e-6)
+    with pytest.warns(ExtrapolationWarning):
+        decoder.predict(FAR)
+
+
 def test_threads():
     decoder = RFNNDecoder(random_state=0).fit(Y, F)
     expected = decoder.leverage(Z)

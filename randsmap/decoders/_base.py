@@ -336,7 +336,8 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         hat matrix H = U diag(s / (s + lambda)) U^T of every lambda. Decoders that are ridge regressions have it:
         with a kernel it stands for the features' products. Phi is without its mean, and the first pair is the
         constant vector with an infinite eigenvalue, which no lambda damps: H_ii = 1/n + the centred leverage. With
-        center=False Phi is [1 | features].
+        center=False Phi is [1 | features]. A kernel's linear tail (degree=1) is not damped either: the first 1 + d pairs
+        are its.
 
         Parameters
         ----------

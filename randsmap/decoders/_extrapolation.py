@@ -121,13 +121,19 @@ class Leverage:
         factor: float = FACTOR,
         limit: float | None = None,
     ) -> None:
-        self.at, self.factor = at, factor
+        self._at, self.factor = at, factor
         self.largest = float(training.max())
         if limit is None:
             usual = float(np.quantile(held_out[_Neighbors(points).single], _USUAL, method="lower"))
             limit = factor * max(self.largest, usual if np.isfinite(usual) else 0.0)
             limit = min(limit, (self.largest + highest) / 2 if highest > self.largest else 2 * self.largest)
         self.limit = limit
+
+    def at(self, X: _Values) -> _Values:
+        """Leverage (L,) of points X (L, d); infinite where it overflows."""
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            values = self._at(X)
+        return np.where(np.isnan(values), np.inf, values)
 
     def relative(self, X: _Values) -> _Values:
         """100 times the leverage (L,) of points X (L, d) in units of the limit, that of distances squared."""
