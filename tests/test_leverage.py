@@ -363,13 +363,13 @@ def test_a_loop_of_single_rows_is_looked_at_now_and_then():
     for _ in range(_ALL):
         decoder.predict(Y[:1])
     with pytest.warns(ExtrapolationWarning):
-        for _ in range(_INTERVAL + 1):
+        for _ in range(_INTERVAL + N + 1):
             decoder.predict(FAR)
     looked = KNNDecoder(2).fit(Y, F)
     for i in range(_ALL):
         assert looked._reach.left == 0, i
         looked.predict(Y[:1])
-    assert looked._reach.left == _INTERVAL
+    assert looked._reach.left == _INTERVAL + N
 
 
 def test_searches_do_not_warn():

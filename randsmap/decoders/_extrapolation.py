@@ -30,7 +30,7 @@ DISTANCE_FACTOR = 5.0  # of distances, where others are variances
 _USUAL = 0.7  # quantile of held-out leverages
 _NEAR = 4.0  # median distances between neighbours within which a point is not looked at more closely
 _TWINS = 1e-9  # distance, in standard deviations of the latents, of points that count as one
-_ALL, _INTERVAL = 100, 500  # calls for a few rows that are all looked at; then one in so many
+_ALL, _INTERVAL = 100, 500  # calls for a few rows that are all looked at; then one in so many and n more
 _FARTHEST = 64  # rows of a call whose leverage is computed
 _DEAREST = 2e10  # n P min(n, P): a decoder whose leverage takes more, some seconds, is not looked at unasked
 _Values = NDArray[np.float64]
@@ -152,7 +152,7 @@ class Reach:
     def __init__(self) -> None:
         self.leverage: Leverage | None = None
         self.left = 0  # calls for a few rows before the next that is looked at
-        self._looked, self._watching = 0, True
+        self._looked, self._watching, self._size = 0, True, 0
         self._neighbors: Any = None
 
     def __reduce__(self):
@@ -166,14 +166,15 @@ class Reach:
         """
         if self.left < 0:
             self._looked += 1
-            self.left = 0 if self._looked < _ALL else _INTERVAL
+            self.left = 0 if self._looked < _ALL else _INTERVAL + self._size
         if not self._watching or _ignored.get() or _filtered():
             return
         try:
             if self.leverage is None and decoder._leverage_cost() > _DEAREST:
                 raise NoLeverage
             if self._neighbors is None:
-                self._neighbors = _Neighbors(decoder._training_points())
+                points = decoder._training_points()
+                self._neighbors, self._size = _Neighbors(points), len(points)
             far = self._neighbors.far(X)
             if not len(far):
                 return

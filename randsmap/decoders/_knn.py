@@ -255,7 +255,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         -----
         ExtrapolationWarning
             Once a fit, if a row is far from the training points (without `exclude`): its `leverage` exceeds
-            `leverage_limit_`. Of calls for a few rows the first 100 are looked at, then one in 500.
+            `leverage_limit_`. Of calls for a few rows the first 100 are looked at, then one in 500 + n.
         sklearn.exceptions.ConvergenceWarning
             If the search for the weights of a row, which is named, was stopped before it converged.
 
