@@ -103,7 +103,14 @@ def test_without_a_penalty(features):
 @pytest.mark.parametrize("q, weights, constant", [(0, False, True), (1, True, False), (2, False, True)])
 @pytest.mark.parametrize(
     "kernel",
-    [dict(length_scale=0.3), dict(length_scale=[0.5, 2.0]), dict(kernel="multi-gaussian", max_frequency=10.0)],
+    [
+        dict(length_scale=0.3),
+        dict(length_scale=[0.5, 2.0]),
+        dict(kernel="multi-gaussian", max_frequency=10.0),
+        dict(length_scale=0.3, degree=1),
+        dict(kernel="matern", nu=2.5, degree=1),
+        dict(kernel="thin-plate", degree=1),
+    ],
     ids=str,
 )
 def test_kernel_decoder_agrees_with_refits(kernel, q, weights, constant):

@@ -92,6 +92,20 @@ class RidgeLeverage:
 
     def values(self, features: Any, X: _Values) -> _Values:
         """h (L,) at points X (L, d)."""
+        return self._in_blocks(self._values, features, X)
+
+    def _values(self, Psi):
+        with blas_threads():
+            h = self.offset + _squares(Psi @ self.W)
+            if self._Q is None:
+                return h
+            return h + _squares(Psi - (Psi @ self._Q) @ self._Q.T) / self._regularization
+
+    def sizes(self, features: Any, X: _Values) -> _Values:
+        """|psi|^2 (L,) at points X (L, d): over lambda, h without any training point."""
+        return self._in_blocks(_squares, features, X)
+
+    def _in_blocks(self, function, features, X):
         rows = FeatureRows(features, X, bias=self.mean is None)
         rows.mean = self.mean
         out = np.empty(len(X))
@@ -99,11 +113,7 @@ class RidgeLeverage:
             b = min(a + _ROWS, len(X))
             Psi = np.empty((b - a, rows.width))
             rows.fill(a, b, Psi)
-            with blas_threads():
-                out[a:b] = self.offset + _squares(Psi @ self.W)
-                if self._Q is not None:
-                    Psi -= (Psi @ self._Q) @ self._Q.T
-                    out[a:b] += _squares(Psi) / self._regularization
+            out[a:b] = function(Psi)
         return out
 
 

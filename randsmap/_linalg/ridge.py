@@ -389,7 +389,7 @@ def _triangular_system(rows, F):
 
 def triangle(rows: FeatureRows) -> NDArray[np.float64]:
     """R (P, P) of a QR factorisation of Phi, n >= P, by row blocks."""
-    R = None
+    R: Any = None
     for _, _, block in rows.blocks(max(_BLOCK, rows.width)):
         stack = block if R is None else np.vstack([R, block])
         R = scipy.linalg.qr(stack, mode="r", check_finite=False)[0][: rows.width]

@@ -251,7 +251,7 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         ExtrapolationWarning
             Once a fit, if a row is far from the training points: its `leverage` exceeds `leverage_limit_`. Looked at
             are the 64 rows of a call that are furthest from any training point, and of calls for a few rows the
-            first 100 and one in 500 after; none where the factorisation takes some seconds (n P min(n, P) > 2e10, or
+            first 100 and one in 500 + n after; none where the factorisation takes some seconds (n P min(n, P) > 2e10, or
             solver_ is "krylov") and `leverage` was not asked for before.
 
         Notes
@@ -336,7 +336,8 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         hat matrix H = U diag(s / (s + lambda)) U^T of every lambda. Decoders that are ridge regressions have it:
         with a kernel it stands for the features' products. Phi is without its mean, and the first pair is the
         constant vector with an infinite eigenvalue, which no lambda damps: H_ii = 1/n + the centred leverage. With
-        center=False Phi is [1 | features].
+        center=False Phi is [1 | features]. A kernel's linear tail (degree=1) is not damped either: the first 1 + d
+        pairs belong to it.
 
         Parameters
         ----------

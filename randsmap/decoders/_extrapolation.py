@@ -30,7 +30,7 @@ DISTANCE_FACTOR = 5.0  # of distances, where others are variances
 _USUAL = 0.7  # quantile of held-out leverages
 _NEAR = 4.0  # median distances between neighbours within which a point is not looked at more closely
 _TWINS = 1e-9  # distance, in standard deviations of the latents, of points that count as one
-_ALL, _INTERVAL = 100, 500  # calls for a few rows that are all looked at; then one in so many
+_ALL, _INTERVAL = 100, 500  # calls for a few rows that are all looked at; then one in so many and n more
 _FARTHEST = 64  # rows of a call whose leverage is computed
 _DEAREST = 2e10  # n P min(n, P): a decoder whose leverage takes more, some seconds, is not looked at unasked
 _Values = NDArray[np.float64]
@@ -44,6 +44,10 @@ class ExtrapolationWarning(UserWarning):
     Given once a fit by `predict`, when the leverage of a row exceeds `leverage_limit_`. Filters switch it:
     ``warnings.simplefilter("ignore", randsmap.ExtrapolationWarning)`` (no row is then looked at, and no time spent), or
     "error", which raises it at each such call.
+
+    Parameters
+    ----------
+    message : str
 
     Examples
     --------
@@ -59,6 +63,9 @@ class ExtrapolationWarning(UserWarning):
     ...         print(str(warning)[:30])
     row 0 of X is far from the tra
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
 
 
 @contextmanager
@@ -87,7 +94,7 @@ class Leverage:
     training, held_out : ndarray (n,)
         Their leverage, and what it would be if they were none.
     highest : float
-        Leverage far from all points, where it has a limit.
+        About the leverage far from all points, k(y, y) / lambda or |psi|^2 / lambda, where it tends to a number.
     factor : float
     limit : float or None
         In place of the rule below.
@@ -97,10 +104,10 @@ class Leverage:
     The limit is `factor` times the largest leverage of training points or, if that is more, times the 0.7 quantile of
     the held-out ones, of points that have no twin, which would not be missed: a decoder that interpolates has leverages
     near 1 at its training points (or 0, where lambda is 0), and much larger ones between them. It is at most half-way
-    from the largest to the leverage far away.
+    from the largest to `highest`.
 
     Both numbers are measured, on three public sets of snapshots at d = 2 and 3, three splits each: the factor on tuned
-    random features (all fields of an error above 100 % exceed the limit, by 1.2 times or more, and no field of less
+    random features (all fields of an error above 50 % exceed the limit, by 1.2 times or more, and no field of less
     than 3 times the median error), the quantile on kernels that interpolate.
     """
 
@@ -114,13 +121,19 @@ class Leverage:
         factor: float = FACTOR,
         limit: float | None = None,
     ) -> None:
-        self.at, self.factor = at, factor
+        self._at, self.factor = at, factor
         self.largest = float(training.max())
         if limit is None:
             usual = float(np.quantile(held_out[_Neighbors(points).single], _USUAL, method="lower"))
             limit = factor * max(self.largest, usual if np.isfinite(usual) else 0.0)
             limit = min(limit, (self.largest + highest) / 2 if highest > self.largest else 2 * self.largest)
         self.limit = limit
+
+    def at(self, X: _Values) -> _Values:
+        """Leverage (L,) of points X (L, d); infinite where it overflows."""
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            values = self._at(X)
+        return np.where(np.isnan(values), np.inf, values)
 
     def relative(self, X: _Values) -> _Values:
         """100 times the leverage (L,) of points X (L, d) in units of the limit, that of distances squared."""
@@ -139,7 +152,7 @@ class Reach:
     def __init__(self) -> None:
         self.leverage: Leverage | None = None
         self.left = 0  # calls for a few rows before the next that is looked at
-        self._looked, self._watching = 0, True
+        self._looked, self._watching, self._size = 0, True, 0
         self._neighbors: Any = None
 
     def __reduce__(self):
@@ -153,14 +166,15 @@ class Reach:
         """
         if self.left < 0:
             self._looked += 1
-            self.left = 0 if self._looked < _ALL else _INTERVAL
+            self.left = 0 if self._looked < _ALL else _INTERVAL + self._size
         if not self._watching or _ignored.get() or _filtered():
             return
         try:
             if self.leverage is None and decoder._leverage_cost() > _DEAREST:
                 raise NoLeverage
             if self._neighbors is None:
-                self._neighbors = _Neighbors(decoder._training_points())
+                points = decoder._training_points()
+                self._neighbors, self._size = _Neighbors(points), len(points)
             far = self._neighbors.far(X)
             if not len(far):
                 return
@@ -280,10 +294,10 @@ class LeverageMixin:
         >>> from randsmap import KernelDecoder
         >>> latents = np.linspace(0, 1, 20)[:, None]
         >>> decoder = KernelDecoder(length_scale=0.5).fit(latents, np.hstack([latents, 1 - latents]))
-        >>> decoder.leverage([[0.5], [3.0]]).round(1)
-        array([  0.1, 1000. ])
+        >>> decoder.leverage([[0.5], [1.2], [3.0]]).round(2)
+        array([4.70000e-01, 5.59070e+02, 1.26552e+03])
         >>> round(decoder.leverage_, 2), round(decoder.leverage_limit_)
-        (0.76, 76)
+        (0.94, 101)
         """
         leverage = self._leverage
         return leverage.at(validate_data(self, X, reset=False))
@@ -298,7 +312,7 @@ class LeverageMixin:
         """Leverage above which `predict` gives an `ExtrapolationWarning`: 100 times that of training points.
 
         For k-NN 5 times. What is multiplied is `leverage_` or, if it is more, what 70 % of the training points would
-        not exceed if they were none, as where a decoder interpolates. Where a kernel's leverage tends to a number far
-        from all points, the limit is at most half-way to it from `leverage_`.
+        not exceed if they were none, as where a decoder interpolates. The limit is at most half-way from `leverage_` to
+        what it would be without any training point, k(y, y) / lambda or the mean of |psi(y)|^2 / lambda.
         """
         return self._leverage.limit

@@ -255,7 +255,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         -----
         ExtrapolationWarning
             Once a fit, if a row is far from the training points (without `exclude`): its `leverage` exceeds
-            `leverage_limit_`. Of calls for a few rows the first 100 are looked at, then one in 500.
+            `leverage_limit_`. Of calls for a few rows the first 100 are looked at, then one in 500 + n.
         sklearn.exceptions.ConvergenceWarning
             If the search for the weights of a row, which is named, was stopped before it converged.
 
@@ -303,6 +303,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
 
     def _make_leverage(self):
         """Mean distance to the k nearest points over their own mean distance to their k nearest others."""
+        check_fitted(self, "fields_")
         k, n, index = self._n_neighbors, len(self.latents_), self._index
         # of a point, and never that to its twins alone: at least d + 1 others
         around = min(max(k, self.n_features_in_ + 1), n - 1)
@@ -318,7 +319,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
 
         held_out = slice(1, k + 1) if k < n else slice(0, k)
         training = ratio(distances[:, :k], indices[:, :k])
-        others = ratio(distances[:, held_out], indices[:, held_out])
+        others = np.maximum(ratio(distances[:, held_out], indices[:, held_out]), 1)  # of twins 0
         return Leverage(at, self.latents_, training, others, factor=DISTANCE_FACTOR)
 
     def neighbor_weights(

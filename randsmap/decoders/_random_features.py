@@ -335,8 +335,14 @@ class _RandomFeatureDecoder(LinearDecoder):
     def _make_leverage(self):
         ridge, features, points = self._ridge_leverage(), self.features_, self._training_points()
         training = ridge.values(features, points)
-        held_out = training / np.maximum(1 - training, np.finfo(float).eps)
-        return Leverage(lambda X: ridge.values(features, X), points, training, held_out)
+        free = np.maximum(1 - training, np.finfo(float).eps)
+        regularization, highest = self._regularization, np.inf
+        if regularization:
+            held_out = training / free
+            highest = float(ridge.sizes(features, points).mean()) / regularization
+        else:  # a point whose field is met whatever the others are: the minimum-norm solution knows no variance
+            held_out = np.where(free > 1e-8, training / free, training)
+        return Leverage(lambda X: ridge.values(features, X), points, training, held_out, highest)
 
     def _keep_leverage(self):
         """Make of the sums of batches what a model file keeps of them."""

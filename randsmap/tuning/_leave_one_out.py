@@ -60,7 +60,7 @@ def leave_one_out(decoder: Any, X: ArrayLike, y: ArrayLike, *, regularizations: 
     -----
     Conditional on what does not belong to the regression: the latents (the encoder), the features as
     drawn for all n points, the invariants' values m and the constant cells. With the kernel
-    decoder the point's column of the kernel is left out with its row.
+    decoder the point's column of the kernel is left out with its row; a linear tail is fitted anew.
 
     With Phi = U Sigma V^T and the hat matrix H = Phi (Phi^T Phi + lambda I)^-1 Phi^T, the field
     decoded without sample i misses f_i by r_i = (F - H F)_i / (1 - H_ii), and the correction by the invariants
