@@ -21,6 +21,7 @@ if _find_spec("randsmap._kernels") is None:
 _LAZY = {
     "FourierFeatures": "features",
     "MaternFeatures": "features",
+    "MonomialFeatures": "features",
     "MultiscaleFourierFeatures": "features",
     "SigmoidFeatures": "features",
     "DiffusionMaps": "encoders",

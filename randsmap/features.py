@@ -1,12 +1,13 @@
-"""Random feature maps of latent coordinates: the fixed, nonlinear first layer of the decoders.
+"""Feature maps of latent coordinates, most of them random: the fixed, nonlinear first layer of the decoders.
 
 Each is a scikit-learn transformer from latent points (n, d) to features (n, P), without the bias
-column (decoders add it), of the form ``scale * act(X @ weights_ + offsets_)``.
+column (decoders add it); the random ones are of the form ``scale * act(X @ weights_ + offsets_)``.
 """
 
 from __future__ import annotations
 
 import numbers
+from itertools import combinations_with_replacement
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +21,7 @@ from randsmap._kernels.features import features as _feature_kernel
 from randsmap._parallel import blas_threads, parallel_for
 from randsmap._validation import check_count, check_number, check_random_state, check_vector, renamed_arguments
 
-__all__ = ["FourierFeatures", "MaternFeatures", "MultiscaleFourierFeatures", "SigmoidFeatures"]
+__all__ = ["FourierFeatures", "MaternFeatures", "MonomialFeatures", "MultiscaleFourierFeatures", "SigmoidFeatures"]
 
 # Entries of the feature matrix computed by one task: large enough to hide the cost of a task (0.2
 # ms of work), small enough for the second-level cache. Blocks do not depend on the thread count.
@@ -623,3 +624,140 @@ class SigmoidFeatures(_RandomFeatures):
         with np.errstate(over="ignore", invalid="ignore"):
             offsets = -np.einsum("jk,kj->k", weights, centers)
         return {"weights_": weights, "offsets_": offsets}
+
+
+def polynomial_jacobian(powers: NDArray[np.intp], Y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Derivatives (n, P, d) of the monomials prod_j y_j^p_kj, powers p (P, d), at Y (n, d)."""
+    out = np.empty((len(Y), *powers.shape))
+    for j in range(powers.shape[1]):
+        lower = powers.copy()
+        lower[:, j] = np.maximum(lower[:, j] - 1, 0)
+        out[:, :, j] = powers[:, j] * np.prod(Y[:, None, :] ** lower, axis=2)
+    return out
+
+
+class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """All products of latent coordinates, less their means, of total degree 1 to `degree`.
+
+    With POD latents and degree 2 the decoder is the quadratic manifold.
+
+    Parameters
+    ----------
+    degree : int, default=2
+        Highest total degree, at least 1.
+
+    Attributes
+    ----------
+    center_ : ndarray of shape (d,)
+        Means of the training points.
+    powers_ : ndarray of int of shape (P, d)
+        Exponents; P is (d + degree choose degree) - 1.
+    n_features_in_ : int
+        Latent dimension d.
+
+    See Also
+    --------
+    sklearn.preprocessing.PolynomialFeatures : Another transformer that decoders take, but no model file.
+
+    References
+    ----------
+    J. L. Barnett and C. Farhat, Quadratic approximation manifold for mitigating the Kolmogorov barrier, J. Comput.
+    Phys. 464 (2022).
+
+    Examples
+    --------
+    >>> from randsmap import MonomialFeatures
+    >>> MonomialFeatures().fit([[1.0, 0.0], [-1.0, 0.0]]).transform([[2.0, 3.0]])
+    array([[2., 3., 4., 6., 9.]])
+    """
+
+    center_: NDArray[np.float64]
+    powers_: NDArray[np.intp]
+    n_features_in_: int
+
+    _state = {
+        "n_features_in_": Count("d"),
+        "center_": Array("d"),
+        "powers_": Array("P", "d", dtype=np.intp, low=0, high=100),
+    }
+
+    def __init__(self, degree: int = 2) -> None:
+        self.degree = degree
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Note the mean of the latent points X (n, d), and the exponents.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If X is not a finite matrix or `degree` is not from 1 to 100.
+        """
+        with restored_on_error(self):
+            degree = check_count(self.degree, "degree", high=100)
+            X = validate_data(self, X, reset=True)
+            d = X.shape[1]
+            factors = [c for p in range(1, degree + 1) for c in combinations_with_replacement(range(d), p)]
+            self.powers_ = np.array([np.bincount(c, minlength=d) for c in factors], dtype=np.intp)
+            self.center_ = X.mean(axis=0)
+        return self
+
+    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
+        """The monomials (n, P) at latent points X (n, d).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+
+        Returns
+        -------
+        ndarray of shape (n, P)
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError
+            If X is not a finite matrix with the number of columns seen in `fit`.
+        """
+        Y = self._centred(X)
+        out = np.ones((len(Y), len(self.powers_)))
+        with np.errstate(over="ignore", invalid="ignore"):  # the decoder names the row
+            for j in range(Y.shape[1]):
+                powers = Y[:, j : j + 1] ** np.arange(self.powers_.max() + 1)
+                out *= powers[:, self.powers_[:, j]]
+        return out
+
+    def jacobian(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Derivatives (n, P, d) of the monomials at latent points X (n, d).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+
+        Returns
+        -------
+        ndarray of shape (n, P, d)
+
+        Raises
+        ------
+        As `transform`.
+        """
+        return polynomial_jacobian(self.powers_, self._centred(X))
+
+    def _centred(self, X):
+        check_fitted(self, "powers_")
+        return validate_data(self, X, reset=False, min_samples=1) - self.center_
+
+    @property
+    def _n_features_out(self):
+        return len(self.powers_)

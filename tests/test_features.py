@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from scipy.special import expit, ndtri
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.preprocessing import PolynomialFeatures
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randsmap
-from randsmap import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
+from randsmap import FourierFeatures, MaternFeatures, MonomialFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 from randsmap import features as module
 from randsmap._kernels import features as kernel
 
@@ -628,3 +629,20 @@ def test_matern_weights_share_their_chi_square_draw():
     for wrong in (0, -1.0, np.nan, "1"):
         with pytest.raises((TypeError, ValueError), match="nu must"):
             MaternFeatures(nu=wrong).fit([[0.0]])
+
+
+def test_monomials_are_scikit_learn_s_of_centred_points():
+    X = np.random.default_rng(0).normal(loc=5.0, size=(20, 3))
+    features = MonomialFeatures(3).fit(X)
+    Y = X - X.mean(axis=0)
+    expected = PolynomialFeatures(3, include_bias=False).fit(Y)
+    assert np.array_equal(features.powers_, expected.powers_)
+    assert np.allclose(features.transform(X), expected.transform(Y), rtol=1e-13)
+    step = 1e-6
+    J = np.stack(
+        [(features.transform(X + step * e) - features.transform(X - step * e)) / (2 * step) for e in np.eye(3)], 2
+    )
+    assert np.allclose(features.jacobian(X), J, atol=1e-7)
+    assert len(features.get_feature_names_out()) == len(features.powers_)
+    with pytest.raises(ValueError, match="degree"):
+        MonomialFeatures(0).fit(X)

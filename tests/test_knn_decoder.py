@@ -328,7 +328,7 @@ def test_a_failed_fit_changes_nothing():
     m = KNNDecoder(20)
     with pytest.raises(ValueError):
         m.fit(Y, F)
-    assert vars(m) == {"n_neighbors": 20, "objective": "latent", "encoder": None}
+    assert vars(m) == {"n_neighbors": 20, "objective": "latent", "encoder": None, "latent_scale": None}
 
 
 def test_out():
@@ -383,3 +383,36 @@ def test_no_temporary_of_rows_times_neighbours_times_cells():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 500 * 10 * 8 * 20  # a few (L, k) arrays, not one (L, M)
+
+
+@pytest.mark.parametrize("objective", ["latent", "encoder"])
+def test_latent_scale_is_that_of_latents_divided_by_it(objective):
+    rng = np.random.default_rng(0)
+    F = rng.uniform(size=(60, 8))
+    encoder = randsmap.DiffusionMaps(2, epsilon_scale=2.0)
+    X = encoder.fit_transform(F)
+    scale = np.array([0.1, 3.0])
+    decoder = KNNDecoder(5, objective=objective, encoder=encoder, latent_scale=scale).fit(X, F)
+    plain = KNNDecoder(5).fit(X / scale, F)
+    neighbors, weights = decoder.neighbor_weights(X, exclude=range(60))
+    others, their_weights = plain.neighbor_weights(X / scale, exclude=range(60))
+    assert np.array_equal(neighbors, others) and not np.array_equal(
+        neighbors, KNNDecoder(5).fit(X, F).neighbor_weights(X, exclude=range(60))[0]
+    )
+    if objective == "latent":
+        assert np.allclose(weights, their_weights, atol=1e-12)
+    std = KNNDecoder(5, latent_scale="std").fit(X, F)
+    assert np.allclose(std.latent_scale_, X.std(axis=0))
+    with pytest.raises(ValueError, match="latent_scale"):
+        KNNDecoder(5, latent_scale=-1.0).fit(X, F)
+
+
+def test_pickles_of_before_latent_scale_decode():
+    rng = np.random.default_rng(0)
+    X, F = rng.uniform(size=(30, 2)), rng.uniform(size=(30, 4))
+    decoder = KNNDecoder(3).fit(X, F)
+    expected = decoder.predict(X[:5] + 0.01)
+    for name in ("latent_scale", "latent_scale_", "_points"):
+        del decoder.__dict__[name]
+    again = pickle.loads(pickle.dumps(decoder))
+    assert np.array_equal(again.predict(X[:5] + 0.01), expected) and again.get_params()["latent_scale"] is None

@@ -59,6 +59,7 @@ def models():
         "fourier array": randsmap.FourierFeatures(np.array([0.3, 0.7]), n_features=7),
         "fourier list": randsmap.FourierFeatures([0.3, 1 / 3], random_state=np.random.default_rng(3)),
         "matern": randsmap.MaternFeatures(0.5, nu=2.5, n_features=6, random_state=2),
+        "monomials": randsmap.MonomialFeatures(3),
         "multiscale": randsmap.MultiscaleFourierFeatures(np.float64(1.1), n_scales=3, n_features=np.int64(8)),
     }
     for name, features in maps.items():
@@ -95,6 +96,7 @@ def models():
     knn = randsmap.KNNDecoder
     yield "k-NN", knn(3).fit(Y, F)
     yield "k-NN in 8-D", knn(3).fit(rng.uniform(-1, 1, (N, 8)), F)
+    yield "k-NN scaled", knn(3, latent_scale=[0.3, 2.0]).fit(Y, F)
     yield "k-NN grid", knn(3).fit(rng.uniform(-1, 1, (200, 2)), rng.uniform(0, 1, (200, M)))
     yield "k-NN model", randsmap.ManifoldModel(randsmap.DiffusionMaps(2), knn(3)).fit(F)
     yield "k-NN encoder", randsmap.ManifoldModel(randsmap.DiffusionMaps(2), knn(3, objective="encoder")).fit(F)

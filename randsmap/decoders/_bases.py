@@ -26,6 +26,7 @@ from randsmap._kernels.distances import DIRECT_DIM
 from randsmap._linalg.ridge import feature_matrix
 from randsmap._parallel import FEW, MAX_TILE, TILE_ENTRIES, for_tiles
 from randsmap._validation import check_matrix
+from randsmap.features import polynomial_jacobian
 from randsmap.invariants._bounds import STALLED
 
 __all__ = [
@@ -253,16 +254,6 @@ class ScaledTransformer:
     def jacobian(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Derivatives (n, P, d) of `transform`."""
         return TransformerBasis(self.transformer).jacobian(in_units(X, self.scale)) / self.scale
-
-
-def polynomial_jacobian(powers: NDArray[np.intp], Y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Derivatives (n, P, d) of the monomials prod_j y_j^p_kj, powers p (P, d), at Y (n, d)."""
-    out = np.empty((len(Y), *powers.shape))
-    for j in range(powers.shape[1]):
-        lower = powers.copy()
-        lower[:, j] = np.maximum(lower[:, j] - 1, 0)
-        out[:, :, j] = powers[:, j] * np.prod(Y[:, None, :] ** lower, axis=2)
-    return out
 
 
 def in_units(Y: NDArray[np.float64], lengths: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -17,7 +17,8 @@ from randsmap._kernels import simplex as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._parallel import FEW, parallel_for
 from randsmap._validation import check_cells, check_choice, check_count
-from randsmap.decoders._base import FieldRegressor, check_fields
+from randsmap.decoders._base import FieldRegressor, check_fields, fitted_scale
+from randsmap.decoders._bases import in_units
 from randsmap.decoders._extrapolation import DISTANCE_FACTOR, Leverage, LeverageMixin, Reach
 from randsmap.decoders._linear_map import KeptCells
 
@@ -47,6 +48,9 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         For objective="encoder". A fitted encoder is used as it is (`clone` keeps it too; it is
         never changed); one that is not fitted is cloned and fitted on the fields. Inside a
         `ManifoldModel`, None takes the model's encoder.
+    latent_scale : float, array (d,), "std" or None, default=None
+        Units of the latents in which neighbours are the nearest and, with objective="latent", y is projected;
+        "std": the standard deviation of each coordinate of the training latents. None: 1, as in the paper.
 
     Attributes
     ----------
@@ -56,6 +60,8 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         Training points.
     fields_ : ndarray (n, M)
         Training fields; (n, 1) if y was one-dimensional.
+    latent_scale_ : ndarray (d,)
+        Units used.
     n_features_in_ : int
         d, the number of latent coordinates.
 
@@ -95,26 +101,38 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
     latents_: NDArray[np.float64]
     fields_: NDArray[np.float64]
     encoder_: Any
+    latent_scale_: NDArray[np.float64]
+    latent_scale: Any = None  # in pickles of before
 
     _state = {
         "n_features_in_": Count("d"),
         "latents_": Array("n", "d"),
         "fields_": Array("n", "M"),
+        "latent_scale_": Array("d", low=np.finfo(float).smallest_subnormal, optional=True),  # not in files of before
         "encoder_": Transformer("M", "d", optional=True),
         "_n_neighbors": Count("k"),
         "_objective": Choice("latent", "encoder"),
         "_single": Flag(),
         "_index": DERIVED,
+        "_points": DERIVED,
         "_map": DERIVED,
         "_kept": DERIVED,
         "_kept_cells": DERIVED,
         "_reach": DERIVED,
     }
 
-    def __init__(self, n_neighbors: int = 5, *, objective: str = "latent", encoder: Any = None) -> None:
+    def __init__(
+        self,
+        n_neighbors: int = 5,
+        *,
+        objective: str = "latent",
+        encoder: Any = None,
+        latent_scale: str | float | ArrayLike | None = None,
+    ) -> None:
         self.n_neighbors = n_neighbors
         self.objective = objective
         self.encoder = encoder
+        self.latent_scale = latent_scale
 
     def __sklearn_clone__(self):
         # scikit-learn's clone would take the fit out of a nested encoder, which is used as it is
@@ -132,6 +150,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         objective = check_choice(self.objective, "objective", ("latent", "encoder"))
         X = validate_data(self, X, reset=True)
         F, _, single = check_fields(y, len(X))
+        scale = fitted_scale(self.latent_scale, X)
         if n_neighbors > len(X):
             raise ValueError(
                 f"n_neighbors must be at most the number of training points (n_samples = {len(X)}), got {n_neighbors}"
@@ -142,8 +161,17 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
             for name in ("encoder_", "_map", "_kept"):
                 self.__dict__.pop(name, None)
         self._objective, self._n_neighbors, self._single = objective, n_neighbors, single
-        self._index, self._reach = NeighborIndex(X), Reach()
-        self.latents_, self.fields_ = X.copy(), F.copy()
+        self.latents_, self.fields_, self.latent_scale_ = X.copy(), F.copy(), scale
+        self._find_points()
+
+    def _find_points(self):
+        """The latents in their units, and the search among them."""
+        self._points = self._in_units(self.latents_)
+        self._index, self._reach = NeighborIndex(self._points), Reach()
+
+    def _in_units(self, X):
+        scale = getattr(self, "latent_scale_", None)
+        return X if scale is None or (scale == 1).all() else in_units(X, scale)
 
     def with_n_neighbors(self, n_neighbors: int) -> KNNDecoder:
         """The decoder of the same data with another number of neighbours, without another fit.
@@ -215,7 +243,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         super()._restore()
         if self._n_neighbors > len(self.latents_):
             raise ValueError(f"{self._n_neighbors} neighbours among {len(self.latents_)} points")
-        self._index, self._reach = NeighborIndex(self.latents_), Reach()
+        self._find_points()
         if self._objective == "encoder":
             if not _is_diffusion_map(self.encoder_):
                 raise ValueError(f"the encoder is of class {type(self.encoder_).__name__}")
@@ -307,7 +335,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         k, n, index = self._n_neighbors, len(self.latents_), self._index
         # of a point, and never that to its twins alone: at least d + 1 others
         around = min(max(k, self.n_features_in_ + 1), n - 1)
-        distances, indices = index.query(self.latents_, min(max(k, around) + 1, n))
+        distances, indices = index.query(self._in_units(self.latents_), min(max(k, around) + 1, n))
         own = distances[:, 1 : around + 1].mean(axis=1) if around else np.full(1, np.inf)
 
         def ratio(distances: NDArray[np.float64], indices: NDArray[np.intp]) -> NDArray[np.float64]:
@@ -315,7 +343,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
             return np.divide(distance, theirs, out=np.where(distance > 0, np.inf, 0.0), where=theirs > 0)
 
         def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
-            return ratio(*index.query(X, k))
+            return ratio(*index.query(self._in_units(X), k))
 
         held_out = slice(1, k + 1) if k < n else slice(0, k)
         training = ratio(distances[:, :k], indices[:, :k])
@@ -355,7 +383,10 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         return self._weights(validate_data(self, X, reset=False), exclude)
 
     def _weights(self, X, exclude):
-        neighbors, stopped = self._neighbors(X, exclude), _Stopped()
+        if "_points" not in self.__dict__:  # in a pickle of before
+            self._find_points()
+        points = self._in_units(X)
+        neighbors, stopped = self._neighbors(points, exclude), _Stopped()
         weights = np.empty(neighbors.shape)
         if self._objective == "encoder":
             self._encoder_weights(X, neighbors, weights, stopped)
@@ -364,8 +395,8 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
             parallel_for(
                 lambda i: stopped.add(
                     _kernel.latent(
-                        self.latents_,
-                        X[i * step : (i + 1) * step],
+                        self._points,
+                        points[i * step : (i + 1) * step],
                         neighbors[i * step : (i + 1) * step],
                         weights[i * step : (i + 1) * step],
                     ),

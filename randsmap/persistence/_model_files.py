@@ -62,6 +62,7 @@ CLASSES = {
     "AffineInvariants": "invariants",
     "FourierFeatures": "features",
     "MaternFeatures": "features",
+    "MonomialFeatures": "features",
     "MultiscaleFourierFeatures": "features",
     "SigmoidFeatures": "features",
     "DiffusionMaps": "encoders",

@@ -19,13 +19,15 @@ from randsmap.invariants._affine import AffineInvariants, invariant_values
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 from randsmap.invariants._running import default_tolerance
 from randsmap.metrics import squarable_norms
-from randsmap.tuning._families import KNN, LENGTHS, check_families
-from randsmap.tuning._held_out import NEIGHBORS, PATH, Samples, check_groups, stratified
+from randsmap.tuning._families import DOUBLE_DIFFUSION_MAPS, KNN, LENGTHS, check_families
+from randsmap.tuning._held_out import NEIGHBORS, PATH, RANKS, Samples, check_groups, stratified
 from randsmap.tuning._trials import blend, candidates, leading, reach, search, search_threads
 
 __all__ = ["AutoDecoder", "Results"]
 
 _SUBSET = 1000  # samples of the search
+# families without lambda: what they have instead, and its values
+_BY_COUNT: dict[str, tuple[str, Any]] = {KNN: ("n_neighbors", NEIGHBORS), DOUBLE_DIFFUSION_MAPS: ("rank", RANKS)}
 
 
 class Results(Bunch):
@@ -51,8 +53,9 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         trial.
     families : str, sequence of str, or None, default=None
         The families searched, some of `randsmap.tuning.FAMILIES`: random features ("sigmoid", "fourier",
-        "multiscale-fourier", "matern-features"), kernels ("gaussian", "multi-gaussian", "matern", "thin-plate"), and
-        "k-nn". None: all.
+        "multiscale-fourier", "matern-features", as many as samples, at most 2000), kernels ("gaussian",
+        "multi-gaussian", "matern", "thin-plate"), "polynomial" (of degree 2 to 4), "k-nn" and
+        "double-diffusion-maps". None: all.
     validation : float, default=0.2
         Share of the samples on which the search is made when there are more than 1000, at least 1000 and chosen at
         random; the best are then compared on all. Each sample's error is that of a decoder that has not seen it (nor
@@ -75,8 +78,8 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         The geometric median of the best few decoders, or of the best alone, kept near the training fields.
     results_ : Results
         A table of the trials, one array a column: `family`, `nu`, `degree`, `length_scale_1` ... `length_scale_d` (in
-        the latents' units), `regularization`, `n_neighbors`, `error` (mean held-out error), `score` (see Notes),
-        `chosen`. `results_.frame` is a pandas DataFrame, if pandas is there.
+        the latents' units), `regularization`, `n_neighbors`, `rank`, `error` (mean held-out error), `score` (see
+        Notes), `chosen`. `results_.frame` is a pandas DataFrame, if pandas is there.
     held_out_error_ : float
         Mean held-out error of `best_decoder_`'s median.
     on_edge_ : list of str
@@ -269,14 +272,16 @@ def _compared(samples, members):
 def _table(trials, members, units, n):
     chosen = {id(trial) for trial in members}
     scales = np.array([trial.scales * units for trial in trials])
-    knn = np.array([trial.family == KNN for trial in trials])
     return Results(
         family=np.array([trial.family for trial in trials]),
         nu=np.array([np.nan if trial.nu is None else trial.nu for trial in trials]),
         degree=np.array([-1 if trial.degree is None else trial.degree for trial in trials]),
         **{f"length_scale_{j + 1}": scales[:, j] for j in range(scales.shape[1])},
-        regularization=np.array([np.nan if k else t.regularization(n) for k, t in zip(knn, trials)]),
-        n_neighbors=np.array([int(t.value) if k else 0 for k, t in zip(knn, trials)]),
+        regularization=np.array([np.nan if t.family in _BY_COUNT else t.regularization(n) for t in trials]),
+        **{
+            name: np.array([int(t.value) if t.family == family and np.isfinite(t.value) else 0 for t in trials])
+            for family, (name, _) in _BY_COUNT.items()
+        },
         error=np.array([trial.error for trial in trials]),
         score=np.array([trial.score for trial in trials]),
         chosen=np.array([id(trial) in chosen for trial in trials]),
@@ -284,9 +289,9 @@ def _table(trials, members, units, n):
 
 
 def _edges(trial):
-    if trial.family == KNN:
-        return ["n_neighbors"] if trial.value == NEIGHBORS[-1] else []
-    edges = ["regularization"] if trial.value in (PATH[0], PATH[-1]) else []
+    name, values = _BY_COUNT.get(trial.family, ("regularization", PATH))
+    ends = (values[-1],) if trial.family in _BY_COUNT else (values[0], values[-1])
+    edges = [name] if trial.value in ends else []
     if trial.scales.min() < 2 * LENGTHS[0] or trial.scales.max() > LENGTHS[1] / 2:
         edges.append("length_scale")
     return edges

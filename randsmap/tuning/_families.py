@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from randsmap._linalg.radial import polynomial_tail
-from randsmap.decoders import KernelDecoder, KNNDecoder, RFNNDecoder
+from randsmap._parallel import blas_threads
+from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, KNNDecoder, RFNNDecoder
 from randsmap.decoders._kernel import MultiGaussian, radial_kernel
-from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
+from randsmap.features import (
+    FourierFeatures,
+    MaternFeatures,
+    MonomialFeatures,
+    MultiscaleFourierFeatures,
+    SigmoidFeatures,
+)
 
 __all__ = [
+    "DOUBLE_DIFFUSION_MAPS",
     "FAMILIES",
     "FOURIER",
     "GAUSSIAN",
@@ -24,6 +33,7 @@ __all__ = [
     "MATERN_FEATURES",
     "MULTISCALE_FOURIER",
     "MULTI_GAUSSIAN",
+    "POLYNOMIAL",
     "SIGMOID",
     "THIN_PLATE",
     "Trial",
@@ -34,11 +44,12 @@ __all__ = [
 _Values = NDArray[np.float64]
 
 SIGMOID, FOURIER, MULTISCALE_FOURIER, MATERN_FEATURES = "sigmoid", "fourier", "multiscale-fourier", "matern-features"
+POLYNOMIAL = "polynomial"
 GAUSSIAN, MULTI_GAUSSIAN, MATERN, THIN_PLATE = "gaussian", "multi-gaussian", "matern", "thin-plate"
-KNN = "k-nn"
+KNN, DOUBLE_DIFFUSION_MAPS = "k-nn", "double-diffusion-maps"
 FAMILIES = (SIGMOID, FOURIER, MULTISCALE_FOURIER, MATERN_FEATURES, GAUSSIAN, MULTI_GAUSSIAN, MATERN, THIN_PLATE, KNN)
-_FEATURES = (SIGMOID, FOURIER, MULTISCALE_FOURIER, MATERN_FEATURES)
 _SCALE_FREE = (THIN_PLATE, KNN)  # a common factor of the scales changes nothing, but for lambda
+_UNSCALED = (POLYNOMIAL,)
 LENGTHS = 0.02, 100.0  # the shortest and the longest length scale
 _MOST_FEATURES = 2000  # as many as samples, at most
 
@@ -58,6 +69,10 @@ _STARTS: tuple[tuple[str, float | None, int | None, float], ...] = (
     (GAUSSIAN, None, 0, 1.0),
     (MATERN, 1.5, 0, 3.0),
     (MATERN, 2.5, 0, 3.0),
+    (POLYNOMIAL, None, 2, 1.0),
+    (POLYNOMIAL, None, 3, 1.0),
+    (POLYNOMIAL, None, 4, 1.0),
+    (DOUBLE_DIFFUSION_MAPS, None, None, 1.0),
     (SIGMOID, None, 0, 0.3),
     (MULTI_GAUSSIAN, None, 0, 0.3),
     (FOURIER, None, 0, 1.0),
@@ -95,13 +110,13 @@ def starts_of(families: Sequence[str], d: int) -> list[Trial]:
 
 @dataclass
 class Trial:
-    """A member of a family with its scales, at the best lambda or number of neighbours of the path."""
+    """A member of a family with its scales, at the best lambda, number of neighbours or rank of the path."""
 
     family: str
     nu: float | None
     degree: int | None
     scales: _Values  # in standard deviations of the latents
-    value: float  # lambda over the largest eigenvalue, or k
+    value: float  # lambda over the largest eigenvalue, k, or the rank
     strength: float = np.nan  # lambda, a sample
     score: float = np.inf
     error: float = np.nan
@@ -114,21 +129,21 @@ class Trial:
 
     @property
     def identity(self) -> Any:
-        """Equal for trials that are the same but for lambda or k."""
+        """Equal for trials that are the same but for that value."""
         logs = np.log(self.scales)
         if self.family in _SCALE_FREE:
             logs = logs - logs[0]
         return self.kind, tuple(np.round(logs, 3))
 
     def at(self, value: float, strength: float = np.nan) -> Trial:
-        """The trial at another lambda or k, not judged yet."""
+        """The trial at another value, not judged yet."""
         return Trial(self.family, self.nu, self.degree, self.scales, value, strength)
 
     def neighbors(self, step: float) -> list[Trial]:
         """Trials of the same kind whose scales, all or one of them, differ by a factor exp(+-step)."""
         d = len(self.scales)
-        moves = [] if self.family in _SCALE_FREE else [np.ones(d)]
-        if d > 1:
+        moves = [] if self.family in (*_SCALE_FREE, *_UNSCALED) else [np.ones(d)]
+        if d > 1 and self.family not in _UNSCALED:
             moves += list(np.eye(d))
         found = [
             Trial(*self.kind, self.scales * np.exp(sign * step * move), np.nan) for move in moves for sign in (1, -1)
@@ -141,11 +156,13 @@ class Trial:
         Of random features the kernel is Phi Phi^T.
         """
         points = X / self.scales
-        T = polynomial_tail(points - points.mean(axis=0), self.degree or 0)
-        if self.family in _FEATURES:
-            Phi = self._features(len(X), seed).fit_transform(points)
+        feature_map = self._features(len(X), seed)
+        T = polynomial_tail(points - points.mean(axis=0), 0 if feature_map is not None else self.degree)
+        if feature_map is not None:
+            Phi = feature_map.fit_transform(points)
             Phi -= Phi.mean(axis=0)
-            return Phi @ Phi.T, T
+            with blas_threads():
+                return Phi @ Phi.T, T
         if self.family == MULTI_GAUSSIAN:
             return MultiGaussian(0.0, 1.0).values(points), T
         return radial_kernel(self.family, self.nu).values(points), T
@@ -159,11 +176,14 @@ class Trial:
 
     def decoder(self, units: _Values, n: int, seed: int) -> Any:
         """The decoder for n latents whose standard deviations are `units`."""
+        scales = self.scales * units
         if self.family == KNN:
-            return KNNDecoder(int(self.value))
-        scales, regularization = self.scales * units, self.regularization(n)
-        if self.family in _FEATURES:
-            return RFNNDecoder(self._features(n, seed), latent_scale=scales, regularization=regularization)
+            return KNNDecoder(int(self.value), latent_scale=scales)
+        if self.family == DOUBLE_DIFFUSION_MAPS:
+            return DoubleDiffusionMapsDecoder(epsilon=1.0, rank=int(self.value), latent_scale=scales)
+        regularization, feature_map = self.regularization(n), self._features(n, seed)
+        if feature_map is not None:
+            return RFNNDecoder(feature_map, latent_scale=scales, regularization=regularization)
         if self.family == MULTI_GAUSSIAN:
             return KernelDecoder(
                 MULTI_GAUSSIAN,
@@ -183,8 +203,15 @@ class Trial:
         )
 
     def _features(self, n, seed):
-        options = {"n_features": min(n, _MOST_FEATURES), "random_state": seed}
-        if self.family == MATERN_FEATURES:
-            return MaternFeatures(nu=self.nu, **options)
-        maps = {SIGMOID: SigmoidFeatures, FOURIER: FourierFeatures, MULTISCALE_FOURIER: MultiscaleFourierFeatures}
-        return maps[self.family](**options)
+        """The feature map for n samples, None if there is none."""
+        if self.family == POLYNOMIAL:
+            return MonomialFeatures(self.degree)
+        maps = {
+            SIGMOID: SigmoidFeatures,
+            FOURIER: FourierFeatures,
+            MULTISCALE_FOURIER: MultiscaleFourierFeatures,
+            MATERN_FEATURES: partial(MaternFeatures, nu=self.nu),
+        }
+        if self.family not in maps:
+            return None
+        return maps[self.family](n_features=min(n, _MOST_FEATURES), random_state=seed)

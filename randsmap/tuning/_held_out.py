@@ -9,18 +9,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._linalg.distances import fill_pairs
-from randsmap._linalg.radial import TailSpectrum, held_out_once
+from randsmap._linalg.low_rank import leading_modes
+from randsmap._linalg.radial import Gaussian, TailSpectrum, held_out_once
+from randsmap._parallel import blas_threads
 from randsmap.decoders import KNNDecoder
+from randsmap.decoders._kernel import retained_modes
 from randsmap.metrics import SMALLEST_SHARE, median_norm
-from randsmap.tuning._families import KNN, Trial
+from randsmap.tuning._families import DOUBLE_DIFFUSION_MAPS, KNN, Trial
 
-__all__ = ["NEIGHBORS", "PATH", "Samples", "Scores", "check_groups", "stratified"]
+__all__ = ["NEIGHBORS", "PATH", "RANKS", "Samples", "Scores", "check_groups", "stratified"]
 
 _Values = NDArray[np.float64]
 _Groups = Sequence[NDArray[np.intp]]
 
 PATH: _Values = np.power(10.0, np.arange(-12, 3, dtype=np.float64))  # lambda over the largest eigenvalue
 NEIGHBORS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
+RANKS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+_FOLDS = 5  # where there is no closed form
 _PARTS = 8  # into which samples without groups fall for the score
 _COORDINATES, _SKETCH = 192, 128  # coordinates of fields beyond which the search takes random combinations
 _FLOOR = 1e-12
@@ -61,15 +66,20 @@ class Samples:
         if parts is None:
             parts = np.array_split(rng.permutation(len(X)), min(_PARTS, len(X)))
         self.seed = int(rng.uniform(0, 2**31)) if seed is None else seed
+        self._parts = parts
         self.scores = Scores(sizes, parts)
 
     def path(self, trial: Trial) -> Iterator[tuple[Trial, _Values]]:
-        """The trial at each lambda, or number of neighbours, and what held-out fields then miss."""
+        """The trial at each lambda, number of neighbours or rank, and what held-out fields then miss."""
         if trial.family == KNN:
             fewest = len(self.X) - (0 if self.groups is None else max(map(len, self.groups))) - 1
             for k in [k for k in NEIGHBORS if k <= max(1, fewest // 2)]:
                 new = trial.at(k)
                 yield new, self.residuals(new)
+            return
+        if trial.family == DOUBLE_DIFFUSION_MAPS:
+            for rank, residuals in self._harmonic_residuals(self.X / trial.scales, RANKS).items():
+                yield trial.at(rank), residuals
             return
         K, T = trial.functions(self.X, self.seed)
         spectrum = TailSpectrum(K, T, self.G)
@@ -82,9 +92,12 @@ class Samples:
                 )
 
     def residuals(self, trial: Trial) -> _Values:
-        """What held-out fields miss at the trial's own lambda or k."""
+        """What held-out fields miss at the trial's own lambda, number of neighbours or rank."""
         if trial.family == KNN:
             return self._neighbor_residuals(self.X / trial.scales, int(trial.value))
+        if trial.family == DOUBLE_DIFFUSION_MAPS:
+            (residuals,) = self._harmonic_residuals(self.X / trial.scales, [int(trial.value)]).values()
+            return residuals
         K, T = trial.functions(self.X, self.seed)
         return held_out_once(K, T, self.G, trial.regularization(len(self.X)), self.groups)
 
@@ -103,6 +116,30 @@ class Samples:
             rest = np.setdiff1d(np.arange(len(X)), g)
             out[g] = G[g] - KNNDecoder(min(k, len(rest))).fit(X[rest], G[rest]).predict(X[g])
         return out
+
+    def _harmonic_residuals(self, X, ranks):
+        """By rank, what geometric harmonics of width 1 miss; a fifth of the samples, or of the groups, held out.
+
+        There is no closed form: without the held-out points the eigenvectors are others.
+        """
+        out = {rank: np.empty_like(self.G) for rank in ranks if rank <= len(X)}
+        found = 0
+        for fold in np.array_split(np.arange(len(self._parts)), min(_FOLDS, len(self._parts))):
+            held = np.concatenate([self._parts[i] for i in fold])
+            rest = np.setdiff1d(np.arange(len(X)), held)
+            kernel = Gaussian(1.0)
+            eigenvalues, V = leading_modes(kernel.values(X[rest]))
+            r = retained_modes(eigenvalues, len(rest), len(rest))
+            found, V, mean = max(found, r), V[:, :r], self.G[rest].mean(axis=0)
+            with blas_threads():
+                C = V.T @ (self.G[rest] - mean)
+                H = kernel.values(X[held], X[rest]) @ (V / eigenvalues[:r]) - V.mean(axis=0)
+                missed, first = self.G[held] - mean, 0
+                for rank, residuals in out.items():
+                    missed -= H[:, first:rank] @ C[first:rank]
+                    residuals[held], first = missed, rank
+        largest = next((rank for rank in out if rank >= found), None)
+        return {rank: residuals for rank, residuals in out.items() if largest is None or rank <= largest}
 
     def nearest(self) -> NDArray[np.intp]:
         """For each sample the one of nearest latents among the others, or among those of other groups."""
