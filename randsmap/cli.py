@@ -15,7 +15,7 @@ from randsmap._files import expanded, is_stream, save_arrays, writable_target, w
 
 __all__ = ["main"]
 
-# feature map -> (class name, tuned parameter, values tried)
+# feature map -> (class name, tuned parameter)
 _FEATURES = {
     "sigmoid": ("SigmoidFeatures", "slope"),
     "fourier": ("FourierFeatures", "length_scale"),
@@ -48,6 +48,10 @@ _STUDIES = {
 
 # bytes (as float64) of snapshots that the model of a command may hold
 _LARGEST_TRAINING_SET = 1 << 30
+_MOST_SEARCHED = 5000  # snapshots among which a model is searched for: kernel decoders hold a matrix of all pairs
+_FOLDS = 5  # of the snapshots whose fields a model of parameters has to predict
+# options that name one decoder with random features, in place of a search
+_ONE_DECODER = ("features", "value", "n_features", "regularization")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -166,8 +170,10 @@ def _parser():
     fit = commands.add_parser(
         "fit",
         help="fit a model to your own snapshots",
-        description="Fit diffusion maps and a conservative random-feature decoder to the snapshots. "
-        "The feature map's hyperparameter is tuned on a fifth of them unless it is given. "
+        description="Search, by errors on snapshots left out, for an encoder (diffusion maps of several widths, POD; "
+        "with as few latent coordinates as do) and a decoder, and fit them to the snapshots. With --features, --value, "
+        "--n-features or --regularization there is no search: diffusion maps and a decoder with random features are "
+        "fitted, whose one hyperparameter is tuned on a fifth of the snapshots unless --value gives it. "
         "MODEL is an .npz file without pickles, the one that randsmap.load reads.",
     )
     fit.add_argument(
@@ -176,12 +182,40 @@ def _parser():
     fit.add_argument(
         "--out", type=expanded, required=True, metavar="MODEL", help="model file to write, such as model.npz"
     )
-    fit.add_argument("--components", type=int, default=2, metavar="D", help="latent dimension (default 2)")
+    fit.add_argument(
+        "--components",
+        type=int,
+        metavar="D",
+        help="latent coordinates: at most so many (with --features etc. just so many); by default the number of "
+        "eigenvectors of diffusion maps that are new directions",
+    )
+    fit.add_argument(
+        "--decoder",
+        type=_labels,
+        metavar="FAMILY[,FAMILY]",
+        help="search these families of decoders only, such as sigmoid, fourier, gaussian, matern, thin-plate, k-nn "
+        "(another name lists all)",
+    )
+    fit.add_argument("--trials", type=int, metavar="N", help="trials of the search for a decoder (default 40)")
+    fit.add_argument(
+        "--groups",
+        type=expanded,
+        metavar="FILE",
+        help="labels, one a snapshot (.npy, or text, one a line), of trajectories or other groups, which are left out "
+        "as a whole",
+    )
+    fit.add_argument(
+        "--parameters",
+        type=expanded,
+        metavar="FILE",
+        help="times or parameters of the snapshots, (n_samples,) or (n_samples, p) in .npy or text: the model then "
+        "predicts fields at new ones (randsmap predict)",
+    )
     fit.add_argument(
         "--alpha", type=float, default=1.0, help="density normalisation of the diffusion maps, 0 to 1 (default 1)"
     )
     fit.add_argument(
-        "--features", choices=tuple(_FEATURES), default="sigmoid", help="feature map of the decoder (default sigmoid)"
+        "--features", choices=tuple(_FEATURES), help="feature map of the one decoder fitted (default sigmoid)"
     )
     fit.add_argument(
         "--value",
@@ -192,19 +226,16 @@ def _parser():
     fit.add_argument(
         "--n-features",
         type=_count_or_fraction,
-        default=1.0,
         metavar="P",
         help="a count (500) or a multiple of the number of samples (0.25); default 1.0",
     )
-    fit.add_argument(
-        "--regularization", type=float, default=1e-3, metavar="LAMBDA", help="ridge parameter (default 1e-3)"
-    )
+    fit.add_argument("--regularization", type=float, metavar="LAMBDA", help="ridge parameter (default 1e-3)")
     fit.add_argument(
         "--encoder-samples",
         type=int,
         metavar="N",
-        help="fit the encoder to N of the snapshots, chosen at random (default: all); for files "
-        "larger than memory, with --n-features as a count",
+        help="search for the model among N of the snapshots, chosen at random (default: all, 5000 at most), or, with "
+        "--features etc., fit the encoder to them; for files larger than memory, with --n-features as a count",
     )
     fit.add_argument(
         "--invariants",
@@ -226,6 +257,18 @@ def _parser():
         command.add_argument("--out", type=expanded, required=True, metavar=output)
         command.set_defaults(command=run)
 
+    predict = commands.add_parser(
+        "predict",
+        help="fields at new parameters or times",
+        description="Fields at parameters or times, by a model of `randsmap fit --parameters`.",
+    )
+    predict.add_argument("model", type=expanded, metavar="MODEL")
+    predict.add_argument(
+        "input", type=expanded, metavar="PARAMETERS.npy", help="(n,) or (n, p); text with one row a line, too"
+    )
+    predict.add_argument("--out", type=expanded, required=True, metavar="FIELDS.npy")
+    predict.set_defaults(command=_predict)
+
     evaluate = commands.add_parser(
         "evaluate",
         help="reconstruction errors of a model on snapshots",
@@ -233,6 +276,12 @@ def _parser():
     )
     evaluate.add_argument("model", type=expanded, metavar="MODEL")
     evaluate.add_argument("input", type=expanded, metavar="SNAPSHOTS.npy")
+    evaluate.add_argument(
+        "--parameters",
+        type=expanded,
+        metavar="FILE",
+        help="times or parameters of the snapshots: errors of the fields that a model of `fit --parameters` predicts",
+    )
     evaluate.add_argument("--out", type=expanded, metavar="ERRORS.csv", help="also write the errors of every sample")
     evaluate.set_defaults(command=_evaluate)
     return parser
@@ -474,54 +523,239 @@ def _picture(name, bunch):
 def _fit(arguments):
     import numpy as np
 
-    import randsmap
     from randsmap._mmap import Snapshots, is_large, load_npy
     from randsmap._progress import show_progress
     from randsmap._validation import check_matrix
 
+    search = all(getattr(arguments, name) is None for name in _ONE_DECODER)
+    _check_options(arguments, search)
     snapshots = load_npy(arguments.snapshots)
     large = is_large(snapshots)
     # their own number type goes to the decoder: its tolerance for the invariants depends on it
     if large:
         numbers = Snapshots(snapshots, str(arguments.snapshots))
-        _check_large(arguments, snapshots)
+        _check_large(arguments, snapshots, search)
     else:
         numbers = check_matrix(snapshots, str(arguments.snapshots), min_rows=2)
     writable_target(arguments.out)
     if arguments.out.suffix.lower() == ".npy":
         raise ValueError(f"--out is the model file, not an array: {arguments.out}")
+    groups = None if arguments.groups is None else _labels_of(arguments.groups, len(snapshots))
+    parameters = None if arguments.parameters is None else _parameters_of(arguments.parameters)
+    _check_rows(arguments.parameters, parameters, len(snapshots))
     with show_progress():  # of the whole file, before any work; fit would name a row of the part it is given
         invariants = _found_invariants(arguments, numbers, snapshots.dtype)
-    class_name, parameter = _FEATURES[arguments.features]
-    features = getattr(randsmap, class_name)(n_features=arguments.n_features)
-    if arguments.value is not None:
-        features.set_params(**{parameter: arguments.value})
-    decoder = randsmap.RANDSMAPDecoder(
-        features, regularization=arguments.regularization, invariants=invariants, random_state=arguments.seed
-    )
-    encoder = randsmap.DiffusionMaps(n_components=arguments.components, alpha=arguments.alpha)
-    if arguments.value is None:
-        sample = snapshots
-        if arguments.encoder_samples is not None and arguments.encoder_samples < len(snapshots):
-            chosen = np.sort(
-                np.random.default_rng(arguments.seed).choice(
-                    len(snapshots), max(2, arguments.encoder_samples), replace=False
-                )
-            )
-            sample = numbers.take(chosen).astype(snapshots.dtype) if large else snapshots[chosen]
-        value = _tuned_value(encoder, decoder, parameter, sample, arguments.seed)
-        decoder.set_params(**{f"features__{parameter}": value})
-    model = randsmap.ManifoldModel(encoder, decoder, encoder_samples=arguments.encoder_samples)
+    count = arguments.encoder_samples
+    if count is None and search and len(snapshots) > _MOST_SEARCHED:
+        count = _MOST_SEARCHED
+        _say(f"searching among {count} of the {len(snapshots)} snapshots (--encoder-samples for another number)")
+    chosen, sample = slice(None), snapshots
+    if count is not None and count < len(snapshots):
+        rng = np.random.default_rng(arguments.seed)
+        chosen = np.sort(rng.choice(len(snapshots), max(2, count), replace=False))
+        sample = numbers.take(chosen).astype(snapshots.dtype) if large else snapshots[chosen]
     with show_progress():
-        model.fit(snapshots)
+        if search:
+            model = _searched(arguments, sample, None if groups is None else groups[chosen], invariants)
+            fields = sample
+        else:
+            model, fields = _one_model(arguments, sample, invariants), snapshots
+        if parameters is not None:
+            X = parameters[chosen] if search else parameters
+            model = _parametric(model, X, fields, groups[chosen] if groups is not None else None, arguments.seed)
+        elif not search:
+            model.fit(snapshots)
         model.save(arguments.out)
-        (errors,) = _errors(model, snapshots, "l2")
+        (errors,) = _errors(model, snapshots, "l2", parameters=parameters)
+    fitted = getattr(model, "model_", model)
+    d = fitted._n_features_out
+    features = "" if search else f", {len(fitted.decoder_.coef_) - 1} features"
     _say(
-        f"{len(snapshots)} snapshots of {snapshots.shape[1]} cells -> {arguments.components} "
-        f"latent coordinates, {len(model.decoder_.coef_) - 1} features; mean relative L2 error on the "
-        f"snapshots {np.mean(errors):.4g}"
+        f"{len(snapshots)} snapshots of {snapshots.shape[1]} cells -> {d} latent "
+        f"coordinate{'' if d == 1 else 's'}{features}; mean relative L2 error on the snapshots {np.mean(errors):.4g}"
     )
     _say(f"written: {arguments.out}")
+
+
+def _check_options(arguments, search):
+    """Options of the search do not go with those of one decoder."""
+    from randsmap.tuning._families import check_families
+
+    if arguments.decoder == ["auto"]:
+        arguments.decoder = None
+    try:
+        check_families(arguments.decoder)
+    except ValueError as error:
+        raise ValueError(str(error).replace("families", "--decoder", 1).replace("None", "auto")) from None
+    given = [name for name in ("decoder", "trials", "groups") if getattr(arguments, name) is not None]
+    if given and not search:
+        one = next(name for name in _ONE_DECODER if getattr(arguments, name) is not None).replace("_", "-")
+        raise ValueError(
+            f"--{given[0]} is for the search for a model, which --{one} switches off: leave one of them out"
+        )
+
+
+def _searched(arguments, snapshots, groups, invariants):
+    """The model that held-out errors choose; says what it is."""
+    import randsmap
+
+    result = randsmap.autotune(
+        snapshots,
+        n_components="auto",
+        max_components=arguments.components,
+        alpha=arguments.alpha,
+        groups=groups,
+        n_trials=40 if arguments.trials is None else arguments.trials,
+        families=arguments.decoder,
+        invariants=invariants,
+        random_state=arguments.seed,
+    )
+    encoder, table = result.best_model_.encoder_, result.decoder_results_
+    most = max(result.results_.n_components)
+    limit = "by the snapshots' spectrum" if arguments.components is None else "by --components"
+    _say(f"encoder: {_encoder_text(encoder)}; latent coordinates: {encoder._n_features_out}, at most {most} {limit}")
+    decoders = [_trial_text(table, i) for i in table.chosen.nonzero()[0]]
+    _say(f"decoder: {decoders[0] if len(decoders) == 1 else f'the median of {len(decoders)}:'}")
+    for text in decoders if len(decoders) > 1 else ():
+        _say(f"  {text}")
+    _say(f"held-out relative L2 error {result.held_out_error_:.4g}")
+    if result.on_edge_:
+        _say(
+            f"randsmap: warning: {', '.join(result.on_edge_)} at an edge of what was searched: a better value may lie "
+            "beyond",
+            sys.stderr,
+        )
+    return result.best_model_
+
+
+def _encoder_text(encoder):
+    d = encoder._n_features_out
+    if not hasattr(encoder, "selected_"):
+        return f"{type(encoder).__name__}, {d} mode{'' if d == 1 else 's'}"
+    modes = ", ".join(map(str, encoder.selected_))
+    width = f"epsilon {encoder.epsilon_:.4g} ({encoder.epsilon_scale:.3g} of the median distance)"
+    return f"diffusion maps, {width}, eigenvector{'' if d == 1 else 's'} {modes}"
+
+
+def _trial_text(table, i):
+    """A trial of the search for decoders in words."""
+    import numpy as np
+
+    lengths = [table[name][i] for name in table if name.startswith("length_scale_")]
+    details = [f"nu {table.nu[i]:g}"] if np.isfinite(table.nu[i]) else []
+    details.append(f"length scale{'' if len(lengths) == 1 else 's'} " + ", ".join(f"{x:.3g}" for x in lengths))
+    if np.isfinite(table.regularization[i]):
+        details.append(f"regularization {table.regularization[i]:.2g}")
+    if table.n_neighbors[i]:
+        details.append(f"{table.n_neighbors[i]} neighbour{'' if table.n_neighbors[i] == 1 else 's'}")
+    return f"{table.family[i]} ({'; '.join(details)})"
+
+
+def _one_model(arguments, sample, invariants):
+    """Diffusion maps and one decoder with random features, not fitted yet; says what was tuned."""
+    import randsmap
+    from randsmap.encoders import estimate_n_components
+
+    class_name, parameter = _FEATURES[arguments.features or "sigmoid"]
+    n_features = 1.0 if arguments.n_features is None else arguments.n_features
+    features = getattr(randsmap, class_name)(n_features=n_features)
+    regularization = 1e-3 if arguments.regularization is None else arguments.regularization
+    decoder = randsmap.RANDSMAPDecoder(
+        features, regularization=regularization, invariants=invariants, random_state=arguments.seed
+    )
+    d = arguments.components
+    if d is None:
+        d = estimate_n_components(sample) if len(sample) > 2 else 1
+    encoder = randsmap.DiffusionMaps(n_components=d, alpha=arguments.alpha)
+    value = arguments.value
+    if value is None:
+        value = _tuned_value(encoder, decoder, parameter, sample, arguments.seed)
+    decoder.set_params(**{f"features__{parameter}": value})
+    return randsmap.ManifoldModel(encoder, decoder, encoder_samples=arguments.encoder_samples)
+
+
+def _parametric(model, parameters, snapshots, groups, seed):
+    """The model of fields at parameters; says how well it predicts snapshots left out of its fit."""
+    import numpy as np
+    from sklearn.base import clone
+    from sklearn.model_selection import GroupKFold, KFold
+
+    import randsmap
+    from randsmap import metrics
+    from randsmap._progress import steps
+
+    parametric = randsmap.ParametricModel(clone(model))
+    if groups is None:
+        folds = KFold(min(_FOLDS, len(parameters)), shuffle=True, random_state=seed)
+    else:
+        folds = GroupKFold(min(_FOLDS, len(np.unique(groups))))
+    reference = metrics.median_norm(metrics.field_norms(snapshots))
+    errors = np.empty(len(parameters))
+    splits = folds.split(parameters, groups=groups)
+    for _, (train, test) in zip(steps(folds.get_n_splits(), 1, "held-out errors"), splits):
+        fitted = clone(parametric).fit(parameters[train], snapshots[train])
+        errors[test] = metrics.scaled_l2(snapshots[test], fitted.predict(parameters[test]), reference=reference)
+    _say(f"held-out relative L2 error of fields at parameters {errors.mean():.4g}")
+    return parametric.fit(parameters, snapshots)
+
+
+def _labels_of(path, n):
+    """Labels of groups, (n,), from a .npy file or the lines of a text file."""
+    import numpy as np
+
+    from randsmap._mmap import load_npy
+
+    if _is_npy(path):
+        labels = load_npy(path)
+    else:
+        labels = np.array(_lines(path))
+    if labels.shape != (n,):
+        raise ValueError(
+            f"{path} must hold one label for each of the {n} snapshots, got "
+            + (f"{len(labels)} labels" if labels.ndim == 1 else f"an array of shape {labels.shape}")
+        )
+    if len(np.unique(labels)) < 2:
+        raise ValueError(f"{path} must name at least two groups, one of which can be left out, got {labels[0]} alone")
+    return labels
+
+
+def _parameters_of(path):
+    """Parameters (n, p) from a .npy file, or from text with one row a line."""
+    import numpy as np
+
+    from randsmap._mmap import load_npy
+    from randsmap._validation import check_matrix
+
+    if _is_npy(path):
+        values = load_npy(path)
+    else:
+        try:
+            rows = [[float(word) for word in line.replace(",", " ").split()] for line in _lines(path)]
+            values = np.array(rows, dtype=float)
+        except ValueError:
+            raise ValueError(f"{path} is neither a .npy file nor text with one row of numbers a line") from None
+    return check_matrix(values[:, None] if values.ndim == 1 else values, str(path), min_rows=0)
+
+
+def _check_rows(path, parameters, n):
+    if parameters is not None and len(parameters) != n:
+        raise ValueError(f"{path} must hold one row for each of the {n} snapshots, got {len(parameters)}")
+
+
+def _is_npy(path):
+    with open(path, "rb") as file:
+        return file.read(6) == b"\x93NUMPY"
+
+
+def _lines(path):
+    """Lines of a text file without those that are empty at its end."""
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").rstrip().splitlines()]
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is neither a .npy file nor text") from None
+    if "" in lines:
+        raise ValueError(f"line {lines.index('') + 1} of {path} is empty")
+    return lines
 
 
 def _found_invariants(arguments, snapshots, dtype):
@@ -550,7 +784,7 @@ def _found_invariants(arguments, snapshots, dtype):
     return found
 
 
-def _check_large(arguments, snapshots):
+def _check_large(arguments, snapshots, search):
     """What a file that is not held in memory needs, before any work."""
     n, M = snapshots.shape
     if arguments.encoder_samples is None and 8 * n * M >= _LARGEST_TRAINING_SET:
@@ -558,15 +792,27 @@ def _check_large(arguments, snapshots):
             f"{arguments.snapshots} holds {n} snapshots of {M} cells, which the model file would have "
             "to hold as well: give --encoder-samples, a number of snapshots that fits into memory"
         )
-    if not isinstance(arguments.n_features, int):
+    if search and arguments.encoder_samples is None:
+        raise ValueError(
+            f"{arguments.snapshots} is large: give --encoder-samples, a number of snapshots (2000) to search for a "
+            "model among, or --n-features as a count (500) for a decoder fitted to all"
+        )
+    if not search and not isinstance(arguments.n_features, int):
         raise ValueError(
             f"{arguments.snapshots} is large: give --n-features as a count (500), not as a multiple "
             "of the number of snapshots"
         )
+    if arguments.parameters is not None and not search:
+        raise ValueError(
+            f"{arguments.snapshots} is large: with --parameters a model is searched for among --encoder-samples of the "
+            "snapshots; leave out the options of one decoder"
+        )
 
 
-def _errors(model, snapshots, *names):
+def _errors(model, snapshots, *names, parameters=None):
     """Errors (name by name) of the snapshots' reconstructions, a block of a large file at a time.
+
+    With parameters (n, p) those of the fields that a model of parameters predicts.
 
     "l2" and "linf", relative, but scaled for empty and tiny snapshots; "conservation", absolute, of what the
     model promises to keep.
@@ -578,7 +824,8 @@ def _errors(model, snapshots, *names):
 
     if not len(snapshots):
         raise ValueError("there are no snapshots to evaluate the model on")
-    C = getattr(model.decoder_, "invariant_matrix_", None)
+    fitted = model if parameters is None else model.model_
+    C = getattr(getattr(fitted, "decoder_", None), "invariant_matrix_", None)
     functions = {
         "l2": lambda: partial(metrics.scaled_l2, reference=metrics.median_norm(metrics.field_norms(snapshots))),
         "linf": lambda: partial(
@@ -591,8 +838,8 @@ def _errors(model, snapshots, *names):
     chosen = [functions[name]() for name in names]
     numbers = Snapshots(snapshots, "the snapshots") if is_large(snapshots) else snapshots
     parts = []
-    for _, F in row_blocks(numbers, "evaluating"):
-        F_hat = model.reconstruct(F)
+    for start, F in row_blocks(numbers, "evaluating"):
+        F_hat = model.reconstruct(F) if parameters is None else model.predict(parameters[start : start + len(F)])
         parts.append([function(F, F_hat) for function in chosen])
     return list(map(np.concatenate, zip(*parts)))
 
@@ -630,19 +877,30 @@ def _encode(arguments):
 
 
 def _decode(arguments):
-    from randsmap import _mmap
-    from randsmap._progress import show_progress
-
     writable_target(arguments.out)
     model = _load_model(arguments.model)
     latents = _load_rows(arguments.input, "latents", len(model.get_feature_names_out()), "coordinates")
-    shape = len(latents), model.n_features_in_
+    _save_fields(arguments.out, model.inverse_transform, latents, model.n_features_in_)
+
+
+def _predict(arguments):
+    writable_target(arguments.out)
+    model, parameters = _load_parametric(arguments.model), _parameters_of(arguments.input)
+    _save_fields(arguments.out, model.predict, parameters, model.model_.n_features_in_)
+
+
+def _save_fields(path, decode, X, M):
+    """decode(X), fields of M cells, through a memory map where they are large."""
+    from randsmap import _mmap
+    from randsmap._progress import show_progress
+
+    shape = len(X), M
     if 8 * shape[0] * shape[1] < _mmap.LARGE:
-        _save_array(arguments.out, model.inverse_transform(latents))
+        _save_array(path, decode(X))
         return
     with show_progress():
-        _mmap.write_npy(arguments.out, shape, lambda fields: model.inverse_transform(latents, out=fields))
-    _say(f"written: {arguments.out} {shape}")
+        _mmap.write_npy(path, shape, lambda fields: decode(X, out=fields))
+    _say(f"written: {path} {shape}")
 
 
 def _evaluate(arguments):
@@ -653,11 +911,16 @@ def _evaluate(arguments):
 
     if arguments.out is not None:
         writable_target(arguments.out)
-    model = _load_model(arguments.model)
-    snapshots = _load_rows(arguments.input, "snapshots", model.n_features_in_, "cells")
+    if arguments.parameters is None:
+        model, parameters = _load_model(arguments.model), None
+    else:
+        model, parameters = _load_parametric(arguments.model), _parameters_of(arguments.parameters)
+    n_cells = (model if parameters is None else model.model_).n_features_in_
+    snapshots = _load_rows(arguments.input, "snapshots", n_cells, "cells")
+    _check_rows(arguments.parameters, parameters, len(snapshots))
     names = {"relative_l2": "l2", "relative_linf": "linf", "conservation_error": "conservation"}
     with show_progress():
-        errors = dict(zip(names, _errors(model, snapshots, *names.values())))
+        errors = dict(zip(names, _errors(model, snapshots, *names.values(), parameters=parameters)))
     if arguments.out is not None:
         rows = zip(*(values.tolist() for values in errors.values()))
         text = "\n".join([",".join(errors), *(",".join(map(repr, row)) for row in rows)]) + "\n"
@@ -673,9 +936,12 @@ def _evaluate(arguments):
 
 
 def _load_model(path):
-    from randsmap import ManifoldModel, load
+    """The model of fields and latents; of a model of parameters the one inside."""
+    from randsmap import ManifoldModel, ParametricModel, load
 
     model = load(path)
+    if isinstance(model, ParametricModel):
+        model = model.model_
     if not isinstance(model, ManifoldModel):
         raise ValueError(f"{path} holds a {type(model).__name__}, not a model")
     return model
@@ -693,6 +959,18 @@ def _load_rows(path, what, n_columns, unit):
             f"{path}: the {what} must have {n_columns} {unit} (columns), as those of the model, got shape {rows.shape}"
         )
     return rows
+
+
+def _load_parametric(path):
+    from randsmap import ParametricModel, load
+
+    model = load(path)
+    if not isinstance(model, ParametricModel):
+        raise ValueError(
+            f"{path} holds a {type(model).__name__}, which knows no parameters: randsmap fit --parameters makes a "
+            "ParametricModel"
+        )
+    return model
 
 
 def _save_array(path, array):

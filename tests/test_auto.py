@@ -7,6 +7,7 @@ from scipy.optimize import minimize
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 
 import randsmap as rm
+from randsmap.datasets import make_swiss_roll
 from randsmap.decoders._blended import BlendedDecoder, field_coordinates, geometric_median, limited
 from randsmap.tuning import FAMILIES
 from randsmap.tuning._families import Trial, starts_of
@@ -253,3 +254,37 @@ def test_unknown_families_are_refused():
             rm.AutoDecoder(families=families).fit(Y, F)
     with pytest.raises(ValueError, match="'matern'"):
         rm.autotune(F, families="kriging")
+
+
+@pytest.mark.slow
+def test_autotune_finds_the_number_of_components():
+    rng = np.random.default_rng(0)
+    angle = rng.uniform(0, 2 * np.pi, 80)
+    ring = np.exp(-((np.linspace(-1, 1, 25) - 0.6 * np.cos(angle)[:, None]) ** 2) * 9) * (2 + np.sin(angle))[:, None]
+    place = rng.uniform(-1, 1, (80, 1))
+    one = np.exp(-((np.linspace(-1, 1, 25) - place) ** 2) * 9) + rng.normal(0, 0.1, (80, 25))
+    found = rm.autotune(ring, n_components="auto", n_trials=5, random_state=0)
+    assert found.best_model_.encoder_.n_components == 2
+    assert {1, 2} == set(found.results_.n_components) and found.results_.chosen.sum() == 1
+    # one coordinate and noise, so that more do not help
+    found = rm.autotune(one, n_components="auto", max_components=2, n_trials=5, random_state=0)
+    assert found.best_model_.encoder_.n_components == 1
+    found = rm.autotune(ring, n_components="auto", max_components=1, n_trials=3)
+    assert found.best_model_.transform(ring).shape[1] == 1
+    with pytest.raises(ValueError, match="max_components goes with"):
+        rm.autotune(ring, n_components=2, max_components=3)
+    with pytest.raises(ValueError, match="n_components must be one of 'auto', got 'all'"):
+        rm.autotune(ring, n_components="all")
+
+
+def test_autotune_tries_widths_beside_the_best():
+    F = make_swiss_roll(300, random_state=0).data
+    result = rm.autotune(F, n_components=2, n_trials=4, alpha=0.5, random_state=0)
+    widths = result.results_.epsilon_scale[result.results_.encoder == "DiffusionMaps"]
+    chosen = result.best_model_.encoder_
+    assert chosen.alpha == 0.5
+    beside = widths[(widths != chosen.epsilon_scale) & (abs(np.log(widths / chosen.epsilon_scale)) < 0.4)]
+    assert len(beside) >= 2
+    scores = result.results_.score
+    assert np.argmin(scores) == np.flatnonzero(result.results_.chosen)[0]
+    assert np.isnan(result.results_.error[np.isinf(scores)]).all()

@@ -30,8 +30,9 @@ def run(*arguments):
 
 def test_fit_encode_decode_evaluate(tmp_path, snapshots, capsys):
     model, latents, fields, table = (tmp_path / n for n in ("m", "Y.npy", "G.npy", "errors.csv"))
-    assert run("fit", tmp_path / "F.npy", "--out", model, "--components", 1) == 0
+    assert run("fit", tmp_path / "F.npy", "--out", model, "--features", "sigmoid") == 0
     assert "tuned slope" in capsys.readouterr().out
+    assert load(model).encoder_.n_components == 1  # all that bumps at one place each need
     assert run("encode", model, tmp_path / "F.npy", "--out", latents) == 0
     assert run("decode", model, latents, "--out", fields) == 0
     G = np.load(fields)
@@ -106,7 +107,7 @@ def test_wrong_width_is_told(tmp_path, snapshots, capsys):
     assert not (tmp_path / "G.npy").exists()
 
 
-@pytest.mark.parametrize("command", ["fit", "encode", "decode", "evaluate"])
+@pytest.mark.parametrize("command", ["fit", "encode", "decode", "predict", "evaluate"])
 def test_help(command, capsys):
     with pytest.raises(SystemExit) as stop:
         run(command, "--help")
@@ -457,7 +458,8 @@ def test_an_empty_snapshot_does_not_spoil_the_errors(tmp_path, snapshots, capsys
     snapshots[0] = 0
     np.save(tmp_path / "F.npy", snapshots)
     model, table = tmp_path / "m", tmp_path / "errors.csv"
-    assert run("fit", tmp_path / "F.npy", "--out", model, "--components", 1, "--invariants", "none") == 0
+    arguments = ("fit", tmp_path / "F.npy", "--out", model, "--components", 1, "--trials", 2, "--invariants", "none")
+    assert run(*arguments) == 0
     assert " inf" not in capsys.readouterr().out
     assert run("evaluate", model, tmp_path / "F.npy", "--out", table) == 0
     printed = capsys.readouterr().out
@@ -466,3 +468,108 @@ def test_an_empty_snapshot_does_not_spoil_the_errors(tmp_path, snapshots, capsys
         errors = [float(row["relative_l2"]) for row in csv.DictReader(file)]
     expected = metrics.scaled_l2(snapshots, load(model).reconstruct(snapshots))
     np.testing.assert_allclose(errors, expected, rtol=1e-9)
+
+
+def moving_bumps(tmp_path):
+    """Bumps at two places each, in six groups, and the places."""
+    places = np.random.default_rng(1).uniform(-1, 1, (72, 2))
+    x = np.linspace(-2, 2, 30)
+    F = np.exp(-((x - places[:, :1]) ** 2) * 4) + 0.7 * np.exp(-((x - places[:, 1:]) ** 2) * 2)
+    F /= F.sum(axis=1, keepdims=True)
+    np.save(tmp_path / "F.npy", F)
+    np.save(tmp_path / "places.npy", places)
+    (tmp_path / "groups.txt").write_text("".join(f"run {i % 6}\n" for i in range(72)))
+    return F, places
+
+
+@pytest.mark.slow
+def test_fit_searches_for_the_model(tmp_path, capsys):
+    F, _ = moving_bumps(tmp_path)
+    arguments = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 2, "--trials", 6)
+    assert run(*arguments, "--groups", tmp_path / "groups.txt") == 0
+    said = capsys.readouterr()
+    assert "encoders: " in said.err and "tuning: " in said.err
+    assert re.search(r"^encoder: .*at most 2 by --components$", said.out, re.M)
+    assert re.search(r"^decoder: ", said.out, re.M) and "invariants: the mass, 1 in every" in said.out
+    held_out = float(re.search(r"held-out relative L2 error ([^\s]+)", said.out)[1])
+    model = load(tmp_path / "m")
+    assert model.transform(F).shape == (72, 2) and 0 < held_out < 0.3
+    assert abs(model.reconstruct(F).sum(axis=1) - 1).max() < 1e-14
+    first = (tmp_path / "m").read_bytes()
+    assert run(*arguments, "--groups", tmp_path / "groups.txt") == 0 and (tmp_path / "m").read_bytes() == first
+    capsys.readouterr()
+    assert run(*arguments, "--decoder", "gaussian,k-nn") == 0
+    families = re.findall(r"^(?:decoder:)? +([a-z-]+) \(", capsys.readouterr().out, re.M)
+    assert families and set(families) <= {"gaussian", "k-nn"}
+    monkeypatched = ("fit", tmp_path / "F.npy", "--out", tmp_path / "part", "--trials", 3, "--encoder-samples", 30)
+    assert run(*monkeypatched) == 0
+    assert load(tmp_path / "part").encoder_.eigenvectors_.shape[0] == 30
+
+
+def test_fit_warns_of_an_optimum_on_an_edge(tmp_path, snapshots, capsys, monkeypatch):
+    monkeypatch.setattr("randsmap.tuning._autotune._WIDTHS", (1.0,))
+    arguments = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--decoder", "k-nn")
+    assert run(*arguments) == 0
+    said = capsys.readouterr()
+    assert re.search("randsmap: warning: .*at an edge of what was searched", said.err)
+    assert "warning" not in said.out
+
+
+def test_options_of_fit_are_checked(tmp_path, snapshots, capsys):
+    fit = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m")
+    assert "--decoder must be among 'sigmoid'" in failing((*fit, "--decoder", "kriging"), capsys)
+    assert "--trials is for the search" in failing((*fit, "--trials", 3, "--n-features", 9), capsys)
+    labels = tmp_path / "labels.txt"
+    for text, message in (
+        ("a\nb\n", "one label for each of the 60 snapshots, got 2 labels"),
+        ("a\n" * 60, "at least two groups, one of which can be left out, got a alone"),
+        ("a\n" * 3 + "\n" + "b\n" * 56, "line 4 of"),
+    ):
+        labels.write_text(text)
+        assert message in failing((*fit, "--groups", labels), capsys)
+    np.save(tmp_path / "two.npy", np.zeros((60, 2)))
+    assert "got an array of shape (60, 2)" in failing((*fit, "--groups", tmp_path / "two.npy"), capsys)
+    labels.write_text("1 2\nx y\n")
+    assert "neither a .npy file nor text" in failing((*fit, "--parameters", labels), capsys)
+    labels.write_text("1, 2\n3, 4\n")
+    assert "one row for each of the 60 snapshots, got 2" in failing((*fit, "--parameters", labels), capsys)
+    assert "No such file" in failing((*fit, "--groups", tmp_path / "none"), capsys)
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.slow
+def test_fields_at_parameters(tmp_path, capsys):
+    F, places = moving_bumps(tmp_path)
+    model, fields = tmp_path / "m", tmp_path / "G.npy"
+    named = ("--parameters", tmp_path / "places.npy")
+    assert run("fit", tmp_path / "F.npy", *named, "--trials", 4, "--components", 3, "--out", model) == 0
+    said = capsys.readouterr().out
+    held_out = float(re.search("error of fields at parameters ([^\\s]+)", said)[1])
+    assert 0 < held_out < 0.2
+    np.savetxt(tmp_path / "new.txt", places[:5])
+    assert run("predict", model, tmp_path / "new.txt", "--out", fields) == 0
+    loaded = load(model)
+    np.testing.assert_array_equal(np.load(fields), loaded.predict(np.loadtxt(tmp_path / "new.txt")))
+    assert abs(np.load(fields).sum(axis=1) - 1).max() < 1e-14
+    table = tmp_path / "errors.csv"
+    assert run("evaluate", model, tmp_path / "F.npy", *named, "--out", table) == 0
+    with open(table, newline="") as file:
+        errors = [float(row["relative_l2"]) for row in csv.DictReader(file)]
+    np.testing.assert_allclose(errors, relative_l2(F, loaded.predict(places)), rtol=1e-9)
+    # its latents are those of the model inside
+    assert run("encode", model, tmp_path / "F.npy", "--out", tmp_path / "Y.npy") == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "Y.npy"), loaded.model_.transform(F))
+    assert "p" in failing(("predict", model, tmp_path / "F.npy", "--out", fields), capsys)
+
+
+def test_times_are_parameters_too_and_a_plain_model_has_none(tmp_path, snapshots, capsys):
+    times = snapshots @ np.linspace(0, 1, 40)
+    np.save(tmp_path / "t.npy", times)
+    plain = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5)
+    assert run(*plain, "--parameters", tmp_path / "t.npy") == 0
+    assert "error of fields at parameters" in capsys.readouterr().out
+    assert run("predict", tmp_path / "m", tmp_path / "t.npy", "--out", tmp_path / "G.npy") == 0
+    assert np.load(tmp_path / "G.npy").shape == (60, 40)
+    assert run(*plain) == 0
+    message = failing(("predict", tmp_path / "m", tmp_path / "t.npy", "--out", tmp_path / "H.npy"), capsys)
+    assert "which knows no parameters" in message and not (tmp_path / "H.npy").exists()

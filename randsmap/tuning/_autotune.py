@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,9 +12,9 @@ from sklearn.base import clone
 from sklearn.utils import Bunch
 
 from randsmap._progress import steps
-from randsmap._validation import check_count, check_matrix, check_number, check_random_state
+from randsmap._validation import check_choice, check_count, check_matrix, check_number, check_random_state
 from randsmap.decoders._extrapolation import extrapolation_ignored
-from randsmap.encoders import POD, DiffusionMaps
+from randsmap.encoders import POD, DiffusionMaps, estimate_n_components
 from randsmap.metrics import squarable_norms
 from randsmap.model import ManifoldModel
 from randsmap.tuning._auto import AutoDecoder, Results
@@ -23,19 +24,23 @@ from randsmap.tuning._trials import search_threads
 
 __all__ = ["autotune"]
 
-_WIDTHS = (1.0, 0.5, 0.3, 0.2, 2.0, 4.0)  # epsilon_scale
-_NON_HARMONIC = (1.0, 0.3)  # of encoders that choose among eigenvectors
+_WIDTHS = (1.0, 0.5, 0.3, 0.2, 0.12, 0.07, 2.0, 4.0)  # epsilon_scale
+_NON_HARMONIC = (1.0, 0.3, 0.12)  # of encoders that choose among eigenvectors
+_FINER, _ROUNDS = 1.4, 2  # factor of the widths beside the best one, and how often they are tried
 _FOLDS = 5, 10  # without and with groups, at most
 _TRIALS = 12  # of decoders, for each encoder and fold
 _SAMPLES = 1000  # that encoders are compared on
-_HOPELESS = np.log(4)  # behind the best encoder after two folds: not tried on the next ones
+_HOPELESS = np.log(2)  # behind the best encoder after two folds: not tried on the next ones
+_NO_WORSE = np.log(1.02)  # than with one more coordinate, which is then not taken
 
 
 def autotune(
     snapshots: ArrayLike,
     *,
     model: ManifoldModel | None = None,
-    n_components: int = 2,
+    n_components: int | str = 2,
+    max_components: int | None = None,
+    alpha: float = 1.0,
     groups: ArrayLike | None = None,
     validation: float = 0.2,
     n_trials: int = 40,
@@ -56,8 +61,14 @@ def autotune(
     model : ManifoldModel or None
         Its encoder is used as it is configured, and only the decoder is searched for. None: the encoder too, among
         diffusion maps of several widths, with the leading or the non-harmonic eigenvectors, and POD.
-    n_components : int, default=2
-        d, the number of latent coordinates. Not used with a model.
+    n_components : int or "auto", default=2
+        d, the number of latent coordinates. "auto": at most `max_components`, and fewer where the held-out error does
+        not grow by more than 2 % for it. Not used with a model.
+    max_components : int or None, default=None
+        With n_components="auto", the largest number. None: `encoders.estimate_n_components`, the number of
+        eigenvectors of diffusion maps that are new directions.
+    alpha : float, default=1.0
+        Density normalisation of the diffusion maps. Not used with a model.
     groups : array-like of shape (n,) or None
         Labels of groups, such as trajectories, that are held out as a whole.
     validation : float, default=0.2
@@ -80,10 +91,10 @@ def autotune(
     -------
     Bunch
         best_model_ : ManifoldModel, fitted on all snapshots; results_ : Results, a table of the encoders, one array a
-        column: `encoder`, `epsilon_scale`, `select`, `error` (mean held-out error, NaN where the encoder failed),
-        `score` (see `AutoDecoder`), `chosen`; decoder_results_ : Results, of the decoder's trials; held_out_error_ :
-        float, the chosen encoder's (without a search for encoders that of the decoder); on_edge_ : list of str, what
-        lies on an edge of what was searched.
+        column: `encoder`, `n_components`, `epsilon_scale`, `select`, `error` (mean held-out error, NaN where the
+        encoder failed or was given up), `score` (see `AutoDecoder`), `chosen`; decoder_results_ : Results, of the
+        decoder's trials; held_out_error_ : float, the chosen encoder's (without a search for encoders that of the
+        decoder); on_edge_ : list of str, what lies on an edge of what was searched.
 
     Raises
     ------
@@ -94,8 +105,9 @@ def autotune(
     Notes
     -----
     An encoder is fitted without the samples that are held out, which it then encodes as new ones: leave-one-out errors
-    given the latents would not show what the held-out fields did to those. An encoder that after two turns is four
-    times worse than the best is given up. Of more than 1000 samples, 1000 at random choose the encoder.
+    given the latents would not show what the held-out fields did to those. An encoder that after two turns is twice as
+    bad as the best is given up, as is one whose kernel leaves the samples in separate parts. Widths 1.4 times above and
+    below that of the best are tried next, twice. Of more than 1000 samples, 1000 at random choose the encoder.
 
     References
     ----------
@@ -114,7 +126,14 @@ def autotune(
     F = check_matrix(snapshots, "snapshots", min_rows=4)
     sizes = squarable_norms(F)
     families = check_families(families)
-    check_count(n_components, "n_components")
+    if not isinstance(n_components, str):
+        check_count(n_components, "n_components")
+        if max_components is not None:
+            raise ValueError(f'max_components goes with n_components="auto", got n_components={n_components!r}')
+    else:
+        check_choice(n_components, "n_components", ("auto",))
+        if max_components is not None:
+            check_count(max_components, "max_components")
     check_count(n_trials, "n_trials")
     check_number(validation, "validation", low=0, high=1, strict_low=True)
     labels = check_groups(groups, len(F))
@@ -124,12 +143,11 @@ def autotune(
     rng = check_random_state(seed)
     table, error = None, None
     if model is None:
-        encoders = _encoders(n_components, F.shape)
         with search_threads(len(F)):
-            scores, errors = _compare(encoders, F, sizes, labels, validation, min(n_trials, _TRIALS), families, rng)
-        best = int(np.argmin(scores))
-        encoder, error = encoders[best], float(errors[best])
-        table = _table(encoders, scores, errors, best)
+            search = _EncoderSearch(F, sizes, labels, validation, min(n_trials, _TRIALS), families, rng)
+            best = search.run(n_components, max_components, alpha)
+        encoder, error = search.encoders[best], float(search.mean_error(best))
+        table = search.table(best)
     else:
         encoder = model.encoder
     fitted = clone(encoder)
@@ -155,67 +173,138 @@ def autotune(
     )
 
 
-def _encoders(d: int, shape: tuple[int, int]) -> list[Any]:
-    encoders: list[Any] = [DiffusionMaps(d, epsilon_scale=width) for width in _WIDTHS]
-    encoders += [DiffusionMaps(d, epsilon_scale=width, select="non-harmonic") for width in _NON_HARMONIC if d > 1]
+class _EncoderSearch:
+    """Encoders judged on samples, or groups, that they have not seen; at most 1000 of the samples."""
+
+    def __init__(self, F, sizes, labels, validation, n_trials, families, rng):
+        if len(F) > _SAMPLES:
+            rows = np.sort(rng.permutation(len(F))[:_SAMPLES])
+            F, sizes = F[rows], sizes[rows]
+            labels = None if labels is None else np.unique(labels[rows], return_inverse=True)[1]
+        self._F, self._sizes, self._labels, self._options = F, sizes, labels, (n_trials, families)
+        self._folds = _folds(len(F), labels, validation, rng)
+        self._groups = self._folds if labels is None else [np.flatnonzero(labels == g) for g in np.unique(labels)]
+        self.encoders: list[Any] = []
+        self.scores: list[float] = []
+        self._errors: list[NDArray[np.float64]] = []
+
+    def run(self, n_components: int | str, max_components: int | None, alpha: float) -> int:
+        """Index of the encoder chosen."""
+        if n_components == "auto":
+            d = estimate_n_components(self._F) if max_components is None else max_components
+            d = min(d, len(self._F) - 1 - max(map(len, self._folds)))
+        else:
+            d = int(n_components)
+        self._compare(_encoders(d, alpha, self._F.shape))
+        best = int(np.argmin(self.scores))
+        for _ in range(_ROUNDS):
+            self._compare(_finer(self.encoders[best], self.encoders))
+            best, before = int(np.argmin(self.scores)), best
+            if best == before:
+                break
+        while n_components == "auto" and self.encoders[best].n_components > 1:
+            first = len(self.encoders)
+            self._compare(_encoders(self.encoders[best].n_components - 1, alpha, self._F.shape))
+            fewer = first + int(np.argmin(self.scores[first:]))
+            if self.scores[fewer] > self.scores[best] + _NO_WORSE:
+                break
+            best = fewer
+        return best
+
+    def _compare(self, encoders: Sequence[Any]) -> None:
+        """Judge more encoders; those far behind the best so far are given up."""
+        F, first = self._F, len(self.encoders)
+        self.encoders += encoders
+        self.scores += [np.inf] * len(encoders)
+        self._errors += [np.full(len(F), np.nan) for _ in encoders]
+        alive, failures = list(range(first, len(self.encoders))), []
+        bar = steps(len(self._folds) * len(encoders), 1, "encoders")
+        for turn, held in enumerate(self._folds):
+            rest = np.setdiff1d(np.arange(len(F)), held)
+            for i in alive.copy():
+                next(bar)
+                try:
+                    missed = self._missed(self.encoders[i], rest, held)
+                except (ValueError, UserWarning, ArithmeticError, np.linalg.LinAlgError) as failure:
+                    failures.append(failure)
+                    alive.remove(i)
+                    continue
+                self._errors[i][held] = Scores(self._sizes[held], [np.arange(len(held))]).errors(missed)
+            scores = self._scores_of(np.concatenate(self._folds[: turn + 1]))
+            if turn > 0:
+                alive = [i for i in alive if scores[i] <= scores.min() + _HOPELESS]
+        for _ in bar:
+            pass
+        if first == 0 and not alive:
+            raise failures[0]
+        for i in alive:
+            self.scores[i] = scores[i]
+
+    def _missed(self, encoder, rest, held):
+        """What fields decoded from the latents of `held` samples miss, encoder and decoder fitted to the `rest`."""
+        F, (n_trials, families) = self._F, self._options
+        encoder = clone(encoder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)  # of a kernel so narrow that the samples fall apart
+            latents = np.asarray(encoder.fit_transform(F[rest]))
+        if getattr(encoder, "select", None) == "non-harmonic" and encoder.selected_[-1] == encoder.n_components:
+            if repr(clone(encoder).set_params(select="leading")) in map(repr, self.encoders):
+                raise ValueError("the non-harmonic eigenvectors are the leading ones, which are tried as such")
+        known = None if self._labels is None else self._labels[rest]
+        if known is not None and len(np.unique(known)) < 2:
+            known = None
+        decoder = AutoDecoder(n_trials=n_trials, families=families, invariants=None, random_state=0)
+        decoder.fit(latents, F[rest], groups=known)
+        with extrapolation_ignored():
+            return F[held] - decoder.predict(np.asarray(encoder.transform(F[held])))
+
+    def _scores_of(self, judged: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Score of each encoder on these samples; infinite where it has not been judged on all."""
+        place = np.full(len(self._F), -1)
+        place[judged] = np.arange(len(judged))
+        parts = [place[g][place[g] >= 0] for g in self._groups]
+        counts = Scores(self._sizes[judged], [part for part in parts if len(part)])
+        errors = [row[judged] for row in self._errors]
+        return np.array([counts.score(row) if np.isfinite(row).all() else np.inf for row in errors])
+
+    def mean_error(self, i: int) -> float:
+        return float(np.nanmean(self._errors[i])) if np.isfinite(self.scores[i]) else np.nan
+
+    def table(self, best: int) -> Results:
+        maps = [isinstance(encoder, DiffusionMaps) for encoder in self.encoders]
+        return Results(
+            encoder=np.array([type(encoder).__name__ for encoder in self.encoders]),
+            n_components=np.array([encoder.n_components for encoder in self.encoders]),
+            epsilon_scale=np.array([e.epsilon_scale if dm else np.nan for e, dm in zip(self.encoders, maps)]),
+            select=np.array([e.select if dm else "" for e, dm in zip(self.encoders, maps)]),
+            error=np.array([self.mean_error(i) for i in range(len(self.encoders))]),
+            score=np.array(self.scores),
+            chosen=np.arange(len(self.encoders)) == best,
+        )
+
+
+def _encoders(d: int, alpha: float, shape: tuple[int, int]) -> list[Any]:
+    encoders: list[Any] = [DiffusionMaps(d, alpha=alpha, epsilon_scale=width) for width in _WIDTHS]
+    if d > 1:
+        encoders += [
+            DiffusionMaps(d, alpha=alpha, epsilon_scale=width, select="non-harmonic") for width in _NON_HARMONIC
+        ]
     if d < min(shape):
         encoders.append(POD(d))
     return encoders
 
 
-def _compare(encoders, F, sizes, labels, validation, n_trials, families, rng):
-    """Scores and mean errors of encoders on samples, or groups, that they have not seen."""
-    if len(F) > _SAMPLES:
-        rows = np.sort(rng.permutation(len(F))[:_SAMPLES])
-        F, sizes, labels = (
-            F[rows],
-            sizes[rows],
-            None if labels is None else np.unique(labels[rows], return_inverse=True)[1],
-        )
-    folds = _folds(len(F), labels, validation, rng)
-    groups = folds if labels is None else [np.flatnonzero(labels == g) for g in np.unique(labels)]
-    errors = np.full((len(encoders), len(F)), np.nan)
-    scores = np.zeros(len(encoders))
-    failures: dict[int, Exception] = {}
-    bar = steps(len(folds) * len(encoders), 1, "encoders")
-    for turn, held in enumerate(folds):
-        rest = np.setdiff1d(np.arange(len(F)), held)
-        judged = np.concatenate(folds[: turn + 1])
-        place = np.full(len(F), -1)
-        place[judged] = np.arange(len(judged))
-        parts = [place[g][place[g] >= 0] for g in groups]
-        counts = Scores(sizes[judged], [part for part in parts if len(part)])
-        best = scores.min()
-        for i, encoder in enumerate(encoders):
-            next(bar)
-            if i in failures or (turn > 1 and scores[i] > best + _HOPELESS):
-                scores[i] = np.inf
-                continue
-            try:
-                missed = _missed(encoder, F, rest, held, labels, n_trials, families)
-            except (ValueError, ArithmeticError, np.linalg.LinAlgError) as failure:
-                failures[i], scores[i] = failure, np.inf
-                continue
-            errors[i, held] = Scores(sizes[held], [np.arange(len(held))]).errors(missed)
-            scores[i] = counts.score(errors[i, judged])
-    if len(failures) == len(encoders):
-        raise failures[0]
-    means = [np.nanmean(row) if np.isfinite(score) else np.nan for row, score in zip(errors, scores)]
-    return scores, np.array(means)
-
-
-def _missed(encoder, F, rest, held, labels, n_trials, families):
-    """What fields decoded from the latents of `held` samples miss, encoder and decoder fitted to the `rest`."""
-    encoder = clone(encoder)
-    latents = np.asarray(encoder.fit_transform(F[rest]))
-    known = None if labels is None else labels[rest]
-    if known is not None and len(np.unique(known)) < 2:
-        known = None
-    decoder = AutoDecoder(n_trials=n_trials, families=families, invariants=None, random_state=0).fit(
-        latents, F[rest], groups=known
-    )
-    with extrapolation_ignored():
-        return F[held] - decoder.predict(np.asarray(encoder.transform(F[held])))
+def _finer(best: Any, known: Sequence[Any]) -> list[Any]:
+    """Diffusion maps with widths beside the best one's, and with the other choice of eigenvectors, not known yet."""
+    if not isinstance(best, DiffusionMaps):
+        return []
+    width = best.epsilon_scale
+    proposals = [clone(best).set_params(epsilon_scale=w) for w in (width / _FINER, width * _FINER)]
+    if best.n_components > 1:
+        other = "leading" if best.select == "non-harmonic" else "non-harmonic"
+        proposals.append(clone(best).set_params(select=other))
+    taken = {repr(encoder) for encoder in known}
+    return [encoder for encoder in proposals if repr(encoder) not in taken]
 
 
 def _folds(n: int, labels: NDArray[np.intp] | None, validation: float, rng: Any) -> Sequence[NDArray[np.intp]]:
@@ -229,19 +318,7 @@ def _folds(n: int, labels: NDArray[np.intp] | None, validation: float, rng: Any)
     return [np.flatnonzero(np.isin(labels, part)) for part in np.array_split(names, count)]
 
 
-def _table(encoders, scores, errors, best):
-    maps = [isinstance(encoder, DiffusionMaps) for encoder in encoders]
-    return Results(
-        encoder=np.array([type(encoder).__name__ for encoder in encoders]),
-        epsilon_scale=np.array([e.epsilon_scale if dm else np.nan for e, dm in zip(encoders, maps)]),
-        select=np.array([e.select if dm else "" for e, dm in zip(encoders, maps)]),
-        error=errors,
-        score=scores,
-        chosen=np.arange(len(encoders)) == best,
-    )
-
-
 def _edges(encoder, model):
     if model is not None or not isinstance(encoder, DiffusionMaps):
         return []
-    return ["epsilon_scale"] if encoder.epsilon_scale in (min(_WIDTHS), max(_WIDTHS)) else []
+    return [] if min(_WIDTHS) < encoder.epsilon_scale < max(_WIDTHS) else ["epsilon_scale"]
