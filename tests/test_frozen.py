@@ -217,6 +217,136 @@ def test_mass_of_a_million_cells():
     assert abs(math.fsum(frozen.predict(X[1:])[0]) - 1000) <= 1e-14 * 1000
 
 
+# -- Fewer or shorter numbers, tables --------------------------------------------------------------
+SMOOTH = RANDSMAPDecoder(FourierFeatures(0.5, n_features=300), random_state=0)
+
+
+def relative(F, exact):
+    return (np.linalg.norm(F - exact, axis=1) / np.linalg.norm(exact, axis=1)).max()
+
+
+@pytest.fixture(scope="module")
+def smooth():
+    Y, F = random_problem(120, 90, 2, seed=5, constant={4: 0.0})
+    inside = Y.min(axis=0) + rng.uniform(size=(400, 2)) * np.ptp(Y, axis=0)
+    return SMOOTH.fit(Y, F), inside
+
+
+@pytest.mark.parametrize(
+    "options, promised, smaller",
+    [
+        ({"precision": "float32"}, 5e-6, 0.7),
+        ({"tol": 1e-4}, 1e-4, 0.5),
+        ({"tol": 1e-9}, 1e-9, 1.1),
+        ({"tol": 1e-15}, 1e-13, 1.1),
+        ({"precision": "float32", "tol": 1e-4}, 1.05e-4, 0.35),
+        ({"kind": "table"}, 1e-7, None),
+        ({"kind": "table", "tol": 1e-4}, 1e-4, None),
+        ({"kind": "table", "precision": "float32"}, 5e-6, None),
+    ],
+    ids=str,
+)
+def test_reduced_decoders_keep_their_tolerance_and_the_invariants(smooth, options, promised, smaller):
+    decoder, X = smooth
+    frozen, whole = decoder.freeze(**options), decoder.freeze()
+    exact = decoder.predict(X)
+    assert relative(frozen.predict(X), exact) <= promised
+    assert frozen.precision == options.get("precision", "float64")
+    assert frozen.kind == options.get("kind", "features")
+    if smaller:
+        assert frozen.nbytes < smaller * whole.nbytes
+    everywhere = np.vstack([X, rng.uniform(-1, 2, (20, 2)), rng.normal(size=(5, 2)) * 100])
+    F = frozen.predict(everywhere)
+    assert np.abs(F.sum(axis=1) - 1).max() <= 1e-14 * np.abs(F).sum(axis=1).max()
+    assert (F[:, 4] == 0).all()
+    V, U = rng.normal(size=X.shape), rng.normal(size=exact.shape)
+    loss = 3e3 * promised if frozen.kind == "table" else 30 * promised  # a derivative of the error: 1 / cell width
+    assert relative(frozen.jvp(X, V), decoder.jvp(X, V)) <= loss
+    J = frozen.jacobian(X)
+    assert (np.abs(J.sum(axis=1)) <= 1e-13 * np.abs(J).sum(axis=1)).all()
+    np.testing.assert_allclose(np.einsum("nmd,nd->nm", J, V), frozen.jvp(X, V), rtol=0, atol=1e-12 * largest(J))
+    np.testing.assert_allclose(np.einsum("nmd,nm->nd", J, U), frozen.vjp(X, U), rtol=0, atol=1e-9 * largest(J))
+    assert (pickle.loads(pickle.dumps(frozen)).predict(X) == frozen.predict(X)).all()
+
+
+def test_outside_its_box_a_table_is_the_decoder_itself(smooth):
+    decoder, _ = smooth
+    table, beyond = decoder.freeze(kind="table"), rng.uniform(1.2, 2, (20, 2))
+    expected = np.vstack([decoder.predict(x[None]) for x in beyond])
+    np.testing.assert_allclose(table.predict(beyond), expected, rtol=0, atol=1e-14)
+    box = np.array([[0.2, 0.2], [0.4, 0.3]])
+    small = decoder.freeze(kind="table", latents=box)
+    assert small.nbytes < table.nbytes
+    within = rng.uniform(box[0], box[1], (200, 2))
+    assert relative(small.predict(within), decoder.predict(within)) <= 1e-7
+    assert (small.predict(beyond) == table.predict(beyond)).all()
+
+
+def test_a_table_in_one_coordinate_with_bounds():
+    Y, F = random_problem(60, M, 1, seed=2, constant={4: 0.02})
+    decoder = KernelDecoder(length_scale=0.5, **MASS, bounds="nonnegative").fit(Y, F)
+    table = decoder.freeze(kind="table", tol=1e-8)
+    X = np.linspace(Y.min(), Y.max(), 501)[:, None]
+    assert relative(table.predict(X), decoder.predict(X)) <= 1e-8
+    assert (table.predict(X) >= 0).all()
+    # where cells meet their bounds, the derivative jumps
+    wrong = np.abs(table.jvp(X, [1.0]) - decoder.jvp(X, [1.0])).max(axis=1) > 1e-4 * largest(decoder.jvp(X, [1.0]))
+    assert wrong.mean() < 0.02
+
+
+def test_tables_that_cannot_be():
+    Y, F = random_problem(40, M, 3)
+    decoder = RFNNDecoder(random_state=0).fit(Y, F)
+    with pytest.raises(ValueError, match="at most 2 latent coordinates, got 3"):
+        decoder.freeze(kind="table")
+    Y, F = random_problem(40, M, 2)
+    decoder = RFNNDecoder(FourierFeatures(0.02), random_state=0).fit(Y, F)
+    with pytest.raises(ValueError, match="needs more than max_bytes=200000"):
+        decoder.freeze(kind="table", max_bytes=200_000)
+    with pytest.raises(ValueError, match="latents"):
+        POD(2).fit(F).freeze(kind="table")
+    with pytest.raises(ValueError, match="latents"):
+        POD(2).fit(F).freeze(tol=1e-3)
+    for tol in (0.0, -1.0, np.nan):
+        with pytest.raises(ValueError, match="tol must be"):
+            decoder.freeze(tol=tol)
+    with pytest.raises(ValueError, match="latents must have 2 columns"):
+        decoder.freeze(tol=1e-3, latents=[[1.0]])
+
+
+def test_shocks_keep_the_modes_they_need():
+    # fronts that move: fifty modes would leave percents
+    Y = np.linspace(0, 1, 150)[:, None]
+    F = 0.5 * (1 - np.tanh((np.linspace(0, 1, 200) - Y) / 0.004))
+    decoder = KernelDecoder("matern", nu=1.5, length_scale=0.3, regularization=1e-10).fit(Y, F)
+    for tol in (1e-2, 1e-4):
+        assert relative(decoder.freeze(tol=tol, latents=Y).predict(Y), decoder.predict(Y)) <= tol
+
+
+def test_float32_where_coefficients_cancel():
+    Y, F = random_problem(100, M, 2, seed=3)
+    for decoder in (
+        KernelDecoder(length_scale=2.0, regularization=1e-11, **MASS).fit(Y, F),
+        DoubleDiffusionMapsDecoder(**MASS).fit(Y, F),
+    ):
+        exact = decoder.predict(Y)
+        try:
+            frozen = decoder.freeze(precision="float32")
+        except ValueError as error:
+            assert "the coefficients cancel" in str(error)
+        else:
+            assert relative(frozen.predict(Y), exact) <= 5e-6
+
+
+def test_batches_tell_the_box():
+    Y, F = random_problem(200, M, 2)
+    decoder = RANDSMAPDecoder(FourierFeatures(0.5, n_features=40), latent_scale=None, random_state=0)
+    for part in np.array_split(np.argsort(Y[:, 0]), 4):
+        decoder.partial_fit(Y[part], F[part])
+    table = decoder.freeze(kind="table")
+    assert relative(table.predict(Y), decoder.predict(Y)) <= 1e-7
+
+
 # -- Errors ----------------------------------------------------------------------------------------
 def test_what_cannot_be_frozen_says_why():
     Y, F = random_problem(30, M)

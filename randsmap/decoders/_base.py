@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # scikit-learn has no types: a method behind its descriptor k
 else:
     from sklearn.utils.metaestimators import available_if
 
-__all__ = ["FieldRegressor", "LinearDecoder", "available_if", "check_fields", "check_unread"]
+__all__ = ["FieldRegressor", "LinearDecoder", "available_if", "box_of", "check_fields", "check_unread"]
 
 
 def check_fields(y: Any, n: int, *, blocks: bool = False) -> tuple[Any, np.dtype[Any], bool]:
@@ -111,6 +111,12 @@ latent_scale : "std", float, array (d,) or None, default="std"
 SCALE_ATTRIBUTE = """\
 latent_scale_ : ndarray (d,)
     The units used; `coef_`, features and kernels take latent points as they are."""
+
+
+def box_of(points: NDArray[np.float64], lengths: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Smallest and largest coordinates (2, d) of points (n, d) in units of the lengths, as they were."""
+    box = np.stack([points.min(axis=0), points.max(axis=0)])
+    return box if lengths is None else box * lengths
 
 
 class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):

@@ -7,14 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 
 from randsmap._files import expanded, write_atomically
 from randsmap._kernels import frozen as _kernel
+from randsmap._mmap import filled
 from randsmap._parallel import for_tiles
-from randsmap._validation import check_matrix, check_out, check_vectors
+from randsmap._validation import check_choice, check_count, check_matrix, check_number, check_out, check_vectors
 
 __all__ = ["FrozenDecoder", "get_include", "image_of", "is_image"]
+
+MAX_BYTES = 256_000_000  # of a table
+_SAMPLE_ROWS, _SAMPLE_ENTRIES = 2048, 1 << 26  # fields at which errors are measured
+_SINGLE_ERROR = 2e-6  # relative, that float32 may add: half of what is promised
+_FEWEST_CELLS, _PROBES = 8, 256
 
 
 def is_image(start: bytes) -> bool:
@@ -36,11 +44,46 @@ def get_include() -> str:
     return str(installed if installed.is_dir() else package.parent / "src" / "randsmap" / "include")
 
 
-def image_of(linear: Any, single: bool = False) -> NDArray[np.uint8]:
-    """The image of a `LinearMap`; `single`: its fields are one-dimensional."""
-    basis, A = linear.basis.frozen(), linear.A
-    arrays: dict[str, NDArray[Any] | None] = {**basis.arrays, "bias": A[0], "coefficients": A[1:]}
-    invariants = linear.invariants
+def image_of(
+    linear: Any,
+    *,
+    precision: str = "float64",
+    tol: float | None = None,
+    kind: str = "features",
+    latents: ArrayLike | None = None,
+    box: NDArray[np.float64] | None = None,
+    max_bytes: int = MAX_BYTES,
+    single: bool = False,
+) -> NDArray[np.uint8]:
+    """The image of a `LinearMap`, see `LinearMapHolder.freeze`.
+
+    Parameters
+    ----------
+    linear : LinearMap
+    box : ndarray (2, d) or None
+        Smallest and largest of the training points' coordinates, if known: where `latents` None means.
+    single : bool
+        Its fields are one-dimensional.
+    """
+    check_choice(precision, "precision", ("float64", "float32"))
+    check_choice(kind, "kind", ("features", "table"))
+    if tol is not None:
+        check_number(tol, "tol", low=0, strict_low=True)
+    check_count(max_bytes, "max_bytes")
+    basis, A, invariants = linear.basis.frozen(), linear.A, linear.invariants
+    dtype, d = np.dtype(precision), basis.n_components
+    points = None
+    if latents is not None:
+        points = check_matrix(latents, "latents", n_columns=d)
+        box = np.stack([points.min(axis=0), points.max(axis=0)])
+    arrays: dict[str, NDArray[Any] | None] = dict(basis.arrays)
+    rank_tol = tol if kind == "features" else None
+    if precision == "float64" and rank_tol is None:
+        arrays.update(bias=A[0], coefficients=A[1:])
+    else:
+        arrays.update(_reduced_coefficients(linear, _sample(points, box, A.shape[1]), dtype, rank_tol))
+    if kind == "table":
+        arrays.update(_table(linear, d, box, 1e-7 if tol is None else tol, max_bytes, dtype))
     q = 0
     if invariants is not None:
         arrays.update(invariants.frozen())
@@ -51,14 +94,220 @@ def image_of(linear: Any, single: bool = False) -> NDArray[np.uint8]:
         "n_invariants": q,
         "basis": basis.kind,
         "function": basis.function,
-        "kind": _kernel.FEATURES,
-        "precision": 64,
+        "kind": _kernel.TABLE if kind == "table" else _kernel.FEATURES,
+        "precision": 8 * dtype.itemsize,
         "projected": invariants is not None,
         "single": single,
     }
     arrays["parameters"] = np.array([parameters[name] for name in _kernel.PARAMETERS], dtype=np.int64)
     arrays["scalars"] = np.array([basis.scale, basis.low, basis.high])
     return assembled({name: array for name, array in arrays.items() if array is not None})
+
+
+# -- Fewer or shorter numbers ----------------------------------------------------------------------
+def _sample(points, box, M):
+    """Latent points at which errors are measured: some of those given, or spread over the box; None without both."""
+    n = int(np.clip(_SAMPLE_ENTRIES // M, 64, _SAMPLE_ROWS))
+    if points is not None:
+        return points[np.unique(np.linspace(0, len(points) - 1, n).astype(np.intp))]
+    if box is None:
+        return None
+    return box[0] + np.random.default_rng(0).uniform(size=(n, box.shape[1])) * (box[1] - box[0])
+
+
+def _linear_part(linear, X, A=None):
+    """Fields [1 | phi(X)] A before any projection."""
+    A = linear.A if A is None else np.ascontiguousarray(A)
+    out = np.empty((len(X), A.shape[1]))
+    filled(lambda a, b: linear.basis.decode(X[a:b], A, None, out[a:b], a), out)
+    return out
+
+
+def _relative_errors(F, exact):
+    """|f - exact| / |exact| of rows; small fields count as a thousandth of the median."""
+    sizes = np.linalg.norm(exact, axis=1)
+    floor = 1e-3 * np.median(sizes[sizes > 0]) if sizes.any() else 1.0
+    return np.linalg.norm(F - exact, axis=1) / np.maximum(sizes, floor)
+
+
+def _reduced_coefficients(linear, X, dtype, tol):
+    """Bias and coefficients, or their factors, of that type, whose fields at X agree to `tol` (None: to round-off of
+    the type)."""
+    A = linear.A
+    if X is None:
+        if tol is not None:
+            raise ValueError("a rank by tolerance needs to know where: give latents=, points such as those to decode")
+        return {"bias": A[0], "coefficients": A[1:].astype(dtype)}
+    exact = _linear_part(linear, X)
+    allowed = (0.0 if tol is None else tol) + (_SINGLE_ERROR if dtype == np.float32 else 0.0)
+    best = np.inf
+    for bias, factor, modes in _candidates(linear, X, exact, dtype, tol):
+        if modes is None:
+            F = _linear_part(linear, X, np.vstack([bias, factor]))
+        else:
+            c = _linear_part(linear, X, np.vstack([np.zeros((1, factor.shape[1])), factor]))
+            F = bias + c @ modes
+        error = _relative_errors(F, exact).max()
+        if error <= allowed or (dtype == np.float64 and modes is None):
+            if modes is None:
+                return {"bias": bias, "coefficients": factor}
+            return {"bias": bias, "factor": factor, "modes": modes}
+        best = min(best, error)
+    raise ValueError(
+        f"precision='float32' decodes these fields to {best:.1e} of their norm at best, expected {allowed:.1e}: the "
+        "coefficients cancel. Use precision='float64', or a larger regularization"
+    )
+
+
+def _candidates(linear, X, exact, dtype, tol):
+    """(bias, coefficients, None) or (bias, factor, modes), the cheapest first."""
+    A = linear.A
+    whole = A[0], A[1:].astype(dtype), None
+    if tol is None:
+        yield whole
+        if dtype == np.float64:
+            return
+    mean = exact.mean(axis=0)
+    rank, modes = _modes(exact - mean, np.linalg.norm(exact, axis=1), 1e-7 if tol is None else tol)
+    (P, M), known = A[1:].shape, rank < min(len(X) - 1, A.shape[1])
+    if known and rank * (P + M) < P * M:
+        factor = A[1:] @ modes.T
+        c = _linear_part(linear, X, np.vstack([np.zeros((1, len(modes))), factor])).mean(axis=0)
+        bias = mean - c @ modes
+        if dtype == np.float32:
+            yield bias, factor.astype(dtype), modes.astype(dtype)
+        yield bias, factor, modes.astype(dtype)
+    if tol is not None:
+        yield whole
+
+
+def _modes(G, sizes, tol):
+    """Number and modes (r, M) of the fewest principal components that leave at most `tol` of the size of each row of G.
+
+    A few more are kept, to a multiple of eight, which costs nothing.
+    """
+    U, sigma, Vt = scipy.linalg.svd(G, full_matrices=False, check_finite=False)
+    floor = 1e-3 * np.median(sizes[sizes > 0]) if sizes.any() else 1.0
+    left = np.sqrt(np.cumsum(((U * sigma) ** 2)[:, ::-1], axis=1))[:, ::-1] / np.maximum(sizes, floor)[:, None]
+    enough = np.flatnonzero(left.max(axis=0) <= tol / 2)
+    rank = int(enough[0]) if len(enough) else len(sigma)
+    rank = min(-(-max(rank, 1) // 8) * 8, len(sigma))
+    return rank, Vt[:rank]
+
+
+# -- Tables ----------------------------------------------------------------------------------------
+def _table(linear, d, box, tol, max_bytes, dtype):
+    """Tensor B-splines of degree 7 on a uniform grid over the box, by collocation at points within it.
+
+    The width of the cells is halved until the fields at their centres are those of the decoder, before bounds and
+    projection, to `tol`.
+    """
+    if d > 2:
+        raise ValueError(f"kind='table' needs at most 2 latent coordinates, got {d}: a table would be too large")
+    if box is None:
+        raise ValueError("kind='table' needs to know where: give latents=, points whose bounding box the table covers")
+    low, width = box[0], box[1] - box[0]
+    width = np.maximum(width, np.maximum(np.abs(low), 1) * 1e-9)  # of a coordinate that does not vary
+    M, cells = linear.A.shape[1], np.full(d, _FEWEST_CELLS)
+    error = np.inf
+    while True:
+        grid = cells + 2 * _kernel.MARGIN
+        nbytes = int(np.prod(grid + 7)) * M * dtype.itemsize
+        if nbytes > max_bytes:
+            reached = "" if error == np.inf else f" (a coarser one errs by {error:.1e} of a field's norm)"
+            raise ValueError(
+                f"a table to tol={tol:.1e} needs more than max_bytes={max_bytes}: {nbytes} bytes for "
+                f"{' x '.join(map(str, cells))} cells{reached}. Use a larger tol, kind='features' or more memory"
+            )
+        step = width / cells
+        start = low - _kernel.MARGIN * step
+        coefficients = _collocated(linear, start, step, grid).astype(dtype, copy=False)
+        errors = _table_errors(linear, coefficients, start, step, grid, tol)
+        error = max(errors)
+        if error <= tol:
+            break
+        coarse = [j for j in range(d) if errors[j] > tol / 4] or range(d)
+        cells[coarse] *= 2
+    return {
+        "table_values": coefficients.reshape(-1, M),
+        "table_counts": np.asarray(grid + 7, dtype=np.int64),
+        "table_box": np.stack([start, step]),
+    }
+
+
+def _grid(low, step, coordinates):
+    """Points (n, d) of the tensor product of coordinates in units of the cells."""
+    axes = np.meshgrid(*coordinates, indexing="ij")
+    return low + np.stack([a.ravel() for a in axes], axis=1) * step
+
+
+def _splines(t, cells):
+    """Values (len(t), cells + 7) of the splines at coordinates t in [0, cells], sparse."""
+    first = np.minimum(t.astype(np.intp), cells - 1)
+    weights = np.empty((len(t), _kernel.ORDER_OF_SPLINES))
+    _kernel.spline_weights(t - first, weights)
+    columns = first[:, None] + np.arange(weights.shape[1])
+    return csr_array(
+        (weights.ravel(), columns.ravel(), np.arange(len(t) + 1) * weights.shape[1]), shape=(len(t), cells + 7)
+    )
+
+
+def _along(operator, axis, values):
+    """operator (a function of matrices) applied along one axis of an array."""
+    moved = np.moveaxis(values, axis, 0)
+    result = operator(np.ascontiguousarray(moved.reshape(len(moved), -1)))
+    return np.moveaxis(result.reshape(len(result), *moved.shape[1:]), 0, axis)
+
+
+def _collocated(linear, low, step, cells):
+    """Coefficients (cells + 7, ..., M) of the splines that are the decoder's linear part at as many points: the grid's
+    nodes, and the middle of the three outermost cells at each end."""
+    middles = np.array([0.5, 1.5, 2.5])
+    points = [np.sort(np.concatenate([np.arange(n + 1.0), middles, n - middles])) for n in cells]
+    values = _linear_part(linear, _grid(low, step, points)).reshape(*(cells + 7), -1)
+    for axis, (t, n) in enumerate(zip(points, cells)):
+        B = _splines(t, n).tocoo()
+        above, below = int((B.col - B.row).max()), int((B.row - B.col).max())
+        bands = np.zeros((above + below + 1, n + 7))
+        bands[above + B.row - B.col, B.col] = B.data
+        values = _along(lambda F: scipy.linalg.solve_banded((below, above), bands, F, check_finite=False), axis, values)
+    return np.ascontiguousarray(values)
+
+
+def _table_errors(linear, coefficients, low, step, cells, tol):
+    """Largest relative error at the centres of the cells within the margin; if that is more than `tol`, one a
+    coordinate: the error of its own refinement."""
+    centres = [np.arange(_kernel.MARGIN, n - _kernel.MARGIN) + 0.5 for n in cells]
+    values = coefficients.astype(np.float64, copy=False)
+    for axis, (t, n) in enumerate(zip(centres, cells)):
+        values = _along(lambda F: _splines(t, n) @ F, axis, values)
+    exact = _linear_part(linear, _grid(low, step, centres))
+    error = float(_relative_errors(values.reshape(exact.shape), exact).max())
+    if error <= tol or len(cells) == 1:
+        return [error]
+    errors = []
+    rng = np.random.default_rng(0)
+    for axis in range(len(cells)):  # centres along one axis, nodes along the others: a sample of them
+        t = np.stack(
+            [
+                rng.integers(_kernel.MARGIN, n - _kernel.MARGIN, _PROBES) + 0.5 * (j == axis)
+                for j, n in enumerate(cells)
+            ],
+            axis=1,
+        )
+        exact = _linear_part(linear, low + t * step)
+        splines = [_splines(t[:, j], n) for j, n in enumerate(cells)]
+        values = _row_products(*splines) @ coefficients.reshape(-1, exact.shape[1])
+        errors.append(float(_relative_errors(values, exact).max()))
+    return [max(e, error if e == max(errors) else 0.0) for e in errors]
+
+
+def _row_products(A, B):
+    """Row by row the Kronecker product of two sparse matrices of eight entries a row."""
+    n, k = A.shape[0], _kernel.ORDER_OF_SPLINES
+    columns = A.indices.reshape(n, k, 1).astype(np.int64) * B.shape[1] + B.indices.reshape(n, 1, k)
+    data = A.data.reshape(n, k, 1) * B.data.reshape(n, 1, k)
+    return csr_array((data.ravel(), columns.ravel(), np.arange(n + 1) * k * k), shape=(n, A.shape[1] * B.shape[1]))
 
 
 def assembled(arrays: dict[str, NDArray[Any]]) -> NDArray[np.uint8]:

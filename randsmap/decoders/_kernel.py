@@ -18,6 +18,7 @@ from randsmap._parallel import blas_threads
 from randsmap._validation import check_choice, check_count, check_number
 from randsmap.decoders._base import (
     LinearDecoder,
+    box_of,
     check_center,
     check_fields,
     check_unread,
@@ -251,6 +252,9 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         self.latent_scale_, self._lengths, self._single = scale, lengths, single
         self._store_invariants(invariants)
 
+    def _training_box(self):
+        return box_of(self._points, self._lengths)
+
     def _restore(self):
         if (self._weights is None) == (self._expanded is None):
             raise ValueError("one of _weights and _expanded must be there, not both")
@@ -467,6 +471,9 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
             self._frequencies = np.array(check_frequency_range(self.min_frequency, self.max_frequency))
             self._lengths = None if (self.latent_scale_ == 1).all() else self.latent_scale_
         return self._in_units(X)
+
+    def _training_box(self):
+        return box_of(self._points, self._lengths)
 
     def _in_units(self, X):
         return X.copy() if self._lengths is None else in_units(X, self._lengths)

@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._kernels import gradients as _kernel
 from randsmap._mmap import filled
 from randsmap._parallel import FEW, blas_threads, for_tiles, tile_rows
-from randsmap._validation import check_cells, check_choice, check_out, check_vectors
+from randsmap._validation import check_cells, check_out, check_vectors
 from randsmap.decoders._extrapolation import Reach
-from randsmap.decoders._frozen import FrozenDecoder, image_of
+from randsmap.decoders._frozen import MAX_BYTES, FrozenDecoder, image_of
 from randsmap.invariants._active_bounds import ActiveBounds
 from randsmap.invariants._affine import AffineInvariants
 from randsmap.invariants._bounds import STALLED
@@ -311,18 +311,33 @@ class LinearMapHolder:
         tol: float | None = None,
         kind: str = "features",
         latents: ArrayLike | None = None,
+        max_bytes: int = MAX_BYTES,
     ) -> FrozenDecoder:
         """The decoder as one immutable block of memory, which decodes without Python: in C, or here with less overhead.
 
         Parameters
         ----------
         precision : {"float64", "float32"}, default="float64"
-            Of the coefficients that are stored. Sums have double precision, and invariants, constant cells and bounds
-            hold as exactly, in both.
+            Of the coefficients that are stored. "float32" decodes to 5e-6 of a field's norm. Sums have double
+            precision, and invariants, constant cells and bounds hold as exactly, in both.
+        tol : float or None
+            kind="features": relative L2 error at `latents` that fields may have for a product of two smaller matrices
+            in place of the coefficients, of as few modes as that needs; None: the coefficients themselves. Smooth
+            fields have few modes, shocks many. kind="table": that of the table at the centres of its cells; None: 1e-7.
+        kind : {"features", "table"}, default="features"
+            "table", for one or two latent coordinates: tensor B-splines of degree 7 on a uniform grid over the
+            bounding box of `latents`, refined until `tol` holds: the cost does not depend on the number of features.
+            Outside the box, and before bounds and invariants, the decoder itself.
+        latents : array-like (n, d) or None
+            Points such as those that will be decoded. None: the box of the training points, where the decoder knows
+            it (POD and decoders of older files do not).
+        max_bytes : int
+            Largest table.
 
         Returns
         -------
         FrozenDecoder
+            In float64, without `tol` and table, it decodes what `predict` does to 1e-13 of the coefficients.
 
         Raises
         ------
@@ -331,11 +346,34 @@ class LinearMapHolder:
         TypeError
             If what is decoded with is not the package's own: another transformer's features, a blend.
         ValueError
-            If an argument is out of range.
+            If an argument is out of range, a table needs more than max_bytes, coefficients cancel too much for
+            float32, or latents are needed and not given.
+
+        Examples
+        --------
+        >>> import numpy as np, randsmap
+        >>> latents = np.linspace(0, 1, 20)[:, None]
+        >>> fields = np.hstack([latents**2, 1 - latents**2])
+        >>> decoder = randsmap.RANDSMAPDecoder(random_state=0).fit(latents, fields)
+        >>> table = decoder.freeze(kind="table")
+        >>> bool(abs(table.predict([[0.3]]) - decoder.predict([[0.3]])).max() < 1e-7)
+        True
         """
-        check_choice(precision, "precision", ("float64", "float32"))
-        check_choice(kind, "kind", ("features", "table"))
-        return FrozenDecoder(image_of(self._linear_map, single=getattr(self, "_single", False)))
+        image = image_of(
+            self._linear_map,
+            precision=precision,
+            tol=tol,
+            kind=kind,
+            latents=latents,
+            box=self._training_box(),
+            max_bytes=max_bytes,
+            single=getattr(self, "_single", False),
+        )
+        return FrozenDecoder(image)
+
+    def _training_box(self) -> NDArray[np.float64] | None:
+        """Smallest and largest latent coordinates (2, d) of the training points, if known."""
+        return None
 
     def __setattr__(self, name, value):
         super().__setattr__(name, value)

@@ -37,6 +37,7 @@ from randsmap.decoders._base import (
     SCALE_ATTRIBUTE,
     LinearDecoder,
     available_if,
+    box_of,
     check_center,
     check_fields,
     fitted_scale,
@@ -353,6 +354,10 @@ class _RandomFeatureDecoder(LinearDecoder):
     def _make_linear_map(self):
         self.solve()
         return LinearMap(feature_basis(self.features_), self.coef_, self._projected_on())
+
+    def _training_box(self):
+        latents = self.__dict__.get("_latents")
+        return None if latents is None else box_of(latents)
 
     def _extended_invariants(self, running, F, dtype):
         return None

@@ -93,9 +93,9 @@ static void *assembled(draft *t, size_t *size)
     return image;
 }
 
-static void parameters(draft *t, int basis, int function, int invariants)
+static void parameters(draft *t, int kind, int basis, int function, int invariants)
 {
-    const int64_t values[RK_N_PARAMETERS] = {D, M, invariants ? RANK + 1 : 0, basis, function, RANDSMAP_FEATURES, 64,
+    const int64_t values[RK_N_PARAMETERS] = {D, M, invariants ? RANK + 1 : 0, basis, function, kind, 64,
                                              invariants, 0};
     memcpy(add(t, RK_PARAMETERS, RK_INT64, 1, RK_N_PARAMETERS), values, sizeof values);
     double *scalars = add(t, RK_SCALARS, RK_FLOAT64, 1, RK_N_SCALARS);
@@ -126,14 +126,14 @@ static void invariants(draft *t, int bounds)
         lower[i] = i == 3 ? 0.25 : 0, upper[i] = i == 3 ? 0.25 : INFINITY, direction[i] = i != 3;
 }
 
-enum { KINDS = 6 };
+enum { KINDS = 7 };
 
 static void *example(int kind, size_t *size)
 {
     draft t;
     memset(&t, 0, sizeof t);
-    const int is_map = kind < 3;
-    parameters(&t, kind == 5 ? RK_IDENTITY : is_map ? RK_FEATURE_MAP : kind == 3 ? RK_RADIAL_KERNEL : RK_MULTI_GAUSSIAN,
+    const int is_map = kind < 3 || kind == 6;
+    parameters(&t, kind == 6 ? RANDSMAP_TABLE : RANDSMAP_FEATURES, kind == 5 ? RK_IDENTITY : is_map ? RK_FEATURE_MAP : kind == 3 ? RK_RADIAL_KERNEL : RK_MULTI_GAUSSIAN,
                is_map ? kind % RK_ACTIVATIONS : kind == 3 ? RK_MATERN_32 : 0, kind != 5);
     int functions = P;
     if (kind == 5) {
@@ -161,6 +161,13 @@ static void *example(int kind, size_t *size)
             modes[i] = (float)uniform(-1, 1);
     } else {
         add_uniform(&t, RK_COEFFICIENTS, (uint64_t)functions, M, -1, 1);
+    }
+    if (kind == 6) {
+        int64_t *counts = add(&t, RK_TABLE_COUNTS, RK_INT64, 1, D);
+        double *box = add(&t, RK_TABLE_BOX, RK_FLOAT64, 2, D);
+        counts[0] = 15, counts[1] = 17;
+        box[0] = -2.5, box[1] = -2, box[2] = 0.6, box[3] = 0.4;
+        add_uniform(&t, RK_TABLE_VALUES, 15 * 17, M, -1, 1);
     }
     if (kind != 5)
         invariants(&t, kind == 1 || kind == 3);

@@ -10,7 +10,9 @@ cdef extern from "rk_image.h" nogil:
     int RK_PARAMETERS, RK_SCALARS, RK_WEIGHTS, RK_OFFSETS, RK_COLUMNS, RK_POINTS, RK_LENGTHS, RK_COMBINATIONS
     int RK_TAIL_CENTRE, RK_BIAS, RK_COEFFICIENTS, RK_FACTOR, RK_MODES, RK_INVARIANTS, RK_VALUES, RK_DIRECTIONS
     int RK_TRIANGLE, RK_CONSTANT_CELLS, RK_CONSTANT_VALUES, RK_CELL_WEIGHTS, RK_LOWER, RK_UPPER
-    int RK_BOUND_DIRECTION, RK_KEPT, RK_DROPPED, RK_FIXED, RK_IMPLIED
+    int RK_BOUND_DIRECTION, RK_KEPT, RK_DROPPED, RK_FIXED, RK_IMPLIED, RK_TABLE_VALUES, RK_TABLE_COUNTS, RK_TABLE_BOX
+    int RK_SPLINE_ORDER, RK_TABLE_MARGIN
+    void rk_spline_weights(double u, double *value, double *slope)
     int RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN
     int RANDSMAP_FEATURES, RANDSMAP_TABLE
     int RK_N_COMPONENTS, RK_N_CELLS, RK_N_INVARIANTS, RK_BASIS, RK_FUNCTION, RK_KIND, RK_PRECISION, RK_IS_PROJECTED
@@ -26,6 +28,7 @@ SECTIONS = {
     "triangle": RK_TRIANGLE, "constant_cells": RK_CONSTANT_CELLS, "constant_values": RK_CONSTANT_VALUES,
     "cell_weights": RK_CELL_WEIGHTS, "lower": RK_LOWER, "upper": RK_UPPER, "bound_direction": RK_BOUND_DIRECTION,
     "kept": RK_KEPT, "dropped": RK_DROPPED, "fixed": RK_FIXED, "implied": RK_IMPLIED,
+    "table_values": RK_TABLE_VALUES, "table_counts": RK_TABLE_COUNTS, "table_box": RK_TABLE_BOX,
 }
 PARAMETERS = {
     "n_components": RK_N_COMPONENTS, "n_cells": RK_N_CELLS, "n_invariants": RK_N_INVARIANTS, "basis": RK_BASIS,
@@ -37,6 +40,17 @@ IDENTITY, FEATURE_MAP, RADIAL_KERNEL, MULTI_GAUSSIAN = (
     RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN)
 FEATURES, TABLE = RANDSMAP_FEATURES, RANDSMAP_TABLE
 ABI = randsmap_abi()
+
+
+ORDER_OF_SPLINES, MARGIN = RK_SPLINE_ORDER, RK_TABLE_MARGIN
+
+
+def spline_weights(const double[::1] u, double[:, ::1] out):
+    """out (n, 8): the splines of a table that are not 0 in a cell, at points u (n,) of it in [0, 1]."""
+    cdef double slope[16]
+    cdef Py_ssize_t i
+    for i in range(u.shape[0]):
+        rk_spline_weights(u[i], &out[i, 0], slope)
 
 
 def checksum(const unsigned char[::1] image):

@@ -203,6 +203,28 @@ static void read_invariants(sections *s, randsmap_decoder *r)
     p->bounds = &r->bounds;
 }
 
+static void read_table(sections *s, randsmap_decoder *r)
+{
+    if (r->d > 2) {
+        s->bad = 1;
+        return;
+    }
+    const int64_t *counts = array(s, RK_TABLE_COUNTS, RK_INT64, 1, r->d);
+    const double *box = doubles(s, RK_TABLE_BOX, 2, r->d);
+    ptrdiff_t rows = 1;
+    r->counts[1] = 1;
+    for (ptrdiff_t j = 0; !s->bad && j < r->d; j++) {
+        /* a table has more entries than splines: no product of counts can overflow */
+        s->bad = counts[j] < RK_SPLINE_ORDER + 2 * RK_TABLE_MARGIN || counts[j] > INT32_MAX || !(fabs(box[j]) < INFINITY)
+                 || !(box[r->d + j] > 0) || !(box[r->d + j] < INFINITY);
+        r->counts[j] = (ptrdiff_t)counts[j];
+        r->origin[j] = box[j], r->step[j] = box[r->d + j];
+        rows *= r->counts[j];
+    }
+    if (!s->bad)
+        r->table = matrix(s, RK_TABLE_VALUES, rows, r->M);
+}
+
 static int read_image(const void *image, size_t size, randsmap_decoder *r)
 {
     sections s;
@@ -241,6 +263,10 @@ static int read_image(const void *image, size_t size, randsmap_decoder *r)
     } else {
         r->coefficients = matrix(&s, RK_COEFFICIENTS, P, r->M);
     }
+    if (r->kind == RANDSMAP_TABLE)
+        read_table(&s, r);
+    else if (r->kind != RANDSMAP_FEATURES)
+        s.bad = 1;
     if (r->projected)
         read_invariants(&s, r);
     return s.bad ? RANDSMAP_ERROR_IMAGE : RANDSMAP_OK;

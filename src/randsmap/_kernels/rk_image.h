@@ -11,6 +11,7 @@
 #include "rk_features.h"
 #include "rk_gradients.h"
 #include "rk_projection.h"
+#include "rk_spline.h"
 
 #define RK_IMAGE_MAGIC "RANDSMAP"
 enum { RK_IMAGE_VERSION = 1, RK_IMAGE_ORDER = 0x01020304, RK_IMAGE_ALIGNMENT = 64 };
@@ -57,6 +58,9 @@ enum rk_section_id {
     RK_DROPPED,          /* int64 (1, q - rank): the others, */
     RK_FIXED,            /* (2, q): what the constant cells contribute to all, and its magnitude */
     RK_IMPLIED,          /* (rank, q - rank): directions of the dropped in those of the kept */
+    RK_TABLE_VALUES,     /* (product of the counts, M) float64 or float32: coefficients of B-splines, bias included */
+    RK_TABLE_COUNTS,     /* int64 (1, d): splines along each coordinate, d <= 2 */
+    RK_TABLE_BOX,        /* (2, d): where the grid starts, margin included, and the width of its cells */
     RK_SECTIONS          /* how many numbers are known */
 };
 
@@ -98,6 +102,10 @@ struct randsmap_decoder {
 
     const double *bias;
     rk_matrix coefficients, factor, modes; /* either the first, or the two others */
+
+    rk_matrix table; /* of a table: what the others are outside its box */
+    ptrdiff_t counts[2];
+    double origin[2], step[2];
 
     rk_projection projection;
     rk_bounds bounds;

@@ -28,7 +28,7 @@ static ptrdiff_t n_coefficients(const randsmap_decoder *r)
 /* Doubles that `functions` and its derivatives need for n rows, beside their results. */
 static ptrdiff_t basis_work(const randsmap_decoder *r, ptrdiff_t n)
 {
-    return n * (r->d + r->n_points) + 2 * r->n_points + 3 * r->d;
+    return n * (r->d + r->n_points) + 2 * r->n_points + (CHUNK + 3) * r->d;
 }
 
 static ptrdiff_t linear_work(const randsmap_decoder *r, ptrdiff_t n)
@@ -148,6 +148,50 @@ static void directional(const randsmap_decoder *r, const double *S, const double
         combine(r, K, n, G, P);
 }
 
+/* -- Tables ---------------------------------------------------------------------------------------- */
+typedef struct {
+    ptrdiff_t first[2]; /* of the splines along each coordinate */
+    double value[2][RK_SPLINE_ORDER], slope[2][RK_SPLINE_ORDER];
+} place;
+
+/* Whether the point is in the table's box, and where. */
+static int in_table(const randsmap_decoder *r, const double *y, place *at)
+{
+    if (!r->table.rows)
+        return 0;
+    for (ptrdiff_t j = 0; j < r->d; j++) {
+        const double t = (y[j] - r->origin[j]) / r->step[j];
+        const ptrdiff_t cells = r->counts[j] - RK_SPLINE_DEGREE;
+        if (!(t >= RK_TABLE_MARGIN && t <= (double)(cells - RK_TABLE_MARGIN)))
+            return 0;
+        at->first[j] = (ptrdiff_t)t;
+        rk_spline_weights(t - (double)at->first[j], at->value[j], at->slope[j]);
+    }
+    return 1;
+}
+
+/* The (RK_SPLINE_ORDER, M) coefficients that lie side by side, of the a-th spline along the first of two coordinates. */
+static rk_matrix table_part(const randsmap_decoder *r, const place *at, int a)
+{
+    const ptrdiff_t row = r->d == 1 ? at->first[0] : (at->first[0] + a) * r->counts[1] + at->first[1];
+    rk_matrix part = {RK_SPLINE_ORDER, r->M, r->table.wide ? r->table.wide + row * r->M : NULL,
+                      r->table.narrow ? r->table.narrow + row * r->M : NULL};
+    return part;
+}
+
+/* w (RK_SPLINE_ORDER) of those: the field's, or with v (d) the derivative's along v. */
+static void table_weights(const randsmap_decoder *r, const place *at, int a, const double *v, double *w)
+{
+    for (int b = 0; b < RK_SPLINE_ORDER; b++) {
+        if (r->d == 1)
+            w[b] = v ? at->slope[0][b] * (v[0] / r->step[0]) : at->value[0][b];
+        else
+            w[b] = v ? at->slope[0][a] * (v[0] / r->step[0]) * at->value[1][b]
+                           + at->value[0][a] * at->slope[1][b] * (v[1] / r->step[1])
+                     : at->value[0][a] * at->value[1][b];
+    }
+}
+
 /* -- Fields ---------------------------------------------------------------------------------------- */
 
 static void multiply(const randsmap_decoder *r, const double *Z, ptrdiff_t n, const rk_matrix *A, double *const *out)
@@ -171,6 +215,23 @@ static void linear(const randsmap_decoder *r, const double *Z, ptrdiff_t n, doub
         to[i] = work + i * r->modes.rows;
     multiply(r, Z, n, &r->factor, to);
     multiply(r, work, n, &r->modes, out);
+}
+
+/* From the table: with `field`, the field to out[0], and the derivatives along the rows of v (n, d) to those after it. */
+static void table_rows(const randsmap_decoder *r, const place *at, const double *v, ptrdiff_t field, ptrdiff_t n,
+                       double *const *out)
+{
+    double w[CHUNK * RK_SPLINE_ORDER];
+    for (ptrdiff_t i = 0; i < field + n; i++)
+        memset(out[i], 0, (size_t)r->M * sizeof **out);
+    for (int a = 0; a < (r->d == 1 ? 1 : RK_SPLINE_ORDER); a++) {
+        const rk_matrix part = table_part(r, at, a);
+        if (field)
+            table_weights(r, at, a, NULL, w);
+        for (ptrdiff_t i = 0; i < n; i++)
+            table_weights(r, at, a, v + i * r->d, w + (field + i) * RK_SPLINE_ORDER);
+        multiply(r, w, field + n, &part, out);
+    }
 }
 
 static int row_status(ptrdiff_t bad)
@@ -223,12 +284,22 @@ static int decode_rows(const randsmap_decoder *r, const double *y, const double 
         }
         return status;
     }
+    ptrdiff_t left = 0; /* rows that no table has */
     for (ptrdiff_t i = 0; i < n; i++) {
-        to[i] = out + i * M;
-        memcpy(to[i], r->bias, (size_t)M * sizeof *out);
+        place at;
+        to[left] = out + i * M;
+        if (in_table(r, y + i * d, &at)) {
+            table_rows(r, &at, NULL, 1, 0, to + left);
+            continue;
+        }
+        memcpy(to[left], r->bias, (size_t)M * sizeof *out);
+        if (r->table.rows)
+            functions(r, y + i * d, 1, Z + left * P, rest);
+        left++;
     }
-    functions(r, y, n, Z, rest);
-    linear(r, Z, n, to, rest);
+    if (!r->table.rows)
+        functions(r, y, n, Z, rest);
+    linear(r, Z, left, to, rest);
     for (ptrdiff_t i = 0; r->projected && i < n; i++) {
         const double *values = NULL;
         int s = RANDSMAP_OK;
@@ -237,7 +308,7 @@ static int decode_rows(const randsmap_decoder *r, const double *y, const double 
             values = work;
         }
         if (!s)
-            s = row_status(r->project->project(&r->projection, values, to[i], 1, M, work + r->q));
+            s = row_status(r->project->project(&r->projection, values, out + i * M, 1, M, work + r->q));
         status = status ? status : s;
     }
     return status;
@@ -287,26 +358,37 @@ int randsmap_decode_jvp(const randsmap_decoder *r, const double *y, const double
     const ptrdiff_t d = r->d, M = r->M, P = n_coefficients(r);
     if (!all_finite(y, d) || (v && !all_finite(v, p * d)))
         return RANDSMAP_ERROR_NOT_FINITE;
-    double *S = work, *X = S + r->n_points, *units = X + d, *Z = units + d;
-    const double *at = p && r->basis != RK_IDENTITY ? slopes(r, y, S, X) : NULL;
+    double *S = work, *X = S + r->n_points, *units = X + d, *Z = units + CHUNK * d;
+    const double *slopes_at = NULL;
+    place at;
+    const int tabulated = in_table(r, y, &at);
+    if (!tabulated && p && r->basis != RK_IDENTITY)
+        slopes_at = slopes(r, y, S, X);
     int status = RANDSMAP_OK;
     for (ptrdiff_t start = 0, first = 1; first || start < p; first = 0) {
         const ptrdiff_t n = smaller(CHUNK - first, p - start); /* directions beside, at first, the field */
         double *to[CHUNK], *rest = Z + (n + first) * P;
-        if (first) {
-            to[0] = f;
-            memcpy(f, r->bias, (size_t)M * sizeof *f);
-            functions(r, y, 1, Z, rest);
+        const double *directions = v ? v + start * d : units;
+        if (!v) {
+            memset(units, 0, (size_t)(n * d) * sizeof *units);
+            for (ptrdiff_t i = 0; i < n; i++)
+                units[i * d + start + i] = 1;
         }
-        for (ptrdiff_t i = 0; i < n; i++) {
-            double *G = Z + (first + i) * P;
+        to[0] = f;
+        for (ptrdiff_t i = 0; i < n; i++)
             to[first + i] = Jv + (start + i) * M;
-            memset(to[first + i], 0, (size_t)M * sizeof *f);
-            if (!v)
-                memset(units, 0, (size_t)d * sizeof *units), units[start + i] = 1;
-            directional(r, S, at, v ? v + (start + i) * d : units, 1, G, rest);
+        if (tabulated) {
+            table_rows(r, &at, directions, first, n, to);
+        } else {
+            if (first) {
+                memcpy(f, r->bias, (size_t)M * sizeof *f);
+                functions(r, y, 1, Z, rest);
+            }
+            for (ptrdiff_t i = first; i < first + n; i++)
+                memset(to[i], 0, (size_t)M * sizeof *f);
+            directional(r, S, slopes_at, directions, n, Z + first * P, rest);
+            linear(r, Z, n + first, to, rest);
         }
-        linear(r, Z, n + first, to, rest);
         if (r->projected) {
             if (first)
                 status = row_status(r->project->project(&r->projection, NULL, f, 1, M, Z));
@@ -328,6 +410,22 @@ static void transpose_multiply(const randsmap_decoder *r, const rk_matrix *A, co
         r->decode->adjoint(A->wide, A->rows, A->columns, u, out);
 }
 
+static void table_gradient(const randsmap_decoder *r, const place *at, const double *u, double *out)
+{
+    const double unit[2][2] = {{1, 0}, {0, 1}};
+    memset(out, 0, (size_t)r->d * sizeof *out);
+    for (int a = 0; a < (r->d == 1 ? 1 : RK_SPLINE_ORDER); a++) {
+        const rk_matrix part = table_part(r, at, a);
+        double h[RK_SPLINE_ORDER], w[RK_SPLINE_ORDER];
+        transpose_multiply(r, &part, u, h);
+        for (ptrdiff_t j = 0; j < r->d; j++) {
+            table_weights(r, at, a, unit[j], w);
+            for (int b = 0; b < RK_SPLINE_ORDER; b++)
+                out[j] += w[b] * h[b];
+        }
+    }
+}
+
 int randsmap_vjp(const randsmap_decoder *r, const double *y, const double *u, double *out, double *work)
 {
     if (!r || !y || !u || !out || !work)
@@ -345,6 +443,11 @@ int randsmap_vjp(const randsmap_decoder *r, const double *y, const double *u, do
         memcpy(g, u, (size_t)M * sizeof *g);
         r->project->pull(&r->projection, f, g, S);
         u = g;
+    }
+    place cell;
+    if (in_table(r, y, &cell)) {
+        table_gradient(r, &cell, u, out);
+        return RANDSMAP_OK;
     }
     if (r->factor.rows) {
         transpose_multiply(r, &r->modes, u, rest);
