@@ -257,8 +257,8 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         ExtrapolationWarning
             Once a fit, if a row is far from the training points: its `leverage` exceeds `leverage_limit_`. Looked at
             are the 64 rows of a call that are furthest from any training point, and of calls for a few rows the
-            first 100 and one in 500 + n after; none where the factorisation takes some seconds (n P min(n, P) > 2e10, or
-            solver_ is "krylov") and `leverage` was not asked for before.
+            first 100 and one in 500 + n after; none where the factorisation takes some seconds (n P min(n, P) > 2e10,
+            or solver_ is "krylov") and `leverage` was not asked for before.
 
         Notes
         -----
