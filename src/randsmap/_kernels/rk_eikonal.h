@@ -344,7 +344,7 @@ static void solve(const rk_grid *grid, double dx, const double *slowness, const 
         march(grid, times_of_slowness, &context, h, p, h + n * RK_LANES, pivot);
     }
     for (ptrdiff_t i = 0; i < nx; i++) {
-        double *fields[RK_LANES];
+        double *fields[RK_LANES] = {0}; /* GCC 11 warns: it does not see that n_fields is positive */
         for (ptrdiff_t lane = 0; lane < n_fields; lane++)
             fields[lane] = out + lane * n + i * ny;
         fields_from_lanes(p + ((i + 1) * (ny + 2) + 1) * RK_LANES, ny, n_fields, fields);
