@@ -18,11 +18,11 @@ from randsmap.encoders import POD, DiffusionMaps, estimate_n_components
 from randsmap.metrics import squarable_norms
 from randsmap.model import ManifoldModel
 from randsmap.tuning._auto import AutoDecoder, Results
-from randsmap.tuning._families import check_families
+from randsmap.tuning._families import FAMILIES, check_families
 from randsmap.tuning._held_out import Scores, check_groups
 from randsmap.tuning._trials import search_threads
 
-__all__ = ["autotune"]
+__all__ = ["autotune", "chosen_encoder"]
 
 _WIDTHS = (1.0, 0.5, 0.3, 0.2, 0.12, 0.07, 2.0, 4.0)  # epsilon_scale
 _NON_HARMONIC = (1.0, 0.3, 0.12)  # of encoders that choose among eigenvectors
@@ -144,7 +144,7 @@ def autotune(
     table, error = None, None
     if model is None:
         with search_threads(len(F)):
-            search = _EncoderSearch(F, sizes, labels, validation, min(n_trials, _TRIALS), families, rng)
+            search = EncoderSearch(F, sizes, labels, validation, min(n_trials, _TRIALS), families, rng)
             best = search.run(n_components, max_components, alpha)
         encoder, error = search.encoders[best], float(search.mean_error(best))
         table = search.table(best)
@@ -173,7 +173,18 @@ def autotune(
     )
 
 
-class _EncoderSearch:
+def chosen_encoder(
+    snapshots: NDArray[np.float64], n_components: int, *, alpha: float = 1.0, groups: ArrayLike | None = None
+) -> Any:
+    """The encoder, not fitted, that `autotune` chooses for n_components latents and decoders of all families."""
+    F = check_matrix(snapshots, "snapshots", min_rows=4)
+    labels = check_groups(groups, len(F))
+    with search_threads(len(F)):
+        search = EncoderSearch(F, squarable_norms(F), labels, 0.2, _TRIALS, FAMILIES, check_random_state(0))
+        return search.encoders[search.run(n_components, None, alpha)]
+
+
+class EncoderSearch:
     """Encoders judged on samples, or groups, that they have not seen; at most 1000 of the samples."""
 
     def __init__(self, F, sizes, labels, validation, n_trials, families, rng):
