@@ -112,7 +112,7 @@ def test_decoders_that_are_searched_for():
         study = definition(name)
         searched = {case.label: case for case in study.cases if case.searched}
         kind = "RANDSMAP" if study.conserves else "RFNN"
-        names = [f"{family}-auto{suffix}" for suffix in ("", "-encoder") for family in (kind, "Kernel", "k-NN", "DDM")]
+        names = [f"{family}-auto{suffix}" for suffix in ("", "-encoder") for family in (kind, "Kernel", "k-NN")]
         assert list(searched) == names
         for label, case in searched.items():
             assert case.extra and case.decoder.invariants == ("mass" if study.conserves else None)
@@ -200,7 +200,7 @@ def test_decoders_are_searched_for_on_the_training_set(study, tmp_path, split, m
     monkeypatch.setattr(_study, "chosen_encoder", choose)
     cases = (*study.cases[:1], *_study.searched_cases(study.encoder, conserves=True))
     study = replace(study, cases=cases, sizes=((45, 15, 30),))
-    labels = [f"{name}-auto{suffix}" for suffix in ("", "-encoder") for name in ("Kernel", "k-NN", "DDM")]
+    labels = [f"{name}-auto{suffix}" for suffix in ("", "-encoder") for name in ("Kernel", "k-NN")]
     result = run(study, tmp_path, decoders=labels, split=split, runs=3)
     rows = result.part_rows("N45", "test")
     assert [row["decoder"] for row in rows] == labels

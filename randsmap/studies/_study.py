@@ -188,12 +188,7 @@ def searched_cases(encoder: DiffusionMaps, *, conserves: bool) -> tuple[DecoderC
     mass = "mass" if conserves else None
     features = ("sigmoid", "fourier", "multiscale-fourier", "matern-features")
     kernels = ("gaussian", "multi-gaussian", "matern", "thin-plate", "k-nn")
-    families = {
-        "RANDSMAP" if conserves else "RFNN": features,
-        "Kernel": kernels,
-        "k-NN": "k-nn",
-        "DDM": "double-diffusion-maps",
-    }
+    families = {"RANDSMAP" if conserves else "RFNN": features, "Kernel": kernels, "k-NN": "k-nn"}
     tuned = TunedEncoder(encoder.n_components, encoder.alpha)
     return tuple(
         DecoderCase(
