@@ -543,7 +543,7 @@ def _fit(arguments):
         numbers = Snapshots(snapshots, str(arguments.snapshots))
         _check_large(arguments, snapshots, search)
     else:
-        numbers = check_matrix(snapshots, str(arguments.snapshots), min_rows=2)
+        numbers = check_matrix(snapshots, str(arguments.snapshots), min_rows=4 if search else 2)
     writable_target(arguments.out)
     if arguments.out.suffix.lower() == ".npy":
         raise ValueError(f"--out is the model file, not an array: {arguments.out}")
@@ -588,6 +588,9 @@ def _check_options(arguments, search):
     """Options of the search do not go with those of one decoder."""
     from randsmap.tuning._families import check_families
 
+    for name in ("components", "trials", "encoder_samples"):
+        if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(arguments, name)}")
     if arguments.decoder == ["auto"]:
         arguments.decoder = None
     try:

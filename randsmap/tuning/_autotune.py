@@ -29,6 +29,7 @@ _NON_HARMONIC = (1.0, 0.3, 0.12)  # of encoders that choose among eigenvectors
 _FINER, _ROUNDS = 1.4, 2  # factor of the widths beside the best one, and how often they are tried
 _FOLDS = 5, 10  # without and with groups, at most
 _TRIALS = 12  # of decoders, for each encoder and fold
+_PER_COMPONENT = 3  # samples, where their number is to be found
 _SAMPLES = 1000  # that encoders are compared on
 _HOPELESS = np.log(2)  # behind the best encoder after two folds: not tried on the next ones
 _NO_WORSE = np.log(1.02)  # than with one more coordinate, which is then not taken
@@ -65,8 +66,8 @@ def autotune(
         d, the number of latent coordinates. "auto": at most `max_components`, and fewer where the held-out error does
         not grow by more than 2 % for it. Not used with a model.
     max_components : int or None, default=None
-        With n_components="auto", the largest number. None: `encoders.estimate_n_components`, the number of
-        eigenvectors of diffusion maps that are new directions.
+        With n_components="auto", the largest number; not more than a third of the number of snapshots. None:
+        `encoders.estimate_n_components`, the number of eigenvectors of diffusion maps that are new directions.
     alpha : float, default=1.0
         Density normalisation of the diffusion maps. Not used with a model.
     groups : array-like of shape (n,) or None
@@ -203,7 +204,7 @@ class EncoderSearch:
         """Index of the encoder chosen."""
         if n_components == "auto":
             d = estimate_n_components(self._F) if max_components is None else max_components
-            d = min(d, len(self._F) - 1 - max(map(len, self._folds)))
+            d = max(1, min(d, len(self._F) // _PER_COMPONENT))
         else:
             d = int(n_components)
         self._compare(_encoders(d, alpha, self._F.shape))
