@@ -324,6 +324,11 @@ def _add_study(commands):
             "points (one SVD a run; default: yes, for hughes no)",
         )
         command.add_argument(
+            "--auto",
+            action=argparse.BooleanOptionalAction,
+            help="with decoders and encoders that are searched for by held-out errors (default: yes, with --quick no)",
+        )
+        command.add_argument(
             "--out",
             type=expanded,
             metavar="DIR",
@@ -403,8 +408,9 @@ def _command_line(name, decoders, arguments):
     for option, default in options:
         if getattr(arguments, option) != default:
             words += [f"--{option.replace('_', '-')}", str(getattr(arguments, option))]
-    if arguments.training_form is not None:
-        words.append("--training-form" if arguments.training_form else "--no-training-form")
+    for option in ("training_form", "auto"):
+        if getattr(arguments, option) is not None:
+            words.append(f"--{'' if getattr(arguments, option) else 'no-'}{option.replace('_', '-')}")
     if decoders is not None:
         words += ["--decoders", ",".join(decoders)]
     return shlex.join(words)
@@ -446,6 +452,7 @@ def _run_study(study, out, decoders, command, arguments):
         split=arguments.split,
         data=None if study.name == "mri" else arguments.data,
         training_form=arguments.training_form,
+        searched=arguments.auto,
         command=command,
     )
     write_csv(result.rows, out / "table.csv")
@@ -536,7 +543,7 @@ def _fit(arguments):
         numbers = Snapshots(snapshots, str(arguments.snapshots))
         _check_large(arguments, snapshots, search)
     else:
-        numbers = check_matrix(snapshots, str(arguments.snapshots), min_rows=2)
+        numbers = check_matrix(snapshots, str(arguments.snapshots), min_rows=4 if search else 2)
     writable_target(arguments.out)
     if arguments.out.suffix.lower() == ".npy":
         raise ValueError(f"--out is the model file, not an array: {arguments.out}")
@@ -581,6 +588,9 @@ def _check_options(arguments, search):
     """Options of the search do not go with those of one decoder."""
     from randsmap.tuning._families import check_families
 
+    for name in ("components", "trials", "encoder_samples"):
+        if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(arguments, name)}")
     if arguments.decoder == ["auto"]:
         arguments.decoder = None
     try:

@@ -518,6 +518,8 @@ def test_fit_warns_of_an_optimum_on_an_edge(tmp_path, snapshots, capsys, monkeyp
 def test_options_of_fit_are_checked(tmp_path, snapshots, capsys):
     fit = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m")
     assert "--decoder must be among 'sigmoid'" in failing((*fit, "--decoder", "kriging"), capsys)
+    assert "--components must be at least 1, got 0" in failing((*fit, "--components", 0), capsys)
+    assert "--trials must be at least 1, got 0" in failing((*fit, "--trials", 0), capsys)
     assert "--trials is for the search" in failing((*fit, "--trials", 3, "--n-features", 9), capsys)
     labels = tmp_path / "labels.txt"
     for text, message in (

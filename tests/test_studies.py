@@ -107,6 +107,21 @@ def test_decoders_that_the_paper_lacks_are_marked():
             } <= extra
 
 
+def test_decoders_that_are_searched_for():
+    for name in NAMES:
+        study = definition(name)
+        searched = {case.label: case for case in study.cases if case.searched}
+        kind = "RANDSMAP" if study.conserves else "RFNN"
+        names = [f"{family}-auto{suffix}" for suffix in ("", "-encoder") for family in (kind, "Kernel", "k-NN")]
+        assert list(searched) == names
+        for label, case in searched.items():
+            assert case.extra and case.decoder.invariants == ("mass" if study.conserves else None)
+            assert (case.encoder is not None) == label.endswith("-encoder")
+            if case.encoder is not None:
+                assert case.encoder.n_components == study.encoder.n_components
+                assert case.encoder.alpha == study.encoder.alpha
+
+
 # -- Runner ----------------------------------------------------------------------------------------
 
 
@@ -170,6 +185,35 @@ def test_rows(study, tmp_path):
             assert 0 <= low <= median <= high
         if row["decoder"] == "RFNN-Sig":
             assert row["conservation_median"] > 1e-12
+
+
+@pytest.mark.parametrize("split", ["random", "trajectory"])
+def test_decoders_are_searched_for_on_the_training_set(study, tmp_path, split, monkeypatch):
+    """Rows for both encoders, mass exact; with whole trajectories held out where they are split by."""
+    given = []
+    chosen = _study.chosen_encoder
+
+    def choose(X, d, **options):
+        given.append(options["groups"])
+        return chosen(X, d, **options)
+
+    monkeypatch.setattr(_study, "chosen_encoder", choose)
+    cases = (*study.cases[:1], *_study.searched_cases(study.encoder, conserves=True))
+    study = replace(study, cases=cases, sizes=((45, 15, 30),))
+    labels = [f"{name}-auto{suffix}" for suffix in ("", "-encoder") for name in ("Kernel", "k-NN")]
+    result = run(study, tmp_path, decoders=labels, split=split, runs=3)
+    rows = result.part_rows("N45", "test")
+    assert [row["decoder"] for row in rows] == labels
+    assert all(row["conservation_p95"] <= 1e-14 and row["runs"] == 1 and row["extra"] for row in rows)
+    assert all(0 < row["rel_l2_median"] < 0.3 for row in rows)
+    assert sum("The tuned encoder (N = 45): " in note for note in result.notes) == 1
+    assert any("Rows with -auto" in note for note in result.notes)
+    assert [group is None for group in given] == [split == "random"]
+    if split == "trajectory":
+        assert len(np.unique(given[0])) == 3
+    quick = run(study, tmp_path / "quick", decoders=None, quick=True, runs=1)
+    assert [row["decoder"] for row in quick.part_rows("N45", "test")] == ["RANDSMAP-RFF"]
+    assert any("--auto adds them" in cut for cut in quick.cuts)
 
 
 def test_every_decoder(study, tmp_path):

@@ -22,7 +22,7 @@ from randsmap.datasets._cache import cached
 from randsmap.invariants._affine import AffineInvariants
 from randsmap.metrics import field_norms, median_norm, unchecked_errors
 from randsmap.studies._store import Store
-from randsmap.studies._study import DecoderCase, Study
+from randsmap.studies._study import DecoderCase, Study, TunedEncoder
 
 __all__ = [
     "Errors",
@@ -241,7 +241,15 @@ class Errors:
 class Part:
     """One split of the data: fields, and their latents by the study's encoder or another."""
 
-    def __init__(self, study: Study, data: Fields, rows: Sequence[NDArray[np.intp]], store: Store) -> None:
+    def __init__(
+        self,
+        study: Study,
+        data: Fields,
+        rows: Sequence[NDArray[np.intp]],
+        store: Store,
+        groups: NDArray[Any] | None = None,
+    ) -> None:
+        self.groups = groups  # of the training fields, held out as a whole in searches
         self.rows = dict(zip(("train", "validation", "test"), rows))
         self.n_train = len(self.rows["train"])
         self.name = f"N{self.n_train}"
@@ -311,7 +319,8 @@ class Part:
 
     def _fitted(self, case):
         encoder = clone(self._study.encoder if case.encoder is None else case.encoder)
-        return encoder, encoder.fit_transform(self.F_train)
+        options = {"groups": self.groups} if isinstance(encoder, TunedEncoder) else {}
+        return encoder, encoder.fit_transform(self.F_train, **options)
 
     def _encode(self, case):
         (encoder, Y_train), seconds_fit = timed(lambda: self._fitted(case))
@@ -324,6 +333,8 @@ class Part:
             "seconds_fit": seconds_fit,
             "seconds_test": sum(seconds for _, seconds in blocks),
         }
+        if isinstance(encoder, TunedEncoder):
+            latents["encoder"] = repr(encoder.encoder_)
         # one memory layout, whether computed or read back: BLAS rounds by it
         return {
             name: np.ascontiguousarray(value) if np.ndim(value) else np.array(value) for name, value in latents.items()

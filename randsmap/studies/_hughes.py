@@ -5,7 +5,7 @@ import numpy as np
 from randsmap.datasets import make_hughes
 from randsmap.encoders import DiffusionMaps
 from randsmap.studies._figures import field_view
-from randsmap.studies._study import Study, paper_cases
+from randsmap.studies._study import Study, paper_cases, searched_cases
 
 __all__ = ["hughes_study"]
 
@@ -32,6 +32,7 @@ def hughes_study(normalization: str = "before") -> Study:
     -------
     Study
     """
+    encoder = DiffusionMaps(n_components=10, alpha=1.0, epsilon_scale=0.4)
     return Study(
         name="hughes",
         dataset="hughes",
@@ -42,16 +43,19 @@ def hughes_study(normalization: str = "before") -> Study:
         quick_options={"n_trajectories": 16},
         quick_sizes=((1000, 1000, 4000),),
         sizes=((5000, 5000, 20000),),
-        encoder=DiffusionMaps(n_components=10, alpha=1.0, epsilon_scale=0.4),
-        cases=paper_cases(
-            conserves=True,
-            d=10,
-            length_scale=(0.2, 1.0),
-            max_frequency=(1.0, 10.0),
-            slope=(1.0, 20.0),
-            ddm_scale=(0.1, 1.0),
-            n_neighbors=(2, 18),
-            starred=(1.45, 25),
+        encoder=encoder,
+        cases=(
+            *paper_cases(
+                conserves=True,
+                d=10,
+                length_scale=(0.2, 1.0),
+                max_frequency=(1.0, 10.0),
+                slope=(1.0, 20.0),
+                ddm_scale=(0.1, 1.0),
+                n_neighbors=(2, 18),
+                starred=(1.45, 25),
+            ),
+            *searched_cases(encoder, conserves=True),
         ),
         view=_view,
         tuning_draws=1,

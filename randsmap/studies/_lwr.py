@@ -5,7 +5,7 @@ import numpy as np
 from randsmap.datasets import make_lwr
 from randsmap.encoders import DiffusionMaps
 from randsmap.studies._figures import field_view
-from randsmap.studies._study import Study, paper_cases
+from randsmap.studies._study import Study, paper_cases, searched_cases
 
 __all__ = ["lwr_study"]
 
@@ -22,6 +22,7 @@ def lwr_study() -> Study:
     -------
     Study
     """
+    encoder = DiffusionMaps(n_components=2, alpha=0.0)
     return Study(
         name="lwr",
         dataset="lwr",
@@ -29,16 +30,19 @@ def lwr_study() -> Study:
         section="Sec. 5.1, App. G",
         make_data=make_lwr,
         sizes=((2000, 2000, 8000),),
-        encoder=DiffusionMaps(n_components=2, alpha=0.0),
-        cases=paper_cases(
-            conserves=True,
-            d=2,
-            length_scale=(0.1, 1.0),
-            max_frequency=(2.0, 15.0),
-            slope=(1.0, 20.0),
-            ddm_scale=(0.2, 1.0),
-            n_neighbors=(2, 11),
-            starred=(0.6, 5),
+        encoder=encoder,
+        cases=(
+            *paper_cases(
+                conserves=True,
+                d=2,
+                length_scale=(0.1, 1.0),
+                max_frequency=(2.0, 15.0),
+                slope=(1.0, 20.0),
+                ddm_scale=(0.2, 1.0),
+                n_neighbors=(2, 11),
+                starred=(0.6, 5),
+            ),
+            *searched_cases(encoder, conserves=True),
         ),
         view=_view,
         starred=(0.6, 5),

@@ -3,7 +3,7 @@
 from randsmap.datasets import make_s_curve, make_swiss_roll
 from randsmap.encoders import DiffusionMaps
 from randsmap.studies._figures import point_view
-from randsmap.studies._study import Study, paper_cases
+from randsmap.studies._study import Study, paper_cases, searched_cases
 
 __all__ = ["s_curve_study", "swiss_roll_study"]
 
@@ -21,6 +21,7 @@ def swiss_roll_study() -> Study:
     -------
     Study
     """
+    encoder = DiffusionMaps(n_components=2, alpha=1.0, epsilon_scale=0.12)
     return Study(
         name="swiss-roll",
         dataset="swiss_roll",
@@ -28,15 +29,18 @@ def swiss_roll_study() -> Study:
         section="App. E",
         make_data=make_swiss_roll,
         sizes=((1000, 1000, 8000), (2000, 2000, 6000)),
-        encoder=DiffusionMaps(n_components=2, alpha=1.0, epsilon_scale=0.12),
-        cases=paper_cases(
-            conserves=False,
-            d=2,
-            length_scale=(0.1, 1.0),
-            max_frequency=(1.0, 10.0),
-            slope=(1.0, 20.0),
-            ddm_scale=(0.3, 0.9),
-            n_neighbors=(2, 11),
+        encoder=encoder,
+        cases=(
+            *paper_cases(
+                conserves=False,
+                d=2,
+                length_scale=(0.1, 1.0),
+                max_frequency=(1.0, 10.0),
+                slope=(1.0, 20.0),
+                ddm_scale=(0.3, 0.9),
+                n_neighbors=(2, 11),
+            ),
+            *searched_cases(encoder, conserves=False),
         ),
         view=lambda about, _: point_view(about, (0, 1, 2), ("x1", "x2", "x3")),
         conserves=False,
@@ -55,6 +59,7 @@ def s_curve_study() -> Study:
     -------
     Study
     """
+    encoder = DiffusionMaps(n_components=2, alpha=1.0, epsilon_scale=0.2, select="non-harmonic")
     return Study(
         name="s-curve",
         dataset="s_curve",
@@ -62,15 +67,18 @@ def s_curve_study() -> Study:
         section="App. F",
         make_data=make_s_curve,
         sizes=((1000, 1000, 8000),),
-        encoder=DiffusionMaps(n_components=2, alpha=1.0, epsilon_scale=0.2, select="non-harmonic"),
-        cases=paper_cases(
-            conserves=False,
-            d=2,
-            length_scale=(0.1, 1.0),
-            max_frequency=(2.0, 10.0),
-            slope=(5.0, 18.0),
-            ddm_scale=(0.3, 0.9),
-            n_neighbors=(2, 11),
+        encoder=encoder,
+        cases=(
+            *paper_cases(
+                conserves=False,
+                d=2,
+                length_scale=(0.1, 1.0),
+                max_frequency=(2.0, 10.0),
+                slope=(5.0, 18.0),
+                ddm_scale=(0.3, 0.9),
+                n_neighbors=(2, 11),
+            ),
+            *searched_cases(encoder, conserves=False),
         ),
         view=lambda about, _: point_view(about, (0, 5, 19), ("x1", "x6", "x20")),
         conserves=False,

@@ -9,7 +9,7 @@ import numpy as np
 from randsmap.datasets import make_rotated_images, warn_unless_covered_once
 from randsmap.encoders import DiffusionMaps
 from randsmap.studies._figures import field_view
-from randsmap.studies._study import Study, paper_cases
+from randsmap.studies._study import Study, paper_cases, searched_cases
 
 __all__ = ["mri_study"]
 
@@ -39,6 +39,7 @@ def mri_study(image: str | os.PathLike[str] | None = None) -> Study:
     if image is not None:
         options = {"image": str(image)}
         notes = (f"The image is {Path(image).name}.",)
+    encoder = DiffusionMaps(n_components=2, alpha=1.0, epsilon_scale=0.5)
     return Study(
         name="mri",
         dataset="mri",
@@ -47,16 +48,19 @@ def mri_study(image: str | os.PathLike[str] | None = None) -> Study:
         make_data=make_rotated_images,
         data_options=options,
         sizes=((720, 720, 2160),),
-        encoder=DiffusionMaps(n_components=2, alpha=1.0, epsilon_scale=0.5),
-        cases=paper_cases(
-            conserves=True,
-            d=2,
-            length_scale=(0.02, 0.1),
-            max_frequency=(35.0, 65.0),
-            slope=(45.0, 120.0),
-            ddm_scale=(0.2, 1.0),
-            n_neighbors=(2, 11),
-            starred=(0.4, 13),
+        encoder=encoder,
+        cases=(
+            *paper_cases(
+                conserves=True,
+                d=2,
+                length_scale=(0.02, 0.1),
+                max_frequency=(35.0, 65.0),
+                slope=(45.0, 120.0),
+                ddm_scale=(0.2, 1.0),
+                n_neighbors=(2, 11),
+                starred=(0.4, 13),
+            ),
+            *searched_cases(encoder, conserves=True),
         ),
         view=_view,
         starred=(0.4, 13),

@@ -37,7 +37,7 @@ from randsmap.studies._data import (
 from randsmap.studies._figures import harmonics_map, rank_of_rule, user_view
 from randsmap.studies._result import MAX_SHOWN, StudyResult, save_result
 from randsmap.studies._store import Store
-from randsmap.studies._study import Study, thinned
+from randsmap.studies._study import Study, TunedEncoder, thinned
 from randsmap.studies._table import QUANTITIES, with_paper
 from randsmap.tuning import tune
 from randsmap.tuning._search import on_edge
@@ -67,6 +67,12 @@ _MASS_NOTES = (
     "RANDSMAP rows conserve mass everywhere; rows ending in -training are the paper's closed form, which "
     "does at the training points only. They take over the tuned values and have at most 5 runs.",
 )
+_SEARCH_NOTE = (
+    "Rows with -auto: `AutoDecoder` searches among random features (RANDSMAP, RFNN), kernels, splines and k-NN "
+    "mixtures (Kernel), or k-NN mixtures alone, with a scale a coordinate, by held-out errors of "
+    "the training set (whole trajectories with --split trajectory); -auto-encoder: on the latents of the encoder that "
+    "`autotune` chooses in the same way, of as many coordinates. The validation set is not used."
+)
 _DDM_NOTE = (
     "DDM keeps the harmonics that the paper's printed eigenvalue rule keeps; {label} the number "
     "starred in its figure, with w_2 from the map over (w_2, r) on the validation set, whose time counts "
@@ -86,6 +92,7 @@ def run_study(
     split: str = "random",
     data: str | os.PathLike[str] | None = None,
     training_form: bool | None = None,
+    searched: bool | None = None,
     command: str = "",
     progress: bool = True,
 ) -> StudyResult:
@@ -117,6 +124,8 @@ def run_study(
         training, validation and testing, same decoders, no numbers of the paper.
     training_form : bool, optional
         Whether to run the paper's closed form too. As the study says if not given.
+    searched : bool, optional
+        Whether to run the decoders that are searched for by held-out errors too. If not given, unless `quick`.
     command : str
         Command line to be named in the result.
     progress : bool
@@ -147,7 +156,9 @@ def run_study(
         study = replace(study, sizes=user_sizes(study.sizes, len(own[0])))
     if training_form is None:
         training_form = study.training_form
-    chosen = _chosen(study, decoders, training_form)
+    if searched is None:
+        searched = not quick
+    chosen = _chosen(study, decoders, training_form, searched)
     fractions = QUICK_FRACTIONS if quick else FRACTIONS
     configuration = {
         "version": _version(),
@@ -179,12 +190,16 @@ def run_study(
                 split_rows = trajectory_split(about["trajectories"], sizes, seed_for(seed, 1))
             else:
                 split_rows = random_split(len(fields), sizes, seed_for(seed, 1))
-            part = Part(study, fields, split_rows, store)
+            groups = about["trajectories"][split_rows[0]] if split == "trajectory" else None
+            part = Part(study, fields, split_rows, store, groups)
             runner = _PartRunner(study, part, view, store, (seed, feature_seed), runs, fractions, bar.update)
             rows += runner.run(chosen)
             arrays.update({f"{part.name}/{key}": value for key, value in runner.arrays().items()})
             if study.check_embedding is not None and own is None:
                 embedding += study.check_embedding(part.latents(study.cases[0])["train"], about, split_rows[0])
+            tuned = next((case for case in chosen if isinstance(case.encoder, TunedEncoder)), None)
+            if tuned is not None:
+                embedding.append(f"The tuned encoder (N = {part.n_train}): {part.latents(tuned)['encoder']}.")
     name = None if data is None else Path(data).name
     result = StudyResult(
         name=study.name,
@@ -193,7 +208,7 @@ def run_study(
         else study.title or study.name,
         section=study.section,
         notes=_notes(study, chosen, embedding, split, fields.shape, name),
-        cuts=_cuts(study, chosen, quick, runs, training_form, decoders),
+        cuts=_cuts(study, chosen, quick, runs, training_form, searched, decoders),
         options={
             "runs": runs,
             "quick": quick,
@@ -201,6 +216,7 @@ def run_study(
             "feature_seed": feature_seed,
             "split": split,
             "training_form": training_form,
+            "searched": searched,
             "decoders": None if decoders is None else list(decoders),
             "data": name,
         },
@@ -224,10 +240,11 @@ def _quick(study):
     )
 
 
-def _chosen(study, decoders, training_form):
+def _chosen(study, decoders, training_form, searched):
     """The cases to run, in the order of the table."""
     if decoders is None:
-        return [case for case in study.cases if training_form or not case.training_form]
+        left_out = [case for case in study.cases if case.training_form > training_form or case.searched > searched]
+        return [case for case in study.cases if case not in left_out]
     known = [case.label for case in study.cases]
     unknown = [label for label in decoders if label not in known]
     if unknown or not decoders:
@@ -258,6 +275,7 @@ def _notes(study, chosen, embedding, split, shape, own):
         data = f"The data are {own}, {shape[0]} snapshots of {shape[1]} cells, split in the study's fractions"
         notes = [f"{data}; the paper's numbers do not belong to them.", *_NOTES]
     notes += _MASS_NOTES if study.conserves else ()
+    notes += [_SEARCH_NOTE] if any(case.searched for case in chosen) else []
     notes += [_DDM_NOTE.format(label=case.label) for case in chosen if case.by_map]
     if split == "trajectory":
         notes.append(
@@ -272,7 +290,7 @@ def _notes(study, chosen, embedding, split, shape, own):
     return notes
 
 
-def _cuts(study, chosen, quick, runs, training_form, decoders):
+def _cuts(study, chosen, quick, runs, training_form, searched, decoders):
     cuts = []
     if quick:
         cuts.append(
@@ -291,6 +309,8 @@ def _cuts(study, chosen, quick, runs, training_form, decoders):
         cuts.append(f"Only the decoders {', '.join(case.label for case in chosen)}.")
     elif not training_form and any(case.training_form for case in study.cases):
         cuts.append("Without the paper's closed form (--training-form adds it).")
+    if decoders is None and not searched and any(case.searched for case in study.cases):
+        cuts.append("Without the decoders that are searched for (--auto adds them).")
     return cuts
 
 
@@ -415,7 +435,8 @@ class _PartRunner:
         decoder = self._decoder(case, fraction, seed_for(self.feature_seed, 2, run))
         if case.parameter is not None:
             decoder.set_params(**{case.parameter: tuned.value})
-        _, seconds_fit = timed(lambda: decoder.fit(latents["train"], part.F_train))
+        options = {"groups": part.groups} if case.searched else {}
+        _, seconds_fit = timed(lambda: decoder.fit(latents["train"], part.F_train, **options))
         train, test = (Errors(self.study.conserves, part.references) for _ in range(2))
         if not only_figure:
             # a training point is not its own neighbour

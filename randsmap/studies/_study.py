@@ -8,17 +8,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, KNNDecoder, RANDSMAPDecoder, RFNNDecoder
-from randsmap.encoders import POD
+from randsmap.encoders import POD, DiffusionMaps
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
+from randsmap.tuning import AutoDecoder
+from randsmap.tuning._autotune import chosen_encoder
 
 if TYPE_CHECKING:
     from randsmap.studies._figures import View
 
-__all__ = ["DecoderCase", "Study", "paper_cases", "thinned"]
+__all__ = ["DecoderCase", "Study", "TunedEncoder", "paper_cases", "searched_cases", "thinned"]
+
+Fields = NDArray[np.float64]  # (n_samples, n_cells)
 
 QUICK_CANDIDATES = (2, 5, 8)  # of ten grid values: three inner ones
 # arguments by which ridge and kernel decoders are the paper's
@@ -51,6 +57,8 @@ class DecoderCase:
         The paper has no such decoder.
     training_form : bool
         The paper's closed form, which constrains the training points only (an SVD a run).
+    searched : bool
+        The decoder, or encoder too, is searched for by held-out errors of the training set.
     """
 
     label: str
@@ -63,6 +71,7 @@ class DecoderCase:
     paper_label: str | None = None
     extra: bool = False
     training_form: bool = False
+    searched: bool = False
 
     @property
     def draws_features(self) -> bool:
@@ -146,6 +155,52 @@ class Study:
     starred: tuple[float, int] | None = None
     has_trajectories: bool = False
     check_embedding: Callable[..., list[str]] | None = None
+
+
+class TunedEncoder(TransformerMixin, BaseEstimator):
+    """The encoder that `autotune` chooses for the training fields: width, choice of eigenvectors, or POD.
+
+    Parameters
+    ----------
+    n_components : int
+    alpha : float
+        Density normalisation of the diffusion maps tried.
+    """
+
+    def __init__(self, n_components: int, alpha: float = 1.0) -> None:
+        self.n_components = n_components
+        self.alpha = alpha
+
+    def fit(self, X: Fields, y: Any = None, groups: Any = None) -> TunedEncoder:
+        self.fit_transform(X, groups=groups)
+        return self
+
+    def fit_transform(self, X: Fields, y: Any = None, groups: Any = None) -> Fields:
+        self.encoder_ = clone(chosen_encoder(X, self.n_components, alpha=self.alpha, groups=groups))
+        return np.asarray(self.encoder_.fit_transform(X))
+
+    def transform(self, X: Fields) -> Fields:
+        return np.asarray(self.encoder_.transform(X))
+
+
+def searched_cases(encoder: DiffusionMaps, *, conserves: bool) -> tuple[DecoderCase, ...]:
+    """Decoders that are searched for by held-out errors, on the study's latents and on those of a tuned encoder."""
+    mass = "mass" if conserves else None
+    features = ("sigmoid", "fourier", "multiscale-fourier", "matern-features")
+    kernels = ("gaussian", "multi-gaussian", "matern", "thin-plate", "k-nn")
+    families = {"RANDSMAP" if conserves else "RFNN": features, "Kernel": kernels, "k-NN": "k-nn"}
+    tuned = TunedEncoder(encoder.n_components, encoder.alpha)
+    return tuple(
+        DecoderCase(
+            f"{name}-auto{suffix}",
+            AutoDecoder(families=family, invariants=mass, random_state=0),
+            encoder=own,
+            extra=True,
+            searched=True,
+        )
+        for suffix, own in (("", None), ("-encoder", tuned))
+        for name, family in families.items()
+    )
 
 
 def thinned(case: DecoderCase) -> DecoderCase:

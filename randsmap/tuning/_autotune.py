@@ -18,17 +18,18 @@ from randsmap.encoders import POD, DiffusionMaps, estimate_n_components
 from randsmap.metrics import squarable_norms
 from randsmap.model import ManifoldModel
 from randsmap.tuning._auto import AutoDecoder, Results
-from randsmap.tuning._families import check_families
+from randsmap.tuning._families import FAMILIES, check_families
 from randsmap.tuning._held_out import Scores, check_groups
 from randsmap.tuning._trials import search_threads
 
-__all__ = ["autotune"]
+__all__ = ["autotune", "chosen_encoder"]
 
 _WIDTHS = (1.0, 0.5, 0.3, 0.2, 0.12, 0.07, 2.0, 4.0)  # epsilon_scale
 _NON_HARMONIC = (1.0, 0.3, 0.12)  # of encoders that choose among eigenvectors
 _FINER, _ROUNDS = 1.4, 2  # factor of the widths beside the best one, and how often they are tried
 _FOLDS = 5, 10  # without and with groups, at most
 _TRIALS = 12  # of decoders, for each encoder and fold
+_PER_COMPONENT = 3  # samples, where their number is to be found
 _SAMPLES = 1000  # that encoders are compared on
 _HOPELESS = np.log(2)  # behind the best encoder after two folds: not tried on the next ones
 _NO_WORSE = np.log(1.02)  # than with one more coordinate, which is then not taken
@@ -65,8 +66,8 @@ def autotune(
         d, the number of latent coordinates. "auto": at most `max_components`, and fewer where the held-out error does
         not grow by more than 2 % for it. Not used with a model.
     max_components : int or None, default=None
-        With n_components="auto", the largest number. None: `encoders.estimate_n_components`, the number of
-        eigenvectors of diffusion maps that are new directions.
+        With n_components="auto", the largest number; not more than a third of the number of snapshots. None:
+        `encoders.estimate_n_components`, the number of eigenvectors of diffusion maps that are new directions.
     alpha : float, default=1.0
         Density normalisation of the diffusion maps. Not used with a model.
     groups : array-like of shape (n,) or None
@@ -144,7 +145,7 @@ def autotune(
     table, error = None, None
     if model is None:
         with search_threads(len(F)):
-            search = _EncoderSearch(F, sizes, labels, validation, min(n_trials, _TRIALS), families, rng)
+            search = EncoderSearch(F, sizes, labels, validation, min(n_trials, _TRIALS), families, rng)
             best = search.run(n_components, max_components, alpha)
         encoder, error = search.encoders[best], float(search.mean_error(best))
         table = search.table(best)
@@ -173,7 +174,18 @@ def autotune(
     )
 
 
-class _EncoderSearch:
+def chosen_encoder(
+    snapshots: NDArray[np.float64], n_components: int, *, alpha: float = 1.0, groups: ArrayLike | None = None
+) -> Any:
+    """The encoder, not fitted, that `autotune` chooses for n_components latents and decoders of all families."""
+    F = check_matrix(snapshots, "snapshots", min_rows=4)
+    labels = check_groups(groups, len(F))
+    with search_threads(len(F)):
+        search = EncoderSearch(F, squarable_norms(F), labels, 0.2, _TRIALS, FAMILIES, check_random_state(0))
+        return search.encoders[search.run(n_components, None, alpha)]
+
+
+class EncoderSearch:
     """Encoders judged on samples, or groups, that they have not seen; at most 1000 of the samples."""
 
     def __init__(self, F, sizes, labels, validation, n_trials, families, rng):
@@ -192,7 +204,7 @@ class _EncoderSearch:
         """Index of the encoder chosen."""
         if n_components == "auto":
             d = estimate_n_components(self._F) if max_components is None else max_components
-            d = min(d, len(self._F) - 1 - max(map(len, self._folds)))
+            d = max(1, min(d, len(self._F) // _PER_COMPONENT))
         else:
             d = int(n_components)
         self._compare(_encoders(d, alpha, self._F.shape))
