@@ -33,7 +33,7 @@ from randsmap.decoders._frozen import assembled
 
 from helpers import random_problem
 
-pytestmark = pytest.mark.kernels
+pytestmark = [pytest.mark.kernels, pytest.mark.filterwarnings("ignore::randsmap.ExtrapolationWarning")]
 
 M = 37
 rng = np.random.default_rng(0)
@@ -59,6 +59,7 @@ DECODERS = {
     "thin-plate": KernelDecoder("thin-plate", degree=1, **MASS),
     "ddm-expanded": DoubleDiffusionMapsDecoder(**MASS),
     "ddm-harmonics": DoubleDiffusionMapsDecoder(rank=8, **MASS),
+    "ddm-many-harmonics": DoubleDiffusionMapsDecoder(rank=21, center=False, **MASS),
 }
 
 
