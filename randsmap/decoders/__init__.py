@@ -5,6 +5,7 @@ from randsmap.decoders._blended import BlendedDecoder
 from randsmap.decoders._conservative import ConservativeRegressor
 from randsmap.decoders._extrapolation import ExtrapolationWarning
 from randsmap.decoders._frozen import FrozenDecoder, get_include
+from randsmap.decoders._frozen import library_path as library_path  # for the command line
 from randsmap.decoders._kernel import DoubleDiffusionMapsDecoder, KernelDecoder
 from randsmap.decoders._knn import KNNDecoder
 from randsmap.decoders._random_features import RANDSMAPDecoder, RFNNDecoder

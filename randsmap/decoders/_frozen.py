@@ -25,6 +25,21 @@ _SINGLE_ERROR = 2e-6  # relative, that float32 may add: half of what is promised
 _FEWEST_CELLS, _PROBES = 8, 256
 
 
+def library_path() -> str:
+    """The shared library ``librandsmap``, or on Windows what a linker takes in its place.
+
+    Raises
+    ------
+    FileNotFoundError
+        In a source tree, which has none: it is built when the package is installed.
+    """
+    folder = Path(__file__).resolve().parent.parent / "lib"
+    for pattern in ("librandsmap*.so*", "librandsmap*.dylib", "*randsmap*.lib", "*randsmap*.dll.a"):
+        for path in sorted(folder.glob(pattern)):
+            return str(path)
+    raise FileNotFoundError(f"no shared library in {folder}: install the package (pip install .)")
+
+
 def is_image(start: bytes) -> bool:
     """Whether a file that starts with these bytes calls itself an image."""
     return start[: len(_kernel.MAGIC)] == _kernel.MAGIC

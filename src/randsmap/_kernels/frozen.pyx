@@ -14,7 +14,6 @@ cdef extern from "rk_image.h" nogil:
     int RK_SPLINE_ORDER, RK_TABLE_MARGIN
     void rk_spline_weights(double u, double *value, double *slope)
     int RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN
-    int RANDSMAP_FEATURES, RANDSMAP_TABLE
     int RK_N_COMPONENTS, RK_N_CELLS, RK_N_INVARIANTS, RK_BASIS, RK_FUNCTION, RK_KIND, RK_PRECISION, RK_IS_PROJECTED
     int RK_SINGLE, RK_N_PARAMETERS
 
@@ -93,7 +92,7 @@ cdef class Decoder:
         randsmap_info(self.decoder, &info)
         self.n_components, self.n_cells, self.n_invariants = info.n_components, info.n_cells, info.n_invariants
         self.n_features, self.kind, self.precision = info.n_features, info.kind, info.precision
-        self.single = self.decoder.single
+        self.single = rk_image_is_single(self.decoder)
 
     def __dealloc__(self):
         randsmap_close(self.decoder)

@@ -5,7 +5,7 @@
  * has been written: new ones are appended, and a section that is not known is passed over. */
 #ifndef RK_IMAGE_H
 #define RK_IMAGE_H
-#include "../include/randsmap.h"
+#include <randsmap.h>
 #include "rk_decode.h"
 #include "rk_distances.h"
 #include "rk_features.h"
@@ -122,6 +122,11 @@ struct randsmap_decoder {
     size_t memory_size;
     int mapped;
 };
+
+static inline int rk_image_is_single(const randsmap_decoder *r)
+{
+    return r->single;
+}
 
 /* Of an image of that many bytes, a multiple of 8. */
 uint64_t rk_image_checksum(const void *image, size_t size);
