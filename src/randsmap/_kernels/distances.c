@@ -39,39 +39,42 @@ static void center(const double *restrict X, ptrdiff_t n, ptrdiff_t M, const dou
     }
 }
 
-static double direct_pair(const double *restrict x, const double *restrict z, ptrdiff_t M)
-{
-    /* four chains hide the latency of the addition */
-    double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-    ptrdiff_t k = 0, quarter = M / 4 & ~(ptrdiff_t) 7;
-    if (quarter) {
-#pragma omp simd reduction(+ : s0, s1, s2, s3)
-        for (k = 0; k < quarter; k++) {
-            double d0 = x[k] - z[k], d1 = x[k + quarter] - z[k + quarter];
-            double d2 = x[k + 2 * quarter] - z[k + 2 * quarter];
-            double d3 = x[k + 3 * quarter] - z[k + 3 * quarter];
-            s0 += d0 * d0;
-            s1 += d1 * d1;
-            s2 += d2 * d2;
-            s3 += d3 * d3;
-        }
-        k = 4 * quarter;
+#define DIRECT(single, real)                                                                       \
+    static double direct_pair##single(const double *restrict x, const real *restrict z, ptrdiff_t M) \
+    {                                                                                              \
+        /* four chains hide the latency of the addition */                                         \
+        double s0 = 0, s1 = 0, s2 = 0, s3 = 0;                                                     \
+        ptrdiff_t k = 0, quarter = M / 4 & ~(ptrdiff_t) 7;                                         \
+        if (quarter) {                                                                             \
+            _Pragma("omp simd reduction(+ : s0, s1, s2, s3)")                                      \
+            for (k = 0; k < quarter; k++) {                                                        \
+                double d0 = x[k] - z[k], d1 = x[k + quarter] - z[k + quarter];                     \
+                double d2 = x[k + 2 * quarter] - z[k + 2 * quarter];                               \
+                double d3 = x[k + 3 * quarter] - z[k + 3 * quarter];                               \
+                s0 += d0 * d0;                                                                     \
+                s1 += d1 * d1;                                                                     \
+                s2 += d2 * d2;                                                                     \
+                s3 += d3 * d3;                                                                     \
+            }                                                                                      \
+            k = 4 * quarter;                                                                       \
+        }                                                                                          \
+        double rest = 0;                                                                           \
+        for (; k < M; k++) {                                                                       \
+            double d = x[k] - z[k];                                                                \
+            rest += d * d;                                                                         \
+        }                                                                                          \
+        return ((s0 + s1) + (s2 + s3)) + rest;                                                     \
+    }                                                                                              \
+                                                                                                   \
+    static void direct_rows##single(const double *X, ptrdiff_t m, const real *Z, ptrdiff_t n,      \
+                                    ptrdiff_t M, double *tile, ptrdiff_t ld)                       \
+    {                                                                                              \
+        for (ptrdiff_t j = 0; j < n; j++) /* a row of Z serves all the rows of X */                \
+            for (ptrdiff_t i = 0; i < m; i++)                                                      \
+                tile[i * ld + j] = direct_pair##single(X + i * M, Z + j * M, M);                   \
     }
-    double rest = 0;
-    for (; k < M; k++) {
-        double d = x[k] - z[k];
-        rest += d * d;
-    }
-    return ((s0 + s1) + (s2 + s3)) + rest;
-}
-
-static void direct_rows(const double *X, ptrdiff_t m, const double *Z, ptrdiff_t n, ptrdiff_t M,
-                        double *tile, ptrdiff_t ld)
-{
-    for (ptrdiff_t j = 0; j < n; j++) /* a row of Z serves all the rows of X */
-        for (ptrdiff_t i = 0; i < m; i++)
-            tile[i * ld + j] = direct_pair(X + i * M, Z + j * M, M);
-}
+DIRECT(, double)
+DIRECT(_single, float)
 
 /* `width` columns of the tile from column j on; a constant where this is inlined. */
 RK_INLINE void direct_block(const double *restrict x, ptrdiff_t M, const double *restrict columns,
@@ -545,6 +548,7 @@ const rk_distances_table RK_TABLE(distances) = {
     .direct = direct,
     .direct_columns = direct_columns,
     .direct_rows = direct_rows,
+    .direct_rows_single = direct_rows_single,
     .distances = distances,
     .gaussian = gaussian,
     .radial = radial,

@@ -5,6 +5,7 @@ from randsmap.c_api cimport RANDSMAP_FEATURES, RANDSMAP_OK, RANDSMAP_TABLE, rand
 
 cdef extern from "rk_image.h" nogil:
     bint rk_image_is_single(const randsmap_decoder *decoder)
+    bint rk_image_has_encoder(const randsmap_decoder *decoder)
     int randsmap_abi()
     const char *randsmap_strerror(int status)
     int randsmap_open(const char *path, randsmap_decoder **out)
