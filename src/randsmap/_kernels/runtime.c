@@ -38,7 +38,7 @@ static ptrdiff_t linear_work(const randsmap_decoder *r, ptrdiff_t n)
 
 static ptrdiff_t encoder_work(const randsmap_decoder *r, ptrdiff_t n)
 {
-    return n * (r->M + r->encoder_modes.columns + r->encoder_rows.rows + r->d + 1);
+    return n * (r->M + r->encoder_modes.columns + r->encoder_rows.rows + r->encoder_rows.columns + r->d + 1);
 }
 
 ptrdiff_t randsmap_work(const randsmap_decoder *r, ptrdiff_t n)
@@ -417,10 +417,14 @@ static void encode_rows(const randsmap_decoder *r, const double *f, ptrdiff_t n,
         return;
     }
     const ptrdiff_t width = r->encoder_rows.columns;
-    if (r->encoder_rows.narrow)
-        r->distances->direct_rows_single(Z, n, r->encoder_rows.narrow, training, width, K, training);
-    else
+    if (r->encoder_rows.narrow) {
+        float *narrow = (float *)(sums + n * q);
+        for (ptrdiff_t i = 0; i < n * width; i++)
+            narrow[i] = (float)Z[i];
+        r->distances->direct_rows_single(narrow, n, r->encoder_rows.narrow, training, width, K, training);
+    } else {
         r->distances->direct_rows(Z, n, r->encoder_rows.wide, training, width, K, training);
+    }
     r->distances->radial(RK_GAUSSIAN, 0, K, training, n, training, 1 / (r->encoder_width * r->encoder_width));
     memset(sums, 0, (size_t)(n * q) * sizeof *sums);
     r->distances->weighted_sums(K, training, n, training, r->encoder_weights, training, q, sums);
