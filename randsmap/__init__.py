@@ -35,6 +35,7 @@ _LAZY = {
     "BlendedDecoder": "decoders",
     "ExtrapolationWarning": "decoders",
     "FrozenDecoder": "decoders",
+    "FrozenModel": "decoders",
     "get_include": "decoders",
     "ManifoldModel": "model",
     "ParametricModel": "model",

@@ -20,6 +20,7 @@ from randsmap.decoders import ConservativeRegressor as ConservativeRegressor
 from randsmap.decoders import DoubleDiffusionMapsDecoder as DoubleDiffusionMapsDecoder
 from randsmap.decoders import ExtrapolationWarning as ExtrapolationWarning
 from randsmap.decoders import FrozenDecoder as FrozenDecoder
+from randsmap.decoders import FrozenModel as FrozenModel
 from randsmap.decoders import KernelDecoder as KernelDecoder
 from randsmap.decoders import KNNDecoder as KNNDecoder
 from randsmap.decoders import RANDSMAPDecoder as RANDSMAPDecoder

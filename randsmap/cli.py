@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -126,6 +127,7 @@ def _parser():
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     _add_study(commands)
+    _add_config(commands)
 
     dataset = commands.add_parser(
         "dataset",
@@ -285,6 +287,30 @@ def _parser():
     evaluate.add_argument("--out", type=expanded, metavar="ERRORS.csv", help="also write the errors of every sample")
     evaluate.set_defaults(command=_evaluate)
     return parser
+
+
+def _add_config(commands):
+    config = commands.add_parser(
+        "config",
+        help="what a compiler needs to decode in C, C++ or Fortran",
+        description="Print flags for a compiler and a linker, to use frozen decoders by randsmap.h: "
+        "cc $(randsmap config --cflags) loop.c $(randsmap config --libs).",
+    )
+    config.add_argument("--cflags", action="store_true", help="flags for the compiler: where randsmap.h is")
+    config.add_argument("--libs", action="store_true", help="the library, and flags for the linker")
+    config.set_defaults(command=_config)
+
+
+def _config(arguments):
+    from randsmap.decoders import get_include, library_path
+
+    flags = [f"-I{get_include()}"] if arguments.cflags else []
+    if arguments.libs:
+        library = library_path()
+        flags += [library, *([] if os.name == "nt" else [f"-Wl,-rpath,{os.path.dirname(library)}", "-lm"])]
+    if not flags:
+        raise ValueError("config needs --cflags or --libs")
+    _say(" ".join(map(shlex.quote, flags)))
 
 
 def _add_study(commands):

@@ -18,11 +18,14 @@ from randsmap import (
     POD,
     BlendedDecoder,
     ConservativeRegressor,
+    DiffusionMaps,
     DoubleDiffusionMapsDecoder,
     FourierFeatures,
     FrozenDecoder,
+    FrozenModel,
     KernelDecoder,
     KNNDecoder,
+    ManifoldModel,
     MaternFeatures,
     MultiscaleFourierFeatures,
     RANDSMAPDecoder,
@@ -33,7 +36,7 @@ from randsmap.decoders._frozen import assembled
 
 from helpers import random_problem
 
-pytestmark = pytest.mark.kernels
+pytestmark = [pytest.mark.kernels, pytest.mark.filterwarnings("ignore::randsmap.ExtrapolationWarning")]
 
 M = 37
 rng = np.random.default_rng(0)
@@ -59,6 +62,7 @@ DECODERS = {
     "thin-plate": KernelDecoder("thin-plate", degree=1, **MASS),
     "ddm-expanded": DoubleDiffusionMapsDecoder(**MASS),
     "ddm-harmonics": DoubleDiffusionMapsDecoder(rank=8, **MASS),
+    "ddm-many-harmonics": DoubleDiffusionMapsDecoder(rank=21, center=False, **MASS),
 }
 
 
@@ -347,6 +351,76 @@ def test_batches_tell_the_box():
     assert relative(table.predict(Y), decoder.predict(Y)) <= 1e-7
 
 
+# -- Models ----------------------------------------------------------------------------------------
+def model(encoder, decoder, n=90):
+    return ManifoldModel(encoder, decoder).fit(random_problem(n, M, 2, seed=3, constant={4: 0.02})[1])
+
+
+MODELS = {
+    "diffusion maps": (DiffusionMaps(2), KernelDecoder(**MASS)),
+    "diffusion maps, alpha = 0": (DiffusionMaps(2, alpha=0.0, select=[1, 3]), RANDSMAPDecoder(random_state=0)),
+    "POD": (POD(3, **MASS), RFNNDecoder(random_state=0)),
+    "POD alone": (POD(4, **MASS), None),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_encode_and_decode(name, tmp_path):
+    fitted_model = model(*MODELS[name])
+    frozen = fitted_model.freeze()
+    _, F = random_problem(20, M, 2, seed=9, constant={4: 0.02})
+    F = np.vstack([F, 1e3 * F[:2], -50 * F[:2]])  # far away, too
+    latents = fitted_model.transform(F)
+    scale = np.abs(fitted_model.transform(F[:20])).max()
+    np.testing.assert_allclose(frozen.transform(F[:20]), latents[:20], rtol=0, atol=1e-12 * scale)
+    np.testing.assert_allclose(frozen.transform(F[20:]), latents[20:], rtol=1e-10, atol=1e-10 * scale)
+    assert (frozen.transform(F[:1]) == frozen.transform(F)[:1]).all()
+    assert frozen.transform(np.empty((0, M))).shape == (0, frozen.n_components)
+    expected = fitted_model.inverse_transform(latents[:20])
+    np.testing.assert_allclose(frozen.inverse_transform(latents[:20]), expected, rtol=0, atol=1e-11)
+    frozen.save(tmp_path / "model.rsm")
+    for again in (
+        FrozenModel.load(tmp_path / "model.rsm"),
+        randsmap.load(tmp_path / "model.rsm"),
+        pickle.loads(pickle.dumps(frozen)),
+    ):
+        assert isinstance(again, FrozenModel)
+        assert (again.transform(F) == frozen.transform(F)).all()
+    assert (FrozenDecoder.load(tmp_path / "model.rsm").predict(latents[:3]) == frozen.predict(latents[:3])).all()
+    with pytest.raises(ValueError, match=f"{M} columns"):
+        frozen.transform(F[:, 1:])
+    with pytest.raises(ValueError, match="finite"):
+        frozen.transform(np.full((1, M), np.nan))
+
+
+@pytest.mark.parametrize(
+    "options, promised",
+    [({"precision": "float32"}, 1e-5), ({"tol": 1e-3}, 2e-3), ({"tol": 1e-6, "precision": "float32"}, 2e-5)],
+)
+def test_shorter_encoders(options, promised):
+    fitted_model = model(DiffusionMaps(2), KernelDecoder(**MASS), n=400)
+    frozen = fitted_model.freeze(**options)
+    _, F = random_problem(50, M, 2, seed=9, constant={4: 0.02})
+    latents = fitted_model.transform(F)
+    assert np.abs(frozen.transform(F) - latents).max() <= promised * np.abs(latents).max()
+    assert frozen.nbytes < fitted_model.freeze().nbytes
+
+
+def test_models_that_cannot_be_frozen_say_why():
+    for encoder, decoder, message in (
+        (PCA(2), RFNNDecoder(random_state=0), "a model with a PCA cannot be frozen"),
+        (DiffusionMaps(2), Ridge(), "a model with a Ridge cannot be frozen"),
+        (DiffusionMaps(2), KNNDecoder(), "KNNDecoder cannot be frozen"),
+        (DiffusionMaps(2, n_neighbors=20), KernelDecoder(), "an encoder with n_neighbors"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            model(encoder, decoder).freeze()
+    with pytest.raises(NotFittedError):
+        ManifoldModel(POD(2)).freeze()
+    with pytest.raises(ValueError, match="holds no encoder"):
+        FrozenModel(fitted("sigmoid")[0].freeze()._decoder.image)
+
+
 # -- Errors ----------------------------------------------------------------------------------------
 def test_what_cannot_be_frozen_says_why():
     Y, F = random_problem(30, M)
@@ -435,7 +509,7 @@ def test_forged_counts_are_refused():
     # what the image of a decoder of one cell, one coordinate and one function looks like, and a lie about each count
     good = {
         "parameters": np.array([1, 1, 0, kernel.FEATURE_MAP, 0, kernel.FEATURES, 64, 0, 0]),
-        "scalars": np.zeros(3),
+        "scalars": np.zeros(4),
         "weights": np.ones((1, 1)),
         "offsets": np.ones((1, 1)),
         "bias": np.ones((1, 1)),

@@ -4,7 +4,10 @@ from randsmap.decoders._bases import ScaledTransformer as ScaledTransformer  # f
 from randsmap.decoders._blended import BlendedDecoder
 from randsmap.decoders._conservative import ConservativeRegressor
 from randsmap.decoders._extrapolation import ExtrapolationWarning
-from randsmap.decoders._frozen import FrozenDecoder, get_include
+from randsmap.decoders._frozen import MAX_BYTES as MAX_BYTES  # for models
+from randsmap.decoders._frozen import FrozenDecoder, FrozenModel, get_include
+from randsmap.decoders._frozen import FrozenEncoder as FrozenEncoder  # for encoders
+from randsmap.decoders._frozen import library_path as library_path  # for the command line
 from randsmap.decoders._kernel import DoubleDiffusionMapsDecoder, KernelDecoder
 from randsmap.decoders._knn import KNNDecoder
 from randsmap.decoders._random_features import RANDSMAPDecoder, RFNNDecoder
@@ -19,5 +22,6 @@ __all__ = [
     "BlendedDecoder",
     "ExtrapolationWarning",
     "FrozenDecoder",
+    "FrozenModel",
     "get_include",
 ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.linalg
@@ -17,12 +18,27 @@ from randsmap._mmap import filled
 from randsmap._parallel import for_tiles
 from randsmap._validation import check_choice, check_count, check_matrix, check_number, check_out, check_vectors
 
-__all__ = ["FrozenDecoder", "get_include", "image_of", "is_image"]
+__all__ = ["FrozenDecoder", "FrozenEncoder", "FrozenModel", "get_include", "image_of", "is_image"]
 
 MAX_BYTES = 256_000_000  # of a table
 _SAMPLE_ROWS, _SAMPLE_ENTRIES = 2048, 1 << 26  # fields at which errors are measured
 _SINGLE_ERROR = 2e-6  # relative, that float32 may add: half of what is promised
 _FEWEST_CELLS, _PROBES = 8, 256
+
+
+def library_path() -> str:
+    """The shared library ``librandsmap``, or on Windows what a linker takes in its place.
+
+    Raises
+    ------
+    FileNotFoundError
+        In a source tree, which has none: it is built when the package is installed.
+    """
+    folder = Path(__file__).resolve().parent.parent / "lib"
+    for pattern in ("librandsmap*.so*", "librandsmap*.dylib", "*randsmap*.lib", "*randsmap*.dll.a"):
+        for path in sorted(folder.glob(pattern)):
+            return str(path)
+    raise FileNotFoundError(f"no shared library in {folder}: install the package (pip install .)")
 
 
 def is_image(start: bytes) -> bool:
@@ -44,6 +60,19 @@ def get_include() -> str:
     return str(installed if installed.is_dir() else package.parent / "src" / "randsmap" / "include")
 
 
+@dataclass
+class FrozenEncoder:
+    """An encoder as images hold it: coordinates z = (f - centre) modes, or without modes f - centre, of fields f; the
+    latent point is z or, with rows (n, r), the Nystroem extension from them: a Gaussian kernel of that width, weights
+    (d + 1, n) of its sums."""
+
+    centre: NDArray[np.float64]
+    modes: NDArray[Any] | None = None
+    rows: NDArray[Any] | None = None
+    weights: NDArray[np.float64] | None = None
+    width: float = 0.0
+
+
 def image_of(
     linear: Any,
     *,
@@ -54,6 +83,7 @@ def image_of(
     box: NDArray[np.float64] | None = None,
     max_bytes: int = MAX_BYTES,
     single: bool = False,
+    encoder: FrozenEncoder | None = None,
 ) -> NDArray[np.uint8]:
     """The image of a `LinearMap`, see `LinearMapHolder.freeze`.
 
@@ -64,6 +94,8 @@ def image_of(
         Smallest and largest of the training points' coordinates, if known: where `latents` None means.
     single : bool
         Its fields are one-dimensional.
+    encoder : FrozenEncoder or None
+        What the image encodes fields with.
     """
     check_choice(precision, "precision", ("float64", "float32"))
     check_choice(kind, "kind", ("features", "table"))
@@ -100,7 +132,14 @@ def image_of(
         "single": single,
     }
     arrays["parameters"] = np.array([parameters[name] for name in _kernel.PARAMETERS], dtype=np.int64)
-    arrays["scalars"] = np.array([basis.scale, basis.low, basis.high])
+    arrays["scalars"] = np.array([basis.scale, basis.low, basis.high, encoder.width if encoder else 0.0])
+    if encoder is not None:
+        arrays.update(
+            encoder_centre=encoder.centre,
+            encoder_modes=encoder.modes,
+            encoder_rows=encoder.rows,
+            encoder_weights=encoder.weights,
+        )
     return assembled({name: array for name, array in arrays.items() if array is not None})
 
 
@@ -414,12 +453,12 @@ class FrozenDecoder:
 
     def __repr__(self) -> str:
         return (
-            f"FrozenDecoder(n_components={self.n_components}, n_cells={self.n_cells}, kind={self.kind!r}, "
+            f"{type(self).__name__}(n_components={self.n_components}, n_cells={self.n_cells}, kind={self.kind!r}, "
             f"precision={self.precision!r})"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FrozenDecoder, (bytes(self._decoder.image),)
+        return type(self), (bytes(self._decoder.image),)
 
     # -- Files -------------------------------------------------------------------------------------
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -439,7 +478,7 @@ class FrozenDecoder:
         write_atomically(path, lambda file: file.write(memoryview(self._decoder.image)))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> FrozenDecoder:
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """The decoder of a file, mapped into memory: nothing is copied, and processes share it.
 
         Raises
@@ -597,3 +636,50 @@ class FrozenDecoder:
 
         for_tiles(task, len(X))
         return out
+
+
+class FrozenModel(FrozenDecoder):
+    """Encoder and decoder as one immutable block of memory, as ``model.freeze()`` makes it.
+
+    A `FrozenDecoder` with `transform`. In C ``randsmap_encode`` and ``randsmap_decode`` use the same image.
+
+    Examples
+    --------
+    >>> import numpy as np, randsmap
+    >>> x = np.linspace(0, 1, 50)
+    >>> bumps = np.exp(-((x - np.linspace(0.3, 0.7, 40)[:, None]) / 0.1) ** 2)
+    >>> model = randsmap.ManifoldModel(randsmap.DiffusionMaps(1), randsmap.KernelDecoder()).fit(bumps)
+    >>> frozen = model.freeze()
+    >>> bool(abs(frozen.transform(bumps) - model.transform(bumps)).max() < 1e-12)
+    True
+    """
+
+    def __init__(self, image: Any) -> None:
+        super().__init__(image)
+        if not self._decoder.has_encoder:
+            raise ValueError("the image holds no encoder: open it as a FrozenDecoder")
+
+    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Latents (n, d) of fields X (n, M); there may be no rows.
+
+        Raises
+        ------
+        ValueError
+            If X is not a finite array (n, M).
+        """
+        X = check_matrix(X, "X", n_columns=self.n_cells, min_rows=0)
+        out = np.empty((len(X), self.n_components))
+        for_tiles(lambda a, b: self._decoder.encode(X[a:b], out[a:b]), len(X))
+        return out
+
+    def inverse_transform(
+        self, X: ArrayLike, *, invariant_values: float | ArrayLike | None = None, out: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
+        """Fields (n, M) at latents X (n, d): `predict`."""
+        return self.predict(X, invariant_values=invariant_values, out=out)
+
+
+def load_image(path: str | os.PathLike[str]) -> FrozenDecoder:
+    """A `FrozenModel` if the file holds an encoder, else a `FrozenDecoder`."""
+    decoder = FrozenDecoder.load(path)
+    return FrozenModel(decoder._decoder.image) if decoder._decoder.has_encoder else decoder

@@ -17,7 +17,7 @@ from randsmap._mmap import filled
 from randsmap._parallel import FEW, blas_threads, for_tiles, tile_rows
 from randsmap._validation import check_cells, check_out, check_vectors
 from randsmap.decoders._extrapolation import Reach
-from randsmap.decoders._frozen import MAX_BYTES, FrozenDecoder, image_of
+from randsmap.decoders._frozen import MAX_BYTES, FrozenDecoder, FrozenEncoder, FrozenModel, image_of
 from randsmap.invariants._active_bounds import ActiveBounds
 from randsmap.invariants._affine import AffineInvariants
 from randsmap.invariants._bounds import STALLED
@@ -312,6 +312,7 @@ class LinearMapHolder:
         kind: str = "features",
         latents: ArrayLike | None = None,
         max_bytes: int = MAX_BYTES,
+        encoder: FrozenEncoder | None = None,
     ) -> FrozenDecoder:
         """The decoder as one immutable block of memory, which decodes without Python: in C, or here with less overhead.
 
@@ -333,10 +334,12 @@ class LinearMapHolder:
             it (POD and decoders of older files do not).
         max_bytes : int
             Largest table.
+        encoder : FrozenEncoder or None
+            What `ManifoldModel.freeze` puts beside it.
 
         Returns
         -------
-        FrozenDecoder
+        FrozenDecoder, with an encoder FrozenModel
             In float64, without `tol` and table, it decodes what `predict` does to 1e-13 of the coefficients.
 
         Raises
@@ -368,8 +371,9 @@ class LinearMapHolder:
             box=self._training_box(),
             max_bytes=max_bytes,
             single=getattr(self, "_single", False),
+            encoder=encoder,
         )
-        return FrozenDecoder(image)
+        return FrozenDecoder(image) if encoder is None else FrozenModel(image)
 
     def _training_box(self) -> NDArray[np.float64] | None:
         """Smallest and largest latent coordinates (2, d) of the training points, if known."""

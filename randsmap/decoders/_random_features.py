@@ -356,8 +356,10 @@ class _RandomFeatureDecoder(LinearDecoder):
         return LinearMap(feature_basis(self.features_), self.coef_, self._projected_on())
 
     def _training_box(self):
-        latents = self.__dict__.get("_latents")
-        return None if latents is None else box_of(latents)
+        try:
+            return box_of(self._training_points())
+        except NoLeverage:  # a file of before, without them
+            return None
 
     def _extended_invariants(self, running, F, dtype):
         return None

@@ -29,6 +29,7 @@ from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._mmap import BLOCK, Snapshots, is_large, mapped_rows
 from randsmap._parallel import for_tiles, tile_rows
 from randsmap._validation import check_count, check_matrix, check_number, check_vectors
+from randsmap.decoders import FrozenEncoder
 from randsmap.encoders import _neighbor_kernel as _sparse_kernel
 from randsmap.encoders import _nystroem
 from randsmap.encoders._harmonics import non_harmonic_selection
@@ -624,6 +625,60 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         for i, x in self._far(X, total[:, 0]):
             sums[i] = far_sums(x, self._rows, self._norms, self._weights, self.epsilon_)
         return sums[:, 1:] / total
+
+    def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:
+        """`transform` as an image of `ManifoldModel.freeze` holds it.
+
+        Parameters
+        ----------
+        precision : {"float64", "float32"}
+            Of the training fields, in units of which distances are measured; sums have double precision.
+        tol : float or None
+            Distances are those of the fields' leading principal components, of as few as leave the latents of the
+            training fields as they are to `tol` of the largest; None: of the fields.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        TypeError
+            With n_neighbors or copy=False.
+        """
+        check_is_fitted(self)
+        if self._reach is not None or isinstance(self._rows, Snapshots):
+            raise TypeError(
+                "an encoder with n_neighbors, or whose training fields stayed in their file (copy=False), cannot be "
+                "frozen: C sums over all training fields, in memory"
+            )
+        encoder = FrozenEncoder(self._centre, None, self._rows.astype(precision), self._weights, self.epsilon_)
+        if tol is not None:
+            n, M = self._rows.shape
+            rank, modes, rows = self._leading_coordinates(tol)
+            if rank * (n + M) < n * M:
+                encoder.modes, encoder.rows = modes.astype(precision), rows.astype(precision)
+        return encoder
+
+    def _leading_coordinates(self, tol):
+        """The number r, principal directions (M, r) of the training fields and their coordinates (n, r): as few as give
+        their latents to `tol` of the largest."""
+        U, sigma, Vt = scipy.linalg.svd(self._rows, full_matrices=False, check_finite=False)
+        coordinates = U * sigma
+        exact = self._sums_of(self._rows)
+        allowed = tol * np.abs(exact).max()
+        rank = 8
+        while rank < len(sigma):
+            rows = np.ascontiguousarray(coordinates[:, :rank])
+            if np.abs(self._sums_of(rows) - exact).max() <= allowed:
+                break
+            rank *= 2
+        rank = min(rank, len(sigma))
+        return rank, np.ascontiguousarray(Vt[:rank].T), np.ascontiguousarray(coordinates[:, :rank])
+
+    def _sums_of(self, rows):
+        """Latents of the training fields by the extension from coordinates (n, r) of them."""
+        norms = np.einsum("ij,ij->i", rows, rows)
+        sums = _distances.kernel_sums(rows, rows, norms, np.zeros(rows.shape[1]), self._weights, self.epsilon_)
+        return sums[:, 1:] / sums[:, :1]
 
     def _mapped_nystrom(self, X):
         """The same, with training fields that stay in their file: read once for many rows of X."""

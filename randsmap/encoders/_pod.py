@@ -12,6 +12,7 @@ from randsmap._linalg.low_rank import leading_directions, orthonormal_beside
 from randsmap._mmap import is_large, mapped_rows
 from randsmap._parallel import blas_threads, for_tiles
 from randsmap._validation import check_count, check_matrix, check_number, check_vectors
+from randsmap.decoders import FrozenEncoder
 from randsmap.decoders._bases import IdentityBasis
 from randsmap.decoders._linear_map import LinearMap, LinearMapHolder
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
@@ -336,6 +337,11 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         """
         linear = self._linear_map
         return linear.vjp(check_matrix(X, "X", n_columns=self.n_components_, min_rows=0), U, cells)
+
+    def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:
+        """`transform` as an image of `ManifoldModel.freeze` holds it; nothing is left out, whatever `tol`."""
+        check_fitted(self, "components_")
+        return FrozenEncoder(self.mean_, modes=self._analysis.astype(precision))
 
     def _make_linear_map(self):
         check_fitted(self, "components_")

@@ -15,8 +15,16 @@ from sklearn.utils.metaestimators import available_if
 
 from randsmap._estimator import Count, Regressor, Transformer, check_fitted, validate_data
 from randsmap._mmap import Snapshots, is_large, mapped_rows, row_blocks
-from randsmap._validation import check_cells, check_count, check_matrix, check_out, refuse_missing
-from randsmap.decoders import RFNNDecoder
+from randsmap._validation import (
+    check_cells,
+    check_choice,
+    check_count,
+    check_matrix,
+    check_number,
+    check_out,
+    refuse_missing,
+)
+from randsmap.decoders import MAX_BYTES, FrozenModel, RFNNDecoder
 from randsmap.encoders import DiffusionMaps
 from randsmap.metrics import field_norms, median_norm, scaled_l2
 
@@ -272,6 +280,65 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
             residuals = np.where(closer[:, None], new, residuals)
             step = np.where(closer[:, None], step, step / 2)
         return Y
+
+    def freeze(
+        self,
+        *,
+        precision: str = "float64",
+        tol: float | None = None,
+        kind: str = "features",
+        latents: ArrayLike | None = None,
+        max_bytes: int = MAX_BYTES,
+    ) -> FrozenModel:
+        """Encoder and decoder as one immutable block of memory, which works without Python.
+
+        Parameters
+        ----------
+        precision : {"float64", "float32"}, default="float64"
+            Of what is stored: coefficients, and the training fields that `DiffusionMaps` measures distances to.
+        tol : float or None
+            Of the decoder as in its own `freeze`. `DiffusionMaps`, too: distances in as few principal components of
+            the training fields as give the latents of these to `tol` of the largest. None: nothing is left out.
+        kind, latents, max_bytes
+            As in the decoder's own `freeze`.
+
+        Returns
+        -------
+        FrozenModel
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        TypeError
+            If the encoder is not a `POD` or a `DiffusionMaps` of all pairs, or the decoder cannot be frozen.
+        ValueError
+            As the decoder's own `freeze`.
+
+        Examples
+        --------
+        >>> import numpy as np, randsmap
+        >>> x = np.linspace(0, 1, 50)
+        >>> bumps = np.exp(-((x - np.linspace(0.3, 0.7, 40)[:, None]) / 0.1) ** 2)
+        >>> model = randsmap.ManifoldModel(randsmap.DiffusionMaps(1), randsmap.KernelDecoder()).fit(bumps)
+        >>> model.freeze(precision="float32", tol=1e-4)
+        FrozenModel(n_components=1, n_cells=50, kind='features', precision='float32')
+        """
+        check_fitted(self, "encoder_")
+        parts = self.encoder_, self.encoder_ if self.decoder_ is None else self.decoder_
+        for part, method in zip(parts, ("frozen_encoder", "freeze")):
+            if not hasattr(part, method):
+                raise TypeError(
+                    f"a model with a {type(part).__name__} cannot be frozen: C knows DiffusionMaps, POD, and "
+                    "decoders that are linear in feature maps and kernels of the package's own"
+                )
+        check_choice(precision, "precision", ("float64", "float32"))
+        if tol is not None:
+            check_number(tol, "tol", low=0, strict_low=True)
+        encoder = parts[0].frozen_encoder(precision, tol)
+        return parts[1].freeze(
+            precision=precision, tol=tol, kind=kind, latents=latents, max_bytes=max_bytes, encoder=encoder
+        )
 
     @available_if(_inverse_has("jacobian", "inverse_jacobian"))
     def jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:

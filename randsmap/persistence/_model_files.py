@@ -51,7 +51,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from randsmap._estimator import DERIVED, check_state, is_optional
 from randsmap._files import expanded, write_atomically
-from randsmap.decoders._frozen import FrozenDecoder, is_image
+from randsmap.decoders._frozen import is_image, load_image
 from randsmap.persistence import _archive
 
 __all__ = ["load", "save"]
@@ -142,7 +142,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     -------
     model
         Equal to the one saved, to the bit: its arrays are the same numbers, C-contiguous and
-        writeable. A `FrozenDecoder` of a file that its own `save` has written.
+        writeable. A `FrozenDecoder` or `FrozenModel` of a file that its own `save` has
+        written.
 
     Raises
     ------
@@ -176,7 +177,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     if os.path.isfile(path):  # a pipe is not waited for
         with open(path, "rb") as file:
             if is_image(file.read(8)):
-                return FrozenDecoder.load(path)
+                return load_image(path)
     try:
         manifest, arrays = _archive.read(path)
         return _restored(manifest, arrays)

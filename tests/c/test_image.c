@@ -99,7 +99,7 @@ static void parameters(draft *t, int kind, int basis, int function, int invarian
                                              invariants, 0};
     memcpy(add(t, RK_PARAMETERS, RK_INT64, 1, RK_N_PARAMETERS), values, sizeof values);
     double *scalars = add(t, RK_SCALARS, RK_FLOAT64, 1, RK_N_SCALARS);
-    scalars[RK_SCALE] = 0.5, scalars[RK_LOW] = 0.1, scalars[RK_HIGH] = 2;
+    scalars[RK_SCALE] = 0.5, scalars[RK_LOW] = 0.1, scalars[RK_HIGH] = 2, scalars[RK_ENCODER_WIDTH] = 1.5;
 }
 
 /* The sum of the cells is 1, twice the sum 2, and cell 3 is 0.25. */
@@ -168,6 +168,20 @@ static void *example(int kind, size_t *size)
         counts[0] = 15, counts[1] = 17;
         box[0] = -2.5, box[1] = -2, box[2] = 0.6, box[3] = 0.4;
         add_uniform(&t, RK_TABLE_VALUES, 15 * 17, M, -1, 1);
+    }
+    if (kind == 0 || kind >= 5) { /* encoders: all pairs in float32; modes alone; Nystroem in coordinates of modes */
+        add_uniform(&t, RK_ENCODER_CENTRE, 1, M, 0, 1);
+        if (kind != 0)
+            add_uniform(&t, RK_ENCODER_MODES, M, kind == 5 ? D : 4, -1, 1);
+        if (kind == 0) {
+            float *rows = add(&t, RK_ENCODER_ROWS, RK_FLOAT32, 9, M);
+            for (int i = 0; i < 9 * M; i++)
+                rows[i] = (float)uniform(-1, 1);
+        } else if (kind == 6) {
+            add_uniform(&t, RK_ENCODER_ROWS, 9, 4, -1, 1);
+        }
+        if (kind != 5)
+            add_uniform(&t, RK_ENCODER_WEIGHTS, D + 1, 9, 0.5, 1);
     }
     if (kind != 5)
         invariants(&t, kind == 1 || kind == 3);
@@ -272,6 +286,19 @@ static void test_whole(int kind)
         for (int i = 0; i < M; i++)
             sum += u[i] * J[j * M + i];
         CHECK(fabs(sum - g[j]) <= 1e-12);
+    }
+    if (kind == 0 || kind >= 5) {
+        double z[2 * D], far[M];
+        CHECK(randsmap_encode(decoder, f, 1, z, work) == RANDSMAP_OK);
+        CHECK(fabs(z[0]) < 100 && fabs(z[1]) < 100);
+        for (int i = 0; i < M; i++)
+            far[i] = 1e3 * u[i];
+        CHECK(randsmap_encode(decoder, far, 1, z + D, work) == RANDSMAP_OK);
+        CHECK(kind == 5 || (fabs(z[D]) <= 2 && fabs(z[D + 1]) <= 2)); /* a mean of the values */
+        far[3] = NAN;
+        CHECK(randsmap_encode(decoder, far, 1, z, work) == RANDSMAP_ERROR_NOT_FINITE);
+    } else {
+        CHECK(randsmap_encode(decoder, f, 1, g, work) == RANDSMAP_ERROR_UNSUPPORTED);
     }
     y[1] = NAN;
     CHECK(randsmap_decode(decoder, y, 2, f, work) == RANDSMAP_ERROR_NOT_FINITE);

@@ -157,6 +157,15 @@ def decode(int activation, const double[:, ::1] Y, const double[:, ::1] W, const
     return bad
 
 
+def add_rows(const double[:, ::1] Z, const double[:, ::1] A, double[:, ::1] out):
+    """out (n, M) += Z (n, K) A for a few rows, as C decodes frozen decoders."""
+    if Z.shape[1] != A.shape[0] or out.shape[0] != Z.shape[0] or out.shape[1] != A.shape[1]:
+        raise ValueError(f"shapes do not fit: {Z.shape[0]} rows of {Z.shape[1]} by {A.shape[0]} x {A.shape[1]}")
+    if Z.shape[0] and Z.shape[1] and A.shape[1]:
+        with nogil:
+            table.rows(&Z[0, 0], Z.shape[0], Z.shape[1], Z.shape[1], &A[0, 0], A.shape[1], &out[0, 0])
+
+
 def decode_features(const double[:, ::1] Z, const double[:, ::1] A, Projection projection,
                     double[:, ::1] out):
     """`decode` for features Z (n, P) that are already there (any feature map)."""

@@ -1,18 +1,11 @@
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport uint64_t
+
+from randsmap.c_api cimport RANDSMAP_FEATURES, RANDSMAP_OK, RANDSMAP_TABLE, randsmap_decoder, randsmap_info_t
 
 
 cdef extern from "rk_image.h" nogil:
-    ctypedef struct randsmap_decoder:
-        int single
-    ctypedef struct randsmap_info_t:
-        size_t size
-        int64_t n_components
-        int64_t n_cells
-        int64_t n_invariants
-        int64_t n_features
-        int64_t kind
-        int64_t precision
-    int RANDSMAP_OK
+    bint rk_image_is_single(const randsmap_decoder *decoder)
+    bint rk_image_has_encoder(const randsmap_decoder *decoder)
     int randsmap_abi()
     const char *randsmap_strerror(int status)
     int randsmap_open(const char *path, randsmap_decoder **out)

@@ -11,10 +11,10 @@ cdef extern from "rk_image.h" nogil:
     int RK_TAIL_CENTRE, RK_BIAS, RK_COEFFICIENTS, RK_FACTOR, RK_MODES, RK_INVARIANTS, RK_VALUES, RK_DIRECTIONS
     int RK_TRIANGLE, RK_CONSTANT_CELLS, RK_CONSTANT_VALUES, RK_CELL_WEIGHTS, RK_LOWER, RK_UPPER
     int RK_BOUND_DIRECTION, RK_KEPT, RK_DROPPED, RK_FIXED, RK_IMPLIED, RK_TABLE_VALUES, RK_TABLE_COUNTS, RK_TABLE_BOX
+    int RK_ENCODER_CENTRE, RK_ENCODER_MODES, RK_ENCODER_ROWS, RK_ENCODER_WEIGHTS
     int RK_SPLINE_ORDER, RK_TABLE_MARGIN
     void rk_spline_weights(double u, double *value, double *slope)
     int RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN
-    int RANDSMAP_FEATURES, RANDSMAP_TABLE
     int RK_N_COMPONENTS, RK_N_CELLS, RK_N_INVARIANTS, RK_BASIS, RK_FUNCTION, RK_KIND, RK_PRECISION, RK_IS_PROJECTED
     int RK_SINGLE, RK_N_PARAMETERS
 
@@ -29,6 +29,8 @@ SECTIONS = {
     "cell_weights": RK_CELL_WEIGHTS, "lower": RK_LOWER, "upper": RK_UPPER, "bound_direction": RK_BOUND_DIRECTION,
     "kept": RK_KEPT, "dropped": RK_DROPPED, "fixed": RK_FIXED, "implied": RK_IMPLIED,
     "table_values": RK_TABLE_VALUES, "table_counts": RK_TABLE_COUNTS, "table_box": RK_TABLE_BOX,
+    "encoder_centre": RK_ENCODER_CENTRE, "encoder_modes": RK_ENCODER_MODES, "encoder_rows": RK_ENCODER_ROWS,
+    "encoder_weights": RK_ENCODER_WEIGHTS,
 }
 PARAMETERS = {
     "n_components": RK_N_COMPONENTS, "n_cells": RK_N_CELLS, "n_invariants": RK_N_INVARIANTS, "basis": RK_BASIS,
@@ -76,7 +78,7 @@ cdef class Decoder:
     cdef randsmap_decoder *decoder
     cdef readonly object image
     cdef readonly Py_ssize_t n_components, n_cells, n_invariants, n_features, kind, precision
-    cdef readonly bint single
+    cdef readonly bint single, has_encoder
 
     def __cinit__(self, image):
         cdef const unsigned char[::1] view = image
@@ -93,7 +95,7 @@ cdef class Decoder:
         randsmap_info(self.decoder, &info)
         self.n_components, self.n_cells, self.n_invariants = info.n_components, info.n_cells, info.n_invariants
         self.n_features, self.kind, self.precision = info.n_features, info.kind, info.precision
-        self.single = self.decoder.single
+        self.single, self.has_encoder = rk_image_is_single(self.decoder), rk_image_has_encoder(self.decoder)
 
     def __dealloc__(self):
         randsmap_close(self.decoder)

@@ -225,6 +225,24 @@ static void read_table(sections *s, randsmap_decoder *r)
         r->table = matrix(s, RK_TABLE_VALUES, rows, r->M);
 }
 
+static void read_encoder(sections *s, randsmap_decoder *r)
+{
+    const ptrdiff_t n = s->found[RK_ENCODER_ROWS] ? (ptrdiff_t)s->found[RK_ENCODER_ROWS]->rows : 0;
+    ptrdiff_t width = r->M;
+    r->encoder_centre = doubles(s, RK_ENCODER_CENTRE, 1, r->M);
+    if (s->found[RK_ENCODER_MODES]) {
+        width = columns_of(s, RK_ENCODER_MODES);
+        r->encoder_modes = matrix(s, RK_ENCODER_MODES, r->M, width);
+    }
+    if (s->found[RK_ENCODER_ROWS]) {
+        r->encoder_rows = matrix(s, RK_ENCODER_ROWS, n, width);
+        r->encoder_weights = doubles(s, RK_ENCODER_WEIGHTS, r->d + 1, n);
+        s->bad |= n == 0 || width == 0 || !(r->encoder_width >= 1e-150) || !(r->encoder_width <= 1e150);
+    } else {
+        s->bad |= width != r->d;
+    }
+}
+
 static int read_image(const void *image, size_t size, randsmap_decoder *r)
 {
     sections s;
@@ -263,6 +281,9 @@ static int read_image(const void *image, size_t size, randsmap_decoder *r)
     } else {
         r->coefficients = matrix(&s, RK_COEFFICIENTS, P, r->M);
     }
+    r->encoder_width = scalar[RK_ENCODER_WIDTH];
+    if (s.found[RK_ENCODER_CENTRE])
+        read_encoder(&s, r);
     if (r->kind == RANDSMAP_TABLE)
         read_table(&s, r);
     else if (r->kind != RANDSMAP_FEATURES)

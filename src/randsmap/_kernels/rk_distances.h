@@ -24,6 +24,9 @@ typedef struct {
     /* The same for a few rows of large dimension; needs no workspace. */
     void (*direct_rows)(const double *X, ptrdiff_t m, const double *Z, ptrdiff_t n, ptrdiff_t M,
                         double *tile, ptrdiff_t ld);
+    /* in single precision, sums beyond 1024 terms in double */
+    void (*direct_rows_single)(const float *X, ptrdiff_t m, const float *Z, ptrdiff_t n, ptrdiff_t M,
+                               double *tile, ptrdiff_t ld);
     /* Products -> squared distances. nx, nz: squared norms of the centred rows; X, Z: the rows that
      * the distances which cancel are recomputed from. */
     void (*distances)(double *tile, ptrdiff_t ld, const double *X, ptrdiff_t m, const double *Z,

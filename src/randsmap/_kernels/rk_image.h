@@ -5,7 +5,7 @@
  * has been written: new ones are appended, and a section that is not known is passed over. */
 #ifndef RK_IMAGE_H
 #define RK_IMAGE_H
-#include "../include/randsmap.h"
+#include <randsmap.h>
 #include "rk_decode.h"
 #include "rk_distances.h"
 #include "rk_features.h"
@@ -61,6 +61,10 @@ enum rk_section_id {
     RK_TABLE_VALUES,     /* (product of the counts, M) float64 or float32: coefficients of B-splines, bias included */
     RK_TABLE_COUNTS,     /* int64 (1, d): splines along each coordinate, d <= 2 */
     RK_TABLE_BOX,        /* (2, d): where the grid starts, margin included, and the width of its cells */
+    RK_ENCODER_CENTRE,   /* (1, M): coordinates of fields f less it, */
+    RK_ENCODER_MODES,    /* (M, r) float64 or float32: z = (f - centre) modes; without them f - centre */
+    RK_ENCODER_ROWS,     /* (n, r or M) float64 or float32: training fields in z; without them z is the latent point */
+    RK_ENCODER_WEIGHTS,  /* (d + 1, n): of the Nystroem extension */
     RK_SECTIONS          /* how many numbers are known */
 };
 
@@ -75,7 +79,11 @@ enum rk_parameter {
     RK_N_PARAMETERS
 };
 
-enum rk_scalar { RK_SCALE, RK_LOW, RK_HIGH, RK_N_SCALARS };
+enum rk_scalar {
+    RK_SCALE, RK_LOW, RK_HIGH,
+    RK_ENCODER_WIDTH, /* epsilon of the Nystroem extension */
+    RK_N_SCALARS
+};
 
 /* phi: the coordinates; scale act(y . w + b); g(scale |x - z|^2); the mean of exp(-s^2 |x - z|^2 / 2) over s in
  * [low, high] */
@@ -112,6 +120,10 @@ struct randsmap_decoder {
     const int64_t *kept, *dropped;
     const double *fixed, *implied;
 
+    const double *encoder_centre, *encoder_weights;
+    rk_matrix encoder_modes, encoder_rows;
+    double encoder_width;
+
     const rk_features_table *features;
     const rk_gradients_table *gradients;
     const rk_distances_table *distances;
@@ -122,6 +134,16 @@ struct randsmap_decoder {
     size_t memory_size;
     int mapped;
 };
+
+static inline int rk_image_is_single(const randsmap_decoder *r)
+{
+    return r->single;
+}
+
+static inline int rk_image_has_encoder(const randsmap_decoder *r)
+{
+    return r->encoder_centre != NULL;
+}
 
 /* Of an image of that many bytes, a multiple of 8. */
 uint64_t rk_image_checksum(const void *image, size_t size);

@@ -36,12 +36,20 @@ static ptrdiff_t linear_work(const randsmap_decoder *r, ptrdiff_t n)
     return n * (n_coefficients(r) + r->modes.rows) + basis_work(r, n);
 }
 
+static ptrdiff_t encoder_work(const randsmap_decoder *r, ptrdiff_t n)
+{
+    return n * (r->M + r->encoder_modes.columns + r->encoder_rows.rows + r->encoder_rows.columns + r->d + 1);
+}
+
 ptrdiff_t randsmap_work(const randsmap_decoder *r, ptrdiff_t n)
 {
     if (!r || n < 0)
         return -1;
     const ptrdiff_t rows = n < CHUNK ? n + 1 : CHUNK;
-    return linear_work(r, rows) + (r->projected ? r->project->workspace(&r->projection) + r->q : 0) + 2 * r->M + 1;
+    const ptrdiff_t encoding = r->encoder_centre ? encoder_work(r, smaller(n, CHUNK)) : 0;
+    const ptrdiff_t decoding =
+        linear_work(r, rows) + (r->projected ? r->project->workspace(&r->projection) + r->q : 0) + 2 * r->M + 1;
+    return encoding > decoding ? encoding : decoding;
 }
 
 /* -- Functions of the latent point ----------------------------------------------------------------- */
@@ -341,11 +349,111 @@ int randsmap_decode_values(const randsmap_decoder *r, const double *y, const dou
     return decode(r, y, m, n, out, work);
 }
 
+/* -- Encoding -------------------------------------------------------------------------------------- */
+/* Sums of a kernel below which a field is far from the training fields, and what then must hold, as in
+ * DiffusionMaps: the kernel says nothing, and the limit of the ratio is taken. */
+#define FAR_SUM 1e-15
+#define UNDERFLOWN_SUM 1e-280
+#define FAR_EXPONENT 1024.
+
+static double entry(const rk_matrix *A, ptrdiff_t i, ptrdiff_t j)
+{
+    return A->wide ? A->wide[i * A->columns + j] : (double)A->narrow[i * A->columns + j];
+}
+
+/* The kernel k (n) at z up to a common factor, where it underflows: a softmax of (2 z.f_j - |f_j|^2) / epsilon^2. */
+static void far_values(const randsmap_decoder *r, const double *z, double *k)
+{
+    const rk_matrix *F = &r->encoder_rows;
+    double size = 1, most = -INFINITY;
+    for (ptrdiff_t i = 0; i < F->columns; i++)
+        size = fabs(z[i]) > size ? fabs(z[i]) : size;
+    for (ptrdiff_t j = 0; j < F->rows; j++) {
+        double dot = 0, norm = 0;
+        for (ptrdiff_t i = 0; i < F->columns; i++) {
+            const double f = entry(F, j, i);
+            dot += f * (z[i] / size), norm += f * f;
+        }
+        k[j] = 2 * dot - norm / size;
+        most = k[j] > most ? k[j] : most;
+    }
+    double factor = size / r->encoder_width / r->encoder_width;
+    factor = factor < DBL_MAX ? factor : DBL_MAX;
+    for (ptrdiff_t j = 0; j < F->rows; j++)
+        k[j] = exp((k[j] - most) * factor);
+}
+
+static int is_far(const randsmap_decoder *r, const double *z, double total)
+{
+    double square = 0;
+    if (!(total < FAR_SUM))
+        return 0;
+    for (ptrdiff_t i = 0; i < r->encoder_rows.columns; i++)
+        square += (z[i] / r->encoder_width) * (z[i] / r->encoder_width);
+    return total < UNDERFLOWN_SUM || square > FAR_EXPONENT;
+}
+
+static void encode_rows(const randsmap_decoder *r, const double *f, ptrdiff_t n, double *y, double *work)
+{
+    const ptrdiff_t M = r->M, d = r->d, training = r->encoder_rows.rows, q = d + 1;
+    double *X = work, *Z = X + n * M, *K = Z + n * r->encoder_modes.columns, *sums = K + n * training;
+    double *to[CHUNK];
+    for (ptrdiff_t i = 0; i < n; i++)
+        for (ptrdiff_t k = 0; k < M; k++)
+            X[i * M + k] = f[i * M + k] - r->encoder_centre[k];
+    if (r->encoder_modes.rows) {
+        if (!training)
+            Z = y;
+        memset(Z, 0, (size_t)(n * r->encoder_modes.columns) * sizeof *Z);
+        for (ptrdiff_t i = 0; i < n; i++)
+            to[i] = Z + i * r->encoder_modes.columns;
+        multiply(r, X, n, &r->encoder_modes, to);
+    } else {
+        Z = X;
+    }
+    if (!training) {
+        if (!r->encoder_modes.rows)
+            memcpy(y, Z, (size_t)(n * d) * sizeof *y);
+        return;
+    }
+    const ptrdiff_t width = r->encoder_rows.columns;
+    if (r->encoder_rows.narrow) {
+        float *narrow = (float *)(sums + n * q);
+        for (ptrdiff_t i = 0; i < n * width; i++)
+            narrow[i] = (float)Z[i];
+        r->distances->direct_rows_single(narrow, n, r->encoder_rows.narrow, training, width, K, training);
+    } else {
+        r->distances->direct_rows(Z, n, r->encoder_rows.wide, training, width, K, training);
+    }
+    r->distances->radial(RK_GAUSSIAN, 0, K, training, n, training, 1 / (r->encoder_width * r->encoder_width));
+    memset(sums, 0, (size_t)(n * q) * sizeof *sums);
+    r->distances->weighted_sums(K, training, n, training, r->encoder_weights, training, q, sums);
+    for (ptrdiff_t i = 0; i < n; i++) {
+        double *sum = sums + i * q;
+        if (is_far(r, Z + i * width, sum[0])) {
+            far_values(r, Z + i * width, K);
+            memset(sum, 0, (size_t)q * sizeof *sum);
+            r->distances->weighted_sums(K, training, 1, training, r->encoder_weights, training, q, sum);
+        }
+        for (ptrdiff_t j = 0; j < d; j++)
+            y[i * d + j] = sum[0] != 0 ? sum[j + 1] / sum[0] : NAN;
+    }
+}
+
 int randsmap_encode(const randsmap_decoder *r, const double *f, ptrdiff_t n, double *y, double *work)
 {
     if (!r || n < 0 || (n && (!f || !y || !work)))
         return RANDSMAP_ERROR_ARGUMENT;
-    return RANDSMAP_ERROR_UNSUPPORTED;
+    if (!r->encoder_centre)
+        return RANDSMAP_ERROR_UNSUPPORTED;
+    int status = RANDSMAP_OK;
+    for (ptrdiff_t i = 0; i < n; i += CHUNK) {
+        const ptrdiff_t rows = smaller(CHUNK, n - i);
+        if (!all_finite(f + i * r->M, rows * r->M))
+            status = RANDSMAP_ERROR_NOT_FINITE; /* and so are the latents of these fields */
+        encode_rows(r, f + i * r->M, rows, y + i * r->d, work);
+    }
+    return status;
 }
 
 /* -- Derivatives ----------------------------------------------------------------------------------- */

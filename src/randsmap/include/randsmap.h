@@ -29,7 +29,13 @@ extern "C" {
 #endif
 
 #ifndef RANDSMAP_API
+#if defined(RANDSMAP_EXPORTS) && defined(_WIN32)
+#define RANDSMAP_API __declspec(dllexport)
+#elif defined(RANDSMAP_EXPORTS) && defined(__GNUC__)
+#define RANDSMAP_API __attribute__((visibility("default")))
+#else
 #define RANDSMAP_API
+#endif
 #endif
 
 /* Version of this interface; randsmap_abi() is that of the library, equal or higher where both fit. */
