@@ -111,8 +111,8 @@ def main(n_cells=300, n_components=5):
             row[name] = seconds, errors.mean(), seconds / count
             text = f"{count} evaluations of {1e3 * seconds / count:.2f} ms"
             print(
-                f"  {name:8}{1e3 * seconds:7.1f} ms ({row['full'] / seconds:5.1f} x faster than the full model), {text}, "
-                f"error {errors.mean():.2%}, at last {errors[-1]:.2%}"
+                f"  {name:8}{1e3 * seconds:7.1f} ms ({row['full'] / seconds:.0f} x faster than the full model), {text}"
+                f", error {errors.mean():.2%}, at last {errors[-1]:.2%}"
             )
         row["cond"] = sampled.condition(path[-1])
         best = randsmap.metrics.relative_l2(truth, model.reconstruct(truth)).mean()

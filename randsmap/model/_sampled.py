@@ -236,6 +236,7 @@ class SampledModel:
         """
         Y = self._point(y)
         g = self._rate(t, self._decoding.fields(Y, cells=self.stencil)[0])
+        v: NDArray[np.float64]
         v, _, rank, _ = np.linalg.lstsq(self._tangents(Y), g, rcond=None)
         if rank < len(v):
             warnings.warn(
@@ -271,7 +272,7 @@ class SampledModel:
                 f"rhs(t, f) must return df/dt at the {len(self.cells)} cells, shape {self.cells.shape}, "
                 f"got shape {given.shape}"
             )
-        g = given.astype(np.float64, copy=False)
+        g: NDArray[np.float64] = given.astype(np.float64, copy=False)
         for i in np.flatnonzero(~np.isfinite(g))[:1]:
             raise ValueError(f"rhs(t, f) must be finite, got {g[i]} at t = {t} for cells[{i}], cell {self.cells[i]}")
         return g
