@@ -236,7 +236,6 @@ class SampledModel:
         """
         Y = self._point(y)
         g = self._rate(t, self._decoding.fields(Y, cells=self.stencil)[0])
-        v: NDArray[np.float64]
         v, _, rank, _ = np.linalg.lstsq(self._tangents(Y), g, rcond=None)
         if rank < len(v):
             warnings.warn(
@@ -245,7 +244,7 @@ class SampledModel:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        return v
+        return np.asarray(v, dtype=np.float64)
 
     def condition(self, y: ArrayLike) -> float:
         """Ratio of the largest to the least singular value of J_S(y), at a latent point y (d,).
