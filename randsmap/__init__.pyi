@@ -32,7 +32,9 @@ from randsmap.features import *  # noqa: F403 - its `__all__`: a new map is expo
 from randsmap.invariants import project_bounds as project_bounds
 from randsmap.model import ManifoldModel as ManifoldModel
 from randsmap.model import ParametricModel as ParametricModel
+from randsmap.model import SampledModel as SampledModel
 from randsmap.model import ShiftRegistration as ShiftRegistration
+from randsmap.model import sample_cells as sample_cells
 from randsmap.persistence import load as load
 from randsmap.tuning import AutoDecoder as AutoDecoder
 from randsmap.tuning import autotune as autotune

@@ -220,11 +220,18 @@ def check_random_state(
 
 
 def check_out(
-    out: NDArray[Any] | None, shape: tuple[int, ...], name: str = "out", dtype: DTypeLike = np.float64
+    out: NDArray[Any] | None,
+    shape: tuple[int, ...],
+    name: str = "out",
+    dtype: DTypeLike = np.float64,
+    *,
+    apart: Any = None,
 ) -> NDArray[Any]:
-    """out if it can take results of this shape and type, a new array if it is None."""
+    """out if it can take results of this shape and type while `apart` is read, a new array if it is None."""
     if out is None:
         return np.empty(shape, dtype)
+    if apart is not None and np.may_share_memory(out, apart):
+        raise ValueError(f"{name} must not share memory with X")
     if not isinstance(out, np.ndarray) or out.dtype != dtype:
         raise TypeError(
             f"{name} must be a {np.dtype(dtype)} NumPy array, got {getattr(out, 'dtype', type(out).__name__)}"

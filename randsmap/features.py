@@ -19,7 +19,14 @@ from randsmap._kernels import gradients as _gradient_kernel
 from randsmap._kernels.features import COSINE, LOGISTIC
 from randsmap._kernels.features import features as _feature_kernel
 from randsmap._parallel import blas_threads, parallel_for
-from randsmap._validation import check_count, check_number, check_random_state, check_vector, renamed_arguments
+from randsmap._validation import (
+    check_count,
+    check_number,
+    check_out,
+    check_random_state,
+    check_vector,
+    renamed_arguments,
+)
 
 __all__ = ["FourierFeatures", "MaternFeatures", "MonomialFeatures", "MultiscaleFourierFeatures", "SigmoidFeatures"]
 
@@ -198,31 +205,44 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 setattr(self, name, value)
         return self
 
-    def transform(self, X: ArrayLike) -> NDArray[np.floating[Any]]:
+    def transform(self, X: ArrayLike, *, out: NDArray[np.floating[Any]] | None = None) -> NDArray[np.floating[Any]]:
         """Features of latent points.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
+        out : ndarray of shape (n, P), C-contiguous, of the type of the result, default=None
+            Where to put them. New memory costs as much time as the features themselves: who maps again and again
+            gives an array to be filled.
 
         Returns
         -------
         features : ndarray of shape (n, P)
-            float32 if X is float32, else float64. A float32 result is the float64 one, rounded.
+            float32 if X is float32, else float64; `out` if given. A float32 result is the float64 one, rounded.
 
         Raises
         ------
         sklearn.exceptions.NotFittedError
             Before `fit`.
-        ValueError
-            If X is not a finite matrix with the number of columns seen in `fit`.
+        ValueError, TypeError
+            If X is not a finite matrix with the number of columns seen in `fit`, or out has the wrong shape, type
+            or layout or shares memory with X.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randsmap import FourierFeatures
+        >>> features = FourierFeatures(n_features=5, random_state=0).fit([[0.0], [1.0]])
+        >>> out = np.empty((1, 5))
+        >>> features.transform([[0.5]], out=out) is out
+        True
         """
         check_fitted(self, "weights_")
         given, X = X, validate_data(self, X, reset=False, min_samples=1)
         single = (given if isinstance(given, np.ndarray) else np.asarray(given)).dtype == np.float32
         activation, weights, offsets, scale = self.activation_parameters()
         n, P = len(X), weights.shape[1]
-        out = np.empty((n, P), dtype=np.float32 if single else np.float64)
+        out = check_out(out, (n, P), dtype=np.float32 if single else np.float64, apart=given)
         rows = max(1, _BLOCK_ENTRIES // P)
 
         def block(i):

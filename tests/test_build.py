@@ -11,7 +11,7 @@ import pytest
 import randsmap
 
 ROOT = Path(__file__).resolve().parent.parent
-SUFFIXES = {".py", ".pyi", ".pxd", ".h", ".html", ".json", ".typed", ".npz"}
+SUFFIXES = {".py", ".pyi", ".pxd", ".h", ".hpp", ".f90", ".html", ".json", ".typed", ".npz"}
 BUILD_ONLY = {".pxd", ".h"}  # in _kernels: no one outside could link them
 
 

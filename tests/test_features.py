@@ -446,6 +446,28 @@ def test_float32_in_float32_out(Map, d):
 
 
 @pytest.mark.parametrize("Map", MAPS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_features_into_memory_that_is_there(Map, dtype):
+    Y = np.random.default_rng(0).normal(size=(40, 2)).astype(dtype)
+    m = Map(n_features=30, random_state=0).fit(Y)
+    out = np.full((40, 30), np.nan, dtype)
+    assert m.transform(Y, out=out) is out
+    np.testing.assert_array_equal(out, m.transform(Y))
+    other = np.float32 if dtype == np.float64 else np.float64
+    for wrong, error, message in (
+        (np.empty((40, 30), other), TypeError, np.dtype(dtype).name),
+        (np.empty((30, 40), dtype), ValueError, r"shape \(40, 30\)"),
+        (np.empty((30, 40), dtype).T, ValueError, "C-contiguous"),
+        (np.empty((40, 30), dtype).tolist(), TypeError, "NumPy array"),
+    ):
+        with pytest.raises(error, match=message):
+            m.transform(Y, out=wrong)
+    memory = np.zeros(40 * 30 + 80, dtype)
+    with pytest.raises(ValueError, match="share memory"):
+        m.transform(memory[:80].reshape(40, 2), out=memory[40:1240].reshape(40, 30))
+
+
+@pytest.mark.parametrize("Map", MAPS)
 def test_any_memory_layout_and_type_of_input(Map, tmp_path):
     Y = np.random.default_rng(0).integers(0, 200, (40, 3)).astype(float)
     m = Map(random_state=0, n_features=20).fit(Y)

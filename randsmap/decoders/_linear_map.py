@@ -30,11 +30,7 @@ _SHARED = 1 << 19  # multiplications from which BLAS's threads need a limit, whi
 
 def output(out: NDArray[np.float64] | None, X: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """`out` if results of this shape may go there while X (None: nothing) is read, a new array if it is None."""
-    if out is None:
-        return np.empty(shape)
-    if X is not None and np.may_share_memory(out, X):
-        raise ValueError("out must not share memory with X")
-    return check_out(out, shape)
+    return check_out(out, shape, apart=X)
 
 
 class KeptCells:

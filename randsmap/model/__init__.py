@@ -2,6 +2,7 @@
 
 from randsmap.model._manifold import ManifoldModel
 from randsmap.model._parametric import ParametricModel
+from randsmap.model._sampled import SampledModel, sample_cells
 from randsmap.model._shift import ShiftRegistration
 
-__all__ = ["ManifoldModel", "ParametricModel", "ShiftRegistration"]
+__all__ = ["ManifoldModel", "ParametricModel", "SampledModel", "ShiftRegistration", "sample_cells"]

@@ -1,0 +1,61 @@
+"""A frozen decoder within JAX: a compiled loop calls it back, and gradients flow through it. Prints the last field, 16
+hexadecimal digits of its bits a cell.
+
+    python loop_jax.py decoder.rsm
+"""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from randsmap import FrozenDecoder
+
+jax.config.update("jax_enable_x64", True)
+
+
+def decoder_function(decoder):
+    """The field (M,) of a latent point (d,) as a function that JAX compiles and differentiates."""
+    field = jax.ShapeDtypeStruct((decoder.n_cells,), jnp.float64)
+    point = jax.ShapeDtypeStruct((decoder.n_components,), jnp.float64)
+
+    @jax.custom_vjp
+    def decode(y):
+        return jax.pure_callback(lambda y: decoder.predict(np.asarray(y)[None])[0], field, y)
+
+    def backward(y, u):
+        pull = lambda y, u: decoder.vjp(np.asarray(y)[None], np.asarray(u)[None])[0]  # noqa: E731
+        return (jax.pure_callback(pull, point, y, u),)
+
+    decode.defvjp(lambda y: (decode(y), y), backward)
+    return decode
+
+
+def main(path):
+    decoder = FrozenDecoder.load(path)
+    decode = decoder_function(decoder)
+
+    @jax.jit
+    def last_field(y):
+        def step(_, state):
+            y, _ = state
+            y = y + 1 / 1024  # the reduced model's step
+            return y, decode(y)
+
+        return jax.lax.fori_loop(0, 256, step, (y, jnp.zeros(decoder.n_cells)))
+
+    y, field = last_field(jnp.full(decoder.n_components, 0.25))
+
+    # the gradient of half the squared distance to another field, against differences
+    target = np.asarray(decode(y + 0.1))
+    misfit = jax.jit(lambda y: 0.5 * jnp.sum((decode(y) - target) ** 2))
+    gradient, h = np.asarray(jax.grad(misfit)(y)), 1e-6
+    differences = [(misfit(y + h * e) - misfit(y - h * e)) / (2 * h) for e in np.eye(len(y))]
+    np.testing.assert_allclose(gradient, differences, rtol=1e-6, atol=1e-8 * np.abs(gradient).max())
+    return np.asarray(field)
+
+
+if __name__ == "__main__":
+    for bits in main(sys.argv[1]).view(np.uint64):
+        print(f"{bits:016x}")

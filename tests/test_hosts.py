@@ -1,0 +1,52 @@
+"""Frozen decoders in other languages: examples/hosts builds, runs and prints the same bits (all of it: `.ci/run hosts`)."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from randsmap.decoders import library_path
+
+RUN = Path(__file__).resolve().parent.parent / "examples" / "hosts" / "run.py"
+
+
+@pytest.fixture
+def hosts():
+    return runpy.run_path(str(RUN))
+
+
+@pytest.mark.slow
+def test_hosts_print_the_same_field(hosts, capfd):
+    try:
+        library_path()
+    except FileNotFoundError:
+        pytest.skip("needs an installed package with its shared library")
+    assert hosts["main"]([]) == 0
+    said = capfd.readouterr().out
+    for name in hosts["HOSTS"]:
+        assert f"{name}: the same 400 cells to the last bit\n" in said or f"{name}: skipped, n" in said
+    assert "ctypes: the same" in said
+
+
+@pytest.mark.parametrize(
+    "program, outcome",
+    [
+        ("print('0' * 16, end='\\n')", "400 of 400 cells differ"),
+        ("import sys; sys.exit('no decoder')", "ended with status 1\nno decoder"),
+    ],
+)
+def test_a_host_that_fails_is_named(hosts, capsys, program, outcome):
+    hosts["HOSTS"]["wrong"] = lambda folder: [sys.executable, "-c", program]
+    assert hosts["main"](["wrong"]) == 1
+    assert f"wrong: FAILED, {outcome}" in capsys.readouterr().out
+
+
+def test_a_host_without_compiler_is_skipped_unless_asked_for(hosts, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("FC", raising=False)
+    for name in set(hosts["HOSTS"]) - {"fortran"}:
+        del hosts["HOSTS"][name]
+    assert hosts["main"]([]) == 0
+    assert "fortran: skipped, no compiler: gfortran or flang" in capsys.readouterr().out
+    assert hosts["main"](["fortran"]) == 1

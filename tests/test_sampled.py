@@ -1,0 +1,248 @@
+"""Sampled reduced models: which cells are chosen, and what the rates at them give."""
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+import randsmap
+from randsmap import KernelDecoder, KNNDecoder, ManifoldModel, RANDSMAPDecoder, SampledModel, sample_cells
+
+from helpers import random_problem
+
+EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "sampled_model.py"
+CONSTANT = {3: 0.25, 11: 0.0}
+
+
+def fitted(d=2, M=40, **options):
+    Y, F = random_problem(n=80, M=M, d=d, constant=CONSTANT)
+    decoder = KernelDecoder(length_scale=1.0, regularization=1e-3, **{"invariants": "mass", **options})
+    return decoder.fit(Y, F), Y, F
+
+
+class Spy:
+    """A decoder that is asked for nothing but some cells."""
+
+    def __init__(self, decoder):
+        self.decoder, self.n_features_in_, self._n_outputs = decoder, decoder.n_features_in_, decoder._n_outputs
+        self.asked = 0
+
+    def predict(self, Y, *, cells):
+        self.asked = max(self.asked, len(cells) * len(Y))
+        return self.decoder.predict(Y, cells=cells)
+
+    def jacobian(self, Y, *, cells):
+        self.asked = max(self.asked, len(cells) * len(Y))
+        return self.decoder.jacobian(Y, cells=cells)
+
+
+# -- Cells -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("n_cells", [3, 10, 38])
+def test_cells_differ_and_none_is_constant(d, n_cells):
+    decoder, Y, _ = fitted(d)
+    cells = sample_cells(decoder, Y, n_cells)
+    assert cells.dtype == np.intp and len(set(cells)) == len(cells) == n_cells
+    assert not set(cells) & set(CONSTANT)
+    np.testing.assert_array_equal(sample_cells(decoder, Y, n_cells), cells)
+
+
+def test_more_cells_than_modes_are_chosen_in_rounds():
+    """A line has two modes; the cells beyond them are still chosen, each once."""
+    Y = np.linspace(0, 1, 20)[:, None]
+    F = Y * np.arange(1.0, 31.0)
+    cells = sample_cells(KernelDecoder(degree=1, regularization=1e-3).fit(Y, F), Y, 30)
+    assert sorted(cells) == list(range(30))
+    assert cells[0] == 29  # where the field changes most
+
+
+@pytest.mark.parametrize("d", [2, 3])
+def test_derivatives_in_the_cells_are_well_conditioned(d):
+    decoder, Y, _ = fitted(d, M=300)
+    cells = sample_cells(decoder, Y, 6 * d)
+    worst = max(
+        np.linalg.cond(J) / np.linalg.cond(K) for J, K in zip(decoder.jacobian(Y, cells=cells), decoder.jacobian(Y))
+    )
+    rng = np.random.default_rng(0)
+    drawn = [rng.choice(300, 6 * d, replace=False) for _ in range(20)]
+    others = [np.linalg.cond(decoder.jacobian(Y, cells=S)).max() for S in drawn]
+    assert worst < 5
+    assert np.linalg.cond(decoder.jacobian(Y, cells=cells)).max() < np.median(others)
+
+
+def test_units_of_the_latents_do_not_matter():
+    decoder, Y, F = fitted()
+    scaled = KernelDecoder(length_scale=1.0, regularization=1e-3, invariants="mass").fit(Y * [1024.0, 2.0**-7], F)
+    np.testing.assert_array_equal(sample_cells(scaled, Y * [1024.0, 2.0**-7], 12), sample_cells(decoder, Y, 12))
+
+
+def test_cells_of_models_and_of_pod():
+    _, Y, F = fitted()
+    pod = randsmap.POD(3).fit(F)
+    latents = pod.transform(F)
+    cells = sample_cells(pod, latents, 7)
+    np.testing.assert_array_equal(sample_cells(ManifoldModel(randsmap.POD(3)).fit(F), latents, 7), cells)
+    assert np.linalg.cond(pod.inverse_jacobian(latents[:1], cells=cells)[0]) < 5
+    model = ManifoldModel(randsmap.POD(2), RANDSMAPDecoder(random_state=0)).fit(F)
+    assert not set(sample_cells(model, model.transform(F), 20)) & set(CONSTANT)
+
+
+@pytest.mark.parametrize(
+    "n_cells, error, message",
+    [
+        (39, ValueError, "at most the 38 cells that vary over Y, got 39"),
+        (41, ValueError, "at most the number of cells"),
+        (1, ValueError, "n_cells must be at least 2, got 1"),
+        (4.0, TypeError, "n_cells must be an integer"),
+    ],
+)
+def test_numbers_of_cells_that_cannot_be(n_cells, error, message):
+    decoder, Y, _ = fitted()
+    with pytest.raises(error, match=message):
+        sample_cells(decoder, Y, n_cells)
+
+
+def test_what_cannot_be_sampled():
+    decoder, Y, F = fitted()
+    with pytest.raises(TypeError, match="KNNDecoder"):
+        sample_cells(KNNDecoder().fit(Y, F), Y, 5)
+    with pytest.raises(ValueError, match="Y must have 2 columns, got 1"):
+        sample_cells(decoder, Y[:, :1], 5)
+    with pytest.raises(ValueError, match="Y must be finite"):
+        sample_cells(decoder, Y * np.inf, 5)
+
+
+# -- Rates -----------------------------------------------------------------------------------------
+
+
+def test_all_cells_give_the_projection_on_the_tangent_space():
+    decoder, Y, _ = fitted()
+    G = np.random.default_rng(0).normal(size=40)
+    model = SampledModel(decoder, lambda t, f: G, np.arange(40))
+    expected = np.linalg.lstsq(decoder.jacobian(Y[:1])[0], G, rcond=None)[0]
+    np.testing.assert_allclose(model.velocity(0.0, Y[0]), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_a_rate_along_the_manifold_is_found_from_any_cells(d):
+    decoder, Y, _ = fitted(d)
+    v = np.arange(1.0, 1 + d)
+    for n_cells in (d, 3 * d):
+        cells = sample_cells(decoder, Y, n_cells)
+        for y in Y[:5]:
+            model = SampledModel(decoder, lambda t, f: decoder.jacobian(y[None], cells=cells)[0] @ v, cells)
+            np.testing.assert_allclose(model.velocity(0.0, y), v, rtol=1e-13 * model.condition(y))
+
+
+def test_rhs_gets_time_and_the_field_at_the_stencil_in_its_order():
+    decoder, Y, _ = fitted()
+    cells, stencil, seen = [5, 20, -1], [7, 6, 6, -40], []
+
+    def rhs(t, f):
+        seen.append((t, f.copy()))
+        return [1, 2, 3]
+
+    model = SampledModel(decoder, rhs, cells, stencil=stencil)
+    np.testing.assert_array_equal(model.cells, [5, 20, 39])
+    v = model.velocity(0.5, list(Y[3]))
+    np.testing.assert_array_equal(seen[0][1], decoder.predict(Y[3:4], cells=stencil)[0])
+    assert seen[0][0] == 0.5 and v.shape == (2,)
+    assert model.condition(Y[3]) == pytest.approx(np.linalg.cond(decoder.jacobian(Y[3:4], cells=cells)[0]))
+
+
+def test_masks_are_cells():
+    decoder, Y, _ = fitted()
+    mask = np.zeros(40, bool)
+    mask[[4, 9, 30]] = True
+    by_mask = SampledModel(decoder, lambda t, f: f, mask, stencil=mask)
+    by_index = SampledModel(decoder, lambda t, f: f, [4, 9, 30])
+    np.testing.assert_array_equal(by_mask.velocity(0.0, Y[0]), by_index.velocity(0.0, Y[0]))
+
+
+def test_only_the_cells_are_decoded():
+    decoder, Y, _ = fitted(M=3000)
+    spy = Spy(decoder)
+    cells = np.array([900, 1500, 2100])
+    SampledModel(spy, lambda t, f: f[:3], cells, stencil=np.concatenate([cells, cells + 1])).velocity(0.0, Y[0])
+    assert spy.asked == 6
+
+
+def test_a_travelling_bump_is_followed():
+    x, position = (np.arange(200) + 0.5) / 200, np.linspace(0.2, 0.8, 60)[:, None]
+    decoder = KernelDecoder(length_scale=0.3, regularization=1e-8).fit(
+        position, np.exp(-(((x - position) / 0.05) ** 2))
+    )
+    cells = sample_cells(decoder, position, 20)
+
+    def rhs(t, f):
+        left, right = f.reshape(2, -1)
+        return (left - right) * 100
+
+    model = SampledModel(decoder, rhs, cells, stencil=np.concatenate([cells - 1, (cells + 1) % 200]))
+    path = solve_ivp(model.velocity, (0.0, 0.4), [0.3], t_eval=np.linspace(0, 0.4, 9), rtol=1e-6)
+    # central differences transport a Gaussian of 14 cells by (h / width)^2 too slowly
+    np.testing.assert_allclose(path.y[0], 0.3 + path.t, atol=5e-3)
+
+
+def test_cells_that_do_not_determine_the_rate():
+    decoder, Y, _ = fitted()
+    model = SampledModel(decoder, lambda t, f: np.ones(2), list(CONSTANT))
+    assert model.condition(Y[0]) == np.inf
+    with pytest.warns(RuntimeWarning, match="do not determine dy/dt"):
+        np.testing.assert_array_equal(model.velocity(0.0, Y[0]), 0)
+    rank_one = SampledModel(decoder, lambda t, f: np.ones(2), [3, 20])
+    with pytest.warns(RuntimeWarning, match="do not determine dy/dt"):
+        v = rank_one.velocity(0.0, Y[0])
+    J = decoder.jacobian(Y[:1], cells=[20])[0, 0]
+    np.testing.assert_allclose(v, J / (J @ J), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "result, error, message",
+    [
+        ([1.0, np.nan, 2.0], ValueError, r"rhs\(t, f\) must be finite, got nan at t = 0.5 for cells\[1\], cell 20"),
+        ([1.0, 2.0, -np.inf], ValueError, r"got -inf at t = 0.5 for cells\[2\], cell 39"),
+        ([1.0, 2.0], ValueError, r"df/dt at the 3 cells, shape \(3,\), got shape \(2,\)"),
+        (np.ones((1, 3)), ValueError, r"got shape \(1, 3\)"),
+        ([1j, 0, 0], TypeError, "must return real numbers, got complex128"),
+        (None, TypeError, "must return real numbers, got object"),
+    ],
+)
+def test_rates_that_are_none(result, error, message):
+    decoder, Y, _ = fitted()
+    with pytest.raises(error, match=message):
+        SampledModel(decoder, lambda t, f: result, [5, 20, -1]).velocity(0.5, Y[0])
+
+
+def test_arguments_that_do_not_fit():
+    decoder, Y, F = fitted()
+    with pytest.raises(ValueError, match="latent coordinates, 2, got 1"):
+        SampledModel(decoder, abs, [5, 5, -35])
+    with pytest.raises(ValueError, match="cells.* is 40, out of range"):
+        SampledModel(decoder, abs, [5, 40])
+    with pytest.raises(ValueError, match="stencil: .* is -41, out of range"):
+        SampledModel(decoder, abs, [5, 6], stencil=[-41])
+    with pytest.raises(TypeError, match="rhs must be callable"):
+        SampledModel(decoder, None, [5, 6])
+    with pytest.raises(TypeError, match="KNNDecoder"):
+        SampledModel(KNNDecoder().fit(Y, F), abs, [5, 6])
+    model = SampledModel(decoder, lambda t, f: f, [5, 6])
+    with pytest.raises(ValueError, match="y must have length 2, got 3"):
+        model.velocity(0.0, [1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="y must be finite"):
+        model.condition([1.0, np.nan])
+
+
+@pytest.mark.slow
+def test_worked_example(capsys):
+    """At 1e5 cells: 20 times faster than whole fields, nearly as accurate, and faster than the full model."""
+    results = runpy.run_path(str(EXAMPLE))["main"]()
+    assert "faster an evaluation" in capsys.readouterr().out
+    for row in results:
+        assert row["sampled"][1] < 1.2 * row["jvp"][1]
+        assert row["sampled"][2] < row["jvp"][2] / 10  # a busy machine; 30 on an idle one
+        assert row["sampled"][0] < row["full"] / 4
