@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -79,7 +80,7 @@ def fitted_scale(latent_scale: Any, X: NDArray[np.float64]) -> NDArray[np.float6
         check_choice(latent_scale, "latent_scale", ("std",))
         peak = np.abs(X).max(axis=0)
         safe = np.where(peak > 0, peak, 1.0)  # squares must not overflow
-        spread = (X / safe).std(axis=0)
+        spread = np.array([_standard_deviation(column) for column in (X / safe).T])
         with np.errstate(over="ignore"):
             usable = (spread > _SPREAD) & np.isfinite(1 / (safe * np.where(spread > 0, spread, 1.0)))
         return np.where(usable, safe * spread, 1.0)
@@ -89,6 +90,12 @@ def fitted_scale(latent_scale: Any, X: NDArray[np.float64]) -> NDArray[np.float6
     if (scale <= 0).any():
         raise ValueError(f"latent_scale must be > 0 in each coordinate, got {scale}")
     return scale
+
+
+def _standard_deviation(x):
+    """Of numbers (n,), of sums that are rounded once: their order does not matter."""
+    mean = math.fsum(x.tolist()) / len(x)
+    return math.sqrt(math.fsum(((x - mean) ** 2).tolist()) / len(x))
 
 
 def check_center(center: Any) -> bool:
