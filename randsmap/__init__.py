@@ -55,6 +55,7 @@ _LAZY = {
 _SUBMODULES = (
     "datasets",
     "decoders",
+    "distributed",
     "encoders",
     "features",
     "invariants",

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
 from randsmap._estimator import document, restored_on_error, validate_data
 from randsmap._mmap import Snapshots, is_large
 from randsmap._parallel import FEW
-from randsmap._validation import check_choice, check_matrix, check_number, check_vector
+from randsmap._validation import check_choice, check_matrix, check_number, check_vector, refuse_dask
 from randsmap.decoders._extrapolation import LeverageMixin
 from randsmap.decoders._linear_map import LinearMapHolder, output
 
@@ -41,6 +41,7 @@ def check_fields(y: Any, n: int, *, blocks: bool = False) -> tuple[Any, np.dtype
             "y must hold the fields of the latent points X (n, M), got None; this "
             "estimator requires y to be passed, but the target y is None"
         )
+    refuse_dask(y, "y")
     if not hasattr(y, "toarray"):
         y = np.asanyarray(y)  # a mask is refused below, not dropped
     dtype = getattr(y, "dtype", np.dtype(float))

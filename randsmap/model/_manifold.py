@@ -15,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 
 from randsmap._estimator import Count, Regressor, Transformer, check_fitted, validate_data
 from randsmap._mmap import Snapshots, is_large, mapped_rows, row_blocks
-from randsmap._validation import check_cells, check_count, check_matrix, check_out, refuse_missing
+from randsmap._validation import check_cells, check_count, check_matrix, check_out, refuse_dask, refuse_missing
 from randsmap.decoders import RFNNDecoder
 from randsmap.encoders import DiffusionMaps
 from randsmap.metrics import field_norms, median_norm, scaled_l2
@@ -141,6 +141,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
 
     def _fit_encoder(self, X):
         """A fitted copy of the encoder, and the latents of X."""
+        refuse_dask(X, "X")
         for name, part, method in (("encoder", self.encoder, "fit_transform"), ("decoder", self.decoder, "predict")):
             if part is not None and (isinstance(part, type) or not hasattr(part, method)):
                 raise TypeError(f"{name} must be an estimator with {method}, got {part!r}")
@@ -183,6 +184,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Latents (n_samples, n_components) of fields X (n_samples, n_cells); there may be no rows."""
         check_fitted(self, "encoder_")
+        refuse_dask(X, "X")
         if _has_no_rows(X) and self._n_features_out is not None:  # scikit-learn's encoders want some
             return np.empty((len(validate_data(self, X, reset=False)), self._n_features_out))
         return _encoded(self.encoder_, X)
