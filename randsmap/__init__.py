@@ -58,6 +58,7 @@ _LAZY = {
 _SUBMODULES = (
     "datasets",
     "decoders",
+    "distributed",
     "encoders",
     "features",
     "invariants",

@@ -1,5 +1,6 @@
 from randsmap import datasets as datasets
 from randsmap import decoders as decoders
+from randsmap import distributed as distributed
 from randsmap import encoders as encoders
 from randsmap import features as features
 from randsmap import invariants as invariants

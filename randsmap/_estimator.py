@@ -21,6 +21,7 @@ from randsmap._validation import (
     aligned,
     check_finite,
     clearly_finite,
+    refuse_dask,
     refuse_masked,
     refuse_missing,
     refuse_other_dimensions,
@@ -329,6 +330,7 @@ def validate_data(estimator: Any, X: Any, *, reset: bool, min_samples: int | Non
     from sklearn.utils.validation import validate_data as sklearn_validate
 
     refuse_masked(X, "X")
+    refuse_dask(X, "X")
     try:
         valid = sklearn_validate(
             estimator,

@@ -35,6 +35,7 @@ __all__ = [
     "check_vector",
     "check_vectors",
     "clearly_finite",
+    "refuse_dask",
     "refuse_masked",
     "refuse_missing",
     "refuse_other_dimensions",
@@ -84,6 +85,7 @@ def check_matrix(
     if hasattr(X, "toarray") and not isinstance(X, np.ndarray):
         raise TypeError(f"{name} must be dense, got a sparse {type(X).__name__}")
     refuse_masked(X, name)
+    refuse_dask(X, name)
     try:
         X = np.asarray(X)
         if X.dtype.kind in "cmM":
@@ -119,6 +121,7 @@ def refuse_other_dimensions(shape: tuple[int, ...], name: str) -> None:
 def check_vector(x: Any, name: str, *, length: int | None = None) -> NDArray[np.float64]:
     """x as a C-contiguous, aligned float64 vector, finite."""
     refuse_masked(x, name)
+    refuse_dask(x, name)
     if np.ndim(x) != 1:
         raise ValueError(f"{name} must have 1 dimension, got shape {np.shape(x)}")
     x = check_matrix(np.asarray(x)[None, :], name, min_columns=0)[0]
@@ -148,6 +151,15 @@ def refuse_masked(X: Any, name: str) -> None:
         raise ValueError(
             f"{name} has {int(np.ma.getmaskarray(X).sum())} masked value(s), which are no numbers: give "
             "them values, for example with X.filled(0.0)"
+        )
+
+
+def refuse_dask(X: Any, name: str) -> None:
+    """TypeError if X is a dask array: NumPy would load it whole."""
+    if hasattr(X, "__dask_graph__"):
+        raise TypeError(
+            f"{name} is a dask {type(X).__name__}, which would be loaded whole: randsmap.distributed has fit, "
+            "fit_model, transform, inverse_transform and score for dask arrays; compute() loads one that fits in memory"
         )
 
 

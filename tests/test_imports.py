@@ -22,6 +22,7 @@ LAYERS = [
     {"decoders"},
     {"encoders"},
     {"model"},
+    {"distributed"},
     {"tuning"},
     {"persistence"},
     {"datasets"},

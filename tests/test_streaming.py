@@ -3,6 +3,7 @@
 import copy
 import pickle
 import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randsmap
 from randsmap import FourierFeatures, MultiscaleFourierFeatures, RANDSMAPDecoder, RFNNDecoder, SigmoidFeatures
-from randsmap._linalg import ridge as _ridge
+from randsmap._kernels import sums as _kernel
+from randsmap._linalg import sums as _sums
 from randsmap._linalg.normal_equations import NormalEquations
 
 EPS = np.finfo(float).eps
@@ -86,7 +88,7 @@ def test_any_cuts_give_the_bits_of_one_fit(data):
 
 
 def test_more_samples_than_a_block_and_rows_one_by_one(monkeypatch):
-    monkeypatch.setattr(_ridge, "_BLOCK", 64)
+    monkeypatch.setattr(_sums, "_BLOCK", 64)
     Y, F, there = problem(200)
     decoder = RANDSMAPDecoder(MAPS[0], random_state=0, latent_scale=None)
     rows = streamed(decoder, Y, F, np.arange(1, 200))
@@ -272,7 +274,7 @@ def test_fit_starts_anew():
 
 
 def test_memory_does_not_grow_with_the_samples():
-    Y, F, _ = problem(2500)
+    Y, F, _ = problem(2048)  # whole blocks: no samples wait for others, which a pickle would hold
     decoder = RFNNDecoder(MAPS[0], random_state=0, latent_scale=None).partial_fit(Y, F)
     size = len(pickle.dumps(decoder))
     for _ in range(3):
@@ -369,3 +371,216 @@ def test_an_interrupted_batch_is_not_counted_in_silence(monkeypatch):
         decoder.partial_fit(X, F)
     with pytest.raises(ValueError, match="interrupted"):
         decoder.predict(X)
+
+
+BLOCK = 1024
+
+
+def whole_blocks(n_blocks=6, rest=0, offset=0.0, dtype=float):
+    Y, F, there = problem(n_blocks * BLOCK + rest, offset=offset)
+    return Y, F.astype(dtype), there
+
+
+def merged_in_a_random_tree(decoders, rng):
+    decoders = list(decoders)
+    while len(decoders) > 1:
+        i, j = rng.choice(len(decoders), 2, replace=False)
+        decoders[i].merge(decoders[j])
+        del decoders[j]
+    return decoders[0]
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e5])
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("rest", [0, 300])
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_order_and_tree_of_whole_blocks_change_no_bit(offset, center, rest, scale):
+    Y, F, there = whole_blocks(rest=rest, offset=offset)
+    rng = np.random.default_rng(int(offset) + rest)
+    decoder = RANDSMAPDecoder(MAPS[0], random_state=0, solver="cholesky", center=center, latent_scale=scale)
+    whole = clone(decoder).fit(Y, F)
+    blocks = np.split(np.arange(len(Y)), range(BLOCK, 6 * BLOCK + 1, BLOCK))
+    last = blocks.pop()  # what fills no block comes last
+    shuffled = np.concatenate([blocks[i] for i in rng.permutation(6)] + [last])
+    again = clone(decoder).fit(Y[shuffled], F[shuffled])
+    assert np.array_equal(again.coef_, whole.coef_)
+    decoder.set_params(latent_scale=whole.latent_scale_)
+    for _ in range(2):
+        cuts = np.sort(rng.choice(np.arange(1, len(Y)), 5, replace=False))
+        assert np.array_equal(streamed(decoder, Y[shuffled], F[shuffled], cuts).solve().coef_, whole.coef_)
+        groups = [
+            np.concatenate([blocks[i] for i in group])
+            for group in np.split(rng.permutation(6), np.sort(rng.choice(np.arange(1, 6), 3, replace=False)))
+        ]
+        groups[0] = np.concatenate([groups[0], last])
+        tree = merged_in_a_random_tree([clone(decoder).partial_fit(Y[rows], F[rows]) for rows in groups], rng)
+        assert tree.n_samples_seen_ == len(Y)
+        assert np.array_equal(tree.solve().coef_, whole.coef_)
+        assert np.array_equal(tree.invariant_values_, whole.invariant_values_)
+        assert np.array_equal(tree.constant_cells_, whole.constant_cells_)
+        assert np.array_equal(tree.predict(there), whole.predict(there))
+
+
+def test_a_merged_decoder_goes_on_and_leaves_the_other():
+    Y, F, there = whole_blocks(4, rest=500)
+    F[: 3 * BLOCK, 10] = F[0, 10]  # not constant in the last block alone
+    F[:, 11] += 1 - F.sum(axis=1)
+    F[BLOCK:, 0] = -0.0
+    decoder = RANDSMAPDecoder(MAPS[2], random_state=0, latent_scale=None)
+    whole = clone(decoder).fit(Y, F)
+    parts = [clone(decoder).partial_fit(Y[a : a + BLOCK], F[a : a + BLOCK]) for a in range(0, 3 * BLOCK, BLOCK)]
+    before = parts[1].predict(there)
+    merged = parts[0].merge(parts[1]).merge(parts[2])
+    assert merged is parts[0] and merged.constant_cells_[10] and merged.constant_cells_[0]
+    assert np.array_equal(parts[1].predict(there), before) and parts[1].n_samples_seen_ == BLOCK
+    merged = pickle.loads(pickle.dumps(merged)).partial_fit(Y[3 * BLOCK :], F[3 * BLOCK :])
+    assert np.array_equal(merged.solve().coef_, whole.coef_)
+    assert np.array_equal(merged.constant_cells_, whole.constant_cells_) and not merged.constant_cells_[10]
+    assert np.signbit(merged.predict(there)[:, 0]).any() == np.signbit(whole.predict(there)[:, 0]).any()
+    tails = [clone(decoder).partial_fit(Y[a : a + 700], F[a : a + 700]) for a in (0, 700)]
+    assert np.array_equal(
+        tails[0].merge(tails[1]).predict(there), streamed(decoder, Y[:1400], F[:1400], [700]).predict(there)
+    )
+    itself = clone(decoder).partial_fit(Y[:BLOCK], F[:BLOCK])
+    twice = clone(decoder).partial_fit(np.tile(Y[:BLOCK], (2, 1)), np.tile(F[:BLOCK], (2, 1)))
+    assert np.array_equal(itself.merge(itself).solve().coef_, twice.solve().coef_)
+
+
+def test_fields_that_do_not_go_together_are_not_merged():
+    Y, F, there = problem(100)
+    decoder = RANDSMAPDecoder(MAPS[0], random_state=0, latent_scale=None)
+    one, other = clone(decoder).partial_fit(Y, F), clone(decoder).partial_fit(Y, F * (1 + 5e-6))
+    before = one.predict(there)
+    with pytest.raises(ValueError, match="invariant 0 together"):
+        one.merge(other)
+    assert one.n_samples_seen_ == 100 and np.array_equal(one.predict(there), before)
+    with pytest.raises(ValueError, match="within the bounds"):  # as every batch is checked
+        clone(decoder).set_params(bounds=(0, 0.01)).partial_fit(Y, F)
+
+
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        ({"features": FourierFeatures(0.31, n_features=40)}, "the weights of their features"),
+        ({"features": MAPS[2]}, "the class of their features"),
+        ({"features": FourierFeatures(0.3, n_features=41)}, "the weights of their features"),
+        ({"random_state": 1}, "the weights of their features"),
+        ({"latent_scale": 2.0}, "latent_scale"),
+        ({"regularization": 1e-4}, r"regularization.*0\.001 and 0\.0001"),
+        ({"center": False}, "center"),
+        ({"solver": "cholesky"}, "solver"),
+        ({"invariants": None}, "invariants"),
+        ({"invariants": np.linspace(1, 1 + 1e-9, 25)}, "invariants"),
+        ({"invariant_values": 1.0}, "invariant_values"),
+        ({"invariant_tol": 1e-5}, "invariant_tol"),
+        ({"cell_weights": np.linspace(1, 2, 25), "invariants": np.ones(25)}, "cell_weights"),
+        ({"bounds": "nonnegative"}, "bounds"),
+        ({"bounds": (-1, 2)}, "bounds"),
+    ],
+)
+def test_decoders_that_differ_are_not_merged(changes, named):
+    Y, F, there = problem(60)
+    decoder = RANDSMAPDecoder(MAPS[0], random_state=0, latent_scale=None)
+    one, other = clone(decoder).partial_fit(Y, F), clone(decoder).set_params(**changes).partial_fit(Y, F)
+    before = one.predict(there)
+    for a, b in ((one, other), (other, one)):
+        with pytest.raises(ValueError, match=f"differ in {named}" if a is one else "differ in"):
+            a.merge(b)
+        assert a.n_samples_seen_ == 60
+    assert np.array_equal(one.predict(there), before)
+
+
+def test_what_has_no_sums_is_not_merged():
+    Y, F, _ = problem(60)
+    decoder = RANDSMAPDecoder(MAPS[0], random_state=0, latent_scale=None)
+    streamed_one = clone(decoder).partial_fit(Y, F)
+    for other, message in ((clone(decoder).fit(Y, F), "the other .* comes from fit"), (clone(decoder), "has no sums")):
+        with pytest.raises(ValueError, match=message):
+            streamed_one.merge(other)
+        with pytest.raises(ValueError, match="this RANDSMAPDecoder"):
+            other.merge(streamed_one)
+    with pytest.raises(TypeError, match="another RANDSMAPDecoder, got RFNNDecoder"):
+        streamed_one.merge(RFNNDecoder(MAPS[0], latent_scale=None).partial_fit(Y, F))
+    with pytest.raises(ValueError, match="number of latent coordinates"):
+        streamed_one.merge(clone(decoder).partial_fit(Y[:, :1], F))
+    with pytest.raises(ValueError, match="number of cells"):
+        streamed_one.merge(clone(decoder).set_params(invariants=None).partial_fit(Y, F[:, 1:]))
+
+
+@pytest.mark.parametrize("other_degree", [2, 3])
+def test_other_transformers_are_compared_by_what_they_have_learned(other_degree):
+    Y, F, there = problem(60)
+    decoders = [
+        RFNNDecoder(PolynomialFeatures(degree).fit(Y), latent_scale=None).partial_fit(Y, F)
+        for degree in (2, other_degree)
+    ]
+    if other_degree == 3:
+        with pytest.raises(ValueError, match="degree of their features"):
+            decoders[0].merge(decoders[1])
+    else:
+        assert decoders[0].merge(decoders[1]).n_samples_seen_ == 120
+
+
+def test_features_fitted_before_the_batches():
+    Y, F, there = problem(2 * BLOCK)
+    decoder = RANDSMAPDecoder(SigmoidFeatures(5.0, n_features=0.02), random_state=0, solver="cholesky")
+    assert not hasattr(decoder, "partial_fit")
+    whole = clone(decoder).fit(Y, F)
+    parts = [clone(decoder).fit_features(Y).partial_fit(Y[rows], F[rows]) for rows in (np.s_[BLOCK:], np.s_[:BLOCK])]
+    merged = parts[0].merge(parts[1]).solve()
+    assert np.array_equal(merged.latent_scale_, whole.latent_scale_)
+    assert np.array_equal(merged.coef_, whole.coef_)
+    again = whole.fit_features(Y[:100])
+    assert not hasattr(again, "coef_")
+    with pytest.raises(ValueError, match="2 features"):
+        again.partial_fit(Y[:, :1], F)
+
+
+def test_sums_of_single_numbers_in_pickles_of_before():
+    """What the class that summed them left: Phi^T Phi and Phi^T F of what is less the means, and the means."""
+    Y, F, there = problem(700, offset=1e4)
+    for center in (True, False):
+        decoder = RFNNDecoder(MAPS[0], random_state=0, latent_scale=None, center=center)
+        new = clone(decoder).partial_fit(Y, F)
+        totals, now = new._sums.totals(), new._sums
+        sums = _sums.Sums.__new__(_sums.Sums)
+        sums.__setstate__(
+            {"G": totals.G, "H": totals.H, "n": 700, "mean": totals.mean, "field_mean": totals.field_mean}
+        )
+        state = {**vars(now), "_sums": sums, "_X": np.vstack([now._X, Y[:9]]), "_F": np.vstack([now._F, F[:9]])}
+        state["_X"][:9], state["_F"][:9], state["_waiting"], state["n"] = Y[:9], F[:9], 9, 709
+        now.__setstate__(state)
+        assert now.n == 709 and len(now._X) == BLOCK
+        expected = clone(decoder).partial_fit(np.vstack([Y, Y[:9]]), np.vstack([F, F[:9]])).predict(there)
+        assert relative(new.predict(there), expected) < 1e-8
+        with pytest.raises(ValueError, match="fit it anew"):
+            now.__setstate__({name: value for name, value in state.items() if name != "_sums"})
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_sums_in_two_numbers_are_those_of_exact_arithmetic(data):
+    """Against rational numbers, for entries of any size and blocks that nearly cancel."""
+    n = data.draw(st.integers(1, 12))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    X = rng.normal(size=(n, 1, 7)) * 2.0 ** rng.integers(-20, 20, (n, 1, 7))
+    a, b = rng.normal(size=(n, 1, 2)) * [1, 2.0**-54], rng.normal(size=(n, 7))
+    exact = [
+        sum(Fraction(X[i, 0, j]) + (Fraction(a[i, 0, 0]) + Fraction(a[i, 0, 1])) * Fraction(b[i, j]) for i in range(n))
+        for j in range(7)
+    ]
+    size = np.abs(X[:, 0]).sum(axis=0) + np.abs(a[:, 0, :1] * b).sum(axis=0)
+    pairs = [(np.zeros((1, 7)), np.zeros((1, 7))) for _ in range(2)]
+    for i in rng.permutation(n):
+        _kernel.add(*pairs[i % 2], 0, 1, False, X[i], a[i], b[i])
+    _kernel.merge(*pairs[0], *pairs[1])
+    out = np.empty((1, 7))
+    _kernel.total(*pairs[0], 0, 1, False, None, None, out)
+    for j in range(7):
+        assert abs(Fraction(out[0, j]) - exact[j]) <= abs(exact[j]) * Fraction(EPS) / 2 + Fraction(size[j] * n) / 2**100
+    left, right = rng.normal(size=(1, 2)) * [1, 2.0**-54], rng.normal(size=(2, 7)) * [[1], [2.0**-54]]
+    _kernel.total(*pairs[0], 0, 1, False, left, right, out)
+    for j in range(7):
+        product = sum(map(Fraction, left[0])) * sum(map(Fraction, right[:, j]))
+        slack = Fraction(size[j] * n + abs(float(product))) / 2**100
+        assert abs(Fraction(out[0, j]) - (exact[j] - product)) <= abs(exact[j] - product) * Fraction(EPS) / 2 + slack

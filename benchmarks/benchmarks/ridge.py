@@ -4,6 +4,7 @@ import numpy as np
 
 from randsmap._linalg.krylov import solve_ridge
 from randsmap._linalg.ridge import FeatureRows, ridge
+from randsmap._linalg.sums import Sums, sum_rows
 from randsmap.features import SigmoidFeatures
 
 
@@ -39,6 +40,20 @@ class ManySamples:
 
     def time_ridge(self, solver):
         ridge(self.rows, self.F, 1e-3, solver)
+
+
+class OrderFreeSums:
+    """A block of rows added to the sums, and two of them merged."""
+
+    def setup(self):
+        self.rows, F = problem(sum_rows(2000, 400), 2000, 400)
+        self.Phi, self.F, self.sums = self.rows.whole(), F, Sums(2001, 400, True)
+
+    def time_add(self):
+        self.sums.add(self.Phi, self.F)
+
+    def time_merge(self):
+        self.sums.merge(self.sums)
 
 
 class Krylov:

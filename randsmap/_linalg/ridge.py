@@ -5,7 +5,6 @@ The bias row is penalised like the others, as in the paper's formula (Eq. vanill
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from scipy.linalg.blas import dsymv
 
 from randsmap._kernels import features as _features_kernel
 from randsmap._kernels import ridge as _kernel
+from randsmap._linalg.sums import Sums, sum_rows
 from randsmap._parallel import blas_threads, parallel_for
 from randsmap._progress import steps
 from randsmap._validation import check_matrix
@@ -32,12 +32,10 @@ __all__ = [
     "ridge",
     "ridge_smoother",
     "singular_system",
-    "sum_rows",
     "triangle",
 ]
 
 _BLOCK = 2048  # rows of Phi in memory at a time: enough for SYRK and GEMM to run at full speed
-_ENTRIES, _FEWEST = 1 << 23, 32  # of a block of both, and rows that it has at least
 _TILE = 64  # rows of features a task computes
 _EPS = np.finfo(float).eps
 
@@ -134,49 +132,6 @@ def less_mean(F: Any) -> LessMean:
     return LessMean(F, mean)
 
 
-class Sums:
-    """Phi^T Phi (upper triangle) and Phi^T F over blocks of rows; `centred`: of what is less its means.
-
-    Blocks are centred on their own means, and blocks of different means are joined without a subtraction
-    (Chan, Golub and LeVeque, Amer. Statist. 37, 1983): no digits are lost to the means, in one pass.
-    """
-
-    def __init__(self, width: int, M: int, centred: bool) -> None:
-        self.G, self.H, self.n = np.zeros((width, width)), np.zeros((width, M)), 0
-        self.mean: Any
-        self.field_mean: Any
-        self.mean, self.field_mean = (np.zeros(width), np.zeros(M)) if centred else (None, None)
-
-    def add(self, Phi: NDArray[np.float64], F: NDArray[np.float64]) -> None:
-        """Add rows Phi (m, width), which may be overwritten, and their fields (m, M)."""
-        m = len(Phi)
-        if self.mean is not None:
-            mean, field_mean = Phi.mean(axis=0), F.mean(axis=0)
-            Phi -= mean
-            F = F - field_mean
-            field_mean += F.mean(axis=0)  # to the last digits
-            step, field_step = mean - self.mean, field_mean - self.field_mean
-            share = m / (self.n + m)
-        with blas_threads():
-            _kernel.gram(Phi, False, True, self.G)
-            _kernel.cross(Phi, F, True, self.H)
-        if self.mean is not None:
-            if self.n:
-                self.G += (self.n * share) * np.outer(step, step)
-                self.H += (self.n * share) * np.outer(step, field_step)
-            self.mean += share * step
-            self.field_mean += share * field_step
-        self.n += m
-
-    def copy(self) -> Sums:
-        """A copy that more can be added to."""
-        other = copy.copy(self)
-        for name, value in vars(self).items():
-            if isinstance(value, np.ndarray):
-                setattr(other, name, value.copy())
-        return other
-
-
 def with_bias(R: NDArray[np.float64], mean: Any, field_mean: Any) -> NDArray[np.float64]:
     """Coefficients of [1 | phi] for those R (P, M) of phi - mean(phi): the bias row is mean(F) - mean(phi) R."""
     A = np.empty((len(R) + 1, R.shape[1]))
@@ -220,12 +175,14 @@ def ridge(rows: FeatureRows, F: Any, regularization: float, solver: str = "auto"
             sums = Sums(rows.width, F.shape[1], centred)
             for start, stop, Phi in rows.blocks(sum_rows(rows.width, F.shape[1])):
                 sums.add(Phi, F[start:stop])
-            trace, pivot = float(np.trace(sums.G)), 0
-            if not auto or resolved(sums.G, regularization, None if centred else sums.n):
-                A, trace, pivot = cholesky_solve(sums.G, sums.H, regularization, auto)
+            totals = sums.totals()
+            del sums  # which are twice as large
+            trace, pivot = float(np.trace(totals.G)), 0
+            if not auto or resolved(totals.G, regularization, None if centred else totals.n):
+                A, trace, pivot = cholesky_solve(totals.G, totals.H, regularization, auto)
                 if A is not None:
-                    return (with_bias(A, sums.mean, sums.field_mean) if centred else A), "cholesky"
-            rows.mean = sums.mean
+                    return (with_bias(A, totals.mean, totals.field_mean) if centred else A), "cholesky"
+            rows.mean = totals.mean
         else:
             A, trace, pivot = _ridge_dual(rows, F, regularization, auto)
             if A is not None:
@@ -331,11 +288,6 @@ def not_definite(pivot: int, size: int, regularization: float, trace: float, oth
         f"numerically singular (its trace is {trace:.3g}). Use a larger regularization, or "
         f"solver={others} for the minimum-norm solution"
     )
-
-
-def sum_rows(width: int, M: int) -> int:
-    """Rows of Phi and of the fields that are summed at a time."""
-    return max(_FEWEST, min(_BLOCK, _ENTRIES // (width + M)))
 
 
 def cholesky_solve(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -13,7 +14,7 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
 from randsmap._estimator import document, restored_on_error, validate_data
 from randsmap._mmap import Snapshots, is_large
 from randsmap._parallel import FEW
-from randsmap._validation import check_choice, check_matrix, check_number, check_vector
+from randsmap._validation import check_choice, check_matrix, check_number, check_vector, refuse_dask
 from randsmap.decoders._extrapolation import LeverageMixin
 from randsmap.decoders._linear_map import LinearMapHolder, output
 
@@ -40,6 +41,7 @@ def check_fields(y: Any, n: int, *, blocks: bool = False) -> tuple[Any, np.dtype
             "y must hold the fields of the latent points X (n, M), got None; this "
             "estimator requires y to be passed, but the target y is None"
         )
+    refuse_dask(y, "y")
     if not hasattr(y, "toarray"):
         y = np.asanyarray(y)  # a mask is refused below, not dropped
     dtype = getattr(y, "dtype", np.dtype(float))
@@ -79,7 +81,7 @@ def fitted_scale(latent_scale: Any, X: NDArray[np.float64]) -> NDArray[np.float6
         check_choice(latent_scale, "latent_scale", ("std",))
         peak = np.abs(X).max(axis=0)
         safe = np.where(peak > 0, peak, 1.0)  # squares must not overflow
-        spread = (X / safe).std(axis=0)
+        spread = np.array([_standard_deviation(column) for column in (X / safe).T])
         with np.errstate(over="ignore"):
             usable = (spread > _SPREAD) & np.isfinite(1 / (safe * np.where(spread > 0, spread, 1.0)))
         return np.where(usable, safe * spread, 1.0)
@@ -89,6 +91,12 @@ def fitted_scale(latent_scale: Any, X: NDArray[np.float64]) -> NDArray[np.float6
     if (scale <= 0).any():
         raise ValueError(f"latent_scale must be > 0 in each coordinate, got {scale}")
     return scale
+
+
+def _standard_deviation(x):
+    """Of numbers (n,), of sums that are rounded once: their order does not matter."""
+    mean = math.fsum(x.tolist()) / len(x)
+    return math.sqrt(math.fsum(((x - mean) ** 2).tolist()) / len(x))
 
 
 def check_center(center: Any) -> bool:

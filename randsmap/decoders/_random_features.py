@@ -2,6 +2,7 @@
 
 import copy
 import numbers
+import pickle
 import warnings
 from contextlib import nullcontext
 from typing import Any, Self
@@ -60,6 +61,11 @@ def _check_tol(value, name):
     return check_number(value, name, low=0, strict_low=True)
 
 
+def _has_features(decoder):
+    """Whether `fit_features` has fitted the features of batches to come, or batches have come already."""
+    return "features_" in vars(decoder) and ("_sums" in vars(decoder) or "coef_" not in vars(decoder))
+
+
 def _streamable(decoder):
     """Whether `partial_fit` is there; NotStreamable, which says why not, if the parameters do not allow batches."""
     if decoder.solver in ("svd", "krylov"):
@@ -71,13 +77,15 @@ def _streamable(decoder):
             f"partial_fit needs constraint='everywhere', got {decoder.constraint!r}, which needs all samples at once"
         )
     features = decoder.features
+    if _has_features(decoder):
+        return True
     if _is_fitted(features) or not (features is None or _is_map(features)):
         return True  # what is no feature map is refused later
     if features is None or (isinstance(features, SigmoidFeatures) and features.latent_box is None):
         raise NotStreamable(
             "partial_fit cannot take the centres of SigmoidFeatures from the bounding box of data that "
-            "it has not seen: give SigmoidFeatures(n_features=..., latent_box=(low, high)), or a map "
-            "that is fitted already"
+            "it has not seen: give SigmoidFeatures(n_features=..., latent_box=(low, high)), a map "
+            "that is fitted already, or all latent points to fit_features before"
         )
     if not isinstance(features, (FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures)):
         raise NotStreamable(
@@ -146,6 +154,44 @@ class _RandomFeatureDecoder(LinearDecoder):
         self._store_invariants(invariants)
         self._forget(sums_only=True)
 
+    def fit_features(self, X: ArrayLike) -> Self:
+        """Fit the feature map and the latent scale to all latent points, for the fields to come by `partial_fit`.
+
+        Latent points take little memory beside fields. With these, features are drawn and latents scaled as `fit`
+        does, whatever the map, its n_features and latent_scale.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent coordinates of all batches, n >= 2.
+
+        Returns
+        -------
+        self
+            Without what it was fitted to before. Pickle it to fit parts of the fields elsewhere, see `merge`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If X is not a finite array of numbers of this shape, or a parameter is out of range.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randsmap import RANDSMAPDecoder, SigmoidFeatures
+        >>> X = np.linspace(0, 1, 200)[:, None]
+        >>> decoder = RANDSMAPDecoder(SigmoidFeatures(3.0, n_features=20), random_state=0).fit_features(X)
+        >>> for batch in np.array_split(X, 4):
+        ...     decoder = decoder.partial_fit(batch, np.hstack([batch**2, 1 - batch**2]))
+        >>> decoder.predict([[0.5]]).round(2)
+        array([[0.25, 0.75]])
+        """
+        with restored_on_error(self):
+            X = validate_data(self, X, reset=True, min_samples=2)
+            self._forget()
+            self.features_ = self._fit_features(X)
+        return self
+
     @available_if(_streamable)
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit to one more batch of latent points and fields.
@@ -183,16 +229,21 @@ class _RandomFeatureDecoder(LinearDecoder):
         them), so the features may need no more of the data than
         d: a map that is fitted already (a copy is used as it is; `random_state` does not matter),
         `FourierFeatures` or `MultiscaleFourierFeatures` with an integer n_features, or
-        `SigmoidFeatures` with an integer n_features and a `latent_box`; constraint="everywhere",
-        solver "auto" or "cholesky", and latent_scale=None, a number or an array (a fitted map keeps its own units).
+        `SigmoidFeatures` with an integer n_features and a `latent_box`; and latent_scale=None, a number or an array
+        (a fitted map keeps its own units). After `fit_features` any will do. constraint="everywhere" and
+        solver "auto" or "cholesky" are needed.
 
         Phi^T Phi, Phi^T F, and what the invariants and constant cells need are summed: O(P^2 + P M)
         numbers, however many samples. Coefficients are solved for when they are first used, by
         `predict` for one, from all samples so far (`n_samples_seen_`); a requested Cholesky
         factorisation that fails raises there. Fields decoded are those of `fit` on all samples (which
-        would fit an already fitted map anew): to the bit for the same order of n >= P+1 samples where it takes
-        Cholesky, in any other case as nearly as those of such a `fit` for reordered samples: sums cannot be
-        factored as accurately as Phi, which solver="auto" does in `fit` for small lambda. With
+        would fit an already fitted map anew): where that takes Cholesky for n >= P+1, to the bit for the same order
+        of samples, in batches of any size, and for any order of batches that are whole blocks of 1024 samples, at the
+        same number of BLAS threads. The sums over blocks are kept in two numbers each, so that their order changes
+        nothing, unless a sum cancels by more than 2^40. Samples that do not fill a block wait for the next
+        ones; blocks are of 512, 256, ... samples where P + M is beyond 2^15, 2^16, ... In any other case the
+        fields are as near as those of such a `fit` for reordered samples: sums cannot be factored as
+        accurately as Phi, which solver="auto" does in `fit` for small lambda. With
         lambda <= 10 eps trace(Phi^T Phi) solver_ is "eigh": the minimum-norm solution by the eigenvectors of
         Phi^T Phi, which misses what belongs to singular values of Phi below about 1e-7 of the largest.
 
@@ -200,7 +251,8 @@ class _RandomFeatureDecoder(LinearDecoder):
         batches and not in another, for the mean so far is what they are checked against: give
         invariant_values. After an interrupt the sums are incomplete; the estimator then says so.
 
-        A pickle keeps the sums, so that batches can go on; a model file keeps the decoder only.
+        A pickle keeps the sums, so that batches can go on; a model file keeps the decoder only. `merge` adds what
+        another decoder has seen.
 
         Examples
         --------
@@ -228,15 +280,18 @@ class _RandomFeatureDecoder(LinearDecoder):
             self._forget()
         check_number(self.regularization, "regularization", low=0)
         self._check_solver(("auto", "cholesky"))
-        X = validate_data(self, X, reset=first)
+        X = validate_data(self, X, reset=first and not _has_features(self))
         F, dtype, single = check_fields(y, len(X), blocks=True)
         if first:
-            if isinstance(self.latent_scale, str):
+            if _has_features(self):
+                features = self.features_
+            elif isinstance(self.latent_scale, str):
                 raise ValueError(
                     "partial_fit cannot know the spread of all latent points, which is the unit with "
-                    f"latent_scale={self.latent_scale!r}: give latent_scale=None, or a number or an array"
+                    f"latent_scale={self.latent_scale!r}: give latent_scale=None, or a number or an array, or all "
+                    "latent points to fit_features before"
                 )
-            if _is_fitted(self.features):
+            elif _is_fitted(self.features):
                 features, self.latent_scale_ = copy.deepcopy(self.features), np.ones(X.shape[1])
             else:
                 features = self._fit_features(X)
@@ -262,9 +317,94 @@ class _RandomFeatureDecoder(LinearDecoder):
         if state.get("_running") is not None and "invariants_" not in state:  # a pickle of before, with sums alone
             self._store_invariants(self._running[1])
 
+    def merge(self, other: Self) -> Self:
+        """Add all samples that another decoder has got by `partial_fit`, as if this one had got them.
+
+        Parts of the data may so be fitted apart, in other processes and on other machines: fit the same features
+        in each (a map that is fitted already, or the same `random_state`), then merge the decoders, which
+        pickle, by any tree. `randsmap.distributed` does it for dask arrays.
+
+        Parameters
+        ----------
+        other : decoder of the same class
+            After `partial_fit`, with the same features, latent scale, parameters of the regression, invariants
+            and bounds. It is not changed.
+
+        Returns
+        -------
+        self
+            Which goes on with `partial_fit` and `merge`.
+
+        Raises
+        ------
+        TypeError
+            If other is of another class.
+        ValueError
+            If one of the two has no sums, because it comes from `fit` or from a model file; if they differ, in
+            which the message names; or if the fields of both do not satisfy the invariants together. The
+            estimator then keeps the state it had.
+
+        Notes
+        -----
+        `coef_` has the same bits for any tree and order of decoders that have each seen whole blocks of 1024
+        samples (one may have seen any number), those of one `partial_fit` over all samples, and of `fit` under the
+        conditions that `partial_fit` names: at the same number of BLAS threads, unless a sum cancels by more than
+        2^40. Other numbers of samples agree to round-off: those of other that wait for a block to be filled are
+        put after those that wait here.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randsmap import FourierFeatures, RANDSMAPDecoder
+        >>> X = np.linspace(0, 1, 4096)[:, None]
+        >>> fields = np.hstack([X**2, 1 - X**2])
+        >>> new = lambda: RANDSMAPDecoder(FourierFeatures(0.5, n_features=20), latent_scale=None, random_state=0)
+        >>> first = new().partial_fit(X[:1024], fields[:1024])
+        >>> rest = new().partial_fit(X[1024:], fields[1024:])
+        >>> one_by_one = new().partial_fit(X, fields).solve()
+        >>> bool((rest.merge(first).solve().coef_ == one_by_one.coef_).all())
+        True
+        """
+        if type(other) is not type(self):
+            raise TypeError(f"merge needs another {type(self).__name__}, got {type(other).__name__}")
+        for decoder, name in ((self, "this"), (other, "the other")):
+            if "_sums" not in vars(decoder):
+                raise ValueError(
+                    f"merge needs two decoders after partial_fit, but {name} {type(decoder).__name__} "
+                    + ("comes from fit or a model file, which keep" if "coef_" in vars(decoder) else "has")
+                    + " no sums that could be added"
+                )
+        for name, ours, theirs in self._compared(other):
+            if not _same(ours, theirs):
+                raise ValueError(
+                    f"decoders that differ in {name} cannot be merged: got {_shown(ours)} and {_shown(theirs)}. "
+                    "All parts of the data need one and the same decoder to start from"
+                )
+        with restored_on_error(self):
+            self._merge_invariants(other)
+            sums = copy.deepcopy(self._sums)  # an error or an interrupt leaves ours as they were
+            sums.merge(other._sums)
+            self._sums, self.n_samples_seen_ = sums, sums.n
+            for name in self._solved:
+                self.__dict__.pop(name, None)
+        return self
+
+    def _compared(self, other):
+        """(name, ours, theirs) of what two decoders must have in common to be merged."""
+        yield "the number of latent coordinates", self.n_features_in_, other.n_features_in_
+        yield "the number of cells", (self._sums.cells, self._single), (other._sums.cells, other._single)
+        yield "latent_scale", self.latent_scale_, other.latent_scale_
+        yield from _compared_features(self.features_, other.features_)
+        yield "center", self._sums.centred, other._sums.centred
+        for name in ("regularization", "solver"):
+            yield name, getattr(self, name), getattr(other, name)
+
+    def _merge_invariants(self, other):
+        pass
+
     def _forget(self, *, sums_only=False):
         """Drop what batches, and unless `sums_only` also `fit`, have left."""
-        rest = _LEVERAGE_FACTOR if sums_only else self._solved
+        rest = _LEVERAGE_FACTOR if sums_only else ("features_", *self._solved)
         for name in ("_sums", "_running", "n_samples_seen_", *rest):
             self.__dict__.pop(name, None)
 
@@ -435,6 +575,44 @@ class _RandomFeatureDecoder(LinearDecoder):
         given = {name: getattr(self, name) for name in ("tol", "max_iter") if getattr(self, name) is not None}
         with showing:
             return solve_ridge(rows, F, regularization, self.solver, **given)
+
+
+def _compared_features(ours, theirs):
+    """(name, ours, theirs) of what makes two fitted feature maps one function."""
+    yield "the class of their features", type(ours), type(theirs)
+    if hasattr(ours, "activation_parameters"):
+        for name, *both in zip(
+            ("kind", "weights", "offsets", "scale"), ours.activation_parameters(), theirs.activation_parameters()
+        ):
+            yield f"the {name} of their features", *both
+        return
+    ours, theirs = vars(ours), vars(theirs)
+    for name in sorted(ours.keys() | theirs.keys()):
+        if "random_state" not in name:
+            yield f"{name} of their features", ours.get(name), theirs.get(name)
+
+
+def _same(a, b):
+    """Whether two values are equal to the bit, arrays and what holds arrays too."""
+    if isinstance(a, type) or a is b:
+        return a is b
+    if type(a) is not type(b):
+        return np.isscalar(a) and np.isscalar(b) and bool(a == b)
+    if isinstance(a, np.ndarray) and a.dtype != object:
+        return np.array_equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_same(a[name], b[name]) for name in a)
+    if isinstance(a, (list, tuple, np.ndarray)):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if hasattr(a, "get_params"):
+        return all(_same(x, y) for _, x, y in _compared_features(a, b))
+    return bool(a == b) or pickle.dumps(a) == pickle.dumps(b)
+
+
+def _shown(value):
+    if isinstance(value, np.ndarray) and value.size > 8:
+        return f"an array {value.shape} that begins with {value.ravel()[:3]}"
+    return repr(value)
 
 
 def _is_map(features):
@@ -688,6 +866,16 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         before = self._running_invariants(F.shape[1]) if running is None else running[0]
         return AffineInvariants.from_batch(before, F, dtype)
 
+    def _compared(self, other):
+        yield from super()._compared(other)
+        ours, theirs = self._running[0], other._running[0]
+        for name in ("invariants", "invariant_values", "invariant_tol", "cell_weights", "bounds"):
+            yield name, *(getattr(running, _RUNNING.get(name, name)) for running in (ours, theirs))
+
+    def _merge_invariants(self, other):
+        self._running = AffineInvariants.from_merged(self._running[0], other._running[0])
+        self._store_invariants(self._running[1])
+
     def _store_invariants(self, invariants):
         super()._store_invariants(invariants)
         self._exact = self.constraint == "everywhere"
@@ -696,6 +884,8 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         return self.invariants_ if self._exact else None
 
 
+# what RunningInvariants calls the parameters
+_RUNNING = {"invariants": "matrix", "invariant_values": "values", "invariant_tol": "tol"}
 _TRUNCATION = 1e-8  # relative cut of singular values, delta_S in the paper's implementation details
 
 

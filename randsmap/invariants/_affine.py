@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from randsmap._estimator import DERIVED, Array
 from randsmap._kernels import decode as _kernel
+from randsmap._linalg.sums import two_product, two_sum
 from randsmap._mmap import Snapshots
 from randsmap._validation import check_matrix
 from randsmap.invariants._bounds import Reach, check_bounds, dual_direction, project_rows
@@ -223,7 +224,31 @@ class AffineInvariants:
         """
         first = not running.n
         running, batch = running.extended(F, dtype)
-        invariants = cls(
+        invariants = cls._of(running)
+        running.check(batch, invariants.values)
+        if first:
+            invariants._warn_of_dropped()
+        return running, invariants
+
+    @classmethod
+    def from_merged(
+        cls, running: RunningInvariants, other: RunningInvariants
+    ) -> tuple[RunningInvariants, AffineInvariants]:
+        """`running` with the fields of another, whose parameters are the same, and the invariants of all of them.
+
+        Raises
+        ------
+        ValueError
+            If the fields of both do not satisfy them together.
+        """
+        running = running.merged(other)
+        invariants = cls._of(running)
+        running.check_merged(invariants.values)
+        return running, invariants
+
+    @classmethod
+    def _of(cls, running):
+        return cls(
             running.matrix,
             running.expected,
             running.constant,
@@ -231,10 +256,6 @@ class AffineInvariants:
             running.cell_weights,
             running.bounds,
         )
-        running.check(batch, invariants.values)
-        if first:
-            invariants._warn_of_dropped()
-        return running, invariants
 
     def _make_projection(self) -> None:
         self._C = np.ascontiguousarray(self.matrix[:, self.kept].T)
@@ -566,30 +587,14 @@ def _gram_schmidt(
             for i, (other, other_low) in enumerate(rests):
                 a = (high @ W[i]) / T[i, i]
                 T[i, j] += a * T[i, i]
-                product, error = _two_product(a, other)
-                high, rounding = _two_sum(high, -product)
-                high, low = _two_sum(high, low + rounding - error - a * other_low)
+                product, error = two_product(a, other)
+                high, rounding = two_sum(high, -product)
+                high, low = two_sum(high, low + rounding - error - a * other_low)
         rests.append((high, low))
         direction = high if weights is None else high / weights
         T[j, j] = np.sqrt(high @ direction)
         W[j] = direction / T[j, j]
     return np.ldexp(T, -exponents.T), W
-
-
-def _two_sum(a, b):
-    """a + b and its rounding error (Knuth)."""
-    s = a + b
-    v = s - a
-    return s, (a - (s - v)) + (b - v)
-
-
-def _two_product(a, b):
-    """a b and its rounding error (Dekker), of numbers below 1e300."""
-    p = a * b
-    a_high = 134217729.0 * a - (134217729.0 * a - a)
-    b_high = 134217729.0 * b - (134217729.0 * b - b)
-    a_low, b_low = a - a_high, b - b_high
-    return p, ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
 def _column_norms(X: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -102,16 +102,25 @@ class RunningInvariants:
             self.values = check_vector([values] if np.ndim(values) == 0 else values, "invariant_values", length=q)
         self.n = 0
         self.constant = np.full(M, bool(keep_constant_cells))
-        self.sums = [(0.0, 0.0)] * q  # of C_j^T f, each in two numbers
-        self.scale_sum, self.largest_scale = np.zeros(q), np.zeros(q)
+        self.sums, self.scale_sums = [(0.0, 0.0)] * q, [(0.0, 0.0)] * q  # of C_j^T f and |C_j|^T |f|, in two numbers
+        self.largest_scale = np.zeros(q)
         self.lowest, self.highest = np.full(q, -np.inf), np.full(q, np.inf)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        scale_sum = state.pop("scale_sum", None)
+        self.__dict__.update(state)
+        if scale_sum is not None:  # a pickle of before
+            self.scale_sums = [(float(total), 0.0) for total in scale_sum]
 
     @property
     def expected(self) -> NDArray[np.float64]:
         """m as given, otherwise the mean over the fields."""
         if self.values is not None:
             return self.values
-        return np.array([total[0] / self.n for total in self.sums])
+        return self._mean(self.sums)
+
+    def _mean(self, sums):
+        return np.array([total[0] / self.n for total in sums])
 
     def extended(
         self, F: NDArray[np.float64] | Snapshots, dtype: DTypeLike = np.float64
@@ -124,7 +133,7 @@ class RunningInvariants:
         new = copy.copy(self)
         new.n = self.n + len(F)
         new.largest_scale = np.fmax(self.largest_scale, scale.max(axis=0, initial=0))
-        largest = np.finfo(float).max / (4 * new.n)  # sums over the samples must not overflow either
+        largest = _largest(new.n)
         good = (scale <= largest) & np.isfinite(found)
         if not good.all():
             i, j = np.argwhere(~good)[0]
@@ -132,26 +141,54 @@ class RunningInvariants:
                 f"the terms of invariant {j} of the training field {i} are too large for floating-point "
                 f"numbers (|C|^T |f| = {scale[i, j]:.3g}): use a smaller unit"
             )
-        if not (new.largest_scale <= largest).all():
-            raise ValueError(
-                "the sums of the invariants of so many fields are too large for "
-                "floating-point numbers: use a smaller unit"
-            )
-        new.sums = [_extended_sum(total, column) for total, column in zip(self.sums, found.T)]
-        new.scale_sum = self.scale_sum + scale.sum(axis=0)
+        new._check_size()
+        new.sums = [_extended_sum(total, column.tolist()) for total, column in zip(self.sums, found.T)]
+        new.scale_sums = [_extended_sum(total, column.tolist()) for total, column in zip(self.scale_sums, scale.T)]
         if not self.n:
-            new.first = F[:1][0].copy()
+            new.first = F[:1][0] + 0.0  # 0.0 and -0.0 are one value, whichever came first
         new.constant = constant_cells(F, new.first, self.constant)
         if tol < 1:
             new.lowest = np.fmax(self.lowest, (found - tol * scale).max(axis=0, initial=-np.inf))
             new.highest = np.fmin(self.highest, (found + tol * scale).min(axis=0, initial=np.inf))
         return new, _Batch(found, scale, tol, " of this batch" if self.n else "")
 
+    def merged(self, other: RunningInvariants) -> RunningInvariants:
+        """Itself with the fields that another of the same parameters has seen, yet to be checked against them."""
+        new = copy.copy(self)
+        new.n = self.n + other.n
+        new.largest_scale = np.fmax(self.largest_scale, other.largest_scale)
+        new._check_size()
+        new.sums = [_extended_sum(*pair) for pair in zip(self.sums, other.sums)]
+        new.scale_sums = [_extended_sum(*pair) for pair in zip(self.scale_sums, other.scale_sums)]
+        new.constant = self.constant & other.constant & (self.first == other.first)
+        new.lowest, new.highest = np.fmax(self.lowest, other.lowest), np.fmin(self.highest, other.highest)
+        return new
+
+    def _check_size(self):
+        if not (self.largest_scale <= _largest(self.n)).all():
+            raise ValueError(
+                "the sums of the invariants of so many fields are too large for "
+                "floating-point numbers: use a smaller unit"
+            )
+
+    def check_merged(self, values: NDArray[np.float64]) -> None:
+        """ValueError if not all fields satisfy the invariants with these values."""
+        for j in self._missed(values):
+            raise ValueError(
+                f"the training fields of the two do not satisfy invariant {j} together: their mean is {values[j]}, "
+                f"and some of one of them do not have it. {_VARYING}"
+            )
+
+    def _missed(self, values):
+        """The invariants whose values are not those of all the fields seen."""
+        slack = 8 * _EPS * (self._mean(self.scale_sums) + np.abs(values))
+        return np.flatnonzero(~((self.lowest - slack <= values) & (values <= self.highest + slack)))
+
     def check(self, batch: _Batch, values: NDArray[np.float64]) -> None:
         """ValueError if the fields do not satisfy the invariants with these values, which dependent columns
         have from the others; it names a field of the last batch."""
         found, scale, tol, where = batch
-        typical, given = self.scale_sum / self.n, self.values
+        typical, given = self._mean(self.scale_sums), self.values
         if given is not None:
             for j in np.flatnonzero(~(np.abs(values - given) <= tol * typical + 8 * _EPS * np.abs(given))):
                 raise ValueError(
@@ -161,9 +198,7 @@ class RunningInvariants:
                 )
         if tol < 1:
             _check_fields(found, scale, typical, values, tol, where)
-        slack = 8 * _EPS * (typical + np.abs(values))
-        bad = ~((self.lowest - slack <= values) & (values <= self.highest + slack))
-        for j in np.flatnonzero(bad):  # fields of an earlier batch, from which this one moved the mean
+        for j in self._missed(values):  # fields of an earlier batch, from which this one moved the mean
             before = self.sums[j][0] - math.fsum(found[:, j].tolist())
             i = int(np.argmax(np.abs(found[:, j] - before / max(self.n - len(found), 1))))
             raise ValueError(
@@ -172,9 +207,14 @@ class RunningInvariants:
             )
 
 
+def _largest(n):
+    """What |C_j|^T |f_i| may be at most, so that sums over n fields do not overflow either."""
+    return np.finfo(float).max / (4 * n)
+
+
 def _extended_sum(total, values):
-    """A sum (high, low) of so far, with more values: as good as one correctly rounded sum."""
-    terms = [*total, *values.tolist()]
+    """A sum (high, low) of so far, with more values: as good as one correctly rounded sum, in any order."""
+    terms = [*total, *values]
     high = math.fsum(terms)
     return high, math.fsum([*terms, -high])
 

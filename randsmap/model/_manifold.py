@@ -22,6 +22,7 @@ from randsmap._validation import (
     check_matrix,
     check_number,
     check_out,
+    refuse_dask,
     refuse_missing,
 )
 from randsmap.decoders import MAX_BYTES, FrozenModel, RFNNDecoder
@@ -149,6 +150,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
 
     def _fit_encoder(self, X):
         """A fitted copy of the encoder, and the latents of X."""
+        refuse_dask(X, "X")
         for name, part, method in (("encoder", self.encoder, "fit_transform"), ("decoder", self.decoder, "predict")):
             if part is not None and (isinstance(part, type) or not hasattr(part, method)):
                 raise TypeError(f"{name} must be an estimator with {method}, got {part!r}")
@@ -191,6 +193,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Latents (n_samples, n_components) of fields X (n_samples, n_cells); there may be no rows."""
         check_fitted(self, "encoder_")
+        refuse_dask(X, "X")
         if _has_no_rows(X) and self._n_features_out is not None:  # scikit-learn's encoders want some
             return np.empty((len(validate_data(self, X, reset=False)), self._n_features_out))
         return _encoded(self.encoder_, X)

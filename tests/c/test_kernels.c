@@ -11,6 +11,7 @@
 #include "rk_neighbors.h"
 #include "rk_projection.h"
 #include "rk_simplex.h"
+#include "rk_sums.h"
 #include "rk_traffic.h"
 #include "rk_vecmath.h"
 #include <float.h>
@@ -755,6 +756,32 @@ static void test_images(void)
     free(image), free(padded), free(out);
 }
 
+static void test_sums(void)
+{
+    const rk_sums_table *t = rk_sums_select();
+    for (ptrdiff_t n = 1; n < 20; n++) {
+        double *high = zeros(n), *low = zeros(n), *b = uniforms(n, -1, 1), *b_low = zeros(n), *x = zeros(n);
+        const double a[2] = {1 + 0x1p-40, 0x1p-60}, minus_a[2] = {-a[0], -a[1]};
+        for (ptrdiff_t j = 0; j < n; j++)
+            x[j] = 0x1p40 * b[j];
+        /* what cancels leaves a b - b, to 106 bits of what has cancelled */
+        t->add(high, low, x, a, b, n);
+        for (ptrdiff_t j = 0; j < n; j++)
+            x[j] = -x[j];
+        t->add(high, low, x, NULL, NULL, n);
+        for (ptrdiff_t j = 0; j < n; j++)
+            x[j] = -b[j];
+        t->merge(high, low, x, b_low, n);
+        t->total(high, low, NULL, NULL, NULL, n, x);
+        for (ptrdiff_t j = 0; j < n; j++)
+            CLOSE(x[j], b[j] * (0x1p-40 + 0x1p-60), 0x1p-64);
+        t->total(high, low, minus_a, b, b_low, n, x);
+        for (ptrdiff_t j = 0; j < n; j++)
+            CLOSE(x[j], b[j] * (1 + 0x1p-39), 0x1p-52);
+        free(high), free(low), free(b), free(b_low), free(x);
+    }
+}
+
 int main(void)
 {
     const char *wanted = getenv("RANDSMAP_CPU");
@@ -768,6 +795,7 @@ int main(void)
     test_decode();
     test_neighbors();
     test_simplex();
+    test_sums();
     test_projection_and_bounds();
     test_traffic();
     test_eikonal();

@@ -1,0 +1,178 @@
+"""Phi^T Phi and Phi^T F over blocks of rows, as sums that do not depend on the order of the blocks.
+
+Each entry is a sum in two numbers, about 106 bits, of what BLAS makes of the blocks (T. J. Dekker, Numer. Math. 18,
+1971; T. Ogita, S. M. Rump, S. Oishi, SIAM J. Sci. Comput. 26, 2005), and is rounded once, when it is read. What
+another order or another tree changes is below 2^-100 of the largest partial sum and does not reach the rounded
+number: until a sum cancels by about 2^40 of its terms, where its last bit may differ.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randsmap._kernels import ridge as _ridge
+from randsmap._kernels import sums as _kernel
+from randsmap._parallel import blas_threads, parallel_for
+
+__all__ = ["Sums", "Totals", "sum_rows", "two_product", "two_sum"]
+
+_BLOCK = 1024  # rows that are summed by BLAS, whatever the batches
+_ENTRIES, _FEWEST = 1 << 25, 32  # of a block of features and fields, and rows that it has at least
+_TASK = 64  # rows of the sums that a thread adds at a time
+
+
+def sum_rows(width: int, M: int) -> int:
+    """Rows of Phi (n, width) and of the fields (n, M) in a block: 1024, of very wide ones a half, a quarter, ..."""
+    rows = _BLOCK
+    while rows > _FEWEST and rows * (width + M) > _ENTRIES:
+        rows //= 2  # so that what is cut at multiples of 1024 is cut at multiples of it
+    return rows
+
+
+def two_sum(a: Any, b: Any) -> tuple[Any, Any]:
+    """a + b and its rounding error (Knuth)."""
+    s = a + b
+    v = s - a
+    return s, (a - (s - v)) + (b - v)
+
+
+def two_product(a: Any, b: Any) -> tuple[Any, Any]:
+    """a b and its rounding error (Dekker), of numbers below 1e300."""
+    p = a * b
+    a_high = 134217729.0 * a - (134217729.0 * a - a)
+    b_high = 134217729.0 * b - (134217729.0 * b - b)
+    a_low, b_low = a - a_high, b - b_high
+    return p, ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low
+
+
+class Totals(NamedTuple):
+    """G = Phi^T Phi (upper triangle) and H = Phi^T F of n rows; with means: of what is less them."""
+
+    G: NDArray[np.float64]
+    H: NDArray[np.float64]
+    n: int
+    mean: Any
+    field_mean: Any
+
+
+class _Pairs:
+    """A matrix (P, N) of sums in two numbers; `upper`: the triangle alone."""
+
+    def __init__(self, P: int, N: int, upper: bool) -> None:
+        self.high, self.low, self.upper = np.zeros((P, N)), np.zeros((P, N)), upper
+
+    def add(self, X, a, b):
+        """Add X + a b^T, a (P, 2) being in two numbers; b None: X alone."""
+        P = len(X)
+
+        def task(i):
+            _kernel.add(self.high, self.low, i * _TASK, min((i + 1) * _TASK, P), self.upper, X, a, b)
+
+        parallel_for(task, -(-P // _TASK))
+
+    def merge(self, other):
+        _kernel.merge(self.high, self.low, other.high, other.low)
+
+    def total(self, a=None, b=None):
+        """high + low - a b^T, a (P, 2) and b (2, N) being in two numbers, as one."""
+        P, N = self.high.shape
+        out = np.empty((P, N))
+
+        def task(i):
+            _kernel.total(self.high, self.low, i * _TASK, min((i + 1) * _TASK, P), self.upper, a, b, out)
+
+        parallel_for(task, -(-P // _TASK))
+        return out
+
+
+class Sums:
+    """Phi^T Phi and Phi^T F over blocks of rows; `centred`: of what is less its means.
+
+    Each block is centred on its own means, so that no digits are lost to them (T. F. Chan, G. H. Golub and
+    R. J. LeVeque, Amer. Statist. 37, 1983). The products of the blocks' means, and in the end that of the means
+    of all rows, are of two numbers too.
+    """
+
+    def __init__(self, width: int, M: int, centred: bool) -> None:
+        self.n, self.centred = 0, centred
+        self._G, self._H = _Pairs(width, width, True), _Pairs(width, M, False)
+        self._of_features, self._of_fields = np.zeros((2, width)), np.zeros((2, M))  # sums of rows, in two numbers
+
+    def add(self, Phi: NDArray[np.float64], F: NDArray[np.float64]) -> None:
+        """Add a block of rows Phi (m, width), which may be overwritten, and their fields (m, M)."""
+        m = len(Phi)
+        weighted = mean = field_mean = None
+        if self.centred:
+            mean, field_mean = Phi.mean(axis=0), F.mean(axis=0)
+            Phi -= mean
+            F = F - field_mean
+            field_mean += F.mean(axis=0)  # to the last digits
+            weighted = self._add_means(m, mean, field_mean)
+        for pairs, product, b in (
+            (self._G, lambda out: _ridge.gram(Phi, False, False, out), mean),
+            (self._H, lambda out: _ridge.cross(Phi, F, False, out), field_mean),
+        ):
+            block = np.empty(pairs.high.shape)
+            with blas_threads():
+                product(block)
+            pairs.add(block, weighted, b)
+        self.n += m
+
+    def _add_means(self, m, mean, field_mean):
+        """Add m times the means of a block; returns that of the features."""
+        weighted = np.array(two_product(float(m), mean))
+        _add(self._of_features, weighted)
+        _add(self._of_fields, np.array(two_product(float(m), field_mean)))
+        return np.ascontiguousarray(weighted.T)
+
+    def merge(self, other: Sums) -> None:
+        """Add what another has summed of the same features."""
+        self.n += other.n
+        self._G.merge(other._G)
+        self._H.merge(other._H)
+        _add(self._of_features, other._of_features)
+        _add(self._of_fields, other._of_fields)
+
+    def totals(self) -> Totals:
+        """The sums so far, as new arrays."""
+        if not self.centred:
+            return Totals(self._G.total(), self._H.total(), self.n, None, None)
+        features, fields = (np.array(two_sum(*pair)) for pair in (self._of_features, self._of_fields))
+        mean, field_mean = _quotient(features, self.n), _quotient(fields, self.n)
+        columns = np.ascontiguousarray(mean.T)
+        return Totals(self._G.total(columns, features), self._H.total(columns, fields), self.n, mean[0], field_mean[0])
+
+    def copy(self) -> Sums:
+        """A copy that more can be added to."""
+        return copy.deepcopy(self)
+
+    @classmethod
+    def of_single(cls, G: Any, H: Any, n: int, mean: Any = None, field_mean: Any = None) -> Sums:
+        """What a pickle of before holds, sums and means of single numbers: as if it were one block."""
+        sums = cls(len(G), H.shape[1], mean is not None)
+        if n:
+            weighted = None if mean is None else sums._add_means(n, mean, field_mean)
+            sums._G.add(G, weighted, mean)
+            sums._H.add(H, weighted, field_mean)
+        sums.n = n
+        return sums
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(vars(Sums.of_single(**state)) if "G" in state else state)
+
+
+def _add(total, x):
+    """total += x, both (2, N) in two numbers."""
+    total[0], error = two_sum(total[0], x[0])
+    total[1] += error + x[1]
+
+
+def _quotient(x, n):
+    """x / n, x (2, N) and the result in two numbers."""
+    high = x[0] / n
+    product, error = two_product(high, float(n))
+    return np.array([high, (((x[0] - product) - error) + x[1]) / n])

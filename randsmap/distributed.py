@@ -1,0 +1,386 @@
+"""Fields on many machines: fit, encode, decode and score dask arrays, chunk by chunk (extra ``dask``).
+
+A decoder is fitted to each part of the rows where the part lies, and the decoders are merged by a tree, whose order
+changes no bit (`RANDSMAPDecoder.merge`). `from_npy` makes the arrays of .npy files; ``dask.array.from_zarr`` those of
+zarr stores. Whatever scheduler is in use computes: a ``dask.distributed.Client`` if there is one, else threads.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from randsmap._estimator import restored_on_error
+from randsmap._mmap import load_npy
+from randsmap._validation import check_count
+from randsmap.metrics import field_norms, median_norm, scaled_distances
+from randsmap.model import ManifoldModel
+
+__all__ = ["fit", "fit_model", "from_npy", "inverse_transform", "score", "transform"]
+
+_BYTES = 1 << 27  # of the fields of a part
+_UNIT, _USUAL = 1024, 8192  # rows of which parts hold a multiple, so that their sums are blocks; fewest that pay
+_ENCODER_SAMPLES = 2000
+
+
+def fit(decoder: Any, Y: Any, F: Any) -> Any:
+    """Fit a decoder to latents and fields that are dask arrays, as a tree of merges.
+
+    Parameters
+    ----------
+    decoder : RANDSMAPDecoder or RFNNDecoder
+        It is fitted itself, and goes on with `partial_fit`. Its solver must be "auto" or "cholesky".
+    Y : dask array or array-like (n, d)
+        Latent coordinates. They are brought here, and kept by the workers: n d numbers must fit in memory.
+    F : dask array (n, M)
+        Fields, one a row, in chunks of any shape; (n,) for a single cell.
+
+    Returns
+    -------
+    decoder
+
+    Raises
+    ------
+    ImportError
+        Without dask.
+    TypeError
+        If F is no dask array, or the decoder has no `merge`.
+    ValueError
+        As `decoder.partial_fit` (of a part, whose rows the message names) and `merge`, or if the decoder's
+        parameters do not allow sums, or the lengths of the chunks are not known. The decoder then keeps its state.
+
+    Notes
+    -----
+    Features and latent scale are those of `decoder.fit`; so is `coef_`, to the bit, for any chunks and workers, where
+    `fit` takes Cholesky with n >= P+1, at the same number of BLAS threads, unless a sum cancels by more than 2^40.
+    Workers of a ``LocalCluster`` have one BLAS thread each (OMP_NUM_THREADS), so compare with
+    ``randsmap.set_num_threads(1)``. The coefficients are solved for here, when they are first used.
+
+    A part is about 128 MB of fields. A worker needs memory for a few parts, and for some sums of P (P + M) pairs of
+    numbers.
+
+    Examples
+    --------
+    >>> import numpy as np, dask.array as da
+    >>> from randsmap import RANDSMAPDecoder, SigmoidFeatures, distributed
+    >>> latents = np.linspace(0, 1, 3000)[:, None]
+    >>> fields = da.from_array(np.hstack([latents**2, 1 - latents**2]), chunks=(700, 2))
+    >>> decoder = RANDSMAPDecoder(SigmoidFeatures(3.0, n_features=20), random_state=0)
+    >>> distributed.fit(decoder, latents, fields).predict([[0.5]]).round(2)
+    array([[0.25, 0.75]])
+    """
+    import dask
+
+    if not hasattr(decoder, "merge"):
+        raise TypeError(
+            f"distributed.fit needs a decoder that can be merged, RANDSMAPDecoder or RFNNDecoder, got {decoder!r}"
+        )
+    F = _fields(F)
+    rows = _part_rows(F)
+    with restored_on_error(decoder):
+        Y = _latents(Y, rows)
+        if len(Y) != len(F):
+            raise ValueError(f"Y and F must have the same number of rows, got {len(Y)} and {len(F)}")
+        decoder.fit_features(Y.compute())
+        try:
+            decoder.partial_fit  # noqa: B018
+        except AttributeError as error:
+            raise ValueError(f"distributed.fit adds up parts: {error.__cause__ or error}") from None
+        start = dask.delayed(decoder, traverse=False)
+        parts = [
+            dask.delayed(_fitted, pure=False)(start, X, fields, number * rows)
+            for number, (X, fields) in enumerate(zip(Y.to_delayed().ravel(), F.rechunk({0: rows}).to_delayed().ravel()))
+        ]
+        while len(parts) > 1:
+            merged = [dask.delayed(_merged, pure=False)(*pair) for pair in zip(parts[::2], parts[1::2])]
+            parts = merged + parts[len(merged) * 2 :]
+        vars(decoder).update(vars(parts[0].compute()))
+    return decoder
+
+
+def fit_model(model: ManifoldModel, F: Any) -> ManifoldModel:
+    """Fit an encoder to some of the fields of a dask array, and a decoder to all of them.
+
+    Parameters
+    ----------
+    model : ManifoldModel
+        It is fitted itself. Its encoder gets `encoder_samples` fields (None: 2000) or all if there are fewer: one
+        of each of that many equal stretches of the rows, drawn with a fixed seed, whatever the chunks. Its decoder
+        is as for `fit`, or None.
+    F : dask array (n, M)
+
+    Returns
+    -------
+    model
+
+    Raises
+    ------
+    ImportError, TypeError, ValueError
+        As `fit`, and as the encoder raises.
+
+    Examples
+    --------
+    >>> import numpy as np, dask.array as da
+    >>> from randsmap import POD, ManifoldModel, RANDSMAPDecoder, SigmoidFeatures, distributed
+    >>> x = np.linspace(0, 1, 2000)[:, None]
+    >>> fields = da.from_array(np.hstack([x**2, 1 - x**2]), chunks=(600, 2))
+    >>> model = ManifoldModel(POD(1), RANDSMAPDecoder(SigmoidFeatures(n_features=20), random_state=0))
+    >>> distributed.score(distributed.fit_model(model, fields), fields) > -1e-2
+    True
+    """
+    F = _fields(F)
+    n = len(F)
+    count = n
+    if model.encoder_samples is not None or n > _ENCODER_SAMPLES:
+        count = min(n, check_count(model.encoder_samples or _ENCODER_SAMPLES, "encoder_samples", low=2))
+    edges = np.arange(count + 1) * n // count
+    chosen = np.random.default_rng(0).integers(edges[:-1], edges[1:])
+    encoder = clone(model.encoder).fit(F[chosen].compute())
+    decoder = None
+    if model.decoder is not None:
+        decoder = fit(clone(model.decoder), transform(encoder, F).persist(), F)
+    model.encoder_, model.decoder_, model.n_features_in_ = encoder, decoder, F.shape[1]
+    return model
+
+
+def transform(encoder: Any, F: Any) -> Any:
+    """Latents of the fields of a dask array.
+
+    Parameters
+    ----------
+    encoder : fitted encoder or ManifoldModel
+    F : dask array (n, M)
+
+    Returns
+    -------
+    dask array (n, d)
+        Not computed yet, in the row chunks of F; ``.persist()`` keeps it on the workers.
+
+    Raises
+    ------
+    ImportError, TypeError, ValueError
+        As `fit`, of F, and as the encoder's `transform`.
+    """
+    return _map(encoder.transform, _fields(F))
+
+
+def inverse_transform(decoder: Any, Y: Any) -> Any:
+    """Fields at the latents of a dask array.
+
+    Parameters
+    ----------
+    decoder : fitted decoder or ManifoldModel
+    Y : dask array or array-like (n, d)
+
+    Returns
+    -------
+    dask array (n, M)
+        Not computed yet, in chunks of at most 128 MB: ``.to_zarr(...)`` stores it. (n,) for a single cell.
+
+    Raises
+    ------
+    ImportError, ValueError, TypeError
+        As the decoder's `predict`.
+    """
+    decode = getattr(decoder, "inverse_transform", None) or decoder.predict
+    Y = _latents(Y)
+    sample = decode(Y[:1].compute())
+    rows = max(1, min(_BYTES // (8 * sample.size), max(Y.chunks[0])))
+    return _map(decode, Y.rechunk({0: rows}), sample)
+
+
+def score(model: Any, X: Any, y: Any = None) -> float:
+    """How well fields of a dask array are reconstructed: the `score` of the model or the decoder.
+
+    Parameters
+    ----------
+    model : fitted ManifoldModel or decoder
+    X : dask array
+        Fields (n, M) of a model, latents (n, d) of a decoder (an array will do).
+    y : dask array (n, M), optional
+        Fields, of a decoder.
+
+    Returns
+    -------
+    float
+        Of a model minus the mean of `metrics.scaled_l2`, 0 at best; of a decoder R^2, the mean over the cells, 1 at
+        best: those of `score` but for round-off.
+
+    Raises
+    ------
+    ImportError, TypeError, ValueError
+        As `fit`, of the arrays, and as `score`.
+    """
+    if y is None:
+        F = _fields(X)
+        norms = _by_parts(_norms, model.reconstruct, F.rechunk({0: _part_rows(F)}))
+        distances, sizes = np.concatenate(norms, axis=1)
+        return -float(scaled_distances(distances, sizes, median_norm(sizes)).mean())
+    F = _fields(y)
+    rows = _part_rows(F)
+    X, F = _latents(X, rows), F.rechunk({0: rows})
+    if len(X) != len(F):
+        raise ValueError(f"X and y must have the same number of rows, got {len(X)} and {len(F)}")
+    first = F[:1].compute().astype(float).reshape(1, -1)  # less it, cells of one value are exactly 0
+    n, mean, spread, missed = 0, 0.0, 0.0, 0.0
+    for m, part_mean, part_spread, part_missed in _by_parts(_moments, model.predict, X, F, first):
+        step = part_mean - mean
+        spread = spread + part_spread + step**2 * (n * m / (n + m))
+        n, mean, missed = n + m, mean + step * (m / (n + m)), missed + part_missed
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scores = np.where(spread > 0, 1 - missed / spread, np.where(missed > 0, 0.0, 1.0))
+    return float(np.mean(scores))
+
+
+def from_npy(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, rows: int | None = None) -> Any:
+    """The dask array of fields in one or several .npy files, each read where it is needed, and only its rows.
+
+    ``dask.array.from_array(numpy.load(path, mmap_mode="r"))`` would send the data themselves to the workers.
+
+    Parameters
+    ----------
+    paths : path, or sequence of paths
+        Files of arrays (n, M) that every worker can read; those of several files are stacked.
+    rows : int, optional
+        Rows of a chunk; None: about 128 MB.
+
+    Returns
+    -------
+    dask array (n, M)
+
+    Raises
+    ------
+    ImportError
+        Without dask.
+    ValueError, OSError
+        If a file is no .npy file of numbers in two dimensions.
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np
+    >>> from randsmap import distributed
+    >>> path = os.path.join(tempfile.mkdtemp(), "fields.npy")
+    >>> np.save(path, np.ones((5000, 3)))
+    >>> distributed.from_npy(path, rows=1024).numblocks
+    (5, 1)
+    """
+    import dask
+    import dask.array as da
+
+    arrays = []
+    for path in [paths] if isinstance(paths, (str, os.PathLike)) else list(paths):
+        path = os.path.abspath(os.path.expanduser(path))
+        file = load_npy(path)
+        if file.ndim != 2:
+            raise ValueError(f"{path} must hold an array of 2 dimensions (rows, cells), got shape {file.shape}")
+        n, M = file.shape
+        size = max(_UNIT, _BYTES // max(1, M * file.itemsize) // _UNIT * _UNIT)
+        size = size if rows is None else check_count(rows, "rows")
+        arrays += [
+            da.from_delayed(dask.delayed(_read)(path, a, min(a + size, n)), (min(a + size, n) - a, M), file.dtype)
+            for a in range(0, n, size)
+        ]
+    return da.concatenate(arrays)
+
+
+def _read(path, start, stop):
+    return np.array(load_npy(path)[start:stop])
+
+
+def _fields(F):
+    """F in chunks of whole rows, whose lengths are known."""
+    import dask.array as da
+
+    if not isinstance(F, da.Array):
+        raise TypeError(
+            f"randsmap.distributed takes fields as a dask array, got {type(F).__name__}: the estimators' own methods "
+            "take arrays in memory and memory-mapped ones; from_npy and dask.array.from_zarr open files"
+        )
+    return _known(F, "the fields")
+
+
+def _known(X, name):
+    if np.isnan(X.shape[0]):
+        raise ValueError(f"the lengths of the chunks of {name} are not known: call its compute_chunk_sizes() before")
+    return X.rechunk({1: -1}) if X.ndim == 2 else X
+
+
+def _latents(Y, rows=None):
+    """Latents as a dask array in chunks of whole rows, so many of them if they are given, which are kept."""
+    import dask.array as da
+
+    if isinstance(Y, da.Array):
+        Y = _known(Y, "the latents").persist()
+    else:
+        Y = da.from_array(np.asarray(Y), chunks=-1)
+    if Y.ndim != 2:
+        raise ValueError(f"latents must have 2 dimensions (rows, coordinates), got shape {Y.shape}")
+    return Y if rows is None else Y.rechunk({0: rows})
+
+
+def _part_rows(F):
+    """Rows of a part: about those of the chunks of F, but of useful size."""
+    row = 8 * int(np.prod(F.shape[1:]))
+    return max(_UNIT, min(max(_USUAL, *F.chunks[0]), _BYTES // max(1, row)) // _UNIT * _UNIT)
+
+
+def _map(function: Callable[[Any], NDArray[np.float64]], X: Any, sample: Any = None) -> Any:
+    """function(X), whose rows are those of X, chunk by chunk; `sample` is what it makes of one row."""
+    import dask
+
+    sample = np.asarray(function(X[:1].compute()) if sample is None else sample)
+    shape: dict[str, Any] = {"drop_axis": 1} if sample.ndim == 1 else {"chunks": (X.chunks[0], (sample.shape[1],))}
+    return X.map_blocks(
+        _called, dask.delayed(function, traverse=False), dtype=sample.dtype, meta=np.empty((0,) * sample.ndim), **shape
+    )
+
+
+def _called(block, function):
+    return np.asarray(function(block))
+
+
+def _by_parts(task: Callable[..., Any], function: Any, *arrays: Any) -> Any:
+    """task(function, chunk of each array) of all chunks; what is no dask array goes to each."""
+    import dask
+    import dask.array as da
+
+    function = dask.delayed(function, traverse=False)
+    chunks = [X.to_delayed().ravel() if isinstance(X, da.Array) else None for X in arrays]
+    count = next(len(column) for column in chunks if column is not None)
+    calls = [
+        dask.delayed(task, pure=False)(
+            function, *(X if column is None else column[i] for X, column in zip(arrays, chunks))
+        )
+        for i in range(count)
+    ]
+    return dask.compute(*calls)
+
+
+def _fitted(start, X, F, first):
+    decoder = copy.deepcopy(start)
+    try:
+        return decoder.partial_fit(X, F)
+    except ValueError as error:
+        raise ValueError(f"rows {first} to {first + len(F) - 1} of the fields: {error}") from None
+
+
+def _merged(one, other):
+    return copy.copy(one).merge(other)  # what a task returns must stay as it is
+
+
+def _norms(reconstruct, F):
+    return np.array([field_norms(np.asarray(reconstruct(F)) - F), field_norms(F)])
+
+
+def _moments(predict, X, F, first):
+    F = F.reshape(len(F), -1)
+    missed = ((np.asarray(predict(X)).reshape(F.shape) - F) ** 2).sum(axis=0)
+    F = F - first
+    mean = F.mean(axis=0)
+    return len(F), mean, ((F - mean) ** 2).sum(axis=0), missed
