@@ -454,6 +454,7 @@ def test_bars_in_a_log_are_one_line_each(tmp_path):
     assert re.fullmatch(r"LWR trajectories: 100% 3/3 \[\d\d:\d\d\]\n", result.stderr.decode())
 
 
+@pytest.mark.slow
 def test_an_empty_snapshot_does_not_spoil_the_errors(tmp_path, snapshots, capsys):
     snapshots[0] = 0
     np.save(tmp_path / "F.npy", snapshots)
@@ -506,6 +507,7 @@ def test_fit_searches_for_the_model(tmp_path, capsys):
     assert load(tmp_path / "part").encoder_.eigenvectors_.shape[0] == 30
 
 
+@pytest.mark.slow
 def test_fit_warns_of_an_optimum_on_an_edge(tmp_path, snapshots, capsys, monkeypatch):
     monkeypatch.setattr("randsmap.tuning._autotune._WIDTHS", (1.0,))
     arguments = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--decoder", "k-nn")

@@ -208,6 +208,7 @@ def test_one_dimensional_fields():
         np.testing.assert_allclose(again.vjp(Y, np.ones(30)), decoder.vjp(Y, np.ones(30)), rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_mass_of_a_million_cells():
     rows = 1_000_000
     Y = rng.uniform(size=(30, 1))

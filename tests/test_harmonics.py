@@ -185,6 +185,7 @@ def curve(n, seed):
     return np.column_stack((t, np.sin(3 * t), np.cos(2 * t)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize(
     "make, expected",
