@@ -187,6 +187,7 @@ def test_large_sets_are_searched_on_a_part():
         assert relative(G, decoder.predict(Z)).mean() < 1e-3
 
 
+@pytest.mark.slow
 def test_autotune_takes_the_encoder_that_generalises():
     """Fields that are linear in two parameters: POD knows them exactly."""
     rng = np.random.default_rng(0)

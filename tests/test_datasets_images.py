@@ -168,6 +168,7 @@ def test_progress_bar_ends_complete(capsys):
     assert "70/70" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_phantom_is_deterministic_and_has_the_heads_features():
     phantom = head_phantom()
     assert (phantom == head_phantom(128)).all()

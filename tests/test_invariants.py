@@ -84,6 +84,7 @@ def invariant_problems(draw, n=12, M=None):
     return C, weights, constant, level, F, rng
 
 
+@pytest.mark.slow
 @given(invariant_problems())
 @settings(deadline=None, max_examples=80)
 def test_projection_conserves_to_a_few_ulp_and_keeps_constants(problem):

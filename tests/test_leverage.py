@@ -101,7 +101,7 @@ def kriging_variance(K, T, k, t, own, regularization):
 # -- Ridge regression on features ------------------------------------------------------------------
 @pytest.mark.parametrize("center", [True, False])
 @pytest.mark.parametrize("solver", ["auto", "svd", "krylov"])
-@pytest.mark.parametrize("n_features", [7, 24, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_features", [7, *(pytest.param(P, marks=pytest.mark.slow) for P in (24, 40))])
 def test_of_features_is_the_formula_in_exact_arithmetic(n_features, solver, center):
     for regularization in (1e-10, 1e-3, 10.0):
         features = SigmoidFeatures(3.0, n_features=n_features)

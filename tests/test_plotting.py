@@ -229,7 +229,8 @@ def test_reconstructions_of_a_profile_show_truth_reconstruction_and_error():
     pixels(figure)
 
 
-@pytest.mark.parametrize("extent", [None, pytest.param((4.0, 1.0), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("extent", [None, (4.0, 1.0)])
 def test_reconstructions_of_a_plane_show_the_error_in_one_scale_and_hide_the_obstacle(extent):
     truth = np.arange(32.0).reshape(8, 4) / 32
     mask = np.ones((8, 4), dtype=bool)

@@ -119,6 +119,7 @@ def test_auto_leaves_cholesky_before_lambda_drowns_in_the_gram_matrix(n, P, chol
         assert ridge(rows, F, 1.01e6 * EPS * norm)[1] == cholesky
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n, P", [(40, 25), (25, 40)])
 @pytest.mark.parametrize("kind", [FourierFeatures, SigmoidFeatures])
 def test_small_regularizations_are_right_to_1e_8_off_the_data_too(n, P, kind):

@@ -118,9 +118,8 @@ def results(level, tmp_path_factory):
     return dict(np.load(folder / "results.npz"))
 
 
-@pytest.mark.parametrize(
-    "key", [pytest.param(key, marks=pytest.mark.slow if "beyond" in key else ()) for key in sorted(arguments())]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("key", sorted(arguments()))
 def test_within_two_ulp(results, key):
     x, got = arguments()[key], results[key]
     function = FUNCTIONS[key.split("/")[0]]
