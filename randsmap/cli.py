@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -298,6 +299,12 @@ def _add_config(commands):
     )
     config.add_argument("--cflags", action="store_true", help="flags for the compiler: where randsmap.h is")
     config.add_argument("--libs", action="store_true", help="the library, and flags for the linker")
+    config.add_argument(
+        "--amalgamation",
+        type=expanded,
+        metavar="DIR",
+        help="copy randsmap.h and the library as one C99 file, randsmap.c, to this folder: for hosts without Python",
+    )
     config.set_defaults(command=_config)
 
 
@@ -308,8 +315,14 @@ def _config(arguments):
     if arguments.libs:
         library = library_path()
         flags += [library, *([] if os.name == "nt" else [f"-Wl,-rpath,{os.path.dirname(library)}", "-lm"])]
+    if arguments.amalgamation is not None:
+        arguments.amalgamation.mkdir(parents=True, exist_ok=True)
+        for name in ("randsmap.h", "randsmap.c"):
+            shutil.copyfile(os.path.join(get_include(), name), arguments.amalgamation / name)
+    elif not flags:
+        raise ValueError("config needs --cflags, --libs or --amalgamation DIR")
     if not flags:
-        raise ValueError("config needs --cflags or --libs")
+        return
     _say(" ".join(map(shlex.quote, flags)))
 
 

@@ -4,7 +4,11 @@ damaged or forged (tests/c/test_image.c goes further, under the sanitizers)."""
 import concurrent.futures
 import math
 import pickle
+import shutil
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,6 +36,7 @@ from randsmap import (
     RFNNDecoder,
 )
 from randsmap._kernels import frozen as kernel
+from randsmap.decoders import library_path
 from randsmap.decoders._frozen import assembled
 
 from helpers import random_problem
@@ -530,6 +535,77 @@ def test_forged_counts_are_refused():
             FrozenDecoder(assembled({k: v for k, v in good.items() if k != name}))
         with pytest.raises(ValueError, match="no image"):
             FrozenDecoder(assembled({**good, name: good[name].reshape(-1)[:0]}))
+
+
+ROOT = Path(__file__).resolve().parent.parent
+COMPILERS = [c for c in ("cc", "clang", "clang-14", "tcc") if shutil.which(c)]
+
+
+def outputs(host, path, X):
+    lines = subprocess.run(
+        [host, path, *map(float.hex, X.ravel().tolist())], check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    return [np.array([float.fromhex(x) for x in line.split()]) for line in lines[:-1]], int(lines[-1])
+
+
+def check_host(host, tmp_path, atol):
+    """A host decodes what Python does, and neither allocates nor locks meanwhile."""
+    for options in ({}, {"kind": "table"}, {"precision": "float32", "tol": 1e-5}):
+        frozen = model(DiffusionMaps(2), KernelDecoder(**MASS, bounds="nonnegative")).freeze(**options)
+        frozen.save(tmp_path / "model.rsm")
+        X = frozen.transform(random_problem(15, M, 2, seed=9, constant={4: 0.02})[1])
+        X = np.vstack([X, 3 * X[:2]])
+        F = frozen.predict(X)
+        J = frozen.jacobian(X[-1:])[0].T
+        expected = F.ravel(), J.ravel(), frozen.vjp(X[:1], np.ones(M))[0], frozen.transform(F).ravel()
+        got, allocations = outputs(host, tmp_path / "model.rsm", X)
+        for ours, theirs in zip(got, expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=atol * largest(theirs))
+        assert allocations == (0 if sys.platform == "linux" else -1)
+
+
+@pytest.mark.skipif(not COMPILERS, reason="needs a C compiler")
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("flags", [["-O2"], ["-O2", "-DRK_PLAIN_C"]], ids=" ".join)
+def test_one_file_builds_alone(compiler, flags, tmp_path):
+    command = [sys.executable, ROOT / "tools" / "amalgamate.py", tmp_path / "randsmap.c"]
+    subprocess.run(command, check=True)
+    shutil.copy(Path(randsmap.get_include()) / "randsmap.h", tmp_path)
+    shutil.copy(ROOT / "tests" / "c" / "host.c", tmp_path)
+    warnings = [] if compiler == "tcc" else ["-Wall", "-Wextra", "-Werror"]
+    subprocess.run(
+        [compiler, "-std=c99", *flags, *warnings, "randsmap.c", "host.c", "-o", "host", "-lm"], cwd=tmp_path, check=True
+    )
+    check_host(tmp_path / "host", tmp_path, 1e-9)
+
+
+@pytest.mark.skipif(not COMPILERS, reason="needs a C compiler")
+def test_a_host_of_the_shared_library(tmp_path):
+    try:
+        library = library_path()
+    except FileNotFoundError:
+        pytest.skip("a source tree has no librandsmap")
+    flags = [f"-I{randsmap.get_include()}", library, f"-Wl,-rpath,{Path(library).parent}"]
+    subprocess.run([COMPILERS[0], ROOT / "tests" / "c" / "host.c", *flags, "-o", tmp_path / "host"], check=True)
+    check_host(tmp_path / "host", tmp_path, 0.0)
+
+
+def test_an_image_of_the_first_release(tmp_path):
+    # written by 0.1.0; an image of another byte order is refused
+    path = ROOT / "tests" / "data" / "frozen_0.1.rsm"
+    if sys.byteorder != "little":
+        with pytest.raises(ValueError, match="other byte order"):
+            FrozenModel.load(path)
+        return
+    frozen = randsmap.load(path)
+    stored = np.load(ROOT / "tests" / "data" / "frozen_0.1_fields.npz")
+    assert (frozen.n_components, frozen.n_cells, frozen.n_invariants, frozen.kind) == (2, 12, 1, "table")
+    X, F = stored["latents"], stored["fields"]
+    np.testing.assert_allclose(frozen.predict(X), F, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(frozen.transform(F), stored["encoded"], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(frozen.jacobian(X), stored["jacobian"], rtol=0, atol=1e-11)
+    frozen.save(tmp_path / "again.rsm")
+    assert (tmp_path / "again.rsm").read_bytes() == path.read_bytes()
 
 
 def test_threads_get_the_same_bits():

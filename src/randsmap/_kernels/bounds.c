@@ -42,11 +42,11 @@ RK_INLINE void add(sums *a, const double *z, const double *w, const double *d, c
             g = zv + t * dv;
         }
         f = v_min(v_max(g, low), high);
-        rk_ivec free = (rk_ivec)(f == g);
+        rk_ivec free = v_equal_bits(f, g);
         if (mode & MASKED) {
             rk_ivec there;
             memcpy(&there, valid + i, sizeof there);
-            f = (rk_vec)((rk_ivec)f & there);
+            f = v_where(there, f);
             free &= there;
         }
         p = mode & UNIFORM ? f : wv * f;
@@ -63,7 +63,7 @@ RK_INLINE void add(sums *a, const double *z, const double *w, const double *d, c
         if (mode & UNIFORM)
             a->count[v] -= free;
         else
-            a->slope[v] += (rk_vec)((rk_ivec)(wv * dv) & free);
+            a->slope[v] += v_where(free, wv * dv);
         if (mode & CHECKED) {
             a->odd[v] += zv - zv; /* NaN of what is not finite */
             a->top[v] = v_max(a->top[v], zv);
@@ -102,17 +102,17 @@ RK_INLINE total pass(const rk_bounds *b, double m, const double *f, double t, in
         for (int k = 0; k < RK_WIDTH; k++) {
             if (mode & EXACT) {
                 double s, e;
-                RK_TWO_SUM(s, e, r.sum, -a.sum[v][k]);
+                RK_TWO_SUM(s, e, r.sum, -v_lane(a.sum[v], k));
                 r.sum = s;
-                low_part += e - a.low[v][k];
-                r.size += a.size[v][k];
+                low_part += e - v_lane(a.low[v], k);
+                r.size += v_lane(a.size[v], k);
             } else {
-                r.sum += a.sum[v][k];
+                r.sum += v_lane(a.sum[v], k);
             }
-            r.slope += a.slope[v][k];
-            count += a.count[v][k];
-            odd += a.odd[v][k];
-            r.top = a.top[v][k] > r.top ? a.top[v][k] : r.top;
+            r.slope += v_lane(a.slope[v], k);
+            count += v_lane(a.count[v], k);
+            odd += v_lane(a.odd[v], k);
+            r.top = v_lane(a.top[v], k) > r.top ? v_lane(a.top[v], k) : r.top;
         }
     r.sum += low_part;
     if (mode & NONNEGATIVE)

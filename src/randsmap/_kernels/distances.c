@@ -404,7 +404,7 @@ static void store_t(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m, ptrd
             const double *t = tile + i * ld + j;
             double *o = out_t + j * ldo + i;
             for (int k = 8; k < 16; k++) /* the next rows; may point beyond the end, harmlessly */
-                __builtin_prefetch(o + k * ldo, 1);
+                RK_PREFETCH_TO_WRITE(o + k * ldo);
             transpose_block(t, ld, o, ldo);
             transpose_block(t + 4 * ld, ld, o + 4, ldo);
             transpose_block(t + 4, ld, o + 4 * ldo, ldo);

@@ -40,10 +40,10 @@ static double residual(double m, const double *x, const double *y, ptrdiff_t n, 
     for (int v = 0; v < RK_SUM_VECTORS; v++)
         for (int l = 0; l < RK_WIDTH; l++) {
             double s, e;
-            RK_TWO_SUM(s, e, sum, -a.sum[v][l]);
+            RK_TWO_SUM(s, e, sum, -v_lane(a.sum[v], l));
             sum = s;
-            low += e - a.low[v][l];
-            total += a.size[v][l];
+            low += e - v_lane(a.low[v], l);
+            total += v_lane(a.size[v], l);
         }
     *size = total;
     return sum + low;

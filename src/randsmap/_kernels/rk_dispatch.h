@@ -6,10 +6,25 @@
  * and the .pyx keeps the pointer that rk_NAME_select() returns. */
 #ifndef RK_DISPATCH_H
 #define RK_DISPATCH_H
+#include <float.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#ifndef DBL_TRUE_MIN /* of C11 */
+#define DBL_TRUE_MIN 0x1p-1074
+#endif
+
+/* Without vector extensions registers are single doubles: plain C99, which -DRK_PLAIN_C asks for too. */
+#if defined(__GNUC__) && !defined(RK_PLAIN_C)
+#define RK_EXTENSIONS 1
 #define RK_INLINE static inline __attribute__((always_inline))
+#define RK_PREFETCH_TO_WRITE(p) __builtin_prefetch(p, 1)
+#define RK_TYPEOF(x) __typeof__(x)
+#else
+#define RK_INLINE static inline
+#define RK_PREFETCH_TO_WRITE(p) ((void)(p))
+#define RK_TYPEOF(x) double
+#endif
 
 enum rk_cpu { RK_CPU_BASELINE = 0, RK_CPU_AVX2 = 1, RK_CPU_AVX512 = 2 };
 

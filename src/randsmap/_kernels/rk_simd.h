@@ -10,12 +10,17 @@
 #include "rk_dispatch.h"
 #include <math.h>
 #include <string.h>
-#if defined(__SSE2__)
+#ifndef RK_EXTENSIONS
+#elif defined(__SSE2__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 #endif
 
+#ifndef RK_EXTENSIONS
+#undef RK_WIDTH_MAX
+#define RK_WIDTH_MAX 1
+#endif
 #ifndef RK_WIDTH_MAX
 #define RK_WIDTH_MAX 8
 #endif
@@ -32,6 +37,7 @@
 /* rk_mask: what comparisons give, combined by & and |; AVX-512 has registers of their own for it. */
 #if RK_WIDTH == 1
 typedef double rk_vec;
+typedef int64_t rk_ivec;
 typedef int rk_mask;
 #else
 typedef double rk_vec __attribute__((vector_size(8 * RK_WIDTH)));
@@ -57,7 +63,11 @@ RK_INLINE void v_store(double *p, rk_vec v)
 
 RK_INLINE rk_vec v_all(double x)
 {
+#if RK_WIDTH == 1
+    return x;
+#else
     return x - (rk_vec){0}; /* not a sum, which would turn -0 into 0 */
+#endif
 }
 
 #if RK_WIDTH == 8
@@ -135,11 +145,18 @@ RK_INLINE rk_vec v_sqrt(rk_vec a) { return sqrt(a); }
 RK_INLINE unsigned v_bits(rk_mask m) { return (unsigned)m; }
 #endif
 
-#if RK_WIDTH > 1
-RK_INLINE rk_vec v_abs(rk_vec v)
-{
-    return (rk_vec)((rk_ivec)v & INT64_MAX);
-}
+/* Lane l of a register, of doubles or of integers; all bits of a lane where a == b; v where bits are set, else 0. */
+#if RK_WIDTH == 1
+#define v_lane(v, l) ((void)(l), (v))
+RK_INLINE rk_vec v_abs(rk_vec v) { return fabs(v); }
+RK_INLINE rk_ivec v_equal_bits(rk_vec a, rk_vec b) { return -(int64_t)(a == b); }
+RK_INLINE rk_vec v_where(rk_ivec bits, rk_vec v) { return bits ? v : 0; }
+#else
+#define v_lane(v, l) ((v)[l])
+RK_INLINE rk_vec v_abs(rk_vec v) { return (rk_vec)((rk_ivec)v & INT64_MAX); }
+RK_INLINE rk_ivec v_equal_bits(rk_vec a, rk_vec b) { return (rk_ivec)(a == b); }
+RK_INLINE rk_vec v_where(rk_ivec bits, rk_vec v) { return (rk_vec)((rk_ivec)v & bits); }
+#endif
 
 /* The largest of x or, with `magnitudes`, of |x|, n >= 1. */
 RK_INLINE double v_largest(const double *x, ptrdiff_t n, int magnitudes)
@@ -155,7 +172,7 @@ RK_INLINE double v_largest(const double *x, ptrdiff_t n, int magnitudes)
             }
         const rk_vec all = v_max(v_max(most[0], most[1]), v_max(most[2], most[3]));
         for (int l = 0; l < RK_WIDTH; l++)
-            largest = all[l] > largest ? all[l] : largest;
+            largest = v_lane(all, l) > largest ? v_lane(all, l) : largest;
     }
     for (; i < n; i++) {
         const double v = magnitudes ? fabs(x[i]) : x[i];
@@ -174,7 +191,7 @@ RK_INLINE rk_vec v_product_error(rk_vec a, rk_vec b, rk_vec p)
     return (rk_vec)_mm512_fmsub_pd((__m512d)a, (__m512d)b, (__m512d)p);
 #elif RK_WIDTH == 4
     return (rk_vec)_mm256_fmsub_pd((__m256d)a, (__m256d)b, (__m256d)p);
-#elif defined(__aarch64__)
+#elif RK_WIDTH == 2 && defined(__aarch64__)
     return (rk_vec)vfmaq_f64((float64x2_t)-p, (float64x2_t)a, (float64x2_t)b);
 #else
     /* Dekker 1971: halves of 26 bits multiply without error */
@@ -186,6 +203,7 @@ RK_INLINE rk_vec v_product_error(rk_vec a, rk_vec b, rk_vec p)
 #endif
 }
 
+#if RK_WIDTH > 1
 /* -- Registers of floats --------------------------------------------------------------------------- */
 enum { RK_FLOAT_WIDTH = 2 * RK_WIDTH };
 typedef float rk_vecf __attribute__((vector_size(8 * RK_WIDTH)));
@@ -226,10 +244,11 @@ RK_INLINE unsigned vf_not_above(rk_vecf a, float b)
 #define RK_TWO_SUM(sum, error, s, x)                                                               \
     do {                                                                                           \
         (sum) = (s) + (x);                                                                         \
-        __typeof__(sum) z_ = (sum) - (s);                                                          \
+        RK_TYPEOF(sum) z_ = (sum) - (s);                                                          \
         (error) = ((s) - ((sum) - z_)) + ((x) - z_);                                               \
     } while (0)
 
+#ifdef RK_EXTENSIONS
 /* -- Two and four doubles, whatever the register --------------------------------------------------- */
 typedef double rk_double2 __attribute__((vector_size(16)));
 typedef double rk_double4 __attribute__((vector_size(32)));
@@ -253,6 +272,17 @@ RK_INLINE void rk_transpose4(const double *a, const double *b, const double *c, 
     z = RK_SHUFFLE(xy0, zw0, 2, 3, 6, 7), w = RK_SHUFFLE(xy1, zw1, 2, 3, 6, 7);
     memcpy(p, &x, sizeof x), memcpy(q, &y, sizeof y), memcpy(r, &z, sizeof z), memcpy(s, &w, sizeof w);
 }
+
+#else
+RK_INLINE void rk_transpose4(const double *a, const double *b, const double *c, const double *d, double *p,
+                             double *q, double *r, double *s)
+{
+    const double x[4][4] = {{a[0], b[0], c[0], d[0]}, {a[1], b[1], c[1], d[1]},
+                            {a[2], b[2], c[2], d[2]}, {a[3], b[3], c[3], d[3]}};
+    memcpy(p, x[0], sizeof x[0]), memcpy(q, x[1], sizeof x[1]), memcpy(r, x[2], sizeof x[2]);
+    memcpy(s, x[3], sizeof x[3]);
+}
+#endif
 
 /* Makes the compiler forget what the pointer p equals. Clang carries p[i - 1] over from the iteration
  * before, where it was p[i], and then cannot vectorise the loop. */
