@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
+from sklearn.exceptions import NotFittedError
 
 import randsmap
 from randsmap import KernelDecoder, KNNDecoder, ManifoldModel, RANDSMAPDecoder, SampledModel, sample_cells
@@ -114,6 +115,22 @@ def test_what_cannot_be_sampled():
         sample_cells(decoder, Y[:, :1], 5)
     with pytest.raises(ValueError, match="Y must be finite"):
         sample_cells(decoder, Y * np.inf, 5)
+
+
+def test_decoders_that_are_not_fitted():
+    for decoder in (KernelDecoder(), randsmap.POD(2), ManifoldModel(randsmap.POD(2), KernelDecoder())):
+        with pytest.raises(NotFittedError):
+            sample_cells(decoder, [[0.0, 1.0]], 2)
+        with pytest.raises(NotFittedError):
+            SampledModel(decoder, abs, [0, 1])
+
+
+def test_fields_of_one_cell():
+    Y = np.linspace(0, 1, 20)[:, None]
+    decoder = KernelDecoder().fit(Y, np.sin(Y[:, 0]))
+    np.testing.assert_array_equal(sample_cells(decoder, Y, 1), [0])
+    v = SampledModel(decoder, lambda t, f: np.cos(0.5) * np.ones(1), [0]).velocity(0.0, [0.5])
+    np.testing.assert_allclose(v, np.cos(0.5) / decoder.jacobian([[0.5]]).ravel(), rtol=1e-12)
 
 
 # -- Rates -----------------------------------------------------------------------------------------

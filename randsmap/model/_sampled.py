@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from randsmap._parallel import blas_threads
 from randsmap._validation import check_cells, check_count, check_matrix, check_vector
@@ -25,14 +26,17 @@ class _Decoding:
     """What a decoder, a model or POD calls its fields and their derivatives; d latents, M cells."""
 
     def __init__(self, decoder: Any) -> None:
-        name = type(decoder).__name__
+        if hasattr(decoder, "fit"):
+            check_is_fitted(decoder)
         if hasattr(decoder, "inverse_jacobian"):  # POD
             self.fields, self.jacobian = decoder.inverse_transform, decoder.inverse_jacobian
         elif hasattr(decoder, "jacobian") and (hasattr(decoder, "predict") or hasattr(decoder, "inverse_transform")):
             self.fields = decoder.predict if hasattr(decoder, "predict") else decoder.inverse_transform
             self.jacobian = decoder.jacobian
         else:
-            raise TypeError(f"decoder must be a decoder or model with derivatives (`jacobian`), got {name}")
+            raise TypeError(
+                f"decoder must be a decoder or model with derivatives (`jacobian`), got {type(decoder).__name__}"
+            )
         regressor = hasattr(decoder, "predict")
         self.d = int(decoder.n_features_in_ if regressor else decoder._n_features_out)
         self.M = int(decoder._n_outputs if regressor else decoder.n_features_in_)
@@ -121,8 +125,9 @@ def _sketch(decoding: _Decoding, Y: NDArray[np.float64], rank: int) -> NDArray[n
     for start in range(0, len(Y), rows):
         part = Y[start : start + rows]
         block = np.empty((len(part), each, decoding.M))
-        block[:, 0] = decoding.fields(part) - reference
-        block[:, 1:] = decoding.jacobian(part).transpose(0, 2, 1) * spread[:, None]
+        block[:, 0] = (decoding.fields(part) - reference).reshape(len(part), -1)
+        J = decoding.jacobian(part).reshape(len(part), decoding.M, decoding.d)  # of one-dimensional fields too
+        block[:, 1:] = J.transpose(0, 2, 1) * spread[:, None]
         with blas_threads():
             columns = slice(start * each, (start + len(part)) * each)
             sketch += weights[:, columns] @ block.reshape(-1, decoding.M)

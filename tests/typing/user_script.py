@@ -101,6 +101,12 @@ def main(folder: Path) -> None:
     gradient: Array = decoder.vjp(latents, fields)
     print(some.shape, coefficients.shape, values, score, jacobian.shape, tangents.shape, gradient.shape)
 
+    cells: NDArray[np.intp] = randsmap.sample_cells(decoder, latents, 10)
+    sampled = randsmap.SampledModel(decoder, lambda t, f: f[:10] - f[10:], cells, stencil=np.append(cells, cells - 1))
+    velocity: Array = sampled.velocity(0.0, latents[0])
+    condition: float = sampled.condition(latents[0])
+    print(velocity.shape, condition)
+
     for other in (
         randsmap.RFNNDecoder(solver="cholesky"),
         randsmap.KNNDecoder(4),
