@@ -277,6 +277,7 @@ def test_autotune_finds_the_number_of_components():
         rm.autotune(ring, n_components="all")
 
 
+@pytest.mark.slow
 def test_autotune_tries_widths_beside_the_best():
     F = make_swiss_roll(300, random_state=0).data
     result = rm.autotune(F, n_components=2, n_trials=4, alpha=0.5, random_state=0)
