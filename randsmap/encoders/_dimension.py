@@ -87,7 +87,7 @@ def _directions(F: NDArray[np.float64], width: float, most: int) -> int:
     V, rates = modes.eigenvectors_, -np.log(np.minimum(modes.eigenvalues_, 1 - np.finfo(float).eps))
     spread = (V**2).sum(axis=0) ** 2 / (V**4).sum(axis=0)  # samples on which an eigenvector is not small
     found: list[int] = []
-    for k in np.flatnonzero(spread >= _SHARE * len(V)):
+    for k in map(int, np.flatnonzero(spread >= _SHARE * len(V))):
         if found and (len(found) == most or rates[k] > _GAP * rates[found[-1]]):
             break
         if not found or neighbor_residual(V[:, found], V[:, k]) >= _NEW:

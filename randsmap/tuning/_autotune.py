@@ -188,7 +188,16 @@ def chosen_encoder(
 class EncoderSearch:
     """Encoders judged on samples, or groups, that they have not seen; at most 1000 of the samples."""
 
-    def __init__(self, F, sizes, labels, validation, n_trials, families, rng):
+    def __init__(
+        self,
+        F: NDArray[np.float64],
+        sizes: NDArray[np.float64],
+        labels: NDArray[np.intp] | None,
+        validation: float,
+        n_trials: int,
+        families: Sequence[str],
+        rng: Any,
+    ) -> None:
         if len(F) > _SAMPLES:
             rows = np.sort(rng.permutation(len(F))[:_SAMPLES])
             F, sizes = F[rows], sizes[rows]
@@ -229,7 +238,7 @@ class EncoderSearch:
         self.encoders += encoders
         self.scores += [np.inf] * len(encoders)
         self._errors += [np.full(len(F), np.nan) for _ in encoders]
-        alive, failures = list(range(first, len(self.encoders))), []
+        alive, failures = list(range(first, len(self.encoders))), list[Exception]()
         bar = steps(len(self._folds) * len(encoders), 1, "encoders")
         for turn, held in enumerate(self._folds):
             rest = np.setdiff1d(np.arange(len(F)), held)
