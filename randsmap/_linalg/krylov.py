@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -20,12 +21,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from randsmap._kernels import ridge as _kernel
 from randsmap._linalg.low_rank import cross, multiply, nystroem, orthonormal_beside, pod_of_fields, tall_qr
-from randsmap._linalg.ridge import FeatureRows, less_mean, ridge, with_bias
+from randsmap._linalg.low_rank_ridge import LowRankPath
+from randsmap._linalg.ridge import FeatureRows, Products, less_mean, ridge, with_bias
 from randsmap._mmap import Snapshots
 from randsmap._parallel import blas_threads
 from randsmap._progress import counter
 
-__all__ = ["KrylovRidge", "available_memory", "solve_ridge"]
+__all__ = ["KrylovRidge", "RidgePath", "Solution", "available_memory", "solve_ridge"]
 
 _EPS = np.finfo(float).eps
 _BLOCK_BYTES = 2**25  # a row block of Phi
@@ -34,12 +36,25 @@ _FIRST_RANK = 128
 _SMALLEST = 4000  # min(n, P+1) from which "auto" considers the Krylov solver
 
 
-def solve_ridge(
-    rows: FeatureRows, F: Any, regularization: float, solver: str, *, tol: float = 1e-7, max_iter: int = 500
-) -> tuple[NDArray[np.float64], str, int]:
-    """Ridge coefficients by the solver asked for: A (P+1, M), the solver used, its iterations.
+class Solution(NamedTuple):
+    """Coefficients A (P+1, M), the solver used and its iterations; of the low-rank solver r and its bound of
+    |Phi (A - A*)| / |F|."""
 
-    The rule of "auto": a direct solver (see `ridge`), unless lambda > 10 eps trace(Phi^T Phi) and
+    coefficients: NDArray[np.float64]
+    solver: str
+    n_iter: int = 1
+    rank: int | None = None
+    bound: float | None = None
+
+
+def solve_ridge(
+    rows: FeatureRows, F: Any, regularization: float, solver: str, *, tol: float | None = None, max_iter: int = 500
+) -> Solution:
+    """Ridge coefficients by the solver asked for.
+
+    The rule of "auto": the low-rank solver where its count of operations is at most half of the direct one's and the
+    bound of its error is met, see `LowRankPath`; else a direct solver (see `ridge`), unless
+    lambda > 10 eps trace(Phi^T Phi) and
 
     - its matrices do not fit in the memory available (fields that stay in their file are not meant), or
     - s = min(n, P+1) >= 4000 and Krylov is at least twice cheaper by the count of operations: a
@@ -47,45 +62,93 @@ def solve_ridge(
       l + 10 k <= s/8 for k right-hand sides after compression. Finding that out costs about a tenth
       of the direct solve: the search for k gives up beyond what could be accepted.
 
+    "lowrank" goes on as "auto" where it cannot meet its bound.
+
     Raises
     ------
     ValueError
-        If solver="krylov" and lambda is 0, or memory-mapped fields do not fit in memory.
+        If solver="krylov" or "lowrank" and lambda is 0, or memory-mapped fields do not fit in memory.
     numpy.linalg.LinAlgError
         See `ridge`.
     """
-    if solver == "krylov":
-        if not regularization > 0:
+    return RidgePath(rows, F, [regularization], solver, tol=tol, max_iter=max_iter).solve(regularization)
+
+
+class RidgePath:
+    """Ridge regressions of the same fields with several lambdas, by the rules of `solve_ridge`.
+
+    The low-rank solver needs one pass over the features for all of them, the direct ones share their products.
+    """
+
+    def __init__(
+        self,
+        rows: FeatureRows,
+        F: Any,
+        regularizations: Sequence[float],
+        solver: str,
+        *,
+        tol: float | None = None,
+        max_iter: int = 500,
+    ) -> None:
+        self._rows, self._F, self._solver, self._tol, self._max_iter = rows, F, solver, tol, max_iter
+        self._several = len(regularizations) > 1
+        self._low_rank = None
+        self._products = Products() if self._several else None
+        if solver in ("auto", "lowrank"):
+            low_rank = LowRankPath(rows, F.shape[1], regularizations, tol, forced=solver == "lowrank")
+            self._low_rank = low_rank if low_rank.worthwhile else None
+
+    def solve(self, regularization: float) -> Solution:
+        """The solution for one of the lambdas."""
+        if self._solver in ("krylov", "lowrank") and not regularization > 0:
             raise ValueError(
-                "solver='krylov' needs regularization (lambda) > 0, got "
+                f"solver={self._solver!r} needs regularization (lambda) > 0, got "
                 f"{regularization:g}; solver='svd' gives the minimum-norm solution"
             )
-        if isinstance(F, Snapshots):
-            F = _in_memory(F)
-        krylov = KrylovRidge(rows, F, regularization, tol)
-        krylov.precondition()
-        A, n_iter = krylov.solve(max_iter)
-        return A, "krylov", n_iter
-    if solver == "auto" and regularization > 0 and not isinstance(F, Snapshots):
+        rows, F, solver = self._rows, self._F, self._solver
+        if self._low_rank is not None:
+            found = self._low_rank.solve(F, regularization)
+            if found is not None:
+                A, rank, bound = found
+                return Solution(A, "lowrank", 1, rank, bound)
+        solver = "auto" if solver == "lowrank" else solver
+        tol = 1e-7 if self._tol is None else self._tol
+        if solver == "krylov":
+            if isinstance(F, Snapshots):
+                F = _in_memory(F)
+            krylov = KrylovRidge(rows, F, regularization, tol)
+            krylov.precondition()
+            A, n_iter = krylov.solve(self._max_iter)
+            return Solution(A, "krylov", n_iter)
+        if solver == "auto" and regularization > 0 and not isinstance(F, Snapshots):
+            found = self._iterated(regularization, tol)
+            if found is not None:
+                return found
+        return Solution(*ridge(rows, F, regularization, solver, self._products))
+
+    def _iterated(self, regularization, tol):
+        """The solution by the Krylov solver where "auto" takes it, else None."""
+        rows, F = self._rows, self._F
         n, width, M = rows.n, rows.width, F.shape[1]
         smaller = min(n, width)
         fits = _direct_fits(n, width, M)
-        if not fits or smaller >= _SMALLEST:
-            acceptable = max(1, (smaller // 8 - _FIRST_RANK) // 10)
-            krylov = KrylovRidge(rows, F, regularization, tol, most=acceptable if fits else None)
-            cheap = krylov.n_columns <= acceptable
-            if cheap or not fits:
-                found = krylov.precondition(max(_FIRST_RANK, smaller // 32))
-                cheap = found and krylov.rank + 10 * krylov.n_columns <= smaller / 8
-                if regularization > 10 * _EPS * krylov.trace:
-                    if not fits:
-                        krylov.precondition()
-                    if cheap or not fits:
-                        A, n_iter = krylov.solve(max_iter)
-                        return A, "krylov", n_iter
-            krylov.close()
-            rows.mean = None  # the direct solver finds it in the pass over the features that it makes anyway
-    return *ridge(rows, F, regularization, solver), 1
+        if fits and (smaller < _SMALLEST or self._several):
+            return None
+        acceptable = max(1, (smaller // 8 - _FIRST_RANK) // 10)
+        krylov = KrylovRidge(rows, F, regularization, tol, most=acceptable if fits else None)
+        cheap = krylov.n_columns <= acceptable
+        if cheap or not fits:
+            found = krylov.precondition(max(_FIRST_RANK, smaller // 32))
+            cheap = found and krylov.rank + 10 * krylov.n_columns <= smaller / 8
+            if regularization > 10 * _EPS * krylov.trace:
+                if not fits:
+                    krylov.precondition()
+                if cheap or not fits:
+                    A, n_iter = krylov.solve(self._max_iter)
+                    return Solution(A, "krylov", n_iter)
+        krylov.close()
+        rows.mean = None  # the direct solver finds it in the pass over the features that it makes anyway
+        return None
 
 
 def _in_memory(F):

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 from scipy.linalg.blas import ddot, dgemm
-from scipy.linalg.lapack import dormqr, dpstrf
+from scipy.linalg.lapack import dgemqrt, dgeqrt, dormqr, dpstrf
 
 from randsmap._kernels import ridge as _kernel
 from randsmap._parallel import blas_threads
@@ -108,6 +108,29 @@ def orthonormal_beside(new: NDArray[np.float64], old: NDArray[np.float64]) -> ND
             with blas_threads():
                 new -= multiply(old, cross(old, new))
         new = tall_qr(new)[0]
+    return new
+
+
+def times_transposed(
+    A: NDArray[np.float64], B: NDArray[np.float64], out: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """A B^T by SciPy's BLAS."""
+    if out is None:
+        out = np.empty((len(A), len(B)))
+    dgemm(1.0, B.T, A.T, trans_a=1, c=out.T, overwrite_c=1)
+    return out
+
+
+def orthonormal_rows_beside(new: NDArray[np.float64], old: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Orthonormal rows that span the rows `new` (k, P), k <= P, beside the orthonormal ones of `old`, in their order;
+    `new` is overwritten. By Householder reflections, twice: once leaves the round-off of the subtraction."""
+    k = len(new)
+    for _ in range(2 if len(old) else 1):
+        if len(old):
+            new -= multiply(times_transposed(new, old), old)
+        factors, blocks, _ = dgeqrt(min(32, k), new.T, overwrite_a=1)
+        columns = np.eye(new.shape[1], k, order="F")
+        new = dgemqrt(factors, blocks, columns, overwrite_c=1)[0].T
     return new
 
 

@@ -5,7 +5,8 @@ The bias row is penalised like the others, as in the paper's formula (Eq. vanill
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,15 @@ from scipy.linalg.blas import dsymv
 
 from randsmap._kernels import features as _features_kernel
 from randsmap._kernels import ridge as _kernel
-from randsmap._linalg.sums import Sums, sum_rows
+from randsmap._linalg.sums import Sums, Totals, sum_rows
 from randsmap._parallel import blas_threads, parallel_for
 from randsmap._progress import steps
 from randsmap._validation import check_matrix
 
 __all__ = [
     "FeatureRows",
+    "Products",
+    "RidgeSmoother",
     "cholesky_solve",
     "damped_triangle",
     "feature_matrix",
@@ -30,7 +33,6 @@ __all__ = [
     "left_spectrum",
     "not_definite",
     "ridge",
-    "ridge_smoother",
     "singular_system",
     "triangle",
 ]
@@ -65,6 +67,31 @@ class FeatureRows:
         else:
             self._map = None
             self.width = feature_matrix(features, X[:1]).shape[1] + bias
+
+    def take(self, points: Any) -> FeatureRows:
+        """The rows of some of the points, by their indices or a slice, less the same mean."""
+        return self._like(self._X[points], self.bias, self.mean)
+
+    def without_bias(self) -> FeatureRows:
+        """The features alone, as they are."""
+        return self._like(self._X, False, None)
+
+    def _like(self, X, bias, mean):
+        other = copy.copy(self)
+        other._X, other.n, other.bias, other.mean = X, len(X), bias, mean
+        other.width += bias - self.bias
+        return other
+
+    def metric_points(self, points: NDArray[np.intp]) -> NDArray[np.float64]:
+        """The points with these indices in coordinates whose distances the features see: |W^T (x - y)|, or in
+        standard deviations for another transformer."""
+        X = self._X[points]
+        X = X - X.mean(axis=0)
+        if self._map is None:
+            spread = X.std(axis=0)
+            return X / np.where(spread > 0, spread, 1)
+        squares, axes = np.linalg.eigh(self._map[1] @ self._map[1].T)
+        return X @ (axes * np.sqrt(np.maximum(squares, 0)))
 
     def centre(self) -> None:
         """Take the mean off all rows from now on."""
@@ -141,7 +168,18 @@ def with_bias(R: NDArray[np.float64], mean: Any, field_mean: Any) -> NDArray[np.
     return A
 
 
-def ridge(rows: FeatureRows, F: Any, regularization: float, solver: str = "auto") -> tuple[NDArray[np.float64], str]:
+class Products:
+    """What solutions for several lambdas of one regression share: sums over the rows, or the dual Gram matrix, and
+    the triangle of a QR factorisation."""
+
+    totals: Totals | None = None
+    dual: Any = None
+    triangle: Any = None
+
+
+def ridge(
+    rows: FeatureRows, F: Any, regularization: float, solver: str = "auto", products: Products | None = None
+) -> tuple[NDArray[np.float64], str]:
     """Ridge coefficients A (P+1, M) of the fields F (n, M), and the name of the solver used.
 
     The rule of "auto": Cholesky of a Gram matrix if `resolved` - the round-off of that matrix is then felt
@@ -156,6 +194,8 @@ def ridge(rows: FeatureRows, F: Any, regularization: float, solver: str = "auto"
     F : ndarray (n, M), contiguous float64, or Snapshots
     regularization : float, lambda >= 0
     solver : {"auto", "cholesky", "svd"}
+    products : Products or None
+        Where another lambda for the same rows and fields has left, and finds, the products of matrices.
 
     Returns
     -------
@@ -172,11 +212,15 @@ def ridge(rows: FeatureRows, F: Any, regularization: float, solver: str = "auto"
     if solver != "svd" and (regularization > 0 or solver == "cholesky"):
         auto = solver == "auto"
         if rows.n >= rows.width:
-            sums = Sums(rows.width, F.shape[1], centred)
-            for start, stop, Phi in rows.blocks(sum_rows(rows.width, F.shape[1])):
-                sums.add(Phi, F[start:stop])
-            totals = sums.totals()
-            del sums  # which are twice as large
+            totals = None if products is None else products.totals
+            if totals is None:
+                sums = Sums(rows.width, F.shape[1], centred)
+                for start, stop, Phi in rows.blocks(sum_rows(rows.width, F.shape[1])):
+                    sums.add(Phi, F[start:stop])
+                totals = sums.totals()
+                del sums  # which are twice as large
+            if products is not None:
+                products.totals, totals = totals, totals._replace(G=totals.G.copy(), H=totals.H.copy())
             trace, pivot = float(np.trace(totals.G)), 0
             if not auto or resolved(totals.G, regularization, None if centred else totals.n):
                 A, trace, pivot = cholesky_solve(totals.G, totals.H, regularization, auto)
@@ -184,7 +228,7 @@ def ridge(rows: FeatureRows, F: Any, regularization: float, solver: str = "auto"
                     return (with_bias(A, totals.mean, totals.field_mean) if centred else A), "cholesky"
             rows.mean = totals.mean
         else:
-            A, trace, pivot = _ridge_dual(rows, F, regularization, auto)
+            A, trace, pivot = _ridge_dual(rows, F, regularization, auto, products)
             if A is not None:
                 return A, "dual"
         if solver == "cholesky":
@@ -193,58 +237,69 @@ def ridge(rows: FeatureRows, F: Any, regularization: float, solver: str = "auto"
         rows.centre()
         F = less_mean(F)
     if solver == "auto" and regularization > 10 * _EPS * trace > 0:
-        A, used = _damped_solution(rows, F, regularization), "qr"
+        A, used = _damped_solution(rows, F, regularization, products), "qr"
     else:
         A, used = filtered_solution(*singular_system(rows, F), regularization), "svd"
     return (with_bias(A, rows.mean, F.mean) if centred else A), used
 
 
-def ridge_smoother(
-    rows: FeatureRows, points: FeatureRows, regularization: float, solver: str = "auto"
-) -> NDArray[np.float64]:
-    """Weights W (L, n): W F is phi(Z) A, A the ridge coefficients of any fields F (n, M).
+class RidgeSmoother:
+    """Weights W (L, n) with which ridge regressions decode: W F is phi(Z) A, A the coefficients of fields F (n, M).
 
     One right-hand side a point of Z in place of one a cell, in the systems and by the rule of `ridge`.
 
     Parameters
     ----------
-    rows, points : FeatureRows
-        Of the latents that are fitted and of those that are decoded.
-    regularization, solver : as for `ridge`
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        As `ridge`.
+    rows : FeatureRows
+        Of the n latents that are fitted. Without bias, their mean is taken off.
+    points : callable
+        Gives the rows [1 |] phi(Z) (L, width) less `rows.mean` of the points that are decoded.
     """
-    if not rows.bias:
-        rows.centre()
-        points.mean = rows.mean
-    W = _weights(rows, points.whole(), regularization, solver)
-    return W if rows.bias else W + 1 / rows.n
 
+    def __init__(self, rows: Any, points: Callable[[], NDArray[np.float64]]) -> None:
+        if not rows.bias:
+            rows.centre()
+        self._rows, self._Z = rows, points()
+        self._gram: Any = None
 
-def _weights(rows, Z, regularization, solver):
-    trace = 0.0
-    if solver != "svd" and (regularization > 0 or solver == "cholesky"):
-        Phi, dual, auto = rows.whole(), rows.n < rows.width, solver == "auto"
-        G, H, pivot = np.empty((min(Phi.shape),) * 2), None, 0
+    def weights(self, regularization: float, solver: str = "auto") -> NDArray[np.float64]:
+        """W for one lambda; the Gram matrix is made once.
+
+        Raises
+        ------
+        numpy.linalg.LinAlgError
+            As `ridge`.
+        """
+        W = self._weights(regularization, solver)
+        return W if self._rows.bias else W + 1 / self._rows.n
+
+    def _weights(self, regularization, solver):
+        rows, Z, trace = self._rows, self._Z, 0.0
+        if solver != "svd" and (regularization > 0 or solver == "cholesky"):
+            dual, auto = rows.n < rows.width, solver == "auto"
+            if self._gram is None:
+                Phi = rows.whole()
+                G = np.empty((min(Phi.shape),) * 2)
+                with blas_threads():
+                    _kernel.gram(Phi, dual, False, G)
+                self._gram = Phi, G
+            Phi, G = self._gram[0], self._gram[1].copy()
+            H, pivot = None, 0
+            with blas_threads():
+                trace = float(np.trace(G))
+                if not auto or resolved(G, regularization, (0 if dual else rows.n) if rows.bias else None):
+                    right = Phi @ Z.T if dual else np.ascontiguousarray(Z.T)
+                    H, trace, pivot = cholesky_solve(G, right, regularization, auto)
+                if H is not None:
+                    return np.ascontiguousarray(H.T) if dual else H.T @ Phi.T
+            if solver == "cholesky":
+                raise not_definite(pivot, len(G), regularization, trace, "'auto' or 'svd'")
+        if solver == "auto" and regularization > 10 * _EPS * trace > 0:
+            A = _damped_solution(rows, np.eye(rows.n), regularization)
+        else:
+            A = filtered_solution(*singular_system(rows, np.eye(rows.n)), regularization)
         with blas_threads():
-            _kernel.gram(Phi, dual, False, G)
-            trace = float(np.trace(G))
-            if not auto or resolved(G, regularization, (0 if dual else rows.n) if rows.bias else None):
-                right = Phi @ Z.T if dual else np.ascontiguousarray(Z.T)
-                H, trace, pivot = cholesky_solve(G, right, regularization, auto)
-            if H is not None:
-                return np.ascontiguousarray(H.T) if dual else H.T @ Phi.T
-        if solver == "cholesky":
-            raise not_definite(pivot, len(G), regularization, trace, "'auto' or 'svd'")
-    if solver == "auto" and regularization > 10 * _EPS * trace > 0:
-        A = _damped_solution(rows, np.eye(rows.n), regularization)
-    else:
-        A = filtered_solution(*singular_system(rows, np.eye(rows.n)), regularization)
-    with blas_threads():
-        return Z @ A
+            return Z @ A
 
 
 _RESOLVED = 1e-6  # what the round-off of a Gram matrix may change in the decoded fields, at most
@@ -308,15 +363,24 @@ def cholesky_solve(
     return (None if pivot else H), trace, pivot
 
 
-def _ridge_dual(rows, F, regularization, auto):
+def _ridge_dual(rows, F, regularization, auto, products=None):
     """A = Phi^T (Phi Phi^T + lambda I)^-1 F (paper Eq. dualform)."""
-    Phi, G, centred = rows.whole(), np.empty((rows.n, rows.n)), not rows.bias
+    centred = not rows.bias
+    if products is not None and products.dual is not None:
+        Phi, G = products.dual[0], products.dual[1].copy()
+    else:
+        Phi, G = rows.whole(), np.empty((rows.n, rows.n))
+        if centred:
+            if rows.mean is None:
+                rows.mean = Phi.mean(axis=0)
+                Phi -= rows.mean
+        with blas_threads():
+            _kernel.gram(Phi, True, False, G)
+        if products is not None:
+            products.dual = Phi, G.copy()
     if centred:
-        rows.mean = Phi.mean(axis=0)
-        Phi -= rows.mean
         F = less_mean(F)
     with blas_threads():
-        _kernel.gram(Phi, True, False, G)
         trace = float(np.trace(G))
         if auto and not resolved(G, regularization, None if centred else 0):
             return None, trace, 0
@@ -348,7 +412,7 @@ def triangle(rows: FeatureRows) -> NDArray[np.float64]:
     return R
 
 
-def _damped_solution(rows, F, regularization):
+def _damped_solution(rows, F, regularization, products=None):
     """argmin |F - Phi A|^2 + lambda |A|^2 by orthogonal factorisations of Phi and of [R; sqrt(lambda) I].
 
     No Gram matrix: round-off is amplified by |Phi| / sqrt(lambda), not by its square (A. Bjoerck, Numerical
@@ -356,7 +420,12 @@ def _damped_solution(rows, F, regularization):
     """
     with blas_threads():
         if rows.n >= rows.width:
-            return _damped(*_triangular_system(rows, F), regularization)
+            triangle = None if products is None else products.triangle
+            if triangle is None:
+                triangle = _triangular_system(rows, F)
+            if products is not None:
+                products.triangle = triangle
+            return _damped(*triangle, regularization)
         Q, R = scipy.linalg.qr(rows.whole().T, mode="economic", overwrite_a=True, check_finite=False)
         QtF, R = scipy.linalg.qr_multiply(R.T, F[:].T, mode="right")
         return Q @ _damped(R, QtF.T, regularization)

@@ -343,7 +343,7 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         return fresh._smoother(X, validate_data(fresh, Z, reset=False))
 
     @available_if(lambda self: hasattr(self, "_spectrum"))
-    def spectrum(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    def spectrum(self, X: ArrayLike, *, least: float = 0.0) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
         """Eigenvectors and eigenvalues of Phi Phi^T, Phi the features of X, which need no fields.
 
         Fitted to latents X and fields F, the decoder without its invariants' correction returns H F at X, with the
@@ -357,6 +357,9 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         ----------
         X : array-like (n, d)
             Latent coordinates, n >= 2.
+        least : float, default=0.0
+            The smallest lambda that it is for: where it pays, random features go without eigenvalues below the
+            decoder's `tol` (None: 1e-8) times that.
 
         Returns
         -------
@@ -383,7 +386,7 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         (True, True)
         """
         fresh = clone(self)
-        return fresh._spectrum(validate_data(fresh, X, reset=True, min_samples=2))
+        return fresh._spectrum(validate_data(fresh, X, reset=True, min_samples=2), least)
 
     def jacobian(
         self, X: ArrayLike, *, cells: ArrayLike | None = None, out: NDArray[np.float64] | None = None

@@ -34,6 +34,7 @@ __all__ = [
     "FrozenBasis",
     "IdentityBasis",
     "KernelBasis",
+    "ReducedBasis",
     "TailedBasis",
     "TransformerBasis",
     "feature_basis",
@@ -110,6 +111,39 @@ class IdentityBasis:
 
     def contract(self, X: NDArray[np.float64], H: NDArray[np.float64]) -> NDArray[np.float64]:
         return H
+
+
+class ReducedBasis:
+    """The combinations [1 | phi(y)] B of another basis: the coordinates of fields in few modes.
+
+    B is (P+1, r), its first row the bias.
+    """
+
+    constant_gradients = False
+
+    def __init__(self, basis: Any, B: NDArray[np.float64]) -> None:
+        self.size = B.shape[1]
+        self._basis, self._B, self._modes = basis, B, IdentityBasis(B.shape[1])
+
+    def decode(
+        self, X: NDArray[np.float64], A: NDArray[np.float64], projection: Any, out: NDArray[np.float64], first: int = 0
+    ) -> None:
+        Z = np.empty((len(X), self.size))
+        if self.size:
+            self._basis.decode(X, self._B, None, Z, first)
+        self._modes.decode(Z, A, projection, out, first)
+
+    def frozen(self) -> FrozenBasis:
+        raise TypeError("a decoder with output_rank cannot be frozen: fit one with output_rank=None")
+
+    def gradients(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self._basis.gradients(X) @ self._B[1:]
+
+    def directional(self, X: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self._basis.directional(X, V) @ self._B[1:]
+
+    def contract(self, X: NDArray[np.float64], H: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self._basis.contract(X, H @ self._B[1:].T)
 
 
 def feature_basis(features: Any) -> FeatureMapBasis | TransformerBasis:

@@ -492,7 +492,7 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
             basis = TailedBasis(basis, self._tail_centre, lengths)
         return LinearMap(basis, self.coef_, self.invariants_)
 
-    def _spectrum(self, X):
+    def _spectrum(self, X, least=0.0):
         """Eigenvectors (n, r) of 1 1^T + K = Phi Phi^T, or of the tail and K, their eigenvalues, error angle."""
         points = self._set_kernel(X)
         if self.degree:

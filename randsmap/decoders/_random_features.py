@@ -1,9 +1,12 @@
 """Random-feature decoders: f(y) = [1 | phi(y)] A, without and with exact invariants."""
 
+from __future__ import annotations
+
 import copy
 import numbers
 import pickle
 import warnings
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Self
 
@@ -27,14 +30,17 @@ from randsmap._estimator import (
     restored_on_error,
     validate_data,
 )
-from randsmap._linalg.krylov import solve_ridge
+from randsmap._linalg.field_modes import FieldModes
+from randsmap._linalg.krylov import RidgePath, Solution
 from randsmap._linalg.leverage import RidgeLeverage
+from randsmap._linalg.low_rank_ridge import SmootherPath, low_rank_spectrum
 from randsmap._linalg.normal_equations import NormalEquations
-from randsmap._linalg.ridge import FeatureRows, filtered_solution, left_spectrum, ridge_smoother, singular_system
+from randsmap._linalg.ridge import FeatureRows, filtered_solution, left_spectrum, singular_system
 from randsmap._progress import show_progress
 from randsmap._validation import check_choice, check_count, check_number
 from randsmap.decoders._base import (
     CENTRING,
+    FORMER,
     SCALE_ATTRIBUTE,
     LinearDecoder,
     available_if,
@@ -43,7 +49,7 @@ from randsmap.decoders._base import (
     check_fields,
     fitted_scale,
 )
-from randsmap.decoders._bases import ScaledTransformer, feature_basis, in_units
+from randsmap.decoders._bases import ReducedBasis, ScaledTransformer, feature_basis, in_units
 from randsmap.decoders._extrapolation import Leverage, NoLeverage
 from randsmap.decoders._linear_map import LinearMap
 from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
@@ -68,10 +74,12 @@ def _has_features(decoder):
 
 def _streamable(decoder):
     """Whether `partial_fit` is there; NotStreamable, which says why not, if the parameters do not allow batches."""
-    if decoder.solver in ("svd", "krylov"):
+    if decoder.solver in ("svd", "krylov", "lowrank"):
         raise NotStreamable(
             f"partial_fit needs solver='auto' or 'cholesky', got {decoder.solver!r}, which needs all samples at once"
         )
+    if decoder.output_rank is not None:
+        raise NotStreamable(f"partial_fit needs output_rank=None, got {decoder.output_rank!r}: modes need all samples")
     if getattr(decoder, "constraint", "everywhere") != "everywhere":
         raise NotStreamable(
             f"partial_fit needs constraint='everywhere', got {decoder.constraint!r}, which needs all samples at once"
@@ -104,22 +112,42 @@ def _streamable(decoder):
 _LEVERAGE_FACTOR = ("_leverage_factor", "_leverage_mean", "_leverage_offset")
 
 
+class _Coefficients:
+    """What is found where a decoder has no `coef_` of its own: an error that says why."""
+
+    def __get__(self, decoder, owner=None):
+        if decoder is None:
+            return self
+        if "output_coef_" in decoder.__dict__:
+            raise AttributeError(
+                f"with output_rank={decoder.output_rank!r} there is no coef_, which would take P + 1 numbers a cell: "
+                "the coefficients of the fields less output_mean_ are output_coef_ @ output_basis_.T"
+            )
+        raise AttributeError(f"{type(decoder).__name__!r} object has no attribute 'coef_'")
+
+
 class _RandomFeatureDecoder(LinearDecoder):
     """What RFNNDecoder and RANDSMAPDecoder share: the feature map and the ridge regression."""
 
     features_: Any
-    coef_: NDArray[np.float64]
+    coef_: Any = _Coefficients()
     solver_: str
     n_iter_: int
+    rank_: int | None
+    error_bound_: float | None
     n_samples_seen_: int
 
     _state = {
         "n_features_in_": Count("d"),
         "features_": Transformer("d", "P"),
         "latent_scale_": Array("d", low=np.finfo(float).smallest_subnormal, optional=True),
-        "coef_": Array("P+1", "M"),
-        "solver_": Choice("cholesky", "dual", "qr", "krylov", "svd", "eigh"),
+        "coef_": Array("P+1", "M", optional=True),
+        "output_coef_": Array("P+1", "r", optional=True),
+        "_synthesis": Array("r+1", "M", optional=True),
+        "solver_": Choice("cholesky", "dual", "qr", "lowrank", "krylov", "svd", "eigh"),
         "n_iter_": Integer(low=0, optional=True),  # not in files of before the Krylov solver
+        "rank_": Integer(low=0, optional=True),
+        "error_bound_": Real(0, np.inf, optional=True),
         "_single": Flag(),
         # what the leverage is computed from: the training points, after `partial_fit` the factor and some of them; not
         # in files of before
@@ -136,23 +164,147 @@ class _RandomFeatureDecoder(LinearDecoder):
         "_linear_map": DERIVED,
     }
     _leverage_names = ("_latents", "_regularization", "_free_bias", *_LEVERAGE_FACTOR)
-    # what more batches make invalid
-    _solved = ("coef_", "solver_", "n_iter_", "_linear_map", *_leverage_names)
+    _former_parameters = {**FORMER, "output_rank": None}
+    _map_sources = ("coef_", "output_coef_", "_synthesis", "features_", "invariants_")
+    _solved = (
+        "coef_",
+        "output_coef_",
+        "_synthesis",
+        "solver_",
+        "n_iter_",
+        "rank_",
+        "error_bound_",
+        "_linear_map",
+        *_leverage_names,
+    )  # what more batches make invalid
 
     def _fit_linear(self, X, y):
         regularization = check_number(self.regularization, "regularization", low=0)
-        self._check_solver(("auto", "cholesky", "svd", "krylov"))
+        self._prepare_path(X, y, [regularization])(self, regularization)
+
+    def _prepare_path(self, X, y, regularizations):
+        """What fits of several lambdas share; a function that completes a decoder for one of them."""
+        self._check_solver(("auto", "cholesky", "svd", "lowrank", "krylov"))
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, single = check_fields(y, len(X), blocks=True)
         invariants = self._invariants(F, dtype)
         features = self._fit_features(X)
         rows = FeatureRows(features, X, bias=not self._centred())
-        A, solver, n_iter = self._coefficients(rows, F, regularization, invariants)
-        self.features_, self.coef_, self.solver_, self.n_iter_ = features, A, solver, n_iter
-        self._single = single
-        self._latents, self._regularization, self._free_bias = X.copy(), float(regularization), not rows.bias
-        self._store_invariants(invariants)
-        self._forget(sums_only=True)
+        latents = X.copy()
+        modes = self._field_modes(F, invariants)
+        F = F if modes is None else modes.coordinates
+        coefficients = self._coefficients(rows, F, regularizations, invariants)
+
+        def complete(decoder, regularization):
+            solution = coefficients(regularization)
+            decoder._forget()
+            decoder.features_, decoder.latent_scale_ = features, self.latent_scale_
+            if modes is None:
+                decoder.coef_ = self._corrected(solution.coefficients, invariants)
+            else:
+                decoder.output_coef_, decoder._synthesis = solution.coefficients, modes.synthesis
+            decoder.solver_, decoder.n_iter_, decoder.rank_, decoder.error_bound_ = solution[1:]
+            decoder._single = single
+            decoder._latents, decoder._regularization, decoder._free_bias = (
+                latents,
+                float(regularization),
+                not rows.bias,
+            )
+            decoder._store_invariants(invariants)
+
+        return complete
+
+    def _field_modes(self, F, invariants):
+        """Mean and modes of the fields with `output_rank`, else None."""
+        rank = self.output_rank
+        if rank is None:
+            return None
+        if not self._centred():
+            raise ValueError(
+                "output_rank needs center=True, and no constraint='training', for the modes are those of the fields "
+                "less their mean"
+            )
+        if isinstance(rank, numbers.Integral):
+            rank = check_count(rank, "output_rank")
+        else:
+            rank = check_number(rank, "output_rank", low=0, high=1, strict_low=True)
+        if invariants is None:
+            return FieldModes(F, rank)
+        tangent = invariants.tangent_projection()
+        return FieldModes(F, rank, corrected=invariants.project, tangent=tangent.project, constant=invariants.constant)
+
+    @property
+    def output_basis_(self) -> NDArray[np.float64]:
+        """U (M, r), with `output_rank`."""
+        return self._with_modes("output_basis_")[1:].T
+
+    @property
+    def output_mean_(self) -> NDArray[np.float64]:
+        """The mean field (M,), with `output_rank`."""
+        return self._with_modes("output_mean_")[0]
+
+    def _restore(self):
+        for name in ("_synthesis",) if "output_coef_" in self.__dict__ else ("coef_",):
+            if self.__dict__.get(name) is None:
+                raise ValueError(f"{type(self).__name__}.{name} is missing")
+        super()._restore()
+
+    def _with_modes(self, name):
+        if "_synthesis" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}: it has no output_rank")
+        return self._synthesis
+
+    def fit_path(
+        self, X: ArrayLike, y: ArrayLike, regularizations: Sequence[float]
+    ) -> Callable[[float], _RandomFeatureDecoder]:
+        """Decoders for several lambdas, that share what does not depend on lambda.
+
+        The features are computed, and multiplied, once for all of them, by the low-rank solver or for a Gram matrix.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent coordinates, n >= 2.
+        y : array-like (n, M)
+            Fields, one a row; (n,) for a single cell.
+        regularizations : sequence of float
+            Values of lambda >= 0.
+
+        Returns
+        -------
+        callable
+            Takes one of the regularizations and returns a decoder like this one, fitted with it. This one is not
+            changed.
+
+        Raises
+        ------
+        ValueError, TypeError, numpy.linalg.LinAlgError
+            As `fit`; what concerns one lambda alone when that decoder is asked for.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randsmap import FourierFeatures, RFNNDecoder
+        >>> X = np.linspace(0, 1, 50)[:, None]
+        >>> decoder = RFNNDecoder(FourierFeatures(0.5), random_state=0)
+        >>> fitted = decoder.fit_path(X, np.sin(3 * X), [1e-6, 1e-3])
+        >>> bool(fitted(1e-6).score(X, np.sin(3 * X)) > fitted(1e-3).score(X, np.sin(3 * X)))
+        True
+        """
+        values = [check_number(value, "regularization", low=0) for value in regularizations]
+        fresh = clone(self)
+        complete = fresh._prepare_path(X, y, values)
+
+        def fitted(regularization: float) -> _RandomFeatureDecoder:
+            decoder = clone(self).set_params(regularization=regularization)
+            for name in ("n_features_in_", "feature_names_in_"):
+                if hasattr(fresh, name):
+                    setattr(decoder, name, getattr(fresh, name))
+            complete(decoder, check_number(regularization, "regularization", low=0))
+            decoder._linear_map  # noqa: B018  (made now: `predict` changes nothing)
+            return decoder
+
+        return fitted
 
     def fit_features(self, X: ArrayLike) -> Self:
         """Fit the feature map and the latent scale to all latent points, for the fields to come by `partial_fit`.
@@ -442,9 +594,10 @@ class _RandomFeatureDecoder(LinearDecoder):
             R, solver = self._sums.solve(regularization, self.solver)
             invariants = None if self._running is None else self._running[1]
             self.coef_ = R if invariants is None else invariants.constrain_coefficients(R)
-            self.solver_, self.n_iter_ = solver, 1
+            self.solver_, self.n_iter_, self.rank_, self.error_bound_ = solver, 1, None, None
             self._regularization = float(regularization)
-        check_fitted(self, "coef_")
+        if "output_coef_" not in self.__dict__:
+            check_fitted(self, "coef_")
         return self
 
     # -- Leverage ----------------------------------------------------------------------------------
@@ -461,7 +614,7 @@ class _RandomFeatureDecoder(LinearDecoder):
         points = self._training_points()
         if self.solver_ == "krylov":  # its factor is what that solver avoids
             return np.inf
-        n, P = len(points), len(self.coef_)
+        n, P = len(points), len(vars(self).get("coef_", vars(self).get("output_coef_")))
         return 0.0 if getattr(self, "_leverage_factor", None) is not None else float(n) * P * min(n, P)
 
     def _ridge_leverage(self):
@@ -493,6 +646,9 @@ class _RandomFeatureDecoder(LinearDecoder):
 
     def _make_linear_map(self):
         self.solve()
+        if "output_coef_" in self.__dict__:
+            basis = ReducedBasis(feature_basis(self.features_), self.output_coef_)
+            return LinearMap(basis, self._synthesis, self._projected_on())
         return LinearMap(feature_basis(self.features_), self.coef_, self._projected_on())
 
     def _training_box(self):
@@ -537,20 +693,70 @@ class _RandomFeatureDecoder(LinearDecoder):
     def _check_linear(self):
         if self.solver == "krylov":
             raise AttributeError("solver='krylov' stops at a tolerance that depends on the fields")
+        if self.output_rank is not None:
+            raise AttributeError("output_rank keeps modes that depend on the fields")
         if getattr(self, "constraint", "everywhere") != "everywhere":
             raise AttributeError(f"the correction of constraint={self.constraint!r} is another at every point")
         return True
 
     def _smoother(self, X, Z):
         regularization = check_number(self.regularization, "regularization", low=0)
-        self._check_solver(("auto", "cholesky", "svd"))
+        return self._smoother_path(X, Z, [regularization])(regularization)
+
+    def _smoother_path(self, X, Z, regularizations):
+        self._check_solver(("auto", "cholesky", "svd", "lowrank"))
         features = self._fit_features(X)
         rows, points = (FeatureRows(features, Y, bias=not self._centred()) for Y in (X, Z))
-        return ridge_smoother(rows, points, regularization, self.solver)
+        return SmootherPath(rows, points, regularizations, self.solver, self.tol).weights
 
-    def _spectrum(self, X):
+    @available_if(lambda self: self._check_linear())
+    def smoother_path(
+        self, X: ArrayLike, Z: ArrayLike, regularizations: Sequence[float]
+    ) -> Callable[[float], NDArray[np.float64]]:
+        """Weights of the training fields in the decoded ones, as `smoother`, for several lambdas.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent coordinates to fit on, n >= 2.
+        Z : array-like (L, d)
+            Latent coordinates to decode.
+        regularizations : sequence of float
+            Values of lambda >= 0.
+
+        Returns
+        -------
+        callable
+            Takes one of the regularizations and returns W (L, n), float64.
+
+        Raises
+        ------
+        ValueError, TypeError, AttributeError
+            As `smoother`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randsmap import FourierFeatures, RFNNDecoder
+        >>> X = np.linspace(0, 1, 50)[:, None]
+        >>> decoder = RFNNDecoder(FourierFeatures(0.5), random_state=0)
+        >>> weights = decoder.smoother_path(X, X[:3], [1e-6, 1e-3])
+        >>> weights(1e-6).shape
+        (3, 50)
+        """
+        values = [check_number(value, "regularization", low=0) for value in regularizations]
+        fresh = clone(self)
+        X = validate_data(fresh, X, reset=True, min_samples=2)
+        return fresh._smoother_path(X, validate_data(fresh, Z, reset=False), values)
+
+    def _spectrum(self, X, least=0.0):
         """Left singular vectors (n, r) of [1 | phi(X)], squared singular values, error angle."""
-        return left_spectrum(FeatureRows(self._fit_features(X), X, bias=not self._centred()))
+        rows = FeatureRows(self._fit_features(X), X, bias=not self._centred())
+        if self.solver in ("auto", "lowrank") and least > 0:
+            found = low_rank_spectrum(rows, least, self.tol, forced=self.solver == "lowrank")
+            if found is not None:
+                return found
+        return left_spectrum(rows)
 
     def _check_solver(self, solvers):
         solver = check_choice(self.solver, "solver", solvers)
@@ -560,21 +766,29 @@ class _RandomFeatureDecoder(LinearDecoder):
                 continue
             check(value, name)
             # the former defaults are in older model files and pickles
-            if solver in ("cholesky", "svd") and value != former:
+            unread = solver in ("cholesky", "svd") or (solver == "lowrank" and name == "max_iter")
+            if unread and value != former:
                 raise ValueError(f"{name} is not read by solver={solver!r}, so it must be None, got {value!r}")
 
-    def _ridge(self, rows, F, regularization):
-        showing = nullcontext()
+    def _ridge(self, rows, F, regularizations):
+        """A function of lambda that gives the Solution."""
+        showing = nullcontext
         if self.progress != "deprecated":
             warnings.warn(
                 f"progress= of {type(self).__name__} is deprecated: use `with randsmap.show_progress():` around fit",
                 DeprecationWarning,
-                stacklevel=6,
+                stacklevel=7,
             )
-            showing = show_progress() if self.progress else showing
+            showing = show_progress if self.progress else showing
         given = {name: getattr(self, name) for name in ("tol", "max_iter") if getattr(self, name) is not None}
-        with showing:
-            return solve_ridge(rows, F, regularization, self.solver, **given)
+        with showing():
+            path = RidgePath(rows, F, regularizations, self.solver, **given)
+
+        def solve(regularization):
+            with showing():
+                return path.solve(regularization)
+
+        return solve
 
 
 def _compared_features(ours, theirs):
@@ -641,19 +855,32 @@ regularization : float, default=1e-3
     + CENTRING
 )
 _SOLVER = """\
-solver : {"auto", "cholesky", "svd", "krylov"}, default="auto"
-    "krylov": preconditioned block conjugate gradients, which never store Phi or a P x P matrix,
-    for n and P beyond some thousands; it needs lambda > 0. "auto": Krylov if min(n, P+1) >= 4000
+solver : {"auto", "cholesky", "svd", "lowrank", "krylov"}, default="auto"
+    "lowrank": the exact solution among the combinations of the features of a few latent points, which smooth
+    features of latents of one to three dimensions hardly differ from; it needs lambda > 0. Where more than
+    min(n, P) / 6 of them (or 128) would be needed, it goes on as "auto".
+    "krylov": preconditioned block conjugate gradients, which never store Phi or a P x P matrix, for n and P
+    beyond some thousands; it needs lambda > 0. "auto": low rank where
+    that takes at most half of the operations and `error_bound_` is at most 1e-8; Krylov if min(n, P+1) >= 4000
     and it is found to be cheaper, or if the others' matrices do not fit in memory; otherwise
     Cholesky while eps |Phi|^2 <= 1e-6 lambda (Phi without its mean), then a QR factorisation of Phi, and for
     lambda <= 10 eps trace(Phi^T Phi), or when Cholesky fails, the minimum-norm solution by a singular value
     decomposition. Relative errors of decoded fields, off the training manifold too: "cholesky" about
-    eps |Phi|^2 / lambda, "svd" and QR below 1e-8 for lambda >= 1e-12 and smooth fields, "krylov" `tol`.
+    eps |Phi|^2 / lambda, "svd" and QR below 1e-8 for lambda >= 1e-12 and smooth fields, "krylov" and "lowrank"
+    `tol` over the training set; a single field at a new point may be 100 times worse.
 tol : float or None
-    For "krylov", also where "auto" takes it: bound of |Phi (A - A*)| / |F| over the training set
-    (Frobenius norms), A* being the exact ridge solution. None: 1e-7. Refused beside "cholesky" and "svd".
+    For "lowrank" and "krylov": bound of |Phi (A - A*)| / |F| over the training set (Frobenius norms), A* being the
+    exact ridge solution and F less its mean with `center`. None: 1e-8 for "lowrank", 1e-7 for "krylov". Where "auto"
+    takes them too, but for low rank no more than 1e-8. The round-off of the factorisation is not in it. Refused
+    beside "cholesky" and "svd".
 max_iter : int or None
-    For "krylov": iterations after which it stops with a ConvergenceWarning. None: 500. Refused as `tol`.
+    For "krylov": iterations after which it stops with a ConvergenceWarning. None: 500. Refused beside "cholesky",
+    "svd" and "lowrank".
+output_rank : int, float or None
+    Keep the coefficients as B U^T, with r modes U of the training fields less their mean: P r + r M numbers in place
+    of P M, for fields of many cells. A count r, or the largest relative L2 error of a training field that the modes
+    may leave, such as 1e-6 (relative to 1e-3 of the fields' median norm for smaller ones). Invariants, constant
+    cells and bounds hold as ever. Needs `center`. Large memory-mapped fields are read by blocks.
 progress : bool
     Deprecated: use ``with randsmap.show_progress():``.
 random_state : int, RandomState instance or None
@@ -663,10 +890,21 @@ _ATTRIBUTES = (
 features_ : transformer
     The fitted clone of `features`.
 coef_ : ndarray (P+1, M)
-    A, float64; the first row is the bias.
-solver_ : {"cholesky", "dual", "qr", "svd", "krylov", "eigh"}
+    A, float64; the first row is the bias. Not with `output_rank`, which has the next three instead.
+output_coef_ : ndarray (P+1, r)
+    B; the first row is the bias.
+output_basis_ : ndarray (M, r)
+    U, orthonormal columns by energy, zero on constant cells and orthogonal to the invariants.
+output_mean_ : ndarray (M,)
+    The mean of the training fields, which satisfies the invariants: f = output_mean_ + U B^T [1 | phi(y)].
+solver_ : {"cholesky", "dual", "qr", "svd", "lowrank", "krylov", "eigh"}
     What was used; "dual" is Cholesky of Phi Phi^T + lambda I, for n < P+1, "eigh" see
     `partial_fit`.
+rank_ : int or None
+    Latent points whose features were combined by "lowrank"; None for other solvers.
+error_bound_ : float or None
+    Of "lowrank": bound of |Phi (A - A*)| / |F|, see `tol`, that holds unless random probes of a fixed seed fail,
+    once in 150000 fits at worst.
 """
     + SCALE_ATTRIBUTE
     + """
@@ -723,6 +961,7 @@ class RFNNDecoder(_RandomFeatureDecoder):
         solver: str = "auto",
         tol: float | None = None,
         max_iter: int | None = None,
+        output_rank: int | float | None = None,
         progress: bool | str = "deprecated",
         random_state: Any = None,
     ) -> None:
@@ -733,14 +972,18 @@ class RFNNDecoder(_RandomFeatureDecoder):
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.output_rank = output_rank
         self.progress = progress
         self.random_state = random_state
 
     def _invariants(self, F, dtype):
         return None
 
-    def _coefficients(self, rows, F, regularization, invariants):
-        return self._ridge(rows, F, regularization)
+    def _coefficients(self, rows, F, regularizations, invariants):
+        return self._ridge(rows, F, regularizations)
+
+    def _corrected(self, R, invariants):
+        return R
 
     def _store_invariants(self, invariants):
         pass
@@ -819,6 +1062,7 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         solver: str = "auto",
         tol: float | None = None,
         max_iter: int | None = None,
+        output_rank: int | float | None = None,
         progress: bool | str = "deprecated",
         random_state: Any = None,
     ) -> None:
@@ -835,13 +1079,14 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.output_rank = output_rank
         self.progress = progress
         self.random_state = random_state
 
     def _invariants(self, F, dtype):
         check_choice(self.constraint, "constraint", ("everywhere", "training"))
         everywhere = self.constraint == "everywhere"
-        if not everywhere and self.solver in ("cholesky", "krylov"):
+        if not everywhere and self.solver in ("cholesky", "krylov", "lowrank"):
             raise ValueError(
                 "constraint='training' needs singular values down to 1e-8, which a "
                 "Gram matrix does not resolve: use solver='auto' or 'svd'"
@@ -853,11 +1098,13 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
             )
         return self._fit_invariants(F, dtype, keep_constant_cells=everywhere)
 
-    def _coefficients(self, rows, F, regularization, invariants):
+    def _coefficients(self, rows, F, regularizations, invariants):
         if self.constraint == "training":
-            return _training_constrained(rows, F, regularization, invariants), "svd", 1
-        R, solver, n_iter = self._ridge(rows, F, regularization)
-        return invariants.constrain_coefficients(R), solver, n_iter
+            return lambda value: Solution(_training_constrained(rows, F, value, invariants), "svd")
+        return self._ridge(rows, F, regularizations)
+
+    def _corrected(self, R, invariants):
+        return invariants.constrain_coefficients(R) if self.constraint == "everywhere" else R
 
     def _has_own_form(self):
         return self.constraint == "everywhere"

@@ -103,6 +103,10 @@ def tune(
     squares are subtracted): 1e-10 relative where its matrix is well conditioned, less where lambda is near
     round-off, and `tol` where ``solver="auto"`` iterates.
 
+    Candidates for random-feature decoders that differ in their `regularization` share the passes over the features
+    (``fit_path``, ``smoother_path``): with solver "auto" or "lowrank" also the low-rank basis, with errors of its
+    stated accuracy.
+
     Anything else is evaluated directly: bounds, float32 fields, grids over the invariants or weights, solvers
     that iterate, other regressors, and fields of so few cells that the factorisation would not pay. Candidates
     for `KNNDecoder` that differ in their number of neighbours share one fit (`KNNDecoder.with_n_neighbors`).
@@ -141,10 +145,11 @@ def tune(
         keys = [()] * len(candidates)
 
     fields = _Fields(y_train, y_val, len(candidates), grid)
+    lambdas = _Lambdas(candidates, positions)
     errors = np.full((len(candidates), len(fields.y_val)), np.nan)
     failures: dict[int, Exception] = {}
     best = None
-    order = [i for key in dict.fromkeys(keys) for i, other in enumerate(keys) if other == key]
+    order = [i for key in dict.fromkeys(keys) for i in lambdas.order if keys[i] == key]
     with if_asked(progress), ProgressBar(len(order), "tuning", unit="fit") as bar:
         latents, made_for = None, None
         for i in order:
@@ -152,7 +157,7 @@ def tune(
                 if latents is None or made_for != keys[i]:
                     latents, made_for = None, keys[i]
                     latents = stages.latents(i)
-                errors[i], fitted = fields.errors(stages.decoder(i, latents), *latents[:2])
+                errors[i], fitted = fields.errors(stages.decoder(i, latents), *latents[:2], lambdas.beside(i))
             except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
                 failures[i] = error
             else:
@@ -249,6 +254,27 @@ class _ModelStages:
         return self._configured[i]._assemble(y_train, latents[2], decoder)
 
 
+class _Lambdas:
+    """Candidates that differ in the decoder's regularization alone, which come one after the other in `order`."""
+
+    def __init__(self, candidates: list[dict[str, Any]], positions: list[dict[str, int]]) -> None:
+        lambdas = {"regularization", "decoder__regularization"}
+        keys = [tuple((name, i) for name, i in position.items() if name not in lambdas) for position in positions]
+        groups: dict[Any, list[int]] = {}
+        for i, key in enumerate(keys):
+            groups.setdefault(key, []).append(i)
+        self.order = [i for group in groups.values() for i in group]
+        self._beside: list[list[Any]] = [[]] * len(candidates)
+        for group in groups.values():
+            values = [value for i in group for name, value in candidates[i].items() if name in lambdas]
+            for i in group:
+                self._beside[i] = values
+
+    def beside(self, i: int) -> list[Any]:
+        """The regularizations of candidate i and of those that differ from it in nothing else, one list for all."""
+        return self._beside[i]
+
+
 class _Fields:
     """Training and validation fields, and the errors of decoders fitted to the first on the second.
 
@@ -263,6 +289,7 @@ class _Fields:
         self._sizes = field_norms(self.y_val)
         self._usual = median_norm(self._sizes) or median_norm(field_norms(y_train))
         self._last: tuple[Any, Any] = None, None  # latents and decoder of the last candidate that was fitted
+        self._last_path: tuple[Any, Any, Any] = None, None, None  # of candidates that differ in lambda alone
         names = {name.rpartition("__")[2] for name in grid}
         self._undecided = (
             not names & _SHAPING
@@ -271,16 +298,21 @@ class _Fields:
         )
         self._seed: int | None = None
 
-    def errors(self, decoder: Any, X_train: Any, X_val: Any) -> tuple[NDArray[np.float64], Any]:
-        """Scaled L2 error of each validation field, and the decoder: fitted, unless there is a `span`."""
+    def errors(self, decoder: Any, X_train: Any, X_val: Any, lambdas: Sequence[Any]) -> tuple[NDArray[np.float64], Any]:
+        """Scaled L2 error of each validation field, and the decoder: fitted, unless there is a `span`.
+
+        lambdas: the regularizations of all candidates that differ from this one in no other parameter.
+        """
         if self._undecided:
             self._decide(decoder, X_train)
             self._undecided = False
         if self.span is not None:
             self._seed_features(decoder)
-            return self._errors_of_weights(decoder.smoother(X_train, X_val), self.span), decoder
+            W = self._path(decoder, X_train, lambdas, "smoother_path", X_val)
+            W = decoder.smoother(X_train, X_val) if W is None else W(decoder.regularization)
+            return self._errors_of_weights(W, self.span), decoder
         if hasattr(decoder, "predict"):
-            decoder = self._fitted(decoder, X_train)
+            decoder = self._fitted(decoder, X_train, lambdas)
             with extrapolation_ignored():
                 predicted = decoder.predict(X_val)
         else:  # a fitted encoder with an inverse of its own
@@ -291,11 +323,23 @@ class _Fields:
         """What the candidates with these errors (n_candidates, n_val) are chosen by."""
         return selection_losses(errors, self._sizes, self._usual)
 
-    def _fitted(self, decoder: Any, X_train: Any) -> Any:
+    def _path(self, decoder: Any, X_train: Any, lambdas: Sequence[Any], method: str, other: Any) -> Any:
+        """What `method` gives for all the lambdas, from the last candidate where only lambda differs."""
+        if len(lambdas) < 2 or not _has(decoder, method) or not _is_lambda(decoder.regularization):
+            return None
+        latents, group, path = self._last_path
+        if latents is not X_train or group is not lambdas:
+            path = getattr(decoder, method)(X_train, other, [value for value in lambdas if _is_lambda(value)])
+            self._last_path = X_train, lambdas, path
+        return path
+
+    def _fitted(self, decoder: Any, X_train: Any, lambdas: Sequence[Any]) -> Any:
         """The decoder fitted to the fields; from the last candidate where only the neighbours' number differs."""
         latents, last = self._last
         if latents is X_train and hasattr(last, "with_n_neighbors") and _alike(decoder, last, but="n_neighbors"):
             decoder = last.with_n_neighbors(decoder.n_neighbors)
+        elif (path := self._path(decoder, X_train, lambdas, "fit_path", self._y_train)) is not None:
+            return path(decoder.regularization)
         else:
             decoder.fit(X_train, self._y_train)
         self._last = X_train, decoder
@@ -323,7 +367,7 @@ class _Fields:
 
     def _decide(self, decoder: Any, X_train: Any) -> None:
         """Make the coordinates where they give the same errors and pay."""
-        if not _has_smoother(decoder) or getattr(decoder, "bounds", None) is not None:
+        if not _has(decoder, "smoother") or getattr(decoder, "bounds", None) is not None:
             return
         n, M = np.shape(self._y_train) if np.ndim(self._y_train) == 2 else (1, 1)
         if (
@@ -344,13 +388,17 @@ class _Fields:
         self._coordinates, self._rest = self.span.coordinates(self.y_val)
 
 
-def _has_smoother(decoder: Any) -> bool:
-    """Whether the decoder has a `smoother` that belongs to its `fit` and `predict`: no subclass has others."""
-    if not hasattr(decoder, "smoother"):
+def _has(decoder: Any, method: str) -> bool:
+    """Whether the decoder has a method that belongs to its `fit` and `predict`: no subclass has others."""
+    if not hasattr(decoder, method):
         return False
     classes = type(decoder).__mro__
-    depth = {name: [name in vars(cls) for cls in classes].index(True) for name in ("smoother", "fit", "predict")}
-    return depth["smoother"] <= min(depth["fit"], depth["predict"])
+    depth = {name: [name in vars(cls) for cls in classes].index(True) for name in (method, "fit", "predict")}
+    return depth[method] <= min(depth["fit"], depth["predict"])
+
+
+def _is_lambda(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and 0 <= value < np.inf
 
 
 def _alike(decoder: Any, other: Any, but: str) -> bool:

@@ -1,0 +1,473 @@
+"""Ridge regression at the cost of the rank of Phi: A = V alpha, V the features at few latent points.
+
+Smooth features of low-dimensional latents have few singular values that matter beside sqrt(lambda). With
+an orthonormal V whose span holds the features, Phi V is all that the regression needs of Phi.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.blas import ddot
+
+from randsmap._linalg.low_rank import cross, multiply, orthonormal_rows_beside, times_transposed
+from randsmap._linalg.ridge import FeatureRows, Products, RidgeSmoother, cholesky_solve, left_spectrum, resolved, ridge
+from randsmap._linalg.sums import Sums, Totals, sum_rows
+from randsmap._parallel import blas_threads
+
+__all__ = ["LowRankPath", "LowRankRidge", "SmootherPath", "low_rank_spectrum"]
+
+_STEP = 64  # latent points whose features V gains at a time
+_PROBES = 10
+# tau < |Phi (I - V V^T)|_2^2 needs a chi-squared variable of 10 degrees of freedom below 1/2: once in 150000 fits
+_MARGIN = 2.0
+_TESTS = 64  # points that say how well V represents the features, before the pass over all says it
+_CANDIDATES = 16384  # points among which the farthest are sought
+_FASTER = 3  # a step may gain that much more than the first one
+_SLACK = np.log(10.0)  # of the extrapolated logarithm of tau
+_SHARE = 6  # V of more than min(n, P) / 6 columns gains nothing
+_STORED = 1 << 25  # numbers of Phi V that are kept; of more it is computed anew in every pass
+_TOL = 1e-8
+_LEAST = 2e9  # multiplications of a direct solution below which "auto" does not ask for a cheaper one
+_HOPELESS = 1e4  # times `tol`: above, the residual and some more columns do not help
+_PASSES = 3  # over the features, at most
+_EPS = np.finfo(float).eps
+
+
+def _direct_operations(n: int, width: int, M: int, k: int) -> float:
+    """Multiplications of Cholesky solutions for k lambdas with n rows, of the Gram matrix or of the dual one."""
+    small, other = min(n, width), max(n, width)
+    if n < width:
+        return other * small**2 / 2 + k * (small**3 / 6 + small**2 * M + n * width * M)
+    return other * small**2 / 2 + n * width * M + k * (small**3 / 6 + small**2 * M)
+
+
+def _operations(n: int, width: int, M: int, k: int, r: int) -> float:
+    """Multiplications of solutions with r columns of V."""
+    basis = width * r * (2 * r + 6 * _STEP + 2 * min(n, _TESTS))
+    once = n * width * (r + _PROBES) + n * r**2 / 2 + n * r * M
+    return basis + once + k * (r**3 / 6 + r**2 * M + width * r * M)
+
+
+class LowRankRidge:
+    """Ridge regression on Phi V, for any lambda that the V found serves.
+
+    Parameters
+    ----------
+    rows : FeatureRows
+        Without bias, the bias is not penalised: means of features and fields are taken off.
+    most : int or None
+        Columns that V may have; None: max(128, min(n, P) / 6), what pays.
+
+    Notes
+    -----
+    V spans the features, less a mean, at latent points each farthest from those before (Gonzalez 1985), in the metric
+    of the map's weights. With tau >= |Phi (I - V V^T)|_2^2 the ridge solution A within the span of V misses the exact
+    one A* by no more than ::
+
+        |Phi (A - A*)| <= c |F - Phi A*|,   c = (tau / lambda) (1 + tau / lambda)
+
+    tau comes from Gaussian probes: the sum of |Phi (I - V V^T) g|^2 over 10 of them, times 2, is too small once in
+    150000 draws at worst. Points that decide when V is large enough, and probes, have a fixed seed.
+
+    References
+    ----------
+    T. F. Gonzalez, Clustering to minimize the maximum intercluster distance, Theor. Comput. Sci. 38 (1985);
+    N. Halko, P.-G. Martinsson and J. A. Tropp, SIAM Rev. 53 (2011), Sec. 4.3 (probes).
+    """
+
+    def __init__(self, rows: FeatureRows, most: int | None = None) -> None:
+        self.n, self.bias, self.mean = rows.n, rows.bias, None
+        self._features = rows.without_bias()
+        P = self._features.width
+        if most is None:
+            most = max(2 * _STEP, min(self.n, P) // _SHARE)
+        self._most = min(most, P)
+        rng = np.random.default_rng(0)
+        self._some = np.arange(self.n)
+        if self.n > _CANDIDATES:
+            self._some = np.sort(rng.choice(self.n, _CANDIDATES, replace=False))
+        tests = rng.choice(self._some, min(self.n, _TESTS), replace=False)
+        self._tests = self._features.take(tests).whole()
+        if not self.bias:
+            self._features.mean = self._tests.mean(axis=0)
+            self._tests -= self._features.mean
+        self._per_test = self.n / len(tests)
+        self._energy = self._test_energy()
+        self._decays: list[float] = []  # of its logarithm, by each step
+        self._farthest = _farthest(self._features.metric_points(self._some))
+        self._Vt = np.empty((0, P))
+        self._probes = rng.standard_normal((_PROBES, P))
+        self._Z: NDArray[np.float64] | None = None
+        self._rest = np.empty((0, _PROBES))
+        self.tau = np.inf
+        self._sums: Totals | None = None
+
+    @property
+    def rank(self) -> int:
+        """r, the columns of V."""
+        return len(self._Vt)
+
+    @property
+    def width(self) -> int:
+        """Columns of Phi V, with the bias."""
+        return self.rank + self.bias
+
+    # -- The space -----------------------------------------------------------------------------------
+    def _test_energy(self):
+        return self._per_test * ddot(self._tests.ravel(), self._tests.ravel())
+
+    def grow(self, goal: float, *, once: bool = False) -> bool:
+        """Add columns to V until the points that test it say tau <= goal (`once`: 64 more); False if that takes
+        too many, or will, by the decay so far."""
+        while once or self._energy > goal:
+            left = self._most - self.rank
+            if left <= 0:
+                return False
+            points = [i for _, i in zip(range(min(_STEP, left)), self._farthest)]
+            if not points:  # V spans the features of all points
+                break
+            new = self._features.take(self._some[points]).whole()
+            # products too narrow to gain from more threads
+            with blas_threads(1):
+                new = orthonormal_rows_beside(new, self._Vt)
+                seen = times_transposed(self._tests, new)
+            before = self._energy
+            if not once:  # the last step need not be a whole one
+                energies = before - self._per_test * np.cumsum(np.einsum("ij,ij->j", seen, seen))
+                enough = int(np.argmax(energies <= goal / 2)) // 8 * 8 + 8
+                if energies[-1] <= goal / 2 and enough < len(new):
+                    new, seen = new[:enough], np.ascontiguousarray(seen[:, :enough])
+            with blas_threads(1):
+                self._tests -= multiply(seen, new)
+            self._Vt, self._energy = np.vstack([self._Vt, new]), self._test_energy()
+            self._decays.append(np.log(max(self._energy, 1e-300) / before) if before else -np.inf)
+            if once:
+                break
+            if self._out_of_reach(goal):
+                return False
+        return True
+
+    def _out_of_reach(self, goal):
+        """Whether the decay so far says that `most` columns are not enough, so that giving up is cheap."""
+        last, left = self._decays[-1], self._most - self.rank
+        if len(self._decays) == 1:
+            rest = _FASTER * last * left / _STEP
+        elif last <= self._decays[-2]:
+            rest = last * left / _STEP
+        else:  # slower and slower: the logarithm falls like the root of the columns
+            now, before = self.rank, self.rank - _STEP
+            rest = last * (np.sqrt(self._most) - np.sqrt(now)) / (np.sqrt(now) - np.sqrt(before))
+        return self._energy > goal and np.log(self._energy) + rest > np.log(max(goal, 1e-300)) + _SLACK
+
+    def project(self, F: Any = None) -> None:
+        """Phi V and tau in one pass over the features; with fields F (n, M) also what `solve` needs."""
+        self._sums, self._products = None, Products()
+        stored = self.n * (self.rank + _PROBES) <= _STORED
+        if stored:
+            self._store()
+        else:
+            self._Z = None
+        if F is not None:
+            sums, energy = Sums(self.width, F.shape[1], not self.bias), 0.0
+            reference = np.zeros(F.shape[1]) if self.bias else F[:1][0]
+            for start, stop, Z in self.blocks(sum_rows(self.width, F.shape[1])):
+                fields = F[start:stop]
+                distance = (fields - reference).ravel()
+                energy += ddot(distance, distance)
+                sums.add(Z, fields)
+            self._sums = sums.totals()
+            if not self.bias:
+                energy -= self.n * np.sum((self._sums.field_mean - reference) ** 2)
+            self._fields = max(energy, 0.0)
+        elif not stored:
+            for _ in self.blocks():
+                pass
+
+    def _store(self):
+        """Columns of Phi V that are new, from a pass over the features; the probes' remainders follow."""
+        done = 0 if self._Z is None else self._Z.shape[1]
+        new = self._Vt[done:]
+        right = new if done else np.vstack([new, self._probes])
+        Z = np.empty((self.n, len(right)))
+        for start, stop, block in self._features.blocks():
+            with blas_threads():
+                times_transposed(block, right, Z[start:stop])
+        k = len(new)
+        rest = self._rest if done else np.ascontiguousarray(Z[:, k:])
+        Z = np.ascontiguousarray(Z[:, :k])
+        with blas_threads():
+            rest -= multiply(Z, times_transposed(new, self._probes))
+        self._Z, self._rest = Z if not done else np.hstack([self._Z, Z]), rest
+        self.tau = _MARGIN * ddot(rest.ravel(), rest.ravel())
+
+    def blocks(self, size: int = 2048) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
+        """(start, stop, rows of [1 |] Phi V less `mean`) over all rows, as those of FeatureRows."""
+        first = int(self.bias)
+        right, energy = None, 0.0
+        if self._Z is None:
+            probes = self._probes - multiply(times_transposed(self._probes, self._Vt), self._Vt)
+            right = np.vstack([self._Vt, probes])
+        source = self._features.blocks(size) if right is not None else self._stored_blocks(size)
+        for start, stop, block in source:
+            out = np.ones((stop - start, self.width))
+            if right is None:
+                out[:, first:] = block
+            else:
+                with blas_threads():
+                    Z = times_transposed(block, right)
+                out[:, first:] = Z[:, : self.rank]
+                rest = np.ascontiguousarray(Z[:, self.rank :]).ravel()
+                energy += ddot(rest, rest)
+            if self.mean is not None:
+                out -= self.mean
+            yield start, stop, out
+        if right is not None:
+            self.tau = _MARGIN * energy
+
+    def _stored_blocks(self, size):
+        for start in range(0, self.n, size):
+            stop = min(start + size, self.n)
+            yield start, stop, self._Z[start:stop]
+
+    def whole(self) -> NDArray[np.float64]:
+        """All of [1 |] Phi V less `mean`, (n, width)."""
+        return np.vstack([block for _, _, block in self.blocks()])
+
+    def centre(self) -> None:
+        """Take the mean off all rows from now on."""
+        if self.mean is None:
+            total = np.zeros(self.width)
+            for _, _, block in self.blocks():
+                total += block.sum(axis=0)
+            self.mean = total / self.n
+
+    def project_points(self, points: FeatureRows) -> NDArray[np.float64]:
+        """[1 |] Phi V less `mean` of other points, (L, width)."""
+        features = points.without_bias()
+        features.mean = self._features.mean
+        out = np.ones((points.n, self.width))
+        for start, stop, block in features.blocks():
+            with blas_threads():
+                out[start:stop, int(self.bias) :] = times_transposed(block, self._Vt)
+        if self.mean is not None:
+            out -= self.mean
+        return out
+
+    # -- The regression --------------------------------------------------------------------------------
+    def certificate(self, regularization: float) -> float:
+        """c with |Phi (A - A*)| <= c |F - Phi A|, for the A of `solve`; infinite where nothing is known."""
+        ratio = self.tau / regularization if regularization > 0 else np.inf
+        c = ratio * (1 + ratio)
+        return c / (1 - c) if c < 1 else np.inf
+
+    def solve(self, F: Any, regularization: float) -> tuple[NDArray[np.float64], float]:
+        """A (P+1, M) of the fields F (n, M) that `project` had, and the bound of |Phi (A - A*)| / |F|."""
+        assert self._sums is not None
+        G, H = self._sums.G.copy(), self._sums.H
+        alpha = None
+        if resolved(G, regularization, self.n if self.bias else None):
+            alpha, _, _ = cholesky_solve(G, H.copy(), regularization, True)
+            if alpha is not None:
+                # |F - Z alpha|^2 = |F|^2 - alpha^T (H + lambda alpha), Z^T Z alpha being H - lambda alpha
+                left = self._fields - ddot(alpha.ravel(), H.ravel())
+                left -= regularization * ddot(alpha.ravel(), alpha.ravel())
+                left += 8 * _EPS * self.n * self._fields  # its round-off
+        if alpha is None:
+            A, _ = ridge(self, F, regularization, products=self._products)
+            self.mean = None
+            alpha, left = A[1:] if not self.bias else A, self._fields
+        bound = 0.0
+        if self._fields:
+            bound = self.certificate(regularization) * float(np.sqrt(min(max(left, 0.0) / self._fields, 1.0)))
+        return self._coefficients(alpha), bound
+
+    def _coefficients(self, alpha):
+        sums = self._sums
+        with blas_threads():
+            R = cross(self._Vt, np.ascontiguousarray(alpha[int(self.bias) :]))
+            if self.bias:
+                return np.vstack([alpha[:1], R])
+            # mean(phi) is the reference and what the rows less it have for a mean, seen through V
+            mean = self._features.mean @ R + sums.mean @ alpha
+        return np.vstack([sums.field_mean - mean, R])
+
+
+def _farthest(points: NDArray[np.float64]) -> Iterator[int]:
+    """Indices of points (n, d), each the farthest from those before, until the others are equal to one of them."""
+    distances = np.einsum("ij,ij->i", points, points)  # from their mean
+    while distances.max(initial=0) > 0:
+        i = int(np.argmax(distances))
+        yield i
+        step = points - points[i]
+        np.minimum(distances, np.einsum("ij,ij->i", step, step), out=distances)
+
+
+class LowRankPath:
+    """Ridge regressions with several lambdas by one `LowRankRidge`, each as far as its error is bounded by `tol`.
+
+    Parameters
+    ----------
+    rows : FeatureRows
+    M : int
+        Right-hand sides.
+    regularizations : sequence of float
+        The lambdas asked for later.
+    tol : float or None
+        Largest bound of |Phi (A - A*)| / |F|; None: 1e-8. Unless `forced` no more than that.
+    forced : bool
+        Whether to go on where the count of operations is more than half of the direct solver's.
+    fields : bool
+        Whether fields will be there, whose residual makes the bound smaller.
+    """
+
+    def __init__(
+        self,
+        rows: FeatureRows,
+        M: int,
+        regularizations: Sequence[float],
+        tol: float | None,
+        *,
+        forced: bool,
+        fields: bool = True,
+    ) -> None:
+        self.tol = _TOL if tol is None else tol if forced else min(tol, _TOL)
+        self._space: LowRankRidge | None = None
+        self._done, self._smoother = False, None
+        positive = [value for value in regularizations if value > 0]
+        if not positive or not all(map(np.isfinite, positive)):
+            return
+        most = self._affordable(rows, M, len(positive), forced)
+        if most == 0:
+            return
+        space = LowRankRidge(rows, most)
+        # one pass in most cases: probes say 20 times what the tests say; a residual is a fraction of the fields
+        margin = 4 if fields else 2 * _MARGIN * _PROBES
+        for value in sorted(positive):
+            if space.grow(self.tol * value / margin):
+                self._space = space
+                break
+
+    @staticmethod
+    def _affordable(rows, M, k, forced):
+        """Columns of V with which k regressions cost half of direct ones; 0 where these are cheap anyway."""
+        direct = _direct_operations(rows.n, rows.width, M, k)
+        least = max(2 * _STEP, min(rows.n, rows.width) // _SHARE)
+        if direct < _LEAST or k == 1 or _operations(rows.n, rows.width, M, k, least) > direct / 2:
+            most = least
+        else:  # one pass for several lambdas
+            most = min(rows.n, rows.width) // 2
+        while not forced and most > 0 and _operations(rows.n, rows.width, M, k, most) > direct / 2:
+            most -= 8
+        return most if forced or (direct >= _LEAST and most >= _STEP) else 0
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether V serves at least the largest lambda, as far as the points that test it say."""
+        return self._space is not None
+
+    def known(self) -> LowRankRidge | None:
+        """The space, with its tau, if there is one."""
+        if self._space is not None and not self._done:
+            self._space.project()
+            self._done = True
+        return self._space
+
+    def solve(self, F: Any, regularization: float) -> tuple[NDArray[np.float64], int, float] | None:
+        """Coefficients A (P+1, M) of the fields F (n, M), the same ones always, r, and the bound of
+        |Phi (A - A*)| / |F|; None where that is more than `tol`."""
+        space = self._space
+        if space is None or not regularization > 0:
+            return None
+        for _ in range(_PASSES):
+            if not self._done:
+                space.project(F)
+                self._done = True
+            if not space.certificate(regularization) <= _HOPELESS * self.tol:
+                return None
+            A, bound = space.solve(F, regularization)
+            if bound <= self.tol:
+                return A, space.rank, bound
+            if not space.grow(0.0, once=True):
+                return None
+            self._done = False
+        return None
+
+    def weights(self, points: FeatureRows, regularization: float) -> NDArray[np.float64] | None:
+        """Weights W (L, n) of the fields in those decoded at `points`, always the same ones; None where
+        |Phi (A - A*)| <= tol |F| is not known for all fields."""
+        space = self._space
+        if space is None or not regularization > 0:
+            return None
+        for _ in range(_PASSES):
+            if not self._done:
+                space.project()
+                self._done, self._smoother = True, None
+            if space.certificate(regularization) <= self.tol:
+                if self._smoother is None:
+                    self._smoother = RidgeSmoother(space, lambda: space.project_points(points))
+                return self._smoother.weights(regularization)
+            if not space.certificate(regularization) <= _HOPELESS * self.tol or not space.grow(0.0, once=True):
+                return None
+            self._done, space.mean = False, None
+        return None
+
+
+class SmootherPath:
+    """Weights W (L, n) with which ridge regressions with several lambdas decode `points`; W F is phi(Z) A.
+
+    Low rank where it pays and is known to be accurate, or with solver="lowrank"; else the direct solvers, by one
+    Gram matrix.
+
+    Parameters
+    ----------
+    rows, points : FeatureRows
+        Of the latents that are fitted and of those that are decoded.
+    regularizations : sequence of float
+    solver : {"auto", "cholesky", "svd", "lowrank"}
+    tol : float or None
+        As of `LowRankPath`.
+    """
+
+    def __init__(
+        self, rows: FeatureRows, points: FeatureRows, regularizations: Sequence[float], solver: str, tol: float | None
+    ) -> None:
+        self._rows, self._points, self._solver = rows, points, solver
+        self._low_rank, self._direct = None, None
+        if solver in ("auto", "lowrank"):
+            self._low_rank = LowRankPath(rows, points.n, regularizations, tol, forced=solver == "lowrank", fields=False)
+
+    def weights(self, regularization: float) -> NDArray[np.float64]:
+        """W for one of the lambdas.
+
+        Raises
+        ------
+        numpy.linalg.LinAlgError
+            As `ridge`.
+        """
+        W = None if self._low_rank is None else self._low_rank.weights(self._points, regularization)
+        if W is not None:
+            return W
+        if self._direct is None:
+            self._direct = RidgeSmoother(self._rows, self._centred_points)
+        return self._direct.weights(regularization, "auto" if self._solver == "lowrank" else self._solver)
+
+    def _centred_points(self):
+        self._points.mean = self._rows.mean
+        return self._points.whole()
+
+
+def low_rank_spectrum(
+    rows: FeatureRows, least: float, tol: float | None, *, forced: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float] | None:
+    """As `left_spectrum`, without singular values whose squares are below `tol` times `least`; None where these are
+    too many, or it would not pay unless `forced`.
+
+    For lambda >= `least` no part of I - H, H the hat matrix, changes by more than `tol` of itself.
+    """
+    path = LowRankPath(rows, 0, [least], tol, forced=forced, fields=False)
+    space = path.known()
+    return None if space is None or not space.tau <= path.tol * least else left_spectrum(space)
