@@ -390,6 +390,11 @@ _SECTION = np.dtype([("id", "u4"), ("type", "u4"), ("offset", "u8"), ("rows", "u
 class FrozenDecoder:
     """A decoder as one immutable block of memory, as ``decoder.freeze()`` makes it and C decodes with it.
 
+    Parameters
+    ----------
+    image : bytes-like
+        The image, as a file holds it; it is not copied. ``decoder.freeze()`` and `load` are the usual ways to one.
+
     Attributes
     ----------
     n_components, n_cells, n_invariants, n_features : int
@@ -642,6 +647,11 @@ class FrozenModel(FrozenDecoder):
     """Encoder and decoder as one immutable block of memory, as ``model.freeze()`` makes it.
 
     A `FrozenDecoder` with `transform`. In C ``randsmap_encode`` and ``randsmap_decode`` use the same image.
+
+    Parameters
+    ----------
+    image : bytes-like
+        The image, as a file holds it; it is not copied. ``model.freeze()`` and `load` are the usual ways to one.
 
     Examples
     --------
