@@ -49,8 +49,8 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     ----------
     n_trials : int, default=40
         Number of trials: each a family of decoders with its length scales, one a latent coordinate, at the best of 15
-        regularisations from 1e-12 to 100 times the kernel's largest eigenvalue; all numbers of neighbours are one
-        trial.
+        regularisations from 1e-12 to 100 times the kernel's largest eigenvalue (or of numbers of neighbours, or
+        ranks). The first trial of a family compares the up to 7 members where its search starts.
     families : str, sequence of str, or None, default=None
         The families searched, some of `randsmap.tuning.FAMILIES`: random features ("sigmoid", "fourier",
         "multiscale-fourier", "matern-features", as many as samples, at most 2000), kernels ("gaussian",
