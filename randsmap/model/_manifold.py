@@ -93,7 +93,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
     >>> bumps = np.exp(-((x - np.linspace(0.3, 0.7, 40)[:, None]) / 0.1) ** 2)
     >>> bumps /= bumps.sum(axis=1, keepdims=True)
     >>> encoder = randsmap.DiffusionMaps(n_components=1)
-    >>> decoder = randsmap.RANDSMAPDecoder(random_state=0)
+    >>> decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(), random_state=0)
     >>> model = randsmap.ManifoldModel(encoder, decoder).fit(bumps)
     >>> fields = model.inverse_transform([[0.1], [50.0]])
     >>> bool(abs(fields.sum(axis=1) - 1).max() < 1e-14)

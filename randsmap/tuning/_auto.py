@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 
 from randsmap._estimator import DERIVED, Array, Count, Flag, Regressor, check_fitted, restored_on_error, validate_data
+from randsmap._linalg.radial import PATH
 from randsmap._validation import check_count, check_number, check_random_state
 from randsmap.decoders import BlendedDecoder
 from randsmap.decoders._base import LinearDecoder, check_fields
@@ -20,7 +21,7 @@ from randsmap.invariants._parameters import InvariantParameters, document_invari
 from randsmap.invariants._running import default_tolerance
 from randsmap.metrics import squarable_norms
 from randsmap.tuning._families import DOUBLE_DIFFUSION_MAPS, KNN, LENGTHS, check_families
-from randsmap.tuning._held_out import NEIGHBORS, PATH, RANKS, Samples, check_groups, stratified
+from randsmap.tuning._held_out import NEIGHBORS, RANKS, Samples, check_groups, stratified
 from randsmap.tuning._trials import blend, candidates, leading, reach, search, search_threads
 
 __all__ = ["AutoDecoder", "Results"]

@@ -285,7 +285,7 @@ class EncoderSearch:
         return next(number for number, score in enumerate(scores) if score <= scores.min() + WORTH)
 
     def _fitted(self, encoder, held, *, strict=True):
-        """The encoder and a decoder of its latents, fitted without the samples held out; `strict`: if it is worth it."""
+        """The encoder and a decoder of its latents, fitted without the samples held out; `strict`: or why not."""
         rest = np.setdiff1d(np.arange(len(self._F)), held)
         encoder = clone(encoder)
         with warnings.catch_warnings():
