@@ -16,9 +16,8 @@ from randsmap.decoders import BlendedDecoder
 from randsmap.decoders._base import LinearDecoder, check_fields
 from randsmap.decoders._blended import field_coordinates, spread
 from randsmap.decoders._extrapolation import extrapolation_ignored
-from randsmap.invariants._affine import AffineInvariants, invariant_values
+from randsmap.invariants import AffineInvariants
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
-from randsmap.invariants._running import default_tolerance
 from randsmap.metrics import squarable_norms
 from randsmap.tuning._families import DOUBLE_DIFFUSION_MAPS, KNN, LENGTHS, check_families
 from randsmap.tuning._held_out import NEIGHBORS, RANKS, Samples, check_groups, stratified
@@ -235,11 +234,12 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         """What the blend's `invariants` are: "auto" decided by the fields."""
         if not (isinstance(self.invariants, str) and self.invariants == "auto"):
             return self.invariants
-        tol = default_tolerance(dtype) if self.invariant_tol is None else self.invariant_tol
-        C = np.ones((F.shape[1], 1)) if self.cell_weights is None else np.asarray(self.cell_weights, float)[:, None]
-        value, size = invariant_values(C, F)
-        m = value.mean() if self.invariant_values is None else np.asarray(self.invariant_values, dtype=float)
-        return "mass" if (np.abs(value - m) <= tol * (size + np.abs(m))).all() else None
+        options = {"values": self.invariant_values, "tol": self.invariant_tol, "cell_weights": self.cell_weights}
+        try:
+            AffineInvariants.from_data(F, invariants="mass", dtype=dtype, **options)
+        except ValueError:
+            return None
+        return "mass"
 
     def _make_linear_map(self):
         check_fitted(self, "best_decoder_")
