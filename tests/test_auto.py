@@ -222,7 +222,7 @@ def test_held_out_errors_are_those_of_decoders_fitted_anew(family):
     labels = np.repeat(np.arange(6), 10)
     Y /= Y.std(axis=0)
     samples = Samples(Y, F, np.ones(60), labels, np.random.RandomState(0))
-    trial = starts_of([family], 2)[0].at(3, 1e-4)
+    trial = starts_of([family], 2)[0][0].at(3, 1e-4)
     residuals = samples.residuals(trial)
     decoder = trial.decoder(np.ones(2), 60, samples.seed)
     kept = labels != 4
@@ -290,3 +290,27 @@ def test_autotune_tries_widths_beside_the_best():
     scores = result.results_.score
     assert np.argmin(scores) == np.flatnonzero(result.results_.chosen)[0]
     assert np.isnan(result.results_.error[np.isinf(scores)]).all()
+
+
+def test_consistency_is_chosen_by_held_out_errors(tmp_path):
+    rng = np.random.default_rng(0)
+    F = rm.datasets.make_swiss_roll(150, random_state=0).data
+    result = rm.autotune(F, model=rm.ManifoldModel(rm.DiffusionMaps(2)), n_trials=2, consistency="auto")
+    model = result.best_model_
+    assert model.consistency in (0, 1, 2, 3)
+    chosen, others = (
+        model.reconstruct(F),
+        [model.inverse_transform(model.transform(F), consistency=n) for n in range(4)],
+    )
+    assert np.array_equal(chosen, others[model.consistency])
+    model.save(tmp_path / "model")
+    loaded = rm.load(tmp_path / "model")
+    assert loaded.consistency == model.consistency and np.array_equal(loaded.reconstruct(F), chosen)
+    # fields of an encoder that is linear decode to themselves: no step pays
+    plane = rng.normal(size=(40, 2)) @ rng.normal(size=(2, 9))
+    fixed = rm.autotune(plane, model=rm.ManifoldModel(rm.POD(2)), n_trials=2, consistency="auto").best_model_
+    assert fixed.consistency == 0
+    assert rm.autotune(plane, model=rm.ManifoldModel(rm.POD(2)), n_trials=2, consistency=2).best_model_.consistency == 2
+    for wrong in (-1, "most", 1.5):
+        with pytest.raises((ValueError, TypeError), match="consistency"):
+            rm.autotune(plane, consistency=wrong)

@@ -362,8 +362,8 @@ def test_transformer_whose_width_changes_is_refused():
 def test_default_map_and_random_state():
     Y, F = problem()
     decoder = RFNNDecoder(random_state=3).fit(Y, F)
-    assert isinstance(decoder.features_, SigmoidFeatures)
-    explicit = RFNNDecoder(SigmoidFeatures(random_state=3)).fit(Y, F)
+    assert isinstance(decoder.features_, FourierFeatures)
+    explicit = RFNNDecoder(FourierFeatures(random_state=3), regularization="auto").fit(Y, F)
     assert np.array_equal(decoder.coef_, explicit.coef_)
     mine = SigmoidFeatures(2.0, random_state=1)
     both = RFNNDecoder(mine, random_state=3).fit(Y, F)
@@ -395,8 +395,8 @@ def test_defaults_given_explicitly_change_nothing():
     Y, F = problem()
     a = RANDSMAPDecoder(random_state=0).fit(Y, F)
     b = RANDSMAPDecoder(
-        SigmoidFeatures(),
-        regularization=1e-3,
+        FourierFeatures(),
+        regularization="auto",
         invariants=np.ones(30),
         solver="auto",
         invariant_values=a.invariant_values_,
@@ -598,3 +598,47 @@ def test_what_is_replaced_after_fit_is_used_or_refused():
     decoder.features_.fit(Y[:, :1])
     with pytest.raises(ValueError, match="feature map was changed after fit"):
         decoder.predict(Y)
+
+
+@pytest.mark.parametrize("n, P", [(60, 40), (60, 150), (500, 700)])
+def test_auto_regularization_is_the_best_of_explicit_leave_one_out(n, P):
+    """Of up to 300 samples exactly; of more, one that is as good for all."""
+    rng = np.random.default_rng(0)
+    Y = rng.uniform(-1, 1, size=(n, 2))
+    F = np.sin(3 * Y[:, :1] + np.linspace(0, 2, 20)) * np.exp(Y[:, 1:]) + 1e-3 * rng.normal(size=(n, 20))
+    features = FourierFeatures(n_features=P, random_state=0)
+    decoder = RFNNDecoder(features, regularization="auto").fit(Y, F)
+    lambdas = decoder.regularization_ * np.array([0.01, 0.1, 1.0, 10.0, 100.0])
+    errors = randsmap.leave_one_out(RFNNDecoder(features), Y, F, regularizations=lambdas).mean_errors_
+    assert errors[2] <= (1 + 1e-9 if n <= 300 else 1.1) * errors.min()
+    assert RFNNDecoder(features).fit(Y, F).regularization_ == 1e-3  # the paper's, with features that are given
+
+
+def test_auto_regularization_where_it_cannot_be():
+    Y, F = problem()
+    with pytest.raises(ValueError, match="partial_fit needs a number"):
+        RFNNDecoder(
+            FourierFeatures(n_features=5), regularization="auto", latent_scale=None, random_state=0
+        ).partial_fit(Y, F)
+    with pytest.raises(ValueError, match="constraint='training'"):
+        RANDSMAPDecoder(FourierFeatures(), regularization="auto", constraint="training").fit(Y, F)
+    assert not hasattr(RFNNDecoder(), "smoother") and hasattr(RFNNDecoder(FourierFeatures()), "smoother")
+
+
+def test_untuned_is_near_the_best_of_many():
+    """Smooth fields without noise, on latents far from unit spread: the paper's defaults lost three digits here."""
+    rng = np.random.default_rng(1)
+    Y, Z = rng.uniform(-1, 1, size=(150, 2)), rng.uniform(-0.9, 0.9, size=(50, 2))
+
+    def fields(Y):
+        return 2 + np.cos(np.linspace(0, 3, 40) + 2 * Y[:, :1]) * np.exp(-Y[:, 1:])
+
+    def error(decoder):
+        return np.abs(decoder.fit(50 * Y, fields(Y)).predict(50 * Z) - fields(Z)).max()
+
+    tuned = min(
+        error(RFNNDecoder(features, regularization=lam, random_state=0))
+        for features in (SigmoidFeatures(1.0), SigmoidFeatures(3.0), FourierFeatures(1.0), FourierFeatures(2.0))
+        for lam in (1e-10, 1e-8, 1e-6, 1e-3)
+    )
+    assert error(RFNNDecoder(random_state=0)) <= 3 * tuned

@@ -14,7 +14,7 @@ G. Wahba, Spline models for observational data, SIAM (1990), Sec. 1.3 and 4.2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from randsmap._parallel import blas_threads
 __all__ = [
     "Gaussian",
     "Matern",
+    "PATH",
     "TailProjection",
     "TailSpectrum",
     "ThinPlate",
@@ -41,6 +42,7 @@ __all__ = [
 
 _EPS = np.finfo(float).eps
 _Values = NDArray[np.float64]
+PATH: _Values = np.power(10.0, np.arange(-12, 3, dtype=np.float64))  # lambda over the largest eigenvalue
 
 
 class _Radial:
@@ -160,9 +162,38 @@ class TailSpectrum:
             eigenvalues, V = scipy.linalg.eigh(inner, overwrite_a=True, check_finite=False, driver="evd")
             self._modes = np.ascontiguousarray(projection.lifted(V))
             self._projected = self._modes.T @ F
-        self.eigenvalues: _Values = np.maximum(eigenvalues, 0)
-        self.largest: float = float(self.eigenvalues[-1]) if len(eigenvalues) else 0.0
-        self.smallest: float = smallest_regularization(K)
+        self._set(np.maximum(eigenvalues, 0), smallest_regularization(K))
+
+    _values: Sequence[float] = tuple(PATH)
+
+    def _set(self, eigenvalues, smallest):
+        self.eigenvalues: _Values = eigenvalues
+        self.largest: float = float(eigenvalues.max(initial=0))
+        self.smallest: float = smallest
+
+    @classmethod
+    def of_features(cls, Phi: _Values, F: _Values) -> TailSpectrum:
+        """That of K = Phi Phi^T and the constant, by the singular values of Phi (n, P): also of small lambda."""
+        self = cls.__new__(cls)
+        projection = TailProjection(np.ones((len(Phi), 1)))
+        inner = projection.rotated(Phi)[1:]
+        with blas_threads():
+            if inner.shape[1] > len(inner):
+                inner = np.linalg.qr(inner.T, mode="r").T
+            U, sigma, _ = scipy.linalg.svd(inner, check_finite=False)
+            self._modes = np.ascontiguousarray(projection.lifted(U))
+            self._projected = self._modes.T @ F
+        eigenvalues = np.zeros(len(U))
+        eigenvalues[: len(sigma)] = sigma**2
+        self._set(eigenvalues, 0.0)
+        self._values = (0.01 * PATH[0], 0.1 * PATH[0], *PATH)
+        return self
+
+    def path(self) -> Iterator[tuple[float, float]]:
+        """`PATH`, and lambda, as far as it is felt: the smallest is where round-off begins."""
+        for value in self._values:
+            if value == PATH[-1] or value * self.largest >= self.smallest:
+                yield value, max(value * self.largest, self.smallest)
 
     def _inverse(self, regularization):
         return 1 / np.maximum(self.eigenvalues + regularization, np.finfo(float).tiny)

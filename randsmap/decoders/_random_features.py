@@ -35,7 +35,10 @@ from randsmap._linalg.krylov import RidgePath, Solution
 from randsmap._linalg.leverage import RidgeLeverage
 from randsmap._linalg.low_rank_ridge import SmootherPath, low_rank_spectrum
 from randsmap._linalg.normal_equations import NormalEquations
-from randsmap._linalg.ridge import FeatureRows, filtered_solution, left_spectrum, singular_system
+from randsmap._linalg.radial import TailSpectrum
+from randsmap._linalg.ridge import FeatureRows, feature_matrix, filtered_solution, left_spectrum, singular_system
+from randsmap._mmap import Snapshots
+from randsmap._parallel import blas_threads
 from randsmap._progress import show_progress
 from randsmap._validation import check_choice, check_count, check_number
 from randsmap.decoders._base import (
@@ -50,13 +53,19 @@ from randsmap.decoders._base import (
     fitted_scale,
 )
 from randsmap.decoders._bases import ReducedBasis, ScaledTransformer, feature_basis, in_units
+from randsmap.decoders._blended import field_coordinates
 from randsmap.decoders._extrapolation import Leverage, NoLeverage
 from randsmap.decoders._linear_map import LinearMap
 from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 from randsmap.invariants import AffineInvariants
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
+from randsmap.metrics import SMALLEST_SHARE, median_norm
 
-__all__ = ["NotStreamable", "RANDSMAPDecoder", "RFNNDecoder"]
+__all__ = ["NotStreamable", "RANDSMAPDecoder", "RFNNDecoder", "fixed_regularization"]
+
+
+_PAPER = 1e-3  # lambda of the paper, with features that are given
+_SAMPLES = 300  # that held-out errors are those of
 
 
 class NotStreamable(ValueError):
@@ -179,11 +188,14 @@ class _RandomFeatureDecoder(LinearDecoder):
     )  # what more batches make invalid
 
     def _fit_linear(self, X, y):
-        regularization = check_number(self.regularization, "regularization", low=0)
+        regularization = fixed_regularization(self)
         self._prepare_path(X, y, [regularization])(self, regularization)
 
     def _prepare_path(self, X, y, regularizations):
-        """What fits of several lambdas share; a function that completes a decoder for one of them."""
+        """What fits of several lambdas share; a function that completes a decoder for one of them.
+
+        [None] in place of them: held-out errors choose one.
+        """
         self._check_solver(("auto", "cholesky", "svd", "lowrank", "krylov"))
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, single = check_fields(y, len(X), blocks=True)
@@ -191,11 +203,14 @@ class _RandomFeatureDecoder(LinearDecoder):
         features = self._fit_features(X)
         rows = FeatureRows(features, X, bias=not self._centred())
         latents = X.copy()
+        if regularizations == [None]:
+            regularizations = [held_out_regularization(features, latents, F)]
         modes = self._field_modes(F, invariants)
         F = F if modes is None else modes.coordinates
         coefficients = self._coefficients(rows, F, regularizations, invariants)
 
         def complete(decoder, regularization):
+            regularization = regularizations[0] if regularization is None else regularization
             solution = coefficients(regularization)
             decoder._forget()
             decoder.features_, decoder.latent_scale_ = features, self.latent_scale_
@@ -430,7 +445,7 @@ class _RandomFeatureDecoder(LinearDecoder):
                 stacklevel=3,
             )
             self._forget()
-        check_number(self.regularization, "regularization", low=0)
+        self._streamed_regularization()
         self._check_solver(("auto", "cholesky"))
         X = validate_data(self, X, reset=first and not _has_features(self))
         F, dtype, single = check_fields(y, len(X), blocks=True)
@@ -548,8 +563,8 @@ class _RandomFeatureDecoder(LinearDecoder):
         yield "latent_scale", self.latent_scale_, other.latent_scale_
         yield from _compared_features(self.features_, other.features_)
         yield "center", self._sums.centred, other._sums.centred
-        for name in ("regularization", "solver"):
-            yield name, getattr(self, name), getattr(other, name)
+        yield "regularization", self._streamed_regularization(), other._streamed_regularization()
+        yield "solver", self.solver, other.solver
 
     def _merge_invariants(self, other):
         pass
@@ -590,7 +605,7 @@ class _RandomFeatureDecoder(LinearDecoder):
         (False, (10, 1))
         """
         if "coef_" not in self.__dict__ and "_sums" in self.__dict__:
-            regularization = check_number(self.regularization, "regularization", low=0)
+            regularization = self._streamed_regularization()
             R, solver = self._sums.solve(regularization, self.solver)
             invariants = None if self._running is None else self._running[1]
             self.coef_ = R if invariants is None else invariants.constrain_coefficients(R)
@@ -644,6 +659,14 @@ class _RandomFeatureDecoder(LinearDecoder):
         self._latents, self._free_bias = self._training_points().copy(), ridge.mean is not None
         self._leverage_factor, self._leverage_mean, self._leverage_offset = ridge.W, ridge.mean, ridge.offset
 
+    def _streamed_regularization(self):
+        regularization = _PAPER if self.regularization is None else fixed_regularization(self)
+        if regularization is None:
+            raise ValueError(
+                'partial_fit needs a number for regularization, got "auto", for which all samples must be known'
+            )
+        return regularization
+
     def _make_linear_map(self):
         self.solve()
         if "output_coef_" in self.__dict__:
@@ -662,7 +685,7 @@ class _RandomFeatureDecoder(LinearDecoder):
 
     def _fit_features(self, X):
         if self.features is None:
-            features = SigmoidFeatures()
+            features = FourierFeatures() if self._has_own_form() else SigmoidFeatures()
         elif _is_map(self.features):
             features = clone(self.features)
         else:
@@ -687,6 +710,12 @@ class _RandomFeatureDecoder(LinearDecoder):
         """Whether `center` and `latent_scale` apply: not to the paper's closed form."""
         return True
 
+    @property
+    def regularization_(self) -> float:
+        """lambda of the fit."""
+        check_fitted(self, "_regularization")
+        return self._regularization
+
     def _centred(self):
         return check_center(self.center) and self._has_own_form()
 
@@ -697,10 +726,12 @@ class _RandomFeatureDecoder(LinearDecoder):
             raise AttributeError("output_rank keeps modes that depend on the fields")
         if getattr(self, "constraint", "everywhere") != "everywhere":
             raise AttributeError(f"the correction of constraint={self.constraint!r} is another at every point")
+        if fixed_regularization(self) is None:
+            raise AttributeError("lambda is chosen by held-out errors, which depend on the fields")
         return True
 
     def _smoother(self, X, Z):
-        regularization = check_number(self.regularization, "regularization", low=0)
+        regularization = fixed_regularization(self)
         return self._smoother_path(X, Z, [regularization])(regularization)
 
     def _smoother_path(self, X, Z, regularizations):
@@ -829,6 +860,45 @@ def _shown(value):
     return repr(value)
 
 
+def fixed_regularization(decoder: Any) -> float | None:
+    """lambda >= 0 of a decoder's parameters; None if held-out errors choose it."""
+    regularization = decoder.regularization
+    if regularization is None:
+        paper = getattr(decoder, "features", None) is not None or getattr(decoder, "constraint", "") == "training"
+        return _PAPER if paper else None
+    if isinstance(regularization, str) and regularization == "auto":
+        if getattr(decoder, "constraint", "") == "training":
+            raise ValueError(
+                "constraint='training' has no held-out errors in closed form: give regularization a number"
+            )
+        return None
+    return check_number(regularization, "regularization", low=0)
+
+
+def held_out_regularization(features: Any, X: NDArray[np.float64], F: Any) -> float:
+    """lambda for features fitted to X (n, d) and fields F (n, M), by leave-one-out errors.
+
+    Of more than 300 samples those of 300 at random: the rest is a factorisation of 300 x 300, much less than the fit.
+    The largest eigenvalue grows with the number of samples, and lambda with it.
+    """
+    n = len(X)
+    rows = np.sort(np.random.RandomState(0).permutation(n)[:_SAMPLES])
+    fields = F.take(rows) if isinstance(F, Snapshots) else F[rows]
+    fields = fields / (np.abs(fields).max() or 1.0)
+    sizes = np.linalg.norm(fields, axis=1)
+    sizes = np.maximum(sizes, SMALLEST_SHARE * median_norm(sizes) or 1.0)
+    with blas_threads(1):
+        spectrum = TailSpectrum.of_features(feature_matrix(features, X[rows]), field_coordinates(fields)[1])
+    best, chosen = np.inf, _PAPER
+    for _, regularization in spectrum.path():
+        with np.errstate(over="ignore", invalid="ignore"):
+            errors = np.linalg.norm(spectrum.held_out(regularization), axis=1) / sizes
+        error = np.where(errors < 1, errors, 1.0).mean()
+        if error < best:
+            best, chosen = error, regularization
+    return float(chosen * n / len(rows))
+
+
 def _is_map(features):
     return hasattr(features, "transform") and not isinstance(features, type)
 
@@ -848,9 +918,11 @@ _FEATURES = (
 features : transformer or None
     Feature map: `SigmoidFeatures`, `FourierFeatures`, `MultiscaleFourierFeatures`, or any
     scikit-learn transformer (its `transform` then gives the features). It is cloned, not
-    changed. None: ``SigmoidFeatures()``.
-regularization : float, default=1e-3
-    lambda >= 0.
+    changed. None: ``FourierFeatures()``, of length scale 1.
+regularization : float, "auto" or None, default=None
+    lambda >= 0. "auto": the best of 17 values, from 1e-14 to 100 times the largest eigenvalue of Phi Phi^T, by
+    leave-one-out errors in closed form of all samples or 300 at random; then the fit is not linear in the fields. None:
+    "auto" without `features`, 1e-3 (the paper's) with them and for `partial_fit`.
 """
     + CENTRING
 )
@@ -955,7 +1027,7 @@ class RFNNDecoder(_RandomFeatureDecoder):
         self,
         features: Any = None,
         *,
-        regularization: float = 1e-3,
+        regularization: float | str | None = None,
         center: bool = True,
         latent_scale: str | float | ArrayLike | None = "std",
         solver: str = "auto",
@@ -1050,7 +1122,7 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         self,
         features: Any = None,
         *,
-        regularization: float = 1e-3,
+        regularization: float | str | None = None,
         center: bool = True,
         latent_scale: str | float | ArrayLike | None = "std",
         invariants: str | ArrayLike | None = "mass",

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.metaestimators import available_if
 
-from randsmap._estimator import Count, Regressor, Transformer, check_fitted, validate_data
+from randsmap._estimator import Count, Integer, Regressor, Transformer, check_fitted, validate_data
 from randsmap._mmap import Snapshots, is_large, mapped_rows, row_blocks
 from randsmap._validation import (
     check_cells,
@@ -62,6 +62,9 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         gives the latents of all, to which the decoder is fitted. None, or as many as there are fields
         and more: all. For `DiffusionMaps`, which keeps its training fields and works with all pairs of
         them, the way to many fields.
+    consistency : int, default=0
+        Steps of `inverse_transform` towards a field whose own latents are those asked for, unless it is told
+        otherwise; `autotune(consistency="auto")` chooses it. Derivatives are those of the decoder, without steps.
 
     Attributes
     ----------
@@ -90,7 +93,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
     >>> bumps = np.exp(-((x - np.linspace(0.3, 0.7, 40)[:, None]) / 0.1) ** 2)
     >>> bumps /= bumps.sum(axis=1, keepdims=True)
     >>> encoder = randsmap.DiffusionMaps(n_components=1)
-    >>> decoder = randsmap.RANDSMAPDecoder(random_state=0)
+    >>> decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(), random_state=0)
     >>> model = randsmap.ManifoldModel(encoder, decoder).fit(bumps)
     >>> fields = model.inverse_transform([[0.1], [50.0]])
     >>> bool(abs(fields.sum(axis=1) - 1).max() < 1e-14)
@@ -101,16 +104,23 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         "n_features_in_": Count("M"),
         "encoder_": Transformer("M", "d"),
         "decoder_": Regressor("d", "M", optional=True),
+        "_consistency": Integer(low=0, optional=True),  # not in files of before
     }
+
+    _former_parameters = {"consistency": 0}
+    consistency = _consistency = 0  # in pickles of before
 
     encoder_: Any
     decoder_: Any
     n_features_in_: int
 
-    def __init__(self, encoder: Any, decoder: Any = None, *, encoder_samples: int | None = None) -> None:
+    def __init__(
+        self, encoder: Any, decoder: Any = None, *, encoder_samples: int | None = None, consistency: int = 0
+    ) -> None:
         self.encoder = encoder
         self.decoder = decoder
         self.encoder_samples = encoder_samples
+        self.consistency = consistency
 
     def fit(self, X: ArrayLike, y: Any = None) -> ManifoldModel:
         """Fit the encoder on the fields, then the decoder on their latents.
@@ -151,6 +161,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
     def _fit_encoder(self, X):
         """A fitted copy of the encoder, and the latents of X."""
         refuse_dask(X, "X")
+        check_count(self.consistency, "consistency", low=0)
         for name, part, method in (("encoder", self.encoder, "fit_transform"), ("decoder", self.decoder, "predict")):
             if part is not None and (isinstance(part, type) or not hasattr(part, method)):
                 raise TypeError(f"{name} must be an estimator with {method}, got {part!r}")
@@ -176,6 +187,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         else:
             validate_data(self, X, reset=True, min_samples=2)
         self.encoder_, self.decoder_ = encoder, decoder
+        self._consistency = check_count(self.consistency, "consistency", low=0)
         return self
 
     def _fit_part(self, encoder, X):
@@ -213,7 +225,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         self,
         X: ArrayLike,
         *,
-        consistency: int = 0,
+        consistency: int | None = None,
         invariant_values: ArrayLike | None = None,
         cells: ArrayLike | None = None,
         out: NDArray[np.float64] | None = None,
@@ -224,9 +236,10 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_samples, n_components)
             May have no rows.
-        consistency : int, default 0
+        consistency : int or None
             Steps towards a field whose own latents are X: decode, encode, and move the point that is decoded by what
-            the latents miss (see Notes). Each costs a decoding and an encoding; 1 to 3 are worth trying.
+            the latents miss (see Notes). Each costs a decoding and an encoding; 1 to 3 are worth trying. None: those
+            of the model, 0 unless it was given others.
         invariant_values, cells, out : optional
             Handed to the decoder's `predict` (or the encoder's `inverse_transform`), if given: values
             of the invariants for these rows, only these cells of the fields, and where to put them:
@@ -255,7 +268,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         options = {"invariant_values": invariant_values, "cells": cells, "out": out}
         given = {name: value for name, value in options.items() if value is not None}
         X, decode = _latents(X), self._decoding("predict", "inverse_transform", given)
-        consistency = check_count(consistency, "consistency", low=0)
+        consistency = self._consistency if consistency is None else check_count(consistency, "consistency", low=0)
         if _has_no_rows(X) and self._n_features_out is not None:  # nor do scikit-learn's regressors take none
             check_matrix(X, "X", n_columns=self._n_features_out, min_rows=0)
             M = self.n_features_in_

@@ -10,17 +10,17 @@ from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 
 from randsmap._estimator import DERIVED, Array, Count, Flag, Regressor, check_fitted, restored_on_error, validate_data
+from randsmap._linalg.radial import PATH
 from randsmap._validation import check_count, check_number, check_random_state
 from randsmap.decoders import BlendedDecoder
 from randsmap.decoders._base import LinearDecoder, check_fields
 from randsmap.decoders._blended import field_coordinates, spread
 from randsmap.decoders._extrapolation import extrapolation_ignored
-from randsmap.invariants._affine import AffineInvariants, invariant_values
+from randsmap.invariants import AffineInvariants
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
-from randsmap.invariants._running import default_tolerance
 from randsmap.metrics import squarable_norms
 from randsmap.tuning._families import DOUBLE_DIFFUSION_MAPS, KNN, LENGTHS, check_families
-from randsmap.tuning._held_out import NEIGHBORS, PATH, RANKS, Samples, check_groups, stratified
+from randsmap.tuning._held_out import NEIGHBORS, RANKS, Samples, check_groups, stratified
 from randsmap.tuning._trials import blend, candidates, leading, reach, search, search_threads
 
 __all__ = ["AutoDecoder", "Results"]
@@ -49,8 +49,8 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     ----------
     n_trials : int, default=40
         Number of trials: each a family of decoders with its length scales, one a latent coordinate, at the best of 15
-        regularisations from 1e-12 to 100 times the kernel's largest eigenvalue; all numbers of neighbours are one
-        trial.
+        regularisations from 1e-12 to 100 times the kernel's largest eigenvalue (or of numbers of neighbours, or
+        ranks). The first trial of a family compares the up to 7 members where its search starts.
     families : str, sequence of str, or None, default=None
         The families searched, some of `randsmap.tuning.FAMILIES`: random features ("sigmoid", "fourier",
         "multiscale-fourier", "matern-features", as many as samples, at most 2000), kernels ("gaussian",
@@ -234,11 +234,12 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         """What the blend's `invariants` are: "auto" decided by the fields."""
         if not (isinstance(self.invariants, str) and self.invariants == "auto"):
             return self.invariants
-        tol = default_tolerance(dtype) if self.invariant_tol is None else self.invariant_tol
-        C = np.ones((F.shape[1], 1)) if self.cell_weights is None else np.asarray(self.cell_weights, float)[:, None]
-        value, size = invariant_values(C, F)
-        m = value.mean() if self.invariant_values is None else np.asarray(self.invariant_values, dtype=float)
-        return "mass" if (np.abs(value - m) <= tol * (size + np.abs(m))).all() else None
+        options = {"values": self.invariant_values, "tol": self.invariant_tol, "cell_weights": self.cell_weights}
+        try:
+            AffineInvariants.from_data(F, invariants="mass", dtype=dtype, **options)
+        except ValueError:
+            return None
+        return "mass"
 
     def _make_linear_map(self):
         check_fitted(self, "best_decoder_")

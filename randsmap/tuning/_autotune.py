@@ -18,9 +18,9 @@ from randsmap.encoders import POD, DiffusionMaps, estimate_n_components
 from randsmap.metrics import squarable_norms
 from randsmap.model import ManifoldModel
 from randsmap.tuning._auto import AutoDecoder, Results
-from randsmap.tuning._families import FAMILIES, check_families
+from randsmap.tuning._families import FAMILIES, GAUSSIAN, KNN, MATERN, THIN_PLATE, check_families
 from randsmap.tuning._held_out import Scores, check_groups
-from randsmap.tuning._trials import search_threads
+from randsmap.tuning._trials import WORTH, search_threads
 
 __all__ = ["autotune", "chosen_encoder"]
 
@@ -28,7 +28,9 @@ _WIDTHS = (1.0, 0.5, 0.3, 0.2, 0.12, 0.07, 2.0, 4.0)  # epsilon_scale
 _NON_HARMONIC = (1.0, 0.3, 0.12)  # of encoders that choose among eigenvectors
 _FINER, _ROUNDS = 1.4, 2  # factor of the widths beside the best one, and how often they are tried
 _FOLDS = 5, 10  # without and with groups, at most
-_TRIALS = 12  # of decoders, for each encoder and fold
+_COMPARED = (KNN, THIN_PLATE, GAUSSIAN, MATERN)  # families by which encoders are compared, where they may be
+_TRIALS = 4  # of decoders, for each encoder and fold
+_MOST_STEPS = 3  # of consistency
 _PER_COMPONENT = 3  # samples, where their number is to be found
 _SAMPLES = 1000  # that encoders are compared on
 _HOPELESS = np.log(2)  # behind the best encoder after two folds: not tried on the next ones
@@ -46,6 +48,7 @@ def autotune(
     validation: float = 0.2,
     n_trials: int = 40,
     families: str | Iterable[str] | None = None,
+    consistency: int | str = 0,
     invariants: Any = "auto",
     invariant_values: Any = None,
     invariant_tol: float | None = None,
@@ -76,9 +79,13 @@ def autotune(
         Share of the samples that an encoder does not see and is judged on, in turn, up to 5 times. With groups it is
         one group, up to 10 times, or a tenth of them if there are more. For the decoder as in `AutoDecoder`.
     n_trials : int, default=40
-        Trials of the decoder's search on the latents of the encoder chosen; encoders are compared with 12.
+        Trials of the decoder's search on the latents of the encoder chosen; encoders are compared with 4, of kernels
+        and k-NN mixtures where these are among the families.
     families : str, sequence of str, or None, default=None
         The families of decoders, as in `AutoDecoder`.
+    consistency : int or "auto", default=0
+        Steps of `best_model_.inverse_transform` towards a field whose own latents are those asked for. "auto": the
+        number from 0 to 3 of the least held-out error, the smaller where the next gains less than 1 %.
     invariants : "auto", "mass", array (M,) or (M, q), or None, default="auto"
         As in `AutoDecoder`; so are the next four.
     invariant_values : float, array (q,) or None
@@ -95,7 +102,8 @@ def autotune(
         column: `encoder`, `n_components`, `epsilon_scale`, `select`, `error` (mean held-out error, NaN where the
         encoder failed or was given up), `score` (see `AutoDecoder`), `chosen`; decoder_results_ : Results, of the
         decoder's trials; held_out_error_ : float, the chosen encoder's (without a search for encoders that of the
-        decoder); on_edge_ : list of str, what lies on an edge of what was searched.
+        decoder); on_edge_ : list of str, what lies on an edge of what was searched. `best_model_.consistency` is the
+        number of steps.
 
     Raises
     ------
@@ -138,19 +146,24 @@ def autotune(
     check_count(n_trials, "n_trials")
     check_number(validation, "validation", low=0, high=1, strict_low=True)
     labels = check_groups(groups, len(F))
+    if consistency != "auto":
+        check_count(consistency, "consistency", low=0)
     if model is not None and not isinstance(model, ManifoldModel):
         raise TypeError(f"model must be a ManifoldModel or None, got {model!r}")
     seed = 0 if random_state is None else random_state
     rng = check_random_state(seed)
     table, error = None, None
+    search = EncoderSearch(F, sizes, labels, validation, min(n_trials, _TRIALS), families, rng)
     if model is None:
         with search_threads(len(F)):
-            search = EncoderSearch(F, sizes, labels, validation, min(n_trials, _TRIALS), families, rng)
             best = search.run(n_components, max_components, alpha)
         encoder, error = search.encoders[best], float(search.mean_error(best))
         table = search.table(best)
     else:
         encoder = model.encoder
+    if consistency == "auto":
+        with search_threads(len(F)):
+            consistency = search.consistency(encoder)
     fitted = clone(encoder)
     latents = np.asarray(fitted.fit_transform(F))
     decoder = AutoDecoder(
@@ -164,7 +177,8 @@ def autotune(
         bounds=bounds,
         random_state=random_state,
     ).fit(latents, snapshots, groups=groups)
-    best_model = ManifoldModel(clone(encoder), clone(decoder.best_decoder_))._assemble(F, fitted, decoder.best_decoder_)
+    best_model = ManifoldModel(clone(encoder), clone(decoder.best_decoder_), consistency=consistency)
+    best_model._assemble(F, fitted, decoder.best_decoder_)
     return Bunch(
         best_model_=best_model,
         results_=table,
@@ -202,7 +216,8 @@ class EncoderSearch:
             rows = np.sort(rng.permutation(len(F))[:_SAMPLES])
             F, sizes = F[rows], sizes[rows]
             labels = None if labels is None else np.unique(labels[rows], return_inverse=True)[1]
-        self._F, self._sizes, self._labels, self._options = F, sizes, labels, (n_trials, families)
+        self._F, self._sizes, self._labels = F, sizes, labels
+        self._search = {"n_trials": n_trials, "families": [f for f in families if f in _COMPARED] or families}
         self._folds = _folds(len(F), labels, validation, rng)
         self._groups = self._folds if labels is None else [np.flatnonzero(labels == g) for g in np.unique(labels)]
         self.encoders: list[Any] = []
@@ -241,17 +256,15 @@ class EncoderSearch:
         alive, failures = list(range(first, len(self.encoders))), list[Exception]()
         bar = steps(len(self._folds) * len(encoders), 1, "encoders")
         for turn, held in enumerate(self._folds):
-            rest = np.setdiff1d(np.arange(len(F)), held)
             for i in alive.copy():
                 next(bar)
                 try:
-                    missed = self._missed(self.encoders[i], rest, held)
+                    self._errors[i][held] = self._errors_of(self._fitted(self.encoders[i], held), held)
                 except (ValueError, UserWarning, ArithmeticError, np.linalg.LinAlgError) as failure:
                     failures.append(failure)
                     alive.remove(i)
                     continue
-                self._errors[i][held] = Scores(self._sizes[held], [np.arange(len(held))]).errors(missed)
-            scores = self._scores_of(np.concatenate(self._folds[: turn + 1]))
+            scores = self._scores_of(np.concatenate(self._folds[: turn + 1]), self._errors)
             if turn > 0:
                 alive = [i for i in alive if scores[i] <= scores.min() + _HOPELESS]
         for _ in bar:
@@ -261,31 +274,48 @@ class EncoderSearch:
         for i in alive:
             self.scores[i] = scores[i]
 
-    def _missed(self, encoder, rest, held):
-        """What fields decoded from the latents of `held` samples miss, encoder and decoder fitted to the `rest`."""
-        F, (n_trials, families) = self._F, self._options
+    def consistency(self, encoder: Any) -> int:
+        """Number of steps of the best score, the least where more hardly help."""
+        errors = np.full((_MOST_STEPS + 1, len(self._F)), np.nan)
+        for held in self._folds:
+            model = self._fitted(encoder, held, strict=False)
+            for number in range(_MOST_STEPS + 1):
+                errors[number, held] = self._errors_of(model, held, consistency=number)
+        scores = self._scores_of(np.concatenate(self._folds), errors)
+        return next(number for number, score in enumerate(scores) if score <= scores.min() + WORTH)
+
+    def _fitted(self, encoder, held, *, strict=True):
+        """The encoder and a decoder of its latents, fitted without the samples held out; `strict`: or why not."""
+        rest = np.setdiff1d(np.arange(len(self._F)), held)
         encoder = clone(encoder)
         with warnings.catch_warnings():
-            warnings.simplefilter("error", UserWarning)  # of a kernel so narrow that the samples fall apart
-            latents = np.asarray(encoder.fit_transform(F[rest]))
-        if getattr(encoder, "select", None) == "non-harmonic" and encoder.selected_[-1] == encoder.n_components:
-            if repr(clone(encoder).set_params(select="leading")) in map(repr, self.encoders):
+            # of a kernel so narrow that the samples fall apart
+            warnings.simplefilter("error" if strict else "ignore", UserWarning)
+            latents = np.asarray(encoder.fit_transform(self._F[rest]))
+        if strict and getattr(encoder, "select", None) == "non-harmonic":
+            leading = repr(clone(encoder).set_params(select="leading")) in map(repr, self.encoders)
+            if leading and encoder.selected_[-1] == encoder.n_components:
                 raise ValueError("the non-harmonic eigenvectors are the leading ones, which are tried as such")
         known = None if self._labels is None else self._labels[rest]
         if known is not None and len(np.unique(known)) < 2:
             known = None
-        decoder = AutoDecoder(n_trials=n_trials, families=families, invariants=None, random_state=0)
-        decoder.fit(latents, F[rest], groups=known)
-        with extrapolation_ignored():
-            return F[held] - decoder.predict(np.asarray(encoder.transform(F[held])))
+        decoder = AutoDecoder(invariants=None, random_state=0, **self._search)
+        decoder.fit(latents, self._F[rest], groups=known)
+        return ManifoldModel(encoder, decoder)._assemble(self._F[rest], encoder, decoder)
 
-    def _scores_of(self, judged: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Score of each encoder on these samples; infinite where it has not been judged on all."""
+    def _errors_of(self, model, held, **options):
+        """Errors of the samples held out."""
+        with extrapolation_ignored():
+            missed = self._F[held] - model.inverse_transform(model.transform(self._F[held]), **options)
+        return Scores(self._sizes[held], [np.arange(len(held))]).errors(missed)
+
+    def _scores_of(self, judged: NDArray[np.intp], rows: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Score of each row of errors on these samples; infinite where they have not all been judged."""
         place = np.full(len(self._F), -1)
         place[judged] = np.arange(len(judged))
         parts = [place[g][place[g] >= 0] for g in self._groups]
         counts = Scores(self._sizes[judged], [part for part in parts if len(part)])
-        errors = [row[judged] for row in self._errors]
+        errors = [row[judged] for row in rows]
         return np.array([counts.score(row) if np.isfinite(row).all() else np.inf for row in errors])
 
     def mean_error(self, i: int) -> float:

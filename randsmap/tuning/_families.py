@@ -99,12 +99,11 @@ def check_families(families: str | Iterable[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def starts_of(families: Sequence[str], d: int) -> list[Trial]:
-    """Where a search over these families for decoders of d latents starts."""
+def starts_of(families: Sequence[str], d: int) -> list[list[Trial]]:
+    """Where a search over these families for decoders of d latents starts: of each family its members."""
+    order = dict.fromkeys(family for family, *_ in _STARTS if family in families)
     return [
-        Trial(family, nu, degree, np.full(d, scale), np.nan)
-        for family, nu, degree, scale in _STARTS
-        if family in families
+        [Trial(*kind, np.full(d, scale), np.nan) for *kind, scale in _STARTS if kind[0] == family] for family in order
     ]
 
 

@@ -17,12 +17,11 @@ from randsmap.decoders._kernel import retained_modes
 from randsmap.metrics import SMALLEST_SHARE, median_norm
 from randsmap.tuning._families import DOUBLE_DIFFUSION_MAPS, KNN, Trial
 
-__all__ = ["NEIGHBORS", "PATH", "RANKS", "Samples", "Scores", "check_groups", "stratified"]
+__all__ = ["NEIGHBORS", "RANKS", "Samples", "Scores", "check_groups", "stratified"]
 
 _Values = NDArray[np.float64]
 _Groups = Sequence[NDArray[np.intp]]
 
-PATH: _Values = np.power(10.0, np.arange(-12, 3, dtype=np.float64))  # lambda over the largest eigenvalue
 NEIGHBORS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
 RANKS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _FOLDS = 5  # where there is no closed form
@@ -83,13 +82,11 @@ class Samples:
             return
         K, T = trial.functions(self.X, self.seed)
         spectrum = TailSpectrum(K, T, self.G)
-        for value in PATH:
-            if value == PATH[-1] or value * spectrum.largest >= spectrum.smallest:
-                regularization = max(value * spectrum.largest, spectrum.smallest)
-                yield (
-                    trial.at(value, regularization / trial.per_sample(len(self.X))),
-                    spectrum.held_out(regularization, self.groups),
-                )
+        for value, regularization in spectrum.path():
+            yield (
+                trial.at(value, regularization / trial.per_sample(len(self.X))),
+                spectrum.held_out(regularization, self.groups),
+            )
 
     def residuals(self, trial: Trial) -> _Values:
         """What held-out fields miss at the trial's own lambda, number of neighbours or rank."""

@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Bunch
 
+from randsmap._linalg.radial import PATH
 from randsmap._parallel import blas_threads
 from randsmap._validation import check_matrix, check_number
 from randsmap.decoders._base import check_fields
+from randsmap.decoders._random_features import fixed_regularization
 from randsmap.invariants import AffineInvariants
 from randsmap.metrics import median_norm, scaled_distances, selection_losses, squarable_norms
 from randsmap.tuning._field_span import FieldSpan, invariants_of
@@ -124,7 +126,8 @@ def _checked(decoder: Any, regularizations: Sequence[float] | None) -> _Values:
     if getattr(decoder, "bounds", None) is not None:
         raise ValueError("a decoder with bounds has no leave-one-out error in closed form: use bounds=None")
     if regularizations is None:
-        regularizations = [decoder.regularization]
+        regularization = fixed_regularization(decoder)
+        regularizations = PATH if regularization is None else [regularization]
     if np.ndim(regularizations) != 1 or not len(regularizations):
         raise ValueError(f"regularizations must be a sequence of numbers, got {regularizations!r}")
     return np.array([check_number(value, "regularization", low=0) for value in regularizations])
