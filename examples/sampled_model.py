@@ -109,14 +109,15 @@ def main(n_cells=300, n_components=5):
             path, count, seconds = solve(velocity, start, rtol=1e-5, atol=1e-6 * np.abs(latents).max())
             errors = randsmap.metrics.relative_l2(truth, model.inverse_transform(path))
             row[name] = seconds, errors.mean(), seconds / count
-            text = f"{count} evaluations of {1e3 * seconds / count:.2f} ms"
             print(
-                f"  {name:8}{1e3 * seconds:7.1f} ms ({row['full'] / seconds:.0f} x faster than the full model), {text}"
-                f", error {errors.mean():.2%}, at last {errors[-1]:.2%}"
+                f"  {name:8}{1e3 * seconds:7.1f} ms, {row['full'] / seconds:.1f} x faster than the full model, {count} "
+                f"evaluations of {1e3 * seconds / count:.2f} ms, error {errors.mean():.2%}, last {errors[-1]:.2%}"
             )
-        row["cond"] = sampled.condition(path[-1])
-        best = randsmap.metrics.relative_l2(truth, model.reconstruct(truth)).mean()
-        print(f"  fields encoded and decoded: error {best:.2%}; condition of the sampled equations {row['cond']:.1f}")
+        best, condition = (
+            randsmap.metrics.relative_l2(truth, model.reconstruct(truth)).mean(),
+            sampled.condition(path[-1]),
+        )
+        print(f"  fields encoded and decoded: error {best:.2%}; condition of the sampled equations {condition:.1f}")
         results.append(row)
     faster = min(row["jvp"][2] / row["sampled"][2] for row in results)
     worse = max(row["sampled"][1] / row["jvp"][1] for row in results)

@@ -63,6 +63,7 @@ class Transform:
         randsmap.set_num_threads(threads)
         self.Y = np.random.default_rng(0).normal(size=(N, 2))
         self.map = getattr(randsmap, name)(n_features=P, random_state=0).fit(self.Y)
+        self.out = np.zeros((N, P))
 
     def teardown(self, name, threads):
         randsmap.set_num_threads(None)
@@ -72,6 +73,9 @@ class Transform:
 
     def time_transform(self, name, threads):
         self.map.transform(self.Y)
+
+    def time_transform_into_memory_that_is_there(self, name, threads):
+        self.map.transform(self.Y, out=self.out)
 
     def time_transform_one_row(self, name, threads):
         self.map.transform(self.Y[:1])
