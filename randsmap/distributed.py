@@ -219,6 +219,7 @@ def score(model: Any, X: Any, y: Any = None) -> float:
     """
     if y is None:
         F = _fields(X)
+        model.reconstruct(F[:1].compute())  # coefficients not solved for yet are solved for here, not by each worker
         norms = _by_parts(_norms, model.reconstruct, F.rechunk({0: _part_rows(F)}))
         distances, sizes = np.concatenate(norms, axis=1)
         return -float(scaled_distances(distances, sizes, median_norm(sizes)).mean())
@@ -227,6 +228,7 @@ def score(model: Any, X: Any, y: Any = None) -> float:
     X, F = _latents(X, rows), F.rechunk({0: rows})
     if len(X) != len(F):
         raise ValueError(f"X and y must have the same number of rows, got {len(X)} and {len(F)}")
+    model.predict(X[:1].compute())  # as above
     first = F[:1].compute().astype(float).reshape(1, -1)  # less it, cells of one value are exactly 0
     n, mean, spread, missed = 0, 0.0, 0.0, 0.0
     for m, part_mean, part_spread, part_missed in _by_parts(_moments, model.predict, X, F, first):
@@ -246,7 +248,8 @@ def from_npy(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
     Parameters
     ----------
     paths : path, or sequence of paths
-        Files of arrays (n, M) that every worker can read; those of several files are stacked.
+        Files of arrays (n, M) that every worker can read under the same absolute path; those of several files are
+        stacked.
     rows : int, optional
         Rows of a chunk; None: about 128 MB.
 

@@ -106,6 +106,8 @@ def test_transform_inverse_transform_and_score(cluster, data, stored):
     assert abs(fields.compute() - model.inverse_transform(expected)).max() < 1e-10
     assert distributed.score(model, stored) == pytest.approx(model.score(F), rel=1e-10)
     decoder = model.decoder_
+    unsolved = distributed.fit(clone(decoder), Y, stored)
+    assert distributed.score(unsolved, Y, stored) == pytest.approx(unsolved.score(Y, F), rel=1e-10)
     assert distributed.score(decoder, latents, stored) == pytest.approx(decoder.score(expected, F), rel=1e-10)
     one_cell = RFNNDecoder(FourierFeatures(0.5, n_features=30), random_state=0).fit(Y[:500], F[:500, 12])
     assert distributed.inverse_transform(one_cell, Y).compute() == pytest.approx(one_cell.predict(Y), abs=1e-12)
@@ -146,7 +148,9 @@ def test_the_lines_for_a_cluster_run(cluster, data, page, tmp_path, monkeypatch,
     monkeypatch.setitem(
         sys.modules, "dask_jobqueue", types.SimpleNamespace(SLURMCluster=lambda **options: cluster.cluster)
     )
-    lines = re.sub(r'"(\w+\.zarr)"', lambda name: repr(str(tmp_path / name[1])), lines)  # workers run in another folder
+    lines = re.sub(
+        r'"/scratch/(\w+\.zarr)"', lambda name: repr(str(tmp_path / name[1])), lines
+    )  # workers run in another folder
     monkeypatch.chdir(tmp_path)
     da.from_array(data[1], chunks=(2000, M)).to_zarr(str(tmp_path / "snapshots.zarr"))
     names = {}

@@ -437,6 +437,9 @@ def test_a_merged_decoder_goes_on_and_leaves_the_other():
     assert np.array_equal(merged.solve().coef_, whole.coef_)
     assert np.array_equal(merged.constant_cells_, whole.constant_cells_) and not merged.constant_cells_[10]
     assert np.signbit(merged.predict(there)[:, 0]).any() == np.signbit(whole.predict(there)[:, 0]).any()
+    as_one = clone(decoder).partial_fit(Y, F)
+    assert np.array_equal(merged.leverage(there), as_one.leverage(there))
+    assert merged.leverage_ == pytest.approx(as_one.leverage_, rel=0.5)  # the largest of the points kept, not of all
     tails = [clone(decoder).partial_fit(Y[a : a + 700], F[a : a + 700]) for a in (0, 700)]
     assert np.array_equal(
         tails[0].merge(tails[1]).predict(there), streamed(decoder, Y[:1400], F[:1400], [700]).predict(there)
