@@ -66,13 +66,13 @@ class FieldModes:
         tangent: Callable[[NDArray[np.float64]], Any] | None = None,
         constant: NDArray[np.bool_] | None = None,
     ) -> None:
-        fields = less_mean(F)
         n, M = F.shape
+        self._size = max(1, min(n, _ENTRIES // M))
+        fields = less_mean(F, self._size)
         mean = fields.mean[None].copy()
         if corrected is not None:
             corrected(mean)
         self._F, self._fields, self._tangent = F, LessMean(F, mean[0]), tangent
-        self._size = max(1, min(n, _ENTRIES // M))
         count = isinstance(rank, int)
         largest = min(n, M)
         if count:

@@ -148,13 +148,13 @@ class LessMean:
         return self._F[rows] - self.mean
 
 
-def less_mean(F: Any) -> LessMean:
-    """`LessMean` of the fields, whose mean is right to the last digits."""
+def less_mean(F: Any, size: int = _BLOCK) -> LessMean:
+    """`LessMean` of the fields, whose mean is right to the last digits, read `size` at a time."""
     mean = np.zeros(F.shape[1])
     for _ in range(2):  # the second time what the first has lost
         total = np.zeros(F.shape[1])
-        for start in range(0, len(F), _BLOCK):
-            total += (F[start : start + _BLOCK] - mean).sum(axis=0)
+        for start in range(0, len(F), size):
+            total += (F[start : start + size] - mean).sum(axis=0)
         mean += total / len(F)
     return LessMean(F, mean)
 

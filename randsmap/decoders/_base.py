@@ -145,7 +145,9 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         X : array-like (n, d)
             Latent coordinates, n >= 2.
         y : array-like (n, M)
-            Fields, one a row; (n,) for a single cell, and `predict` then returns (n,) too.
+            Fields, one a row; (n,) for a single cell, and `predict` then returns (n,) too. The random-feature
+            decoders read large memory-mapped fields by blocks; the others, most of which keep as many numbers as the
+            fields have, read them whole.
 
         Returns
         -------

@@ -127,7 +127,7 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         Parameters
         ----------
         X : array-like (n, M)
-            Fields, one a row; n >= 2.
+            Fields, one a row; n >= 2. Memory-mapped ones are read whole, as the decomposition needs them.
         y : ignored
 
         Returns
