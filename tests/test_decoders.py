@@ -484,7 +484,7 @@ def test_one_dimensional_fields_stay_one_dimensional():
         (dict(regularization=-1.0), "regularization must be finite and >= 0, got -1.0"),
         (dict(regularization=np.nan), "regularization"),
         (dict(regularization=np.inf), "regularization"),
-        (dict(solver="lu"), "solver must be one of 'auto', 'cholesky', 'svd', 'krylov', got 'lu'"),
+        (dict(solver="lu"), "solver must be one of 'auto', 'cholesky', 'svd', 'lowrank', 'krylov', got 'lu'"),
         (dict(constraint="sometimes"), "constraint must be one of"),
         (dict(invariants="momentum"), "got 'momentum'"),
         (dict(features=SigmoidFeatures(slope=-1.0)), "slope"),
