@@ -112,7 +112,7 @@ def test_decoders_that_are_searched_for():
         study = definition(name)
         searched = {case.label: case for case in study.cases if case.searched}
         kind = "RANDSMAP" if study.conserves else "RFNN"
-        names = [f"{family}-auto{suffix}" for suffix in ("", "-encoder") for family in (kind, "Kernel", "k-NN")]
+        names = [f"{family}-auto{suffix}" for suffix in ("", "-encoder") for family in (kind, "Kernel", "k-NN", "DDM")]
         assert list(searched) == names
         for label, case in searched.items():
             assert case.extra and case.decoder.invariants == ("mass" if study.conserves else None)

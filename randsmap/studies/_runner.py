@@ -69,7 +69,7 @@ _MASS_NOTES = (
 )
 _SEARCH_NOTE = (
     "Rows with -auto: `AutoDecoder` searches among random features (RANDSMAP, RFNN), kernels, splines and k-NN "
-    "mixtures (Kernel), or k-NN mixtures alone, with a scale a coordinate, by held-out errors of "
+    "mixtures (Kernel), or k-NN mixtures or DDM alone, with a scale a coordinate, by held-out errors of "
     "the training set (whole trajectories with --split trajectory); -auto-encoder: on the latents of the encoder that "
     "`autotune` chooses in the same way, of as many coordinates. The validation set is not used."
 )

@@ -29,6 +29,7 @@ Fields = NDArray[np.float64]  # (n_samples, n_cells)
 QUICK_CANDIDATES = (2, 5, 8)  # of ten grid values: three inner ones
 # arguments by which ridge and kernel decoders are the paper's
 PAPER: dict[str, Any] = {"center": False, "latent_scale": None}
+RIDGE: dict[str, Any] = {**PAPER, "regularization": 1e-3}
 TRAINING_FORM_RUNS = 5  # one SVD a run
 
 
@@ -189,6 +190,7 @@ def searched_cases(encoder: DiffusionMaps, *, conserves: bool) -> tuple[DecoderC
     features = ("sigmoid", "fourier", "multiscale-fourier", "matern-features")
     kernels = ("gaussian", "multi-gaussian", "matern", "thin-plate", "k-nn")
     families = {"RANDSMAP" if conserves else "RFNN": features, "Kernel": kernels, "k-NN": "k-nn"}
+    families["DDM"] = "double-diffusion-maps"
     tuned = TunedEncoder(encoder.n_components, encoder.alpha)
     return tuple(
         DecoderCase(
@@ -239,10 +241,10 @@ def paper_cases(
     kind, ridge = ("RANDSMAP", RANDSMAPDecoder) if conserves else ("RFNN", RFNNDecoder)
 
     cases = [
-        DecoderCase(f"{kind}-{name}", ridge(features, **PAPER), *tuned) for name, (features, *tuned) in maps.items()
+        DecoderCase(f"{kind}-{name}", ridge(features, **RIDGE), *tuned) for name, (features, *tuned) in maps.items()
     ]
     if conserves:
-        cases.append(DecoderCase("RFNN-Sig", RFNNDecoder(SigmoidFeatures(), **PAPER), *maps["Sig"][1:]))
+        cases.append(DecoderCase("RFNN-Sig", RFNNDecoder(SigmoidFeatures(), **RIDGE), *maps["Sig"][1:]))
     cases.append(DecoderCase("DDM", DoubleDiffusionMapsDecoder(**PAPER), "epsilon_scale", scales))
     if starred is not None:
         weight, rank = starred
@@ -253,21 +255,21 @@ def paper_cases(
 
     extra: Callable[..., DecoderCase] = partial(DecoderCase, extra=True)
     if conserves:
-        decoder = RANDSMAPDecoder(SigmoidFeatures(), bounds="nonnegative", **PAPER)
+        decoder = RANDSMAPDecoder(SigmoidFeatures(), bounds="nonnegative", **RIDGE)
         cases.append(extra("RANDSMAP-Sig-bounds", decoder, *maps["Sig"][1:], tuned_as="RANDSMAP-Sig"))
         for name, (features, *tuned) in maps.items():
             label = f"RANDSMAP-{name}"
-            decoder = RANDSMAPDecoder(features, constraint="training", **PAPER)
+            decoder = RANDSMAPDecoder(features, constraint="training", **RIDGE)
             others: dict[str, Any] = {"tuned_as": label, "paper_label": label, "training_form": True}
             cases.append(extra(f"{label}-training", decoder, *tuned, **others))
         decoder = DoubleDiffusionMapsDecoder(invariants="mass", **PAPER)
         cases.append(extra("DDM-mass", decoder, "epsilon_scale", scales, tuned_as="DDM"))
-    multi = KernelDecoder("multi-gaussian", invariants=mass, **PAPER)
+    multi = KernelDecoder("multi-gaussian", invariants=mass, **RIDGE)
     quadratic = make_pipeline(StandardScaler(), PolynomialFeatures(2, include_bias=False))
     return (
         *cases,
-        extra("Kernel-Gauss", KernelDecoder("gaussian", invariants=mass, **PAPER), "length_scale", lengths),
+        extra("Kernel-Gauss", KernelDecoder("gaussian", invariants=mass, **RIDGE), "length_scale", lengths),
         extra("Kernel-multi-Gauss", multi, "max_frequency", frequencies),
         extra("POD", None, encoder=POD(d, invariants=mass)),
-        extra("Quadratic", ridge(quadratic, **PAPER), encoder=POD(d, invariants=mass)),
+        extra("Quadratic", ridge(quadratic, **RIDGE), encoder=POD(d, invariants=mass)),
     )
