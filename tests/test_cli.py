@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from randsmap import POD, ManifoldModel, SigmoidFeatures, cli, load, metrics
 from randsmap.cli import main
+from randsmap.decoders import library_path
 from randsmap.metrics import relative_l2
 from randsmap.persistence._model_files import save
 
@@ -577,3 +579,21 @@ def test_times_are_parameters_too_and_a_plain_model_has_none(tmp_path, snapshots
     assert run(*plain) == 0
     message = failing(("predict", tmp_path / "m", tmp_path / "t.npy", "--out", tmp_path / "H.npy"), capsys)
     assert "which knows no parameters" in message and not (tmp_path / "H.npy").exists()
+
+
+def test_config_tells_compilers_where_things_are(tmp_path, capsys):
+    assert run("config", "--cflags") == 0
+    (flag,) = capsys.readouterr().out.split()
+    assert (Path(flag.removeprefix("-I")) / "randsmap.h").exists()
+    assert run("config") == 1
+    assert "needs --cflags, --libs or --amalgamation DIR" in capsys.readouterr().err
+    try:
+        library_path()
+    except FileNotFoundError:
+        assert run("config", "--libs") == 1
+        assert "no shared library" in capsys.readouterr().err
+        return
+    assert run("config", "--cflags", "--libs") == 0
+    assert flag in (found := capsys.readouterr().out.split()) and library_path() in found
+    assert run("config", "--amalgamation", tmp_path / "sources") == 0
+    assert sorted(p.name for p in (tmp_path / "sources").iterdir()) == ["randsmap.c", "randsmap.h"]

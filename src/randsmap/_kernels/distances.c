@@ -70,35 +70,42 @@ enum { SUMMED = 1024 };
 
 /* A load of x serves four rows of Z, a row of Z all the rows of X. */
 #define DIRECT(name, real)                                                                         \
+    static inline void name##_four(const real *restrict x, const real *restrict z0,                \
+                                   const real *restrict z1, const real *restrict z2,               \
+                                   const real *restrict z3, ptrdiff_t M, double *sum)              \
+    {                                                                                              \
+        sum[0] = sum[1] = sum[2] = sum[3] = 0;                                                     \
+        for (ptrdiff_t start = 0; start < M; start += SUMMED) {                                    \
+            const ptrdiff_t end = M - start < SUMMED ? M : start + SUMMED;                         \
+            real s0 = 0, s1 = 0, s2 = 0, s3 = 0;                                                   \
+            _Pragma("omp simd reduction(+ : s0, s1, s2, s3)")                                      \
+            for (ptrdiff_t k = start; k < end; k++) {                                              \
+                real d0 = x[k] - z0[k], d1 = x[k] - z1[k], d2 = x[k] - z2[k], d3 = x[k] - z3[k];   \
+                s0 += d0 * d0;                                                                     \
+                s1 += d1 * d1;                                                                     \
+                s2 += d2 * d2;                                                                     \
+                s3 += d3 * d3;                                                                     \
+            }                                                                                      \
+            sum[0] += s0, sum[1] += s1, sum[2] += s2, sum[3] += s3;                                \
+        }                                                                                          \
+    }                                                                                              \
+                                                                                                   \
     static void name(const real *X, ptrdiff_t m, const real *Z, ptrdiff_t n, ptrdiff_t M,          \
                      double *tile, ptrdiff_t ld)                                                   \
     {                                                                                              \
-        for (ptrdiff_t j = 0; j < n; j += 4) {                                                     \
-            /* the last rows more than once, where there are fewer than four */                    \
-            const ptrdiff_t j1 = j + 1 < n ? j + 1 : j, j2 = j + 2 < n ? j + 2 : j,                \
-                            j3 = j + 3 < n ? j + 3 : j;                                            \
-            for (ptrdiff_t i = 0; i < m; i++) {                                                    \
-                double sum[4] = {0};                                                               \
-                for (ptrdiff_t start = 0; start < M; start += SUMMED) {                            \
-                    const ptrdiff_t width = M - start < SUMMED ? M - start : SUMMED;               \
-                    const real *restrict x = X + i * M + start, *restrict z0 = Z + j * M + start,  \
-                               *restrict z1 = Z + j1 * M + start, *restrict z2 = Z + j2 * M + start, \
-                               *restrict z3 = Z + j3 * M + start;                                  \
-                    real s0 = 0, s1 = 0, s2 = 0, s3 = 0;                                           \
-                    _Pragma("omp simd reduction(+ : s0, s1, s2, s3)")                              \
-                    for (ptrdiff_t k = 0; k < width; k++) {                                        \
-                        real d0 = x[k] - z0[k], d1 = x[k] - z1[k], d2 = x[k] - z2[k], d3 = x[k] - z3[k]; \
-                        s0 += d0 * d0;                                                             \
-                        s1 += d1 * d1;                                                             \
-                        s2 += d2 * d2;                                                             \
-                        s3 += d3 * d3;                                                             \
-                    }                                                                              \
-                    sum[0] += s0, sum[1] += s1, sum[2] += s2, sum[3] += s3;                        \
-                }                                                                                  \
-                for (ptrdiff_t l = 0; l < 4 && j + l < n; l++)                                     \
-                    tile[i * ld + j + l] = sum[l];                                                 \
-            }                                                                                      \
+        ptrdiff_t j = 0;                                                                           \
+        for (; j + 4 <= n; j += 4) {                                                               \
+            const real *z = Z + j * M;                                                             \
+            for (ptrdiff_t i = 0; i < m; i++)                                                      \
+                name##_four(X + i * M, z, z + M, z + 2 * M, z + 3 * M, M, tile + i * ld + j);      \
         }                                                                                          \
+        for (; j < n; j++) /* the same sums, of one row four times */                              \
+            for (ptrdiff_t i = 0; i < m; i++) {                                                    \
+                const real *z = Z + j * M;                                                         \
+                double sum[4];                                                                     \
+                name##_four(X + i * M, z, z, z, z, M, sum);                                        \
+                tile[i * ld + j] = sum[0];                                                         \
+            }                                                                                      \
     }
 DIRECT(direct_rows, double)
 DIRECT(direct_rows_single, float)
