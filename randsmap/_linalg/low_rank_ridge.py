@@ -80,7 +80,8 @@ class LowRankRidge:
     """
 
     def __init__(self, rows: FeatureRows, most: int | None = None) -> None:
-        self.n, self.bias, self.mean = rows.n, rows.bias, None
+        self.n, self.bias = rows.n, rows.bias
+        self.mean: NDArray[np.float64] | None = None
         self._features = rows.without_bias()
         P = self._features.width
         if most is None:
@@ -277,7 +278,7 @@ class LowRankRidge:
                 left -= regularization * ddot(alpha.ravel(), alpha.ravel())
                 left += 8 * _EPS * self.n * self._fields  # its round-off
         if alpha is None:
-            A, _ = ridge(self, F, regularization, products=self._products)
+            A, _ = ridge(self, F, regularization, products=self._products)  # type: ignore[arg-type]  # as FeatureRows
             self.mean = None
             alpha, left = A[1:] if not self.bias else A, self._fields
         bound = 0.0
@@ -336,7 +337,8 @@ class LowRankPath:
     ) -> None:
         self.tol = _TOL if tol is None else tol if forced else min(tol, _TOL)
         self._space: LowRankRidge | None = None
-        self._done, self._smoother = False, None
+        self._done = False
+        self._smoother: RidgeSmoother | None = None
         positive = [value for value in regularizations if value > 0]
         if not positive or not all(map(np.isfinite, positive)):
             return
@@ -436,7 +438,8 @@ class SmootherPath:
         self, rows: FeatureRows, points: FeatureRows, regularizations: Sequence[float], solver: str, tol: float | None
     ) -> None:
         self._rows, self._points, self._solver = rows, points, solver
-        self._low_rank, self._direct = None, None
+        self._low_rank: LowRankPath | None = None
+        self._direct: RidgeSmoother | None = None
         if solver in ("auto", "lowrank"):
             self._low_rank = LowRankPath(rows, points.n, regularizations, tol, forced=solver == "lowrank", fields=False)
 
@@ -470,4 +473,4 @@ def low_rank_spectrum(
     """
     path = LowRankPath(rows, 0, [least], tol, forced=forced, fields=False)
     space = path.known()
-    return None if space is None or not space.tau <= path.tol * least else left_spectrum(space)
+    return None if space is None or not space.tau <= path.tol * least else left_spectrum(space)  # type: ignore[arg-type]

@@ -179,7 +179,7 @@ class TailSpectrum:
         inner = projection.rotated(Phi)[1:]
         with blas_threads():
             if inner.shape[1] > len(inner):
-                inner = np.linalg.qr(inner.T, mode="r").T
+                inner = scipy.linalg.qr(inner.T, mode="r", check_finite=False)[0][: len(inner)].T
             U, sigma, _ = scipy.linalg.svd(inner, check_finite=False)
             self._modes = np.ascontiguousarray(projection.lifted(U))
             self._projected = self._modes.T @ F

@@ -189,7 +189,7 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         return super().score(X, y, sample_weight)
 
-    def freeze(self, **options: Any) -> Any:
+    def freeze(self, *args: Any, **options: Any) -> Any:
         """Raises TypeError: only decoders that are linear in functions of the latent point can be frozen."""
         raise TypeError(
             f"{type(self).__name__} cannot be frozen: its fields are not [1 | phi(y)] A with functions phi that C "

@@ -139,7 +139,7 @@ def neighbor_residual(X: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     blocks = [slice(start, start + _BLOCK) for start in range(0, n, _BLOCK)]
     moments = np.concatenate([np.einsum("ij,ijk->ik", W[block], terms[rows[block]]) for block in blocks])
     missed = np.linalg.norm(y - _weighted_planes(moments, X, a, b, y.mean()))
-    return float(min(missed / np.linalg.norm(y), 1))
+    return min(float(missed / np.linalg.norm(y)), 1.0)
 
 
 def _plane_terms(X, y, a, b):

@@ -274,7 +274,8 @@ def project_bounds(
     v = None if cell_weights is None else check_vector(cell_weights, "cell_weights", length=M)
     for i in np.flatnonzero(w < 0)[:1]:
         raise ValueError(f"weights must not be negative, got {w[i]} for cell {i}")
-    for i in () if v is None else np.flatnonzero(v <= 0)[:1]:
+    if v is not None and v.min() <= 0:
+        i = int(np.argmax(v <= 0))
         raise ValueError(f"cell_weights must be positive, got {v[i]} for cell {i}")
     values = np.zeros(0)
     if total is not None:

@@ -146,8 +146,7 @@ def autotune(
     check_count(n_trials, "n_trials")
     check_number(validation, "validation", low=0, high=1, strict_low=True)
     labels = check_groups(groups, len(F))
-    if consistency != "auto":
-        check_count(consistency, "consistency", low=0)
+    number = 0 if consistency == "auto" else check_count(consistency, "consistency", low=0)
     if model is not None and not isinstance(model, ManifoldModel):
         raise TypeError(f"model must be a ManifoldModel or None, got {model!r}")
     seed = 0 if random_state is None else random_state
@@ -163,7 +162,7 @@ def autotune(
         encoder = model.encoder
     if consistency == "auto":
         with search_threads(len(F)):
-            consistency = search.consistency(encoder)
+            number = search.consistency(encoder)
     fitted = clone(encoder)
     latents = np.asarray(fitted.fit_transform(F))
     decoder = AutoDecoder(
@@ -177,7 +176,7 @@ def autotune(
         bounds=bounds,
         random_state=random_state,
     ).fit(latents, snapshots, groups=groups)
-    best_model = ManifoldModel(clone(encoder), clone(decoder.best_decoder_), consistency=consistency)
+    best_model = ManifoldModel(clone(encoder), clone(decoder.best_decoder_), consistency=number)
     best_model._assemble(F, fitted, decoder.best_decoder_)
     return Bunch(
         best_model_=best_model,

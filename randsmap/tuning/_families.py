@@ -103,7 +103,8 @@ def starts_of(families: Sequence[str], d: int) -> list[list[Trial]]:
     """Where a search over these families for decoders of d latents starts: of each family its members."""
     order = dict.fromkeys(family for family, *_ in _STARTS if family in families)
     return [
-        [Trial(*kind, np.full(d, scale), np.nan) for *kind, scale in _STARTS if kind[0] == family] for family in order
+        [Trial(kind, nu, degree, np.full(d, scale), np.nan) for kind, nu, degree, scale in _STARTS if kind == family]
+        for family in order
     ]
 
 
@@ -156,7 +157,7 @@ class Trial:
         """
         points = X / self.scales
         feature_map = self._features(len(X), seed)
-        T = polynomial_tail(points - points.mean(axis=0), 0 if feature_map is not None else self.degree)
+        T = polynomial_tail(points - points.mean(axis=0), 0 if feature_map is not None else self.degree or 0)
         if feature_map is not None:
             Phi = feature_map.fit_transform(points)
             Phi -= Phi.mean(axis=0)

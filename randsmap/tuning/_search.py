@@ -157,7 +157,8 @@ def tune(
                 if latents is None or made_for != keys[i]:
                     latents, made_for = None, keys[i]
                     latents = stages.latents(i)
-                errors[i], fitted = fields.errors(stages.decoder(i, latents), *latents[:2], lambdas.beside(i))
+                X, Z = latents[:2]
+                errors[i], fitted = fields.errors(stages.decoder(i, latents), X, Z, lambdas.beside(i))
             except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
                 failures[i] = error
             else:
@@ -398,7 +399,7 @@ def _has(decoder: Any, method: str) -> bool:
 
 
 def _is_lambda(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and 0 <= value < np.inf
+    return isinstance(value, numbers.Real) and 0 <= float(value) < np.inf
 
 
 def _alike(decoder: Any, other: Any, but: str) -> bool:
