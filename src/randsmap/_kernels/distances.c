@@ -74,20 +74,22 @@ enum { SUMMED = 1024 };
                                    const real *restrict z1, const real *restrict z2,               \
                                    const real *restrict z3, ptrdiff_t M, double *sum)              \
     {                                                                                              \
-        sum[0] = sum[1] = sum[2] = sum[3] = 0;                                                     \
-        for (ptrdiff_t start = 0; start < M; start += SUMMED) {                                    \
-            const ptrdiff_t end = M - start < SUMMED ? M : start + SUMMED;                         \
+        double a = 0, b = 0, c = 0, d = 0;                                                         \
+        while (M > 0) {                                                                            \
+            const ptrdiff_t width = M < SUMMED ? M : SUMMED;                                       \
             real s0 = 0, s1 = 0, s2 = 0, s3 = 0;                                                   \
             _Pragma("omp simd reduction(+ : s0, s1, s2, s3)")                                      \
-            for (ptrdiff_t k = start; k < end; k++) {                                              \
+            for (ptrdiff_t k = 0; k < width; k++) {                                                \
                 real d0 = x[k] - z0[k], d1 = x[k] - z1[k], d2 = x[k] - z2[k], d3 = x[k] - z3[k];   \
                 s0 += d0 * d0;                                                                     \
                 s1 += d1 * d1;                                                                     \
                 s2 += d2 * d2;                                                                     \
                 s3 += d3 * d3;                                                                     \
             }                                                                                      \
-            sum[0] += s0, sum[1] += s1, sum[2] += s2, sum[3] += s3;                                \
+            a += s0, b += s1, c += s2, d += s3;                                                    \
+            x += width, z0 += width, z1 += width, z2 += width, z3 += width, M -= width;            \
         }                                                                                          \
+        sum[0] = a, sum[1] = b, sum[2] = c, sum[3] = d;                                            \
     }                                                                                              \
                                                                                                    \
     static void name(const real *X, ptrdiff_t m, const real *Z, ptrdiff_t n, ptrdiff_t M,          \
