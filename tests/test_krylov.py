@@ -143,7 +143,8 @@ def test_it_warns_how_far_it_got_when_it_does_not_converge():
 @pytest.mark.parametrize("regularization", [1e-300, 1e-20, 1e-13])
 def test_a_lambda_lost_in_round_off_ends_in_a_warning(regularization):
     Y, F = problem()
-    decoder = RANDSMAPDecoder(solver="krylov", regularization=regularization, random_state=0, **PAPER)
+    features = SigmoidFeatures()
+    decoder = RANDSMAPDecoder(features, solver="krylov", regularization=regularization, random_state=0, **PAPER)
     with pytest.warns(ConvergenceWarning):
         decoder.fit(Y, F)
     assert decoder.n_iter_ <= 500

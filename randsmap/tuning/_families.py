@@ -47,7 +47,19 @@ SIGMOID, FOURIER, MULTISCALE_FOURIER, MATERN_FEATURES = "sigmoid", "fourier", "m
 POLYNOMIAL = "polynomial"
 GAUSSIAN, MULTI_GAUSSIAN, MATERN, THIN_PLATE = "gaussian", "multi-gaussian", "matern", "thin-plate"
 KNN, DOUBLE_DIFFUSION_MAPS = "k-nn", "double-diffusion-maps"
-FAMILIES = (SIGMOID, FOURIER, MULTISCALE_FOURIER, MATERN_FEATURES, GAUSSIAN, MULTI_GAUSSIAN, MATERN, THIN_PLATE, KNN)
+FAMILIES = (
+    SIGMOID,
+    FOURIER,
+    MULTISCALE_FOURIER,
+    MATERN_FEATURES,
+    POLYNOMIAL,
+    GAUSSIAN,
+    MULTI_GAUSSIAN,
+    MATERN,
+    THIN_PLATE,
+    KNN,
+    DOUBLE_DIFFUSION_MAPS,
+)
 _SCALE_FREE = (THIN_PLATE, KNN)  # a common factor of the scales changes nothing, but for lambda
 _UNSCALED = (POLYNOMIAL,)
 LENGTHS = 0.02, 100.0  # the shortest and the longest length scale
