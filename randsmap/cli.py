@@ -9,6 +9,7 @@ import shlex
 import shutil
 import signal
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -70,7 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say("", end="")  # what argparse has printed
     # what is said must not go where the output goes
     to_stdout = _is_stdout(getattr(arguments, "out", None))
-    with _stopped_by_sigterm(), contextlib.redirect_stdout(sys.stderr) if to_stdout else contextlib.nullcontext():
+    elsewhere = contextlib.redirect_stdout(sys.stderr) if to_stdout else contextlib.nullcontext()
+    with _stopped_by_sigterm(), _warnings_in_a_line(), elsewhere:
         try:
             arguments.command(arguments)
         except KeyboardInterrupt:
@@ -81,6 +83,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             _say(f"randsmap: error: {what}{error}", sys.stderr)
             return 1
     return 0
+
+
+@contextlib.contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    """Warnings are told as errors are, without the line of source that gives them."""
+    before = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"randsmap: warning: {message}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 @contextlib.contextmanager
@@ -732,6 +745,7 @@ def _parametric(model, parameters, snapshots, groups, seed):
     import randsmap
     from randsmap import metrics
     from randsmap._progress import steps
+    from randsmap.decoders._extrapolation import extrapolation_ignored
 
     parametric = randsmap.ParametricModel(clone(model))
     if groups is None:
@@ -743,7 +757,9 @@ def _parametric(model, parameters, snapshots, groups, seed):
     splits = folds.split(parameters, groups=groups)
     for _, (train, test) in zip(steps(folds.get_n_splits(), 1, "held-out errors"), splits):
         fitted = clone(parametric).fit(parameters[train], snapshots[train])
-        errors[test] = metrics.scaled_l2(snapshots[test], fitted.predict(parameters[test]), reference=reference)
+        with extrapolation_ignored():
+            predicted = fitted.predict(parameters[test])
+        errors[test] = metrics.scaled_l2(snapshots[test], predicted, reference=reference)
     _say(f"held-out relative L2 error of fields at parameters {errors.mean():.4g}")
     return parametric.fit(parameters, snapshots)
 
@@ -933,8 +949,13 @@ def _decode(arguments):
 
 
 def _predict(arguments):
+    import numpy as np
+
     writable_target(arguments.out)
     model, parameters = _load_parametric(arguments.model), _parameters_of(arguments.input)
+    p = model.n_features_in_
+    if np.size(parameters) // len(parameters) != p:
+        raise ValueError(f"{arguments.input} must hold {p} parameters a row, got an array of shape {parameters.shape}")
     _save_fields(arguments.out, model.predict, parameters, model.model_.n_features_in_)
 
 

@@ -58,9 +58,11 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
     Notes
     -----
     Features and latent scale are those of `decoder.fit`; so is `coef_`, to the bit, for any chunks and workers, where
+    `regularization` is a number (lambda is chosen by held-out errors in `fit` alone; here None is 1e-3),
     `fit` takes Cholesky with n >= P+1, at the same number of BLAS threads, unless a sum cancels by more than 2^40.
     Workers of a ``LocalCluster`` have one BLAS thread each (OMP_NUM_THREADS), so compare with
-    ``randsmap.set_num_threads(1)``. The coefficients are solved for here, when they are first used.
+    ``randsmap.set_num_threads(1)``. The coefficients are solved for here, when they are first used, or by
+    ``decoder.solve()``.
 
     A part is about 128 MB of fields. A worker needs memory for a few parts, and for some sums of P (P + M) pairs of
     numbers.

@@ -315,3 +315,19 @@ def test_consistency_is_chosen_by_held_out_errors(tmp_path):
     for wrong in (-1, "most", 1.5):
         with pytest.raises((ValueError, TypeError), match="consistency"):
             rm.autotune(plane, consistency=wrong)
+
+
+@pytest.mark.parametrize("seed", [0, 3, 4, 5])
+def test_few_fields_on_a_line(seed):
+    """The sum of distances that the median makes least is flat along it."""
+    rng = np.random.default_rng(seed)
+    Y = rng.uniform(-1, 1, (6, 2))
+    F = np.exp(-((np.linspace(-1, 1, 30) - 0.5 * Y[:, :1]) ** 2) * 9) * (1 + 0.2 * Y[:, 1:])
+    decoder = rm.AutoDecoder(families="k-nn", n_trials=2, random_state=0).fit(Y, F)
+    assert np.isfinite(decoder.predict(Y)).all()
+
+
+def test_fewer_coordinates_than_are_tried():
+    noise = np.abs(np.random.default_rng(0).normal(size=(60, 40)))
+    result = rm.autotune(noise, n_components="auto", n_trials=2, random_state=0)
+    assert result.best_model_.encoder_.n_components >= 1

@@ -511,6 +511,32 @@ def test_damaged_files(tmp_path):
         FrozenDecoder.load(tmp_path / "missing")
 
 
+def test_memory_of_an_image_is_held():
+    decoder, Y = fitted("sigmoid")
+    image = bytearray(decoder.freeze()._decoder.image)
+    frozen = FrozenDecoder(image)
+    with pytest.raises(BufferError):
+        image.clear()
+    expected = frozen.predict(Y[:1])
+    del frozen
+    image.clear()
+    assert expected.shape == (1, M)
+
+
+def test_few_rows_of_any_layout_are_taken():
+    decoder, Y = fitted("sigmoid")
+    frozen = decoder.freeze()
+    for rows in (np.column_stack([Y, Y])[:2, :2], np.asfortranarray(Y[:8]), Y[:2][::-1], Y[:3].astype(np.float32)):
+        assert (frozen.predict(rows) == frozen.predict(np.array(rows, dtype=np.float64, order="C"))).all()
+    for out, message in (
+        ([0.0], "NumPy array"),
+        (np.empty((2, M), order="F"), "C-contiguous"),
+        (np.empty((2, M), dtype=np.float32), "float64"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            frozen.predict(Y[:2], out=out)
+
+
 def test_forged_counts_are_refused():
     # what the image of a decoder of one cell, one coordinate and one function looks like, and a lie about each count
     good = {

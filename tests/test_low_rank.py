@@ -264,3 +264,10 @@ def test_leave_one_out_needs_no_singular_values_that_lambda_drowns(center):
     _, squares, _ = clone(decoder).set_params(solver="lowrank").spectrum(Y, least=1e-4)
     assert len(squares) <= 129 < len(decoder.spectrum(Y)[1])
     assert np.abs(reduced.errors_ / whole.errors_ - 1).max() <= 1e-6
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_latents_that_are_all_the_same(center):
+    Y, F = problem(50)
+    decoder = RFNNDecoder(FourierFeatures(), solver="lowrank", center=center, random_state=0).fit(Y * 0 + 1, F)
+    assert np.allclose(decoder.predict([[1.0, 1.0]]), F.mean(axis=0), rtol=1e-3)

@@ -183,3 +183,12 @@ def test_what_it_does_not_take_is_refused():
     assert not hasattr(decoder(output_rank=3), "smoother")
     with pytest.raises(TypeError, match="a decoder with output_rank cannot be frozen"):
         decoder(output_rank=3).fit(Y, F).freeze()
+
+
+@pytest.mark.parametrize("unit", [1e-160, 1e160])
+@pytest.mark.parametrize("rank", [3, 1e-3])
+def test_units_in_which_squares_are_no_numbers_are_refused(unit, rank):
+    rng = np.random.default_rng(0)
+    Y, F = rng.uniform(size=(30, 2)), rng.uniform(1, 2, (30, 9))
+    with pytest.raises(ValueError, match="unit"):
+        RFNNDecoder(output_rank=rank, random_state=0).fit(Y, unit * F)

@@ -112,3 +112,11 @@ def test_parameters_are_checked(data, options, message):
     Y, F, _ = data
     with pytest.raises(ValueError, match=message):
         KernelDecoder(**options).fit(Y, F)
+
+
+def test_latents_that_repeat_cannot_be_interpolated():
+    Y, F = np.random.default_rng(0).uniform(size=(2, 20, 2))
+    decoder = KernelDecoder("thin-plate", degree=1, regularization=0)
+    with pytest.raises(ValueError, match="must differ, got 1 repetition"):
+        decoder.fit(np.vstack([Y, Y[:1]]), np.vstack([F, F[:1]]))
+    decoder.fit(Y, F)

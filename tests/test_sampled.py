@@ -81,6 +81,12 @@ def test_units_of_the_latents_do_not_matter():
     np.testing.assert_array_equal(sample_cells(scaled, Y * [1024.0, 2.0**-7], 12), sample_cells(decoder, Y, 12))
 
 
+def test_points_whose_fields_overflow_are_refused():
+    decoder, Y, _ = fitted(invariants=None)
+    with pytest.raises(ValueError, match="overflow"), np.errstate(all="ignore"):
+        sample_cells(decoder, Y * 1e160, 5)
+
+
 def test_cells_of_models_and_of_pod():
     _, Y, F = fitted()
     pod = randsmap.POD(3).fit(F)

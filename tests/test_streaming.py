@@ -159,7 +159,7 @@ def streamed_fitted(decoder, Y, F):
 @pytest.mark.parametrize(
     "decoder, message",
     [
-        (RFNNDecoder(latent_scale=None), "latent_box"),
+        (RFNNDecoder(latent_scale=None), "give FourierFeatures.n_features"),
         (RFNNDecoder(SigmoidFeatures(n_features=5), latent_scale=None), "latent_box"),
         (RFNNDecoder(FourierFeatures(), latent_scale=None), "integer n_features, got 1.0"),
         (

@@ -350,7 +350,7 @@ class LowRankPath:
         margin = 4 if fields else 2 * _MARGIN * _PROBES
         for value in sorted(positive):
             if space.grow(self.tol * value / margin):
-                self._space = space
+                self._space = space if space.rank else None  # of latents that are all the same
                 break
 
     @staticmethod

@@ -148,7 +148,11 @@ def hessian_solve(E: _Values, d: _Values, T: _Values) -> _Values:
     K = len(E)
     S[:, np.arange(K), np.arange(K)] += a[:, :, 0] / q.T
     VT = np.einsum("nkr,ncr->nkc", V, T)
-    return (T + np.einsum("nkr,nkc->ncr", V, np.linalg.solve(S, VT))) / a
+    try:
+        inner = np.linalg.solve(S, VT)
+    except np.linalg.LinAlgError:  # all fields on a line, along which the sum of distances is flat
+        inner = np.linalg.pinv(S, hermitian=True) @ VT
+    return (T + np.einsum("nkr,nkc->ncr", V, inner)) / a
 
 
 def median_smoothing(G: _Values) -> float:
@@ -207,7 +211,7 @@ class BlendBasis:
     def frozen(self) -> NoReturn:
         raise TypeError(
             "a blend of decoders cannot be frozen: C knows feature maps and kernels, not the median of fields. "
-            "Freeze one of its decoders"
+            "Fit a clone of one of its `decoders`, with the invariants that it shall keep, and freeze that"
         )
 
     def _parts(self, X):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,7 +44,8 @@ class ExtrapolationWarning(UserWarning):
 
     Given once a fit by `predict`, when the leverage of a row exceeds `leverage_limit_`. Filters switch it:
     ``warnings.simplefilter("ignore", randsmap.ExtrapolationWarning)`` (no row is then looked at, and no time spent), or
-    "error", which raises it at each such call.
+    "error", which raises it at each such call that is looked at: of those for a few rows the first 100, then one in
+    500 + n, so that loops do not notice.
 
     Parameters
     ----------
@@ -184,16 +186,23 @@ class Reach:
             return
         values = leverage.at(X[far])
         worst = int(np.argmax(values))
-        if not values[worst] > leverage.limit:
+        if not values[worst] > leverage.limit or not self._watching:
             return
+        self._watching = False  # before it is said: other threads are told no more
+        try:
+            self._warn(decoder, far[worst], values[worst], leverage)
+        except ExtrapolationWarning:  # a filter makes it an error, at each such call
+            self._watching = True
+            raise
+
+    def _warn(self, decoder, row, value, leverage):
         warnings.warn(
-            f"row {far[worst]} of X is far from the training points: its leverage is {values[worst]:.3g}, theirs is at "
+            f"row {row} of X is far from the training points: its leverage is {value:.3g}, theirs is at "
             f"most {leverage.largest:.3g}, and beyond {leverage.limit:.3g} decoded fields may be far off. See "
             f"{type(decoder).__name__}.leverage; this is said once a fit",
             ExtrapolationWarning,
-            stacklevel=4,
+            stacklevel=_callers_level(),
         )
-        self._watching = False
 
 
 class _Neighbors:
@@ -217,6 +226,15 @@ class _Neighbors:
         if len(rows) > _FARTHEST:
             rows = np.sort(rows[np.argpartition(distance[rows], -_FARTHEST)[-_FARTHEST:]])
         return rows
+
+
+def _callers_level():
+    """The stack level, for the function that warns, of the first caller outside the package."""
+    frame: Any = sys._getframe(1)
+    level = 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("randsmap."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _filtered():

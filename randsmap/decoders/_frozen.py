@@ -531,8 +531,11 @@ class FrozenDecoder:
         """
         if invariant_values is None and type(X) is np.ndarray and len(X) <= 8:
             fields = np.empty((len(X), self._n_cells)) if out is None else out
-            if self._row(X, fields) == 0:
-                return fields
+            try:
+                if self._row(X, fields) == 0:
+                    return fields
+            except (BufferError, TypeError, ValueError):  # of another layout: taken, or refused in its own words
+                pass
         return self._predict(X, invariant_values, out)
 
     def _predict(self, X, invariant_values, out):

@@ -59,7 +59,7 @@ from randsmap.decoders._linear_map import LinearMap
 from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 from randsmap.invariants import AffineInvariants
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
-from randsmap.metrics import SMALLEST_SHARE, median_norm
+from randsmap.metrics import SMALLEST_SHARE, median_norm, squarable_norms
 
 __all__ = ["NotStreamable", "RANDSMAPDecoder", "RFNNDecoder", "fixed_regularization"]
 
@@ -98,7 +98,12 @@ def _streamable(decoder):
         return True
     if _is_fitted(features) or not (features is None or _is_map(features)):
         return True  # what is no feature map is refused later
-    if features is None or (isinstance(features, SigmoidFeatures) and features.latent_box is None):
+    if features is None:
+        raise NotStreamable(
+            "partial_fit needs features whose number is known: give FourierFeatures(n_features=...), a map that is "
+            "fitted already, or all latent points to fit_features before"
+        )
+    if isinstance(features, SigmoidFeatures) and features.latent_box is None:
         raise NotStreamable(
             "partial_fit cannot take the centres of SigmoidFeatures from the bounding box of data that "
             "it has not seen: give SigmoidFeatures(n_features=..., latent_box=(low, high)), a map "
@@ -132,7 +137,12 @@ class _Coefficients:
                 f"with output_rank={decoder.output_rank!r} there is no coef_, which would take P + 1 numbers a cell: "
                 "the coefficients of the fields less output_mean_ are output_coef_ @ output_basis_.T"
             )
-        raise AttributeError(f"{type(decoder).__name__!r} object has no attribute 'coef_'")
+        hint = (
+            ": after batches it is solved for when it is needed, by `solve` or `predict`"
+            if "_sums" in vars(decoder)
+            else ""
+        )
+        raise AttributeError(f"{type(decoder).__name__!r} object has no attribute 'coef_'{hint}")
 
 
 class _RandomFeatureDecoder(LinearDecoder):
@@ -243,10 +253,12 @@ class _RandomFeatureDecoder(LinearDecoder):
             rank = check_count(rank, "output_rank")
         else:
             rank = check_number(rank, "output_rank", low=0, high=1, strict_low=True)
-        if invariants is None:
-            return FieldModes(F, rank)
-        tangent = invariants.tangent_projection()
-        return FieldModes(F, rank, corrected=invariants.project, tangent=tangent.project, constant=invariants.constant)
+        options = {}
+        if invariants is not None:
+            tangent = invariants.tangent_projection().project
+            options = {"corrected": invariants.project, "tangent": tangent, "constant": invariants.constant}
+        squarable_norms(F.array if isinstance(F, Snapshots) else F)
+        return FieldModes(F, rank, **options)
 
     @property
     def output_basis_(self) -> NDArray[np.float64]:
@@ -295,6 +307,10 @@ class _RandomFeatureDecoder(LinearDecoder):
         ------
         ValueError, TypeError, numpy.linalg.LinAlgError
             As `fit`; what concerns one lambda alone when that decoder is asked for.
+
+        Notes
+        -----
+        X and y are not copied and are read again when a decoder is asked for: they must not change until then.
 
         Examples
         --------

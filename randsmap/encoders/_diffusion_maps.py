@@ -568,7 +568,12 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             self._index = NeighborIndex(self._rows)
 
     def _check_modes(self, eigenvalues, selected, epsilon):
-        small = [int(i) for i in selected if not eigenvalues[i - 1] >= SMALLEST_EIGENVALUE]
+        small = [int(i) for i in selected if i > len(eigenvalues) or not eigenvalues[i - 1] >= SMALLEST_EIGENVALUE]
+        if small and small[0] > len(eigenvalues):
+            raise ValueError(
+                f"the data determine {len(eigenvalues)} coordinates at epsilon = {epsilon:.6g}, not {small[0]}. Ask "
+                "for fewer components or a smaller epsilon"
+            )
         if small:
             raise ValueError(
                 f"eigenvalue {small[0]} is {eigenvalues[small[0] - 1]:.3g}, below "

@@ -94,7 +94,10 @@ def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
     decoding = _Decoding(decoder)
     Y = check_matrix(Y, "Y", n_columns=decoding.d)
     n_cells = check_count(n_cells, "n_cells", low=decoding.d, high=decoding.M, high_name="the number of cells")
-    rows = _sketch(decoding, Y, min(n_cells, _ROUND))
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = _sketch(decoding, Y, min(n_cells, _ROUND))
+    if not np.isfinite(rows).all():
+        raise ValueError("fields or their derivatives at the points Y overflow: cells cannot be told apart")
     varying = np.flatnonzero(rows.any(axis=0))
     if len(varying) < n_cells:
         raise ValueError(f"n_cells must be at most the {len(varying)} cells that vary over Y, got {n_cells}")
@@ -104,7 +107,7 @@ def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
         with blas_threads():
             R, pivots = scipy.linalg.qr(rows, mode="r", pivoting=True, check_finite=False)
         telling = np.abs(R.diagonal()) > len(rows) * np.finfo(float).eps * abs(R[0, 0])
-        pivots = pivots[: min(n_cells, np.count_nonzero(telling), _ROUND)]
+        pivots = pivots[: max(1, min(n_cells, np.count_nonzero(telling), _ROUND))]
         chosen.append(varying[pivots])
         rows, varying = np.delete(rows, pivots, axis=1), np.delete(varying, pivots)
         n_cells -= len(pivots)

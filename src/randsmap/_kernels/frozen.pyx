@@ -1,6 +1,6 @@
 """The C interface of frozen decoders (randsmap.h) for arrays, and the numbers of which images are made."""
 
-from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdlib cimport free, malloc
 
 cdef extern from "rk_image.h" nogil:
@@ -73,21 +73,24 @@ cdef double *workspace(const randsmap_decoder *decoder, Py_ssize_t n) except NUL
 
 
 cdef class Decoder:
-    """An open decoder; `image` (contiguous bytes) is kept and not copied."""
+    """An open decoder; `image` (contiguous bytes) is kept and not copied, and cannot be resized or closed meanwhile."""
 
     cdef randsmap_decoder *decoder
+    cdef Py_buffer buffer
+    cdef bint held
     cdef readonly object image
     cdef readonly Py_ssize_t n_components, n_cells, n_invariants, n_features, kind, precision
     cdef readonly bint single, has_encoder
 
     def __cinit__(self, image):
-        cdef const unsigned char[::1] view = image
         cdef randsmap_info_t info
         cdef int status
-        if view.shape[0] == 0:
+        PyObject_GetBuffer(image, &self.buffer, PyBUF_SIMPLE)
+        self.held = True
+        if self.buffer.len == 0:
             raise ValueError("an image of no bytes")
         with nogil:
-            status = randsmap_view(&view[0], view.shape[0], &self.decoder)
+            status = randsmap_view(self.buffer.buf, self.buffer.len, &self.decoder)
         if status:
             raise ValueError(message(status))
         self.image = image
@@ -99,6 +102,8 @@ cdef class Decoder:
 
     def __dealloc__(self):
         randsmap_close(self.decoder)
+        if self.held:
+            PyBuffer_Release(&self.buffer)
 
     def row(self, Y, out):
         """Status of decoding the array Y (n, d) into `out` (n, M), or -1 if these are not float64, C-contiguous

@@ -219,7 +219,8 @@ static void read_table(sections *s, randsmap_decoder *r)
                  || !(box[r->d + j] > 0) || !(box[r->d + j] < INFINITY);
         r->counts[j] = (ptrdiff_t)counts[j];
         r->origin[j] = box[j], r->step[j] = box[r->d + j];
-        rows *= r->counts[j];
+        if (!s->bad)
+            rows *= r->counts[j];
     }
     if (!s->bad)
         r->table = matrix(s, RK_TABLE_VALUES, rows, r->M);
