@@ -585,8 +585,10 @@ def check_host(host, tmp_path, atol):
         J = frozen.jacobian(X[-1:])[0].T
         expected = F.ravel(), J.ravel(), frozen.vjp(X[:1], np.ones(M))[0], frozen.transform(F).ravel()
         got, allocations = outputs(host, tmp_path / "model.rsm", X)
-        for ours, theirs in zip(got, expected, strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=0, atol=atol * largest(theirs))
+        # an encoder in float32 adds in float32: in another order with other vectors, to what float32 promises
+        encoded = 5e-6 if atol and options.get("precision") == "float32" else atol
+        for ours, theirs, part in zip(got, expected, (atol, atol, atol, encoded), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=part * largest(theirs))
         assert allocations == (0 if sys.platform == "linux" else -1)
 
 
