@@ -949,12 +949,10 @@ def _decode(arguments):
 
 
 def _predict(arguments):
-    import numpy as np
-
     writable_target(arguments.out)
     model, parameters = _load_parametric(arguments.model), _parameters_of(arguments.input)
     p = model.n_features_in_
-    if np.size(parameters) // len(parameters) != p:
+    if parameters.shape[1] != p:
         raise ValueError(f"{arguments.input} must hold {p} parameters a row, got an array of shape {parameters.shape}")
     _save_fields(arguments.out, model.predict, parameters, model.model_.n_features_in_)
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
 
 
 def random_problem(n=60, M=30, d=2, *, seed=0, constant=None, total=1.0, place=(0.0, 1.0), width=None, compact=False):
@@ -101,3 +102,19 @@ def python(code, *arguments, level=None, cwd=None, timeout=120):
     )
     assert child.returncode == 0, child.stderr
     return child.stdout
+
+
+class FittedFeatures(BaseEstimator, TransformerMixin):
+    """A feature map that stays as it is: `fit` does not draw anew."""
+
+    def __init__(self, features):
+        self.features = features
+
+    def __sklearn_clone__(self):
+        return self
+
+    def fit(self, X):
+        return self
+
+    def transform(self, X):
+        return self.features.transform(X)

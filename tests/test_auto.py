@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.interpolate import RBFInterpolator
 from scipy.optimize import minimize
-from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.base import clone
 
 import randsmap as rm
 from randsmap.datasets import make_swiss_roll
@@ -12,6 +12,8 @@ from randsmap.decoders._blended import BlendedDecoder, field_coordinates, geomet
 from randsmap.tuning import FAMILIES
 from randsmap.tuning._families import Trial, starts_of
 from randsmap.tuning._held_out import Samples, Scores
+
+from helpers import FittedFeatures
 
 
 def pulses(n, seed=0, cells=60):
@@ -229,24 +231,8 @@ def test_held_out_errors_are_those_of_decoders_fitted_anew(family):
     kept = labels != 4
     if hasattr(decoder, "features"):  # drawn for all samples
         decoder.features.fit(Y, **({} if family == "polynomial" else {"latent_scale": trial.scales}))
-        decoder.set_params(features=Fixed(decoder.features), latent_scale=None)
+        decoder.set_params(features=FittedFeatures(decoder.features), latent_scale=None)
     assert np.allclose(residuals[~kept], F[~kept] - decoder.fit(Y[kept], F[kept]).predict(Y[~kept]), atol=1e-8)
-
-
-class Fixed(BaseEstimator, TransformerMixin):
-    """A feature map that `fit` does not draw anew."""
-
-    def __init__(self, features):
-        self.features = features
-
-    def __sklearn_clone__(self):
-        return self
-
-    def fit(self, X):
-        return self
-
-    def transform(self, X):
-        return self.features.transform(X)
 
 
 def test_unknown_families_are_refused():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import PolynomialFeatures
 
@@ -10,7 +10,7 @@ import randsmap
 from randsmap.metrics import relative_l2
 from randsmap.tuning import _leave_one_out
 
-from helpers import random_invariants, with_common_invariants
+from helpers import FittedFeatures, random_invariants, with_common_invariants
 
 N = 24
 LAMBDAS = [1e-6, 1e-3, 1.0]
@@ -31,22 +31,6 @@ def problem(M, q, weights, constant, seed=0):
     return X, with_common_invariants(F, C, options["cell_weights"], fixed), options
 
 
-class Fitted(BaseEstimator):
-    """A feature map that stays as it is."""
-
-    def __init__(self, features):
-        self.features = features
-
-    def __sklearn_clone__(self):
-        return self
-
-    def fit(self, X):
-        return self
-
-    def transform(self, X):
-        return self.features.transform(X)
-
-
 def refits(decoder, X, F, lambdas):
     """The error at each point of the decoder fitted without it; features and invariants of all points."""
     invariants = getattr(clone(decoder).fit(X, F), "invariants_", None)
@@ -57,7 +41,7 @@ def refits(decoder, X, F, lambdas):
         if "random_state" in drawn.get_params():
             drawn.set_params(random_state=decoder.random_state)
         # by singular values: the normal equations lose digits at small lambda
-        decoder.set_params(features=Fitted(drawn.fit(X)), solver="svd", random_state=None)
+        decoder.set_params(features=FittedFeatures(drawn.fit(X)), solver="svd", random_state=None)
     for k, value in enumerate(lambdas):
         for i in range(len(F)):
             others = np.arange(len(F)) != i
@@ -191,6 +175,6 @@ def test_an_empty_or_tiny_field_does_not_choose(factor):
     assert result.best_regularization_ == whole.best_regularization_ == 1e-6
     sizes = np.maximum(np.linalg.norm(F, axis=1), 1e-3 * np.median(np.linalg.norm(F[1:], axis=1)))
     drawn = clone(decoder.features).set_params(random_state=0).fit(X)
-    weights = randsmap.RFNNDecoder(Fitted(drawn), solver="svd", latent_scale=None).smoother(X[1:], X[:1])
+    weights = randsmap.RFNNDecoder(FittedFeatures(drawn), solver="svd", latent_scale=None).smoother(X[1:], X[:1])
     expected = np.linalg.norm(weights @ F[1:] - F[0]) / sizes[0]
     assert result.errors_[1, 0] == pytest.approx(expected, rel=1e-7)

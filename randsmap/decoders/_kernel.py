@@ -556,10 +556,11 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
 
     def _tailed_coefficients(self, X, points, F, regularization):
         """[b_0; C; b] of f(y) = b_0 + k(y) C + ((y - centre) / lengths) b, b_0 and b not penalised."""
-        if not regularization and len(np.unique(points, axis=0)) < len(points):
+        repeated = 0 if regularization else len(points) - len(np.unique(points, axis=0))
+        if repeated:
             raise ValueError(
                 f"with degree={self.degree} and regularization=0 latent points must differ, got "
-                f"{len(points) - len(np.unique(points, axis=0))} repetitions: give a regularization > 0"
+                f"{repeated} repetitions: give a regularization > 0"
             )
         self._tail_centre = X.mean(axis=0)
         C, b, solver = solve_with_tail(self._radial.values(points), self._tail(X), F, regularization)
