@@ -540,7 +540,7 @@ def rows_one(options):
     )
     y, out = Y[:1].copy(), np.empty((1, 400))
     A, kernel_map = decoder.coef_, decoder.features_.activation_parameters()
-    projection = decoder._projection()
+    projection = decoder._linear_map.projection
 
     def kernel_only():
         kernel.decode(kernel_map[0], y, *kernel_map[1:], A, projection, out)
@@ -738,12 +738,12 @@ def rows_tuning(options):
         return fitted, randsmap.metrics.relative_l2(F_validation, fitted.predict(Y_validation)).mean()
 
     fields = tuning._Fields(F, F_validation, len(slopes), {"features__slope": slopes})
-    fields.errors(clone(decoder), Y, Y_validation)  # which factors the training fields
+    fields.errors(clone(decoder), Y, Y_validation, [decoder.regularization])  # which factors the training fields
     for work, target, ours, peer in (
         (
             "validation of one candidate in coefficient space, M = 16384, n = P = 720",
             ">= 10",
-            lambda: fields.errors(clone(decoder), Y, Y_validation) and None,
+            lambda: fields.errors(clone(decoder), Y, Y_validation, [decoder.regularization]) and None,
             lambda: direct(1.0) and None,
         ),
         (
