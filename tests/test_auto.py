@@ -279,6 +279,7 @@ def test_autotune_tries_widths_beside_the_best():
     assert np.isnan(result.results_.error[np.isinf(scores)]).all()
 
 
+@pytest.mark.slow
 def test_consistency_is_chosen_by_held_out_errors(tmp_path):
     rng = np.random.default_rng(0)
     F = rm.datasets.make_swiss_roll(150, random_state=0).data
@@ -313,6 +314,7 @@ def test_few_fields_on_a_line(seed):
     assert np.isfinite(decoder.predict(Y)).all()
 
 
+@pytest.mark.slow
 def test_fewer_coordinates_than_are_tried():
     noise = np.abs(np.random.default_rng(0).normal(size=(60, 40)))
     result = rm.autotune(noise, n_components="auto", n_trials=2, random_state=0)

@@ -568,6 +568,7 @@ def test_fields_at_parameters(tmp_path, capsys):
     assert "p" in failing(("predict", model, tmp_path / "F.npy", "--out", fields), capsys)
 
 
+@pytest.mark.slow
 def test_times_are_parameters_too_and_a_plain_model_has_none(tmp_path, snapshots, capsys):
     times = snapshots @ np.linspace(0, 1, 40)
     np.save(tmp_path / "t.npy", times)

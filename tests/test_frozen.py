@@ -592,6 +592,7 @@ def check_host(host, tmp_path, atol):
         assert allocations == (0 if sys.platform == "linux" else -1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not COMPILERS, reason="needs a C compiler")
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("flags", [["-O2"], ["-O2", "-DRK_PLAIN_C"]], ids=" ".join)

@@ -185,7 +185,8 @@ def curve(n, seed):
     return np.column_stack((t, np.sin(3 * t), np.cos(2 * t)))
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize(
     "make, expected",
     [

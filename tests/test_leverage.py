@@ -178,6 +178,7 @@ def test_of_many_batches_some_points_are_kept():
 
 
 # -- Kernels ---------------------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel, degree, center", KERNELS)
 def test_of_kernels_is_kriging_in_exact_arithmetic(kernel, degree, center):
     for regularization in (1e-6, 1e-2, 10.0):

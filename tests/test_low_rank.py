@@ -54,6 +54,7 @@ def by_qr(Phi, F, regularization, center):
     return np.linalg.solve(R, Q[: len(F)].T @ F)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", MAPS, ids=lambda f: type(f).__name__)
 @pytest.mark.parametrize("center", [True, False])
 @pytest.mark.parametrize("n, P", [(700, 300), (300, 700)])
@@ -230,6 +231,7 @@ def test_what_it_does_not_take_is_refused():
     assert "needs solver='auto' or 'cholesky', got 'lowrank'" in str(refused.value.__cause__)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("center", [True, False])
 @pytest.mark.parametrize("solver", ["lowrank", "auto", "cholesky", "svd"])
 @pytest.mark.parametrize("n, P", [(300, 200), (150, 200)])

@@ -368,6 +368,7 @@ def test_scikit_learn_parts_are_refused_before_anything_is_written(parts, named,
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_other_things_that_are_refused(path):
     class Own(randsmap.SigmoidFeatures):
         pass
@@ -515,6 +516,7 @@ def test_a_flipped_bit_in_every_byte_of_a_whole_model(path):
     randsmap.load(path)
 
 
+@pytest.mark.slow
 def test_every_truncation_and_trailing_bytes(path):
     save(randsmap.SigmoidFeatures(n_features=3, random_state=0).fit(np.eye(2)), path)
     data = path.read_bytes()

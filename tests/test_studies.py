@@ -187,6 +187,7 @@ def test_rows(study, tmp_path):
             assert row["conservation_median"] > 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["random", "trajectory"])
 def test_decoders_are_searched_for_on_the_training_set(study, tmp_path, split, monkeypatch):
     """Rows for both encoders, mass exact; with whole trajectories held out where they are split by."""
