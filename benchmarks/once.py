@@ -39,7 +39,8 @@ def run_class(cls):
 
 def main(names):
     sys.path.insert(0, str(HERE))
-    names = names or [module.name for module in pkgutil.iter_modules([str(HERE / "benchmarks")])]
+    modules = (module.name for module in pkgutil.iter_modules([str(HERE / "benchmarks")]))
+    names = names or [name for name in modules if not name.startswith("_")]
     for name in names:
         start, count = time.perf_counter(), 0
         module = importlib.import_module(f"benchmarks.{name}")

@@ -1,9 +1,11 @@
-"""Diffusion maps: fit and extension to new fields."""
+"""Diffusion maps and POD: fit and extension to new fields."""
 
 import numpy as np
 
-from randsmap import DiffusionMaps
+from randsmap import POD, DiffusionMaps
 from randsmap.datasets import make_s_curve
+
+from ._gemm import tracked
 
 
 def bumps(n, seed):
@@ -13,75 +15,65 @@ def bumps(n, seed):
     return np.exp(-(((np.linspace(0, 1, 400) - place) / width) ** 2))
 
 
+@tracked
 class Fit:
-    params = [0.12, 0.4, 1.0]
-    param_names = ["epsilon_scale"]
+    params = ["leading", "non-harmonic"]
+    param_names = ["select"]
 
-    def setup(self, epsilon_scale):
-        self.X = bumps(2000, 0)
-        self.encoder = DiffusionMaps(2, epsilon_scale=epsilon_scale)
+    def setup(self, select):
+        self.X = bumps(1000, 0)
+        self.encoder = DiffusionMaps(2, epsilon_scale=0.4, select=select)
 
-    def time_fit(self, epsilon_scale):
+    def run_fit(self, select):
         self.encoder.fit(self.X)
 
-    def peakmem_fit(self, epsilon_scale):
+    def peakmem_fit(self, select):
         self.encoder.fit(self.X)
 
-    def track_extension_error(self, epsilon_scale):
-        """Largest difference between transform and fit_transform of the training fields."""
-        latents = self.encoder.fit_transform(self.X)
-        return float(abs(self.encoder.transform(self.X) - latents).max())
 
-
-class NonHarmonic:
-    """The S-curve in 20 dimensions, whose width is about the ninth eigenvector."""
+@tracked
+class Sparse:
+    """Nearest neighbours' kernel of the S-curve."""
 
     def setup(self):
-        self.curve = make_s_curve(2000, random_state=0)
-        self.encoder = DiffusionMaps(2, epsilon_scale=0.15, select="non-harmonic")
+        self.X = make_s_curve(5000, random_state=0).data
+        self.encoder = DiffusionMaps(2, epsilon_scale=0.1, n_neighbors=30).fit(self.X)
+        self.other = DiffusionMaps(2, epsilon_scale=0.1, n_neighbors=30)
 
-    def time_fit(self):
-        self.encoder.fit(self.curve.data)
+    def run_fit(self):
+        self.other.fit(self.X)
 
-    def track_second_mode(self):
-        return int(self.encoder.fit(self.curve.data).selected_[1])
-
-
-class Neighbors:
-    """Sparse kernel of the S-curve."""
-
-    params = [5000, 20000]
-    param_names = ["n_samples"]
-
-    def setup(self, n_samples):
-        self.X = make_s_curve(n_samples, random_state=0).data
-        self.encoder = DiffusionMaps(2, epsilon_scale=0.1, n_neighbors=30)
-        self.fitted = DiffusionMaps(2, epsilon_scale=0.1, n_neighbors=30).fit(self.X)
-
-    def time_fit(self, n_samples):
-        self.encoder.fit(self.X)
-
-    def peakmem_fit(self, n_samples):
-        self.encoder.fit(self.X)
-
-    def time_transform(self, n_samples):
-        self.fitted.transform(self.X[:1000])
-
-    def track_extension_error(self, n_samples):
-        latents = self.fitted.eigenvectors_
-        return float(abs(self.fitted.transform(self.X) - latents).max())
+    def run_transform(self):
+        self.encoder.transform(self.X[:1000])
 
 
+@tracked
 class Transform:
-    params = [1, 8, 100, 8000]
+    params = [1, 8, 2000]
     param_names = ["n_rows"]
 
     def setup(self, n_rows):
         self.encoder = DiffusionMaps(2).fit(bumps(2000, 0))
         self.X = bumps(n_rows, 1)
 
-    def time_transform(self, n_rows):
+    def run_transform(self, n_rows):
         self.encoder.transform(self.X)
 
-    def peakmem_transform(self, n_rows):
-        self.encoder.transform(self.X)
+
+@tracked
+class Pod:
+    params = [[(100, 16384), (1000, 400)]]
+    param_names = ["shape"]
+
+    def setup(self, shape):
+        n, M = shape
+        rng = np.random.default_rng(0)
+        F = np.exp(-((np.linspace(0, 1, M) - rng.uniform(size=(n, 1))) ** 2) / 0.02)
+        self.F = F / F.sum(axis=1, keepdims=True)
+        self.pod, self.other = POD(10, invariants="mass").fit(self.F), POD(10, invariants="mass")
+
+    def run_fit(self, shape):
+        self.other.fit(self.F)
+
+    def run_transform(self, shape):
+        self.pod.transform(self.F)

@@ -1,79 +1,70 @@
-"""Ridge regression: the solvers, and memory that does not grow with the number of samples."""
+"""Fits of random features: the solvers, samples that arrive in batches, memory that does not grow with their number."""
 
 import numpy as np
 
-from randsmap._linalg.krylov import solve_ridge
-from randsmap._linalg.ridge import FeatureRows, ridge
-from randsmap._linalg.sums import Sums, sum_rows
-from randsmap.features import SigmoidFeatures
+from randsmap import FourierFeatures, RANDSMAPDecoder, SigmoidFeatures
+
+from ._gemm import tracked
 
 
-def problem(n, P, M):
+def smooth_fields(n, M=200):
     rng = np.random.default_rng(0)
-    X = rng.uniform(size=(n, 2))
-    F = rng.dirichlet(np.ones(M), size=n)
-    return FeatureRows(SigmoidFeatures(10.0, n_features=P, random_state=0).fit(X), X), F
+    Y = rng.uniform(size=(n, 2))
+    F = np.exp(-((np.linspace(0, 1, M) - Y[:, :1]) ** 2) / 0.02) * (1 + Y[:, 1:])
+    return Y, F / F.sum(axis=1, keepdims=True)
 
 
-class Ridge:
-    params = [[(1000, 500), (500, 1000)], ["cholesky", "svd"]]
-    param_names = ["n_samples, n_features", "solver"]
+@tracked
+class Fit:
+    params = [
+        [
+            (1000, 500, "cholesky"),
+            (500, 1000, "cholesky"),
+            (1000, 500, "svd"),
+            (2000, 1000, "krylov"),
+            (2000, 1000, "lowrank"),
+        ]
+    ]
+    param_names = ["n_samples, n_features, solver"]
 
-    def setup(self, shape, solver):
-        self.rows, self.F = problem(*shape, 200)
+    def setup(self, problem):
+        n, P, solver = problem
+        self.data = smooth_fields(n)
+        features = FourierFeatures(0.5, n_features=P)
+        self.decoder = RANDSMAPDecoder(features, solver=solver, regularization=1e-3, random_state=0)
 
-    def time_ridge(self, shape, solver):
-        ridge(self.rows, self.F, 1e-3, solver)
+    def run_fit(self, problem):
+        self.decoder.fit(*self.data)
 
 
 class ManySamples:
-    """Phi would take 160 MB; the fit holds one block of it."""
-
-    params = ["cholesky", "svd"]
-    param_names = ["solver"]
-
-    def setup(self, solver):
-        self.rows, self.F = problem(100_000, 200, 20)
-
-    def peakmem_ridge(self, solver):
-        ridge(self.rows, self.F, 1e-3, solver)
-
-    def time_ridge(self, solver):
-        ridge(self.rows, self.F, 1e-3, solver)
-
-
-class OrderFreeSums:
-    """A block of rows added to the sums, and two of them merged."""
+    """The feature matrix would take 160 MB; a fit holds one block of it."""
 
     def setup(self):
-        self.rows, F = problem(sum_rows(2000, 400), 2000, 400)
-        self.Phi, self.F, self.sums = self.rows.whole(), F, Sums(2001, 400, True)
+        self.data = smooth_fields(100_000, 20)
+        features = FourierFeatures(0.5, n_features=200)
+        self.decoder = RANDSMAPDecoder(features, solver="cholesky", regularization=1e-3, random_state=0)
 
-    def time_add(self):
-        self.sums.add(self.Phi, self.F)
-
-    def time_merge(self):
-        self.sums.merge(self.sums)
+    def peakmem_fit(self):
+        self.decoder.fit(*self.data)
 
 
-class Krylov:
-    """Smooth fields, so that few right-hand sides are left; the error against Cholesky is tracked."""
+@tracked
+class PartialFit:
+    """4096 samples of 400 cells, 500 features, in batches, and the solution that the first prediction waits for."""
 
-    params = ["cholesky", "krylov"]
-    param_names = ["solver"]
+    params = [64, 2048]
+    param_names = ["rows of a batch"]
 
-    def setup(self, solver):
-        self.rows, _ = problem(3000, 3000, 1)
-        Y = self.rows._X
-        self.F = np.exp(-((np.linspace(0, 1, 200) - Y[:, :1]) ** 2) / 0.02) * (1 + Y[:, 1:])
+    def setup(self, rows):
+        self.Y, self.F = smooth_fields(4096, 400)
+        self.run_batches(rows)
 
-    def time_ridge(self, solver):
-        solve_ridge(self.rows, self.F, 1e-3, solver)
+    def run_batches(self, rows):
+        features = SigmoidFeatures(5.0, n_features=500, latent_box=(0, 1))
+        self.decoder = RANDSMAPDecoder(features, latent_scale=None, random_state=0)
+        for a in range(0, len(self.Y), rows):
+            self.decoder.partial_fit(self.Y[a : a + rows], self.F[a : a + rows])
 
-    def peakmem_ridge(self, solver):
-        solve_ridge(self.rows, self.F, 1e-3, solver)
-
-    def track_relative_error(self, solver):
-        exact = ridge(self.rows, self.F, 1e-3, "cholesky")[0]
-        A = solve_ridge(self.rows, self.F, 1e-3, solver)[0]
-        return float(np.linalg.norm(self.rows.whole() @ (A - exact)) / np.linalg.norm(self.F))
+    def run_batch_and_solution(self, rows):
+        self.decoder.partial_fit(self.Y[:rows], self.F[:rows]).predict(self.Y[:1])

@@ -4,7 +4,10 @@ import numpy as np
 
 from randsmap import KernelDecoder, SampledModel, sample_cells
 
+from ._gemm import tracked
 
+
+@tracked
 class Sampled:
     params = [1000, 100000]
     param_names = ["M"]
@@ -20,11 +23,8 @@ class Sampled:
         )
         self.model.velocity(0.0, self.Y[0])
 
-    def time_sample_cells(self, M):
+    def run_sample_cells(self, M):
         sample_cells(self.decoder, self.Y, 60)
 
-    def time_velocity(self, M):
+    def run_velocity(self, M):
         self.model.velocity(0.0, self.Y[0])
-
-    def track_condition(self, M):
-        return self.model.condition(self.Y[0])
