@@ -160,7 +160,7 @@ def refuse_masked(X: Any, name: str) -> None:
 
 def refuse_dask(X: Any, name: str) -> None:
     """TypeError if X is a dask array: NumPy would load it whole."""
-    if hasattr(X, "__dask_graph__"):
+    if hasattr(X, "__dask_graph__") and X.__dask_graph__() is not None:  # xarray's have None in memory
         raise TypeError(
             f"{name} is a dask {type(X).__name__}, which would be loaded whole: randsmap.distributed has fit, "
             "fit_model, transform, inverse_transform and score for dask arrays; compute() loads one that fits in memory"

@@ -48,19 +48,19 @@ class FieldLabels:
         integers, or "", `attrs` JSON.
     """
 
-    dims: tuple[str, ...]
-    name: str | None
-    attrs: str
-    coords: list[tuple[str, tuple[str, ...], str, Any, str]]
+    def __init__(
+        self,
+        dims: tuple[str, ...],
+        name: str | None,
+        attrs: str,
+        coords: list[tuple[str, tuple[str, ...], str, Any, str]],
+    ) -> None:
+        self.dims, self.name, self.attrs, self.coords = dims, name, attrs, coords
 
     @classmethod
     def of(cls, X: Any) -> FieldLabels:
         """Those of a DataArray whose first axis counts samples."""
-        self = cls()
-        self.dims = tuple(map(str, X.dims))
-        self.name = None if X.name is None else str(X.name)
-        self.attrs = _as_json(X.attrs)
-        self.coords = []
+        coords = []
         for name, coordinate in X.coords.items():
             if X.dims[0] in coordinate.dims:  # of these samples, which others do not have
                 continue
@@ -69,13 +69,18 @@ class FieldLabels:
                 values, kind = values.view(np.int64), values.dtype.str
             elif values.dtype.kind not in "buif":
                 values, kind = tuple(map(str, values.ravel().tolist())), "str"
-            self.coords.append((str(name), tuple(map(str, coordinate.dims)), kind, values, _as_json(coordinate.attrs)))
-        return self
+            coords.append((str(name), tuple(map(str, coordinate.dims)), kind, values, _as_json(coordinate.attrs)))
+        return cls(tuple(map(str, X.dims)), None if X.name is None else str(X.name), _as_json(X.attrs), coords)
 
     def array(self, fields: NDArray[np.float64]) -> Any:
         """Fields (n, *shape) as a DataArray."""
-        import xarray
-
+        try:
+            import xarray
+        except ImportError:
+            raise ImportError(
+                "the fields of this estimator have names and coordinates of xarray, which is not installed: pip "
+                "install xarray, or give out=, an array, to do without them"
+            ) from None
         shape = dict(zip(self.dims, fields.shape))
         coords = {}
         for name, dims, kind, values, attrs in self.coords:

@@ -53,7 +53,8 @@ def check_fields(y: Any, n: int, *, blocks: bool = False) -> tuple[Any, np.dtype
     else:
         F = check_matrix(y[:, None] if single else y, "y")
     if len(F) != n:
-        raise ValueError(f"X and y must have the same number of rows, got {n} and {len(F)}")
+        what = "" if layout is None else f" (fields of shape {layout.shape})"
+        raise ValueError(f"X and y must have the same number of rows, got {n} and {len(F)}{what}")
     return F, dtype, layout or FieldLayout(() if single else F.shape[1:])
 
 
