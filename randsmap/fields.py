@@ -175,6 +175,11 @@ class FieldLayout:
     def __init__(self, shape: Shape, labels: FieldLabels | None = None) -> None:
         self.shape, self.labels = shape, labels
 
+    def restored(self, rows: NDArray[Any]) -> Any:
+        """Rows (n, M), some of the array's, as it has them, but for coordinates of its samples."""
+        fields = rows.reshape(len(rows), *self.shape)
+        return fields if self.labels is None else self.labels.array(fields)
+
 
 def flattened(X: Any, name: str) -> tuple[Any, FieldLayout | None]:
     """X as rows of cells, and how its fields are arranged; (X, None) if they are rows as they are.
