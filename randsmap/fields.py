@@ -202,10 +202,11 @@ def flattened(X: Any, name: str) -> tuple[Any, FieldLayout | None]:
             X = np.asarray(X) if np.ndim(X) > 2 else X
         except ValueError:
             return X, None
-    shape = getattr(X, "shape", ())
-    if len(shape) <= 2 or not hasattr(X, "reshape"):
-        return X, None if labels is None else FieldLayout(shape[1:], labels)
-    return X.reshape(shape[0], math.prod(shape[1:])), FieldLayout(tuple(map(int, shape[1:])), labels)
+    array: Any = X
+    shape = getattr(array, "shape", ())
+    if len(shape) <= 2 or not hasattr(array, "reshape"):
+        return array, None if labels is None else FieldLayout(shape[1:], labels)
+    return array.reshape(shape[0], math.prod(shape[1:])), FieldLayout(tuple(map(int, shape[1:])), labels)
 
 
 class _RowsOfCells:
