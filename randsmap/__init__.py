@@ -43,6 +43,7 @@ _LAZY = {
     "ShiftRegistration": "model",
     "sample_cells": "model",
     "load": "persistence",
+    "read_snapshots": "snapshots",
     "LWRSolver": "datasets",
     "HughesSolver": "datasets",
     "solve_eikonal": "datasets",
@@ -66,6 +67,7 @@ _SUBMODULES = (
     "model",
     "persistence",
     "plotting",
+    "snapshots",
     "studies",
     "tuning",
 )

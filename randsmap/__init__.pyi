@@ -8,6 +8,7 @@ from randsmap import metrics as metrics
 from randsmap import model as model
 from randsmap import persistence as persistence
 from randsmap import plotting as plotting
+from randsmap import snapshots as snapshots
 from randsmap import studies as studies
 from randsmap import tuning as tuning
 from randsmap._parallel import get_num_threads as get_num_threads
@@ -37,6 +38,7 @@ from randsmap.model import SampledModel as SampledModel
 from randsmap.model import ShiftRegistration as ShiftRegistration
 from randsmap.model import sample_cells as sample_cells
 from randsmap.persistence import load as load
+from randsmap.snapshots import read_snapshots as read_snapshots
 from randsmap.tuning import AutoDecoder as AutoDecoder
 from randsmap.tuning import autotune as autotune
 from randsmap.tuning import leave_one_out as leave_one_out

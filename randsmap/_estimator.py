@@ -196,10 +196,12 @@ class Choice:
 class Part:
     """An object of that class; its lengths agree as given: Part(AffineInvariants, M="M")."""
 
-    def __init__(self, kind: type, **lengths: str) -> None:
-        self.kind, self.lengths = kind, lengths
+    def __init__(self, kind: type, *, optional: bool = False, **lengths: str) -> None:
+        self.kind, self.optional, self.lengths = kind, optional, lengths
 
     def check(self, value: Any, lengths: _Lengths) -> None:
+        if value is None and self.optional:
+            return
         if type(value) is not self.kind:
             raise ValueError(f"it must be of class {self.kind.__name__}, got {type(value).__name__}")
         theirs = check_state(value)
@@ -264,9 +266,9 @@ def check_state(value: Any) -> _Lengths:
     for name, kind in type(value)._state.items():
         if kind is DERIVED:
             continue
+        if is_optional(kind) and name not in vars(value):  # what the class has in its place is not from a file
+            continue
         if not hasattr(value, name):
-            if is_optional(kind):
-                continue
             raise ValueError(f"{type(value).__name__}.{name} is missing")
         try:
             kind.check(getattr(value, name), lengths)

@@ -62,7 +62,7 @@ def load_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
     try:
         try:
             mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-            if is_large(mapped):
+            if mapped.ndim > 1 and 8 * mapped.size >= LARGE:
                 return mapped
         except (ValueError, OSError):  # without elements, or cut off: reading it tells
             pass

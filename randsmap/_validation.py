@@ -45,14 +45,16 @@ __all__ = [
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def check_cells(cells: ArrayLike, n_cells: int) -> NDArray[np.intp]:
+def check_cells(cells: ArrayLike, n_cells: int, shape: tuple[int, ...] | None = None) -> NDArray[np.intp]:
     """Indices (k,) of a subset of the cells, each in [0, n_cells).
 
     Parameters
     ----------
     cells : array-like of int (k,), or of bool (n_cells,)
-        Negative indices count from the end; an index may be repeated.
+        Negative indices count from the end; an index may be repeated. A mask may have the shape of a field.
     n_cells : int
+    shape : tuple of int or None
+        That of a field, if it is not (n_cells,).
 
     Raises
     ------
@@ -60,6 +62,8 @@ def check_cells(cells: ArrayLike, n_cells: int) -> NDArray[np.intp]:
         If it is no such array, or an index is out of range; the message names it.
     """
     cells = np.asarray(cells)
+    if cells.dtype == bool and cells.shape == shape:
+        cells = cells.reshape(-1)
     if cells.ndim != 1:
         raise ValueError(
             f"cells must have 1 dimension: integer indices, or a boolean mask ({n_cells},); got shape {cells.shape}"
@@ -156,7 +160,7 @@ def refuse_masked(X: Any, name: str) -> None:
 
 def refuse_dask(X: Any, name: str) -> None:
     """TypeError if X is a dask array: NumPy would load it whole."""
-    if hasattr(X, "__dask_graph__"):
+    if hasattr(X, "__dask_graph__") and X.__dask_graph__() is not None:  # xarray's have None in memory
         raise TypeError(
             f"{name} is a dask {type(X).__name__}, which would be loaded whole: randsmap.distributed has fit, "
             "fit_model, transform, inverse_transform and score for dask arrays; compute() loads one that fits in memory"

@@ -35,7 +35,7 @@ _DATASETS = {
     "hughes": ("make_hughes", "Hughes crowd in a corridor with an obstacle, 200 x 50 cells"),
 }
 
-_SNAPSHOTS = "your own snapshots instead: .npy (n_samples, n_cells), one field a row"
+_SNAPSHOTS = "your own snapshots instead, one field a row, in a file as for `randsmap fit`"
 # name -> (what it is, what --data is)
 _STUDIES = {
     "swiss-roll": ("Swiss roll, M = 3", _SNAPSHOTS),
@@ -192,9 +192,8 @@ def _parser():
         "fitted, whose one hyperparameter is tuned on a fifth of the snapshots unless --value gives it. "
         "MODEL is an .npz file without pickles, the one that randsmap.load reads.",
     )
-    fit.add_argument(
-        "snapshots", type=expanded, metavar="SNAPSHOTS.npy", help="fields, one a row: (n_samples, n_cells)"
-    )
+    fit.add_argument("snapshots", type=expanded, metavar="SNAPSHOTS", help=_FIELDS)
+    _add_reading(fit, "snapshots")
     fit.add_argument(
         "--out", type=expanded, required=True, metavar="MODEL", help="model file to write, such as model.npz"
     )
@@ -224,9 +223,10 @@ def _parser():
         "--parameters",
         type=expanded,
         metavar="FILE",
-        help="times or parameters of the snapshots, (n_samples,) or (n_samples, p) in .npy or text: the model then "
-        "predicts fields at new ones (randsmap predict)",
+        help="times or parameters of the snapshots, (n_samples,) or (n_samples, p), in .npy, text, or a file as of the "
+        "snapshots: the model then predicts fields at new ones (randsmap predict)",
     )
+    fit.add_argument("--parameters-key", metavar="NAME", help="array of that file, where it has several")
     fit.add_argument(
         "--alpha", type=float, default=1.0, help="density normalisation of the diffusion maps, 0 to 1 (default 1)"
     )
@@ -264,12 +264,14 @@ def _parser():
     fit.set_defaults(command=_fit)
 
     for name, run, inputs, output, text in (
-        ("encode", _encode, "SNAPSHOTS.npy", "LATENTS.npy", "latent coordinates of snapshots"),
-        ("decode", _decode, "LATENTS.npy", "FIELDS.npy", "fields at latent coordinates"),
+        ("encode", _encode, "snapshots", "LATENTS.npy", "latent coordinates of snapshots"),
+        ("decode", _decode, "latents", "FIELDS.npy", "fields at latent coordinates"),
     ):
         command = commands.add_parser(name, help=text, description=f"{text.capitalize()}.")
         command.add_argument("model", type=expanded, metavar="MODEL")
-        command.add_argument("input", type=expanded, metavar=inputs)
+        help_of_input = _FIELDS if name == "encode" else "(n_samples, n_components), in a file as of snapshots"
+        command.add_argument("input", type=expanded, metavar=inputs.upper(), help=help_of_input)
+        _add_reading(command, inputs)
         command.add_argument("--out", type=expanded, required=True, metavar=output)
         command.set_defaults(command=run)
 
@@ -280,8 +282,12 @@ def _parser():
     )
     predict.add_argument("model", type=expanded, metavar="MODEL")
     predict.add_argument(
-        "input", type=expanded, metavar="PARAMETERS.npy", help="(n,) or (n, p); text with one row a line, too"
+        "input",
+        type=expanded,
+        metavar="PARAMETERS",
+        help="(n,) or (n, p), in .npy, text with one row a line, or a file as of snapshots",
     )
+    predict.add_argument("--key", metavar="NAME", help="array of that file, where it has several")
     predict.add_argument("--out", type=expanded, required=True, metavar="FIELDS.npy")
     predict.set_defaults(command=_predict)
 
@@ -291,16 +297,32 @@ def _parser():
         description="Encode and decode the snapshots and print the errors over the samples.",
     )
     evaluate.add_argument("model", type=expanded, metavar="MODEL")
-    evaluate.add_argument("input", type=expanded, metavar="SNAPSHOTS.npy")
+    evaluate.add_argument("input", type=expanded, metavar="SNAPSHOTS", help=_FIELDS)
+    _add_reading(evaluate, "snapshots")
     evaluate.add_argument(
         "--parameters",
         type=expanded,
         metavar="FILE",
         help="times or parameters of the snapshots: errors of the fields that a model of `fit --parameters` predicts",
     )
+    evaluate.add_argument("--parameters-key", metavar="NAME", help="array of that file, where it has several")
     evaluate.add_argument("--out", type=expanded, metavar="ERRORS.csv", help="also write the errors of every sample")
     evaluate.set_defaults(command=_evaluate)
     return parser
+
+
+_FIELDS = (
+    "fields, (n_samples, n_cells) or of any shape (n_samples, ny, nx), in .npy, .npz, .mat, .csv, .txt, .h5, .nc or "
+    ".zarr"
+)
+
+
+def _add_reading(command, what):
+    """How the input of a command is to be read."""
+    command.add_argument("--key", metavar="NAME", help=f"array of the {what}, in a file that has several")
+    command.add_argument(
+        "--transpose", action="store_true", help=f"the last axis counts the {what}: they are columns, not rows"
+    )
 
 
 def _add_config(commands):
@@ -582,25 +604,30 @@ def _picture(name, bunch):
 def _fit(arguments):
     import numpy as np
 
-    from randsmap._mmap import Snapshots, is_large, load_npy
+    from randsmap._mmap import Snapshots, is_large
     from randsmap._progress import show_progress
     from randsmap._validation import check_matrix
+    from randsmap.fields import flattened
+    from randsmap.snapshots import read_snapshots
 
     search = all(getattr(arguments, name) is None for name in _ONE_DECODER)
     _check_options(arguments, search)
-    snapshots = load_npy(arguments.snapshots)
-    large = is_large(snapshots)
+    snapshots = read_snapshots(arguments.snapshots, key=arguments.key, transpose=arguments.transpose)
+    rows, layout = flattened(snapshots, str(arguments.snapshots))
+    large = is_large(rows)
     # their own number type goes to the decoder: its tolerance for the invariants depends on it
     if large:
-        numbers = Snapshots(snapshots, str(arguments.snapshots))
-        _check_large(arguments, snapshots, search)
+        numbers = Snapshots(rows, str(arguments.snapshots))
+        _check_large(arguments, rows, search)
     else:
-        numbers = check_matrix(snapshots, str(arguments.snapshots), min_rows=4 if search else 2)
+        numbers = check_matrix(rows, str(arguments.snapshots), min_rows=4 if search else 2)
     writable_target(arguments.out)
     if arguments.out.suffix.lower() == ".npy":
         raise ValueError(f"--out is the model file, not an array: {arguments.out}")
     groups = None if arguments.groups is None else _labels_of(arguments.groups, len(snapshots))
-    parameters = None if arguments.parameters is None else _parameters_of(arguments.parameters)
+    parameters = None
+    if arguments.parameters is not None:
+        parameters = _parameters_of(arguments.parameters, arguments.parameters_key)
     _check_rows(arguments.parameters, parameters, len(snapshots))
     with show_progress():  # of the whole file, before any work; fit would name a row of the part it is given
         invariants = _found_invariants(arguments, numbers, snapshots.dtype)
@@ -612,7 +639,8 @@ def _fit(arguments):
     if count is not None and count < len(snapshots):
         rng = np.random.default_rng(arguments.seed)
         chosen = np.sort(rng.choice(len(snapshots), max(2, count), replace=False))
-        sample = numbers.take(chosen).astype(snapshots.dtype) if large else snapshots[chosen]
+        part = numbers.take(chosen).astype(rows.dtype) if large else rows[chosen]
+        sample = part if layout is None else layout.restored(part)
     with show_progress():
         if search:
             model = _searched(arguments, sample, None if groups is None else groups[chosen], invariants)
@@ -625,12 +653,12 @@ def _fit(arguments):
         elif not search:
             model.fit(snapshots)
         model.save(arguments.out)
-        (errors,) = _errors(model, snapshots, "l2", parameters=parameters)
+        (errors,) = _errors(model, rows, "l2", parameters=parameters)
     fitted = getattr(model, "model_", model)
     d = fitted._n_features_out
     features = "" if search else f", {len(fitted.decoder_.coef_) - 1} features"
     _say(
-        f"{len(snapshots)} snapshots of {snapshots.shape[1]} cells -> {d} latent "
+        f"{len(snapshots)} snapshots of {' x '.join(map(str, snapshots.shape[1:]))} cells -> {d} latent "
         f"coordinate{'' if d == 1 else 's'}{features}; mean relative L2 error on the snapshots {np.mean(errors):.4g}"
     )
     _say(f"written: {arguments.out}")
@@ -784,15 +812,17 @@ def _labels_of(path, n):
     return labels
 
 
-def _parameters_of(path):
-    """Parameters (n, p) from a .npy file, or from text with one row a line."""
+def _parameters_of(path, key=None, width=None):
+    """Parameters (n, p) from text with one row a line, or from a file of an array; p is `width`, if that is known."""
     import numpy as np
 
-    from randsmap._mmap import load_npy
     from randsmap._validation import check_matrix
+    from randsmap.snapshots import read_array
 
-    if _is_npy(path):
-        values = load_npy(path)
+    if path.suffix.lower() not in ("", ".txt") or _is_npy(path):
+        values = np.asarray(read_array(path, key=key))
+        if values.ndim == 2 and len(values) == 1 and values.shape[1] != width:  # a vector, as MATLAB has it
+            values = values[0]
     else:
         try:
             rows = [[float(word) for word in line.replace(",", " ").split()] for line in _lines(path)]
@@ -914,11 +944,13 @@ def _tuned_value(encoder, decoder, parameter, snapshots, seed):
     from sklearn.base import clone
     from sklearn.model_selection import train_test_split
 
+    from randsmap.fields import flattened
     from randsmap.tuning import default_values, tune
 
     if len(snapshots) < 10:
         raise ValueError(f"tuning needs at least 10 snapshots, got {len(snapshots)}; give --value")
-    F_train, F_validation = train_test_split(snapshots, test_size=0.2, random_state=seed)
+    rows = flattened(snapshots, "the snapshots")[0]
+    F_train, F_validation = train_test_split(rows, test_size=0.2, random_state=seed)
     encoder = clone(encoder)
     Y_train = encoder.fit_transform(F_train)
     Y_validation = encoder.transform(F_validation)
@@ -935,7 +967,7 @@ def _encode(arguments):
 
     writable_target(arguments.out)  # fail before the work is done
     model = _load_model(arguments.model)
-    snapshots = _load_rows(arguments.input, "snapshots", model.n_features_in_, "cells")
+    snapshots = _load_fields(arguments, model)
     with show_progress():
         latents = model.transform(snapshots)
     _save_array(arguments.out, latents)
@@ -944,27 +976,30 @@ def _encode(arguments):
 def _decode(arguments):
     writable_target(arguments.out)
     model = _load_model(arguments.model)
-    latents = _load_rows(arguments.input, "latents", len(model.get_feature_names_out()), "coordinates")
-    _save_fields(arguments.out, model.inverse_transform, latents, model.n_features_in_)
+    latents = _load_latents(arguments, len(model.get_feature_names_out()))
+    _save_fields(arguments.out, model.inverse_transform, latents, model.field_shape_)
 
 
 def _predict(arguments):
     writable_target(arguments.out)
-    model, parameters = _load_parametric(arguments.model), _parameters_of(arguments.input)
+    model = _load_parametric(arguments.model)
     p = model.n_features_in_
+    parameters = _parameters_of(arguments.input, arguments.key, p)
     if parameters.shape[1] != p:
         raise ValueError(f"{arguments.input} must hold {p} parameters a row, got an array of shape {parameters.shape}")
-    _save_fields(arguments.out, model.predict, parameters, model.model_.n_features_in_)
+    _save_fields(arguments.out, model.predict, parameters, model.field_shape_)
 
 
-def _save_fields(path, decode, X, M):
-    """decode(X), fields of M cells, through a memory map where they are large."""
+def _save_fields(path, decode, X, shape):
+    """decode(X), fields of that shape, through a memory map where they are large."""
+    import numpy as np
+
     from randsmap import _mmap
     from randsmap._progress import show_progress
 
-    shape = len(X), M
-    if 8 * shape[0] * shape[1] < _mmap.LARGE:
-        _save_array(path, decode(X))
+    shape = len(X), *shape
+    if 8 * np.prod(shape) < _mmap.LARGE:
+        _save_array(path, decode(X, out=np.empty(shape)))
         return
     with show_progress():
         _mmap.write_npy(path, shape, lambda fields: decode(X, out=fields))
@@ -982,9 +1017,9 @@ def _evaluate(arguments):
     if arguments.parameters is None:
         model, parameters = _load_model(arguments.model), None
     else:
-        model, parameters = _load_parametric(arguments.model), _parameters_of(arguments.parameters)
-    n_cells = (model if parameters is None else model.model_).n_features_in_
-    snapshots = _load_rows(arguments.input, "snapshots", n_cells, "cells")
+        model = _load_parametric(arguments.model)
+        parameters = _parameters_of(arguments.parameters, arguments.parameters_key, model.n_features_in_)
+    snapshots = _load_fields(arguments, model if parameters is None else model.model_)
     _check_rows(arguments.parameters, parameters, len(snapshots))
     names = {"relative_l2": "l2", "relative_linf": "linf", "conservation_error": "conservation"}
     with show_progress():
@@ -1015,18 +1050,43 @@ def _load_model(path):
     return model
 
 
-def _load_rows(path, what, n_columns, unit):
-    """The array (n, n_columns) of a .npy file: snapshots of cells or latents of coordinates, one a row."""
-    from randsmap._mmap import load_npy
+def _load_fields(arguments, model):
+    """The fields of a command's input file as rows (n, M) for a fitted model."""
     from randsmap._validation import refuse_other_dimensions
+    from randsmap.fields import flattened
+    from randsmap.snapshots import read_array
 
-    rows = load_npy(path)
-    refuse_other_dimensions(rows.shape, str(path))
-    if rows.shape[1] != n_columns:
+    path, M, shape = arguments.input, model.n_features_in_, model.field_shape_
+    given = read_array(path, key=arguments.key, transpose=arguments.transpose)
+    if given.ndim < 2 or (given.ndim > 2 and len(shape) == 1):
+        refuse_other_dimensions(given.shape, str(path))
+    rows, _ = flattened(given, str(path))
+    if rows.shape[1] != M or (given.ndim > 2 and given.shape[1:] != shape):
+        cells = f"{M} cells (columns)" if len(shape) == 1 else f"the shape {shape}"
+        remedy = ""
+        if given.size == M * (len(given) if arguments.transpose else given.shape[-1]):
+            remedy = f". They do with{'out' if arguments.transpose else ''} --transpose"
         raise ValueError(
-            f"{path}: the {what} must have {n_columns} {unit} (columns), as those of the model, got shape {rows.shape}"
+            f"{path}: the snapshots must have {cells}, as those of the model, got shape {given.shape}{remedy}"
         )
     return rows
+
+
+def _load_latents(arguments, d):
+    """The latents (n, d) of a command's input file."""
+    import numpy as np
+
+    from randsmap._validation import refuse_other_dimensions
+    from randsmap.snapshots import read_array
+
+    path = arguments.input
+    latents = np.asarray(read_array(path, key=arguments.key, transpose=arguments.transpose))
+    refuse_other_dimensions(latents.shape, str(path))
+    if latents.shape[1] != d:
+        raise ValueError(
+            f"{path}: the latents must have {d} coordinates (columns), as those of the model, got shape {latents.shape}"
+        )
+    return latents
 
 
 def _load_parametric(path):

@@ -8,8 +8,10 @@ zarr stores. Whatever scheduler is in use computes: a ``dask.distributed.Client`
 from __future__ import annotations
 
 import copy
+import math
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from sklearn.base import clone
 from randsmap._estimator import restored_on_error
 from randsmap._mmap import load_npy
 from randsmap._validation import check_count
+from randsmap.fields import FieldLayout, flattened, for_part
 from randsmap.metrics import field_norms, median_norm, scaled_distances
 from randsmap.model import ManifoldModel
 
@@ -38,8 +41,8 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
         It is fitted itself, and goes on with `partial_fit`. Its solver must be "auto" or "cholesky".
     Y : dask array or array-like (n, d)
         Latent coordinates. They are brought here, and kept by the workers: n d numbers must fit in memory.
-    F : dask array (n, M)
-        Fields, one a row, in chunks of any shape; (n,) for a single cell.
+    F : dask array (n, M) or (n, *shape)
+        Fields, one a row, or of any shape, in chunks of any shape; (n,) for a single cell.
 
     Returns
     -------
@@ -115,7 +118,7 @@ def fit_model(model: ManifoldModel, F: Any) -> ManifoldModel:
         It is fitted itself. Its encoder gets `encoder_samples` fields (None: 2000) or all if there are fewer: one
         of each of that many equal stretches of the rows, drawn with a fixed seed, whatever the chunks. Its decoder
         is as for `fit`, or None.
-    F : dask array (n, M)
+    F : dask array (n, M) or (n, *shape)
 
     Returns
     -------
@@ -143,11 +146,14 @@ def fit_model(model: ManifoldModel, F: Any) -> ManifoldModel:
         count = min(n, check_count(model.encoder_samples or _ENCODER_SAMPLES, "encoder_samples", low=2))
     edges = np.arange(count + 1) * n // count
     chosen = np.random.default_rng(0).integers(edges[:-1], edges[1:])
-    encoder = clone(model.encoder).fit(F[chosen].compute())
+    layout = FieldLayout(F.shape[1:])
+    encoder = clone(model.encoder)
+    encoder.fit(for_part(encoder, flattened(F[chosen].compute(), "F")[0], layout))
     decoder = None
     if model.decoder is not None:
         decoder = fit(clone(model.decoder), transform(encoder, F).persist(), F)
-    model.encoder_, model.decoder_, model.n_features_in_ = encoder, decoder, F.shape[1]
+    model._keep_layout(layout)
+    model.encoder_, model.decoder_, model.n_features_in_ = encoder, decoder, math.prod(layout.shape)
     return model
 
 
@@ -169,7 +175,8 @@ def transform(encoder: Any, F: Any) -> Any:
     ImportError, TypeError, ValueError
         As `fit`, of F, and as the encoder's `transform`.
     """
-    return _map(encoder.transform, _fields(F))
+    F = _fields(F)
+    return _map(encoder.transform, F.reshape((len(F), math.prod(F.shape[1:]))) if F.ndim > 2 else F)
 
 
 def inverse_transform(decoder: Any, Y: Any) -> Any:
@@ -183,7 +190,8 @@ def inverse_transform(decoder: Any, Y: Any) -> Any:
     Returns
     -------
     dask array (n, M)
-        Not computed yet, in chunks of at most 128 MB: ``.to_zarr(...)`` stores it. (n,) for a single cell.
+        Not computed yet, in chunks of at most 128 MB: ``.to_zarr(...)`` stores it. (n, *shape) as in `fit`, (n,) for a
+        single cell.
 
     Raises
     ------
@@ -192,9 +200,12 @@ def inverse_transform(decoder: Any, Y: Any) -> Any:
     """
     decode = getattr(decoder, "inverse_transform", None) or decoder.predict
     Y = _latents(Y)
-    sample = decode(Y[:1].compute())
+    sample = np.asarray(decode(Y[:1].compute()))
     rows = max(1, min(_BYTES // (8 * sample.size), max(Y.chunks[0])))
-    return _map(decode, Y.rechunk({0: rows}), sample)
+    if sample.ndim <= 2:
+        return _map(decode, Y.rechunk({0: rows}), sample)
+    decoded = _map(partial(_decoded_rows, decode), Y.rechunk({0: rows}), sample.reshape(1, -1))
+    return decoded.reshape((len(Y), *sample.shape[1:]))
 
 
 def score(model: Any, X: Any, y: Any = None) -> float:
@@ -250,8 +261,8 @@ def from_npy(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
     Parameters
     ----------
     paths : path, or sequence of paths
-        Files of arrays (n, M) that every worker can read under the same absolute path; those of several files are
-        stacked.
+        Files of arrays (n, M), or (n, *shape), that every worker can read under the same absolute path; those of
+        several files are stacked.
     rows : int, optional
         Rows of a chunk; None: about 128 MB.
 
@@ -264,7 +275,7 @@ def from_npy(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
     ImportError
         Without dask.
     ValueError, OSError
-        If a file is no .npy file of numbers in two dimensions.
+        If a file is no .npy file of numbers in two dimensions or more.
 
     Examples
     --------
@@ -282,13 +293,13 @@ def from_npy(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
     for path in [paths] if isinstance(paths, (str, os.PathLike)) else list(paths):
         path = os.path.abspath(os.path.expanduser(path))
         file = load_npy(path)
-        if file.ndim != 2:
-            raise ValueError(f"{path} must hold an array of 2 dimensions (rows, cells), got shape {file.shape}")
-        n, M = file.shape
-        size = max(_UNIT, _BYTES // max(1, M * file.itemsize) // _UNIT * _UNIT)
+        if file.ndim < 2:
+            raise ValueError(f"{path} must hold an array (n_samples, n_cells), or of more axes, got shape {file.shape}")
+        n, *shape = file.shape
+        size = max(_UNIT, _BYTES // max(1, math.prod(shape) * file.itemsize) // _UNIT * _UNIT)
         size = size if rows is None else check_count(rows, "rows")
         arrays += [
-            da.from_delayed(dask.delayed(_read)(path, a, min(a + size, n)), (min(a + size, n) - a, M), file.dtype)
+            da.from_delayed(dask.delayed(_read)(path, a, min(a + size, n)), (min(a + size, n) - a, *shape), file.dtype)
             for a in range(0, n, size)
         ]
     return da.concatenate(arrays)
@@ -313,7 +324,7 @@ def _fields(F):
 def _known(X, name):
     if np.isnan(X.shape[0]):
         raise ValueError(f"the lengths of the chunks of {name} are not known: call its compute_chunk_sizes() before")
-    return X.rechunk({1: -1}) if X.ndim == 2 else X
+    return X.rechunk(dict.fromkeys(range(1, X.ndim), -1)) if X.ndim > 1 else X
 
 
 def _latents(Y, rows=None):
@@ -344,6 +355,10 @@ def _map(function: Callable[[Any], NDArray[np.float64]], X: Any, sample: Any = N
     return X.map_blocks(
         _called, dask.delayed(function, traverse=False), dtype=sample.dtype, meta=np.empty((0,) * sample.ndim), **shape
     )
+
+
+def _decoded_rows(decode, Y):
+    return np.asarray(decode(Y)).reshape(len(Y), -1)
 
 
 def _called(block, function):

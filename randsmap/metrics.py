@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._mmap import Snapshots, block_rows, is_large, row_blocks
 from randsmap._progress import steps
 from randsmap._validation import check_choice, check_matrix, check_number, check_vector, renamed_arguments
+from randsmap.fields import flattened
 
 __all__ = ["conservation_error", "relative_l2", "relative_linf", "scaled_l2", "scaled_linf"]
 
@@ -166,6 +167,7 @@ def scaled_linf(
 def field_norms(y: ArrayLike, norm: str = "l2") -> NDArray[np.float64]:
     """Norm of each field, without overflow of squares; a large memory-mapped array is read by blocks."""
     size = _NORMS[check_choice(norm, "norm", tuple(_NORMS))]
+    y = flattened(y, "y")[0]
     fields = Snapshots(y, "y") if is_large(y) else check_matrix(y, "y")
     with np.errstate(over="ignore", under="ignore"):
         norms = [np.ldexp(*_size(F, size)) for _, F in row_blocks(fields, "norms")]
@@ -211,8 +213,8 @@ def conservation_error(
     y_pred : array-like of shape (n_samples, n_cells)
         Reconstructed fields.
     invariants : "mass" or array-like of shape (n_cells,) or (n_cells, n_invariants)
-        The matrix C; "mass" is one column of ones. For a decoder with weights or invariants of its own
-        give its `invariant_matrix_`.
+        The matrix C, of flattened fields; "mass" is one column of ones. For a decoder with weights or invariants of its
+        own give its `invariant_matrix_`.
 
     Returns
     -------
@@ -241,7 +243,7 @@ def conservation_error(
         C = check_vector(invariants, "invariants")[:, None]
     else:
         C = check_matrix(invariants, "invariants")
-    n_cells = np.shape(y_true)[-1]
+    n_cells = int(np.prod(np.shape(y_true)[1:]))
     if C.shape[0] != n_cells:
         raise ValueError(f"invariants must have a row for each of {n_cells} cells, got shape {C.shape}")
     return _by_blocks(y_true, y_pred, lambda F, F_hat: abs(F_hat @ C - F @ C).max(axis=1))
@@ -295,7 +297,11 @@ def _mass_error(F: _Values, F_hat: _Values) -> _Values:
 
 def _by_blocks(y_true: ArrayLike, y_pred: ArrayLike, errors: Callable[[_Values, _Values], _Values]) -> _Values:
     """errors(y_true, y_pred) of checked pairs; of large memory-mapped arrays block by block."""
-    named = ((y_true, "y_true"), (y_pred, "y_pred"))
+    layouts = [flattened(y_true, "y_true"), flattened(y_pred, "y_pred")]
+    shapes = [layout.shape for _, layout in layouts if layout is not None and len(layout.shape) > 1]
+    if len(set(shapes)) > 1:
+        raise ValueError(f"y_true and y_pred must have the same shape, got fields of shape {shapes[0]} and {shapes[1]}")
+    named = ((layouts[0][0], "y_true"), (layouts[1][0], "y_pred"))
     pair: list[Any] = [Snapshots(y, name) if is_large(y) else check_matrix(y, name) for y, name in named]
     if pair[0].shape != pair[1].shape:
         raise ValueError(f"y_true and y_pred must have the same shape, got {pair[0].shape} and {pair[1].shape}")

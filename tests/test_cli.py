@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.io import savemat
 
-from randsmap import POD, ManifoldModel, SigmoidFeatures, cli, load, metrics
+from randsmap import POD, ManifoldModel, SigmoidFeatures, _mmap, cli, load, metrics
 from randsmap.cli import main
 from randsmap.decoders import library_path
 from randsmap.metrics import relative_l2
@@ -216,11 +217,15 @@ def test_study_errors(tmp_path, capsys, snapshots):
 def test_files_that_are_not_what_they_should_be(tmp_path, capsys):
     zipped, archive = tmp_path / "zipped.npy", tmp_path / "archive.npz"
     zipped.write_bytes(b"PK\x03\x04 not really")
-    np.savez(archive, fields=np.eye(3))
+    archive.write_bytes(b"PK\x03\x04 not really")
     huge = tmp_path / "huge.npy"
     with open(huge, "wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (10**13, 400)})
-    for path, message in ((zipped, "is not a .npy file"), (archive, "is not a .npy file"), (huge, "out of memory")):
+    for path, message in (
+        (zipped, "is not a .npy file"),
+        (archive, "cannot be read as an .npz file"),
+        (huge, "out of memory"),
+    ):
         assert run("fit", path, "--out", tmp_path / "m") == 1
         assert message in capsys.readouterr().err
 
@@ -598,3 +603,94 @@ def test_config_tells_compilers_where_things_are(tmp_path, capsys):
     assert flag in (found := capsys.readouterr().out.split()) and library_path() in found
     assert run("config", "--amalgamation", tmp_path / "sources") == 0
     assert sorted(p.name for p in (tmp_path / "sources").iterdir()) == ["randsmap.c", "randsmap.h"]
+
+
+# -- Files of other kinds, fields of a shape -----------------------------------------------------------
+MASS = ("--components", 1, "--value", 5, "--invariants", "mass")
+
+
+def test_mat_files_in_columns_go_through_all_commands(tmp_path, snapshots, capsys):
+    U, t = np.moveaxis(snapshots.reshape(60, 5, 8), 0, -1), np.linspace(0, 1, 60)  # (5, 8, 60), as MATLAB users have it
+    savemat(tmp_path / "run.mat", {"U": U, "t": t, "x": np.arange(8.0), "W": U[:, :, :7]})
+    run("fit", tmp_path / "F.npy", "--out", tmp_path / "flat", *MASS)
+    options = ("--key", "U", "--transpose")
+    assert run("fit", tmp_path / "run.mat", *options, "--out", tmp_path / "m", *MASS) == 0
+    assert "60 snapshots of 5 x 8 cells" in capsys.readouterr().out
+    model = load(tmp_path / "m")
+    assert model.field_shape_ == (5, 8)
+    for name, out in (("flat", "Y0.npy"), ("m", "Y.npy")):
+        source = ("F.npy",) if name == "flat" else ("run.mat", *options)
+        assert run("encode", tmp_path / name, tmp_path / source[0], *source[1:], "--out", tmp_path / out) == 0
+        assert run("decode", tmp_path / name, tmp_path / out, "--out", tmp_path / f"G-{out}") == 0
+    assert np.array_equal(np.load(tmp_path / "Y0.npy"), np.load(tmp_path / "Y.npy"))
+    G = np.load(tmp_path / "G-Y.npy")
+    assert G.shape == (60, 5, 8)
+    assert np.array_equal(G.reshape(60, 40), np.load(tmp_path / "G-Y0.npy"))
+    capsys.readouterr()
+    assert run("evaluate", tmp_path / "flat", tmp_path / "F.npy") == 0
+    of_rows = capsys.readouterr().out
+    assert run("evaluate", tmp_path / "m", tmp_path / "run.mat", *options) == 0
+    assert capsys.readouterr().out == of_rows
+    assert run("encode", tmp_path / "m", tmp_path / "F.npy", "--out", tmp_path / "Y.npy") == 0  # rows of its cells
+    assert np.array_equal(np.load(tmp_path / "Y.npy"), np.load(tmp_path / "Y0.npy"))
+    message = failing(
+        ("encode", tmp_path / "m", tmp_path / "run.mat", "--key", "U", "--out", tmp_path / "Y.npy"), capsys
+    )
+    assert (
+        "must have the shape (5, 8), as those of the model, got shape (5, 8, 60). They do with --transpose" in message
+    )
+    message = failing(("fit", tmp_path / "run.mat", "--out", tmp_path / "m"), capsys)
+    assert (
+        "several arrays: U (5, 8, 60), W (5, 8, 7), t (1, 60), x (1, 8). Name one of them with key (--key)" in message
+    )
+
+
+def test_parameters_of_the_same_file(tmp_path, snapshots, capsys):
+    order = np.argsort(snapshots @ np.arange(40))
+    np.savez(tmp_path / "run.npz", U=snapshots[order], t=np.linspace(0, 1, 60))
+    savemat(tmp_path / "new.mat", {"t": [[0.2, 0.4, 0.6]]})
+    parameters = ("--parameters", tmp_path / "run.npz", "--parameters-key", "t")
+    assert run("fit", tmp_path / "run.npz", *parameters, "--out", tmp_path / "m", *MASS) == 0
+    assert run("predict", tmp_path / "m", tmp_path / "new.mat", "--out", tmp_path / "G.npy") == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "G.npy"), load(tmp_path / "m").predict([0.2, 0.4, 0.6]))
+    assert run("evaluate", tmp_path / "m", tmp_path / "run.npz", *parameters) == 0
+    (tmp_path / "t.csv").write_text("t\n0.2\n0.4\n0.6\n")
+    assert run("predict", tmp_path / "m", tmp_path / "t.csv", "--out", tmp_path / "H.npy") == 0
+    assert np.array_equal(np.load(tmp_path / "G.npy"), np.load(tmp_path / "H.npy"))
+
+
+def test_columns_are_hinted_at(tmp_path, snapshots, capsys):
+    np.save(tmp_path / "columns.npy", snapshots.T)
+    with pytest.warns(UserWarning, match="40 snapshots of 60 cells, but all its columns have the same sum"):
+        run("fit", tmp_path / "columns.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5)
+    assert run("fit", tmp_path / "columns.npy", "--transpose", "--out", tmp_path / "m", *MASS) == 0
+    np.save(tmp_path / "Y.npy", np.zeros((3, 1)))
+    message = failing(("encode", tmp_path / "m", tmp_path / "columns.npy", "--out", tmp_path / "Y.npy"), capsys)
+    assert "40 cells (columns), as those of the model, got shape (40, 60). They do with --transpose" in message
+
+
+def test_large_files_of_shaped_fields_stay_in_their_file(tmp_path, snapshots, monkeypatch, capsys):
+    monkeypatch.setattr(_mmap, "LARGE", 1 << 10)
+    for name, F in (
+        ("rows", snapshots.reshape(60, 5, 8)),
+        ("columns", np.moveaxis(snapshots.reshape(60, 5, 8), 0, -1)),
+    ):
+        np.save(tmp_path / f"{name}.npy", F)
+        transpose = ("--transpose",) if name == "columns" else ()
+        read = []
+        monkeypatch.setattr(_mmap.Snapshots, "__init__", noted(_mmap.Snapshots.__init__, read))
+        large = ("--encoder-samples", 30, "--n-features", 20, "--features", "sigmoid")
+        assert run("fit", tmp_path / f"{name}.npy", *transpose, "--out", tmp_path / name, *MASS, *large) == 0
+        assert read and all(_mmap.mapping_of(array) is not None for array in read)
+        assert run("encode", tmp_path / name, tmp_path / f"{name}.npy", *transpose, "--out", tmp_path / "Y.npy") == 0
+        assert run("decode", tmp_path / name, tmp_path / "Y.npy", "--out", tmp_path / f"G-{name}.npy") == 0
+        assert np.load(tmp_path / f"G-{name}.npy").shape == (60, 5, 8)
+    assert np.array_equal(np.load(tmp_path / "G-rows.npy"), np.load(tmp_path / "G-columns.npy"))
+
+
+def noted(init, arrays):
+    def wrapped(self, array, name):
+        arrays.append(array)
+        init(self, array, name)
+
+    return wrapped

@@ -513,7 +513,7 @@ def _with(array, value):
         (lambda Y, F: (Y[:-1], F), "same number of rows, got 59 and 60"),
         (lambda Y, F: (Y[0], F), r"X must have 2 dimensions.*got shape \(2,\).*reshape\(1, -1\)"),
         (lambda Y, F: (Y[:, None], F), r"X must have 2 dimensions.*got shape \(60, 1, 2\).*reshape\(60, -1\)"),
-        (lambda Y, F: (Y, F[None]), "y must have 2 dimensions"),
+        (lambda Y, F: (Y, F[None]), r"same number of rows, got 60 and 1 \(fields of shape \(60, 30\)\)"),
         (lambda Y, F: (F, Y), "X, the latents, has 30 columns and y, the fields, only 2: are they swapped"),
         (lambda Y, F: (Y[:1], F[:1]), r"a minimum of 2 is required"),
         (lambda Y, F: (Y[:0], F[:0]), r"a minimum of 2 is required"),

@@ -171,6 +171,28 @@ def test_threads_in_one_process(data):
     assert np.array_equal(fitted.solve().coef_, clone(decoder).fit(Y, F).coef_)
 
 
+def test_fields_of_a_shape_have_the_bits_of_rows(data, tmp_path):
+    Y, F = data
+    of_shape = F.reshape(N, 5, 6)
+    shaped, rows = da.from_array(of_shape, chunks=(3000, 2, 6)), da.from_array(F, chunks=(3000, M))
+    new = RANDSMAPDecoder(FourierFeatures(0.5, n_features=20), cell_weights=np.ones((5, 6)), random_state=0)
+    decoder = distributed.fit(clone(new), Y, shaped)
+    plain = distributed.fit(clone(new).set_params(cell_weights=np.ones(M)), Y, rows)
+    assert decoder.field_shape_ == (5, 6)
+    assert np.array_equal(distributed.inverse_transform(decoder, Y).compute().reshape(N, M), plain.predict(Y))
+    models = [
+        distributed.fit_model(ManifoldModel(encoder(2), None), X) for encoder in (POD, PCA) for X in (shaped, rows)
+    ]
+    for model, flat in (models[:2], models[2:]):
+        assert model.field_shape_ == (5, 6)
+        latents = distributed.transform(model, shaped)
+        assert np.array_equal(latents.compute(), distributed.transform(flat, rows).compute())
+        assert distributed.inverse_transform(model, latents).compute().shape == of_shape.shape
+        assert distributed.score(model, shaped) == distributed.score(flat, rows)
+    np.save(tmp_path / "F.npy", of_shape)
+    assert np.array_equal(distributed.from_npy(tmp_path / "F.npy").compute(), of_shape)
+
+
 def test_what_is_wrong_is_named_and_the_decoder_kept(data):
     Y, F = data
     fields = da.from_array(F, chunks=(3000, M))

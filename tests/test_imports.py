@@ -17,6 +17,7 @@ LAYERS = [
     {"_files", "_progress"},
     {"_validation"},
     {"_mmap", "_estimator"},
+    {"snapshots", "fields"},
     {"_linalg", "metrics", "features"},
     {"invariants"},
     {"decoders"},

@@ -28,6 +28,7 @@ from sklearn.preprocessing import PolynomialFeatures
 
 import randsmap
 from randsmap._files import write_atomically
+from randsmap.fields import FieldLabels
 from randsmap.persistence import _archive
 from randsmap.persistence._model_files import CLASSES, save
 
@@ -110,6 +111,19 @@ def models():
     parametric = randsmap.ParametricModel(randsmap.ManifoldModel(randsmap.POD(2)), randsmap.KernelDecoder())
     yield "parametric", parametric.fit(Y, F)
     yield "invariants", decoder(sigmoid, cell_weights=weights).fit(Y, F_weighted).invariants_
+    of_shape = F.reshape(N, 3, 4)
+    yield "fields of a shape", decoder(sigmoid, cell_weights=np.ones((3, 4))).fit(Y, of_shape)
+    yield "k-NN of a shape", knn(3).fit(Y, of_shape)
+    yield "auto of a shape", randsmap.AutoDecoder(n_trials=4).fit(Y, of_shape)
+    yield "POD of a shape", randsmap.POD(2).fit(of_shape)
+    yield "model of a shape", randsmap.ManifoldModel(randsmap.DiffusionMaps(2), kernel()).fit(of_shape)
+    yield "shift of a shape", randsmap.ShiftRegistration(randsmap.ManifoldModel(randsmap.POD(2))).fit(of_shape)
+    coords = [
+        ("x", ("x",), "", np.arange(4), '{"units": "m"}'),
+        ("day", ("y",), "<M8[D]", np.arange(3), "{}"),
+        ("name", ("x",), "str", ("a", "b", "c", "d"), "{}"),
+    ]
+    yield "labels", FieldLabels(("time", "y", "x"), "u", '{"title": "a run"}', coords)
 
 
 MODELS = dict(models())
@@ -152,6 +166,8 @@ def assert_same(a, b, path="model"):
 def outputs(model):
     """What a fitted object computes, on input of its own width."""
     rng = np.random.default_rng(5)
+    if isinstance(model, FieldLabels):  # test_fields has what they make
+        return [np.frombuffer(repr(vars(model)).encode(), np.uint8)]
     if not isinstance(model, BaseEstimator):
         return [model.project(rng.uniform(0, 1, (3, len(model.matrix))))]
     X = rng.uniform(-2, 2, (9, model.n_features_in_))
@@ -316,11 +332,21 @@ def test_the_format_is_frozen():
     assert digest == "97bffca34ea3650b5f42a67f221fed67cc59492ca75a247d7a0c6b261f650215"
 
 
-def test_a_file_of_the_first_format_is_read():
+@pytest.mark.parametrize("name", ["model_0.1", "model_0.1_rows"])  # the second is of the day before `field_shape_`
+def test_a_file_of_the_first_format_is_read(name):
     data = Path(__file__).parent / "data"
-    model = randsmap.load(data / "model_0.1.npz")
-    with np.load(data / "model_0.1_fields.npz") as expected:
+    model = randsmap.load(data / f"{name}.npz")
+    with np.load(data / f"{name}_fields.npz") as expected:
         assert np.array_equal(model.inverse_transform(expected["latents"]), expected["fields"])
+        assert model.field_shape_ == model.decoder_.field_shape_ == expected["fields"].shape[1:]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_of_rows_are_written_as_the_first_format(name, path):
+    save(MODELS[name], path)
+    with zipfile.ZipFile(path) as archive:
+        version = json.loads(archive.read("manifest.json"))["version"]
+    assert version == (2 if "shape" in name else 1)
 
 
 @pytest.mark.slow
@@ -628,7 +654,7 @@ def set_array(name, make):
         (set_array("encoder_._norms", lambda a: a * np.nan), "finite or infinite"),
         (set_array("encoder_._weights", lambda a: a[:-1]), "length d.1"),
         (lambda m, a: a.pop("decoder_.coef_"), "decoder_.coef_"),
-        (lambda m, a: m.update(version=2, randsmap="9.0"), "version 2, written by randsmap '9.0'"),
+        (lambda m, a: m.update(version=3, randsmap="9.0"), "version 3, written by randsmap '9.0'"),
         (lambda m, a: m.update(version=True), "version True"),
         (lambda m, a: m.update(format="other"), "format"),
         (lambda m, a: m.pop("objects"), "objects"),

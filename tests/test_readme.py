@@ -36,6 +36,13 @@ def test_readme_examples(tmp_path, monkeypatch):
         assert abs(fields.sum(axis=1) - 1).max() < 1e-14
 
 
+def test_examples_of_files_and_shapes():
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "files.md").read_text(), re.DOTALL)
+    namespace = {}
+    exec(block, namespace)
+    assert namespace["model"].reconstruct(namespace["fields"]).shape == (80, 20, 30)
+
+
 def test_functions_named_beside_the_equations_exist():
     for row in re.findall(r"^\|.*\|(.*)\|$", (ROOT / "docs" / "equations.md").read_text(), re.MULTILINE)[2:]:
         for name in re.findall(r"(?<!kernel )`([\w.]+)`", row):

@@ -16,7 +16,8 @@ from randsmap._mmap import Snapshots, is_large
 from randsmap._parallel import FEW
 from randsmap._validation import check_choice, check_matrix, check_number, check_vector, refuse_dask
 from randsmap.decoders._extrapolation import LeverageMixin
-from randsmap.decoders._linear_map import LinearMapHolder, output
+from randsmap.decoders._linear_map import LinearMapHolder
+from randsmap.fields import FieldLayout, HoldsFields, field_rows, flattened, output
 
 _Class = TypeVar("_Class", bound=type)
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -31,8 +32,8 @@ else:
 __all__ = ["FieldRegressor", "LinearDecoder", "available_if", "box_of", "check_fields", "check_unread"]
 
 
-def check_fields(y: Any, n: int, *, blocks: bool = False) -> tuple[Any, np.dtype[Any], bool]:
-    """y as contiguous float64 (n, M), the number type it came in, and whether it was 1-D.
+def check_fields(y: Any, n: int, *, blocks: bool = False) -> tuple[Any, np.dtype[Any], FieldLayout]:
+    """y as contiguous float64 (n, M), the number type it came in, and the layout of its fields.
 
     With `blocks`, a large memory-mapped y comes as Snapshots.
     """
@@ -42,6 +43,7 @@ def check_fields(y: Any, n: int, *, blocks: bool = False) -> tuple[Any, np.dtype
             "estimator requires y to be passed, but the target y is None"
         )
     refuse_dask(y, "y")
+    y, layout = flattened(y, "y")
     if not hasattr(y, "toarray"):
         y = np.asanyarray(y)  # a mask is refused below, not dropped
     dtype = getattr(y, "dtype", np.dtype(float))
@@ -51,8 +53,9 @@ def check_fields(y: Any, n: int, *, blocks: bool = False) -> tuple[Any, np.dtype
     else:
         F = check_matrix(y[:, None] if single else y, "y")
     if len(F) != n:
-        raise ValueError(f"X and y must have the same number of rows, got {n} and {len(F)}")
-    return F, dtype, single
+        what = "" if layout is None else f" (fields of shape {layout.shape})"
+        raise ValueError(f"X and y must have the same number of rows, got {n} and {len(F)}{what}")
+    return F, dtype, layout or FieldLayout(() if single else F.shape[1:])
 
 
 def check_unread(estimator: Any, names: Iterable[str], reader: str) -> None:
@@ -127,11 +130,11 @@ def box_of(points: NDArray[np.float64], lengths: NDArray[np.float64] | None = No
     return box if lengths is None else box * lengths
 
 
-class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
+class FieldRegressor(HoldsFields, MultiOutputMixin, RegressorMixin, BaseEstimator):
     """A regressor from latent points to fields.
 
-    A subclass has `_fit(X, y)`, which sets `_single`, whether y was one-dimensional, and `_n_outputs`, the
-    number of cells.
+    A subclass has `_fit(X, y)`, which calls `_keep_fields` with the layout of y, and `_n_outputs`, the number of
+    cells.
     """
 
     n_features_in_: int
@@ -144,10 +147,11 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         ----------
         X : array-like (n, d)
             Latent coordinates, n >= 2.
-        y : array-like (n, M)
-            Fields, one a row; (n,) for a single cell, and `predict` then returns (n,) too. The random-feature
-            decoders read large memory-mapped fields by blocks; the others, most of which keep as many numbers as the
-            fields have, read them whole.
+        y : array-like (n, M) or (n, *shape)
+            Fields, one a row, or of any shape, in which `predict` returns them, as an xarray DataArray if y is one;
+            (n,) for a single cell, and `predict` then returns (n,) too. The random-feature decoders read large
+            memory-mapped fields by blocks; the others, most of which keep as many numbers as the fields have, read
+            them whole.
 
         Returns
         -------
@@ -174,7 +178,7 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         ----------
         X : array-like (n, d)
             Latent coordinates, n >= 2.
-        y : array-like (n, M)
+        y : array-like (n, M) or (n, *field_shape_)
             Their true fields.
         sample_weight : array-like (n,), optional
 
@@ -187,7 +191,12 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         sklearn.exceptions.NotFittedError, ValueError, TypeError
             As `predict`, and if y is not of its shape.
         """
-        return super().score(X, y, sample_weight)
+        from sklearn.metrics import r2_score
+
+        predicted = np.asarray(self.predict(X))
+        if predicted.ndim > 2:
+            predicted = predicted.reshape(len(predicted), -1)
+        return float(r2_score(field_rows(self, y, name="y"), predicted, sample_weight=sample_weight))
 
     def freeze(self, *args: Any, **options: Any) -> Any:
         """Raises TypeError: only decoders that are linear in functions of the latent point can be frozen."""
@@ -196,10 +205,23 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             "knows. Random-feature, kernel and double-diffusion-map decoders and POD can"
         )
 
+    def _keep_fields(self, layout: FieldLayout) -> None:
+        """Remember how the fields of `fit` are arranged."""
+        self._single = layout.shape == ()
+        self._keep_layout(layout)
+
+    def _flat_shape(self):
+        return () if self._single else (self._n_outputs,)
+
+    def _given_shape(self):
+        """The shape of a field that is no row of cells, else None."""
+        return () if self._single else self.__dict__.get("field_shape_")
+
     def _output(self, out, X, n, cells):
         """Where `predict` puts n fields, of all cells or of some: what it returns, and that as (n, k)."""
         k = self._n_outputs if cells is None else len(cells)
-        out = output(out, X, (n,) if self._single and cells is None else (n, k))
+        shape = self._given_shape() if cells is None else None
+        out = output(out, X, (n, k) if shape is None else (n, *shape))
         return out, out.reshape(n, k)
 
     def _restore(self):
@@ -241,16 +263,17 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
             all rows, or one row of values a field. Values of dependent columns must be those that the
             others imply.
         cells : array-like of int (k,) or of bool (M,), or None
-            Only these cells of the fields, at their cost: indices (negative ones count from the end)
-            or a mask. They are those of the whole field, whose invariants hold. With bounds or
-            invariant_values they cost as much as the whole.
+            Only these cells of the fields, at their cost: indices in the flattened field (negative ones count from
+            the end) or a mask, of the field's shape too. They are those of the whole field, whose invariants hold.
+            With bounds or invariant_values they cost as much as the whole.
         out : ndarray (n, M), float64, C-contiguous, or None
-            Where to put the fields; (n, k) for k cells.
+            Where to put the fields, in their shape or as rows; (n, k) for k cells.
 
         Returns
         -------
         fields : ndarray (n, M), float64
-            `out` if given. (n, k) for k cells; otherwise (n,) if y was one-dimensional.
+            `out` if given. (n, k) for k cells; otherwise (n, *field_shape_), (n,) if y was one-dimensional and a
+            DataArray if it was one.
 
         Raises
         ------
@@ -279,12 +302,12 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         """
         linear = self._linear_map
         X = validate_data(self, X, reset=False)
-        fields = linear.fields(X, invariant_values, cells, out, self._single)
+        fields = linear.fields(X, invariant_values, cells, out, self._given_shape())
         reach = linear.reach
         reach.left -= 1
         if reach.left < 0 or len(X) > FEW:
             reach.look(self, X)
-        return fields
+        return self._labelled(fields, cells, out) if "_field_labels" in self.__dict__ else fields
 
     @property
     def _reach(self):
@@ -407,8 +430,8 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         Returns
         -------
         ndarray (L, M, d), float64
-            J = df/dy of each row; `out` if given. (L, k, d) for k cells; otherwise (L, d) if y was
-            one-dimensional. With invariants C^T J = 0 to a few ulp of |C|^T |J|, and J is 0 on the
+            J = df/dy of each row; `out` if given. (L, k, d) for k cells; otherwise (L, *field_shape_, d), (L, d) if y
+            was one-dimensional. With invariants C^T J = 0 to a few ulp of |C|^T |J|, and J is 0 on the
             constant cells. With bounds J is 0 in the cells that are on theirs, and C^T J = 0 over the others.
 
         Raises
@@ -437,7 +460,7 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
                 [-1.]]])
         """
         linear = self._linear_map
-        return linear.jacobian(validate_data(self, X, reset=False), cells, out, self._single)
+        return linear.jacobian(validate_data(self, X, reset=False), cells, out, self._given_shape())
 
     def jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J v of the Jacobians with vectors: how fields change as the latents move along v.
@@ -454,7 +477,8 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         Returns
         -------
         ndarray (L, M), float64
-            (L, k) for k cells; otherwise (L,) if y was one-dimensional. C^T J v = 0 with invariants.
+            (L, k) for k cells; otherwise (L, *field_shape_), (L,) if y was one-dimensional. C^T J v = 0 with
+            invariants.
 
         Raises
         ------
@@ -465,7 +489,7 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         Costs about as much as `predict`.
         """
         linear = self._linear_map
-        return linear.jvp(validate_data(self, X, reset=False), V, cells, self._single)
+        return linear.jvp(validate_data(self, X, reset=False), V, cells, self._given_shape())
 
     def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J^T u of the transposed Jacobians with vectors: the gradient of u . f in the latents.
@@ -475,8 +499,8 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         X : array-like (L, d)
             Latent coordinates.
         U : array-like (L, M) or (M,)
-            A vector for each row, or one for all; (L, k) or (k,) for k cells; otherwise (L,) if y
-            was one-dimensional.
+            A vector for each row, or one for all, of the field's shape or flattened; (L, k) or (k,) for k cells;
+            otherwise (L,) if y was one-dimensional.
         cells : array-like of int (k,) or of bool (M,), or None
             As in `jacobian`.
 
@@ -489,7 +513,7 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         As `jacobian`.
         """
         linear = self._linear_map
-        return linear.vjp(validate_data(self, X, reset=False), U, cells, self._single)
+        return linear.vjp(validate_data(self, X, reset=False), self._vectors(U), cells, self._given_shape())
 
     @property
     def _n_outputs(self):

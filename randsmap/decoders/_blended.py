@@ -19,6 +19,7 @@ from randsmap.decoders._base import LinearDecoder, check_fields
 from randsmap.decoders._bases import refuse_overflow
 from randsmap.decoders._extrapolation import FACTOR, Leverage, NoLeverage, extrapolation_ignored
 from randsmap.decoders._linear_map import LinearMap
+from randsmap.fields import FIELD_STATE
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 
 __all__ = [
@@ -395,6 +396,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         "_limit": Real(0, np.finfo(float).max, optional=True),
         "_smoothing": Real(0, np.finfo(float).max),
         "_single": Flag(),
+        **FIELD_STATE,
         "_linear_map": DERIVED,
         **InvariantParameters._invariant_state,
     }
@@ -423,14 +425,15 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         if not isinstance(self.decoders, (list, tuple)) or not self.decoders:
             raise TypeError(f"decoders must be a list of decoders, got {self.decoders!r}")
         X = validate_data(self, X, reset=True, min_samples=2)
-        F, dtype, single = check_fields(y, len(X))
+        F, dtype, layout = check_fields(y, len(X))
+        self._keep_fields(layout)
         invariants = self._invariants(F, dtype)
         mean, G, B = field_coordinates(F)
         scales = spread(X)
         self.decoders_ = [clone(decoder).fit(X, G) for decoder in self.decoders]
         self._points, self.latent_scale_, self._coordinates = X / scales, scales, G
         self._trend = linear_trend(self._points, G)
-        self._limit, self._single = limit, single
+        self._limit = limit
         self._smoothing = median_smoothing(G)
         self.coef_ = invariants.constrain_coefficients(np.vstack([mean, B]))
         self._store_invariants(invariants)

@@ -83,8 +83,9 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
         ----------
         X : array-like (n, d)
             Handed to the regressor as it is.
-        y : array-like (n, M)
-            Fields, one a row; (n,) for a single cell, and `predict` then returns (n,) too.
+        y : array-like (n, M) or (n, *shape)
+            Fields, one a row, or of any shape, in which `predict` returns them; (n,) for a single cell, and `predict`
+            then returns (n,) too. The regressor gets rows.
         **fit_params
             Further arguments of the regressor's `fit`.
 
@@ -105,15 +106,16 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
 
     def _fit(self, X, y, **fit_params):
         # sparse matrices, which the regressor may take, have no length, and array-likes may have neither
-        F, dtype, single = check_fields(y, X.shape[0] if hasattr(X, "shape") else len(np.asarray(X)))
+        F, dtype, layout = check_fields(y, X.shape[0] if hasattr(X, "shape") else len(np.asarray(X)))
+        self._keep_fields(layout)
         invariants = self._fit_invariants(F, dtype)
-        estimator = clone(self.estimator).fit(X, F[:, 0] if single else F, **fit_params)
+        estimator = clone(self.estimator).fit(X, F[:, 0] if self._single else F, **fit_params)
 
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
             if hasattr(estimator, name):
                 setattr(self, name, getattr(estimator, name))
-        self.estimator_, self._single = estimator, single
+        self.estimator_ = estimator
         self._store_invariants(invariants)
 
     @property
@@ -140,12 +142,13 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
         cells : array-like of int (k,) or of bool (M,), or None
             Only these cells; the regressor predicts all of them, so that it saves nothing.
         out : ndarray (n, M), float64, C-contiguous, or None
-            Where to put the fields; (n, k) for k cells.
+            Where to put the fields, in their shape or as rows; (n, k) for k cells.
 
         Returns
         -------
         fields : ndarray (n, M), float64
-            `out` if given. (n, k) for k cells; otherwise (n,) if y was one-dimensional.
+            `out` if given. (n, k) for k cells; otherwise (n, *field_shape_), (n,) if y was one-dimensional and a
+            DataArray if it was one.
 
         Raises
         ------
@@ -166,14 +169,14 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
         if invariant_values is not None:
             values = self.invariants_.row_values(invariant_values, len(predicted))
         if cells is not None:
-            cells = check_cells(cells, M)
-        out, fields = self._output(out, None, len(predicted), cells)
+            cells = check_cells(cells, M, self._given_shape())
+        result, fields = self._output(out, None, len(predicted), cells)
         if cells is None:
             fields[:] = predicted
             self.invariants_.project(fields, values)
         else:
             fields[:] = self.invariants_.project(predicted.copy(), values)[:, cells]
-        return out
+        return self._labelled(result, cells, out)
 
     def _check_leverage(self):
         if not hasattr(self.estimator, "leverage"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from randsmap._kernels import frozen as _kernel
 from randsmap._mmap import filled
 from randsmap._parallel import for_tiles
 from randsmap._validation import check_choice, check_count, check_matrix, check_number, check_out, check_vectors
+from randsmap.fields import HoldsFields, field_rows, output
 
 __all__ = ["FrozenDecoder", "FrozenEncoder", "FrozenModel", "get_include", "image_of", "is_image"]
 
@@ -24,6 +26,8 @@ MAX_BYTES = 256_000_000  # of a table
 _SAMPLE_ROWS, _SAMPLE_ENTRIES = 2048, 1 << 26  # fields at which errors are measured
 _SINGLE_ERROR = 2e-6  # relative, that float32 may add: half of what is promised
 _FEWEST_CELLS, _PROBES = 8, 256
+_FIELD_SHAPE = 35  # RK_FIELD_SHAPE of rk_image.h: a section that C passes over
+_MOST_AXES = 32
 
 
 def library_path() -> str:
@@ -83,6 +87,7 @@ def image_of(
     box: NDArray[np.float64] | None = None,
     max_bytes: int = MAX_BYTES,
     single: bool = False,
+    field_shape: tuple[int, ...] | None = None,
     encoder: FrozenEncoder | None = None,
 ) -> NDArray[np.uint8]:
     """The image of a `LinearMap`, see `LinearMapHolder.freeze`.
@@ -94,6 +99,8 @@ def image_of(
         Smallest and largest of the training points' coordinates, if known: where `latents` None means.
     single : bool
         Its fields are one-dimensional.
+    field_shape : tuple of int or None
+        Shape of a field, if it is no row of cells.
     encoder : FrozenEncoder or None
         What the image encodes fields with.
     """
@@ -132,6 +139,8 @@ def image_of(
         "single": single,
     }
     arrays["parameters"] = np.array([parameters[name] for name in _kernel.PARAMETERS], dtype=np.int64)
+    if field_shape is not None:
+        arrays["field_shape"] = np.array(field_shape, dtype=np.int64)
     arrays["scalars"] = np.array([basis.scale, basis.low, basis.high, encoder.width if encoder else 0.0])
     if encoder is not None:
         arrays.update(
@@ -365,7 +374,8 @@ def assembled(arrays: dict[str, NDArray[Any]]) -> NDArray[np.uint8]:
     header["size"], header["n_sections"] = size, len(matrices)
     table = np.zeros(len(matrices), _SECTION)
     for entry, offset, (name, array) in zip(table, offsets, matrices.items()):
-        entry["id"], entry["type"], entry["offset"] = _kernel.SECTIONS[name], _kernel.TYPES[array.dtype.name], offset
+        number = _FIELD_SHAPE if name == "field_shape" else _kernel.SECTIONS[name]
+        entry["id"], entry["type"], entry["offset"] = number, _kernel.TYPES[array.dtype.name], offset
         entry["rows"], entry["columns"] = array.shape
         image[offset : offset + array.nbytes].view(array.dtype).reshape(array.shape)[:] = array
     image[64 : 64 + table.nbytes] = table.view(np.uint8)
@@ -387,7 +397,22 @@ _HEADER = np.dtype(
 _SECTION = np.dtype([("id", "u4"), ("type", "u4"), ("offset", "u8"), ("rows", "u8"), ("columns", "u8")])
 
 
-class FrozenDecoder:
+def _field_shape(image: Any, n_cells: int) -> tuple[int, ...] | None:
+    """The shape of a field that an image which C has opened names, if any; ValueError if it is forged."""
+    memory = np.frombuffer(image, np.uint8)
+    count = int(memory[:64].view(_HEADER)["n_sections"][0])
+    table = memory[64 : 64 + count * _SECTION.itemsize].view(_SECTION)
+    for entry in table[table["id"] == _FIELD_SHAPE]:
+        start, axes = int(entry["offset"]), int(entry["columns"])
+        part = memory[start : start + 8 * axes] if 2 <= axes <= _MOST_AXES else memory[:0]
+        shape = tuple(part.view(np.int64).tolist()) if len(part) == 8 * axes else ()
+        if len(shape) < 2 or min(shape) < 1 or math.prod(shape) != n_cells:
+            raise ValueError(f"the image is damaged: fields of {n_cells} cells do not have the shape {shape}")
+        return shape
+    return None
+
+
+class FrozenDecoder(HoldsFields):
     """A decoder as one immutable block of memory, as ``decoder.freeze()`` makes it and C decodes with it.
 
     Parameters
@@ -403,6 +428,8 @@ class FrozenDecoder:
     precision : {"float64", "float32"}
     nbytes : int
         Size of the image, in memory and in a file.
+    field_shape_ : tuple of int
+        Shape of a field, (M,) of rows; it is in the image.
 
     Notes
     -----
@@ -427,6 +454,12 @@ class FrozenDecoder:
         self._decoder = _kernel.Decoder(image)
         self._row = self._decoder.row  # bound: one row must cost microseconds
         self._n_cells = self._decoder.n_cells
+        self._shape = _field_shape(self._decoder.image, self._n_cells)
+        if self._shape is not None:
+            self.field_shape_ = self._shape
+
+    def _flat_shape(self) -> tuple[int, ...]:
+        return () if self._decoder.single else (self._n_cells,)
 
     @property
     def n_components(self) -> int:
@@ -514,13 +547,13 @@ class FrozenDecoder:
         invariant_values : float, array (q,), (n,) if q is 1, or (n, q), or None
             m of these rows in place of the fitted one, as in the decoder's own `predict`.
         out : ndarray (n, M), float64, C-contiguous, or None
-            Where to put the fields.
+            Where to put the fields, in their shape or as rows.
 
         Returns
         -------
         fields : ndarray (n, M), float64
-            `out` if given; (n,) if the decoder was fitted to one-dimensional y. A row's result does not depend on
-            the other rows.
+            `out` if given; otherwise (n, *field_shape_), (n,) if the decoder was fitted to one-dimensional y. A row's
+            result does not depend on the other rows.
 
         Raises
         ------
@@ -533,7 +566,7 @@ class FrozenDecoder:
             fields = np.empty((len(X), self._n_cells)) if out is None else out
             try:
                 if self._row(X, fields) == 0:
-                    return fields
+                    return fields if self._shape is None or out is not None else self._in_shape(fields)
             except (BufferError, TypeError, ValueError):  # of another layout: taken, or refused in its own words
                 pass
         return self._predict(X, invariant_values, out)
@@ -543,8 +576,7 @@ class FrozenDecoder:
         n, M = len(X), self.n_cells
         if out is not None and np.may_share_memory(out, X):
             raise ValueError("out must not share memory with X")
-        single = self._decoder.single
-        out = check_out(out, (n,) if single else (n, M))
+        out = output(out, None, (n, *self.field_shape_))
         values = None if invariant_values is None else self._values(invariant_values, n)
         rows = out.reshape(n, M)
 
@@ -588,23 +620,22 @@ class FrozenDecoder:
 
     # -- Derivatives -------------------------------------------------------------------------------
     def jacobian(self, X: ArrayLike, *, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """Derivatives (n, M, d) of the fields at X (n, d); (n, d) if y was one-dimensional. Raises as `predict`."""
+        """Derivatives (n, *field_shape_, d) of the fields at X (n, d). Raises as `predict`."""
         X = check_matrix(X, "X", n_columns=self.n_components, min_rows=0)
         n, d = X.shape
-        shape = (n, d) if self._decoder.single else (n, self.n_cells, d)
-        out = check_out(out, shape)
+        out = check_out(out, (n, *self.field_shape_, d))
         out.reshape(n, self.n_cells, d)[:] = self._tangents(X, None, d).transpose(0, 2, 1)
         return out
 
     def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
-        """Products J v (n, M) of the derivatives at X (n, d) with V (n, d), or (d,) for all rows.
+        """Products J v (n, *field_shape_) of the derivatives at X (n, d) with V (n, d), or (d,) for all rows.
 
         Raises as `predict`, and ValueError if V does not fit. C^T J v = 0 with invariants.
         """
         X = check_matrix(X, "X", n_columns=self.n_components, min_rows=0)
         V = np.ascontiguousarray(check_vectors(V, "V", *X.shape))
         out = self._tangents(X, V[:, None], 1)[:, 0]
-        return out[:, 0] if self._decoder.single else out
+        return out.reshape(len(X), *self.field_shape_)
 
     def _tangents(self, X, V, p):
         n, M = len(X), self.n_cells
@@ -627,14 +658,15 @@ class FrozenDecoder:
         return out
 
     def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
-        """Products J^T u (n, d) at X (n, d) for U (n, M), or (M,) for all rows: gradients of u . f.
+        """Products J^T u (n, d) at X (n, d): gradients of u . f.
 
-        Raises as `predict`, and ValueError if U does not fit.
+        U is (n, M) or (n, *field_shape_), or one vector for all rows. Raises as `predict`, and ValueError if U does not
+        fit.
         """
         X = check_matrix(X, "X", n_columns=self.n_components, min_rows=0)
         if self._decoder.single:
             U = np.asarray(U)[..., None] if np.ndim(U) else U
-        U = np.ascontiguousarray(check_vectors(U, "U", len(X), self.n_cells))
+        U = np.ascontiguousarray(check_vectors(self._vectors(U), "U", len(X), self.n_cells))
         out = np.empty(X.shape)
 
         def task(a, b):
@@ -673,14 +705,14 @@ class FrozenModel(FrozenDecoder):
             raise ValueError("the image holds no encoder: open it as a FrozenDecoder")
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Latents (n, d) of fields X (n, M); there may be no rows.
+        """Latents (n, d) of fields X (n, M) or (n, *field_shape_); there may be no rows.
 
         Raises
         ------
         ValueError
             If X is not a finite array (n, M).
         """
-        X = check_matrix(X, "X", n_columns=self.n_cells, min_rows=0)
+        X = check_matrix(field_rows(self, X), "X", n_columns=self.n_cells, min_rows=0)
         out = np.empty((len(X), self.n_components))
         for_tiles(lambda a, b: self._decoder.encode(X[a:b], out[a:b]), len(X))
         return out

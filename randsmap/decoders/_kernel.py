@@ -29,6 +29,7 @@ from randsmap.decoders._bases import KernelBasis, TailedBasis, in_units
 from randsmap.decoders._extrapolation import Leverage
 from randsmap.decoders._linear_map import LinearMap
 from randsmap.features import check_frequency_range, check_length_scale
+from randsmap.fields import FIELD_STATE
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 
 __all__ = ["DoubleDiffusionMapsDecoder", "KernelDecoder"]
@@ -165,6 +166,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         "_weights": Array("n", "r", optional=True),
         "_expanded": Array("n+1", "M", optional=True),
         "_single": Flag(),
+        **FIELD_STATE,
         "_linear_map": DERIVED,
         **InvariantParameters._invariant_state,
     }
@@ -225,7 +227,8 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
     def _fit_linear(self, X, y):
         X = validate_data(self, X, reset=True, min_samples=2)
         n = len(X)
-        F, dtype, single = check_fields(y, n)
+        F, dtype, layout = check_fields(y, n)
+        self._keep_fields(layout)
         invariants = self._invariants(F, dtype)
         scale, centred = fitted_scale(self.latent_scale, X), check_center(self.center)
         lengths = None if (scale == 1).all() else scale
@@ -249,7 +252,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
 
         self.epsilon_, self.rank_, self.eigenvalues_, self.coef_ = epsilon, r, eigenvalues, coef
         self._points, self._weights, self._expanded = points, weights, expanded
-        self.latent_scale_, self._lengths, self._single = scale, lengths, single
+        self.latent_scale_, self._lengths = scale, lengths
         self._store_invariants(invariants)
 
     def _training_box(self):
@@ -385,6 +388,7 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         "_regularization": Real(0, np.finfo(float).max, optional=True),
         "_free_bias": Flag(optional=True),
         "_single": Flag(),
+        **FIELD_STATE,
         "_linear_map": DERIVED,
         **InvariantParameters._invariant_state,
     }
@@ -427,7 +431,8 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
     def _fit_linear(self, X, y):
         regularization = check_number(self.regularization, "regularization", low=0)
         X = validate_data(self, X, reset=True, min_samples=2)
-        F, dtype, single = check_fields(y, len(X))
+        F, dtype, layout = check_fields(y, len(X))
+        self._keep_fields(layout)
         invariants = self._invariants(F, dtype)
         points = self._set_kernel(X)
         self._tail_centre = None
@@ -442,7 +447,7 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
             A = np.vstack([H.sum(axis=0, keepdims=True), H])  # the bias row is 1^T H
 
         self.coef_, self.solver_ = invariants.constrain_coefficients(A), solver
-        self._points, self._single = points, single
+        self._points = points
         self._regularization, self._free_bias = float(regularization), bool(self.degree or self.center)
         self._store_invariants(invariants)
 

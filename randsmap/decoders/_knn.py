@@ -21,6 +21,7 @@ from randsmap.decoders._base import FieldRegressor, check_fields, fitted_scale
 from randsmap.decoders._bases import in_units
 from randsmap.decoders._extrapolation import DISTANCE_FACTOR, Leverage, LeverageMixin, Reach
 from randsmap.decoders._linear_map import KeptCells
+from randsmap.fields import FIELD_STATE
 
 __all__ = ["KNNDecoder"]
 
@@ -113,6 +114,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         "_n_neighbors": Count("k"),
         "_objective": Choice("latent", "encoder"),
         "_single": Flag(),
+        **FIELD_STATE,
         "_index": DERIVED,
         "_points": DERIVED,
         "_map": DERIVED,
@@ -149,7 +151,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         n_neighbors = check_count(self.n_neighbors, "n_neighbors")
         objective = check_choice(self.objective, "objective", ("latent", "encoder"))
         X = validate_data(self, X, reset=True)
-        F, _, single = check_fields(y, len(X))
+        F, _, layout = check_fields(y, len(X))
         scale = fitted_scale(self.latent_scale, X)
         if n_neighbors > len(X):
             raise ValueError(
@@ -160,7 +162,8 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         else:
             for name in ("encoder_", "_map", "_kept"):
                 self.__dict__.pop(name, None)
-        self._objective, self._n_neighbors, self._single = objective, n_neighbors, single
+        self._objective, self._n_neighbors = objective, n_neighbors
+        self._keep_fields(layout)
         self.latents_, self.fields_, self.latent_scale_ = X.copy(), F.copy(), scale
         self._find_points()
 
@@ -265,10 +268,10 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         X : array-like (n, d)
             Latent coordinates.
         cells : array-like of int (k,) or of bool (M,), or None
-            Only these cells of the fields, at their cost: indices (negative ones count from the end)
-            or a mask.
+            Only these cells of the fields, at their cost: indices in the flattened field (negative ones count from
+            the end) or a mask, of the field's shape too.
         out : ndarray (n, M), float64, C-contiguous, or None
-            Where to put the fields; (n, k) for k cells.
+            Where to put the fields, in their shape or as rows; (n, k) for k cells.
         exclude : array-like of int (n,) or None
             For each row the index of a training point that must not be its neighbour, or -1. With
             ``exclude=range(n)`` the training points are decoded without themselves.
@@ -276,8 +279,8 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         Returns
         -------
         fields : ndarray (n, M), float64
-            `out` if given. (n, k) for k cells; otherwise (n,) if y was one-dimensional. Does not
-            depend on the number of threads, nor a row on the others.
+            `out` if given. (n, k) for k cells; otherwise (n, *field_shape_), (n,) if y was one-dimensional and a
+            DataArray if it was one. Does not depend on the number of threads, nor a row on the others.
 
         Warns
         -----
@@ -300,10 +303,10 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         X = validate_data(self, X, reset=False)
         F = self.fields_
         if cells is not None:
-            cells = check_cells(cells, F.shape[1])
+            cells = check_cells(cells, F.shape[1], self._given_shape())
             kept = self.__dict__.setdefault("_kept_cells", KeptCells())
             F = kept.get(F, cells, lambda cells: np.ascontiguousarray(self.fields_[:, cells]))
-        out, fields = self._output(out, X, len(X), cells)
+        result, fields = self._output(out, X, len(X), cells)
         neighbors, weights = self._weights(X, exclude)
         step = 64
         parallel_for(
@@ -319,7 +322,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
             self._reach.left -= 1
             if self._reach.left < 0 or len(X) > FEW:
                 self._reach.look(self, X)
-        return out
+        return self._labelled(result, cells, out)
 
     # -- Leverage ----------------------------------------------------------------------------------
     def _training_points(self):

@@ -18,19 +18,15 @@ from randsmap._parallel import FEW, blas_threads, for_tiles, tile_rows
 from randsmap._validation import check_cells, check_out, check_vectors
 from randsmap.decoders._extrapolation import Reach
 from randsmap.decoders._frozen import MAX_BYTES, FrozenDecoder, FrozenEncoder, FrozenModel, image_of
+from randsmap.fields import output
 from randsmap.invariants._active_bounds import ActiveBounds
 from randsmap.invariants._affine import AffineInvariants
 from randsmap.invariants._bounds import STALLED
 
-__all__ = ["KeptCells", "LinearMap", "LinearMapHolder", "output"]
+__all__ = ["KeptCells", "LinearMap", "LinearMapHolder"]
 
 _KEPT = 4  # subsets of cells whose coefficients a map keeps
 _SHARED = 1 << 19  # multiplications from which BLAS's threads need a limit, which costs 30 us
-
-
-def output(out: NDArray[np.float64] | None, X: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """`out` if results of this shape may go there while X (None: nothing) is read, a new array if it is None."""
-    return check_out(out, shape, apart=X)
 
 
 class KeptCells:
@@ -120,13 +116,13 @@ class LinearMap:
         invariant_values: ArrayLike | None = None,
         cells: ArrayLike | None = None,
         out: NDArray[np.float64] | None = None,
-        single: bool = False,
+        shape: tuple[int, ...] | None = None,
     ) -> NDArray[np.float64]:
-        """What `predict` returns for checked latent points X (n, d); `single`: fields are one-dimensional."""
+        """What `predict` returns for checked latent points X (n, d); shape: of a field, None: (M,)."""
         n, M = len(X), self.A.shape[1]
         if cells is None and invariant_values is None:  # one row must cost microseconds
-            out = output(out, X, (n,) if single else (n, M))
-            self.decode(X, out.reshape(n, M) if single else out)
+            out = output(out, X, (n, M) if shape is None else (n, *shape))
+            self.decode(X, out if shape is None else out.reshape(n, M))
             return out
         values = None
         if invariant_values is not None:
@@ -134,10 +130,10 @@ class LinearMap:
                 raise ValueError("invariant_values given, but this decoder does not project its fields on invariants")
             values = self.invariants.row_values(invariant_values, n)
         if cells is None:
-            out = output(out, X, (n,) if single else (n, M))
+            out = output(out, X, (n, M) if shape is None else (n, *shape))
             self.decode(X, out.reshape(n, M), values)
             return out
-        cells = check_cells(cells, M)
+        cells = check_cells(cells, M, shape)
         out = output(out, X, (n, len(cells)))
         if values is None and not self._bounded:
             self.gather(cells).decode(X, out)
@@ -176,12 +172,12 @@ class LinearMap:
         filled(block, out)
 
     # -- Derivatives -------------------------------------------------------------------------------
-    def _tangents_at(self, X, cells, single):
+    def _tangents_at(self, X, cells, given):
         """The map whose derivatives are wanted, the bounds that are active in the fields at X (None: the
         map has none), and the shape of a field."""
         whole = cells is None
         if not whole:
-            cells = check_cells(cells, self.A.shape[1])
+            cells = check_cells(cells, self.A.shape[1], given)
         if self._bounded:
             F = np.empty((len(X), self.A.shape[1]))
             self.decode(X, F)
@@ -190,19 +186,21 @@ class LinearMap:
         else:
             part, active = self if whole else self.gather(cells), None
             k = part.A.shape[1]
-        return part, active, () if single and whole else (k,)
+        return part, active, (k,) if given is None or not whole else given
 
     def jacobian(
         self,
         X: NDArray[np.float64],
         cells: ArrayLike | None = None,
         out: NDArray[np.float64] | None = None,
-        single: bool = False,
+        shape: tuple[int, ...] | None = None,
     ) -> NDArray[np.float64]:
-        """Derivatives df/dy (L, M, d) at checked points X (L, d)."""
-        part, active, shape = self._tangents_at(X, cells, single)
+        """Derivatives df/dy (L, M, d), or (L, *shape, d), at checked points X (L, d)."""
+        part, active, shape = self._tangents_at(X, cells, shape)
         (L, d), M = X.shape, part.A.shape[1]
-        out = output(out, X, (L, *shape, d))
+        if len(shape) > 1 and getattr(out, "ndim", 0) == 3:
+            shape = (M,)
+        out = check_out(out, (L, *shape, d), apart=X)
         J = out.reshape(L, M, d) if active is None else np.empty((L, M, d))
         tangents = part._tangents()
 
@@ -220,10 +218,10 @@ class LinearMap:
         return out
 
     def jvp(
-        self, X: NDArray[np.float64], V: ArrayLike, cells: ArrayLike | None = None, single: bool = False
+        self, X: NDArray[np.float64], V: ArrayLike, cells: ArrayLike | None = None, shape: tuple[int, ...] | None = None
     ) -> NDArray[np.float64]:
-        """Products J v (L, M) at checked points X (L, d), for V (L, d) or (d,)."""
-        part, active, shape = self._tangents_at(X, cells, single)
+        """Products J v (L, M), or (L, *shape), at checked points X (L, d), for V (L, d) or (d,)."""
+        part, active, shape = self._tangents_at(X, cells, shape)
         V = check_vectors(V, "V", *X.shape)
         out, tangents = np.empty((len(X), part.A.shape[1])), part._tangents()
 
@@ -236,10 +234,10 @@ class LinearMap:
         return out.reshape(len(X), *shape)
 
     def vjp(
-        self, X: NDArray[np.float64], U: ArrayLike, cells: ArrayLike | None = None, single: bool = False
+        self, X: NDArray[np.float64], U: ArrayLike, cells: ArrayLike | None = None, shape: tuple[int, ...] | None = None
     ) -> NDArray[np.float64]:
-        """Products J^T u (L, d) at checked points X (L, d), for U (L, M) or (M,)."""
-        part, active, shape = self._tangents_at(X, cells, single)
+        """Products J^T u (L, d) at checked points X (L, d), for U (L, M) or (M,); (L,) where shape is ()."""
+        part, active, shape = self._tangents_at(X, cells, shape)
         if not shape:
             U = np.asarray(U)[..., None] if np.ndim(U) else U
         U = check_vectors(U, "U", len(X), part.A.shape[1] if active is None else active.n_cells)
@@ -367,6 +365,7 @@ class LinearMapHolder:
             box=self._training_box(),
             max_bytes=max_bytes,
             single=getattr(self, "_single", False),
+            field_shape=self.__dict__.get("field_shape_"),
             encoder=encoder,
         )
         return FrozenDecoder(image) if encoder is None else FrozenModel(image)

@@ -57,6 +57,7 @@ from randsmap.decoders._blended import field_coordinates
 from randsmap.decoders._extrapolation import Leverage, NoLeverage
 from randsmap.decoders._linear_map import LinearMap
 from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
+from randsmap.fields import FIELD_STATE, field_rows
 from randsmap.invariants import AffineInvariants
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 from randsmap.metrics import SMALLEST_SHARE, median_norm, squarable_norms
@@ -168,6 +169,7 @@ class _RandomFeatureDecoder(LinearDecoder):
         "rank_": Integer(low=0, optional=True),
         "error_bound_": Real(0, np.inf, optional=True),
         "_single": Flag(),
+        **FIELD_STATE,
         # what the leverage is computed from: the training points, after `partial_fit` the factor and some of them; not
         # in files of before
         "_latents": Array("n", "d", optional=True),
@@ -208,7 +210,8 @@ class _RandomFeatureDecoder(LinearDecoder):
         """
         self._check_solver(("auto", "cholesky", "svd", "lowrank", "krylov"))
         X = validate_data(self, X, reset=True, min_samples=2)
-        F, dtype, single = check_fields(y, len(X), blocks=True)
+        F, dtype, layout = check_fields(y, len(X), blocks=True)
+        self._keep_fields(layout)
         invariants = self._invariants(F, dtype)
         features = self._fit_features(X)
         rows = FeatureRows(features, X, bias=not self._centred())
@@ -229,7 +232,7 @@ class _RandomFeatureDecoder(LinearDecoder):
             else:
                 decoder.output_coef_, decoder._synthesis = solution.coefficients, modes.synthesis
             decoder.solver_, decoder.n_iter_, decoder.rank_, decoder.error_bound_ = solution[1:]
-            decoder._single = single
+            decoder._keep_fields(layout)
             decoder._latents, decoder._regularization, decoder._free_bias = (
                 latents,
                 float(regularization),
@@ -384,7 +387,7 @@ class _RandomFeatureDecoder(LinearDecoder):
         X : array-like (n, d)
             Latent coordinates, n >= 1.
         y : array-like (n, M)
-            Fields, one a row; (n,) for a single cell.
+            Fields, one a row, or of any shape, as in `fit`; (n,) for a single cell.
 
         Returns
         -------
@@ -464,8 +467,9 @@ class _RandomFeatureDecoder(LinearDecoder):
         self._streamed_regularization()
         self._check_solver(("auto", "cholesky"))
         X = validate_data(self, X, reset=first and not _has_features(self))
-        F, dtype, single = check_fields(y, len(X), blocks=True)
+        F, dtype, layout = check_fields(y, len(X), blocks=True)
         if first:
+            self._keep_fields(layout)
             if _has_features(self):
                 features = self.features_
             elif isinstance(self.latent_scale, str):
@@ -479,9 +483,9 @@ class _RandomFeatureDecoder(LinearDecoder):
             else:
                 features = self._fit_features(X)
             sums = NormalEquations(features, X.shape[1], F.shape[1], centred=self._centred())
-            self._single = single
         else:
             sums = self._sums
+            field_rows(self, y, name="y")  # arranged as those of the first batch
             if F.shape[1] != sums.cells:
                 raise ValueError(f"y must have {sums.cells} columns, as in the first batch, got {F.shape[1]}")
         running = self._extended_invariants(None if first else self._running, F, dtype)
@@ -576,6 +580,7 @@ class _RandomFeatureDecoder(LinearDecoder):
         """(name, ours, theirs) of what two decoders must have in common to be merged."""
         yield "the number of latent coordinates", self.n_features_in_, other.n_features_in_
         yield "the number of cells", (self._sums.cells, self._single), (other._sums.cells, other._single)
+        yield "the shape of the fields", self._given_shape(), other._given_shape()
         yield "latent_scale", self.latent_scale_, other.latent_scale_
         yield from _compared_features(self.features_, other.features_)
         yield "center", self._sums.centred, other._sums.centred

@@ -33,6 +33,7 @@ from randsmap.decoders import FrozenEncoder
 from randsmap.encoders import _neighbor_kernel as _sparse_kernel
 from randsmap.encoders import _nystroem
 from randsmap.encoders._harmonics import non_harmonic_selection
+from randsmap.fields import FIELD_STATE, HoldsFields, field_rows
 
 __all__ = ["DiffusionMaps"]
 
@@ -51,7 +52,7 @@ FAR_SUM, UNDERFLOWN_SUM = 1e-15, 1e-280
 FAR_EXPONENT = 1024.0
 
 
-class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class DiffusionMaps(HoldsFields, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Diffusion maps with the Nystroem extension to new points.
 
     Parameters
@@ -167,6 +168,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         "_n_neighbors": Array(1, dtype=np.intp, low=1, high="n", optional=True),
         "_reach": Array("n", low=0, infinite=True, optional=True),
         "_index": DERIVED,
+        **FIELD_STATE,
     }
 
     epsilon_: float
@@ -204,8 +206,8 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_cells)
-            Fields, one a row; at least two.
+        X : array-like of shape (n_samples, n_cells) or (n_samples, *shape)
+            Fields, one a row, or of any shape; at least two.
         y : ignored
 
         Returns
@@ -249,6 +251,9 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         ValueError
             If the width is not that of the training fields or a value is not finite.
         """
+        if not hasattr(self, "selected_"):
+            check_is_fitted(self)
+        X = field_rows(self, X)
         if not is_large(X):
             return self._nystrom(self._checked(X))
         self._checked(X[:1])
@@ -307,7 +312,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             If the width is not that of the training fields or a value is not finite.
         """
         check_is_fitted(self)
-        X = check_matrix(X, "X", n_columns=self.n_features_in_, min_rows=0)
+        X = check_matrix(field_rows(self, X), "X", n_columns=self.n_features_in_, min_rows=0)
         if isinstance(self._rows, Snapshots):
             return _distances.squared_distances_by_columns(X, self._rows)
         return _distances.squared_distances(X - self._centre, self._rows)
@@ -351,7 +356,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """
         F = self._checked(X)
         out = np.empty((len(F), self._n_features_out, self.n_features_in_))
-        return self._in_tiles(_nystroem.jacobian, F, out, rows_each=self._n_features_out)
+        return self._in_shape(self._in_tiles(_nystroem.jacobian, F, out, rows_each=self._n_features_out))
 
     def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
         """Products of the derivatives with vectors: how the coordinates move as the fields change by v.
@@ -373,7 +378,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         As `jacobian`; ValueError, too, if V does not fit.
         """
         F = self._checked(X)
-        V = check_vectors(V, "V", *F.shape)
+        V = check_vectors(self._vectors(V), "V", *F.shape)
         return self._in_tiles(_nystroem.jvp, F, np.empty((len(F), self._n_features_out)), V)
 
     def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
@@ -395,12 +400,12 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """
         F = self._checked(X)
         U = check_vectors(U, "U", len(F), self._n_features_out)
-        return self._in_tiles(_nystroem.vjp, F, np.empty(F.shape), U)
+        return self._in_shape(self._in_tiles(_nystroem.vjp, F, np.empty(F.shape), U))
 
     def _checked(self, X: ArrayLike) -> NDArray[np.float64]:
         if not hasattr(self, "selected_"):
             check_is_fitted(self)
-        return validate_data(self, X, reset=False, min_samples=0)
+        return validate_data(self, field_rows(self, X), reset=False, min_samples=0)
 
     def _in_tiles(self, derivative, X, out, vectors=None, rows_each=1):
         """`out` filled with a function of `_nystroem` (of these vectors, if any) by tiles of rows of X.
@@ -462,6 +467,7 @@ class DiffusionMaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             raise ValueError(
                 "copy=False needs a kernel of all pairs (n_neighbors=None): neighbours are found in memory"
             )
+        X = field_rows(self, X, reset=True)
         if is_large(X):
             validate_data(self, X[:1], reset=True)
             X = Snapshots(X, "X")

@@ -12,6 +12,7 @@ from randsmap._mmap import Snapshots, is_large
 from randsmap._validation import check_count, check_matrix
 from randsmap.encoders._diffusion_maps import CANDIDATES, DiffusionMaps
 from randsmap.encoders._harmonics import neighbor_residual
+from randsmap.fields import flattened
 
 __all__ = ["estimate_n_components"]
 
@@ -96,6 +97,7 @@ def _directions(F: NDArray[np.float64], width: float, most: int) -> int:
 
 
 def _sample(snapshots: ArrayLike, max_samples: int) -> NDArray[np.float64]:
+    snapshots = flattened(snapshots, "snapshots")[0]
     F = snapshots if is_large(snapshots) else check_matrix(snapshots, "snapshots", min_rows=3)
     if len(F) > max_samples:
         rows = np.sort(np.random.default_rng(0).choice(len(F), max_samples, replace=False))

@@ -15,6 +15,7 @@ from randsmap._validation import check_count, check_matrix, check_number, check_
 from randsmap.decoders import FrozenEncoder
 from randsmap.decoders._bases import IdentityBasis
 from randsmap.decoders._linear_map import LinearMap, LinearMapHolder
+from randsmap.fields import FIELD_STATE, HoldsFields, field_rows
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 
 __all__ = ["POD"]
@@ -23,7 +24,9 @@ _EPS = np.finfo(float).eps
 
 
 @document_invariants
-class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class POD(
+    HoldsFields, InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
     """Proper orthogonal decomposition of centred fields, with an inverse that keeps invariants.
 
     Parameters
@@ -100,6 +103,7 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         "_analysis": Array("M", "k"),
         "_synthesis": Array("k+1", "M"),
         "_linear_map": DERIVED,
+        **FIELD_STATE,
         **InvariantParameters._invariant_state,
     }
     _map_sources = ("_synthesis", "invariants_")
@@ -126,8 +130,9 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
 
         Parameters
         ----------
-        X : array-like (n, M)
-            Fields, one a row; n >= 2. Memory-mapped ones are read whole, as the decomposition needs them.
+        X : array-like (n, M) or (n, *shape)
+            Fields, one a row, or of any shape, in which they come back; n >= 2. Memory-mapped ones are read whole, as
+            the decomposition needs them.
         y : ignored
 
         Returns
@@ -146,6 +151,7 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         return self
 
     def _fit(self, X):
+        X = field_rows(self, X, reset=True)
         given = getattr(X, "dtype", np.dtype(float))
         X = validate_data(self, X, reset=True, min_samples=2)
         n, M = X.shape
@@ -213,6 +219,7 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
             If X does not have M columns or a value is not finite.
         """
         check_fitted(self, "components_")
+        X = field_rows(self, X)
         if is_large(X):
             validate_data(self, X[:1], reset=False)
             return mapped_rows(self.transform, X)
@@ -241,8 +248,8 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         As `transform`.
         """
         check_fitted(self, "components_")
-        X = validate_data(self, X, reset=False)
-        return np.repeat(self._analysis.T[None], len(X), axis=0)
+        X = validate_data(self, field_rows(self, X), reset=False)
+        return self._in_shape(np.repeat(self._analysis.T[None], len(X), axis=0))
 
     def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
         """Coordinates (L, n_components_) of tangents V (L, M) or (M,) of the fields X (L, M).
@@ -251,8 +258,8 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         `transform`, and ValueError if V does not fit.
         """
         check_fitted(self, "components_")
-        X = validate_data(self, X, reset=False)
-        return check_vectors(V, "V", *X.shape) @ self._analysis
+        X = validate_data(self, field_rows(self, X), reset=False)
+        return check_vectors(self._vectors(V), "V", *X.shape) @ self._analysis
 
     def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
         """Gradients (L, M) of u . x in the fields X (L, M), for U (L, n_components_) or (n_components_,).
@@ -260,8 +267,8 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         Raises as `transform`, and ValueError if U does not fit.
         """
         check_fitted(self, "components_")
-        X = validate_data(self, X, reset=False)
-        return check_vectors(U, "U", len(X), self.n_components_) @ self._analysis.T
+        X = validate_data(self, field_rows(self, X), reset=False)
+        return self._in_shape(check_vectors(U, "U", len(X), self.n_components_) @ self._analysis.T)
 
     def inverse_transform(
         self,
@@ -285,7 +292,8 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         Returns
         -------
         ndarray (L, M)
-            `out` if given; (L, k) for k cells. |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|, for any X.
+            `out` if given; (L, k) for k cells, otherwise (L, *field_shape_). |C_j^T f - m_j| <= a few ulp of
+            |C_j|^T |f| + |m_j|, for any X.
 
         Raises
         ------
@@ -298,7 +306,8 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         """
         linear = self._linear_map
         X = check_matrix(X, "X", n_columns=self.n_components_, min_rows=0)
-        return linear.fields(X, invariant_values, cells, out)
+        fields = linear.fields(X, invariant_values, cells, out, self.__dict__.get("field_shape_"))
+        return self._labelled(fields, cells, out)
 
     def inverse_jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Derivatives of the fields of `inverse_transform` with respect to the coordinates.
@@ -318,7 +327,11 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         As `inverse_transform`.
         """
         linear = self._linear_map
-        return linear.jacobian(check_matrix(X, "X", n_columns=self.n_components_, min_rows=0), cells)
+        return linear.jacobian(
+            check_matrix(X, "X", n_columns=self.n_components_, min_rows=0),
+            cells,
+            shape=self.__dict__.get("field_shape_"),
+        )
 
     def inverse_jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Tangents (L, M) of the fields at coordinates X (L, n_components_) along V (L, n_components_).
@@ -327,7 +340,8 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         Raises as `inverse_transform`, and ValueError if V does not fit.
         """
         linear = self._linear_map
-        return linear.jvp(check_matrix(X, "X", n_columns=self.n_components_, min_rows=0), V, cells)
+        X = check_matrix(X, "X", n_columns=self.n_components_, min_rows=0)
+        return linear.jvp(X, V, cells, self.__dict__.get("field_shape_"))
 
     def inverse_vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Gradients (L, n_components_) of u . f in the coordinates X (L, n_components_), for U (L, M).
@@ -336,7 +350,8 @@ class POD(InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin,
         ValueError if U does not fit.
         """
         linear = self._linear_map
-        return linear.vjp(check_matrix(X, "X", n_columns=self.n_components_, min_rows=0), U, cells)
+        X = check_matrix(X, "X", n_columns=self.n_components_, min_rows=0)
+        return linear.vjp(X, self._vectors(U), cells, self.__dict__.get("field_shape_"))
 
     def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:
         """`transform` as an image of `ManifoldModel.freeze` holds it; nothing is left out, whatever `tol`."""

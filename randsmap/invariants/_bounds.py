@@ -16,6 +16,7 @@ from randsmap._kernels import decode as _kernel
 from randsmap._mmap import Snapshots
 from randsmap._parallel import parallel_for
 from randsmap._validation import check_matrix, check_out, check_vector
+from randsmap.fields import cellwise, flattened
 from randsmap.invariants._values import invariant_values
 
 __all__ = ["Reach", "check_bounds", "check_within", "dual_direction", "project_bounds", "project_rows"]
@@ -221,7 +222,8 @@ def project_bounds(
     Parameters
     ----------
     F : array-like (n, M) or (M,)
-        Fields, one a row; not changed. There may be no rows.
+        Fields, one a row; not changed. There may be no rows. (n, *shape) are fields of a shape of two axes or more,
+        which bounds and weights may have, too.
     lower, upper : float, array (M,) or None
         Bounds of each cell; None: no bound.
     weights : array (M,) or None
@@ -266,8 +268,15 @@ def project_bounds(
     array([[0.3, 0.6, 0. ]])
     """
     single = np.ndim(F) == 1
-    given = check_matrix(np.asanyarray(F)[None] if single else F, "F", min_rows=0)
+    F, layout = flattened(np.asanyarray(F)[None] if single else F, "F")
+    given = check_matrix(F, "F", min_rows=0)
     n, M = given.shape
+    shape = (M,) if layout is None else layout.shape
+    lower, upper = (cellwise(bound, shape, name=name) for bound, name in ((lower, "lower"), (upper, "upper")))
+    weights, cell_weights = (
+        cellwise(given_weights, shape, name=name)
+        for given_weights, name in ((weights, "weights"), (cell_weights, "cell_weights"))
+    )
     limits = check_bounds((lower, upper), M, "project_bounds")
     lower, upper = limits or (np.full(M, -np.inf), np.full(M, np.inf))
     w = np.ones(M) if weights is None else check_vector(weights, "weights", length=M)
@@ -287,7 +296,7 @@ def project_bounds(
                 f"the total {values[i]} (row {i}) is out of reach by {missed[i]:.3g}: within the "
                 f"bounds weights . f is in {reach}"
             )
-    result = check_out(out, (M,) if single else (n, M))
+    result = check_out(out, (M,) if single else (n, *shape))
     rows = result.reshape(n, M)
     source = None if out is not None and rows.ctypes.data == given.ctypes.data else given
     if out is not None and source is not None and np.shares_memory(rows, given):

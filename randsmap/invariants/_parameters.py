@@ -9,12 +9,27 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from randsmap._estimator import DERIVED, Part, document
+from randsmap.fields import cellwise
 from randsmap.invariants._affine import AffineInvariants
 from randsmap.invariants._running import RunningInvariants
 
-__all__ = ["InvariantParameters", "document_invariants"]
+__all__ = ["InvariantParameters", "document_invariants", "invariant_options"]
 
 _Class = TypeVar("_Class", bound=type)
+
+
+def invariant_options(estimator: Any, shape: tuple[int, ...] | None) -> dict[str, Any]:
+    """The parameters of an estimator for `AffineInvariants.from_data`, those of cells as rows; shape: of a field."""
+    bounds = getattr(estimator, "bounds", None)
+    if isinstance(bounds, (tuple, list)) and len(bounds) == 2:
+        bounds = tuple(cellwise(bound, shape, name="a bound") for bound in bounds)
+    return {
+        "invariants": cellwise(estimator.invariants, shape, name="invariants", columns=True),
+        "values": estimator.invariant_values,
+        "tol": estimator.invariant_tol,
+        "cell_weights": cellwise(estimator.cell_weights, shape, name="cell_weights"),
+        "bounds": bounds,
+    }
 
 
 class InvariantParameters:
@@ -41,11 +56,7 @@ class InvariantParameters:
         try:
             return AffineInvariants.from_data(
                 F,
-                invariants=self.invariants,
-                values=self.invariant_values,
-                tol=self.invariant_tol,
-                cell_weights=self.cell_weights,
-                bounds=self.bounds,
+                **invariant_options(self, self.__dict__.get("field_shape_")),
                 keep_constant_cells=keep_constant_cells,
                 dtype=dtype,
             )
@@ -63,14 +74,7 @@ class InvariantParameters:
 
     def _running_invariants(self, M: int) -> RunningInvariants:
         """The invariants of no fields yet, of M cells."""
-        return RunningInvariants(
-            M,
-            invariants=self.invariants,
-            values=self.invariant_values,
-            tol=self.invariant_tol,
-            cell_weights=self.cell_weights,
-            bounds=self.bounds,
-        )
+        return RunningInvariants(M, **invariant_options(self, self.__dict__.get("field_shape_")))
 
     # what a model file holds of them (see randsmap._estimator)
     _invariant_state = {
@@ -97,9 +101,9 @@ class InvariantParameters:
 _PARAMETERS = """\
 invariants : "mass", array (M,) or (M, q), or None, default={default}
     C. "mass" is the sum of the cells, weighted by cell_weights if they are given. Several
-    columns are several invariants; dependent or zero columns are allowed (a warning tells of a column
-    that is dropped as dependent although it is not so to round-off). None: no invariant, only the
-    constant cells.
+    columns are several invariants; fields of a shape may have (*shape,) or (*shape, q). Dependent or zero columns
+    are allowed (a warning tells of a column that is dropped as dependent although it is not so to round-off). None:
+    no invariant, only the constant cells.
 invariant_values : float, array (q,) or None
     m. None: taken from the training fields (their mean).
 invariant_tol : float or None
@@ -108,11 +112,13 @@ invariant_tol : float or None
     values vary (in- and outflow), which are given again, a row each, when decoding."""
 _WEIGHTS = """\
 cell_weights : array (M,) or None
-    Positive weights, such as cell volumes, of the norm in which the correction is smallest."""
+    Positive weights, such as cell volumes, of the norm in which the correction is smallest; they may have the
+    fields' shape."""
 _BOUNDS = """\
 bounds : (lower, upper), "nonnegative" or None
     Bounds of every decoded field, which then hold exactly, in the one projection with the
-    invariants: each bound a number, one value a cell, or None; "nonnegative" is (0, None). At
+    invariants: each bound a number, one value a cell (in the fields' shape, too), or None; "nonnegative" is
+    (0, None). At
     most one independent invariant, with weights >= 0. The training fields must be within, but
     for 1e-12 of the largest value of a field (1e-5 for float32, 1e-2 for float16 fields), and
     constant cells exactly."""

@@ -21,12 +21,12 @@ from randsmap._validation import (
     check_count,
     check_matrix,
     check_number,
-    check_out,
     refuse_dask,
     refuse_missing,
 )
 from randsmap.decoders import MAX_BYTES, FrozenModel, RFNNDecoder
 from randsmap.encoders import DiffusionMaps
+from randsmap.fields import FIELD_STATE, HoldsFields, field_rows, flattened, for_part, output
 from randsmap.metrics import field_norms, median_norm, scaled_l2
 
 __all__ = ["ManifoldModel"]
@@ -46,7 +46,7 @@ def _inverse_has(method: str, inverse: str) -> Callable[[ManifoldModel], bool]:
 _decodes = available_if(_inverse_has("predict", "inverse_transform"))
 
 
-class ManifoldModel(TransformerMixin, BaseEstimator):
+class ManifoldModel(HoldsFields, TransformerMixin, BaseEstimator):
     """Fields to latent coordinates and back.
 
     Parameters
@@ -71,6 +71,8 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
     encoder_, decoder_ : fitted copies of the two (decoder_ is None without a decoder)
     n_features_in_ : int
         Number of cells of a field.
+    field_shape_ : tuple of int
+        Shape of a field: (n_cells,) of rows.
 
     Notes
     -----
@@ -105,6 +107,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         "encoder_": Transformer("M", "d"),
         "decoder_": Regressor("d", "M", optional=True),
         "_consistency": Integer(low=0, optional=True),  # not in files of before
+        **FIELD_STATE,
     }
 
     _former_parameters = {"consistency": 0}
@@ -127,8 +130,10 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_cells)
-            Fields, one a row.
+        X : array-like of shape (n_samples, n_cells) or (n_samples, *shape)
+            Fields, one a row, or of any shape, in which they come back: the package's own encoder and decoder are
+            fitted to them as they are, others to rows. Of an xarray DataArray, whose first axis counts samples,
+            they come back with its names and coordinates.
         y : ignored
 
         Returns
@@ -154,7 +159,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         encoder, latents = self._fit_encoder(X)
         decoder = self._new_decoder(encoder)
         if decoder is not None:
-            decoder.fit(np.asarray(latents), X)
+            decoder.fit(np.asarray(latents), for_part(decoder, *flattened(X, "X")))
         self._assemble(X, encoder, decoder)
         return latents
 
@@ -182,6 +187,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
 
     def _assemble(self, X, encoder, decoder):
         """Become the model of a fitted encoder and a fitted decoder of the fields X."""
+        X = field_rows(self, X, reset=True)
         if is_large(X):  # its values have been checked by those who read them
             validate_data(self, X[:2], reset=True)
         else:
@@ -192,20 +198,22 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
 
     def _fit_part(self, encoder, X):
         """Fit the encoder, to a part of the fields if so asked; latents of all fields."""
+        X, layout = flattened(X, "X")
         if self.encoder_samples is None:
-            return encoder.fit_transform(X)
+            return encoder.fit_transform(for_part(encoder, X, layout))
         count = check_count(self.encoder_samples, "encoder_samples", low=2)
         n = X.shape[0] if hasattr(X, "shape") else len(X)
         if count >= n:
-            return encoder.fit_transform(X)
+            return encoder.fit_transform(for_part(encoder, X, layout))
         chosen = np.sort(np.random.default_rng(0).choice(n, count, replace=False))
-        encoder.fit(Snapshots(X, "X").take(chosen) if is_large(X) else _rows(X, chosen))
+        encoder.fit(for_part(encoder, Snapshots(X, "X").take(chosen) if is_large(X) else _rows(X, chosen), layout))
         return _encoded(encoder, X)
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Latents (n_samples, n_components) of fields X (n_samples, n_cells); there may be no rows."""
         check_fitted(self, "encoder_")
         refuse_dask(X, "X")
+        X = field_rows(self, X)
         if _has_no_rows(X) and self._n_features_out is not None:  # scikit-learn's encoders want some
             return np.empty((len(validate_data(self, X, reset=False)), self._n_features_out))
         return _encoded(self.encoder_, X)
@@ -248,7 +256,8 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples, n_cells)
-            (n_samples, k) for k cells.
+            (n_samples, k) for k cells; otherwise (n_samples, *field_shape_), as a DataArray if the fields of `fit` were
+            one. `out` if given.
 
         Raises
         ------
@@ -271,12 +280,19 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         consistency = self._consistency if consistency is None else check_count(consistency, "consistency", low=0)
         if _has_no_rows(X) and self._n_features_out is not None:  # nor do scikit-learn's regressors take none
             check_matrix(X, "X", n_columns=self._n_features_out, min_rows=0)
-            M = self.n_features_in_
-            return check_out(out, (0, M if cells is None else len(check_cells(cells, M))))
+            M, shape = self.n_features_in_, self.field_shape_
+            shape = shape if cells is None else (len(check_cells(cells, M, shape)),)
+            return self._labelled(output(out, None, (0, *shape)), cells, out)
         if consistency:
             values = {name: given[name] for name in ("invariant_values",) if name in given}
             X = self._consistent(check_matrix(X, "X"), lambda Y: decode(Y, **values), consistency)
-        return decode(X, **given)
+        fields = decode(X, **given)
+        return self._labelled(self._as_given(fields), cells, out) if cells is None and out is None else fields
+
+    def _as_given(self, fields: Any) -> Any:
+        """Whole fields, or their tangents, in the shape of those of `fit`: what is not ours decodes to rows."""
+        shape = self.__dict__.get("field_shape_")
+        return fields if shape is None else np.asarray(fields).reshape(len(fields), *shape)
 
     def _consistent(
         self, X: NDArray[np.float64], decode: Callable[[Any], NDArray[np.float64]], steps: int
@@ -284,7 +300,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         """The points y (n, d) that decode to fields whose latents are nearest X, after so many steps."""
 
         def missed(Y: NDArray[np.float64]) -> NDArray[np.float64]:
-            return X - np.asarray(_encoded(self.encoder_, decode(Y)))
+            return X - np.asarray(_encoded(self.encoder_, flattened(decode(Y), "the fields")[0]))
 
         Y, step = X, np.ones((len(X), 1))
         residuals = missed(Y)
@@ -362,7 +378,9 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
 
         `cells` as there; raises as the decoder's `jacobian` (POD: `inverse_jacobian`).
         """
-        return self._derivative("jacobian", cells)(_latents(X))
+        J = self._derivative("jacobian", cells)(_latents(X))
+        shape = self.__dict__.get("field_shape_")
+        return J if shape is None or cells is not None else J.reshape(len(J), *shape, J.shape[-1])
 
     @available_if(_inverse_has("jvp", "inverse_jvp"))
     def jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -390,7 +408,8 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         DiffusionMaps.jvp : The other direction, from tangents of the fields to those of the latents
             (``model.encoder_.jvp``).
         """
-        return self._derivative("jvp", cells)(_latents(X), V)
+        tangents = self._derivative("jvp", cells)(_latents(X), V)
+        return tangents if cells is not None else self._as_given(tangents)
 
     @available_if(_inverse_has("vjp", "inverse_vjp"))
     def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -413,7 +432,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         ------
         As the decoder's `vjp` (POD: `inverse_vjp`).
         """
-        return self._derivative("vjp", cells)(_latents(X), U)
+        return self._derivative("vjp", cells)(_latents(X), self._vectors(U))
 
     @available_if(lambda model: hasattr(model.decoder, "leverage"))
     def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -462,9 +481,12 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
     def reconstruct(self, X: ArrayLike, *, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Fields X (n_samples, n_cells) encoded and decoded: what the model makes of them.
 
-        `out` as in `inverse_transform`.
+        `out` as in `inverse_transform`. A DataArray comes back with its own coordinates, those of the samples too.
         """
-        return self.inverse_transform(self.transform(X), out=out)
+        fields = self.inverse_transform(self.transform(X), out=out)
+        if out is None and hasattr(X, "coords") and np.shape(X) == np.shape(fields):
+            return X.copy(data=np.asarray(fields))  # type: ignore[union-attr]
+        return fields
 
     @_decodes
     def score(self, X: ArrayLike, y: Any = None) -> float:
@@ -473,6 +495,7 @@ class ManifoldModel(TransformerMixin, BaseEstimator):
         That is their relative L2 error, but for empty and tiny fields. A decoder's own `score` is another measure:
         scikit-learn's R^2 of the fields at given latents.
         """
+        X = field_rows(self, X)
         if is_large(X):
             latents, usual = self.transform(X), median_norm(field_norms(X))
             errors = [

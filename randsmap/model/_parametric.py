@@ -73,8 +73,8 @@ class ParametricModel(BaseEstimator):
         ----------
         parameters : array-like (n, p) or (n,)
             Parameters or times of the snapshots.
-        snapshots : array-like (n, M)
-            Fields, one a row.
+        snapshots : array-like (n, M) or (n, *shape)
+            Fields, one a row, or of any shape, in which they are predicted, as for `ManifoldModel`.
 
         Raises
         ------
@@ -94,6 +94,13 @@ class ParametricModel(BaseEstimator):
             self.regressor_ = self._new_regressor().fit(X, latents[:, 0] if latents.shape[1] == 1 else latents)
         return self
 
+    @property
+    def field_shape_(self) -> tuple[int, ...]:
+        """Shape of a field."""
+        check_fitted(self, "model_")
+        shape: tuple[int, ...] = self.model_.field_shape_
+        return shape
+
     def _new_regressor(self) -> Any:
         if self.regressor is not None:
             return clone(self.regressor)
@@ -111,7 +118,7 @@ class ParametricModel(BaseEstimator):
         return np.asarray(self.regressor_.predict(X)).reshape(len(X), -1)
 
     def predict(self, parameters: ArrayLike, **options: Any) -> NDArray[np.float64]:
-        """Fields (n, M) at parameters (n, p) or (n,).
+        """Fields (n, M), or (n, *shape) as in `fit`, at parameters (n, p) or (n,).
 
         Parameters
         ----------

@@ -29,10 +29,10 @@ class _Decoding:
         if hasattr(decoder, "fit"):
             check_is_fitted(decoder)
         if hasattr(decoder, "inverse_jacobian"):  # POD
-            self.fields, self.jacobian = decoder.inverse_transform, decoder.inverse_jacobian
+            self._decode, self._jacobian = decoder.inverse_transform, decoder.inverse_jacobian
         elif hasattr(decoder, "jacobian") and (hasattr(decoder, "predict") or hasattr(decoder, "inverse_transform")):
-            self.fields = decoder.predict if hasattr(decoder, "predict") else decoder.inverse_transform
-            self.jacobian = decoder.jacobian
+            self._decode = decoder.predict if hasattr(decoder, "predict") else decoder.inverse_transform
+            self._jacobian = decoder.jacobian
         else:
             raise TypeError(
                 f"decoder must be a decoder or model with derivatives (`jacobian`), got {type(decoder).__name__}"
@@ -40,6 +40,14 @@ class _Decoding:
         regressor = hasattr(decoder, "predict")
         self.d = int(decoder.n_features_in_ if regressor else decoder._n_features_out)
         self.M = int(decoder._n_outputs if regressor else decoder.n_features_in_)
+
+    def fields(self, Y: NDArray[np.float64], **cells: Any) -> NDArray[np.float64]:
+        """Rows (n, M) at points Y (n, d), or of the cells alone."""
+        return np.asarray(self._decode(Y, **cells)).reshape(len(Y), -1)
+
+    def jacobian(self, Y: NDArray[np.float64], **cells: Any) -> NDArray[np.float64]:
+        """Their derivatives (n, M, d)."""
+        return np.asarray(self._jacobian(Y, **cells)).reshape(len(Y), -1, self.d)
 
 
 def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
@@ -128,9 +136,8 @@ def _sketch(decoding: _Decoding, Y: NDArray[np.float64], rank: int) -> NDArray[n
     for start in range(0, len(Y), rows):
         part = Y[start : start + rows]
         block = np.empty((len(part), each, decoding.M))
-        block[:, 0] = (decoding.fields(part) - reference).reshape(len(part), -1)
-        J = decoding.jacobian(part).reshape(len(part), decoding.M, decoding.d)  # of one-dimensional fields too
-        block[:, 1:] = J.transpose(0, 2, 1) * spread[:, None]
+        block[:, 0] = decoding.fields(part) - reference
+        block[:, 1:] = decoding.jacobian(part).transpose(0, 2, 1) * spread[:, None]
         with blas_threads():
             columns = slice(start * each, (start + len(part)) * each)
             sketch += weights[:, columns] @ block.reshape(-1, decoding.M)
@@ -266,8 +273,7 @@ class SampledModel:
         return check_vector(y, "y", length=self._decoding.d)[None]
 
     def _tangents(self, Y: NDArray[np.float64]) -> NDArray[np.float64]:
-        J: NDArray[np.float64] = self._decoding.jacobian(Y, cells=self.cells)[0]
-        return J
+        return self._decoding.jacobian(Y, cells=self.cells)[0]
 
     def _rate(self, t: float, f: NDArray[np.float64]) -> NDArray[np.float64]:
         """What rhs makes of the field in the stencil, checked."""

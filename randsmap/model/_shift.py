@@ -11,7 +11,8 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.metaestimators import available_if
 
 from randsmap._estimator import Array, Count, Flag, Part, check_fitted, restored_on_error, validate_data
-from randsmap._validation import check_cells, check_matrix, check_out, check_vectors
+from randsmap._validation import check_cells, check_matrix, check_vectors
+from randsmap.fields import FIELD_STATE, HoldsFields, field_rows, output
 from randsmap.metrics import scaled_l2
 from randsmap.model._manifold import ManifoldModel
 
@@ -21,7 +22,7 @@ __all__ = ["ShiftRegistration", "shift_lines"]
 _SMALLEST_MODE = 1e-12
 
 
-class ShiftRegistration(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class ShiftRegistration(HoldsFields, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A manifold model of fields that move along a periodic axis: shift and shape apart.
 
     The phase theta of the first Fourier mode along the axis is one latent coordinate; the fields shifted back by
@@ -32,7 +33,8 @@ class ShiftRegistration(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     model : ManifoldModel
         Cloned, and fitted to the aligned fields.
     shape : tuple of int or None
-        Shape of a field, of which its M cells are the row-major order; None: (M,).
+        Shape of a field, of which its M cells are the row-major order; None: that of the fields given to `fit`, (M,) of
+        rows.
     axis : int, default=-1
         The periodic axis of `shape`.
 
@@ -83,6 +85,7 @@ class ShiftRegistration(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         "model_": Part(ManifoldModel, M="M"),
         "_lengths": Array(3, dtype=np.intp, low=1),
         "_nonnegative": Flag(),
+        **FIELD_STATE,
     }
     n_features_in_: int
     model_: ManifoldModel
@@ -93,7 +96,7 @@ class ShiftRegistration(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.axis = axis
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Align the fields X (n, M) and fit the model to them.
+        """Align the fields X (n, M), or (n, *shape), and fit the model to them.
 
         Raises
         ------
@@ -104,16 +107,16 @@ class ShiftRegistration(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         with restored_on_error(self):
             if not isinstance(self.model, ManifoldModel):
                 raise TypeError(f"model must be a ManifoldModel, got {self.model!r}")
-            X = validate_data(self, X, reset=True, min_samples=2)
+            X = validate_data(self, field_rows(self, X, reset=True), reset=True, min_samples=2)
             self._lengths = self._checked_lengths(X.shape[1])
             self._nonnegative = bool((X >= 0).all())
-            self.model_ = clone(self.model).fit(self._aligned(X)[1])
+            self.model_ = clone(self.model).fit(self._in_shape(self._aligned(X)[1]))
             self._check_symmetry()
         return self
 
     def _checked_lengths(self, M: int) -> NDArray[np.intp]:
         """Cells before, along and behind the axis in the order of a field."""
-        shape = (M,) if self.shape is None else tuple(self.shape)
+        shape = self.field_shape_ if self.shape is None else tuple(self.shape)
         if int(np.prod(shape)) != M:
             raise ValueError(f"shape {shape} has {int(np.prod(shape))} cells, but the fields have {M}")
         if not -len(shape) <= self.axis < len(shape):
@@ -186,7 +189,7 @@ class ShiftRegistration(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Latents (n, 1 + d) of fields X (n, M): theta in [-pi, pi), then those of the aligned field."""
         check_fitted(self, "model_")
-        X = validate_data(self, X, reset=False)
+        X = validate_data(self, field_rows(self, X), reset=False)
         theta, aligned = self._aligned(X)
         return np.column_stack([theta, np.asarray(self.model_.transform(aligned))])
 
@@ -224,11 +227,13 @@ class ShiftRegistration(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         aligned = np.asarray(self.model_.inverse_transform(Y, **options))
         fields = self._fields(shift_lines(self._lines(aligned), self._cells(theta), *self._limits())[0])
         if cells is not None:
-            fields = fields[:, check_cells(cells, fields.shape[1])]
+            fields = fields[:, check_cells(cells, fields.shape[1], self.field_shape_)]
+        else:
+            fields = self._in_shape(fields)
         if out is None:
-            return fields
-        out = check_out(out, fields.shape)
-        out[:] = fields
+            return self._labelled(fields, cells)
+        out = output(out, None, fields.shape)
+        out[:] = fields.reshape(out.shape)
         return out
 
     def _parts(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -237,8 +242,11 @@ class ShiftRegistration(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return X[:, 0], np.ascontiguousarray(X[:, 1:])
 
     def reconstruct(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Fields X (n, M) encoded and decoded."""
-        return self.inverse_transform(self.transform(X))
+        """Fields X (n, M) encoded and decoded. A DataArray comes back with its own coordinates."""
+        fields = self.inverse_transform(self.transform(X))
+        if hasattr(X, "coords") and np.shape(X) == np.shape(fields):
+            return X.copy(data=np.asarray(fields))  # type: ignore[union-attr]
+        return fields
 
     def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
         """Tangents (n, M) of decoded fields at latents X (n, 1 + d) along V (n, 1 + d) or (1 + d,).
@@ -260,7 +268,7 @@ class ShiftRegistration(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         moved = shift_lines(
             self._lines(aligned), self._cells(theta), *self._limits(), self._lines(tangent), self._cells(V[:, 0])
         )[1]
-        return self._fields(moved)
+        return self._in_shape(self._fields(moved))
 
     @available_if(lambda self: hasattr(self.model, "leverage"))
     def leverage(self, X: ArrayLike) -> NDArray[np.float64]:

@@ -52,14 +52,18 @@ from sklearn.utils.validation import check_is_fitted
 from randsmap._estimator import DERIVED, check_state, is_optional
 from randsmap._files import expanded, write_atomically
 from randsmap.decoders._frozen import is_image, load_image
+from randsmap.fields import FIELD_STATE
 from randsmap.persistence import _archive
 
 __all__ = ["load", "save"]
 
-FORMAT, VERSION = "randsmap model", 1
+FORMAT, VERSION = "randsmap model", 2
+# attributes that readers of version 1 do not know; a model without them is still written as they read it
+_OF_VERSION_2 = FIELD_STATE.keys()
 # class -> its module in the package
 CLASSES = {
     "AffineInvariants": "invariants",
+    "FieldLabels": "fields",
     "FourierFeatures": "features",
     "MaternFeatures": "features",
     "MonomialFeatures": "features",
@@ -126,7 +130,9 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         check_is_fitted(model, next(iter(type(model)._state)))
     if len(writer.objects) > _MAX_OBJECTS:
         raise TypeError(f"the model has {len(writer.objects)} parts, at most {_MAX_OBJECTS} fit")
-    manifest = {"format": FORMAT, "version": VERSION, "randsmap": version("randsmap"), "objects": writer.objects}
+    newer = any(entry["state"] and _OF_VERSION_2 & entry["state"].keys() for entry in writer.objects)
+    written = VERSION if newer else 1
+    manifest = {"format": FORMAT, "version": written, "randsmap": version("randsmap"), "objects": writer.objects}
     write_atomically(path, lambda file: _archive.write(file, manifest, writer.arrays))
 
 

@@ -15,12 +15,13 @@ from sklearn.base import clone
 
 from randsmap._files import checksum
 from randsmap._linalg.low_rank import pod_of_fields
-from randsmap._mmap import load_npy
 from randsmap._parallel import blas_threads, for_tiles
 from randsmap._validation import check_matrix
 from randsmap.datasets._cache import cached
+from randsmap.fields import flattened
 from randsmap.invariants._affine import AffineInvariants
 from randsmap.metrics import field_norms, median_norm, unchecked_errors
+from randsmap.snapshots import read_snapshots
 from randsmap.studies._store import Store
 from randsmap.studies._study import DecoderCase, Study, TunedEncoder
 
@@ -77,7 +78,7 @@ def file_description(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def user_data(path: str | os.PathLike[str], conserves: bool) -> tuple[Fields, str]:
-    """The user's own snapshots (n, n_cells) from a .npy file, memory-mapped if large, and its checksum.
+    """The user's own snapshots (n, n_cells) from a file of `read_snapshots`, memory-mapped if large, and its checksum.
 
     Raises
     ------
@@ -85,7 +86,7 @@ def user_data(path: str | os.PathLike[str], conserves: bool) -> tuple[Fields, st
         If the file does not hold a finite array of numbers, or its fields have not all the same mass
         where the study's decoders keep it.
     """
-    F = load_npy(path)
+    F = flattened(read_snapshots(path), str(path))[0]
     numbers = check_matrix(F, str(path))
     if conserves:
         try:

@@ -16,8 +16,9 @@ from randsmap.decoders import BlendedDecoder
 from randsmap.decoders._base import LinearDecoder, check_fields
 from randsmap.decoders._blended import field_coordinates, spread
 from randsmap.decoders._extrapolation import extrapolation_ignored
+from randsmap.fields import FIELD_STATE
 from randsmap.invariants import AffineInvariants
-from randsmap.invariants._parameters import InvariantParameters, document_invariants
+from randsmap.invariants._parameters import InvariantParameters, document_invariants, invariant_options
 from randsmap.metrics import squarable_norms
 from randsmap.tuning._families import DOUBLE_DIFFUSION_MAPS, KNN, LENGTHS, check_families
 from randsmap.tuning._held_out import NEIGHBORS, RANKS, Samples, check_groups, stratified
@@ -132,6 +133,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         "best_decoder_": Regressor("d", "M"),
         "latent_scale_": Array("d", low=np.finfo(float).smallest_subnormal),
         "_single": Flag(),
+        **FIELD_STATE,
         "results_": DERIVED,
         "held_out_error_": DERIVED,
         "on_edge_": DERIVED,
@@ -170,8 +172,9 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         ----------
         X : array-like (n, d)
             Latent coordinates, n >= 2.
-        y : array-like (n, M)
-            Fields, one a row; (n,) for a single cell, and `predict` then returns (n,) too.
+        y : array-like (n, M) or (n, *shape)
+            Fields, one a row, or of any shape, in which `predict` returns them; (n,) for a single cell, and `predict`
+            then returns (n,) too.
         groups : array-like (n,) or None
             Labels of groups, such as trajectories or blocks of time, that are held out as a whole. At least two.
 
@@ -197,7 +200,8 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         families = check_families(self.families)
         validation = check_number(self.validation, "validation", low=0, high=1, strict_low=True)
         X = validate_data(self, X, reset=True, min_samples=2)
-        F, dtype, single = check_fields(y, len(X))
+        F, dtype, layout = check_fields(y, len(X))
+        self._keep_fields(layout)
         labels = check_groups(groups, len(X))
         self.chosen_invariants_ = self._chosen(F, dtype)
         rng = check_random_state(0 if self.random_state is None else self.random_state)
@@ -225,8 +229,8 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
             invariant_tol=self.invariant_tol,
             cell_weights=self.cell_weights,
             bounds=self.bounds,
-        ).fit(X, np.asarray(y)[:, None] if single else y)
-        self.held_out_error_, self._single, self.latent_scale_ = error, single, units
+        ).fit(X, np.asarray(y)[:, None] if self._single else y)
+        self.held_out_error_, self.latent_scale_ = error, units
         self._name_invariants()
         self.results_, self.on_edge_ = _table(trials, members, units, n), _edges(members[0])
 
@@ -234,9 +238,9 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         """What the blend's `invariants` are: "auto" decided by the fields."""
         if not (isinstance(self.invariants, str) and self.invariants == "auto"):
             return self.invariants
-        options = {"values": self.invariant_values, "tol": self.invariant_tol, "cell_weights": self.cell_weights}
+        options = invariant_options(self, self.__dict__.get("field_shape_"))
         try:
-            AffineInvariants.from_data(F, invariants="mass", dtype=dtype, **options)
+            AffineInvariants.from_data(F, **{**options, "invariants": "mass", "bounds": None}, dtype=dtype)
         except ValueError:
             return None
         return "mass"

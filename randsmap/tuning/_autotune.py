@@ -15,6 +15,7 @@ from randsmap._progress import steps
 from randsmap._validation import check_choice, check_count, check_matrix, check_number, check_random_state
 from randsmap.decoders._extrapolation import extrapolation_ignored
 from randsmap.encoders import POD, DiffusionMaps, estimate_n_components
+from randsmap.fields import flattened, for_part
 from randsmap.metrics import squarable_norms
 from randsmap.model import ManifoldModel
 from randsmap.tuning._auto import AutoDecoder, Results
@@ -60,8 +61,8 @@ def autotune(
 
     Parameters
     ----------
-    snapshots : array-like of shape (n, M)
-        Fields, one a row.
+    snapshots : array-like of shape (n, M) or (n, *shape)
+        Fields, one a row, or of any shape, as for `ManifoldModel`.
     model : ManifoldModel or None
         Its encoder is used as it is configured, and only the decoder is searched for. None: the encoder too, among
         diffusion maps of several widths, with the leading or the non-harmonic eigenvectors, and POD.
@@ -132,7 +133,8 @@ def autotune(
     >>> result.best_model_.score(arc) > -0.01
     True
     """
-    F = check_matrix(snapshots, "snapshots", min_rows=4)
+    rows, layout = flattened(snapshots, "snapshots")
+    F = check_matrix(rows, "snapshots", min_rows=4)
     sizes = squarable_norms(F)
     families = check_families(families)
     if not isinstance(n_components, str):
@@ -164,7 +166,7 @@ def autotune(
         with search_threads(len(F)):
             number = search.consistency(encoder)
     fitted = clone(encoder)
-    latents = np.asarray(fitted.fit_transform(F))
+    latents = np.asarray(fitted.fit_transform(for_part(fitted, F, layout)))
     decoder = AutoDecoder(
         n_trials=n_trials,
         families=families,
@@ -175,9 +177,9 @@ def autotune(
         cell_weights=cell_weights,
         bounds=bounds,
         random_state=random_state,
-    ).fit(latents, snapshots, groups=groups)
+    ).fit(latents, for_part(AutoDecoder(), rows, layout), groups=groups)
     best_model = ManifoldModel(clone(encoder), clone(decoder.best_decoder_), consistency=number)
-    best_model._assemble(F, fitted, decoder.best_decoder_)
+    best_model._assemble(snapshots if layout is not None else F, fitted, decoder.best_decoder_)
     return Bunch(
         best_model_=best_model,
         results_=table,

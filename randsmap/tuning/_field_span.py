@@ -15,6 +15,7 @@ from scipy.linalg import lapack
 
 from randsmap._parallel import blas_threads
 from randsmap.invariants import AffineInvariants
+from randsmap.invariants._parameters import invariant_options
 
 __all__ = ["FieldSpan", "invariants_of"]
 
@@ -22,21 +23,16 @@ _PANEL = 256  # reflections applied at a time: wide enough for matrix products a
 _BLOCK = 512  # fields expressed in coordinates at a time: bounded memory
 
 
-def invariants_of(decoder: Any, F: NDArray[np.float64], dtype: DTypeLike) -> AffineInvariants | None:
-    """What a decoder fitted to the fields F, which came in that type, holds its fields to, but for bounds.
+def invariants_of(
+    decoder: Any, F: NDArray[np.float64], dtype: DTypeLike, shape: tuple[int, ...] | None = None
+) -> AffineInvariants | None:
+    """What a decoder fitted to the fields F, of that shape and type, holds its fields to, but for bounds.
 
     None for a decoder that has no invariants among its parameters.
     """
     if not hasattr(decoder, "invariants"):
         return None
-    return AffineInvariants.from_data(
-        F,
-        invariants=decoder.invariants,
-        values=decoder.invariant_values,
-        tol=decoder.invariant_tol,
-        cell_weights=decoder.cell_weights,
-        dtype=dtype,
-    )
+    return AffineInvariants.from_data(F, **{**invariant_options(decoder, shape), "bounds": None}, dtype=dtype)
 
 
 class FieldSpan:

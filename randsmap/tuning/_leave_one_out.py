@@ -90,8 +90,8 @@ def leave_one_out(decoder: Any, X: ArrayLike, y: ArrayLike, *, regularizations: 
     """
     lambdas = _checked(decoder, regularizations)
     points = check_matrix(X, "X", min_rows=2)
-    F, dtype, _ = check_fields(y, len(points))
-    invariants = invariants_of(decoder, F, dtype)
+    F, dtype, layout = check_fields(y, len(points))
+    invariants = invariants_of(decoder, F, dtype, layout.shape)
     reduced = {"least": lambdas.min()} if hasattr(decoder, "fit_path") else {}
     hat = _Hat(*decoder.spectrum(points, **reduced))
     sizes = squarable_norms(F)

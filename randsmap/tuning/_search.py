@@ -18,6 +18,7 @@ from randsmap._progress import ProgressBar, if_asked
 from randsmap._validation import check_matrix, renamed_arguments
 from randsmap.decoders._base import check_fields
 from randsmap.decoders._extrapolation import extrapolation_ignored
+from randsmap.fields import HoldsFields, flattened, for_part
 from randsmap.metrics import field_norms, median_norm, scaled_distances, scaled_l2, selection_losses
 from randsmap.model import ManifoldModel
 from randsmap.tuning._field_span import FieldSpan, invariants_of
@@ -176,7 +177,7 @@ def tune(
             )
         latents, fitted = kept
         if fields.span is not None:
-            fitted.fit(latents[0], y_train)
+            fields.fit(fitted, latents[0])
         return Bunch(
             best_params_=candidates[best],
             best_error_=float(errors[best].mean()),
@@ -244,7 +245,8 @@ class _ModelStages:
 
     def latents(self, i: int) -> tuple[Any, ...]:
         encoder, X_train = self._configured[i]._fit_encoder(self._y_train)
-        return np.asarray(X_train), np.asarray(encoder.transform(self._y_val)), encoder
+        Z = encoder.transform(for_part(encoder, *flattened(self._y_val, "y_val")))
+        return np.asarray(X_train), np.asarray(Z), encoder
 
     def decoder(self, i: int, latents: tuple[Any, ...]) -> Any:
         decoder = self._configured[i]._new_decoder(latents[2])
@@ -283,7 +285,7 @@ class _Fields:
     """
 
     def __init__(self, y_train: Any, y_val: ArrayLike, n_candidates: int, grid: Mapping[str, Any]) -> None:
-        self.y_val = check_matrix(y_val, "y_val")
+        self.y_val = check_matrix(flattened(y_val, "y_val")[0], "y_val")
         self.span: FieldSpan | None = None
         self._y_train, self._n_candidates = y_train, n_candidates
         # where all validation fields are empty, the training fields say what is large
@@ -342,9 +344,14 @@ class _Fields:
         elif (path := self._path(decoder, X_train, lambdas, "fit_path", self._y_train)) is not None:
             return path(decoder.regularization)
         else:
-            decoder.fit(X_train, self._y_train)
+            self.fit(decoder, X_train)
         self._last = X_train, decoder
         return decoder
+
+    def fit(self, decoder: Any, X_train: Any) -> None:
+        """Fit a decoder to the training fields: one that is not ours to rows."""
+        y = self._y_train
+        decoder.fit(X_train, y if isinstance(decoder, HoldsFields) else flattened(y, "y_train")[0])
 
     def _errors_of_weights(self, W: NDArray[np.float64], span: FieldSpan) -> NDArray[np.float64]:
         for given, wanted, part in zip(W.shape, (len(self.y_val), len(span.fields)), ("val", "train")):
@@ -370,7 +377,8 @@ class _Fields:
         """Make the coordinates where they give the same errors and pay."""
         if not _has(decoder, "smoother") or getattr(decoder, "bounds", None) is not None:
             return
-        n, M = np.shape(self._y_train) if np.ndim(self._y_train) == 2 else (1, 1)
+        rows, _ = flattened(self._y_train, "y_train")
+        n, M = np.shape(rows) if np.ndim(rows) == 2 else (1, 1)
         if (
             M != self.y_val.shape[1]
             or M < 2 * n
@@ -379,8 +387,8 @@ class _Fields:
             return
         if not (self._usual > 1e-140 and self._sizes.max() < 1e140):  # squares may over- or underflow
             return
-        F, dtype, _ = check_fields(self._y_train, n)
-        invariants = invariants_of(decoder, F, dtype)
+        F, dtype, layout = check_fields(self._y_train, n)
+        invariants = invariants_of(decoder, F, dtype, layout.shape)
         if invariants is not None:
             q = len(invariants.kept)
             if np.count_nonzero(~invariants.constant) < 2 * (n + q):

@@ -79,6 +79,15 @@ def streamed(Y: Array, F: Array, path: Path) -> randsmap.RANDSMAPDecoder:
     return decoder.fit(Y, F)
 
 
+def of_a_shape(folder: Path, fields: Array) -> None:
+    np.save(folder / "fields.npy", fields.reshape(len(fields), 20, -1))
+    read = randsmap.read_snapshots(folder / "fields.npy", transpose=False)
+    pod = randsmap.POD(2, cell_weights=np.ones((20, fields.shape[1] // 20))).fit(read)
+    shape: tuple[int, ...] = pod.field_shape_
+    back: Array = pod.inverse_transform(pod.transform(read))
+    print(shape, back.shape, randsmap.ManifoldModel(randsmap.POD(2)).fit(read).field_shape_)
+
+
 def main(folder: Path) -> None:
     fields: Array = make_lwr(10, 30, random_state=0).data
     model = fit(fields)
@@ -123,6 +132,7 @@ def main(folder: Path) -> None:
 
     searched(latents, fields)
     interpolated(fields)
+    of_a_shape(folder, fields)
     streamed(latents, fields, folder / "decoder.npz")
 
     randsmap.set_num_threads(1)

@@ -65,6 +65,7 @@ enum rk_section_id {
     RK_ENCODER_MODES,    /* (M, r) float64 or float32: z = (f - centre) modes; without them f - centre */
     RK_ENCODER_ROWS,     /* (n, r or M) float64 or float32: training fields in z; without them z is the latent point */
     RK_ENCODER_WEIGHTS,  /* (d + 1, n): of the Nystroem extension */
+    RK_FIELD_SHAPE,      /* int64 (1, k): lengths of a field's axes, row-major; for hosts, nothing here reads it */
     RK_SECTIONS          /* how many numbers are known */
 };
 

@@ -1,0 +1,372 @@
+"""Snapshots from the files that users have: NumPy's, MATLAB's, text, HDF5, netCDF and zarr."""
+
+from __future__ import annotations
+
+import os
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randsmap._files import expanded
+from randsmap._mmap import is_large, load_npy
+
+__all__ = ["read_array", "read_snapshots", "transposed_evidence"]
+
+_MATLAB_NUMBERS = {
+    "double",
+    "single",
+    "logical",
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+}
+
+
+def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, transpose: bool = False) -> Any:
+    """Snapshots of a file, as `fit` and `transform` take them: the first axis counts them.
+
+    Parameters
+    ----------
+    path : path
+        What it is says its ending: ``.npy``, ``.npz``, ``.mat`` (all of MATLAB's formats; that of ``-v7.3`` needs
+        h5py), ``.csv`` or ``.txt`` (numbers separated by commas, semicolons or white space, below a line of names
+        or not), ``.h5`` or ``.hdf5`` (needs h5py), ``.nc`` (needs xarray), or a folder ``.zarr`` (needs zarr, and
+        xarray if it is a group). ``pip install 'randsmap[files]'`` brings these. Any other file has to be a .npy.
+    key : str or None
+        Name of the array in a file of several (``group/name`` in HDF5). None: the one that has numbers along at
+        least two axes, or the only array that there is.
+    transpose : bool, default=False
+        Whether the last axis counts the snapshots, as the columns of a matrix do. It becomes the first; the
+        others keep their order.
+
+    Returns
+    -------
+    ndarray or xarray.DataArray (n_samples, ...)
+        In the file's number type. A large .npy file is memory-mapped, with `transpose` too; netCDF and groups of
+        zarr give a DataArray, with its coordinates. MATLAB's arrays have MATLAB's axes.
+
+    Raises
+    ------
+    ValueError
+        If the file is not what its ending says, does not hold numbers, or which array is meant is not clear: the
+        message lists the arrays and their shapes.
+    ImportError
+        If a package is needed that is not installed; the message names it.
+    OSError
+        If it cannot be read.
+
+    Warns
+    -----
+    UserWarning
+        If the columns of a matrix, and not its rows, look like fields. One of three signs is needed: all columns
+        have the same sum (to 1e-6 of their sizes) and the rows do not; or there are at least 25 columns and 4
+        times as many rows, which go on smoothly from one to the next, and columns either do not, or their first and
+        last differ while the first and last rows agree, as the two ends of a domain do. Of large memory-mapped
+        files a sample of the rows is looked at, for the second sign alone.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np, randsmap
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "run.npz")
+    ...     np.savez(path, U=np.zeros((4, 5, 30)), t=np.arange(30.0))  # 30 fields of 4 x 5 cells
+    ...     randsmap.read_snapshots(path, transpose=True).shape
+    (30, 4, 5)
+    """
+    snapshots = read_array(path, key=key, transpose=transpose)
+    evidence = transposed_evidence(snapshots)
+    if evidence is not None:
+        n, M = snapshots.shape
+        remedy = "it needs no transposing" if transpose else "read it with transpose (--transpose)"
+        warnings.warn(
+            f"{path} is taken for {n} snapshots of {M} cells, but {evidence}: if the columns are the fields, {remedy}",
+            UserWarning,
+            stacklevel=2,
+        )
+    return snapshots
+
+
+def read_array(path: str | os.PathLike[str], *, key: str | None = None, transpose: bool = False) -> Any:
+    """What `read_snapshots` reads, without a look at its values."""
+    path = expanded(path)
+    array = _reader(path)(path, key)
+    if array.dtype.kind not in "buif":
+        raise ValueError(f"{path} must hold real numbers, got {array.dtype}")
+    if not transpose:
+        return array
+    if array.ndim < 2:
+        raise ValueError(f"{path} holds an array of shape {array.shape}, which has no other axis to come first")
+    if isinstance(array, np.ndarray):
+        return np.moveaxis(array, -1, 0)
+    return array.transpose(array.dims[-1], ...)
+
+
+def _reader(path: Path) -> Callable[[Path, str | None], Any]:
+    readers: dict[str, Callable[[Path, str | None], Any]] = {
+        ".npz": _read_npz,
+        ".mat": _read_mat,
+        ".csv": _read_text,
+        ".txt": _read_text,
+        ".h5": _read_hdf5,
+        ".hdf5": _read_hdf5,
+        ".nc": _read_netcdf,
+        ".nc4": _read_netcdf,
+        ".zarr": _read_zarr,
+    }
+    reader = readers.get(path.suffix.lower())
+    if reader is not None:
+        if reader is not _read_zarr:
+            with open(path, "rb"):  # no such file, a folder, no permission: as Python says it
+                pass
+        elif not path.exists():
+            raise FileNotFoundError(2, os.strerror(2), str(path))
+        return reader
+    if path.suffix.lower() != ".npy" and path.is_file():
+        with open(path, "rb") as file:
+            if file.read(6) != b"\x93NUMPY":
+                raise ValueError(f"{path} is not a .npy file, and its ending is none of {', '.join(readers)}")
+    return _read_npy
+
+
+def _imported(name: str, path: Path) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            f"{path} needs the package {name}, which cannot be imported ({error}): pip install "
+            f"'randsmap[files]', or {name} alone"
+        ) from None
+
+
+def _chosen(shapes: Mapping[str, tuple[int, ...]], key: str | None, path: Path, others: str = "") -> str:
+    """The name of the array that is meant, of those with these shapes."""
+    listed = ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items())) or "none"
+    if key is not None:
+        found = [name for name in shapes if name.strip("/") == key.strip("/")]
+        if found:
+            return found[0]
+        raise ValueError(f"{path} has no array {key!r} of numbers; it has {listed}{others}")
+    wide = [name for name, shape in shapes.items() if sum(length > 1 for length in shape) >= 2]
+    candidates = wide or list(shapes)
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
+        raise ValueError(f"{path} has no array of numbers{others}")
+    raise ValueError(f"{path} has several arrays: {listed}. Name one of them with key (--key)")
+
+
+@contextmanager
+def _told(path: Path, what: str) -> Iterator[None]:
+    """What readers raise at damaged files, which may be anything, as a ValueError that names the file."""
+    try:
+        yield
+    except (ImportError, MemoryError, Warning):
+        raise
+    except Exception as error:
+        if isinstance(getattr(error, "errno", None), int) or (
+            isinstance(error, ValueError) and str(path) in str(error)
+        ):
+            raise
+        raise ValueError(f"{path} cannot be read as {what}: {error}") from error
+
+
+def _native(array: NDArray[Any]) -> NDArray[Any]:
+    """In this machine's order of bytes."""
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _read_npy(path: Path, key: str | None) -> NDArray[Any]:
+    if key is not None:
+        raise ValueError(f"{path} holds one array, which has no name: leave key (--key) {key!r} out")
+    return load_npy(path)
+
+
+def _read_npz(path: Path, key: str | None) -> NDArray[Any]:
+    with _told(path, "an .npz file"), zipfile.ZipFile(path) as archive:
+        members = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
+        shapes = {}
+        for name, member in members.items():  # of all arrays the headers alone are read
+            with archive.open(member) as file:
+                shape, _, dtype = _npy_header(file)
+                if dtype.kind in "buif":
+                    shapes[name] = shape
+        with archive.open(members[_chosen(shapes, key, path)]) as file:
+            return _native(np.lib.format.read_array(file, allow_pickle=False))
+
+
+def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return read(file)
+
+
+def _read_mat(path: Path, key: str | None) -> NDArray[Any]:
+    with open(path, "rb") as file:
+        start = file.read(10)
+    if start == b"MATLAB 7.3" or start[:4] == b"\x89HDF":
+        return _read_hdf5(path, key, matlab=True)
+    from scipy.io import loadmat, whosmat
+
+    with _told(path, "a .mat file"):
+        found = whosmat(path, appendmat=False)
+        shapes = {name: shape for name, shape, kind in found if kind in _MATLAB_NUMBERS}
+        rest = [f"{name} ({kind})" for name, _, kind in found if kind not in _MATLAB_NUMBERS]
+        others = f", besides {', '.join(rest)}" if rest else ""
+        name = _chosen(shapes, key, path, others)
+        return _native(loadmat(path, appendmat=False, variable_names=[name])[name])
+
+
+def _read_hdf5(path: Path, key: str | None, matlab: bool = False) -> NDArray[Any]:
+    h5py = _imported("h5py", path)
+    with _told(path, "an HDF5 file"), h5py.File(path, "r") as file:
+        shapes: dict[str, tuple[int, ...]] = {}
+
+        def note(name: str, node: Any) -> None:
+            if not isinstance(node, h5py.Dataset) or node.dtype.kind not in "buif" or name.startswith("#"):
+                return
+            kind = node.attrs.get("MATLAB_class")
+            kind = kind.decode() if isinstance(kind, bytes) else kind
+            if kind is None or (kind in _MATLAB_NUMBERS and not node.attrs.get("MATLAB_empty")):
+                reversed_axes = matlab or kind is not None
+                shapes[name] = tuple(node.shape[::-1] if reversed_axes else node.shape)
+
+        file.visititems(note)
+        node = file[_chosen(shapes, key, path)]
+        array = _native(node[()])
+        # MATLAB writes columns first, which HDF5 has as an array of reversed axes
+        return array.T if matlab or "MATLAB_class" in node.attrs else array
+
+
+def _read_text(path: Path, key: str | None) -> NDArray[np.float64]:
+    if key is not None:
+        raise ValueError(f"{path} is text, which holds one array: leave key (--key) {key!r} out")
+    with _told(path, "text with one row of numbers a line"):
+        first = _first_line(path)
+        separator = next((mark for mark in ";," if mark in first), None)
+        words = [word.strip().strip("\"'") for word in first.split(separator)]
+        names = not all(map(_is_number, words))
+        options: dict[str, Any] = {}
+        if names and not words[0]:  # what numbers the rows has no name: pandas and R write it so
+            options["usecols"] = range(1, len(words))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of no numbers, which are told below
+            array = np.loadtxt(
+                _lines_after(path, names), delimiter=separator, ndmin=2, encoding=None, quotechar='"', **options
+            )
+        if not array.size:
+            raise ValueError("it holds no numbers")
+        return array
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _text_lines(path: Path) -> Iterator[str]:
+    with open(path, encoding="utf-8-sig") as file:  # Excel begins with a mark of the encoding
+        yield from (line for line in file if line.strip() and not line.lstrip().startswith(("#", "%")))
+
+
+def _first_line(path: Path) -> str:
+    return next(_text_lines(path), "")
+
+
+def _lines_after(path: Path, names: bool) -> Iterator[str]:
+    lines = _text_lines(path)
+    if names:
+        next(lines)
+    return lines
+
+
+def _read_netcdf(path: Path, key: str | None) -> Any:
+    xarray = _imported("xarray", path)
+    with _told(path, "a netCDF file"):
+        try:
+            opened = xarray.open_dataset(path)
+        except ValueError as error:
+            if "IO backends" not in str(error) and "netcdf4" not in str(error).lower():
+                raise
+            with open(path, "rb") as file:
+                if file.read(4) not in (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05"):
+                    raise ValueError("it does not begin like one") from None
+            raise ImportError(
+                f"{path} needs h5netcdf or netCDF4 beside xarray: pip install 'randsmap[files]'"
+            ) from None
+        with opened:
+            return _variable(opened, key, path)
+
+
+def _read_zarr(path: Path, key: str | None) -> Any:
+    zarr = _imported("zarr", path)
+    with _told(path, "a zarr store"):
+        node = zarr.open(str(path), mode="r")
+        if isinstance(node, zarr.Array):
+            if key is not None:
+                raise ValueError(f"it holds one array, which has no name: leave key (--key) {key!r} out")
+            return np.asarray(node[...])
+        xarray = _imported("xarray", path)
+        with xarray.open_zarr(str(path), consolidated=False) as opened:
+            return _variable(opened, key, path)
+
+
+def _variable(dataset: Any, key: str | None, path: Path) -> Any:
+    shapes = {str(name): value.shape for name, value in dataset.data_vars.items() if value.dtype.kind in "buif"}
+    array = dataset[_chosen(shapes, key, path)].load()
+    return array.copy(data=_native(array.values)) if not array.dtype.isnative else array
+
+
+# -- Rows or columns -------------------------------------------------------------------------------
+_SMOOTH, _ROUGH = 0.05, 0.5  # shares of the squared differences of lines drawn at random
+_FEWEST, _MORE = 25, 4  # columns, and times as many rows, for what smoothness shows
+_SAMPLE = 200  # rows whose differences are looked at
+
+
+def transposed_evidence(F: Any) -> str | None:
+    """What says that the columns of F are the fields, not its rows; None if nothing does.
+
+    The rule is in the docstring of `read_snapshots`.
+    """
+    if getattr(F, "ndim", 0) != 2 or min(F.shape) < 2 or not isinstance(F, np.ndarray):
+        return None
+    with np.errstate(all="ignore"):  # values that are not finite are told by who uses them
+        if not is_large(F) and _equal_sums(F, 0) and not _equal_sums(F, 1):
+            return "all its columns have the same sum, and its rows have not"
+        n, M = F.shape
+        if M < _FEWEST or n < _MORE * M:
+            return None
+        return _evidence_of_smoothness(F)
+
+
+def _equal_sums(F: NDArray[Any], axis: int) -> bool:
+    """Whether the sums along an axis are one number, which is not 0 but for round-off."""
+    sums, sizes = F.sum(axis=axis, dtype=float), np.abs(F).sum(axis=axis, dtype=float)
+    tol = 1e-4 if F.dtype == np.float32 else 1e-6
+    return bool(np.ptp(sums) <= tol * sizes.max() and np.abs(sums).min() > 1e-3 * sizes.max())
+
+
+def _evidence_of_smoothness(F: NDArray[Any]) -> str | None:
+    n = len(F)
+    rows = np.unique(np.linspace(0, n - 2, _SAMPLE).astype(int))
+    here, after = np.asarray(F[rows], float), np.asarray(F[rows + 1], float)
+    scatter = 2 * here.var(axis=0).sum()  # mean squared distance of rows at random
+    if not scatter > 0 or not ((after - here) ** 2).sum(axis=1).mean() < _SMOOTH * scatter:
+        return None
+    columns = 2 * here.var(axis=1).sum()
+    if ((here[:, 1:] - here[:, :-1]) ** 2).sum(axis=0).mean() > _ROUGH * columns > 0:
+        return "its rows go on smoothly from one to the next, and its columns do not"
+    ends = ((np.asarray(F[0], float) - np.asarray(F[-1], float)) ** 2).sum()
+    sides = ((here[:, 0] - here[:, -1]) ** 2).sum()
+    if ends < _SMOOTH * scatter and sides > _ROUGH * columns > 0:
+        return "its first and last rows agree, as the ends of a domain do, and its first and last columns do not"
+    return None

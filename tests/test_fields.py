@@ -1,0 +1,442 @@
+"""Fields of any shape: their numbers are those of rows, and shape and labels come back as they were given."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.linear_model import Ridge
+
+import randsmap
+from randsmap import metrics
+from randsmap.fields import FieldLabels, flattened
+from randsmap.persistence import save
+
+N, NY, NX = 40, 4, 6
+SHAPE = (NY, NX)
+Y = np.random.default_rng(0).uniform(0.3, 0.7, (N, 2))
+
+
+def bumps():
+    """(n, ny, nx), of mass 1."""
+    y, x = np.mgrid[0 : 1 : NY * 1j, 0 : 1 : NX * 1j]
+    F = np.exp(-((x - Y[:, :1, None]) ** 2 + (y - Y[:, 1:, None]) ** 2) / 0.05)
+    return F / F.sum(axis=(1, 2), keepdims=True)
+
+
+F = bumps()
+ROWS = F.reshape(N, -1)
+KERNEL = randsmap.KernelDecoder(length_scale=1.0, invariants="mass")
+DECODERS = {
+    "random features": randsmap.RANDSMAPDecoder(random_state=0),
+    "without invariants": randsmap.RFNNDecoder(random_state=0),
+    "bounds": randsmap.RANDSMAPDecoder(bounds="nonnegative", random_state=0),
+    "modes": randsmap.RANDSMAPDecoder(output_rank=5, random_state=0),
+    "kernel": KERNEL,
+    "harmonics": randsmap.DoubleDiffusionMapsDecoder(rank=8),
+    "k-NN": randsmap.KNNDecoder(3),
+    "blend": randsmap.BlendedDecoder([randsmap.KernelDecoder(), randsmap.KNNDecoder(3)], invariants="mass"),
+    "auto": randsmap.AutoDecoder(n_trials=3),
+    "conservative": randsmap.ConservativeRegressor(Ridge()),
+}
+MODELS = {
+    "diffusion maps": randsmap.ManifoldModel(randsmap.DiffusionMaps(2), KERNEL),
+    "POD alone": randsmap.ManifoldModel(randsmap.POD(3)),
+    "some of the fields": randsmap.ManifoldModel(randsmap.POD(2), KERNEL, encoder_samples=20),
+    "k-NN through the encoder": randsmap.ManifoldModel(
+        randsmap.DiffusionMaps(2), randsmap.KNNDecoder(3, objective="encoder")
+    ),
+    "scikit-learn's encoder": randsmap.ManifoldModel(PCA(2), KERNEL),
+    "scikit-learn's decoder": randsmap.ManifoldModel(randsmap.POD(2), Ridge()),
+    "scikit-learn alone": randsmap.ManifoldModel(PCA(2)),
+    "shift": randsmap.ShiftRegistration(randsmap.ManifoldModel(randsmap.POD(2))),
+}
+
+
+def same(shaped, rows):
+    """Whether an array is that of rows, in the shape of the fields."""
+    assert shaped.shape == (len(rows), *SHAPE, *rows.shape[2:])
+    return np.array_equal(shaped.reshape(rows.shape), rows)
+
+
+@pytest.mark.parametrize("decoder", DECODERS.values(), ids=DECODERS)
+def test_decoders_return_the_shape_with_the_bits_of_rows(decoder):
+    shaped, rows = clone(decoder).fit(Y, F), clone(decoder).fit(Y, ROWS)
+    assert shaped.field_shape_ == SHAPE and rows.field_shape_ == (NY * NX,)
+    for X in (Y, Y[:1]):
+        assert same(shaped.predict(X), rows.predict(X))
+    assert shaped.score(Y, F) == shaped.score(Y, ROWS) == rows.score(Y, ROWS)
+    for shape in (F.shape, ROWS.shape):  # fields may go to rows, too
+        out = np.empty(shape)
+        assert shaped.predict(Y, out=out) is out and np.array_equal(out.reshape(N, -1), rows.predict(Y))
+    mask = np.zeros(SHAPE, bool)
+    mask[1, 2] = mask[3, 0] = True
+    expected = rows.predict(Y, cells=[NX + 2, 3 * NX])
+    for cells in (mask, mask.ravel(), [NX + 2, 3 * NX]):
+        assert np.array_equal(shaped.predict(Y, cells=cells), expected)
+    for again in (pickle.loads(pickle.dumps(shaped)), copy.deepcopy(shaped)):
+        assert same(again.predict(Y), rows.predict(Y))
+    assert shaped.fit(Y, ROWS).field_shape_ == (NY * NX,)  # nothing is left of the first fit
+
+
+@pytest.mark.parametrize("decoder", [DECODERS[name] for name in ("random features", "bounds", "kernel", "harmonics")])
+def test_derivatives_have_the_shape(decoder):
+    shaped, rows = clone(decoder).fit(Y, F), clone(decoder).fit(Y, ROWS)
+    assert same(shaped.jacobian(Y), rows.jacobian(Y))
+    out = np.empty((N, *SHAPE, 2))
+    assert shaped.jacobian(Y, out=out) is out and same(out, rows.jacobian(Y))
+    assert same(shaped.jvp(Y, [1.0, 2.0]), rows.jvp(Y, [1.0, 2.0]))
+    for U, flat in ((F, ROWS), (F[0], ROWS[0]), (ROWS, ROWS), (ROWS[0], ROWS[0])):
+        assert np.array_equal(shaped.vjp(Y, U), rows.vjp(Y, flat))
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_models_return_the_shape_with_the_bits_of_rows(model, tmp_path):
+    flat = clone(model).set_params(**({"shape": SHAPE} if hasattr(model, "shape") else {})).fit(ROWS)
+    shaped = clone(model).fit(F)
+    assert shaped.field_shape_ == SHAPE
+    latents = shaped.transform(F)
+    assert np.array_equal(latents, flat.transform(ROWS)) and np.array_equal(latents, shaped.transform(ROWS))
+    assert same(np.asarray(shaped.reconstruct(F)), np.asarray(flat.reconstruct(ROWS)))
+    assert same(shaped.inverse_transform(latents[:0]), np.empty((0, NY * NX)))
+    assert same(shaped.inverse_transform(latents, consistency=1), flat.inverse_transform(latents, consistency=1))
+    assert shaped.score(F) == flat.score(ROWS)
+    if "scikit" not in str(model) and not any(isinstance(p, (PCA, Ridge)) for p in model.get_params().values()):
+        for shape in (F.shape, ROWS.shape):
+            out = np.empty(shape)
+            assert shaped.inverse_transform(latents, out=out) is out
+        shaped.save(tmp_path / "m.npz")
+        loaded = randsmap.load(tmp_path / "m.npz")
+        assert loaded.field_shape_ == SHAPE
+        assert same(loaded.inverse_transform(latents), flat.inverse_transform(latents))
+    if hasattr(shaped, "jacobian"):
+        assert same(shaped.jacobian(latents), flat.jacobian(latents))
+        assert np.array_equal(shaped.vjp(latents, F), flat.vjp(latents, ROWS))
+    if hasattr(shaped, "jvp"):
+        assert same(shaped.jvp(latents, latents), flat.jvp(latents, latents))
+
+
+@pytest.mark.parametrize("encoder", [randsmap.DiffusionMaps(2), randsmap.POD(2)], ids=["diffusion maps", "POD"])
+def test_derivatives_of_encoders_have_the_shape(encoder):
+    shaped, rows = clone(encoder).fit(F), clone(encoder).fit(ROWS)
+    latents = shaped.transform(F)
+    for V, flat in ((F, ROWS), (F[0], ROWS[0])):
+        assert np.array_equal(shaped.jvp(F, V), rows.jvp(ROWS, flat))
+    assert same(shaped.vjp(F, latents), rows.vjp(ROWS, latents))
+    assert shaped.jacobian(F).shape == (N, 2, *SHAPE)
+    assert np.array_equal(shaped.jacobian(F).reshape(N, 2, -1), rows.jacobian(ROWS))
+    if hasattr(shaped, "squared_distances"):
+        assert np.array_equal(shaped.squared_distances(F), rows.squared_distances(ROWS))
+    else:
+        assert same(shaped.inverse_jacobian(latents), rows.inverse_jacobian(latents))
+        assert same(shaped.inverse_jvp(latents, latents), rows.inverse_jvp(latents, latents))
+        assert np.array_equal(shaped.inverse_vjp(latents, F), rows.inverse_vjp(latents, ROWS))
+
+
+def test_parameters_of_cells_may_have_the_shape():
+    volumes = np.random.default_rng(1).uniform(0.5, 1, SHAPE)
+    weighted = F / (F * volumes).sum(axis=(1, 2), keepdims=True)
+    upper = np.full(SHAPE, 2.0)
+    C = np.stack([np.ones(SHAPE), volumes**0 * 2], axis=-1)
+    for options, data in (
+        ({"cell_weights": volumes, "bounds": (np.zeros(SHAPE), upper)}, weighted),
+        ({"bounds": (None, upper)}, F),
+        ({"invariants": C}, F),
+        ({"invariants": np.ones(SHAPE)}, F),
+    ):
+        flat = {
+            "cell_weights": lambda w: w.ravel(),
+            "bounds": lambda pair: tuple(None if b is None else b.ravel() for b in pair),
+            "invariants": lambda C: C.reshape(NY * NX, -1),
+        }
+        as_rows = {name: flat[name](value) for name, value in options.items()}
+        decoder = randsmap.RANDSMAPDecoder(random_state=0)
+        expected = clone(decoder).set_params(**as_rows).fit(Y, data.reshape(N, -1)).predict(Y)
+        for given in (options, as_rows):
+            assert same(clone(decoder).set_params(**given).fit(Y, data).predict(Y), expected)
+        pod = randsmap.POD(2).set_params(**options).fit(data)
+        assert pod.inverse_transform(pod.transform(data)).shape == data.shape
+        found = randsmap.AutoDecoder(n_trials=2).set_params(**options).fit(Y, data)
+        assert found.predict(Y).shape == data.shape
+    for decoder in (randsmap.RANDSMAPDecoder(cell_weights=volumes), randsmap.KernelDecoder(cell_weights=volumes)):
+        judged = randsmap.leave_one_out(decoder.set_params(regularization=1e-3), Y, weighted).errors_
+        rows = decoder.set_params(cell_weights=volumes.ravel())
+        assert judged.shape == randsmap.leave_one_out(rows, Y, weighted.reshape(N, -1)).errors_.shape
+    for wrong in (volumes.T, volumes[None], volumes[:2]):
+        with pytest.raises(
+            ValueError, match=r"cell_weights must have one value a cell, of shape \(4, 6\) as the fields"
+        ):
+            randsmap.RANDSMAPDecoder(cell_weights=wrong).fit(Y, F)
+    with pytest.raises(
+        ValueError, match=r"of shape \(n_cells,\) as the fields, got shape \(4, 6\). Reshape .*reshape\(-1\)"
+    ):
+        randsmap.RANDSMAPDecoder(cell_weights=volumes).fit(Y, ROWS)
+    bounded = randsmap.project_bounds(F - 0.01, upper=upper, weights=volumes, total=0.5)
+    assert same(bounded, randsmap.project_bounds(ROWS - 0.01, upper=upper.ravel(), weights=volumes.ravel(), total=0.5))
+
+
+@pytest.mark.parametrize(
+    "estimator", [MODELS["diffusion maps"], randsmap.DiffusionMaps(2), randsmap.POD(2), MODELS["shift"]]
+)
+def test_errors_tell_the_reshape(estimator):
+    shaped, rows = clone(estimator).fit(F), clone(estimator).fit(ROWS)
+    for X, message in (
+        (
+            F.transpose(0, 2, 1),
+            r"X must have shape \(n_samples, 4, 6\), as in fit, got \(40, 6, 4\).*reshape\(40, 4, 6\)",
+        ),
+        (F[:, :2], r"X must have shape \(n_samples, 4, 6\), as in fit, got \(40, 2, 6\)$"),
+        (F[None], r"got \(1, 40, 4, 6\)"),
+        (F[0], r"X is one field of shape \(4, 6\).*X\[None\]"),
+        (ROWS[:, 1:], "23"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            shaped.transform(X)
+    with pytest.raises(ValueError, match=r"\(n_samples, n_cells\), as in fit, got \(40, 4, 6\).*reshape\(40, -1\)"):
+        rows.transform(F)
+    with pytest.raises(ValueError, match="finite"):
+        clone(estimator).fit(np.where(F > F.mean(), np.nan, F))
+
+
+def test_batches_are_of_one_shape():
+    features = randsmap.SigmoidFeatures(3.0, n_features=9, latent_box=(0.0, 1.0))
+    decoder = randsmap.RANDSMAPDecoder(features, latent_scale=None, cell_weights=np.ones(SHAPE), random_state=0)
+    one = clone(decoder).partial_fit(Y, F)
+    two = clone(decoder).partial_fit(Y[:20], F[:20]).partial_fit(Y[20:], ROWS[20:])
+    assert np.array_equal(one.predict(Y), two.predict(Y)) and two.field_shape_ == SHAPE
+    with pytest.raises(ValueError, match=r"y must have shape \(n_samples, 4, 6\)"):
+        two.partial_fit(Y, F.transpose(0, 2, 1))
+    other = clone(decoder).partial_fit(Y, F)
+    assert two.merge(other).predict(Y).shape == F.shape
+    flat = clone(decoder).set_params(cell_weights=None)
+    with pytest.raises(ValueError, match="differ in the shape of the fields"):
+        clone(flat).partial_fit(Y, F).merge(clone(flat).partial_fit(Y, ROWS))
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_images_keep_the_shape(tmp_path, precision):
+    decoder = randsmap.RANDSMAPDecoder(regularization=0.1, random_state=0)
+    frozen = clone(decoder).fit(Y, F).freeze(precision=precision)
+    frozen.save(tmp_path / "d.rsm")
+    rows = clone(decoder).fit(Y, ROWS).freeze(precision=precision)
+    assert rows.field_shape_ == (NY * NX,)
+    for image in (frozen, randsmap.load(tmp_path / "d.rsm"), pickle.loads(pickle.dumps(frozen))):
+        assert image.field_shape_ == SHAPE
+        for X in (Y, Y[:2]):
+            assert same(image.predict(X), rows.predict(X))
+        for shape in (F.shape, ROWS.shape):
+            out = np.empty(shape)
+            assert image.predict(Y, out=out) is out and np.array_equal(out.reshape(N, -1), rows.predict(Y))
+        assert same(image.jacobian(Y), rows.jacobian(Y)) and same(image.jvp(Y, [1.0, 0]), rows.jvp(Y, [1.0, 0]))
+        assert np.array_equal(image.vjp(Y, F[0]), rows.vjp(Y, ROWS[0]))
+    model = randsmap.ManifoldModel(randsmap.DiffusionMaps(2), decoder).fit(F).freeze(precision=precision)
+    latents = model.transform(F)
+    assert np.array_equal(latents, model.transform(ROWS)) and model.inverse_transform(latents).shape == F.shape
+    with pytest.raises(ValueError, match=r"as in fit, got \(40, 6, 4\)"):
+        model.transform(F.transpose(0, 2, 1))
+
+
+def test_a_forged_shape_in_an_image_is_refused():
+    from randsmap._kernels import frozen as kernel
+    from randsmap.decoders import _frozen
+
+    whole = randsmap.RANDSMAPDecoder(random_state=0).fit(Y, F).freeze()
+    image = np.frombuffer(bytes(whole._decoder.image), np.uint8)
+    count = int(image[:64].view(_frozen._HEADER)["n_sections"][0])
+    sections = image[64 : 64 + count * _frozen._SECTION.itemsize].view(_frozen._SECTION)
+    (section,) = sections[sections["id"] == _frozen._FIELD_SHAPE]
+    for shape in ((3, 6), (-4, -6), (24, 1 << 40)):
+        forged = image.copy()
+        forged[section["offset"] : section["offset"] + 16].view(np.int64)[:] = shape
+        header = forged[:64].view(_frozen._HEADER)
+        header["checksum"] = kernel.checksum(forged)
+        with pytest.raises(ValueError, match="do not have the shape"):
+            randsmap.FrozenDecoder(forged)
+
+
+def test_the_section_of_the_shape_is_the_one_of_the_header_of_c():
+    import re
+    from pathlib import Path
+
+    from randsmap.decoders import _frozen
+
+    header = Path(__file__).parent.parent / "src" / "randsmap" / "_kernels" / "rk_image.h"
+    names = re.findall(r"^    (RK_\w+)[ ,]", header.read_text().partition("enum rk_section_id")[2], re.M)
+    assert names.index("RK_FIELD_SHAPE") + 1 == _frozen._FIELD_SHAPE
+
+
+def test_searches_give_models_of_the_shape():
+    grid = {"regularization": [1e-6, 1e-3]}
+    for decoder in (randsmap.RANDSMAPDecoder(random_state=0), KERNEL, randsmap.ConservativeRegressor(Ridge())):
+        names = {f"estimator__{k}" if hasattr(decoder, "estimator") else k: v for k, v in grid.items()}
+        names = {k.replace("regularization", "alpha") if "__" in k else k: v for k, v in names.items()}
+        shaped = randsmap.tune(decoder, names, Y[::2], F[::2], Y[1::2], F[1::2])
+        rows = randsmap.tune(decoder, names, Y[::2], ROWS[::2], Y[1::2], ROWS[1::2])
+        assert np.array_equal(shaped.sample_errors_, rows.sample_errors_) and shaped.best_decoder_.field_shape_ == SHAPE
+    few = randsmap.tune(KERNEL, {"length_scale": [0.3, 1.0, 3.0, 9.0] * 3}, Y[:4], F[:4], Y[4:8], F[4:8])
+    assert few.evaluation_ == "coefficients" and few.best_decoder_.predict(Y).shape == F.shape
+    for model in (MODELS["diffusion maps"], randsmap.ManifoldModel(PCA(2), Ridge())):
+        found = randsmap.tune(model, {"encoder__n_components": [1, 2]}, None, F[::2], None, F[1::2])
+        assert found.best_decoder_.reconstruct(F).shape == F.shape
+    shaped, rows = (randsmap.autotune(X, n_trials=2, random_state=0) for X in (F, ROWS))
+    assert shaped.held_out_error_ == rows.held_out_error_
+    model = shaped.best_model_
+    assert model.field_shape_ == model.encoder_.field_shape_ == model.decoder_.field_shape_ == SHAPE
+    assert same(model.reconstruct(F), rows.best_model_.reconstruct(ROWS))
+
+
+def test_models_of_parameters_and_sampled_models():
+    model = randsmap.ParametricModel(MODELS["diffusion maps"], randsmap.KernelDecoder()).fit(Y, F)
+    rows = randsmap.ParametricModel(MODELS["diffusion maps"], randsmap.KernelDecoder()).fit(Y, ROWS)
+    assert model.field_shape_ == SHAPE and same(model.predict(Y), rows.predict(Y))
+    decoder, flat = clone(KERNEL).fit(Y, F), clone(KERNEL).fit(Y, ROWS)
+    cells = randsmap.sample_cells(decoder, Y, 6)
+    assert np.array_equal(cells, randsmap.sample_cells(flat, Y, 6))
+    rates = [randsmap.SampledModel(part, lambda t, f: f - 1, cells).velocity(0.0, Y[0]) for part in (decoder, flat)]
+    assert np.array_equal(*rates)
+
+
+def test_metrics_take_fields_of_any_shape():
+    other = F + 0.01
+    for metric in (metrics.relative_l2, metrics.relative_linf, metrics.scaled_l2, metrics.conservation_error):
+        expected = metric(ROWS, other.reshape(N, -1))
+        assert np.array_equal(metric(F, other), expected) and np.array_equal(metric(F, other.reshape(N, -1)), expected)
+        with pytest.raises(ValueError, match=r"same shape, got fields of shape \(4, 6\) and \(6, 4\)"):
+            metric(F, other.transpose(0, 2, 1))
+    C = np.arange(NY * NX)
+    of_rows = metrics.conservation_error(ROWS, other.reshape(N, -1), invariants=C)
+    assert np.array_equal(metrics.conservation_error(F, other, invariants=C), of_rows)
+
+
+def test_one_cell_and_lists_stay_as_they_were():
+    single = randsmap.KernelDecoder().fit(Y, ROWS[:, 3])
+    assert single.field_shape_ == () and single.predict(Y).shape == (N,)
+    assert randsmap.KernelDecoder().fit(Y, F.tolist()).predict(Y).shape == F.shape
+    with pytest.raises(AttributeError):
+        randsmap.KernelDecoder().field_shape_  # noqa: B018
+
+
+def test_maps_of_files_are_not_copied(tmp_path):
+    np.save(tmp_path / "F.npy", F)
+    mapped = np.load(tmp_path / "F.npy", mmap_mode="r")
+    columns = np.moveaxis(np.lib.format.open_memmap(tmp_path / "G.npy", "w+", float, (NY, NX, N)), -1, 0)
+    for X in (mapped, columns):
+        rows, layout = flattened(X, "X")
+        assert np.shares_memory(rows, X) and rows.shape == (N, NY * NX) and layout.shape == SHAPE
+
+
+# -- xarray --------------------------------------------------------------------------------------------
+@pytest.fixture
+def labelled():
+    xarray = pytest.importorskip("xarray")
+    y, x = np.linspace(0, 1, NY), np.linspace(0, 2, NX)
+    return xarray.DataArray(
+        F,
+        dims=("time", "y", "x"),
+        name="density",
+        attrs={"units": "kg", "n": np.int64(3), "range": np.array([0.0, 1.0]), "made": np.datetime64("2020-01-01")},
+        coords={
+            "time": np.arange("2020-01", "2023-05", dtype="datetime64[M]").astype("datetime64[ns]"),
+            "step": ("time", np.arange(N)),
+            "x": ("x", x, {"units": "m"}),
+            "distance": (("y", "x"), np.hypot(*np.meshgrid(y, x, indexing="ij"))),
+            "name": ("y", ["a", "b", "c", "dd"]),
+            "start": np.datetime64("2020-01-01", "ns"),
+        },
+    )
+
+
+def of_field(X):
+    """What a DataArray of decoded fields is to have of the one that was given."""
+    part = X.drop_vars(["time", "step"])
+    part.attrs = {"units": "kg", "n": 3, "range": [0.0, 1.0], "made": "2020-01-01"}
+    return part
+
+
+@pytest.mark.parametrize("name", ["diffusion maps", "POD alone", "scikit-learn alone", "shift"])
+def test_models_give_back_coordinates(labelled, tmp_path, name):
+    model, plain = clone(MODELS[name]).fit(labelled), clone(MODELS[name]).fit(F)
+    latents = model.transform(labelled)
+    assert type(latents) is np.ndarray and np.array_equal(latents, plain.transform(F))
+    fields = model.inverse_transform(latents)
+    assert fields.identical(of_field(labelled).copy(data=np.asarray(plain.inverse_transform(latents))))
+    again = model.reconstruct(labelled)  # keeps its own, those of the samples and the attributes too
+    assert again.identical(labelled.copy(data=np.asarray(fields)))
+    assert plain.reconstruct(labelled).identical(again)
+    assert model.inverse_transform(latents[:0]).shape == (0, *SHAPE)
+    assert model.score(labelled) == plain.score(F)
+    restored = [pickle.loads(pickle.dumps(model))]
+    if "scikit" not in name:
+        assert type(model.inverse_transform(latents, cells=[1])) is np.ndarray
+        out = np.empty(F.shape)
+        assert model.inverse_transform(latents, out=out) is out
+        model.save(tmp_path / "m.npz")
+        restored.append(randsmap.load(tmp_path / "m.npz"))
+    for other in restored:
+        assert other.inverse_transform(latents).identical(fields)
+    with pytest.raises(TypeError, match="is an xarray Dataset: give one of its variables"):
+        model.transform(labelled.to_dataset())
+
+
+@pytest.mark.parametrize("decoder", DECODERS.values(), ids=DECODERS)
+def test_decoders_give_back_coordinates(labelled, tmp_path, decoder):
+    fitted = clone(decoder).fit(Y, labelled)
+    fields = fitted.predict(Y)
+    plain = clone(decoder).fit(Y, F)
+    assert fields.identical(of_field(labelled).copy(data=plain.predict(Y)))
+    assert fitted.score(Y, labelled) == plain.score(Y, F)
+    if "Conservative" not in str(decoder):
+        save(fitted, tmp_path / "d.npz")
+        assert randsmap.load(tmp_path / "d.npz").predict(Y).identical(fields)
+
+
+def test_searches_and_metrics_take_labelled_fields(labelled):
+    found = randsmap.autotune(labelled, n_trials=2, random_state=0)
+    assert found.best_model_.inverse_transform(Y).dims == labelled.dims
+    tuned = randsmap.tune(MODELS["diffusion maps"], {"encoder__n_components": [1, 2]}, None, labelled, None, labelled)
+    assert (
+        tuned.best_decoder_.inverse_transform(Y[:, : tuned.best_params_["encoder__n_components"]]).dims == labelled.dims
+    )
+    assert np.array_equal(metrics.relative_l2(labelled, labelled * 2), metrics.relative_l2(F, F * 2))
+    parametric = randsmap.ParametricModel(MODELS["POD alone"], randsmap.KernelDecoder()).fit(Y, labelled)
+    assert parametric.predict(Y[:3]).dims == labelled.dims
+
+
+def test_lazy_arrays_are_refused(labelled):
+    pytest.importorskip("dask.array")
+    with pytest.raises(TypeError, match="dask"):
+        randsmap.POD(2).fit(labelled.chunk({"time": 5}))
+
+
+def test_without_xarray_fields_go_to_an_array(labelled, monkeypatch):
+    import sys
+
+    model = clone(MODELS["POD alone"]).fit(labelled)
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    with pytest.raises(ImportError, match="pip install xarray, or give out="):
+        model.inverse_transform(np.zeros((2, 3)))
+    assert model.inverse_transform(np.zeros((2, 3)), out=np.empty((2, *SHAPE))).shape == (2, *SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("dims", ["time", "x"]),
+        ("dims", ("x", "x")),
+        ("name", 3),
+        ("attrs", "[]"),
+        ("attrs", "{"),
+        ("coords", [("x", ("x",), "", [1, 2], "{}")]),
+        ("coords", [("x", ("x",), "<f8", np.arange(2), "{}")]),
+        ("coords", [("x", ("x", "y"), "", np.arange(2), "{}")]),
+        ("coords", [("x", ("x",), "str", (1, 2), "{}")]),
+        ("coords", [("x", ("x",), "")]),
+    ],
+)
+def test_labels_that_are_not_as_they_should_be_are_in_no_file(tmp_path, name, value):
+    labels = FieldLabels(("time", "x"), None, "{}", [])
+    setattr(labels, name, value)
+    with pytest.raises(ValueError, match=f"FieldLabels.{name}: no {name} of fields"):
+        save(labels, tmp_path / "labels.npz")

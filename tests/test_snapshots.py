@@ -1,0 +1,242 @@
+"""Files that users have, read into the arrays that were written."""
+
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+import randsmap
+from randsmap import datasets, read_snapshots
+from randsmap.snapshots import transposed_evidence
+
+TIMES = np.arange(7.0)
+FIELDS = np.random.default_rng(0).normal(size=(7, 3, 5))  # (time, y, x)
+IN_COLUMNS = np.moveaxis(FIELDS, 0, -1)  # as MATLAB users keep them
+MATLAB_HEADER = b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\x00\x02IM"
+
+
+def write_mat73(path, **arrays):
+    """What MATLAB's save -v7.3 writes: HDF5 behind a header of 512 bytes, axes reversed, classes as attributes."""
+    h5py = pytest.importorskip("h5py")
+    classes = {"f8": "double", "f4": "single", "u1": "uint8", "u2": "char"}
+    with h5py.File(path, "w", userblock_size=512) as file:
+        for name, array in arrays.items():
+            array = np.atleast_2d(array)
+            dataset = file.create_dataset(name, data=array.T)
+            dataset.attrs["MATLAB_class"] = np.bytes_(classes[array.dtype.str[1:]])
+        file.create_dataset("#refs#/a", data=np.zeros((4, 4)))  # where MATLAB keeps the contents of cells
+    with open(path, "r+b") as file:
+        file.write(MATLAB_HEADER)
+
+
+def write_h5(path, **arrays):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file[f"run/{name}"] = array
+        file["title"] = "a run"
+
+
+def write_xarray(path, **arrays):
+    xarray = pytest.importorskip("xarray")
+    variables = {name: (("xy" if np.ndim(a) == 3 else "y")[: np.ndim(a) - 1] + "t", a) for name, a in arrays.items()}
+    dataset = xarray.Dataset({k: (tuple(dims), a) for k, (dims, a) in variables.items()}, coords={"t": TIMES})
+    if path.suffix == ".zarr":
+        pytest.importorskip("zarr")
+        dataset.to_zarr(path, consolidated=False)
+    else:
+        dataset.to_netcdf(path, engine="scipy")
+
+
+WRITERS = {
+    "a.npz": np.savez,
+    "a.mat": lambda path, **arrays: savemat(path, {**arrays, "title": "a run", "s": {"U": 1.0}}),
+    "b.mat": write_mat73,
+    "a.h5": write_h5,
+    "a.hdf5": write_h5,
+    "a.nc": write_xarray,
+    "a.zarr": write_xarray,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_the_only_array_of_two_axes_is_read_with_the_axes_it_was_written_with(tmp_path, name):
+    WRITERS[name](tmp_path / name, U=IN_COLUMNS, time=TIMES)
+    read = read_snapshots(tmp_path / name)
+    np.testing.assert_array_equal(read, IN_COLUMNS, strict=isinstance(read, np.ndarray))
+    np.testing.assert_array_equal(read_snapshots(tmp_path / name, transpose=True), FIELDS)
+    key = "run/time" if "h" in name[2:4] else "time"
+    assert np.array_equal(np.ravel(read_snapshots(tmp_path / name, key=key)), TIMES)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_of_several_arrays_one_has_to_be_named(tmp_path, name):
+    WRITERS[name](tmp_path / name, U=IN_COLUMNS, V=2 * IN_COLUMNS[0])
+    with pytest.raises(ValueError, match=r"several arrays: .*U \(3, 5, 7\), .*V \(5, 7\).*key \(--key\)"):
+        read_snapshots(tmp_path / name)
+    prefix = "run/" if "h" in name[2:4] else ""
+    np.testing.assert_array_equal(read_snapshots(tmp_path / name, key=f"{prefix}V"), 2 * IN_COLUMNS[0])
+    with pytest.raises(ValueError, match=r"no array 'W' of numbers; it has .*U \(3, 5, 7\)"):
+        read_snapshots(tmp_path / name, key="W")
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "u1"])
+def test_both_kinds_of_mat_files_give_one_array(tmp_path, dtype):
+    U = (10 * abs(IN_COLUMNS)).astype(dtype)
+    savemat(tmp_path / "a.mat", {"U": U})
+    write_mat73(tmp_path / "b.mat", U=U)
+    for transpose in (False, True):
+        a, b = (read_snapshots(tmp_path / name, transpose=transpose) for name in ("a.mat", "b.mat"))
+        np.testing.assert_array_equal(a, b, strict=True)
+    savemat(tmp_path / "c.mat", {"U": U[0]}, format="4")
+    np.testing.assert_array_equal(read_snapshots(tmp_path / "c.mat"), U[0])
+
+
+def test_text_in_a_mat_file_is_no_array(tmp_path):
+    write_mat73(tmp_path / "b.mat", U=IN_COLUMNS, label=np.array([[104, 101], [1, 2]], np.uint16))
+    assert read_snapshots(tmp_path / "b.mat").shape == IN_COLUMNS.shape
+    savemat(tmp_path / "a.mat", {"label": "text", "c": np.ones((2, 2)) * 1j})
+    with pytest.raises(ValueError, match="complex128"):
+        read_snapshots(tmp_path / "a.mat")
+    with pytest.raises(ValueError, match=r"besides label \(char\)"):
+        read_snapshots(tmp_path / "a.mat", key="label")
+
+
+def test_xarray_keeps_coordinates(tmp_path):
+    xarray = pytest.importorskip("xarray")
+    U = xarray.DataArray(
+        FIELDS.astype("f4"), dims=("time", "y", "x"), coords={"time": TIMES, "x": range(5)}, attrs={"units": "m"}
+    )
+    U.to_dataset(name="U").to_netcdf(tmp_path / "a.nc", engine="scipy")
+    read = read_snapshots(tmp_path / "a.nc")
+    xarray.testing.assert_equal(read, U)
+    assert read.attrs == {"units": "m"} and read.dtype == np.float32 and read.dtype.isnative
+    U.transpose("y", "x", "time").to_dataset(name="U").to_netcdf(tmp_path / "b.nc", engine="scipy")
+    xarray.testing.assert_equal(read_snapshots(tmp_path / "b.nc", transpose=True).transpose("time", "y", "x"), U)
+
+
+def test_a_zarr_array_is_read(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    zarr.save(str(tmp_path / "a.zarr"), FIELDS)
+    np.testing.assert_array_equal(read_snapshots(tmp_path / "a.zarr"), FIELDS, strict=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1,2,3\n4,5,6.5\n",
+        "1 2 3\n4 5 6.5",
+        "\n# made by hand\n1\t2 3\n\n4\t5\t6.5\n",
+        "x;y;z\n1;2;3\n4;5;6.5\n",
+        '"x, m","y","z"\n1,2,3\n4,5,6.5\n',
+        ",a,b,c\n0,1,2,3\n1,4,5,6.5\n",
+        '"","a","b","c"\n"r1",1,2,3\n"r2",4,5,6.5\n',
+        "\N{ZERO WIDTH NO-BREAK SPACE}1,2,3\r\n4,5,6.5\r\n",
+    ],
+)
+def test_text(tmp_path, text):
+    for name in ("a.csv", "a.txt"):
+        (tmp_path / name).write_bytes(text.encode())
+        np.testing.assert_array_equal(read_snapshots(tmp_path / name), [[1, 2, 3], [4, 5, 6.5]])
+
+
+def test_npy_of_any_shape_and_large_ones_stay_in_their_file(tmp_path, monkeypatch):
+    np.save(tmp_path / "a.npy", FIELDS)
+    np.testing.assert_array_equal(read_snapshots(tmp_path / "a.npy"), FIELDS, strict=True)
+    monkeypatch.setattr(randsmap._mmap, "LARGE", 64)
+    for transpose in (False, True):
+        read = read_snapshots(tmp_path / "a.npy", transpose=transpose)
+        assert randsmap._mmap.mapping_of(read) is not None
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.mat", "b.mat", "a.csv", "a.h5", "a.nc", "a.dat"])
+def test_damaged_files_are_told(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes((MATLAB_HEADER if name == "b.mat" else b"") + b"\x80no numbers \xff\n1,2\n")
+    for package in {"b.mat": ["h5py"], "a.h5": ["h5py"], "a.nc": ["xarray"]}.get(name, []):
+        pytest.importorskip(package)
+    with pytest.raises(ValueError, match=f"{name} "):
+        read_snapshots(path)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        read_snapshots(path)
+
+
+def test_what_has_no_name_takes_no_key(tmp_path):
+    np.save(tmp_path / "a.npy", FIELDS)
+    (tmp_path / "a.csv").write_text("1,2\n")
+    for name in ("a.npy", "a.csv"):
+        with pytest.raises(ValueError, match="leave key"):
+            read_snapshots(tmp_path / name, key="U")
+    (tmp_path / "a.csv").write_text("a,b\n1,\n")
+    with pytest.raises(ValueError, match="a.csv cannot be read as text .* column 2"):
+        read_snapshots(tmp_path / "a.csv")
+    np.save(tmp_path / "a.npy", np.array(["text"]))
+    with pytest.raises(ValueError, match="must hold real numbers"):
+        read_snapshots(tmp_path / "a.npy")
+    np.save(tmp_path / "a.npy", TIMES)
+    with pytest.raises(ValueError, match=r"\(7,\), which has no other axis"):
+        read_snapshots(tmp_path / "a.npy", transpose=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "package"), [("b.mat", "h5py"), ("a.h5", "h5py"), ("a.nc", "xarray"), ("a.zarr", "zarr")]
+)
+def test_a_missing_package_is_named(tmp_path, monkeypatch, name, package):
+    if name.endswith("zarr"):
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).write_bytes(MATLAB_HEADER)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=rf"needs the package {package}.*pip install 'randsmap\[files\]'"):
+        read_snapshots(tmp_path / name)
+
+
+# -- Rows or columns -------------------------------------------------------------------------------
+def usual_data():
+    x, times = np.linspace(0, 1, 100), np.linspace(0, 10, 3000)[:, None]
+    rng = np.random.default_rng(0)
+    yield "traffic", datasets.make_lwr(4, 150, random_state=0).data
+    yield "traffic, one run", datasets.make_lwr(1, 600, random_state=0).data
+    yield "Swiss roll", datasets.make_swiss_roll(3000, random_state=0).data
+    yield "S-curve", datasets.make_s_curve(3000, random_state=0).data
+    yield "long wave", np.sin(2 * np.pi * (x - times)) * np.exp(-0.1 * times) + x
+    yield "heat", np.exp(-times) * np.sin(np.pi * x) + np.exp(-4 * times) * np.sin(2 * np.pi * x)
+    yield "front", 1 / (1 + np.exp(50 * (x - times / 10)))
+    yield "noise", rng.normal(size=(2000, 50))
+    yield "fluctuations", (lambda F: F - F.mean(axis=0))(np.sin(2 * np.pi * (x - times)) * np.exp(-0.1 * times))
+    yield "constant", np.ones((200, 30))
+    yield "integers", np.arange(6000).reshape(200, 30)
+    yield "empty", np.zeros((0, 30))
+
+
+def in_columns():
+    x, rng = np.linspace(0, 1, 1000), np.random.default_rng(0)
+    centre = np.linspace(0.3, 0.7, 60)[:, None]
+    yield "mass", datasets.make_lwr(2, 30, random_state=0).data
+    yield "bumps at random", np.exp(-(((x - rng.permutation(centre)) / 0.1) ** 2)) * rng.uniform(1, 2, (60, 1))
+    yield "a bump that moves and grows", np.exp(-(((x - centre) / 0.1) ** 2)) * (1 + centre)
+
+
+def test_the_hint_is_for_fields_in_columns_alone(tmp_path):
+    for name, F in usual_data():
+        assert transposed_evidence(F) is None, name
+    for name, F in in_columns():
+        assert transposed_evidence(F) is None, name
+        assert transposed_evidence(F.T) is not None, name
+        np.save(tmp_path / "F.npy", F.T)
+        with pytest.warns(UserWarning, match=rf"{F.shape[1]} snapshots of {len(F)} cells, but .*\(--transpose\)"):
+            read_snapshots(tmp_path / "F.npy")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            np.testing.assert_array_equal(read_snapshots(tmp_path / "F.npy", transpose=True), F)
+
+
+def test_the_hint_reads_a_sample_of_large_files(tmp_path, monkeypatch):
+    *_, (_, moving) = in_columns()
+    np.save(tmp_path / "F.npy", moving.T)
+    monkeypatch.setattr(randsmap._mmap, "LARGE", 64)
+    with pytest.warns(UserWarning, match="first and last rows agree"):
+        read_snapshots(tmp_path / "F.npy")
