@@ -37,8 +37,8 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
         or not), ``.h5`` or ``.hdf5`` (needs h5py), ``.nc`` (needs xarray), or a folder ``.zarr`` (needs zarr, and
         xarray if it is a group). ``pip install 'randsmap[files]'`` brings these. Any other file has to be a .npy.
     key : str or None
-        Name of the array in a file of several (``group/name`` in HDF5). None: the one that has numbers along at
-        least two axes, or the only array that there is.
+        Name of the array in a file of several (``group/name`` in HDF5 and for MATLAB's structs). None: the one that has
+        numbers along at least two axes, or the only array that there is.
     transpose : bool, default=False
         Whether the last axis counts the snapshots, as the columns of a matrix do. It becomes the first; the
         others keep their order.
@@ -149,7 +149,9 @@ def _chosen(shapes: Mapping[str, tuple[int, ...]], key: str | None, path: Path, 
     """The name of the array that is meant, of those with these shapes."""
     listed = ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items())) or "none"
     if key is not None:
-        found = [name for name in shapes if name.strip("/") == key.strip("/")]
+        found = [name for name in shapes if name.strip("/") == key.replace(".", "/").strip("/")] or [
+            name for name in shapes if name == key
+        ]
         if found:
             return found[0]
         raise ValueError(f"{path} has no array {key!r} of numbers; it has {listed}{others}")
@@ -216,11 +218,27 @@ def _read_mat(path: Path, key: str | None) -> NDArray[Any]:
 
     with _told(path, "a .mat file"):
         found = whosmat(path, appendmat=False)
+        structs = [name for name, _, kind in found if kind == "struct"]
+        fields: dict[str, NDArray[Any]] = {}
+        for name, struct in loadmat(path, appendmat=False, variable_names=structs).items() if structs else ():
+            fields.update(_fields_of_struct(name, struct))
         shapes = {name: shape for name, shape, kind in found if kind in _MATLAB_NUMBERS}
-        rest = [f"{name} ({kind})" for name, _, kind in found if kind not in _MATLAB_NUMBERS]
-        others = f", besides {', '.join(rest)}" if rest else ""
-        name = _chosen(shapes, key, path, others)
-        return _native(loadmat(path, appendmat=False, variable_names=[name])[name])
+        shapes.update({name: array.shape for name, array in fields.items()})
+        rest = [f"{name} ({kind})" for name, _, kind in found if kind not in {*_MATLAB_NUMBERS, "struct"}]
+        name = _chosen(shapes, key, path, f", besides {', '.join(rest)}" if rest else "")
+        array = fields[name] if name in fields else loadmat(path, appendmat=False, variable_names=[name])[name]
+        return _native(array)
+
+
+def _fields_of_struct(name: str, value: Any) -> Iterator[tuple[str, NDArray[Any]]]:
+    """(name/field, array) of the numbers in a MATLAB struct, as HDF5 names them."""
+    if not isinstance(value, np.ndarray):
+        return
+    if value.dtype.names is not None and value.size == 1:
+        for field in value.dtype.names:
+            yield from _fields_of_struct(f"{name}/{field}", value.reshape(-1)[0][field])
+    elif value.dtype.kind in "buif":
+        yield name, value
 
 
 def _read_hdf5(path: Path, key: str | None, matlab: bool = False) -> NDArray[Any]:

@@ -8,6 +8,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.linear_model import Ridge
+from sklearn.utils import get_tags
 
 import randsmap
 from randsmap import metrics
@@ -308,6 +309,12 @@ def test_metrics_take_fields_of_any_shape():
     C = np.arange(NY * NX)
     of_rows = metrics.conservation_error(ROWS, other.reshape(N, -1), invariants=C)
     assert np.array_equal(metrics.conservation_error(F, other, invariants=C), of_rows)
+
+
+def test_scikit_learn_is_told():
+    for name, estimator in {**MODELS, "POD": randsmap.POD(2), "maps": randsmap.DiffusionMaps(2)}.items():
+        assert get_tags(estimator).input_tags.three_d_array, name
+    assert not get_tags(KERNEL).input_tags.three_d_array
 
 
 def test_one_cell_and_lists_stay_as_they_were():

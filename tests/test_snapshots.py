@@ -94,6 +94,22 @@ def test_both_kinds_of_mat_files_give_one_array(tmp_path, dtype):
     np.testing.assert_array_equal(read_snapshots(tmp_path / "c.mat"), U[0])
 
 
+def test_fields_of_structs_are_named_alike_in_both_kinds(tmp_path):
+    savemat(tmp_path / "a.mat", {"data": {"U": IN_COLUMNS, "about": {"t": TIMES, "name": "a run"}}})
+    h5py = pytest.importorskip("h5py")
+    write_mat73(tmp_path / "b.mat")
+    with h5py.File(tmp_path / "b.mat", "r+") as file:
+        file["data/U"], file["data/about/t"] = IN_COLUMNS.T, TIMES[:, None]
+        for name in ("data/U", "data/about/t"):
+            file[name].attrs["MATLAB_class"] = np.bytes_("double")
+    for name in ("a.mat", "b.mat"):
+        np.testing.assert_array_equal(read_snapshots(tmp_path / name), IN_COLUMNS, strict=True)
+        np.testing.assert_array_equal(read_snapshots(tmp_path / name, key="data.U"), IN_COLUMNS)
+        np.testing.assert_array_equal(read_snapshots(tmp_path / name, key="data/about/t"), TIMES[None])
+        with pytest.raises(ValueError, match=r"it has data/U \(3, 5, 7\), data/about/t \(1, 7\)"):
+            read_snapshots(tmp_path / name, key="U")
+
+
 def test_text_in_a_mat_file_is_no_array(tmp_path):
     write_mat73(tmp_path / "b.mat", U=IN_COLUMNS, label=np.array([[104, 101], [1, 2]], np.uint16))
     assert read_snapshots(tmp_path / "b.mat").shape == IN_COLUMNS.shape

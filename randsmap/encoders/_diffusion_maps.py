@@ -255,8 +255,8 @@ class DiffusionMaps(HoldsFields, ClassNamePrefixFeaturesOutMixin, TransformerMix
             check_is_fitted(self)
         X = field_rows(self, X)
         if not is_large(X):
-            return self._nystrom(self._checked(X))
-        self._checked(X[:1])
+            return self._nystrom(validate_data(self, X, reset=False, min_samples=0))
+        validate_data(self, X[:1], reset=False)
         if isinstance(self._rows, Snapshots):
             return self._nystrom(Snapshots(X, "X"))
         return mapped_rows(self._nystrom, X)
