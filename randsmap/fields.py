@@ -19,6 +19,7 @@ from randsmap._validation import check_out, refuse_dask
 
 __all__ = [
     "FIELD_STATE",
+    "EncodesFields",
     "FieldLabels",
     "FieldLayout",
     "HoldsFields",
@@ -254,6 +255,15 @@ class HoldsFields:
         if V.shape == shape:
             return V.reshape(-1)
         return V.reshape(len(V), -1) if V.shape[1:] == shape else V
+
+
+class EncodesFields(HoldsFields):
+    """An estimator whose X are fields."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.three_d_array = True
+        return tags
 
 
 def field_rows(estimator: HoldsFields, X: Any, *, reset: bool = False, name: str = "X") -> Any:

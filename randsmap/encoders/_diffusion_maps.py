@@ -33,7 +33,7 @@ from randsmap.decoders import FrozenEncoder
 from randsmap.encoders import _neighbor_kernel as _sparse_kernel
 from randsmap.encoders import _nystroem
 from randsmap.encoders._harmonics import non_harmonic_selection
-from randsmap.fields import FIELD_STATE, HoldsFields, field_rows
+from randsmap.fields import FIELD_STATE, EncodesFields, field_rows
 
 __all__ = ["DiffusionMaps"]
 
@@ -52,7 +52,7 @@ FAR_SUM, UNDERFLOWN_SUM = 1e-15, 1e-280
 FAR_EXPONENT = 1024.0
 
 
-class DiffusionMaps(HoldsFields, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class DiffusionMaps(EncodesFields, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Diffusion maps with the Nystroem extension to new points.
 
     Parameters

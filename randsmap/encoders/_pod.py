@@ -15,7 +15,7 @@ from randsmap._validation import check_count, check_matrix, check_number, check_
 from randsmap.decoders import FrozenEncoder
 from randsmap.decoders._bases import IdentityBasis
 from randsmap.decoders._linear_map import LinearMap, LinearMapHolder
-from randsmap.fields import FIELD_STATE, HoldsFields, field_rows
+from randsmap.fields import FIELD_STATE, EncodesFields, field_rows
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 
 __all__ = ["POD"]
@@ -25,7 +25,12 @@ _EPS = np.finfo(float).eps
 
 @document_invariants
 class POD(
-    HoldsFields, InvariantParameters, LinearMapHolder, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+    EncodesFields,
+    InvariantParameters,
+    LinearMapHolder,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    BaseEstimator,
 ):
     """Proper orthogonal decomposition of centred fields, with an inverse that keeps invariants.
 

@@ -26,7 +26,7 @@ from randsmap._validation import (
 )
 from randsmap.decoders import MAX_BYTES, FrozenModel, RFNNDecoder
 from randsmap.encoders import DiffusionMaps
-from randsmap.fields import FIELD_STATE, HoldsFields, field_rows, flattened, for_part, output
+from randsmap.fields import FIELD_STATE, EncodesFields, field_rows, flattened, for_part, output
 from randsmap.metrics import field_norms, median_norm, scaled_l2
 
 __all__ = ["ManifoldModel"]
@@ -46,7 +46,7 @@ def _inverse_has(method: str, inverse: str) -> Callable[[ManifoldModel], bool]:
 _decodes = available_if(_inverse_has("predict", "inverse_transform"))
 
 
-class ManifoldModel(HoldsFields, TransformerMixin, BaseEstimator):
+class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
     """Fields to latent coordinates and back.
 
     Parameters

@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 
 from randsmap._estimator import Array, Count, Flag, Part, check_fitted, restored_on_error, validate_data
 from randsmap._validation import check_cells, check_matrix, check_vectors
-from randsmap.fields import FIELD_STATE, HoldsFields, field_rows, output
+from randsmap.fields import FIELD_STATE, EncodesFields, field_rows, output
 from randsmap.metrics import scaled_l2
 from randsmap.model._manifold import ManifoldModel
 
@@ -22,7 +22,7 @@ __all__ = ["ShiftRegistration", "shift_lines"]
 _SMALLEST_MODE = 1e-12
 
 
-class ShiftRegistration(HoldsFields, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class ShiftRegistration(EncodesFields, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A manifold model of fields that move along a periodic axis: shift and shape apart.
 
     The phase theta of the first Fourier mode along the axis is one latent coordinate; the fields shifted back by
