@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._files import expanded
-from randsmap._mmap import is_large, load_npy
+from randsmap._files import expanded, mapping_of
+from randsmap._mmap import load_npy
 
 __all__ = ["read_array", "read_snapshots", "transposed_evidence"]
 
@@ -62,11 +62,11 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
     Warns
     -----
     UserWarning
-        If the columns of a matrix, and not its rows, look like fields. One of three signs is needed: all columns
-        have the same sum (to 1e-6 of their sizes) and the rows do not; or there are at least 25 columns and 4
-        times as many rows, which go on smoothly from one to the next, and columns either do not, or their first and
-        last differ while the first and last rows agree, as the two ends of a domain do. Of large memory-mapped
-        files a sample of the rows is looked at, for the second sign alone.
+        If the columns (what the last axis counts), and not the rows, look like fields. One of three signs is needed:
+        all columns have the same sum (to 1e-6 of their sizes) and the rows do not; or, of a matrix, there are at
+        least 25 columns and 4 times as many rows, which go on smoothly from one to the next, and columns either do
+        not, or their first and last differ while the first and last rows agree, as the two ends of a domain do. Of
+        large memory-mapped files only a sample of the rows is looked at, and no sums.
 
     Examples
     --------
@@ -81,10 +81,10 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
     snapshots = read_array(path, key=key, transpose=transpose)
     evidence = transposed_evidence(snapshots)
     if evidence is not None:
-        n, M = snapshots.shape
+        n, cells = len(snapshots), " x ".join(map(str, snapshots.shape[1:]))
         remedy = "it needs no transposing" if transpose else "read it with transpose (--transpose)"
         warnings.warn(
-            f"{path} is taken for {n} snapshots of {M} cells, but {evidence}: if the columns are the fields, {remedy}",
+            f"{path} is taken for {n} snapshots of {cells} cells, but {evidence}: if the columns are fields, {remedy}",
             UserWarning,
             stacklevel=2,
         )
@@ -355,13 +355,15 @@ def transposed_evidence(F: Any) -> str | None:
 
     The rule is in the docstring of `read_snapshots`.
     """
-    if getattr(F, "ndim", 0) != 2 or min(F.shape) < 2 or not isinstance(F, np.ndarray):
+    if not isinstance(F, np.ndarray) or F.ndim < 2 or min(F.shape) < 2:
         return None
     with np.errstate(all="ignore"):  # values that are not finite are told by who uses them
-        if not is_large(F) and _equal_sums(F, 0) and not _equal_sums(F, 1):
-            return "all its columns have the same sum, and its rows have not"
-        n, M = F.shape
-        if M < _FEWEST or n < _MORE * M:
+        if mapping_of(F) is None:
+            columns, rows = F.reshape(-1, F.shape[-1]), F.reshape(len(F), -1)
+            if _equal_sums(columns, 0) and not _equal_sums(rows, 1):
+                return "all its columns have the same sum, and its rows have not"
+        n, M = F.shape[0], F.shape[-1]
+        if F.ndim > 2 or M < _FEWEST or n < _MORE * M:
             return None
         return _evidence_of_smoothness(F)
 

@@ -231,7 +231,9 @@ def usual_data():
 def in_columns():
     x, rng = np.linspace(0, 1, 1000), np.random.default_rng(0)
     centre = np.linspace(0.3, 0.7, 60)[:, None]
-    yield "mass", datasets.make_lwr(2, 30, random_state=0).data
+    mass = datasets.make_lwr(2, 30, random_state=0).data
+    yield "mass", mass
+    yield "mass of fields of a shape", mass.reshape(len(mass), 20, 20)
     yield "bumps at random", np.exp(-(((x - rng.permutation(centre)) / 0.1) ** 2)) * rng.uniform(1, 2, (60, 1))
     yield "a bump that moves and grows", np.exp(-(((x - centre) / 0.1) ** 2)) * (1 + centre)
 
@@ -241,9 +243,10 @@ def test_the_hint_is_for_fields_in_columns_alone(tmp_path):
         assert transposed_evidence(F) is None, name
     for name, F in in_columns():
         assert transposed_evidence(F) is None, name
-        assert transposed_evidence(F.T) is not None, name
-        np.save(tmp_path / "F.npy", F.T)
-        with pytest.warns(UserWarning, match=rf"{F.shape[1]} snapshots of {len(F)} cells, but .*\(--transpose\)"):
+        columns = np.moveaxis(F, 0, -1)
+        assert transposed_evidence(columns) is not None, name
+        np.save(tmp_path / "F.npy", columns)
+        with pytest.warns(UserWarning, match=rf"{F.shape[1]} snapshots of .*{len(F)} cells, but .*\(--transpose\)"):
             read_snapshots(tmp_path / "F.npy")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
