@@ -92,11 +92,6 @@ class FieldLabels:
             coords[name] = xarray.Variable(dims, values, json.loads(attrs))
         return xarray.DataArray(fields, dims=self.dims, coords=coords, attrs=json.loads(self.attrs), name=self.name)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, FieldLabels) and repr(vars(self)) == repr(vars(other))
-
-    __hash__ = None  # type: ignore[assignment]
-
 
 def _as_json(attrs: Any) -> str:
     """Attributes as JSON: numbers, strings and lists of them as they are, anything else as its text."""

@@ -186,9 +186,10 @@ def test_fields_of_a_shape_have_the_bits_of_rows(data, tmp_path):
     for model, flat in (models[:2], models[2:]):
         assert model.field_shape_ == (5, 6)
         latents = distributed.transform(model, shaped)
-        assert np.array_equal(latents.compute(), distributed.transform(flat, rows).compute())
+        # scikit-learn's last bits depend on where a worker has put the fields
+        np.testing.assert_allclose(latents.compute(), distributed.transform(flat, rows).compute(), rtol=0, atol=1e-13)
         assert distributed.inverse_transform(model, latents).compute().shape == of_shape.shape
-        assert distributed.score(model, shaped) == distributed.score(flat, rows)
+        assert abs(distributed.score(model, shaped) - distributed.score(flat, rows)) < 1e-12
     np.save(tmp_path / "F.npy", of_shape)
     assert np.array_equal(distributed.from_npy(tmp_path / "F.npy").compute(), of_shape)
 

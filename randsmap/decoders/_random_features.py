@@ -592,7 +592,7 @@ class _RandomFeatureDecoder(LinearDecoder):
 
     def _forget(self, *, sums_only=False):
         """Drop what batches, and unless `sums_only` also `fit`, have left."""
-        rest = _LEVERAGE_FACTOR if sums_only else ("features_", *self._solved)
+        rest = _LEVERAGE_FACTOR if sums_only else ("features_", *FIELD_STATE, *self._solved)
         for name in ("_sums", "_running", "n_samples_seen_", *rest):
             self.__dict__.pop(name, None)
 

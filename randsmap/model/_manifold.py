@@ -187,11 +187,12 @@ class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
 
     def _assemble(self, X, encoder, decoder):
         """Become the model of a fitted encoder and a fitted decoder of the fields X."""
-        X = field_rows(self, X, reset=True)
+        X, layout = flattened(X, "X")
         if is_large(X):  # its values have been checked by those who read them
             validate_data(self, X[:2], reset=True)
         else:
             validate_data(self, X, reset=True, min_samples=2)
+        self._keep_layout(layout)
         self.encoder_, self.decoder_ = encoder, decoder
         self._consistency = check_count(self.consistency, "consistency", low=0)
         return self
