@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["leading_eigenpairs"]
+__all__ = ["block_size", "leading_eigenpairs"]
 
 # Residual |S u - theta u| at which a pair has converged; the norm of S is about 1.
 TOLERANCE = 4e-15
@@ -59,7 +59,7 @@ def leading_eigenpairs(
     Golub and Underwood, The block Lanczos method, 1977. Wu and Simon, Thick-restart Lanczos method,
     SIAM J. Matrix Anal. Appl. 22 (2000).
     """
-    p = min(max(2 * ((count + 1) // 2) + EXTRA_VECTORS, SMALLEST_BLOCK), LARGEST_BLOCK)
+    p = block_size(count)
     most = min(max(BASIS, 3 * count + 4 * p), n - 1 - p)
     # Column 0 is the constraint. `projected` is basis^T S basis, without the constraint.
     basis = np.empty((n, 1 + most + p), order="F")
@@ -102,6 +102,11 @@ def leading_eigenpairs(
             projected[:] = 0
             projected[np.arange(kept), np.arange(kept)] = eigenvalues[:kept]
             done, next_check = kept, kept + p
+
+
+def block_size(count: int) -> int:
+    """Vectors of a block, for `count` eigenpairs."""
+    return min(max(2 * ((count + 1) // 2) + EXTRA_VECTORS, SMALLEST_BLOCK), LARGEST_BLOCK)
 
 
 def _orthonormalised(W, basis, coefficients):

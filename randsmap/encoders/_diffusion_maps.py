@@ -26,6 +26,8 @@ from randsmap._estimator import DERIVED, Array, Count, Real, validate_data
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.lanczos import leading_eigenpairs
 from randsmap._linalg.neighbors import NeighborIndex
+from randsmap._linalg.projected_neighbors import ProjectedNeighbors, neighbor_index
+from randsmap._linalg.shift_invert import inverted_eigenpairs
 from randsmap._mmap import BLOCK, Snapshots, is_large, mapped_rows
 from randsmap._parallel import for_tiles, tile_rows
 from randsmap._validation import check_count, check_matrix, check_number, check_vectors
@@ -45,6 +47,8 @@ REPEATED_ONE = 1e-10
 DENSE_SAMPLES = 300
 # Eigenvectors among which select="non-harmonic" chooses: so many, or this multiple of n_components.
 CANDIDATES, CANDIDATES_PER_COMPONENT = 15, 3
+# Coordinates of samples whose linear functions tell how close to 1 the eigenvalues of a sparse kernel are
+TRIAL_COORDINATES = 8
 # Above this many samples the median for a sparse kernel is over a sample of the pairs.
 SPARSE_MEDIAN_ROWS = 2000
 # Kernel sums below which a point is far from all training points (see `far_sums`).
@@ -494,13 +498,13 @@ class DiffusionMaps(HoldsFields, ClassNamePrefixFeaturesOutMixin, TransformerMix
                 )
             centre = _distances.centre_of(X)
             rows, norms = _distances.centred_rows(X, centre)
-            index = NeighborIndex(rows)
+            index = neighbor_index(rows, n_neighbors + 2)
             K, reach = _sparse_kernel.neighbor_kernel(X, rows, norms, centre, index, n_neighbors, epsilon)
         density = density_weights(K, self.alpha)
         # our own products have their threads; with one of BLAS the bits are the same for any number
         with _parallel.blas_threads(1):
             degrees = density * (K @ density)
-            eigenvalues, eigenvectors = markov_modes(K, density, degrees, n_modes)
+            eigenvalues, eigenvectors = markov_modes(K, density, degrees, n_modes, index)
         if selected is None:
             selected = self._least_harmonic(eigenvalues, eigenvectors)
             n_modes = int(selected.max())
@@ -571,7 +575,7 @@ class DiffusionMaps(HoldsFields, ClassNamePrefixFeaturesOutMixin, TransformerMix
         if self._reach is not None:
             if self._n_neighbors[0] >= len(self._rows):
                 raise ValueError("more neighbours than samples")
-            self._index = NeighborIndex(self._rows)
+            self._index = neighbor_index(self._rows, int(self._n_neighbors[0]) + 2)
 
     def _check_modes(self, eigenvalues, selected, epsilon):
         small = [int(i) for i in selected if i > len(eigenvalues) or not eigenvalues[i - 1] >= SMALLEST_EIGENVALUE]
@@ -720,7 +724,11 @@ def density_weights(K: NDArray[np.float64] | csr_array, alpha: float) -> NDArray
 
 
 def markov_modes(
-    K: NDArray[np.float64] | csr_array, density: NDArray[np.float64], degrees: NDArray[np.float64], n_modes: int
+    K: NDArray[np.float64] | csr_array,
+    density: NDArray[np.float64],
+    degrees: NDArray[np.float64],
+    n_modes: int,
+    index: NeighborIndex | ProjectedNeighbors | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Leading nontrivial modes of the Markov matrix of the alpha-normalised kernel.
 
@@ -755,7 +763,13 @@ def markov_modes(
             def apply(X):
                 return (_distances.symmetric_product(K, X.T * scale) * scale).T
 
-        eigenvalues, U = leading_eigenpairs(apply, n, n_modes, trivial)
+        pairs = None
+        if index is not None and index.order is not None:
+            S = csr_array((K.data * np.repeat(scale, np.diff(K.indptr)), K.indices, K.indptr), shape=K.shape)
+            S.data *= scale[K.indices]
+            pairs = inverted_eigenpairs(S, n_modes, trivial, index.order, index.leading_coordinates(TRIAL_COORDINATES))
+            del S
+        eigenvalues, U = pairs or leading_eigenpairs(apply, n, n_modes, trivial)
     order = np.argsort(-eigenvalues, kind="stable")
     eigenvalues, U = eigenvalues[order], U[:, order]
     return eigenvalues, U / trivial[:, None]

@@ -1,0 +1,104 @@
+"""Leading eigenpairs of a sparse Markov-like matrix by Lanczos on its shifted inverse.
+
+Where the leading eigenvalues of S crowd towards 1, as those of a kernel of near neighbours do, Lanczos on S takes some
+1 / sqrt(1 - xi) products. On ((1 + delta) I - S)^-1 it takes a dozen, at the price of a Cholesky factor. Its size, and
+so whether that pays, is known before it is made (`sparse_cholesky`); what Lanczos on S would take is
+estimated from Rayleigh quotients.
+
+Reference: Ericsson and Ruhe, The spectral transformation Lanczos method, Math. Comp. 35 (1980).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+from scipy.sparse import csr_array
+
+from randsmap._linalg.lanczos import block_size, leading_eigenpairs
+from randsmap._linalg.sparse_cholesky import Dissection, SparseCholesky
+
+__all__ = ["inverted_eigenpairs"]
+
+# Distance of the shift from 1: the trivial eigenvector is left out, so that rounding divided by it does no harm
+SHIFT = 1e-8
+# Residual |S u - xi u| above which the pairs are not taken
+LARGEST_RESIDUAL = 1e-12
+# Nanoseconds, measured with one thread (only their ratios matter): a product with an entry of S and the
+# orthogonalisation of a row, for each vector of Lanczos; a multiplication of the factorisation; a solution with an entry
+# of the factor, for each vector; the dissection for an entry of S
+PRODUCT, ORTHOGONALISATION, FACTORISATION, SOLUTION, DISSECTION = 1.5, 60, 0.16, 1.8, 100
+# Steps of Lanczos on S, times the root of the gap 1 - xi; those on the inverse
+STEPS, INVERTED_STEPS = 5, 15
+# The factor may take so many numbers for each entry of S
+MOST_ENTRIES = 40
+
+
+def inverted_eigenpairs(
+    S: csr_array,
+    count: int,
+    constraint: NDArray[np.float64],
+    order: NDArray[np.intp],
+    coordinates: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """The largest eigenvalues of S and their eigenvectors, where this is faster than Lanczos on S; otherwise None.
+
+    Parameters
+    ----------
+    S : csr_array of shape (n, n)
+        Symmetric with eigenvalues in (-1, 1], a vertex of a graph in space each row.
+    count : int
+        Number of eigenpairs.
+    constraint : ndarray of shape (n,)
+        Its unit eigenvector to the eigenvalue 1, which is left out.
+    order : ndarray of shape (n,)
+        The vertices as the leaves of a k-d tree hold them.
+    coordinates : ndarray of shape (n, c)
+        Some of their coordinates.
+
+    Returns
+    -------
+    eigenvalues (count,), in descending order, and orthonormal vectors (n, count), or None
+        As `leading_eigenpairs`.
+    """
+    n = S.shape[0]
+    p = block_size(count)
+    gap = max(_gap(S, constraint, coordinates), 1e-12)
+    direct = STEPS / gap**0.5 * p * (PRODUCT * S.nnz + ORTHOGONALISATION * n)
+    if direct < 4 * DISSECTION * S.nnz:
+        return None
+    dissection = Dissection(S, order)
+    inverted = FACTORISATION * dissection.operations + INVERTED_STEPS * p * SOLUTION * dissection.entries
+    if inverted > direct or dissection.entries > MOST_ENTRIES * S.nnz:
+        return None
+    A = -S
+    A.setdiag(1 + SHIFT - S.diagonal())
+    try:
+        factor = SparseCholesky(A, dissection)
+    except np.linalg.LinAlgError:
+        return None
+    del A
+
+    # Lanczos wants a norm of about 1: that of the inverse beside the constraint, from two steps of the power method
+    x = np.random.default_rng(1).standard_normal((n, 1))
+    for _ in range(2):
+        x -= np.outer(constraint, constraint @ x)
+        x = factor.solve(x / np.linalg.norm(x))
+    scale = 1 / np.linalg.norm(x)
+    _, U = leading_eigenpairs(lambda X: factor.solve(X) * scale, n, count, constraint)
+    SU = S @ U
+    eigenvalues = np.einsum("ij,ij->j", U, SU)
+    if np.linalg.norm(SU - U * eigenvalues, axis=0).max() > LARGEST_RESIDUAL:
+        return None
+    return eigenvalues, U
+
+
+def _gap(S, constraint, coordinates):
+    """An upper bound of 1 - xi: the least Rayleigh quotient of I - S among linear functions of the coordinates."""
+    trial = (coordinates - constraint**2 @ coordinates) * constraint[:, None]
+    Q, R = np.linalg.qr(trial)
+    kept = abs(np.diag(R)) > 1e-10 * abs(np.diag(R)).max()
+    if not kept.any():
+        return 1.0
+    Q = Q[:, kept]
+    return float(1 - eigh(Q.T @ (S @ Q), eigvals_only=True)[-1])
