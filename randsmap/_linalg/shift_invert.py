@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from randsmap._linalg.lanczos import block_size, leading_eigenpairs
 from randsmap._linalg.sparse_cholesky import Dissection, SparseCholesky
@@ -62,8 +63,12 @@ def inverted_eigenpairs(
         As `leading_eigenpairs`.
     """
     n = S.shape[0]
+    basis = _OfComponents(S, constraint)
+    ones = basis.vectors(count)
+    if ones.shape[1] == count:
+        return np.ones(count), ones
     p = block_size(count)
-    gap = max(_gap(S, constraint, coordinates), 1e-12)
+    gap = max(_gap(S, constraint, basis, coordinates), 1e-12)
     direct = STEPS / gap**0.5 * p * (PRODUCT * S.nnz + ORTHOGONALISATION * n)
     if direct < 4 * DISSECTION * S.nnz:
         return None
@@ -82,10 +87,14 @@ def inverted_eigenpairs(
     # Lanczos wants a norm of about 1: that of the inverse beside the constraint, from two steps of the power method
     x = np.random.default_rng(1).standard_normal((n, 1))
     for _ in range(2):
-        x -= np.outer(constraint, constraint @ x)
-        x = factor.solve(x / np.linalg.norm(x))
+        x = basis.left(factor.solve(basis.left(x) / np.linalg.norm(x)))
     scale = 1 / np.linalg.norm(x)
-    _, U = leading_eigenpairs(lambda X: factor.solve(X) * scale, n, count, constraint)
+
+    def inverse(X):
+        return basis.left(factor.solve(basis.left(X))) * scale
+
+    _, U = leading_eigenpairs(inverse, n, count - ones.shape[1], constraint)
+    U = np.hstack([ones, U])
     SU = S @ U
     eigenvalues = np.einsum("ij,ij->j", U, SU)
     if np.linalg.norm(SU - U * eigenvalues, axis=0).max() > LARGEST_RESIDUAL:
@@ -93,9 +102,35 @@ def inverted_eigenpairs(
     return eigenvalues, U
 
 
-def _gap(S, constraint, coordinates):
+class _OfComponents:
+    """The eigenspace of the eigenvalue 1: of each component of the graph, what the constraint is on it.
+
+    It is known to round-off, so that eigenvalues next to 1 need not be told from it.
+    """
+
+    def __init__(self, S, constraint):
+        self.number, self.label = connected_components(S, directed=False)
+        self.lengths = np.sqrt(np.bincount(self.label, constraint**2))
+        self.unit = constraint / self.lengths[self.label]
+
+    def vectors(self, count):
+        """At most `count` orthonormal ones, orthogonal to the constraint: columns of the reflection that takes it to
+        the first component."""
+        j = np.arange(1, min(count + 1, self.number))
+        w = self.lengths.copy()
+        w[0] += 1
+        w /= np.linalg.norm(w)
+        return self.unit[:, None] * ((self.label[:, None] == j) - 2 * np.outer(w[self.label], w[j]))
+
+    def left(self, X):
+        """X (n, p) without its part in the eigenspace."""
+        parts = [np.bincount(self.label, self.unit * x)[self.label] * self.unit for x in X.T]
+        return X - np.column_stack(parts)
+
+
+def _gap(S, constraint, basis, coordinates):
     """An upper bound of 1 - xi: the least Rayleigh quotient of I - S among linear functions of the coordinates."""
-    trial = (coordinates - constraint**2 @ coordinates) * constraint[:, None]
+    trial = basis.left((coordinates - constraint**2 @ coordinates) * constraint[:, None])
     Q, R = np.linalg.qr(trial)
     kept = abs(np.diag(R)) > 1e-10 * abs(np.diag(R)).max()
     if not kept.any():
