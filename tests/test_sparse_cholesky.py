@@ -11,13 +11,13 @@ from randsmap._linalg import sparse_cholesky as _sparse
 from randsmap._linalg.distances import centred_rows
 from randsmap._linalg.lanczos import leading_eigenpairs
 from randsmap._linalg.neighbors import NeighborIndex
-from randsmap._linalg.sparse_cholesky import Dissection, SparseCholesky
+from randsmap._linalg.sparse_cholesky import Dissection, SparseCholesky, step_coordinates
 from randsmap.encoders import _diffusion_maps as encoders
 from randsmap.encoders._neighbor_kernel import neighbor_kernel
 
 
 def markov(points, k=12):
-    """S = D^-1/2 K D^-1/2 of a neighbour kernel, its eigenvector to 1, order and coordinates."""
+    """S = D^-1/2 K D^-1/2 of a neighbour kernel, its eigenvector to 1, and the points less their mean."""
     rows, norms = centred_rows(points, points.mean(axis=0))
     index = NeighborIndex(rows)
     width = np.median(index.query(rows, k + 1)[0][:, -1])
@@ -25,7 +25,7 @@ def markov(points, k=12):
     degrees = K.sum(axis=1)
     scale = degrees**-0.5
     S = csr_array((K.data * np.repeat(scale, np.diff(K.indptr)) * scale[K.indices], K.indices, K.indptr), shape=K.shape)
-    return S, np.sqrt(degrees / degrees.sum()), index.order, rows
+    return S, np.sqrt(degrees / degrees.sum()), rows
 
 
 def shapes():
@@ -44,11 +44,12 @@ def shapes():
 @pytest.mark.parametrize("shape", ["plane", "line", "space", "components"])
 def test_solutions(shape, leaf, monkeypatch):
     monkeypatch.setattr(_sparse, "LEAF", leaf)
-    S, _, order, _ = markov(shapes()[shape])
+    S, _, points = markov(shapes()[shape])
     n = S.shape[0]
     A = csr_array(1.001 * np.eye(n) - S.toarray())
-    for order in (order, np.random.default_rng(2).permutation(n)):  # a bad order costs, but is right
-        dissection = Dissection(A, order)
+    # bad coordinates cost, but the solution is right
+    for coordinates in (points, step_coordinates(S, 3), np.random.default_rng(2).random((n, 2))):
+        dissection = Dissection(A, coordinates)
         assert np.array_equal(np.sort(dissection.permutation), np.arange(n))
         factor = SparseCholesky(A, dissection)
         X = np.random.default_rng(1).normal(size=(n, 3))
@@ -61,46 +62,62 @@ def test_size_of_the_factor_in_the_plane():
     """Nested dissection: n log n entries, where a band would have n^1.5."""
     entries = []
     for n in (2000, 8000):
-        S, _, order, _ = markov(np.random.default_rng(0).random((n, 2)))
-        entries.append(Dissection(S, order).entries)
+        S, _, _ = markov(np.random.default_rng(0).random((n, 2)))
+        entries.append(Dissection(S, step_coordinates(S, 4)).entries)
     assert entries[1] < 5.5 * entries[0] and entries[1] < 0.05 * 8000**2 / 2
 
 
 def test_indefinite_matrices_are_refused():
-    S, _, order, _ = markov(shapes()["plane"])
+    S, _, points = markov(shapes()["plane"])
     with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
-        SparseCholesky(csr_array(0.9 * np.eye(900) - S.toarray()), Dissection(S, order))
+        SparseCholesky(csr_array(0.9 * np.eye(900) - S.toarray()), Dissection(S, points))
+
+
+def test_steps():
+    n = 90
+    ring = np.roll(np.eye(n), 1, axis=0)
+    apart = np.zeros((n + 5, n + 5))
+    apart[:n, :n] = ring + ring.T
+    apart[n:, n:] = 1
+    steps = step_coordinates(csr_array(apart), 3)
+    place = np.arange(n)
+    for column in steps.T[1:] if steps[0, 0] > n else steps.T:
+        start = int(np.argmin(column))
+        if start < n:
+            around = np.minimum((place - start) % n, (start - place) % n)
+            assert np.array_equal(column[:n], around)
+        assert (column[n:] > column[:n].max()).all() or (column[:n] > column[n:].max()).all()
 
 
 @pytest.mark.parametrize("count", [1, 3, 8])
 @pytest.mark.parametrize("shape", ["plane", "line", "space", "circle", "components"])
 def test_inverted_eigenpairs(shape, count, monkeypatch):
-    monkeypatch.setattr(_shift_invert, "FACTORISATION", 0)
-    monkeypatch.setattr(_shift_invert, "INVERTED_STEPS", 0)
-    monkeypatch.setattr(_shift_invert, "DISSECTION", 0)
+    monkeypatch.setattr(_shift_invert, "PAYS", np.inf)
+    monkeypatch.setattr(_shift_invert, "WORTH_DISSECTION", 0)
+    monkeypatch.setattr(_shift_invert, "MOST_ENTRIES", np.inf)
     monkeypatch.setattr(_sparse, "LEAF", 60)
-    S, trivial, order, rows = markov(shapes()[shape])
-    found, U = _shift_invert.inverted_eigenpairs(S, count, trivial, order, rows)
+    S, trivial, points = markov(shapes()[shape])
+    found, U = _shift_invert.inverted_eigenpairs(S, count, trivial)
     expected = eigh(S.toarray(), eigvals_only=True)[::-1][1 : count + 1]  # 1 is repeated for several components
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-14)
     np.testing.assert_allclose(S @ U, U * found, rtol=0, atol=1e-13)
     np.testing.assert_allclose(U.T @ U, np.eye(count), rtol=0, atol=1e-12)
     np.testing.assert_allclose(trivial @ U, 0, atol=1e-12)
-    again = _shift_invert.inverted_eigenpairs(S, count, trivial, order, rows)
+    again = _shift_invert.inverted_eigenpairs(S, count, trivial)
     assert np.array_equal(again[1], U)
     # the bound that the decision rests on
     basis = _shift_invert._OfComponents(S, trivial)
     if basis.number <= count:
-        assert _shift_invert._gap(S, trivial, basis, rows) >= 1 - expected[basis.number - 1] - 1e-14
+        assert _shift_invert._gap(S, trivial, basis, points) >= 1 - expected[basis.number - 1] - 1e-14
 
 
 def test_where_the_inverse_does_not_pay():
     """Few samples of a wide gap, and factors that are nearly full."""
     rng = np.random.default_rng(0)
-    S, trivial, order, rows = markov(rng.random((2000, 5)), 20)
-    assert _shift_invert.inverted_eigenpairs(S, 2, trivial, order, rows) is None
-    S, trivial, order, rows = markov(rng.random((2000, 2)), 20)
-    assert _shift_invert.inverted_eigenpairs(S, 2, trivial, order, rows) is not None
+    S, trivial, points = markov(rng.random((2000, 5)), 20)
+    assert _shift_invert.inverted_eigenpairs(S, 2, trivial) is None
+    S, trivial, points = markov(rng.random((2000, 2)), 20)
+    assert _shift_invert.inverted_eigenpairs(S, 2, trivial) is not None
 
 
 @pytest.mark.parametrize("n_cells", [2, 40])
@@ -128,7 +145,7 @@ def test_leading_pairs_of_an_operator_without_gap():
     """Lanczos itself, on the inverse of a path's Laplacian, whose eigenvalues are known."""
     n = 400
     path = csr_array(np.diag(np.full(n, 2.0)) - np.diag(np.ones(n - 1), 1) - np.diag(np.ones(n - 1), -1))
-    factor = SparseCholesky(path, Dissection(path, np.arange(n)))
+    factor = SparseCholesky(path, Dissection(path, np.arange(n, dtype=float)[:, None]))
     known = 2 - 2 * np.cos(np.pi * np.arange(1, 5) / (n + 1))
     ends = np.zeros(n)
     # an eigenvector to leave out: the first

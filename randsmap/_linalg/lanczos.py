@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 __all__ = ["block_size", "leading_eigenpairs"]
 
-# Residual |S u - theta u| at which a pair has converged; the norm of S is about 1.
+# Residual at which a pair has converged, unless told otherwise; the norm of S is about 1.
 TOLERANCE = 4e-15
 # Vectors of a block: so many more than eigenpairs wanted, within limits; even.
 EXTRA_VECTORS, SMALLEST_BLOCK, LARGEST_BLOCK = 2, 4, 8
@@ -21,7 +21,11 @@ BASIS, COMPRESSIONS = 80, 2000
 
 
 def leading_eigenpairs(
-    product: Callable[[NDArray[np.float64]], NDArray[np.float64]], n: int, count: int, constraint: NDArray[np.float64]
+    product: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    n: int,
+    count: int,
+    constraint: NDArray[np.float64],
+    tolerance: float = TOLERANCE,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The largest eigenvalues of a symmetric matrix S of norm about 1, and their eigenvectors.
 
@@ -33,6 +37,8 @@ def leading_eigenpairs(
         Size of S, and number of eigenpairs, at most n / 8.
     constraint : ndarray of shape (n,)
         A unit eigenvector of S, which is left out.
+    tolerance : float
+        Residual |S u - theta u| at which a pair has converged.
 
     Returns
     -------
@@ -88,7 +94,7 @@ def leading_eigenpairs(
         eigenvalues, Y = eigenvalues[::-1], Y[:, ::-1]
         if done >= count:
             residual = np.linalg.norm(remainder @ Y[done - p :, :count], axis=0).max()
-            if residual <= TOLERANCE:
+            if residual <= tolerance:
                 return eigenvalues[:count], basis[:, 1 : 1 + done] @ Y[:, :count]
         if full:
             if compressions == COMPRESSIONS:

@@ -41,17 +41,6 @@ class NeighborIndex:
         else:
             self._lay(points)
 
-    @property
-    def order(self) -> NDArray[np.intp] | None:
-        """The points as the leaves of the tree hold them, if there is one."""
-        return self._arrays[1].astype(np.intp) if self.is_tree else None
-
-    def leading_coordinates(self, count: int) -> NDArray[np.float64]:
-        """Coordinates in which the points spread, at most `count` of them, (n, at most count)."""
-        points = np.empty_like(self._arrays[0])
-        points[self.order] = self._arrays[0]
-        return points[:, :count]
-
     def _plant(self, points):
         n, d = points.shape
         depth = max(0, (-(-n // _LEAF) - 1).bit_length())

@@ -140,11 +140,6 @@ class ProjectedNeighbors:
         Orthonormal columns.
     coordinates : ndarray of shape (n, r + 1)
         As the module's text says.
-
-    Attributes
-    ----------
-    order : ndarray of shape (n,)
-        The points as the leaves of the tree follow one another.
     """
 
     def __init__(
@@ -154,11 +149,11 @@ class ProjectedNeighbors:
         self._points, self._directions = points, directions
         n, d = coordinates.shape
         depth = max(0, (-(-n // LEAF) - 1).bit_length())
-        self.order = np.empty(n, np.intp)
+        self._order = np.empty(n, np.intp)
         boxes, lowest = np.empty((2 ** (depth + 1) - 1, 2, d)), np.empty(2 ** (depth + 1) - 1)
         split = np.empty((2**depth - 1, 2))
-        _kernel.build(coordinates, depth, self.order, boxes, lowest, split)
-        self._coordinates = coordinates[self.order]
+        _kernel.build(coordinates, depth, self._order, boxes, lowest, split)
+        self._coordinates = coordinates[self._order]
         self._tree = (depth, boxes, lowest, split)
         self._start = n * np.arange(0, 2**depth + 1, min(CELL, 2**depth)) // 2**depth
         counts = np.diff(self._start)
@@ -179,7 +174,7 @@ class ProjectedNeighbors:
         depth, boxes, lowest, split = self._tree
         n = self.n_points
         if Q is self._points:
-            coordinates, order = self._coordinates, self.order
+            coordinates, order = self._coordinates, self._order
             leaf = np.repeat(np.arange(2**depth), np.diff(n * np.arange(2**depth + 1) // 2**depth))
         else:
             coordinates, leaf = _projected(Q, self._directions), np.empty(m, np.intp)
@@ -208,7 +203,7 @@ class ProjectedNeighbors:
         parts = [slice(i, i + TOGETHER) for i in range(0, len(Q), TOGETHER)]
 
         def compare(part, places):
-            _kernel.among(self._points, self.order[places], Q[part], squared[part], numbers[part])
+            _kernel.among(self._points, self._order[places], Q[part], squared[part], numbers[part])
 
         # the k nearest of the nearest cells, by these coordinates, bound the distances
         nearest = np.argsort(apart)
@@ -256,9 +251,3 @@ class ProjectedNeighbors:
         squares += (1 - self._rounding) * own[:, None]
         squares += (1 - self._rounding) * sizes
         return squares
-
-    def leading_coordinates(self, count: int) -> NDArray[np.float64]:
-        """As `NeighborIndex.leading_coordinates`: leading principal coordinates."""
-        out = np.empty((self.n_points, min(count, self._directions.shape[1])))
-        out[self.order] = self._coordinates[:, : out.shape[1]]
-        return out

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from randsmap._linalg.lanczos import block_size, leading_eigenpairs
-from randsmap._linalg.sparse_cholesky import Dissection, SparseCholesky
+from randsmap._linalg.sparse_cholesky import Dissection, SparseCholesky, step_coordinates
 
 __all__ = ["inverted_eigenpairs"]
 
@@ -25,22 +25,24 @@ __all__ = ["inverted_eigenpairs"]
 SHIFT = 1e-8
 # Residual |S u - xi u| above which the pairs are not taken
 LARGEST_RESIDUAL = 1e-12
+# Residual, relative to the inverse's norm, at which Lanczos has converged: components are told apart by the
+# ratios of the gaps, not by their differences, so that a larger one will do
+INVERTED_TOLERANCE = 1e-13
+# Vertices from which steps are counted, and averages taken of their numbers
+LANDMARKS, SMOOTHINGS = 6, 2
 # Nanoseconds, measured with one thread (only their ratios matter): a product with an entry of S and the
-# orthogonalisation of a row, for each vector of Lanczos; a multiplication of the factorisation; a solution with an entry
-# of the factor, for each vector; the dissection for an entry of S
-PRODUCT, ORTHOGONALISATION, FACTORISATION, SOLUTION, DISSECTION = 1.5, 60, 0.16, 1.8, 100
-# Steps of Lanczos on S, times the root of the gap 1 - xi; those on the inverse
-STEPS, INVERTED_STEPS = 5, 15
-# The factor may take so many numbers for each entry of S
+# orthogonalisation of a row, for each vector of Lanczos; a multiplication of the factorisation; memory moved for an
+# entry of the factor; a solution with one, for each vector
+PRODUCT, ORTHOGONALISATION, FACTORISATION, ASSEMBLY, SOLUTION = 1.0, 40, 0.03, 15, 0.9
+# Steps of Lanczos on S, times the root of the gap 1 - xi; those on the inverse; nanoseconds for an entry of S that make
+# the dissection worth while; part of the time of Lanczos on S that the inverse may take by these estimates
+STEPS, INVERTED_STEPS, WORTH_DISSECTION, PAYS = 4, 11, 500, 0.7
+# The factor may have so many numbers for each entry of S
 MOST_ENTRIES = 40
 
 
 def inverted_eigenpairs(
-    S: csr_array,
-    count: int,
-    constraint: NDArray[np.float64],
-    order: NDArray[np.intp],
-    coordinates: NDArray[np.float64],
+    S: csr_array, count: int, constraint: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """The largest eigenvalues of S and their eigenvectors, where this is faster than Lanczos on S; otherwise None.
 
@@ -51,11 +53,7 @@ def inverted_eigenpairs(
     count : int
         Number of eigenpairs.
     constraint : ndarray of shape (n,)
-        Its unit eigenvector to the eigenvalue 1, which is left out.
-    order : ndarray of shape (n,)
-        The vertices as the leaves of a k-d tree hold them.
-    coordinates : ndarray of shape (n, c)
-        Some of their coordinates.
+        Its unit eigenvector to the eigenvalue 1, positive, which is left out.
 
     Returns
     -------
@@ -67,14 +65,18 @@ def inverted_eigenpairs(
     ones = basis.vectors(count)
     if ones.shape[1] == count:
         return np.ones(count), ones
+    # Coordinates tell what Lanczos on S would take, and how to dissect the graph; averages over neighbours part ties
     p = block_size(count)
+    coordinates = step_coordinates(S, LANDMARKS)
+    for _ in range(SMOOTHINGS):
+        coordinates = (S @ (coordinates * constraint[:, None])) / constraint[:, None]
     gap = max(_gap(S, constraint, basis, coordinates), 1e-12)
     direct = STEPS / gap**0.5 * p * (PRODUCT * S.nnz + ORTHOGONALISATION * n)
-    if direct < 4 * DISSECTION * S.nnz:
+    if direct < WORTH_DISSECTION * S.nnz:
         return None
-    dissection = Dissection(S, order)
-    inverted = FACTORISATION * dissection.operations + INVERTED_STEPS * p * SOLUTION * dissection.entries
-    if inverted > direct or dissection.entries > MOST_ENTRIES * S.nnz:
+    dissection = Dissection(S, np.ascontiguousarray(coordinates))
+    inverted = FACTORISATION * dissection.operations + (ASSEMBLY + INVERTED_STEPS * p * SOLUTION) * dissection.entries
+    if inverted > PAYS * direct or dissection.entries > MOST_ENTRIES * S.nnz:
         return None
     A = -S
     A.setdiag(1 + SHIFT - S.diagonal())
@@ -84,17 +86,14 @@ def inverted_eigenpairs(
         return None
     del A
 
-    # Lanczos wants a norm of about 1: that of the inverse beside the constraint, from two steps of the power method
-    x = np.random.default_rng(1).standard_normal((n, 1))
-    for _ in range(2):
-        x = basis.left(factor.solve(basis.left(x) / np.linalg.norm(x)))
-    scale = 1 / np.linalg.norm(x)
+    scale = SHIFT + gap  # Lanczos wants a norm of about 1
 
     def inverse(X):
         return basis.left(factor.solve(basis.left(X))) * scale
 
-    _, U = leading_eigenpairs(inverse, n, count - ones.shape[1], constraint)
-    U = np.hstack([ones, U])
+    _, U = leading_eigenpairs(inverse, n, count - ones.shape[1], constraint, INVERTED_TOLERANCE)
+    # once more: what is left of other eigenvectors in these is small for the inverse, but not for S
+    U = np.hstack([ones, np.linalg.qr(inverse(U))[0]])
     SU = S @ U
     eigenvalues = np.einsum("ij,ij->j", U, SU)
     if np.linalg.norm(SU - U * eigenvalues, axis=0).max() > LARGEST_RESIDUAL:

@@ -1,8 +1,8 @@
 """Cholesky factorisation of large sparse matrices: nested dissection and dense fronts.
 
-The vertices of the matrix's graph are points, and halving them again and again (a k-d tree) dissects the graph:
-of the edges between two halves, the vertices on one side are a separator, eliminated after both. Elimination
-goes up the tree of separators; at each of its nodes a dense front is factored, and what it leaves for the separators
+Numbers of steps from a few vertices to all others are coordinates in which the graph lies as it lies in space. Halving
+its vertices by them again and again (a k-d tree) dissects it: of the edges between two halves, the vertices on one
+side are a separator, eliminated after both. Elimination goes up the tree of separators; at each of its nodes a dense front is factored, and what it leaves for the separators
 above is added to its parent's (multifrontal method). The sizes of all fronts, so memory and operations, are
 known before anything is factored.
 
@@ -19,7 +19,10 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 from scipy.sparse import csr_array
 
-__all__ = ["Dissection", "SparseCholesky"]
+from randsmap._kernels import fronts as _kernel
+from randsmap._kernels import neighbors as _tree
+
+__all__ = ["Dissection", "SparseCholesky", "step_coordinates"]
 
 # Vertices of a part that is not dissected any more
 LEAF = 256
@@ -32,9 +35,8 @@ class Dissection:
     ----------
     graph : csr_array of shape (n, n)
         Of symmetric pattern.
-    order : ndarray of shape (n,)
-        The vertices, such that those near to one another stand together: halves, quarters ... of it are the
-        parts, as the leaves of a balanced k-d tree are.
+    coordinates : ndarray of shape (n, c)
+        Places of the vertices, such that those joined are near to one another.
 
     Attributes
     ----------
@@ -47,9 +49,12 @@ class Dissection:
         Numbers of the factor, and multiplications to find it.
     """
 
-    def __init__(self, graph: csr_array, order: NDArray[np.intp]) -> None:
-        n = len(order)
+    def __init__(self, graph: csr_array, coordinates: NDArray[np.float64]) -> None:
+        n, c = coordinates.shape
         depth = max(0, (-(-n // LEAF) - 1).bit_length())
+        order = np.empty(n, np.intp)
+        boxes, lowest = np.empty((2 ** (depth + 1) - 1, 2, c)), np.empty(2 ** (depth + 1) - 1)
+        _tree.build(coordinates, depth, order, boxes, lowest, np.empty((2**depth - 1, 2)))
         home = _separators(graph, order, depth)
         nodes = _children_first(depth)
         rank = np.empty(len(nodes), np.intp)
@@ -73,6 +78,35 @@ class Dissection:
             self.fronts.append((int(start), int(stop), above, children))
             self.entries += s * (s + 1) // 2 + s * b
             self.operations += s * s * s // 3 + s * s * b + s * b * b
+
+
+def step_coordinates(graph: csr_array, count: int) -> NDArray[np.float64]:
+    """Numbers of steps (n, count) to each vertex of a graph of symmetric pattern from vertices far from one another.
+
+    Steps to vertices that cannot be reached are more than all others.
+    """
+    nearest = _steps(graph, int(np.argmax(_steps(graph, 0))))
+    out = np.empty((len(nearest), count))
+    for column in out.T:
+        column[:] = _steps(graph, int(np.argmax(nearest)))
+        nearest = np.minimum(nearest, column)
+    return out
+
+
+def _steps(graph, start):
+    """Numbers of steps from a vertex to all others: breadth first."""
+    n = graph.shape[0]
+    steps = np.full(n, -1)
+    steps[start] = distance = 0
+    front = np.array([start])
+    while len(front):
+        distance += 1
+        reached = _columns_of(graph, front)
+        reached = reached[steps[reached] < 0]
+        steps[reached] = distance
+        front = np.unique(reached)
+    steps[steps < 0] = 2 * distance
+    return steps
 
 
 def _columns_of(graph, rows):
@@ -171,9 +205,9 @@ class SparseCholesky:
                 touched = dissection.fronts[child][2]
                 c = int(np.searchsorted(touched, stop))
                 to_own, to_rest = touched[:c] - start, np.searchsorted(above, touched[c:])
-                own[np.ix_(to_own, to_own)] += update[:c, :c]
-                below[np.ix_(to_rest, to_own)] += update[c:, :c]
-                rest[np.ix_(to_rest, to_rest)] += update[c:, c:]
+                _kernel.add(update, 0, 0, to_own, to_own, True, own)
+                _kernel.add(update, c, 0, to_rest, to_own, False, below)
+                _kernel.add(update, c, c, to_rest, to_rest, True, rest)
             if s:
                 own, info = lapack.dpotrf(own, lower=1, clean=1, overwrite_a=1)
                 if info:

@@ -25,8 +25,7 @@ from randsmap import _parallel
 from randsmap._estimator import DERIVED, Array, Count, Real, validate_data
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.lanczos import leading_eigenpairs
-from randsmap._linalg.neighbors import NeighborIndex
-from randsmap._linalg.projected_neighbors import ProjectedNeighbors, neighbor_index
+from randsmap._linalg.projected_neighbors import neighbor_index
 from randsmap._linalg.shift_invert import inverted_eigenpairs
 from randsmap._mmap import BLOCK, Snapshots, is_large, mapped_rows
 from randsmap._parallel import for_tiles, tile_rows
@@ -47,8 +46,6 @@ REPEATED_ONE = 1e-10
 DENSE_SAMPLES = 300
 # Eigenvectors among which select="non-harmonic" chooses: so many, or this multiple of n_components.
 CANDIDATES, CANDIDATES_PER_COMPONENT = 15, 3
-# Coordinates of samples whose linear functions tell how close to 1 the eigenvalues of a sparse kernel are
-TRIAL_COORDINATES = 8
 # Above this many samples the median for a sparse kernel is over a sample of the pairs.
 SPARSE_MEDIAN_ROWS = 2000
 # Kernel sums below which a point is far from all training points (see `far_sums`).
@@ -504,7 +501,7 @@ class DiffusionMaps(HoldsFields, ClassNamePrefixFeaturesOutMixin, TransformerMix
         # our own products have their threads; with one of BLAS the bits are the same for any number
         with _parallel.blas_threads(1):
             degrees = density * (K @ density)
-            eigenvalues, eigenvectors = markov_modes(K, density, degrees, n_modes, index)
+            eigenvalues, eigenvectors = markov_modes(K, density, degrees, n_modes)
         if selected is None:
             selected = self._least_harmonic(eigenvalues, eigenvectors)
             n_modes = int(selected.max())
@@ -724,11 +721,7 @@ def density_weights(K: NDArray[np.float64] | csr_array, alpha: float) -> NDArray
 
 
 def markov_modes(
-    K: NDArray[np.float64] | csr_array,
-    density: NDArray[np.float64],
-    degrees: NDArray[np.float64],
-    n_modes: int,
-    index: NeighborIndex | ProjectedNeighbors | None = None,
+    K: NDArray[np.float64] | csr_array, density: NDArray[np.float64], degrees: NDArray[np.float64], n_modes: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Leading nontrivial modes of the Markov matrix of the alpha-normalised kernel.
 
@@ -752,23 +745,20 @@ def markov_modes(
             S, subset_by_index=[n - n_modes, n - 1], overwrite_a=True, check_finite=False
         )
     else:
+        pairs = None
         if isinstance(K, csr_array):
-            blocks = _sparse_kernel.row_blocks(K)
+            S = csr_array((K.data * np.repeat(scale, np.diff(K.indptr)), K.indices, K.indptr), shape=K.shape)
+            S.data *= scale[K.indices]
+            pairs = inverted_eigenpairs(S, n_modes, trivial)
+            blocks = _sparse_kernel.row_blocks(S)
 
             def apply(X):
-                X = np.multiply(X, scale[:, None], order="C")
-                return _sparse_kernel.blocked_product(blocks, X) * scale[:, None]
+                return _sparse_kernel.blocked_product(blocks, np.ascontiguousarray(X))
         else:
 
             def apply(X):
                 return (_distances.symmetric_product(K, X.T * scale) * scale).T
 
-        pairs = None
-        if index is not None and index.order is not None:
-            S = csr_array((K.data * np.repeat(scale, np.diff(K.indptr)), K.indices, K.indptr), shape=K.shape)
-            S.data *= scale[K.indices]
-            pairs = inverted_eigenpairs(S, n_modes, trivial, index.order, index.leading_coordinates(TRIAL_COORDINATES))
-            del S
         eigenvalues, U = pairs or leading_eigenpairs(apply, n, n_modes, trivial)
     order = np.argsort(-eigenvalues, kind="stable")
     eigenvalues, U = eigenvalues[order], U[:, order]
