@@ -25,8 +25,7 @@ __all__ = ["inverted_eigenpairs"]
 SHIFT = 1e-8
 # Residual |S u - xi u| above which the pairs are not taken
 LARGEST_RESIDUAL = 1e-12
-# Residual, relative to the inverse's norm, at which Lanczos has converged: components are told apart by the
-# ratios of the gaps, not by their differences, so that a larger one will do
+# Residual, relative to the inverse's norm, at which Lanczos has converged: eigenvalues next to 1 lie far apart there
 INVERTED_TOLERANCE = 1e-13
 # Vertices from which steps are counted, and averages taken of their numbers
 LANDMARKS, SMOOTHINGS = 6, 2
@@ -36,7 +35,7 @@ LANDMARKS, SMOOTHINGS = 6, 2
 PRODUCT, ORTHOGONALISATION, FACTORISATION, ASSEMBLY, SOLUTION = 1.0, 40, 0.03, 15, 0.9
 # Steps of Lanczos on S, times the root of the gap 1 - xi; those on the inverse; nanoseconds for an entry of S that make
 # the dissection worth while; part of the time of Lanczos on S that the inverse may take by these estimates
-STEPS, INVERTED_STEPS, WORTH_DISSECTION, PAYS = 4, 11, 500, 0.7
+STEPS, INVERTED_STEPS, WORTH_DISSECTION, PAYS = 5, 12, 700, 0.7
 # The factor may have so many numbers for each entry of S
 MOST_ENTRIES = 40
 
@@ -80,18 +79,16 @@ def inverted_eigenpairs(
         return None
     A = -S
     A.setdiag(1 + SHIFT - S.diagonal())
-    try:
-        factor = SparseCholesky(A, dissection)
-    except np.linalg.LinAlgError:
-        return None
-    del A
-
     scale = SHIFT + gap  # Lanczos wants a norm of about 1
 
     def inverse(X):
         return basis.left(factor.solve(basis.left(X))) * scale
 
-    _, U = leading_eigenpairs(inverse, n, count - ones.shape[1], constraint, INVERTED_TOLERANCE)
+    try:
+        factor = SparseCholesky(A, dissection)
+        _, U = leading_eigenpairs(inverse, n, count - ones.shape[1], constraint, INVERTED_TOLERANCE)
+    except np.linalg.LinAlgError:
+        return None
     # once more: what is left of other eigenvectors in these is small for the inverse, but not for S
     U = np.hstack([ones, np.linalg.qr(inverse(U))[0]])
     SU = S @ U

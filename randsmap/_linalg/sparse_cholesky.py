@@ -2,9 +2,9 @@
 
 Numbers of steps from a few vertices to all others are coordinates in which the graph lies as it lies in space. Halving
 its vertices by them again and again (a k-d tree) dissects it: of the edges between two halves, the vertices on one
-side are a separator, eliminated after both. Elimination goes up the tree of separators; at each of its nodes a dense front is factored, and what it leaves for the separators
-above is added to its parent's (multifrontal method). The sizes of all fronts, so memory and operations, are
-known before anything is factored.
+side are a separator, eliminated after both. Elimination goes up the tree of separators; at each of its nodes a dense
+front is factored, and what it leaves for the separators above is added to its parent's (multifrontal method). The
+sizes of all fronts, so memory and operations, are known before anything is factored.
 
 References
 ----------
@@ -64,7 +64,6 @@ class Dissection:
         place = np.empty(n, np.intp)
         place[self.permutation] = np.arange(n)
         bounds = np.concatenate([[0], np.cumsum(np.bincount(home, minlength=len(nodes)))])
-        # Lists of children are made whole as the children come first; a node without vertices passes its child on
         self.fronts: list[tuple[int, int, NDArray[np.intp], tuple[int, ...]]] = []
         self.entries = self.operations = 0
         for number, node in enumerate(nodes):
@@ -95,16 +94,14 @@ def step_coordinates(graph: csr_array, count: int) -> NDArray[np.float64]:
 
 def _steps(graph, start):
     """Numbers of steps from a vertex to all others: breadth first."""
-    n = graph.shape[0]
-    steps = np.full(n, -1)
+    steps = np.full(graph.shape[0], -1, np.int32)
     steps[start] = distance = 0
     front = np.array([start])
     while len(front):
         distance += 1
         reached = _columns_of(graph, front)
-        reached = reached[steps[reached] < 0]
-        steps[reached] = distance
-        front = np.unique(reached)
+        steps[reached[steps[reached] < 0]] = distance
+        front = np.flatnonzero(steps == distance)
     steps[steps < 0] = 2 * distance
     return steps
 

@@ -77,7 +77,7 @@ class DiffusionMaps(HoldsFields, ClassNamePrefixFeaturesOutMixin, TransformerMix
         the trivial one), n_components in number.
     n_neighbors : int, optional
         Keep only the kernel of each sample with its n_neighbors nearest others and with the samples that
-        have it among theirs: a sparse matrix, for up to some 1e5 samples. None, or n_samples - 1 and
+        have it among theirs: a sparse matrix, for 1e5 samples and more. None, or n_samples - 1 and
         more: all pairs.
     copy : bool, default True
         False: large memory-mapped training fields (see Notes) stay in their file instead of being copied.
@@ -110,8 +110,11 @@ class DiffusionMaps(HoldsFields, ClassNamePrefixFeaturesOutMixin, TransformerMix
 
     Memory is one n_samples x n_samples matrix and a copy of the training data; with n_neighbors, of the
     order of n_samples * n_neighbors numbers instead of the matrix. Identical samples are all
-    neighbours of one another. With more than six cells the neighbours are found by comparing all
-    pairs.
+    neighbours of one another. Neighbours are searched in a k-d tree: of the fields up to six cells, else of their
+    leading principal coordinates, whose distances leave few pairs to be compared in all cells; fields that these do
+    not describe, such as noise, are all compared. The result is exact either way. The eigenvectors are found by
+    Lanczos on a shifted inverse where its Cholesky factor pays (two parameters, or three and few samples; it
+    takes up to 40 numbers for each of the kernel's), else by Lanczos on the matrix.
 
     With copy=False, memory-mapped fields (`numpy.load` with mmap_mode) of 64 MB and more are not copied: they
     are read some cells at a time, and the file is read again for `transform`, once for up to
