@@ -22,15 +22,15 @@ from randsmap._linalg.neighbors import NeighborIndex
 __all__ = ["ProjectedNeighbors", "neighbor_index"]
 
 # Points below which, and columns up to which, the other searches have nothing to gain from this one
-SMALLEST, NARROW = 4000, 16
+SMALLEST, NARROW = 5000, 16
 # Points of a leaf, at most; leaves of a cell; queries of a group, on average, and those whose candidates are
 # compared together; points looked at together
 LEAF, CELL, GROUP, TOGETHER, CHUNK = 16, 2, 64, 16, 8192
 # Numbers of principal coordinates to choose from
 RANKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 # Rows that give the principal directions, at most so many of these; pairs tried to choose their number
-SAMPLE, DIRECTIONS = 1000, 64
-TRIED_QUERIES, TRIED_POINTS = 64, 8192
+SAMPLE, DIRECTIONS = 512, 64
+TRIED_QUERIES, TRIED_POINTS = 32, 4096
 # A column of a point looked at, in units of one of an exact comparison; points looked at for each neighbour
 LOOK, LOOKED_AT = 0.2, 30
 # Multiple of the operations of comparing all pairs in single precision that this search may need
@@ -50,12 +50,11 @@ def neighbor_index(points: NDArray[np.float64], k: int) -> NeighborIndex | Proje
     if not 1e-100 < largest < 1e100:
         return NeighborIndex(points)
     directions = _principal_directions(sample, min(DIRECTIONS, M // 4, len(sample) // 4))
-    coordinates = _projected(points, directions)
-    rank = _best_rank(points, coordinates, k)
+    rank = _best_rank(points, directions, k)
     if rank is None:
         return NeighborIndex(points)
-    residual = np.sqrt((coordinates[:, rank:] ** 2).sum(axis=1))
-    return ProjectedNeighbors(points, directions[:, :rank].copy(), np.column_stack([coordinates[:, :rank], residual]))
+    directions = np.ascontiguousarray(directions[:, :rank])
+    return ProjectedNeighbors(points, directions, _projected(points, directions))
 
 
 def _principal_directions(rows, count):
@@ -83,21 +82,23 @@ def _projected(points, directions):
     return out
 
 
-def _best_rank(points, coordinates, k):
+def _best_rank(points, directions, k):
     """How many coordinates make the search of k neighbours cheapest by a sample of the pairs; None: comparing all
     pairs is cheaper."""
     n, M = points.shape
     chosen = np.arange(0, n, -(-n // TRIED_QUERIES))
     squared, _ = _search_among(points, np.arange(n), points[chosen], k)
-    others = coordinates[:: -(-n // TRIED_POINTS)]
-    ranks = np.array([r for r in RANKS if r < coordinates.shape[1] - 1] + [coordinates.shape[1] - 1])
+    others = _projected(points[:: -(-n // TRIED_POINTS)], directions)
+    queries = _projected(points[chosen], directions)
+    most = directions.shape[1]
+    ranks = np.array([r for r in RANKS if r < most] + [most])
     starts = np.concatenate([[0], ranks[:-1]])
     passed = np.zeros(len(ranks))
     left = _left_at(ranks, others)
-    for i, y in zip(chosen, coordinates[chosen]):
+    for y, nearest in zip(queries, squared):
         kept = np.cumsum(np.add.reduceat((others[:, :-1] - y[:-1]) ** 2, starts, axis=1), axis=1)
         lower = kept + (left - _left_at(ranks, y[None])) ** 2
-        passed += (lower <= squared[np.searchsorted(chosen, i), -1]).sum(axis=0)
+        passed += (lower <= nearest[-1]).sum(axis=0)
     passed *= n / len(others) / len(chosen)
     cost = np.maximum(passed, k) * M + LOOK * LOOKED_AT * k * (ranks + 1)
     best = int(np.argmin(cost))
