@@ -35,6 +35,8 @@ TRIED_QUERIES, TRIED_POINTS = 32, 4096
 LOOK, LOOKED_AT = 0.2, 30
 # Multiple of the operations of comparing all pairs in single precision that this search may need
 ALLOWED = 0.5
+# Coordinates whose squares are far from overflow
+LARGEST = 1e100
 # Relative rounding of a distance, for each column
 ROUNDING = 8 * np.finfo(float).eps
 
@@ -47,7 +49,7 @@ def neighbor_index(points: NDArray[np.float64], k: int) -> NeighborIndex | Proje
         return NeighborIndex(points)
     sample = points[:: -(-n // SAMPLE)]
     largest = max(abs(points[i : i + CHUNK]).max() for i in range(0, n, CHUNK))
-    if not 1e-100 < largest < 1e100:
+    if not 1 / LARGEST < largest < LARGEST:
         return NeighborIndex(points)
     directions = _principal_directions(sample, min(DIRECTIONS, M // 4, len(sample) // 4))
     rank = _best_rank(points, directions, k)
@@ -174,6 +176,12 @@ class ProjectedNeighbors:
             return distance, index
         depth, boxes, lowest, split = self._tree
         n = self.n_points
+        far = np.zeros(m, bool) if Q is self._points else ~(abs(Q).max(axis=1) < LARGEST)
+        if far.any():  # squares may overflow
+            squared, index[far] = _search_among(self._points, np.arange(n), Q[far], k)
+            distance[far] = np.sqrt(squared)
+            distance[~far], index[~far] = self.query(Q[~far], k)
+            return distance, index
         if Q is self._points:
             coordinates, order = self._coordinates, self._order
             leaf = np.repeat(np.arange(2**depth), np.diff(n * np.arange(2**depth + 1) // 2**depth))
