@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 import randsmap
 from randsmap._linalg import neighbors as _neighbors
+from randsmap._linalg import projected_neighbors as _projected
 from randsmap._linalg.neighbors import NeighborIndex, nearest_neighbors
+from randsmap._linalg.projected_neighbors import ProjectedNeighbors, neighbor_index
 
 from helpers import python
 
@@ -240,3 +242,64 @@ def test_invalid_input():
 
 def test_kernel_sizes_agree_with_the_python_side():
     assert _neighbors._LEAF <= _neighbors._kernel.MAX_LEAF
+
+
+# -- searches in principal coordinates ------------------------------------------------------------------
+def wide_fields(rng, n, n_cells, noise=0.0):
+    place = rng.random((n, 2))
+    fields = np.exp(-(((np.linspace(0, 1, n_cells) - 0.3 - 0.4 * place[:, :1]) / (0.1 + 0.1 * place[:, 1:])) ** 2))
+    return fields + noise * rng.normal(size=fields.shape)
+
+
+@pytest.mark.parametrize("kind", ["smooth", "noisy", "duplicates", "lattice", "outliers", "one direction"])
+def test_projected_search_has_the_bits_of_brute_force(kind, monkeypatch):
+    monkeypatch.setattr(_projected, "SMALLEST", 100)
+    monkeypatch.setattr(_projected, "ALLOWED", np.inf)
+    monkeypatch.setattr(_projected, "CHUNK", 300)
+    rng = np.random.default_rng(0)
+    n = 700
+    points = {
+        "smooth": lambda: wide_fields(rng, n, 40),
+        "noisy": lambda: wide_fields(rng, n, 40, 0.05),
+        "duplicates": lambda: np.repeat(wide_fields(rng, n // 5, 40), 5, axis=0),
+        "lattice": lambda: rng.integers(0, 2, (n, 20)).astype(float),
+        "outliers": lambda: wide_fields(rng, n, 40) * np.where(np.arange(n) % 100, 1.0, 1e9)[:, None],
+        "one direction": lambda: rng.normal(size=(n, 1)) * np.arange(1.0, 41),
+    }[kind]()
+    points = points - np.median(points, axis=0)
+    index = neighbor_index(points, 12)
+    assert isinstance(index, ProjectedNeighbors)
+    far = rng.normal(size=(6, points.shape[1])) * np.logspace(0, 200, 6)[:, None]  # squares overflow: ties by index
+    queries = np.concatenate([points[:60], points[:40] + 1e-3, far])
+    for k in (1, 12, 40):
+        for Q in (points, queries):
+            distances, indices = index.query(Q, k)
+            with np.errstate(over="ignore"):
+                expected = brute_force(points, Q, k)
+            np.testing.assert_array_equal(distances, expected[0])
+            np.testing.assert_array_equal(indices, expected[1])
+    assert index.query(queries[:0], 3)[0].shape == (0, 3)
+    copy = pickle.loads(pickle.dumps(index))
+    np.testing.assert_array_equal(copy.query(queries, 5)[1], index.query(queries, 5)[1])
+
+
+def test_projected_search_spares_comparisons(monkeypatch):
+    rng = np.random.default_rng(0)
+    points = wide_fields(rng, 6000, 100) - 0.3
+    compared = []
+    among = _projected._kernel.among
+
+    def counted(points, chosen, Q, *lists):
+        compared.append(len(chosen) * len(Q))
+        among(points, chosen, Q, *lists)
+
+    index = neighbor_index(points, 20)
+    assert isinstance(index, ProjectedNeighbors)
+    monkeypatch.setattr(_projected._kernel, "among", counted)
+    index.query(points, 20)
+    assert sum(compared) < 0.1 * 6000**2
+    # white noise has no leading directions: all pairs are compared as before
+    assert isinstance(neighbor_index(rng.normal(size=(6000, 60)), 20), NeighborIndex)
+    # nor do few points, narrow ones, and such as overflow
+    for other in (points[:3000], points[:, :12], points * 1e200):
+        assert isinstance(neighbor_index(np.ascontiguousarray(other), 20), NeighborIndex)

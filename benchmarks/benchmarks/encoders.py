@@ -33,17 +33,20 @@ class Fit:
 
 @tracked
 class Sparse:
-    """Nearest neighbours' kernel of the S-curve."""
+    """Nearest neighbours' kernel."""
 
-    def setup(self):
-        self.X = make_s_curve(5000, random_state=0).data
+    params = ["S-curve", "fields"]
+    param_names = ["data"]
+
+    def setup(self, data):
+        self.X = make_s_curve(5000, random_state=0).data if data == "S-curve" else bumps(8000, 0)
         self.encoder = DiffusionMaps(2, epsilon_scale=0.1, n_neighbors=30).fit(self.X)
         self.other = DiffusionMaps(2, epsilon_scale=0.1, n_neighbors=30)
 
-    def run_fit(self):
+    def run_fit(self, data):
         self.other.fit(self.X)
 
-    def run_transform(self):
+    def run_transform(self, data):
         self.encoder.transform(self.X[:1000])
 
 

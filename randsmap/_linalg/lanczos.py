@@ -10,9 +10,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["leading_eigenpairs"]
+__all__ = ["block_size", "leading_eigenpairs"]
 
-# Residual |S u - theta u| at which a pair has converged; the norm of S is about 1.
+# Residual at which a pair has converged, unless told otherwise; the norm of S is about 1.
 TOLERANCE = 4e-15
 # Vectors of a block: so many more than eigenpairs wanted, within limits; even.
 EXTRA_VECTORS, SMALLEST_BLOCK, LARGEST_BLOCK = 2, 4, 8
@@ -21,7 +21,11 @@ BASIS, COMPRESSIONS = 80, 2000
 
 
 def leading_eigenpairs(
-    product: Callable[[NDArray[np.float64]], NDArray[np.float64]], n: int, count: int, constraint: NDArray[np.float64]
+    product: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    n: int,
+    count: int,
+    constraint: NDArray[np.float64],
+    tolerance: float = TOLERANCE,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The largest eigenvalues of a symmetric matrix S of norm about 1, and their eigenvectors.
 
@@ -33,6 +37,8 @@ def leading_eigenpairs(
         Size of S, and number of eigenpairs, at most n / 8.
     constraint : ndarray of shape (n,)
         A unit eigenvector of S, which is left out.
+    tolerance : float
+        Residual |S u - theta u| at which a pair has converged.
 
     Returns
     -------
@@ -59,7 +65,7 @@ def leading_eigenpairs(
     Golub and Underwood, The block Lanczos method, 1977. Wu and Simon, Thick-restart Lanczos method,
     SIAM J. Matrix Anal. Appl. 22 (2000).
     """
-    p = min(max(2 * ((count + 1) // 2) + EXTRA_VECTORS, SMALLEST_BLOCK), LARGEST_BLOCK)
+    p = block_size(count)
     most = min(max(BASIS, 3 * count + 4 * p), n - 1 - p)
     # Column 0 is the constraint. `projected` is basis^T S basis, without the constraint.
     basis = np.empty((n, 1 + most + p), order="F")
@@ -88,7 +94,7 @@ def leading_eigenpairs(
         eigenvalues, Y = eigenvalues[::-1], Y[:, ::-1]
         if done >= count:
             residual = np.linalg.norm(remainder @ Y[done - p :, :count], axis=0).max()
-            if residual <= TOLERANCE:
+            if residual <= tolerance:
                 return eigenvalues[:count], basis[:, 1 : 1 + done] @ Y[:, :count]
         if full:
             if compressions == COMPRESSIONS:
@@ -102,6 +108,11 @@ def leading_eigenpairs(
             projected[:] = 0
             projected[np.arange(kept), np.arange(kept)] = eigenvalues[:kept]
             done, next_check = kept, kept + p
+
+
+def block_size(count: int) -> int:
+    """Vectors of a block, for `count` eigenpairs."""
+    return min(max(2 * ((count + 1) // 2) + EXTRA_VECTORS, SMALLEST_BLOCK), LARGEST_BLOCK)
 
 
 def _orthonormalised(W, basis, coefficients):

@@ -25,7 +25,8 @@ from randsmap import _parallel
 from randsmap._estimator import DERIVED, Array, Count, Real, validate_data
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.lanczos import leading_eigenpairs
-from randsmap._linalg.neighbors import NeighborIndex
+from randsmap._linalg.projected_neighbors import neighbor_index
+from randsmap._linalg.shift_invert import inverted_eigenpairs
 from randsmap._mmap import BLOCK, Snapshots, is_large, mapped_rows
 from randsmap._parallel import for_tiles, tile_rows
 from randsmap._validation import check_count, check_matrix, check_number, check_vectors
@@ -76,7 +77,7 @@ class DiffusionMaps(EncodesFields, ClassNamePrefixFeaturesOutMixin, TransformerM
         the trivial one), n_components in number.
     n_neighbors : int, optional
         Keep only the kernel of each sample with its n_neighbors nearest others and with the samples that
-        have it among theirs: a sparse matrix, for up to some 1e5 samples. None, or n_samples - 1 and
+        have it among theirs: a sparse matrix, for 1e5 samples and more. None, or n_samples - 1 and
         more: all pairs.
     copy : bool, default True
         False: large memory-mapped training fields (see Notes) stay in their file instead of being copied.
@@ -109,8 +110,11 @@ class DiffusionMaps(EncodesFields, ClassNamePrefixFeaturesOutMixin, TransformerM
 
     Memory is one n_samples x n_samples matrix and a copy of the training data; with n_neighbors, of the
     order of n_samples * n_neighbors numbers instead of the matrix. Identical samples are all
-    neighbours of one another. With more than six cells the neighbours are found by comparing all
-    pairs.
+    neighbours of one another. Neighbours are searched in a k-d tree: of the fields up to six cells, else of their
+    leading principal coordinates, whose distances leave few pairs to be compared in all cells; fields that these do
+    not describe, such as noise, are all compared. The result is exact either way. The eigenvectors are found by
+    Lanczos on a shifted inverse where its Cholesky factor pays (two parameters, or three and few samples; it
+    takes up to 40 numbers for each of the kernel's), else by Lanczos on the matrix.
 
     With copy=False, memory-mapped fields (`numpy.load` with mmap_mode) of 64 MB and more are not copied: they
     are read some cells at a time, and the file is read again for `transform`, once for up to
@@ -494,7 +498,7 @@ class DiffusionMaps(EncodesFields, ClassNamePrefixFeaturesOutMixin, TransformerM
                 )
             centre = _distances.centre_of(X)
             rows, norms = _distances.centred_rows(X, centre)
-            index = NeighborIndex(rows)
+            index = neighbor_index(rows, n_neighbors + 2)
             K, reach = _sparse_kernel.neighbor_kernel(X, rows, norms, centre, index, n_neighbors, epsilon)
         density = density_weights(K, self.alpha)
         # our own products have their threads; with one of BLAS the bits are the same for any number
@@ -571,7 +575,7 @@ class DiffusionMaps(EncodesFields, ClassNamePrefixFeaturesOutMixin, TransformerM
         if self._reach is not None:
             if self._n_neighbors[0] >= len(self._rows):
                 raise ValueError("more neighbours than samples")
-            self._index = NeighborIndex(self._rows)
+            self._index = neighbor_index(self._rows, int(self._n_neighbors[0]) + 2)
 
     def _check_modes(self, eigenvalues, selected, epsilon):
         small = [int(i) for i in selected if i > len(eigenvalues) or not eigenvalues[i - 1] >= SMALLEST_EIGENVALUE]
@@ -744,18 +748,21 @@ def markov_modes(
             S, subset_by_index=[n - n_modes, n - 1], overwrite_a=True, check_finite=False
         )
     else:
+        pairs = None
         if isinstance(K, csr_array):
-            blocks = _sparse_kernel.row_blocks(K)
+            S = csr_array((K.data * np.repeat(scale, np.diff(K.indptr)), K.indices, K.indptr), shape=K.shape)
+            S.data *= scale[K.indices]
+            pairs = inverted_eigenpairs(S, n_modes, trivial)
+            blocks = _sparse_kernel.row_blocks(S)
 
             def apply(X):
-                X = np.multiply(X, scale[:, None], order="C")
-                return _sparse_kernel.blocked_product(blocks, X) * scale[:, None]
+                return _sparse_kernel.blocked_product(blocks, np.ascontiguousarray(X))
         else:
 
             def apply(X):
                 return (_distances.symmetric_product(K, X.T * scale) * scale).T
 
-        eigenvalues, U = leading_eigenpairs(apply, n, n_modes, trivial)
+        eigenvalues, U = pairs or leading_eigenpairs(apply, n, n_modes, trivial)
     order = np.argsort(-eigenvalues, kind="stable")
     eigenvalues, U = eigenvalues[order], U[:, order]
     return eigenvalues, U / trivial[:, None]

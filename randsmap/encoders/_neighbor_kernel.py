@@ -15,6 +15,7 @@ from scipy.sparse import csr_array
 from randsmap import _parallel
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.neighbors import NeighborIndex
+from randsmap._linalg.projected_neighbors import ProjectedNeighbors
 
 __all__ = ["blocked_product", "neighbor_kernel", "neighbor_sums", "neighbor_values", "row_blocks"]
 
@@ -34,7 +35,7 @@ def neighbor_kernel(
     rows: NDArray[np.float64],
     norms: NDArray[np.float64],
     centre: NDArray[np.float64],
-    index: NeighborIndex,
+    index: NeighborIndex | ProjectedNeighbors,
     n_neighbors: int,
     epsilon: float,
 ) -> tuple[csr_array, NDArray[np.float64]]:
@@ -44,7 +45,7 @@ def neighbor_kernel(
     ----------
     X : ndarray of shape (n, dim)
         Samples; `rows`, `norms` and `centre` are `_distances.centred_rows` of them.
-    index : NeighborIndex
+    index : NeighborIndex or ProjectedNeighbors
         Of `rows`.
     n_neighbors : int
         k, at most n - 2.
@@ -87,7 +88,7 @@ def neighbor_sums(
     rows: NDArray[np.float64],
     norms: NDArray[np.float64],
     centre: NDArray[np.float64],
-    index: NeighborIndex,
+    index: NeighborIndex | ProjectedNeighbors,
     reach: NDArray[np.float64],
     n_neighbors: int,
     weights: NDArray[np.float64],
@@ -112,7 +113,7 @@ def neighbor_values(
     rows: NDArray[np.float64],
     norms: NDArray[np.float64],
     centre: NDArray[np.float64],
-    index: NeighborIndex,
+    index: NeighborIndex | ProjectedNeighbors,
     reach: NDArray[np.float64],
     n_neighbors: int,
     epsilon: float,

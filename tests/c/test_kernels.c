@@ -434,6 +434,16 @@ static void test_neighbors(void)
             double *flat_work = zeros(t->flat_workspace(d, m, k));
             t->flat(&flat, Q, m, k, flat_work, distance, index);
             compare_neighbors(X, n, d, Q, m, k, distance, index);
+            /* all points, in two parts of no order */
+            double *among_work = zeros(t->among_workspace(d));
+            for (ptrdiff_t i = 0; i < m * k; i++)
+                distance[i] = INFINITY, index[i] = PTRDIFF_MAX;
+            t->among(X, d, order, n / 3, Q, m, k, among_work, distance, index);
+            t->among(X, d, order + n / 3, n - n / 3, Q, m, k, among_work, distance, index);
+            for (ptrdiff_t i = 0; i < m * k; i++)
+                distance[i] = sqrt(distance[i]);
+            compare_neighbors(X, n, d, Q, m, k, distance, index);
+            free(among_work);
             free(X), free(Q), free(boxes), free(lowest), free(split), free(points), free(numbers);
             free(order), free(leaf), free(start), free(by_leaf), free(distance), free(work);
             free(index), free(tiles), free(center), free(flat_work);

@@ -818,6 +818,82 @@ static void flat_query(const rk_flat *flat, const double *Q, ptrdiff_t m, ptrdif
         distance[i] = sqrt(distance[i]);
 }
 
+/* -- Some pairs ----------------------------------------------------------------------------------
+ * Exact distances with a query a lane; two vectors of them share the loads of a few points. */
+#define SHARED 4  /* points; as many sums as hide the latency of an addition */
+#define STRETCH 64 /* columns after which sums that are too large already are given up */
+
+static ptrdiff_t among_workspace(ptrdiff_t d) { return 8 + DOUBLES(rk_vec, 2 * d); }
+
+/* Puts (d, i) into a sorted list of k pairs, the last of which it is before. */
+RK_INLINE void enter(double *distance2, ptrdiff_t *index, ptrdiff_t k, double d, ptrdiff_t i)
+{
+    ptrdiff_t j = k - 1;
+    for (; j > 0 && (d < distance2[j - 1] || (d == distance2[j - 1] && i < index[j - 1])); j--) {
+        distance2[j] = distance2[j - 1];
+        index[j] = index[j - 1];
+    }
+    distance2[j] = d;
+    index[j] = i;
+}
+
+static void among(const double *X, ptrdiff_t d, const ptrdiff_t *chosen, ptrdiff_t count,
+                  const double *Q, ptrdiff_t m, ptrdiff_t k, double *work, double *distance2,
+                  ptrdiff_t *index)
+{
+    rk_vec *q = aligned(work);
+    for (ptrdiff_t i0 = 0; i0 < m; i0 += 2 * W) {
+        ptrdiff_t lanes = m - i0 < 2 * W ? m - i0 : 2 * W;
+        double worst[2 * W];
+        for (ptrdiff_t l = 0; l < 2 * W; l++) {
+            const double *row = Q + (i0 + (l < lanes ? l : 0)) * d;
+            for (ptrdiff_t j = 0; j < d; j++)
+                ((double *) q)[j * 2 * W + l] = row[j];
+            worst[l] = l < lanes ? distance2[(i0 + l) * k + k - 1] : -1;
+        }
+        for (ptrdiff_t c = 0; c < count; c += SHARED) {
+            ptrdiff_t n = count - c < SHARED ? count - c : SHARED;
+            const double *x[SHARED];
+            rk_vec sum[SHARED][2];
+            for (int p = 0; p < SHARED; p++) {
+                x[p] = X + chosen[c + (p < n ? p : 0)] * d;
+                sum[p][0] = sum[p][1] = (rk_vec) {0};
+            }
+            int within = 1;
+            for (ptrdiff_t start = 0; start < d && within; start += STRETCH) {
+                ptrdiff_t stop = start + STRETCH < d ? start + STRETCH : d;
+                for (ptrdiff_t j = start; j < stop; j++) {
+                    rk_vec a = q[2 * j], b = q[2 * j + 1];
+                    RK_UNROLL(4)
+                    for (int p = 0; p < SHARED; p++) {
+                        rk_vec y = v_all(x[p][j]), s = a - y, t = b - y;
+                        sum[p][0] += s * s;
+                        sum[p][1] += t * t;
+                    }
+                }
+                within = 0;
+                for (int p = 0; p < SHARED; p++)
+                    within |= v_bits(v_less_equal(sum[p][0], v_load(worst)))
+                              | v_bits(v_less_equal(sum[p][1], v_load(worst + W)));
+            }
+            for (ptrdiff_t p = 0; p < n; p++)
+                for (int half = 0; half < 2; half++) {
+                    unsigned hits = v_bits(v_less_equal(sum[p][half], v_load(worst + half * W)));
+                    for (; hits; hits &= hits - 1) {
+                        ptrdiff_t l = half * W + __builtin_ctz(hits), i = chosen[c + p];
+                        double dist = v_lane(sum[p][half], l - half * W);
+                        double *list = distance2 + (i0 + l) * k;
+                        ptrdiff_t *numbers = index + (i0 + l) * k;
+                        if (dist == list[k - 1] && i > numbers[k - 1])
+                            continue;
+                        enter(list, numbers, k, dist, i);
+                        worst[l] = list[k - 1];
+                    }
+                }
+        }
+    }
+}
+
 const rk_neighbors_table RK_TABLE(neighbors) = {
     .build = build,
     .assign = assign,
@@ -826,6 +902,8 @@ const rk_neighbors_table RK_TABLE(neighbors) = {
     .tree = tree_query,
     .tiles = tiles,
     .flat = flat_query,
+    .among = among,
     .tree_workspace = tree_workspace,
     .flat_workspace = flat_workspace,
+    .among_workspace = among_workspace,
 };

@@ -39,6 +39,10 @@ cdef extern from "rk_neighbors.h" nogil:
                       double scale, float *tiles) noexcept nogil
         void (*flat)(const rk_flat *flat, const double *Q, Py_ssize_t m, Py_ssize_t k, double *work,
                      double *distance, Py_ssize_t *index) noexcept nogil
+        void (*among)(const double *X, Py_ssize_t d, const Py_ssize_t *chosen, Py_ssize_t count,
+                      const double *Q, Py_ssize_t m, Py_ssize_t k, double *work, double *distance2,
+                      Py_ssize_t *index) noexcept nogil
         Py_ssize_t (*tree_workspace)(Py_ssize_t d, Py_ssize_t depth, Py_ssize_t k) noexcept nogil
         Py_ssize_t (*flat_workspace)(Py_ssize_t d, Py_ssize_t m, Py_ssize_t k) noexcept nogil
+        Py_ssize_t (*among_workspace)(Py_ssize_t d) noexcept nogil
     const rk_neighbors_table *rk_neighbors_select() noexcept nogil

@@ -112,3 +112,22 @@ def flat(const double[:, ::1] points, const float[:, :, ::1] tiles, const double
         f.center, f.scale, f.radius = &center[0], scale, radius
         table.flat(&f, &Q[0, 0], Q.shape[0], k, work, &distance[0, 0], &neighbor[0, 0])
     free(work)
+
+
+def among(const double[:, ::1] points, const Py_ssize_t[::1] chosen, const double[:, ::1] Q,
+          double[:, ::1] squared, Py_ssize_t[:, ::1] neighbor):
+    """Enter some of the points (n, d) into the lists (m, k) of the nearest of the rows Q (m, d).
+
+    A list is in ascending order of (squared distance, number); unfilled places hold (inf, the largest integer).
+    No point may be entered twice.
+    """
+    cdef double *work
+    if Q.shape[0] == 0 or chosen.shape[0] == 0:
+        return
+    work = <double *> malloc(table.among_workspace(points.shape[1]) * sizeof(double))
+    if work == NULL:
+        raise MemoryError()
+    with nogil:
+        table.among(&points[0, 0], points.shape[1], &chosen[0], chosen.shape[0], &Q[0, 0], Q.shape[0],
+                    squared.shape[1], work, &squared[0, 0], &neighbor[0, 0])
+    free(work)

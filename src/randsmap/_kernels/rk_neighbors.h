@@ -64,8 +64,14 @@ typedef struct {
     /* Neighbours of the m rows Q. work: rk_flat_workspace doubles. */
     void (*flat)(const rk_flat *flat, const double *Q, ptrdiff_t m, ptrdiff_t k, double *work,
                  double *distance, ptrdiff_t *index);
+    /* Enters the points X[chosen[0..count)], X (n, d), into the lists of the m rows Q: k squared distances each, in
+     * ascending order, and the numbers of their points. A list that is not full ends with infinity and PTRDIFF_MAX.
+     * work: rk_among_workspace doubles. */
+    void (*among)(const double *X, ptrdiff_t d, const ptrdiff_t *chosen, ptrdiff_t count, const double *Q, ptrdiff_t m,
+                  ptrdiff_t k, double *work, double *distance2, ptrdiff_t *index);
     ptrdiff_t (*tree_workspace)(ptrdiff_t d, ptrdiff_t depth, ptrdiff_t k);
     ptrdiff_t (*flat_workspace)(ptrdiff_t d, ptrdiff_t m, ptrdiff_t k);
+    ptrdiff_t (*among_workspace)(ptrdiff_t d);
 } rk_neighbors_table;
 RK_TABLES(neighbors)
 

@@ -1,0 +1,262 @@
+"""Exact nearest neighbours of wide rows, searched in their leading principal coordinates.
+
+With V (M, r) orthonormal, y = V^T x and rho = |x - V y|,
+
+    |y - y'|^2 + (rho - rho')^2 <= |x - x'|^2,
+
+so distances of the r + 1 numbers (y, rho) tell which points cannot be among the nearest. What is left is compared in
+all M columns, by the sums of `NeighborIndex`: the neighbours, their order among equals and the bits of their
+distances are the same. The points are put into the leaves of a k-d tree of the r + 1 numbers, queries into groups of
+near ones; a group looks at the leaves that its balls reach.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randsmap import _parallel
+from randsmap._kernels import neighbors as _kernel
+from randsmap._linalg.neighbors import NeighborIndex
+
+__all__ = ["ProjectedNeighbors", "neighbor_index"]
+
+# Points below which, and columns up to which, the other searches have nothing to gain from this one
+SMALLEST, NARROW = 5000, 16
+# Points of a leaf, at most; leaves of a cell; queries of a group, on average, and those whose candidates are
+# compared together; points looked at together
+LEAF, CELL, GROUP, TOGETHER, CHUNK = 16, 2, 64, 16, 8192
+# Numbers of principal coordinates to choose from
+RANKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
+# Rows that give the principal directions, at most so many of these; pairs tried to choose their number
+SAMPLE, DIRECTIONS = 512, 64
+TRIED_QUERIES, TRIED_POINTS = 32, 4096
+# A column of a point looked at, in units of one of an exact comparison; points looked at for each neighbour
+LOOK, LOOKED_AT = 0.2, 30
+# Multiple of the operations of comparing all pairs in single precision that this search may need
+ALLOWED = 0.5
+# Coordinates whose squares are far from overflow
+LARGEST = 1e100
+# Relative rounding of a distance, for each column
+ROUNDING = 8 * np.finfo(float).eps
+
+
+def neighbor_index(points: NDArray[np.float64], k: int) -> NeighborIndex | ProjectedNeighbors:
+    """The index to search these points (n, M), finite and centred, for their k nearest: the projected one where
+    that prunes most of the pairs of a sample."""
+    n, M = points.shape
+    if n < SMALLEST or M <= NARROW or 8 * k > n:
+        return NeighborIndex(points)
+    sample = points[:: -(-n // SAMPLE)]
+    largest = max(abs(points[i : i + CHUNK]).max() for i in range(0, n, CHUNK))
+    if not 1 / LARGEST < largest < LARGEST:
+        return NeighborIndex(points)
+    directions = _principal_directions(sample, min(DIRECTIONS, M // 4, len(sample) // 4))
+    rank = _best_rank(points, directions, k)
+    if rank is None:
+        return NeighborIndex(points)
+    directions = np.ascontiguousarray(directions[:, :rank])
+    return ProjectedNeighbors(points, directions, _projected(points, directions))
+
+
+def _principal_directions(rows, count):
+    """The leading right singular vectors of rows (m, M), (M, count), orthonormal to round-off."""
+    if len(rows) <= rows.shape[1]:
+        V = rows.T @ np.linalg.eigh(rows @ rows.T)[1][:, : -count - 1 : -1]
+    else:
+        V = np.linalg.eigh(rows.T @ rows)[1][:, : -count - 1 : -1]
+    return np.linalg.qr(V)[0]
+
+
+def _projected(points, directions):
+    """Coordinates V^T x and the length of what they leave of each point, (n, r + 1)."""
+    out = np.empty((len(points), directions.shape[1] + 1))
+
+    def task(i):
+        block = slice(i * 1024, (i + 1) * 1024)
+        y = points[block] @ directions
+        rest = points[block] - y @ directions.T
+        out[block, :-1] = y
+        out[block, -1] = np.sqrt(np.einsum("ij,ij->i", rest, rest))
+
+    with _parallel.blas_threads(1):
+        _parallel.parallel_for(task, -(-len(points) // 1024))
+    return out
+
+
+def _best_rank(points, directions, k):
+    """How many coordinates make the search of k neighbours cheapest by a sample of the pairs; None: comparing all
+    pairs is cheaper."""
+    n, M = points.shape
+    chosen = np.arange(0, n, -(-n // TRIED_QUERIES))
+    squared, _ = _search_among(points, np.arange(n), points[chosen], k)
+    others = _projected(points[:: -(-n // TRIED_POINTS)], directions)
+    queries = _projected(points[chosen], directions)
+    most = directions.shape[1]
+    ranks = np.array([r for r in RANKS if r < most] + [most])
+    starts = np.concatenate([[0], ranks[:-1]])
+    passed = np.zeros(len(ranks))
+    left = _left_at(ranks, others)
+    for y, nearest in zip(queries, squared):
+        kept = np.cumsum(np.add.reduceat((others[:, :-1] - y[:-1]) ** 2, starts, axis=1), axis=1)
+        lower = kept + (left - _left_at(ranks, y[None])) ** 2
+        passed += (lower <= nearest[-1]).sum(axis=0)
+    passed *= n / len(others) / len(chosen)
+    cost = np.maximum(passed, k) * M + LOOK * LOOKED_AT * k * (ranks + 1)
+    best = int(np.argmin(cost))
+    worst = passed[best] * M + LOOK * n * (ranks[best] + 1)  # should every point be looked at
+    return int(ranks[best]) if worst < ALLOWED * LOOK * n * M else None
+
+
+def _left_at(ranks, coordinates):
+    """Lengths of what is left of points by the leading coordinates, (n, len(ranks))."""
+    squares = coordinates**2
+    return np.sqrt(np.stack([squares[:, r:].sum(axis=1) for r in ranks], axis=1))
+
+
+def _search_among(points, chosen, Q, k):
+    """Squared distances and numbers (m, k) of the k nearest of some points to rows Q (m, M)."""
+    squared = np.full((len(Q), k), np.inf)
+    numbers = np.full((len(Q), k), np.iinfo(np.intp).max, np.intp)
+    _kernel.among(points, chosen, Q, squared, numbers)
+    return squared, numbers
+
+
+def _group_bounds(leaf, n_leaves):
+    """Where groups of about GROUP of the sorted leaf numbers begin, and the end; each within a subtree."""
+    together = 1
+    while 2 * together <= n_leaves and len(leaf) * together < GROUP * n_leaves:
+        together *= 2
+    starts = np.flatnonzero(np.diff(leaf // together, prepend=-1))
+    within = np.arange(len(leaf)) - np.repeat(starts, np.diff(starts, append=len(leaf)))
+    return np.append(np.flatnonzero(within % (2 * GROUP) == 0), len(leaf))
+
+
+class ProjectedNeighbors:
+    """Points (n, M) made ready for `query`, like `NeighborIndex`. Made by `neighbor_index`.
+
+    Parameters
+    ----------
+    points : ndarray of shape (n, M)
+        Not copied.
+    directions : ndarray of shape (M, r)
+        Orthonormal columns.
+    coordinates : ndarray of shape (n, r + 1)
+        As the module's text says.
+    """
+
+    def __init__(
+        self, points: NDArray[np.float64], directions: NDArray[np.float64], coordinates: NDArray[np.float64]
+    ) -> None:
+        self.n_points, self.n_dims = points.shape
+        self._points, self._directions = points, directions
+        n, d = coordinates.shape
+        depth = max(0, (-(-n // LEAF) - 1).bit_length())
+        self._order = np.empty(n, np.intp)
+        boxes, lowest = np.empty((2 ** (depth + 1) - 1, 2, d)), np.empty(2 ** (depth + 1) - 1)
+        split = np.empty((2**depth - 1, 2))
+        _kernel.build(coordinates, depth, self._order, boxes, lowest, split)
+        self._coordinates = coordinates[self._order]
+        self._tree = (depth, boxes, lowest, split)
+        self._start = n * np.arange(0, 2**depth + 1, min(CELL, 2**depth)) // 2**depth
+        counts = np.diff(self._start)
+        self._centres = np.add.reduceat(self._coordinates, self._start[:-1], axis=0) / counts[:, None]
+        away = self._coordinates - np.repeat(self._centres, counts, axis=0)
+        self._radii = np.sqrt(np.maximum.reduceat(np.einsum("ij,ij->i", away, away), self._start[:-1]))
+        # what rounding may have added to a distance of these coordinates; |x| = |(y, rho)|
+        self._rounding = ROUNDING * self.n_dims
+        norms = np.sqrt(np.einsum("ij,ij->i", self._coordinates, self._coordinates))
+        self._norms = np.maximum.reduceat(norms, self._start[:-1])
+
+    def query(self, Q: NDArray[np.float64], k: int) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+        """Distances and indices (m, k) of the k nearest points of each row of Q (m, M)."""
+        m = len(Q)
+        distance, index = np.empty((m, k)), np.empty((m, k), np.intp)
+        if not m:
+            return distance, index
+        depth, boxes, lowest, split = self._tree
+        n = self.n_points
+        far = np.zeros(m, bool) if Q is self._points else ~(abs(Q).max(axis=1) < LARGEST)
+        if far.any():  # squares may overflow
+            squared, index[far] = _search_among(self._points, np.arange(n), Q[far], k)
+            distance[far] = np.sqrt(squared)
+            distance[~far], index[~far] = self.query(Q[~far], k)
+            return distance, index
+        if Q is self._points:
+            coordinates, order = self._coordinates, self._order
+            leaf = np.repeat(np.arange(2**depth), np.diff(n * np.arange(2**depth + 1) // 2**depth))
+        else:
+            coordinates, leaf = _projected(Q, self._directions), np.empty(m, np.intp)
+            _kernel.assign(self._coordinates, lowest, depth, boxes, lowest, split, coordinates, leaf)
+            order = np.argsort(leaf, kind="stable")
+            coordinates, leaf = coordinates[order], leaf[order]
+        bounds = _group_bounds(leaf, 2**depth)
+
+        def task(i):
+            rows = order[bounds[i] : bounds[i + 1]]
+            distance[rows], index[rows] = self._search(Q[rows], coordinates[bounds[i] : bounds[i + 1]], k)
+
+        with _parallel.blas_threads(1):
+            _parallel.parallel_for(task, len(bounds) - 1)
+        return distance, index
+
+    def _search(self, Q, y, k):
+        """The same for a group of near queries, whose coordinates are y."""
+        centre = y.mean(axis=0)
+        away = y - centre
+        own = np.einsum("ij,ij->i", away, away)
+        apart = self._centres - centre
+        apart = np.sqrt(np.einsum("ij,ij->i", apart, apart))
+        squared = np.full((len(Q), k), np.inf)
+        numbers = np.full((len(Q), k), np.iinfo(np.intp).max, np.intp)
+        parts = [slice(i, i + TOGETHER) for i in range(0, len(Q), TOGETHER)]
+
+        def compare(part, places):
+            _kernel.among(self._points, self._order[places], Q[part], squared[part], numbers[part])
+
+        # the k nearest of the nearest cells, by these coordinates, bound the distances
+        nearest = np.argsort(apart)
+        held = np.cumsum(np.diff(self._start)[nearest])
+        places = self._places(nearest[: np.searchsorted(held, min(4 * k, self.n_points)) + 1])
+        lower = self._squared(self._coordinates[places] - centre, away, own)
+        chosen = lower <= np.partition(lower, k - 1, axis=1)[:, k - 1 : k]
+        compared = [np.sort(places[chosen[part].any(axis=0)]) for part in parts]
+        for part, some in zip(parts, compared):
+            compare(part, some)
+
+        # the cells within reach of the group, of these the ones within reach of a query, and of their points likewise
+        slack = self._rounding * (np.sqrt(np.einsum("ij,ij->i", y, y).max()) + self._norms)
+        reach = np.sqrt(squared[:, -1:]) * (1 + self._rounding)
+        near = np.flatnonzero(apart <= np.sqrt(own.max()) + reach.max() + slack + self._radii)
+        lower = self._squared(self._centres[near] - centre, away, own)
+        near = near[(lower <= (reach + (slack + self._radii)[near]) ** 2).any(axis=0)]
+        near = near[np.argsort(apart[near])]
+        ends = np.cumsum(np.diff(self._start)[near])
+        for cells in np.split(near, np.searchsorted(ends, np.arange(CHUNK, ends[-1], CHUNK))):
+            if not len(cells):
+                continue
+            places = self._places(cells)
+            lower = self._squared(self._coordinates[places] - centre, away, own)
+            reach = np.sqrt(squared[:, -1:]) * (1 + self._rounding) + slack[cells].max()
+            chosen = lower <= reach**2
+            for part, some in zip(parts, compared):
+                new = places[chosen[part].any(axis=0)]
+                compare(part, new[some[np.searchsorted(some[:-1], new)] != new])
+        return np.sqrt(squared), numbers
+
+    def _places(self, cells):
+        """Places in the tree of the points of some cells, one cell after the other."""
+        count = self._start[cells + 1] - self._start[cells]
+        return np.repeat(self._start[cells] - np.cumsum(count) + count, count) + np.arange(count.sum())
+
+    def _squared(self, others, away, own):
+        """Squared distances (m, c) of some points from the queries of a group, less what rounding may have added.
+
+        `others` (c, r + 1) and `away` (m, r + 1) are relative to the group's centre, `own` the squares of the latter.
+        """
+        sizes = np.einsum("ij,ij->i", others, others)
+        squares = away @ others.T
+        squares *= -2
+        squares += (1 - self._rounding) * own[:, None]
+        squares += (1 - self._rounding) * sizes
+        return squares

@@ -1,0 +1,135 @@
+"""Leading eigenpairs of a sparse Markov-like matrix by Lanczos on its shifted inverse.
+
+Where the leading eigenvalues of S crowd towards 1, as those of a kernel of near neighbours do, Lanczos on S takes some
+1 / sqrt(1 - xi) products. On ((1 + delta) I - S)^-1 it takes a dozen, at the price of a Cholesky factor. Its size, and
+so whether that pays, is known before it is made (`sparse_cholesky`); what Lanczos on S would take is
+estimated from Rayleigh quotients.
+
+Reference: Ericsson and Ruhe, The spectral transformation Lanczos method, Math. Comp. 35 (1980).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from randsmap._linalg.lanczos import block_size, leading_eigenpairs
+from randsmap._linalg.sparse_cholesky import Dissection, SparseCholesky, step_coordinates
+
+__all__ = ["inverted_eigenpairs"]
+
+# Distance of the shift from 1: the trivial eigenvector is left out, so that rounding divided by it does no harm
+SHIFT = 1e-8
+# Residual |S u - xi u| above which the pairs are not taken
+LARGEST_RESIDUAL = 1e-12
+# Residual, relative to the inverse's norm, at which Lanczos has converged: eigenvalues next to 1 lie far apart there
+INVERTED_TOLERANCE = 1e-13
+# Vertices from which steps are counted, and averages taken of their numbers
+LANDMARKS, SMOOTHINGS = 6, 2
+# Nanoseconds, measured with one thread (only their ratios matter): a product with an entry of S and the
+# orthogonalisation of a row, for each vector of Lanczos; a multiplication of the factorisation; memory moved for an
+# entry of the factor; a solution with one, for each vector
+PRODUCT, ORTHOGONALISATION, FACTORISATION, ASSEMBLY, SOLUTION = 1.0, 40, 0.03, 15, 0.9
+# Steps of Lanczos on S, times the root of the gap 1 - xi; those on the inverse; nanoseconds for an entry of S that make
+# the dissection worth while; part of the time of Lanczos on S that the inverse may take by these estimates
+STEPS, INVERTED_STEPS, WORTH_DISSECTION, PAYS = 5, 12, 700, 0.7
+# The factor may have so many numbers for each entry of S
+MOST_ENTRIES = 40
+
+
+def inverted_eigenpairs(
+    S: csr_array, count: int, constraint: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """The largest eigenvalues of S and their eigenvectors, where this is faster than Lanczos on S; otherwise None.
+
+    Parameters
+    ----------
+    S : csr_array of shape (n, n)
+        Symmetric with eigenvalues in (-1, 1], a vertex of a graph in space each row.
+    count : int
+        Number of eigenpairs.
+    constraint : ndarray of shape (n,)
+        Its unit eigenvector to the eigenvalue 1, positive, which is left out.
+
+    Returns
+    -------
+    eigenvalues (count,), in descending order, and orthonormal vectors (n, count), or None
+        As `leading_eigenpairs`.
+    """
+    n = S.shape[0]
+    basis = _OfComponents(S, constraint)
+    ones = basis.vectors(count)
+    if ones.shape[1] == count:
+        return np.ones(count), ones
+    # Coordinates tell what Lanczos on S would take, and how to dissect the graph; averages over neighbours part ties
+    p = block_size(count)
+    coordinates = step_coordinates(S, LANDMARKS)
+    for _ in range(SMOOTHINGS):
+        coordinates = (S @ (coordinates * constraint[:, None])) / constraint[:, None]
+    gap = max(_gap(S, constraint, basis, coordinates), 1e-12)
+    direct = STEPS / gap**0.5 * p * (PRODUCT * S.nnz + ORTHOGONALISATION * n)
+    if direct < WORTH_DISSECTION * S.nnz:
+        return None
+    dissection = Dissection(S, np.ascontiguousarray(coordinates))
+    inverted = FACTORISATION * dissection.operations + (ASSEMBLY + INVERTED_STEPS * p * SOLUTION) * dissection.entries
+    if inverted > PAYS * direct or dissection.entries > MOST_ENTRIES * S.nnz:
+        return None
+    A = -S
+    A.setdiag(1 + SHIFT - S.diagonal())
+    scale = SHIFT + gap  # Lanczos wants a norm of about 1
+
+    def inverse(X):
+        return basis.left(factor.solve(basis.left(X))) * scale
+
+    try:
+        factor = SparseCholesky(A, dissection)
+        _, U = leading_eigenpairs(inverse, n, count - ones.shape[1], constraint, INVERTED_TOLERANCE)
+    except np.linalg.LinAlgError:
+        return None
+    # once more: what is left of other eigenvectors in these is small for the inverse, but not for S
+    U = np.hstack([ones, np.linalg.qr(inverse(U))[0]])
+    SU = S @ U
+    eigenvalues = np.einsum("ij,ij->j", U, SU)
+    if np.linalg.norm(SU - U * eigenvalues, axis=0).max() > LARGEST_RESIDUAL:
+        return None
+    return eigenvalues, U
+
+
+class _OfComponents:
+    """The eigenspace of the eigenvalue 1: of each component of the graph, what the constraint is on it.
+
+    It is known to round-off, so that eigenvalues next to 1 need not be told from it.
+    """
+
+    def __init__(self, S, constraint):
+        self.number, self.label = connected_components(S, directed=False)
+        self.lengths = np.sqrt(np.bincount(self.label, constraint**2))
+        self.unit = constraint / self.lengths[self.label]
+
+    def vectors(self, count):
+        """At most `count` orthonormal ones, orthogonal to the constraint: columns of the reflection that takes it to
+        the first component."""
+        j = np.arange(1, min(count + 1, self.number))
+        w = self.lengths.copy()
+        w[0] += 1
+        w /= np.linalg.norm(w)
+        return self.unit[:, None] * ((self.label[:, None] == j) - 2 * np.outer(w[self.label], w[j]))
+
+    def left(self, X):
+        """X (n, p) without its part in the eigenspace."""
+        parts = [np.bincount(self.label, self.unit * x)[self.label] * self.unit for x in X.T]
+        return X - np.column_stack(parts)
+
+
+def _gap(S, constraint, basis, coordinates):
+    """An upper bound of 1 - xi: the least Rayleigh quotient of I - S among linear functions of the coordinates."""
+    trial = basis.left((coordinates - constraint**2 @ coordinates) * constraint[:, None])
+    Q, R = np.linalg.qr(trial)
+    kept = abs(np.diag(R)) > 1e-10 * abs(np.diag(R)).max()
+    if not kept.any():
+        return 1.0
+    Q = Q[:, kept]
+    return float(1 - eigh(Q.T @ (S @ Q), eigvals_only=True)[-1])
