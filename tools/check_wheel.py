@@ -3,6 +3,7 @@
 
     python tools/check_wheel.py                     # all of the following with wheels that it builds
     python tools/check_wheel.py files WHEEL ...     # size and symbols
+    python tools/check_wheel.py kernels             # the kernels' tests with what is installed beside this Python
     python tools/check_wheel.py scipy WHEEL ...     # the kernels' tests with the oldest and the newest SciPy
     python tools/check_wheel.py user WHEEL          # a new account: from the wheel and a .mat file to a report
     python tools/check_wheel.py threads             # wheels for interpreters without a GIL
@@ -124,10 +125,11 @@ def exported(library):
 TESTS = ["pytest>=8", "hypothesis", "mpmath"]
 
 
-def test_kernels(python, folder, *tests):
-    """Run the tests of compiled code against the wheel that is installed; the last line that pytest prints."""
-    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml", *tests]
-    return run(*command, cwd=folder, env=without_compiler()).strip().splitlines()[-1]
+def test_kernels(python, folder, variables):
+    """Run the tests of compiled code against the package that is installed; the last line that pytest prints."""
+    files = [path for path in sorted((ROOT / "tests").glob("test_*.py")) if "mark.kernels" in path.read_text()]
+    options = ["-q", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml", "-m", "kernels and not slow"]
+    return run(python, "-m", "pytest", *options, *files, cwd=folder, env=variables).strip().splitlines()[-1]
 
 
 def check_scipy(wheel, folder):
@@ -140,7 +142,7 @@ def check_scipy(wheel, folder):
     for name, constraint in [("newest", []), *([("oldest", oldest)] if version <= (3, 12) else [])]:
         inside = environment(folder / name, python, wheel, *TESTS, *constraint)
         code = "import sys, numpy, scipy; print(sys.version.split()[0], numpy.__version__, scipy.__version__)"
-        said = test_kernels(inside, folder, "-m", "kernels and not slow", ROOT / "tests")
+        said = test_kernels(inside, folder, without_compiler())
         print("Python {}, NumPy {}, SciPy {}: {}".format(*run(inside, "-c", code).split(), said), flush=True)
 
 
@@ -234,12 +236,14 @@ def check_threads(folder):
         python = environment(place / "run", path, wheel, *TESTS)
         run(python, "-c", SHARED, cwd=folder, env=without_compiler())
         print(f"{wheel.name}: the GIL stays off, decoders shared by threads give the same bits")
-        print(test_kernels(python, folder, "-m", "kernels and not slow", ROOT / "tests"), flush=True)
+        print(test_kernels(python, folder, without_compiler()), flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("check", nargs="?", choices=["all", "files", "scipy", "user", "threads"], default="all")
+    parser.add_argument(
+        "check", nargs="?", choices=["all", "files", "kernels", "scipy", "user", "threads"], default="all"
+    )
     parser.add_argument("wheels", nargs="*", type=lambda name: Path(name).resolve())
     options = parser.parse_args()
     if options.check in ("files", "scipy", "user") and not options.wheels:
@@ -251,6 +255,9 @@ def main():
             "user": check_user,
             "scipy": lambda wheel: check_scipy(wheel, folder / wheel.stem),
         }
+        if options.check == "kernels":
+            print(test_kernels(sys.executable, folder, os.environ))
+            return
         if options.check in checks:
             for wheel in options.wheels:
                 checks[options.check](wheel)
