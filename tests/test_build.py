@@ -1,8 +1,11 @@
 """What is installed is what the repository tracks: a file missing from a meson list shows here."""
 
 import re
+import runpy
 import shutil
 import subprocess
+import tomllib
+import zipfile
 from importlib.metadata import files
 from pathlib import Path
 
@@ -50,10 +53,43 @@ def test_only_the_module_init_is_exported():
         pytest.skip("needs nm (binutils)")
     import randsmap._kernels
 
-    for folder in randsmap._kernels.__path__:
+    for folder in [*randsmap._kernels.__path__, Path(randsmap.__file__).parent]:
         for library in Path(folder).glob("*.so"):
             symbols = subprocess.run(
                 ["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True
             ).stdout.split("\n")
             names = {line.split()[-1] for line in symbols if " T " in line}
             assert names - {"_init", "_fini"} == {f"PyInit_{library.name.split('.')[0]}"}
+
+
+def test_the_release_expects_the_wheels_that_are_configured():
+    configured = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]["build"]
+    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    (expected,) = re.findall(r"for python in (.*); do", workflow)
+    assert [f"{re.sub('t?-.*', '', tag)}-{tag.removesuffix('-*')}" for tag in configured] == expected.split()
+
+
+@pytest.mark.parametrize(
+    "name, padding, message",
+    [
+        ("lib/librandsmap.so.1", 0, None),
+        ("_kernels/features.cpython-311-x86_64-linux-gnu.so", 0, r"features.* exports \['randsmap_.*, not \['PyInit_"),
+        ("lib/librandsmap.so.1", 3_000_000, "bytes, more than 2500000"),
+    ],
+)
+def test_wheels_that_export_too_much_or_are_too_large_are_refused(tmp_path, capsys, name, padding, message):
+    library = Path(randsmap.__file__).parent / "lib" / "librandsmap.so.1"
+    if shutil.which("nm") is None or not library.exists():
+        pytest.skip("needs nm (binutils) and an installed librandsmap.so.1")
+    check = runpy.run_path(str(ROOT / "tools" / "check_wheel.py"))["check_files"]
+    wheel = tmp_path / "randsmap-0.1.0-cp311-cp311-linux_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.write(library, f"randsmap/{name}")
+        archive.write(Path(randsmap.get_include()) / "randsmap.h", "randsmap/include/randsmap.h")
+        archive.writestr("randsmap/padding", bytes(padding))
+    if message is None:
+        check(wheel)
+        assert "1 compiled files, stripped, export what they should" in capsys.readouterr().out
+    else:
+        with pytest.raises(SystemExit, match=message):
+            check(wheel)

@@ -1,4 +1,4 @@
-"""Decoding: features of a tile of latent points -> GEMM with A -> constants -> row projection."""
+"""Decoding, in steps: features of a tile of latent points -> GEMM with A -> constants -> row projection."""
 
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
