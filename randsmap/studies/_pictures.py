@@ -80,7 +80,7 @@ def _error_against_time(result, part, size):
         ("test", "rel_l2", "mean relative L2 error", "inference"),
         ("test", "rel_linf", "mean relative Linf error", "inference"),
     ):
-        figure = plotting._new_figure((4.6, 3.8))
+        figure = plotting.new_figure((4.6, 3.8))
         ax = figure.add_subplot()
         theirs = set()  # several of our rows may stand beside the same one of the paper's
         for row in (row for row in rows if row["split"] == split):
@@ -166,7 +166,7 @@ def _legend(rows, styles, size):
         entries[text] = Line2D([], [], color=color, marker=marker, linestyle="none", label=text)
     n_columns = 2 if len(entries) > 12 else 1
     n_rows = -(-len(entries) // n_columns)
-    figure = plotting._new_figure((4.6, max(3.8, 0.2 * n_rows + 0.3)))
+    figure = plotting.new_figure((4.6, max(3.8, 0.2 * n_rows + 0.3)))
     figure.legend(handles=list(entries.values()), loc="center", ncols=n_columns, fontsize=8, frameon=False)
     return Picture(
         f"Marks of the three panels{size}",
@@ -209,7 +209,7 @@ def _data_and_embedding(result, part, size):
             f"{dimension} coordinates" if points.shape[1] <= 3 else f"the first three of {points.shape[1]} coordinates"
         )
         some = _thinned(len(points), 2000)
-        figure = plotting._new_figure((4.9, 3.9))
+        figure = plotting.new_figure((4.9, 3.9))
         ax = figure.add_subplot(projection="3d" if dimension == 3 else None)
         if dimension == 3:
             ax.view_init(elev=_elevation(result))
@@ -257,7 +257,7 @@ def _reconstructed_points(result, part, size):
     low, high = np.percentile(positive, [1, 99]) if positive.size else (0.1, 1.0)
     norm = LogNorm(low, max(high, 1.01 * low))
     n_rows = -(-(len(shown) + 1) // 3)
-    figure = plotting._new_figure((8.4, 2.75 * n_rows + 0.5))
+    figure = plotting.new_figure((8.4, 2.75 * n_rows + 0.5))
     figure.get_layout_engine().set(rect=(0, 0, 0.96, 1))  # the layout knows nothing of z labels
     # one view for all panels, that of the truth; statistics of a bad reconstruction may lie anywhere
     # or be undefined (NaN), where negative densities make a variance negative
@@ -329,7 +329,7 @@ def _error_against_intrinsic(result, part, size):
     if "angle" in name.lower():
         values, name = np.rad2deg(values), f"{name} (degrees)"
     n_rows = -(-len(shown) // 3)
-    figure = plotting._new_figure((8.4, 1.9 * n_rows + 0.4))
+    figure = plotting.new_figure((8.4, 1.9 * n_rows + 0.4))
     axes = figure.subplots(n_rows, 3, squeeze=False, sharex=True, sharey=True)
     some = _thinned(len(values))
     for ax, (title, errors) in zip(axes.flat, shown):
@@ -365,7 +365,7 @@ def _ddm_map(result, part, size):
 
     weights, ranks, errors = found
     rule = _get(result, part, "ddm/rule_ranks", "ddm/rule_errors")
-    figure = plotting._new_figure((4.9, 3.9))
+    figure = plotting.new_figure((4.9, 3.9))
     ax = figure.add_subplot()
     finite = errors[np.isfinite(errors) & (errors > 0)]
     if not finite.size:
