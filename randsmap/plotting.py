@@ -268,9 +268,9 @@ def plot_comparison(
         plot_field(field, ax=panel, colorbar=False, **scale, **place) for field, panel in zip((truth, decoded), axes)
     ]
     difference = plot_difference(truth, decoded, ax=axes[2], colorbar=False, **place)
-    below: dict[str, Any] = {"location": "bottom", "pad": 0.02, "fraction": 0.08}
+    below: dict[str, Any] = {"location": "bottom", "pad": 0.02, "fraction": 0.06}
     for artist, panels, name in ((drawn[1], axes[:2], label), (difference, axes[2:], None)):
-        _few_ticks(axes[0].figure.colorbar(artist, ax=panels, label=name, **below))
+        _few_ticks(axes[0].figure.colorbar(artist, ax=panels, label=name, aspect=25 * len(panels), **below))
     for panel, name in zip(axes, ("truth", "decoded", "decoded \u2212 truth")):
         panel.set_title(name, fontsize="medium")
     return [*drawn, difference]
@@ -330,6 +330,7 @@ def plot_errors(
         artists = _errors_of_groups(ax, times, heights, groups)
     ax.set(ylabel=label, yscale="log")
     ax.set_xlabel("time" if times is not None else "row" if groups is None else "row of the group")
+    plain_decades(ax.yaxis)
     ax.grid(True, color="0.92")
     _legend_above(ax)
     return artists
@@ -397,6 +398,8 @@ def plot_leverage(
         artists.append(ax.axvline(limit, color="0.3", linestyle="--", linewidth=1, label=f"limit {limit:.3g}"))
         _legend_above(ax)
     ax.set(xscale="log", yscale="log", xlabel="leverage", ylabel=label)
+    plain_decades(ax.yaxis)
+    plain_decades(ax.xaxis)
     ax.grid(True, color="0.92")
     return artists
 
@@ -685,9 +688,11 @@ def plot_embedding(
     points = ax.scatter(*latents.T, **style)
     ax.set(**dict(zip(("xlabel", "ylabel", "zlabel"), names)))
     if color is not None:
-        figure.colorbar(
+        bar = figure.colorbar(
             points, ax=ax, label=label, pad=0.12 if dimension == 3 else 0.03, shrink=0.8 if dimension == 3 else 1.0
         )
+        if "norm" in style:
+            plain_decades(bar.ax.yaxis)
     return points
 
 
@@ -700,6 +705,7 @@ def plot_reconstructions(
     mask: ArrayLike | None = None,
     label: str = "density",
     n_columns: int | None = None,
+    width: float | None = None,
 ) -> Figure:
     """One field beside its reconstructions, with their errors.
 
@@ -720,6 +726,8 @@ def plot_reconstructions(
         Name of the field.
     n_columns : int, optional
         Reconstructions beside each other; by default 2, of long corridors 1.
+    width : float, optional
+        Of the figure, in inches.
 
     Returns
     -------
@@ -761,17 +769,17 @@ def plot_reconstructions(
             raise ValueError(f"mask must be boolean of shape {truth.shape}, got {mask.dtype} of shape {mask.shape}")
     if truth.ndim == 1:
         positions, name = _cells(positions, len(truth))
-        return _profiles(truth, fields, positions, name, label, 2 if n_columns is None else n_columns)
+        return _profiles(truth, fields, positions, name, label, n_columns or 2, width)
     if extent is not None:
         extent = _validation.check_vector(extent, "extent", length=2)
-    return _error_maps(truth, fields, extent, mask, label, n_columns)
+    return _error_maps(truth, fields, extent, mask, label, n_columns, width)
 
 
-def _profiles(truth, fields, positions, name, label, n_columns):
+def _profiles(truth, fields, positions, name, label, n_columns, width):
     n_panels = len(fields) - 1
     n_columns = min(n_columns, n_panels)
     n_rows = -(-n_panels // n_columns)
-    figure = new_figure((3.5 * n_columns, 2.3 * n_rows + 0.5))
+    figure = new_figure((3.7 * n_columns if width is None else width, (2.3 if width is None else 1.9) * n_rows + 0.5))
     axes = figure.subplots(n_rows, n_columns, squeeze=False, sharex=True, sharey=True)
     for ax, (title, field) in zip(axes.flat, list(fields.items())[1:]):
         ax.plot(positions, truth, color="0.6", linewidth=3, label="truth")
@@ -790,7 +798,7 @@ def _profiles(truth, fields, positions, name, label, n_columns):
     return figure
 
 
-def _error_maps(truth, fields, extent, mask, label, n_pairs):
+def _error_maps(truth, fields, extent, mask, label, n_pairs, full_width):
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import MaxNLocator
 
@@ -807,8 +815,8 @@ def _error_maps(truth, fields, extent, mask, label, n_pairs):
     width = 3.3 if aspect < 0.6 else 2.0
     if n_pairs is None:
         n_pairs = 1 if aspect < 0.6 else 2
-    elif n_pairs == 1:
-        width = min(width, 2.2)
+    if full_width is not None:
+        width = (full_width - 0.4) / (2 * n_pairs)
     n_rows = -(-len(fields) // n_pairs)
     figure = new_figure((2 * n_pairs * width + 0.4, n_rows * (width * min(aspect, 2) + 0.4) + 0.9))
     axes = figure.subplots(n_rows, 2 * n_pairs, squeeze=False, sharex=True, sharey=True)
@@ -1038,6 +1046,20 @@ def _cells(positions, n_cells):
     if positions is None:
         return np.arange(n_cells, dtype=float), "cell"
     return _ascending(positions, "positions", n_cells), "position x"
+
+
+def plain_decades(axis: Any, count: int = 20) -> None:
+    """Labels such as 0.06 instead of 6 x 10^-2, enough of them within one decade and at most `count`, about."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+    low, high = axis.get_view_interval()
+    if high < 8 * low:
+        axis.set_major_locator(MaxNLocator(min(6, count)))
+        axis.set_minor_locator(NullLocator())
+    else:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,), numticks=count))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _legend_above(ax):

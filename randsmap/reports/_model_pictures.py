@@ -111,7 +111,7 @@ def _embeddings(found: Evaluation) -> Iterator[Picture]:
             )
             which = f"coordinate{'' if d == 1 else 's'} {' and '.join(str(k + 1) for k in pair)} of {d}"
             yield Picture(
-                "Embedding",
+                f"Embedding, by {'error' if log else label}",
                 f"Latent {which}, coloured by the {label}"
                 + ("" if len(some) == n else f"; {len(some)} of {n} snapshots")
                 + ".",

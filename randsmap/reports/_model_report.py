@@ -184,14 +184,13 @@ def _sentences(model, found, worst):
     else:
         yield f"The model promises to keep nothing exactly; the mass is off by {percent(largest)} at most."
     low, high, decoded_low, decoded_high = found.ranges
-    yield f"Snapshots have values from {low:.4g} to {high:.4g}, decoded fields from {decoded_low:.4g} to {decoded_high:.4g}."
+    yield f"Values: {low:.4g} to {high:.4g} in the snapshots, {decoded_low:.4g} to {decoded_high:.4g} decoded."
     if found.leverage is not None:
         beyond = int(np.count_nonzero(found.leverage > found.limit))
+        who = _counted(beyond, "snapshot") if beyond else "No snapshot"
         looked = "" if len(found.leverage) == n else f" of {len(found.leverage)} that were looked at"
-        yield (
-            f"{'No snapshot' if not beyond else _counted(beyond, 'snapshot')}{looked} "
-            f"{'lies' if beyond <= 1 else 'lie'} beyond the leverage limit {found.limit:.3g}, where fields are extrapolated."
-        )
+        verb = "lies" if beyond <= 1 else "lie"
+        yield f"{who}{looked} {verb} beyond the leverage limit {found.limit:.3g}, where fields are extrapolated."
 
 
 def _counted(n, what):
@@ -226,11 +225,16 @@ def _worst_table(found, labels):
     d = min(found.latents.shape[1], 6)
     rows = [(*header, *(f"y{k + 1}" for k in range(d)))]
     for row in np.argsort(-found.l2, kind="stable")[:_MOST_ROWS].tolist():
-        figures = [*([] if labels is None else [str(labels[row])]), percent(found.l2[row]), percent(found.linf[row])]
+        figures = [*([] if labels is None else [_cut(labels[row])]), percent(found.l2[row]), percent(found.linf[row])]
         figures.append(f"{found.invariants[row]:.2g}")
         figures += [f"{leverage[row]:.3g}" if row in leverage else ""] if leverage else []
         rows.append((str(row), *figures, *(f"{y:.4g}" for y in found.latents[row, :d])))
     return rows
+
+
+def _cut(label):
+    text = str(label)
+    return text if len(text) <= 30 else f"{text[:29]}\u2026"
 
 
 def _group_table(found, labels):
@@ -240,7 +244,7 @@ def _group_table(found, labels):
     for k in np.argsort(-means, kind="stable")[:_MOST_ROWS]:
         own = np.flatnonzero(numbers == k)
         row = int(own[np.argmax(found.l2[own])])
-        rows.append((str(names[k]), str(len(own)), percent(means[k]), percent(found.l2[row]), str(row)))
+        rows.append((_cut(names[k]), str(len(own)), percent(means[k]), percent(found.l2[row]), str(row)))
     return len(names), rows
 
 

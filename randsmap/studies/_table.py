@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from randsmap._files import write_atomically
+from randsmap.reports._page import percent
 
 if TYPE_CHECKING:
     from randsmap.studies._result import StudyResult
@@ -68,11 +69,6 @@ LEGEND = (
 def features_text(fraction: float) -> str:
     """P / N in words: "P = N/2"."""
     return {1.0: "P = N", 0.5: "P = N/2", 0.25: "P = N/4"}.get(fraction, f"P = {fraction:g} N")
-
-
-def percent(error: float) -> str:
-    """A relative error in words: "3.14 %"."""
-    return f"{100 * error:.3g} %"
 
 
 def paper_rows() -> list[Row]:
@@ -146,6 +142,39 @@ def table_text(rows: Sequence[Row], without: Collection[str] = ()) -> list[tuple
         ratios = [_text(row[f"ratio_{quantity}"], ".2g") for row in rows]
         if f"ratio_{quantity}" not in without and any(row[f"paper_{quantity}_median"] is not None for row in rows):
             columns.append(("ratio", ratios))
+    return [tuple(name for name, _ in columns), *zip(*(cells for _, cells in columns))]
+
+
+def summary_text(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Header and rows of a short table of one training size: each decoder at its best feature count, the best first.
+
+    Parameters
+    ----------
+    rows : list of dict
+        Of both splits: `StudyResult.part_rows`.
+
+    Returns
+    -------
+    list of tuple of str
+        As of `table_text`.
+    """
+    test = sorted((row for row in rows if row["split"] == "test"), key=lambda row: row["rel_l2_median"])
+    best = list({row["decoder"]: row for row in reversed(test)}.values())[::-1]
+    train = {(row["decoder"], row["features_per_sample"]): row for row in rows if row["split"] == "train"}
+    columns: list[tuple[str, list[str]]] = [
+        ("decoder", [row["decoder"] + (" +" if row["extra"] else "") for row in best]),
+        ("P/N", [_text(row["features_per_sample"], "g") for row in best]),
+        ("test L2", [percent(row["rel_l2_median"]) for row in best]),
+    ]
+    if any(row["paper_rel_l2_median"] is not None for row in best):
+        paper = ["" if row["paper_rel_l2_median"] is None else percent(row["paper_rel_l2_median"]) for row in best]
+        columns += [("paper", paper), ("ratio", [_text(row["ratio_rel_l2"], ".2g") for row in best])]
+    others = [train.get((row["decoder"], row["features_per_sample"]), row) for row in best]
+    columns.append(("training L2", [percent(row["rel_l2_median"]) for row in others]))
+    if any(row["conservation_median"] is not None for row in best):
+        columns.append(("mass error", [_text(row["conservation_median"], ".1e") for row in best]))
+    columns.append(("training s", [_text(row["seconds_median"], ".3g") for row in others]))
+    columns.append(("inference s", [_text(row["seconds_median"], ".3g") for row in best]))
     return [tuple(name for name, _ in columns), *zip(*(cells for _, cells in columns))]
 
 
