@@ -64,16 +64,24 @@ def study_pictures(result: StudyResult) -> Iterator[Picture]:
 
 
 def main_pictures(result: StudyResult, part: str) -> Iterator[Picture]:
-    """The data, their embedding and one field of a part of the study, as far as it has them."""
+    """The data, their embedding and one field (reconstructions, of points) of a part, as far as it has them."""
     yield from _data_and_embedding(result, part, _size(result, part))
-    yield from _one_field(result, part, _size(result, part))
+    if _has_field(result, part):
+        yield from _one_field(result, part, _size(result, part))
+    else:
+        yield from _reconstructed_points(result, part, _size(result, part))
 
 
 def detail_pictures(result: StudyResult, part: str) -> Iterator[Picture]:
-    """The other pictures of a part: reconstructions, errors along intrinsic coordinates, the map of DDM."""
-    yield from _reconstructed_points(result, part, _size(result, part))
+    """The other pictures of a part: reconstructions of fields, errors along intrinsic coordinates, the map of DDM."""
+    if _has_field(result, part):
+        yield from _reconstructed_points(result, part, _size(result, part))
     yield from _error_against_intrinsic(result, part, _size(result, part))
     yield from _ddm_map(result, part, _size(result, part))
+
+
+def _has_field(result, part):
+    return f"{part}/field/truth" in result.arrays
 
 
 def _size(result, part):
@@ -324,7 +332,7 @@ def _length(centers):
 def _error_against_intrinsic(result, part, size):
     found = _get(result, part, "test/intrinsic", "intrinsic_names")
     shown = _decoded(result, part, "errors")
-    if found is None or not shown or f"{part}/field/truth" not in result.arrays:
+    if found is None or not shown or not _has_field(result, part):
         return
     name = str(found[1][0])
     values = found[0][:, 0]

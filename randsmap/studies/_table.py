@@ -18,7 +18,7 @@ from randsmap.reports._page import percent
 if TYPE_CHECKING:
     from randsmap.studies._result import StudyResult
 
-__all__ = ["COLUMNS", "format_table", "table_text", "with_paper", "write_csv", "write_markdown"]
+__all__ = ["COLUMNS", "format_table", "summary_text", "table_text", "terminal_width", "with_paper", "write_csv", "write_markdown"]
 
 Row = dict[str, Any]
 
@@ -56,6 +56,7 @@ _DISPENSABLE = (
     ("hyperparameter", "the tuned value"),
     ("seconds", "seconds"),
     ("paper_rel_l2", "the paper's rel. L2"),
+    ("conservation", "conservation"),
 )
 LEGEND = (
     "Errors: mean over the samples; median (5 %-95 %) of that over the runs, a single value where "
@@ -212,6 +213,11 @@ def legend(rows: Sequence[Row]) -> list[str]:
     return [text for text, shown in zip(LEGEND, needed) if shown]
 
 
+def terminal_width() -> int:
+    """Characters of a line of the terminal; 80 where there is none, unless COLUMNS says otherwise."""
+    return shutil.get_terminal_size((80, 24)).columns
+
+
 def format_table(rows: Sequence[Row], width: int | None = None) -> str:
     """The rows as text for a terminal, a table for each training size and split.
 
@@ -219,16 +225,18 @@ def format_table(rows: Sequence[Row], width: int | None = None) -> str:
     ----------
     rows : list of dict
     width : int, optional
-        Characters of a line: columns that do not fit are left out, and said to be. By default those
-        of the terminal, 100 where there is none.
+        Characters of a line: columns that do not fit are left out, and said to be; where nothing more can be left out
+        names are cut. By default `terminal_width`.
     """
-    width = shutil.get_terminal_size((100, 24)).columns if width is None else width
+    width = terminal_width() if width is None else width
     tables = _tables(rows)
     for n_dropped in range(len(_DISPENSABLE) + 1):
         without = [key for key, _ in _DISPENSABLE[:n_dropped]]
         texts = [_aligned(table_text(table, without)) for _, table in tables]
         if max(len(line) for lines in texts for line in lines) <= width:
             break
+    else:
+        texts = [_aligned(_cut(table_text(table, without), width)) for _, table in tables]
     parts = []
     for (title, _), lines in zip(tables, texts):
         parts += [title, "-" * max(map(len, lines)), *lines, ""]
@@ -239,6 +247,13 @@ def format_table(rows: Sequence[Row], width: int | None = None) -> str:
     )
     notes = legend(rows) + ([f"Not shown, the lines being {width} characters: {dropped}."] if dropped else [])
     return "\n".join(parts + [line for note in notes for line in textwrap.wrap(note, max(width, 20))])
+
+
+def _cut(lines, width):
+    """The lines with names so short that they fit, of at least six characters."""
+    others = [max(map(len, column)) + 2 for column in list(zip(*lines))[1:]]
+    longest = max(6, width - sum(others))
+    return [(name if len(name) <= longest else f"{name[: longest - 2]}..", *cells) for name, *cells in lines]
 
 
 def _aligned(lines):
