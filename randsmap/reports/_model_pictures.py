@@ -139,16 +139,18 @@ def _fields(
     def draw(width: float) -> Any:
         figure, panels = _grid(width, len(rows), aspect)
         for k, (axes, row) in enumerate(zip(panels, rows)):
-            compare(truth[row], decoded[row], axes)
+            artists = compare(truth[row], decoded[row], axes)
             text = f"row {row}, {percent(found.l2[row])}"
             axes[0].set_title(text if aspect is None else f"{text}: truth", fontsize="medium")
             for ax in axes:
                 ax.tick_params(labelsize="small")
                 ax.locator_params(axis="x", nbins=5)
-                if ax.get_legend() is not None and k:
+                if ax.get_legend() is not None:
                     ax.get_legend().remove()
                 if aspect is None and k < len(rows) - 1:
                     ax.set_xlabel("")
+        if aspect is None:  # one legend, where it hides nothing
+            figure.legend(handles=artists, loc="outside upper left", ncols=3, fontsize="small", frameon=False)
         return figure
 
     last = "" if typical in worst else ", and last the one of the median error"
@@ -187,15 +189,18 @@ def _comparison(
 
         def lines(truth, decoded, ax):
             cells = _telling_cells(truth, decoded)
-            plotting.plot_comparison(truth[cells], decoded[cells], positions=cells, ax=ax)
-            ax[0].set_xlabel("cell")
-            ax[1].set_xlabel("cell")
+            artists = plotting.plot_comparison(truth[cells], decoded[cells], positions=cells, ax=ax)
+            for each in ax:
+                each.set_xlabel("cell")
+            return artists
 
         return lines, None
     extent = 0.0, float(shape[-1]), 0.0, float(shape[-2])
 
     def planes(truth, decoded, ax):
-        plotting.plot_comparison(*(_plane(field.reshape(shape)) for field in (truth, decoded)), extent=extent, ax=ax)
+        return plotting.plot_comparison(
+            *(_plane(field.reshape(shape)) for field in (truth, decoded)), extent=extent, ax=ax
+        )
 
     return planes, float(np.clip(shape[-2] / shape[-1], 0.1, 3.0))
 

@@ -125,6 +125,7 @@ def write_model_report(
         date=datetime.date.today().isoformat(),
         version=_version(),
         sentences=_sentences(model, found, worst[0]),
+        has_leverage=found.leverage is not None,
         summary=_summary(found),
         worst=_worst_table(found, labels),
         groups=None if labels is None else _group_table(found, labels),

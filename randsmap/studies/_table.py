@@ -18,7 +18,16 @@ from randsmap.reports._page import percent
 if TYPE_CHECKING:
     from randsmap.studies._result import StudyResult
 
-__all__ = ["COLUMNS", "format_table", "summary_text", "table_text", "terminal_width", "with_paper", "write_csv", "write_markdown"]
+__all__ = [
+    "COLUMNS",
+    "format_table",
+    "summary_text",
+    "table_text",
+    "terminal_width",
+    "with_paper",
+    "write_csv",
+    "write_markdown",
+]
 
 Row = dict[str, Any]
 
