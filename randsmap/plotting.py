@@ -328,9 +328,9 @@ def plot_errors(
         artists = _errors_of_rows(ax, np.arange(float(n)) if times is None else times, heights)
     else:
         artists = _errors_of_groups(ax, times, heights, groups)
-    ax.set(ylabel=label, yscale="log")
+    _make_logarithmic(ax, "y", heights)
     ax.set_xlabel("time" if times is not None else "row" if groups is None else "row of the group")
-    plain_decades(ax.yaxis)
+    ax.set_ylabel(label)
     ax.grid(True, color="0.92")
     _legend_above(ax)
     return artists
@@ -397,9 +397,9 @@ def plot_leverage(
     if limit is not None:
         artists.append(ax.axvline(limit, color="0.3", linestyle="--", linewidth=1, label=f"limit {limit:.3g}"))
         _legend_above(ax)
-    ax.set(xscale="log", yscale="log", xlabel="leverage", ylabel=label)
-    plain_decades(ax.yaxis)
-    plain_decades(ax.xaxis)
+    _make_logarithmic(ax, "x", across if limit is None else np.append(across, limit))
+    _make_logarithmic(ax, "y", heights)
+    ax.set(xlabel="leverage", ylabel=label)
     ax.grid(True, color="0.92")
     return artists
 
@@ -1060,6 +1060,14 @@ def plain_decades(axis: Any, count: int = 20) -> None:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,), numticks=count))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
+
+
+def _make_logarithmic(ax, which, values):
+    """The x or y axis, on which these values are drawn."""
+    if len(values) and values.min() == values.max():  # the axis would be a point
+        ax.set(**{f"{which}lim": (values[0] / 10, values[0] * 10)})
+    ax.set(**{f"{which}scale": "log"})
+    plain_decades(getattr(ax, f"{which}axis"))
 
 
 def _legend_above(ax):

@@ -168,8 +168,10 @@ def summary_text(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     list of tuple of str
         As of `table_text`.
     """
-    test = sorted((row for row in rows if row["split"] == "test"), key=lambda row: row["rel_l2_median"])
-    best = list({row["decoder"]: row for row in reversed(test)}.values())[::-1]
+    kept: dict[str, Row] = {}
+    for row in sorted((row for row in rows if row["split"] == "test"), key=lambda row: row["rel_l2_median"]):
+        kept.setdefault(row["decoder"], row)
+    best = list(kept.values())
     train = {(row["decoder"], row["features_per_sample"]): row for row in rows if row["split"] == "train"}
     columns: list[tuple[str, list[str]]] = [
         ("decoder", [row["decoder"] + (" +" if row["extra"] else "") for row in best]),
