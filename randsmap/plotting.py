@@ -818,7 +818,7 @@ def _error_maps(truth, fields, extent, mask, label, n_pairs, full_width):
     if full_width is not None:
         width = (full_width - 0.4) / (2 * n_pairs)
     n_rows = -(-len(fields) // n_pairs)
-    figure = new_figure((2 * n_pairs * width + 0.4, n_rows * (width * min(aspect, 2) + 0.4) + 0.9))
+    figure = new_figure((2 * n_pairs * width + 0.4, n_rows * (width * min(aspect, 2) + 0.4) + 1.4))
     axes = figure.subplots(n_rows, 2 * n_pairs, squeeze=False, sharex=True, sharey=True)
     pairs = axes.reshape(n_rows * n_pairs, 2)
     pairs[0, 1].remove()  # truth has no error
@@ -843,7 +843,8 @@ def _error_maps(truth, fields, extent, mask, label, n_pairs, full_width):
             ax.set_xlabel("x")
     beside = [pairs[0, 0], *pairs[1 : len(fields)].flat]
     style = {"location": "bottom", "fraction": 0.03, "pad": 0.02, "shrink": 0.6, "aspect": 40}
-    bar = figure.colorbar(shown, ax=beside, label=label, **style)
+    bar = figure.colorbar(shown, ax=beside, **style)
+    bar.set_label(label, loc="left")  # the power of ten stands to the right
     bar.locator, bar.formatter.useMathText = MaxNLocator(5), True
     bar.formatter.set_powerlimits((-2, 3))
     bar.update_ticks()

@@ -1,7 +1,9 @@
 """Reports of small models: the page is parsed, its figures are compared with the arrays that they are of."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ pytest.importorskip("jinja2")
 from sklearn.decomposition import PCA  # noqa: E402
 
 import randsmap  # noqa: E402
-from randsmap import _mmap, cli, metrics  # noqa: E402
+from randsmap import _mmap, cli, metrics, plotting  # noqa: E402
 from randsmap.reports import _evaluation, _page, write_model_report  # noqa: E402
 
 from pages import Page  # noqa: E402
@@ -215,3 +217,16 @@ def test_without_jinja_nothing_is_done(model, bumps, tmp_path, monkeypatch):
     with pytest.raises(ImportError, match=r"pip install 'randsmap\[studies\]'"):
         write_model_report(model, bumps, tmp_path / "page.html")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_examples_of_the_page_on_reports(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parent.parent / "docs" / "reports.md").read_text(encoding="utf-8")
+    namespace = {}
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(block, namespace)
+    Page(tmp_path / "report.html").check()
+    assert {path.name for path in tmp_path.iterdir()} == {"report.html", "pictures.png", "comparison.png"}
+    for name in re.findall(r"`(plot_\w+)`", text):
+        assert callable(getattr(plotting, name))

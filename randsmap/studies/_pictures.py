@@ -255,7 +255,10 @@ def _reconstructed_points(result, part, size):
         f"In the space of {', '.join(names)}: the truth, and the reconstructions by {_OF_KINDS}, coloured by the "
         "sample's error in one scale.",
         f"Scatter plots in three dimensions, one of the truth and one for each of {len(shown)} decoders",
-        *(_point_clouds(truth, shown, names, _elevation(result), *layout) for layout in ((WIDE, 4), (NARROW, 2))),
+        *(
+            _point_clouds(truth, shown, names, _elevation(result), *layout)
+            for layout in ((WIDE, 3 if len(shown) < 6 else 4), (NARROW, 2))
+        ),
     )
 
 
@@ -269,7 +272,7 @@ def _point_clouds(truth, shown, names, elevation, width, n_columns):
     norm = LogNorm(low, max(high, 1.01 * low))
     n_columns = min(n_columns, len(shown) + 1)
     n_rows = -(-(len(shown) + 1) // n_columns)
-    figure = plotting.new_figure((width, 0.95 * width / n_columns * n_rows + 0.6))
+    figure = plotting.new_figure((width, 0.95 * min(width / n_columns, 2.6) * n_rows + 0.6))
     figure.get_layout_engine().set(rect=(0, 0, 0.96, 1))  # the layout knows nothing of z labels
     # one view for all panels, that of the truth; statistics of a bad reconstruction may lie anywhere
     # or be undefined (NaN), where negative densities make a variance negative
