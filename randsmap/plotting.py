@@ -127,7 +127,7 @@ def plot_field(
         _validation.check_choice(origin, "origin", ("lower", "upper"))
         drawn = ax.imshow(values, origin=origin, **_place(extent, values.shape), **style)
     else:
-        drawn = _draw_on_mesh(ax, values, *mesh, style)
+        drawn = _draw_on_mesh(ax, values, mesh, style)
     if colorbar:
         figure.colorbar(drawn, ax=ax, label=label)
     return drawn
@@ -254,8 +254,9 @@ def plot_comparison(
             plot_field(truth, label=label, ax=left, color=_TRUTH_COLOR, linewidth=3, **place),
             plot_field(decoded, label=label, ax=left, **place),
         ]
-        one = {"linestyle": "--"} if left is right else {}
-        lines.append(plot_difference(truth, decoded, ax=right, **one, **place))
+        if left is right:
+            place["linestyle"] = "--"
+        lines.append(plot_difference(truth, decoded, ax=right, **place))
         for line, name in zip(lines, ("truth", "decoded", "decoded \u2212 truth")):
             line.set_label(name)
         if left is right:
@@ -941,9 +942,10 @@ def check_mesh(mesh: _Mesh, n_values: int, name: str) -> tuple[NDArray[np.float6
     return points, triangles
 
 
-def _draw_on_mesh(ax, values, points, triangles, style):
+def _draw_on_mesh(ax, values, mesh, style):
     from matplotlib.tri import Triangulation
 
+    points, triangles = mesh
     on_points = len(values) == len(points)
     given = {"shading": "gouraud", **style} if on_points else {**style, "facecolors": values}
     drawn = ax.tripcolor(Triangulation(*points.T, triangles), *([values] if on_points else []), **given)

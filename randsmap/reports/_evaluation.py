@@ -86,8 +86,8 @@ def evaluate(model: Any, snapshots: ArrayLike) -> Evaluation:
         numbers = Snapshots(snapshots, "snapshots")
     else:
         numbers = check_matrix(snapshots, "snapshots")
-    C = getattr(decoding_part(model), "invariant_matrix_", None)
-    kept = C is not None and C.shape[1] > 0
+    C = np.asarray(getattr(decoding_part(model), "invariant_matrix_", np.empty((0, 0))))
+    kept = C.shape[1] > 0
     C = C if kept else np.ones((numbers.shape[1], 1))
     latents, norms, found, ranges = [], [], [], []
     for _, F in row_blocks(numbers, "evaluating"):
@@ -133,7 +133,7 @@ def worst_rows(errors: _Values, groups: NDArray[Any] | None, count: int = 3) -> 
     left = errors.astype(float)
     if groups is not None and len(np.unique(groups)) < count:
         groups = None
-    chosen = []
+    chosen: list[int] = []
     while len(chosen) < count and left.max(initial=-1) >= 0:
         row = int(np.argmax(left))
         chosen.append(row)

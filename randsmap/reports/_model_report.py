@@ -65,7 +65,7 @@ def write_model_report(
     Parameters
     ----------
     model : ManifoldModel, or another fitted object with transform and inverse_transform
-    snapshots : array_like (n, n_cells)
+    snapshots : array_like (n, n_cells) or (n, ny, nx)
         Fields, one a row, at best some that the model was not fitted to. A memory-mapped array is read by blocks, once.
     path : path
         Of the file, written whole or not at all; its folder is made if missing.
@@ -110,7 +110,8 @@ def write_model_report(
     'report.html'
     """
     check_jinja()
-    n, M = np.shape(snapshots)
+    snapshots, shape = _flattened(snapshots, shape)
+    n, M = snapshots.shape
     labels = None if groups is None else _checked_groups(groups, n)
     shape = _checked_shape(getattr(model, "field_shape_", None) if shape is None else shape, M)
     if mesh is not None:
@@ -140,6 +141,17 @@ def _version():
     from randsmap import __version__
 
     return __version__
+
+
+def _flattened(snapshots, shape):
+    """Snapshots (n, M), and the shape of a field of those that have more axes."""
+    fields = snapshots if hasattr(snapshots, "shape") else np.asarray(snapshots)
+    if len(fields.shape) < 2:
+        raise ValueError(f"snapshots must have a row for each field, got shape {fields.shape}")
+    if len(fields.shape) > 2:
+        fields = np.asanyarray(fields)  # a memory map stays one
+        return fields.reshape(len(fields), -1), fields.shape[1:] if shape is None else shape
+    return fields, shape
 
 
 def _checked_groups(groups, n):
@@ -180,8 +192,10 @@ def _sentences(model, found, worst):
         yield f"The model was fitted to {percent(found.known)} of these snapshots: errors of the others may be larger."
     what = "mass (sum of the cells)" if found.n_invariants == 1 else f"{found.n_invariants} invariants"
     largest = found.invariants.max()
-    if found.kept:
+    if found.kept and largest < 1e-8:
         yield f"The model keeps the {what}: the largest relative error is {largest:.2g}."
+    elif found.kept:
+        yield f"The model keeps the {what} of its training fields; those of the snapshots differ by {percent(largest)}."
     else:
         yield f"The model promises to keep nothing exactly; the mass is off by {percent(largest)} at most."
     low, high, decoded_low, decoded_high = found.ranges
@@ -209,7 +223,8 @@ def _summary(found):
         quantities["leverage"] = found.leverage
     rows = [("", "mean", "median", "5 %", "95 %", "largest", "in row")]
     for name, values in quantities.items():
-        figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
+        with np.errstate(invalid="ignore"):  # leverages that overflow
+            figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
         row = int(np.argmax(values))
         rows.append(
             (name, *(f"{figure:.3g}" for figure in figures), str(found.looked_at[row] if name == "leverage" else row))

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from randsmap import plotting
-from randsmap.reports._page import NARROW, WIDE, Picture
+from randsmap.reports._page import NARROW, WIDE, Picture, percent
 from randsmap.studies._result import StudyResult
-from randsmap.studies._table import features_text, percent
+from randsmap.studies._table import features_text
 
 __all__ = ["detail_pictures", "overview_picture", "main_pictures", "study_pictures"]
 
@@ -313,7 +313,7 @@ def _one_field(result, part, size):
     if truth.ndim == 2 and x is not None and y is not None:
         options = {"extent": [_length(x), _length(y)], "mask": mask}
     kind = "intensity" if result.rows[0]["dataset"] == "mri" else "density"
-    n_columns = (3, 2) if truth.ndim == 1 else (2, 1)
+    n_columns = (2, 1) if "extent" in options else (3, 2)  # of corridors; of profiles and images
     yield Picture(
         f"One field of the test set{size}",
         f"One field, and what is made of it by {_OF_KINDS}; errors in "
