@@ -1051,7 +1051,7 @@ def _cells(positions, n_cells):
     return _ascending(positions, "positions", n_cells), "position x"
 
 
-def plain_decades(axis: Any, count: int = 20) -> None:
+def plain_decades(axis: Any, count: int = 8) -> None:
     """Labels such as 0.06 instead of 6 x 10^-2, enough of them within one decade and at most `count`, about."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 

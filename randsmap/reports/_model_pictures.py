@@ -98,7 +98,8 @@ def _embeddings(found: Evaluation) -> Iterator[Picture]:
         worst = np.argpartition(-found.l2, _MOST_POINTS // 10)[: _MOST_POINTS // 10]
         some = np.union1d(np.linspace(0, n - 1, _MOST_POINTS - len(worst)).round().astype(int), worst)
     pairs = [(0,)] if d == 1 else [(0, k) for k in range(1, min(d, 3))]
-    colors = [(found.l2, _ERROR, True)]
+    # of errors far below the largest nothing is to be seen but that they are
+    colors = [(np.maximum(found.l2, 1e-6 * found.l2.max()), _ERROR, True)]
     if d > 1:
         colors.insert(0, (np.arange(float(n)), "row", False))
     for values, label, log in colors:
@@ -106,9 +107,10 @@ def _embeddings(found: Evaluation) -> Iterator[Picture]:
             figure, ax = _panel()
             names = [f"latent coordinate {k + 1}" for k in pair]
             order = some[np.argsort(values[some], kind="stable")]  # large errors above small ones
-            plotting.plot_embedding(
-                found.latents[order][:, pair], values[order], label=label, names=names, log=log, ax=ax
-            )
+            points = found.latents[order][:, pair]
+            if d == 1:
+                points, names = np.column_stack([order, points]), ["row", *names]
+            plotting.plot_embedding(points, values[order], label=label, names=names, log=log, ax=ax)
             which = f"coordinate{'' if d == 1 else 's'} {' and '.join(str(k + 1) for k in pair)} of {d}"
             yield Picture(
                 f"Embedding, by {'error' if log else label}",
@@ -171,10 +173,8 @@ def _grid(width: float, n_fields: int, aspect: float | None) -> tuple[Any, list[
         figure = plotting.new_figure((width, 1.7 * n_fields + 0.3))
         return figure, list(figure.subplots(n_fields, 2, squeeze=False, sharex=True, width_ratios=[3, 2]))
     panel = min((width - 0.4) / 3, _TALLEST / aspect)
-    figure = plotting.new_figure((3 * panel + 0.4, (panel * aspect + 0.8) * n_fields))
-    # a figure of its own for each field, so that its colour bars lie below it
-    parts = figure.subfigures(n_fields, 1, squeeze=False)[:, 0]
-    return figure, [part.subplots(1, 3, sharex=True, sharey=True) for part in parts]
+    figure = plotting.new_figure((3 * panel + 0.4, (panel * aspect + 0.9) * n_fields))
+    return figure, list(figure.subplots(n_fields, 3, squeeze=False, sharex=True, sharey=True))
 
 
 def _comparison(

@@ -15,7 +15,7 @@ from randsmap.reports._page import NARROW, WIDE, Picture, percent
 from randsmap.studies._result import StudyResult
 from randsmap.studies._table import features_text
 
-__all__ = ["detail_pictures", "overview_picture", "main_pictures", "study_pictures"]
+__all__ = ["detail_pictures", "main_pictures", "overview_pictures", "study_pictures"]
 
 # of Okabe and Ito, which the colour-blind can tell apart
 OURS, THEIRS = "#0072B2", "0.45"
@@ -58,7 +58,7 @@ def study_pictures(result: StudyResult) -> Iterator[Picture]:
         If matplotlib is not installed.
     """
     for part in result.part_names:
-        yield overview_picture(result, part)
+        yield from overview_pictures(result, part)
         yield from main_pictures(result, part)
         yield from detail_pictures(result, part)
 
@@ -88,7 +88,7 @@ def _size(result, part):
     return f", N = {part[1:]}" if len(result.part_names) > 1 else ""
 
 
-def overview_picture(result: StudyResult, part: str) -> Picture:
+def overview_pictures(result: StudyResult, part: str) -> Iterator[Picture]:
     """Errors and times of all decoders of a part, a row each, ours beside the paper's."""
     rows = result.part_rows(part)
     best: dict[str, float] = {}
@@ -103,7 +103,7 @@ def overview_picture(result: StudyResult, part: str) -> Picture:
     theirs = any(row[f"paper_{quantity}_median"] is not None for row in rows for _, quantity, _ in _OVERVIEW)
     masses = any(row["conservation_median"] is not None for row in rows)
     wide = [panel for panel in _OVERVIEW if masses or panel[1] != "conservation"]
-    return Picture(
+    yield Picture(
         f"Errors and times of all decoders{_size(result, part)}",
         "Best test error on top. Medians over the runs, with bars from 5 to 95 % of them."
         + (" The paper's times are of its own machine." if theirs else ""),
@@ -115,17 +115,21 @@ def overview_picture(result: StudyResult, part: str) -> Picture:
 
 
 def _overview(rows, slots, panels, width, theirs):
+    from matplotlib.lines import Line2D
+
+    # a ring about the dot: neither hides the other where they agree
+    ring = {"markerfacecolor": "none", "markersize": 7, "elinewidth": 0.7, "color": THEIRS, "zorder": 2}
+    dot = {"markersize": 4, "elinewidth": 1.2, "color": OURS, "zorder": 3}
     figure = plotting.new_figure((width, SLOT * len(slots) + 0.9))
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     place = {slot: k for k, slot in enumerate(slots)}
+    banded = list(dict.fromkeys(label for label, _ in slots))[1::2]
     for ax, (split, quantity, name) in zip(axes, panels):
         for row in rows:
             y = place.get((row["decoder"], row["features_per_sample"]))
             if row["split"] == split and y is not None:
-                # a ring about the dot: neither hides the other where they agree
-                ring = {"markerfacecolor": "none", "markersize": 7, "elinewidth": 0.7, "color": THEIRS, "zorder": 2}
-                _dot(ax, row, "paper_", quantity, y, **ring)
-                _dot(ax, row, "", quantity, y, color=OURS, markersize=4, elinewidth=1.2, zorder=3)
+                _mark(ax, row, "paper_", quantity, y, **ring)
+                _mark(ax, row, "", quantity, y, **dot)
         ax.set_xscale("log")
         plotting.plain_decades(ax.xaxis, 5)
         ax.set_xlabel(name, fontsize=9)
@@ -133,18 +137,17 @@ def _overview(rows, slots, panels, width, theirs):
         ax.tick_params(axis="y", length=0)
         ax.tick_params(axis="x", rotation=45)
         ax.grid(True, axis="x", color="0.92")
-        for k, (label, _) in enumerate(slots):
-            if list(dict.fromkeys(label for label, _ in slots)).index(label) % 2:
-                ax.axhspan(k - 0.5, k + 0.5, color="0.96", zorder=0)
+        for (label, _), y in place.items():
+            if label in banded:
+                ax.axhspan(y - 0.5, y + 0.5, color="0.96", zorder=0)
         ax.set_axisbelow(True)
     axes[0].set_yticks(range(len(slots)), [_slot_text(slots, k) for k in range(len(slots))])
     axes[0].set_ylim(len(slots) - 0.5, -0.5)
-    from matplotlib.lines import Line2D
-
-    marks = [Line2D([], [], marker="o", markersize=4, color=OURS, linewidth=1.2, label="ours")]
-    if theirs:
-        ring = {"marker": "o", "markersize": 7, "markerfacecolor": "none"}
-        marks.append(Line2D([], [], color=THEIRS, linewidth=0.7, label="the paper's", **ring))
+    marks = []
+    for style, name in ((dot, "ours"), (ring, "the paper's"))[: 1 + theirs]:
+        style = {"marker": "o", "linewidth": style["elinewidth"], **style}
+        del style["elinewidth"]
+        marks.append(Line2D([], [], label=name, **style))
     figure.legend(handles=marks, loc="outside upper left", ncols=2, fontsize=8, frameon=False)
     return figure
 
@@ -158,7 +161,7 @@ def _slot_text(slots, k):
     return count if k and slots[k - 1][0] == label else f"{plotting.plain(label)}, {count}"
 
 
-def _dot(ax, row, whose, quantity, y, **style):
+def _mark(ax, row, whose, quantity, y, **style):
     """A median with a bar to its percentiles, where there are any."""
     middle, low, high = (row.get(f"{whose}{quantity}_{k}") for k in ("median", "p05", "p95"))
     if middle is None:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from randsmap.reports._page import embedded, percent, write_page
+from randsmap.reports._page import check_jinja, embedded, percent, write_page
 from randsmap.studies._claims import FAILS, HOLDS, UNKNOWN, Verdict, judge
-from randsmap.studies._pictures import detail_pictures, main_pictures, overview_picture
+from randsmap.studies._pictures import detail_pictures, main_pictures, overview_pictures
 from randsmap.studies._result import StudyResult
 from randsmap.studies._table import Row, features_text, legend, summary_text, table_text
 
@@ -45,6 +45,7 @@ def write_report(result: StudyResult, folder: str | os.PathLike[str]) -> Path:
     ImportError
         If jinja2 is not installed.
     """
+    check_jinja()  # before the pictures are drawn
     verdicts = judge([result], missing=False)
     return write_page(
         Path(folder) / REPORT,
@@ -62,7 +63,7 @@ def write_report(result: StudyResult, folder: str | os.PathLike[str]) -> Path:
 
 def _part(result: StudyResult, part: str) -> dict[str, Any]:
     """What the page shows of one training size."""
-    overview = embedded(make(result, part) for make in (overview_picture,))
+    overview = embedded(overview_pictures(result, part))
     return {
         "name": f"N = {part[1:]}",
         "summary": summary_text(result.part_rows(part)),
