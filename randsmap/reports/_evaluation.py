@@ -14,7 +14,7 @@ from randsmap._mmap import Snapshots, is_large, row_blocks
 from randsmap._validation import check_matrix
 from randsmap.decoders._extrapolation import extrapolation_ignored
 
-__all__ = ["Evaluation", "decoding_part", "evaluate", "worst_rows"]
+__all__ = ["Evaluation", "decoded_rows", "decoding_part", "evaluate", "worst_rows"]
 
 MOST_LOOKED_AT = 5000  # snapshots whose leverage is computed, and that are looked for among the training points
 _DEAREST = 1e12  # operations of a leverage that would take minutes
@@ -79,6 +79,12 @@ def decoding_part(model: Any) -> Any:
     return getattr(model, "encoder_", model) if decoder is None else decoder
 
 
+def decoded_rows(model: Any, latents: _Values) -> _Values:
+    """Decoded fields (n, M), whatever the shape of the model's; far away is not warned of, the report says it."""
+    with extrapolation_ignored():
+        return np.asarray(model.inverse_transform(latents)).reshape(len(latents), -1)
+
+
 def evaluate(model: Any, snapshots: ArrayLike) -> Evaluation:
     """Encode and decode the snapshots (n, M), n >= 1; a large memory-mapped array is read once, by blocks."""
     numbers: Any
@@ -92,8 +98,7 @@ def evaluate(model: Any, snapshots: ArrayLike) -> Evaluation:
     latents, norms, found, ranges = [], [], [], []
     for _, F in row_blocks(numbers, "evaluating"):
         latents.append(np.asarray(model.transform(F)))
-        with extrapolation_ignored():
-            F_hat = np.asarray(model.inverse_transform(latents[-1]))
+        F_hat = decoded_rows(model, latents[-1])
         sizes = [metrics.field_norms(F, norm) for norm in ("l2", "linf")]
         distances = [metrics.field_norms(F_hat - F, norm) for norm in ("l2", "linf")]
         norms.append([*sizes, *distances])

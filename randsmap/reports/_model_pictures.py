@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap import plotting
-from randsmap.decoders._extrapolation import extrapolation_ignored
-from randsmap.reports._evaluation import Evaluation
+from randsmap.reports._evaluation import Evaluation, decoded_rows
 from randsmap.reports._page import NARROW, WIDE, Picture, percent
 
 __all__ = ["model_pictures"]
@@ -133,8 +132,7 @@ def _fields(
     typical = int(np.argsort(found.l2, kind="stable")[(len(found.l2) - 1) // 2])
     rows = worst if typical in worst else [*worst, typical]
     ordered = np.sort(rows)
-    with extrapolation_ignored():
-        decoded = dict(zip(ordered.tolist(), np.asarray(model.inverse_transform(found.latents[ordered]))))
+    decoded = dict(zip(ordered.tolist(), decoded_rows(model, found.latents[ordered])))
     truth = dict(zip(ordered.tolist(), found.fields(ordered)))
     compare, aspect = _comparison(shape, mesh)
 

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 
 from randsmap import plotting
 from randsmap._validation import check_count
+from randsmap.fields import flattened
 from randsmap.reports._evaluation import decoding_part, evaluate, worst_rows
 from randsmap.reports._model_pictures import model_pictures
 from randsmap.reports._page import check_jinja, embedded, percent, write_page
@@ -110,13 +111,17 @@ def write_model_report(
     'report.html'
     """
     check_jinja()
-    snapshots, shape = _flattened(snapshots, shape)
-    n, M = snapshots.shape
+    rows, layout = flattened(snapshots, "snapshots")
+    if np.ndim(rows) != 2:
+        raise ValueError(f"snapshots must have a row for each field, got shape {np.shape(rows)}")
+    if shape is None and layout is not None:
+        shape = layout.shape
+    n, M = np.shape(rows)
     labels = None if groups is None else _checked_groups(groups, n)
     shape = _checked_shape(getattr(model, "field_shape_", None) if shape is None else shape, M)
     if mesh is not None:
         plotting.check_mesh(mesh, M, "a field")
-    found = evaluate(model, snapshots)
+    found = evaluate(model, rows)
     worst = worst_rows(found.l2, labels)
     return write_page(
         path,
@@ -141,17 +146,6 @@ def _version():
     from randsmap import __version__
 
     return __version__
-
-
-def _flattened(snapshots, shape):
-    """Snapshots (n, M), and the shape of a field of those that have more axes."""
-    fields = snapshots if hasattr(snapshots, "shape") else np.asarray(snapshots)
-    if len(fields.shape) < 2:
-        raise ValueError(f"snapshots must have a row for each field, got shape {fields.shape}")
-    if len(fields.shape) > 2:
-        fields = np.asanyarray(fields)  # a memory map stays one
-        return fields.reshape(len(fields), -1), fields.shape[1:] if shape is None else shape
-    return fields, shape
 
 
 def _checked_groups(groups, n):
