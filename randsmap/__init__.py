@@ -67,6 +67,7 @@ _SUBMODULES = (
     "model",
     "persistence",
     "plotting",
+    "reports",
     "snapshots",
     "studies",
     "tuning",

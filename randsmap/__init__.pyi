@@ -8,6 +8,7 @@ from randsmap import metrics as metrics
 from randsmap import model as model
 from randsmap import persistence as persistence
 from randsmap import plotting as plotting
+from randsmap import reports as reports
 from randsmap import snapshots as snapshots
 from randsmap import studies as studies
 from randsmap import tuning as tuning

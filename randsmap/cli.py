@@ -9,6 +9,7 @@ import shlex
 import shutil
 import signal
 import sys
+import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -308,7 +309,32 @@ def _parser():
     evaluate.add_argument("--parameters-key", metavar="NAME", help="array of that file, where it has several")
     evaluate.add_argument("--out", type=expanded, metavar="ERRORS.csv", help="also write the errors of every sample")
     evaluate.set_defaults(command=_evaluate)
+    _add_report(commands)
     return parser
+
+
+def _add_report(commands):
+    report = commands.add_parser(
+        "report",
+        help="a page of pictures and tables on a model and snapshots",
+        description="Write one HTML file on what a model makes of snapshots: embedding, errors, worst fields, mass, "
+        "leverage (how far the snapshots are from those of the fit), and what was tuned. Needs the extra studies.",
+    )
+    report.add_argument("model", type=expanded, metavar="MODEL")
+    report.add_argument("input", type=expanded, metavar="SNAPSHOTS", help=_FIELDS)
+    _add_reading(report, "snapshots")
+    report.add_argument("--out", type=expanded, required=True, metavar="FILE", help="such as report.html")
+    report.add_argument(
+        "--groups", type=expanded, metavar="FILE", help="labels of trajectories or other groups, as of `randsmap fit`"
+    )
+    report.add_argument(
+        "--shape",
+        type=int,
+        nargs=2,
+        metavar=("NY", "NX"),
+        help="cells of a field in the plane (default: those of the model's fields, if they have a shape)",
+    )
+    report.set_defaults(command=_report)
 
 
 _FIELDS = (
@@ -513,7 +539,7 @@ def _folder_name(name, arguments):
 
 
 def _run_study(study, out, decoders, command, arguments):
-    from randsmap.studies import format_table, run_study, write_csv, write_markdown
+    from randsmap.studies import format_table, run_study, terminal_width, write_csv, write_markdown
 
     result = run_study(
         study,
@@ -531,10 +557,9 @@ def _run_study(study, out, decoders, command, arguments):
     )
     write_csv(result.rows, out / "table.csv")
     write_markdown(result, out / "table.md")
-    _say(f"{result.title}, {result.section}\n")
-    _say(format_table(result.rows))
-    for cut in result.cuts:
-        _say(cut)
+    for text in (f"{result.title}, {result.section}", *result.cuts):
+        _say(textwrap.fill(text, terminal_width()))
+    _say(f"\n{format_table(result.rows)}")
     _say(f"written: {out / 'table.csv'}, {out / 'table.md'}")
     _tell_report(lambda studies: studies.write_report(result, out))
     return result
@@ -545,9 +570,9 @@ def _tell_report(write):
     try:
         from randsmap import studies
 
-        _say(f"written: {write(studies)}\n")
+        _say(f"report: {write(studies)}")
     except ImportError as error:
-        _say(f"no report: {error}\n")
+        _say(f"no report: {error}")
 
 
 def _dataset(arguments):
@@ -587,7 +612,7 @@ def _picture(name, bunch):
 
     if name == "lwr":
         first = bunch.trajectories == 0
-        return plotting.plot_space_time(bunch.data[first], bunch.times[first], bunch.cell_centers)
+        return plotting.plot_space_time(bunch.data[first], bunch.times[first], bunch.cell_centers).figure
     if name == "hughes":
         first = bunch.trajectories == 0
         return plotting.plot_crowd(
@@ -598,7 +623,7 @@ def _picture(name, bunch):
     points = bunch.data if name == "swiss-roll" else bunch.data @ bunch.embedding
     return plotting.plot_embedding(
         points, bunch.coordinates[:, 0], label=bunch.coordinate_names[0], names=("x1", "x2", "x3")
-    )
+    ).figure
 
 
 def _fit(arguments):
@@ -1036,6 +1061,34 @@ def _evaluate(arguments):
     small = int((norms < metrics.SMALLEST_SHARE * metrics.median_norm(norms)).sum())
     if small:
         _say(f"{small} field(s) are empty or below 1e-3 of the median norm: their errors are relative to that")
+
+
+def _report(arguments):
+    from randsmap._progress import show_progress
+    from randsmap.reports import write_model_report
+
+    if arguments.out.suffix.lower() in (".npy", ".npz"):
+        raise ValueError(f"--out is the page, such as report.html, not an array or a model: {arguments.out}")
+    writable_target(arguments.out)
+    model = _load_model(arguments.model)
+    snapshots = _load_fields(arguments, model)
+    groups = None if arguments.groups is None else _labels_of(arguments.groups, len(snapshots))
+    words = ["randsmap", "report", arguments.model, arguments.input, "--out", arguments.out]
+    words += [] if arguments.key is None else ["--key", arguments.key]
+    words += ["--transpose"] if arguments.transpose else []
+    words += [] if arguments.groups is None else ["--groups", arguments.groups]
+    words += [] if arguments.shape is None else ["--shape", *arguments.shape]
+    with show_progress():
+        path = write_model_report(
+            model,
+            snapshots,
+            arguments.out,
+            groups=groups,
+            shape=arguments.shape,
+            title=f"{arguments.model.name} on {arguments.input.name}",
+            command=shlex.join(map(str, words)),
+        )
+    _say(f"report: {path}")
 
 
 def _load_model(path):

@@ -1,29 +1,408 @@
-"""Pictures of the data sets and of embeddings; needs the extra ``plots`` (matplotlib).
+"""Pictures of fields, embeddings, errors and of the data sets; needs the extra ``plots`` (matplotlib).
 
-Each function returns a `matplotlib.figure.Figure` made without pyplot: nothing opens a window, no
-global state changes, and ``figure.savefig(...)`` works with and without a display. Matplotlib is
-imported on the first call.
+Pictures of one panel are drawn into the axes `ax`, or into those of a new figure, and what they return are matplotlib's
+artists, to be styled further; ``artist.figure`` is the figure. Pictures of several panels make a figure and return it.
+Figures are made without pyplot: nothing opens a window, no global state changes, and ``figure.savefig(...)`` works with
+and without a display. Matplotlib is imported on the first call.
+
+Fields are lines (n_cells,), planes (ny, nx), or values on a triangular mesh, which is given as the pair
+(points (n_points, 2), triangles (n_triangles, 3)) with a value for each point or for each triangle.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from randsmap import _validation
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.collections import PathCollection, QuadMesh
     from matplotlib.figure import Figure
 
-__all__ = ["plot_space_time", "plot_crowd", "plot_images", "plot_embedding", "plot_reconstructions"]
+__all__ = [
+    "plot_comparison",
+    "plot_crowd",
+    "plot_difference",
+    "plot_embedding",
+    "plot_errors",
+    "plot_field",
+    "plot_images",
+    "plot_leverage",
+    "plot_reconstructions",
+    "plot_space_time",
+]
 
 _SEQUENTIAL_COLORS = "viridis"
 _CYCLIC_COLORS = "twilight"
+_DIVERGING_COLORS = "RdBu_r"
 _OBSTACLE_COLOR = "0.55"
+# of Okabe and Ito, which the colour-blind can tell apart
+_TRUTH_COLOR, _DECODED_COLOR, _ALARM_COLOR = "0.6", "#0072B2", "#D55E00"
+_MOST_POINTS = 2000  # of errors drawn one by one
+_BINS = 300  # of rows, in which more than that are summed up
+
+_Mesh = tuple[ArrayLike, ArrayLike]
+
+
+def plot_field(
+    field: ArrayLike,
+    *,
+    shape: tuple[int, int] | None = None,
+    positions: ArrayLike | None = None,
+    mesh: _Mesh | None = None,
+    extent: tuple[float, float, float, float] | None = None,
+    origin: str = "lower",
+    label: str | None = None,
+    colorbar: bool = True,
+    ax: Axes | None = None,
+    **style: Any,
+) -> Artist:
+    """One field: a line, a plane or values on a mesh.
+
+    Parameters
+    ----------
+    field : array_like (n_cells,) or (ny, nx)
+        The values.
+    shape : (int, int), optional
+        ny and nx of a field that is given flattened, row by row. Without it and without a mesh such a field is a line.
+    positions : array_like (n_cells,), optional
+        Of a line: centres of the cells, ascending; by default their numbers.
+    mesh : (array_like (n_points, 2), array_like (n_triangles, 3)), optional
+        Points in the plane and the triangles between them, numbers of three points each. The field has a value for
+        each point or for each triangle.
+    extent : (float, float, float, float), optional
+        Of a plane: left, right, bottom and top in coordinates; by default numbers of cells.
+    origin : {"lower", "upper"}, default "lower"
+        Of a plane: where row 0 is. "upper" for images.
+    label : str, optional
+        Name of the field, at its axis or colour bar.
+    colorbar : bool, default True
+        Whether planes and meshes get one.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure.
+    **style
+        Handed to matplotlib's ``plot``, ``imshow`` or ``tripcolor``, such as color, cmap, vmin, vmax.
+
+    Returns
+    -------
+    matplotlib artist
+        A Line2D, an AxesImage, or the collection that tripcolor makes. Its ``figure`` is the figure.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If shapes do not agree, values are not finite, positions descend, or a triangle names a point that is not there.
+    ImportError
+        If matplotlib is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap.plotting import plot_field
+    >>> x = np.linspace(-1, 1, 50)
+    >>> line = plot_field(np.exp(-(x**2)), positions=x, label="density")
+    >>> image = plot_field(np.outer(x, x).ravel(), shape=(50, 50), cmap="magma")
+    >>> points, triangles = [[0, 0], [1, 0], [1, 1], [0, 1]], [[0, 1, 2], [0, 2, 3]]
+    >>> on_mesh = plot_field([0.0, 1.0, 2.0, 1.0], mesh=(points, triangles))
+    >>> on_mesh.figure.savefig("field.png")  # doctest: +SKIP
+    """
+    values, mesh = _as_drawn(field, "field", shape, mesh)
+    if values.ndim == 1 and mesh is None:
+        cells, name = _cells(positions, len(values))
+        _, ax = _figure_and_axes(ax, (5.6, 3.2))
+        (line,) = ax.plot(cells, values, **{"color": _DECODED_COLOR, "linewidth": 1.2, **style})
+        ax.set_xlabel(name)
+        if label is not None:
+            ax.set_ylabel(label)
+        return line
+    figure, ax = _figure_and_axes(ax, (5.6, 4.4))
+    style = {"cmap": _SEQUENTIAL_COLORS, **style}
+    if mesh is None:
+        _validation.check_choice(origin, "origin", ("lower", "upper"))
+        drawn = ax.imshow(values, origin=origin, **_place(extent, values.shape), **style)
+    else:
+        drawn = _draw_on_mesh(ax, values, mesh, style)
+    if colorbar:
+        figure.colorbar(drawn, ax=ax, label=label)
+    return drawn
+
+
+def plot_difference(
+    truth: ArrayLike,
+    decoded: ArrayLike,
+    *,
+    shape: tuple[int, int] | None = None,
+    positions: ArrayLike | None = None,
+    mesh: _Mesh | None = None,
+    extent: tuple[float, float, float, float] | None = None,
+    origin: str = "lower",
+    label: str = "decoded \u2212 truth",
+    colorbar: bool = True,
+    ax: Axes | None = None,
+    **style: Any,
+) -> Artist:
+    """Difference of a decoded field from the true one, in colours or about a line that are neutral at 0.
+
+    Parameters
+    ----------
+    truth, decoded : array_like (n_cells,) or (ny, nx)
+        Fields of one shape.
+    label : str
+        Name of the difference.
+    shape, positions, mesh, extent, origin, colorbar, ax, **style
+        As of `plot_field`.
+
+    Returns
+    -------
+    matplotlib artist
+        As of `plot_field`.
+
+    Raises
+    ------
+    ValueError, TypeError, ImportError
+        As `plot_field`, and if the two shapes differ.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap.plotting import plot_difference
+    >>> x = np.linspace(-1, 1, 50)
+    >>> line = plot_difference(np.exp(-(x**2)), np.exp(-(x**2)) / 2, positions=x)
+    """
+    truth, decoded = _pair(truth, decoded, shape, mesh)
+    difference = decoded - truth
+    line = shape is None and mesh is None and difference.ndim == 1
+    if line:
+        _, ax = _figure_and_axes(ax, (5.6, 3.2))
+        ax.axhline(0, color="0.8", linewidth=0.8)
+        style = {"color": _ALARM_COLOR, **style}
+    else:
+        largest = abs(difference).max() or 1.0
+        style = {"cmap": _DIVERGING_COLORS, "vmin": -largest, "vmax": largest, **style}
+    return plot_field(
+        difference,
+        shape=shape,
+        positions=positions,
+        mesh=mesh,
+        extent=extent,
+        origin=origin,
+        label=label,
+        colorbar=colorbar,
+        ax=ax,
+        **style,
+    )
+
+
+def plot_comparison(
+    truth: ArrayLike,
+    decoded: ArrayLike,
+    *,
+    shape: tuple[int, int] | None = None,
+    positions: ArrayLike | None = None,
+    mesh: _Mesh | None = None,
+    extent: tuple[float, float, float, float] | None = None,
+    origin: str = "lower",
+    label: str | None = None,
+    ax: Axes | Sequence[Axes] | None = None,
+) -> list[Artist]:
+    """A true field and what a model makes of it, and their difference, side by side.
+
+    Parameters
+    ----------
+    truth, decoded : array_like (n_cells,) or (ny, nx)
+        Fields of one shape.
+    shape, positions, mesh, extent, origin
+        As of `plot_field`.
+    label : str, optional
+        Name of the field.
+    ax : matplotlib Axes, or a sequence of them, optional
+        Of lines two, for the fields and for the difference, or one for both. Of planes and meshes three: truth and
+        decoded, in one colour scale, and the difference. By default those of a new figure.
+
+    Returns
+    -------
+    list of three matplotlib artists
+        Of truth, decoded and difference.
+
+    Raises
+    ------
+    ValueError, TypeError, ImportError
+        As `plot_field`, and if the two shapes differ or there are other numbers of axes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from matplotlib.figure import Figure
+    >>> from randsmap.plotting import plot_comparison
+    >>> x = np.linspace(-1, 1, 50)
+    >>> truth = np.exp(-(x**2))
+    >>> lines = plot_comparison(truth, truth / 2, positions=x)
+    >>> figure = Figure(layout="constrained")
+    >>> images = plot_comparison(np.outer(truth, x), np.outer(truth, x) / 2, ax=figure.subplots(1, 3))
+    """
+    truth, decoded = _pair(truth, decoded, shape, mesh)
+    place: dict[str, Any] = {"shape": shape, "positions": positions, "mesh": mesh, "extent": extent, "origin": origin}
+    if shape is None and mesh is None and truth.ndim == 1:
+        left, right = _several_axes(ax, 2, (8.4, 2.8), at_least=1)
+        lines = [
+            plot_field(truth, label=label, ax=left, color=_TRUTH_COLOR, linewidth=3, **place),
+            plot_field(decoded, label=label, ax=left, **place),
+        ]
+        if left is right:
+            place["linestyle"] = "--"
+        lines.append(plot_difference(truth, decoded, ax=right, **place))
+        for line, name in zip(lines, ("truth", "decoded", "decoded \u2212 truth")):
+            line.set_label(name)
+        if left is right:
+            left.set_ylabel(label or "")
+        left.legend(fontsize="small", frameon=False)
+        return lines
+    axes = _several_axes(ax, 3, (9.6, 3.0))
+    scale = {"vmin": min(truth.min(), decoded.min()), "vmax": max(truth.max(), decoded.max())}
+    drawn = [
+        plot_field(field, ax=panel, colorbar=False, **scale, **place) for field, panel in zip((truth, decoded), axes)
+    ]
+    difference = plot_difference(truth, decoded, ax=axes[2], colorbar=False, **place)
+    below: dict[str, Any] = {"location": "bottom", "pad": 0.02, "fraction": 0.06}
+    for artist, panels, name in ((drawn[1], axes[:2], label), (difference, axes[2:], None)):
+        _few_ticks(axes[0].figure.colorbar(artist, ax=panels, label=name, aspect=25 * len(panels), **below))
+    for panel, name in zip(axes, ("truth", "decoded", "decoded \u2212 truth")):
+        panel.set_title(name, fontsize="medium")
+    return [*drawn, difference]
+
+
+def plot_errors(
+    errors: ArrayLike,
+    times: ArrayLike | None = None,
+    *,
+    groups: ArrayLike | None = None,
+    label: str = "relative L2 error",
+    ax: Axes | None = None,
+) -> list[Artist]:
+    """Errors of fields one after the other, along time or the rows of an array, on a logarithmic axis.
+
+    Parameters
+    ----------
+    errors : array_like (n,)
+        At least 0, such as those of `randsmap.metrics`. Errors of 0 are drawn at half the smallest other.
+    times : array_like (n,), optional
+        Times of the fields; by default the numbers of the rows, with groups counted from the first of the group.
+    groups : array_like (n,), optional
+        Labels of groups, such as trajectories: each is a line of its own, and the one of the largest mean stands out.
+    label : str, default "relative L2 error"
+        Name of the errors.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure.
+
+    Returns
+    -------
+    list of matplotlib artists
+        Without groups the points, of more than 2000 fields the median and the range of 300 intervals of
+        the horizontal axis instead, and the line of the median. With groups their lines, in the order of their labels.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the lengths do not agree, values are not finite, or an error is negative.
+    ImportError
+        If matplotlib is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap.plotting import plot_errors
+    >>> artists = plot_errors(np.geomspace(1e-3, 1e-1, 60), groups=np.repeat(["slow", "fast"], 30))
+    """
+    errors = _checked_errors(errors, "errors")
+    n = len(errors)
+    if times is not None:
+        times = _validation.check_vector(times, "times", length=n)
+    _, ax = _figure_and_axes(ax, (5.6, 3.2))
+    heights = _above_zero(errors)
+    if groups is None:
+        artists = _errors_of_rows(ax, np.arange(float(n)) if times is None else times, heights)
+    else:
+        artists = _errors_of_groups(ax, times, heights, groups)
+    _make_logarithmic(ax, "y", heights)
+    ax.set_xlabel("time" if times is not None else "row" if groups is None else "row of the group")
+    ax.set_ylabel(label)
+    ax.grid(True, color="0.92")
+    _legend_above(ax)
+    return artists
+
+
+def plot_leverage(
+    leverage: ArrayLike,
+    errors: ArrayLike,
+    *,
+    limit: float | None = None,
+    label: str = "relative L2 error",
+    ax: Axes | None = None,
+) -> list[Artist]:
+    """Errors of fields against their leverage: how far they are from what a decoder has been fitted to.
+
+    Parameters
+    ----------
+    leverage : array_like (n,)
+        Of the fields' latents: a decoder's or a model's ``leverage``. Infinite ones are left out.
+    errors : array_like (n,)
+        At least 0.
+    limit : float, optional
+        The decoder's ``leverage_limit_``: what is beyond it stands out.
+    label : str, default "relative L2 error"
+        Name of the errors.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure.
+
+    Returns
+    -------
+    list of matplotlib artists
+        The points within the limit, those beyond it if there are any, and the line of the limit if there is one.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the lengths do not agree, an error is not finite, or a value is negative or NaN.
+    ImportError
+        If matplotlib is not installed.
+
+    Examples
+    --------
+    >>> from randsmap.plotting import plot_leverage
+    >>> points, beyond, line = plot_leverage([0.1, 0.5, 300.0], [0.01, 0.02, 0.7], limit=100.0)
+    """
+    errors = _checked_errors(errors, "errors")
+    leverage = np.asarray(leverage, dtype=float)
+    if leverage.shape != errors.shape:
+        raise ValueError(f"leverage must have length {len(errors)}, got shape {leverage.shape}")
+    drawn = ~np.isposinf(leverage)
+    leverage, errors = _checked_errors(leverage[drawn], "leverage"), errors[drawn]
+    _, ax = _figure_and_axes(ax, (5.6, 3.6))
+    beyond = leverage > (np.inf if limit is None else _validation.check_number(limit, "limit", low=0))
+    across, heights = _above_zero(leverage), _above_zero(errors)
+    size = _dot_size(len(errors))
+    artists: list[Artist] = [
+        ax.scatter(across[~beyond], heights[~beyond], s=size, color=_DECODED_COLOR, linewidths=0, rasterized=True)
+    ]
+    if beyond.any():
+        name = f"{np.count_nonzero(beyond)} beyond the limit"
+        artists.append(
+            ax.scatter(across[beyond], heights[beyond], s=2 * size, color=_ALARM_COLOR, marker="^", label=name)
+        )
+    if limit is not None:
+        artists.append(ax.axvline(limit, color="0.3", linestyle="--", linewidth=1, label=f"limit {limit:.3g}"))
+        _legend_above(ax)
+    _make_logarithmic(ax, "x", across if limit is None else np.append(across, limit))
+    _make_logarithmic(ax, "y", heights)
+    ax.set(xlabel="leverage", ylabel=label)
+    ax.grid(True, color="0.92")
+    return artists
 
 
 def plot_space_time(
@@ -33,7 +412,7 @@ def plot_space_time(
     *,
     label: str = "density",
     ax: Axes | None = None,
-) -> Figure:
+) -> QuadMesh:
     """Space-time diagram of a field on a line, such as one trajectory of traffic densities.
 
     Parameters
@@ -52,7 +431,7 @@ def plot_space_time(
 
     Returns
     -------
-    matplotlib.figure.Figure
+    matplotlib QuadMesh
         Time to the right, position upwards.
 
     Raises
@@ -66,21 +445,19 @@ def plot_space_time(
     --------
     >>> import numpy as np
     >>> from randsmap.plotting import plot_space_time
-    >>> figure = plot_space_time(np.eye(5), np.arange(5.0))
+    >>> diagram = plot_space_time(np.eye(5), np.arange(5.0))
+    >>> diagram.figure.savefig("diagram.png")  # doctest: +SKIP
     """
     fields = _validation.check_matrix(fields, "fields")
     n_times, n_cells = fields.shape
     times = _ascending(times, "times", n_times)
-    if positions is None:
-        cells, name = np.arange(n_cells, dtype=float), "cell"
-    else:
-        cells, name = _ascending(positions, "positions", n_cells), "position x"
+    cells, name = _cells(positions, n_cells)
     figure, ax = _figure_and_axes(ax, (6.4, 4.0))
     # rasterized: a vector file would hold a polygon a cell
     mesh = ax.pcolormesh(_edges(times), _edges(cells), fields.T, cmap=_SEQUENTIAL_COLORS, rasterized=True)
     ax.set(xlabel="time t", ylabel=name)
     figure.colorbar(mesh, ax=ax, label=label)
-    return figure
+    return mesh
 
 
 def plot_crowd(
@@ -148,7 +525,7 @@ def plot_crowd(
     n_columns = 1 if len(rows) < 4 else 2
     n_rows = -(-len(rows) // n_columns)
     panel = 4.4
-    figure = _new_figure((panel * n_columns + 0.9, n_rows * (panel * min(width / length, 2) + 0.62)))
+    figure = new_figure((panel * n_columns + 0.9, n_rows * (panel * min(width / length, 2) + 0.62)))
     axes = figure.subplots(n_rows, n_columns, squeeze=False, sharex=True, sharey=True)
     high = max(fields.max(), np.finfo(float).tiny)
     for ax, row in zip(axes.flat, rows):
@@ -219,7 +596,7 @@ def plot_images(
     n_columns = min(len(rows), 3 if len(rows) in (5, 6, 9) else 4)
     n_rows = -(-len(rows) // n_columns)
     panel = 2.1
-    figure = _new_figure((panel * n_columns, n_rows * (panel * min(shape[0] / shape[1], 3) + 0.3)))
+    figure = new_figure((panel * n_columns, n_rows * (panel * min(shape[0] / shape[1], 3) + 0.3)))
     axes = figure.subplots(n_rows, n_columns, squeeze=False)
     for ax, row in zip(axes.flat, rows):
         ax.imshow(
@@ -243,33 +620,37 @@ def plot_embedding(
     label: str | None = None,
     names: Sequence[str] | None = None,
     cyclic: bool = False,
+    log: bool = False,
     ax: Axes | None = None,
-) -> Figure:
-    """Points in two or three dimensions, coloured by a coordinate.
+) -> PathCollection:
+    """Points in one, two or three dimensions, coloured by a value.
 
     Parameters
     ----------
-    latents : array_like (n, 2) or (n, 3)
-        The points.
+    latents : array_like (n, 1), (n, 2) or (n, 3)
+        The points; those in one dimension are drawn over the numbers of their rows.
     color : array_like (n,), optional
-        The value that colours them, such as an intrinsic coordinate of the data.
+        The value that colours them, such as an intrinsic coordinate of the data or an error.
     label : str, optional
         Name of that value at the colour bar.
     names : sequence of str, optional
-        Names of the axes; by default y1, y2, y3.
+        Names of the coordinates; by default y1, y2, y3.
     cyclic : bool, default False
         Colours that meet at their ends, for an angle of a full turn.
+    log : bool, default False
+        A logarithmic colour scale, of the values above 0.
     ax : matplotlib Axes, optional
         Where to draw (three-dimensional axes for three columns); by default a new figure.
 
     Returns
     -------
-    matplotlib.figure.Figure
+    matplotlib PathCollection
+        The points; its ``figure`` is the figure.
 
     Raises
     ------
     ValueError, TypeError
-        If the shapes do not agree, values are not finite, or there are not two or three columns.
+        If the shapes do not agree, values are not finite, or there are not one, two or three columns.
     ImportError
         If matplotlib is not installed.
 
@@ -278,35 +659,42 @@ def plot_embedding(
     >>> from randsmap.datasets import make_swiss_roll
     >>> from randsmap.plotting import plot_embedding
     >>> roll = make_swiss_roll(300, random_state=0)
-    >>> figure = plot_embedding(roll.data, roll.coordinates[:, 0], label="theta")
+    >>> points = plot_embedding(roll.data, roll.coordinates[:, 0], label="theta")
     """
     latents = _validation.check_matrix(latents, "latents")
     n, dimension = latents.shape
-    if dimension not in (2, 3):
-        raise ValueError(f"latents must have 2 or 3 columns, got {dimension}")
+    if dimension not in (1, 2, 3):
+        raise ValueError(f"latents must have 1, 2 or 3 columns, got {dimension}")
     names = [f"y{k + 1}" for k in range(dimension)] if names is None else list(names)
     if len(names) != dimension:
         raise ValueError(f"names must have length {dimension}, got {len(names)}")
     if color is not None:
         color = _validation.check_vector(color, "color", length=n)
     if ax is not None and hasattr(ax, "get_zlim") != (dimension == 3):
-        raise ValueError(f"ax must be {dimension}-dimensional for latents of {dimension} columns")
+        raise ValueError(f"ax must be {max(dimension, 2)}-dimensional for latents of {dimension} columns")
+    if dimension == 1:
+        latents, names = np.column_stack([np.arange(float(n)), latents]), ["row", *names]
 
     figure, ax = _figure_and_axes(ax, (5.6, 4.4), "3d" if dimension == 3 else None)
-    # many points cover one another: smaller dots keep the structure visible
-    size = float(np.clip(12000 / n, 3.0, 16.0))
-    style = {"s": size, "linewidths": 0, "rasterized": n > 5000}
+    style: dict[str, Any] = {"s": _dot_size(n), "linewidths": 0, "rasterized": n > 5000}
     if dimension == 3:
         style["depthshade"] = False  # fading with depth would falsify the colours
     if color is not None:
         style |= {"c": color, "cmap": _CYCLIC_COLORS if cyclic else _SEQUENTIAL_COLORS}
+        if log and (color > 0).any():
+            from matplotlib.colors import LogNorm
+
+            low, high = color[color > 0].min(), color.max()
+            style |= {"c": np.maximum(color, low), "norm": LogNorm(low, max(high, 1.01 * low))}
     points = ax.scatter(*latents.T, **style)
     ax.set(**dict(zip(("xlabel", "ylabel", "zlabel"), names)))
     if color is not None:
-        figure.colorbar(
+        bar = figure.colorbar(
             points, ax=ax, label=label, pad=0.12 if dimension == 3 else 0.03, shrink=0.8 if dimension == 3 else 1.0
         )
-    return figure
+        if "norm" in style:
+            plain_decades(bar.ax.yaxis)
+    return points
 
 
 def plot_reconstructions(
@@ -317,6 +705,8 @@ def plot_reconstructions(
     extent: tuple[float, float] | None = None,
     mask: ArrayLike | None = None,
     label: str = "density",
+    n_columns: int | None = None,
+    width: float | None = None,
 ) -> Figure:
     """One field beside its reconstructions, with their errors.
 
@@ -335,6 +725,10 @@ def plot_reconstructions(
         False where there is no field, such as in an obstacle; drawn grey.
     label : str, default "density"
         Name of the field.
+    n_columns : int, optional
+        Reconstructions beside each other; by default 2, of long corridors 1.
+    width : float, optional
+        Of the figure, in inches.
 
     Returns
     -------
@@ -356,6 +750,8 @@ def plot_reconstructions(
     >>> x = np.linspace(-1, 1, 50)
     >>> figure = plot_reconstructions(np.exp(-x**2), {"half": np.exp(-x**2) / 2}, positions=x)
     """
+    if n_columns is not None:
+        n_columns = _validation.check_count(n_columns, "n_columns")
     truth = np.asarray(truth, dtype=float)
     if truth.ndim not in (1, 2) or truth.size == 0:
         raise ValueError(f"truth must have one or two axes and cells, got shape {truth.shape}")
@@ -373,21 +769,18 @@ def plot_reconstructions(
         if mask.dtype != bool or mask.shape != truth.shape:
             raise ValueError(f"mask must be boolean of shape {truth.shape}, got {mask.dtype} of shape {mask.shape}")
     if truth.ndim == 1:
-        if positions is None:
-            positions, name = np.arange(len(truth), dtype=float), "cell"
-        else:
-            positions, name = _ascending(positions, "positions", len(truth)), "position x"
-        return _profiles(truth, fields, positions, name, label)
+        positions, name = _cells(positions, len(truth))
+        return _profiles(truth, fields, positions, name, label, n_columns or 2, width)
     if extent is not None:
         extent = _validation.check_vector(extent, "extent", length=2)
-    return _error_maps(truth, fields, extent, mask, label)
+    return _error_maps(truth, fields, extent, mask, label, n_columns, width)
 
 
-def _profiles(truth, fields, positions, name, label):
+def _profiles(truth, fields, positions, name, label, n_columns, width):
     n_panels = len(fields) - 1
-    n_columns = 1 if n_panels == 1 else 2
+    n_columns = min(n_columns, n_panels)
     n_rows = -(-n_panels // n_columns)
-    figure = _new_figure((3.7 * n_columns, 2.3 * n_rows + 0.5))
+    figure = new_figure((3.7 * n_columns if width is None else width, (2.3 if width is None else 1.9) * n_rows + 0.5))
     axes = figure.subplots(n_rows, n_columns, squeeze=False, sharex=True, sharey=True)
     for ax, (title, field) in zip(axes.flat, list(fields.items())[1:]):
         ax.plot(positions, truth, color="0.6", linewidth=3, label="truth")
@@ -406,7 +799,7 @@ def _profiles(truth, fields, positions, name, label):
     return figure
 
 
-def _error_maps(truth, fields, extent, mask, label):
+def _error_maps(truth, fields, extent, mask, label, n_pairs, full_width):
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import MaxNLocator
 
@@ -420,9 +813,13 @@ def _error_maps(truth, fields, extent, mask, label):
         place = {"origin": "lower", "extent": (0, extent[0], 0, extent[1])}
     style |= {"vmin": min(truth[~hidden].min(initial=0), 0), "vmax": truth[~hidden].max(initial=0) or 1}
     # pairs of field and error: long corridors one beside the other, images two pairs a row
-    n_pairs, width = (1, 3.3) if aspect < 0.6 else (2, 2.0)
+    width = 3.3 if aspect < 0.6 else 2.0
+    if n_pairs is None:
+        n_pairs = 1 if aspect < 0.6 else 2
+    if full_width is not None:
+        width = (full_width - 0.4) / (2 * n_pairs)
     n_rows = -(-len(fields) // n_pairs)
-    figure = _new_figure((2 * n_pairs * width + 0.4, n_rows * (width * min(aspect, 2) + 0.4) + 0.9))
+    figure = new_figure((2 * n_pairs * width + 0.4, n_rows * (width * min(aspect, 2) + 0.4) + 1.4))
     axes = figure.subplots(n_rows, 2 * n_pairs, squeeze=False, sharex=True, sharey=True)
     pairs = axes.reshape(n_rows * n_pairs, 2)
     pairs[0, 1].remove()  # truth has no error
@@ -447,7 +844,8 @@ def _error_maps(truth, fields, extent, mask, label):
             ax.set_xlabel("x")
     beside = [pairs[0, 0], *pairs[1 : len(fields)].flat]
     style = {"location": "bottom", "fraction": 0.03, "pad": 0.02, "shrink": 0.6, "aspect": 40}
-    bar = figure.colorbar(shown, ax=beside, label=label, **style)
+    bar = figure.colorbar(shown, ax=beside, **style)
+    bar.set_label(label, loc="left")  # the power of ten stands to the right
     bar.locator, bar.formatter.useMathText = MaxNLocator(5), True
     bar.formatter.set_powerlimits((-2, 3))
     bar.update_ticks()
@@ -473,7 +871,8 @@ def check_matplotlib() -> None:
         raise ImportError("plotting needs matplotlib: pip install 'randsmap[plots]'") from None
 
 
-def _new_figure(size):
+def new_figure(size: tuple[float, float]) -> Figure:
+    """An empty figure of that many inches."""
     check_matplotlib()
     from matplotlib.figure import Figure
 
@@ -483,8 +882,206 @@ def _new_figure(size):
 def _figure_and_axes(ax, size, projection=None):
     if ax is not None:
         return ax.figure, ax
-    figure = _new_figure(size)
+    figure = new_figure(size)
     return figure, figure.add_subplot(projection=projection)
+
+
+def _several_axes(ax, count, size, at_least=None):
+    """That many axes: those given (one for all, where `at_least` is 1), or of a new figure beside each other."""
+    if ax is None:
+        return list(new_figure(size).subplots(1, count))
+    axes = list(np.ravel(np.asarray(ax, dtype=object)))
+    if len(axes) == 1 == at_least:
+        return axes * count
+    if len(axes) != count:
+        raise ValueError(f"ax must be {'1 or ' if at_least else ''}{count} axes for such fields, got {len(axes)}")
+    return axes
+
+
+def _as_drawn(field, name, shape, mesh):
+    """Values of a field in the shape that is drawn, (n_cells,) or (ny, nx), and the checked mesh or None."""
+    values = np.asarray(field)
+    if values.ndim == 2 and shape is None and mesh is None:
+        return _validation.check_matrix(values, name), None
+    values = _validation.check_vector(values.ravel() if values.ndim == 2 else values, name)
+    if mesh is not None:
+        return values, check_mesh(mesh, len(values), name)
+    if shape is not None:
+        shape = _check_pair(shape, "shape")
+        if shape[0] * shape[1] != len(values):
+            raise ValueError(
+                f"{name} must have {shape[0]} x {shape[1]} = {shape[0] * shape[1]} cells, got {len(values)}"
+            )
+        values = values.reshape(shape)
+    return values, None
+
+
+def check_mesh(mesh: _Mesh, n_values: int, name: str) -> tuple[NDArray[np.float64], NDArray[np.integer[Any]]]:
+    """Points and triangles of a mesh that has so many points or triangles."""
+    try:
+        points, triangles = mesh
+    except (TypeError, ValueError):
+        raise ValueError("mesh must be a pair: points (n_points, 2) and triangles (n_triangles, 3)") from None
+    points = _validation.check_matrix(points, "points of the mesh", n_columns=2)
+    triangles = np.asarray(triangles)
+    if triangles.ndim != 2 or triangles.shape[1] != 3 or triangles.dtype.kind not in "iu":
+        raise ValueError(
+            f"triangles of the mesh must be integers of shape (n_triangles, 3), got {triangles.dtype} of shape "
+            f"{triangles.shape}"
+        )
+    if not len(triangles):
+        raise ValueError("the mesh has no triangles")
+    wrong = triangles[(triangles < 0) | (triangles >= len(points))]
+    if len(wrong):
+        raise ValueError(f"triangles of the mesh must name its points, 0 to {len(points) - 1}, got {wrong[0]}")
+    if n_values not in (len(points), len(triangles)):
+        raise ValueError(
+            f"{name} must have a value for each of {len(points)} points or {len(triangles)} triangles of the mesh, "
+            f"got {n_values}"
+        )
+    return points, triangles
+
+
+def _draw_on_mesh(ax, values, mesh, style):
+    from matplotlib.tri import Triangulation
+
+    points, triangles = mesh
+    on_points = len(values) == len(points)
+    given = {"shading": "gouraud", **style} if on_points else {**style, "facecolors": values}
+    drawn = ax.tripcolor(Triangulation(*points.T, triangles), *([values] if on_points else []), **given)
+    drawn.set_rasterized(True)  # a vector file would hold a polygon a triangle
+    ax.set_aspect("equal")
+    return drawn
+
+
+def _place(extent, shape):
+    """Extent and aspect of an image of (ny, nx) cells: square ones, as long as neither side becomes a stripe."""
+    if extent is None:
+        extent = 0.0, float(shape[1]), 0.0, float(shape[0])
+    left, right, bottom, top = _validation.check_vector(extent, "extent", length=4)
+    if not (right > left and top > bottom):
+        raise ValueError(f"extent must be left < right and bottom < top, got {(left, right, bottom, top)}")
+    ratio = (top - bottom) / (right - left)
+    return {"extent": (left, right, bottom, top), "aspect": "equal" if 0.1 < ratio < 10 else "auto"}
+
+
+def _pair(truth, decoded, shape, mesh):
+    """Both fields as arrays of numbers of one shape."""
+    truth, decoded = (
+        _as_drawn(field, name, shape, mesh)[0] for field, name in ((truth, "truth"), (decoded, "decoded"))
+    )
+    if truth.shape != decoded.shape:
+        raise ValueError(f"decoded must have shape {truth.shape} like truth, got {decoded.shape}")
+    return truth, decoded
+
+
+def _few_ticks(bar):
+    from matplotlib.ticker import MaxNLocator
+
+    bar.locator = MaxNLocator(4)
+    bar.formatter.set_powerlimits((-2, 3))
+    bar.update_ticks()
+
+
+def _checked_errors(values, name):
+    values = _validation.check_vector(values, name)
+    if values.min(initial=0) < 0:
+        raise ValueError(f"{name} must be at least 0, got {values.min():g}")
+    return values
+
+
+def _above_zero(values):
+    """Values for a logarithmic axis: half the smallest in place of 0."""
+    positive = values[values > 0]
+    return np.maximum(values, positive.min() / 2 if len(positive) else 1e-18)
+
+
+def _errors_of_rows(ax, times, errors):
+    median = float(np.median(errors))
+    if len(errors) <= _MOST_POINTS:
+        artists = ax.plot(times, errors, ".", color=_DECODED_COLOR, markersize=4, label="a field")
+    else:
+        edges = np.linspace(times.min(), times.max(), _BINS + 1)
+        bins = np.clip(np.searchsorted(edges, times, "right") - 1, 0, _BINS - 1)
+        order = np.argsort(bins, kind="stable")
+        parts = np.split(errors[order], np.searchsorted(bins[order], np.arange(1, _BINS)))
+        kept = [k for k, part in enumerate(parts) if len(part)]
+        middles = (edges[:-1] + edges[1:])[kept] / 2
+        low, middle, high = ([f(parts[k]) for k in kept] for f in (np.min, np.median, np.max))
+        artists = [
+            ax.fill_between(middles, low, high, color=_DECODED_COLOR, alpha=0.3, linewidth=0, label="range"),
+            *ax.plot(middles, middle, color=_DECODED_COLOR, linewidth=1, label=f"median of {len(errors) // _BINS}"),
+        ]
+    artists.append(ax.axhline(median, color=_ALARM_COLOR, linewidth=1, label=f"median {median:.3g}"))
+    return artists
+
+
+def _errors_of_groups(ax, times, errors, groups):
+    groups = np.asarray(groups)
+    if groups.shape != errors.shape:
+        raise ValueError(f"groups must have length {len(errors)}, got shape {groups.shape}")
+    labels, numbers = np.unique(groups, return_inverse=True)
+    rows = [np.flatnonzero(numbers == k) for k in range(len(labels))]
+    worst = int(np.argmax([errors[part].mean() for part in rows]))
+    others = {"color": _DECODED_COLOR, "linewidth": 0.7, "alpha": float(np.clip(8 / len(rows), 0.25, 1.0))}
+    names = iter(["each other group"])
+    artists = []
+    for k, part in enumerate(rows):
+        x = np.arange(float(len(part))) if times is None else times[part]
+        order = np.argsort(x, kind="stable")
+        if k == worst:
+            name = plain(f"group {labels[k]}")
+            style = {"color": _ALARM_COLOR, "linewidth": 1.4, "zorder": 3, "label": f"{name} (largest mean)"}
+        else:
+            style = {**others, "label": next(names, None)}
+        marker = "." if len(part) < 30 else ""  # a group of one field is no line
+        artists += ax.plot(x[order], errors[part][order], marker=marker, markersize=3, **style)
+    return artists
+
+
+def plain(text: str) -> str:
+    """A text from elsewhere, cut and without what matplotlib would read as mathematics."""
+    return (text if len(text) <= 40 else f"{text[:39]}\u2026").replace("$", r"\$")
+
+
+def _cells(positions, n_cells):
+    """Where the cells of a line are, and what that is called."""
+    if positions is None:
+        return np.arange(n_cells, dtype=float), "cell"
+    return _ascending(positions, "positions", n_cells), "position x"
+
+
+def plain_decades(axis: Any, count: int = 8) -> None:
+    """Labels such as 0.06 instead of 6 x 10^-2, enough of them within one decade and at most `count`, about."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+    low, high = axis.get_view_interval()
+    if high < 8 * low:
+        axis.set_major_locator(MaxNLocator(min(6, count)))
+        axis.set_minor_locator(NullLocator())
+    else:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,), numticks=count))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _make_logarithmic(ax, which, values):
+    """The x or y axis, on which these values are drawn."""
+    if len(values) and values.min() == values.max():  # the axis would be a point
+        ax.set(**{f"{which}lim": (values[0] / 10, values[0] * 10)})
+    ax.set(**{f"{which}scale": "log"})
+    plain_decades(getattr(ax, f"{which}axis"))
+
+
+def _legend_above(ax):
+    """Where it hides nothing."""
+    style = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2, "columnspacing": 1.2}
+    ax.legend(ncols=3, fontsize="small", frameon=False, **style)
+
+
+def _dot_size(n):
+    # many points cover one another: smaller dots keep the structure visible
+    return float(np.clip(12000 / max(n, 1), 3.0, 16.0))
 
 
 def _check_pair(shape, name):

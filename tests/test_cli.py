@@ -190,16 +190,23 @@ def table(folder):
 
 
 @pytest.mark.slow
-def test_some_decoders_of_all_studies_that_have_them(tmp_path, monkeypatch):
+def test_some_decoders_of_all_studies_that_have_them(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
+    monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setattr(
         "randsmap.cli._STUDIES",
         {name: texts for name, texts in cli._STUDIES.items() if name in ("swiss-roll", "s-curve", "lwr")},
     )
     assert run("study", "all", "--quick", "--runs", 1, "--decoders", "RFNN-RFF,POD", "--out", tmp_path) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == f"report: {tmp_path / 'index.html'}" and lines[-2].startswith("report: ")
+    assert max(len(line) for line in lines if str(tmp_path) not in line) <= 60
     assert {row["decoder"] for row in table(tmp_path / "swiss-roll")} == {"RFNN-RFF", "POD"}
     assert {row["decoder"] for row in table(tmp_path / "s-curve")} == {"RFNN-RFF", "POD"}
     assert {row["decoder"] for row in table(tmp_path / "lwr")} == {"POD"}
     assert run("study", "s-curve", "--quick", "--runs", 1, "--decoders", "POD", "--out", tmp_path / "s-curve") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"report: {tmp_path / 's-curve' / 'report.html'}"
     assert {row["decoder"] for row in table(tmp_path / "s-curve")} == {"POD"}
 
 

@@ -28,6 +28,7 @@ LAYERS = [
     {"persistence"},
     {"datasets"},
     {"plotting"},
+    {"reports"},
     {"studies"},
     {"cli"},
     {"__main__"},

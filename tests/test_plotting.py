@@ -43,7 +43,7 @@ OBSTACLE = (140, 140, 140)
 def test_space_time_diagram_has_time_to_the_right_and_position_upwards():
     fields = np.zeros((4, 10))
     fields[3, 8:] = 1  # late, at the far end
-    figure = plotting.plot_space_time(fields, [0, 1, 2, 3], np.linspace(0, 9, 10))
+    figure = plotting.plot_space_time(fields, [0, 1, 2, 3], np.linspace(0, 9, 10)).figure
     assert isinstance(figure, Figure)
     ax, bar = figure.axes
     assert ax.get_xlabel() == "time t" and ax.get_ylabel() == "position x"
@@ -59,11 +59,11 @@ def test_space_time_diagram_has_time_to_the_right_and_position_upwards():
 
 
 def test_space_time_colours_reach_half_way_to_the_next_time():
-    figure = plotting.plot_space_time(np.array([[0.0], [1.0], [0.0]]), [0.0, 1.0, 5.0])
+    figure = plotting.plot_space_time(np.array([[0.0], [1.0], [0.0]]), [0.0, 1.0, 5.0]).figure
     x0, x1 = figure.axes[0].get_xlim()
     assert (x0, x1) == (-0.5, 7.0)
     assert figure.axes[0].get_ylabel() == "cell"
-    assert len(plotting.plot_space_time([[1.0, 2.0]], [3.0]).axes) == 2
+    assert len(plotting.plot_space_time([[1.0, 2.0]], [3.0]).figure.axes) == 2
 
 
 def crowd():
@@ -123,7 +123,7 @@ def test_rotated_images_grid_shows_the_papers_six_angles():
 @pytest.mark.parametrize("dimension", [2, 3])
 def test_embedding_is_coloured_by_the_coordinate(dimension):
     roll = make_swiss_roll(400, random_state=0)
-    figure = plotting.plot_embedding(roll.data[:, :dimension], roll.coordinates[:, 0], label="theta")
+    figure = plotting.plot_embedding(roll.data[:, :dimension], roll.coordinates[:, 0], label="theta").figure
     ax, bar = figure.axes
     assert bar.get_ylabel() == "theta"
     assert hasattr(ax, "get_zlabel") == (dimension == 3)
@@ -139,18 +139,18 @@ def test_embedding_is_coloured_by_the_coordinate(dimension):
 
 def test_embedding_without_colour_names_and_cyclic():
     points = np.random.default_rng(0).random((50, 2))
-    figure = plotting.plot_embedding(points, names=("a", "b"))
+    figure = plotting.plot_embedding(points, names=("a", "b")).figure
     assert len(figure.axes) == 1
     assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == ("a", "b")
     cyclic = plotting.plot_embedding(points, points[:, 0], cyclic=True)
-    assert cyclic.axes[0].collections[0].get_cmap().name == "twilight"
+    assert cyclic.get_cmap().name == "twilight"
 
 
 def test_given_axes_are_used():
     figure = Figure()
     ax, other = figure.subplots(1, 2)
-    assert plotting.plot_embedding(np.eye(2), [0, 1], ax=ax) is figure
-    assert plotting.plot_space_time(np.eye(3), [0, 1, 2], ax=other) is figure
+    assert plotting.plot_embedding(np.eye(2), [0, 1], ax=ax) is ax.collections[0]
+    assert plotting.plot_space_time(np.eye(3), [0, 1, 2], ax=other) is other.collections[0]
     assert len(figure.axes) == 4
     with pytest.raises(ValueError, match="ax must be 3-dimensional"):
         plotting.plot_embedding(np.eye(3), ax=ax)
@@ -199,7 +199,7 @@ def test_importing_loads_no_matplotlib_and_drawing_no_pyplot(tmp_path):
         "from randsmap import plotting\n"
         "assert 'matplotlib' not in sys.modules\n"
         "import io\n"
-        "figure = plotting.plot_embedding(np.eye(3), [0, 1, 2])\n"
+        "figure = plotting.plot_embedding(np.eye(3), [0, 1, 2]).figure\n"
         "figure.savefig(io.BytesIO(), format='png')\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n",
         tmp_path,
@@ -263,3 +263,146 @@ def test_reconstructions_refuse_what_does_not_fit():
         plotting.plot_reconstructions(field, {"a": field}, mask=field)
     with pytest.raises(ValueError, match="NaN|finite"):
         plotting.plot_reconstructions(field, {"a": field * np.nan})
+
+
+def square_mesh():
+    points = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [0.5, 0.5]])
+    return points, np.array([[0, 1, 4], [1, 2, 4], [2, 3, 4], [3, 0, 4]])
+
+
+def test_a_line_a_plane_and_a_mesh_are_fields():
+    x = np.linspace(0, 1, 12)
+    line = plotting.plot_field(x**2, positions=x, label="density", color="k")
+    assert (line.get_xdata() == x).all() and (line.get_ydata() == x**2).all() and line.get_color() == "k"
+    assert line.axes.get_ylabel() == "density" and line.axes.get_xlabel() == "position x"
+    flat = plotting.plot_field(x, shape=(3, 4), extent=(0, 2, -1, 1), cmap="magma", label="density")
+    assert (np.asarray(flat.get_array()) == x.reshape(3, 4)).all() and flat.get_cmap().name == "magma"
+    assert flat.get_extent() == [0, 2, -1, 1] and flat.origin == "lower"
+    assert flat.figure.axes[1].get_ylabel() == "density"
+    plain = plotting.plot_field(x.reshape(3, 4), origin="upper", colorbar=False)
+    assert plain.origin == "upper" and len(plain.figure.axes) == 1
+    points, triangles = square_mesh()
+    for n in (5, 4):  # a value for each point, or for each triangle
+        values = np.arange(float(n))
+        drawn = plotting.plot_field(values, mesh=(points, triangles))
+        assert (np.asarray(drawn.get_array()).ravel() == values).all()
+        assert drawn.get_clim() == (0, n - 1)
+        assert pixels(drawn.figure).std() > 10
+
+
+def test_row_0_of_a_plane_is_below_or_above():
+    field = np.zeros((2, 2))
+    field[0] = 1
+    for origin, bright in (("lower", 1), ("upper", 0)):
+        drawn = plotting.plot_field(field, origin=origin, colorbar=False)
+        picture = pixels(drawn.figure)
+        half = len(picture) // 2
+        parts = [area_of(part, HIGH) for part in (picture[:half], picture[half:])]
+        assert parts[bright] > 10 * parts[1 - bright]
+
+
+def test_differences_are_neutral_at_0():
+    truth = np.array([[1.0, 2.0], [3.0, 4.0]])
+    drawn = plotting.plot_difference(truth, truth + [[0.0, 1.0], [-3.0, 0.0]])
+    assert drawn.get_clim() == (-3, 3)
+    assert (np.asarray(drawn.get_array()) == [[0, 1], [-3, 0]]).all()
+    line = plotting.plot_difference([1.0, 2.0], [1.5, 2.0])
+    assert line.get_ydata().tolist() == [0.5, 0]
+    same = plotting.plot_difference(truth, truth)
+    assert same.get_clim() == (-1, 1)
+
+
+def test_comparison_of_lines_takes_one_axes_or_two():
+    truth, decoded = np.array([0.0, 1.0, 2.0]), np.array([0.5, 1.0, 1.0])
+    lines = plotting.plot_comparison(truth, decoded, label="density")
+    assert [line.get_ydata().tolist() for line in lines] == [[0, 1, 2], [0.5, 1, 1], [0.5, 0, -1]]
+    assert lines[0].axes is lines[1].axes is not lines[2].axes
+    ax = Figure().add_subplot()
+    assert {line.axes for line in plotting.plot_comparison(truth, decoded, ax=ax)} == {ax}
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["truth", "decoded", "decoded \u2212 truth"]
+    with pytest.raises(ValueError, match="ax must be 1 or 2 axes for such fields, got 3"):
+        plotting.plot_comparison(truth, decoded, ax=Figure().subplots(1, 3))
+
+
+@pytest.mark.parametrize("place", [{"shape": (2, 2)}, {"mesh": square_mesh()}], ids=["plane", "mesh"])
+def test_comparison_of_planes_and_meshes_has_one_scale(place):
+    truth = np.arange(4.0)
+    axes = Figure(layout="constrained").subplots(1, 3)
+    first, second, difference = plotting.plot_comparison(truth, truth * 2, ax=axes, **place)
+    assert [artist.axes for artist in (first, second, difference)] == list(axes)
+    assert first.get_clim() == second.get_clim() == (0, 6) and difference.get_clim() == (-3, 3)
+    with pytest.raises(ValueError, match="ax must be 3 axes for such fields, got 1"):
+        plotting.plot_comparison(truth, truth, ax=axes[0], **place)
+
+
+def test_errors_over_rows_and_times():
+    errors = np.array([1e-3, 0.0, 1e-1, 1e-2])
+    points, median = plotting.plot_errors(errors)
+    assert points.get_ydata().tolist() == [1e-3, 5e-4, 1e-1, 1e-2]  # 0 at half the smallest other
+    assert points.axes.get_yscale() == "log" and points.axes.get_xlabel() == "row"
+    points, _ = plotting.plot_errors(errors, [0.0, 0.1, 0.2, 0.4], label="e")
+    assert points.get_xdata().tolist() == [0.0, 0.1, 0.2, 0.4]
+    assert (points.axes.get_xlabel(), points.axes.get_ylabel()) == ("time", "e")
+    low, high = plotting.plot_errors(np.zeros(3))[0].axes.get_ylim()
+    assert 0 < low < high
+
+
+def test_many_errors_are_a_median_and_a_range():
+    rng = np.random.default_rng(0)
+    errors = rng.uniform(1, 2, 30000)
+    errors[12345] = 100.0
+    band, line, _ = plotting.plot_errors(errors)
+    assert len(line.get_xdata()) == 300
+    heights = band.get_paths()[0].vertices[:, 1]
+    assert heights.max() == 100.0 and abs(line.get_ydata() - 1.5).max() < 0.3
+
+
+def test_errors_of_groups_are_lines_and_the_worst_stands_out():
+    errors = np.array([1.0, 2.0, 3.0, 9.0, 8.0, 1.0])
+    lines = plotting.plot_errors(errors, groups=["b", "b", "a", "c$", "c$", "a"])
+    assert [line.get_ydata().tolist() for line in lines] == [[3, 1], [1, 2], [9, 8]]
+    texts = [text.get_text() for text in lines[0].axes.get_legend().get_texts()]
+    assert texts == ["each other group", r"group c\$ (largest mean)"]
+    assert lines[2].get_color() != lines[1].get_color() == lines[0].get_color()
+    pixels(lines[0].figure)
+    (alone,) = plotting.plot_errors([1.0, 2.0], [5.0, 4.0], groups=[0, 0])
+    assert alone.get_xdata().tolist() == [4.0, 5.0]
+
+
+def test_leverage_beyond_the_limit_stands_out():
+    points, beyond, line = plotting.plot_leverage([0.1, 200.0, 0.0, np.inf], [0.01, 0.5, 0.02, 1.0], limit=100.0)
+    assert len(points.get_offsets()) == 2 and beyond.get_offsets().tolist() == [[200.0, 0.5]]
+    assert line.get_xdata() == [100.0, 100.0]
+    assert len(plotting.plot_leverage([0.1, 0.2], [0.0, 0.0])) == 1
+
+
+def test_embedding_of_one_coordinate_and_in_logarithmic_colours():
+    points = plotting.plot_embedding(np.array([[3.0], [1.0]]), [1e-3, 0.0], log=True)
+    assert points.get_offsets().tolist() == [[0, 3], [1, 1]]
+    assert points.norm.vmin == 1e-3 and points.axes.get_xlabel() == "row"
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: plotting.plot_field(np.ones(6), shape=(2, 4)), r"field must have 2 x 4 = 8 cells, got 6"),
+        (lambda: plotting.plot_field(np.ones((2, 3)), extent=(0, 1)), "extent must have length 4"),
+        (lambda: plotting.plot_field(np.ones((2, 3)), extent=(1, 0, 0, 1)), "left < right"),
+        (lambda: plotting.plot_field(np.ones((2, 3)), origin="left"), "origin must be"),
+        (lambda: plotting.plot_field(np.ones(3), positions=[0, 2, 1]), "positions must be ascending"),
+        (lambda: plotting.plot_field([1.0, np.nan]), "field must be finite"),
+        (lambda: plotting.plot_field(np.ones(3), mesh=square_mesh()), "5 points or 4 triangles of the mesh, got 3"),
+        (lambda: plotting.plot_field(np.ones(5), mesh=square_mesh()[0]), "mesh must be a pair"),
+        (lambda: plotting.plot_field(np.ones(5), mesh=(np.ones((5, 2)), [[0, 1, 5]])), "name its points, 0 to 4"),
+        (lambda: plotting.plot_field(np.ones(5), mesh=(np.ones((5, 2)), [[0.0, 1, 2]])), "must be integers of shape"),
+        (lambda: plotting.plot_difference([1.0, 2.0], [1.0]), r"decoded must have shape \(2,\) like truth"),
+        (lambda: plotting.plot_errors([-1.0]), "errors must be at least 0, got -1"),
+        (lambda: plotting.plot_errors([1.0], groups=[1, 2]), "groups must have length 1"),
+        (lambda: plotting.plot_errors([1.0], [1.0, 2.0]), "times must have length 1"),
+        (lambda: plotting.plot_leverage([1.0], [1.0, 2.0]), "leverage must have length 2"),
+        (lambda: plotting.plot_leverage([np.nan], [1.0]), "leverage must be finite"),
+    ],
+)
+def test_bad_fields_and_errors(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -16,7 +16,7 @@ from randsmap.studies._report import write_index, write_report
 from randsmap.studies._result import StudyResult, load_result, save_result
 from randsmap.studies._runner import run_study
 from randsmap.studies._study import DecoderCase, Study
-from randsmap.studies._table import format_table, table_text, write_csv, write_markdown
+from randsmap.studies._table import format_table, table_text, terminal_width, write_csv, write_markdown
 
 __all__ = [
     "DecoderCase",
@@ -33,6 +33,7 @@ __all__ = [
     "save_result",
     "swiss_roll_study",
     "table_text",
+    "terminal_width",
     "write_csv",
     "write_index",
     "write_markdown",

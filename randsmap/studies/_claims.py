@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from randsmap.reports._page import percent
 from randsmap.studies._result import StudyResult
-from randsmap.studies._table import features_text, markdown_row, paper_rows, percent
+from randsmap.studies._table import features_text, markdown_row, paper_rows
 
 __all__ = ["CLAIMS", "Claim", "Verdict", "claims_markdown", "judge"]
 

@@ -1,33 +1,28 @@
 """Reports of studies: one HTML file each, and an index over several, from the pages in ``templates``.
 
-A report is one file: pictures embedded as data URIs, one style sheet within, no script and nothing
-that is loaded from elsewhere. Whatever comes from a result is escaped. Without matplotlib it has all
-but the pictures and says what to install.
+A report is a summary, with all else folded below it: claims by their verdicts, tables, figures, readings. Without
+matplotlib it has all but the pictures and says what to install. `randsmap.reports` has the style and writes the files.
 """
 
-import base64
-import io
+from __future__ import annotations
+
 import json
 import os
-import platform
 from collections.abc import Sequence
-from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from randsmap._files import write_atomically
-from randsmap._parallel import get_num_threads
-from randsmap.studies._claims import FAILS, HOLDS, UNKNOWN, judge
+from randsmap.reports._page import check_jinja, embedded, percent, write_page
+from randsmap.studies._claims import FAILS, HOLDS, UNKNOWN, Verdict, judge
+from randsmap.studies._pictures import detail_pictures, main_pictures, overview_pictures
 from randsmap.studies._result import StudyResult
-from randsmap.studies._table import legend, percent, table_text
+from randsmap.studies._table import Row, features_text, legend, summary_text, table_text
 
 __all__ = ["write_index", "write_report"]
 
 REPORT, INDEX = "report.html", "index.html"
-DPI = 110
-PNG_COLORS = 255  # of a picture's palette: a third of the bytes, no difference to the eye
+_KINDS = {FAILS: "bad", UNKNOWN: "open", HOLDS: "good"}
 
 
 def write_report(result: StudyResult, folder: str | os.PathLike[str]) -> Path:
@@ -50,22 +45,43 @@ def write_report(result: StudyResult, folder: str | os.PathLike[str]) -> Path:
     ImportError
         If jinja2 is not installed.
     """
-    tables = [
-        (f"N = {part[1:]}, {name} set", table_text(rows))
-        for part in result.part_names
-        for split, name in (("train", "training"), ("test", "test"))
-        if (rows := result.part_rows(part, split))
-    ]
-    return _write(
+    check_jinja()  # before the pictures are drawn
+    verdicts = judge([result], missing=False)
+    return write_page(
         Path(folder) / REPORT,
+        "randsmap.studies",
+        REPORT,
         title=result.title,
         result=result,
-        verdicts=judge([result], missing=False),
-        tables=tables,
+        sentences=_sentences(result, verdicts),
+        parts=[_part(result, part) for part in result.part_names],
+        verdicts=_by_verdict(verdicts),
         legend=legend(result.rows),
         edges=_edges(result),
-        pictures=_pictures(result),
     )
+
+
+def _part(result: StudyResult, part: str) -> dict[str, Any]:
+    """What the page shows of one training size."""
+    overview = embedded(overview_pictures(result, part))
+    return {
+        "name": f"N = {part[1:]}",
+        "summary": summary_text(result.part_rows(part)),
+        "tables": [
+            (f"N = {part[1:]}, {name} set", table_text(rows))
+            for split, name in (("train", "training"), ("test", "test"))
+            if (rows := result.part_rows(part, split))
+        ],
+        "overview": overview,
+        "main": overview and embedded(main_pictures(result, part)),
+        "details": overview and embedded(detail_pictures(result, part)),
+    }
+
+
+def _by_verdict(verdicts: Sequence[Verdict]) -> list[tuple[str, str, list[Verdict]]]:
+    """(verdict, class, its claims), the ones that do not hold first."""
+    parts = [(word, kind, [v for v in verdicts if v.verdict == word]) for word, kind in _KINDS.items()]
+    return [part for part in parts if part[2]]
 
 
 def write_index(results: Sequence[StudyResult], folder: str | os.PathLike[str]) -> Path:
@@ -89,34 +105,15 @@ def write_index(results: Sequence[StudyResult], folder: str | os.PathLike[str]) 
         If jinja2 is not installed.
     """
     folder = Path(folder)
-    return _write(
+    return write_page(
         folder / INDEX,
+        "randsmap.studies",
+        INDEX,
         title="The paper’s studies, run again",
         results=results,
-        verdicts=judge(results),
+        verdicts=_by_verdict(judge(results)),
         rows=[(result.title, _link(result, folder), result.section, *_summary(result)) for result in results],
     )
-
-
-def _write(path: Path, **content: Any) -> Path:
-    """The page of the template with the file's name."""
-    try:
-        import jinja2
-    except ImportError:
-        raise ImportError("reports need jinja2: pip install 'randsmap[studies]'") from None
-    templates = files("randsmap.studies").joinpath("templates")
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda name: templates.joinpath(name).read_text(encoding="utf-8")),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    kinds = {HOLDS: "good", FAILS: "bad", UNKNOWN: "open"}
-    text = environment.get_template(path.name).render(kinds=kinds, machine=_machine(), **content)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, lambda file: file.write(text.encode()))
-    return path
 
 
 def _edges(result):
@@ -130,23 +127,66 @@ def _edges(result):
 
 def _size(row):
     P = row["features_per_sample"]
-    return "" if P is None else f", P = {P:g} N"
+    return "" if P is None else f", {features_text(P)}"
 
 
-def _summary(result):
+def _named(row: Row) -> str:
+    return f"{row['decoder']}{_size(row)}"
+
+
+def _best(rows: Sequence[Row], quantity: str = "rel_l2") -> Row | None:
+    """The test row of least error."""
+    test = [row for row in rows if row["split"] == "test" and row[f"{quantity}_median"] is not None]
+    return min(test, key=lambda row: row[f"{quantity}_median"], default=None)
+
+
+def _exact(row: Row) -> bool:
+    """Whether the row is of RANDSMAP in this package's form, which keeps the mass everywhere."""
+    return row["decoder"].startswith("RANDSMAP") and not row["decoder"].endswith("-training")
+
+
+def _masses(rows: Sequence[Row], keep: Any) -> list[float]:
+    return [row["conservation_median"] for row in rows if keep(row) and row["conservation_median"] is not None]
+
+
+def _sentences(result: StudyResult, verdicts: Sequence[Verdict]) -> list[str]:
+    """What the study found, in short."""
+    found = []
+    for part in result.part_names:
+        size = f"N = {part[1:]}: " if len(result.part_names) > 1 else ""
+        rows = result.part_rows(part, "test")
+        best, known = _best(rows), _best([row for row in rows if not row["extra"]])
+        theirs = _best(rows, "paper_rel_l2")
+        if best is None:
+            continue
+        text = f"{size}Least test error {percent(best['rel_l2_median'])}, by {_named(best)}"
+        if known is not None and known is not best:
+            text += f"; of the paper's decoders {percent(known['rel_l2_median'])}, by {_named(known)}"
+        if theirs is not None:
+            text += f". In the paper {percent(theirs['paper_rel_l2_median'])}, by {_named(theirs)}"
+        found.append(f"{text}.")
+    if exact := _masses(result.rows, _exact):
+        text = f"Mass: RANDSMAP keeps it to {max(exact):.1e}"
+        if printed := _masses(result.rows, lambda row: row["decoder"].endswith("-training")):
+            text += f", in the paper's closed form to {max(printed):.1e}"
+        if plain := _masses(result.rows, lambda row: row["decoder"].startswith("RFNN")):
+            text += f"; RFNN loses up to {max(plain):.1e}"
+        found.append(f"{text}.")
+    if verdicts:
+        counts = {word: sum(v.verdict == word for v in verdicts) for word in (HOLDS, FAILS, UNKNOWN)}
+        found.append(
+            f"Of {len(verdicts)} claims of the paper {counts[HOLDS]} hold by these figures, {counts[FAILS]} do not, "
+            f"{counts[UNKNOWN]} cannot be compared."
+        )
+    return found
+
+
+def _summary(result: StudyResult) -> tuple[str, ...]:
     """Cells of the index: lowest test error, conservation, edges, runs."""
-    test = [row for row in result.rows if row["split"] == "test"]
-    exact = [
-        row["conservation_median"]
-        for row in result.rows
-        if row["decoder"].startswith("RANDSMAP")
-        and not row["decoder"].endswith("-training")
-        and row["conservation_median"] is not None
-    ]
-    best = min(test, key=lambda row: row["rel_l2_median"], default=None)
-    n_edges = sum(bool(row["on_edge"]) for row in test)
+    best, exact = _best(result.rows), _masses(result.rows, _exact)
+    n_edges = sum(bool(row["on_edge"]) for row in result.rows if row["split"] == "test")
     return (
-        "" if best is None else f"{percent(best['rel_l2_median'])} ({best['decoder']}{_size(best)})",
+        "" if best is None else f"{percent(best['rel_l2_median'])} ({_named(best)})",
         f"{max(exact):.1e}" if exact else "",
         str(n_edges),
         f"{result.options.get('runs', '?')} runs, seed {result.options.get('seed', '?')}"
@@ -164,40 +204,3 @@ def _link(result, folder):
         if command == result.command and (place / REPORT).is_file():
             return quote(f"{place.name}/{REPORT}")
     return None
-
-
-def _pictures(result):
-    """(picture, PNG as base64, width, height) of each; None where matplotlib is missing."""
-    try:
-        from randsmap.studies._pictures import study_pictures
-
-        return [
-            (picture, base64.b64encode(png).decode(), *(int.from_bytes(png[i : i + 4], "big") for i in (16, 20)))
-            for picture in study_pictures(result)
-            for png in [_png(picture.figure)]
-        ]
-    except ImportError:  # of matplotlib; `_png`'s Pillow belongs to it
-        return None
-
-
-def _png(figure):
-    """The figure as PNG with a palette."""
-    from PIL import Image  # matplotlib cannot do without it
-
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=DPI, facecolor="white")
-    file.seek(0)
-    with Image.open(file) as picture:
-        small = picture.convert("RGB").quantize(PNG_COLORS, dither=Image.Dither.NONE)
-    file = io.BytesIO()
-    small.save(file, format="PNG", optimize=True)
-    return file.getvalue()
-
-
-def _machine():
-    """Of the machine that wrote the report; nothing that names it."""
-    packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
-    return (
-        f"Written on {platform.system()} {platform.machine()} with {os.cpu_count()} cores "
-        f"({get_num_threads()} used), Python {platform.python_version()}, {packages}."
-    )

@@ -13,11 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from randsmap._files import write_atomically
+from randsmap.reports._page import percent
 
 if TYPE_CHECKING:
     from randsmap.studies._result import StudyResult
 
-__all__ = ["COLUMNS", "format_table", "table_text", "with_paper", "write_csv", "write_markdown"]
+__all__ = [
+    "COLUMNS",
+    "format_table",
+    "summary_text",
+    "table_text",
+    "terminal_width",
+    "with_paper",
+    "write_csv",
+    "write_markdown",
+]
 
 Row = dict[str, Any]
 
@@ -55,6 +65,7 @@ _DISPENSABLE = (
     ("hyperparameter", "the tuned value"),
     ("seconds", "seconds"),
     ("paper_rel_l2", "the paper's rel. L2"),
+    ("conservation", "conservation"),
 )
 LEGEND = (
     "Errors: mean over the samples; median (5 %-95 %) of that over the runs, a single value where "
@@ -68,11 +79,6 @@ LEGEND = (
 def features_text(fraction: float) -> str:
     """P / N in words: "P = N/2"."""
     return {1.0: "P = N", 0.5: "P = N/2", 0.25: "P = N/4"}.get(fraction, f"P = {fraction:g} N")
-
-
-def percent(error: float) -> str:
-    """A relative error in words: "3.14 %"."""
-    return f"{100 * error:.3g} %"
 
 
 def paper_rows() -> list[Row]:
@@ -149,6 +155,41 @@ def table_text(rows: Sequence[Row], without: Collection[str] = ()) -> list[tuple
     return [tuple(name for name, _ in columns), *zip(*(cells for _, cells in columns))]
 
 
+def summary_text(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Header and rows of a short table of one training size: each decoder at its best feature count, the best first.
+
+    Parameters
+    ----------
+    rows : list of dict
+        Of both splits: `StudyResult.part_rows`.
+
+    Returns
+    -------
+    list of tuple of str
+        As of `table_text`.
+    """
+    kept: dict[str, Row] = {}
+    for row in sorted((row for row in rows if row["split"] == "test"), key=lambda row: row["rel_l2_median"]):
+        kept.setdefault(row["decoder"], row)
+    best = list(kept.values())
+    train = {(row["decoder"], row["features_per_sample"]): row for row in rows if row["split"] == "train"}
+    columns: list[tuple[str, list[str]]] = [
+        ("decoder", [row["decoder"] + (" +" if row["extra"] else "") for row in best]),
+        ("P/N", [_text(row["features_per_sample"], "g") for row in best]),
+        ("test L2", [percent(row["rel_l2_median"]) for row in best]),
+    ]
+    if any(row["paper_rel_l2_median"] is not None for row in best):
+        paper = ["" if row["paper_rel_l2_median"] is None else percent(row["paper_rel_l2_median"]) for row in best]
+        columns += [("paper", paper), ("ratio", [_text(row["ratio_rel_l2"], ".2g") for row in best])]
+    others = [train.get((row["decoder"], row["features_per_sample"]), row) for row in best]
+    columns.append(("training L2", [percent(row["rel_l2_median"]) for row in others]))
+    if any(row["conservation_median"] is not None for row in best):
+        columns.append(("mass error", [_text(row["conservation_median"], ".1e") for row in best]))
+    columns.append(("training s", [_text(row["seconds_median"], ".3g") for row in others]))
+    columns.append(("inference s", [_text(row["seconds_median"], ".3g") for row in best]))
+    return [tuple(name for name, _ in columns), *zip(*(cells for _, cells in columns))]
+
+
 def _text(value, style):
     return "" if value is None else f"{value:{style}}"
 
@@ -183,6 +224,11 @@ def legend(rows: Sequence[Row]) -> list[str]:
     return [text for text, shown in zip(LEGEND, needed) if shown]
 
 
+def terminal_width() -> int:
+    """Characters of a line of the terminal; 80 where there is none, unless COLUMNS says otherwise."""
+    return shutil.get_terminal_size((80, 24)).columns
+
+
 def format_table(rows: Sequence[Row], width: int | None = None) -> str:
     """The rows as text for a terminal, a table for each training size and split.
 
@@ -190,16 +236,18 @@ def format_table(rows: Sequence[Row], width: int | None = None) -> str:
     ----------
     rows : list of dict
     width : int, optional
-        Characters of a line: columns that do not fit are left out, and said to be. By default those
-        of the terminal, 100 where there is none.
+        Characters of a line: columns that do not fit are left out, and said to be; where nothing more can be left out
+        names are cut. By default `terminal_width`.
     """
-    width = shutil.get_terminal_size((100, 24)).columns if width is None else width
+    width = terminal_width() if width is None else width
     tables = _tables(rows)
     for n_dropped in range(len(_DISPENSABLE) + 1):
         without = [key for key, _ in _DISPENSABLE[:n_dropped]]
         texts = [_aligned(table_text(table, without)) for _, table in tables]
         if max(len(line) for lines in texts for line in lines) <= width:
             break
+    else:
+        texts = [_aligned(_cut(table_text(table, without), width)) for _, table in tables]
     parts = []
     for (title, _), lines in zip(tables, texts):
         parts += [title, "-" * max(map(len, lines)), *lines, ""]
@@ -210,6 +258,13 @@ def format_table(rows: Sequence[Row], width: int | None = None) -> str:
     )
     notes = legend(rows) + ([f"Not shown, the lines being {width} characters: {dropped}."] if dropped else [])
     return "\n".join(parts + [line for note in notes for line in textwrap.wrap(note, max(width, 20))])
+
+
+def _cut(lines, width):
+    """The lines with names so short that they fit, of at least six characters."""
+    others = [max(map(len, column)) + 2 for column in list(zip(*lines))[1:]]
+    longest = max(6, width - sum(others))
+    return [(name if len(name) <= longest else f"{name[: longest - 2]}..", *cells) for name, *cells in lines]
 
 
 def _aligned(lines):

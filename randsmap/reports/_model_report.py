@@ -1,0 +1,327 @@
+"""The report of a model on snapshots."""
+
+from __future__ import annotations
+
+import datetime
+import inspect
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+
+from randsmap import plotting
+from randsmap._validation import check_count
+from randsmap.fields import flattened
+from randsmap.reports._evaluation import decoding_part, evaluate, worst_rows
+from randsmap.reports._model_pictures import model_pictures
+from randsmap.reports._page import check_jinja, embedded, percent, write_page
+
+__all__ = ["write_model_report"]
+
+_MOST_ROWS = 12  # of the tables of groups, worst rows and trials
+# fitted attributes that tell what was found -> in words
+_FOUND = {
+    "epsilon_": "kernel width epsilon",
+    "selected_": "eigenvectors",
+    "eigenvalues_": "eigenvalues",
+    "singular_values_": "singular values",
+    "latent_scale_": "latent scale",
+    "regularization_": "regularization used",
+    "solver_": "solver",
+    "rank_": "rank",
+    "chosen_invariants_": "invariants",
+    "held_out_error_": "held-out error",
+    "on_edge_": "on an edge of the search",
+}
+# estimators within a fitted one -> in words
+_PARTS = {
+    "model_": "Model of the shifted fields",
+    "encoder_": "Encoder",
+    "decoder_": "Decoder",
+    "best_decoder_": "Decoder chosen",
+    "features_": "Features",
+}
+
+
+def write_model_report(
+    model: Any,
+    snapshots: ArrayLike,
+    path: str | os.PathLike[str],
+    *,
+    groups: ArrayLike | None = None,
+    shape: Sequence[int] | None = None,
+    mesh: tuple[ArrayLike, ArrayLike] | None = None,
+    title: str = "A model and its snapshots",
+    command: str = "",
+) -> Path:
+    """Write a report on what a model makes of snapshots: one HTML file that needs nothing else.
+
+    It shows the embedding, the errors one after the other, the worst fields beside their reconstructions, errors of the
+    mass or of other invariants, how far the snapshots are from the training points (leverage), and what was tuned.
+
+    Parameters
+    ----------
+    model : ManifoldModel, or another fitted object with transform and inverse_transform
+    snapshots : array_like (n, n_cells) or (n, ny, nx)
+        Fields, one a row, at best some that the model was not fitted to. A memory-mapped array is read by blocks, once.
+    path : path
+        Of the file, written whole or not at all; its folder is made if missing.
+    groups : array_like (n,), optional
+        Labels of trajectories or other groups, each of which is a line in the picture of the errors.
+    shape : sequence of int, optional
+        Shape of a field, (ny, nx) for a plane, or with more axes before, of which the middle ones are shown. By default
+        the model's ``field_shape_``, if it has one, else fields are lines.
+    mesh : (array_like (n_points, 2), array_like (n_triangles, 3)), optional
+        Points and triangles of a mesh, for fields with a value for each point or triangle.
+    title : str
+    command : str
+        The command that makes the report again, if there is one.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    ValueError, TypeError
+        If snapshots are no finite array of the model's cells, or groups, shape or mesh do not suit them.
+    ImportError
+        If jinja2 is not installed. Without matplotlib the report has no pictures and says what to install.
+
+    See Also
+    --------
+    randsmap.plotting : The pictures, one by one.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np, randsmap
+    >>> from randsmap.reports import write_model_report
+    >>> x = np.linspace(0, 1, 50)
+    >>> bumps = np.exp(-((x - np.linspace(0.3, 0.7, 40)[:, None]) / 0.1) ** 2)
+    >>> bumps /= bumps.sum(axis=1, keepdims=True)
+    >>> model = randsmap.ManifoldModel(randsmap.DiffusionMaps(1), randsmap.RANDSMAPDecoder(random_state=0)).fit(bumps)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = write_model_report(model, bumps, pathlib.Path(folder, "report.html"))
+    ...     path.name
+    'report.html'
+    """
+    check_jinja()
+    rows, layout = flattened(snapshots, "snapshots")
+    if np.ndim(rows) != 2:
+        raise ValueError(f"snapshots must have a row for each field, got shape {np.shape(rows)}")
+    if shape is None and layout is not None:
+        shape = layout.shape
+    n, M = np.shape(rows)
+    labels = None if groups is None else _checked_groups(groups, n)
+    shape = _checked_shape(getattr(model, "field_shape_", None) if shape is None else shape, M)
+    if mesh is not None:
+        plotting.check_mesh(mesh, M, "a field")
+    found = evaluate(model, rows)
+    worst = worst_rows(found.l2, labels)
+    return write_page(
+        path,
+        "randsmap.reports",
+        "model.html",
+        title=title,
+        date=datetime.date.today().isoformat(),
+        version=_version(),
+        sentences=_sentences(model, found, worst[0]),
+        has_leverage=found.leverage is not None,
+        summary=_summary(found),
+        worst=_worst_table(found, labels),
+        groups=None if labels is None else _group_table(found, labels),
+        settings=list(_settings(model)),
+        trials=_trials(decoding_part(model)),
+        pictures=embedded(model_pictures(model, found, labels, worst, shape, mesh)),
+        command=command,
+    )
+
+
+def _version():
+    from randsmap import __version__
+
+    return __version__
+
+
+def _checked_groups(groups, n):
+    labels = np.asarray(groups)
+    if labels.shape != (n,):
+        raise ValueError(f"groups must have a label for each of {n} snapshots, got shape {labels.shape}")
+    return labels
+
+
+def _checked_shape(shape, M):
+    """The shape that is drawn of a field: (ny, nx), after an index into the axes before; None of a line."""
+    if shape is None:
+        return None
+    shape = tuple(check_count(size, "shape") for size in np.ravel(np.asarray(shape)).tolist())
+    if int(np.prod(shape)) != M:
+        raise ValueError(f"shape must have the {M} cells of a field, got {' x '.join(map(str, shape))}")
+    return shape if len([size for size in shape if size > 1]) > 1 else None
+
+
+# --- words and tables ----------------------------------------------------------------------------
+
+
+def _sentences(model, found, worst):
+    n, M = found.snapshots.shape
+    d = found.latents.shape[1]
+    part = decoding_part(model)
+    encoder = getattr(getattr(model, "model_", model), "encoder_", model)
+    yield (
+        f"{_counted(n, 'snapshot')} of {_counted(M, 'cell')}, in {_counted(d, 'latent coordinate')} by "
+        f"{type(encoder).__name__}, decoded by {type(part).__name__}."
+    )
+    yield (
+        f"Relative L2 error: {percent(found.l2.mean())} in the mean, at most {percent(found.l2[worst])} (row {worst})."
+    )
+    if found.known >= 0.995:
+        yield "The model was fitted to these snapshots: errors of others may be larger, and would say more."
+    elif found.known > 0:
+        yield f"The model was fitted to {percent(found.known)} of these snapshots: errors of the others may be larger."
+    what = "mass (sum of the cells)" if found.n_invariants == 1 else f"{found.n_invariants} invariants"
+    largest = found.invariants.max()
+    if found.kept and largest < 1e-8:
+        yield f"The model keeps the {what}: the largest relative error is {largest:.2g}."
+    elif found.kept:
+        yield f"The model keeps the {what} of its training fields; those of the snapshots differ by {percent(largest)}."
+    else:
+        yield f"The model promises to keep nothing exactly; the mass is off by {percent(largest)} at most."
+    low, high, decoded_low, decoded_high = found.ranges
+    yield f"Values: {low:.4g} to {high:.4g} in the snapshots, {decoded_low:.4g} to {decoded_high:.4g} decoded."
+    if found.leverage is not None:
+        beyond = int(np.count_nonzero(found.leverage > found.limit))
+        who = _counted(beyond, "snapshot") if beyond else "No snapshot"
+        looked = "" if len(found.leverage) == n else f" of {len(found.leverage)} that were looked at"
+        verb = "lies" if beyond <= 1 else "lie"
+        yield f"{who}{looked} {verb} beyond the leverage limit {found.limit:.3g}, where fields are extrapolated."
+
+
+def _counted(n, what):
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def _summary(found):
+    name = "invariants, relative" if found.kept and found.n_invariants > 1 else "mass, relative"
+    quantities = {
+        "relative L2 error": found.l2,
+        "relative Linf error": found.linf,
+        f"error of the {name}": found.invariants,
+    }
+    if found.leverage is not None:
+        quantities["leverage"] = found.leverage
+    rows = [("", "mean", "median", "5 %", "95 %", "largest", "in row")]
+    for name, values in quantities.items():
+        with np.errstate(invalid="ignore"):  # leverages that overflow
+            figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
+        row = int(np.argmax(values))
+        rows.append(
+            (name, *(f"{figure:.3g}" for figure in figures), str(found.looked_at[row] if name == "leverage" else row))
+        )
+    return rows
+
+
+def _worst_table(found, labels):
+    leverage = {} if found.leverage is None else dict(zip(found.looked_at.tolist(), found.leverage))
+    header = ["row", *([] if labels is None else ["group"]), "L2 error", "Linf error", "mass error"]
+    if found.kept and found.n_invariants > 1:
+        header[-1] = "invariants’ error"
+    header += ["leverage"] if leverage else []
+    d = min(found.latents.shape[1], 6)
+    rows = [(*header, *(f"y{k + 1}" for k in range(d)))]
+    for row in np.argsort(-found.l2, kind="stable")[:_MOST_ROWS].tolist():
+        figures = [*([] if labels is None else [_cut(labels[row])]), percent(found.l2[row]), percent(found.linf[row])]
+        figures.append(f"{found.invariants[row]:.2g}")
+        figures += [f"{leverage[row]:.3g}" if row in leverage else ""] if leverage else []
+        rows.append((str(row), *figures, *(f"{y:.4g}" for y in found.latents[row, :d])))
+    return rows
+
+
+def _cut(label):
+    text = str(label)
+    return text if len(text) <= 30 else f"{text[:29]}\u2026"
+
+
+def _group_table(found, labels):
+    names, numbers = np.unique(labels, return_inverse=True)
+    means = np.bincount(numbers, found.l2) / np.bincount(numbers)
+    rows = [("group", "snapshots", "mean L2 error", "largest", "in row")]
+    for k in np.argsort(-means, kind="stable")[:_MOST_ROWS]:
+        own = np.flatnonzero(numbers == k)
+        row = int(own[np.argmax(found.l2[own])])
+        rows.append((_cut(names[k]), str(len(own)), percent(means[k]), percent(found.l2[row]), str(row)))
+    return len(names), rows
+
+
+def _settings(model):
+    """(what it is, class, [(name, value)]) of the model and all fitted parts of it."""
+    for attribute, name in _PARTS.items():
+        part = getattr(model, attribute, None)
+        if part is None or not hasattr(part, "get_params"):
+            continue
+        rows = [("", "value"), *_changed(part)]
+        rows += [
+            (text, _value(value))
+            for key, text in _FOUND.items()
+            if (value := getattr(part, key, None)) is not None and (np.ndim(value) == 0 or len(value))
+        ]
+        rows += [(f"part {k + 1}", _value(each)) for k, each in enumerate(getattr(part, "decoders_", ()))]
+        yield f"{name}: {type(part).__name__}", rows
+        yield from _settings(part)
+
+
+def _changed(estimator):
+    """[(name, value)] of the parameters that are not their defaults."""
+    defaults = inspect.signature(type(estimator)).parameters
+    found = []
+    for name, value in estimator.get_params(deep=False).items():
+        default = defaults[name].default if name in defaults else inspect.Parameter.empty
+        if not (
+            value is default or (np.ndim(value) == 0 and np.ndim(default) == 0 and _value(value) == _value(default))
+        ):
+            found.append((name, _value(value)))
+    return found
+
+
+def _value(value):
+    if isinstance(value, BaseEstimator):
+        return f"{type(value).__name__}({', '.join(f'{name}={text}' for name, text in _changed(value))})"
+    if isinstance(value, (list, tuple)) and any(isinstance(each, BaseEstimator) for each in value):
+        return f"{len(value)} of {', '.join(dict.fromkeys(type(each).__name__ for each in value))}"
+    if isinstance(value, (np.ndarray, list, tuple)):
+        value = np.asarray(value)
+        if value.size > 12 or value.ndim > 1:
+            return f"array of shape {value.shape}"
+        return ", ".join(map(_value, value.tolist()))
+    if isinstance(value, (float, np.floating)):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def _trials(decoder):
+    """(number of all, header and the best rows) of the record of a search; None where there is none."""
+    results = getattr(decoder, "results_", None)
+    if results is None:
+        return None
+    columns = {name: np.asarray(values) for name, values in results.items()}
+    columns = {
+        name: values for name, values in columns.items() if len(np.unique(values)) > 1 or name in ("family", "error")
+    }
+    best = np.argsort(results["score"], kind="stable")[:_MOST_ROWS]
+    rows = [tuple(columns)]
+    for i in best:
+        rows.append(
+            tuple(
+                "" if name in _UNUSED and values[i] == _UNUSED[name] else _value(values[i]).replace("nan", "")
+                for name, values in columns.items()
+            )
+        )
+    return len(results["score"]), rows
+
+
+_UNUSED = {"degree": -1, "n_neighbors": 0, "rank": 0}  # of families that have no such parameter

@@ -1,0 +1,158 @@
+"""Pages from templates: one style sheet, pictures as data URIs, no script, nothing loaded from elsewhere.
+
+Whatever comes from a result or a file is escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from randsmap._files import write_atomically
+from randsmap._parallel import get_num_threads
+
+__all__ = ["NARROW", "WIDE", "Picture", "check_jinja", "embedded", "percent", "write_page"]
+
+DPI = 144  # one and a half times that of the page, on which an inch is 96 pixels
+PNG_COLORS = 255  # of a picture's palette: a third of the bytes, no difference to the eye
+WIDE, NARROW = 10.4, 4.6  # inches of pictures as wide as the page, and as a phone
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure with what stands below it and what it is for those who cannot see it.
+
+    Parameters
+    ----------
+    title, caption, alt : str
+    figure : matplotlib Figure
+    narrow : matplotlib Figure, optional
+        In its place where the page is narrow.
+    """
+
+    title: str
+    caption: str
+    alt: str
+    figure: Any
+    narrow: Any = None
+
+
+@dataclass(frozen=True)
+class Image:
+    """A PNG on the page: base64, pixels, width in inches and class of its element."""
+
+    data: str
+    width: int
+    height: int
+    inches: float
+    kind: str
+
+
+def embedded(pictures: Iterable[Picture]) -> list[tuple[Picture, list[Image]]] | None:
+    """The pictures with their images; None where matplotlib is missing."""
+    found = []
+    try:
+        for picture in pictures:
+            kinds = (
+                {"": picture.figure} if picture.narrow is None else {"broad": picture.figure, "narrow": picture.narrow}
+            )
+            found.append((picture, [_image(figure, kind) for kind, figure in kinds.items()]))
+    except ImportError:  # of matplotlib; `_png`'s Pillow belongs to it
+        return None
+    return found
+
+
+def _image(figure, kind):
+    png = _png(figure)
+    width, height = (int.from_bytes(png[i : i + 4], "big") for i in (16, 20))
+    return Image(base64.b64encode(png).decode(), width, height, float(figure.get_size_inches()[0]), kind)
+
+
+def _png(figure):
+    """The figure as PNG with a palette."""
+    from PIL import Image  # matplotlib cannot do without it
+
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=DPI, facecolor="white")
+    file.seek(0)
+    with Image.open(file) as picture:
+        small = picture.convert("RGB").quantize(PNG_COLORS, dither=Image.Dither.NONE)
+    file = io.BytesIO()
+    small.save(file, format="PNG", optimize=True)
+    return file.getvalue()
+
+
+def write_page(path: str | os.PathLike[str], package: str, template: str, **content: Any) -> Path:
+    """Write a page, whole or not at all.
+
+    Parameters
+    ----------
+    path : path
+        Of the file; its folder is made if missing.
+    package : str
+        Whose folder ``templates`` has the template; those of `randsmap.reports` may be extended and imported.
+    template : str
+    **content
+        What the template names.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    ImportError
+        If jinja2 is not installed.
+    """
+    check_jinja()
+    import jinja2
+
+    folders = [files(name).joinpath("templates") for name in dict.fromkeys((package, "randsmap.reports"))]
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda name: _template(folders, name)),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    text = environment.get_template(template).render(machine=_machine(), **content)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, lambda file: file.write(text.encode()))
+    return path
+
+
+def percent(error: float) -> str:
+    """A relative error in words: "3.14 %"."""
+    return f"{100 * error:.3g} %"
+
+
+def check_jinja() -> None:
+    """Raise an ImportError that says what to install if there is no jinja2."""
+    try:
+        import jinja2  # noqa: F401
+    except ImportError:
+        raise ImportError("reports need jinja2: pip install 'randsmap[studies]'") from None
+
+
+def _template(folders, name):
+    return next(
+        (file.read_text(encoding="utf-8") for folder in folders if (file := folder.joinpath(name)).is_file()), None
+    )
+
+
+def _machine():
+    """Of the machine that wrote the report; nothing that names it."""
+    packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
+    return (
+        f"Written on {platform.system()} {platform.machine()} with {os.cpu_count()} cores "
+        f"({get_num_threads()} used), Python {platform.python_version()}, {packages}."
+    )

@@ -1,0 +1,233 @@
+"""Reports of small models: the page is parsed, its figures are compared with the arrays that they are of."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
+
+from sklearn.decomposition import PCA  # noqa: E402
+
+import randsmap  # noqa: E402
+from randsmap import _mmap, cli, metrics, plotting  # noqa: E402
+from randsmap.reports import _evaluation, _page, write_model_report  # noqa: E402
+
+from pages import Page  # noqa: E402
+
+HOSTILE = "<b>&\"'><script>alert(1)</script>$\\frac{"
+
+
+@pytest.fixture(autouse=True)
+def coarse(monkeypatch):
+    """Pictures with fewer pixels, for speed."""
+    monkeypatch.setattr(_page, "DPI", 45)
+
+
+@pytest.fixture(scope="module")
+def bumps():
+    x = np.linspace(0, 1, 30)
+    fields = np.exp(-(((x - np.linspace(0.3, 0.7, 24)[:, None]) / 0.1) ** 2))
+    return fields / fields.sum(axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def model(bumps):
+    decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(5.0), random_state=0)
+    return randsmap.ManifoldModel(randsmap.DiffusionMaps(2), decoder).fit(bumps[::2])
+
+
+def test_report_has_the_figures_of_the_model(model, bumps, tmp_path):
+    path = write_model_report(model, bumps, tmp_path / "deep" / "report.html", title="bumps", command="do it again")
+    page = Page(path)
+    page.check()
+    assert len(page.pictures) == 6
+    decoded = model.reconstruct(bumps)
+    l2 = metrics.scaled_l2(bumps, decoded)
+    worst = int(np.argmax(l2))
+    figures = [l2.mean(), *np.percentile(l2, [50, 5, 95]), l2.max()]
+    assert page.row("relative L2 error") == [*(f"{x:.3g}" for x in figures), str(worst)]
+    mass = metrics.conservation_error(bumps, decoded) / bumps.sum(axis=1)
+    assert float(page.row("error of the mass, relative")[4]) == pytest.approx(mass.max(), rel=1, abs=5e-16)
+    leverage = model.leverage(model.transform(bumps))
+    assert page.row("leverage")[4] == f"{leverage.max():.3g}"
+    assert page.row(str(worst))[:2] == [
+        f"{100 * l2[worst]:.3g} %",
+        f"{100 * metrics.scaled_linf(bumps, decoded)[worst]:.3g} %",
+    ]
+    assert page.row("slope") == ["5"] and page.row("solver") == ["cholesky"]
+    assert page.row("kernel width epsilon") == [f"{model.encoder_.epsilon_:.4g}"]
+    assert "fitted to 50 % of these snapshots" in page.text
+    assert "do it again" in page.text and page.text.count("bumps - randsmap") == 1
+
+
+@pytest.mark.slow
+def test_groups_have_their_means(model, bumps, tmp_path):
+    groups = np.repeat([HOSTILE, "second", "third"], 8)
+    page = Page(write_model_report(model, bumps, tmp_path / "r.html", groups=groups, title=HOSTILE, command=HOSTILE))
+    page.check()
+    assert len(page.pictures) == 6
+    assert page.text.count(HOSTILE) == 3 and not page.all("script")
+    means = metrics.scaled_l2(bumps, model.reconstruct(bumps)).reshape(3, 8).mean(axis=1)
+    assert page.row("third", "8")[0] == f"{100 * means[2]:.3g} %"
+    (first, *_) = [row for row in page.rows if row[1:2] == ["8"]]
+    assert first[0][:10] == str([HOSTILE, "second", "third"][int(np.argmax(means))])[:10]
+    with pytest.raises(ValueError, match=r"groups must have a label for each of 24 snapshots, got shape \(3,\)"):
+        write_model_report(model, bumps, tmp_path / "r.html", groups=[1, 2, 3])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "encoder, decoder, n",
+    [
+        (randsmap.POD(3), None, 24),
+        (randsmap.POD(1), randsmap.KNNDecoder(2), 24),
+        (PCA(2), randsmap.KernelDecoder(), 24),
+        (randsmap.DiffusionMaps(1), randsmap.DoubleDiffusionMapsDecoder(), 1),
+        (randsmap.DiffusionMaps(2), randsmap.AutoDecoder(n_trials=4, random_state=0), 2),
+    ],
+)
+def test_every_model_and_few_snapshots(encoder, decoder, n, bumps, tmp_path):
+    model = randsmap.ManifoldModel(encoder, decoder).fit(bumps)
+    page = Page(write_model_report(model, bumps[:n], tmp_path / "report.html"))
+    page.check()
+    assert ("leverage" in page.text) == hasattr(decoder, "leverage")
+    assert ("Trials of the search" in page.text) == hasattr(model.decoder_, "results_")
+
+
+@pytest.mark.slow
+def test_fields_of_any_shape(bumps, tmp_path):
+    model = randsmap.ManifoldModel(randsmap.POD(1)).fit(bumps)
+    for shape in ((5, 6), (2, 3, 5), (30, 1), (30,)):
+        page = Page(write_model_report(model, bumps, tmp_path / "report.html", shape=shape))
+        page.check()
+        assert ("the middle is shown" in page.text) == (len(shape) == 3)
+    grid = np.stack(np.meshgrid(np.arange(6.0), np.arange(5.0)), axis=2).reshape(-1, 2)
+    corner = np.arange(24).reshape(4, 6)[:, :5].ravel()
+    triangles = np.concatenate(
+        [np.stack([corner, corner + 1, corner + 6], 1), np.stack([corner + 1, corner + 7, corner + 6], 1)]
+    )
+    Page(write_model_report(model, bumps, tmp_path / "report.html", mesh=(grid, triangles))).check()
+    with pytest.raises(ValueError, match="shape must have the 30 cells of a field, got 5 x 7"):
+        write_model_report(model, bumps, tmp_path / "report.html", shape=(5, 7))
+    with pytest.raises(ValueError, match="a value for each of 30 points or 39 triangles|each of 29 points"):
+        write_model_report(model, bumps, tmp_path / "report.html", mesh=(grid[:29], triangles[:5]))
+
+
+@pytest.mark.slow
+def test_the_models_own_shape_is_taken(bumps, tmp_path):
+    model = randsmap.ManifoldModel(randsmap.POD(1)).fit(bumps)
+    lines = write_model_report(model, bumps, tmp_path / "a.html").read_text()
+    asked = write_model_report(model, bumps, tmp_path / "b.html", shape=(5, 6)).read_text()
+    given = write_model_report(model, bumps.reshape(-1, 5, 6), tmp_path / "c.html").read_text()
+    model.fit(bumps.reshape(-1, 5, 6))
+    planes = write_model_report(model, bumps, tmp_path / "d.html").read_text()
+    assert planes == given == asked != lines
+
+
+def test_a_large_map_is_read_by_blocks_and_once(model, bumps, tmp_path, monkeypatch):
+    monkeypatch.setattr(_mmap, "LARGE", 1)
+    monkeypatch.setattr(_mmap, "block_rows", lambda M: 5)
+    np.save(tmp_path / "fields.npy", bumps)
+    mapped = np.load(tmp_path / "fields.npy", mmap_mode="r")
+    read = []
+    copied = _mmap.Snapshots._copied
+    monkeypatch.setattr(
+        _mmap.Snapshots, "_copied", lambda self, rows, columns: read.append(rows) or copied(self, rows, columns)
+    )
+    found = _evaluation.evaluate(model, mapped)
+    assert [(rows.start, rows.stop) for rows in read] == [(0, 5), (5, 10), (10, 15), (15, 20), (20, 24)]
+    whole = _evaluation.evaluate(model, bumps)
+    np.testing.assert_allclose(found.l2, whole.l2, rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(found.latents, whole.latents, rtol=1e-9, atol=1e-12)
+    assert (found.fields([3, 7]) == bumps[[3, 7]]).all()
+
+
+def test_errors_of_empty_fields_are_scaled(bumps):
+    model = randsmap.ManifoldModel(randsmap.POD(2)).fit(bumps)
+    fields = np.concatenate([bumps[:5], np.zeros((1, 30))])
+    found = _evaluation.evaluate(model, fields)
+    np.testing.assert_allclose(found.l2, metrics.scaled_l2(fields, model.reconstruct(fields)), rtol=1e-12)
+    np.testing.assert_allclose(found.linf, metrics.scaled_linf(fields, model.reconstruct(fields)), rtol=1e-12)
+    assert not found.kept and np.isfinite(found.invariants).all()
+
+
+def test_only_some_of_many_snapshots_are_looked_at(model, bumps, monkeypatch):
+    monkeypatch.setattr(_evaluation, "MOST_LOOKED_AT", 10)
+    found = _evaluation.evaluate(model, bumps)
+    assert len(found.leverage) == len(found.looked_at) < 24
+    assert int(np.argmax(found.l2)) in found.looked_at
+    assert (found.leverage == model.leverage(found.latents[found.looked_at])).all()
+
+
+def test_worst_rows_are_apart():
+    errors = np.zeros(200)
+    errors[[50, 51, 52, 120, 7]] = [5, 6, 4, 3, 1]
+    assert _evaluation.worst_rows(errors, None) == [51, 120, 7]
+    assert _evaluation.worst_rows(errors, np.arange(200) // 100) == [51, 120, 7]  # too few groups to choose from
+    assert _evaluation.worst_rows(errors, np.arange(200) // 53) == [51, 120, 53]
+    assert _evaluation.worst_rows(np.ones(1), None) == [0]
+
+
+def test_command_writes_the_report_and_names_it(model, bumps, tmp_path, capsys):
+    names = {name: tmp_path / name for name in ("model.npz", "fields.npy", "groups.txt", "page.html")}
+    model.save(names["model.npz"])
+    np.save(names["fields.npy"], bumps)
+    names["groups.txt"].write_text("\n".join("ab" * 12))
+    arguments = ["report", str(names["model.npz"]), str(names["fields.npy"]), "--out", str(names["page.html"])]
+    arguments += ["--groups", str(names["groups.txt"])]
+    assert cli.main([*arguments, "--shape", "5", "6"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"report: {names['page.html']}"
+    page = Page(names["page.html"])
+    page.check()
+    assert "model.npz on fields.npy" in page.text and "--shape 5 6" in page.text
+    before = names["page.html"].read_bytes()
+    assert cli.main([*arguments, "--shape", "5", "7"]) == 1
+    assert "shape must have the 30 cells of a field, got 5 x 7" in capsys.readouterr().err
+    arguments[4] = str(names["model.npz"])
+    assert cli.main(arguments) == 1
+    assert "--out is the page" in capsys.readouterr().err
+    assert names["page.html"].read_bytes() == before and isinstance(
+        randsmap.load(names["model.npz"]), randsmap.ManifoldModel
+    )
+
+
+@pytest.mark.slow
+def test_without_matplotlib_there_are_tables_and_words(model, bumps, tmp_path):
+    model.save(tmp_path / "model.npz")
+    np.save(tmp_path / "fields.npy", bumps)
+    code = (
+        "import sys, numpy as np\n"
+        "sys.modules['matplotlib'] = None\n"
+        "import randsmap, randsmap.reports as reports\n"
+        "reports.write_model_report(randsmap.load('model.npz'), np.load('fields.npy'), 'page.html')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = Page(tmp_path / "page.html")
+    assert not page.all("img") and "pip install 'randsmap[plots]'" in page.text
+    assert len(page.row("relative L2 error")) == 6
+
+
+def test_without_jinja_nothing_is_done(model, bumps, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ImportError, match=r"pip install 'randsmap\[studies\]'"):
+        write_model_report(model, bumps, tmp_path / "page.html")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_examples_of_the_page_on_reports(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parent.parent / "docs" / "reports.md").read_text(encoding="utf-8")
+    namespace = {}
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(block, namespace)
+    Page(tmp_path / "report.html").check()
+    assert {path.name for path in tmp_path.iterdir()} == {"report.html", "pictures.png", "comparison.png"}
+    for name in re.findall(r"`(plot_\w+)`", text):
+        assert callable(getattr(plotting, name))
