@@ -149,7 +149,7 @@ def worst_rows(errors: _Values, groups: NDArray[Any] | None, count: int = 3) -> 
     return chosen
 
 
-def _looked_at(errors):
+def _looked_at(errors: _Values) -> NDArray[np.intp]:
     n = len(errors)
     if n <= MOST_LOOKED_AT:
         return np.arange(n)
@@ -157,14 +157,14 @@ def _looked_at(errors):
     return np.union1d(spread, np.argpartition(-errors, MOST_LOOKED_AT // 10)[: MOST_LOOKED_AT // 10])
 
 
-def _invariant_errors(F, F_hat, C):
+def _invariant_errors(F: _Values, F_hat: _Values, C: _Values) -> _Values:
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         scale = abs(F) @ abs(C)
         errors = abs(F_hat @ C - F @ C) / np.where(scale > 0, scale, 1.0)
-    return np.nan_to_num(errors, nan=np.inf).max(axis=1)
+    return np.asarray(np.nan_to_num(errors, nan=np.inf).max(axis=1))
 
 
-def _leverage(model, Y):
+def _leverage(model: Any, Y: _Values) -> tuple[_Values | None, float, float]:
     nothing = None, np.nan, np.nan
     try:
         if decoding_part(model)._leverage_cost() > _DEAREST:
@@ -174,7 +174,7 @@ def _leverage(model, Y):
         return nothing
 
 
-def _known(model, Y):
+def _known(model: Any, Y: _Values) -> float:
     """Share of the latents Y that are training points of the decoder."""
     try:
         points = decoding_part(model)._training_points()

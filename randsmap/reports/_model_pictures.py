@@ -185,7 +185,7 @@ def _comparison(
         return lambda truth, decoded, ax: plotting.plot_comparison(truth, decoded, mesh=mesh, ax=ax), height / width
     if shape is None:
 
-        def lines(truth, decoded, ax):
+        def lines(truth: NDArray[np.float64], decoded: NDArray[np.float64], ax: Any) -> Any:
             cells = _telling_cells(truth, decoded)
             artists = plotting.plot_comparison(truth[cells], decoded[cells], positions=cells, ax=ax)
             for each in ax:
@@ -195,7 +195,7 @@ def _comparison(
         return lines, None
     extent = 0.0, float(shape[-1]), 0.0, float(shape[-2])
 
-    def planes(truth, decoded, ax):
+    def planes(truth: NDArray[np.float64], decoded: NDArray[np.float64], ax: Any) -> Any:
         return plotting.plot_comparison(
             *(_plane(field.reshape(shape)) for field in (truth, decoded)), extent=extent, ax=ax
         )

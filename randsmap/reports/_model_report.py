@@ -5,22 +5,24 @@ from __future__ import annotations
 import datetime
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from randsmap import plotting
 from randsmap._validation import check_count
 from randsmap.fields import flattened
-from randsmap.reports._evaluation import decoding_part, evaluate, worst_rows
+from randsmap.reports._evaluation import Evaluation, decoding_part, evaluate, worst_rows
 from randsmap.reports._model_pictures import model_pictures
 from randsmap.reports._page import check_jinja, embedded, percent, write_page
 
 __all__ = ["write_model_report"]
+
+_Table = list[tuple[str, ...]]  # header and rows
 
 _MOST_ROWS = 12  # of the tables of groups, worst rows and trials
 # fitted attributes that tell what was found -> in words
@@ -142,20 +144,20 @@ def write_model_report(
     )
 
 
-def _version():
+def _version() -> str:
     from randsmap import __version__
 
     return __version__
 
 
-def _checked_groups(groups, n):
+def _checked_groups(groups: ArrayLike, n: int) -> NDArray[Any]:
     labels = np.asarray(groups)
     if labels.shape != (n,):
         raise ValueError(f"groups must have a label for each of {n} snapshots, got shape {labels.shape}")
     return labels
 
 
-def _checked_shape(shape, M):
+def _checked_shape(shape: Sequence[int] | None, M: int) -> tuple[int, ...] | None:
     """The shape that is drawn of a field: (ny, nx), after an index into the axes before; None of a line."""
     if shape is None:
         return None
@@ -168,7 +170,7 @@ def _checked_shape(shape, M):
 # --- words and tables ----------------------------------------------------------------------------
 
 
-def _sentences(model, found, worst):
+def _sentences(model: Any, found: Evaluation, worst: int) -> Iterator[str]:
     n, M = found.snapshots.shape
     d = found.latents.shape[1]
     part = decoding_part(model)
@@ -202,11 +204,11 @@ def _sentences(model, found, worst):
         yield f"{who}{looked} {verb} beyond the leverage limit {found.limit:.3g}, where fields are extrapolated."
 
 
-def _counted(n, what):
+def _counted(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
-def _summary(found):
+def _summary(found: Evaluation) -> _Table:
     name = "invariants, relative" if found.kept and found.n_invariants > 1 else "mass, relative"
     quantities = {
         "relative L2 error": found.l2,
@@ -215,7 +217,7 @@ def _summary(found):
     }
     if found.leverage is not None:
         quantities["leverage"] = found.leverage
-    rows = [("", "mean", "median", "5 %", "95 %", "largest", "in row")]
+    rows: _Table = [("", "mean", "median", "5 %", "95 %", "largest", "in row")]
     for name, values in quantities.items():
         with np.errstate(invalid="ignore"):  # leverages that overflow
             figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
@@ -226,14 +228,14 @@ def _summary(found):
     return rows
 
 
-def _worst_table(found, labels):
+def _worst_table(found: Evaluation, labels: NDArray[Any] | None) -> _Table:
     leverage = {} if found.leverage is None else dict(zip(found.looked_at.tolist(), found.leverage))
     header = ["row", *([] if labels is None else ["group"]), "L2 error", "Linf error", "mass error"]
     if found.kept and found.n_invariants > 1:
         header[-1] = "invariants’ error"
     header += ["leverage"] if leverage else []
     d = min(found.latents.shape[1], 6)
-    rows = [(*header, *(f"y{k + 1}" for k in range(d)))]
+    rows: _Table = [(*header, *(f"y{k + 1}" for k in range(d)))]
     for row in np.argsort(-found.l2, kind="stable")[:_MOST_ROWS].tolist():
         figures = [*([] if labels is None else [_cut(labels[row])]), percent(found.l2[row]), percent(found.linf[row])]
         figures.append(f"{found.invariants[row]:.2g}")
@@ -242,15 +244,15 @@ def _worst_table(found, labels):
     return rows
 
 
-def _cut(label):
+def _cut(label: Any) -> str:
     text = str(label)
     return text if len(text) <= 30 else f"{text[:29]}\u2026"
 
 
-def _group_table(found, labels):
+def _group_table(found: Evaluation, labels: NDArray[Any]) -> tuple[int, _Table]:
     names, numbers = np.unique(labels, return_inverse=True)
     means = np.bincount(numbers, found.l2) / np.bincount(numbers)
-    rows = [("group", "snapshots", "mean L2 error", "largest", "in row")]
+    rows: _Table = [("group", "snapshots", "mean L2 error", "largest", "in row")]
     for k in np.argsort(-means, kind="stable")[:_MOST_ROWS]:
         own = np.flatnonzero(numbers == k)
         row = int(own[np.argmax(found.l2[own])])
@@ -258,13 +260,13 @@ def _group_table(found, labels):
     return len(names), rows
 
 
-def _settings(model):
+def _settings(model: Any) -> Iterator[tuple[str, _Table]]:
     """(what it is, class, [(name, value)]) of the model and all fitted parts of it."""
     for attribute, name in _PARTS.items():
         part = getattr(model, attribute, None)
         if part is None or not hasattr(part, "get_params"):
             continue
-        rows = [("", "value"), *_changed(part)]
+        rows: _Table = [("", "value"), *_changed(part)]
         rows += [
             (text, _value(value))
             for key, text in _FOUND.items()
@@ -275,20 +277,19 @@ def _settings(model):
         yield from _settings(part)
 
 
-def _changed(estimator):
+def _changed(estimator: Any) -> list[tuple[str, str]]:
     """[(name, value)] of the parameters that are not their defaults."""
     defaults = inspect.signature(type(estimator)).parameters
     found = []
     for name, value in estimator.get_params(deep=False).items():
-        default = defaults[name].default if name in defaults else inspect.Parameter.empty
-        if not (
-            value is default or (np.ndim(value) == 0 and np.ndim(default) == 0 and _value(value) == _value(default))
-        ):
+        default: Any = defaults[name].default if name in defaults else inspect.Parameter.empty
+        scalars = np.ndim(value) == 0 and np.ndim(default) == 0
+        if value is not default and not (scalars and _value(value) == _value(default)):
             found.append((name, _value(value)))
     return found
 
 
-def _value(value):
+def _value(value: Any) -> str:
     if isinstance(value, BaseEstimator):
         return f"{type(value).__name__}({', '.join(f'{name}={text}' for name, text in _changed(value))})"
     if isinstance(value, (list, tuple)) and any(isinstance(each, BaseEstimator) for each in value):
@@ -303,7 +304,7 @@ def _value(value):
     return str(value)
 
 
-def _trials(decoder):
+def _trials(decoder: Any) -> tuple[int, _Table] | None:
     """(number of all, header and the best rows) of the record of a search; None where there is none."""
     results = getattr(decoder, "results_", None)
     if results is None:
@@ -313,7 +314,7 @@ def _trials(decoder):
         name: values for name, values in columns.items() if len(np.unique(values)) > 1 or name in ("family", "error")
     }
     best = np.argsort(results["score"], kind="stable")[:_MOST_ROWS]
-    rows = [tuple(columns)]
+    rows: _Table = [tuple(columns)]
     for i in best:
         rows.append(
             tuple(

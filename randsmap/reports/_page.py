@@ -70,13 +70,13 @@ def embedded(pictures: Iterable[Picture]) -> list[tuple[Picture, list[Image]]] |
     return found
 
 
-def _image(figure, kind):
+def _image(figure: Any, kind: str) -> Image:
     png = _png(figure)
     width, height = (int.from_bytes(png[i : i + 4], "big") for i in (16, 20))
     return Image(base64.b64encode(png).decode(), width, height, float(figure.get_size_inches()[0]), kind)
 
 
-def _png(figure):
+def _png(figure: Any) -> bytes:
     """The figure as PNG with a palette."""
     from PIL import Image  # matplotlib cannot do without it
 
@@ -143,13 +143,13 @@ def check_jinja() -> None:
         raise ImportError("reports need jinja2: pip install 'randsmap[studies]'") from None
 
 
-def _template(folders, name):
+def _template(folders: list[Any], name: str) -> str | None:
     return next(
         (file.read_text(encoding="utf-8") for folder in folders if (file := folder.joinpath(name)).is_file()), None
     )
 
 
-def _machine():
+def _machine() -> str:
     """Of the machine that wrote the report; nothing that names it."""
     packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
     return (
