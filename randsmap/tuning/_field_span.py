@@ -64,6 +64,9 @@ class FieldSpan:
         The invariants in coordinates.
     """
 
+    fields: Any
+    invariants: AffineInvariants | None
+
     def __init__(
         self, F: NDArray[np.float64], invariants: AffineInvariants | None, origin: Any = None, *, few: bool = False
     ) -> None:
