@@ -69,14 +69,17 @@ def as_fields(F: Any) -> Any:
     return F.array if isinstance(F, FactoredFields) else F
 
 
-def solved(F: Any, solve: Callable[[Any], tuple[Any, ...]]) -> tuple[Any, ...]:
-    """solve(F), whose first value are coefficients (P, M), linear in the fields F (n, M); from the coordinates of
-    factored fields."""
+def coordinates_of(F: Any) -> Any:
+    """What a regression that is linear in the fields F is solved for: the coordinates of FactoredFields."""
+    return F.coordinates if isinstance(F, FactoredFields) else F
+
+
+def in_cells(A: NDArray[np.float64], F: Any) -> NDArray[np.float64]:
+    """Coefficients of the fields F from those of their `coordinates_of`."""
     if not isinstance(F, FactoredFields):
-        return solve(F)
-    A, *rest = solve(F.coordinates)
+        return A
     with blas_threads():
-        return multiply(A, F.basis), *rest
+        return multiply(A, F.basis)
 
 
 def check_unread(estimator: Any, names: Iterable[str], reader: str) -> None:

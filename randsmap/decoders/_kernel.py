@@ -23,9 +23,10 @@ from randsmap.decoders._base import (
     check_center,
     check_fields,
     check_unread,
+    coordinates_of,
     document_centring,
     fitted_scale,
-    solved,
+    in_cells,
 )
 from randsmap.decoders._bases import KernelBasis, TailedBasis, in_units
 from randsmap.decoders._extrapolation import Leverage
@@ -440,8 +441,8 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         self._keep_fields(layout)
         invariants = self._invariants(as_fields(F), dtype)
         points = self._set_kernel(X)
-        A, solver = solved(F, lambda fields: self._coefficients(X, points, fields, regularization))
-        self.coef_, self.solver_ = invariants.constrain_coefficients(A), solver
+        A, self.solver_ = self._coefficients(X, points, coordinates_of(F), regularization)
+        self.coef_ = invariants.constrain_coefficients(in_cells(A, F))
         self._points = points
         self._regularization, self._free_bias = float(regularization), bool(self.degree or self.center)
         self._store_invariants(invariants)

@@ -30,7 +30,6 @@ from randsmap._estimator import (
     restored_on_error,
     validate_data,
 )
-from randsmap._linalg.factored_fields import FactoredFields
 from randsmap._linalg.field_modes import FieldModes
 from randsmap._linalg.krylov import RidgePath, Solution
 from randsmap._linalg.leverage import RidgeLeverage
@@ -52,8 +51,9 @@ from randsmap.decoders._base import (
     box_of,
     check_center,
     check_fields,
+    coordinates_of,
     fitted_scale,
-    solved,
+    in_cells,
 )
 from randsmap.decoders._bases import ReducedBasis, ScaledTransformer, feature_basis, in_units
 from randsmap.decoders._blended import field_coordinates
@@ -839,13 +839,13 @@ class _RandomFeatureDecoder(LinearDecoder):
             )
             showing = show_progress if self.progress else showing
         given = {name: getattr(self, name) for name in ("tol", "max_iter") if getattr(self, name) is not None}
-        fields = F.coordinates if isinstance(F, FactoredFields) else F
         with showing():
-            path = RidgePath(rows, fields, regularizations, self.solver, cells=F.shape[1], **given)
+            path = RidgePath(rows, coordinates_of(F), regularizations, self.solver, cells=F.shape[1], **given)
 
         def solve(regularization):
             with showing():
-                return Solution(*solved(F, lambda _: path.solve(regularization)))
+                solution = path.solve(regularization)
+            return solution._replace(coefficients=in_cells(solution.coefficients, F))
 
         return solve
 
