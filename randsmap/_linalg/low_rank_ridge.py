@@ -363,19 +363,10 @@ class LowRankPath:
         Largest bound of |Phi (A - A*)| / |F|; None: 1e-8. Unless `forced` no more than that.
     forced : bool
         Whether to go on where the count of operations is more than half of the direct solver's.
-    fields : bool
-        Whether fields will be there, whose residual makes the bound smaller.
     """
 
     def __init__(
-        self,
-        rows: FeatureRows,
-        M: int,
-        regularizations: Sequence[float],
-        tol: float | None,
-        *,
-        forced: bool,
-        fields: bool = True,
+        self, rows: FeatureRows, M: int, regularizations: Sequence[float], tol: float | None, *, forced: bool
     ) -> None:
         self.tol = _TOL if tol is None else tol if forced else min(tol, _TOL)
         self._space: LowRankRidge | None = None
@@ -388,8 +379,7 @@ class LowRankPath:
         if most == 0:
             return
         space = LowRankRidge(rows, most)
-        # one pass in most cases: probes say 20 times what the tests say; a residual is a fraction of the fields
-        margin = 4 if fields else 2 * _MARGIN * _PROBES
+        margin = 2 * _MARGIN * _PROBES  # one pass in most cases: probes say 20 times what the tests say
         for value in sorted(positive):
             if space.grow(self.tol * value / margin):
                 self._space = space if space.rank else None  # of latents that are all the same
@@ -493,9 +483,7 @@ class SmootherPath:
         self._products, self._features = Products() if len(regularizations) > 1 else None, None
         if solver in ("auto", "lowrank"):
             k = points.n if fields is None else fields.shape[1]
-            self._low_rank = LowRankPath(
-                rows, k, regularizations, tol, forced=solver == "lowrank", fields=fields is not None
-            )
+            self._low_rank = LowRankPath(rows, k, regularizations, tol, forced=solver == "lowrank")
 
     def weights(self, regularization: float) -> NDArray[np.float64]:
         """W, or W times the fields, for one of the lambdas.
@@ -541,6 +529,6 @@ def low_rank_spectrum(
 
     For lambda >= `least` no part of I - H, H the hat matrix, changes by more than `tol` of itself.
     """
-    path = LowRankPath(rows, 0, [least], tol, forced=forced, fields=False)
+    path = LowRankPath(rows, 0, [least], tol, forced=forced)
     space = path.known()
     return None if space is None or not space.tau <= path.tol * least else left_spectrum(space)  # type: ignore[arg-type]
