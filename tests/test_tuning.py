@@ -468,3 +468,83 @@ def test_encoder_that_fails_and_latents_that_are_given(data):
     np.testing.assert_array_equal(np.isnan(result.errors_), failed)
     with pytest.raises(ValueError, match="must be None with a ManifoldModel"):
         randsmap.tune(model, grid, *data)
+
+
+# -- Fields of few dimensions ------------------------------------------------------------------------------
+
+
+def flat_fields(n=100, M=1200, modes=9, seed=0):
+    """Fields with a common mass and a constant cell, that span few dimensions; latents; rows to judge on."""
+    rng = np.random.default_rng(seed)
+    Y = rng.uniform(size=(2 * n, 2))
+    F = np.sin(3 * Y @ rng.normal(size=(2, modes))) @ rng.normal(size=(modes, M))
+    F[:, 7] = 3.0
+    F[:, 8:] += (100 * M - F.sum(axis=1, keepdims=True)) / (M - 8)
+    return Y[:n], F[:n], Y[n:], F[n:]
+
+
+FLAT = [
+    (randsmap.RANDSMAPDecoder(randsmap.FourierFeatures(), random_state=0), {"regularization": [1e-6, 1e-3]}),
+    (randsmap.RFNNDecoder(randsmap.SigmoidFeatures(), random_state=0, center=False), {"features__slope": [1.0, 3.0]}),
+    (randsmap.KernelDecoder(invariants="mass"), {"length_scale": [0.5, 1.0]}),
+    (randsmap.KernelDecoder(center=False), {"length_scale": [0.5, 1.0]}),
+    (randsmap.KernelDecoder("thin-plate", degree=1), {"regularization": [1e-6, 1e-3]}),
+    (randsmap.DoubleDiffusionMapsDecoder(invariants="mass", rank=30), {"epsilon_scale": [1.0, 2.0]}),
+]
+
+
+@pytest.mark.parametrize("decoder, grid", FLAT, ids=lambda value: type(value).__name__)
+def test_fields_of_few_dimensions_are_compared_and_fitted_by_their_coordinates(always, decoder, grid):
+    Y, F, Y_val, F_val = flat_fields()
+    fields = tuning._Fields(F, F_val, 2, grid)
+    fields.errors(clone(decoder), Y, Y_val, [])
+    assert fields.span.factored is not None and fields.span.fields.shape[1] < 20
+    result = tuning.tune(decoder, grid, Y, F, Y_val, F_val)
+    np.testing.assert_allclose(result.sample_errors_, direct_errors(decoder, grid, Y, F, Y_val, F_val), atol=1e-11)
+    best, plain = result.best_decoder_, clone(decoder).set_params(**result.best_params_).fit(Y, F)
+    assert vars(best).keys() == vars(plain).keys()
+    assert getattr(best, "solver_", None) == getattr(plain, "solver_", None)
+    np.testing.assert_allclose(best.predict(Y_val), plain.predict(Y_val), rtol=0, atol=1e-11 * np.abs(F).max())
+    np.testing.assert_allclose(best.predict(3 * Y_val), plain.predict(3 * Y_val), rtol=0, atol=1e-9 * np.abs(F).max())
+    if getattr(best, "invariants_", None) is not None:
+        assert (best.predict(Y_val)[:, 7] == 3.0).all()
+    if hasattr(best, "leverage_"):
+        assert best.leverage_ == pytest.approx(plain.leverage_, rel=1e-9)
+    images = [fields.reshape(-1, 30, 40) for fields in (F, F_val)]
+    shaped = tuning.tune(decoder, grid, Y, images[0], Y_val, images[1]).best_decoder_.predict(Y_val)
+    np.testing.assert_array_equal(shaped, best.predict(Y_val).reshape(-1, 30, 40))
+
+
+def test_few_cells_of_few_dimensions_are_compared_by_coordinates(monkeypatch):
+    monkeypatch.setattr(tuning, "_FEWEST", 1)
+    Y, F, Y_val, F_val = flat_fields(n=150, M=80)
+    decoder = randsmap.RFNNDecoder(randsmap.FourierFeatures(n_features=100), random_state=0)
+    grid = {"features__length_scale": [0.5, 1.0], "regularization": [1e-6, 1e-4, 1e-2, 1.0]}
+    result = tuning.tune(decoder, grid, Y, F, Y_val, F_val)
+    assert result.evaluation_ == "coefficients"
+    direct = direct_errors(decoder, grid, Y, F, Y_val, F_val)
+    order = [list(ParameterGrid(grid)).index(candidate) for candidate in result.candidates_]
+    np.testing.assert_allclose(result.sample_errors_, direct[order], rtol=1e-6, atol=1e-11)
+    noisy = F + 1e-6 * np.random.default_rng(0).normal(size=F.shape)
+    assert tuning.tune(decoder, grid, Y, noisy, Y_val, F_val).evaluation_ == "direct"
+    assert tuning._may_pay(2000, 500, 400, 2000, 10)
+    assert not tuning._may_pay(2000, 500, 400, 2, 2)  # two terms: the fields are soon fitted
+
+
+def test_winner_among_full_fields_has_the_bits_of_a_fit(always):
+    Y, F, Y_val, F_val = flat_fields(n=60, modes=70)
+    F = F + 1e-3 * np.random.default_rng(1).normal(size=F.shape)
+    decoder = randsmap.RFNNDecoder(FEATURES, random_state=0)
+    result = tuning.tune(decoder, PENALTIES, Y, F, Y_val, F_val)
+    plain = clone(decoder).set_params(**result.best_params_).fit(Y, F)
+    np.testing.assert_array_equal(result.best_decoder_.coef_, plain.coef_)
+
+
+@pytest.mark.parametrize("name", SMOOTHED)
+def test_smoother_of_fields_is_that_of_the_weights(name):
+    X, F, Z, _ = fields_in_reach("features", 1, False, True, 3.0, M=100)[0]
+    decoder = clone(SMOOTHED[name])
+    weighed = decoder.smoother(X, Z, fields=F)
+    np.testing.assert_allclose(weighed, decoder.smoother(X, Z) @ F, atol=1e-9 * np.abs(F).max())
+    with pytest.raises(ValueError, match="same number of rows, got 60 and 59"):
+        decoder.smoother(X, Z, fields=F[1:])

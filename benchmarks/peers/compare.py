@@ -748,7 +748,7 @@ def rows_tuning(options):
         ),
         (
             "`tune` of 10 candidates, factorisation and final fit included",
-            "> 1",
+            ">= 12",
             lambda: randsmap.tune(decoder, {"features__slope": slopes}, Y, F, Y_validation, F_validation) and None,
             lambda: [direct(slope) for slope in slopes] and None,
         ),

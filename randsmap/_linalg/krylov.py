@@ -78,6 +78,7 @@ class RidgePath:
     """Ridge regressions of the same fields with several lambdas, by the rules of `solve_ridge`.
 
     The low-rank solver needs one pass over the features for all of them, the direct ones share their products.
+    `cells`: of the fields that decide which solver is taken, where F are coordinates of them.
     """
 
     def __init__(
@@ -89,13 +90,15 @@ class RidgePath:
         *,
         tol: float | None = None,
         max_iter: int = 500,
+        cells: int | None = None,
     ) -> None:
+        self._M = F.shape[1] if cells is None else cells
         self._rows, self._F, self._solver, self._tol, self._max_iter = rows, F, solver, tol, max_iter
         self._several = len(regularizations) > 1
         self._low_rank = None
         self._products = Products() if self._several else None
         if solver in ("auto", "lowrank"):
-            low_rank = LowRankPath(rows, F.shape[1], regularizations, tol, forced=solver == "lowrank")
+            low_rank = LowRankPath(rows, self._M, regularizations, tol, forced=solver == "lowrank")
             self._low_rank = low_rank if low_rank.worthwhile else None
 
     def solve(self, regularization: float) -> Solution:
@@ -129,7 +132,7 @@ class RidgePath:
     def _iterated(self, regularization, tol):
         """The solution by the Krylov solver where "auto" takes it, else None."""
         rows, F = self._rows, self._F
-        n, width, M = rows.n, rows.width, F.shape[1]
+        n, width, M = rows.n, rows.width, self._M
         smaller = min(n, width)
         fits = _direct_fits(n, width, M)
         if fits and (smaller < _SMALLEST or self._several):

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import ddot
 
 from randsmap._linalg.low_rank import cross, multiply, orthonormal_rows_beside, times_transposed
+from randsmap._linalg.projection_table import ProjectionTable
 from randsmap._linalg.ridge import FeatureRows, Products, RidgeSmoother, cholesky_solve, left_spectrum, resolved, ridge
 from randsmap._linalg.sums import Sums, Totals, sum_rows
 from randsmap._parallel import blas_threads
+from randsmap._progress import steps
 
 __all__ = ["LowRankPath", "LowRankRidge", "SmootherPath", "low_rank_spectrum"]
 
@@ -34,6 +36,7 @@ _TOL = 1e-8
 _LEAST = 2e9  # multiplications of a direct solution below which "auto" does not ask for a cheaper one
 _HOPELESS = 1e4  # times `tol`: above, the residual and some more columns do not help
 _PASSES = 3  # over the features, at most
+_TABLE_ROWS = 16384  # of Phi V from a table at a time: enough in each of its cells
 _EPS = np.finfo(float).eps
 
 
@@ -62,6 +65,13 @@ class LowRankRidge:
     most : int or None
         Columns that V may have; None: max(128, min(n, P) / 6), what pays.
 
+    Attributes
+    ----------
+    table_goal : float
+        |E|_2 that tables of Phi V, for latents of one or two dimensions, may miss of it; 0: none.
+    table_error : float
+        |E|_2 that they miss.
+
     Notes
     -----
     V spans the features, less a mean, at latent points each farthest from those before (Gonzalez 1985), in the metric
@@ -69,6 +79,8 @@ class LowRankRidge:
     one A* by no more than ::
 
         |Phi (A - A*)| <= c |F - Phi A*|,   c = (tau / lambda) (1 + tau / lambda)
+
+    With a table (see `ProjectionTable`) |E|_2 (|F - Phi A| / (2 sqrt(lambda)) + |alpha|) is added to that.
 
     tau comes from Gaussian probes: the sum of |Phi (I - V V^T) g|^2 over 10 of them, times 2, is too small once in
     150000 draws at worst. Points that decide when V is large enough, and probes, have a fixed seed.
@@ -103,6 +115,8 @@ class LowRankRidge:
         self._Vt = np.empty((0, P))
         self._probes = rng.standard_normal((_PROBES, P))
         self._Z: NDArray[np.float64] | None = None
+        self.table_goal = self.table_error = 0.0
+        self._table: tuple[int, Any] = -1, None
         self._rest = np.empty((0, _PROBES))
         self.tau = np.inf
         self._sums: Totals | None = None
@@ -194,9 +208,10 @@ class LowRankRidge:
         new = self._Vt[done:]
         right = new if done else np.vstack([new, self._probes])
         Z = np.empty((self.n, len(right)))
-        for start, stop, block in self._features.blocks():
-            with blas_threads():
-                times_transposed(block, right, Z[start:stop])
+        before = self.table_error if done else 0.0
+        for start, stop, block in self._projections(right):
+            Z[start:stop] = block
+        self.table_error = np.hypot(before, self.table_error)
         k = len(new)
         rest = self._rest if done else np.ascontiguousarray(Z[:, k:])
         Z = np.ascontiguousarray(Z[:, :k])
@@ -205,6 +220,33 @@ class LowRankRidge:
         self._Z, self._rest = Z if not done else np.hstack([self._Z, Z]), rest
         self.tau = _MARGIN * ddot(rest.ravel(), rest.ravel())
 
+    def _projections(self, right, size=2048):
+        """(start, stop, rows of Phi times right^T) over all rows, from a table where that pays."""
+        table = None
+        if self.table_goal:
+            if self._table[0] != self.rank:
+                features = self._features
+                found = ProjectionTable.where_it_pays(
+                    features.activation_parameters,
+                    features.points,
+                    len(right),
+                    lambda X: times_transposed(features.at(X).whole(), right),
+                    self.table_goal,
+                )
+                self._table = self.rank, found
+            table, self.table_error = self._table[1] or (None, 0.0)
+        if table is None:
+            for start, stop, block in self._features.blocks(size):
+                with blas_threads():
+                    Z = times_transposed(block, right)
+                yield start, stop, Z
+            return
+        for first, last in steps(self.n, _TABLE_ROWS, "fitting"):
+            Z = table.rows(self._features.points[first:last])
+            for start in range(first, last, size):
+                stop = min(start + size, last)
+                yield start, stop, Z[start - first : stop - first]
+
     def blocks(self, size: int = 2048) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
         """(start, stop, rows of [1 |] Phi V less `mean`) over all rows, as those of FeatureRows."""
         first = int(self.bias)
@@ -212,15 +254,11 @@ class LowRankRidge:
         if self._Z is None:
             probes = self._probes - multiply(times_transposed(self._probes, self._Vt), self._Vt)
             right = np.vstack([self._Vt, probes])
-        source = self._features.blocks(size) if right is not None else self._stored_blocks(size)
-        for start, stop, block in source:
+        source = self._projections(right, size) if right is not None else self._stored_blocks(size)
+        for start, stop, Z in source:
             out = np.ones((stop - start, self.width))
-            if right is None:
-                out[:, first:] = block
-            else:
-                with blas_threads():
-                    Z = times_transposed(block, right)
-                out[:, first:] = Z[:, : self.rank]
+            out[:, first:] = Z[:, : self.rank]
+            if right is not None:
                 rest = np.ascontiguousarray(Z[:, self.rank :]).ravel()
                 energy += ddot(rest, rest)
             if self.mean is not None:
@@ -283,7 +321,11 @@ class LowRankRidge:
             alpha, left = A[1:] if not self.bias else A, self._fields
         bound = 0.0
         if self._fields:
-            bound = self.certificate(regularization) * float(np.sqrt(min(max(left, 0.0) / self._fields, 1.0)))
+            left = float(np.sqrt(min(max(left, 0.0) / self._fields, 1.0)))
+            bound = self.certificate(regularization) * left
+            if self.table_error:
+                size = float(np.sqrt(ddot(alpha.ravel(), alpha.ravel()) / self._fields))
+                bound += self.table_error * (left / (2 * np.sqrt(regularization)) + size)
         return self._coefficients(alpha), bound
 
     def _coefficients(self, alpha):
@@ -321,19 +363,10 @@ class LowRankPath:
         Largest bound of |Phi (A - A*)| / |F|; None: 1e-8. Unless `forced` no more than that.
     forced : bool
         Whether to go on where the count of operations is more than half of the direct solver's.
-    fields : bool
-        Whether fields will be there, whose residual makes the bound smaller.
     """
 
     def __init__(
-        self,
-        rows: FeatureRows,
-        M: int,
-        regularizations: Sequence[float],
-        tol: float | None,
-        *,
-        forced: bool,
-        fields: bool = True,
+        self, rows: FeatureRows, M: int, regularizations: Sequence[float], tol: float | None, *, forced: bool
     ) -> None:
         self.tol = _TOL if tol is None else tol if forced else min(tol, _TOL)
         self._space: LowRankRidge | None = None
@@ -346,11 +379,11 @@ class LowRankPath:
         if most == 0:
             return
         space = LowRankRidge(rows, most)
-        # one pass in most cases: probes say 20 times what the tests say; a residual is a fraction of the fields
-        margin = 4 if fields else 2 * _MARGIN * _PROBES
+        margin = 2 * _MARGIN * _PROBES  # one pass in most cases: probes say 20 times what the tests say
         for value in sorted(positive):
             if space.grow(self.tol * value / margin):
                 self._space = space if space.rank else None  # of latents that are all the same
+                space.table_goal = self.tol * np.sqrt(value) / 8
                 break
 
     @staticmethod
@@ -408,7 +441,7 @@ class LowRankPath:
             if not self._done:
                 space.project()
                 self._done, self._smoother = True, None
-            if space.certificate(regularization) <= self.tol:
+            if space.certificate(regularization) + space.table_error / np.sqrt(regularization) <= self.tol:
                 if self._smoother is None:
                     self._smoother = RidgeSmoother(space, lambda: space.project_points(points))
                 return self._smoother.weights(regularization)
@@ -421,8 +454,8 @@ class LowRankPath:
 class SmootherPath:
     """Weights W (L, n) with which ridge regressions with several lambdas decode `points`; W F is phi(Z) A.
 
-    Low rank where it pays and is known to be accurate, or with solver="lowrank"; else the direct solvers, by one
-    Gram matrix.
+    With `fields` F (n, k) it is W F that is made, from A, which takes less work where there are few cells. Low rank
+    where it pays and is known to be accurate, or with solver="lowrank"; else the direct solvers, by one Gram matrix.
 
     Parameters
     ----------
@@ -432,31 +465,56 @@ class SmootherPath:
     solver : {"auto", "cholesky", "svd", "lowrank"}
     tol : float or None
         As of `LowRankPath`.
+    fields : ndarray (n, k) or None
     """
 
     def __init__(
-        self, rows: FeatureRows, points: FeatureRows, regularizations: Sequence[float], solver: str, tol: float | None
+        self,
+        rows: FeatureRows,
+        points: FeatureRows,
+        regularizations: Sequence[float],
+        solver: str,
+        tol: float | None,
+        fields: NDArray[np.float64] | None = None,
     ) -> None:
-        self._rows, self._points, self._solver = rows, points, solver
+        self._rows, self._points, self._solver, self._fields = rows, points, solver, fields
         self._low_rank: LowRankPath | None = None
         self._direct: RidgeSmoother | None = None
+        self._products, self._features = Products() if len(regularizations) > 1 else None, None
         if solver in ("auto", "lowrank"):
-            self._low_rank = LowRankPath(rows, points.n, regularizations, tol, forced=solver == "lowrank", fields=False)
+            k = points.n if fields is None else fields.shape[1]
+            self._low_rank = LowRankPath(rows, k, regularizations, tol, forced=solver == "lowrank")
 
     def weights(self, regularization: float) -> NDArray[np.float64]:
-        """W for one of the lambdas.
+        """W, or W times the fields, for one of the lambdas.
 
         Raises
         ------
         numpy.linalg.LinAlgError
             As `ridge`.
         """
+        solver = "auto" if self._solver == "lowrank" else self._solver
+        if self._fields is not None:
+            return self._decoded(regularization, solver)
         W = None if self._low_rank is None else self._low_rank.weights(self._points, regularization)
         if W is not None:
             return W
         if self._direct is None:
             self._direct = RidgeSmoother(self._rows, self._centred_points)
-        return self._direct.weights(regularization, "auto" if self._solver == "lowrank" else self._solver)
+        return self._direct.weights(regularization, solver)
+
+    def _decoded(self, regularization, solver):
+        found = None if self._low_rank is None else self._low_rank.solve(self._fields, regularization)
+        if found is None:
+            A, _ = ridge(self._rows, self._fields, regularization, solver, self._products)
+        else:
+            A = found[0]
+        if self._features is None:
+            self._features = self._points.without_bias().whole()
+        with blas_threads():
+            decoded = multiply(self._features, A[1:])
+        decoded += A[0]
+        return decoded
 
     def _centred_points(self):
         self._points.mean = self._rows.mean
@@ -471,6 +529,6 @@ def low_rank_spectrum(
 
     For lambda >= `least` no part of I - H, H the hat matrix, changes by more than `tol` of itself.
     """
-    path = LowRankPath(rows, 0, [least], tol, forced=forced, fields=False)
+    path = LowRankPath(rows, 0, [least], tol, forced=forced)
     space = path.known()
     return None if space is None or not space.tau <= path.tol * least else left_spectrum(space)  # type: ignore[arg-type]

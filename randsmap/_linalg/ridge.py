@@ -72,6 +72,20 @@ class FeatureRows:
         """The rows of some of the points, by their indices or a slice, less the same mean."""
         return self._like(self._X[points], self.bias, self.mean)
 
+    def at(self, X: NDArray[np.float64]) -> FeatureRows:
+        """The rows of other points (m, d), less the same mean."""
+        return self._like(X, self.bias, self.mean)
+
+    @property
+    def points(self) -> NDArray[np.float64]:
+        """The latents (n, d)."""
+        return self._X
+
+    @property
+    def activation_parameters(self) -> Any:
+        """Those of the package's feature maps; None of others."""
+        return self._map
+
     def without_bias(self) -> FeatureRows:
         """The features alone, as they are."""
         return self._like(self._X, False, None)
@@ -169,12 +183,19 @@ def with_bias(R: NDArray[np.float64], mean: Any, field_mean: Any) -> NDArray[np.
 
 
 class Products:
-    """What solutions for several lambdas of one regression share: sums over the rows, or the dual Gram matrix, and
-    the triangle of a QR factorisation."""
+    """What solutions for several lambdas of one regression share: sums over the rows, or the dual Gram matrix, the
+    square of its norm, and the triangle of a QR factorisation."""
 
     totals: Totals | None = None
     dual: Any = None
     triangle: Any = None
+    _square: float | None = None
+
+    def resolved(self, G: NDArray[np.float64], regularization: float, uncentred: int | None) -> bool:
+        """`resolved`, with |Phi|^2 found once."""
+        if self._square is None:
+            self._square = _squared_norm(G, uncentred)
+        return _is_resolved(self._square, regularization)
 
 
 def ridge(
@@ -209,6 +230,7 @@ def ridge(
         If solver="cholesky" and the matrix is not numerically positive definite.
     """
     trace, centred = 0.0, not rows.bias
+    is_resolved = resolved if products is None else products.resolved
     if solver != "svd" and (regularization > 0 or solver == "cholesky"):
         auto = solver == "auto"
         if rows.n >= rows.width:
@@ -222,7 +244,7 @@ def ridge(
             if products is not None:
                 products.totals, totals = totals, totals._replace(G=totals.G.copy(), H=totals.H.copy())
             trace, pivot = float(np.trace(totals.G)), 0
-            if not auto or resolved(totals.G, regularization, None if centred else totals.n):
+            if not auto or is_resolved(totals.G, regularization, None if centred else totals.n):
                 A, trace, pivot = cholesky_solve(totals.G, totals.H, regularization, auto)
                 if A is not None:
                     return (with_bias(A, totals.mean, totals.field_mean) if centred else A), "cholesky"
@@ -308,9 +330,18 @@ _RESOLVED = 1e-6  # what the round-off of a Gram matrix may change in the decode
 def resolved(G: NDArray[np.float64], regularization: float, uncentred: int | None = None) -> bool:
     """Whether eps |Phi|^2 <= 1e-6 lambda for the Gram matrix G (upper triangle) of Phi without its mean.
 
-    |Phi|^2 is the largest eigenvalue, by a few steps of the Lanczos method. uncentred: G is [1 | Phi]^T [1 | Phi]
-    of so many rows, or, if 0, [1 | Phi] [1 | Phi]^T; None: the mean is not in it.
+    uncentred: G is [1 | Phi]^T [1 | Phi] of so many rows, or, if 0, [1 | Phi] [1 | Phi]^T; None: the mean is not in it.
     """
+    return _is_resolved(_squared_norm(G, uncentred), regularization)
+
+
+def _is_resolved(square, regularization):
+    # of what overflows the factorisation says what is wrong
+    return not np.isfinite(square) or _EPS * square <= _RESOLVED * regularization
+
+
+def _squared_norm(G, uncentred):
+    """|Phi|^2, the largest eigenvalue of G as `resolved` has it, by a few steps of the Lanczos method."""
     v, before = np.random.default_rng(0).standard_normal(len(G)), 0.0
     alpha: list[float] = []
     beta = [float(np.linalg.norm(v))]
@@ -330,9 +361,8 @@ def resolved(G: NDArray[np.float64], regularization: float, uncentred: int | Non
         before, v = v, w
         beta.append(float(np.linalg.norm(v)))
         if not np.isfinite(beta[-1]):
-            return True  # the factorisation says what is wrong
-    largest = scipy.linalg.eigvalsh_tridiagonal(alpha, beta[1 : len(alpha)])[-1]
-    return _EPS * largest <= _RESOLVED * regularization
+            return np.inf
+    return float(scipy.linalg.eigvalsh_tridiagonal(alpha, beta[1 : len(alpha)])[-1])
 
 
 def not_definite(pivot: int, size: int, regularization: float, trace: float, others: str) -> np.linalg.LinAlgError:
@@ -382,7 +412,8 @@ def _ridge_dual(rows, F, regularization, auto, products=None):
         F = less_mean(F)
     with blas_threads():
         trace = float(np.trace(G))
-        if auto and not resolved(G, regularization, None if centred else 0):
+        is_resolved = resolved if products is None else products.resolved
+        if auto and not is_resolved(G, regularization, None if centred else 0):
             return None, trace, 0
         H, trace, pivot = cholesky_solve(G, F[:] if centred else F[:].copy(), regularization, auto)
         if H is None:

@@ -12,8 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
 
 from randsmap._estimator import document, restored_on_error, validate_data
+from randsmap._linalg.factored_fields import FactoredFields
+from randsmap._linalg.low_rank import multiply
 from randsmap._mmap import Snapshots, is_large
-from randsmap._parallel import FEW
+from randsmap._parallel import FEW, blas_threads
 from randsmap._validation import check_choice, check_matrix, check_number, check_vector, refuse_dask
 from randsmap.decoders._extrapolation import LeverageMixin
 from randsmap.decoders._linear_map import LinearMapHolder
@@ -32,11 +34,15 @@ else:
 __all__ = ["FieldRegressor", "LinearDecoder", "available_if", "box_of", "check_fields", "check_unread"]
 
 
-def check_fields(y: Any, n: int, *, blocks: bool = False) -> tuple[Any, np.dtype[Any], FieldLayout]:
+def check_fields(
+    y: Any, n: int, *, blocks: bool = False, factored: bool = False
+) -> tuple[Any, np.dtype[Any], FieldLayout]:
     """y as contiguous float64 (n, M), the number type it came in, and the layout of its fields.
 
-    With `blocks`, a large memory-mapped y comes as Snapshots.
+    With `blocks`, a large memory-mapped y comes as Snapshots; with `factored`, FactoredFields as they are.
     """
+    if isinstance(y, FactoredFields):
+        return (y if factored else as_fields(y)), *y.origin
     if y is None:
         raise ValueError(
             "y must hold the fields of the latent points X (n, M), got None; this "
@@ -56,6 +62,24 @@ def check_fields(y: Any, n: int, *, blocks: bool = False) -> tuple[Any, np.dtype
         what = "" if layout is None else f" (fields of shape {layout.shape})"
         raise ValueError(f"X and y must have the same number of rows, got {n} and {len(F)}{what}")
     return F, dtype, layout or FieldLayout(() if single else F.shape[1:])
+
+
+def as_fields(F: Any) -> Any:
+    """The fields themselves of FactoredFields."""
+    return F.array if isinstance(F, FactoredFields) else F
+
+
+def coordinates_of(F: Any) -> Any:
+    """What a regression that is linear in the fields F is solved for: the coordinates of FactoredFields."""
+    return F.coordinates if isinstance(F, FactoredFields) else F
+
+
+def in_cells(A: NDArray[np.float64], F: Any) -> NDArray[np.float64]:
+    """Coefficients of the fields F from those of their `coordinates_of`."""
+    if not isinstance(F, FactoredFields):
+        return A
+    with blas_threads():
+        return multiply(A, F.basis)
 
 
 def check_unread(estimator: Any, names: Iterable[str], reader: str) -> None:
@@ -232,8 +256,8 @@ class FieldRegressor(HoldsFields, MultiOutputMixin, RegressorMixin, BaseEstimato
 class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
     """A decoder f(y) = [1 | phi(y)] A, projected on its invariants, whose derivatives are known.
 
-    A subclass has `_fit_linear(X, y)` and `_make_linear_map()`, see `LinearMapHolder`, and `_smoother(X, Z)`, which may
-    set what it likes.
+    A subclass has `_fit_linear(X, y)` and `_make_linear_map()`, see `LinearMapHolder`, and `_smoother(X, Z, fields)`,
+    which may set what it likes.
     """
 
     latent_scale_: NDArray[np.float64]
@@ -318,7 +342,7 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         return True
 
     @available_if(lambda self: self._check_linear())
-    def smoother(self, X: ArrayLike, Z: ArrayLike) -> NDArray[np.float64]:
+    def smoother(self, X: ArrayLike, Z: ArrayLike, *, fields: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Weights of the training fields in the decoded ones, which need no fields.
 
         Fitted to latents X and fields F, the decoder returns W F at Z, corrected by the invariants: with them
@@ -333,10 +357,12 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
             Latent coordinates to fit on, n >= 2.
         Z : array-like (L, d)
             Latent coordinates to decode.
+        fields : ndarray (n, k), float64, or None
+            Return W times them, at the cost of a fit to k cells where that is less than that of W.
 
         Returns
         -------
-        W : ndarray (L, n), float64
+        W : ndarray (L, n), or (L, k) with `fields`, float64
             Row l holds the weights w(z_l). With features that are drawn without a `random_state` another call
             gives others.
 
@@ -365,7 +391,8 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         """
         fresh = clone(self)
         X = validate_data(fresh, X, reset=True, min_samples=2)
-        return fresh._smoother(X, validate_data(fresh, Z, reset=False))
+        Z = validate_data(fresh, Z, reset=False)
+        return fresh._smoother(X, Z, None if fields is None else check_fields(fields, len(X))[0])
 
     @available_if(lambda self: hasattr(self, "_spectrum"))
     def spectrum(self, X: ArrayLike, *, least: float = 0.0) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:

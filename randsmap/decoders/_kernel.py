@@ -18,12 +18,15 @@ from randsmap._parallel import blas_threads
 from randsmap._validation import check_choice, check_count, check_number
 from randsmap.decoders._base import (
     LinearDecoder,
+    as_fields,
     box_of,
     check_center,
     check_fields,
     check_unread,
+    coordinates_of,
     document_centring,
     fitted_scale,
+    in_cells,
 )
 from randsmap.decoders._bases import KernelBasis, TailedBasis, in_units
 from randsmap.decoders._extrapolation import Leverage
@@ -214,15 +217,18 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         eigenvalues, V = eigenvalues[:r].copy(), V[:, :r]
         return epsilon, eigenvalues, V, np.ascontiguousarray(V / eigenvalues)
 
-    def _smoother(self, X, Z):
+    def _smoother(self, X, Z, fields):
         scale, centred = fitted_scale(self.latent_scale, X), check_center(self.center)
         points, Z = in_units(X, scale), in_units(Z, scale)
         epsilon, _, V, weights = self._harmonics(points)
         K = Gaussian(_distances.kernel_scale(epsilon)).values(Z, points)
         mean = V.mean(axis=0) if centred else 0.0
         with blas_threads():
-            W = (K @ weights - mean) @ (V - mean).T
-        return W + 1 / len(X) if centred else W
+            right = (V - mean).T if fields is None else (V - mean).T @ fields
+            W = (K @ weights - mean) @ right
+        if not centred:
+            return W
+        return W + (1 / len(X) if fields is None else fields.mean(axis=0))
 
     def _fit_linear(self, X, y):
         X = validate_data(self, X, reset=True, min_samples=2)
@@ -431,25 +437,27 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
     def _fit_linear(self, X, y):
         regularization = check_number(self.regularization, "regularization", low=0)
         X = validate_data(self, X, reset=True, min_samples=2)
-        F, dtype, layout = check_fields(y, len(X))
+        F, dtype, layout = check_fields(y, len(X), factored=True)
         self._keep_fields(layout)
-        invariants = self._invariants(F, dtype)
+        invariants = self._invariants(as_fields(F), dtype)
         points = self._set_kernel(X)
-        self._tail_centre = None
-        if self.degree:
-            A, solver = self._tailed_coefficients(X, points, F, regularization)
-        elif check_center(self.center):
-            F = less_mean(F)
-            H, solver, mean = self._solve(points, F[:], regularization)
-            A = with_bias(H, mean, F.mean)
-        else:
-            H, solver, _ = self._solve(points, F.copy(), regularization)
-            A = np.vstack([H.sum(axis=0, keepdims=True), H])  # the bias row is 1^T H
-
-        self.coef_, self.solver_ = invariants.constrain_coefficients(A), solver
+        A, self.solver_ = self._coefficients(X, points, coordinates_of(F), regularization)
+        self.coef_ = invariants.constrain_coefficients(in_cells(A, F))
         self._points = points
         self._regularization, self._free_bias = float(regularization), bool(self.degree or self.center)
         self._store_invariants(invariants)
+
+    def _coefficients(self, X, points, F, regularization):
+        """[bias; C] or [b_0; C; b] of the fields F, and the name of the solver."""
+        self._tail_centre = None
+        if self.degree:
+            return self._tailed_coefficients(X, points, F, regularization)
+        if check_center(self.center):
+            F = less_mean(F)
+            H, solver, mean = self._solve(points, F[:], regularization)
+            return with_bias(H, mean, F.mean), solver
+        H, solver, _ = self._solve(points, F.copy(), regularization)
+        return np.vstack([H.sum(axis=0, keepdims=True), H]), solver  # the bias row is 1^T H
 
     def _check_kernel(self):
         kernel = check_choice(self.kernel, "kernel", ("gaussian", "multi-gaussian", "matern", "thin-plate"))
@@ -507,10 +515,16 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         angle = len(V) * _EPS * eigenvalues[0] / eigenvalues[-1] if len(eigenvalues) else 0.0
         return (*with_constant(V, eigenvalues), angle) if self.center else (V, eigenvalues, angle)
 
-    def _smoother(self, X, Z):
+    def _smoother(self, X, Z, fields):
         regularization = check_number(self.regularization, "regularization", low=0)
         points = self._set_kernel(X)
         K = self._radial.values(points, self._in_units(Z))
+        if fields is not None:
+            A, _ = self._coefficients(X, points, fields, regularization)
+            n = len(points)
+            with blas_threads():
+                values = K.T @ A[1 : n + 1] + A[0]
+                return values + self._tail(Z)[:, 1:] @ A[n + 1 :] if self.degree else values
         if self.degree:  # the coefficients of the unit fields
             self._tail_centre = X.mean(axis=0)
             C, b, _ = solve_with_tail(self._radial.values(points), self._tail(X), np.eye(len(X)), regularization)

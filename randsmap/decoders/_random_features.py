@@ -46,11 +46,14 @@ from randsmap.decoders._base import (
     FORMER,
     SCALE_ATTRIBUTE,
     LinearDecoder,
+    as_fields,
     available_if,
     box_of,
     check_center,
     check_fields,
+    coordinates_of,
     fitted_scale,
+    in_cells,
 )
 from randsmap.decoders._bases import ReducedBasis, ScaledTransformer, feature_basis, in_units
 from randsmap.decoders._blended import field_coordinates
@@ -210,9 +213,9 @@ class _RandomFeatureDecoder(LinearDecoder):
         """
         self._check_solver(("auto", "cholesky", "svd", "lowrank", "krylov"))
         X = validate_data(self, X, reset=True, min_samples=2)
-        F, dtype, layout = check_fields(y, len(X), blocks=True)
+        F, dtype, layout = check_fields(y, len(X), blocks=True, factored=True)
         self._keep_fields(layout)
-        invariants = self._invariants(F, dtype)
+        invariants = self._invariants(as_fields(F), dtype)
         features = self._fit_features(X)
         rows = FeatureRows(features, X, bias=not self._centred())
         latents = X.copy()
@@ -751,19 +754,19 @@ class _RandomFeatureDecoder(LinearDecoder):
             raise AttributeError("lambda is chosen by held-out errors, which depend on the fields")
         return True
 
-    def _smoother(self, X, Z):
+    def _smoother(self, X, Z, fields):
         regularization = fixed_regularization(self)
-        return self._smoother_path(X, Z, [regularization])(regularization)
+        return self._smoother_path(X, Z, [regularization], fields)(regularization)
 
-    def _smoother_path(self, X, Z, regularizations):
+    def _smoother_path(self, X, Z, regularizations, fields):
         self._check_solver(("auto", "cholesky", "svd", "lowrank"))
         features = self._fit_features(X)
         rows, points = (FeatureRows(features, Y, bias=not self._centred()) for Y in (X, Z))
-        return SmootherPath(rows, points, regularizations, self.solver, self.tol).weights
+        return SmootherPath(rows, points, regularizations, self.solver, self.tol, fields).weights
 
     @available_if(lambda self: self._check_linear())
     def smoother_path(
-        self, X: ArrayLike, Z: ArrayLike, regularizations: Sequence[float]
+        self, X: ArrayLike, Z: ArrayLike, regularizations: Sequence[float], *, fields: NDArray[np.float64] | None = None
     ) -> Callable[[float], NDArray[np.float64]]:
         """Weights of the training fields in the decoded ones, as `smoother`, for several lambdas.
 
@@ -775,11 +778,13 @@ class _RandomFeatureDecoder(LinearDecoder):
             Latent coordinates to decode.
         regularizations : sequence of float
             Values of lambda >= 0.
+        fields : ndarray (n, k), float64, or None
+            As of `smoother`.
 
         Returns
         -------
         callable
-            Takes one of the regularizations and returns W (L, n), float64.
+            Takes one of the regularizations and returns W (L, n), or W times the fields (L, k), float64.
 
         Raises
         ------
@@ -799,7 +804,8 @@ class _RandomFeatureDecoder(LinearDecoder):
         values = [check_number(value, "regularization", low=0) for value in regularizations]
         fresh = clone(self)
         X = validate_data(fresh, X, reset=True, min_samples=2)
-        return fresh._smoother_path(X, validate_data(fresh, Z, reset=False), values)
+        Z = validate_data(fresh, Z, reset=False)
+        return fresh._smoother_path(X, Z, values, None if fields is None else check_fields(fields, len(X))[0])
 
     def _spectrum(self, X, least=0.0):
         """Left singular vectors (n, r) of [1 | phi(X)], squared singular values, error angle."""
@@ -834,11 +840,12 @@ class _RandomFeatureDecoder(LinearDecoder):
             showing = show_progress if self.progress else showing
         given = {name: getattr(self, name) for name in ("tol", "max_iter") if getattr(self, name) is not None}
         with showing():
-            path = RidgePath(rows, F, regularizations, self.solver, **given)
+            path = RidgePath(rows, coordinates_of(F), regularizations, self.solver, cells=F.shape[1], **given)
 
         def solve(regularization):
             with showing():
-                return path.solve(regularization)
+                solution = path.solve(regularization)
+            return solution._replace(coefficients=in_cells(solution.coefficients, F))
 
         return solve
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import lapack
 
+from randsmap._linalg.factored_fields import FactoredFields
 from randsmap._parallel import blas_threads
 from randsmap.invariants import AffineInvariants
 from randsmap.invariants._parameters import invariant_options
@@ -38,8 +39,9 @@ def invariants_of(
 class FieldSpan:
     """Orthonormal coordinates of what linear decoders of the fields F can return on the cells S.
 
-    The basis Q (|S|, r), r = q + n, comes from a Householder QR factorisation of the correction's
-    directions and the fields; rank does not matter, and no Gram matrix is formed.
+    The basis spans the correction's directions and the fields. It has few dimensions where they have (see
+    `FactoredFields`), otherwise q + n, by a Householder QR factorisation to which rank does not matter; no Gram
+    matrix is formed.
 
     Parameters
     ----------
@@ -47,34 +49,40 @@ class FieldSpan:
         Training fields, contiguous float64.
     invariants : AffineInvariants or None
         Of these fields. At least q + n cells must not be constant.
+    origin : (dtype, FieldLayout) or None
+        How they came.
+    few : bool
+        Whether there is a span only where the fields have few dimensions.
 
     Attributes
     ----------
-    fields : ndarray (n, r)
-        Coordinates of the training fields.
+    fields : ndarray (n, r) or None
+        Coordinates of the training fields; None if there is no span.
+    factored : FactoredFields or None
+        The training fields, where they span few dimensions.
     invariants : AffineInvariants or None
         The invariants in coordinates.
     """
 
-    def __init__(self, F: NDArray[np.float64], invariants: AffineInvariants | None) -> None:
+    fields: Any
+    invariants: AffineInvariants | None
+
+    def __init__(
+        self, F: NDArray[np.float64], invariants: AffineInvariants | None, origin: Any = None, *, few: bool = False
+    ) -> None:
         M = F.shape[1]
         self._free = np.ones(M, dtype=bool) if invariants is None else ~invariants.constant
         self._constant_values = np.zeros(0) if invariants is None else invariants.constant_values
         normals = np.zeros((0, M)) if invariants is None else invariants.normals()
-        q, n = len(normals), len(F)
-        rows = np.vstack([normals, F])
-        if not self._free.all():
-            rows = rows[:, self._free]
-        # products too narrow to gain from more threads, which lose much on a busy machine
-        with blas_threads(1):
-            # the factors overwrite the transposed rows, so R^T is their lower triangle
-            self._factors, self._blocks, _ = lapack.dgeqrt(min(_PANEL, q + n), rows.T, overwrite_a=1)
-        triangle = np.tril(self._factors.T[:, : q + n])
-        self.fields = np.ascontiguousarray(triangle[q:])
-        self.invariants = None
+        self.factored = FactoredFields.of(F, normals, self._free, origin)
+        self.fields, self.invariants = None, None
+        if self.factored is None and few:
+            return
+        self._basis = _Reflections(F, normals, self._free) if self.factored is None else self.factored
+        self.fields = self._basis.coordinates
         if invariants is not None:
-            C, _ = self._rotated(np.ascontiguousarray(invariants.matrix[self._free].T))
-            self.invariants = invariants.in_coordinates(np.ascontiguousarray(C.T), np.ascontiguousarray(triangle[:q]))
+            C = np.ascontiguousarray(self._basis.of_others(np.where(self._free, invariants.matrix.T, 0.0))[0].T)
+            self.invariants = invariants.in_coordinates(C, np.ascontiguousarray(self._basis.of_others(normals)[0]))
 
     def coordinates(self, F: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Coordinates (L, r) of fields F (L, M), and the distance (L,) that no coordinates change.
@@ -82,30 +90,41 @@ class FieldSpan:
         A decoded field with the coordinates x lies at the distance hypot(|x - coordinates|, that)
         from the field: nothing is subtracted from anything large.
         """
-        r = self._factors.shape[1]
-        out, rest = np.empty((len(F), r)), np.empty(len(F))
-        everywhere = self._free.all()
-        for start in range(0, len(F), _BLOCK):
-            part = slice(start, start + _BLOCK)
-            fields = F[part]
-            out[part], rest[part] = self._rotated(fields.copy() if everywhere else fields[:, self._free])
-            if not everywhere:
-                fixed = np.linalg.norm(fields[:, ~self._free] - self._constant_values, axis=1)
-                rest[part] = np.hypot(rest[part], fixed)
-        return out, rest
+        coordinates, rest = self._basis.of_others(F)
+        if not self._free.all():
+            rest = np.hypot(rest, np.linalg.norm(F[:, ~self._free] - self._constant_values, axis=1))
+        return coordinates, rest
 
-    def decode(self, W: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Coordinates (L, r) of the fields W F, corrected by the invariants."""
-        with blas_threads():
-            X = W @ self.fields
+    def corrected(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Coordinates (L, r) of fields that a decoder returns, corrected in place by the invariants."""
         return X if self.invariants is None else self.invariants.project(X)
 
-    def _rotated(self, F: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Q^T f and |f - Q Q^T f| of each row f of F (L, |S|), by the reflections; F is overwritten."""
-        r = self._factors.shape[1]
-        if not len(F):
-            return np.empty((0, r)), np.empty(0)
+
+class _Reflections:
+    """Coordinates in a basis of rows (q, M) and fields F (n, M) on the cells S, by the reflections of their QR
+    factorisation."""
+
+    def __init__(self, F: NDArray[np.float64], beside: NDArray[np.float64], free: NDArray[np.bool_]) -> None:
+        self._free = free
+        q, n = len(beside), len(F)
+        rows = np.vstack([beside, F])
+        if not free.all():
+            rows = rows[:, free]
+        # products too narrow to gain from more threads, which lose much on a busy machine
         with blas_threads(1):
-            rotated, _ = lapack.dgemqrt(self._factors, self._blocks, F.T, side="L", trans="T", overwrite_c=1)
-        rest = rotated.T[:, r:]
-        return rotated.T[:, :r], np.sqrt(np.einsum("ij,ij->i", rest, rest))
+            # the factors overwrite the transposed rows, so R^T is their lower triangle
+            self._factors, self._blocks, _ = lapack.dgeqrt(min(_PANEL, q + n), rows.T, overwrite_a=1)
+        self.coordinates = np.ascontiguousarray(np.tril(self._factors.T[:, : q + n])[q:])
+
+    def of_others(self, F: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Coordinates (L, q + n) of fields F (L, M), and the distance (L,) on S from what they stand for."""
+        r = self._factors.shape[1]
+        out, rest = np.empty((len(F), r)), np.empty(len(F))
+        for start in range(0, len(F), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            fields = F[part].copy() if self._free.all() else F[part][:, self._free]
+            with blas_threads(1):
+                rotated, _ = lapack.dgemqrt(self._factors, self._blocks, fields.T, side="L", trans="T", overwrite_c=1)
+            left = rotated.T[:, r:]
+            out[part], rest[part] = rotated.T[:, :r], np.sqrt(np.einsum("ij,ij->i", left, left))
+        return out, rest

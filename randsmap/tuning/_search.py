@@ -25,6 +25,7 @@ from randsmap.tuning._field_span import FieldSpan, invariants_of
 
 __all__ = ["tune"]
 
+_FEWEST = 1 << 17  # numbers in the fields: whatever is done to fewer takes no time
 # Parameters that change the span, what is done outside it, or whether there are weights of the fields
 _SHAPING = {"invariants", "invariant_values", "invariant_tol", "cell_weights", "constraint", "bounds", "solver"}
 
@@ -94,13 +95,16 @@ def tune(
 
     Notes
     -----
-    A decoder that has a `smoother` returns W F, with weights W that need no fields, but for the correction by the
-    invariants: the decoded fields lie in the span of the training fields and of the directions in which
-    invariants correct them. When a field has many more cells than there are training fields, the candidates
-    are compared in an orthonormal basis of that span ("coefficients"), made once by a QR factorisation: each
-    costs its weights, one product with the training fields' coordinates and the correction in coordinates.
-    Only the best one is fitted to the fields; features that are drawn without a `random_state` get one for
-    that. The errors are those of the "direct" evaluation to the round-off of the candidate's solver (no large
+    A decoder that has a `smoother` is linear in the fields, but for the correction by the invariants: the decoded
+    fields lie in the span of the training fields and of the directions in which invariants correct them. When a
+    field has many more cells than there are training fields, or these span few dimensions, the candidates are
+    compared in an orthonormal basis of that span ("coefficients"), made once: each costs a fit to the training
+    fields' coordinates and the correction in coordinates. Where no more than min(n, M) / 2 directions hold the n
+    training fields of M cells to their round-off, the factorisation stops there, and the best candidate's
+    coefficients are made of those for the coordinates: the decoded fields are those of a fit to the fields but for
+    round-off (1e-13, more where lambda is near round-off). Otherwise the best one is fitted to the fields
+    themselves. Features that are drawn without a `random_state` get one for that. The
+    errors are those of the "direct" evaluation to the round-off of the candidate's solver (no large
     squares are subtracted): 1e-10 relative where its matrix is well conditioned, less where lambda is near
     round-off, and `tol` where ``solver="auto"`` iterates.
 
@@ -311,9 +315,17 @@ class _Fields:
             self._undecided = False
         if self.span is not None:
             self._seed_features(decoder)
-            W = self._path(decoder, X_train, lambdas, "smoother_path", X_val)
-            W = decoder.smoother(X_train, X_val) if W is None else W(decoder.regularization)
-            return self._errors_of_weights(W, self.span), decoder
+            for X, expected, part in ((X_val, len(self.y_val), "val"), (X_train, len(self.span.fields), "train")):
+                if len(X) != expected:
+                    raise ValueError(
+                        f"X_{part} and y_{part} must have the same number of rows, got {len(X)} and {expected}"
+                    )
+            path = self._path(decoder, X_train, lambdas, "smoother_path", X_val, fields=self.span.fields)
+            if path is not None:
+                coordinates = path(decoder.regularization)
+            else:
+                coordinates = decoder.smoother(X_train, X_val, fields=self.span.fields)
+            return self._errors_of_coordinates(coordinates, self.span), decoder
         if hasattr(decoder, "predict"):
             decoder = self._fitted(decoder, X_train, lambdas)
             with extrapolation_ignored():
@@ -326,13 +338,14 @@ class _Fields:
         """What the candidates with these errors (n_candidates, n_val) are chosen by."""
         return selection_losses(errors, self._sizes, self._usual)
 
-    def _path(self, decoder: Any, X_train: Any, lambdas: Sequence[Any], method: str, other: Any) -> Any:
+    def _path(self, decoder: Any, X_train: Any, lambdas: Sequence[Any], method: str, other: Any, **options: Any) -> Any:
         """What `method` gives for all the lambdas, from the last candidate where only lambda differs."""
         if len(lambdas) < 2 or not _has(decoder, method) or not _is_lambda(decoder.regularization):
             return None
         latents, group, path = self._last_path
         if latents is not X_train or group is not lambdas:
-            path = getattr(decoder, method)(X_train, other, [value for value in lambdas if _is_lambda(value)])
+            values = [value for value in lambdas if _is_lambda(value)]
+            path = getattr(decoder, method)(X_train, other, values, **options)
             self._last_path = X_train, lambdas, path
         return path
 
@@ -349,15 +362,16 @@ class _Fields:
         return decoder
 
     def fit(self, decoder: Any, X_train: Any) -> None:
-        """Fit a decoder to the training fields: one that is not ours to rows."""
+        """Fit a decoder to the training fields, or to coordinates that are few: one that is not ours to rows."""
         y = self._y_train
-        decoder.fit(X_train, y if isinstance(decoder, HoldsFields) else flattened(y, "y_train")[0])
+        if not isinstance(decoder, HoldsFields):
+            y, _ = flattened(y, "y_train")
+        elif self.span is not None and self.span.factored is not None:
+            y = self.span.factored
+        decoder.fit(X_train, y)
 
-    def _errors_of_weights(self, W: NDArray[np.float64], span: FieldSpan) -> NDArray[np.float64]:
-        for given, wanted, part in zip(W.shape, (len(self.y_val), len(span.fields)), ("val", "train")):
-            if given != wanted:
-                raise ValueError(f"X_{part} and y_{part} must have the same number of rows, got {given} and {wanted}")
-        distance = np.linalg.norm(span.decode(W) - self._coordinates, axis=1)
+    def _errors_of_coordinates(self, X: NDArray[np.float64], span: FieldSpan) -> NDArray[np.float64]:
+        distance = np.linalg.norm(span.corrected(X) - self._coordinates, axis=1)
         return scaled_distances(np.hypot(distance, self._rest), self._sizes, self._usual)
 
     def _seed_features(self, decoder: Any) -> None:
@@ -379,11 +393,11 @@ class _Fields:
             return
         rows, _ = flattened(self._y_train, "y_train")
         n, M = np.shape(rows) if np.ndim(rows) == 2 else (1, 1)
-        if (
-            M != self.y_val.shape[1]
-            or M < 2 * n
-            or not _pays(n, len(self.y_val), M, _n_terms(decoder, X_train, n), self._n_candidates)
-        ):
+        if M != self.y_val.shape[1]:
+            return
+        sizes = n, len(self.y_val), M, _n_terms(decoder, X_train, n), self._n_candidates
+        many = M >= 2 * n and _pays(*sizes)
+        if not many and not _may_pay(*sizes):
             return
         if not (self._usual > 1e-140 and self._sizes.max() < 1e140):  # squares may over- or underflow
             return
@@ -391,10 +405,11 @@ class _Fields:
         invariants = invariants_of(decoder, F, dtype, layout.shape)
         if invariants is not None:
             q = len(invariants.kept)
-            if np.count_nonzero(~invariants.constant) < 2 * (n + q):
-                return
-        self.span = FieldSpan(F, invariants)
-        self._coordinates, self._rest = self.span.coordinates(self.y_val)
+            many = many and np.count_nonzero(~invariants.constant) >= 2 * (n + q)
+        span = FieldSpan(F, invariants, (dtype, layout), few=not many)
+        if span.fields is not None:
+            self.span = span
+            self._coordinates, self._rest = span.coordinates(self.y_val)
 
 
 def _has(decoder: Any, method: str) -> bool:
@@ -425,11 +440,21 @@ def _n_terms(decoder: Any, X_train: Any, n: int) -> int:
     return int(rank) if isinstance(rank, numbers.Integral) else n
 
 
+def _direct_costs(n: int, n_val: int, P: int) -> tuple[int, int]:
+    """Operations a cell of a fit and of its validation."""
+    return 2 * n * P + 2 * min(n, P) ** 2 + 100 * n, 2 * n_val * P + 200 * n_val
+
+
+def _may_pay(n: int, n_val: int, M: int, P: int, n_candidates: int) -> bool:
+    """Whether coordinates of fields of few dimensions would, and finding out that they have more costs little."""
+    fit, validation = _direct_costs(n, n_val, P)
+    return n * M >= _FEWEST and 20 * n * min(n, M) < n_candidates * (fit + validation)
+
+
 def _pays(n: int, n_val: int, M: int, P: int, n_candidates: int) -> bool:
     """Whether coordinates save time: counts of operations, weighted by what was measured."""
     smaller = min(n, P)
-    fit = 2 * n * P + 2 * smaller**2 + 100 * n
-    validation = 2 * n_val * P + 200 * n_val
+    fit, validation = _direct_costs(n, n_val, P)
     weights = 2 * n_val * (n * P + smaller**2 + n**2)
     factorisation = 6 * n**2 + 8 * n * n_val + 100 * n
     direct = n_candidates * (fit + validation) * M
