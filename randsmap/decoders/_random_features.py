@@ -1028,6 +1028,11 @@ class RFNNDecoder(_RandomFeatureDecoder):
     ----------
     {attributes}
 
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`: the constructor stores its arguments as they are.
+
     Notes
     -----
     f(y) = [1 | phi(y)] A with A = argmin |F - Phi A|^2 + lambda |A|^2 (paper Eqs. RFNN,
@@ -1111,6 +1116,11 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
     ----------
     {attributes}
     {invariant_attributes}
+
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`: the constructor stores its arguments as they are.
 
     Notes
     -----
