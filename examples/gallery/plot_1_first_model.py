@@ -14,10 +14,10 @@ from randsmap.datasets import make_lwr
 from randsmap.plotting import plot_embedding, plot_space_time
 
 # %%
-# Twenty trajectories of the traffic equation on 400 cells, one field a row. One in five trajectories is
+# Sixteen trajectories of the traffic equation on 400 cells, one field a row. Every fifth trajectory is
 # put aside for the test, so that test fields are of trajectories never seen.
 
-traffic = make_lwr(20, 40, random_state=0)
+traffic = make_lwr(16, 40, random_state=0)
 test = traffic.trajectories % 5 == 0
 train, held_out = traffic.data[~test], traffic.data[test]
 print(f"{len(train)} fields to train, {len(held_out)} to test, of {train.shape[1]} cells")
