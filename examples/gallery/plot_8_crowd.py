@@ -14,10 +14,10 @@ from randsmap.datasets import make_hughes
 from randsmap.plotting import plot_embedding
 
 # %%
-# Twenty crowds walk through a corridor of 80 x 20 cells; every fifth is left out.
+# Fifteen crowds walk through a corridor of 80 x 20 cells; every fifth is left out.
 
 shape = (80, 20)
-crowd = make_hughes(20, 30, n_cells=shape, t_end=20.0, dt=0.05, random_state=0)
+crowd = make_hughes(15, 25, n_cells=shape, t_end=20.0, dt=0.05, random_state=0)
 train = crowd.trajectories % 5 > 0
 constant = np.ptp(crowd.data[train], axis=0) == 0
 print(f"{train.sum()} fields, {constant.sum()} of {constant.size} cells constant")
@@ -39,7 +39,7 @@ print(f"total off by {abs(fields.sum(axis=1) - 1).max():.0e} at most")
 # %%
 figure, axes = plt.subplots(4, 2, figsize=(10, 6.2), layout="constrained", sharex=True, sharey=True)
 solid = np.ma.masked_equal(constant.reshape(shape).T, False)
-for line, row in zip(axes, (0, 10, 20, 29)):
+for line, row in zip(axes, (0, 8, 16, 24)):
     truth = crowd.data[~train][row]
     for ax, field, name in zip(line, (truth, fields[row]), ("computed", "decoded")):
         ax.imshow(field.reshape(shape).T, origin="lower", extent=(0, 20, 0, 5), vmin=0, vmax=truth.max())
@@ -52,6 +52,6 @@ figure.supxlabel("m")
 
 figure, ax = plt.subplots(figsize=(6, 4.5), layout="constrained")
 plot_embedding(encoder.transform(crowd.data[train])[:, :2], crowd.times[train], label="time, s", ax=ax)
-ax.plot(*latents[:30, :2].T, "k-", lw=1, label="not seen")
+ax.plot(*latents[:25, :2].T, "k-", lw=1, label="not seen")
 ax.legend()
 plt.show()
