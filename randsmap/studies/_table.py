@@ -257,7 +257,19 @@ def legend(rows: Sequence[Row]) -> list[str]:
 
 
 def terminal_width() -> int:
-    """Characters of a line of the terminal; 80 where there is none, unless COLUMNS says otherwise."""
+    """Characters of a line of the terminal.
+
+    Returns
+    -------
+    int
+        80 where there is no terminal, unless COLUMNS says otherwise.
+
+    Examples
+    --------
+    >>> from randsmap.studies import terminal_width
+    >>> terminal_width() > 0
+    True
+    """
     return shutil.get_terminal_size((80, 24)).columns
 
 
