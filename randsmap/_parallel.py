@@ -92,6 +92,11 @@ def set_num_threads(n: int | None) -> None:
 def get_num_threads() -> int:
     """Number of threads that randsmap uses now (see `set_num_threads`).
 
+    Returns
+    -------
+    int
+        That of `set_num_threads`, else of RANDSMAP_NUM_THREADS, else of OMP_NUM_THREADS, else the cores of the process.
+
     Raises
     ------
     ValueError

@@ -27,6 +27,11 @@ def show_progress(show: bool = True) -> Iterator[None]:
     show : bool, default True
         False: nothing is shown.
 
+    Yields
+    ------
+    None
+        It is a context manager.
+
     Notes
     -----
     Holds for the calls of this thread (or asyncio task). Functions with a parameter ``progress`` open

@@ -174,6 +174,17 @@ def transform(encoder: Any, F: Any) -> Any:
     ------
     ImportError, TypeError, ValueError
         As `fit`, of F, and as the encoder's `transform`.
+
+    Examples
+    --------
+    >>> import numpy as np, dask.array as da
+    >>> from randsmap import POD, distributed
+    >>> x = np.linspace(0, 1, 2000)[:, None]
+    >>> fields = np.hstack([x**2, 1 - x**2])
+    >>> pod = POD(1).fit(fields)
+    >>> chunks = da.from_array(fields, chunks=(600, 2))
+    >>> distributed.transform(pod, chunks).compute().shape
+    (2000, 1)
     """
     F = _fields(F)
     return _map(encoder.transform, F.reshape((len(F), math.prod(F.shape[1:]))) if F.ndim > 2 else F)
@@ -197,6 +208,18 @@ def inverse_transform(decoder: Any, Y: Any) -> Any:
     ------
     ImportError, ValueError, TypeError
         As the decoder's `predict`.
+
+    Examples
+    --------
+    >>> import numpy as np, dask.array as da
+    >>> from randsmap import POD, ManifoldModel, RANDSMAPDecoder, distributed
+    >>> x = np.linspace(0, 1, 2000)[:, None]
+    >>> fields = np.hstack([x**2, 1 - x**2])
+    >>> model = ManifoldModel(POD(1), RANDSMAPDecoder(random_state=0)).fit(fields[::10])
+    >>> latents = distributed.transform(model, da.from_array(fields, chunks=(600, 2)))
+    >>> decoded = distributed.inverse_transform(model, latents)
+    >>> bool(abs(decoded.sum(axis=1) - 1).max().compute() < 1e-14)
+    True
     """
     decode = getattr(decoder, "inverse_transform", None) or decoder.predict
     Y = _latents(Y)
@@ -229,6 +252,16 @@ def score(model: Any, X: Any, y: Any = None) -> float:
     ------
     ImportError, TypeError, ValueError
         As `fit`, of the arrays, and as `score`.
+
+    Examples
+    --------
+    >>> import numpy as np, dask.array as da
+    >>> from randsmap import POD, ManifoldModel, distributed
+    >>> x = np.linspace(0, 1, 2000)[:, None]
+    >>> fields = np.hstack([x**2, 1 - x**2])
+    >>> model = ManifoldModel(POD(1)).fit(fields[::10])
+    >>> distributed.score(model, da.from_array(fields, chunks=(600, 2))) > -1e-6
+    True
     """
     if y is None:
         F = _fields(X)

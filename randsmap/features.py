@@ -306,6 +306,11 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         weights : ndarray of shape (d, P)
         offsets : ndarray of shape (P,)
         scale : float
+
+        Raises
+        ------
+        AttributeError
+            Before `fit`.
         """
         return self._activation, self.weights_, self.offsets_, self._scale()
 
@@ -360,6 +365,11 @@ class FourierFeatures(_CosineFeatures):
         Phases, in [0, 2 pi).
     n_features_in_ : int
         Latent dimension d.
+
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`: the constructor stores its arguments as they are.
 
     See Also
     --------
@@ -466,6 +476,11 @@ class MaternFeatures(_CosineFeatures):
     n_features_in_ : int
         Latent dimension d.
 
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`: the constructor stores its arguments as they are.
+
     Notes
     -----
     The spectral density of the Matern kernel is a multivariate t distribution with 2 nu degrees of freedom: a Gaussian
@@ -541,6 +556,11 @@ class MultiscaleFourierFeatures(_CosineFeatures):
     n_features_in_ : int
         Latent dimension d.
 
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`: the constructor stores its arguments as they are.
+
     Notes
     -----
     Sampling scheme and Eq. (double-sum) of the paper's Sec. 4.2. For a fixed Q the limit of large P
@@ -612,6 +632,11 @@ class SigmoidFeatures(_RandomFeatures):
     n_features_in_ : int
         Latent dimension d.
 
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`: the constructor stores its arguments as they are.
+
     Notes
     -----
     Appendix D of the paper, where `slope` is c.
@@ -674,6 +699,11 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         Exponents; P is (d + degree choose degree) - 1.
     n_features_in_ : int
         Latent dimension d.
+
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`: the constructor stores its arguments as they are.
 
     See Also
     --------

@@ -53,6 +53,7 @@ def relative_l2(y_true: ArrayLike, y_pred: ArrayLike) -> NDArray[np.float64]:
 
     Examples
     --------
+    >>> from randsmap.metrics import relative_l2
     >>> relative_l2([[3.0, 4.0]], [[3.0, 3.0]])
     array([0.2])
     """
@@ -86,6 +87,7 @@ def relative_linf(y_true: ArrayLike, y_pred: ArrayLike) -> NDArray[np.float64]:
 
     Examples
     --------
+    >>> from randsmap.metrics import relative_linf
     >>> relative_linf([[2.0, 4.0]], [[3.0, 4.0]])
     array([0.25])
     """
@@ -123,6 +125,7 @@ def scaled_l2(
 
     Examples
     --------
+    >>> from randsmap.metrics import relative_l2, scaled_l2
     >>> y_true, y_pred = [[3.0, 4.0], [0.0, 0.0]], [[3.0, 3.0], [0.0, 0.001]]
     >>> scaled_l2(y_true, y_pred)
     array([0.2, 0.2])
@@ -158,6 +161,7 @@ def scaled_linf(
 
     Examples
     --------
+    >>> from randsmap.metrics import scaled_linf
     >>> scaled_linf([[2.0, 4.0], [0.0, 0.0]], [[3.0, 4.0], [0.0, 0.001]])
     array([0.25, 0.25])
     """
@@ -232,6 +236,7 @@ def conservation_error(
 
     Examples
     --------
+    >>> from randsmap.metrics import conservation_error
     >>> conservation_error([[0.25, 0.75]], [[0.5, 0.75]])
     array([0.25])
     """

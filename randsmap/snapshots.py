@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from randsmap._files import expanded, mapping_of
 from randsmap._mmap import load_npy
 
-__all__ = ["read_array", "read_snapshots", "transposed_evidence"]
+__all__ = ["read_snapshots"]
 
 _MATLAB_NUMBERS = {
     "double",

@@ -17,6 +17,7 @@ MODULES = sorted(
     if not module.name.startswith("randsmap._kernels")
 )
 PUBLIC = sorted({*randsmap._LAZY})
+RAISES_NOTHING = {"get_include", "show_progress", "DecoderCase", "Study", "StudyResult", "ExtrapolationWarning"}
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -40,3 +41,44 @@ def test_parameters_are_documented_with_their_defaults(name):
         stated = re.search(r"default[= ](.*)$", entry[1])
         if stated:
             assert ast.literal_eval(stated[1]) == parameter.default
+
+
+def public_things():
+    """{qualified name: class or function} of all that `__all__` lists, here and in the public modules."""
+    things = {f"randsmap.{name}": getattr(randsmap, name) for name in randsmap._LAZY}
+    for module in map(randsmap.__getattr__, randsmap._SUBMODULES):
+        things |= {
+            f"{module.__name__}.{name}": getattr(module, name) for name in module.__all__ if name not in randsmap._LAZY
+        }
+    return {name: thing for name, thing in things.items() if callable(thing)}
+
+
+THINGS = public_things()
+
+
+def missing_sections(thing, *needed):
+    text = inspect.getdoc(thing)
+    sections = set(re.findall(r"^([A-Z][A-Za-z ]+)\n-{3,}$", text, re.MULTILINE))
+    signature = inspect.signature(thing)
+    if any(name not in ("self", "cls") for name in signature.parameters):
+        needed += ("Parameters",)
+    if not inspect.isclass(thing) and signature.return_annotation not in (None, "None"):
+        needed += ("Yields",) if "Yields" in sections else ("Returns",)
+    return sorted(set(needed) - sections)
+
+
+@pytest.mark.parametrize("name", THINGS)
+def test_public_names_have_all_sections(name):
+    """Parameters, what comes back, errors and an example; of methods all but the example, which the class has."""
+    thing, short = THINGS[name], name.rpartition(".")[2]
+    study = name.startswith("randsmap.studies.") and not short.startswith(("run", "load", "save", "write"))
+    raises = () if short in RAISES_NOTHING or study else ("Raises",)
+    if thing is randsmap.ExtrapolationWarning:
+        assert ">>>" in thing.__doc__
+        return
+    assert not missing_sections(thing, "Examples", *raises)
+    if inspect.isclass(thing):
+        for method, function in inspect.getmembers(thing, inspect.isroutine):
+            own = (getattr(function, "__module__", None) or "").startswith("randsmap")
+            if own and callable(function) and not method.startswith("_"):
+                assert not missing_sections(function, *raises), method

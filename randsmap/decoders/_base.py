@@ -223,7 +223,23 @@ class FieldRegressor(HoldsFields, MultiOutputMixin, RegressorMixin, BaseEstimato
         return float(r2_score(field_rows(self, y, name="y"), predicted, sample_weight=sample_weight))
 
     def freeze(self, *args: Any, **options: Any) -> Any:
-        """Raises TypeError: only decoders that are linear in functions of the latent point can be frozen."""
+        """Raise TypeError: only decoders that are linear in functions of the latent point can be frozen.
+
+        Parameters
+        ----------
+        *args, **options
+            Of no effect.
+
+        Returns
+        -------
+        nothing
+            It never returns.
+
+        Raises
+        ------
+        TypeError
+            Always.
+        """
         raise TypeError(
             f"{type(self).__name__} cannot be frozen: its fields are not [1 | phi(y)] A with functions phi that C "
             "knows. Random-feature, kernel and double-diffusion-map decoders and POD can"

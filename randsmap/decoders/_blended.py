@@ -354,6 +354,11 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         d, the number of latent coordinates.
     {invariant_attributes}
 
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`: the constructor stores its arguments as they are.
+
     Notes
     -----
     The geometric median x of fields f_1, ..., f_K minimises sum_k |x - f_k|. It is a convex combination of them

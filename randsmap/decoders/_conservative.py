@@ -39,6 +39,11 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
         Number of columns of X, if the regressor says so.
     {invariant_attributes}
 
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`: the constructor stores its arguments as they are.
+
     Notes
     -----
     The projection is orthogonal in the norm weighted by cell_weights: a field that
@@ -187,7 +192,24 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
 
     @available_if(_check_leverage)
     def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
-        """That of the regressor (L,), if it has one; AttributeError if not."""
+        """How far latents are from those of the training fields: what the regressor says, if it has a `leverage`.
+
+        Parameters
+        ----------
+        X : array-like (L, d)
+            Latent points.
+
+        Returns
+        -------
+        ndarray (L,)
+
+        Raises
+        ------
+        AttributeError
+            If the regressor has no `leverage`.
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            Before `fit`, and as the regressor's `leverage`.
+        """
         check_fitted(self, "estimator_")
         return self.estimator_.leverage(X)
 

@@ -53,6 +53,11 @@ def is_image(start: bytes) -> bool:
 def get_include() -> str:
     """The folder of ``randsmap.h``, for a compiler's ``-I``.
 
+    Returns
+    -------
+    str
+        The path of the folder, in which ``randsmap.hpp`` and ``randsmap.f90`` lie, too.
+
     Examples
     --------
     >>> import os, randsmap
@@ -431,6 +436,11 @@ class FrozenDecoder(HoldsFields):
     field_shape_ : tuple of int
         Shape of a field, (M,) of rows; it is in the image.
 
+    Raises
+    ------
+    ValueError
+        If it is no image, damaged, cut off or forged, of a later version or of the other byte order.
+
     Notes
     -----
     The image is the file: `load` maps it, so that processes that load the same file share its memory, and
@@ -518,6 +528,16 @@ class FrozenDecoder(HoldsFields):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The decoder of a file, mapped into memory: nothing is copied, and processes share it.
+
+        Parameters
+        ----------
+        path : str or path-like
+            A file that `save` has written; ``~`` is expanded.
+
+        Returns
+        -------
+        FrozenDecoder
+            Or `FrozenModel`, called as ``FrozenModel.load``.
 
         Raises
         ------
@@ -620,7 +640,25 @@ class FrozenDecoder(HoldsFields):
 
     # -- Derivatives -------------------------------------------------------------------------------
     def jacobian(self, X: ArrayLike, *, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """Derivatives (n, *field_shape_, d) of the fields at X (n, d). Raises as `predict`."""
+        """Derivatives of the fields with respect to the latents.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent points; there may be no rows.
+        out : ndarray (n, *field_shape_, d), float64, C-contiguous, or None
+            Where to put them.
+
+        Returns
+        -------
+        ndarray (n, *field_shape_, d)
+            `out` if it is given. With invariants C^T J = 0.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `predict`.
+        """
         X = check_matrix(X, "X", n_columns=self.n_components, min_rows=0)
         n, d = X.shape
         out = check_out(out, (n, *self.field_shape_, d))
@@ -628,9 +666,24 @@ class FrozenDecoder(HoldsFields):
         return out
 
     def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
-        """Products J v (n, *field_shape_) of the derivatives at X (n, d) with V (n, d), or (d,) for all rows.
+        """Products J v of the derivatives with directions in the latent space.
 
-        Raises as `predict`, and ValueError if V does not fit. C^T J v = 0 with invariants.
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent points.
+        V : array-like (n, d) or (d,)
+            A direction a point, or one for all.
+
+        Returns
+        -------
+        ndarray (n, *field_shape_)
+            C^T J v = 0 with invariants.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `predict`, and if V does not fit.
         """
         X = check_matrix(X, "X", n_columns=self.n_components, min_rows=0)
         V = np.ascontiguousarray(check_vectors(V, "V", *X.shape))
@@ -658,10 +711,23 @@ class FrozenDecoder(HoldsFields):
         return out
 
     def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
-        """Products J^T u (n, d) at X (n, d): gradients of u . f.
+        """Products J^T u: gradients of u . f with respect to the latents.
 
-        U is (n, M) or (n, *field_shape_), or one vector for all rows. Raises as `predict`, and ValueError if U does not
-        fit.
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent points.
+        U : array-like (n, M), (n, *field_shape_) or (M,)
+            A functional a point, or one for all.
+
+        Returns
+        -------
+        ndarray (n, d)
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `predict`, and if U does not fit.
         """
         X = check_matrix(X, "X", n_columns=self.n_components, min_rows=0)
         if self._decoder.single:
@@ -688,6 +754,11 @@ class FrozenModel(FrozenDecoder):
     image : bytes-like
         The image, as a file holds it; it is not copied. ``model.freeze()`` and `load` are the usual ways to one.
 
+    Raises
+    ------
+    ValueError
+        As `FrozenDecoder`, and if the image has no encoder.
+
     Examples
     --------
     >>> import numpy as np, randsmap
@@ -705,7 +776,16 @@ class FrozenModel(FrozenDecoder):
             raise ValueError("the image holds no encoder: open it as a FrozenDecoder")
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Latents (n, d) of fields X (n, M) or (n, *field_shape_); there may be no rows.
+        """Latents of fields.
+
+        Parameters
+        ----------
+        X : array-like (n, M) or (n, *field_shape_)
+            Fields; there may be no rows.
+
+        Returns
+        -------
+        ndarray (n, d)
 
         Raises
         ------
@@ -720,7 +800,24 @@ class FrozenModel(FrozenDecoder):
     def inverse_transform(
         self, X: ArrayLike, *, invariant_values: float | ArrayLike | None = None, out: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
-        """Fields (n, M) at latents X (n, d): `predict`."""
+        """Fields at latents: `predict` under the name that models give it.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent points.
+        invariant_values, out
+            As for `predict`.
+
+        Returns
+        -------
+        ndarray (n, M)
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `predict`.
+        """
         return self.predict(X, invariant_values=invariant_values, out=out)
 
 

@@ -119,6 +119,11 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         d, the number of latent coordinates.
     {invariant_attributes}
 
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`: the constructor stores its arguments as they are.
+
     Notes
     -----
     f(y) = F^T V L^-1 V^T k(y) with the leading eigenpairs (V, L) of the kernel matrix
@@ -346,6 +351,11 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
     n_features_in_ : int
         d, the number of latent coordinates.
     {invariant_attributes}
+
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`: the constructor stores its arguments as they are.
 
     Notes
     -----

@@ -66,6 +66,11 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
     n_features_in_ : int
         d, the number of latent coordinates.
 
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`: the constructor stores its arguments as they are.
+
     Notes
     -----
     Neighbours are exact; equal distances are ordered by index.

@@ -1035,6 +1035,11 @@ class RFNNDecoder(_RandomFeatureDecoder):
     ----------
     {attributes}
 
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`: the constructor stores its arguments as they are.
+
     Notes
     -----
     f(y) = [1 | phi(y)] A with A = argmin |F - Phi A|^2 + lambda |A|^2 (paper Eqs. RFNN,
@@ -1118,6 +1123,11 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
     ----------
     {attributes}
     {invariant_attributes}
+
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`: the constructor stores its arguments as they are.
 
     Notes
     -----

@@ -97,6 +97,11 @@ class DiffusionMaps(EncodesFields, ClassNamePrefixFeaturesOutMixin, TransformerM
     n_features_in_ : int
         Number of cells of a field.
 
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`: the constructor stores its arguments as they are.
+
     Warns
     -----
     UserWarning
@@ -231,7 +236,24 @@ class DiffusionMaps(EncodesFields, ClassNamePrefixFeaturesOutMixin, TransformerM
         return self
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray[np.float64]:
-        """`fit`, then the coordinates (n_samples, n_components) of the same fields."""
+        """`fit`, then the coordinates of the same fields.
+
+        Parameters
+        ----------
+        X : array-like (n_samples, n_cells)
+            Fields, one a row.
+        y : ignored
+
+        Returns
+        -------
+        ndarray (n_samples, n_components)
+            What `transform` gives for them, to 1e-12 over the eigenvalue.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`.
+        """
         self.fit(X)
         modes = self.selected_ - 1
         return diffusion_coordinates(self.eigenvalues_[modes], self.eigenvectors_[:, modes], self.diffusion_time)
@@ -306,7 +328,16 @@ class DiffusionMaps(EncodesFields, ClassNamePrefixFeaturesOutMixin, TransformerM
         return self._weights[0], self._weights[1:] / self._weights[0]
 
     def squared_distances(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Squared distances of fields X (L, n_cells) to the training fields, (L, n_samples).
+        """Squared distances of fields to the training fields.
+
+        Parameters
+        ----------
+        X : array-like (L, n_cells)
+            Fields; there may be no rows.
+
+        Returns
+        -------
+        ndarray (L, n_samples)
 
         Raises
         ------
@@ -651,6 +682,11 @@ class DiffusionMaps(EncodesFields, ClassNamePrefixFeaturesOutMixin, TransformerM
         tol : float or None
             Distances are those of the fields' leading principal components, of as few as leave the latents of the
             training fields as they are to `tol` of the largest; None: of the fields.
+
+        Returns
+        -------
+        FrozenEncoder
+            Arrays for the image; `ManifoldModel.freeze` is what users call.
 
         Raises
         ------

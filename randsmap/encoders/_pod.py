@@ -63,6 +63,11 @@ class POD(
         M, number of cells of a field.
     {invariant_attributes}
 
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`: the constructor stores its arguments as they are.
+
     Notes
     -----
     In exact arithmetic the modes of conservative fields conserve by themselves (paper, Prop. POD):
@@ -257,19 +262,47 @@ class POD(
         return self._in_shape(np.repeat(self._analysis.T[None], len(X), axis=0))
 
     def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
-        """Coordinates (L, n_components_) of tangents V (L, M) or (M,) of the fields X (L, M).
+        """Coordinates of tangents of fields: pushes the right-hand side v of df/dt = v forward to the latents.
 
-        Pushes the right-hand side v of an equation df/dt = v forward to the latents. Raises as
-        `transform`, and ValueError if V does not fit.
+        Parameters
+        ----------
+        X : array-like (L, M)
+            Fields.
+        V : array-like (L, M) or (M,)
+            A tangent a field, or one for all.
+
+        Returns
+        -------
+        ndarray (L, d)
+            d = `n_components_`.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As `transform`, and if V does not fit.
         """
         check_fitted(self, "components_")
         X = validate_data(self, field_rows(self, X), reset=False)
         return check_vectors(self._vectors(V), "V", *X.shape) @ self._analysis
 
     def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
-        """Gradients (L, M) of u . x in the fields X (L, M), for U (L, n_components_) or (n_components_,).
+        """Gradients of u . x with respect to the fields, x their coordinates.
 
-        Raises as `transform`, and ValueError if U does not fit.
+        Parameters
+        ----------
+        X : array-like (L, M)
+            Fields.
+        U : array-like (L, d) or (d,)
+            A functional of the d = `n_components_` coordinates a field, or one for all.
+
+        Returns
+        -------
+        ndarray (L, M)
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As `transform`, and if U does not fit.
         """
         check_fitted(self, "components_")
         X = validate_data(self, field_rows(self, X), reset=False)
@@ -339,27 +372,76 @@ class POD(
         )
 
     def inverse_jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Tangents (L, M) of the fields at coordinates X (L, n_components_) along V (L, n_components_).
+        """Tangents of the fields along directions in the coordinates.
 
-        V may be one vector (n_components_,) for all rows. C^T of a tangent is 0, with invariants.
-        Raises as `inverse_transform`, and ValueError if V does not fit.
+        Parameters
+        ----------
+        X : array-like (L, d)
+            Coordinates, d = `n_components_`.
+        V : array-like (L, d) or (d,)
+            A direction a row, or one for all.
+        cells : array-like of int (k,) or of bool (M,), or None
+            Only these cells.
+
+        Returns
+        -------
+        ndarray (L, M)
+            (L, k) of k cells. C^T of a tangent is 0, with invariants.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As `inverse_transform`, and if V does not fit.
         """
         linear = self._linear_map
         X = check_matrix(X, "X", n_columns=self.n_components_, min_rows=0)
         return linear.jvp(X, V, cells, self.__dict__.get("field_shape_"))
 
     def inverse_vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Gradients (L, n_components_) of u . f in the coordinates X (L, n_components_), for U (L, M).
+        """Gradients of u . f with respect to the coordinates.
 
-        U may be one vector (M,) for all rows; (L, k) for k cells. Raises as `inverse_transform`, and
-        ValueError if U does not fit.
+        Parameters
+        ----------
+        X : array-like (L, d)
+            Coordinates, d = `n_components_`.
+        U : array-like (L, M) or (M,)
+            A functional a row, or one for all; (L, k) or (k,) for k cells.
+        cells : array-like of int (k,) or of bool (M,), or None
+            Only these cells.
+
+        Returns
+        -------
+        ndarray (L, d)
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As `inverse_transform`, and if U does not fit.
         """
         linear = self._linear_map
         X = check_matrix(X, "X", n_columns=self.n_components_, min_rows=0)
         return linear.vjp(X, self._vectors(U), cells, self.__dict__.get("field_shape_"))
 
     def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:
-        """`transform` as an image of `ManifoldModel.freeze` holds it; nothing is left out, whatever `tol`."""
+        """`transform` as an image of `ManifoldModel.freeze` holds it.
+
+        Parameters
+        ----------
+        precision : {"float64", "float32"}
+            Of the modes.
+        tol : float or None
+            Without effect: nothing is left out.
+
+        Returns
+        -------
+        FrozenEncoder
+            Arrays for the image; `ManifoldModel.freeze` is what users call.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        """
         check_fitted(self, "components_")
         return FrozenEncoder(self.mean_, modes=self._analysis.astype(precision))
 

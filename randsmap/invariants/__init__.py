@@ -5,19 +5,14 @@ a column (ones for mass, cell volumes on a mesh); J0 are the cells that never ch
 data, S the others; V is the diagonal matrix of cell weights.
 """
 
-from randsmap.invariants._active_bounds import ActiveBounds
-from randsmap.invariants._affine import AffineInvariants, invariant_values
+# what other parts of the package take from here is imported under its own name; users need the last
+from randsmap.invariants._active_bounds import ActiveBounds as ActiveBounds
+from randsmap.invariants._affine import AffineInvariants as AffineInvariants
+from randsmap.invariants._affine import invariant_values as invariant_values
 from randsmap.invariants._bounds import project_bounds
-from randsmap.invariants._parameters import InvariantParameters, document_invariants
-from randsmap.invariants._running import RunningInvariants, constant_cells
+from randsmap.invariants._parameters import InvariantParameters as InvariantParameters
+from randsmap.invariants._parameters import document_invariants as document_invariants
+from randsmap.invariants._running import RunningInvariants as RunningInvariants
+from randsmap.invariants._running import constant_cells as constant_cells
 
-__all__ = [
-    "ActiveBounds",
-    "AffineInvariants",
-    "InvariantParameters",
-    "RunningInvariants",
-    "constant_cells",
-    "document_invariants",
-    "invariant_values",
-    "project_bounds",
-]
+__all__ = ["project_bounds"]

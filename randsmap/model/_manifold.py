@@ -74,6 +74,11 @@ class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
     field_shape_ : tuple of int
         Shape of a field: (n_cells,) of rows.
 
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`: the constructor stores its arguments as they are.
+
     Notes
     -----
     What holds for decoded fields is what the decoder guarantees; with `RANDSMAPDecoder` every field
@@ -152,7 +157,23 @@ class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
         return self
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray[np.float64]:
-        """`fit`, then the latents (n_samples, n_components) of the same fields."""
+        """`fit`, then the latents of the same fields.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_cells)
+            Fields, one a row.
+        y : ignored
+
+        Returns
+        -------
+        ndarray (n_samples, n_components)
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`.
+        """
         return self._fit(X)
 
     def _fit(self, X):
@@ -211,7 +232,24 @@ class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
         return _encoded(encoder, X)
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Latents (n_samples, n_components) of fields X (n_samples, n_cells); there may be no rows."""
+        """Latents of fields.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_cells) or (n_samples, *field_shape_)
+            Fields; there may be no rows.
+
+        Returns
+        -------
+        ndarray (n_samples, n_components)
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError, TypeError
+            If X is not finite, of another width or a dask array, or as the encoder raises.
+        """
         check_fitted(self, "encoder_")
         refuse_dask(X, "X")
         X = field_rows(self, X)
@@ -225,7 +263,24 @@ class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
 
     @available_if(lambda model: hasattr(model.encoder, "get_feature_names_out"))
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
-        """Names of the latents, as the encoder has them; `set_output` puts them into data frames."""
+        """Names of the latents, as the encoder has them; `set_output` puts them into data frames.
+
+        Parameters
+        ----------
+        input_features : array-like of str, or None
+            Handed to the encoder.
+
+        Returns
+        -------
+        ndarray of str (n_components,)
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        AttributeError
+            If the encoder names nothing.
+        """
         check_fitted(self, "encoder_")
         return self.encoder_.get_feature_names_out(input_features)
 
@@ -375,9 +430,26 @@ class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
 
     @available_if(_inverse_has("jacobian", "inverse_jacobian"))
     def jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Derivatives (n_samples, n_cells, n_components) of `inverse_transform` with respect to the latents X.
+        """Derivatives of `inverse_transform` with respect to the latents.
 
-        `cells` as there; raises as the decoder's `jacobian` (POD: `inverse_jacobian`).
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_components)
+            Latents.
+        cells : array-like of int (k,) or of bool (n_cells,), or None
+            Only these cells, as in `inverse_transform`.
+
+        Returns
+        -------
+        ndarray (n_samples, *field_shape_, n_components)
+            (n_samples, k, n_components) of k cells.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As the decoder's `jacobian` (POD: `inverse_jacobian`).
+        AttributeError
+            If it has no derivatives.
         """
         J = self._derivative("jacobian", cells)(_latents(X))
         shape = self.__dict__.get("field_shape_")
@@ -437,9 +509,24 @@ class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
 
     @available_if(lambda model: hasattr(model.decoder, "leverage"))
     def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
-        """How far latents X (n_samples, n_components) are from those of the training fields, (n_samples,).
+        """How far latents are from those of the training fields: the decoder's `leverage`.
 
-        The decoder's `leverage`, if it has one; raises as that does.
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_components)
+            Latents.
+
+        Returns
+        -------
+        ndarray (n_samples,)
+            To be compared with ``leverage_limit_``.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As the decoder's `leverage`.
+        AttributeError
+            If the decoder has none.
         """
         check_fitted(self, "encoder_")
         return self.decoder_.leverage(_latents(X))
@@ -480,9 +567,25 @@ class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
 
     @_decodes
     def reconstruct(self, X: ArrayLike, *, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """Fields X (n_samples, n_cells) encoded and decoded: what the model makes of them.
+        """Fields encoded and decoded: what the model makes of them.
 
-        `out` as in `inverse_transform`. A DataArray comes back with its own coordinates, those of the samples too.
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_cells)
+            Fields.
+        out : ndarray of shape (n_samples, n_cells), float64, or None
+            As in `inverse_transform`.
+
+        Returns
+        -------
+        ndarray (n_samples, n_cells)
+            (n_samples, *field_shape_) of fields of a shape. A DataArray comes back with its own coordinates, those of
+            the samples too.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As `transform` and `inverse_transform`.
         """
         fields = self.inverse_transform(self.transform(X), out=out)
         if out is None and hasattr(X, "coords") and np.shape(X) == np.shape(fields):
@@ -495,6 +598,21 @@ class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
 
         That is their relative L2 error, but for empty and tiny fields. A decoder's own `score` is another measure:
         scikit-learn's R^2 of the fields at given latents.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_cells)
+            Fields.
+        y : ignored
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As `reconstruct`.
         """
         X = field_rows(self, X)
         if is_large(X):

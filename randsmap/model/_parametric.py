@@ -33,6 +33,11 @@ class ParametricModel(BaseEstimator):
     n_features_in_ : int
         p, number of parameters.
 
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`: the constructor stores its arguments as they are.
+
     Notes
     -----
     What holds for decoded fields holds for these: with a decoder that keeps the mass, every predicted field has it, at
@@ -76,6 +81,10 @@ class ParametricModel(BaseEstimator):
         snapshots : array-like (n, M) or (n, *shape)
             Fields, one a row, or of any shape, in which they are predicted, as for `ManifoldModel`.
 
+        Returns
+        -------
+        self
+
         Raises
         ------
         ValueError, TypeError
@@ -109,7 +118,21 @@ class ParametricModel(BaseEstimator):
         return AutoDecoder(invariants=None, random_state=0)
 
     def latents(self, parameters: ArrayLike) -> NDArray[np.float64]:
-        """Latents (n, d) at parameters (n, p) or (n,). Raises as `predict`."""
+        """Latents at parameters.
+
+        Parameters
+        ----------
+        parameters : array-like (n, p) or (n,)
+
+        Returns
+        -------
+        ndarray (n, d)
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As `predict`.
+        """
         check_fitted(self, "regressor_")
         X = validate_data(self, _as_columns(parameters), reset=False)
         d = self.model_._n_features_out
@@ -118,13 +141,18 @@ class ParametricModel(BaseEstimator):
         return np.asarray(self.regressor_.predict(X)).reshape(len(X), -1)
 
     def predict(self, parameters: ArrayLike, **options: Any) -> NDArray[np.float64]:
-        """Fields (n, M), or (n, *shape) as in `fit`, at parameters (n, p) or (n,).
+        """Fields at parameters.
 
         Parameters
         ----------
         parameters : array-like (n, p) or (n,)
         **options
             Handed to the model's `inverse_transform`: invariant_values, cells, out, ...
+
+        Returns
+        -------
+        ndarray (n, M)
+            (n, *shape) of fields of a shape, as in `fit`.
 
         Raises
         ------
@@ -144,10 +172,25 @@ class ParametricModel(BaseEstimator):
 
     @available_if(_check_leverage)
     def leverage(self, parameters: ArrayLike) -> NDArray[np.float64]:
-        """How far parameters (n, p) or (n,) are from those of the snapshots, (n,): the regressor's `leverage`.
+        """How far parameters are from those of the snapshots: the regressor's `leverage`.
 
         That of the latents predicted for them, ``model_.leverage(latents(parameters))``, is another question: whether
         the model has seen such fields.
+
+        Parameters
+        ----------
+        parameters : array-like (n, p) or (n,)
+
+        Returns
+        -------
+        ndarray (n,)
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            Before `fit`, and as the regressor's `leverage`.
+        AttributeError
+            If the regressor has none.
         """
         check_fitted(self, "regressor_")
         return self.regressor_.leverage(validate_data(self, _as_columns(parameters), reset=False))
@@ -165,11 +208,38 @@ class ParametricModel(BaseEstimator):
         return self.regressor_.leverage_limit_
 
     def score(self, parameters: ArrayLike, snapshots: ArrayLike) -> float:
-        """Minus the mean of `metrics.scaled_l2` over the predicted fields (0 at best)."""
+        """Minus the mean of `metrics.scaled_l2` over the predicted fields (0 at best).
+
+        Parameters
+        ----------
+        parameters : array-like (n, p) or (n,)
+        snapshots : array-like (n, M)
+            True fields at these parameters.
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As `predict`, and if the snapshots do not fit.
+        """
         return -float(scaled_l2(snapshots, self.predict(parameters)).mean())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to the file `path`; `randsmap.load` reads it. As `ManifoldModel.save`."""
+        """Write the fitted model to a file, as `ManifoldModel.save`; `randsmap.load` reads it.
+
+        Parameters
+        ----------
+        path : str or path-like
+            It is replaced as a whole, or not at all.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, TypeError, ValueError, OSError
+            As `ManifoldModel.save`.
+        """
         from randsmap.persistence import save
 
         save(self, path)

@@ -236,7 +236,18 @@ class SampledModel:
         self._decoding = decoding
 
     def velocity(self, t: float, y: ArrayLike) -> NDArray[np.float64]:
-        """dy/dt (d,) at time t and latent point y (d,); for `scipy.integrate.solve_ivp`, among others.
+        """dy/dt at a latent point; for `scipy.integrate.solve_ivp`, among others.
+
+        Parameters
+        ----------
+        t : float
+            Time, handed to rhs.
+        y : array-like (d,)
+            Latent point.
+
+        Returns
+        -------
+        ndarray (d,)
 
         Raises
         ------
@@ -262,10 +273,23 @@ class SampledModel:
         return np.asarray(v, dtype=np.float64)
 
     def condition(self, y: ArrayLike) -> float:
-        """Ratio of the largest to the least singular value of J_S(y), at a latent point y (d,).
+        """Ratio of the largest to the least singular value of J_S(y).
 
-        By so much are relative errors of g_S amplified at most; infinite, or beyond 1e15, where the cells do not
-        determine dy/dt. Raises as `velocity`.
+        Parameters
+        ----------
+        y : array-like (d,)
+            A latent point.
+
+        Returns
+        -------
+        float
+            By so much are relative errors of g_S amplified at most; infinite, or beyond 1e15, where the cells do not
+            determine dy/dt.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If y is not finite or of another length.
         """
         return float(np.linalg.cond(self._tangents(self._point(y))))
 

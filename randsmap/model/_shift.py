@@ -45,6 +45,11 @@ class ShiftRegistration(EncodesFields, ClassNamePrefixFeaturesOutMixin, Transfor
     n_features_in_ : int
         M, number of cells of a field.
 
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`: the constructor stores its arguments as they are.
+
     Notes
     -----
     Fields are shifted by any real number of cells: conservatively, since the cells' averages are integrals of a
@@ -96,7 +101,17 @@ class ShiftRegistration(EncodesFields, ClassNamePrefixFeaturesOutMixin, Transfor
         self.axis = axis
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Align the fields X (n, M), or (n, *shape), and fit the model to them.
+        """Align the fields and fit the model to them.
+
+        Parameters
+        ----------
+        X : array-like (n, M) or (n, *shape)
+            Fields, one a row, or of any shape.
+        y : ignored
+
+        Returns
+        -------
+        self
 
         Raises
         ------
@@ -187,7 +202,23 @@ class ShiftRegistration(EncodesFields, ClassNamePrefixFeaturesOutMixin, Transfor
         return theta * (self._lengths[1] / (2 * np.pi))
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Latents (n, 1 + d) of fields X (n, M): theta in [-pi, pi), then those of the aligned field."""
+        """Latents of fields.
+
+        Parameters
+        ----------
+        X : array-like (n, M)
+            Fields.
+
+        Returns
+        -------
+        ndarray (n, 1 + d)
+            theta in [-pi, pi), then the latents of the aligned field.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            Before `fit`, if X is not finite or of another width, or as the model raises.
+        """
         check_fitted(self, "model_")
         X = validate_data(self, field_rows(self, X), reset=False)
         theta, aligned = self._aligned(X)
@@ -202,17 +233,25 @@ class ShiftRegistration(EncodesFields, ClassNamePrefixFeaturesOutMixin, Transfor
         out: NDArray[np.float64] | None = None,
         **options: Any,
     ) -> NDArray[np.float64]:
-        """Fields (n, M) at latents X (n, 1 + d); theta is any real number.
+        """Fields at latents.
 
         Parameters
         ----------
         X : array-like (n, 1 + d)
-        invariant_values, **options
+            theta, any real number, and the latents of the aligned field.
+        invariant_values : array-like, or None
             As for `ManifoldModel.inverse_transform`.
         cells : array-like of int (k,) or of bool (M,), or None
             Only these cells, of whole fields that are shifted: it saves nothing.
         out : ndarray (n, M), float64, C-contiguous, or None
             Where to put the fields; (n, k) for k cells.
+        **options
+            Handed to `ManifoldModel.inverse_transform`.
+
+        Returns
+        -------
+        ndarray (n, M)
+            `out` if it is given; (n, k) of k cells.
 
         Raises
         ------
@@ -242,17 +281,44 @@ class ShiftRegistration(EncodesFields, ClassNamePrefixFeaturesOutMixin, Transfor
         return X[:, 0], np.ascontiguousarray(X[:, 1:])
 
     def reconstruct(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Fields X (n, M) encoded and decoded. A DataArray comes back with its own coordinates."""
+        """Fields encoded and decoded.
+
+        Parameters
+        ----------
+        X : array-like (n, M)
+            Fields.
+
+        Returns
+        -------
+        ndarray (n, M)
+            A DataArray comes back with its own coordinates.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As `transform` and `inverse_transform`.
+        """
         fields = self.inverse_transform(self.transform(X))
         if hasattr(X, "coords") and np.shape(X) == np.shape(fields):
             return X.copy(data=np.asarray(fields))  # type: ignore[union-attr]
         return fields
 
     def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
-        """Tangents (n, M) of decoded fields at latents X (n, 1 + d) along V (n, 1 + d) or (1 + d,).
+        """Tangents of decoded fields along directions in the latents.
 
         The derivative of `inverse_transform`; it jumps where theta is a whole number of cells by what the
         reconstruction jumps between cells. Sums along the axis do not change.
+
+        Parameters
+        ----------
+        X : array-like (n, 1 + d)
+            Latents.
+        V : array-like (n, 1 + d) or (1 + d,)
+            A direction a row, or one for all.
+
+        Returns
+        -------
+        ndarray (n, M)
 
         Raises
         ------
@@ -272,7 +338,22 @@ class ShiftRegistration(EncodesFields, ClassNamePrefixFeaturesOutMixin, Transfor
 
     @available_if(lambda self: hasattr(self.model, "leverage"))
     def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
-        """How far latents X (n, 1 + d) are from those of the training fields, (n,): the model's, whatever theta is."""
+        """How far latents are from those of the training fields: the model's `leverage`, whatever theta is.
+
+        Parameters
+        ----------
+        X : array-like (n, 1 + d)
+            Latents.
+
+        Returns
+        -------
+        ndarray (n,)
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As `ManifoldModel.leverage`.
+        """
         return self.model_.leverage(self._parts(X)[1])
 
     @property
@@ -288,12 +369,39 @@ class ShiftRegistration(EncodesFields, ClassNamePrefixFeaturesOutMixin, Transfor
         return self.model_.leverage_limit_
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
-        """Minus the mean error of the reconstructed fields, measured as by `ManifoldModel.score`."""
+        """Minus the mean error of the reconstructed fields, measured as by `ManifoldModel.score`.
+
+        Parameters
+        ----------
+        X : array-like (n, M)
+            Fields.
+        y : ignored
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As `reconstruct`.
+        """
         check_fitted(self, "model_")
         return -float(scaled_l2(X, self.reconstruct(X)).mean())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to the file `path`; `randsmap.load` reads it. As `ManifoldModel.save`."""
+        """Write the fitted model to a file, as `ManifoldModel.save`; `randsmap.load` reads it.
+
+        Parameters
+        ----------
+        path : str or path-like
+            It is replaced as a whole, or not at all.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, TypeError, ValueError, OSError
+            As `ManifoldModel.save`.
+        """
         from randsmap.persistence import save
 
         save(self, path)

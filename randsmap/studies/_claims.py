@@ -684,6 +684,12 @@ def claims_markdown(results: Sequence[StudyResult]) -> str:
     Returns
     -------
     str
+
+    Examples
+    --------
+    >>> from randsmap.studies import claims_markdown
+    >>> claims_markdown([]).splitlines()[0][:24]
+    '| the paper says | where'
     """
     header = ("the paper says", "where", "it holds if", "verdict", "measured", "by the paper's own tables")
     lines = [markdown_row(header), "|" + "---|" * len(header)]

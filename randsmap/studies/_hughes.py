@@ -31,6 +31,12 @@ def hughes_study(normalization: str = "before") -> Study:
     Returns
     -------
     Study
+
+    Examples
+    --------
+    >>> from randsmap.studies import hughes_study
+    >>> hughes_study().sizes
+    ((5000, 5000, 20000),)
     """
     encoder = DiffusionMaps(n_components=10, alpha=1.0, epsilon_scale=0.4)
     return Study(

@@ -21,6 +21,12 @@ def lwr_study() -> Study:
     Returns
     -------
     Study
+
+    Examples
+    --------
+    >>> from randsmap.studies import lwr_study
+    >>> lwr_study().sizes
+    ((2000, 2000, 8000),)
     """
     encoder = DiffusionMaps(n_components=2, alpha=0.0)
     return Study(

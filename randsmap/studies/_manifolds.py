@@ -20,6 +20,12 @@ def swiss_roll_study() -> Study:
     Returns
     -------
     Study
+
+    Examples
+    --------
+    >>> from randsmap.studies import swiss_roll_study
+    >>> swiss_roll_study().sizes
+    ((1000, 1000, 8000), (2000, 2000, 6000))
     """
     encoder = DiffusionMaps(n_components=2, alpha=1.0, epsilon_scale=0.12)
     return Study(
@@ -58,6 +64,12 @@ def s_curve_study() -> Study:
     Returns
     -------
     Study
+
+    Examples
+    --------
+    >>> from randsmap.studies import s_curve_study
+    >>> s_curve_study().sizes
+    ((1000, 1000, 8000),)
     """
     encoder = DiffusionMaps(n_components=2, alpha=1.0, epsilon_scale=0.2, select="non-harmonic")
     return Study(

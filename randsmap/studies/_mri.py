@@ -34,6 +34,12 @@ def mri_study(image: str | os.PathLike[str] | None = None) -> Study:
     Returns
     -------
     Study
+
+    Examples
+    --------
+    >>> from randsmap.studies import mri_study
+    >>> mri_study().sizes
+    ((720, 720, 2160),)
     """
     options, notes = {}, (_PHANTOM,)
     if image is not None:

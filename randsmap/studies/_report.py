@@ -44,6 +44,15 @@ def write_report(result: StudyResult, folder: str | os.PathLike[str]) -> Path:
     ------
     ImportError
         If jinja2 is not installed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from randsmap.studies import run_study, s_curve_study, write_report
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = run_study(s_curve_study(), out=folder, quick=True, decoders=["POD"], progress=False)
+    ...     write_report(result, folder).name
+    'report.html'
     """
     check_jinja()  # before the pictures are drawn
     verdicts = judge([result], missing=False)
@@ -103,6 +112,14 @@ def write_index(results: Sequence[StudyResult], folder: str | os.PathLike[str]) 
     ------
     ImportError
         If jinja2 is not installed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from randsmap.studies import write_index
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_index([], folder).name
+    'index.html'
     """
     folder = Path(folder)
     return write_page(

@@ -114,6 +114,15 @@ class StudyResult:
         Command line that makes it again, day (ISO) and version of the package.
     rows : list of dict
     arrays : dict of str to ndarray
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from randsmap.studies import run_study, s_curve_study
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = run_study(s_curve_study(), out=folder, quick=True, decoders=["POD"], progress=False)
+    >>> result.part_names, len(result.part_rows("N1000", "test"))
+    (['N1000'], 1)
     """
 
     name: str
@@ -134,12 +143,45 @@ class StudyResult:
         return [f"N{n}" for n in dict.fromkeys(row["n_train"] for row in self.rows)]
 
     def part_rows(self, part: str, split: str | None = None) -> list[dict[str, Any]]:
-        """Rows of a part, of one split or of both."""
+        """Rows of a part, of one split or of both.
+
+        Parameters
+        ----------
+        part : str
+            One of `part_names`.
+        split : {"train", "test"} or None
+
+        Returns
+        -------
+        list of dict
+        """
         return [row for row in self.rows if f"N{row['n_train']}" == part and split in (None, row["split"])]
 
 
 def save_result(result: StudyResult, folder: str | os.PathLike[str]) -> None:
-    """Write result.json and figures.npz, each of them whole or not at all."""
+    """Write result.json and figures.npz, each of them whole or not at all.
+
+    Parameters
+    ----------
+    result : StudyResult
+    folder : path
+        Created if missing.
+
+    Raises
+    ------
+    OSError
+        If they cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from randsmap.studies import load_result, run_study, s_curve_study, save_result
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = run_study(s_curve_study(), out=folder, quick=True, decoders=["POD"], progress=False)
+    ...     save_result(result, folder + "/copy")
+    ...     load_result(folder + "/copy").rows == result.rows
+    True
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     about = asdict(result)
@@ -152,10 +194,28 @@ def save_result(result: StudyResult, folder: str | os.PathLike[str]) -> None:
 def load_result(folder: str | os.PathLike[str]) -> StudyResult:
     """The `StudyResult` that a finished study left in a folder.
 
+    Parameters
+    ----------
+    folder : path
+        That of `run_study`, or of ``randsmap study``.
+
+    Returns
+    -------
+    StudyResult
+
     Raises
     ------
     ValueError
         If the folder holds no finished study or its files are damaged.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from randsmap.studies import load_result, run_study, s_curve_study
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = run_study(s_curve_study(), out=folder, quick=True, decoders=["POD"], progress=False)
+    ...     load_result(folder).rows == result.rows
+    True
     """
     folder = Path(folder)
     try:

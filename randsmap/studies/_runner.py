@@ -141,6 +141,15 @@ def run_study(
     ValueError
         If `out` holds the pieces of another configuration, an argument is out of range, a label is not
         known, the data have no trajectories, or the user's data do not suit the study.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from randsmap.studies import run_study, s_curve_study
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = run_study(s_curve_study(), out=folder, quick=True, decoders=["POD"], progress=False)
+    >>> [row["split"] for row in result.rows]
+    ['train', 'test']
     """
     out = Path(out)
     seed = check_count(seed, "seed", low=0)

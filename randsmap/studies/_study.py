@@ -60,6 +60,13 @@ class DecoderCase:
         The paper's closed form, which constrains the training points only (an SVD a run).
     searched : bool
         The decoder, or encoder too, is searched for by held-out errors of the training set.
+
+    Examples
+    --------
+    >>> import randsmap
+    >>> from randsmap.studies import DecoderCase
+    >>> DecoderCase("k-NN", randsmap.KNNDecoder(), "n_neighbors", (2, 5, 11)).runs(100)
+    1
     """
 
     label: str
@@ -80,7 +87,18 @@ class DecoderCase:
         return self.decoder is not None and "features__n_features" in self.decoder.get_params()
 
     def runs(self, runs: int) -> int:
-        """How many of the runs asked for are made."""
+        """How many of the runs asked for are made.
+
+        Parameters
+        ----------
+        runs : int
+            How many are asked for.
+
+        Returns
+        -------
+        int
+            1 if no features are drawn.
+        """
         if not self.draws_features:
             return 1
         return min(runs, TRAINING_FORM_RUNS) if self.training_form else runs
@@ -132,6 +150,13 @@ class Study:
         Whether the data have ``trajectories`` to split by.
     check_embedding : callable or None
         ``check_embedding(latents, about, rows)`` returns sentences for the notes.
+
+    Examples
+    --------
+    >>> from randsmap.studies import lwr_study
+    >>> study = lwr_study()
+    >>> study.name, study.conserves, len(study.cases) > 10
+    ('lwr', True, True)
     """
 
     name: str

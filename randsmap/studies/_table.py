@@ -113,7 +113,30 @@ def with_paper(rows: Iterable[Row], *, paper: bool = True) -> list[Row]:
 
 
 def write_csv(rows: Iterable[Row], path: Path) -> None:
-    """Write the rows as CSV, atomically; numbers keep all their digits, gaps stay empty."""
+    """Write the rows as CSV, atomically; numbers keep all their digits, gaps stay empty.
+
+    Parameters
+    ----------
+    rows : iterable of dict
+        Such as `StudyResult.rows`.
+    path : path
+        It is replaced as a whole, or not at all.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from randsmap.studies import write_csv
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "table.csv")
+    ...     write_csv([{"decoder": "POD", "n_train": 1000}], path)
+    ...     path.read_text().count("POD")
+    1
+    """
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -136,6 +159,15 @@ def table_text(rows: Sequence[Row], without: Collection[str] = ()) -> list[tuple
     -------
     list of tuple of str
         The header first. Columns without any number, such as the mass of a manifold, are left out.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from randsmap.studies import run_study, s_curve_study, table_text
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = run_study(s_curve_study(), out=folder, quick=True, decoders=["POD"], progress=False)
+    >>> table_text(result.part_rows("N1000", "test"), ["percentiles"])[0][:2]
+    ('decoder', 'P/N')
     """
     columns = [
         ("decoder", [row["decoder"] + (" +" if row["extra"] else "") for row in rows]),
@@ -225,7 +257,19 @@ def legend(rows: Sequence[Row]) -> list[str]:
 
 
 def terminal_width() -> int:
-    """Characters of a line of the terminal; 80 where there is none, unless COLUMNS says otherwise."""
+    """Characters of a line of the terminal.
+
+    Returns
+    -------
+    int
+        80 where there is no terminal, unless COLUMNS says otherwise.
+
+    Examples
+    --------
+    >>> from randsmap.studies import terminal_width
+    >>> terminal_width() > 0
+    True
+    """
     return shutil.get_terminal_size((80, 24)).columns
 
 
@@ -238,6 +282,20 @@ def format_table(rows: Sequence[Row], width: int | None = None) -> str:
     width : int, optional
         Characters of a line: columns that do not fit are left out, and said to be; where nothing more can be left out
         names are cut. By default `terminal_width`.
+
+    Returns
+    -------
+    str
+        Lines, with a legend at the end.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from randsmap.studies import format_table, run_study, s_curve_study
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = run_study(s_curve_study(), out=folder, quick=True, decoders=["POD"], progress=False)
+    >>> print(format_table(result.rows).splitlines()[0])
+    N = 1000, training set
     """
     width = terminal_width() if width is None else width
     tables = _tables(rows)
@@ -273,7 +331,29 @@ def _aligned(lines):
 
 
 def write_markdown(result: StudyResult, path: Path) -> None:
-    """Write a `StudyResult` as Markdown: tables, command, date, version, readings of the paper."""
+    """Write a `StudyResult` as Markdown: tables, command, date, version, readings of the paper.
+
+    Parameters
+    ----------
+    result : StudyResult
+    path : path
+        It is replaced as a whole, or not at all.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from randsmap.studies import run_study, s_curve_study, write_markdown
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = run_study(s_curve_study(), out=folder, quick=True, decoders=["POD"], progress=False)
+    ...     write_markdown(result, pathlib.Path(folder, "table.md"))
+    ...     print(pathlib.Path(folder, "table.md").read_text().splitlines()[0])
+    ## S-curve in 20 dimensions (M = 20)
+    """
     lines = [
         f"## {result.title}",
         "",

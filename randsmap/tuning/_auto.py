@@ -91,6 +91,11 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     n_features_in_ : int
         d, the number of latent coordinates.
 
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`: the constructor stores its arguments as they are.
+
     Notes
     -----
     Held-out errors are exact and in closed form: with the fields' coordinates in an orthonormal basis and one

@@ -127,7 +127,7 @@ def tune(
     >>> y = np.hstack([np.sin(3 * X), -np.sin(3 * X)])
     >>> decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(), random_state=0)
     >>> grid = {"features__slope": [0.01, 5.0, 500.0]}
-    >>> result = tune(decoder, grid, X[::2], y[::2], X[1::2], y[1::2])
+    >>> result = randsmap.tune(decoder, grid, X[::2], y[::2], X[1::2], y[1::2])
     >>> result.best_params_, result.on_edge_
     ({'features__slope': 5.0}, {'features__slope': False})
     """

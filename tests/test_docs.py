@@ -1,0 +1,60 @@
+"""What the README and the pages of the site say, runs and leads somewhere (docstrings: test_docstrings.py)."""
+
+import re
+import runpy
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import randsmap
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+MADE = ("api/", "gallery/")  # by the build of the site
+
+
+def code(page):
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if code(page)])
+def test_examples_run(page, tmp_path, monkeypatch):
+    """In order, in a folder with snapshots; `latents` and `fields` are the reader's."""
+    monkeypatch.chdir(tmp_path)
+    centre = np.random.default_rng(0).uniform(0.3, 0.7, (80, 1))
+    fields = np.exp(-(((np.linspace(0, 1, 50) - centre) / 0.1) ** 2))
+    fields /= fields.sum(axis=1, keepdims=True)
+    np.save("snapshots.npy", fields)
+    namespace = {"latents": centre, "fields": fields}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        if page != "README.md":
+            warnings.simplefilter("ignore", randsmap.ExtrapolationWarning)
+        for block in code(page):
+            exec(block, namespace)
+    if page == "README.md":
+        for decoded in (namespace["fields"], namespace["field"]):
+            assert abs(decoded.sum(axis=1) - 1).max() < 1e-14
+    if page == "docs/files.md":
+        assert namespace["model"].reconstruct(namespace["fields"]).shape == (80, 20, 30)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)", text):
+        if "://" not in target and not target.startswith(MADE):
+            assert ((ROOT / page).parent / target).exists(), target
+
+
+@pytest.mark.parametrize(
+    "seconds, message", [([1.0] * 7, "must have 8 examples, it has 7"), ([1.0] * 7 + [20.0], "20 s")]
+)
+def test_a_gallery_that_is_short_or_slow_is_refused(seconds, message, capsys):
+    check = runpy.run_path(str(ROOT / "tools" / "docs.py"))["check_gallery"]
+    check({f"plot_{i}.py": 19.9 for i in range(8)})
+    with pytest.raises(SystemExit, match=message):
+        check({f"plot_{i}.py": took for i, took in enumerate(seconds)})
