@@ -32,6 +32,7 @@ from randsmap.invariants._affine import AffineInvariants
 from randsmap.invariants._bounds import project_rows
 
 from helpers import python, random_problem
+from oracles import exact_projection
 
 pytestmark = pytest.mark.kernels
 
@@ -39,48 +40,6 @@ EPS = np.finfo(float).eps
 
 
 # -- oracles -----------------------------------------------------------------------------------------
-
-
-def exact_projection(z, w, v, lower, upper, m):
-    """(f, t) in rational arithmetic: f_i = clip(z_i + t w_i / v_i), w . f = m, by trying every interval
-    between breakpoints."""
-    z, w, v, m = [Fraction(x) for x in z], [Fraction(x) for x in w], [Fraction(x) for x in v], Fraction(m)
-    lower = [None if x == -np.inf else Fraction(x) for x in lower]
-    upper = [None if x == np.inf else Fraction(x) for x in upper]
-
-    def clip(x, i):
-        x = x if lower[i] is None else max(x, lower[i])
-        return x if upper[i] is None else min(x, upper[i])
-
-    def fields(t):
-        return [clip(z[i] + t * w[i] / v[i], i) for i in range(len(z))]
-
-    def h(t):
-        return sum(a * b for a, b in zip(w, fields(t))) - m
-
-    points = sorted(
-        {
-            (bound[i] - z[i]) * v[i] / w[i]
-            for bound in (lower, upper)
-            for i in range(len(z))
-            if bound[i] is not None and w[i] > 0
-        }
-    )
-    if not points:
-        points = [Fraction(0)]
-    values = [h(t) for t in points]
-    if values[0] > 0:  # left of all breakpoints only cells without a lower bound move
-        a, b = points[0] - 1, points[0]
-    elif values[-1] < 0:
-        a, b = points[-1], points[-1] + 1
-    else:
-        k = max(i for i, value in enumerate(values) if value <= 0)
-        if values[k] == 0:
-            return fields(points[k]), points[k]
-        a, b = points[k], points[k + 1]
-    slope = (h(b) - h(a)) / (b - a)
-    t = a - h(a) / slope if slope else a  # m rounded to beyond the range
-    return fields(t), t
 
 
 def sorted_simplex(z, total=1.0):
@@ -292,6 +251,33 @@ def test_a_field_that_satisfies_everything_comes_back_as_it_is():
     rng = np.random.default_rng(0)
     F = project_bounds(rng.normal(size=(20, 1000)), upper=0.01)
     np.testing.assert_array_equal(project_bounds(F, upper=0.01), F)
+
+
+@pytest.mark.parametrize("M", [11, 1000, 20000])
+@pytest.mark.parametrize("bounds", [{"lower": None}, {"lower": -1e12, "upper": 1e12}])
+def test_a_field_whose_total_cancels_comes_back_as_it_is(M, bounds):
+    rng = np.random.default_rng(M)
+    w = rng.uniform(0.1, 3, M)
+    options = {**bounds, "weights": w, "cell_weights": rng.lognormal(0, 2, M), "total": 4.5}
+    F = project_bounds(rng.normal(size=(9, M)) * 10.0 ** rng.uniform(-3, 10, (9, M)), **options)
+    defect = np.abs([math.fsum((w * f).tolist()) - 4.5 for f in F]) / (np.abs(F) @ w)
+    assert (defect <= 8 * EPS).all()
+    np.testing.assert_array_equal(project_bounds(F, **options), F)
+
+
+@pytest.mark.parametrize("total", [1e-230, 1e-289, 7e-320, 5e-324])
+def test_totals_that_are_nothing_beside_the_field(total):
+    rng = np.random.default_rng(0)
+    z = 1e4 + rng.normal(size=40)
+    f = project_bounds(z, upper=4.0, total=total, cell_weights=10.0 ** rng.uniform(-4, 4, 40))
+    assert abs(math.fsum(f) - total) <= 1e-14 * total and (f >= 0).all()
+    # of either sign, where no field of numbers beside 1 may have it: then it is said, as of others that cannot be
+    try:
+        f = project_bounds(z - 1e4, lower=None, total=total)
+    except ValueError as error:
+        assert "no field of floating-point numbers has the total of row 0" in str(error)
+    else:
+        assert abs(math.fsum(f) - total) <= 1e-14 * np.abs(f).sum()
 
 
 def test_one_cell_and_no_rows():
