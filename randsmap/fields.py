@@ -199,7 +199,7 @@ def flattened(X: Any, name: str) -> tuple[Any, FieldLayout | None]:
         except ValueError:
             return X, None
     array: Any = X
-    shape = getattr(array, "shape", ())
+    shape: tuple[int, ...] = getattr(array, "shape", ())
     if len(shape) <= 2 or not hasattr(array, "reshape"):
         return array, None if labels is None else FieldLayout(shape[1:], labels)
     return array.reshape(shape[0], math.prod(shape[1:])), FieldLayout(tuple(map(int, shape[1:])), labels)

@@ -119,7 +119,7 @@ class ProjectionTable:
         return (table, float(error)) if error <= goal else None
 
     @staticmethod
-    def _cheapest(features, X, width, accuracy):
+    def _cheapest(features: Any, X: NDArray[np.float64], width: int, accuracy: float) -> tuple[int, int] | None:
         """(cells, degree) for which least work is expected, from what is known of the features' Chebyshev series."""
         activation, W, _, scale = features
         n, d = X.shape

@@ -227,6 +227,13 @@ class ParametricModel(BaseEstimator):
         """
         return -float(scaled_l2(snapshots, self.predict(parameters)).mean())
 
+    def freeze(self, *args: Any, **options: Any) -> Any:
+        """Raises TypeError: an image holds no regression from parameters to latents."""
+        raise TypeError(
+            "a ParametricModel cannot be frozen: an image decodes latents, not parameters. Freeze its model "
+            "(model_.freeze()), and decode what latents(parameters) gives"
+        )
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a file, as `ManifoldModel.save`; `randsmap.load` reads it.
 
