@@ -228,7 +228,23 @@ class ParametricModel(BaseEstimator):
         return -float(scaled_l2(snapshots, self.predict(parameters)).mean())
 
     def freeze(self, *args: Any, **options: Any) -> Any:
-        """Raises TypeError: an image holds no regression from parameters to latents."""
+        """Raise TypeError: an image holds no regression from parameters to latents.
+
+        Parameters
+        ----------
+        *args, **options
+            Of no effect.
+
+        Returns
+        -------
+        nothing
+            It never returns.
+
+        Raises
+        ------
+        TypeError
+            Always.
+        """
         raise TypeError(
             "a ParametricModel cannot be frozen: an image decodes latents, not parameters. Freeze its model "
             "(model_.freeze()), and decode what latents(parameters) gives"

@@ -390,7 +390,23 @@ class ShiftRegistration(EncodesFields, ClassNamePrefixFeaturesOutMixin, Transfor
         return -float(scaled_l2(X, self.reconstruct(X)).mean())
 
     def freeze(self, *args: Any, **options: Any) -> Any:
-        """Raises TypeError: an image holds no shift along an axis."""
+        """Raise TypeError: an image holds no shift along an axis.
+
+        Parameters
+        ----------
+        *args, **options
+            Of no effect.
+
+        Returns
+        -------
+        nothing
+            It never returns.
+
+        Raises
+        ------
+        TypeError
+            Always.
+        """
         raise TypeError(
             "a ShiftRegistration cannot be frozen: C does not shift fields along an axis. Freeze the model of the "
             "aligned fields (model_.freeze()), whose latents are those but for theta"
