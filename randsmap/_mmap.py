@@ -86,17 +86,18 @@ def release(X: NDArray[Any]) -> None:
 class Snapshots:
     """A large memory-mapped array (n, M), read as blocks of finite, contiguous float64 rows.
 
-    ``snapshots[a:b]`` is such a copy, so that its users need not tell it from an array. A pickle holds
-    the name of the file.
+    ``snapshots[a:b]`` is such a copy, so that its users need not tell it from an array. With `rows` these are all
+    that it has. A pickle holds the name of the file.
     """
 
     ndim = 2
 
-    def __init__(self, array: Any, name: str) -> None:
+    def __init__(self, array: Any, name: str, rows: NDArray[np.intp] | None = None) -> None:
         if array.dtype.kind not in "fiub":
             check_matrix(array[:1], name)  # raises for most
             raise ValueError(f"{name} must be an array of real numbers, got {array.dtype}")
-        self.array, self.name, self.shape, self.dtype = array, name, array.shape, array.dtype
+        self.array, self.name, self.dtype, self._rows = array, name, array.dtype, rows
+        self.shape = array.shape if rows is None else (len(rows), array.shape[1])
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -107,26 +108,36 @@ class Snapshots:
             raise IndexError("blocks of rows have no step")
         return self._copied(np.s_[start:stop], np.s_[:])
 
-    def take(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        """The rows with these indices, ascending."""
-        return self._copied(np.asarray(rows), np.s_[:])
+    def take(self, rows: NDArray[np.intp], cells: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+        """The rows with these indices, ascending, or some cells of them."""
+        return self._copied(np.asarray(rows), np.s_[:] if cells is None else cells)
+
+    def fill(self, out: NDArray[np.float64], minus: NDArray[np.float64] | None = None) -> None:
+        """All rows, less `minus` (M,), into out (n, M)."""
+        for start, block in row_blocks(self):
+            np.subtract(block, 0.0 if minus is None else minus, out=out[start : start + len(block)])
 
     def columns(self, start: int, stop: int, rows: slice = np.s_[:]) -> NDArray[np.float64]:
         """The cells start..stop of all rows, or of a slice of them."""
         return self._copied(slice(*rows.indices(len(self))), np.s_[start:stop])
 
     def _copied(self, rows, columns):
+        if self._rows is not None:
+            rows = self._rows[rows]
         where = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        first = columns.start or 0
-        width = len(range(*columns.indices(self.shape[1])))
-        out = np.empty((len(where), width))
-        size = max(1, BLOCK // max(1, width))
+        cells = np.arange(self.shape[1])[columns] if isinstance(columns, slice) else columns
+        out = np.empty((len(where), len(cells)))
+        size = max(1, BLOCK // max(1, len(cells)))
+        if len(cells) < self.shape[1]:  # the system maps more of each row than is read
+            size = min(size, _FEWEST)
         for a in range(0, len(out), size):
             part = out[a : a + size]
-            part[:] = self.array[
-                slice(rows.start + a, rows.start + a + len(part)) if isinstance(rows, slice) else rows[a : a + size],
-                columns,
-            ]
+            if isinstance(rows, slice):
+                part[:] = self.array[rows.start + a : rows.start + a + len(part), columns]
+            elif isinstance(columns, slice):
+                part[:] = self.array[rows[a : a + size], columns]
+            else:
+                part[:] = self.array[np.ix_(rows[a : a + size], columns)]
             release(self.array)
             with np.errstate(over="ignore", invalid="ignore"):
                 if np.isfinite(part.sum()):
@@ -135,13 +146,15 @@ class Snapshots:
             if len(bad):
                 i, j = bad[0]
                 value = "NaN" if np.isnan(part[i, j]) else part[i, j]
-                raise ValueError(f"{self.name} must be finite, got {value} at {(int(where[a + i]), int(first + j))}")
+                raise ValueError(f"{self.name} must be finite, got {value} at {(int(where[a + i]), int(cells[j]))}")
         return out
 
     def __deepcopy__(self, memo):
         return self  # its file is nobody's to copy
 
     def __reduce__(self):
+        if self._rows is not None:
+            raise TypeError(f"a pickle cannot name some rows of {self.name}")
         owner, array = mapping_of(self.array), self.array
         order = "C" if array.flags.c_contiguous else "F"
         if owner.filename is None or not (array.flags.c_contiguous or array.flags.f_contiguous):
@@ -157,9 +170,9 @@ def _reopened(filename, dtype, shape, offset, order, name):
     return Snapshots(np.memmap(filename, dtype, "r", offset, shape, order), name)
 
 
-def block_rows(M: int) -> int:
-    """Rows of a block whose rows have M entries."""
-    return max(_FEWEST, BLOCK // max(1, M))
+def block_rows(M: int, fewest: int = _FEWEST) -> int:
+    """Rows of a block whose rows have M entries; products of matrices want some, at the price of memory."""
+    return max(fewest, BLOCK // max(1, M))
 
 
 def row_blocks(F: NDArray[Any] | Snapshots, what: str = "reading") -> Iterator[tuple[int, NDArray[Any]]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sklearn.base
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
@@ -32,8 +33,10 @@ from randsmap import (
     ManifoldModel,
     MaternFeatures,
     MultiscaleFourierFeatures,
+    ParametricModel,
     RANDSMAPDecoder,
     RFNNDecoder,
+    ShiftRegistration,
 )
 from randsmap._kernels import frozen as kernel
 from randsmap.decoders import library_path
@@ -65,6 +68,8 @@ DECODERS = {
     "matern-1/2": KernelDecoder("matern", nu=0.5, **MASS),
     "matern-5/2": KernelDecoder("matern", nu=2.5, degree=1, latent_scale=None, **MASS),
     "thin-plate": KernelDecoder("thin-plate", degree=1, **MASS),
+    "output-rank": RANDSMAPDecoder(random_state=0, output_rank=1e-6, cell_weights=WEIGHTS),
+    "output-rank-bounds": RANDSMAPDecoder(FourierFeatures(0.5), random_state=0, output_rank=8, bounds="nonnegative"),
     "ddm-expanded": DoubleDiffusionMapsDecoder(**MASS),
     "ddm-harmonics": DoubleDiffusionMapsDecoder(rank=8, **MASS),
     "ddm-many-harmonics": DoubleDiffusionMapsDecoder(rank=21, center=False, **MASS),
@@ -279,6 +284,32 @@ def test_reduced_decoders_keep_their_tolerance_and_the_invariants(smooth, option
     assert (pickle.loads(pickle.dumps(frozen)).predict(X) == frozen.predict(X)).all()
 
 
+@pytest.mark.parametrize(
+    "options, promised, smaller",
+    [
+        ({}, 1e-13, 1),
+        ({"precision": "float32"}, 5e-6, 0.7),
+        ({"tol": 1e-3}, 1e-3, 0.9),
+        ({"tol": 1e-15}, 1e-13, 1.01),
+        ({"precision": "float32", "tol": 1e-3}, 1.005e-3, 0.6),
+        ({"kind": "table"}, 1e-7, None),
+    ],
+    ids=str,
+)
+def test_coefficients_that_are_factors_already_stay_factors(smooth, options, promised, smaller):
+    full, X = smooth
+    Y, F = random_problem(120, 90, 2, seed=5, constant={4: 0.0})
+    decoder = sklearn.base.clone(full).set_params(output_rank=1e-8).fit(Y, F)
+    (P, r), frozen = decoder.output_coef_[1:].shape, decoder.freeze(**options)
+    assert relative(frozen.predict(X), decoder.predict(X)) <= promised
+    if smaller:  # of the numbers of U and B, and what goes with every image
+        assert frozen.nbytes <= smaller * 8 * r * (P + 90) + 8 * (3 * P + 9 * 90) + 4096
+    everywhere = np.vstack([X, rng.normal(size=(5, 2)) * 100])
+    G = frozen.predict(everywhere)
+    assert np.abs(G.sum(axis=1) - 1).max() <= 1e-14 * np.abs(G).sum(axis=1).max()
+    assert (G[:, 4] == 0).all()
+
+
 def test_outside_its_box_a_table_is_the_decoder_itself(smooth):
     decoder, _ = smooth
     table, beyond = decoder.freeze(kind="table"), rng.uniform(1.2, 2, (20, 2))
@@ -442,6 +473,10 @@ def test_what_cannot_be_frozen_says_why():
     blend = BlendedDecoder([KernelDecoder(), RFNNDecoder(random_state=0)]).fit(Y, F)
     with pytest.raises(TypeError, match="a blend of decoders cannot be frozen"):
         blend.freeze()
+    aligned = ManifoldModel(DiffusionMaps(1), RANDSMAPDecoder())
+    for other in (ShiftRegistration(aligned), ParametricModel(aligned)):
+        with pytest.raises(TypeError, match=r"cannot be frozen: .* Freeze .*model_\.freeze\(\)"):
+            other.freeze(tol=1e-3)
     with pytest.raises(ValueError, match="precision must be"):
         RFNNDecoder(random_state=0).fit(Y, F).freeze(precision="float16")
     with pytest.raises(ValueError, match="kind must be"):

@@ -337,7 +337,7 @@ def test_a_failed_fit_changes_nothing():
     m = KNNDecoder(20)
     with pytest.raises(ValueError):
         m.fit(Y, F)
-    assert vars(m) == {"n_neighbors": 20, "objective": "latent", "encoder": None, "latent_scale": None}
+    assert vars(m) == {"n_neighbors": 20, "objective": "latent", "encoder": None, "latent_scale": None, "copy": True}
 
 
 def test_out():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.decomposition import PCA
+from sklearn.neighbors import KNeighborsRegressor
 
 import randsmap
 from randsmap import _mmap, metrics
@@ -24,7 +25,8 @@ def small(monkeypatch):
     monkeypatch.setattr(_mmap, "LARGE", 1)
     monkeypatch.setattr(_mmap, "BLOCK", 1000)
     monkeypatch.setattr(encoders, "BLOCK", 1000)
-    monkeypatch.setattr("randsmap._linalg.distances.BLOCK", 1000)
+    for module in ("_linalg.distances", "_linalg.low_rank", "decoders._kernel", "decoders._knn"):
+        monkeypatch.setattr(f"randsmap.{module}.BLOCK", 1000)
 
 
 def bumps(n=200, M=60):
@@ -151,6 +153,156 @@ def test_every_way_to_solve(tmp_path, small, solver, constraint, n):
         assert np.array_equal(clone(decoder).partial_fit(Y, M).predict(Y), clone(decoder).partial_fit(Y, F).predict(Y))
 
 
+@pytest.mark.parametrize("shape", [(200, 60), (40, 60), (50, 300)])
+@pytest.mark.parametrize("params", [{}, {"invariants": "mass"}, {"cell_weights": True, "invariants": "mass"}], ids=str)
+@pytest.mark.parametrize("n_components", [4, 0.9999, 1.0])
+def test_pod_of_a_file_is_that_of_memory(tmp_path, small, shape, params, n_components):
+    n, M = shape
+    F = bumps(n, M)
+    if params.get("cell_weights"):  # their mass is the same
+        weights, free = np.linspace(1, 2, M), np.arange(M) != 7
+        params = {**params, "cell_weights": weights}
+        F[:, free] *= (1 - 0.25 * weights[7]) / (F[:, free] @ weights[free])[:, None]
+    there, got = (randsmap.POD(n_components, **params).fit(X) for X in (F, mapped(tmp_path / "F.npy", F)))
+    sigma = there.singular_values_
+    if n_components != 1.0:  # of the last modes none but round-off says whether they are any
+        assert got.n_components_ == there.n_components_
+    k = min(got.n_components_, there.n_components_)
+    np.testing.assert_allclose(got.singular_values_[:k], sigma[:k], rtol=0, atol=1e-14 * sigma[0])
+    np.testing.assert_allclose(got.energies_[:k], there.energies_[:k], rtol=0, atol=1e-14)
+    assert np.array_equal(got.mean_, there.mean_)
+    for i in range(k):  # as far as a backward stable decomposition determines them
+        gap = min(np.abs(np.delete(np.append(sigma, 0), i) - sigma[i])) / sigma[0]
+        np.testing.assert_allclose(got.components_[i], there.components_[i], rtol=0, atol=1e-14 / gap + 1e-15)
+    kept = got.components_[sigma[: got.n_components_] > 1e-9 * sigma[0]] * np.sqrt(params.get("cell_weights", 1.0))
+    assert np.abs(kept @ kept.T - np.eye(len(kept))).max() <= 1e-14
+    if "invariants" in params:
+        fields = got.inverse_transform(np.full((3, got.n_components_), 9.0))
+        matrix = got.invariant_matrix_
+        assert (np.abs(fields @ matrix - 1) <= 1e-14 * (np.abs(fields) @ matrix)).all()
+
+
+def test_pod_resolves_what_a_gram_matrix_drowns(tmp_path, small):
+    rng = np.random.default_rng(0)
+    U, V = (np.linalg.qr(rng.normal(size=(m, 12)))[0] for m in (50, 400))
+    U = np.linalg.qr(U - U.mean(axis=0))[0]
+    sigma = 10.0 ** -np.arange(12.0)
+    F = (U * sigma) @ V.T
+    got = randsmap.POD(12).fit(mapped(tmp_path / "F.npy", F))
+    np.testing.assert_allclose(got.singular_values_, sigma, rtol=0, atol=1e-15)
+    assert np.abs(np.abs((got.components_ * V.T).sum(axis=1)) - 1)[:10].max() <= 1e-8  # sigma_10 = 1e-9
+    assert np.abs(got.components_ @ got.components_.T - np.eye(12)).max() <= 1e-14
+
+
+def test_few_modes_of_many_rows_and_cells_are_iterated_for(tmp_path, small, monkeypatch):
+    monkeypatch.setattr("randsmap._linalg.low_rank._TRIANGLE", 100)
+    rng = np.random.default_rng(0)
+    for n, M in ((160, 300), (300, 160)):
+        F = rng.normal(size=(n, 150)) * 0.8 ** np.arange(150) @ rng.normal(size=(150, M))
+        there, got = (
+            randsmap.POD(2, invariants=np.ones(M), invariant_tol=2.0).fit(X)
+            for X in (F, mapped(tmp_path / f"{n}.npy", F))
+        )
+        np.testing.assert_allclose(got.singular_values_, there.singular_values_, rtol=1e-13)
+        np.testing.assert_allclose(got.energies_, there.energies_, rtol=1e-13)
+        np.testing.assert_allclose(got.components_, there.components_, atol=1e-12)
+
+
+def test_pod_of_a_file_says_what_is_wrong(tmp_path, small):
+    with pytest.raises(ValueError, match="the fields are all the same"):
+        randsmap.POD(1).fit(mapped(tmp_path / "E.npy", np.tile(bumps()[:1], (30, 1))))
+    F = bumps()
+    F[150, 3] = np.inf
+    with pytest.raises(ValueError, match=r"X must be finite, got inf at \(150, 3\)"):
+        randsmap.POD(1).fit(mapped(tmp_path / "F.npy", F))
+    with pytest.raises(ValueError, match="n_components"):
+        randsmap.POD(61).fit(mapped(tmp_path / "G.npy", bumps()))
+
+
+MAPPED = {
+    "gaussian": randsmap.KernelDecoder(invariants="mass"),
+    "not centred": randsmap.KernelDecoder(center=False, invariants="mass", bounds="nonnegative"),
+    "eigenvalues": randsmap.KernelDecoder(regularization=0.0, invariants="mass"),
+    "penalised eigenvalues": randsmap.KernelDecoder(regularization=1e-11, center=False),
+    "tail": randsmap.KernelDecoder("thin-plate", degree=1, invariants="mass"),
+    "harmonics": randsmap.DoubleDiffusionMapsDecoder(rank=8, invariants="mass"),
+    "all harmonics": randsmap.DoubleDiffusionMapsDecoder(epsilon_scale=0.2, center=False),
+    "k-NN": randsmap.KNNDecoder(4),
+    "k-NN in the file": randsmap.KNNDecoder(4, copy=False),
+    "conservative": randsmap.ConservativeRegressor(randsmap.KernelDecoder()),
+    "conservative neighbours": randsmap.ConservativeRegressor(KNeighborsRegressor(3), bounds="nonnegative"),
+    "blend": randsmap.BlendedDecoder([randsmap.KernelDecoder(), randsmap.KernelDecoder("matern")], invariants="mass"),
+    "output_rank": randsmap.RANDSMAPDecoder(
+        randsmap.FourierFeatures(0.5, n_features=40), random_state=0, output_rank=1e-7
+    ),
+    "output_rank and lambda by errors": randsmap.RANDSMAPDecoder(random_state=0, output_rank=1e-7),
+    "lambda by errors": randsmap.RFNNDecoder(random_state=0),
+    "output_rank by count": randsmap.RFNNDecoder(randsmap.FourierFeatures(0.5), random_state=0, output_rank=5),
+}
+# sums of products over blocks of fields have another order
+INEXACT = {
+    "lambda by errors",
+    "output_rank and lambda by errors",
+    "harmonics",
+    "all harmonics",
+    "blend",
+    "output_rank",
+    "output_rank by count",
+}
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "fortran"])
+@pytest.mark.parametrize("name", MAPPED)
+def test_every_decoder_takes_a_file(tmp_path, small, name, kind):
+    Y, F = random_problem(90, 60, 2, constant={7: 0.25})
+    F = F.astype("float32" if kind == "float32" else float)
+    M = mapped(tmp_path / "F.npy", F, "F" if kind == "fortran" else "C")
+    expected, got = clone(MAPPED[name]).fit(Y, F), clone(MAPPED[name]).fit(Y, M)
+    Z = np.random.default_rng(1).uniform(size=(50, 2))
+    fields = expected.predict(Z)
+    if name not in INEXACT:
+        assert np.array_equal(got.predict(Z), fields)
+    np.testing.assert_allclose(got.predict(Z), fields, rtol=0, atol=1e-9)
+    out = np.lib.format.open_memmap(tmp_path / "G.npy", "w+", np.float64, fields.shape)
+    assert got.predict(Z, out=out) is out
+    np.testing.assert_allclose(out, got.predict(Z), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(got.predict(Z, cells=[3, 50]), expected.predict(Z, cells=[3, 50]), rtol=0, atol=1e-9)
+
+
+def test_neighbours_that_stay_in_their_file(tmp_path, small):
+    Y, F = random_problem(90, 60, 2, constant={7: 0.25})
+    M = mapped(tmp_path / "F.npy", F)
+    kept, copied = (randsmap.KNNDecoder(4, copy=copy).fit(Y, M) for copy in (False, True))
+    assert np.array_equal(kept.fields_[5:9], F[5:9]) and kept.fields_.shape == F.shape
+    fields, one = copied.predict(Y + 0.01), copied.predict(Y[:1] + 0.01, cells=[59, 0])
+    for other in (pickle.loads(pickle.dumps(kept)), copy.deepcopy(kept), kept.with_n_neighbors(4)):
+        assert np.array_equal(other.predict(Y + 0.01), fields)
+        assert np.array_equal(other.predict(Y[:1] + 0.01, cells=[59, 0]), one)
+        assert other.leverage(Y).max() == copied.leverage(Y).max()
+    with pytest.raises(TypeError, match="a model file cannot hold"):
+        randsmap.persistence.save(kept, tmp_path / "m.npz")
+    randsmap.persistence.save(copied, tmp_path / "m.npz")
+    assert np.array_equal(randsmap.load(tmp_path / "m.npz").predict(Y + 0.01), fields)
+    F[80, 3] = np.nan
+    with pytest.raises(ValueError, match=r"y must be finite, got NaN at \(80, 3\)"):
+        randsmap.KNNDecoder(4, copy=False).fit(Y, mapped(tmp_path / "N.npy", F))
+    with pytest.raises(TypeError, match="copy must be True or False, got 1"):
+        randsmap.KNNDecoder(4, copy=1).fit(Y, M)
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_neighbours_in_a_file_with_an_encoder(tmp_path, small, monkeypatch, fitted):
+    F = bumps()
+    M = mapped(tmp_path / "F.npy", F)
+    encoder = randsmap.DiffusionMaps(2).fit(F)
+    Y = encoder.transform(F)
+    for kept in (2**25, 10):  # distances are kept, or computed for a block of rows
+        monkeypatch.setattr("randsmap.decoders._knn.KEPT_DISTANCES", kept)
+        decoder = randsmap.KNNDecoder(4, objective="encoder", encoder=encoder if fitted else randsmap.DiffusionMaps(2))
+        expected, got = clone(decoder).fit(Y, F), clone(decoder).set_params(copy=False).fit(Y, M)
+        np.testing.assert_allclose(got.predict(Y[:20] + 0.01), expected.predict(Y[:20] + 0.01), atol=1e-6)
+
+
 def test_errors_name_the_place(tmp_path, small):
     F = bumps()
     F[150, 3] = np.nan
@@ -262,3 +414,64 @@ def test_a_gigabyte_is_fitted_and_decoded_in_little_memory(tmp_path):
     (tmp_path / "G.npy").unlink(missing_ok=True)
     assert result.returncode == 0, result.stderr
     assert float(result.stdout) < 300, result.stdout  # of 1000 as float64
+
+
+# what is kept beside a few blocks, in numbers a cell of n fields
+KEPT = {
+    "POD(5)": 30,
+    "POD(0.999999)": 60,
+    "DoubleDiffusionMapsDecoder(rank=20)": 25,
+    "KNNDecoder(copy=False)": 0,
+    "KNNDecoder()": 400,
+    "KernelDecoder(invariants='mass')": 401,
+    "KernelDecoder(degree=1, regularization=0.0)": 402,
+    "ConservativeRegressor(KNNDecoder(copy=False))": 0,
+    "BlendedDecoder([KernelDecoder(), KernelDecoder('matern')])": 60,
+    # its blocks have 128 MB, and there are some copies of one
+    "RANDSMAPDecoder(FourierFeatures(n_features=50), output_rank=1e-6, random_state=0)": 270,
+    "RANDSMAPDecoder(output_rank=1e-6, random_state=0)": 270,
+    "RANDSMAPDecoder(FourierFeatures(n_features=500), solver='cholesky', random_state=0)": 501,
+}
+FIT = """
+import sys
+import numpy as np, randsmap
+from randsmap import *
+F = np.load(sys.argv[1], mmap_mode="r")
+Y = np.linspace(-1, 1, 2 * len(F)).reshape(2, -1).T
+estimator = eval(sys.argv[2])
+fit = lambda n, M: estimator.fit(F[:n, :M]) if isinstance(estimator, POD) else estimator.fit(Y[:n], F[:n, :M])
+fit(150, 200_000)  # loads what is loaded once
+estimator = eval(sys.argv[2])
+def peak(key):
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) / 1024 for line in file if line.startswith(key))
+with open("/proc/self/clear_refs", "w") as file:
+    file.write("5")  # VmHWM starts anew
+before = peak("VmRSS")
+fit(*F.shape)
+print(peak("VmHWM") - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_no_fit_copies_the_fields_of_a_file(tmp_path):
+    n, M = 400, 200_000
+    F = np.lib.format.open_memmap(tmp_path / "F.npy", "w+", np.float32, (n, M))
+    rng, x = np.random.default_rng(0), np.linspace(0, 1, M)
+    modes = np.round(4096 * np.array([np.sin(2 * np.pi * k * x) for k in range(1, 9)])) / 4096
+    for i in range(n):
+        F[i] = 2 + rng.integers(-3, 4, size=8) @ modes  # without a rounding error, whose rank is full
+    F.flush()
+    for name, kept in KEPT.items():
+        result = subprocess.run(
+            [sys.executable, "-P", "-W", "ignore", "-c", FIT, str(tmp_path / "F.npy"), name],
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert result.returncode == 0, (name, result.stderr)
+        limit = 8 * M * kept / 2**20 + 200  # of 610 as float64
+        print(f"{name}: {float(result.stdout):.0f} of {limit:.0f}")
+        assert float(result.stdout) < limit, name
+    (tmp_path / "F.npy").unlink()

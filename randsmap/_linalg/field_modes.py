@@ -32,6 +32,8 @@ class FieldModes:
     rank : int or float
         A count of modes: the leading ones. A float: as few as represent each field with a relative L2
         error of at most that.
+    norms : ndarray (n,) or None
+        L2 norms of the fields, if they are known: a pass less over them.
     corrected : callable or None
         Projects a mean (1, M) in place on the fields' invariants.
     tangent : callable or None
@@ -62,6 +64,7 @@ class FieldModes:
         F: Any,
         rank: int | float,
         *,
+        norms: NDArray[np.float64] | None = None,
         corrected: Callable[[NDArray[np.float64]], Any] | None = None,
         tangent: Callable[[NDArray[np.float64]], Any] | None = None,
         constant: NDArray[np.bool_] | None = None,
@@ -82,14 +85,14 @@ class FieldModes:
         self._all[0], self._all[1] = mean[0], 0
         self._r = 0
         with blas_threads():
-            tails = self._range(largest) if count else self._represent(rank)
+            sizes = self._range(largest) if count else self._represent(rank, norms)
             self._r = max(self._r, 1)  # one of zeros where all fields are equal
             if constant is not None:
                 self._modes[:, constant] = 0
             G = np.empty((n, self._r))
             for start, stop, X in self._blocks():
                 times_transposed(X, self._modes, G[start:stop])
-            self._rotate(G, rank, count, tails)
+            self._rotate(G, rank, count, sizes)
 
     @property
     def _modes(self):
@@ -110,12 +113,12 @@ class FieldModes:
         self._all[self._r + 1 : self._r + 1 + len(new)] = orthonormal_rows_beside(new, self._modes)
         self._r += len(new)
 
-    def _represent(self, tol):
+    def _represent(self, tol, norms):
         """Modes until each field is represented to tol / 4; the sizes of the fields."""
-        n = len(self._F)
-        sizes = [np.linalg.norm(self._F[a : a + self._size], axis=1) for a in range(0, n, self._size)]
-        sizes = np.concatenate(sizes)
-        sizes = np.maximum(sizes, _TINY * np.median(sizes))
+        if norms is None:
+            blocks = range(0, len(self._F), self._size)
+            norms = np.concatenate([np.linalg.norm(self._F[a : a + self._size], axis=1) for a in blocks])
+        sizes = np.maximum(norms, _TINY * np.median(norms))
         sizes[sizes == 0] = 1
         for start, stop, X in self._blocks():
             X /= sizes[start:stop, None]

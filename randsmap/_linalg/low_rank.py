@@ -16,7 +16,10 @@ misses. `nystroem` makes modes of a product that Krylov iterations have computed
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -25,6 +28,7 @@ from scipy.linalg.blas import ddot, dgemm
 from scipy.linalg.lapack import dgemqrt, dgeqrt, dormqr, dpstrf
 
 from randsmap._kernels import ridge as _kernel
+from randsmap._mmap import BLOCK, block_rows
 from randsmap._parallel import blas_threads
 
 __all__ = ["nystroem", "pod_of_fields"]
@@ -196,13 +200,16 @@ def pod_of_fields(
     return multiply(F, V), np.ascontiguousarray(V.T)
 
 
-def _triangle(B):
-    """R (min(n, M), M) of a QR factorisation of B (n, M), by row blocks."""
+def _triangle(B, size=0):
+    """R (min(n, M), M) of a QR factorisation of B (n, M), by row blocks of at least `size`."""
     M = B.shape[1]
-    size, R = max(2048, 2 * M), B[:0]
+    size, R = max(2048, 2 * M, size), np.empty((0, M))
     for start in range(0, len(B), size):
-        stack = np.vstack([R, B[start : start + size]])
-        R = scipy.linalg.qr(stack, mode="r", overwrite_a=True, check_finite=False)[0][:M]
+        block = B[start : start + size]
+        stack = np.empty((len(R) + len(block), M), order="F")  # as LAPACK has it, which then needs no copy
+        stack[: len(R)], stack[len(R) :] = R, block
+        del block
+        R = scipy.linalg.qr(stack, mode="raw", overwrite_a=True, check_finite=False)[1]
     return R
 
 
@@ -225,8 +232,80 @@ def _remainder(F, B, Vt):
     return total**0.5
 
 
+class CentredFields:
+    """Fields F (n, M), an array or Snapshots, less a mean, times `root` (M,), 0 on constant cells, and without what the
+    orthonormal rows `normals` (q, M) see, if these are given: ``self[a:b]`` and, of Snapshots, ``self.T[a:b]`` are new
+    arrays.
+    """
+
+    def __init__(
+        self,
+        F: Any,
+        mean: NDArray[np.float64],
+        *,
+        root: NDArray[np.float64] | None = None,
+        constant: NDArray[np.bool_] | None = None,
+        normals: NDArray[np.float64] | None = None,
+    ) -> None:
+        self._F, self._mean, self._root, self._constant = F, mean, root, constant
+        self._normals = np.empty((0, len(mean))) if normals is None else normals
+        self.shape: tuple[int, int] = F.shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> NDArray[np.float64]:
+        G = self._scaled(self._F[rows], np.s_[:])
+        if len(self._normals):
+            G -= (G @ self._normals.T) @ self._normals
+        return G
+
+    def _scaled(self, F, cells):
+        G = F - self._mean[cells]
+        if self._constant is not None:
+            G[:, self._constant[cells]] = 0
+        if self._root is not None:
+            G *= self._root[cells]
+        return G
+
+    @cached_property
+    def _seen(self) -> NDArray[np.float64]:
+        """What the normals see of each field, (n, q)."""
+        size = block_rows(self.shape[1], 1)
+        parts = [self._scaled(self._F[a : a + size], np.s_[:]) @ self._normals.T for a in range(0, len(self), size)]
+        return np.concatenate(parts)
+
+    def columns(self, start: int, stop: int) -> NDArray[np.float64]:
+        """Cells start..stop of all fields, which are Snapshots."""
+        G = self._scaled(self._F.columns(start, stop), np.s_[start:stop])
+        if len(self._normals):
+            G -= self._seen @ self._normals[:, start:stop]
+        return G
+
+    @property
+    def T(self) -> _Transposed:
+        return _Transposed(self)
+
+
+class _Transposed:
+    """The transpose of `CentredFields`, by blocks of its rows."""
+
+    def __init__(self, fields: CentredFields) -> None:
+        self._fields, self.shape = fields, fields.shape[::-1]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, cells: slice) -> NDArray[np.float64]:
+        start, stop, _ = cells.indices(len(self))
+        return self._fields.columns(start, stop).T
+
+
+_TRIANGLE = 2048  # rows of a triangle, made in one pass over a file, up to which no iterations read it again
+
+
 def leading_directions(
-    G: NDArray[np.float64], count: Callable[..., int], few: int | None = None
+    G: Any, count: Callable[..., int], few: int | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Singular values of G (n, M), its leading k = count(sigma, n, M) right singular vectors (k, M),
     and the energy |G|_F^2 / sigma_1^2.
@@ -234,25 +313,46 @@ def leading_directions(
     A QR factorisation of the longer side first, then the singular value decomposition of the
     triangle (T. F. Chan, 1982): backward stable, unlike the eigenvectors of G G^T. If no more than
     `few` are wanted, and these are few, block iteration: only they, as accurately, in less time.
+
+    G is an array or, of rows in a file, an object with `shape`, ``G[a:b]`` and ``G.T[a:b]`` (new arrays). Its
+    triangle is made a block at a time, of no more than min(n, M) + some thousand rows, and a wide G is read again for
+    the vectors V = G^T U / sigma, which are orthonormal to eps sigma_1 / sigma alone: as far as they are determined.
     """
     n, M = G.shape
-    if few is not None and 8 * _block_size(few) <= min(n, M):
+    mapped = not isinstance(G, np.ndarray)
+    if few is not None and 8 * _block_size(few) <= min(n, M) and not (mapped and min(n, M) <= _TRIANGLE):
         found = _by_block_iteration(G, few)
         if found is not None:
             sigma, modes, energy = found
-            return sigma, modes[: _checked(sigma, count, n, M)], energy
+            return sigma, modes[: count(sigma, n, M)], energy
     if n >= M:
         _, sigma, Vt = scipy.linalg.svd(_triangle(G), check_finite=False)
-        modes = Vt[: _checked(sigma, count, n, M)]
+        modes = Vt[: count(sigma, n, M)]
+    elif mapped:
+        _, sigma, Ut = scipy.linalg.svd(_triangle(G.T, BLOCK // n), check_finite=False)
+        k = count(sigma, n, M)
+        weights = np.divide(Ut[:k], sigma[:k, None], out=np.zeros((k, n)), where=sigma[:k, None] > 0)
+        modes, size = np.empty((k, M)), max(1, BLOCK // n)
+        for start in range(0, M, size):
+            columns = np.ascontiguousarray(G.T[start : start + size].T)
+            modes[:, start : start + size] = multiply(weights, columns)
     else:
         (qr, tau), R = scipy.linalg.qr(G.T, mode="raw", overwrite_a=True, check_finite=False)
         U, sigma, _ = scipy.linalg.svd(R[:n], check_finite=False)
-        k = _checked(sigma, count, n, M)
+        k = count(sigma, n, M)
         modes = np.zeros((M, k), order="F")
         modes[:n] = U[:, :k]
         work = int(dormqr("L", "N", qr, tau, modes, -1)[1][0])  # the query
         modes = dormqr("L", "N", qr, tau, modes, work, overwrite_c=1)[0].T
-    return sigma, modes, np.sum((sigma / sigma[0]) ** 2)
+    return sigma, modes, np.sum((sigma / (sigma[0] or 1.0)) ** 2)
+
+
+def _row_blocks(G):
+    """(first, stop, rows) of an array, all of them, or of rows in a file some at a time."""
+    size = len(G) if isinstance(G, np.ndarray) else block_rows(G.shape[1])
+    for start in range(0, len(G), size):
+        stop = min(start + size, len(G))
+        yield start, stop, G if size == len(G) and isinstance(G, np.ndarray) else G[start:stop]
 
 
 def _block_size(k):
@@ -267,13 +367,13 @@ def _by_block_iteration(G, k):
     good as a backward stable decomposition. It gains a factor (sigma_b / sigma_k)^2 a step, b being
     the size of the block, and gives up on less than a digit in ten steps.
     """
-    norm = np.linalg.norm(G)
+    norm = math.hypot(*(np.linalg.norm(rows) for _, _, rows in _row_blocks(G)))
     if not 1e-100 < norm < 1e100:
         return None
     Q = np.random.default_rng(0).standard_normal((len(G), _block_size(k)))
     before, U, sigma, V = np.inf, None, None, None
     for step in itertools.count():
-        B = cross(G, Q)
+        B = _sum(cross(rows, Q[a:b]) for a, b, rows in _row_blocks(G))
         if step:
             error = np.linalg.norm(B @ U - V * sigma, axis=0).max()
             if error <= 1e-14 * sigma[0]:
@@ -282,15 +382,16 @@ def _by_block_iteration(G, k):
                 if error > 0.1 * before:
                     return None
                 before = error
-        W = tall_qr(B)[0]
-        Q, R = tall_qr(multiply(G, W))
+        W, image = tall_qr(B)[0], np.empty(Q.shape)
+        for a, b, rows in _row_blocks(G):
+            multiply(rows, W, image[a:b])
+        Q, R = tall_qr(image)
         U, sigma, Vt = scipy.linalg.svd(R, check_finite=False)
         U, sigma, V = U[:, :k], sigma[:k], W @ Vt[:k].T
 
 
-def _checked(sigma, count, n, M):
-    if not sigma[0] > 0:
-        raise ValueError(
-            "the fields are all the same (the singular values of the centred fields are 0): there is no mode"
-        )
-    return count(sigma, n, M)
+def _sum(arrays):
+    total = next(arrays)
+    for array in arrays:
+        total += array
+    return total

@@ -14,6 +14,7 @@ G. Wahba, Spline models for observational data, SIAM (1990), Sec. 1.3 and 4.2.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -30,13 +31,13 @@ __all__ = [
     "Gaussian",
     "Matern",
     "PATH",
+    "TailSolver",
     "TailProjection",
     "TailSpectrum",
     "ThinPlate",
     "held_out_once",
     "polynomial_tail",
     "smallest_regularization",
-    "solve_with_tail",
     "tail_spectrum",
 ]
 
@@ -242,34 +243,43 @@ def tail_spectrum(K: _Values, T: _Values) -> tuple[_Values, _Values, float]:
     return U, np.concatenate([np.full(projection.rank, np.inf), eigenvalues[kept]]), float(angle)
 
 
-def solve_with_tail(K: _Values, T: _Values, F: _Values, regularization: float) -> tuple[_Values, _Values, str]:
-    """Coefficients C (n, M) of the kernel, b (m, M) of the tail, and the name of the solver.
+class TailSolver:
+    """Coefficients of a kernel K (n, n) and a tail T (n, m) for any fields, from one factorisation.
 
     Cholesky where lambda > 10 eps |K|_F and the factorisation holds, otherwise eigenvalues, without those that are
-    round-off: lambda_i + lambda <= eps max(n lambda_1, |K|_F).
+    round-off: lambda_i + lambda <= eps max(n lambda_1, |K|_F). `name` says which.
     """
-    projection = TailProjection(T)
-    with blas_threads():
-        inner, rest = projection.within(K), projection.rotated(F)[projection.rank :]
-        inner += inner.T
-        inner *= 0.5
-        n, smallest = len(inner), smallest_regularization(K)
-        solver = "cholesky"
-        try:
-            if not regularization > smallest:
-                raise np.linalg.LinAlgError
-            shifted = inner.copy(order="F")
-            shifted.flat[:: n + 1] += regularization
-            factor = scipy.linalg.cho_factor(shifted, overwrite_a=True, check_finite=False)
-            C = scipy.linalg.cho_solve(factor, rest, check_finite=False)
-        except np.linalg.LinAlgError:
-            solver = "eigenvalues"
-            eigenvalues, V = scipy.linalg.eigh(inner, overwrite_a=True, check_finite=False, driver="evd")
-            kept = eigenvalues + regularization > _smallest_kept(eigenvalues, smallest)
-            V = V[:, kept]
-            C = V @ ((V.T @ rest) / (eigenvalues[kept] + regularization)[:, None])
-        C = projection.lifted(C)
-        return C, projection.tail(F - K @ C - regularization * C), solver
+
+    def __init__(self, K: _Values, T: _Values, regularization: float) -> None:
+        self._K, self._regularization, self._projection = K, regularization, TailProjection(T)
+        with blas_threads():
+            inner = self._projection.within(K)
+            inner += inner.T
+            inner *= 0.5
+            n, smallest = len(inner), smallest_regularization(K)
+            self.name, self._factor = "cholesky", None
+            if regularization > smallest:
+                shifted = inner.copy(order="F")
+                shifted.flat[:: n + 1] += regularization
+                with contextlib.suppress(np.linalg.LinAlgError):
+                    self._factor = scipy.linalg.cho_factor(shifted, overwrite_a=True, check_finite=False)
+            if self._factor is None:
+                self.name = "eigenvalues"
+                eigenvalues, V = scipy.linalg.eigh(inner, overwrite_a=True, check_finite=False, driver="evd")
+                kept = eigenvalues + regularization > _smallest_kept(eigenvalues, smallest)
+                self._modes, self._damped = V[:, kept], (eigenvalues[kept] + regularization)[:, None]
+
+    def solve(self, F: _Values) -> tuple[_Values, _Values]:
+        """Coefficients C (n, M) of the kernel and b (m, M) of the tail for fields F (n, M)."""
+        projection = self._projection
+        with blas_threads():
+            rest = projection.rotated(F)[projection.rank :]
+            if self._factor is not None:
+                C = scipy.linalg.cho_solve(self._factor, rest, check_finite=False)
+            else:
+                C = self._modes @ ((self._modes.T @ rest) / self._damped)
+            C = projection.lifted(C)
+            return C, projection.tail(F - self._K @ C - self._regularization * C)
 
 
 def held_out_once(

@@ -18,6 +18,7 @@ from scipy.linalg.blas import dsymv
 from randsmap._kernels import features as _features_kernel
 from randsmap._kernels import ridge as _kernel
 from randsmap._linalg.sums import Sums, Totals, sum_rows
+from randsmap._mmap import Snapshots, block_rows
 from randsmap._parallel import blas_threads, parallel_for
 from randsmap._progress import steps
 from randsmap._validation import check_matrix
@@ -163,22 +164,37 @@ class LessMean:
 
 
 def less_mean(F: Any, size: int = _BLOCK) -> LessMean:
-    """`LessMean` of the fields, whose mean is right to the last digits, read `size` at a time."""
-    mean = np.zeros(F.shape[1])
+    """`LessMean` of the fields, whose mean is right to the last digits, of sums over `size` rows.
+
+    Of Snapshots some of these at a time are in memory; their order, and so the bits, are those of an array.
+    """
+    n, M = F.shape
+    piece, mean = block_rows(M, 1) if isinstance(F, Snapshots) else size, np.zeros(M)
     for _ in range(2):  # the second time what the first has lost
-        total = np.zeros(F.shape[1])
-        for start in range(0, len(F), size):
-            total += (F[start : start + size] - mean).sum(axis=0)
-        mean += total / len(F)
+        total = np.zeros(M)
+        for start in range(0, n, size):
+            stop, before = min(start + size, n), None
+            for a in range(start, stop, piece):
+                part = F[a : min(a + piece, stop)] - mean
+                if before is not None:
+                    part[0] += before
+                before = part.sum(axis=0)
+            total += before
+        mean += total / n
     return LessMean(F, mean)
 
 
 def with_bias(R: NDArray[np.float64], mean: Any, field_mean: Any) -> NDArray[np.float64]:
     """Coefficients of [1 | phi] for those R (P, M) of phi - mean(phi): the bias row is mean(F) - mean(phi) R."""
     A = np.empty((len(R) + 1, R.shape[1]))
-    np.dot(mean, R, out=A[0])
-    np.subtract(field_mean, A[0], out=A[0])
     A[1:] = R
+    return set_bias(A, mean, field_mean)
+
+
+def set_bias(A: NDArray[np.float64], mean: Any, field_mean: Any) -> NDArray[np.float64]:
+    """The bias row of A (P+1, M) in place, see `with_bias`."""
+    np.dot(mean, A[1:], out=A[0])
+    np.subtract(field_mean, A[0], out=A[0])
     return A
 
 
@@ -230,6 +246,8 @@ def ridge(
         If solver="cholesky" and the matrix is not numerically positive definite.
     """
     trace, centred = 0.0, not rows.bias
+    if rows.n < rows.width and isinstance(F, Snapshots):  # what follows would copy the fields
+        return _of_unit_fields(rows, F, *ridge(rows, np.eye(rows.n), regularization, solver, products))
     is_resolved = resolved if products is None else products.resolved
     if solver != "svd" and (regularization > 0 or solver == "cholesky"):
         auto = solver == "auto"
@@ -263,6 +281,20 @@ def ridge(
     else:
         A, used = filtered_solution(*singular_system(rows, F), regularization), "svd"
     return (with_bias(A, rows.mean, F.mean) if centred else A), used
+
+
+def _of_unit_fields(rows, F, weights, solver):
+    """Coefficients A = W F of fields in a file, W (P+1, n) being those of the unit fields."""
+    A, size, mean = np.zeros((len(weights), F.shape[1])), block_rows(F.shape[1]), None
+    if not rows.bias:  # what cancels in W F otherwise
+        F = less_mean(F)
+        mean = F.mean
+    with blas_threads():
+        for start, stop in steps(len(F), size, "fitting"):
+            _kernel.cross(np.ascontiguousarray(weights[:, start:stop].T), F[start:stop], True, A)
+    if mean is not None:
+        A[0] += mean
+    return A, solver
 
 
 class RidgeSmoother:

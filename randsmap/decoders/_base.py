@@ -173,9 +173,10 @@ class FieldRegressor(HoldsFields, MultiOutputMixin, RegressorMixin, BaseEstimato
             Latent coordinates, n >= 2.
         y : array-like (n, M) or (n, *shape)
             Fields, one a row, or of any shape, in which `predict` returns them, as an xarray DataArray if y is one;
-            (n,) for a single cell, and `predict` then returns (n,) too. The random-feature decoders read large
-            memory-mapped fields by blocks; the others, most of which keep as many numbers as the fields have, read
-            them whole.
+            (n,) for a single cell, and `predict` then returns (n,) too. Large memory-mapped ones (`numpy.load` with
+            mmap_mode, from 64 MB) are read by blocks and not copied as a whole: memory is that of what the decoder
+            keeps, and some blocks. They are read whole with solver="krylov", which multiplies by them again and
+            again, and with constraint="training", the paper's form, which is kept for its figures.
 
         Returns
         -------

@@ -12,7 +12,7 @@ fields of the points X (n, d) into out (n, M), each row projected unless project
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -49,7 +49,10 @@ _CHUNK = 8192  # rows that another transformer maps at a time: bounded memory
 
 @dataclass
 class FrozenBasis:
-    """A basis as images hold it (rk_image.h): its kind, the number of its activation or kernel, and its arrays."""
+    """A basis as images hold it (rk_image.h): its kind, the number of its activation or kernel, and its arrays.
+
+    With `output_coef` B (P+1, r) fields are made of [1 | phi] B, and an image has the two factors of coefficients.
+    """
 
     kind: int
     n_components: int
@@ -58,6 +61,7 @@ class FrozenBasis:
     low: float = 0.0
     high: float = 0.0
     arrays: dict[str, NDArray[np.float64] | None] = field(default_factory=dict)
+    output_coef: NDArray[np.float64] | None = None
 
 
 def _in_tiles(tile, X, A, projection, out, first, most=MAX_TILE):
@@ -123,27 +127,27 @@ class ReducedBasis:
 
     def __init__(self, basis: Any, B: NDArray[np.float64]) -> None:
         self.size = B.shape[1]
-        self._basis, self._B, self._modes = basis, B, IdentityBasis(B.shape[1])
+        self.functions, self._B, self._modes = basis, B, IdentityBasis(B.shape[1])
 
     def decode(
         self, X: NDArray[np.float64], A: NDArray[np.float64], projection: Any, out: NDArray[np.float64], first: int = 0
     ) -> None:
         Z = np.empty((len(X), self.size))
         if self.size:
-            self._basis.decode(X, self._B, None, Z, first)
+            self.functions.decode(X, self._B, None, Z, first)
         self._modes.decode(Z, A, projection, out, first)
 
     def frozen(self) -> FrozenBasis:
-        raise TypeError("a decoder with output_rank cannot be frozen: fit one with output_rank=None")
+        return replace(self.functions.frozen(), output_coef=self._B)
 
     def gradients(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self._basis.gradients(X) @ self._B[1:]
+        return self.functions.gradients(X) @ self._B[1:]
 
     def directional(self, X: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self._basis.directional(X, V) @ self._B[1:]
+        return self.functions.directional(X, V) @ self._B[1:]
 
     def contract(self, X: NDArray[np.float64], H: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self._basis.contract(X, H @ self._B[1:].T)
+        return self.functions.contract(X, H @ self._B[1:].T)
 
 
 def feature_basis(features: Any) -> FeatureMapBasis | TransformerBasis:

@@ -12,7 +12,10 @@ from sklearn.base import clone
 
 from randsmap._estimator import DERIVED, Array, Count, Flag, Real, Regressors, check_fitted, validate_data
 from randsmap._kernels import decode as _decode_kernel
+from randsmap._linalg.low_rank import CentredFields, leading_directions, orthonormal_rows_beside, times_transposed
 from randsmap._linalg.neighbors import NeighborIndex
+from randsmap._linalg.ridge import less_mean
+from randsmap._mmap import Snapshots, block_rows
 from randsmap._parallel import blas_threads
 from randsmap._validation import check_number
 from randsmap.decoders._base import LinearDecoder, check_fields
@@ -41,14 +44,30 @@ _DAMPING = 1.0, 0.3, 0.1, 0.03  # of Newton's step
 _Values = NDArray[np.float64]
 
 
-def field_coordinates(F: _Values) -> tuple[_Values, _Values, _Values]:
+def field_coordinates(F: Any) -> tuple[_Values, _Values, _Values]:
     """Mean (M,), coordinates G (n, r) and orthonormal rows B (r, M): F = mean + G B, directions of round-off dropped.
+
+    F (n, M) is an array or Snapshots.
 
     Distances between coordinates are those between fields.
     """
+    n, M = F.shape
+
+    def count(sigma: _Values, *_: int) -> int:
+        return max(1, int(np.count_nonzero(sigma > max(n, M) * _EPS * max(sigma[0], np.abs(mean).max()))))
+
+    if isinstance(F, Snapshots):
+        mean = less_mean(F).mean
+        fields = CentredFields(F, mean)
+        with blas_threads():
+            B = np.ascontiguousarray(leading_directions(fields, count)[1])
+            B = orthonormal_rows_beside(B, np.empty((0, M)))
+            G, size = np.empty((n, len(B))), block_rows(M)
+            for start in range(0, n, size):
+                times_transposed(fields[start : start + size], B, G[start : start + size])
+        return mean, G, B
     mean = F.mean(axis=0)
     centred = F - mean
-    n, M = F.shape
     with blas_threads():
         if M > n:  # a QR factorisation first: the singular vectors are then of size n
             Q, R = scipy.linalg.qr(centred.T, mode="economic", check_finite=False)
@@ -56,10 +75,9 @@ def field_coordinates(F: _Values) -> tuple[_Values, _Values, _Values]:
         else:
             Q = None
             U, sigma, Vt = scipy.linalg.svd(centred, full_matrices=False, check_finite=False)
-        kept = sigma > max(n, M) * _EPS * max(sigma[0], np.abs(mean).max())
-        kept[0] = True
-        B = Vt[kept] if Q is None else Vt[kept] @ Q.T
-    return mean, U[:, kept] * sigma[kept], np.ascontiguousarray(B)
+        k = count(sigma)
+        B = Vt[:k] if Q is None else Vt[:k] @ Q.T
+    return mean, U[:, :k] * sigma[:k], np.ascontiguousarray(B)
 
 
 def linear_trend(X: _Values, G: _Values) -> _Values:
@@ -430,7 +448,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         if not isinstance(self.decoders, (list, tuple)) or not self.decoders:
             raise TypeError(f"decoders must be a list of decoders, got {self.decoders!r}")
         X = validate_data(self, X, reset=True, min_samples=2)
-        F, dtype, layout = check_fields(y, len(X))
+        F, dtype, layout = check_fields(y, len(X), blocks=True)
         self._keep_fields(layout)
         invariants = self._invariants(F, dtype)
         mean, G, B = field_coordinates(F)

@@ -8,6 +8,7 @@ from sklearn.base import MetaEstimatorMixin, clone
 from sklearn.utils import get_tags
 
 from randsmap._estimator import check_fitted, restored_on_error
+from randsmap._mmap import Snapshots
 from randsmap._validation import check_cells, check_matrix
 from randsmap.decoders._base import FieldRegressor, available_if, check_fields
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
@@ -90,7 +91,9 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
             Handed to the regressor as it is.
         y : array-like (n, M) or (n, *shape)
             Fields, one a row, or of any shape, in which `predict` returns them; (n,) for a single cell, and `predict`
-            then returns (n,) too. The regressor gets rows.
+            then returns (n,) too. The regressor gets rows. Large memory-mapped ones are checked by blocks and handed
+            on as they are, to the package's decoders in any number type. Other regressors do with them what they do
+            with any array, and get float64 copies of other number types.
         **fit_params
             Further arguments of the regressor's `fit`.
 
@@ -111,9 +114,13 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
 
     def _fit(self, X, y, **fit_params):
         # sparse matrices, which the regressor may take, have no length, and array-likes may have neither
-        F, dtype, layout = check_fields(y, X.shape[0] if hasattr(X, "shape") else len(np.asarray(X)))
+        n = X.shape[0] if hasattr(X, "shape") else len(np.asarray(X))
+        F, dtype, layout = check_fields(y, n, blocks=True)
         self._keep_fields(layout)
         invariants = self._fit_invariants(F, dtype)
+        if isinstance(F, Snapshots):
+            as_it_is = isinstance(self.estimator, FieldRegressor) or F.array.dtype == np.float64
+            F = F.array if as_it_is else F[:]
         estimator = clone(self.estimator).fit(X, F[:, 0] if self._single else F, **fit_params)
 
         for name in ("n_features_in_", "feature_names_in_"):

@@ -6,11 +6,11 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.sparse import csr_array
 
 from randsmap._files import expanded, write_atomically
@@ -122,10 +122,10 @@ def image_of(
         box = np.stack([points.min(axis=0), points.max(axis=0)])
     arrays: dict[str, NDArray[Any] | None] = dict(basis.arrays)
     rank_tol = tol if kind == "features" else None
-    if precision == "float64" and rank_tol is None:
-        arrays.update(bias=A[0], coefficients=A[1:])
-    else:
-        arrays.update(_reduced_coefficients(linear, _sample(points, box, A.shape[1]), dtype, rank_tol))
+    coefficients = _Coefficients.of(A, basis.output_coef)
+    if precision == "float32" or rank_tol is not None:
+        coefficients = _reduced(linear, coefficients, _sample(points, box, A.shape[1]), dtype, rank_tol)
+    arrays.update(coefficients.arrays())
     if kind == "table":
         arrays.update(_table(linear, d, box, 1e-7 if tol is None else tol, max_bytes, dtype))
     q = 0
@@ -168,12 +168,58 @@ def _sample(points, box, M):
     return box[0] + np.random.default_rng(0).uniform(size=(n, box.shape[1])) * (box[1] - box[0])
 
 
-def _linear_part(linear, X, A=None):
+class _Coefficients(NamedTuple):
+    """Fields bias + phi factor modes, or without modes bias + phi factor: what an image has of them."""
+
+    bias: NDArray[np.float64]
+    factor: NDArray[Any]
+    modes: NDArray[Any] | None = None
+
+    @classmethod
+    def of(cls, A: NDArray[np.float64], B: NDArray[np.float64] | None) -> _Coefficients:
+        """Those of [1 | phi] A, or of [1 | [1 | phi] B] A."""
+        return cls(A[0], A[1:]) if B is None else cls(A[0] + B[0] @ A[1:], B[1:], A[1:])
+
+    def rounded(self, dtype: DTypeLike) -> _Coefficients:
+        """The same in numbers of this type, but for the bias."""
+        modes = None if self.modes is None else self.modes.astype(dtype, copy=False)
+        return _Coefficients(self.bias, self.factor.astype(dtype, copy=False), modes)
+
+    def times(self, directions: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The coefficients without bias, (P, M), times `directions` (M, k)."""
+        return self.factor @ (directions if self.modes is None else self.modes @ directions)
+
+    @property
+    def size(self) -> int:
+        return self.factor.size + (0 if self.modes is None else self.modes.size)
+
+    def fields(self, functions: Any, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The fields at X of these coefficients of a basis."""
+        if self.modes is None:
+            return _decoded(functions, X, np.vstack([self.bias, self.factor]))
+        return self.bias + _without_bias(functions, X, self.factor) @ self.modes
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        if self.modes is None:
+            return {"bias": self.bias, "coefficients": self.factor}
+        return {"bias": self.bias, "factor": self.factor, "modes": self.modes}
+
+
+def _decoded(basis, X, A):
     """Fields [1 | phi(X)] A before any projection."""
-    A = linear.A if A is None else np.ascontiguousarray(A)
+    A = np.ascontiguousarray(A)
     out = np.empty((len(X), A.shape[1]))
-    filled(lambda a, b: linear.basis.decode(X[a:b], A, None, out[a:b], a), out)
+    filled(lambda a, b: basis.decode(X[a:b], A, None, out[a:b], a), out)
     return out
+
+
+def _without_bias(basis, X, factor):
+    return _decoded(basis, X, np.vstack([np.zeros((1, factor.shape[1])), factor]))
+
+
+def _linear_part(linear, X):
+    """Fields of a `LinearMap` at X before any projection."""
+    return _decoded(linear.basis, X, linear.A)
 
 
 def _relative_errors(F, exact):
@@ -183,55 +229,50 @@ def _relative_errors(F, exact):
     return np.linalg.norm(F - exact, axis=1) / np.maximum(sizes, floor)
 
 
-def _reduced_coefficients(linear, X, dtype, tol):
-    """Bias and coefficients, or their factors, of that type, whose fields at X agree to `tol` (None: to round-off of
-    the type)."""
-    A = linear.A
+def _reduced(linear, coefficients, X, dtype, tol):
+    """Coefficients of that type, or factors of them, whose fields at X agree to `tol` (None: to round-off of the
+    type)."""
     if X is None:
         if tol is not None:
             raise ValueError("a rank by tolerance needs to know where: give latents=, points such as those to decode")
-        return {"bias": A[0], "coefficients": A[1:].astype(dtype)}
-    exact = _linear_part(linear, X)
+        return coefficients.rounded(dtype)
+    exact, functions = _linear_part(linear, X), getattr(linear.basis, "functions", linear.basis)
     allowed = (0.0 if tol is None else tol) + (_SINGLE_ERROR if dtype == np.float32 else 0.0)
     best = np.inf
-    for bias, factor, modes in _candidates(linear, X, exact, dtype, tol):
-        if modes is None:
-            F = _linear_part(linear, X, np.vstack([bias, factor]))
-        else:
-            c = _linear_part(linear, X, np.vstack([np.zeros((1, factor.shape[1])), factor]))
-            F = bias + c @ modes
-        error = _relative_errors(F, exact).max()
-        if error <= allowed or (dtype == np.float64 and modes is None):
-            if modes is None:
-                return {"bias": bias, "coefficients": factor}
-            return {"bias": bias, "factor": factor, "modes": modes}
+    for candidate in _candidates(functions, coefficients, X, exact, dtype, tol):
+        error = _relative_errors(candidate.fields(functions, X), exact).max()
+        if error <= allowed:
+            return candidate
         best = min(best, error)
+    if dtype == np.float64:
+        return coefficients
     raise ValueError(
         f"precision='float32' decodes these fields to {best:.1e} of their norm at best, expected {allowed:.1e}: the "
         "coefficients cancel. Use precision='float64', or a larger regularization"
     )
 
 
-def _candidates(linear, X, exact, dtype, tol):
-    """(bias, coefficients, None) or (bias, factor, modes), the cheapest first."""
-    A = linear.A
-    whole = A[0], A[1:].astype(dtype), None
+def _candidates(functions, coefficients, X, exact, dtype, tol):
+    """Coefficients, the cheapest first."""
     if tol is None:
-        yield whole
-        if dtype == np.float64:
-            return
+        yield from _roundings(coefficients, dtype)
     mean = exact.mean(axis=0)
     rank, modes = _modes(exact - mean, np.linalg.norm(exact, axis=1), 1e-7 if tol is None else tol)
-    (P, M), known = A[1:].shape, rank < min(len(X) - 1, A.shape[1])
-    if known and rank * (P + M) < P * M:
-        factor = A[1:] @ modes.T
-        c = _linear_part(linear, X, np.vstack([np.zeros((1, len(modes))), factor])).mean(axis=0)
-        bias = mean - c @ modes
-        if dtype == np.float32:
-            yield bias, factor.astype(dtype), modes.astype(dtype)
-        yield bias, factor, modes.astype(dtype)
+    P, M = len(coefficients.factor), exact.shape[1]
+    if rank < min(len(X) - 1, M) and rank * (P + M) < coefficients.size:
+        factor = coefficients.times(modes.T)
+        bias = mean - _without_bias(functions, X, factor).mean(axis=0) @ modes
+        yield from _roundings(_Coefficients(bias, factor, modes), dtype)
     if tol is not None:
-        yield whole
+        yield from _roundings(coefficients, dtype)
+
+
+def _roundings(coefficients, dtype):
+    """The coefficients in numbers of the type; then, if they are factors, the modes alone: what combines the functions
+    may cancel."""
+    yield coefficients.rounded(dtype)
+    if coefficients.modes is not None and dtype == np.float32:
+        yield coefficients._replace(modes=coefficients.modes.astype(dtype))
 
 
 def _modes(G, sizes, tol):

@@ -9,11 +9,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from randsmap._estimator import DERIVED, Array, Choice, Count, Flag, Real, check_fitted, validate_data
 from randsmap._kernels import frozen as _frozen
+from randsmap._kernels import ridge as _ridge
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.leverage import KernelLeverage
 from randsmap._linalg.low_rank import centred_kernel, leading_modes
-from randsmap._linalg.radial import Gaussian, Matern, ThinPlate, polynomial_tail, solve_with_tail, tail_spectrum
-from randsmap._linalg.ridge import cholesky_solve, less_mean, resolved, with_bias, with_constant
+from randsmap._linalg.radial import Gaussian, Matern, TailSolver, ThinPlate, polynomial_tail, tail_spectrum
+from randsmap._linalg.ridge import cholesky_solve, less_mean, resolved, set_bias, with_constant
+from randsmap._mmap import BLOCK, Snapshots, row_blocks
 from randsmap._parallel import blas_threads
 from randsmap._validation import check_choice, check_count, check_number
 from randsmap.decoders._base import (
@@ -140,6 +142,10 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
     Invariants are those of `RANDSMAPDecoder`: the field is projected, so it is never worse than the
     plain one in the (weighted) L2 norm. Without them mass is not conserved (paper, Prop. DDM_cons).
 
+    Large memory-mapped fields are read by blocks; memory is that of the coefficients, r numbers a cell, beside some
+    blocks. At full rank these are as many as the fields have, and the product with the harmonics' weights as many
+    again: a number for `rank` limits both.
+
     References
     ----------
     N. Evangelou et al., Double diffusion maps and their latent harmonics for scientific
@@ -238,7 +244,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
     def _fit_linear(self, X, y):
         X = validate_data(self, X, reset=True, min_samples=2)
         n = len(X)
-        F, dtype, layout = check_fields(y, n)
+        F, dtype, layout = check_fields(y, n, blocks=True)
         self._keep_fields(layout)
         invariants = self._invariants(F, dtype)
         scale, centred = fitted_scale(self.latent_scale, X), check_center(self.center)
@@ -248,17 +254,23 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         epsilon, eigenvalues, V, weights = self._harmonics(points)
         r = len(eigenvalues)
         coef = np.zeros((r + 1, F.shape[1]))
-        if centred:
-            F = less_mean(F)
+        mean = less_mean(F).mean if centred else 0.0
         with blas_threads():
-            np.dot(V.T, F[:], out=coef[1:])
+            if isinstance(F, Snapshots):
+                for start, block in row_blocks(F, "fitting"):
+                    block -= mean
+                    _ridge.cross(np.ascontiguousarray(V[start : start + len(block)]), block, True, coef[1:])
+            else:
+                np.dot(V.T, F - mean if centred else F, out=coef[1:])
         if centred:
-            coef[0] = F.mean - V.mean(axis=0) @ coef[1:]
+            coef[0] = mean - V.mean(axis=0) @ coef[1:]
         coef = invariants.constrain_coefficients(coef)
         expanded = None
         if n * F.shape[1] <= r * (n + F.shape[1]):
+            expanded = np.empty((n + 1, F.shape[1]))
+            expanded[0] = coef[0]
             with blas_threads():
-                expanded = np.vstack([coef[:1], weights @ coef[1:]])
+                np.dot(weights, coef[1:], out=expanded[1:])
             weights = None
 
         self.epsilon_, self.rank_, self.eigenvalues_, self.coef_ = epsilon, r, eigenvalues, coef
@@ -376,6 +388,10 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
     latent points a kernel other than thin plate is 0 and, without a tail, the field is the bias row: a weighted
     mean of the training fields (with center=False a multiple, below 1, of one), projected on the invariants.
 
+    The coefficients are as many numbers as the fields, for each training point has its own row: so many, in double
+    precision, are in memory after `fit`, and beside them, while large memory-mapped fields are read, some blocks.
+    `RANDSMAPDecoder` with output_rank needs less.
+
     Examples
     --------
     >>> import numpy as np
@@ -447,7 +463,7 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
     def _fit_linear(self, X, y):
         regularization = check_number(self.regularization, "regularization", low=0)
         X = validate_data(self, X, reset=True, min_samples=2)
-        F, dtype, layout = check_fields(y, len(X), factored=True)
+        F, dtype, layout = check_fields(y, len(X), blocks=True, factored=True)
         self._keep_fields(layout)
         invariants = self._invariants(as_fields(F), dtype)
         points = self._set_kernel(X)
@@ -458,16 +474,24 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         self._store_invariants(invariants)
 
     def _coefficients(self, X, points, F, regularization):
-        """[bias; C] or [b_0; C; b] of the fields F, and the name of the solver."""
-        self._tail_centre = None
+        """[bias; C] or [b_0; C; b] of the fields F, an array or Snapshots, and the name of the solver."""
+        self._tail_centre, n = None, len(X)
+        # the fields are copied once, to where the coefficients will be
+        A = np.empty((1 + n + (X.shape[1] if self.degree else 0), F.shape[1]))
+        H, centred = A[1 : n + 1], not self.degree and check_center(self.center)
+        field_mean = less_mean(F).mean if centred else None
+        if isinstance(F, Snapshots):
+            F.fill(H, field_mean)
+        else:
+            np.subtract(F, 0.0 if field_mean is None else field_mean, out=H)
         if self.degree:
-            return self._tailed_coefficients(X, points, F, regularization)
-        if check_center(self.center):
-            F = less_mean(F)
-            H, solver, mean = self._solve(points, F[:], regularization)
-            return with_bias(H, mean, F.mean), solver
-        H, solver, _ = self._solve(points, F.copy(), regularization)
-        return np.vstack([H.sum(axis=0, keepdims=True), H]), solver  # the bias row is 1^T H
+            return A, self._solve_with_tail(X, points, A, regularization)
+        solver, mean = self._solve(points, H, regularization)
+        if centred:
+            set_bias(A, mean, field_mean)
+        else:
+            np.sum(H, axis=0, out=A[0])  # the bias row is 1^T H
+        return A, solver
 
     def _check_kernel(self):
         kernel = check_choice(self.kernel, "kernel", ("gaussian", "multi-gaussian", "matern", "thin-plate"))
@@ -537,15 +561,17 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
                 return values + self._tail(Z)[:, 1:] @ A[n + 1 :] if self.degree else values
         if self.degree:  # the coefficients of the unit fields
             self._tail_centre = X.mean(axis=0)
-            C, b, _ = solve_with_tail(self._radial.values(points), self._tail(X), np.eye(len(X)), regularization)
+            C, b = TailSolver(self._radial.values(points), self._tail(X), regularization).solve(np.eye(len(X)))
             with blas_threads():
                 return K.T @ C + self._tail(Z) @ b
         if not check_center(self.center):
             K += 1
-            return np.ascontiguousarray(self._solve(points, K, regularization)[0].T)
+            self._solve(points, K, regularization)
+            return np.ascontiguousarray(K.T)
         K -= self._radial.values(points).mean(axis=1)[:, None]
         K -= K.mean(axis=0)
-        W = self._solve(points, K, regularization)[0].T
+        self._solve(points, K, regularization)
+        W = K.T
         return np.ascontiguousarray(W - W.mean(axis=1)[:, None] + 1 / len(points))
 
     def _training_points(self):
@@ -583,17 +609,21 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         centred = X - self._tail_centre
         return polynomial_tail(centred if self._lengths is None else in_units(centred, self._lengths), 1)
 
-    def _tailed_coefficients(self, X, points, F, regularization):
-        """[b_0; C; b] of f(y) = b_0 + k(y) C + ((y - centre) / lengths) b, b_0 and b not penalised."""
-        repeated = 0 if regularization else len(points) - len(np.unique(points, axis=0))
+    def _solve_with_tail(self, X, points, A, regularization):
+        """[b_0; C; b] of f(y) = b_0 + k(y) C + ((y - centre) / lengths) b, b_0 and b not penalised, in place of the
+        fields A[1 : n + 1]; the name of the solver."""
+        n, repeated = len(X), 0 if regularization else len(points) - len(np.unique(points, axis=0))
         if repeated:
             raise ValueError(
                 f"with degree={self.degree} and regularization=0 latent points must differ, got "
                 f"{repeated} repetitions: give a regularization > 0"
             )
         self._tail_centre = X.mean(axis=0)
-        C, b, solver = solve_with_tail(self._radial.values(points), self._tail(X), F, regularization)
-        return np.concatenate([b[:1], C, b[1:]]), solver
+        solver = TailSolver(self._radial.values(points), self._tail(X), regularization)
+        for cells in _cells(n, A.shape[1]):
+            C, b = solver.solve(A[1 : n + 1, cells])
+            A[0, cells], A[1 : n + 1, cells], A[n + 1 :, cells] = b[0], C, b[1:]
+        return solver.name
 
     def _kernel_matrix(self, points):
         """K, or 1 1^T + K where the bias is penalised."""
@@ -609,31 +639,40 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         return np.ascontiguousarray(V[:, kept]), eigenvalues[kept]
 
     def _solve(self, points, right, regularization):
-        """(1 1^T + K + lambda I)^-1 times `right` (n, m), which may be overwritten, the solver used and the mean of K.
+        """`right` (n, m) becomes (1 1^T + K + lambda I)^-1 times itself; the solver used and the mean of K.
 
         With `center` K centred takes the place of 1 1^T + K, and the columns of `right` sum to 0.
         """
         K = self._kernel_matrix(points)
-        mean, solver = K.mean(axis=0), "cholesky"
-        H = None
+        mean, solver, solved = K.mean(axis=0), "eigenvalues", None
         if resolved(K, regularization):
             if self.center:
                 K = centred_kernel(K)
-            H, _, _ = cholesky_solve(K, right, regularization, True)
+            solved, _, _ = cholesky_solve(K, right, regularization, True)
         del K
-        if H is None:
-            H, solver = self._solve_by_modes(points, right, regularization), "eigenvalues"
+        if solved is None:
+            self._solve_by_modes(points, right, regularization)
+        else:
+            solver = "cholesky"
         if self.center:  # a constant in H, which centring takes from the kernel, would meet the kernel's mean
-            H -= H.mean(axis=0)
-        return H, solver, mean
+            right -= right.mean(axis=0)
+        return solver, mean
 
     def _solve_by_modes(self, points, right, regularization):
         V, eigenvalues = self._kept_modes(points)
         with blas_threads():
-            inside = V.T @ right
-            H = V @ (inside / (eigenvalues + regularization)[:, None])
-            if regularization > len(V) * _EPS * max(eigenvalues, default=np.inf):  # else only round-off is left
-                rest = right - V @ inside
-                rest -= V @ (V.T @ rest)  # the round-off of the first subtraction
-                H += rest / regularization
-        return H
+            for cells in _cells(*right.shape):
+                part = np.ascontiguousarray(right[:, cells])
+                inside = V.T @ part
+                H = V @ (inside / (eigenvalues + regularization)[:, None])
+                if regularization > len(V) * _EPS * max(eigenvalues, default=np.inf):  # else only round-off is left
+                    part -= V @ inside
+                    part -= V @ (V.T @ part)  # the round-off of the first subtraction
+                    H += part / regularization
+                right[:, cells] = H
+
+
+def _cells(n, M):
+    """Cells of n fields a block at a time: no more memory than some MB beside the coefficients."""
+    size = max(1, BLOCK // n)
+    return [slice(start, start + size) for start in range(0, M, size)]

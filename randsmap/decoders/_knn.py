@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from randsmap._estimator import DERIVED, Array, Choice, Count, Flag, Transformer, check_fitted, validate_data
 from randsmap._kernels import simplex as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
+from randsmap._mmap import BLOCK, Snapshots, filled, row_blocks
 from randsmap._parallel import FEW, parallel_for
 from randsmap._validation import check_cells, check_choice, check_count
 from randsmap.decoders._base import FieldRegressor, check_fields, fitted_scale
@@ -52,6 +53,8 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
     latent_scale : float, array (d,), "std" or None, default=None
         Units of the latents in which neighbours are the nearest and, with objective="latent", y is projected;
         "std": the standard deviation of each coordinate of the training latents. None: 1, as in the paper.
+    copy : bool, default=True
+        False: large memory-mapped training fields (see Notes) stay in their file instead of being copied.
 
     Attributes
     ----------
@@ -60,7 +63,8 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
     latents_ : ndarray (n, d)
         Training points.
     fields_ : ndarray (n, M)
-        Training fields; (n, 1) if y was one-dimensional.
+        Training fields; (n, 1) if y was one-dimensional. With copy=False what reads memory-mapped ones:
+        ``fields_[a:b]`` is a copy of some of them.
     latent_scale_ : ndarray (d,)
         Units used.
     n_features_in_ : int
@@ -87,6 +91,11 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
     Nystroem ratio: an evaluation costs O(k n), not O(M n). Up to 2^25 distances between
     training fields are kept for that.
 
+    Decoding needs the training fields themselves, so that fields are copied once, large memory-mapped ones
+    (`numpy.load` with mmap_mode) by blocks. With copy=False those of 64 MB and more are left where they are: `fit`
+    reads them once, to check them, and `predict` the neighbours of some latent points at a time. So the file must
+    stay as it is. A pickle then holds its name; a model file cannot hold such a decoder.
+
     References
     ----------
     Paper, App. B, Eqs. (convexinterpol) and (LiftkNN). Wolfe, Finding the nearest point in a
@@ -108,7 +117,8 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
     fields_: NDArray[np.float64]
     encoder_: Any
     latent_scale_: NDArray[np.float64]
-    latent_scale: Any = None  # in pickles of before
+    latent_scale: Any = None  # in pickles of before, as the next
+    copy: Any = True
 
     _state = {
         "n_features_in_": Count("d"),
@@ -135,11 +145,13 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         objective: str = "latent",
         encoder: Any = None,
         latent_scale: str | float | ArrayLike | None = None,
+        copy: bool = True,
     ) -> None:
         self.n_neighbors = n_neighbors
         self.objective = objective
         self.encoder = encoder
         self.latent_scale = latent_scale
+        self.copy = copy
 
     def __sklearn_clone__(self):
         # scikit-learn's clone would take the fit out of a nested encoder, which is used as it is
@@ -147,21 +159,30 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         for name, value in params.items():
             if not (name == "encoder" and _is_fitted(value)):
                 params[name] = clone(value, safe=False)
-        copy = type(self)(**params)
+        new = type(self)(**params)
         if hasattr(self, "_metadata_request"):
-            copy._metadata_request = self._metadata_request
-        return copy
+            new._metadata_request = self._metadata_request
+        return new
 
     def _fit(self, X, y):
         n_neighbors = check_count(self.n_neighbors, "n_neighbors")
         objective = check_choice(self.objective, "objective", ("latent", "encoder"))
+        if not isinstance(self.copy, (bool, np.bool_)):
+            raise TypeError(f"copy must be True or False, got {self.copy!r}")
         X = validate_data(self, X, reset=True)
-        F, _, layout = check_fields(y, len(X))
+        F, _, layout = check_fields(y, len(X), blocks=True)
         scale = fitted_scale(self.latent_scale, X)
         if n_neighbors > len(X):
             raise ValueError(
                 f"n_neighbors must be at most the number of training points (n_samples = {len(X)}), got {n_neighbors}"
             )
+        if not isinstance(F, Snapshots):
+            F = F.copy()
+        elif self.copy:
+            F = F[:]
+        else:
+            for _ in row_blocks(F, "checking"):  # a value that is not finite is found now
+                pass
         if objective == "encoder":
             self._fit_encoder(X, F)
         else:
@@ -169,7 +190,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
                 self.__dict__.pop(name, None)
         self._objective, self._n_neighbors = objective, n_neighbors
         self._keep_fields(layout)
-        self.latents_, self.fields_, self.latent_scale_ = X.copy(), F.copy(), scale
+        self.latents_, self.fields_, self.latent_scale_ = X.copy(), F, scale
         self._find_points()
 
     def _find_points(self):
@@ -226,7 +247,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         if not _is_diffusion_map(encoder):
             raise TypeError(f'objective="encoder" needs a DiffusionMaps encoder, got {type(self.encoder).__name__}')
         if not _is_fitted(encoder):
-            encoder = clone(encoder).fit(F)
+            encoder = clone(encoder).fit(F.array if isinstance(F, Snapshots) else F)
         if encoder.n_features_in_ != F.shape[1]:
             raise ValueError(
                 f"y must have as many columns as the encoder's fields, {encoder.n_features_in_}, got {F.shape[1]}"
@@ -309,20 +330,24 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         F = self.fields_
         if cells is not None:
             cells = check_cells(cells, F.shape[1], self._given_shape())
-            kept = self.__dict__.setdefault("_kept_cells", KeptCells())
-            F = kept.get(F, cells, lambda cells: np.ascontiguousarray(self.fields_[:, cells]))
         result, fields = self._output(out, X, len(X), cells)
         neighbors, weights = self._weights(X, exclude)
-        step = 64
-        parallel_for(
-            lambda i: _kernel.mix(
-                F,
-                neighbors[i * step : (i + 1) * step],
-                weights[i * step : (i + 1) * step],
-                fields[i * step : (i + 1) * step],
-            ),
-            -(-len(X) // step),
-        )
+        if isinstance(F, Snapshots):
+            step = max(1, BLOCK // (self._n_neighbors * max(1, fields.shape[1])))
+        elif cells is not None:
+            kept = self.__dict__.setdefault("_kept_cells", KeptCells())
+            F = kept.get(F, cells, lambda cells: np.ascontiguousarray(self.fields_[:, cells]))
+
+        def task(start, stop):
+            if not isinstance(F, Snapshots):
+                _mix(F, neighbors[start:stop], weights[start:stop], fields[start:stop])
+                return
+            for a in range(start, stop, step):
+                part = slice(a, min(a + step, stop))
+                used, rows = np.unique(neighbors[part], return_inverse=True)
+                _mix(F.take(used, cells), rows.reshape(-1, self._n_neighbors), weights[part], fields[part])
+
+        filled(task, fields)
         if exclude is None:
             self._reach.left -= 1
             if self._reach.left < 0 or len(X) > FEW:
@@ -445,12 +470,12 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         for i in range(0, len(X), step):
             block = slice(i, i + step)
             used, rows = np.unique(neighbors[block], return_inverse=True)
-            rows = rows.reshape(neighbors[block].shape)
+            rows, F = rows.reshape(neighbors[block].shape), self.fields_
             self._encoder_block(
                 X[block],
                 neighbors[block],
                 rows,
-                _exponents(self.encoder_, self.fields_[used]),
+                _exponents(self.encoder_, F.take(used) if isinstance(F, Snapshots) else F[used]),
                 weights[block],
                 i,
                 stopped,
@@ -474,6 +499,17 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
             ),
             -(-len(X) // step),
         )
+
+
+def _mix(F, neighbors, weights, out):
+    """Mixtures of the fields F with these neighbours and weights (n, k) into out (n, M)."""
+    step = 64
+
+    def task(i):
+        part = slice(i * step, (i + 1) * step)
+        _kernel.mix(F, neighbors[part], weights[part], out[part])
+
+    parallel_for(task, -(-len(out) // step))
 
 
 class _Stopped:
@@ -514,7 +550,7 @@ class NystroemMap:
 
 def _exponents(encoder, F):
     """E (len(F), n_training) of the fields F, see `NystroemMap`."""
-    E = encoder.squared_distances(F)
+    E = np.concatenate([encoder.squared_distances(block) for _, block in row_blocks(F, "distances")])
     E /= -(encoder.epsilon_**2)
     return E
 

@@ -37,7 +37,7 @@ from randsmap._linalg.low_rank_ridge import SmootherPath, low_rank_spectrum
 from randsmap._linalg.normal_equations import NormalEquations
 from randsmap._linalg.radial import TailSpectrum
 from randsmap._linalg.ridge import FeatureRows, feature_matrix, filtered_solution, left_spectrum, singular_system
-from randsmap._mmap import Snapshots
+from randsmap._mmap import Snapshots, row_blocks
 from randsmap._parallel import blas_threads
 from randsmap._progress import show_progress
 from randsmap._validation import check_choice, check_count, check_number
@@ -263,8 +263,8 @@ class _RandomFeatureDecoder(LinearDecoder):
         if invariants is not None:
             tangent = invariants.tangent_projection().project
             options = {"corrected": invariants.project, "tangent": tangent, "constant": invariants.constant}
-        squarable_norms(F.array if isinstance(F, Snapshots) else F)
-        return FieldModes(F, rank, **options)
+        norms = squarable_norms(F.array if isinstance(F, Snapshots) else F)
+        return FieldModes(F, rank, norms=norms, **options)
 
     @property
     def output_basis_(self) -> NDArray[np.float64]:
@@ -911,12 +911,15 @@ def held_out_regularization(features: Any, X: NDArray[np.float64], F: Any) -> fl
     """
     n = len(X)
     rows = np.sort(np.random.RandomState(0).permutation(n)[:_SAMPLES])
-    fields = F.take(rows) if isinstance(F, Snapshots) else F[rows]
-    fields = fields / (np.abs(fields).max() or 1.0)
-    sizes = np.linalg.norm(fields, axis=1)
+    fields: Any = Snapshots(F.array, F.name, rows) if isinstance(F, Snapshots) else F[rows]
+    largest = max(float(np.abs(block).max()) for _, block in row_blocks(fields, "errors")) or 1.0
+    if not isinstance(F, Snapshots):
+        fields, largest = fields / largest, 1.0
+    sizes = np.concatenate([np.linalg.norm(block / largest, axis=1) for _, block in row_blocks(fields, "errors")])
     sizes = np.maximum(sizes, SMALLEST_SHARE * median_norm(sizes) or 1.0)
     with blas_threads(1):
-        spectrum = TailSpectrum.of_features(feature_matrix(features, X[rows]), field_coordinates(fields)[1])
+        G = field_coordinates(fields)[1] / largest
+        spectrum = TailSpectrum.of_features(feature_matrix(features, X[rows]), G)
     best, chosen = np.inf, _PAPER
     for _, regularization in spectrum.path():
         with np.errstate(over="ignore", invalid="ignore"):

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from randsmap._estimator import DERIVED, Array
 from randsmap._kernels import decode as _kernel
 from randsmap._linalg.sums import two_product, two_sum
-from randsmap._mmap import Snapshots
+from randsmap._mmap import Snapshots, block_rows
 from randsmap._validation import check_matrix
 from randsmap.invariants._bounds import Reach, check_bounds, dual_direction, project_rows
 from randsmap.invariants._running import RunningInvariants
@@ -434,10 +434,15 @@ class AffineInvariants:
         """
         B = B[:, self.kept]
         if len(self.kept) == 1:
-            A += self.multipliers(B - A @ self._C.T) @ self._W
+            multipliers, size = self.multipliers(B - A @ self._C.T), block_rows(A.shape[1], 1)
+            for start in range(0, len(A), size):  # never an array as large as A
+                A[start : start + size] += multipliers[start : start + size] @ self._W
         elif len(self.kept):
-            for _ in range(_CORRECTIONS):
-                A += self._correction(A, B)
+            size = block_rows(A.shape[1])
+            for start in range(0, len(A), size):
+                part = slice(start, start + size)
+                for _ in range(_CORRECTIONS):
+                    A[part] += self._correction(A[part], B[part])
         return A
 
     def _correction(self, A, B, cells=np.s_[:]):

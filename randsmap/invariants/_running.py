@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from randsmap._mmap import Snapshots
+from randsmap._mmap import Snapshots, row_blocks
 from randsmap._validation import check_matrix, check_number, check_vector
 from randsmap.invariants._bounds import check_bounds, check_within
 from randsmap.invariants._values import invariant_values
@@ -27,7 +27,7 @@ _VARYING = (
 
 
 def constant_cells(
-    F: NDArray[np.float64] | Snapshots, first: NDArray[np.float64] | None = None, mask: NDArray[np.bool_] | None = None
+    F: NDArray[np.float64], first: NDArray[np.float64] | None = None, mask: NDArray[np.bool_] | None = None
 ) -> NDArray[np.bool_]:
     """Mask (M,) of the cells with one and the same value in every row of F (n, M).
 
@@ -129,8 +129,14 @@ class RunningInvariants:
         if self.bounds is not None:
             check_within(F, *self.bounds, dtype)
         tol = default_tolerance(dtype) if self.tol is None else self.tol
-        found, scale = invariant_values(self.matrix, F)
         new = copy.copy(self)
+        if not self.n:
+            new.first = F[:1][0] + 0.0  # 0.0 and -0.0 are one value, whichever came first
+        parts = []
+        for _, block in row_blocks(F, "checking"):  # of a file one pass
+            parts.append(invariant_values(self.matrix, block))
+            new.constant = constant_cells(block, new.first, new.constant)
+        found, scale = (np.concatenate(part) for part in zip(*parts))
         new.n = self.n + len(F)
         new.largest_scale = np.fmax(self.largest_scale, scale.max(axis=0, initial=0))
         largest = _largest(new.n)
@@ -144,9 +150,6 @@ class RunningInvariants:
         new._check_size()
         new.sums = [_extended_sum(total, column.tolist()) for total, column in zip(self.sums, found.T)]
         new.scale_sums = [_extended_sum(total, column.tolist()) for total, column in zip(self.scale_sums, scale.T)]
-        if not self.n:
-            new.first = F[:1][0] + 0.0  # 0.0 and -0.0 are one value, whichever came first
-        new.constant = constant_cells(F, new.first, self.constant)
         if tol < 1:
             new.lowest = np.fmax(self.lowest, (found - tol * scale).max(axis=0, initial=-np.inf))
             new.highest = np.fmin(self.highest, (found + tol * scale).min(axis=0, initial=np.inf))

@@ -85,9 +85,10 @@ class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
     satisfies its invariants to round-off, wherever the latent point lies.
 
     Fields may be a memory-mapped array larger than memory (`numpy.load` with mmap_mode="r"). From 64
-    MB, `RANDSMAPDecoder` and `RFNNDecoder` read it by blocks, as do `transform`, `score` and the metrics; `out`
-    may be one too. `DiffusionMaps` copies them unless it is told not to
-    (`copy=False`) or gets `encoder_samples`. Other encoders and decoders take it as they take any array.
+    MB, `POD` and the package's decoders read it by blocks, as do `transform`, `score` and the metrics; `out`
+    may be one too. `DiffusionMaps` and `KNNDecoder` copy them unless they are told not to
+    (`copy=False`), `DiffusionMaps` also unless it gets `encoder_samples`. Encoders and decoders of others take it as
+    they take any array.
 
     References
     ----------

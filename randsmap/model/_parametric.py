@@ -227,6 +227,29 @@ class ParametricModel(BaseEstimator):
         """
         return -float(scaled_l2(snapshots, self.predict(parameters)).mean())
 
+    def freeze(self, *args: Any, **options: Any) -> Any:
+        """Raise TypeError: an image holds no regression from parameters to latents.
+
+        Parameters
+        ----------
+        *args, **options
+            Of no effect.
+
+        Returns
+        -------
+        nothing
+            It never returns.
+
+        Raises
+        ------
+        TypeError
+            Always.
+        """
+        raise TypeError(
+            "a ParametricModel cannot be frozen: an image decodes latents, not parameters. Freeze its model "
+            "(model_.freeze()), and decode what latents(parameters) gives"
+        )
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a file, as `ManifoldModel.save`; `randsmap.load` reads it.
 

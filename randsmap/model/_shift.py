@@ -106,7 +106,7 @@ class ShiftRegistration(EncodesFields, ClassNamePrefixFeaturesOutMixin, Transfor
         Parameters
         ----------
         X : array-like (n, M) or (n, *shape)
-            Fields, one a row, or of any shape.
+            Fields, one a row, or of any shape; aligned in memory, also where they are memory-mapped.
         y : ignored
 
         Returns
@@ -388,6 +388,29 @@ class ShiftRegistration(EncodesFields, ClassNamePrefixFeaturesOutMixin, Transfor
         """
         check_fitted(self, "model_")
         return -float(scaled_l2(X, self.reconstruct(X)).mean())
+
+    def freeze(self, *args: Any, **options: Any) -> Any:
+        """Raise TypeError: an image holds no shift along an axis.
+
+        Parameters
+        ----------
+        *args, **options
+            Of no effect.
+
+        Returns
+        -------
+        nothing
+            It never returns.
+
+        Raises
+        ------
+        TypeError
+            Always.
+        """
+        raise TypeError(
+            "a ShiftRegistration cannot be frozen: C does not shift fields along an axis. Freeze the model of the "
+            "aligned fields (model_.freeze()), whose latents are those but for theta"
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a file, as `ManifoldModel.save`; `randsmap.load` reads it.

@@ -11,6 +11,7 @@ from sklearn.utils import Bunch
 
 from randsmap._estimator import DERIVED, Array, Count, Flag, Regressor, check_fitted, restored_on_error, validate_data
 from randsmap._linalg.radial import PATH
+from randsmap._mmap import Snapshots
 from randsmap._validation import check_count, check_number, check_random_state
 from randsmap.decoders import BlendedDecoder
 from randsmap.decoders._base import LinearDecoder, check_fields
@@ -179,7 +180,8 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
             Latent coordinates, n >= 2.
         y : array-like (n, M) or (n, *shape)
             Fields, one a row, or of any shape, in which `predict` returns them; (n,) for a single cell, and `predict`
-            then returns (n,) too.
+            then returns (n,) too. Large memory-mapped ones are read by blocks; the search works with their coordinates
+            in all modes above round-off, which are kept.
         groups : array-like (n,) or None
             Labels of groups, such as trajectories or blocks of time, that are held out as a whole. At least two.
 
@@ -205,7 +207,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         families = check_families(self.families)
         validation = check_number(self.validation, "validation", low=0, high=1, strict_low=True)
         X = validate_data(self, X, reset=True, min_samples=2)
-        F, dtype, layout = check_fields(y, len(X))
+        F, dtype, layout = check_fields(y, len(X), blocks=True)
         self._keep_fields(layout)
         labels = check_groups(groups, len(X))
         self.chosen_invariants_ = self._chosen(F, dtype)
@@ -213,7 +215,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
 
         n, units = len(X), spread(X)
         _, G, _ = field_coordinates(F)
-        sizes = squarable_norms(F)
+        sizes = squarable_norms(F.array if isinstance(F, Snapshots) else F)
         everything = Samples(X / units, G, sizes, labels, rng)
         count = min(n, max(_SUBSET, round(validation * n)))
         if count < n:
