@@ -32,6 +32,7 @@ from randsmap.invariants._affine import AffineInvariants
 from randsmap.invariants._bounds import project_rows
 
 from helpers import python, random_problem
+from oracles import exact_projection
 
 pytestmark = pytest.mark.kernels
 
@@ -39,48 +40,6 @@ EPS = np.finfo(float).eps
 
 
 # -- oracles -----------------------------------------------------------------------------------------
-
-
-def exact_projection(z, w, v, lower, upper, m):
-    """(f, t) in rational arithmetic: f_i = clip(z_i + t w_i / v_i), w . f = m, by trying every interval
-    between breakpoints."""
-    z, w, v, m = [Fraction(x) for x in z], [Fraction(x) for x in w], [Fraction(x) for x in v], Fraction(m)
-    lower = [None if x == -np.inf else Fraction(x) for x in lower]
-    upper = [None if x == np.inf else Fraction(x) for x in upper]
-
-    def clip(x, i):
-        x = x if lower[i] is None else max(x, lower[i])
-        return x if upper[i] is None else min(x, upper[i])
-
-    def fields(t):
-        return [clip(z[i] + t * w[i] / v[i], i) for i in range(len(z))]
-
-    def h(t):
-        return sum(a * b for a, b in zip(w, fields(t))) - m
-
-    points = sorted(
-        {
-            (bound[i] - z[i]) * v[i] / w[i]
-            for bound in (lower, upper)
-            for i in range(len(z))
-            if bound[i] is not None and w[i] > 0
-        }
-    )
-    if not points:
-        points = [Fraction(0)]
-    values = [h(t) for t in points]
-    if values[0] > 0:  # left of all breakpoints only cells without a lower bound move
-        a, b = points[0] - 1, points[0]
-    elif values[-1] < 0:
-        a, b = points[-1], points[-1] + 1
-    else:
-        k = max(i for i, value in enumerate(values) if value <= 0)
-        if values[k] == 0:
-            return fields(points[k]), points[k]
-        a, b = points[k], points[k + 1]
-    slope = (h(b) - h(a)) / (b - a)
-    t = a - h(a) / slope if slope else a  # m rounded to beyond the range
-    return fields(t), t
 
 
 def sorted_simplex(z, total=1.0):

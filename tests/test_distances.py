@@ -23,6 +23,7 @@ from randsmap._linalg.distances import (
 )
 
 from helpers import python
+from oracles import AT_ITSELF, RADIAL
 
 pytestmark = pytest.mark.kernels
 
@@ -173,29 +174,6 @@ def test_property(n, dim, offset, scale, seed):
 
 
 # -- radial kernels ----------------------------------------------------------------------------------
-# scale, and with t = scale D: the kernel, twice its derivative by t where t > 0
-THIRD = 1 / np.longdouble(3)
-RADIAL = {
-    "GAUSSIAN": (0.5, lambda t: np.exp(-t), lambda t: -2 * np.exp(-t)),
-    "MATERN_12": (1.0, lambda t: np.exp(-np.sqrt(t)), lambda t: -np.exp(-np.sqrt(t)) / np.sqrt(t)),
-    "MATERN_32": (3.0, lambda t: (1 + np.sqrt(t)) * np.exp(-np.sqrt(t)), lambda t: -np.exp(-np.sqrt(t))),
-    "MATERN_52": (
-        5.0,
-        lambda t: (1 + np.sqrt(t) + t * THIRD) * np.exp(-np.sqrt(t)),
-        lambda t: -(1 + np.sqrt(t)) * np.exp(-np.sqrt(t)) * THIRD,
-    ),
-    "THIN_PLATE": (1.0, lambda t: t * np.log(t) / 2, lambda t: np.log(t) + 1),
-}
-# value and slope of a point with itself
-AT_ITSELF = {
-    "GAUSSIAN": (1, -1),
-    "MATERN_12": (1, 0),
-    "MATERN_32": (1, -3),
-    "MATERN_52": (1, -5 / 3),
-    "THIN_PLATE": (0, 0),
-}
-
-
 def radial_points():
     """Points X and Z, or None for X itself: both sides of panel and tile, all lanes, from direct sums to products."""
     rng = np.random.default_rng(0)

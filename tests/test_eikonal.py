@@ -11,22 +11,12 @@ import randsmap
 from randsmap.datasets import solve_eikonal
 
 import hughes_reference as reference
+from oracles import by_plain_iteration
 
 pytestmark = pytest.mark.kernels
 
 METHODS = ("marching", "sweeping")
 DATA = Path(__file__).parent / "data"
-
-
-def by_plain_iteration(slowness, spacing, cells, exits, obstacles):
-    dx, dy = np.broadcast_to(spacing, 2)
-    zero = np.pad(cells, 1)
-    zero[0, 1:-1] |= "left" in exits
-    zero[-1, 1:-1] |= "right" in exits
-    zero[1:-1, 0] |= "bottom" in exits
-    zero[1:-1, -1] |= "top" in exits
-    walls = np.pad(obstacles, 1, constant_values=True) & ~zero
-    return reference.eikonal(slowness, dx, dy, zero, walls)[..., 1:-1, 1:-1]
 
 
 # -- exact values ---------------------------------------------------------------------------------

@@ -18,12 +18,11 @@ from randsmap import features as module
 from randsmap._kernels import features as kernel
 
 from helpers import python
+from oracles import PLAIN, STEEPEST
 
 pytestmark = pytest.mark.kernels
 
 EPS = np.finfo(float).eps
-PLAIN = {kernel.COSINE: np.cos, kernel.LOGISTIC: lambda t: 1 / (1 + np.exp(-t))}  # in extended precision too
-STEEPEST = {kernel.COSINE: 1.0, kernel.LOGISTIC: 0.25}
 MAPS = {  # P features of t = w . y + b
     FourierFeatures: lambda t, P: np.sqrt(2 / P) * np.cos(t),
     MultiscaleFourierFeatures: lambda t, P: np.sqrt(2 / P) * np.cos(t),

@@ -15,17 +15,9 @@ from randsmap._linalg.neighbors import NeighborIndex, nearest_neighbors
 from randsmap._linalg.projected_neighbors import ProjectedNeighbors, neighbor_index
 
 from helpers import python
+from oracles import brute_force
 
 pytestmark = pytest.mark.kernels
-
-
-def brute_force(points, queries, k):
-    """By definition: squared distances summed in the order of the coordinates, ties by index."""
-    D = np.zeros((len(queries), len(points)))
-    for j in range(points.shape[1]):
-        D += (queries[:, j : j + 1] - points[:, j]) ** 2
-    order = np.argsort(D, axis=1, kind="stable")[:, :k]
-    return np.sqrt(np.take_along_axis(D, order, 1)), order
 
 
 def check(points, queries, k, index=None):

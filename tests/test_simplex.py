@@ -1,6 +1,5 @@
 """Weights of the k-NN decoder against an enumeration of all faces, and scipy's SLSQP."""
 
-import itertools
 
 import numpy as np
 import pytest
@@ -8,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from randsmap._kernels import simplex as kernel
+
+from oracles import enumerate_faces
 
 pytestmark = pytest.mark.kernels
 
@@ -20,23 +21,6 @@ def latent_weights(P, y):
         np.ascontiguousarray(P, float), np.array(y, float)[None], np.arange(len(P))[None].astype(np.intp), weights
     )
     return weights[0]
-
-
-def enumerate_faces(P, y):
-    """Best over all subsets: residual first, then |a|^2; exact up to the pseudo-inverse."""
-    k, best = len(P), (np.inf, np.inf, None)
-    for m in range(1, k + 1):
-        for subset in itertools.combinations(range(k), m):
-            C = P[list(subset)]
-            b = 1 / m + np.linalg.pinv((C - C.mean(0)).T, rcond=1e-11) @ (y - C.mean(0))
-            if b.min() < -1e-10:
-                continue
-            a = np.zeros(k)
-            a[list(subset)] = np.maximum(b, 0) / np.maximum(b, 0).sum()
-            residual, norm = np.linalg.norm(y - a @ P), a @ a
-            if residual < best[0] - 1e-9 or (residual < best[0] + 1e-9 and norm < best[1] - 1e-12):
-                best = residual, norm, a
-    return best
 
 
 def assert_on_simplex(a):

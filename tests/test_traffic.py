@@ -13,34 +13,12 @@ from randsmap._kernels import traffic
 from randsmap.datasets import LWRSolver
 
 from helpers import python
+from oracles import numpy_step
 
 pytestmark = pytest.mark.kernels
 
 EPS = np.finfo(float).eps
 GOLDEN = Path(__file__).parent / "data" / "traffic_golden.npz"  # by make_traffic_golden.py
-
-
-def numpy_step(q, courant, rho_max):
-    """One step as the wave-propagation form is written in LeVeque's book."""
-    left = np.roll(q, 1)
-    wave = q - left
-    nu = courant * (1 - (left + q) / rho_max)
-
-    def flux(r):
-        return courant * r * (1 - r / rho_max)
-
-    # fluctuations; flux differences about the sonic flux where the rarefaction is transonic
-    minus, plus = np.minimum(nu, 0) * wave, np.maximum(nu, 0) * wave
-    transonic = (left > rho_max / 2) & (q < rho_max / 2)
-    sonic = flux(rho_max / 2)
-    minus = np.where(transonic, sonic - flux(left), minus)
-    plus = np.where(transonic, flux(q) - sonic, plus)
-
-    upwind = np.where(nu > 0, np.roll(wave, 1), np.roll(wave, -1))
-    ratio = np.divide(upwind, wave, out=np.zeros_like(wave), where=wave != 0)
-    van_leer = (ratio + abs(ratio)) / (1 + abs(ratio))
-    correction = 0.5 * abs(nu) * (1 - abs(nu)) * van_leer * wave
-    return q - plus - np.roll(minus, -1) - (np.roll(correction, -1) - correction)
 
 
 def kernel_steps(q, courant, rho_max, n_steps, rounding=0.0):

@@ -33,6 +33,7 @@ def invariant_values(
             part = slice(i * _TILE, (i + 1) * _TILE)
             there = slice(start + part.start, start + part.stop)
             fields = block[part] if minus is None else np.hstack([block[part], minus[there]])
+            fields = np.ascontiguousarray(fields)  # hstack keeps the order of columns where both have it
             _kernel.dots(rows, fields, value[there], scale[there])
 
         parallel_for(task, -(-len(block) // _TILE))

@@ -14,7 +14,7 @@ enum { SAMPLE = 9, SEARCH_ROUNDS = 1000 };
 
 typedef struct {
     double sum;      /* w . f(t); of an exact pass m - w . f(t) */
-    double size;     /* |w| . |f(t)|, of an exact pass */
+    double size;     /* |w| . |f(t)|, of an exact and of a checked pass */
     double slope;    /* h'(t), a cell on its bound counted as free */
     int finite;      /* of a checked pass: f is */
     double top;      /* max f, of a checked pass */
@@ -55,11 +55,11 @@ RK_INLINE void add(sums *a, const double *z, const double *w, const double *d, c
             RK_TWO_SUM(s, e, a->sum[v], p);
             a->sum[v] = s;
             a->low[v] += mode & UNIFORM ? e : v_product_error(wv, f, p) + e;
-            if (!(mode & NONNEGATIVE))
-                a->size[v] += v_abs(p);
         } else {
             a->sum[v] += p;
         }
+        if ((mode & (EXACT | CHECKED)) && !(mode & NONNEGATIVE))
+            a->size[v] += v_abs(p);
         if (mode & UNIFORM)
             a->count[v] -= free;
         else
@@ -105,10 +105,10 @@ RK_INLINE total pass(const rk_bounds *b, double m, const double *f, double t, in
                 RK_TWO_SUM(s, e, r.sum, -v_lane(a.sum[v], k));
                 r.sum = s;
                 low_part += e - v_lane(a.low[v], k);
-                r.size += v_lane(a.size[v], k);
             } else {
                 r.sum += v_lane(a.sum[v], k);
             }
+            r.size += v_lane(a.size[v], k);
             r.slope += v_lane(a.slope[v], k);
             count += v_lane(a.count[v], k);
             odd += v_lane(a.odd[v], k);
@@ -116,7 +116,7 @@ RK_INLINE total pass(const rk_bounds *b, double m, const double *f, double t, in
         }
     r.sum += low_part;
     if (mode & NONNEGATIVE)
-        r.size = fabs(m - r.sum);
+        r.size = mode & EXACT ? fabs(m - r.sum) : r.sum;
     if (mode & UNIFORM)
         r.slope = (double)count;
     r.finite = odd == 0;
@@ -125,7 +125,11 @@ RK_INLINE total pass(const rk_bounds *b, double m, const double *f, double t, in
 
 static total first_pass(const rk_bounds *b, const double *f)
 {
-    return b->uniform ? pass(b, 0, f, 0, UNIFORM | CHECKED) : pass(b, 0, f, 0, CHECKED);
+    if (!b->uniform)
+        return pass(b, 0, f, 0, CHECKED);
+    if (b->lower[0] >= 0)
+        return pass(b, 0, f, 0, UNIFORM | CHECKED | NONNEGATIVE);
+    return pass(b, 0, f, 0, UNIFORM | CHECKED);
 }
 
 static total quick_pass(const rk_bounds *b, const double *f, double t)
@@ -448,9 +452,9 @@ static enum rk_row_status row(const rk_bounds *b, double m, double *f, double *w
     if (!at.finite)
         return RK_NOT_FINITE;
     double t = 0;
-    /* nothing to do for a field that satisfies it all: the exact pass says so */
-    const double size = fabs(at.sum) + fabs(m);
-    int found = size <= DBL_MAX && fabs(at.sum - m) <= 16 * DBL_EPSILON * size;
+    /* nothing to do for a field that satisfies it all: the exact pass says so, where plain sums cannot tell */
+    const double size = at.size + fabs(m), terms = (double)(b->M / RK_SUM_LANES);
+    int found = size <= DBL_MAX && fabs(at.sum - m) <= (16 + terms) * DBL_EPSILON * size;
     if (!found && b->uniform && b->upper[0] == INFINITY && b->lower[0] > -INFINITY) {
         ptrdiff_t n;
         double rest, cut;

@@ -4,6 +4,7 @@
 
 /* FAR: a residual of so many eps after the last pass is no round-off. */
 enum { MAX_PASSES = 4, FAR = 32, BLOCK = 256 };
+#define NOTHING 0x1p-80 /* round-off of round-off */
 
 typedef struct {
     rk_vec sum[RK_SUM_VECTORS], low[RK_SUM_VECTORS], size[RK_SUM_VECTORS];
@@ -56,15 +57,34 @@ static void dots(const double *C, ptrdiff_t q, ptrdiff_t M, const double *f, dou
         value[j] = -residual(0.0, C + j * M, f, M, scale + j);
 }
 
+/* Cells that the invariants determine to be 0 never are in numbers of which each pass leaves the round-off: what is
+ * nothing beside the terms |C_j| . |f| that there were (q) is 0. */
+static void settle(const rk_projection *p, const double *terms, double *f)
+{
+    for (ptrdiff_t i = 0; i < p->M; i++) {
+        int involved = 0, nothing = 1;
+        for (ptrdiff_t j = 0; j < p->q; j++) {
+            const double c = p->C[j * p->M + i];
+            involved |= c != 0;
+            nothing &= fabs(c * f[i]) <= NOTHING * terms[j];
+        }
+        f[i] = involved && nothing ? 0 : f[i];
+    }
+}
+
+/* work holds 2 q doubles */
 static enum rk_row_status correct(const rk_projection *p, const double *m, double *restrict f,
-                                  double *restrict t)
+                                  double *restrict work)
 {
     const ptrdiff_t q = p->q, M = p->M;
+    double *restrict t = work, *restrict terms = work + q;
     for (int pass = 0;; pass++) {
         int over = 0, far = 0, finite = 1;
         for (ptrdiff_t j = 0; j < q; j++) {
             double size;
             t[j] = residual(m[j], p->C + j * M, f, M, &size);
+            if (pass == 0)
+                terms[j] = size;
             over |= fabs(t[j]) > 2 * DBL_EPSILON * (size + fabs(m[j]));
             far |= fabs(t[j]) > FAR * DBL_EPSILON * (size + fabs(m[j])) + (double)M * DBL_TRUE_MIN;
             finite &= fabs(t[j]) + size <= DBL_MAX;
@@ -73,7 +93,11 @@ static enum rk_row_status correct(const rk_projection *p, const double *m, doubl
             return RK_NOT_FINITE;
         if (!over)
             return RK_PROJECTED;
-        if (pass == MAX_PASSES)
+        if (pass == MAX_PASSES && far) {
+            settle(p, terms, f);
+            continue;
+        }
+        if (pass >= MAX_PASSES)
             return far ? RK_NO_CONVERGENCE : RK_PROJECTED;
         for (ptrdiff_t j = 0; j < q; j++) { /* R^T z = t */
             for (ptrdiff_t k = 0; k < j; k++)
@@ -154,9 +178,10 @@ static ptrdiff_t push(const rk_projection *p, const double *f, double *g, double
     }
     for (ptrdiff_t k = 0; k < p->n_constant; k++)
         g[p->index[k]] = 0;
+    double *zeros = work + 2 * p->q;
     for (ptrdiff_t j = 0; j < p->q; j++)
-        work[p->q + j] = 0;
-    const enum rk_row_status status = correct(p, work + p->q, g, work);
+        zeros[j] = 0;
+    const enum rk_row_status status = correct(p, zeros, g, work);
     return status == RK_PROJECTED ? -1 : status == RK_NOT_FINITE ? 0 : -2;
 }
 
@@ -186,7 +211,7 @@ static void pull(const rk_projection *p, const double *f, double *u, double *wor
 
 static ptrdiff_t workspace(const rk_projection *p)
 {
-    const ptrdiff_t least = p->bounds ? RK_TABLE(bounds).workspace(p->bounds) : 2 * p->q;
+    const ptrdiff_t least = p->bounds ? RK_TABLE(bounds).workspace(p->bounds) : 3 * p->q;
     return p->bounds && least < p->M ? p->M : least;
 }
 

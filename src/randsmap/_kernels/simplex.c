@@ -2,6 +2,7 @@
 #include "rk_simd.h"
 #include "rk_vecmath_inline.h"
 #include <float.h>
+#include <stdlib.h>
 
 static double dot(const double *x, const double *y, ptrdiff_t n)
 {
@@ -204,21 +205,36 @@ static int hull(const double *w, const double *t, ptrdiff_t k, ptrdiff_t d, doub
     return ended;
 }
 
+enum { MODERATE = 100 }; /* exponents of two whose fourth powers are far from over- and underflow */
+
 /* Points relative to the nearest one and, where there are fewer of them than coordinates, in an
- * orthonormal basis of their span. Returns the dimension; w (k, d), t (d). */
+ * orthonormal basis of their span; in units of a power of two if they are extreme, which changes no
+ * weight. Returns the dimension; w (k, d), t (d). */
 static ptrdiff_t gather(const double *Y, ptrdiff_t d, const double *y, const ptrdiff_t *neighbor,
                         ptrdiff_t k, double *basis, double *w, double *t, double *noise)
 {
     const double *origin = Y + neighbor[0] * d;
-    double largest = 0;
+    double largest = 0, extent = 0;
     for (ptrdiff_t j = 0; j < k; j++)
         for (ptrdiff_t c = 0; c < d; c++) {
-            double x = Y[neighbor[j] * d + c];
+            double x = Y[neighbor[j] * d + c], step = x - origin[c];
             largest = fabs(x) > largest ? fabs(x) : largest;
-            w[j * d + c] = x - origin[c];
+            extent = fabs(step) > extent ? fabs(step) : extent;
+            w[j * d + c] = step;
         }
-    for (ptrdiff_t c = 0; c < d; c++)
+    for (ptrdiff_t c = 0; c < d; c++) {
         t[c] = y[c] - origin[c];
+        extent = fabs(t[c]) > extent ? fabs(t[c]) : extent;
+    }
+    int exponent;
+    frexp(extent, &exponent);
+    if (extent > 0 && abs(exponent) > MODERATE) {
+        for (ptrdiff_t i = 0; i < k * d; i++)
+            w[i] = ldexp(w[i], -exponent);
+        for (ptrdiff_t c = 0; c < d; c++)
+            t[c] = ldexp(t[c], -exponent);
+        largest = ldexp(largest, -exponent);
+    }
     *noise = 4 * DBL_EPSILON * largest;
     if (d < k)
         return d;

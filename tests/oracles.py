@@ -1,0 +1,140 @@
+"""Plain references of the kernels, for their tests and for tools/fuzz.py: slow, and right by reading."""
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+
+from randsmap._kernels.features import COSINE, LOGISTIC
+
+import hughes_reference as reference
+
+# -- Features, by activation: the function, in extended precision too, and its steepest slope ----------------
+PLAIN = {COSINE: np.cos, LOGISTIC: lambda t: 1 / (1 + np.exp(-t))}  # in extended precision too
+STEEPEST = {COSINE: 1.0, LOGISTIC: 0.25}
+
+# -- Radial kernels, by name -----------------------------------------------------------------------------------
+# scale, and with t = scale D: the kernel, twice its derivative by t where t > 0
+THIRD = 1 / np.longdouble(3)
+RADIAL = {
+    "GAUSSIAN": (0.5, lambda t: np.exp(-t), lambda t: -2 * np.exp(-t)),
+    "MATERN_12": (1.0, lambda t: np.exp(-np.sqrt(t)), lambda t: -np.exp(-np.sqrt(t)) / np.sqrt(t)),
+    "MATERN_32": (3.0, lambda t: (1 + np.sqrt(t)) * np.exp(-np.sqrt(t)), lambda t: -np.exp(-np.sqrt(t))),
+    "MATERN_52": (
+        5.0,
+        lambda t: (1 + np.sqrt(t) + t * THIRD) * np.exp(-np.sqrt(t)),
+        lambda t: -(1 + np.sqrt(t)) * np.exp(-np.sqrt(t)) * THIRD,
+    ),
+    "THIN_PLATE": (1.0, lambda t: t * np.log(t) / 2, lambda t: np.log(t) + 1),
+}
+# value and slope of a point with itself
+AT_ITSELF = {
+    "GAUSSIAN": (1, -1),
+    "MATERN_12": (1, 0),
+    "MATERN_32": (1, -3),
+    "MATERN_52": (1, -5 / 3),
+    "THIN_PLATE": (0, 0),
+}
+
+
+def brute_force(points, queries, k):
+    """By definition: squared distances summed in the order of the coordinates, ties by index."""
+    D = np.zeros((len(queries), len(points)))
+    for j in range(points.shape[1]):
+        D += (queries[:, j : j + 1] - points[:, j]) ** 2
+    order = np.argsort(D, axis=1, kind="stable")[:, :k]
+    return np.sqrt(np.take_along_axis(D, order, 1)), order
+
+
+def enumerate_faces(P, y):
+    """Best over all subsets: residual first, then |a|^2; exact up to the pseudo-inverse."""
+    k, best = len(P), (np.inf, np.inf, None)
+    for m in range(1, k + 1):
+        for subset in itertools.combinations(range(k), m):
+            C = P[list(subset)]
+            b = 1 / m + np.linalg.pinv((C - C.mean(0)).T, rcond=1e-11) @ (y - C.mean(0))
+            if b.min() < -1e-10:
+                continue
+            a = np.zeros(k)
+            a[list(subset)] = np.maximum(b, 0) / np.maximum(b, 0).sum()
+            residual, norm = np.linalg.norm(y - a @ P), a @ a
+            if residual < best[0] - 1e-9 or (residual < best[0] + 1e-9 and norm < best[1] - 1e-12):
+                best = residual, norm, a
+    return best
+
+
+def exact_projection(z, w, v, lower, upper, m):
+    """(f, t) in rational arithmetic: f_i = clip(z_i + t w_i / v_i), w . f = m, by trying every interval
+    between breakpoints."""
+    z, w, v, m = [Fraction(x) for x in z], [Fraction(x) for x in w], [Fraction(x) for x in v], Fraction(m)
+    lower = [None if x == -np.inf else Fraction(x) for x in lower]
+    upper = [None if x == np.inf else Fraction(x) for x in upper]
+
+    def clip(x, i):
+        x = x if lower[i] is None else max(x, lower[i])
+        return x if upper[i] is None else min(x, upper[i])
+
+    def fields(t):
+        return [clip(z[i] + t * w[i] / v[i], i) for i in range(len(z))]
+
+    def h(t):
+        return sum(a * b for a, b in zip(w, fields(t))) - m
+
+    points = sorted(
+        {
+            (bound[i] - z[i]) * v[i] / w[i]
+            for bound in (lower, upper)
+            for i in range(len(z))
+            if bound[i] is not None and w[i] > 0
+        }
+    )
+    if not points:
+        points = [Fraction(0)]
+    values = [h(t) for t in points]
+    if values[0] > 0:  # left of all breakpoints only cells without a lower bound move
+        a, b = points[0] - 1, points[0]
+    elif values[-1] < 0:
+        a, b = points[-1], points[-1] + 1
+    else:
+        k = max(i for i, value in enumerate(values) if value <= 0)
+        if values[k] == 0:
+            return fields(points[k]), points[k]
+        a, b = points[k], points[k + 1]
+    slope = (h(b) - h(a)) / (b - a)
+    t = a - h(a) / slope if slope else a  # m rounded to beyond the range
+    return fields(t), t
+
+
+def by_plain_iteration(slowness, spacing, cells, exits, obstacles):
+    """Travel times of `solve_eikonal`, all cells at once until nothing changes."""
+    dx, dy = np.broadcast_to(spacing, 2)
+    zero = np.pad(cells, 1)
+    zero[0, 1:-1] |= "left" in exits
+    zero[-1, 1:-1] |= "right" in exits
+    zero[1:-1, 0] |= "bottom" in exits
+    zero[1:-1, -1] |= "top" in exits
+    walls = np.pad(obstacles, 1, constant_values=True) & ~zero
+    return reference.eikonal(slowness, dx, dy, zero, walls)[..., 1:-1, 1:-1]
+
+
+def numpy_step(q, courant, rho_max):
+    """One step as the wave-propagation form is written in LeVeque's book."""
+    left = np.roll(q, 1)
+    wave = q - left
+    nu = courant * (1 - (left + q) / rho_max)
+
+    def flux(r):
+        return courant * r * (1 - r / rho_max)
+
+    # fluctuations; flux differences about the sonic flux where the rarefaction is transonic
+    minus, plus = np.minimum(nu, 0) * wave, np.maximum(nu, 0) * wave
+    transonic = (left > rho_max / 2) & (q < rho_max / 2)
+    sonic = flux(rho_max / 2)
+    minus = np.where(transonic, sonic - flux(left), minus)
+    plus = np.where(transonic, flux(q) - sonic, plus)
+
+    upwind = np.where(nu > 0, np.roll(wave, 1), np.roll(wave, -1))
+    ratio = np.divide(upwind, wave, out=np.zeros_like(wave), where=wave != 0)
+    van_leer = (ratio + abs(ratio)) / (1 + abs(ratio))
+    correction = 0.5 * abs(nu) * (1 - abs(nu)) * van_leer * wave
+    return q - plus - np.roll(minus, -1) - (np.roll(correction, -1) - correction)
