@@ -253,6 +253,33 @@ def test_a_field_that_satisfies_everything_comes_back_as_it_is():
     np.testing.assert_array_equal(project_bounds(F, upper=0.01), F)
 
 
+@pytest.mark.parametrize("M", [11, 1000, 20000])
+@pytest.mark.parametrize("bounds", [{"lower": None}, {"lower": -1e12, "upper": 1e12}])
+def test_a_field_whose_total_cancels_comes_back_as_it_is(M, bounds):
+    rng = np.random.default_rng(M)
+    w = rng.uniform(0.1, 3, M)
+    options = {**bounds, "weights": w, "cell_weights": rng.lognormal(0, 2, M), "total": 4.5}
+    F = project_bounds(rng.normal(size=(9, M)) * 10.0 ** rng.uniform(-3, 10, (9, M)), **options)
+    defect = np.abs([math.fsum((w * f).tolist()) - 4.5 for f in F]) / (np.abs(F) @ w)
+    assert (defect <= 8 * EPS).all()
+    np.testing.assert_array_equal(project_bounds(F, **options), F)
+
+
+@pytest.mark.parametrize("total", [1e-230, 1e-289, 7e-320, 5e-324])
+def test_totals_that_are_nothing_beside_the_field(total):
+    rng = np.random.default_rng(0)
+    z = 1e4 + rng.normal(size=40)
+    f = project_bounds(z, upper=4.0, total=total, cell_weights=10.0 ** rng.uniform(-4, 4, 40))
+    assert abs(math.fsum(f) - total) <= 1e-14 * total and (f >= 0).all()
+    # of either sign, where no field of numbers beside 1 may have it: then it is said, as of others that cannot be
+    try:
+        f = project_bounds(z - 1e4, lower=None, total=total)
+    except ValueError as error:
+        assert "no field of floating-point numbers has the total of row 0" in str(error)
+    else:
+        assert abs(math.fsum(f) - total) <= 1e-14 * np.abs(f).sum()
+
+
 def test_one_cell_and_no_rows():
     assert project_bounds([3.0]).tolist() == [1.0]
     assert project_bounds([[3.0], [-1.0]], total=[2.0, 0.5]).tolist() == [[2.0], [0.5]]

@@ -281,67 +281,7 @@ def test_what_is_vouched_for_is_intact_until_a_digit_changes(tmp_path):
     assert not is_intact(path, other)
 
 
-# -- Full disks ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 40 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if sys.platform != "linux" or os.geteuid() != 0:
-        pytest.skip("mounting a small file system takes the superuser of Linux")
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", folder], capture_output=True).returncode:
-        pytest.skip("no file system may be mounted here")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
-
-
-COMMAND = "import sys; from randsmap.cli import main; sys.exit(main(sys.argv[1:]))"
-
-
-@pytest.mark.slow
-def test_a_full_disk_is_told_and_nothing_is_left(small_disk, model):
-    np.save(model / "many.npy", np.tile(np.load(model / "Y.npy"), (45000, 1)))  # 86 MB of fields
-    for arguments in (
-        ["decode", model / "m.npz", model / "many.npy", "--out", small_disk / "F.npy"],
-        ["dataset", "lwr", "--trajectories", 300, "--snapshots", 60, "--out", small_disk / "F.npy"],
-        ["dataset", "swiss-roll", "--samples", 2_000_000, "--out", small_disk / "F.npz"],
-    ):
-        result = python(COMMAND, *arguments)
-        assert result.returncode == 1, result
-        assert f"No space left on device: '{arguments[-1]}'" in result.stderr
-        assert not list(small_disk.iterdir())
-
-
-@pytest.mark.slow
-def test_a_memory_map_made_by_the_user_on_a_full_disk_raises(small_disk, model):
-    code = """
-        import sys, numpy as np, randsmap
-        model, Y = randsmap.load(sys.argv[1]), np.load(sys.argv[2])
-        out = np.lib.format.open_memmap(sys.argv[3], "w+", np.float64, (45000 * 30, 8))
-        try:
-            model.inverse_transform(np.tile(Y, (45000, 1)), out=out)
-        except OSError as error:
-            print(error)
-    """
-    result = python(code, model / "m.npz", model / "Y.npy", small_disk / "F.npy")
-    assert result.stdout == f"[Errno 28] No space left on device: '{small_disk / 'F.npy'}'\n", result
-
-
-@pytest.mark.slow
-def test_a_limit_on_file_sizes_is_told(tmp_path, model):
-    code = """
-        import resource, sys
-        from randsmap.cli import main
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
-        sys.exit(main(["dataset", "swiss-roll", "--samples", "100000", "--out", sys.argv[1]]))
-    """
-    if sys.platform != "linux":
-        pytest.skip("needs resource limits")
-    result = python(code, tmp_path / "F.npy")
-    assert result.returncode == 1 and f"File too large: '{tmp_path / 'F.npy'}'" in result.stderr
-    assert {p.name for p in tmp_path.iterdir()} == {"given"}
+# -- Space on the disk -----------------------------------------------------------------------------
 
 
 @posix

@@ -314,6 +314,38 @@ def test_invariant_zero_with_a_field_of_zeros():
     assert abs(inv.values[0]) < 1e-14
 
 
+@pytest.mark.parametrize("M, q", [(2, 2), (7, 3)])
+def test_what_the_invariants_determine_has_no_derivative(M, q):
+    # of the last cells, which the others' invariants leave alone, all invariants determine the values
+    rng = np.random.default_rng(M)
+    C = np.zeros((M, q))
+    C[-q:] = rng.normal(size=(q, q)) * [10.0 ** (-3 * j) for j in range(q)]
+    Y, F = rng.uniform(size=(20, 1)), rng.uniform(1, 2, size=(20, M))
+    F[:, -q:] = F[0, -q:] * (1 + 1e-15 * rng.integers(0, 3, (20, q)))  # not constant to the bit
+    decoder = randsmap.RANDSMAPDecoder(
+        randsmap.MonomialFeatures(2), invariants=C, center=False, latent_scale=None, random_state=0
+    ).fit(Y, F)
+    X, V = rng.uniform(-1, 2, size=(30, 1)), rng.normal(size=(30, 1))
+    J, Jv = decoder.jacobian(X), decoder.jvp(X, V)
+    for T in (J[..., 0], Jv):
+        assert (np.abs(T[:, -q:]) <= 1e-20).all()
+        assert M == q or (np.abs(T[:, :-q]) > 0).any()
+    assert violation(decoder.predict(X), C, decoder.invariant_values_) <= 1e-14
+    frozen = decoder.set_params(features=randsmap.FourierFeatures(n_features=9)).fit(Y, F).freeze()
+    assert (np.abs(frozen.jvp(X, V)[:, -q:]) <= 1e-20).all()
+
+
+def test_coefficients_of_any_layout_are_corrected():
+    # of one coordinate the tail's coefficients are one row, and all of them come by columns
+    rng = np.random.default_rng(0)
+    Y, C = rng.uniform(size=(12, 1)), rng.normal(size=(9, 2))
+    Q = np.linalg.qr(C)[0]
+    F = np.sin(3 * Y + np.arange(9.0))
+    F += (F[0] - F) @ Q @ Q.T
+    decoder = randsmap.KernelDecoder("thin-plate", degree=1, invariants=C).fit(Y, F)
+    assert violation(decoder.predict(2 * Y), C, decoder.invariant_values_) <= 1e-14
+
+
 def test_projection_object_survives_pickling():
     F = np.random.default_rng(0).dirichlet(np.ones(6), size=5)
     inv = AffineInvariants.from_data(F)

@@ -55,6 +55,15 @@ def test_convex_weights():
         assert abs(x.sum() - 1) < 4 * EPS
 
 
+@pytest.mark.parametrize("exponent", [-600, -400, 250, 300, 500])
+def test_units_of_the_latents_change_nothing(exponent):
+    rng = np.random.default_rng(0)
+    Y, F, X = rng.normal(size=(30, 2)), rng.uniform(size=(30, 5)), 1.5 * rng.normal(size=(40, 2))
+    unit = 2.0**exponent  # squares of squares of such latents over- or underflow
+    expected = KNNDecoder(6).fit(Y, F).predict(X)
+    np.testing.assert_allclose(KNNDecoder(6).fit(unit * Y, F).predict(unit * X), expected, rtol=0, atol=1e-14)
+
+
 def test_interpolates_its_nodes():
     Y = np.linspace(0, 1, 6)[:, None]
     X = np.random.default_rng(0).normal(size=(6, 4))

@@ -1,6 +1,5 @@
 """Weights of the k-NN decoder against an enumeration of all faces, and scipy's SLSQP."""
 
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

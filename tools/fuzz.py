@@ -35,6 +35,8 @@ RUNNING, INPUTS, CASES = 0, 2, 3  # places in what the two processes share: targ
 def main() -> int:
     """Exit status: 0 without a fault."""
     arguments = _parser().parse_args()
+    for variable in ("RANDSMAP_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")  # inputs are small: threads would cost time, and gain none
     from fuzz_targets import TARGETS
 
     names = list(TARGETS)

@@ -321,11 +321,12 @@ def project_bounds(
     project_rows(projection, rows, values[:, None] if q else None, source=source)
     if extreme:
         got, size = invariant_values(w[:, None], rows)
-        if (w == 1).all():
-            for i in np.flatnonzero((got[:, 0] != values) & (np.abs(values) < np.finfo(float).tiny)):
-                _settle_denormal(rows[i], values[i] - got[i, 0], lower, upper)
-            got, size = invariant_values(w[:, None], rows)
         unit = M * 5e-324  # round-off of denormal numbers
+        if (w == 1).all():
+            missing = values - got[:, 0]
+            for i in np.flatnonzero((missing != 0) & (np.abs(missing) <= unit)):
+                _settle_denormal(rows[i], missing[i], lower, upper)
+            got, size = invariant_values(w[:, None], rows)
         kept = np.abs(got[:, 0] - values) <= _PROMISE * (size[:, 0] + np.abs(values)) + unit
         kept &= (np.abs(values) > 1e9 * unit) | (values == got[:, 0])
         for i in np.flatnonzero(~kept)[:1]:

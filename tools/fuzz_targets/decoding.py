@@ -207,7 +207,8 @@ def decoders(rng):
     except (ValueError, np.linalg.LinAlgError) as error:
         # bounds that the projection on the fitted values cannot reach, and modes that a rank lacks
         assert any(
-            text in str(error) for text in ("out of reach", "output_rank", "rank", "latent points must differ")
+            text in str(error)
+            for text in ("out of reach", "output_rank", "rank", "latent points must differ", "median distance")
         ), error
         return 1
     X = problem.X
@@ -382,7 +383,8 @@ def _check_far(rng, problem, decoder):
         try:
             F = decoder.predict(far)
         except ValueError as error:
-            assert "too large" in str(error) or "does not converge" in str(error), error
+            # finite: of monomials, which decoders take as another's features
+            assert any(text in str(error) for text in ("too large", "must be finite")), error
             return
     if problem.C.shape[1] or problem.options["bounds"]:
         assert np.isfinite(F).all()
@@ -456,7 +458,7 @@ def _pod(rng, problem):
     try:
         pod.fit(problem.F)
     except ValueError as error:
-        assert any(text in str(error) for text in ("n_components", "modes", "out of reach")), error
+        assert any(text in str(error) for text in ("n_components", "mode", "out of reach")), error
         return 1
     Z = pod.transform(problem.F)
     Z = Z * rng.choice([1.0, 3.0])
@@ -509,6 +511,9 @@ def _batches(rng):
             streamed.partial_fit(laid_out(rng, Y[rows]), F[rows])
         assert same_bits(streamed.solve().coef_, whole.coef_), "cuts change the bits"
         assert same_bits(streamed.predict(X), whole.predict(X))
+        free = ~whole.constant_cells_
+        if (np.ptp(F, axis=0) <= 1e-6 * np.abs(F).max(axis=0))[free].any():
+            return len(Y)  # sums that cancel by 2^40 of their terms depend on the tree (randsmap/_linalg/sums.py)
         # whole blocks in any order and tree; what fills no block comes last
         order = rng.permutation(blocks)
         groups = np.split(order, np.sort(rng.integers(0, blocks + 1, 2)))

@@ -59,8 +59,10 @@ def bounds(rng):
         F = project_bounds(laid_out(rng, given), **options)
     except ValueError as error:
         largest, smallest = np.abs(totals).max(), np.abs(totals[totals != 0]).min(initial=1.0)
-        # what cannot be: numbers of subnormal size, and sums or products that overflow
-        assert any(text in str(error) for text in UNREPRESENTABLE), error
+        # what cannot be: subnormal numbers, sums or products that overflow, weights as far apart as floats allow
+        assert any(text in str(error) for text in UNREPRESENTABLE) or (extreme and "does not converge" in str(error)), (
+            error
+        )
         assert extreme or largest > 1e250 or smallest < 1e-290, error
         return n
     assert F.shape == (n, M) and F.dtype == np.float64
@@ -173,7 +175,7 @@ def _check_exact(f, z, w, v, low, high, total):
     sizes = np.abs(z) + abs(float(t)) * d + np.abs([float(x) for x in exact])
     spread = (np.dot(w, sizes) + abs(total)) * d / min(a * b for a, b in zip(w, d) if a > 0)
     error = np.array([float(Fraction(a) - b) for a, b in zip(f.tolist(), exact)])
-    within(error, 0.0, 16 * EPS * (sizes + spread) + 4 * UNIT, "beside rational arithmetic")
+    within(error, 0.0, 16 * EPS * (sizes + spread) + 2 * len(z) * UNIT, "beside rational arithmetic")
 
 
 def _check_out(rng, given, Z, F, options):

@@ -6,7 +6,8 @@
 #include "rk_simd.h"
 #include <float.h>
 
-enum { MAX_NEWTON = 12, FEW_NEWTON = 6, MAX_ROUNDS = 12, MAX_REFINE = 3, MAX_PIVOTS = 200 };
+enum { MAX_NEWTON = 12, FEW_NEWTON = 6, MAX_REFINE = 3, MAX_PIVOTS = 200 };
+enum { MAX_ROUNDS = 44 }; /* a round gains 50 binary digits of a total that is small beside the field: any that there are */
 enum { SAMPLE = 9, SEARCH_ROUNDS = 1000 };
 #define SEED 88172645463325252u /* of the pivots: the same for every row */
 /* the exact pass that follows is a step of Newton's method too, so the others may end this early */

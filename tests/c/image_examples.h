@@ -1,0 +1,192 @@
+/* Images of frozen decoders of every kind of section, written without Python: for the tests beside. */
+#ifndef IMAGE_EXAMPLES_H
+#define IMAGE_EXAMPLES_H
+#include "rk_image.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int checks, failures;
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        checks++;                                                                                  \
+        if (!(condition) && failures++ < 20)                                                       \
+            printf("line %d: %s\n", __LINE__, #condition);                                         \
+    } while (0)
+
+static uint64_t random_bits(void)
+{
+    static uint64_t state = 88172645463325252u;
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return state;
+}
+
+static double uniform(double low, double high)
+{
+    return low + (high - low) * (double)(random_bits() >> 11) * 0x1p-53;
+}
+
+static void *allocate(size_t size)
+{
+    void *memory = malloc(size ? size : 1);
+    if (!memory)
+        abort();
+    return memory;
+}
+
+/* -- A writer of images ------------------------------------------------------------------------------ */
+enum { MOST = 40, D = 2, M = 21, P = 13, RANK = 1 };
+
+typedef struct {
+    rk_image_section sections[MOST];
+    void *arrays[MOST];
+    uint32_t n;
+} draft;
+
+static void *add(draft *t, uint32_t id, uint32_t type, uint64_t rows, uint64_t columns)
+{
+    const size_t bytes = (size_t)(rows * columns) * (type == RK_FLOAT32 ? 4 : 8);
+    t->sections[t->n] = (rk_image_section){id, type, 0, rows, columns};
+    void *array = t->arrays[t->n++] = allocate(bytes);
+    memset(array, 0, bytes);
+    return array;
+}
+
+static double *add_uniform(draft *t, uint32_t id, uint64_t rows, uint64_t columns, double low, double high)
+{
+    double *x = add(t, id, RK_FLOAT64, rows, columns);
+    for (uint64_t i = 0; i < rows * columns; i++)
+        x[i] = uniform(low, high);
+    return x;
+}
+
+static void seal(void *image, size_t size)
+{
+    rk_image_header *header = image;
+    if (size >= sizeof *header)
+        header->checksum = rk_image_checksum(image, size);
+}
+
+static void *assembled(draft *t, size_t *size)
+{
+    uint64_t end = sizeof(rk_image_header) + t->n * sizeof(rk_image_section);
+    for (uint32_t i = 0; i < t->n; i++) {
+        rk_image_section *s = t->sections + i;
+        s->offset = (end + RK_IMAGE_ALIGNMENT - 1) / RK_IMAGE_ALIGNMENT * RK_IMAGE_ALIGNMENT;
+        end = s->offset + s->rows * s->columns * (s->type == RK_FLOAT32 ? 4 : 8);
+    }
+    *size = (size_t)((end + 7) / 8 * 8);
+    unsigned char *image = allocate(*size);
+    memset(image, 0, *size);
+    rk_image_header *header = (void *)image;
+    memcpy(header->magic, RK_IMAGE_MAGIC, sizeof header->magic);
+    header->byte_order = RK_IMAGE_ORDER, header->version = RK_IMAGE_VERSION;
+    header->size = *size, header->n_sections = t->n;
+    memcpy(image + sizeof *header, t->sections, t->n * sizeof *t->sections);
+    for (uint32_t i = 0; i < t->n; i++) {
+        const rk_image_section *s = t->sections + i;
+        memcpy(image + s->offset, t->arrays[i], (size_t)(s->rows * s->columns) * (s->type == RK_FLOAT32 ? 4 : 8));
+        free(t->arrays[i]);
+    }
+    seal(image, *size);
+    return image;
+}
+
+static void parameters(draft *t, int kind, int basis, int function, int invariants)
+{
+    const int64_t values[RK_N_PARAMETERS] = {D, M, invariants ? RANK + 1 : 0, basis, function, kind, 64,
+                                             invariants, 0};
+    memcpy(add(t, RK_PARAMETERS, RK_INT64, 1, RK_N_PARAMETERS), values, sizeof values);
+    double *scalars = add(t, RK_SCALARS, RK_FLOAT64, 1, RK_N_SCALARS);
+    scalars[RK_SCALE] = 0.5, scalars[RK_LOW] = 0.1, scalars[RK_HIGH] = 2, scalars[RK_ENCODER_WIDTH] = 1.5;
+}
+
+/* The sum of the cells is 1, twice the sum 2, and cell 3 is 0.25. */
+static void invariants(draft *t, int bounds)
+{
+    const double unit = 1 / sqrt(M - 1);
+    double *C = add(t, RK_INVARIANTS, RK_FLOAT64, RANK, M), *W = add(t, RK_DIRECTIONS, RK_FLOAT64, RANK, M);
+    for (int i = 0; i < M; i++)
+        C[i] = 1, W[i] = i == 3 ? 0 : unit;
+    *(double *)add(t, RK_VALUES, RK_FLOAT64, 1, RANK) = 1;
+    *(double *)add(t, RK_TRIANGLE, RK_FLOAT64, RANK, RANK) = 1 / unit;
+    *(int64_t *)add(t, RK_CONSTANT_CELLS, RK_INT64, 1, 1) = 3;
+    *(double *)add(t, RK_CONSTANT_VALUES, RK_FLOAT64, 1, 1) = 0.25;
+    *(int64_t *)add(t, RK_KEPT, RK_INT64, 1, RANK) = 0;
+    *(int64_t *)add(t, RK_DROPPED, RK_INT64, 1, 1) = 1;
+    double *fixed = add(t, RK_FIXED, RK_FLOAT64, 2, RANK + 1);
+    fixed[0] = fixed[2] = 0.25, fixed[1] = fixed[3] = 0.5;
+    *(double *)add(t, RK_IMPLIED, RK_FLOAT64, RANK, 1) = 2 / unit;
+    if (!bounds)
+        return;
+    double *lower = add(t, RK_LOWER, RK_FLOAT64, 1, M), *upper = add(t, RK_UPPER, RK_FLOAT64, 1, M);
+    double *direction = add(t, RK_BOUND_DIRECTION, RK_FLOAT64, 1, M);
+    for (int i = 0; i < M; i++)
+        lower[i] = i == 3 ? 0.25 : 0, upper[i] = i == 3 ? 0.25 : INFINITY, direction[i] = i != 3;
+}
+
+enum { KINDS = 7 };
+
+static void *example(int kind, size_t *size)
+{
+    draft t;
+    memset(&t, 0, sizeof t);
+    const int is_map = kind < 3 || kind == 6;
+    parameters(&t, kind == 6 ? RANDSMAP_TABLE : RANDSMAP_FEATURES, kind == 5 ? RK_IDENTITY : is_map ? RK_FEATURE_MAP : kind == 3 ? RK_RADIAL_KERNEL : RK_MULTI_GAUSSIAN,
+               is_map ? kind % RK_ACTIVATIONS : kind == 3 ? RK_MATERN_32 : 0, kind != 5);
+    int functions = P;
+    if (kind == 5) {
+        functions = D;
+    } else if (is_map) {
+        add_uniform(&t, RK_WEIGHTS, D, P, -2, 2);
+        add_uniform(&t, RK_OFFSETS, 1, P, -2, 2);
+    } else {
+        add_uniform(&t, RK_COLUMNS, D, P, -2, 2);
+        add_uniform(&t, RK_LENGTHS, 1, D, 0.5, 2);
+        if (kind == 3) {
+            add_uniform(&t, RK_TAIL_CENTRE, 1, D, -1, 1);
+            functions += D;
+        } else {
+            functions = 5;
+            add_uniform(&t, RK_COMBINATIONS, P, 5, -1, 1);
+        }
+    }
+    add_uniform(&t, RK_BIAS, 1, M, 0, 1);
+    if (kind == 2) {
+        float *factor = add(&t, RK_FACTOR, RK_FLOAT32, (uint64_t)functions, 4), *modes = add(&t, RK_MODES, RK_FLOAT32, 4, M);
+        for (int i = 0; i < functions * 4; i++)
+            factor[i] = (float)uniform(-1, 1);
+        for (int i = 0; i < 4 * M; i++)
+            modes[i] = (float)uniform(-1, 1);
+    } else {
+        add_uniform(&t, RK_COEFFICIENTS, (uint64_t)functions, M, -1, 1);
+    }
+    if (kind == 6) {
+        int64_t *counts = add(&t, RK_TABLE_COUNTS, RK_INT64, 1, D);
+        double *box = add(&t, RK_TABLE_BOX, RK_FLOAT64, 2, D);
+        counts[0] = 15, counts[1] = 17;
+        box[0] = -2.5, box[1] = -2, box[2] = 0.6, box[3] = 0.4;
+        add_uniform(&t, RK_TABLE_VALUES, 15 * 17, M, -1, 1);
+    }
+    if (kind == 0 || kind >= 5) { /* encoders: all pairs in float32; modes alone; Nystroem in coordinates of modes */
+        add_uniform(&t, RK_ENCODER_CENTRE, 1, M, 0, 1);
+        if (kind != 0)
+            add_uniform(&t, RK_ENCODER_MODES, M, kind == 5 ? D : 4, -1, 1);
+        if (kind == 0) {
+            float *rows = add(&t, RK_ENCODER_ROWS, RK_FLOAT32, 9, M);
+            for (int i = 0; i < 9 * M; i++)
+                rows[i] = (float)uniform(-1, 1);
+        } else if (kind == 6) {
+            add_uniform(&t, RK_ENCODER_ROWS, 9, 4, -1, 1);
+        }
+        if (kind != 5)
+            add_uniform(&t, RK_ENCODER_WEIGHTS, D + 1, 9, 0.5, 1);
+    }
+    if (kind != 5)
+        invariants(&t, kind == 1 || kind == 3);
+    return assembled(&t, size);
+}
+
+#endif
