@@ -225,7 +225,7 @@ def radial(rng):
     for slopes in (False, True):
         got = fill_pairs(X, other, scale, np.full(t.shape, np.nan), kernel, slopes)
         itself = AT_ITSELF[name][slopes]
-        products = 2048 * EPS * (dim > DIRECT and other is not None)
+        products = 2048 * EPS * (dim > DIRECT)  # of points that are equal, but not the same
         within(got[~distinct], itself, (2 * EPS * slopes + products) * abs(itself), f"{name} of a point with itself")
         if other is None:
             assert np.array_equal(got, got.T)
