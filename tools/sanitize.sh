@@ -61,15 +61,14 @@ preload=$(for library in $libraries; do $CC -print-file-name="$library"; done | 
 # What is not built with them is loaded first. The interpreter frees nothing at its end, and asks for more memory than
 # there is where a test wants it; malloc in place of Python's own pools, so that each object has its own bounds.
 sanitized() { # LEVEL COMMAND ...
-  env LD_PRELOAD="$preload" PYTHONMALLOC=malloc PYTHONPATH="$folder/site" RANDSMAP_CPU="$1" \
+  "${run[@]}" env LD_PRELOAD="$preload" PYTHONMALLOC=malloc PYTHONPATH="$folder/site" RANDSMAP_CPU="$1" \
     ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
-    TSAN_OPTIONS="halt_on_error=1 report_signal_unsafe=0" OPENBLAS_NUM_THREADS=1 \
-    "${run[@]}" "${@:2}"
+    TSAN_OPTIONS="halt_on_error=1 report_signal_unsafe=0" OPENBLAS_NUM_THREADS=1 "${@:2}"
 }
 pytest=("$python" -m pytest -q -p no:cacheprovider -c "$configuration")
 levels=()
 for level in avx512 avx2 baseline; do # the highest first
-  found=$(RANDSMAP_CPU=$level PYTHONPATH=$folder/site sanitized "$level" "$python" -c \
+  found=$(sanitized "$level" "$python" -c \
     'from randsmap._kernels import vecmath; print(vecmath.cpu_level())')
   if [ "$found" = "$level" ]; then levels+=("$level"); else echo "no $level here: not run"; fi
 done

@@ -75,7 +75,8 @@ def bounds(rng):
     _check_total(F, w, totals)
     if not extreme:
         _check_optimal(F, Z, w, v, low, high, totals)
-        if n and M <= 6 and rng.integers(8) == 0 and np.abs(Z).max() < 1e9 and np.abs(totals).max() < 1e9:
+        moderate = n and 1e-280 < np.abs(totals[0]) < 1e9 and np.abs(Z).max() < 1e9
+        if moderate and M <= 6 and rng.integers(8) == 0:
             _check_exact(F[0], Z[0], w, v, low, high, totals[0])
     settled = violation(F, w[:, None], totals[:, None])[:, 0] <= 7 * EPS
     if settled.any() and not extreme:
