@@ -62,13 +62,12 @@ static void dots(const double *C, ptrdiff_t q, ptrdiff_t M, const double *f, dou
 static void settle(const rk_projection *p, const double *terms, double *f)
 {
     for (ptrdiff_t i = 0; i < p->M; i++) {
-        int involved = 0, nothing = 1;
+        int movable = 0, nothing = 1; /* constant cells are not */
         for (ptrdiff_t j = 0; j < p->q; j++) {
-            const double c = p->C[j * p->M + i];
-            involved |= c != 0;
-            nothing &= fabs(c * f[i]) <= NOTHING * terms[j];
+            movable |= p->W[j * p->M + i] != 0;
+            nothing &= fabs(p->C[j * p->M + i] * f[i]) <= NOTHING * terms[j];
         }
-        f[i] = involved && nothing ? 0 : f[i];
+        f[i] = movable && nothing ? 0 : f[i];
     }
 }
 
