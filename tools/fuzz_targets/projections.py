@@ -127,8 +127,8 @@ def _wrong_bounds(rng, Z, options, low):
     if kind == 0 and n:
         refused(lambda: project_bounds(spoiled(rng, Z), **options), "F must be finite")
     elif kind == 1:
-        options["upper"] = np.where(np.isfinite(low), low, 0.0) - 1.0
         options["lower"] = np.where(np.isfinite(low), low, 0.0)
+        options["upper"] = options["lower"] - np.maximum(1.0, np.abs(options["lower"]))
         refused(lambda: project_bounds(Z, **options), "exceeds its upper bound")
     elif kind == 2:
         options["weights"] = -rng.uniform(0.1, 1, M)
