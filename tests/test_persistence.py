@@ -739,6 +739,17 @@ NASTY = [
 ]
 
 
+def test_what_a_file_need_not_hold_has_a_default(path):
+    save(MODELS["bounds"], path)
+    manifest, arrays = _archive.read(path)
+    for entry in manifest["objects"]:
+        if entry["class"] == "AffineInvariants":
+            del entry["state"]["cell_weights"]
+    forge(path, manifest, arrays)
+    loaded, X = randsmap.load(path), np.zeros((2, 2))
+    assert np.array_equal(loaded.jacobian(X), MODELS["bounds"].jacobian(X))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs resource limits")
 def test_no_file_makes_memory_blow_up(tmp_path):

@@ -344,7 +344,8 @@ class AffineInvariants:
             raise ValueError("kept names a column that matrix does not have")
         if not np.diag(self._T).all():
             raise ValueError("_T is singular")
-        self.lower, self.upper = getattr(self, "lower", None), getattr(self, "upper", None)
+        for name in ("cell_weights", "lower", "upper"):
+            setattr(self, name, getattr(self, name, None))
         if (self.lower is None) != (self.upper is None):
             raise ValueError("one of lower and upper is missing")
         self.lower, self.upper = check_bounds((self.lower, self.upper), len(self.constant)) or (None, None)
