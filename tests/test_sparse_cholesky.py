@@ -62,8 +62,8 @@ def test_size_of_the_factor_in_the_plane():
     """Nested dissection: n log n entries, where a band would have n^1.5."""
     entries = []
     for n in (2000, 8000):
-        S, _, _ = markov(np.random.default_rng(0).random((n, 2)))
-        entries.append(Dissection(S, step_coordinates(S, 4)).entries)
+        S, _, points = markov(np.random.default_rng(0).random((n, 2)))
+        entries.append(Dissection(S, points).entries)
     assert entries[1] < 5.5 * entries[0] and entries[1] < 0.05 * 8000**2 / 2
 
 
@@ -116,7 +116,7 @@ def test_where_the_inverse_does_not_pay():
     rng = np.random.default_rng(0)
     S, trivial, points = markov(rng.random((2000, 5)), 20)
     assert _shift_invert.inverted_eigenpairs(S, 2, trivial) is None
-    S, trivial, points = markov(rng.random((2000, 2)), 20)
+    S, trivial, points = markov(rng.random((4000, 2)), 20)
     assert _shift_invert.inverted_eigenpairs(S, 2, trivial) is not None
 
 

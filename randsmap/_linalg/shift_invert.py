@@ -28,14 +28,14 @@ LARGEST_RESIDUAL = 1e-12
 # Residual, relative to the inverse's norm, at which Lanczos has converged: eigenvalues next to 1 lie far apart there
 INVERTED_TOLERANCE = 1e-13
 # Vertices from which steps are counted, and averages taken of their numbers
-LANDMARKS, SMOOTHINGS = 6, 2
+LANDMARKS, SMOOTHINGS = 4, 2
 # Nanoseconds, measured with one thread (only their ratios matter): a product with an entry of S and the
 # orthogonalisation of a row, for each vector of Lanczos; a multiplication of the factorisation; memory moved for an
 # entry of the factor; a solution with one, for each vector
 PRODUCT, ORTHOGONALISATION, FACTORISATION, ASSEMBLY, SOLUTION = 1.0, 40, 0.03, 15, 0.9
 # Steps of Lanczos on S, times the root of the gap 1 - xi; those on the inverse; nanoseconds for an entry of S that make
 # the dissection worth while; part of the time of Lanczos on S that the inverse may take by these estimates
-STEPS, INVERTED_STEPS, WORTH_DISSECTION, PAYS = 5, 12, 700, 0.7
+STEPS, INVERTED_STEPS, WORTH_DISSECTION, PAYS = 5, 12, 1000, 0.7
 # The factor may have so many numbers for each entry of S
 MOST_ENTRIES = 40
 

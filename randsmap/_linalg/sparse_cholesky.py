@@ -84,11 +84,11 @@ def step_coordinates(graph: csr_array, count: int) -> NDArray[np.float64]:
 
     Steps to vertices that cannot be reached are more than all others.
     """
-    nearest = _steps(graph, int(np.argmax(_steps(graph, 0))))
-    out = np.empty((len(nearest), count))
-    for column in out.T:
-        column[:] = _steps(graph, int(np.argmax(nearest)))
-        nearest = np.minimum(nearest, column)
+    out = np.empty((graph.shape[0], count))
+    nearest = _steps(graph, 0)
+    for c in range(count):
+        out[:, c] = _steps(graph, int(np.argmax(nearest)))
+        nearest = out[:, : c + 1].min(axis=1)
     return out
 
 
