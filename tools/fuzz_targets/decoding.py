@@ -363,6 +363,12 @@ def _check_frozen(rng, problem, decoder, X, scale):
     one = np.vstack([decoder.predict(x[None]) for x in X])
     within(F, one, 1e-13 * scale, "frozen beside rows alone")
     assert same_bits(F, np.vstack([frozen.predict(x[None]) for x in X])), "a frozen row depends on the others"
+    held = decoder.invariants_
+    if held.lower is not None:  # a field that meets a bound to round-off has no derivative there
+        ours, theirs = ((G > held.lower) & (G < held.upper) for G in (F, decoder.predict(X)))
+        X = X[(ours == theirs).all(axis=1)]
+    if not len(X):
+        return
     V = rng.normal(size=X.shape)
     try:
         Jv = decoder.jvp(X, V)
