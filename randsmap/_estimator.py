@@ -12,7 +12,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -287,6 +287,31 @@ def restored_on_error(estimator: Any) -> Iterator[None]:
         estimator.__dict__.clear()
         estimator.__dict__.update(before)
         raise
+
+
+class NotFrozen:
+    """`freeze` of a class of which C can make nothing; `_not_frozen` tells why, and what can be frozen in its place."""
+
+    _not_frozen: str
+
+    def freeze(self, *args: Any, **options: Any) -> NoReturn:
+        """Raise TypeError, which says why this cannot be frozen and what can.
+
+        Parameters
+        ----------
+        *args, **options
+            Of no effect.
+
+        Returns
+        -------
+        NoReturn
+
+        Raises
+        ------
+        TypeError
+            Always.
+        """
+        raise TypeError(f"{type(self).__name__} cannot be frozen: {self._not_frozen}")
 
 
 def check_fitted(estimator: Any, attribute: str) -> None:

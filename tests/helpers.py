@@ -7,6 +7,8 @@ import sys
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 
+import randsmap
+
 
 def random_problem(n=60, M=30, d=2, *, seed=0, constant=None, total=1.0, place=(0.0, 1.0), width=None, compact=False):
     """Random latents and fields that follow them: bumps that move and grow.
@@ -118,3 +120,17 @@ class FittedFeatures(BaseEstimator, TransformerMixin):
 
     def transform(self, X):
         return self.features.transform(X)
+
+
+def small_model(folder):
+    """A fitted model m.npz, its fields F.npy (30, 8) and their latents Y.npy in a new folder, which is returned."""
+    rng = np.random.default_rng(0)
+    F = rng.uniform(0.5, 1, (30, 8))
+    F /= F.sum(axis=1, keepdims=True)
+    decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(3.0, n_features=10), random_state=0)
+    model = randsmap.ManifoldModel(randsmap.DiffusionMaps(2), decoder).fit(F)
+    folder.mkdir()
+    model.save(folder / "m.npz")
+    np.save(folder / "F.npy", F)
+    np.save(folder / "Y.npy", model.transform(F))
+    return folder

@@ -19,6 +19,8 @@ from randsmap import _mmap
 from randsmap._files import is_intact, replaced_atomically, reserve, write_atomically, write_checked
 from randsmap.cli import main
 
+from helpers import small_model
+
 posix = pytest.mark.skipif(os.name != "posix", reason="links, modes, pipes and devices of POSIX")
 
 
@@ -38,16 +40,7 @@ def python(code, *arguments, **options):
 
 @pytest.fixture
 def model(tmp_path):
-    rng = np.random.default_rng(0)
-    F = rng.uniform(0.5, 1, (30, 8))
-    F /= F.sum(axis=1, keepdims=True)
-    decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(3.0, n_features=10), random_state=0)
-    fitted = randsmap.ManifoldModel(randsmap.DiffusionMaps(2), decoder).fit(F)
-    (tmp_path / "given").mkdir()
-    fitted.save(tmp_path / "given" / "m.npz")
-    np.save(tmp_path / "given" / "F.npy", F)
-    np.save(tmp_path / "given" / "Y.npy", fitted.transform(F))
-    return tmp_path / "given"
+    return small_model(tmp_path / "given")
 
 
 # -- Links, modes, names ---------------------------------------------------------------------------

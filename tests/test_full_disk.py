@@ -11,7 +11,7 @@ import textwrap
 import numpy as np
 import pytest
 
-import randsmap
+from helpers import small_model
 
 pytestmark = [
     pytest.mark.slow,
@@ -128,16 +128,7 @@ COMMAND = "import sys; from randsmap.cli import main; sys.exit(main(sys.argv[1:]
 
 @pytest.fixture
 def model(tmp_path):
-    rng = np.random.default_rng(0)
-    F = rng.uniform(0.5, 1, (30, 8))
-    F /= F.sum(axis=1, keepdims=True)
-    decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(3.0, n_features=10), random_state=0)
-    fitted = randsmap.ManifoldModel(randsmap.DiffusionMaps(2), decoder).fit(F)
-    (tmp_path / "given").mkdir()
-    fitted.save(tmp_path / "given" / "m.npz")
-    np.save(tmp_path / "given" / "F.npy", F)
-    np.save(tmp_path / "given" / "Y.npy", fitted.transform(F))
-    return tmp_path / "given"
+    return small_model(tmp_path / "given")
 
 
 @pytest.fixture

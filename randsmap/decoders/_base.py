@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
 
-from randsmap._estimator import document, restored_on_error, validate_data
+from randsmap._estimator import NotFrozen, document, restored_on_error, validate_data
 from randsmap._linalg.factored_fields import FactoredFields
 from randsmap._linalg.low_rank import multiply
 from randsmap._mmap import Snapshots, is_large
@@ -154,7 +154,7 @@ def box_of(points: NDArray[np.float64], lengths: NDArray[np.float64] | None = No
     return box if lengths is None else box * lengths
 
 
-class FieldRegressor(HoldsFields, MultiOutputMixin, RegressorMixin, BaseEstimator):
+class FieldRegressor(HoldsFields, NotFrozen, MultiOutputMixin, RegressorMixin, BaseEstimator):
     """A regressor from latent points to fields.
 
     A subclass has `_fit(X, y)`, which calls `_keep_fields` with the layout of y, and `_n_outputs`, the number of
@@ -163,6 +163,11 @@ class FieldRegressor(HoldsFields, MultiOutputMixin, RegressorMixin, BaseEstimato
 
     n_features_in_: int
     _single: bool
+
+    _not_frozen = (
+        "its fields are not [1 | phi(y)] A with functions phi that C knows. Random-feature, kernel and "
+        "double-diffusion-map decoders and POD can"
+    )
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit the decoder to latent points and their fields.
@@ -222,29 +227,6 @@ class FieldRegressor(HoldsFields, MultiOutputMixin, RegressorMixin, BaseEstimato
         if predicted.ndim > 2:
             predicted = predicted.reshape(len(predicted), -1)
         return float(r2_score(field_rows(self, y, name="y"), predicted, sample_weight=sample_weight))
-
-    def freeze(self, *args: Any, **options: Any) -> Any:
-        """Raise TypeError: only decoders that are linear in functions of the latent point can be frozen.
-
-        Parameters
-        ----------
-        *args, **options
-            Of no effect.
-
-        Returns
-        -------
-        nothing
-            It never returns.
-
-        Raises
-        ------
-        TypeError
-            Always.
-        """
-        raise TypeError(
-            f"{type(self).__name__} cannot be frozen: its fields are not [1 | phi(y)] A with functions phi that C "
-            "knows. Random-feature, kernel and double-diffusion-map decoders and POD can"
-        )
 
     def _keep_fields(self, layout: FieldLayout) -> None:
         """Remember how the fields of `fit` are arranged."""

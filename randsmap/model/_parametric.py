@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metaestimators import available_if
 
-from randsmap._estimator import Count, Regressor, Transformer, check_fitted, restored_on_error, validate_data
+from randsmap._estimator import Count, NotFrozen, Regressor, Transformer, check_fitted, restored_on_error, validate_data
 from randsmap.metrics import scaled_l2
 
 __all__ = ["ParametricModel"]
 
 
-class ParametricModel(BaseEstimator):
+class ParametricModel(NotFrozen, BaseEstimator):
     """Fields as functions of parameters or time: snapshots are encoded, and the latents are interpolated.
 
     Parameters
@@ -66,6 +66,11 @@ class ParametricModel(BaseEstimator):
     n_features_in_: int
     model_: Any
     regressor_: Any
+
+    _not_frozen = (
+        "an image decodes latents, not parameters. Freeze its model (model_.freeze()), and decode what "
+        "latents(parameters) gives"
+    )
 
     def __init__(self, model: Any, regressor: Any = None) -> None:
         self.model = model
@@ -226,29 +231,6 @@ class ParametricModel(BaseEstimator):
             As `predict`, and if the snapshots do not fit.
         """
         return -float(scaled_l2(snapshots, self.predict(parameters)).mean())
-
-    def freeze(self, *args: Any, **options: Any) -> Any:
-        """Raise TypeError: an image holds no regression from parameters to latents.
-
-        Parameters
-        ----------
-        *args, **options
-            Of no effect.
-
-        Returns
-        -------
-        nothing
-            It never returns.
-
-        Raises
-        ------
-        TypeError
-            Always.
-        """
-        raise TypeError(
-            "a ParametricModel cannot be frozen: an image decodes latents, not parameters. Freeze its model "
-            "(model_.freeze()), and decode what latents(parameters) gives"
-        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a file, as `ManifoldModel.save`; `randsmap.load` reads it.

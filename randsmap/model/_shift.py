@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.metaestimators import available_if
 
-from randsmap._estimator import Array, Count, Flag, Part, check_fitted, restored_on_error, validate_data
+from randsmap._estimator import Array, Count, Flag, NotFrozen, Part, check_fitted, restored_on_error, validate_data
 from randsmap._validation import check_cells, check_matrix, check_vectors
 from randsmap.fields import FIELD_STATE, EncodesFields, field_rows, output
 from randsmap.metrics import scaled_l2
@@ -22,7 +22,7 @@ __all__ = ["ShiftRegistration", "shift_lines"]
 _SMALLEST_MODE = 1e-12
 
 
-class ShiftRegistration(EncodesFields, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class ShiftRegistration(EncodesFields, NotFrozen, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A manifold model of fields that move along a periodic axis: shift and shape apart.
 
     The phase theta of the first Fourier mode along the axis is one latent coordinate; the fields shifted back by
@@ -94,6 +94,11 @@ class ShiftRegistration(EncodesFields, ClassNamePrefixFeaturesOutMixin, Transfor
     }
     n_features_in_: int
     model_: ManifoldModel
+
+    _not_frozen = (
+        "C does not shift fields along an axis. Freeze the model of the aligned fields (model_.freeze()), whose "
+        "latents are those but for theta"
+    )
 
     def __init__(self, model: ManifoldModel, *, shape: tuple[int, ...] | None = None, axis: int = -1) -> None:
         self.model = model
@@ -388,29 +393,6 @@ class ShiftRegistration(EncodesFields, ClassNamePrefixFeaturesOutMixin, Transfor
         """
         check_fitted(self, "model_")
         return -float(scaled_l2(X, self.reconstruct(X)).mean())
-
-    def freeze(self, *args: Any, **options: Any) -> Any:
-        """Raise TypeError: an image holds no shift along an axis.
-
-        Parameters
-        ----------
-        *args, **options
-            Of no effect.
-
-        Returns
-        -------
-        nothing
-            It never returns.
-
-        Raises
-        ------
-        TypeError
-            Always.
-        """
-        raise TypeError(
-            "a ShiftRegistration cannot be frozen: C does not shift fields along an axis. Freeze the model of the "
-            "aligned fields (model_.freeze()), whose latents are those but for theta"
-        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a file, as `ManifoldModel.save`; `randsmap.load` reads it.
