@@ -738,7 +738,7 @@ def test_weights_and_totals_far_apart(weights, total, expected):
 
 
 def test_a_step_that_round_off_leads_too_far_is_taken_back():
-    """z + t d of cell 1 rounds to its bound beside 7e6, where its exact value is 2e-11: the slope without it is 1e-15."""
+    """z + t d of cell 1 rounds to its bound beside 7e6, where it is 2e-11 in truth: the slope without it is 1e-15."""
     w = np.array([49.76, 12600.4, 1.54e-3, 83427.0, 1.15e-5])
     lower, upper = np.array([9e-80, 1e-80, 7e-80, -1e-79, -2e-79]), np.array([np.inf, np.inf, 0.9, 0.0, np.inf])
     Z = np.array([[-5132924.5, -7180003.5, -9.46, -382.0, -4e-9], [-5132924.5, -7180003.5, -9.46, 382.0, 4e-9]])
