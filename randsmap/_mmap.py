@@ -6,6 +6,7 @@ and only here, memory-mapped arrays are copied block by block, and their pages d
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ __all__ = [
     "LARGE",
     "Snapshots",
     "block_rows",
+    "check_npy_header",
     "filled",
     "is_large",
     "load_npy",
@@ -59,16 +61,42 @@ def load_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
     with open(path, "rb") as file:
         if file.read(6) != b"\x93NUMPY":
             raise ValueError(f"{path} is not a .npy file (numpy.save writes one)")
+        try:
+            file.seek(0)
+            check_npy_header(file, os.path.getsize(path))
+        except (ValueError, EOFError) as error:
+            raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
     try:
         try:
             mapped = np.load(path, mmap_mode="r", allow_pickle=False)
             if mapped.ndim > 1 and 8 * mapped.size >= LARGE:
                 return mapped
-        except (ValueError, OSError):  # without elements, or cut off: reading it tells
+        except (ValueError, OSError):  # without elements
             pass
         return np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
+
+
+def check_npy_header(file: Any, size: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type that the header of an open .npy file of `size` bytes declares; afterwards `file` is behind it.
+
+    Raises
+    ------
+    ValueError
+        If there is no such header, or `size` is less than it declares: reading would ask for memory that it needs not.
+    """
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    if not all(type(length) is int and length >= 0 for length in shape):
+        raise ValueError(f"its header declares the shape {shape}")
+    expected = math.prod(shape) * dtype.itemsize
+    if not dtype.hasobject and size - file.tell() < expected:
+        raise ValueError(f"its header declares {expected} bytes of shape {shape}, and it has {size - file.tell()}")
+    if max((*shape, 0)) > np.iinfo(np.intp).max:
+        raise ValueError(f"its header declares the shape {shape}, which is too large")
+    return shape, dtype
 
 
 def release(X: NDArray[Any]) -> None:

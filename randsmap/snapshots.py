@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randsmap._files import expanded, mapping_of
-from randsmap._mmap import load_npy
+from randsmap._mmap import check_npy_header, load_npy
 
 __all__ = ["read_snapshots"]
 
@@ -24,6 +24,8 @@ _MATLAB_NUMBERS = {
     "logical",
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
 }
+
+_MISSING = {"na", "n/a", "null", "none", "-", "--", "?", "."}  # what programs write for a value that is not there
 
 
 def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, transpose: bool = False) -> Any:
@@ -196,17 +198,11 @@ def _read_npz(path: Path, key: str | None) -> NDArray[Any]:
         shapes = {}
         for name, member in members.items():  # of all arrays the headers alone are read
             with archive.open(member) as file:
-                shape, _, dtype = _npy_header(file)
+                shape, dtype = check_npy_header(file, archive.getinfo(member).file_size)
                 if dtype.kind in "buif":
                     shapes[name] = shape
         with archive.open(members[_chosen(shapes, key, path)]) as file:
             return _native(np.lib.format.read_array(file, allow_pickle=False))
-
-
-def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    return read(file)
 
 
 def _read_mat(path: Path, key: str | None) -> NDArray[Any]:
@@ -249,6 +245,8 @@ def _read_hdf5(path: Path, key: str | None, matlab: bool = False) -> NDArray[Any
         def note(name: str, node: Any) -> None:
             if not isinstance(node, h5py.Dataset) or node.dtype.kind not in "buif" or name.startswith("#"):
                 return
+            if node.shape is None:  # HDF5's empty data space
+                return
             kind = node.attrs.get("MATLAB_class")
             kind = kind.decode() if isinstance(kind, bytes) else kind
             if kind is None or (kind in _MATLAB_NUMBERS and not node.attrs.get("MATLAB_empty")):
@@ -257,7 +255,7 @@ def _read_hdf5(path: Path, key: str | None, matlab: bool = False) -> NDArray[Any
 
         file.visititems(note)
         node = file[_chosen(shapes, key, path)]
-        array = _native(node[()])
+        array = _native(np.asarray(node[()]))
         # MATLAB writes columns first, which HDF5 has as an array of reversed axes
         return array.T if matlab or "MATLAB_class" in node.attrs else array
 
@@ -268,8 +266,8 @@ def _read_text(path: Path, key: str | None) -> NDArray[np.float64]:
     with _told(path, "text with one row of numbers a line"):
         first = _first_line(path)
         separator = next((mark for mark in ";," if mark in first), None)
-        words = [word.strip().strip("\"'") for word in first.split(separator)]
-        names = not all(map(_is_number, words))
+        words = [word.strip().strip("\"'") for word in first.partition("#")[0].split(separator)]
+        names = _are_names(words)
         options: dict[str, Any] = {}
         if names and not words[0]:  # what numbers the rows has no name: pandas and R write it so
             options["usecols"] = range(1, len(words))
@@ -283,11 +281,17 @@ def _read_text(path: Path, key: str | None) -> NDArray[np.float64]:
         return array
 
 
-def _is_number(word: str) -> bool:
+def _are_names(words: list[str]) -> bool:
+    """Whether the first line has names: of columns, which may be numbers behind that of the rows. A snapshot of which
+    values are missing or not real begins with a value: it must be told, not left out."""
+    return bool(words) and not _is_value(words[0])
+
+
+def _is_value(word: str) -> bool:
     try:
-        float(word)
+        complex(word)
     except ValueError:
-        return False
+        return word.lower() in _MISSING or word[:2].lower() == "0x"
     return True
 
 

@@ -737,6 +737,21 @@ def test_weights_and_totals_far_apart(weights, total, expected):
     np.testing.assert_allclose(project_bounds([1.0, 1.0], weights=weights, total=total), expected, rtol=1e-11)
 
 
+def test_a_step_that_round_off_leads_too_far_is_taken_back():
+    """z + t d of cell 1 rounds to its bound beside 7e6, where it is 2e-11 in truth: the slope without it is 1e-15."""
+    w = np.array([49.76, 12600.4, 1.54e-3, 83427.0, 1.15e-5])
+    lower, upper = np.array([9e-80, 1e-80, 7e-80, -1e-79, -2e-79]), np.array([np.inf, np.inf, 0.9, 0.0, np.inf])
+    Z = np.array([[-5132924.5, -7180003.5, -9.46, -382.0, -4e-9], [-5132924.5, -7180003.5, -9.46, 382.0, 4e-9]])
+    F = project_bounds(Z, weights=w, lower=lower, upper=upper, total=2.9e-7)
+    assert (F >= lower).all() and (F <= upper).all()
+    assert np.abs(F @ w - 2.9e-7).max() <= 1e-14 * 5.8e-7
+    t = 7180003.5 / w[1]  # where cell 1 leaves its bound; cell 4 alone moved before
+    moved = Z[:, 4] + t * w[4]
+    np.testing.assert_allclose(F[:, 4], moved, rtol=1e-12)
+    np.testing.assert_allclose(F[:, 1], (2.9e-7 - w[4] * moved) / w[1], rtol=1e-9)
+    assert F[:, [0, 2]].tolist() == [[9e-80, 7e-80]] * 2 and not F[:, 3].any()
+
+
 def test_denormal_totals():
     np.testing.assert_allclose(project_bounds([1e-310, 1e-310], total=1e-310), [5e-311, 5e-311])
     assert project_bounds([[1.0, 1.0], [1.0, 1.0]], total=[1.0, 5e-324]).tolist() == [[0.5, 0.5], [5e-324, 0]]

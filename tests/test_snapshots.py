@@ -1,7 +1,9 @@
 """Files that users have, read into the arrays that were written."""
 
+import io
 import sys
 import warnings
+import zipfile
 
 import numpy as np
 import pytest
@@ -178,6 +180,52 @@ def test_damaged_files_are_told(tmp_path, name):
     path.unlink()
     with pytest.raises(FileNotFoundError):
         read_snapshots(path)
+
+
+@pytest.mark.parametrize("line", ["1,,3", "1+2j,2,3", "NA,2,3", "0x10,2,3", "1,x,3", "--,2,3"])
+def test_a_first_snapshot_that_is_incomplete_is_no_line_of_names(tmp_path, line):
+    (tmp_path / "a.csv").write_text(f"{line}\n4,5,6\n7,8,9\n")
+    with pytest.raises(ValueError, match="a.csv cannot be read as text .* at row 0"):
+        read_snapshots(tmp_path / "a.csv")
+
+
+def test_a_comment_behind_the_first_snapshot_makes_no_names_of_it(tmp_path):
+    (tmp_path / "a.csv").write_text("1,2 # at rest\n3,4\n")
+    assert read_snapshots(tmp_path / "a.csv").tolist() == [[1, 2], [3, 4]]
+    (tmp_path / "a.csv").write_text("\n\n")
+    with pytest.raises(ValueError, match="it holds no numbers"):
+        read_snapshots(tmp_path / "a.csv")
+
+
+class _Bomb:
+    def __reduce__(self):
+        return pytest.fail, ("a pickle was executed",)
+
+
+@pytest.mark.parametrize("shape", [(10**12, 10), (2**63, 1), (10**30, 2), (2**63, 0), (-1, 5), (True, 2), (9, 9), None])
+def test_forged_headers_are_refused_before_memory_is_asked_for(tmp_path, shape):
+    file = io.BytesIO()
+    if shape is None:
+        np.save(file, np.array([_Bomb()], dtype=object), allow_pickle=True)
+    else:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    (tmp_path / "a.npy").write_bytes(file.getvalue() + bytes(64))
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.write(tmp_path / "a.npy", "a.npy")
+    for name in ("a.npy", "a.npz"):
+        with pytest.raises(ValueError, match=f"{name} .*(declares|Object arrays|no array of numbers)"):
+            read_snapshots(tmp_path / name)
+
+
+def test_empty_data_spaces_of_HDF5_are_no_arrays(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["nothing"] = h5py.Empty("f8")
+    with pytest.raises(ValueError, match="has no array of numbers"):
+        read_snapshots(tmp_path / "a.h5")
+    with h5py.File(tmp_path / "a.h5", "a") as file:
+        file["U"] = np.ones((3, 4))
+    np.testing.assert_array_equal(read_snapshots(tmp_path / "a.h5"), np.ones((3, 4)))
 
 
 def test_what_has_no_name_takes_no_key(tmp_path):

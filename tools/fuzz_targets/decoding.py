@@ -174,7 +174,15 @@ def _plain_fields(decoder, X):
     if found is None:
         return None
     phi, error = found
-    A = decoder._linear_map.A.astype(WIDE)
+    linear = decoder._linear_map
+    A, B = linear.A.astype(WIDE), linear.basis.frozen().output_coef
+    if B is not None:  # of few modes: [1 | phi] B are their coordinates
+        phi, error = _combined(phi, error, B.astype(WIDE))
+    return _combined(phi, error, A)
+
+
+def _combined(phi, error, A):
+    """[1 | phi] A and its round-off, where phi has `error`."""
     terms = np.abs(A[0]) + np.abs(phi) @ np.abs(A[1:])
     return A[0] + phi @ A[1:], error @ np.abs(A[1:]) + (len(A) + 4) * EPS * terms
 

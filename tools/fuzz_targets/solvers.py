@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from randsmap import FourierFeatures, SigmoidFeatures
-from randsmap._linalg.radial import polynomial_tail, solve_with_tail
+from randsmap._linalg.radial import TailSolver, polynomial_tail
 from randsmap._linalg.ridge import FeatureRows, ridge
 from randsmap.datasets import HughesSolver, LWRSolver, solve_eikonal
 
@@ -173,13 +173,14 @@ def _kernel_system(rng, X, F, regularization):
     D = ((X[:, None] - X[None]) ** 2).sum(axis=2)
     K = np.exp(-D / (2 * 10.0 ** rng.uniform(-2, 1)))
     T = polynomial_tail(X, int(rng.integers(2)))
-    C, b, used = solve_with_tail(K, T, F, regularization)
+    solver = TailSolver(K, T, regularization)
+    C, b = solver.solve(F)
     wide = C.astype(WIDE)
     residual = K.astype(WIDE) @ wide + regularization * wide + T.astype(WIDE) @ b - F
     terms = np.abs(K) @ np.abs(C) + regularization * np.abs(C) + np.abs(T) @ np.abs(b) + np.abs(F)
     n = len(X)
     scale = terms.max() * 1e2 * n * EPS
-    within(residual, 0.0, scale, f"residual ({used})")
+    within(residual, 0.0, scale, f"residual ({solver.name})")
     within(T.T.astype(WIDE) @ wide, 0.0, 1e2 * n * EPS * np.abs(T).max() * np.abs(C).sum(axis=0).max(), "orthogonality")
     return 1
 

@@ -430,17 +430,22 @@ static double round_off(const rk_bounds *b, double size, double ulps)
     return ulps * DBL_EPSILON * size + (double)b->M * DBL_TRUE_MIN;
 }
 
-/* m - w . f(t) of the exact pass vanishes but for round-off; *t is improved if need be. */
+/* m - w . f(t) of the exact pass vanishes but for round-off; *t is improved if need be, and never worse than before:
+ * where z + t d rounds to a bound, the step is that of a slope without this cell, and may lead far beyond. */
 static int refine(const rk_bounds *b, double m, const double *f, double *t, total *at)
 {
-    double before = INFINITY;
+    double before = INFINITY, last = *t;
     for (int k = 0;; k++) {
         *at = exact_pass(b, m, f, *t);
         if (fabs(at->sum) <= round_off(b, at->size + fabs(m), 8))
             return 1;
-        if (k == MAX_REFINE || !(at->slope > 0) || !(fabs(at->sum) < before / 4))
+        if (!(fabs(at->sum) < before / 4)) {
+            *t = fabs(at->sum) < before ? *t : last;
             return 0;
-        before = fabs(at->sum);
+        }
+        if (k == MAX_REFINE || !(at->slope > 0))
+            return 0;
+        before = fabs(at->sum), last = *t;
         *t += at->sum / at->slope;
     }
 }
