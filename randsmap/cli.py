@@ -990,7 +990,7 @@ def _tuned_value(encoder, decoder, parameter, snapshots, seed):
 def _encode(arguments):
     from randsmap._progress import show_progress
 
-    writable_target(arguments.out)  # fail before the work is done
+    _check_array_target(arguments.out)  # fail before the work is done
     model = _load_model(arguments.model)
     snapshots = _load_fields(arguments, model)
     with show_progress():
@@ -999,14 +999,14 @@ def _encode(arguments):
 
 
 def _decode(arguments):
-    writable_target(arguments.out)
+    _check_array_target(arguments.out)
     model = _load_model(arguments.model)
     latents = _load_latents(arguments, len(model.get_feature_names_out()))
     _save_fields(arguments.out, model.inverse_transform, latents, model.field_shape_)
 
 
 def _predict(arguments):
-    writable_target(arguments.out)
+    _check_array_target(arguments.out)
     model = _load_parametric(arguments.model)
     p = model.n_features_in_
     parameters = _parameters_of(arguments.input, arguments.key, p)
@@ -1152,6 +1152,13 @@ def _load_parametric(path):
             "ParametricModel"
         )
     return model
+
+
+def _check_array_target(path):
+    from randsmap.snapshots import check_npy_target
+
+    check_npy_target(path)
+    writable_target(path)
 
 
 def _save_array(path, array):

@@ -108,8 +108,8 @@ def read_array(path: str | os.PathLike[str], *, key: str | None = None, transpos
     return array.transpose(array.dims[-1], ...)
 
 
-def _reader(path: Path) -> Callable[[Path, str | None], Any]:
-    readers: dict[str, Callable[[Path, str | None], Any]] = {
+def _readers() -> dict[str, Callable[[Path, str | None], Any]]:
+    return {
         ".npz": _read_npz,
         ".mat": _read_mat,
         ".csv": _read_text,
@@ -120,6 +120,17 @@ def _reader(path: Path) -> Callable[[Path, str | None], Any]:
         ".nc4": _read_netcdf,
         ".zarr": _read_zarr,
     }
+
+
+def check_npy_target(path: str | os.PathLike[str]) -> None:
+    """Raise ValueError where an ending says that another format is expected than .npy, which will be written."""
+    ending = Path(path).suffix.lower()
+    if ending in _readers():
+        raise ValueError(f"{path} would be written as .npy, which is not what {ending} says: give a name in .npy")
+
+
+def _reader(path: Path) -> Callable[[Path, str | None], Any]:
+    readers = _readers()
     reader = readers.get(path.suffix.lower())
     if reader is not None:
         if reader is not _read_zarr:
