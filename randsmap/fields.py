@@ -296,7 +296,16 @@ def field_rows(estimator: HoldsFields, X: Any, *, reset: bool = False, name: str
             shape = "-1" if kept is None else expected
             hint = f". Reshape your data: reshape({n}, {shape}), if the order of the cells is the same"
         raise ValueError(f"{name} must have shape (n_samples, {expected}), as in fit, got {given}{hint}")
+    labels = estimator.__dict__.get("_field_labels")
+    if labels is not None and layout is not None and layout.labels is not None:
+        _refuse_other_order(layout.labels.dims, labels.dims, name)
     return rows
+
+
+def _refuse_other_order(given: tuple[str, ...], kept: tuple[str, ...], name: str) -> None:
+    """ValueError for the axes of `fit` in another order: of equal lengths, they would pass for each other."""
+    if given[1:] != kept[1:] and (set(given[1:]) == set(kept[1:]) or kept[0] in given[1:]):
+        raise ValueError(f"{name} has the dimensions {given}, those of fit were {kept}: transpose it")
 
 
 def output(out: NDArray[np.float64] | None, X: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:

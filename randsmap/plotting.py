@@ -320,6 +320,8 @@ def plot_errors(
     >>> artists = plot_errors(np.geomspace(1e-3, 1e-1, 60), groups=np.repeat(["slow", "fast"], 30))
     """
     errors = _checked_errors(errors, "errors")
+    if not len(errors):
+        raise ValueError("errors must have at least 1 value, got none")
     n = len(errors)
     if times is not None:
         times = _validation.check_vector(times, "times", length=n)
@@ -757,7 +759,7 @@ def plot_reconstructions(
         raise ValueError(f"truth must have one or two axes and cells, got shape {truth.shape}")
     fields = {"truth": truth}
     for name, field in reconstructions.items():
-        fields[str(name)] = np.asarray(field, dtype=float)
+        fields[str(name)] = np.array(field, dtype=float)  # a copy: truth itself may be among them
     for name, field in fields.items():
         if field.shape != truth.shape:
             raise ValueError(f"{name} must have shape {truth.shape} like truth, got {field.shape}")
@@ -805,7 +807,8 @@ def _error_maps(truth, fields, extent, mask, label, n_pairs, full_width):
 
     hidden = np.zeros(truth.shape, dtype=bool) if mask is None else ~mask
     errors = {name: abs(field - truth) for name, field in fields.items() if field is not truth}
-    high = max(max(error[~hidden].max(initial=0) for error in errors.values()), np.finfo(float).tiny * 1e4)
+    high = max(error[~hidden].max(initial=0) for error in errors.values())
+    high = high if high > 1e-280 else 1.0  # no error: a logarithmic scale needs a number all the same
     if extent is None:
         aspect, style, place = truth.shape[0] / truth.shape[1], {"cmap": "gray"}, {}
     else:

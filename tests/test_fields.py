@@ -402,6 +402,23 @@ def test_decoders_give_back_coordinates(labelled, tmp_path, decoder):
         assert randsmap.load(tmp_path / "d.npz").predict(Y).identical(fields)
 
 
+@pytest.mark.parametrize("name", ["diffusion maps", "POD alone"])
+def test_the_axes_of_fit_in_another_order_are_refused(name):
+    """On a square grid shapes cannot tell."""
+    xarray = pytest.importorskip("xarray")
+    fields = F.reshape(len(F), -1)[:, :9]
+    fields = (fields / fields.sum(axis=1, keepdims=True)).reshape(-1, 3, 3)
+    square = xarray.DataArray(fields, dims=("time", "y", "x"))
+    model = clone(MODELS[name]).fit(square)
+    expected = model.transform(square)
+    for same in (square.rename(time="run"), square.rename(y="lat", x="lon"), square.values):
+        np.testing.assert_array_equal(model.transform(same), expected)
+    for other in (square.transpose("time", "x", "y"), square[:3].transpose("y", "x", "time")):
+        for method in (model.transform, model.reconstruct, model.score):
+            with pytest.raises(ValueError, match=r"those of fit were \('time', 'y', 'x'\): transpose it"):
+                method(other)
+
+
 def test_searches_and_metrics_take_labelled_fields(labelled):
     found = randsmap.autotune(labelled, model=MODELS["POD alone"], n_trials=2, families="gaussian", random_state=0)
     assert found.best_model_.inverse_transform(np.zeros((2, 3))).dims == labelled.dims

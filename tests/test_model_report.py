@@ -154,6 +154,8 @@ def test_errors_of_empty_fields_are_scaled(bumps):
     np.testing.assert_allclose(found.l2, metrics.scaled_l2(fields, model.reconstruct(fields)), rtol=1e-12)
     np.testing.assert_allclose(found.linf, metrics.scaled_linf(fields, model.reconstruct(fields)), rtol=1e-12)
     assert not found.kept and np.isfinite(found.invariants).all()
+    with pytest.raises(ValueError, match="snapshots are 0 in every cell"):
+        _evaluation.evaluate(model, np.zeros((4, 30)))
 
 
 def test_only_some_of_many_snapshots_are_looked_at(model, bumps, monkeypatch):

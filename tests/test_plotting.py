@@ -406,3 +406,16 @@ def test_embedding_of_one_coordinate_and_in_logarithmic_colours():
 def test_bad_fields_and_errors(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_truth_itself_among_the_reconstructions():
+    truth = np.random.default_rng(0).uniform(size=(6, 7))
+    for fields in ({"same": truth}, {"same": truth, "half": truth / 2}):
+        figure = plotting.plot_reconstructions(truth, fields)
+        figure.canvas.draw()
+        assert [ax.get_title() for ax in figure.axes].count("absolute error") == len(fields)
+
+
+def test_no_errors_are_refused():
+    with pytest.raises(ValueError, match="at least 1 value"):
+        plotting.plot_errors([])

@@ -548,3 +548,13 @@ def test_smoother_of_fields_is_that_of_the_weights(name):
     np.testing.assert_allclose(weighed, decoder.smoother(X, Z) @ F, atol=1e-9 * np.abs(F).max())
     with pytest.raises(ValueError, match="same number of rows, got 60 and 59"):
         decoder.smoother(X, Z, fields=F[1:])
+
+
+@pytest.mark.parametrize("options", [{}, {"invariants": None}, {"invariants": "mass"}])
+def test_constant_fields(options):
+    """They span nothing but constant cells: there are no coordinates to compare in."""
+    Y, F = np.random.default_rng(0).uniform(size=(40, 2)), np.ones((40, 900))
+    decoder = randsmap.KernelDecoder("gaussian", regularization=1e-8, **options)
+    found = tuning.tune(decoder, {"length_scale": [0.3, 1.0]}, Y[:30], F[:30], Y[30:], F[30:])
+    np.testing.assert_allclose(found.best_decoder_.predict(Y[30:]), 1.0, rtol=1e-6)
+    assert found.errors_.max() < 1e-6

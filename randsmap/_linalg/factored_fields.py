@@ -79,7 +79,7 @@ class FactoredFields:
     def of(
         cls, F: NDArray[np.float64], beside: NDArray[np.float64], free: NDArray[np.bool_], origin: Any = None
     ) -> Self | None:
-        """The factored fields F (n, M), or None where their rank is above min(n, M) / 2.
+        """The factored fields F (n, M), or None where their rank is above min(n, M) / 2, or 0 and q = 0.
 
         Parameters
         ----------
@@ -129,6 +129,8 @@ class FactoredFields:
                 new = _leading_directions(X, Q[:r], free)
                 if new is None:
                     break
+        if r == 0:  # constant fields
+            return None
         return cls(F, np.ascontiguousarray(G[:, :r]), np.ascontiguousarray(Q[:r]), origin, free, probes)
 
     def of_others(self, F: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

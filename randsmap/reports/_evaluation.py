@@ -105,6 +105,8 @@ def evaluate(model: Any, snapshots: ArrayLike) -> Evaluation:
         found.append(_invariant_errors(F, F_hat, C))
         ranges.append([F.min(), F.max(), F_hat.min(), F_hat.max()])
     sizes_l2, sizes_linf, distances_l2, distances_linf = np.concatenate(norms, axis=1)
+    if not sizes_l2.any() and distances_l2.any():
+        raise ValueError("snapshots are 0 in every cell: errors have nothing to be relative to")
     l2, linf = (
         metrics.scaled_distances(distances, sizes, metrics.median_norm(sizes))
         for distances, sizes in ((distances_l2, sizes_l2), (distances_linf, sizes_linf))
