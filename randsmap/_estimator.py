@@ -12,7 +12,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -294,7 +294,7 @@ class NotFrozen:
 
     _not_frozen: str
 
-    def freeze(self, *args: Any, **options: Any) -> NoReturn:
+    def freeze(self, *args: Any, **options: Any) -> Any:
         """Raise TypeError, which says why this cannot be frozen and what can.
 
         Parameters
