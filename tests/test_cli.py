@@ -231,10 +231,20 @@ def test_files_that_are_not_what_they_should_be(tmp_path, capsys):
     for path, message in (
         (zipped, "is not a .npy file"),
         (archive, "cannot be read as an .npz file"),
-        (huge, "header declares"),
+        (huge, "its header declares 32000000000000000 bytes"),
     ):
         assert run("fit", path, "--out", tmp_path / "m") == 1
         assert message in capsys.readouterr().err
+
+
+def test_a_lack_of_memory_is_told(tmp_path, capsys, monkeypatch):
+    def fit(*_):
+        np.empty(10**17)
+
+    monkeypatch.setattr("randsmap.ManifoldModel.fit", fit)
+    np.save(tmp_path / "s.npy", np.random.default_rng(0).uniform(size=(12, 3)))
+    assert run("fit", tmp_path / "s.npy", "--value", 1, "--out", tmp_path / "m") == 1
+    assert "out of memory" in capsys.readouterr().err
 
 
 def test_a_folder_as_output_is_told_before_the_work(tmp_path, capsys, monkeypatch):
