@@ -63,6 +63,7 @@ def results():
 """
 
 
+@pytest.mark.slow
 def test_integers_of_64_bits():
     python(
         START
@@ -76,6 +77,7 @@ assert not faults, faults
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "blas_type, lapack_type, message",
     [

@@ -161,6 +161,7 @@ def test_equals_a_solver_of_quadratic_programs():
     assert v @ (f - z) ** 2 <= solution.fun + 1e-12
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40))
 @settings(max_examples=100, deadline=None)
 def test_no_error_grows_when_the_truth_is_within(seed, M):

@@ -662,6 +662,7 @@ def test_mat_files_in_columns_go_through_all_commands(tmp_path, snapshots, capsy
     )
 
 
+@pytest.mark.slow
 def test_parameters_of_the_same_file(tmp_path, snapshots, capsys):
     order = np.argsort(snapshots @ np.arange(40))
     np.savez(tmp_path / "run.npz", U=snapshots[order], t=np.linspace(0, 1, 60))

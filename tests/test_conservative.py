@@ -74,6 +74,7 @@ def test_mass_is_exact_near_and_far(decoder):
     assert (fields[:, 4] == 0).all()
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(DECODERS)), st.booleans(), st.booleans(), st.integers(1, 5))
 @settings(deadline=None, max_examples=60)
 def test_invariants_hold_for_any_matrix(seed, name, single, weighted, q):

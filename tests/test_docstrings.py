@@ -17,10 +17,23 @@ MODULES = sorted(
     if not module.name.startswith("randsmap._kernels")
 )
 PUBLIC = sorted({*randsmap._LAZY})
+SLOW = {  # studies, reports, searches
+    f"randsmap.{name}"
+    for name in (
+        "reports._model_report",
+        "studies._report",
+        "studies._result",
+        "studies._runner",
+        "studies._table",
+        "tuning._autotune",
+    )
+}
 RAISES_NOTHING = {"get_include", "show_progress", "DecoderCase", "Study", "StudyResult", "ExtrapolationWarning"}
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in MODULES]
+)
 def test_examples_run(name):
     module = importlib.import_module(name)
     if name == "randsmap.distributed":

@@ -41,6 +41,7 @@ def model(bumps):
     return randsmap.ManifoldModel(randsmap.DiffusionMaps(2), decoder).fit(bumps[::2])
 
 
+@pytest.mark.slow
 def test_report_has_the_figures_of_the_model(model, bumps, tmp_path):
     path = write_model_report(model, bumps, tmp_path / "deep" / "report.html", title="bumps", command="do it again")
     page = Page(path)
@@ -175,6 +176,7 @@ def test_worst_rows_are_apart():
     assert _evaluation.worst_rows(np.ones(1), None) == [0]
 
 
+@pytest.mark.slow
 def test_command_writes_the_report_and_names_it(model, bumps, tmp_path, capsys):
     names = {name: tmp_path / name for name in ("model.npz", "fields.npy", "groups.txt", "page.html")}
     model.save(names["model.npz"])

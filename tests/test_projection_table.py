@@ -33,6 +33,7 @@ def problem(name, d, n, seed=0):
     return X, rows, V, lambda Y: times_transposed(rows.at(Y).whole(), V)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("goal", [1e-6, 1e-10])
 @pytest.mark.parametrize("d", [1, 2])
 @pytest.mark.parametrize("name", MAPS)
@@ -79,6 +80,7 @@ def test_equal_latents_and_points_on_a_line(few_rows):
     assert np.linalg.norm(table.rows(X) - values(X), 2) <= error <= 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize("d", [1, 2])
 def test_low_rank_fit_from_a_table(monkeypatch, d, stored):

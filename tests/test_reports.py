@@ -194,6 +194,7 @@ def test_pictures_need_no_pyplot_and_no_display():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_what_a_study_lacks_is_left_out():
     result = example_result("lwr", n_trains=(20,))
     result.arrays = {}

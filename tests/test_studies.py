@@ -309,6 +309,7 @@ def test_interrupted_study_goes_on(study, tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_damaged_pieces_are_made_again(study, tmp_path):
     labels = ["RANDSMAP-Sig", "DDM", "DDM-r5"]
     whole = run(study, tmp_path, quick=True, decoders=labels)
