@@ -76,7 +76,7 @@ WAYS = {
     "part of a model": ("from randsmap.persistence import save", "save(decoder, path)"),
     "image": ("frozen = decoder.freeze()", "frozen.save(path)"),
     "image of a model": ("frozen = model.freeze(precision='float32')", "frozen.save(path)"),
-    "data set": ("make = randsmap.datasets.make_swiss_roll", "make(20000, out=path)"),
+    "data set": ("make = randsmap.datasets.make_swiss_roll", "make(200_000, out=path)"),
     "traffic": ("make = randsmap.datasets.make_lwr", "make(20, snapshots_per_trajectory=60, t_end=0.3, out=path)"),
     "studies' result": (
         "from study_example import example_result; from randsmap.studies._result import save_result; import pathlib\n"
@@ -114,7 +114,8 @@ def test_a_write_that_fails_leaves_what_was_there(way, small):
     result = python(code, target)
     assert result.returncode == 0, result  # no signal: what a map cannot hold would be SIGBUS
     number, _, message = result.stdout.partition(" ")
-    assert int(number) in (28, 27), result  # no space left on device, file too large
+    told = number in ("28", "27")  # no space left on device, file too large
+    assert told or way == "chunk" and "requested and" in message, result  # NumPy's own words have no number
     if way == "chunk":  # dask's and NumPy's to write; what the package decodes does not hide the error
         return
     assert str(target) in message, message

@@ -471,7 +471,7 @@ def test_no_fit_copies_the_fields_of_a_file(tmp_path):
             timeout=600,
         )
         assert result.returncode == 0, (name, result.stderr)
-        limit = 8 * M * kept / 2**20 + 200  # of 610 as float64
+        limit = 8 * M * kept / 2**20 + 250  # a copy of the fields is 610, or 305 as they are
         print(f"{name}: {float(result.stdout):.0f} of {limit:.0f}")
         assert float(result.stdout) < limit, name
     (tmp_path / "F.npy").unlink()
