@@ -319,3 +319,11 @@ def test_masks_must_be_boolean():
 
 if __name__ == "__main__":  # writes the golden array; needs scikit-fmm
     np.savez_compressed(DATA / "eikonal_skfmm.npz", T=solve_with_skfmm(*fmm_problem()))
+
+
+def test_fields_that_are_not_aligned_are_copied():
+    slowness = np.ones(8 * 12 * 7 + 1, np.uint8)[1:].view(np.float64).reshape(12, 7)
+    slowness[...] = np.random.default_rng(0).uniform(1, 2, (12, 7))
+    assert not slowness.flags.aligned
+    expected = solve_eikonal(slowness.copy(), 0.1, exits="right")
+    assert np.array_equal(solve_eikonal(slowness, 0.1, exits="right"), expected)

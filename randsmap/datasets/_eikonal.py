@@ -165,7 +165,7 @@ def _check_fields(slowness):
         fields = np.asarray(slowness)
         if fields.dtype.kind == "c":
             raise TypeError("complex values")
-        fields = np.asarray(fields, dtype=np.float64, order="C")
+        fields = _validation.aligned(np.asarray(fields, dtype=np.float64, order="C"))
     except (TypeError, ValueError) as error:
         raise ValueError(f"slowness must be an array of real numbers: {error}") from None
     if fields.ndim not in (2, 3):
