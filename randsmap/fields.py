@@ -28,6 +28,7 @@ __all__ = [
     "flattened",
     "for_part",
     "output",
+    "with_coordinates_of",
 ]
 
 _Array = TypeVar("_Array", bound=NDArray[Any])
@@ -316,6 +317,13 @@ def output(out: NDArray[np.float64] | None, X: Any, shape: tuple[int, ...]) -> N
     if out is not None and len(shape) > 2 and getattr(out, "ndim", 0) == 2:
         shape = shape[0], math.prod(shape[1:])
     return check_out(out, shape, apart=X)
+
+
+def with_coordinates_of(X: Any, fields: Any) -> Any:
+    """Fields that reconstruct X: if that is a DataArray of their shape with its own coordinates, the samples' too."""
+    if hasattr(X, "coords") and np.shape(X) == np.shape(fields):
+        return X.copy(data=np.asarray(fields))
+    return fields
 
 
 def for_part(part: Any, X: Any, layout: FieldLayout | None) -> Any:

@@ -26,7 +26,7 @@ from randsmap._validation import (
 )
 from randsmap.decoders import MAX_BYTES, FrozenModel, RFNNDecoder
 from randsmap.encoders import DiffusionMaps
-from randsmap.fields import FIELD_STATE, EncodesFields, field_rows, flattened, for_part, output
+from randsmap.fields import FIELD_STATE, EncodesFields, field_rows, flattened, for_part, output, with_coordinates_of
 from randsmap.metrics import field_norms, median_norm, scaled_l2
 
 __all__ = ["ManifoldModel"]
@@ -589,9 +589,7 @@ class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
             As `transform` and `inverse_transform`.
         """
         fields = self.inverse_transform(self.transform(X), out=out)
-        if out is None and hasattr(X, "coords") and np.shape(X) == np.shape(fields):
-            return X.copy(data=np.asarray(fields))  # type: ignore[union-attr]
-        return fields
+        return with_coordinates_of(X, fields) if out is None else fields
 
     @_decodes
     def score(self, X: ArrayLike, y: Any = None) -> float:

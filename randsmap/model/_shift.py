@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 
 from randsmap._estimator import Array, Count, Flag, NotFrozen, Part, check_fitted, restored_on_error, validate_data
 from randsmap._validation import check_cells, check_matrix, check_vectors
-from randsmap.fields import FIELD_STATE, EncodesFields, field_rows, output
+from randsmap.fields import FIELD_STATE, EncodesFields, field_rows, output, with_coordinates_of
 from randsmap.metrics import scaled_l2
 from randsmap.model._manifold import ManifoldModel
 
@@ -303,10 +303,7 @@ class ShiftRegistration(EncodesFields, NotFrozen, ClassNamePrefixFeaturesOutMixi
         sklearn.exceptions.NotFittedError, ValueError, TypeError
             As `transform` and `inverse_transform`.
         """
-        fields = self.inverse_transform(self.transform(X))
-        if hasattr(X, "coords") and np.shape(X) == np.shape(fields):
-            return X.copy(data=np.asarray(fields))  # type: ignore[union-attr]
-        return fields
+        return with_coordinates_of(X, self.inverse_transform(self.transform(X)))
 
     def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
         """Tangents of decoded fields along directions in the latents.
