@@ -35,6 +35,8 @@ __all__ = [
     "check_vector",
     "check_vectors",
     "clearly_finite",
+    "empty_in_lines",
+    "in_lines",
     "refuse_dask",
     "refuse_masked",
     "refuse_missing",
@@ -43,6 +45,8 @@ __all__ = [
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_LINE = 64  # bytes of a cache line
+_CACHED = 1 << 25  # bytes up to which it matters where an array starts
 
 
 def check_cells(cells: ArrayLike, n_cells: int, shape: tuple[int, ...] | None = None) -> NDArray[np.intp]:
@@ -137,6 +141,26 @@ def check_vector(x: Any, name: str, *, length: int | None = None) -> NDArray[np.
 def aligned(X: NDArray[Any]) -> NDArray[Any]:
     """X, or a copy where its numbers do not lie at multiples of their size: compiled loops may not read those."""
     return X if X.flags.aligned else X.copy()
+
+
+def empty_in_lines(shape: tuple[int, ...], dtype: DTypeLike = np.float64) -> NDArray[Any]:
+    """`numpy.empty` from the start of a cache line, where NumPy's memory starts at any multiple of 16 bytes."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.empty(size + _LINE, np.uint8)
+    return memory[-memory.ctypes.data % _LINE :][:size].view(dtype).reshape(shape)
+
+
+def in_lines(A: NDArray[Any]) -> NDArray[Any]:
+    """The matrix A, or a C-contiguous copy from the start of a cache line.
+
+    For coefficients: where each vector that is loaded lies in two lines, a decode of 12 points takes 1.3 to 1.5 times
+    as long (2000 x 400 numbers). What does not fit in the cache waits for memory and stays where it is.
+    """
+    if A.nbytes > _CACHED or (A.flags.c_contiguous and A.ctypes.data % _LINE == 0):
+        return A
+    copy = empty_in_lines(A.shape, A.dtype)
+    copy[...] = A
+    return copy
 
 
 def refuse_missing(X: Any, name: str) -> None:

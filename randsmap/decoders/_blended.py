@@ -17,7 +17,7 @@ from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.ridge import less_mean
 from randsmap._mmap import Snapshots, block_rows
 from randsmap._parallel import blas_threads
-from randsmap._validation import check_number
+from randsmap._validation import check_number, in_lines
 from randsmap.decoders._base import LinearDecoder, check_fields
 from randsmap.decoders._bases import refuse_overflow
 from randsmap.decoders._extrapolation import FACTOR, Leverage, NoLeverage, extrapolation_ignored
@@ -458,7 +458,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         self._trend = linear_trend(self._points, G)
         self._limit = limit
         self._smoothing = median_smoothing(G)
-        self.coef_ = invariants.constrain_coefficients(np.vstack([mean, B]))
+        self.coef_ = in_lines(invariants.constrain_coefficients(np.vstack([mean, B])))
         self._store_invariants(invariants)
 
     def _make_linear_map(self):

@@ -17,7 +17,7 @@ from randsmap._linalg.radial import Gaussian, Matern, TailSolver, ThinPlate, pol
 from randsmap._linalg.ridge import cholesky_solve, less_mean, resolved, set_bias, with_constant
 from randsmap._mmap import BLOCK, Snapshots, row_blocks
 from randsmap._parallel import blas_threads
-from randsmap._validation import check_choice, check_count, check_number
+from randsmap._validation import check_choice, check_count, check_number, empty_in_lines, in_lines
 from randsmap.decoders._base import (
     LinearDecoder,
     as_fields,
@@ -267,13 +267,13 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         coef = invariants.constrain_coefficients(coef)
         expanded = None
         if n * F.shape[1] <= r * (n + F.shape[1]):
-            expanded = np.empty((n + 1, F.shape[1]))
+            expanded = empty_in_lines((n + 1, F.shape[1]))
             expanded[0] = coef[0]
             with blas_threads():
                 np.dot(weights, coef[1:], out=expanded[1:])
             weights = None
 
-        self.epsilon_, self.rank_, self.eigenvalues_, self.coef_ = epsilon, r, eigenvalues, coef
+        self.epsilon_, self.rank_, self.eigenvalues_, self.coef_ = epsilon, r, eigenvalues, in_lines(coef)
         self._points, self._weights, self._expanded = points, weights, expanded
         self.latent_scale_, self._lengths = scale, lengths
         self._store_invariants(invariants)
@@ -468,7 +468,7 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         invariants = self._invariants(as_fields(F), dtype)
         points = self._set_kernel(X)
         A, self.solver_ = self._coefficients(X, points, coordinates_of(F), regularization)
-        self.coef_ = invariants.constrain_coefficients(in_cells(A, F))
+        self.coef_ = in_lines(invariants.constrain_coefficients(in_cells(A, F)))
         self._points = points
         self._regularization, self._free_bias = float(regularization), bool(self.degree or self.center)
         self._store_invariants(invariants)

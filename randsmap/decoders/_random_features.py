@@ -40,7 +40,7 @@ from randsmap._linalg.ridge import FeatureRows, feature_matrix, filtered_solutio
 from randsmap._mmap import Snapshots, row_blocks
 from randsmap._parallel import blas_threads
 from randsmap._progress import show_progress
-from randsmap._validation import check_choice, check_count, check_number
+from randsmap._validation import check_choice, check_count, check_number, in_lines
 from randsmap.decoders._base import (
     CENTRING,
     FORMER,
@@ -231,7 +231,7 @@ class _RandomFeatureDecoder(LinearDecoder):
             decoder._forget()
             decoder.features_, decoder.latent_scale_ = features, self.latent_scale_
             if modes is None:
-                decoder.coef_ = self._corrected(solution.coefficients, invariants)
+                decoder.coef_ = in_lines(self._corrected(solution.coefficients, invariants))
             else:
                 decoder.output_coef_, decoder._synthesis = solution.coefficients, modes.synthesis
             decoder.solver_, decoder.n_iter_, decoder.rank_, decoder.error_bound_ = solution[1:]
@@ -632,7 +632,7 @@ class _RandomFeatureDecoder(LinearDecoder):
             regularization = self._streamed_regularization()
             R, solver = self._sums.solve(regularization, self.solver)
             invariants = None if self._running is None else self._running[1]
-            self.coef_ = R if invariants is None else invariants.constrain_coefficients(R)
+            self.coef_ = in_lines(R if invariants is None else invariants.constrain_coefficients(R))
             self.solver_, self.n_iter_, self.rank_, self.error_bound_ = solver, 1, None, None
             self._regularization = float(regularization)
         if "output_coef_" not in self.__dict__:

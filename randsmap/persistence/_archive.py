@@ -30,6 +30,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from randsmap._validation import empty_in_lines
+
 __all__ = ["DTYPES", "read", "write"]
 
 # what an array may hold; bytes in the file are little-endian
@@ -311,7 +313,7 @@ def _check_header(file, start, length, entry):
 
 
 def _read_array(file, entry):
-    array = np.empty(entry["shape"], dtype=entry["dtype"])
+    array = empty_in_lines(tuple(entry["shape"]), entry["dtype"])
     digest = hashlib.sha256()
     for chunk in _chunks(array):
         _fill(file, memoryview(chunk))
