@@ -17,7 +17,7 @@ class Transform:
 
     def setup(self, kind, dtype):
         name, d = kind
-        self.Y = np.random.default_rng(0).normal(size=(N, d))
+        self.Y = np.random.default_rng(0).normal(size=(N, d)).astype(dtype)
         self.map = MAPS[name](n_features=P, random_state=0).fit(self.Y)
         self.out = np.zeros((N, P), dtype)
 
