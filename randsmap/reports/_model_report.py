@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from randsmap import plotting
-from randsmap._validation import check_count
-from randsmap.fields import flattened
+from randsmap.fields import flattened, shape_as_drawn
 from randsmap.reports._evaluation import Evaluation, decoding_part, evaluate, worst_rows
 from randsmap.reports._model_pictures import model_pictures
 from randsmap.reports._page import check_jinja, embedded, percent, write_page
@@ -161,10 +160,10 @@ def _checked_shape(shape: Sequence[int] | None, M: int) -> tuple[int, ...] | Non
     """The shape that is drawn of a field: (ny, nx), after an index into the axes before; None of a line."""
     if shape is None:
         return None
-    shape = tuple(check_count(size, "shape") for size in np.ravel(np.asarray(shape)).tolist())
-    if int(np.prod(shape)) != M:
+    drawn = shape_as_drawn(shape)
+    if int(np.prod(drawn)) != M:
         raise ValueError(f"shape must have the {M} cells of a field, got {' x '.join(map(str, shape))}")
-    return shape if len([size for size in shape if size > 1]) > 1 else None
+    return drawn if len(drawn) > 1 else None
 
 
 # --- words and tables ----------------------------------------------------------------------------
