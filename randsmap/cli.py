@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import shlex
 import shutil
@@ -265,15 +266,15 @@ def _parser():
     fit.set_defaults(command=_fit)
 
     for name, run, inputs, output, text in (
-        ("encode", _encode, "snapshots", "LATENTS.npy", "latent coordinates of snapshots"),
-        ("decode", _decode, "latents", "FIELDS.npy", "fields at latent coordinates"),
+        ("encode", _encode, "snapshots", "LATENTS", "latent coordinates of snapshots"),
+        ("decode", _decode, "latents", "FIELDS", "fields at latent coordinates"),
     ):
         command = commands.add_parser(name, help=text, description=f"{text.capitalize()}.")
         command.add_argument("model", type=expanded, metavar="MODEL")
         help_of_input = _FIELDS if name == "encode" else "(n_samples, n_components), in a file as of snapshots"
         command.add_argument("input", type=expanded, metavar=inputs.upper(), help=help_of_input)
         _add_reading(command, inputs)
-        command.add_argument("--out", type=expanded, required=True, metavar=output)
+        _add_writing(command, output)
         command.set_defaults(command=run)
 
     predict = commands.add_parser(
@@ -289,7 +290,7 @@ def _parser():
         help="(n,) or (n, p), in .npy, text with one row a line, or a file as of snapshots",
     )
     predict.add_argument("--key", metavar="NAME", help="array of that file, where it has several")
-    predict.add_argument("--out", type=expanded, required=True, metavar="FIELDS.npy")
+    _add_writing(predict, "FIELDS")
     predict.set_defaults(command=_predict)
 
     evaluate = commands.add_parser(
@@ -348,6 +349,22 @@ def _add_reading(command, what):
     command.add_argument("--key", metavar="NAME", help=f"array of the {what}, in a file that has several")
     command.add_argument(
         "--transpose", action="store_true", help=f"the last axis counts the {what}: they are columns, not rows"
+    )
+
+
+def _add_writing(command, output):
+    """Where the output of a command goes."""
+    command.add_argument(
+        "--out",
+        type=expanded,
+        required=True,
+        metavar=output,
+        help=f"file to write: .npy, .npz, .mat, .h5 (array or variable {output.lower()}), or .csv, .txt (a row each)",
+    )
+    command.add_argument(
+        "--transpose-out",
+        action="store_true",
+        help=f"write the {output.lower()} as columns, as MATLAB users have them: the last axis counts them",
     )
 
 
@@ -989,42 +1006,50 @@ def _tuned_value(encoder, decoder, parameter, snapshots, seed):
 
 def _encode(arguments):
     from randsmap._progress import show_progress
+    from randsmap.snapshots import check_target
 
-    _check_array_target(arguments.out)  # fail before the work is done
+    check_target(arguments.out)  # fail before the work is done
     model = _load_model(arguments.model)
     snapshots = _load_fields(arguments, model)
     with show_progress():
         latents = model.transform(snapshots)
-    _save_array(arguments.out, latents)
+    _save_array(arguments, latents, "latents")
 
 
 def _decode(arguments):
-    _check_array_target(arguments.out)
+    from randsmap.snapshots import check_target
+
+    check_target(arguments.out)
     model = _load_model(arguments.model)
     latents = _load_latents(arguments, len(model.get_feature_names_out()))
-    _save_fields(arguments.out, model.inverse_transform, latents, model.field_shape_)
+    _save_fields(arguments, model.inverse_transform, latents, model.field_shape_)
 
 
 def _predict(arguments):
-    _check_array_target(arguments.out)
+    from randsmap.snapshots import check_target
+
+    check_target(arguments.out)
     model = _load_parametric(arguments.model)
     p = model.n_features_in_
     parameters = _parameters_of(arguments.input, arguments.key, p)
     if parameters.shape[1] != p:
         raise ValueError(f"{arguments.input} must hold {p} parameters a row, got an array of shape {parameters.shape}")
-    _save_fields(arguments.out, model.predict, parameters, model.field_shape_)
+    _save_fields(arguments, model.predict, parameters, model.field_shape_)
 
 
-def _save_fields(path, decode, X, shape):
-    """decode(X), fields of that shape, through a memory map where they are large."""
+def _save_fields(arguments, decode, X, shape):
+    """decode(X), fields of that shape, through a memory map where they are large and go to a .npy file as they are."""
     import numpy as np
 
     from randsmap import _mmap
     from randsmap._progress import show_progress
+    from randsmap.snapshots import check_target, is_npy_target
 
-    shape = len(X), *shape
-    if 8 * np.prod(shape) < _mmap.LARGE:
-        _save_array(path, decode(X, out=np.empty(shape)))
+    shape, path = (len(X), *shape), arguments.out
+    check_target(path, math.prod(shape))
+    mapped = 8 * math.prod(shape) >= _mmap.LARGE and is_npy_target(path) and not arguments.transpose_out
+    if not mapped:
+        _save_array(arguments, decode(X, out=np.empty(shape)), "fields")
         return
     with show_progress():
         _mmap.write_npy(path, shape, lambda fields: decode(X, out=fields))
@@ -1116,11 +1141,9 @@ def _load_fields(arguments, model):
     rows, _ = flattened(given, str(path))
     if rows.shape[1] != M or (given.ndim > 2 and given.shape[1:] != shape):
         cells = f"{M} cells (columns)" if len(shape) == 1 else f"the shape {shape}"
-        remedy = ""
-        if given.size == M * (len(given) if arguments.transpose else given.shape[-1]):
-            remedy = f". They do with{'out' if arguments.transpose else ''} --transpose"
         raise ValueError(
-            f"{path}: the snapshots must have {cells}, as those of the model, got shape {given.shape}{remedy}"
+            f"{path}: the snapshots must have {cells}, as those of the model, got shape {given.shape}"
+            f"{_transposing(arguments, given, M)}"
         )
     return rows
 
@@ -1138,8 +1161,16 @@ def _load_latents(arguments, d):
     if latents.shape[1] != d:
         raise ValueError(
             f"{path}: the latents must have {d} coordinates (columns), as those of the model, got shape {latents.shape}"
+            f"{_transposing(arguments, latents, d)}"
         )
     return latents
+
+
+def _transposing(arguments, given, width):
+    """A hint where an array that does not fit would do so with its other axis first."""
+    if given.size != width * (len(given) if arguments.transpose else given.shape[-1]):
+        return ""
+    return f". They do with{'out' if arguments.transpose else ''} --transpose"
 
 
 def _load_parametric(path):
@@ -1154,18 +1185,12 @@ def _load_parametric(path):
     return model
 
 
-def _check_array_target(path):
-    from randsmap.snapshots import check_npy_target
+def _save_array(arguments, array, name):
+    from randsmap.snapshots import write_array
 
-    check_npy_target(path)
-    writable_target(path)
-
-
-def _save_array(path, array):
-    import numpy as np
-
-    write_atomically(path, lambda file: np.save(file, array, allow_pickle=False))
-    _say(f"written: {path} {array.shape}")
+    write_array(arguments.out, array, name, transpose=arguments.transpose_out)
+    columns = ", as columns" if arguments.transpose_out else ""
+    _say(f"written: {arguments.out} {array.shape}{columns}")
 
 
 if __name__ == "__main__":

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._files import expanded, mapping_of
+from randsmap._files import expanded, mapping_of, save_arrays, writable_target, write_atomically
 from randsmap._mmap import check_npy_header, load_npy
 
 __all__ = ["read_snapshots"]
@@ -122,11 +123,87 @@ def _readers() -> dict[str, Callable[[Path, str | None], Any]]:
     }
 
 
-def check_npy_target(path: str | os.PathLike[str]) -> None:
-    """Raise ValueError where an ending says that another format is expected than .npy, which will be written."""
-    ending = Path(path).suffix.lower()
-    if ending in _readers():
-        raise ValueError(f"{path} would be written as .npy, which is not what {ending} says: give a name in .npy")
+_WRITTEN = (".npy", ".npz", ".mat", ".csv", ".txt", ".h5", ".hdf5")
+_LARGEST_MAT = 2**32  # bytes of an array in MATLAB's format 5
+
+
+def is_npy_target(path: str | os.PathLike[str]) -> bool:
+    """Whether `write_array` makes a .npy file of this path: one with no other known ending."""
+    return expanded(path).suffix.lower() not in _readers()
+
+
+def check_target(path: str | os.PathLike[str], n_values: int = 0) -> None:
+    """Raise what `write_array` would for an array of so many values, before the work is done.
+
+    Raises
+    ------
+    ValueError
+        If arrays are not written in the format that the ending says, or it cannot hold so many.
+    ImportError
+        If a package is needed that is not installed.
+    OSError
+        As `writable_target`.
+    """
+    path = expanded(path)
+    ending = path.suffix.lower()
+    if ending in _readers() and ending not in _WRITTEN:
+        raise ValueError(f"{path}: arrays are not written as {ending}, but as {', '.join(_WRITTEN)}")
+    if ending in (".h5", ".hdf5"):
+        _imported("h5py", path)
+    if ending == ".mat" and 8 * n_values >= _LARGEST_MAT:
+        raise ValueError(
+            f"{path}: a .mat file holds less than 4 GB, the array has {8 * n_values} bytes: write .h5 or .npy"
+        )
+    writable_target(path)
+
+
+def write_array(
+    path: str | os.PathLike[str], array: NDArray[np.float64], name: str, *, transpose: bool = False
+) -> None:
+    """Write a file from which `read_snapshots` reads the values of this array, whole or not at all.
+
+    Parameters
+    ----------
+    path : path
+        Its ending says the format, as for `read_snapshots`; .npy if it is none of those.
+    array : ndarray (n, ...)
+        Text holds rows (n, n_cells), whatever the shape of a field; every other format has it.
+    name : str
+        Of the variable in .mat, .npz and HDF5.
+    transpose : bool
+        Whether the first axis, which counts the entries, becomes the last.
+
+    Raises
+    ------
+    ValueError, ImportError, OSError
+        As `check_target`, or if a write fails.
+    """
+    check_target(path, array.size)
+    path = expanded(path)
+    ending = path.suffix.lower()
+    if ending in (".csv", ".txt"):
+        array = array.reshape(len(array), math.prod(array.shape[1:]))
+    if transpose:
+        array = np.moveaxis(array, 0, -1)
+    write_atomically(path, lambda file: _write(file, array, name, ending))
+
+
+def _write(file: BinaryIO, array: NDArray[np.float64], name: str, ending: str) -> None:
+    if ending == ".npz":
+        save_arrays(file, {name: array})
+    elif ending == ".mat":
+        from scipy.io import savemat
+
+        savemat(file, {name: array})
+    elif ending in (".csv", ".txt"):
+        np.savetxt(file, array, fmt="%.17g", delimiter="," if ending == ".csv" else " ")
+    elif ending in (".h5", ".hdf5"):
+        import h5py
+
+        with h5py.File(file, "w") as hdf5:
+            hdf5[name] = array
+    else:
+        np.save(file, array, allow_pickle=False)
 
 
 def _reader(path: Path) -> Callable[[Path, str | None], Any]:
