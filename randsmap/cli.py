@@ -262,6 +262,21 @@ def _parser():
         help="what every decoded field keeps exactly: the mass (sum of the cells), nothing, or (auto, the "
         "default) the mass where it is the same in all snapshots",
     )
+    fit.add_argument(
+        "--cell-weights",
+        type=expanded,
+        metavar="FILE",
+        help="volumes of the cells of a grid that is not uniform, one positive number a cell, flattened or in the shape "
+        "of a field, in a file as of the snapshots: the mass is the sum of the cells by these",
+    )
+    fit.add_argument("--cell-weights-key", metavar="NAME", help="array of that file, where it has several")
+    fit.add_argument(
+        "--bounds",
+        type=_bound,
+        nargs=2,
+        metavar=("LOW", "HIGH"),
+        help="every decoded value lies between these, numbers or none: --bounds 0 none for values not below 0",
+    )
     fit.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the draws (default 0)")
     fit.set_defaults(command=_fit)
 
@@ -476,6 +491,15 @@ def _add_study(commands):
         command.set_defaults(command=_study)
 
 
+def _bound(text):
+    if text.lower() == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"a number or none, got {text!r}") from None
+
+
 def _labels(text):
     return [label for label in text.split(",") if label]
 
@@ -671,8 +695,11 @@ def _fit(arguments):
     if arguments.parameters is not None:
         parameters = _parameters_of(arguments.parameters, arguments.parameters_key)
     _check_rows(arguments.parameters, parameters, len(snapshots))
+    kept = {"cell_weights": None, "bounds": None if arguments.bounds is None else tuple(arguments.bounds)}
+    if arguments.cell_weights is not None:
+        kept["cell_weights"] = _weights_of(arguments, snapshots.shape[1:])
     with show_progress():  # of the whole file, before any work; fit would name a row of the part it is given
-        invariants = _found_invariants(arguments, numbers, snapshots.dtype)
+        kept["invariants"] = _found_invariants(arguments, numbers, snapshots.dtype, **kept)
     count = arguments.encoder_samples
     if count is None and search and len(snapshots) > _MOST_SEARCHED:
         count = _MOST_SEARCHED
@@ -685,10 +712,10 @@ def _fit(arguments):
         sample = part if layout is None else layout.restored(part)
     with show_progress():
         if search:
-            model = _searched(arguments, sample, None if groups is None else groups[chosen], invariants)
+            model = _searched(arguments, sample, None if groups is None else groups[chosen], kept)
             fields = sample
         else:
-            model, fields = _one_model(arguments, sample, invariants), snapshots
+            model, fields = _one_model(arguments, sample, kept), snapshots
         if parameters is not None:
             X = parameters[chosen] if search else parameters
             model = _parametric(model, X, fields, groups[chosen] if groups is not None else None, arguments.seed)
@@ -727,7 +754,7 @@ def _check_options(arguments, search):
         )
 
 
-def _searched(arguments, snapshots, groups, invariants):
+def _searched(arguments, snapshots, groups, kept):
     """The model that held-out errors choose; says what it is."""
     import randsmap
 
@@ -739,7 +766,7 @@ def _searched(arguments, snapshots, groups, invariants):
         groups=groups,
         n_trials=40 if arguments.trials is None else arguments.trials,
         families=arguments.decoder,
-        invariants=invariants,
+        **kept,
         random_state=arguments.seed,
     )
     encoder, table = result.best_model_.encoder_, result.decoder_results_
@@ -783,7 +810,7 @@ def _trial_text(table, i):
     return f"{table.family[i]} ({'; '.join(details)})"
 
 
-def _one_model(arguments, sample, invariants):
+def _one_model(arguments, sample, kept):
     """Diffusion maps and one decoder with random features, not fitted yet; says what was tuned."""
     import randsmap
     from randsmap.encoders import estimate_n_components
@@ -792,9 +819,7 @@ def _one_model(arguments, sample, invariants):
     n_features = 1.0 if arguments.n_features is None else arguments.n_features
     features = getattr(randsmap, class_name)(n_features=n_features)
     regularization = 1e-3 if arguments.regularization is None else arguments.regularization
-    decoder = randsmap.RANDSMAPDecoder(
-        features, regularization=regularization, invariants=invariants, random_state=arguments.seed
-    )
+    decoder = randsmap.RANDSMAPDecoder(features, regularization=regularization, **kept, random_state=arguments.seed)
     d = arguments.components
     if d is None:
         d = estimate_n_components(sample) if len(sample) > 2 else 1
@@ -874,6 +899,21 @@ def _parameters_of(path, key=None, width=None):
     return check_matrix(values[:, None] if values.ndim == 1 else values, str(path), min_rows=0)
 
 
+def _weights_of(arguments, shape):
+    """Weights (M,) of the cells of fields of this shape, from a file of an array."""
+    import numpy as np
+
+    from randsmap.snapshots import read_array
+
+    path = arguments.cell_weights
+    weights = np.asarray(read_array(path, key=arguments.cell_weights_key))
+    if weights.size != math.prod(shape) or (weights.shape != shape and max(weights.shape) != weights.size):
+        raise ValueError(
+            f"{path} must hold one weight for each of {' x '.join(map(str, shape))} cells, got shape {weights.shape}"
+        )
+    return weights.reshape(-1)
+
+
 def _check_rows(path, parameters, n):
     if parameters is not None and len(parameters) != n:
         raise ValueError(f"{path} must hold one row for each of the {n} snapshots, got {len(parameters)}")
@@ -895,15 +935,22 @@ def _lines(path):
     return lines
 
 
-def _found_invariants(arguments, snapshots, dtype):
+def _found_invariants(arguments, snapshots, dtype, cell_weights, bounds):
     """What the decoder is to keep of these snapshots: "mass" or None; says so where it was not asked for."""
     from randsmap.invariants._affine import AffineInvariants
 
-    found = None
+    found, options = None, {"cell_weights": cell_weights, "dtype": dtype}
+    if bounds is not None:
+        try:
+            AffineInvariants.from_data(snapshots, invariants=None, bounds=bounds, **options)
+        except ValueError as error:
+            what = str(error).partition("; bounds=None")[0]
+            raise ValueError(f"{arguments.snapshots}: {what}, or leave --bounds out") from None
     if arguments.invariants != "none":
         try:
-            mass = AffineInvariants.from_data(snapshots, invariants="mass", dtype=dtype).values[0]
-            found, text = "mass", f"the mass, {mass:.6g} in every snapshot, which decoded fields keep exactly"
+            mass = AffineInvariants.from_data(snapshots, invariants="mass", **options).values[0]
+            by = "" if cell_weights is None else " by the cells' weights"
+            found, text = "mass", f"the mass{by}, {mass:.6g} in every snapshot, which decoded fields keep exactly"
         except ValueError as error:
             if arguments.invariants == "mass":
                 raise ValueError(
@@ -915,7 +962,7 @@ def _found_invariants(arguments, snapshots, dtype):
                 "field? --invariants mass makes this an error"
             )
     if found is None:  # raises if it was something else
-        AffineInvariants.from_data(snapshots, invariants=None, dtype=dtype)
+        AffineInvariants.from_data(snapshots, invariants=None, **options)
     if arguments.invariants == "auto":
         _say(f"invariants: {text}")
     return found
@@ -952,17 +999,19 @@ def _errors(model, snapshots, *names, parameters=None):
     With parameters (n, p) those of the fields that a model of parameters predicts.
 
     "l2" and "linf", relative, but scaled for empty and tiny snapshots; "conservation", absolute, of what the
-    model promises to keep.
+    model promises to keep; "outside", absolute, of its bounds, if it has any.
     """
     import numpy as np
 
     from randsmap import metrics
     from randsmap._mmap import Snapshots, is_large, row_blocks
+    from randsmap.invariants._bounds import outside
 
     if not len(snapshots):
         raise ValueError("there are no snapshots to evaluate the model on")
     fitted = model if parameters is None else model.model_
-    C = getattr(getattr(fitted, "decoder_", None), "invariant_matrix_", None)
+    decoder = getattr(fitted, "decoder_", None)
+    C, kept = getattr(decoder, "invariant_matrix_", None), getattr(decoder, "invariants_", None)
     functions = {
         "l2": lambda: partial(metrics.scaled_l2, reference=metrics.median_norm(metrics.field_norms(snapshots))),
         "linf": lambda: partial(
@@ -972,7 +1021,11 @@ def _errors(model, snapshots, *names, parameters=None):
             metrics.conservation_error, invariants="mass" if C is None or C.shape[1] == 0 else C
         ),
     }
-    chosen = [functions[name]() for name in names]
+    if kept is not None and kept.lower is not None:
+        functions["outside"] = lambda: (
+            lambda _, F_hat: outside(F_hat.reshape(len(F_hat), -1), kept.lower, kept.upper).max(axis=1)
+        )
+    chosen = [functions[name]() for name in names if name in functions]
     numbers = Snapshots(snapshots, "the snapshots") if is_large(snapshots) else snapshots
     parts = []
     for start, F in row_blocks(numbers, "evaluating"):
@@ -1071,7 +1124,12 @@ def _evaluate(arguments):
         parameters = _parameters_of(arguments.parameters, arguments.parameters_key, model.n_features_in_)
     snapshots = _load_fields(arguments, model if parameters is None else model.model_)
     _check_rows(arguments.parameters, parameters, len(snapshots))
-    names = {"relative_l2": "l2", "relative_linf": "linf", "conservation_error": "conservation"}
+    names = {
+        "relative_l2": "l2",
+        "relative_linf": "linf",
+        "conservation_error": "conservation",
+        "outside_bounds": "outside",
+    }
     with show_progress():
         errors = dict(zip(names, _errors(model, snapshots, *names.values(), parameters=parameters)))
     if arguments.out is not None:
@@ -1082,6 +1140,11 @@ def _evaluate(arguments):
     for name, values in errors.items():
         figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
         _say(f"{name:20}" + "".join(f"{figure:12.4g}" for figure in figures))
+    part = getattr(getattr(model, "model_", model), "decoder_", None)
+    if hasattr(part, "invariants_"):
+        sums, bounds = part.invariants_.in_words
+        kept = [text for text in (sums, bounds and f"values {bounds}") if text]
+        _say(f"the model keeps {' and '.join(kept) or 'nothing exactly'}")
     norms = metrics.field_norms(snapshots)
     small = int((norms < metrics.SMALLEST_SHARE * metrics.median_norm(norms)).sum())
     if small:

@@ -790,3 +790,66 @@ def test_columns_of_latents_are_hinted_at(tmp_path, snapshots, capsys):
     np.save(tmp_path / "Y.npy", np.zeros((2, 7)))
     message = failing(("decode", tmp_path / "m.npz", tmp_path / "Y.npy", "--out", tmp_path / "F.npy"), capsys)
     assert "2 coordinates (columns), as those of the model, got shape (2, 7). They do with --transpose" in message
+
+
+# -- What decoded fields keep -------------------------------------------------------------------------
+@pytest.fixture
+def weighted(tmp_path, snapshots):
+    """Planes (60, 5, 8) whose sum by weights is 1, and the weights (5, 8)."""
+    weights = np.linspace(1.0, 2.0, 40)
+    F = (snapshots / (snapshots @ weights)[:, None]).reshape(60, 5, 8)
+    np.save(tmp_path / "W.npy", F)
+    np.save(tmp_path / "w.npy", weights.reshape(5, 8))
+    np.savetxt(tmp_path / "w.txt", weights)
+    savemat(tmp_path / "w.mat", {"w": weights[None], "t": np.eye(3)})
+    return F, weights
+
+
+@pytest.mark.parametrize("weights", [("w.npy",), ("w.txt",), ("w.mat", "--cell-weights-key", "w")], ids=lambda w: w[0])
+def test_fields_keep_the_mass_by_weights_and_the_bounds_asked_for(tmp_path, weighted, weights, capsys):
+    F, w = weighted
+    given = ("--cell-weights", tmp_path / weights[0], *weights[1:], "--bounds", "0", "none")
+    assert run("fit", tmp_path / "W.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5, *given) == 0
+    assert "the mass by the cells' weights, 1 in every snapshot" in capsys.readouterr().out
+    decoder = load(tmp_path / "m").decoder_
+    assert decoder.bounds == (0.0, None) and np.array_equal(decoder.cell_weights, w)
+    np.save(tmp_path / "Y.npy", np.linspace(-3, 3, 50)[:, None])  # far away, too
+    with pytest.warns(UserWarning, match="extrapolat|leverage|far"):
+        assert run("decode", tmp_path / "m", tmp_path / "Y.npy", "--out", tmp_path / "G.npy") == 0
+    G = np.load(tmp_path / "G.npy").reshape(50, 40)
+    assert G.min() >= 0 and abs(G @ w - 1).max() < 1e-13
+    capsys.readouterr()
+    assert run("evaluate", tmp_path / "m", tmp_path / "W.npy", "--out", tmp_path / "e.csv") == 0
+    text = capsys.readouterr().out
+    assert "the model keeps the mass (sum of the cells by their weights) and values at least 0" in text
+    with open(tmp_path / "e.csv", newline="") as file:
+        assert {row["outside_bounds"] for row in csv.DictReader(file)} == {"0.0"}
+
+
+@pytest.mark.slow
+def test_the_search_keeps_the_bounds_too(tmp_path, weighted, capsys):
+    options = ("--cell-weights", tmp_path / "w.npy", "--bounds", "0", "0.2", "--components", 1, "--trials", 4)
+    assert run("fit", tmp_path / "W.npy", "--out", tmp_path / "m", *options) == 0
+    decoder = load(tmp_path / "m").decoder_
+    assert decoder.invariants_.in_words == (
+        "the mass (sum of the cells by their weights)",
+        "at least 0 and at most 0.2",
+    )
+
+
+def test_bounds_and_weights_that_do_not_fit_are_told(tmp_path, weighted, snapshots, capsys):
+    out = ("--out", tmp_path / "m", "--components", 1, "--value", 5)
+    message = failing(("fit", tmp_path / "W.npy", *out, "--bounds", "0", "0.01"), capsys)
+    assert "W.npy: the training fields are not within the bounds: field" in message and "leave --bounds out" in message
+    message = failing(("fit", tmp_path / "W.npy", *out, "--cell-weights", tmp_path / "F.npy"), capsys)
+    assert "F.npy must hold one weight for each of 5 x 8 cells, got shape (60, 40)" in message
+    np.save(tmp_path / "w.npy", np.full(40, -1.0))
+    assert "weights" in failing(("fit", tmp_path / "W.npy", *out, "--cell-weights", tmp_path / "w.npy"), capsys)
+    with pytest.raises(SystemExit):
+        run("fit", tmp_path / "W.npy", *out, "--bounds", "low", "1")
+    assert "--bounds: a number or none, got 'low'" in capsys.readouterr().err
+    assert run("fit", tmp_path / "F.npy", *out) == 0
+    capsys.readouterr()
+    assert run("evaluate", tmp_path / "m", tmp_path / "F.npy") == 0
+    text = capsys.readouterr().out
+    assert "the model keeps the mass (sum of the cells)\n" in text and "outside_bounds" not in text

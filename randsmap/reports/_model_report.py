@@ -185,16 +185,19 @@ def _sentences(model: Any, found: Evaluation, worst: int) -> Iterator[str]:
         yield "The model was fitted to these snapshots: errors of others may be larger, and would say more."
     elif found.known > 0:
         yield f"The model was fitted to {percent(found.known)} of these snapshots: errors of the others may be larger."
-    what = "mass (sum of the cells)" if found.n_invariants == 1 else f"{found.n_invariants} invariants"
+    what, bounds = part.invariants_.in_words if hasattr(part, "invariants_") else ("its invariants", "")
     largest = found.invariants.max()
     if found.kept and largest < 1e-8:
-        yield f"The model keeps the {what}: the largest relative error is {largest:.2g}."
+        yield f"The model keeps {what}: the largest relative error is {largest:.2g}."
     elif found.kept:
-        yield f"The model keeps the {what} of its training fields; those of the snapshots differ by {percent(largest)}."
+        yield f"The model keeps {what} of its training fields; those of the snapshots differ by {percent(largest)}."
     else:
         yield f"The model promises to keep nothing exactly; the mass is off by {percent(largest)} at most."
     low, high, decoded_low, decoded_high = found.ranges
-    yield f"Values: {low:.4g} to {high:.4g} in the snapshots, {decoded_low:.4g} to {decoded_high:.4g} decoded."
+    yield (
+        f"Values: {low:.4g} to {high:.4g} in the snapshots, {decoded_low:.4g} to {decoded_high:.4g} decoded"
+        + (f", which the model keeps {bounds}." if bounds else ".")
+    )
     if found.leverage is not None:
         beyond = int(np.count_nonzero(found.leverage > found.limit))
         who = _counted(beyond, "snapshot") if beyond else "No snapshot"
