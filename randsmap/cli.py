@@ -266,8 +266,8 @@ def _parser():
         "--cell-weights",
         type=expanded,
         metavar="FILE",
-        help="volumes of the cells of a grid that is not uniform, one positive number a cell, flattened or in the shape "
-        "of a field, in a file as of the snapshots: the mass is the sum of the cells by these",
+        help="volumes of the cells of a grid that is not uniform, one positive number a cell, flattened or in the "
+        "shape of a field, in a file as of the snapshots: the mass is the sum of the cells by these",
     )
     fit.add_argument("--cell-weights-key", metavar="NAME", help="array of that file, where it has several")
     fit.add_argument(
