@@ -54,6 +54,7 @@ _STUDIES = {
 # bytes (as float64) of snapshots that the model of a command may hold
 _LARGEST_TRAINING_SET = 1 << 30
 _MOST_SEARCHED = 5000  # snapshots among which a model is searched for: kernel decoders hold a matrix of all pairs
+_WORTH_ONE_MORE = 0.7  # of the held-out error: one more coordinate is advised where it is less than that
 _FOLDS = 5  # of the snapshots whose fields a model of parameters has to predict
 # options that name one decoder with random features, in place of a search
 _ONE_DECODER = ("features", "value", "n_features", "regularization")
@@ -778,6 +779,12 @@ def _searched(arguments, snapshots, groups, kept):
     for text in decoders if len(decoders) > 1 else ():
         _say(f"  {text}")
     _say(f"held-out relative L2 error {result.held_out_error_:.4g}")
+    if result.one_more_error_ < _WORTH_ONE_MORE * result.held_out_error_:
+        d = encoder._n_features_out + 1
+        _say(
+            f"with {d} coordinates it would be about {result.one_more_error_:.2g}, although the spectrum shows no "
+            f"other: try --components {d}"
+        )
     if result.on_edge_:
         _say(
             f"randsmap: warning: {', '.join(result.on_edge_)} at an edge of what was searched: a better value may lie "
@@ -851,9 +858,9 @@ def _parametric(model, parameters, snapshots, groups, seed):
     errors = np.empty(len(parameters))
     splits = folds.split(parameters, groups=groups)
     for _, (train, test) in zip(steps(folds.get_n_splits(), 1, "held-out errors"), splits):
-        fitted = clone(parametric).fit(parameters[train], snapshots[train])
-        with extrapolation_ignored():
-            predicted = fitted.predict(parameters[test])
+        with warnings.catch_warnings(), extrapolation_ignored():
+            warnings.simplefilter("ignore", UserWarning)  # the last fit gives them again
+            predicted = clone(parametric).fit(parameters[train], snapshots[train]).predict(parameters[test])
         errors[test] = metrics.scaled_l2(snapshots[test], predicted, reference=reference)
     _say(f"held-out relative L2 error of fields at parameters {errors.mean():.4g}")
     return parametric.fit(parameters, snapshots)
@@ -1195,10 +1202,10 @@ def _load_fields(arguments, model):
     """The fields of a command's input file as rows (n, M) for a fitted model."""
     from randsmap._validation import refuse_other_dimensions
     from randsmap.fields import flattened
-    from randsmap.snapshots import read_array
+    from randsmap.snapshots import read_array, warn_of_columns
 
     path, M, shape = arguments.input, model.n_features_in_, model.field_shape_
-    given = read_array(path, key=arguments.key, transpose=arguments.transpose)
+    given = read_array(path, key=arguments.key, transpose=arguments.transpose, fields=True)
     if given.ndim < 2 or (given.ndim > 2 and len(shape) == 1):
         refuse_other_dimensions(given.shape, str(path))
     rows, _ = flattened(given, str(path))
@@ -1208,6 +1215,8 @@ def _load_fields(arguments, model):
             f"{path}: the snapshots must have {cells}, as those of the model, got shape {given.shape}"
             f"{_transposing(arguments, given, M)}"
         )
+    if len(rows) == M:  # both ways fit
+        warn_of_columns(given, path, arguments.transpose)
     return rows
 
 

@@ -853,3 +853,18 @@ def test_bounds_and_weights_that_do_not_fit_are_told(tmp_path, weighted, snapsho
     assert run("evaluate", tmp_path / "m", tmp_path / "F.npy") == 0
     text = capsys.readouterr().out
     assert "the model keeps the mass (sum of the cells)\n" in text and "outside_bounds" not in text
+
+
+@pytest.mark.parametrize("command", ["encode", "evaluate"])
+def test_columns_are_hinted_at_where_both_ways_fit(tmp_path, snapshots, command, capsys):
+    square = snapshots[:40]  # of mass 1
+    ManifoldModel(POD(2)).fit(square).save(tmp_path / "m.npz")
+    np.save(tmp_path / "S.npy", square)
+    np.save(tmp_path / "T.npy", square.T)
+    out = ("--out", tmp_path / "out.npy")
+    assert run(command, tmp_path / "m.npz", tmp_path / "S.npy", *out) == 0
+    with pytest.warns(
+        UserWarning, match="T.npy is taken for 40 snapshots of 40 cells, but all its columns have the same"
+    ):
+        assert run(command, tmp_path / "m.npz", tmp_path / "T.npy", *out) == 0
+    assert run(command, tmp_path / "m.npz", tmp_path / "T.npy", "--transpose", *out) == 0

@@ -25,6 +25,7 @@ __all__ = [
     "Reach",
     "extrapolation_ignored",
     "extrapolation_told_as",
+    "why_no_leverage",
 ]
 
 FACTOR = 100.0  # times the leverage of training points from which a row is far away; see `Leverage`
@@ -94,6 +95,17 @@ def extrapolation_told_as(what: str, see: str) -> Iterator[None]:
         yield
     finally:
         _subject.reset(token)
+
+
+def why_no_leverage(part: Any) -> str | None:
+    """What says that an estimator has no `leverage`; None if it has."""
+    try:
+        part.leverage  # noqa: B018
+    except AttributeError as error:
+        if type(part).__module__.startswith("randsmap."):
+            return str(error)
+        return f"the leverage of a {type(part).__name__} is not known: decoders of this package have one"
+    return None
 
 
 class NoLeverage(AttributeError):

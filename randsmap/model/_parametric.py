@@ -9,10 +9,18 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils.metaestimators import available_if
 
-from randsmap._estimator import Count, NotFrozen, Regressor, Transformer, check_fitted, restored_on_error, validate_data
-from randsmap.decoders._extrapolation import extrapolation_told_as
+from randsmap._estimator import (
+    Count,
+    NotFrozen,
+    Regressor,
+    Transformer,
+    available_unless,
+    check_fitted,
+    restored_on_error,
+    validate_data,
+)
+from randsmap.decoders._extrapolation import extrapolation_told_as, why_no_leverage
 from randsmap.metrics import scaled_l2
 
 __all__ = ["ParametricModel"]
@@ -188,13 +196,11 @@ class ParametricModel(NotFrozen, BaseEstimator):
         ):
             return self.model_.inverse_transform(latents, **options)
 
-    def _check_leverage(self):
+    def _why_no_leverage(self) -> str | None:
         regressor = self.__dict__.get("regressor_", self.regressor)
-        if regressor is not None and not hasattr(regressor, "leverage"):
-            raise AttributeError(f"the leverage of a {type(regressor).__name__} is not known")
-        return True
+        return None if regressor is None else why_no_leverage(regressor)
 
-    @available_if(_check_leverage)
+    @available_unless(_why_no_leverage)
     def leverage(self, parameters: ArrayLike) -> NDArray[np.float64]:
         """How far parameters are from those of the snapshots: the regressor's `leverage`.
 
