@@ -8,11 +8,13 @@ declared `empty`. What is `optional` may be None or missing. See `randsmap.persi
 
 from __future__ import annotations
 
+import functools
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from types import MethodType
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -39,6 +41,7 @@ __all__ = [
     "Regressor",
     "Regressors",
     "Transformer",
+    "available_unless",
     "check_fitted",
     "check_state",
     "document",
@@ -49,6 +52,7 @@ __all__ = [
 
 
 _Class = TypeVar("_Class", bound=type)
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 _Lengths = dict[str, int]
 
 
@@ -314,6 +318,31 @@ class NotFrozen:
         raise TypeError(f"{type(self).__name__} cannot be frozen: {self._not_frozen}")
 
 
+class _Unless:
+    """A method that is there only while `why` finds nothing against it."""
+
+    def __init__(self, method: Callable[..., Any], why: Callable[[Any], str | None]) -> None:
+        self._method, self._why = method, why
+        functools.update_wrapper(cast(Any, self), method)
+
+    def __get__(self, estimator: Any, owner: Any = None) -> Any:
+        if estimator is None:
+            return self._method
+        reason = self._why(estimator)
+        if reason is not None:
+            raise AttributeError(reason)
+        return MethodType(self._method, estimator)
+
+
+def available_unless(why: Callable[[Any], str | None]) -> Callable[[_Method], _Method]:
+    """As scikit-learn's `available_if`, but the error says `why(estimator)`, not the method's name alone."""
+
+    def decorate(method: _Method) -> _Method:
+        return cast(_Method, _Unless(method, why))
+
+    return decorate
+
+
 def check_fitted(estimator: Any, attribute: str) -> None:
     """Raise NotFittedError if the estimator lacks the attribute; costs nothing if it has it."""
     if not hasattr(estimator, attribute):
@@ -369,9 +398,12 @@ def validate_data(estimator: Any, X: Any, *, reset: bool, min_samples: int | Non
             ensure_all_finite=False,
         )
         check_finite(valid, "X")
-    except (TypeError, ValueError):
+    except (TypeError, ValueError) as error:
         if not hasattr(X, "toarray"):
             refuse_missing(X, "X")
             refuse_other_dimensions(_shape(X), "X")
+        expected = None if reset else getattr(estimator, "n_features_in_", None)
+        if len(_shape(X)) == 2 and _shape(X)[0] == expected != _shape(X)[1]:
+            raise ValueError(f"{error} X has {expected} rows: if its columns are the samples, give X.T") from None
         raise
     return aligned(valid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import shlex
 import shutil
@@ -53,6 +54,7 @@ _STUDIES = {
 # bytes (as float64) of snapshots that the model of a command may hold
 _LARGEST_TRAINING_SET = 1 << 30
 _MOST_SEARCHED = 5000  # snapshots among which a model is searched for: kernel decoders hold a matrix of all pairs
+_WORTH_ONE_MORE = 0.7  # of the held-out error: one more coordinate is advised where it is less than that
 _FOLDS = 5  # of the snapshots whose fields a model of parameters has to predict
 # options that name one decoder with random features, in place of a search
 _ONE_DECODER = ("features", "value", "n_features", "regularization")
@@ -261,19 +263,34 @@ def _parser():
         help="what every decoded field keeps exactly: the mass (sum of the cells), nothing, or (auto, the "
         "default) the mass where it is the same in all snapshots",
     )
+    fit.add_argument(
+        "--cell-weights",
+        type=expanded,
+        metavar="FILE",
+        help="volumes of the cells of a grid that is not uniform, one positive number a cell, flattened or in the "
+        "shape of a field, in a file as of the snapshots: the mass is the sum of the cells by these",
+    )
+    fit.add_argument("--cell-weights-key", metavar="NAME", help="array of that file, where it has several")
+    fit.add_argument(
+        "--bounds",
+        type=_bound,
+        nargs=2,
+        metavar=("LOW", "HIGH"),
+        help="every decoded value lies between these, numbers or none: --bounds 0 none for values not below 0",
+    )
     fit.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the draws (default 0)")
     fit.set_defaults(command=_fit)
 
     for name, run, inputs, output, text in (
-        ("encode", _encode, "snapshots", "LATENTS.npy", "latent coordinates of snapshots"),
-        ("decode", _decode, "latents", "FIELDS.npy", "fields at latent coordinates"),
+        ("encode", _encode, "snapshots", "LATENTS", "latent coordinates of snapshots"),
+        ("decode", _decode, "latents", "FIELDS", "fields at latent coordinates"),
     ):
         command = commands.add_parser(name, help=text, description=f"{text.capitalize()}.")
         command.add_argument("model", type=expanded, metavar="MODEL")
         help_of_input = _FIELDS if name == "encode" else "(n_samples, n_components), in a file as of snapshots"
         command.add_argument("input", type=expanded, metavar=inputs.upper(), help=help_of_input)
         _add_reading(command, inputs)
-        command.add_argument("--out", type=expanded, required=True, metavar=output)
+        _add_writing(command, output)
         command.set_defaults(command=run)
 
     predict = commands.add_parser(
@@ -289,7 +306,7 @@ def _parser():
         help="(n,) or (n, p), in .npy, text with one row a line, or a file as of snapshots",
     )
     predict.add_argument("--key", metavar="NAME", help="array of that file, where it has several")
-    predict.add_argument("--out", type=expanded, required=True, metavar="FIELDS.npy")
+    _add_writing(predict, "FIELDS")
     predict.set_defaults(command=_predict)
 
     evaluate = commands.add_parser(
@@ -348,6 +365,22 @@ def _add_reading(command, what):
     command.add_argument("--key", metavar="NAME", help=f"array of the {what}, in a file that has several")
     command.add_argument(
         "--transpose", action="store_true", help=f"the last axis counts the {what}: they are columns, not rows"
+    )
+
+
+def _add_writing(command, output):
+    """Where the output of a command goes."""
+    command.add_argument(
+        "--out",
+        type=expanded,
+        required=True,
+        metavar=output,
+        help=f"file to write: .npy, .npz, .mat, .h5 (array or variable {output.lower()}), or .csv, .txt (a row each)",
+    )
+    command.add_argument(
+        "--transpose-out",
+        action="store_true",
+        help=f"write the {output.lower()} as columns, as MATLAB users have them: the last axis counts them",
     )
 
 
@@ -457,6 +490,15 @@ def _add_study(commands):
                 "(default), or only its snapshots after",
             )
         command.set_defaults(command=_study)
+
+
+def _bound(text):
+    if text.lower() == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"a number or none, got {text!r}") from None
 
 
 def _labels(text):
@@ -654,8 +696,11 @@ def _fit(arguments):
     if arguments.parameters is not None:
         parameters = _parameters_of(arguments.parameters, arguments.parameters_key)
     _check_rows(arguments.parameters, parameters, len(snapshots))
+    kept = {"cell_weights": None, "bounds": None if arguments.bounds is None else tuple(arguments.bounds)}
+    if arguments.cell_weights is not None:
+        kept["cell_weights"] = _weights_of(arguments, snapshots.shape[1:])
     with show_progress():  # of the whole file, before any work; fit would name a row of the part it is given
-        invariants = _found_invariants(arguments, numbers, snapshots.dtype)
+        kept["invariants"] = _found_invariants(arguments, numbers, snapshots.dtype, **kept)
     count = arguments.encoder_samples
     if count is None and search and len(snapshots) > _MOST_SEARCHED:
         count = _MOST_SEARCHED
@@ -668,10 +713,10 @@ def _fit(arguments):
         sample = part if layout is None else layout.restored(part)
     with show_progress():
         if search:
-            model = _searched(arguments, sample, None if groups is None else groups[chosen], invariants)
+            model = _searched(arguments, sample, None if groups is None else groups[chosen], kept)
             fields = sample
         else:
-            model, fields = _one_model(arguments, sample, invariants), snapshots
+            model, fields = _one_model(arguments, sample, kept), snapshots
         if parameters is not None:
             X = parameters[chosen] if search else parameters
             model = _parametric(model, X, fields, groups[chosen] if groups is not None else None, arguments.seed)
@@ -710,7 +755,7 @@ def _check_options(arguments, search):
         )
 
 
-def _searched(arguments, snapshots, groups, invariants):
+def _searched(arguments, snapshots, groups, kept):
     """The model that held-out errors choose; says what it is."""
     import randsmap
 
@@ -722,7 +767,7 @@ def _searched(arguments, snapshots, groups, invariants):
         groups=groups,
         n_trials=40 if arguments.trials is None else arguments.trials,
         families=arguments.decoder,
-        invariants=invariants,
+        **kept,
         random_state=arguments.seed,
     )
     encoder, table = result.best_model_.encoder_, result.decoder_results_
@@ -734,6 +779,12 @@ def _searched(arguments, snapshots, groups, invariants):
     for text in decoders if len(decoders) > 1 else ():
         _say(f"  {text}")
     _say(f"held-out relative L2 error {result.held_out_error_:.4g}")
+    if result.one_more_error_ < _WORTH_ONE_MORE * result.held_out_error_:
+        d = encoder._n_features_out + 1
+        _say(
+            f"with {d} coordinates it would be about {result.one_more_error_:.2g}, although the spectrum shows no "
+            f"other: try --components {d}"
+        )
     if result.on_edge_:
         _say(
             f"randsmap: warning: {', '.join(result.on_edge_)} at an edge of what was searched: a better value may lie "
@@ -766,7 +817,7 @@ def _trial_text(table, i):
     return f"{table.family[i]} ({'; '.join(details)})"
 
 
-def _one_model(arguments, sample, invariants):
+def _one_model(arguments, sample, kept):
     """Diffusion maps and one decoder with random features, not fitted yet; says what was tuned."""
     import randsmap
     from randsmap.encoders import estimate_n_components
@@ -775,9 +826,7 @@ def _one_model(arguments, sample, invariants):
     n_features = 1.0 if arguments.n_features is None else arguments.n_features
     features = getattr(randsmap, class_name)(n_features=n_features)
     regularization = 1e-3 if arguments.regularization is None else arguments.regularization
-    decoder = randsmap.RANDSMAPDecoder(
-        features, regularization=regularization, invariants=invariants, random_state=arguments.seed
-    )
+    decoder = randsmap.RANDSMAPDecoder(features, regularization=regularization, **kept, random_state=arguments.seed)
     d = arguments.components
     if d is None:
         d = estimate_n_components(sample) if len(sample) > 2 else 1
@@ -809,9 +858,9 @@ def _parametric(model, parameters, snapshots, groups, seed):
     errors = np.empty(len(parameters))
     splits = folds.split(parameters, groups=groups)
     for _, (train, test) in zip(steps(folds.get_n_splits(), 1, "held-out errors"), splits):
-        fitted = clone(parametric).fit(parameters[train], snapshots[train])
-        with extrapolation_ignored():
-            predicted = fitted.predict(parameters[test])
+        with warnings.catch_warnings(), extrapolation_ignored():
+            warnings.simplefilter("ignore", UserWarning)  # the last fit gives them again
+            predicted = clone(parametric).fit(parameters[train], snapshots[train]).predict(parameters[test])
         errors[test] = metrics.scaled_l2(snapshots[test], predicted, reference=reference)
     _say(f"held-out relative L2 error of fields at parameters {errors.mean():.4g}")
     return parametric.fit(parameters, snapshots)
@@ -857,6 +906,21 @@ def _parameters_of(path, key=None, width=None):
     return check_matrix(values[:, None] if values.ndim == 1 else values, str(path), min_rows=0)
 
 
+def _weights_of(arguments, shape):
+    """Weights (M,) of the cells of fields of this shape, from a file of an array."""
+    import numpy as np
+
+    from randsmap.snapshots import read_array
+
+    path = arguments.cell_weights
+    weights = np.asarray(read_array(path, key=arguments.cell_weights_key))
+    if weights.size != math.prod(shape) or (weights.shape != shape and max(weights.shape) != weights.size):
+        raise ValueError(
+            f"{path} must hold one weight for each of {' x '.join(map(str, shape))} cells, got shape {weights.shape}"
+        )
+    return weights.reshape(-1)
+
+
 def _check_rows(path, parameters, n):
     if parameters is not None and len(parameters) != n:
         raise ValueError(f"{path} must hold one row for each of the {n} snapshots, got {len(parameters)}")
@@ -878,15 +942,22 @@ def _lines(path):
     return lines
 
 
-def _found_invariants(arguments, snapshots, dtype):
+def _found_invariants(arguments, snapshots, dtype, cell_weights, bounds):
     """What the decoder is to keep of these snapshots: "mass" or None; says so where it was not asked for."""
     from randsmap.invariants._affine import AffineInvariants
 
-    found = None
+    found, options = None, {"cell_weights": cell_weights, "dtype": dtype}
+    if bounds is not None:
+        try:
+            AffineInvariants.from_data(snapshots, invariants=None, bounds=bounds, **options)
+        except ValueError as error:
+            what = str(error).partition("; bounds=None")[0]
+            raise ValueError(f"{arguments.snapshots}: {what}, or leave --bounds out") from None
     if arguments.invariants != "none":
         try:
-            mass = AffineInvariants.from_data(snapshots, invariants="mass", dtype=dtype).values[0]
-            found, text = "mass", f"the mass, {mass:.6g} in every snapshot, which decoded fields keep exactly"
+            mass = AffineInvariants.from_data(snapshots, invariants="mass", **options).values[0]
+            by = "" if cell_weights is None else " by the cells' weights"
+            found, text = "mass", f"the mass{by}, {mass:.6g} in every snapshot, which decoded fields keep exactly"
         except ValueError as error:
             if arguments.invariants == "mass":
                 raise ValueError(
@@ -898,7 +969,7 @@ def _found_invariants(arguments, snapshots, dtype):
                 "field? --invariants mass makes this an error"
             )
     if found is None:  # raises if it was something else
-        AffineInvariants.from_data(snapshots, invariants=None, dtype=dtype)
+        AffineInvariants.from_data(snapshots, invariants=None, **options)
     if arguments.invariants == "auto":
         _say(f"invariants: {text}")
     return found
@@ -935,17 +1006,19 @@ def _errors(model, snapshots, *names, parameters=None):
     With parameters (n, p) those of the fields that a model of parameters predicts.
 
     "l2" and "linf", relative, but scaled for empty and tiny snapshots; "conservation", absolute, of what the
-    model promises to keep.
+    model promises to keep; "outside", absolute, of its bounds, if it has any.
     """
     import numpy as np
 
     from randsmap import metrics
     from randsmap._mmap import Snapshots, is_large, row_blocks
+    from randsmap.invariants._bounds import outside
 
     if not len(snapshots):
         raise ValueError("there are no snapshots to evaluate the model on")
     fitted = model if parameters is None else model.model_
-    C = getattr(getattr(fitted, "decoder_", None), "invariant_matrix_", None)
+    decoder = getattr(fitted, "decoder_", None)
+    C, kept = getattr(decoder, "invariant_matrix_", None), getattr(decoder, "invariants_", None)
     functions = {
         "l2": lambda: partial(metrics.scaled_l2, reference=metrics.median_norm(metrics.field_norms(snapshots))),
         "linf": lambda: partial(
@@ -955,7 +1028,11 @@ def _errors(model, snapshots, *names, parameters=None):
             metrics.conservation_error, invariants="mass" if C is None or C.shape[1] == 0 else C
         ),
     }
-    chosen = [functions[name]() for name in names]
+    if kept is not None and kept.lower is not None:
+        functions["outside"] = lambda: (
+            lambda _, F_hat: outside(F_hat.reshape(len(F_hat), -1), kept.lower, kept.upper).max(axis=1)
+        )
+    chosen = [functions[name]() for name in names if name in functions]
     numbers = Snapshots(snapshots, "the snapshots") if is_large(snapshots) else snapshots
     parts = []
     for start, F in row_blocks(numbers, "evaluating"):
@@ -989,42 +1066,50 @@ def _tuned_value(encoder, decoder, parameter, snapshots, seed):
 
 def _encode(arguments):
     from randsmap._progress import show_progress
+    from randsmap.snapshots import check_target
 
-    _check_array_target(arguments.out)  # fail before the work is done
+    check_target(arguments.out)  # fail before the work is done
     model = _load_model(arguments.model)
     snapshots = _load_fields(arguments, model)
     with show_progress():
         latents = model.transform(snapshots)
-    _save_array(arguments.out, latents)
+    _save_array(arguments, latents, "latents")
 
 
 def _decode(arguments):
-    _check_array_target(arguments.out)
+    from randsmap.snapshots import check_target
+
+    check_target(arguments.out)
     model = _load_model(arguments.model)
     latents = _load_latents(arguments, len(model.get_feature_names_out()))
-    _save_fields(arguments.out, model.inverse_transform, latents, model.field_shape_)
+    _save_fields(arguments, model.inverse_transform, latents, model.field_shape_)
 
 
 def _predict(arguments):
-    _check_array_target(arguments.out)
+    from randsmap.snapshots import check_target
+
+    check_target(arguments.out)
     model = _load_parametric(arguments.model)
     p = model.n_features_in_
     parameters = _parameters_of(arguments.input, arguments.key, p)
     if parameters.shape[1] != p:
         raise ValueError(f"{arguments.input} must hold {p} parameters a row, got an array of shape {parameters.shape}")
-    _save_fields(arguments.out, model.predict, parameters, model.field_shape_)
+    _save_fields(arguments, model.predict, parameters, model.field_shape_)
 
 
-def _save_fields(path, decode, X, shape):
-    """decode(X), fields of that shape, through a memory map where they are large."""
+def _save_fields(arguments, decode, X, shape):
+    """decode(X), fields of that shape, through a memory map where they are large and go to a .npy file as they are."""
     import numpy as np
 
     from randsmap import _mmap
     from randsmap._progress import show_progress
+    from randsmap.snapshots import check_target, is_npy_target
 
-    shape = len(X), *shape
-    if 8 * np.prod(shape) < _mmap.LARGE:
-        _save_array(path, decode(X, out=np.empty(shape)))
+    shape, path = (len(X), *shape), arguments.out
+    check_target(path, math.prod(shape))
+    mapped = 8 * math.prod(shape) >= _mmap.LARGE and is_npy_target(path) and not arguments.transpose_out
+    if not mapped:
+        _save_array(arguments, decode(X, out=np.empty(shape)), "fields")
         return
     with show_progress():
         _mmap.write_npy(path, shape, lambda fields: decode(X, out=fields))
@@ -1046,7 +1131,12 @@ def _evaluate(arguments):
         parameters = _parameters_of(arguments.parameters, arguments.parameters_key, model.n_features_in_)
     snapshots = _load_fields(arguments, model if parameters is None else model.model_)
     _check_rows(arguments.parameters, parameters, len(snapshots))
-    names = {"relative_l2": "l2", "relative_linf": "linf", "conservation_error": "conservation"}
+    names = {
+        "relative_l2": "l2",
+        "relative_linf": "linf",
+        "conservation_error": "conservation",
+        "outside_bounds": "outside",
+    }
     with show_progress():
         errors = dict(zip(names, _errors(model, snapshots, *names.values(), parameters=parameters)))
     if arguments.out is not None:
@@ -1057,6 +1147,11 @@ def _evaluate(arguments):
     for name, values in errors.items():
         figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
         _say(f"{name:20}" + "".join(f"{figure:12.4g}" for figure in figures))
+    part = getattr(getattr(model, "model_", model), "decoder_", None)
+    if hasattr(part, "invariants_"):
+        sums, bounds = part.invariants_.in_words
+        kept = [text for text in (sums, bounds and f"values {bounds}") if text]
+        _say(f"the model keeps {' and '.join(kept) or 'nothing exactly'}")
     norms = metrics.field_norms(snapshots)
     small = int((norms < metrics.SMALLEST_SHARE * metrics.median_norm(norms)).sum())
     if small:
@@ -1107,21 +1202,21 @@ def _load_fields(arguments, model):
     """The fields of a command's input file as rows (n, M) for a fitted model."""
     from randsmap._validation import refuse_other_dimensions
     from randsmap.fields import flattened
-    from randsmap.snapshots import read_array
+    from randsmap.snapshots import read_array, warn_of_columns
 
     path, M, shape = arguments.input, model.n_features_in_, model.field_shape_
-    given = read_array(path, key=arguments.key, transpose=arguments.transpose)
+    given = read_array(path, key=arguments.key, transpose=arguments.transpose, fields=True)
     if given.ndim < 2 or (given.ndim > 2 and len(shape) == 1):
         refuse_other_dimensions(given.shape, str(path))
     rows, _ = flattened(given, str(path))
     if rows.shape[1] != M or (given.ndim > 2 and given.shape[1:] != shape):
         cells = f"{M} cells (columns)" if len(shape) == 1 else f"the shape {shape}"
-        remedy = ""
-        if given.size == M * (len(given) if arguments.transpose else given.shape[-1]):
-            remedy = f". They do with{'out' if arguments.transpose else ''} --transpose"
         raise ValueError(
-            f"{path}: the snapshots must have {cells}, as those of the model, got shape {given.shape}{remedy}"
+            f"{path}: the snapshots must have {cells}, as those of the model, got shape {given.shape}"
+            f"{_transposing(arguments, given, M)}"
         )
+    if len(rows) == M:  # both ways fit
+        warn_of_columns(given, path, arguments.transpose)
     return rows
 
 
@@ -1138,8 +1233,16 @@ def _load_latents(arguments, d):
     if latents.shape[1] != d:
         raise ValueError(
             f"{path}: the latents must have {d} coordinates (columns), as those of the model, got shape {latents.shape}"
+            f"{_transposing(arguments, latents, d)}"
         )
     return latents
+
+
+def _transposing(arguments, given, width):
+    """A hint where an array that does not fit would do so with its other axis first."""
+    if given.size != width * (len(given) if arguments.transpose else given.shape[-1]):
+        return ""
+    return f". They do with{'out' if arguments.transpose else ''} --transpose"
 
 
 def _load_parametric(path):
@@ -1154,18 +1257,12 @@ def _load_parametric(path):
     return model
 
 
-def _check_array_target(path):
-    from randsmap.snapshots import check_npy_target
+def _save_array(arguments, array, name):
+    from randsmap.snapshots import write_array
 
-    check_npy_target(path)
-    writable_target(path)
-
-
-def _save_array(path, array):
-    import numpy as np
-
-    write_atomically(path, lambda file: np.save(file, array, allow_pickle=False))
-    _say(f"written: {path} {array.shape}")
+    write_array(arguments.out, array, name, transpose=arguments.transpose_out)
+    columns = ", as columns" if arguments.transpose_out else ""
+    _say(f"written: {arguments.out} {array.shape}{columns}")
 
 
 if __name__ == "__main__":

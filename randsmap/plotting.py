@@ -6,7 +6,9 @@ Figures are made without pyplot: nothing opens a window, no global state changes
 and without a display. Matplotlib is imported on the first call.
 
 Fields are lines (n_cells,), planes (ny, nx), or values on a triangular mesh, which is given as the pair
-(points (n_points, 2), triangles (n_triangles, 3)) with a value for each point or for each triangle.
+(points (n_points, 2), triangles (n_triangles, 3)) with a value for each point or for each triangle. They are taken as
+the estimators take and return them: in their shape; flattened, with ``shape``, such as a model's ``field_shape_``; as
+the only one of an array (1, ny, nx); as an xarray DataArray. Of fields of more than two axes the middle plane is drawn.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap import _validation
+from randsmap.fields import all_as_drawn, as_drawn, fields_as_drawn
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -53,7 +56,7 @@ _Mesh = tuple[ArrayLike, ArrayLike]
 def plot_field(
     field: ArrayLike,
     *,
-    shape: tuple[int, int] | None = None,
+    shape: Sequence[int] | None = None,
     positions: ArrayLike | None = None,
     mesh: _Mesh | None = None,
     extent: tuple[float, float, float, float] | None = None,
@@ -67,10 +70,11 @@ def plot_field(
 
     Parameters
     ----------
-    field : array_like (n_cells,) or (ny, nx)
-        The values.
-    shape : (int, int), optional
-        ny and nx of a field that is given flattened, row by row. Without it and without a mesh such a field is a line.
+    field : array_like (n_cells,) or (ny, nx), or DataArray
+        The values, in the field's shape, flattened, or as an array of this one field.
+    shape : sequence of int, optional
+        That of a field that is given flattened, row by row: ny and nx of a plane, or a model's ``field_shape_``. Of
+        more axes the middle of those before the last two is drawn. By default the shape that the array has.
     positions : array_like (n_cells,), optional
         Of a line: centres of the cells, ascending; by default their numbers.
     mesh : (array_like (n_points, 2), array_like (n_triangles, 3)), optional
@@ -112,7 +116,7 @@ def plot_field(
     >>> on_mesh = plot_field([0.0, 1.0, 2.0, 1.0], mesh=(points, triangles))
     >>> on_mesh.figure.savefig("field.png")  # doctest: +SKIP
     """
-    values, mesh = _as_drawn(field, "field", shape, mesh)
+    values, mesh = _as_drawn({"field": field}, shape, mesh)
     if values.ndim == 1 and mesh is None:
         cells, name = _cells(positions, len(values))
         _, ax = _figure_and_axes(ax, (5.6, 3.2))
@@ -137,7 +141,7 @@ def plot_difference(
     truth: ArrayLike,
     decoded: ArrayLike,
     *,
-    shape: tuple[int, int] | None = None,
+    shape: Sequence[int] | None = None,
     positions: ArrayLike | None = None,
     mesh: _Mesh | None = None,
     extent: tuple[float, float, float, float] | None = None,
@@ -151,8 +155,8 @@ def plot_difference(
 
     Parameters
     ----------
-    truth, decoded : array_like (n_cells,) or (ny, nx)
-        Fields of one shape.
+    truth, decoded : array_like (n_cells,) or (ny, nx), or DataArray
+        Fields of one shape, of which one may be flattened.
     label : str
         Name of the difference.
     shape, positions, mesh, extent, origin, colorbar, ax, **style
@@ -175,10 +179,9 @@ def plot_difference(
     >>> x = np.linspace(-1, 1, 50)
     >>> line = plot_difference(np.exp(-(x**2)), np.exp(-(x**2)) / 2, positions=x)
     """
-    truth, decoded = _pair(truth, decoded, shape, mesh)
+    truth, decoded, _ = _as_drawn({"truth": truth, "decoded": decoded}, shape, mesh)
     difference = decoded - truth
-    line = shape is None and mesh is None and difference.ndim == 1
-    if line:
+    if mesh is None and difference.ndim == 1:
         _, ax = _figure_and_axes(ax, (5.6, 3.2))
         ax.axhline(0, color="0.8", linewidth=0.8)
         style = {"color": _ALARM_COLOR, **style}
@@ -187,7 +190,6 @@ def plot_difference(
         style = {"cmap": _DIVERGING_COLORS, "vmin": -largest, "vmax": largest, **style}
     return plot_field(
         difference,
-        shape=shape,
         positions=positions,
         mesh=mesh,
         extent=extent,
@@ -203,7 +205,7 @@ def plot_comparison(
     truth: ArrayLike,
     decoded: ArrayLike,
     *,
-    shape: tuple[int, int] | None = None,
+    shape: Sequence[int] | None = None,
     positions: ArrayLike | None = None,
     mesh: _Mesh | None = None,
     extent: tuple[float, float, float, float] | None = None,
@@ -215,8 +217,8 @@ def plot_comparison(
 
     Parameters
     ----------
-    truth, decoded : array_like (n_cells,) or (ny, nx)
-        Fields of one shape.
+    truth, decoded : array_like (n_cells,) or (ny, nx), or DataArray
+        Fields of one shape, of which one may be flattened.
     shape, positions, mesh, extent, origin
         As of `plot_field`.
     label : str, optional
@@ -246,9 +248,9 @@ def plot_comparison(
     >>> figure = Figure(layout="constrained")
     >>> images = plot_comparison(np.outer(truth, x), np.outer(truth, x) / 2, ax=figure.subplots(1, 3))
     """
-    truth, decoded = _pair(truth, decoded, shape, mesh)
-    place: dict[str, Any] = {"shape": shape, "positions": positions, "mesh": mesh, "extent": extent, "origin": origin}
-    if shape is None and mesh is None and truth.ndim == 1:
+    truth, decoded, _ = _as_drawn({"truth": truth, "decoded": decoded}, shape, mesh)
+    place: dict[str, Any] = {"positions": positions, "mesh": mesh, "extent": extent, "origin": origin}
+    if mesh is None and truth.ndim == 1:
         left, right = _several_axes(ax, 2, (8.4, 2.8), at_least=1)
         lines = [
             plot_field(truth, label=label, ax=left, color=_TRUTH_COLOR, linewidth=3, **place),
@@ -419,8 +421,8 @@ def plot_space_time(
 
     Parameters
     ----------
-    fields : array_like (n_times, n_cells)
-        One field a row.
+    fields : array_like (n_times, n_cells), or DataArray
+        Fields on a line, one a row; further axes must be of length 1.
     times : array_like (n_times,)
         Times of the rows, ascending; equal steps are not needed, a field's colour reaches half-way
         to the next time.
@@ -450,7 +452,7 @@ def plot_space_time(
     >>> diagram = plot_space_time(np.eye(5), np.arange(5.0))
     >>> diagram.figure.savefig("diagram.png")  # doctest: +SKIP
     """
-    fields = _validation.check_matrix(fields, "fields")
+    fields = fields_as_drawn(fields, "fields", 1)
     n_times, n_cells = fields.shape
     times = _ascending(times, "times", n_times)
     cells, name = _cells(positions, n_cells)
@@ -466,7 +468,7 @@ def plot_crowd(
     fields: ArrayLike,
     times: ArrayLike | None = None,
     *,
-    shape: tuple[int, int],
+    shape: Sequence[int] | None = None,
     extent: tuple[float, float] | None = None,
     obstacle: ArrayLike | None = None,
     n_panels: int = 4,
@@ -476,12 +478,12 @@ def plot_crowd(
 
     Parameters
     ----------
-    fields : array_like (n, n_x * n_y)
-        One field a row, flattened from (n_x, n_y).
+    fields : array_like (n, n_x, n_y) or (n, n_x * n_y), or DataArray
+        Fields, in their shape or flattened; or one, (n_x, n_y), with `shape`.
     times : array_like (n,), optional
         Times of the rows, the panels' titles.
-    shape : (int, int)
-        Cells along and across the corridor, n_x and n_y.
+    shape : (int, int), optional
+        Cells along and across the corridor, n_x and n_y, of flattened fields.
     extent : (float, float), optional
         Length and width of the corridor; by default the numbers of cells.
     obstacle : array_like of bool, (n_x, n_y) or (n_x * n_y,), optional
@@ -510,8 +512,8 @@ def plot_crowd(
     >>> obstacle[3:5, 1:3] = True
     >>> figure = plot_crowd(np.ones((2, 32)), [0.0, 1.0], shape=(8, 4), obstacle=obstacle)
     """
-    shape = _check_pair(shape, "shape")
-    fields, times, rows = _check_panels(fields, times, "times", shape, n_panels)
+    fields, times, rows = _check_panels(fields, times, "fields", "times", shape, n_panels)
+    shape = fields.shape[1:]
     length, width = _validation.check_vector(shape if extent is None else extent, "extent", length=2)
     if not (length > 0 and width > 0):
         raise ValueError(f"extent must be positive, got {extent!r}")
@@ -531,7 +533,7 @@ def plot_crowd(
     axes = figure.subplots(n_rows, n_columns, squeeze=False, sharex=True, sharey=True)
     high = max(fields.max(), np.finfo(float).tiny)
     for ax, row in zip(axes.flat, rows):
-        picture = np.ma.masked_array(fields[row].reshape(shape), solid)
+        picture = np.ma.masked_array(fields[row], solid)
         drawn = ax.imshow(
             picture.T,
             origin="lower",
@@ -556,18 +558,18 @@ def plot_crowd(
 
 
 def plot_images(
-    images: ArrayLike, angles: ArrayLike | None = None, *, shape: tuple[int, int], n_panels: int = 6
+    images: ArrayLike, angles: ArrayLike | None = None, *, shape: Sequence[int] | None = None, n_panels: int = 6
 ) -> Figure:
     """A grid of images, in one grey scale, with their angles.
 
     Parameters
     ----------
-    images : array_like (n, height * width)
-        One image a row, flattened row by row.
+    images : array_like (n, height, width) or (n, height * width), or DataArray
+        Images, in their shape or flattened row by row; or one, (height, width), with `shape`.
     angles : array_like (n,), optional
         Angles in radians, the panels' titles in degrees.
-    shape : (int, int)
-        Height and width.
+    shape : (int, int), optional
+        Height and width of flattened images.
     n_panels : int, default 6
         At most so many rows are shown. Without angles they are spread evenly from the first row to
         the last; with angles they are those nearest to equal parts of a full turn.
@@ -590,8 +592,8 @@ def plot_images(
     >>> rotated = make_rotated_images(60, shape=32)
     >>> figure = plot_images(rotated.data, rotated.angles, shape=rotated.shape)
     """
-    shape = _check_pair(shape, "shape")
-    images, angles, rows = _check_panels(images, angles, "angles", shape, n_panels)
+    images, angles, rows = _check_panels(images, angles, "images", "angles", shape, n_panels)
+    shape = images.shape[1:]
     if angles is not None and len(rows) < len(images):
         wanted = 2 * np.pi * np.arange(len(rows)) / len(rows)
         rows = [int(np.argmin(np.abs(np.exp(1j * angles) - np.exp(1j * angle)))) for angle in wanted]
@@ -601,13 +603,7 @@ def plot_images(
     figure = new_figure((panel * n_columns, n_rows * (panel * min(shape[0] / shape[1], 3) + 0.3)))
     axes = figure.subplots(n_rows, n_columns, squeeze=False)
     for ax, row in zip(axes.flat, rows):
-        ax.imshow(
-            images[row].reshape(shape),
-            cmap="gray",
-            vmin=images[rows].min(),
-            vmax=images[rows].max(),
-            interpolation="nearest",
-        )
+        ax.imshow(images[row], cmap="gray", vmin=images[rows].min(), vmax=images[rows].max(), interpolation="nearest")
         ax.set(xticks=[], yticks=[])
         if angles is not None:
             ax.set_title(f"θ = {np.rad2deg(angles[row]):.4g}°", fontsize="medium")
@@ -703,6 +699,7 @@ def plot_reconstructions(
     truth: ArrayLike,
     reconstructions: Mapping[str, ArrayLike],
     *,
+    shape: Sequence[int] | None = None,
     positions: ArrayLike | None = None,
     extent: tuple[float, float] | None = None,
     mask: ArrayLike | None = None,
@@ -714,10 +711,12 @@ def plot_reconstructions(
 
     Parameters
     ----------
-    truth : array_like (n_cells,), (n_x, n_y) or (height, width)
+    truth : array_like (n_cells,), (n_x, n_y) or (height, width), or DataArray
         The field itself: a profile, a field in the plane, or an image.
-    reconstructions : dict of str to array_like of the same shape
+    reconstructions : dict of str to array_like of the same shape, or flattened
         What decoders made of it, by the names that the panels get.
+    shape : sequence of int, optional
+        That of a truth that is given flattened.
     positions : array_like (n_cells,), optional
         For a profile: centres of the cells, ascending; by default their numbers.
     extent : (float, float), optional
@@ -754,22 +753,16 @@ def plot_reconstructions(
     """
     if n_columns is not None:
         n_columns = _validation.check_count(n_columns, "n_columns")
-    truth = np.asarray(truth, dtype=float)
-    if truth.ndim not in (1, 2) or truth.size == 0:
-        raise ValueError(f"truth must have one or two axes and cells, got shape {truth.shape}")
-    fields = {"truth": truth}
-    for name, field in reconstructions.items():
-        fields[str(name)] = np.array(field, dtype=float)  # a copy: truth itself may be among them
-    for name, field in fields.items():
-        if field.shape != truth.shape:
-            raise ValueError(f"{name} must have shape {truth.shape} like truth, got {field.shape}")
-        _validation.check_vector(field.ravel(), name)
+    named: dict[str, Any] = {"truth": truth}
+    fields = all_as_drawn(named | {str(name): field for name, field in reconstructions.items()}, shape)
     if len(fields) == 1:
         raise ValueError("reconstructions must name at least one field")
     if mask is not None:
         mask = np.asarray(mask)
-        if mask.dtype != bool or mask.shape != truth.shape:
-            raise ValueError(f"mask must be boolean of shape {truth.shape}, got {mask.dtype} of shape {mask.shape}")
+        if mask.dtype != bool:
+            raise ValueError(f"mask must be boolean of shape {fields['truth'].shape}, got {mask.dtype}")
+        mask = as_drawn(mask, "mask", fields["truth"].shape if shape is None else shape) > 0
+    truth = fields["truth"]
     if truth.ndim == 1:
         positions, name = _cells(positions, len(truth))
         return _profiles(truth, fields, positions, name, label, n_columns or 2, width)
@@ -901,22 +894,14 @@ def _several_axes(ax, count, size, at_least=None):
     return axes
 
 
-def _as_drawn(field, name, shape, mesh):
-    """Values of a field in the shape that is drawn, (n_cells,) or (ny, nx), and the checked mesh or None."""
-    values = np.asarray(field)
-    if values.ndim == 2 and shape is None and mesh is None:
-        return _validation.check_matrix(values, name), None
-    values = _validation.check_vector(values.ravel() if values.ndim == 2 else values, name)
-    if mesh is not None:
-        return values, check_mesh(mesh, len(values), name)
-    if shape is not None:
-        shape = _check_pair(shape, "shape")
-        if shape[0] * shape[1] != len(values):
-            raise ValueError(
-                f"{name} must have {shape[0]} x {shape[1]} = {shape[0] * shape[1]} cells, got {len(values)}"
-            )
-        values = values.reshape(shape)
-    return values, None
+def _as_drawn(fields, shape, mesh):
+    """Values of fields by their names as they are drawn, (n_cells,) or (ny, nx), and the checked mesh or None."""
+    if mesh is None:
+        return [*all_as_drawn(fields, shape).values(), None]
+    fields = all_as_drawn({name: np.asanyarray(field).reshape(-1) for name, field in fields.items()})
+    for name, values in fields.items():
+        points_and_triangles = check_mesh(mesh, len(values), name)
+    return [*fields.values(), points_and_triangles]
 
 
 def check_mesh(mesh: _Mesh, n_values: int, name: str) -> tuple[NDArray[np.float64], NDArray[np.integer[Any]]]:
@@ -966,16 +951,6 @@ def _place(extent, shape):
         raise ValueError(f"extent must be left < right and bottom < top, got {(left, right, bottom, top)}")
     ratio = (top - bottom) / (right - left)
     return {"extent": (left, right, bottom, top), "aspect": "equal" if 0.1 < ratio < 10 else "auto"}
-
-
-def _pair(truth, decoded, shape, mesh):
-    """Both fields as arrays of numbers of one shape."""
-    truth, decoded = (
-        _as_drawn(field, name, shape, mesh)[0] for field, name in ((truth, "truth"), (decoded, "decoded"))
-    )
-    if truth.shape != decoded.shape:
-        raise ValueError(f"decoded must have shape {truth.shape} like truth, got {decoded.shape}")
-    return truth, decoded
 
 
 def _few_ticks(bar):
@@ -1087,14 +1062,8 @@ def _dot_size(n):
     return float(np.clip(12000 / max(n, 1), 3.0, 16.0))
 
 
-def _check_pair(shape, name):
-    if not isinstance(shape, (tuple, list)) or len(shape) != 2:
-        raise ValueError(f"{name} must be two numbers of cells, got {shape!r}")
-    return tuple(_validation.check_count(size, name) for size in shape)
-
-
-def _check_panels(fields, labels, name, shape, n_panels):
-    fields = _validation.check_matrix(fields, "fields", n_columns=shape[0] * shape[1])
+def _check_panels(fields, labels, fields_name, name, shape, n_panels):
+    fields = fields_as_drawn(fields, fields_name, 2, shape)
     if labels is not None:
         labels = _validation.check_vector(labels, name, length=len(fields))
     n_panels = min(_validation.check_count(n_panels, "n_panels"), len(fields))

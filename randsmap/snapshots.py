@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import errno
+import itertools
+import math
 import os
+import re
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._files import expanded, mapping_of
+from randsmap._files import expanded, mapping_of, save_arrays, writable_target, write_atomically
 from randsmap._mmap import check_npy_header, load_npy
 
 __all__ = ["read_snapshots"]
@@ -25,6 +30,10 @@ _MATLAB_NUMBERS = {
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
 }
 
+_TIME = re.compile(
+    r"(t|times?)(_(s|ms|us|ns|sec|min|h|d)| ?[(\[].*[)\]])?", re.IGNORECASE
+)  # names of a column of times
+
 _MISSING = {"na", "n/a", "null", "none", "-", "--", "?", "."}  # what programs write for a value that is not there
 
 
@@ -35,12 +44,13 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
     ----------
     path : path
         What it is says its ending: ``.npy``, ``.npz``, ``.mat`` (all of MATLAB's formats; that of ``-v7.3`` needs
-        h5py), ``.csv`` or ``.txt`` (numbers separated by commas, semicolons or white space, below a line of names
-        or not), ``.h5`` or ``.hdf5`` (needs h5py), ``.nc`` (needs xarray), or a folder ``.zarr`` (needs zarr, and
-        xarray if it is a group). ``pip install 'randsmap[files]'`` brings these. Any other file has to be a .npy.
+        h5py), ``.csv`` or ``.txt`` (numbers separated by commas, or with decimal commas by semicolons or white space,
+        below a line of names or not; a first column that is named as times is left out), ``.h5`` or ``.hdf5`` (needs
+        h5py), ``.nc`` (needs xarray), or a folder ``.zarr`` (needs zarr, and xarray if it is a group). ``pip install
+        'randsmap[files]'`` brings these. Any other file has to be a .npy.
     key : str or None
-        Name of the array in a file of several (``group/name`` in HDF5 and for MATLAB's structs). None: the one that has
-        numbers along at least two axes, or the only array that there is.
+        Name of the array in a file of several (``group/name`` in HDF5 and for MATLAB's structs), or of a column of
+        text. None: the one that has numbers along at least two axes, or the only array that there is.
     transpose : bool, default=False
         Whether the last axis counts the snapshots, as the columns of a matrix do. It becomes the first; the
         others keep their order.
@@ -64,11 +74,11 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
     Warns
     -----
     UserWarning
-        If the columns (what the last axis counts), and not the rows, look like fields. One of three signs is needed:
-        all columns have the same sum (to 1e-6 of their sizes) and the rows do not; or, of a matrix, there are at
-        least 25 columns and 4 times as many rows, which go on smoothly from one to the next, and columns either do
-        not, or their first and last differ while the first and last rows agree, as the two ends of a domain do. Of
-        large memory-mapped files only a sample of the rows is looked at, and no sums.
+        If a column of times is left out. If the columns (what the last axis counts), and not the rows, look like
+        fields. One of three signs is needed: all columns have the same sum (to 1e-6 of their sizes) and the rows do
+        not; or, of a matrix, there are at least 25 columns and 4 times as many rows, which go on smoothly from one to
+        the next, and columns either do not, or their first and last differ while the first and last rows agree, as the
+        two ends of a domain do. Of large memory-mapped files only a sample of the rows is looked at, and no sums.
 
     Examples
     --------
@@ -80,7 +90,13 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
     ...     randsmap.read_snapshots(path, transpose=True).shape
     (30, 4, 5)
     """
-    snapshots = read_array(path, key=key, transpose=transpose)
+    snapshots = read_array(path, key=key, transpose=transpose, fields=True)
+    warn_of_columns(snapshots, path, transpose)
+    return snapshots
+
+
+def warn_of_columns(snapshots: Any, path: str | os.PathLike[str], transpose: bool) -> None:
+    """Warn if the columns of snapshots, read with `transpose` or without, look like fields, and the rows do not."""
     evidence = transposed_evidence(snapshots)
     if evidence is not None:
         n, cells = len(snapshots), " x ".join(map(str, snapshots.shape[1:]))
@@ -88,15 +104,17 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
         warnings.warn(
             f"{path} is taken for {n} snapshots of {cells} cells, but {evidence}: if the columns are fields, {remedy}",
             UserWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    return snapshots
 
 
-def read_array(path: str | os.PathLike[str], *, key: str | None = None, transpose: bool = False) -> Any:
-    """What `read_snapshots` reads, without a look at its values."""
+def read_array(
+    path: str | os.PathLike[str], *, key: str | None = None, transpose: bool = False, fields: bool = False
+) -> Any:
+    """What `read_snapshots` reads, without a look at its values; text as a whole, unless it holds `fields`."""
     path = expanded(path)
-    array = _reader(path)(path, key)
+    reader = _reader(path)
+    array = _read_text(path, key, fields) if reader is _read_text else reader(path, key)
     if array.dtype.kind not in "buif":
         raise ValueError(f"{path} must hold real numbers, got {array.dtype}")
     if not transpose:
@@ -122,11 +140,85 @@ def _readers() -> dict[str, Callable[[Path, str | None], Any]]:
     }
 
 
-def check_npy_target(path: str | os.PathLike[str]) -> None:
-    """Raise ValueError where an ending says that another format is expected than .npy, which will be written."""
-    ending = Path(path).suffix.lower()
-    if ending in _readers():
-        raise ValueError(f"{path} would be written as .npy, which is not what {ending} says: give a name in .npy")
+_WRITTEN = (".npy", ".npz", ".mat", ".csv", ".txt", ".h5", ".hdf5")
+_LARGEST_MAT = 2**32  # bytes of an array in MATLAB's format 5
+
+
+def is_npy_target(path: str | os.PathLike[str]) -> bool:
+    """Whether `write_array` makes a .npy file of this path: one with no other known ending."""
+    return expanded(path).suffix.lower() not in _readers()
+
+
+def check_target(path: str | os.PathLike[str], n_values: int = 0) -> None:
+    """Raise what `write_array` would for an array of so many values, before the work is done.
+
+    Raises
+    ------
+    ValueError
+        If arrays are not written in the format that the ending says, or it cannot hold so many.
+    ImportError
+        If a package is needed that is not installed.
+    OSError
+        As `writable_target`.
+    """
+    path = expanded(path)
+    ending = path.suffix.lower()
+    if ending in _readers() and ending not in _WRITTEN:
+        raise ValueError(f"{path}: arrays are not written as {ending}, but as {', '.join(_WRITTEN)}")
+    if ending in (".h5", ".hdf5"):
+        _imported("h5py", path)
+    if ending == ".mat" and 8 * n_values >= _LARGEST_MAT:
+        raise ValueError(
+            f"{path}: a .mat file holds less than 4 GB, the array has {8 * n_values} bytes: write .h5 or .npy"
+        )
+    writable_target(path)
+
+
+def write_array(
+    path: str | os.PathLike[str], array: NDArray[np.float64], name: str, *, transpose: bool = False
+) -> None:
+    """Write a file from which `read_snapshots` reads the values of this array, whole or not at all.
+
+    Parameters
+    ----------
+    path : path
+        Its ending says the format, as for `read_snapshots`; .npy if it is none of those.
+    array : ndarray (n, ...)
+        Text holds rows (n, n_cells), whatever the shape of a field; every other format has it.
+    name : str
+        Of the variable in .mat, .npz and HDF5.
+    transpose : bool
+        Whether the first axis, which counts the entries, becomes the last.
+
+    Raises
+    ------
+    ValueError, ImportError, OSError
+        As `check_target`, or if a write fails.
+    """
+    check_target(path, array.size)
+    path = expanded(path)
+    ending = path.suffix.lower()
+    if ending in (".csv", ".txt"):
+        array = array.reshape(len(array), math.prod(array.shape[1:]))
+    if transpose:
+        array = np.moveaxis(array, 0, -1)
+    write_atomically(path, lambda file: _write(file, array, name, ending))
+
+
+def _write(file: BinaryIO, array: NDArray[np.float64], name: str, ending: str) -> None:
+    if ending == ".npz":
+        save_arrays(file, {name: array})
+    elif ending == ".mat":
+        from scipy.io import savemat
+
+        savemat(file, {name: array})
+    elif ending in (".csv", ".txt"):
+        np.savetxt(file, array, fmt="%.17g", delimiter="," if ending == ".csv" else " ")
+    elif ending in (".h5", ".hdf5"):
+        with _imported("h5py", Path(name)).File(file, "w") as hdf5:
+            hdf5[name] = array
+    else:
+        np.save(file, array, allow_pickle=False)
 
 
 def _reader(path: Path) -> Callable[[Path, str | None], Any]:
@@ -182,13 +274,15 @@ def _told(path: Path, what: str) -> Iterator[None]:
     """What readers raise at damaged files, which may be anything, as a ValueError that names the file."""
     try:
         yield
-    except (ImportError, MemoryError, Warning):
+    except (ImportError, Warning):
         raise
+    except MemoryError:
+        raise MemoryError(f"{path} says that it holds more than there is memory for") from None
     except Exception as error:
-        if isinstance(getattr(error, "errno", None), int) or (
-            isinstance(error, ValueError) and str(path) in str(error)
-        ):
+        if isinstance(error, ValueError) and str(path) in str(error):
             raise
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # that is a place before the file
+            raise OSError(error.errno, error.strerror, str(path)) from None
         raise ValueError(f"{path} cannot be read as {what}: {error}") from error
 
 
@@ -271,31 +365,78 @@ def _read_hdf5(path: Path, key: str | None, matlab: bool = False) -> NDArray[Any
         return array.T if matlab or "MATLAB_class" in node.attrs else array
 
 
-def _read_text(path: Path, key: str | None) -> NDArray[np.float64]:
-    if key is not None:
-        raise ValueError(f"{path} is text, which holds one array: leave key (--key) {key!r} out")
+def _read_text(path: Path, key: str | None, fields: bool = False) -> NDArray[np.float64]:
+    """The numbers of a text; with `fields` without a first column of times, if it is called so."""
     with _told(path, "text with one row of numbers a line"):
-        first = _first_line(path)
-        separator = next((mark for mark in ";," if mark in first), None)
-        words = [word.strip().strip("\"'") for word in first.partition("#")[0].split(separator)]
-        names = _are_names(words)
-        options: dict[str, Any] = {}
-        if names and not words[0]:  # what numbers the rows has no name: pandas and R write it so
-            options["usecols"] = range(1, len(words))
+        first, second = [*itertools.islice(_text_lines(path), 2), "", ""][:2]
+        separator, decimal_commas = _separator(second or first)
+        words = _words(first, separator)
+        above = _are_names([w.replace(",", ".") for w in words] if decimal_commas else words)
+        names = words if above and len(words) == len(_words(second, separator)) else []  # not of words with blanks
+        if key is not None and key not in names:
+            told = f"whose columns are {', '.join(names)}" if names else "which has no names"
+            raise ValueError(f"{path} is text, {told}: leave key (--key) {key!r} out")
+        columns = None
+        if names:
+            columns = _columns_of_cells(names, path, fields) if key is None else [names.index(key)]
+        lines = itertools.islice(_text_lines(path), int(above), None)
+        if decimal_commas:
+            lines = (line.replace(",", ".") for line in lines)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of no numbers, which are told below
-            array = np.loadtxt(
-                _lines_after(path, names), delimiter=separator, ndmin=2, encoding=None, quotechar='"', **options
-            )
+            array = np.loadtxt(lines, delimiter=separator, ndmin=2, encoding=None, quotechar='"', usecols=columns)
         if not array.size:
             raise ValueError("it holds no numbers")
         return array
 
 
+def _separator(line: str) -> tuple[str | None, bool]:
+    """What separates the numbers of a line, None for white space, and whether they may have decimal commas."""
+    line = line.partition("#")[0].strip()
+    if ";" in line:
+        return ";", True
+    words = line.split()
+    if len(words) > 1 and all(re.fullmatch(r"[^,]+(,[^,]+)?", word) for word in words):
+        return None, True
+    return ("," if "," in line else None), False
+
+
+def _words(line: str, separator: str | None) -> list[str]:
+    line = line.partition("#")[0]
+    words = (
+        line.split() if separator is None else next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
+    )
+    return [word.strip().strip("\"'") for word in words]
+
+
+def _columns_of_cells(names: list[str], path: Path, fields: bool) -> list[int] | None:
+    """The columns that are no numbers or times of the rows; None for all."""
+    # what numbers the rows has no name: pandas and R write it so
+    columns = list(range(not names[0], len(names)))
+    if fields and len(columns) > 1 and _TIME.fullmatch(names[columns[0]]):
+        name = names[columns.pop(0)]
+        warnings.warn(
+            f"{path}: the first column, {name!r}, is taken for the times of the snapshots and left out of the fields; "
+            f"key {name!r} reads it (--parameters {path} --parameters-key {name!r}). Rename it if it is a cell",
+            UserWarning,
+            stacklevel=2,
+        )
+    return None if len(columns) == len(names) else columns
+
+
 def _are_names(words: list[str]) -> bool:
     """Whether the first line has names: of columns, which may be numbers behind that of the rows. A snapshot of which
     values are missing or not real begins with a value: it must be told, not left out."""
-    return bool(words) and not _is_value(words[0])
+    if not words or _is_value(words[0]):
+        return False
+    if words[0] or not all(map(_is_value, words[1:])):
+        return True
+    # nothing, then values: the numbers of the columns as pandas writes them, or a snapshot without its first value
+    if words[1:] and words[1:] in ([str(k + start) for k in range(len(words) - 1)] for start in (0, 1)):
+        return True
+    raise ValueError(
+        "its first line begins with an empty value. If it is a line of names, begin it with one, or with #"
+    )
 
 
 def _is_value(word: str) -> bool:
@@ -309,17 +450,6 @@ def _is_value(word: str) -> bool:
 def _text_lines(path: Path) -> Iterator[str]:
     with open(path, encoding="utf-8-sig") as file:  # Excel begins with a mark of the encoding
         yield from (line for line in file if line.strip() and not line.lstrip().startswith(("#", "%")))
-
-
-def _first_line(path: Path) -> str:
-    return next(_text_lines(path), "")
-
-
-def _lines_after(path: Path, names: bool) -> Iterator[str]:
-    lines = _text_lines(path)
-    if names:
-        next(lines)
-    return lines
 
 
 def _read_netcdf(path: Path, key: str | None) -> Any:

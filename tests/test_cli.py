@@ -9,9 +9,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.io import savemat
+from scipy.io import loadmat, savemat
 
-from randsmap import POD, ManifoldModel, SigmoidFeatures, _mmap, cli, load, metrics
+from randsmap import (
+    POD,
+    KernelDecoder,
+    ManifoldModel,
+    ParametricModel,
+    SigmoidFeatures,
+    _mmap,
+    cli,
+    load,
+    metrics,
+    read_snapshots,
+)
 from randsmap.cli import main
 from randsmap.decoders import library_path
 from randsmap.metrics import relative_l2
@@ -714,15 +725,146 @@ def noted(init, arrays):
     return wrapped
 
 
+WRITTEN = [".npy", ".npz", ".mat", ".csv", ".txt", ".h5", ".HDF5"]
+
+
+@pytest.mark.parametrize("transpose", [False, True], ids=["rows", "columns"])
+@pytest.mark.parametrize("ending", WRITTEN)
+def test_what_is_written_is_read_back(tmp_path, snapshots, ending, transpose):
+    if ending.lower() in (".h5", ".hdf5"):
+        pytest.importorskip("h5py")
+    np.save(tmp_path / "t.npy", np.linspace(0, 1, 60))
+    for name, F in (("rows", snapshots), ("planes", snapshots.reshape(60, 5, 8))):
+        model = ManifoldModel(POD(2)).fit(F)
+        model.save(tmp_path / "m.npz")
+        np.save(tmp_path / "F.npy", F)
+        out, latents = tmp_path / f"{name}{ending}", tmp_path / f"Y{ending}"
+        to, of = (("--transpose-out",), ("--transpose",)) if transpose else ((), ())
+        assert run("encode", tmp_path / "m.npz", tmp_path / "F.npy", "--out", latents, *to) == 0
+        Y = model.transform(F)
+        assert np.array_equal(read_snapshots(latents, transpose=transpose), Y)
+        assert run("decode", tmp_path / "m.npz", latents, *of, "--out", out, *to) == 0
+        G = read_snapshots(out, transpose=transpose)
+        expected = model.inverse_transform(Y)
+        if ending in (".csv", ".txt"):
+            expected = expected.reshape(60, 40)
+        assert G.shape == expected.shape and np.array_equal(G, expected)
+        assert run("evaluate", tmp_path / "m.npz", out, *of) == 0
+    parametric = ParametricModel(ManifoldModel(POD(2)), KernelDecoder(length_scale=1.0)).fit(
+        np.linspace(0, 1, 60), snapshots
+    )
+    parametric.save(tmp_path / "p.npz")
+    assert run("predict", tmp_path / "p.npz", tmp_path / "t.npy", "--out", out, *to) == 0
+    expected = parametric.predict(np.linspace(0, 1, 60))
+    assert np.array_equal(read_snapshots(out, transpose=transpose), expected)
+
+
+def test_matlab_finds_its_axes_and_names(tmp_path, snapshots):
+    ManifoldModel(POD(2)).fit(snapshots.reshape(60, 5, 8)).save(tmp_path / "m.npz")
+    np.save(tmp_path / "Y.npy", np.zeros((3, 2)))
+    assert run("decode", tmp_path / "m.npz", tmp_path / "Y.npy", "--out", tmp_path / "F.mat", "--transpose-out") == 0
+    assert loadmat(tmp_path / "F.mat")["fields"].shape == (5, 8, 3)
+    assert run("encode", tmp_path / "m.npz", tmp_path / "F.mat", "--transpose", "--out", tmp_path / "Y.mat") == 0
+    assert loadmat(tmp_path / "Y.mat")["latents"].shape == (3, 2)
+
+
 @pytest.mark.parametrize("command", ["encode", "decode"])
-@pytest.mark.parametrize("ending", [".mat", ".csv", ".NPZ", ".h5"])
-def test_an_array_is_not_written_under_the_ending_of_another_format(command, ending, tmp_path, snapshots, capsys):
-    np.save(tmp_path / "F.npy", snapshots)
-    model = ManifoldModel(POD(2)).fit(snapshots)
-    model.save(tmp_path / "m.npz")
-    np.save(tmp_path / "Y.npy", model.transform(snapshots))
-    given = tmp_path / ("F.npy" if command == "encode" else "Y.npy")
+@pytest.mark.parametrize("ending", [".nc", ".zarr"])
+def test_formats_that_are_not_written_are_refused_before_the_work(command, ending, tmp_path, capsys):
     out = tmp_path / f"out{ending}"
-    assert main([command, str(tmp_path / "m.npz"), str(given), "--out", str(out)]) != 0
-    assert ".npy" in capsys.readouterr().err
-    assert not out.exists()
+    message = failing((command, tmp_path / "no model", tmp_path / "nothing", "--out", out), capsys)
+    assert f"arrays are not written as {ending}, but as .npy" in message and not out.exists()
+
+
+def test_what_a_mat_file_cannot_hold_is_told_before_the_work(tmp_path, snapshots, capsys, monkeypatch):
+    ManifoldModel(POD(2)).fit(snapshots).save(tmp_path / "m.npz")
+    np.save(tmp_path / "Y.npy", np.zeros((3, 2)))
+    monkeypatch.setattr(ManifoldModel, "inverse_transform", lambda *_, **__: pytest.fail("worked in vain"))
+    monkeypatch.setattr("randsmap.snapshots._LARGEST_MAT", 960)
+    message = failing(("decode", tmp_path / "m.npz", tmp_path / "Y.npy", "--out", tmp_path / "F.mat"), capsys)
+    assert "holds less than 4 GB, the array has 960 bytes: write .h5 or .npy" in message
+
+
+def test_columns_of_latents_are_hinted_at(tmp_path, snapshots, capsys):
+    ManifoldModel(POD(2)).fit(snapshots).save(tmp_path / "m.npz")
+    np.save(tmp_path / "Y.npy", np.zeros((2, 7)))
+    message = failing(("decode", tmp_path / "m.npz", tmp_path / "Y.npy", "--out", tmp_path / "F.npy"), capsys)
+    assert "2 coordinates (columns), as those of the model, got shape (2, 7). They do with --transpose" in message
+
+
+# -- What decoded fields keep -------------------------------------------------------------------------
+@pytest.fixture
+def weighted(tmp_path, snapshots):
+    """Planes (60, 5, 8) whose sum by weights is 1, and the weights (5, 8)."""
+    weights = np.linspace(1.0, 2.0, 40)
+    F = (snapshots / (snapshots @ weights)[:, None]).reshape(60, 5, 8)
+    np.save(tmp_path / "W.npy", F)
+    np.save(tmp_path / "w.npy", weights.reshape(5, 8))
+    np.savetxt(tmp_path / "w.txt", weights)
+    savemat(tmp_path / "w.mat", {"w": weights[None], "t": np.eye(3)})
+    return F, weights
+
+
+@pytest.mark.parametrize("weights", [("w.npy",), ("w.txt",), ("w.mat", "--cell-weights-key", "w")], ids=lambda w: w[0])
+def test_fields_keep_the_mass_by_weights_and_the_bounds_asked_for(tmp_path, weighted, weights, capsys):
+    F, w = weighted
+    given = ("--cell-weights", tmp_path / weights[0], *weights[1:], "--bounds", "0", "none")
+    assert run("fit", tmp_path / "W.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5, *given) == 0
+    assert "the mass by the cells' weights, 1 in every snapshot" in capsys.readouterr().out
+    decoder = load(tmp_path / "m").decoder_
+    assert decoder.bounds == (0.0, None) and np.array_equal(decoder.cell_weights, w)
+    np.save(tmp_path / "Y.npy", np.linspace(-3, 3, 50)[:, None])  # far away, too
+    with pytest.warns(UserWarning, match="extrapolat|leverage|far"):
+        assert run("decode", tmp_path / "m", tmp_path / "Y.npy", "--out", tmp_path / "G.npy") == 0
+    G = np.load(tmp_path / "G.npy").reshape(50, 40)
+    assert G.min() >= 0 and abs(G @ w - 1).max() < 1e-13
+    capsys.readouterr()
+    assert run("evaluate", tmp_path / "m", tmp_path / "W.npy", "--out", tmp_path / "e.csv") == 0
+    text = capsys.readouterr().out
+    assert "the model keeps the mass (sum of the cells by their weights) and values at least 0" in text
+    with open(tmp_path / "e.csv", newline="") as file:
+        assert {row["outside_bounds"] for row in csv.DictReader(file)} == {"0.0"}
+
+
+@pytest.mark.slow
+def test_the_search_keeps_the_bounds_too(tmp_path, weighted, capsys):
+    options = ("--cell-weights", tmp_path / "w.npy", "--bounds", "0", "0.2", "--components", 1, "--trials", 4)
+    assert run("fit", tmp_path / "W.npy", "--out", tmp_path / "m", *options) == 0
+    decoder = load(tmp_path / "m").decoder_
+    assert decoder.invariants_.in_words == (
+        "the mass (sum of the cells by their weights)",
+        "at least 0 and at most 0.2",
+    )
+
+
+def test_bounds_and_weights_that_do_not_fit_are_told(tmp_path, weighted, snapshots, capsys):
+    out = ("--out", tmp_path / "m", "--components", 1, "--value", 5)
+    message = failing(("fit", tmp_path / "W.npy", *out, "--bounds", "0", "0.01"), capsys)
+    assert "W.npy: the training fields are not within the bounds: field" in message and "leave --bounds out" in message
+    message = failing(("fit", tmp_path / "W.npy", *out, "--cell-weights", tmp_path / "F.npy"), capsys)
+    assert "F.npy must hold one weight for each of 5 x 8 cells, got shape (60, 40)" in message
+    np.save(tmp_path / "w.npy", np.full(40, -1.0))
+    assert "weights" in failing(("fit", tmp_path / "W.npy", *out, "--cell-weights", tmp_path / "w.npy"), capsys)
+    with pytest.raises(SystemExit):
+        run("fit", tmp_path / "W.npy", *out, "--bounds", "low", "1")
+    assert "--bounds: a number or none, got 'low'" in capsys.readouterr().err
+    assert run("fit", tmp_path / "F.npy", *out) == 0
+    capsys.readouterr()
+    assert run("evaluate", tmp_path / "m", tmp_path / "F.npy") == 0
+    text = capsys.readouterr().out
+    assert "the model keeps the mass (sum of the cells)\n" in text and "outside_bounds" not in text
+
+
+@pytest.mark.parametrize("command", ["encode", "evaluate"])
+def test_columns_are_hinted_at_where_both_ways_fit(tmp_path, snapshots, command, capsys):
+    square = snapshots[:40]  # of mass 1
+    ManifoldModel(POD(2)).fit(square).save(tmp_path / "m.npz")
+    np.save(tmp_path / "S.npy", square)
+    np.save(tmp_path / "T.npy", square.T)
+    out = ("--out", tmp_path / "out.npy")
+    assert run(command, tmp_path / "m.npz", tmp_path / "S.npy", *out) == 0
+    with pytest.warns(
+        UserWarning, match="T.npy is taken for 40 snapshots of 40 cells, but all its columns have the same"
+    ):
+        assert run(command, tmp_path / "m.npz", tmp_path / "T.npy", *out) == 0
+    assert run(command, tmp_path / "m.npz", tmp_path / "T.npy", "--transpose", *out) == 0

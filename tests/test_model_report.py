@@ -235,3 +235,14 @@ def test_examples_of_the_page_on_reports(tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == {"report.html", "pictures.png", "comparison.png"}
     for name in re.findall(r"`(plot_\w+)`", text):
         assert callable(getattr(plotting, name))
+
+
+@pytest.mark.slow
+def test_what_is_kept_is_said(bumps, tmp_path):
+    weights = np.linspace(1, 2, 30)
+    fields = bumps / (bumps @ weights)[:, None]
+    decoder = randsmap.RANDSMAPDecoder(cell_weights=weights, bounds=(0, 1), random_state=0)
+    path = write_model_report(randsmap.ManifoldModel(randsmap.POD(2), decoder).fit(fields), fields, tmp_path / "r.html")
+    text = Page(path).text
+    assert "The model keeps the mass (sum of the cells by their weights): the largest" in text
+    assert "decoded, which the model keeps at least 0 and at most 1." in text

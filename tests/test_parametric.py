@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression
 
 import randsmap
 from randsmap import POD, KernelDecoder, ManifoldModel, ParametricModel, RANDSMAPDecoder
@@ -71,3 +72,39 @@ def test_errors():
         parametric().fit(np.where(t > 0.5, np.nan, t), F)
     with pytest.raises(ValueError):
         parametric().fit(t, F).predict([[0.5, 0.5]])
+
+
+def test_warnings_of_extrapolation_speak_of_parameters():
+    t, F = snapshots()
+    fitted = ParametricModel(
+        ManifoldModel(POD(3), RANDSMAPDecoder(random_state=0)), KernelDecoder(length_scale=0.1)
+    ).fit(t, F)
+    with pytest.warns(randsmap.ExtrapolationWarning) as told:
+        fitted.predict([0.5, 30.0])
+    first = str(told[0].message)
+    assert first.startswith("row 1 of the parameters is far from those of the snapshots: its leverage is")
+    assert "See ParametricModel.leverage; this is said once a fit" in first
+    # a regressor that extrapolates and has no leverage: the latents are far away
+    fitted = ParametricModel(ManifoldModel(POD(3), RANDSMAPDecoder(random_state=0)), LinearRegression()).fit(t, F)
+    with pytest.warns(
+        randsmap.ExtrapolationWarning, match="^row 1 of the parameters has latents far from those of the snap"
+    ):
+        fitted.predict([0.5, 1e6])
+    with pytest.warns(randsmap.ExtrapolationWarning, match="^row 0 of X is far from the training points"):
+        clone(fitted.model).fit(F).inverse_transform([[1e6, 0, 0]])
+
+
+def test_parameters_that_do_not_determine_the_field_are_told():
+    t, F = snapshots(40)
+    trajectory = np.repeat(np.arange(4.0), 10)  # the times are forgotten
+    with pytest.warns(
+        UserWarning, match="36 of 40 snapshots differ from another of equal parameters, row 1 from row 0"
+    ) as told:
+        parametric().fit(trajectory, F)
+    assert "both at (0)" in str(told[0].message) and "such as the time" in str(told[0].message)
+    both = np.column_stack([trajectory, t])
+    both[7] = both[23]
+    with pytest.warns(UserWarning, match="1 of 40 snapshots .* row 23 from row 7"):
+        parametric().fit(both, F)
+    twice = np.repeat(np.arange(20), 2)  # the same fields at the same parameters
+    parametric().fit(t[twice], F[twice] * (1 + 1e-13 * np.random.default_rng(0).standard_normal((40, 1))))

@@ -171,7 +171,10 @@ def test_input_is_not_changed():
         (lambda: plotting.plot_space_time(np.eye(3), [0, 2, 1]), "times must be ascending, got 1 after 2"),
         (lambda: plotting.plot_space_time(np.eye(3) * np.nan, [0, 1, 2]), "fields must be finite"),
         (lambda: plotting.plot_crowd(np.ones((2, 9)), shape=(2, 4)), "fields must have 8 columns, got 9"),
-        (lambda: plotting.plot_crowd(np.ones((2, 8)), shape=8), "shape must be two numbers"),
+        (
+            lambda: plotting.plot_crowd(np.ones((2, 8)), shape=8),
+            "shape must be the numbers of cells along the axes of a field, got 8",
+        ),
         (lambda: plotting.plot_crowd(np.ones((2, 8)), [0.0], shape=(2, 4)), "times must have length 2"),
         (lambda: plotting.plot_crowd(np.ones((2, 8)), shape=(2, 4), extent=(0, 1)), "extent must be pos"),
         (lambda: plotting.plot_crowd(np.ones((2, 8)), shape=(2, 4), obstacle=np.ones(8)), "boolean"),
@@ -253,11 +256,11 @@ def test_reconstructions_of_a_plane_show_the_error_in_one_scale_and_hide_the_obs
 
 def test_reconstructions_refuse_what_does_not_fit():
     field = np.ones((3, 4))
-    with pytest.raises(ValueError, match=r"b must have shape \(3, 4\) like truth, got \(4, 3\)"):
+    with pytest.raises(ValueError, match=r"b must have shape \(3, 4\) or be flattened, got \(4, 3\)"):
         plotting.plot_reconstructions(field, {"a": field, "b": field.T})
     with pytest.raises(ValueError, match="at least one"):
         plotting.plot_reconstructions(field, {})
-    with pytest.raises(ValueError, match="one or two axes"):
+    with pytest.raises(ValueError, match="one field, a line or a plane"):
         plotting.plot_reconstructions(np.ones((2, 2, 2)), {"a": np.ones((2, 2, 2))})
     with pytest.raises(ValueError, match="mask must be boolean"):
         plotting.plot_reconstructions(field, {"a": field}, mask=field)
@@ -385,7 +388,7 @@ def test_embedding_of_one_coordinate_and_in_logarithmic_colours():
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: plotting.plot_field(np.ones(6), shape=(2, 4)), r"field must have 2 x 4 = 8 cells, got 6"),
+        (lambda: plotting.plot_field(np.ones(6), shape=(2, 4)), r"field must have 2 x 4 = 8 cells, got 6 in an"),
         (lambda: plotting.plot_field(np.ones((2, 3)), extent=(0, 1)), "extent must have length 4"),
         (lambda: plotting.plot_field(np.ones((2, 3)), extent=(1, 0, 0, 1)), "left < right"),
         (lambda: plotting.plot_field(np.ones((2, 3)), origin="left"), "origin must be"),
@@ -419,3 +422,105 @@ def test_truth_itself_among_the_reconstructions():
 def test_no_errors_are_refused():
     with pytest.raises(ValueError, match="at least 1 value"):
         plotting.plot_errors([])
+
+
+# -- Fields as the package takes and returns them ---------------------------------------------------------
+LINE, PLANE = np.arange(12.0), np.arange(12.0).reshape(3, 4)
+VOLUME = np.arange(24.0).reshape(2, 3, 4)  # of which the middle plane is drawn
+
+
+def labelled(array):
+    return pytest.importorskip("xarray").DataArray(array)
+
+
+@pytest.mark.parametrize(
+    "field, options, drawn",
+    [
+        (LINE[None], {}, LINE),
+        (LINE[:, None], {}, LINE),
+        (LINE, {"shape": (12,)}, LINE),
+        (LINE[None, None], {"shape": (1, 12)}, LINE),
+        (PLANE[None], {}, PLANE),
+        (LINE[None], {"shape": [3, 4]}, PLANE),
+        (PLANE, {"shape": np.array([3, 4])}, PLANE),
+        (PLANE.tolist(), {}, PLANE),
+        (VOLUME, {"shape": (2, 3, 4)}, VOLUME[1]),
+        (VOLUME.ravel(), {"shape": (2, 3, 4)}, VOLUME[1]),
+        (VOLUME[None], {"shape": (2, 3, 4)}, VOLUME[1]),
+    ],
+)
+def test_one_field_in_any_arrangement(field, options, drawn):
+    def values(artist):
+        return np.asarray(artist.get_array() if drawn.ndim == 2 else artist.get_ydata())
+
+    assert np.array_equal(values(plotting.plot_field(field, **options)), drawn)
+    assert np.array_equal(values(plotting.plot_field(labelled(field), **options)), drawn)
+    doubled = 2 * np.asarray(field)
+    assert np.array_equal(values(plotting.plot_difference(field, doubled, **options)), drawn)
+    for artist, times in zip(plotting.plot_comparison(doubled, field, **options), (2, 1, -1)):
+        assert np.array_equal(values(artist), times * drawn)
+    figure = plotting.plot_reconstructions(field, {"a": doubled}, **options)
+    shown = figure.axes[0].lines[0].get_ydata() if drawn.ndim == 1 else figure.axes[0].images[0].get_array()
+    assert np.array_equal(np.asarray(shown), drawn)
+
+
+def test_a_flattened_field_has_the_shape_of_the_other():
+    for truth, decoded in ((PLANE, LINE), (LINE, PLANE[None]), (labelled(PLANE), LINE[None])):
+        drawn = plotting.plot_comparison(truth, decoded)
+        assert all(np.asarray(artist.get_array()).shape == (3, 4) for artist in drawn)
+        assert np.asarray(plotting.plot_difference(truth, decoded).get_array()).shape == (3, 4)
+        figure = plotting.plot_reconstructions(truth, {"a": decoded}, mask=PLANE.ravel() > 1)
+        assert np.asarray(figure.axes[0].images[0].get_array()).shape == (3, 4)
+
+
+def test_a_mesh_takes_the_only_field_of_an_array():
+    for values in (np.arange(5.0)[None], labelled(np.arange(5.0)), np.arange(5.0)[:, None]):
+        drawn = plotting.plot_field(values, mesh=square_mesh())
+        assert np.asarray(drawn.get_array()).ravel().tolist() == [0, 1, 2, 3, 4]
+        assert len(plotting.plot_comparison(values, np.arange(5.0), mesh=square_mesh())) == 3
+
+
+def test_arrays_of_fields_have_their_shape():
+    fields = np.arange(24.0).reshape(2, 3, 4)
+    for given, options in (
+        (fields, {}),
+        (labelled(fields), {}),
+        (fields.reshape(2, 12), {"shape": (3, 4)}),
+        (fields[:, None], {}),
+        (np.stack([0 * fields, fields], axis=1), {}),  # (n, nz, ny, nx): the middle plane
+    ):
+        shown = [np.asarray(ax.images[0].get_array()) for ax in plotting.plot_images(given, **options).axes]
+        assert np.array_equal(shown, fields)
+        panels = plotting.plot_crowd(given, **options).axes[:-1]
+        assert np.array_equal([np.asarray(ax.images[0].get_array()) for ax in panels], fields.transpose(0, 2, 1))
+    for one in (PLANE, labelled(PLANE)):
+        (ax,) = plotting.plot_images(one, shape=(3, 4)).axes
+        assert np.array_equal(np.asarray(ax.images[0].get_array()), PLANE)
+    for lines in (PLANE, PLANE[:, None], labelled(PLANE)):
+        diagram = plotting.plot_space_time(lines, [0.0, 1.0, 2.0])
+        assert np.array_equal(np.asarray(diagram.get_array()).reshape(4, 3), PLANE.T)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (
+            lambda: plotting.plot_field(np.ones((5, 3, 4))),
+            r"got shape \(5, 3, 4\): give one of its fields, such as field",
+        ),
+        (lambda: plotting.plot_field(np.ones((5, 12)), shape=(3, 4)), "60 in an array .* such as field.0."),
+        (lambda: plotting.plot_field(np.ones((4, 3)), shape=(3, 4)), r"must have shape \(3, 4\) or be flattened, got"),
+        (lambda: plotting.plot_field(np.ma.masked_equal(LINE, 3)), "masked"),
+        (lambda: plotting.plot_field(np.ones((0, 4))), r"must have cells, got shape \(0, 4\)"),
+        (
+            lambda: plotting.plot_comparison(np.ones((5, 3, 4)), np.ones((5, 3, 4))),
+            "give one of its fields, such as truth",
+        ),
+        (lambda: plotting.plot_crowd(np.ones((3, 12))), "fields must be planes, got 12 cells: shape must be two"),
+        (lambda: plotting.plot_images(np.ones((3, 12)), shape=(12,)), "images must be planes"),
+        (lambda: plotting.plot_space_time(np.ones((3, 4, 5)), [0, 1, 2]), r"lines, got fields of shape \(4, 5\)"),
+    ],
+)
+def test_arrays_that_are_not_what_is_drawn(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,6 +1,7 @@
 """Files that users have, read into the arrays that were written."""
 
 import io
+import struct
 import sys
 import warnings
 import zipfile
@@ -152,6 +153,12 @@ def test_a_zarr_array_is_read(tmp_path):
         ",a,b,c\n0,1,2,3\n1,4,5,6.5\n",
         '"","a","b","c"\n"r1",1,2,3\n"r2",4,5,6.5\n',
         "\N{ZERO WIDTH NO-BREAK SPACE}1,2,3\r\n4,5,6.5\r\n",
+        ",0,1,2\n0,1,2,3\n1,4,5,6.5\n",  # columns without names, as pandas writes them
+        "1,0;2;3\n4;5;6,5\n",  # decimal commas, as Excel writes them
+        "x;y;z\n1,0;2,0;3e0\n4;5;6,5\n",
+        "1,0 2,0\t3,0\n4 5 6,5\n",
+        "1,0\t2,0\t3\n4,0\t5,0\t6,5\n",
+        "1, 2, 3\n4, 5, 6.5\n",
     ],
 )
 def test_text(tmp_path, text):
@@ -180,6 +187,42 @@ def test_damaged_files_are_told(tmp_path, name):
     path.unlink()
     with pytest.raises(FileNotFoundError):
         read_snapshots(path)
+
+
+@pytest.mark.parametrize("name", ["t", "Time", "time [s]", "t_ms", '"times"'])
+def test_a_column_of_times_is_no_cell(tmp_path, name):
+    for text in (f"{name},x1,x2\n0.1,1,2\n0.2,4,5\n", f",{name},x1,x2\n0,0.1,1,2\n1,0.2,4,5\n"):
+        (tmp_path / "a.csv").write_text(text)
+        with pytest.warns(UserWarning, match="a.csv: the first column, '.*', is taken for the times of the snapshots"):
+            assert read_snapshots(tmp_path / "a.csv").tolist() == [[1, 2], [4, 5]]
+        assert read_snapshots(tmp_path / "a.csv", key=name.strip('"')).tolist() == [[0.1], [0.2]]
+    with pytest.raises(ValueError, match="whose columns are .*x1, x2: leave key"):
+        read_snapshots(tmp_path / "a.csv", key="x3")
+    (tmp_path / "a.csv").write_text(f"{name}\n0.1\n0.2\n")
+    assert read_snapshots(tmp_path / "a.csv").tolist() == [[0.1], [0.2]]
+    (tmp_path / "a.csv").write_text("t_1,t_2\n0.1,1\n0.2,2\n")
+    assert read_snapshots(tmp_path / "a.csv").tolist() == [[0.1, 1], [0.2, 2]]
+
+
+@pytest.mark.parametrize("line", [",2,3", '"",2,3', ",1,3", ",2.5,NA", ";2;3"])
+def test_a_first_value_that_is_missing_is_told(tmp_path, line):
+    (tmp_path / "a.csv").write_text(f"{line}\n4{line}\n".replace('4""', "4"))
+    with pytest.raises(
+        ValueError, match="a.csv .* its first line begins with an empty value. If it is a line of names"
+    ):
+        read_snapshots(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("place", range(0, 20, 4))
+def test_forged_mat_files_of_version_4_are_named(tmp_path, place):
+    savemat(tmp_path / "a.mat", {"U": np.arange(12.0).reshape(3, 4)}, format="4")
+    content = (tmp_path / "a.mat").read_bytes()
+    for forged in (2**31 - 1, -1, 2**30, -(2**31), 0):
+        (tmp_path / "b.mat").write_bytes(content[:place] + struct.pack("=i", forged) + content[place + 4 :])
+        try:
+            read_snapshots(tmp_path / "b.mat")
+        except (ValueError, MemoryError) as error:
+            assert "b.mat" in str(error)
 
 
 @pytest.mark.parametrize("line", ["1,,3", "1+2j,2,3", "NA,2,3", "0x10,2,3", "1,x,3", "--,2,3"])

@@ -198,3 +198,13 @@ def test_rows_of_numbers_take_the_short_path():
     assert validate_data(fitted, row, reset=False) is row
     seconds = min(timeit.repeat(lambda: validate_data(fitted, row, reset=False), number=1000, repeat=5)) / 1000
     assert seconds < 2e-5  # 2e-6 on an idle machine; scikit-learn's takes 1e-4
+
+
+@pytest.mark.parametrize("name", ["transform", "reconstruct", "score"])
+def test_transposed_samples_are_hinted_at(name):
+    F = np.random.default_rng(0).random((6, 4))
+    model = randsmap.ManifoldModel(randsmap.POD(2)).fit(F)
+    with pytest.raises(ValueError, match="X has 6 features, .* X has 4 rows: if its columns are the samples, give X.T"):
+        getattr(model, name)(F.T)
+    with pytest.raises(ValueError, match="expecting 4 features as input.$"):
+        getattr(model, name)(np.ones((3, 6)))

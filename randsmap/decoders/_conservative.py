@@ -7,10 +7,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MetaEstimatorMixin, clone
 from sklearn.utils import get_tags
 
-from randsmap._estimator import check_fitted, restored_on_error
+from randsmap._estimator import available_unless, check_fitted, restored_on_error
 from randsmap._mmap import Snapshots
 from randsmap._validation import check_cells, check_matrix
-from randsmap.decoders._base import FieldRegressor, available_if, check_fields
+from randsmap.decoders._base import FieldRegressor, check_fields
+from randsmap.decoders._extrapolation import why_no_leverage
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 
 __all__ = ["ConservativeRegressor"]
@@ -190,14 +191,7 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
             fields[:] = self.invariants_.project(predicted.copy(), values)[:, cells]
         return self._labelled(result, cells, out)
 
-    def _check_leverage(self):
-        if not hasattr(self.estimator, "leverage"):
-            raise AttributeError(
-                f"the leverage of a {type(self.estimator).__name__} is not known: decoders of this package have one"
-            )
-        return True
-
-    @available_if(_check_leverage)
+    @available_unless(lambda self: why_no_leverage(self.estimator))
     def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
         """How far latents are from those of the training fields: what the regressor says, if it has a `leverage`.
 
@@ -223,14 +217,14 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
     @property
     def leverage_(self) -> float:
         """The largest leverage of the training points; AttributeError as `leverage`."""
-        self._check_leverage()
+        self.leverage  # noqa: B018  (raises if there is none)
         check_fitted(self, "estimator_")
         return self.estimator_.leverage_
 
     @property
     def leverage_limit_(self) -> float:
         """Leverage above which `predict` gives an `ExtrapolationWarning`; AttributeError as `leverage`."""
-        self._check_leverage()
+        self.leverage  # noqa: B018
         check_fitted(self, "estimator_")
         return self.estimator_.leverage_limit_
 

@@ -24,6 +24,8 @@ __all__ = [
     "NoLeverage",
     "Reach",
     "extrapolation_ignored",
+    "extrapolation_told_as",
+    "why_no_leverage",
 ]
 
 FACTOR = 100.0  # times the leverage of training points from which a row is far away; see `Leverage`
@@ -37,12 +39,17 @@ _DEAREST = 2e10  # n P min(n, P): a decoder whose leverage takes more, some seco
 _Values = NDArray[np.float64]
 
 _ignored: ContextVar[bool] = ContextVar("extrapolation_ignored", default=False)
+# what is far away, for who does not know of the decoder and its X, and what to look at
+_subject: ContextVar[tuple[str, str]] = ContextVar(
+    "extrapolation_subject", default=("row {row} of X is far from the training points", "{decoder}.leverage")
+)
 
 
 class ExtrapolationWarning(UserWarning):
     """A latent point was decoded that is far from all training points, see `leverage` of the decoder.
 
-    Given once a fit by `predict`, when the leverage of a row exceeds `leverage_limit_`. Filters switch it:
+    Of a `ParametricModel`: parameters were given that are far from those of the snapshots, or their latents are. Given
+    once a fit by `predict`, when the leverage of a row exceeds `leverage_limit_`. Filters switch it:
     ``warnings.simplefilter("ignore", randsmap.ExtrapolationWarning)`` (no row is then looked at, and no time spent), or
     "error", which raises it at each such call that is looked at: of those for a few rows the first 100, then one in
     500 + n, so that loops do not notice.
@@ -78,6 +85,27 @@ def extrapolation_ignored() -> Iterator[None]:
         yield
     finally:
         _ignored.reset(token)
+
+
+@contextmanager
+def extrapolation_told_as(what: str, see: str) -> Iterator[None]:
+    """Within it the warnings of this thread begin with `what` ({row} is filled in), and name `see` to look at."""
+    token = _subject.set((what, see))
+    try:
+        yield
+    finally:
+        _subject.reset(token)
+
+
+def why_no_leverage(part: Any) -> str | None:
+    """What says that an estimator has no `leverage`; None if it has."""
+    try:
+        part.leverage  # noqa: B018
+    except AttributeError as error:
+        if type(part).__module__.startswith("randsmap."):
+            return str(error)
+        return f"the leverage of a {type(part).__name__} is not known: decoders of this package have one"
+    return None
 
 
 class NoLeverage(AttributeError):
@@ -196,10 +224,10 @@ class Reach:
             raise
 
     def _warn(self, decoder, row, value, leverage):
+        what, see = (text.format(row=row, decoder=type(decoder).__name__) for text in _subject.get())
         warnings.warn(
-            f"row {row} of X is far from the training points: its leverage is {value:.3g}, theirs is at "
-            f"most {leverage.largest:.3g}, and beyond {leverage.limit:.3g} decoded fields may be far off. See "
-            f"{type(decoder).__name__}.leverage; this is said once a fit",
+            f"{what}: its leverage is {value:.3g}, theirs is at most {leverage.largest:.3g}, and beyond "
+            f"{leverage.limit:.3g} decoded fields may be far off. See {see}; this is said once a fit",
             ExtrapolationWarning,
             stacklevel=_callers_level(),
         )

@@ -357,6 +357,24 @@ class AffineInvariants:
         return getattr(self, "_n_cells", len(self.matrix))
 
     @property
+    def in_words(self) -> tuple[str, str]:
+        """What sums and what bounds every field keeps; "" for none."""
+        q, weights = self.matrix.shape[1], self.cell_weights
+        sums = f"{q} invariants" if q > 1 else "an invariant" if q else ""
+        if q == 1 and (self.matrix == 1).all():
+            sums = "the mass (sum of the cells)"
+        elif q == 1 and weights is not None and np.array_equal(self.matrix[:, 0], weights):
+            sums = "the mass (sum of the cells by their weights)"
+        if self.lower is None or self.upper is None:
+            return sums, ""
+        words = []
+        for bound, word in ((self.lower, "at least"), (self.upper, "at most")):
+            low, high = bound.min(), bound.max()
+            if np.isfinite(bound).any():
+                words.append(f"{word} {low:g}" + ("" if low == high else f" to {high:g}, by the cell"))
+        return sums, " and ".join(words)
+
+    @property
     def dropped(self) -> NDArray[np.intp]:
         """The columns of C that follow from those kept and from the constant cells."""
         return np.setdiff1d(np.arange(self.matrix.shape[1]), self.kept)

@@ -19,7 +19,7 @@ from randsmap._validation import check_matrix, check_out, check_vector
 from randsmap.fields import cellwise, flattened
 from randsmap.invariants._values import invariant_values
 
-__all__ = ["Reach", "check_bounds", "check_within", "dual_direction", "project_bounds", "project_rows"]
+__all__ = ["Reach", "check_bounds", "check_within", "dual_direction", "outside", "project_bounds", "project_rows"]
 
 _TASK = 1 << 16  # cells a task takes
 # what a message says of a row that a kernel reports as -2 - row
@@ -100,7 +100,7 @@ def check_within(
     worst, rows = None, max(1, (1 << 18) // max(1, F.shape[1]))
     for start in range(0, len(F), rows):
         block = F[start : start + rows]
-        excess = np.maximum(lower - block, block - upper)
+        excess = outside(block, lower, upper)
         slack = _ROUND_OFF.get(np.dtype(dtype), 1e-12) * np.abs(block).max(axis=1, keepdims=True)
         excess[excess <= slack] = 0
         i, j = np.unravel_index(int(np.argmax(excess)), excess.shape)
@@ -113,6 +113,11 @@ def check_within(
             f"whose bounds are [{lower[j]}, {upper[j]}]. Use wider bounds; bounds=None decodes without "
             "them, and randsmap.project_bounds applies them to any fields"
         )
+
+
+def outside(F: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray[np.float64]:
+    """By how much values of fields F (n, M) are outside bounds (M,): 0 for those within."""
+    return np.maximum(np.maximum(lower - F, F - upper), 0)
 
 
 class Reach:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.metaestimators import available_if
 
-from randsmap._estimator import Count, Integer, Regressor, Transformer, check_fitted, validate_data
+from randsmap._estimator import Count, Integer, Regressor, Transformer, available_unless, check_fitted, validate_data
 from randsmap._mmap import Snapshots, is_large, mapped_rows, row_blocks
 from randsmap._validation import (
     check_cells,
@@ -25,6 +25,7 @@ from randsmap._validation import (
     refuse_missing,
 )
 from randsmap.decoders import MAX_BYTES, FrozenModel, RFNNDecoder
+from randsmap.decoders._extrapolation import why_no_leverage
 from randsmap.encoders import DiffusionMaps
 from randsmap.fields import FIELD_STATE, EncodesFields, field_rows, flattened, for_part, output, with_coordinates_of
 from randsmap.metrics import field_norms, median_norm, scaled_l2
@@ -508,7 +509,23 @@ class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
         """
         return self._derivative("vjp", cells)(_latents(X), self._vectors(U))
 
-    @available_if(lambda model: hasattr(model.decoder, "leverage"))
+    def _why_no_leverage(self) -> str | None:
+        if self.decoder is not None:
+            return why_no_leverage(self.decoder)
+        name = type(self.encoder).__name__
+        return (
+            f"the model has no decoder, whose leverage it would be: {name} decodes by itself. Give it a KernelDecoder()"
+        )
+
+    def _known_leverage(self) -> Any:
+        """The decoder, which has a leverage."""
+        check_fitted(self, "encoder_")
+        reason = self._why_no_leverage()
+        if reason is not None:
+            raise AttributeError(reason)
+        return self.decoder_
+
+    @available_unless(_why_no_leverage)
     def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
         """How far latents are from those of the training fields: the decoder's `leverage`.
 
@@ -529,20 +546,17 @@ class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
         AttributeError
             If the decoder has none.
         """
-        check_fitted(self, "encoder_")
-        return self.decoder_.leverage(_latents(X))
+        return self._known_leverage().leverage(_latents(X))
 
     @property
     def leverage_(self) -> float:
         """The decoder's `leverage_`: the largest at the training fields."""
-        check_fitted(self, "encoder_")
-        return self.decoder_.leverage_
+        return self._known_leverage().leverage_
 
     @property
     def leverage_limit_(self) -> float:
         """The decoder's `leverage_limit_`: what gives an `ExtrapolationWarning`."""
-        check_fitted(self, "encoder_")
-        return self.decoder_.leverage_limit_
+        return self._known_leverage().leverage_limit_
 
     def _derivative(self, method: str, cells: ArrayLike | None) -> Callable[..., NDArray[np.float64]]:
         given = {} if cells is None else {"cells": cells}

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils.metaestimators import available_if
 
-from randsmap._estimator import Count, NotFrozen, Regressor, Transformer, check_fitted, restored_on_error, validate_data
+from randsmap._estimator import (
+    Count,
+    NotFrozen,
+    Regressor,
+    Transformer,
+    available_unless,
+    check_fitted,
+    restored_on_error,
+    validate_data,
+)
+from randsmap.decoders._extrapolation import extrapolation_told_as, why_no_leverage
 from randsmap.metrics import scaled_l2
 
 __all__ = ["ParametricModel"]
+
+_DIFFERENT = 1e-3  # standard deviations of the latents: what differs by less is taken for the same field
+_MOST_NAMED = 6  # parameters, in a message
 
 
 class ParametricModel(NotFrozen, BaseEstimator):
@@ -95,6 +108,12 @@ class ParametricModel(NotFrozen, BaseEstimator):
         ValueError, TypeError
             If the arrays are not finite or their rows do not match, or as model and regressor raise. The estimator
             then keeps the state it had.
+
+        Warns
+        -----
+        UserWarning
+            If snapshots of equal parameters differ (their latents, by more than 1e-3 of the standard deviation): the
+            parameters do not determine the field, and what is predicted lies between.
         """
         with restored_on_error(self):
             X = validate_data(self, _as_columns(parameters), reset=True, min_samples=2)
@@ -105,6 +124,7 @@ class ParametricModel(NotFrozen, BaseEstimator):
                 )
             self.model_ = clone(self.model).fit(snapshots)
             latents = np.asarray(self.model_.transform(snapshots))
+            _warn_of_undetermined(X, latents)
             self.regressor_ = self._new_regressor().fit(X, latents[:, 0] if latents.shape[1] == 1 else latents)
         return self
 
@@ -143,7 +163,10 @@ class ParametricModel(NotFrozen, BaseEstimator):
         d = self.model_._n_features_out
         if not len(X) and d is not None:  # scikit-learn's regressors want some rows
             return np.empty((0, d))
-        return np.asarray(self.regressor_.predict(X)).reshape(len(X), -1)
+        with extrapolation_told_as(
+            "row {row} of the parameters is far from those of the snapshots", "ParametricModel.leverage"
+        ):
+            return np.asarray(self.regressor_.predict(X)).reshape(len(X), -1)
 
     def predict(self, parameters: ArrayLike, **options: Any) -> NDArray[np.float64]:
         """Fields at parameters.
@@ -167,15 +190,17 @@ class ParametricModel(NotFrozen, BaseEstimator):
             If parameters are not finite or of another width, or as the model raises.
         """
         latents = self.latents(parameters)
-        return self.model_.inverse_transform(latents, **options)
+        with extrapolation_told_as(
+            "row {row} of the parameters has latents far from those of the snapshots",
+            "the leverage of model_ at latents(parameters)",
+        ):
+            return self.model_.inverse_transform(latents, **options)
 
-    def _check_leverage(self):
+    def _why_no_leverage(self) -> str | None:
         regressor = self.__dict__.get("regressor_", self.regressor)
-        if regressor is not None and not hasattr(regressor, "leverage"):
-            raise AttributeError(f"the leverage of a {type(regressor).__name__} is not known")
-        return True
+        return None if regressor is None else why_no_leverage(regressor)
 
-    @available_if(_check_leverage)
+    @available_unless(_why_no_leverage)
     def leverage(self, parameters: ArrayLike) -> NDArray[np.float64]:
         """How far parameters are from those of the snapshots: the regressor's `leverage`.
 
@@ -248,6 +273,25 @@ class ParametricModel(NotFrozen, BaseEstimator):
         from randsmap.persistence import save
 
         save(self, path)
+
+
+def _warn_of_undetermined(parameters: NDArray[np.float64], latents: NDArray[np.float64]) -> None:
+    """Tell of snapshots of equal parameters whose latents differ."""
+    first, group = np.unique(parameters, axis=0, return_index=True, return_inverse=True)[1:]
+    apart = np.abs(latents - latents[first[np.ravel(group)]]).max(axis=1) > _DIFFERENT * latents.std(axis=0).max()
+    rows = np.flatnonzero(apart)
+    if len(rows):
+        row = int(rows[0])
+        other = int(first[np.ravel(group)[row]])
+        values = ", ".join(f"{value:g}" for value in parameters[row, :_MOST_NAMED])
+        values += ", ..." if parameters.shape[1] > _MOST_NAMED else ""
+        warnings.warn(
+            f"the parameters do not determine the field: {len(rows)} of {len(parameters)} snapshots differ from "
+            f"another of equal parameters, row {row} from row {other}, both at ({values}). Predicted fields are in "
+            "between. Is a parameter missing, such as the time or one that tells trajectories apart?",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _as_columns(parameters: ArrayLike) -> Any:

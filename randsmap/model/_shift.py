@@ -8,10 +8,20 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
-from sklearn.utils.metaestimators import available_if
 
-from randsmap._estimator import Array, Count, Flag, NotFrozen, Part, check_fitted, restored_on_error, validate_data
+from randsmap._estimator import (
+    Array,
+    Count,
+    Flag,
+    NotFrozen,
+    Part,
+    available_unless,
+    check_fitted,
+    restored_on_error,
+    validate_data,
+)
 from randsmap._validation import check_cells, check_matrix, check_vectors
+from randsmap.decoders._extrapolation import why_no_leverage
 from randsmap.fields import FIELD_STATE, EncodesFields, field_rows, output, with_coordinates_of
 from randsmap.metrics import scaled_l2
 from randsmap.model._manifold import ManifoldModel
@@ -338,7 +348,7 @@ class ShiftRegistration(EncodesFields, NotFrozen, ClassNamePrefixFeaturesOutMixi
         )[1]
         return self._in_shape(self._fields(moved))
 
-    @available_if(lambda self: hasattr(self.model, "leverage"))
+    @available_unless(lambda self: why_no_leverage(self.model))
     def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
         """How far latents are from those of the training fields: the model's `leverage`, whatever theta is.
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap import plotting
+from randsmap.fields import as_drawn
 from randsmap.reports._evaluation import Evaluation, decoded_rows
 from randsmap.reports._page import NARROW, WIDE, Picture, percent
 
@@ -197,7 +198,7 @@ def _comparison(
 
     def planes(truth: NDArray[np.float64], decoded: NDArray[np.float64], ax: Any) -> Any:
         return plotting.plot_comparison(
-            *(_plane(field.reshape(shape)) for field in (truth, decoded)), extent=extent, ax=ax
+            *(_coarse(as_drawn(field, "a field", shape)) for field in (truth, decoded)), extent=extent, ax=ax
         )
 
     return planes, float(np.clip(shape[-2] / shape[-1], 0.1, 3.0))
@@ -216,9 +217,7 @@ def _telling_cells(truth: NDArray[np.float64], decoded: NDArray[np.float64]) -> 
     return np.unique(kept)
 
 
-def _plane(field: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Two axes of a field, the middle of others, of no more cells than can be seen."""
-    while field.ndim > 2:
-        field = field[len(field) // 2]
+def _coarse(field: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A plane of no more cells than can be seen."""
     rows, columns = (-(-size // _MOST_CELLS) for size in field.shape)
     return field[::rows, ::columns]

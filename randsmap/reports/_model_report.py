@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from randsmap import plotting
-from randsmap._validation import check_count
-from randsmap.fields import flattened
+from randsmap.fields import flattened, shape_as_drawn
 from randsmap.reports._evaluation import Evaluation, decoding_part, evaluate, worst_rows
 from randsmap.reports._model_pictures import model_pictures
 from randsmap.reports._page import check_jinja, embedded, percent, write_page
@@ -161,10 +160,10 @@ def _checked_shape(shape: Sequence[int] | None, M: int) -> tuple[int, ...] | Non
     """The shape that is drawn of a field: (ny, nx), after an index into the axes before; None of a line."""
     if shape is None:
         return None
-    shape = tuple(check_count(size, "shape") for size in np.ravel(np.asarray(shape)).tolist())
-    if int(np.prod(shape)) != M:
+    drawn = shape_as_drawn(shape)
+    if int(np.prod(drawn)) != M:
         raise ValueError(f"shape must have the {M} cells of a field, got {' x '.join(map(str, shape))}")
-    return shape if len([size for size in shape if size > 1]) > 1 else None
+    return drawn if len(drawn) > 1 else None
 
 
 # --- words and tables ----------------------------------------------------------------------------
@@ -186,16 +185,19 @@ def _sentences(model: Any, found: Evaluation, worst: int) -> Iterator[str]:
         yield "The model was fitted to these snapshots: errors of others may be larger, and would say more."
     elif found.known > 0:
         yield f"The model was fitted to {percent(found.known)} of these snapshots: errors of the others may be larger."
-    what = "mass (sum of the cells)" if found.n_invariants == 1 else f"{found.n_invariants} invariants"
+    what, bounds = part.invariants_.in_words if hasattr(part, "invariants_") else ("its invariants", "")
     largest = found.invariants.max()
     if found.kept and largest < 1e-8:
-        yield f"The model keeps the {what}: the largest relative error is {largest:.2g}."
+        yield f"The model keeps {what}: the largest relative error is {largest:.2g}."
     elif found.kept:
-        yield f"The model keeps the {what} of its training fields; those of the snapshots differ by {percent(largest)}."
+        yield f"The model keeps {what} of its training fields; those of the snapshots differ by {percent(largest)}."
     else:
         yield f"The model promises to keep nothing exactly; the mass is off by {percent(largest)} at most."
     low, high, decoded_low, decoded_high = found.ranges
-    yield f"Values: {low:.4g} to {high:.4g} in the snapshots, {decoded_low:.4g} to {decoded_high:.4g} decoded."
+    yield (
+        f"Values: {low:.4g} to {high:.4g} in the snapshots, {decoded_low:.4g} to {decoded_high:.4g} decoded"
+        + (f", which the model keeps {bounds}." if bounds else ".")
+    )
     if found.leverage is not None:
         beyond = int(np.count_nonzero(found.leverage > found.limit))
         who = _counted(beyond, "snapshot") if beyond else "No snapshot"
