@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import warnings
 import zipfile
@@ -185,9 +186,9 @@ def _told(path: Path, what: str) -> Iterator[None]:
     except (ImportError, MemoryError, Warning):
         raise
     except Exception as error:
-        if isinstance(getattr(error, "errno", None), int) or (
-            isinstance(error, ValueError) and str(path) in str(error)
-        ):
+        # places before the start of a file, of which damaged archives speak, are an invalid argument of the system's
+        of_the_system = getattr(error, "errno", None) not in (None, errno.EINVAL)
+        if of_the_system or (isinstance(error, ValueError) and str(path) in str(error)):
             raise
         raise ValueError(f"{path} cannot be read as {what}: {error}") from error
 

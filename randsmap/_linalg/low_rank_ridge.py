@@ -136,15 +136,15 @@ class LowRankRidge:
         return self._per_test * ddot(self._tests.ravel(), self._tests.ravel())
 
     def grow(self, goal: float, *, once: bool = False) -> bool:
-        """Add columns to V until the points that test it say tau <= goal (`once`: 64 more); False if that takes
-        too many, or will, by the decay so far."""
+        """Add columns to V until the points that test it say tau <= goal (`once`: 64 more, or as many as there are);
+        False if that takes too many, or will, by the decay so far, or none is left."""
         while once or self._energy > goal:
             left = self._most - self.rank
             if left <= 0:
                 return False
             points = [i for _, i in zip(range(min(_STEP, left)), self._farthest)]
             if not points:  # V spans the features of all points
-                break
+                return not once
             new = self._features.take(self._some[points]).whole()
             # products too narrow to gain from more threads
             with blas_threads(1):
