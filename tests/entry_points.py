@@ -32,6 +32,7 @@ def _decoded(rng, lay, decoder, Y, F, X, total=None):
     V, U, cells = rng.normal(size=X.shape), rng.normal(size=(L, M)), rng.integers(-M, M, 5)
     decoder.fit(lay(Y), lay(F))
     yield decoder.predict(lay(X))
+    yield decoder.predict(lay(X[:0]))
     yield decoder.predict(lay(X), cells=lay(cells))
     yield decoder.leverage(lay(X))
     if total is not None:
@@ -46,6 +47,7 @@ def _decoded(rng, lay, decoder, Y, F, X, total=None):
         except TypeError:  # it says so: tests/test_frozen.py
             return
         yield frozen.predict(lay(X))
+        yield frozen.predict(lay(X[:0]))
         yield frozen.jacobian(lay(X))
         yield frozen.jvp(lay(X), lay(V))
         yield frozen.vjp(lay(X), lay(U))
@@ -55,6 +57,7 @@ def _encoded(rng, lay, encoder, F):
     d, M = encoder.n_components, F.shape[1]
     yield encoder.fit_transform(lay(F))
     yield encoder.transform(lay(F[:7]))
+    yield encoder.transform(lay(F[:0]))
     yield encoder.jacobian(lay(F[:3]))
     yield encoder.jvp(lay(F[:3]), lay(rng.normal(size=(3, M))))
     yield encoder.vjp(lay(F[:3]), lay(rng.normal(size=(3, d))))
