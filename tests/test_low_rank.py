@@ -103,6 +103,12 @@ def test_a_space_of_all_points_has_no_more_columns():
     assert space.grow(0.0) and not space.grow(0.0, once=True) and space.rank == 33
 
 
+def test_a_space_goes_on_where_round_off_made_a_step_too_short():
+    Y = np.random.default_rng(0).normal(size=(14, 1))
+    space = LowRankRidge(FeatureRows(FourierFeatures(1.92, n_features=11, random_state=0).fit(Y), Y))
+    assert space.grow(4e-18) and space.rank == 11
+
+
 def test_the_bound_is_the_one_of_the_spectral_norm_left_out():
     Y, F = problem(300)
     rows = FeatureRows(FourierFeatures(0.7, n_features=200, random_state=0).fit(Y), Y, bias=False)

@@ -205,9 +205,11 @@ def _check_gaussian(rng, X, Z, epsilon):
     weights = rng.normal(size=(size(rng, (1, 4)), len(Z)))
     S = kernel_sums(X, rows, norms, centre, weights, epsilon)
     # the points themselves are moved by half an ulp where the centre does not subtract exactly
-    moved = 2 * EPS * (np.abs(Z) + np.abs(centre)).max(axis=1)
+    extent = [np.abs(A).max(axis=1) + np.abs(centre).max() for A in (X, Z)]
     with quiet():
-        slack = np.abs(weights) @ (error + exact * np.sqrt(t) * 2 * np.sqrt(WIDE(dim)) * moved / epsilon).T
+        distance, moved = np.sqrt(t), 2 * EPS * np.sqrt(WIDE(dim)) * np.add.outer(*extent) / epsilon
+        nearer, further = np.exp(-(np.maximum(distance - moved, 0) ** 2)), np.exp(-((distance + moved) ** 2))
+        slack = np.abs(weights) @ (error + np.maximum(nearer - exact, exact - further)).T
     within(S.T, weights @ exact.T, slack + len(Z) * EPS * (np.abs(weights) @ exact.T) + 1e-299, "sums of the kernel")
 
 
