@@ -38,7 +38,9 @@ def snapshots(rng):
         warnings.simplefilter("ignore")  # of columns that look like fields
         try:
             if rng.integers(4) == 0 and path.suffix not in HDF5:
-                data = damaged(rng, path.read_bytes())
+                data = path.read_bytes()
+                # SciPy's reader ends the process at some damaged .mat files: those are cut off only
+                data = data[: rng.integers(len(data))] if path.suffix == ".mat" else damaged(rng, data)
                 path.write_bytes(data)
                 try:
                     found = read_snapshots(path, **options)
