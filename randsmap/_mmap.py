@@ -88,7 +88,12 @@ def check_npy_header(file: Any, size: int) -> tuple[tuple[int, ...], np.dtype[An
     """
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
+    try:
+        shape, _, dtype = read(file)
+    except (ValueError, EOFError, OSError):
+        raise
+    except Exception as error:  # of Python's parser, whose errors NumPy lets through
+        raise ValueError(f"its header cannot be read: {error}") from error
     if not all(type(length) is int and length >= 0 for length in shape):
         raise ValueError(f"its header declares the shape {shape}")
     expected = math.prod(shape) * dtype.itemsize

@@ -3,7 +3,9 @@
 import itertools
 from fractions import Fraction
 
+import mpmath
 import numpy as np
+from scipy import ndimage
 
 from randsmap._kernels.features import COSINE, LOGISTIC
 
@@ -12,6 +14,15 @@ import hughes_reference as reference
 # -- Features, by activation: the function, in extended precision too, and its steepest slope ----------------
 PLAIN = {COSINE: np.cos, LOGISTIC: lambda t: 1 / (1 + np.exp(-t))}  # in extended precision too
 STEEPEST = {COSINE: 1.0, LOGISTIC: 0.25}
+
+# -- Elementary functions, in extended precision too ---------------------------------------------------------
+ELEMENTARY = {"cos": np.cos, "exp": np.exp, "log": np.log, "logistic": PLAIN[LOGISTIC]}
+
+
+def ulp(value):
+    """Distance to the next double: the unit of the error, the smallest double for denormals."""
+    return np.spacing(np.maximum(np.abs(value), 2.0**-1022))
+
 
 # -- Radial kernels, by name -----------------------------------------------------------------------------------
 # scale, and with t = scale D: the kernel, twice its derivative by t where t > 0
@@ -35,6 +46,16 @@ AT_ITSELF = {
     "MATERN_52": (1, -5 / 3),
     "THIN_PLATE": (0, 0),
 }
+
+
+def multi_gaussian(D, low, high):
+    """The mean of exp(-s^2 D / 2) over s in [low, high], and that of s^2 exp(-s^2 D / 2), for one D > 0."""
+    with mpmath.workprec(400):
+        D, a, b = mpmath.mpf(float(D)), mpmath.mpf(float(low)), mpmath.mpf(float(high))
+        root = mpmath.sqrt(D / 2)
+        mass = mpmath.sqrt(mpmath.pi / 2) * (mpmath.erfc(a * root) - mpmath.erfc(b * root)) / mpmath.sqrt(D)
+        ends = a * mpmath.exp(-a * a * D / 2) - b * mpmath.exp(-b * b * D / 2)
+        return mass / (b - a), (ends + mass) / D / (b - a)
 
 
 def brute_force(points, queries, k):
@@ -115,6 +136,12 @@ def by_plain_iteration(slowness, spacing, cells, exits, obstacles):
     zero[1:-1, -1] |= "top" in exits
     walls = np.pad(obstacles, 1, constant_values=True) & ~zero
     return reference.eikonal(slowness, dx, dy, zero, walls)[..., 1:-1, 1:-1]
+
+
+def rotated_by_scipy(image, angle):
+    """An image turned about its centre, of sum 1."""
+    turned = ndimage.rotate(image, np.rad2deg(angle), order=1, reshape=False, mode="grid-constant")
+    return turned / turned.sum()
 
 
 def numpy_step(q, courant, rho_max):

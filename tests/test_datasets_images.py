@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import ndimage
 from scipy.io import savemat
 from scipy.linalg import eigh
 from scipy.spatial.distance import pdist, squareform
@@ -15,6 +14,7 @@ from scipy.spatial.distance import pdist, squareform
 from randsmap.datasets import head_phantom, load_image, make_rotated_images, warn_unless_covered_once, winding_number
 
 from helpers import python
+from oracles import rotated_by_scipy
 
 pytestmark = pytest.mark.kernels
 
@@ -23,11 +23,6 @@ EPS = np.finfo(float).eps
 
 def random_image(shape, seed=0):
     return np.random.default_rng(seed).random(shape)
-
-
-def rotated_by_scipy(image, angle):
-    turned = ndimage.rotate(image, np.rad2deg(angle), order=1, reshape=False, mode="grid-constant")
-    return turned / turned.sum()
 
 
 # -- the rotation ------------------------------------------------

@@ -225,6 +225,22 @@ def test_forged_mat_files_of_version_4_are_named(tmp_path, place):
             assert "b.mat" in str(error)
 
 
+def test_archives_that_begin_before_their_file_are_told(tmp_path):
+    np.savez(tmp_path / "a.npz", U=FIELDS)
+    (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[20:])
+    with pytest.raises(ValueError, match="a.npz cannot be read as an .npz file"):
+        read_snapshots(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("header", ["{'descr': '<f8', 'fort {", "{1: 2, 'descr': 3}", "{"])
+def test_headers_that_are_no_dictionaries_are_told(tmp_path, header):
+    np.save(tmp_path / "a.npy", FIELDS)
+    data = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "a.npy").write_bytes(data[:10] + header.encode().ljust(117) + b"\n" + data[128:])
+    with pytest.raises(ValueError, match="a.npy is not a .npy file of numbers"):
+        read_snapshots(tmp_path / "a.npy")
+
+
 @pytest.mark.parametrize("line", ["1,,3", "1+2j,2,3", "NA,2,3", "0x10,2,3", "1,x,3", "--,2,3"])
 def test_a_first_snapshot_that_is_incomplete_is_no_line_of_names(tmp_path, line):
     (tmp_path / "a.csv").write_text(f"{line}\n4,5,6\n7,8,9\n")

@@ -7,6 +7,7 @@ import pytest
 from randsmap._kernels import vecmath
 
 from helpers import python
+from oracles import ELEMENTARY, ulp
 
 pytestmark = pytest.mark.kernels
 
@@ -15,7 +16,6 @@ TINY = 5e-324
 EPS = np.finfo(float).eps
 STEPS = range(-4, 5)
 FUNCTIONS = {"cos": mpmath.cos, "exp": mpmath.exp, "log": mpmath.log, "logistic": lambda x: 1 / (1 + mpmath.exp(-x))}
-PLAIN = {"cos": np.cos, "exp": np.exp, "log": np.log, "logistic": lambda x: 1 / (1 + np.exp(-x))}
 
 CHILD = """
 import sys
@@ -93,16 +93,11 @@ def arguments():
 SPECIAL = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0])
 
 
-def ulp(value):
-    """Distance to the next double: the unit of the error, TINY for denormals."""
-    return np.spacing(np.maximum(np.abs(value), 2.0**-1022))
-
-
 def dense(name):
     """A million arguments where rounding shows most, with the long double result."""
     rng = np.random.default_rng(1)
     x = rng.uniform(*{"cos": (-20, 20), "exp": (-3, 3), "log": (0.3, 3), "logistic": (-10, 3)}[name], 1_000_000)
-    return x, PLAIN[name](x.astype(np.longdouble))
+    return x, ELEMENTARY[name](x.astype(np.longdouble))
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +156,7 @@ def test_exp_overflows_to_infinity_and_underflows_gradually():
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 7, 8, 9, 255, 256, 257, 1001])
 def test_any_length_and_in_place(name, n):
     x = np.random.default_rng(n).uniform(0 if name == "log" else -30, 30, n)
-    reference = PLAIN[name](x)
+    reference = ELEMENTARY[name](x)
     guarded = np.full(n + 2, 7.0)
     function = getattr(vecmath, name)
     function(x, guarded[1:-1])

@@ -65,8 +65,8 @@ sanitized() { # LEVEL COMMAND ...
     ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
     TSAN_OPTIONS="halt_on_error=1 report_signal_unsafe=0" OPENBLAS_NUM_THREADS=1 "${@:2}"
 }
-# but for programs in C that have an allocator of their own
-pytest=("$python" -m pytest -q -p no:cacheprovider -c "$configuration" -k "not builds_alone and not test_a_host")
+# what a sanitizer says before it ends the process is not captured; without programs in C that have their own allocator
+pytest=("$python" -m pytest -q --capture=sys -p no:cacheprovider -c "$configuration" -k "not builds_alone and not test_a_host")
 levels=()
 for level in avx512 avx2 baseline; do # the highest first
   found=$(sanitized "$level" "$python" -c \

@@ -112,7 +112,7 @@ class LowRankRidge:
         self._energy = self._test_energy()
         self._decays: list[float] = []  # of its logarithm, by each step
         self._farthest = _farthest(self._features.metric_points(self._some))
-        self._Vt = np.empty((0, P))
+        self._Vt, self._rank_before = np.empty((0, P)), 0
         self._probes = rng.standard_normal((_PROBES, P))
         self._Z: NDArray[np.float64] | None = None
         self.table_goal = self.table_error = 0.0
@@ -136,21 +136,21 @@ class LowRankRidge:
         return self._per_test * ddot(self._tests.ravel(), self._tests.ravel())
 
     def grow(self, goal: float, *, once: bool = False) -> bool:
-        """Add columns to V until the points that test it say tau <= goal (`once`: 64 more); False if that takes
-        too many, or will, by the decay so far."""
+        """Add columns to V until the points that test it say tau <= goal (`once`: 64 more, or as many as there are);
+        False if that takes too many, or will, by the decay so far, or none is left."""
         while once or self._energy > goal:
             left = self._most - self.rank
             if left <= 0:
                 return False
             points = [i for _, i in zip(range(min(_STEP, left)), self._farthest)]
             if not points:  # V spans the features of all points
-                break
+                return not once
             new = self._features.take(self._some[points]).whole()
             # products too narrow to gain from more threads
             with blas_threads(1):
                 new = orthonormal_rows_beside(new, self._Vt)
                 seen = times_transposed(self._tests, new)
-            before = self._energy
+            before, self._rank_before = self._energy, self.rank
             if not once:  # the last step need not be a whole one
                 energies = before - self._per_test * np.cumsum(np.einsum("ij,ij->j", seen, seen))
                 enough = int(np.argmax(energies <= goal / 2)) // 8 * 8 + 8
@@ -168,15 +168,17 @@ class LowRankRidge:
 
     def _out_of_reach(self, goal):
         """Whether the decay so far says that `most` columns are not enough, so that giving up is cheap."""
+        if self._energy <= goal:
+            return False
         last, left = self._decays[-1], self._most - self.rank
         if len(self._decays) == 1:
             rest = _FASTER * last * left / _STEP
         elif last <= self._decays[-2]:
             rest = last * left / _STEP
         else:  # slower and slower: the logarithm falls like the root of the columns
-            now, before = self.rank, self.rank - _STEP
+            now, before = self.rank, self._rank_before
             rest = last * (np.sqrt(self._most) - np.sqrt(now)) / (np.sqrt(now) - np.sqrt(before))
-        return self._energy > goal and np.log(self._energy) + rest > np.log(max(goal, 1e-300)) + _SLACK
+        return np.log(self._energy) + rest > np.log(max(goal, 1e-300)) + _SLACK
 
     def project(self, F: Any = None) -> None:
         """Phi V and tau in one pass over the features; with fields F (n, M) also what `solve` needs."""

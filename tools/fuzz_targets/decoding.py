@@ -29,6 +29,7 @@ from randsmap import (
 from randsmap._kernels import distances as distance_kernels
 from randsmap._kernels import frozen as frozen_kernels
 from randsmap._linalg import sums
+from randsmap.decoders._bases import ReducedBasis
 
 from fuzz_targets.inputs import EPS, WIDE, laid_out, quiet, refused, same_bits, size, spoiled, violation, within
 from helpers import with_common_invariants
@@ -243,17 +244,25 @@ def decoders(rng):
     return len(X)
 
 
+def _terms(decoder):
+    """phi and |A|; of decoders of few modes, [1 | phi] B A, that is |B| |A|."""
+    basis, A = decoder._linear_map.basis, np.abs(decoder._linear_map.A)
+    if not isinstance(basis, ReducedBasis):
+        return basis, A
+    B = np.abs(basis._B)
+    return basis.functions, np.vstack([A[:1] + B[:1] @ A[1:], B[1:] @ A[1:]])
+
+
 def _scale(decoder, X, F):
     """|phi(y)| |A| of each row (L, 1): in its units come round-off and what other rows change."""
-    linear = decoder._linear_map
-    Phi = np.empty((len(X), len(linear.A) - 1))
+    linear, (basis, A) = decoder._linear_map, _terms(decoder)
+    Phi = np.empty((len(X), len(A) - 1))
     identity = np.vstack([np.zeros((1, Phi.shape[1])), np.eye(Phi.shape[1])])
-    linear.basis.decode(X, identity, None, Phi)
-    A = np.abs(linear.A)
+    basis.decode(X, identity, None, Phi)
     scale = (A[0] + np.abs(Phi) @ A[1:]).max(axis=1)
-    weights = getattr(linear.basis, "weights", None)
+    weights = getattr(basis, "weights", None)
     if weights is not None:  # harmonics are sums that cancel
-        K = linear.basis.kernel.values(linear.basis.scaled(X), linear.basis.points)
+        K = basis.kernel.values(basis.scaled(X), basis.points)
         scale = np.maximum(scale, (K @ np.abs(weights) @ A[1:]).max(axis=1))
     # the projection may move all cells by what one is off
     held = linear.invariants
@@ -328,7 +337,8 @@ def _check_derivatives(rng, problem, decoder, X):
 
 def _slope_scale(decoder, X):
     """Size of the terms in derivatives: (L, 1)."""
-    basis, A = decoder._linear_map.basis, np.abs(decoder._linear_map.A[1:])
+    basis, A = _terms(decoder)
+    A = A[1:]
     G = np.abs(basis.gradients(X)).reshape(len(X), -1, len(A))
     terms = (G @ A).max(axis=(1, 2))[:, None] * np.sqrt(A.shape[1])
     rate = np.abs(G).max(axis=(1, 2))[:, None]

@@ -89,7 +89,7 @@ def _images():
     return [image for image in images if len(image) < 200_000]
 
 
-def _damaged(rng, whole):
+def damaged(rng, whole):
     """Bytes with bits flipped, parts overwritten, left out, repeated or added; never the same."""
     data = bytearray(whole)
     for _ in range(size(rng, (1, 1), (1, 4))):
@@ -120,7 +120,7 @@ def models(rng):
     with warnings.catch_warnings(), quiet():
         warnings.simplefilter("ignore")
         if rng.integers(3) == 0:
-            data = _damaged(rng, whole)
+            data = damaged(rng, whole)
             path.write_bytes(data)
             try:
                 randsmap.load(path)
@@ -275,7 +275,7 @@ def images(rng):
     input."""
     whole = _images()[rng.integers(len(_images()))]
     if rng.integers(3) == 0:
-        data = _damaged(rng, whole)
+        data = damaged(rng, whole)
         try:
             FrozenDecoder(data)
         except ValueError:
@@ -351,7 +351,7 @@ def c_images(rng):
     library = _library()
     whole = _images()[rng.integers(len(_images()))]
     kind = rng.integers(4)
-    data = whole if kind == 0 else _damaged(rng, whole) if kind == 1 else _forged_image(rng, whole).tobytes()
+    data = whole if kind == 0 else damaged(rng, whole) if kind == 1 else _forged_image(rng, whole).tobytes()
     path = _path("image.rsm")
     path.unlink(missing_ok=True)  # replaced, not overwritten: a decoder maps its file
     path.write_bytes(data)

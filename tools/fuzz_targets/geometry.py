@@ -1,4 +1,4 @@
-"""Functions of points: features, distances, radial kernels, neighbours, convex weights."""
+"""Elementary functions, and functions of points: features, distances, radial kernels, neighbours, convex weights."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from randsmap import FourierFeatures, MaternFeatures, MonomialFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 from randsmap._kernels import distances as distance_kernels
-from randsmap._kernels import simplex
+from randsmap._kernels import simplex, vecmath
 from randsmap._kernels.features import COSINE
 from randsmap._linalg.distances import (
     centre_of,
@@ -14,10 +14,13 @@ from randsmap._linalg.distances import (
     fill_pairs,
     gaussian_kernel,
     kernel_sums,
+    multi_gaussian_in_place,
+    multi_gaussian_slope_in_place,
     pairs_within,
     squared_distances,
 )
 from randsmap._linalg.neighbors import NeighborIndex, nearest_neighbors
+from randsmap._validation import check_matrix
 
 from fuzz_targets.inputs import (
     EPS,
@@ -33,9 +36,32 @@ from fuzz_targets.inputs import (
     spoiled,
     within,
 )
-from oracles import AT_ITSELF, PLAIN, RADIAL, STEEPEST, brute_force, enumerate_faces
+from oracles import AT_ITSELF, ELEMENTARY, PLAIN, RADIAL, STEEPEST, brute_force, enumerate_faces, multi_gaussian, ulp
 
 DIRECT = distance_kernels.DIRECT_DIM  # up to so many coordinates distances are sums of squares, beyond also products
+
+
+# -- Elementary functions --------------------------------------------------------------------------
+def elementary(rng):
+    """cos, exp, log and logistic function of any numbers: to 2 units in the last place. A number an input."""
+    name = list(ELEMENTARY)[rng.integers(len(ELEMENTARY))]
+    n = size(rng, (0, 9), (10, 300))
+    x = rng.uniform(-760, 720, n) if rng.integers(3) == 0 else numbers(rng, (n,), 1e307)
+    x[rng.random(n) < rng.choice([0.0, 0.1])] = rng.choice([np.nan, np.inf, -np.inf, 0.0, -0.0])
+    memory = np.full(n + 2, 7.0)
+    out = memory[1:-1]
+    getattr(vecmath, name)(x, out)
+    assert memory[0] == memory[-1] == 7.0, "written beyond out"
+    with quiet():
+        exact = ELEMENTARY[name](x.astype(WIDE))
+        exact = np.where(np.isfinite(exact.astype(float)), exact, exact.astype(float))
+        assert np.array_equal(np.isnan(out), np.isnan(exact)), "NaN"
+        defined = ~np.isnan(exact)
+        bound = 2 * ulp(exact[defined].astype(float))
+    within(out[defined], exact[defined], bound, name)
+    getattr(vecmath, name)(x, x)
+    assert np.array_equal(x, out, equal_nan=True), "in place"
+    return n
 
 
 # -- Features --------------------------------------------------------------------------------------
@@ -179,9 +205,11 @@ def _check_gaussian(rng, X, Z, epsilon):
     weights = rng.normal(size=(size(rng, (1, 4)), len(Z)))
     S = kernel_sums(X, rows, norms, centre, weights, epsilon)
     # the points themselves are moved by half an ulp where the centre does not subtract exactly
-    moved = 2 * EPS * (np.abs(Z) + np.abs(centre)).max(axis=1)
+    extent = [np.abs(A).max(axis=1) + np.abs(centre).max() for A in (X, Z)]
     with quiet():
-        slack = np.abs(weights) @ (error + exact * np.sqrt(t) * 2 * np.sqrt(WIDE(dim)) * moved / epsilon).T
+        distance, moved = np.sqrt(t), 2 * EPS * np.sqrt(WIDE(dim)) * np.add.outer(*extent) / epsilon
+        nearer, further = np.exp(-(np.maximum(distance - moved, 0) ** 2)), np.exp(-((distance + moved) ** 2))
+        slack = np.abs(weights) @ (error + np.maximum(nearer - exact, exact - further)).T
     within(S.T, weights @ exact.T, slack + len(Z) * EPS * (np.abs(weights) @ exact.T) + 1e-299, "sums of the kernel")
 
 
@@ -244,6 +272,22 @@ def radial(rng):
     return len(X)
 
 
+def multi_gaussians(rng):
+    """The multi-Gaussian kernel and its slope in high precision. A distance an input."""
+    n = size(rng, (1, 12))
+    low = float(rng.choice([0.0, 10.0 ** rng.uniform(-3, 1)]))
+    high = max(low, 1e-3) * (1 + 10.0 ** rng.uniform(-8, 3))
+    D = 10.0 ** rng.uniform(-24, 8, n) / high**2
+    for slopes, function in enumerate((multi_gaussian_in_place, multi_gaussian_slope_in_place)):
+        got = np.concatenate([D, [0.0]])  # a lane that takes another branch
+        function(got, low, high)
+        exact = np.array([float(multi_gaussian(x, low, high)[slopes]) for x in D])
+        exponent = low * low * D  # of the slowest Gaussian, which carries its rounding into the value
+        error = (60 + 20 * exponent if slopes else 12 + 2 * exponent) * EPS * exact
+        within((1 - 2 * slopes) * got[:n], exact, np.maximum(error, 1.001e-300 * max(1.0, high**2)), function.__name__)
+    return n
+
+
 # -- Neighbours ------------------------------------------------------------------------------------
 def neighbours(rng):
     """Exact k nearest neighbours: the bits of a plain search, ties by index. A query an input."""
@@ -257,7 +301,7 @@ def neighbours(rng):
         refused(lambda: nearest_neighbors(points, spoiled(rng, queries), 1), "queries must be finite")
         refused(lambda: nearest_neighbors(points, queries, n + 1), "k must be at most")
         return 1
-    index = NeighborIndex(points)
+    index = NeighborIndex(check_matrix(laid_out(rng, points), "points"))
     for k in {1, size(rng, (1, min(n, 13))), size(rng, (1, n)) if n < 150 else min(n, 33)}:
         distance, which = nearest_neighbors(index, laid_out(rng, queries), k)
         with quiet():
@@ -303,4 +347,4 @@ def weights(rng):
     return m
 
 
-TARGETS = features, distances, radial, neighbours, weights
+TARGETS = elementary, features, distances, radial, multi_gaussians, neighbours, weights

@@ -71,7 +71,7 @@ def laid_out(rng, X):
     if kind == 2:
         return np.repeat(X, 2, axis=-1)[..., ::2]
     if kind == 3:
-        return X[::-1].copy()[::-1]
+        return np.flip(np.flip(X).copy())
     if kind == 4:
         X = X.copy()
         X.flags.writeable = False
@@ -85,6 +85,10 @@ def laid_out(rng, X):
         return X.astype(X.dtype.newbyteorder())
     if kind == 7 and X.size < 300:
         return X.tolist() if X.size else X
+    if kind == 8:
+        column = np.zeros(X.shape, [("flag", "u1"), ("value", X.dtype)])["value"]  # of a table without gaps
+        column[...] = X
+        return column
     return X
 
 

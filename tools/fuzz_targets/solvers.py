@@ -1,19 +1,25 @@
-"""Solvers: the eikonal equation, traffic and crowds, ridge regressions."""
+"""Solvers: the eikonal equation, traffic and crowds, turned images, sparse systems, ridge regressions."""
 
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
+from scipy.sparse import csr_array
+from sklearn.exceptions import ConvergenceWarning
 
 from randsmap import FourierFeatures, SigmoidFeatures
+from randsmap._linalg import sparse_cholesky
+from randsmap._linalg.krylov import solve_ridge
 from randsmap._linalg.radial import TailSolver, polynomial_tail
-from randsmap._linalg.ridge import FeatureRows, ridge
-from randsmap.datasets import HughesSolver, LWRSolver, solve_eikonal
+from randsmap._linalg.ridge import FeatureRows
+from randsmap._linalg.sparse_cholesky import Dissection, SparseCholesky, step_coordinates
+from randsmap.datasets import HughesSolver, LWRSolver, make_rotated_images, solve_eikonal
 
 import hughes_reference
 from fuzz_targets.inputs import EPS, WIDE, laid_out, quiet, refused, same_bits, size, spoiled, within
-from oracles import by_plain_iteration, numpy_step
+from oracles import by_plain_iteration, numpy_step, rotated_by_scipy
 
 
 # -- Eikonal equation ------------------------------------------------------------------------------
@@ -122,6 +128,50 @@ def crowd(rng):
     return n
 
 
+# -- Rotated images ----------------------------------------------------------------------------------
+def rotations(rng):
+    """make_rotated_images against SciPy's rotation. An image an input."""
+    shape, n = (size(rng, (2, 9), (10, 40)), size(rng, (2, 9), (10, 40))), size(rng, (1, 9))
+    image = rng.random(shape) * (rng.random(shape) < rng.choice([0.3, 1.0]))
+    image[shape[0] // 2, shape[1] // 2] = 1.0  # what is never turned away
+    rotated = make_rotated_images(n, image=laid_out(rng, image * 10.0 ** rng.integers(-300, 300)))
+    within(rotated.data.sum(axis=1), 1.0, (image.size / 8 + 8) * EPS, "sums")
+    for x, angle in zip(rotated.data, rotated.angles):
+        expected = rotated_by_scipy(image, angle)
+        # a coordinate is wrong by a few eps times the size, the value by that times a difference
+        within(x.reshape(shape), expected, 16 * EPS * max(shape) * expected.max(), f"rotated by {angle}")
+    return n
+
+
+# -- Sparse systems ----------------------------------------------------------------------------------
+def sparse_factors(rng):
+    """Sparse Cholesky factors of any graph, dissected anyhow: residuals to round-off. A right-hand side an input."""
+    n, p = size(rng, (1, 12), (13, 120)), size(rng, (1, 4))
+    joined = np.triu(rng.random((n, n)) < rng.choice([0.0, 2.0, 6.0]) / n, 1)
+    A = np.where(joined, rng.normal(size=(n, n)), 0.0)
+    A += A.T
+    A += np.diag(np.abs(A).sum(axis=1) + 10.0 ** rng.uniform(-6, 1, n))
+    units = 10.0 ** rng.uniform(-3, 3, n)
+    A *= units[:, None] * units
+    sparse = csr_array(A)
+    coordinates = rng.normal(size=(n, 2)) if rng.integers(2) else step_coordinates(sparse, 2)
+    leaf = sparse_cholesky.LEAF
+    sparse_cholesky.LEAF = size(rng, (1, 3), (4, 30))
+    try:
+        dissection = Dissection(sparse, coordinates)
+    finally:
+        sparse_cholesky.LEAF = leaf
+    B = rng.normal(size=(n, p))
+    X = SparseCholesky(sparse, dissection).solve(B)
+    sizes = np.abs(A) @ np.abs(X) + np.abs(B)
+    # backward stable in the units that make the diagonal 1, whatever the order (Higham 2002, Thm 10.4)
+    scale = np.sqrt(np.diag(A))[:, None]
+    bound = 4 * (n + 1) * n * EPS * scale * ((np.abs(X) * scale).max(axis=0) + (np.abs(B) / scale).max(axis=0))
+    within(A.astype(WIDE) @ X, B, np.maximum(bound, n * EPS * sizes), "residuals")
+    refused(lambda: SparseCholesky(csr_array(-A), dissection), "not positive definite", errors=np.linalg.LinAlgError)
+    return p
+
+
 # -- Ridge regression ------------------------------------------------------------------------------
 def regressions(rng):
     """Ridge and kernel systems: the solution of the regularised least-squares problem, by a stable method in extended
@@ -136,7 +186,13 @@ def regressions(rng):
     kind = (FourierFeatures, SigmoidFeatures)[rng.integers(2)]
     features = kind(10.0 ** rng.uniform(-0.5, 1), n_features=P, random_state=0).fit(X)
     bias = bool(rng.integers(2))
-    A, used = ridge(FeatureRows(features, X, bias=bias), F, regularization)
+    solver = ("auto", "auto", "svd", "krylov", "lowrank")[rng.integers(5)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            A, used, _, _, missed = solve_ridge(FeatureRows(features, X, bias=bias), F, regularization, solver)
+        except ConvergenceWarning:  # told: of an iteration that round-off stops
+            return 1
     Phi = features.transform(X).astype(WIDE)
     # without the bias' column the rows are less their mean, and so are the fields
     Phi = np.hstack([np.ones((n, 1), WIDE), Phi]) if bias else Phi - Phi.mean(axis=0)
@@ -146,6 +202,11 @@ def regressions(rng):
     exact = Phi @ R
     # round-off of the Gram matrix is felt by at most 1e-6 where Cholesky is used, that of Phi by |Phi| / sqrt(lambda)
     norm = np.linalg.norm(Phi.astype(float), 2)
+    if used in ("krylov", "lowrank"):
+        told = 1e-7 if missed is None else missed
+        bound = (told + 50 * EPS * norm**2 / regularization) * np.linalg.norm(right.astype(float))
+        within(np.linalg.norm((fitted - exact).astype(float)), 0.0, bound, f"norm of the error ({used})")
+        return 1
     relative = 1e-6 if used in ("cholesky", "dual") else max(1e-12, 1e2 * EPS * norm / math.sqrt(regularization))
     within(fitted, exact, relative * np.abs(right).max() * math.sqrt(n), f"fitted fields ({used})")
     return 1
@@ -185,4 +246,4 @@ def _kernel_system(rng, X, F, regularization):
     return 1
 
 
-TARGETS = eikonal, traffic, crowd, regressions
+TARGETS = eikonal, traffic, crowd, rotations, sparse_factors, regressions
