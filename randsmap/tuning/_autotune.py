@@ -103,8 +103,9 @@ def autotune(
         column: `encoder`, `n_components`, `epsilon_scale`, `select`, `error` (mean held-out error, NaN where the
         encoder failed or was given up), `score` (see `AutoDecoder`), `chosen`; decoder_results_ : Results, of the
         decoder's trials; held_out_error_ : float, the chosen encoder's (without a search for encoders that of the
-        decoder); on_edge_ : list of str, what lies on an edge of what was searched. `best_model_.consistency` is the
-        number of steps.
+        decoder); one_more_error_ : float, the least held-out error of a few encoders with one coordinate more, where
+        the number of coordinates is all that the spectrum shows, else NaN; on_edge_ : list of str, what lies on an edge
+        of what was searched. `best_model_.consistency` is the number of steps.
 
     Raises
     ------
@@ -153,13 +154,15 @@ def autotune(
         raise TypeError(f"model must be a ManifoldModel or None, got {model!r}")
     seed = 0 if random_state is None else random_state
     rng = check_random_state(seed)
-    table, error = None, None
+    table, error, more = None, None, np.nan
     search = EncoderSearch(F, sizes, labels, validation, min(n_trials, _TRIALS), families, rng)
     if model is None:
         with search_threads(len(F)):
             best = search.run(n_components, max_components, alpha)
-        encoder, error = search.encoders[best], float(search.mean_error(best))
-        table = search.table(best)
+            encoder, error = search.encoders[best], float(search.mean_error(best))
+            table = search.table(best)
+            if n_components == "auto" and max_components is None and encoder.n_components == table.n_components.max():
+                more = search.one_more(best, alpha)
     else:
         encoder = model.encoder
     if consistency == "auto":
@@ -185,6 +188,7 @@ def autotune(
         results_=table,
         decoder_results_=decoder.results_,
         held_out_error_=decoder.held_out_error_ if error is None else error,
+        one_more_error_=more,
         on_edge_=decoder.on_edge_ + _edges(encoder, model),
     )
 
@@ -247,6 +251,20 @@ class EncoderSearch:
                 break
             best = fewer
         return best
+
+    def one_more(self, best: int, alpha: float) -> float:
+        """The least held-out error of encoders like the best with one coordinate more; NaN if none can be fitted."""
+        d, first = self.encoders[best].n_components + 1, len(self.encoders)
+        width = getattr(self.encoders[best], "epsilon_scale", 1.0)
+        self._compare(
+            [
+                encoder
+                for encoder in _encoders(d, alpha, self._F.shape)
+                if isinstance(encoder, POD) or encoder.epsilon_scale == width or encoder.select == "non-harmonic"
+            ]
+        )
+        errors = [self.mean_error(i) for i in range(first, len(self.scores)) if np.isfinite(self.scores[i])]
+        return min(errors, default=np.nan)
 
     def _compare(self, encoders: Sequence[Any]) -> None:
         """Judge more encoders; those far behind the best so far are given up."""
