@@ -54,8 +54,7 @@ _STUDIES = {
 # bytes (as float64) of snapshots that the model of a command may hold
 _LARGEST_TRAINING_SET = 1 << 30
 _MOST_SEARCHED = 5000  # snapshots among which a model is searched for: kernel decoders hold a matrix of all pairs
-# one more coordinate is advised where the held-out error is more than the first, and becomes less than this share of it
-_GOOD, _WORTH_ONE_MORE = 0.01, 0.7
+_WORTH_ONE_MORE = 0.7  # of the held-out error: one more coordinate is advised where it is less than that
 _FOLDS = 5  # of the snapshots whose fields a model of parameters has to predict
 # options that name one decoder with random features, in place of a search
 _ONE_DECODER = ("features", "value", "n_features", "regularization")
@@ -780,7 +779,7 @@ def _searched(arguments, snapshots, groups, kept):
     for text in decoders if len(decoders) > 1 else ():
         _say(f"  {text}")
     _say(f"held-out relative L2 error {result.held_out_error_:.4g}")
-    if result.held_out_error_ > _GOOD and result.one_more_error_ < _WORTH_ONE_MORE * result.held_out_error_:
+    if result.one_more_error_ < _WORTH_ONE_MORE * result.held_out_error_:
         d = encoder._n_features_out + 1
         _say(
             f"with {d} coordinates it would be about {result.one_more_error_:.2g}, although the spectrum shows no "
