@@ -868,3 +868,22 @@ def test_columns_are_hinted_at_where_both_ways_fit(tmp_path, snapshots, command,
     ):
         assert run(command, tmp_path / "m.npz", tmp_path / "T.npy", *out) == 0
     assert run(command, tmp_path / "m.npz", tmp_path / "T.npy", "--transpose", *out) == 0
+
+
+@pytest.mark.slow
+def test_fit_advises_a_coordinate_that_the_spectrum_does_not_show(tmp_path, snapshots, capsys):
+    t, height = (grid.ravel() for grid in np.meshgrid(np.linspace(0.25, 0.75, 20), np.linspace(1, 2, 8)))
+    x = np.linspace(0, 1, 40)
+    np.save(tmp_path / "P.npy", height[:, None] * np.exp(-(((x - t[:, None]) / 0.05) ** 2)))
+    options = ("--out", tmp_path / "m", "--trials", 4)
+    assert run("fit", tmp_path / "P.npy", *options) == 0
+    text = capsys.readouterr().out
+    (found,) = re.findall(r"held-out relative L2 error (.*)", text)
+    (more,) = re.findall(r"with 2 coordinates it would be about (.*), although .* try --components 2", text)
+    assert load(tmp_path / "m").encoder_.n_components == 1 and float(more) < 0.5 * float(found)
+    assert run("fit", tmp_path / "P.npy", *options, "--components", 2) == 0
+    text = capsys.readouterr().out
+    (of_two,) = re.findall(r"held-out relative L2 error (.*)", text)
+    assert float(of_two) < 1.1 * float(more) and "it would be" not in text
+    assert run("fit", tmp_path / "F.npy", *options) == 0  # of one parameter, one coordinate is enough
+    assert "it would be" not in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,9 @@ _TRIALS = 4  # of decoders, for each encoder and fold
 _MOST_STEPS = 3  # of consistency
 _PER_COMPONENT = 3  # samples, where their number is to be found
 _SAMPLES = 1000  # that encoders are compared on
+_FAILURES = ValueError, UserWarning, ArithmeticError, np.linalg.LinAlgError  # of encoders that cannot be used
 _HOPELESS = np.log(2)  # behind the best encoder after two folds: not tried on the next ones
+_GOOD = 0.01  # held-out error from which on it is looked what one more coordinate would give
 _NO_WORSE = np.log(1.02)  # than with one more coordinate, which is then not taken
 
 
@@ -103,8 +106,9 @@ def autotune(
         column: `encoder`, `n_components`, `epsilon_scale`, `select`, `error` (mean held-out error, NaN where the
         encoder failed or was given up), `score` (see `AutoDecoder`), `chosen`; decoder_results_ : Results, of the
         decoder's trials; held_out_error_ : float, the chosen encoder's (without a search for encoders that of the
-        decoder); on_edge_ : list of str, what lies on an edge of what was searched. `best_model_.consistency` is the
-        number of steps.
+        decoder); one_more_error_ : float, about that of the best of a few encoders with one coordinate more, where
+        that error is above 1 % and the number of coordinates all that the spectrum shows, else NaN; on_edge_ : list of
+        str, what lies on an edge of what was searched. `best_model_.consistency` is the number of steps.
 
     Raises
     ------
@@ -153,13 +157,16 @@ def autotune(
         raise TypeError(f"model must be a ManifoldModel or None, got {model!r}")
     seed = 0 if random_state is None else random_state
     rng = check_random_state(seed)
-    table, error = None, None
+    table, error, more = None, None, np.nan
     search = EncoderSearch(F, sizes, labels, validation, min(n_trials, _TRIALS), families, rng)
     if model is None:
         with search_threads(len(F)):
             best = search.run(n_components, max_components, alpha)
-        encoder, error = search.encoders[best], float(search.mean_error(best))
-        table = search.table(best)
+            encoder, error = search.encoders[best], float(search.mean_error(best))
+            table = search.table(best)
+            by_spectrum = n_components == "auto" and max_components is None
+            if by_spectrum and error > _GOOD and encoder.n_components == table.n_components.max():
+                more = search.one_more(best, alpha)
     else:
         encoder = model.encoder
     if consistency == "auto":
@@ -185,6 +192,7 @@ def autotune(
         results_=table,
         decoder_results_=decoder.results_,
         held_out_error_=decoder.held_out_error_ if error is None else error,
+        one_more_error_=more,
         on_edge_=decoder.on_edge_ + _edges(encoder, model),
     )
 
@@ -248,6 +256,23 @@ class EncoderSearch:
             best = fewer
         return best
 
+    def one_more(self, best: int, alpha: float) -> float:
+        """About the least held-out error of encoders with one coordinate more; NaN if none can be fitted.
+
+        Judged on the first two turns, relative to the best encoder.
+        """
+        d, width = self.encoders[best].n_components + 1, getattr(self.encoders[best], "epsilon_scale", 1.0)
+        turns, found = self._folds[:2], []
+        for encoder in _encoders(d, alpha, self._F.shape):
+            if isinstance(encoder, DiffusionMaps):
+                if encoder.epsilon_scale != (width if encoder.select == "leading" else _NON_HARMONIC[0]):
+                    continue
+            with suppress(*_FAILURES):
+                errors = [self._errors_of(self._fitted(encoder, held), held) for held in turns]
+                found.append(np.concatenate(errors).mean())
+        known = self._errors[best][np.concatenate(turns)].mean()
+        return float(min(found) / known * self.mean_error(best)) if found else np.nan
+
     def _compare(self, encoders: Sequence[Any]) -> None:
         """Judge more encoders; those far behind the best so far are given up."""
         F, first = self._F, len(self.encoders)
@@ -261,7 +286,7 @@ class EncoderSearch:
                 next(bar)
                 try:
                     self._errors[i][held] = self._errors_of(self._fitted(self.encoders[i], held), held)
-                except (ValueError, UserWarning, ArithmeticError, np.linalg.LinAlgError) as failure:
+                except _FAILURES as failure:
                     failures.append(failure)
                     alive.remove(i)
                     continue
