@@ -42,6 +42,7 @@ __all__ = [
     "refuse_missing",
     "refuse_other_dimensions",
     "renamed_arguments",
+    "sortable",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -283,6 +284,17 @@ def check_out(
     if out.base is not None:  # writing to a map of a file may end the process where the disk is full
         reserve(out)
     return out
+
+
+def sortable(labels: Any) -> NDArray[Any]:
+    """Labels of groups as an array that can be sorted: those of different types as text."""
+    labels = np.asarray(labels)
+    if labels.dtype == object:
+        try:
+            np.unique(labels)
+        except TypeError:
+            return np.array(list(map(str, labels.ravel()))).reshape(labels.shape)
+    return labels
 
 
 def check_vectors(V: Any, name: str, n: int, width: int) -> NDArray[np.float64]:

@@ -995,7 +995,7 @@ def _errors_of_rows(ax, times, errors):
 
 
 def _errors_of_groups(ax, times, errors, groups):
-    groups = np.asarray(groups)
+    groups = _validation.sortable(groups)
     if groups.shape != errors.shape:
         raise ValueError(f"groups must have length {len(errors)}, got shape {groups.shape}")
     labels, numbers = np.unique(groups, return_inverse=True)
@@ -1018,7 +1018,8 @@ def _errors_of_groups(ax, times, errors, groups):
 
 
 def plain(text: str) -> str:
-    """A text from elsewhere, cut and without what matplotlib would read as mathematics."""
+    """A text from elsewhere, cut and without what matplotlib would read as mathematics or cannot draw."""
+    text = text.encode("utf-8", "backslashreplace").decode()
     return (text if len(text) <= 40 else f"{text[:39]}\u2026").replace("$", r"\$")
 
 

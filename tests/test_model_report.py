@@ -16,6 +16,7 @@ from sklearn.decomposition import PCA  # noqa: E402
 import randsmap  # noqa: E402
 from randsmap import _mmap, cli, metrics, plotting  # noqa: E402
 from randsmap.reports import _evaluation, _page, write_model_report  # noqa: E402
+from randsmap.tuning._held_out import check_groups  # noqa: E402
 
 from pages import Page  # noqa: E402
 
@@ -246,3 +247,56 @@ def test_what_is_kept_is_said(bumps, tmp_path):
     text = Page(path).text
     assert "The model keeps the mass (sum of the cells by their weights): the largest" in text
     assert "decoded, which the model keeps at least 0 and at most 1." in text
+
+
+@pytest.fixture
+def without_pictures(monkeypatch):
+    monkeypatch.setattr("randsmap.reports._model_report.model_pictures", lambda *_: iter(()))
+
+
+def test_groups_of_several_types_are_labels(model, bumps, tmp_path, without_pictures):
+    groups = np.array([1, "second", None] * 8, dtype=object)
+    page = Page(write_model_report(model, bumps, tmp_path / "r.html", groups=groups))
+    assert {row[0] for row in page.rows if row[1:2] == ["8"]} == {"1", "second", "None"}
+    assert len(plotting.plot_errors(np.ones(24), groups=groups)) == 3
+    assert check_groups(groups, 24).max() == 2
+
+
+def test_text_that_is_no_unicode_is_written_as_its_bytes(model, bumps, tmp_path, without_pictures):
+    path = write_model_report(model, bumps, tmp_path / "r.html", title="a\udc80b", groups=["c\udcff", "d"] * 12)
+    text = path.read_bytes().decode()
+    assert r"a\udc80b" in text and r"c\udcff" in text
+    (line, *_) = plotting.plot_errors([1.0, 2.0], groups=["c\udcff", "d"])
+    line.figure.canvas.draw()
+
+
+def test_numbers_are_not_broken_behind_their_hyphen(model, bumps, tmp_path, without_pictures):
+    path = write_model_report(model, bumps, tmp_path / "r.html", title="of 1e-16", command="<b>")
+    text = path.read_text()
+    rest, count = re.subn(r'<span class="number">[-+]?\d[\d.]*e-\d+</span>', "", text)
+    assert count > 10
+    assert len(re.findall(r"\de-\d", rest)) == 2  # in the title and the heading, where there may be no element
+    assert "white-space: nowrap" in text
+
+
+def test_a_blend_says_what_it_is(bumps, tmp_path, without_pictures):
+    blend = randsmap.BlendedDecoder([randsmap.KernelDecoder(), randsmap.KNNDecoder(3), randsmap.KernelDecoder()])
+    for decoder, parts in (
+        (blend, "the median of the fields of its parts: 2 KernelDecoder and 1 KNNDecoder"),
+        (randsmap.BlendedDecoder([randsmap.KNNDecoder(2)]), "the field of its part: 1 KNNDecoder"),
+    ):
+        model = randsmap.ManifoldModel(randsmap.POD(2), decoder).fit(bumps)
+        page = Page(write_model_report(model, bumps, tmp_path / "r.html"))
+        assert f"A BlendedDecoder gives {parts}, each listed below." in page.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [1, 2, 24])
+@pytest.mark.parametrize("cells", [1, 30])
+def test_the_smallest_models_and_sets(bumps, tmp_path, n, cells):
+    fields = bumps[:, 10 : 10 + cells]
+    for model in (
+        randsmap.ManifoldModel(randsmap.POD(1), randsmap.KernelDecoder(length_scale=1.0, invariants=None)).fit(fields),
+        randsmap.ManifoldModel(randsmap.POD(1)).fit(fields[:2]),
+    ):
+        Page(write_model_report(model, fields[:n], tmp_path / "r.html")).check()

@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from randsmap import plotting
+from randsmap._validation import sortable
+from randsmap.decoders import BlendedDecoder
 from randsmap.fields import flattened, shape_as_drawn
 from randsmap.reports._evaluation import Evaluation, decoding_part, evaluate, worst_rows
 from randsmap.reports._model_pictures import model_pictures
@@ -150,7 +152,7 @@ def _version() -> str:
 
 
 def _checked_groups(groups: ArrayLike, n: int) -> NDArray[Any]:
-    labels = np.asarray(groups)
+    labels = sortable(groups)
     if labels.shape != (n,):
         raise ValueError(f"groups must have a label for each of {n} snapshots, got shape {labels.shape}")
     return labels
@@ -178,6 +180,12 @@ def _sentences(model: Any, found: Evaluation, worst: int) -> Iterator[str]:
         f"{_counted(n, 'snapshot')} of {_counted(M, 'cell')}, in {_counted(d, 'latent coordinate')} by "
         f"{type(encoder).__name__}, decoded by {type(part).__name__}."
     )
+    blend = getattr(part, "best_decoder_", part)
+    if isinstance(blend, BlendedDecoder):
+        names = [type(each).__name__ for each in blend.decoders_]
+        parts = " and ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
+        median = "the median of the fields of its parts: " if len(names) > 1 else "the field of its part: "
+        yield f"A {type(part).__name__} gives {median}{parts}, each listed below."
     yield (
         f"Relative L2 error: {percent(found.l2.mean())} in the mean, at most {percent(found.l2[worst])} (row {worst})."
     )

@@ -9,6 +9,7 @@ import base64
 import io
 import os
 import platform
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -23,6 +24,7 @@ __all__ = ["NARROW", "WIDE", "Picture", "check_jinja", "embedded", "percent", "w
 
 DPI = 144  # one and a half times that of the page, on which an inch is 96 pixels
 PNG_COLORS = 255  # of a picture's palette: a third of the bytes, no difference to the eye
+_POWER = re.compile(r"[-+]?\d[\d.]*e-\d+")
 WIDE, NARROW = 10.4, 4.6  # inches of pictures as wide as the page, and as a phone
 
 
@@ -123,11 +125,19 @@ def write_page(path: str | os.PathLike[str], package: str, template: str, **cont
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["numbers"] = _unbroken
     text = environment.get_template(template).render(machine=_machine(), **content)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_atomically(path, lambda file: file.write(text.encode("utf-8", "backslashreplace")))
     return path
+
+
+def _unbroken(text: Any) -> Any:
+    """Escaped text with numbers such as 8.9e-16 that no browser breaks behind the hyphen."""
+    from markupsafe import Markup, escape
+
+    return Markup(_POWER.sub(r'<span class="number">\g<0></span>', str(escape(text))))  # noqa: S704  (escaped)
 
 
 def percent(error: float) -> str:

@@ -12,6 +12,7 @@ from randsmap._linalg.distances import fill_pairs
 from randsmap._linalg.low_rank import leading_modes
 from randsmap._linalg.radial import Gaussian, TailSpectrum, held_out_once
 from randsmap._parallel import blas_threads
+from randsmap._validation import sortable
 from randsmap.decoders import KNNDecoder
 from randsmap.decoders._kernel import retained_modes
 from randsmap.metrics import SMALLEST_SHARE, median_norm
@@ -165,7 +166,7 @@ def check_groups(groups: ArrayLike | None, n: int) -> NDArray[np.intp] | None:
     """Groups as numbers from 0 on, (n,), at least two of them; None if there are none."""
     if groups is None:
         return None
-    groups = np.asarray(groups)
+    groups = sortable(groups)
     if groups.shape != (n,):
         raise ValueError(f"groups must hold one label for each of the {n} samples, got shape {groups.shape}")
     names, labels = np.unique(groups, return_inverse=True)
