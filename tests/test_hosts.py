@@ -1,6 +1,8 @@
 """Frozen decoders in other languages: the programs of examples/hosts print the same bits (`.ci/run hosts`)."""
 
 import runpy
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -50,3 +52,14 @@ def test_a_host_without_compiler_is_skipped_unless_asked_for(hosts, capsys, monk
     assert hosts["main"]([]) == 0
     assert "fortran: skipped, no compiler: gfortran or flang" in capsys.readouterr().out
     assert hosts["main"](["fortran"]) == 1
+
+
+@pytest.mark.parametrize("standard", ["f2003", "f2018"])
+def test_the_fortran_module_compiles_without_warnings(tmp_path, standard):
+    compiler = shutil.which("gfortran")
+    if compiler is None:
+        pytest.skip("needs gfortran")
+    source = RUN.parents[2] / "src" / "randsmap" / "include" / "randsmap.f90"
+    command = [compiler, f"-std={standard}", "-Wall", "-Wextra", "-Werror", "-c", source]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr

@@ -6,7 +6,6 @@
 module randsmap
   use, intrinsic :: iso_c_binding
   implicit none
-  private :: c_open, c_strerror, c_strlen
 
   integer(c_int), parameter :: randsmap_ok = 0, randsmap_error_argument = 1, randsmap_error_memory = 2, &
     randsmap_error_file = 3, randsmap_error_image = 4, randsmap_error_version = 5, randsmap_error_byte_order = 6, &
@@ -21,11 +20,6 @@ module randsmap
   interface
     integer(c_int) function randsmap_abi() bind(c)
       import
-    end function
-    integer(c_int) function c_open(path, decoder) bind(c, name="randsmap_open")
-      import
-      character(kind=c_char), intent(in) :: path(*)
-      type(c_ptr), intent(out) :: decoder
     end function
     integer(c_int) function randsmap_view(image, size, decoder) bind(c)
       import
@@ -86,14 +80,6 @@ module randsmap
       real(c_double), intent(out) :: gradient(*)
       real(c_double), intent(inout) :: work(*)
     end function
-    type(c_ptr) function c_strerror(status) bind(c, name="randsmap_strerror")
-      import
-      integer(c_int), value :: status
-    end function
-    integer(c_size_t) function c_strlen(text) bind(c, name="strlen")
-      import
-      type(c_ptr), value :: text
-    end function
   end interface
 
 contains
@@ -102,6 +88,13 @@ contains
   integer(c_int) function randsmap_open(path, decoder) result(status)
     character(*), intent(in) :: path
     type(c_ptr), intent(out) :: decoder
+    interface ! here, not in the module: gfortran warns of private names that are bound
+      integer(c_int) function c_open(path, decoder) bind(c, name="randsmap_open")
+        import
+        character(kind=c_char), intent(in) :: path(*)
+        type(c_ptr), intent(out) :: decoder
+      end function
+    end interface
     status = c_open(trim(path) // c_null_char, decoder)
   end function
 
@@ -112,6 +105,16 @@ contains
     character(kind=c_char), pointer :: letters(:)
     type(c_ptr) :: message
     integer :: i
+    interface
+      type(c_ptr) function c_strerror(status) bind(c, name="randsmap_strerror")
+        import
+        integer(c_int), value :: status
+      end function
+      integer(c_size_t) function c_strlen(text) bind(c, name="strlen")
+        import
+        type(c_ptr), value :: text
+      end function
+    end interface
     message = c_strerror(status)
     call c_f_pointer(message, letters, [c_strlen(message)])
     allocate(character(size(letters)) :: text)
