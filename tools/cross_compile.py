@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 # target of the compiler, meson's system and processor, emulator (None: compiled and linked only). Static:
@@ -99,7 +100,7 @@ def windows_python(source: Path, folder: Path) -> str:
     (pyconfig,) = (source / "PC").glob("pyconfig.h*")  # .in from 3.13 on, and the same
     shutil.copy(pyconfig, headers / "pyconfig.h")
     text = "".join(path.read_text() for path in headers.rglob("*.h"))
-    names = re.findall(r"PyAPI_FUNC\([^()]*\)\s*(\w+)", text)
+    names = re.findall(r"PyAPI_FUNC\([^()]*\)\s*(?:_Py_NO_RETURN\s+)?(\w+)", text)
     names += [f"{name} DATA" for name in re.findall(r"PyAPI_DATA\([^()]*\)\s*(\w+)", text)]
     definitions = library.with_suffix(".def")
     definitions.write_text("\n".join([f"LIBRARY python{version}.dll", "EXPORTS", *sorted(set(names))]))
@@ -112,10 +113,9 @@ def build(name: str, folder: Path, source: Path | None) -> None:
     print(f"== {name}", flush=True)
     (folder / "cross.ini").write_text(cross_file(ZIG, *TARGETS[name]))
 
-    def meson(*arguments: str | Path) -> None:
-        subprocess.run(
-            [sys.executable, "-m", "mesonbuild.mesonmain", *arguments], check=True, env={**os.environ, "CC": ""}
-        )
+    def meson(*arguments: str | Path, **options: Any) -> None:
+        command = [sys.executable, "-m", "mesonbuild.mesonmain", *arguments]
+        subprocess.run(command, check=True, env={**os.environ, "CC": ""}, **options)
 
     meson("setup", "-Dkernel_tests=true", "--werror", "--cross-file", folder / "cross.ini", folder / "build", ROOT)
     meson("compile", "-C", folder / "build")
@@ -125,10 +125,20 @@ def build(name: str, folder: Path, source: Path | None) -> None:
         options = []
         if TARGETS[name][1] == "windows":
             (folder / "python.json").write_text(windows_python(source, folder))
-            # as Meson has it on Windows itself, for the headers up to 3.11
-            options = [f"-Dpython.build_config={folder / 'python.json'}", "-Dc_args=-DMS_WIN64="]
+            # the headers for Meson's check of Cython; the macro as Meson defines it on Windows, for those up to 3.11
+            arguments = ["-I" + str(folder / "include"), "-DMS_WIN64="]
+            options = [f"-Dpython.build_config={folder / 'python.json'}", f"-Dc_args={arguments}"]
         meson("setup", *options, "--cross-file", folder / "cross.ini", folder / "modules", ROOT)
-        meson("compile", "-C", folder / "modules")
+        log = folder / "log"
+        try:
+            with log.open("w") as file:
+                meson("compile", "-C", folder / "modules", stdout=file)
+        finally:
+            print(log.read_text())
+        if missing := sorted(
+            set(re.findall("undefined symbol: .*", log.read_text()))
+        ):  # of which the linker only warns
+            raise SystemExit("\n".join(missing))
 
 
 def main() -> None:
