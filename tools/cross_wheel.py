@@ -3,8 +3,8 @@
 
     python3.11 tools/cross_wheel.py [PYTEST ARGUMENT ...]     # default: the kernels' tests that are not slow
 
-Needs Python 3.11, apt-get, dpkg and Debian's keyring (on Ubuntu: apt install debian-archive-keyring), and qemu-aarch64
-(apt install qemu-user). The Python of Debian 12 for AArch64 is unpacked in a temporary folder; nothing is installed.
+Runs on Debian 12, with qemu-aarch64 (apt install qemu-user). Debian's Python for AArch64 is unpacked in a temporary
+folder, from the sources of packages that the machine has; nothing is installed.
 """
 
 import os
@@ -20,7 +20,6 @@ from check_wheel import GLIBC, REPAIR, ROOT, TESTS, check_files, environment, ke
 from cross_compile import cross_file, python_details
 
 MACHINE, TRIPLET = "aarch64", "aarch64-linux-gnu"
-SOURCE = "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm main"
 # the interpreter, its headers, and what it and the wheels of NumPy and SciPy are linked with
 PACKAGES = """python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libpython3.11-dev libc6 libgcc-s1 libstdc++6
   libexpat1 zlib1g libffi8 libbz2-1.0 liblzma5 libssl3 libsqlite3-0 libuuid1 libcrypt1""".split()
@@ -47,14 +46,11 @@ def unpack_python(root: Path) -> None:
     apt = root.parent / "apt"
     for name in ("lists/partial", "cache/archives/partial"):
         (apt / name).mkdir(parents=True)
-    (apt / "sources.list").write_text(SOURCE + "\n")
     (apt / "status").touch()
     options = {
         "Dir::State": apt,
         "Dir::State::status": apt / "status",
         "Dir::Cache": apt / "cache",
-        "Dir::Etc::sourcelist": apt / "sources.list",
-        "Dir::Etc::sourceparts": "/dev/null",
         "APT::Architecture": "arm64",
         "APT::Architectures": "arm64",
         "APT::Sandbox::User": "root",  # of another user's temporary folder apt's own user sees nothing
