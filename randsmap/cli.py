@@ -56,6 +56,7 @@ _LARGEST_TRAINING_SET = 1 << 30
 _MOST_SEARCHED = 5000  # snapshots among which a model is searched for: kernel decoders hold a matrix of all pairs
 _WORTH_ONE_MORE = 0.7  # of the held-out error: one more coordinate is advised where it is less than that
 _FOLDS = 5  # of the snapshots whose fields a model of parameters has to predict
+_SHARED = 3  # snapshots at each value of a parameter, from which on leaving out single ones tells little of new values
 # files of arrays with names, whose labels of groups are no lines of text
 _WITH_KEYS = (".npz", ".mat", ".h5", ".hdf5", ".nc", ".nc4", ".zarr")
 # options that name one decoder with random features, in place of a search
@@ -869,6 +870,13 @@ def _parametric(model, parameters, snapshots, groups, seed):
             predicted = fitted.predict(parameters[test])
         errors[test] = metrics.scaled_l2(snapshots[test], predicted, reference=reference)
     _say(f"held-out relative L2 error of fields at parameters {errors.mean():.4g}")
+    counts = [len(np.unique(column)) for column in parameters.T]
+    shared = [f"parameter {j} takes {c} values" for j, c in enumerate(counts) if 1 < c <= len(errors) / _SHARED]
+    if groups is None and len(counts) > 1 and shared:
+        _say(
+            f"{', '.join(shared)}: snapshots left out had others at their values, and fields at new values may be far "
+            "worse. --groups FILE with a label for each value of one of them leaves whole values out"
+        )
     return parametric.fit(parameters, snapshots, groups=groups)
 
 

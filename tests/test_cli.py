@@ -645,6 +645,22 @@ def test_parameters_and_groups_come_as_matlab_has_them(tmp_path, snapshots, caps
     assert "has several arrays: U" in failing(("fit", tmp_path / "F.npy", *rows[:2], *grouped[:2], *rest), capsys)
 
 
+@pytest.mark.slow
+def test_fit_says_that_parameters_on_a_grid_hide_errors_at_new_values(tmp_path, snapshots, capsys):
+    fit = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", *MASS, "--parameters", tmp_path / "p.npy")
+    grid, scattered = np.argwhere(np.ones((20, 3))) * 0.1, np.random.default_rng(0).random((60, 2))
+    np.save(tmp_path / "p.npy", grid)
+    assert run(*fit) == 0
+    said = capsys.readouterr().out
+    assert "parameter 0 takes 20 values, parameter 1 takes 3 values: snapshots left out had others at their" in said
+    np.save(tmp_path / "values.npy", grid[:, 0])
+    assert run(*fit, "--groups", tmp_path / "values.npy") == 0
+    assert "takes" not in capsys.readouterr().out
+    np.save(tmp_path / "p.npy", scattered)
+    assert run(*fit) == 0
+    assert "takes" not in capsys.readouterr().out
+
+
 def test_config_tells_compilers_where_things_are(tmp_path, capsys):
     assert run("config", "--cflags") == 0
     (flag,) = capsys.readouterr().out.split()
