@@ -400,6 +400,10 @@ def validate_data(estimator: Any, X: Any, *, reset: bool, min_samples: int | Non
         check_finite(valid, "X")
     except (TypeError, ValueError) as error:
         if not hasattr(X, "toarray"):
+            if np.iscomplexobj(X):  # scikit-learn prints the whole array
+                raise ValueError(
+                    f"X must be an array of real numbers, got {np.asarray(X).dtype} (Complex data not supported)"
+                ) from None
             refuse_missing(X, "X")
             refuse_other_dimensions(_shape(X), "X")
         expected = None if reset else getattr(estimator, "n_features_in_", None)

@@ -56,6 +56,9 @@ _LARGEST_TRAINING_SET = 1 << 30
 _MOST_SEARCHED = 5000  # snapshots among which a model is searched for: kernel decoders hold a matrix of all pairs
 _WORTH_ONE_MORE = 0.7  # of the held-out error: one more coordinate is advised where it is less than that
 _FOLDS = 5  # of the snapshots whose fields a model of parameters has to predict
+_SHARED = 3  # snapshots at each value of a parameter, from which on leaving out single ones tells little of new values
+# files of arrays with names, whose labels of groups are no lines of text
+_WITH_KEYS = (".npz", ".mat", ".h5", ".hdf5", ".nc", ".nc4", ".zarr")
 # options that name one decoder with random features, in place of a search
 _ONE_DECODER = ("features", "value", "n_features", "regularization")
 
@@ -219,15 +222,17 @@ def _parser():
         "--groups",
         type=expanded,
         metavar="FILE",
-        help="labels, one a snapshot (.npy, or text, one a line), of trajectories or other groups, which are left out "
-        "as a whole",
+        help="labels, one a snapshot, of trajectories or other groups, which are left out as a whole: .npy, text with "
+        "one a line, or numbers in a file as of the snapshots",
     )
+    fit.add_argument("--groups-key", metavar="NAME", help="array of that file, where it has several")
     fit.add_argument(
         "--parameters",
         type=expanded,
         metavar="FILE",
-        help="times or parameters of the snapshots, (n_samples,) or (n_samples, p), in .npy, text, or a file as of the "
-        "snapshots: the model then predicts fields at new ones (randsmap predict)",
+        help="times or parameters of the snapshots, (n_samples,) or (n_samples, p), with --transpose also "
+        "(p, n_samples), in .npy, text, or a file as of the snapshots: the model then predicts fields at new ones "
+        "(randsmap predict)",
     )
     fit.add_argument("--parameters-key", metavar="NAME", help="array of that file, where it has several")
     fit.add_argument(
@@ -306,6 +311,7 @@ def _parser():
         help="(n,) or (n, p), in .npy, text with one row a line, or a file as of snapshots",
     )
     predict.add_argument("--key", metavar="NAME", help="array of that file, where it has several")
+    predict.add_argument("--transpose", action="store_true", help="(p, n): the parameters are columns, not rows")
     _add_writing(predict, "FIELDS")
     predict.set_defaults(command=_predict)
 
@@ -344,6 +350,7 @@ def _add_report(commands):
     report.add_argument(
         "--groups", type=expanded, metavar="FILE", help="labels of trajectories or other groups, as of `randsmap fit`"
     )
+    report.add_argument("--groups-key", metavar="NAME", help="array of that file, where it has several")
     report.add_argument(
         "--shape",
         type=int,
@@ -691,11 +698,8 @@ def _fit(arguments):
     writable_target(arguments.out)
     if arguments.out.suffix.lower() == ".npy":
         raise ValueError(f"--out is the model file, not an array: {arguments.out}")
-    groups = None if arguments.groups is None else _labels_of(arguments.groups, len(snapshots))
-    parameters = None
-    if arguments.parameters is not None:
-        parameters = _parameters_of(arguments.parameters, arguments.parameters_key)
-    _check_rows(arguments.parameters, parameters, len(snapshots))
+    groups = _labels_of(arguments, len(snapshots))
+    parameters = None if arguments.parameters is None else _parameters_for(arguments, len(snapshots))
     kept = {"cell_weights": None, "bounds": None if arguments.bounds is None else tuple(arguments.bounds)}
     if arguments.cell_weights is not None:
         kept["cell_weights"] = _weights_of(arguments, snapshots.shape[1:])
@@ -747,7 +751,8 @@ def _check_options(arguments, search):
         check_families(arguments.decoder)
     except ValueError as error:
         raise ValueError(str(error).replace("families", "--decoder", 1).replace("None", "auto")) from None
-    given = [name for name in ("decoder", "trials", "groups") if getattr(arguments, name) is not None]
+    searching = ("decoder", "trials", "groups") if arguments.parameters is None else ("decoder", "trials")
+    given = [name for name in searching if getattr(arguments, name) is not None]
     if given and not search:
         one = next(name for name in _ONE_DECODER if getattr(arguments, name) is not None).replace("_", "-")
         raise ValueError(
@@ -860,19 +865,35 @@ def _parametric(model, parameters, snapshots, groups, seed):
     for _, (train, test) in zip(steps(folds.get_n_splits(), 1, "held-out errors"), splits):
         with warnings.catch_warnings(), extrapolation_ignored():
             warnings.simplefilter("ignore", UserWarning)  # the last fit gives them again
-            predicted = clone(parametric).fit(parameters[train], snapshots[train]).predict(parameters[test])
+            known = None if groups is None or len(np.unique(groups[train])) < 2 else groups[train]
+            fitted = clone(parametric).fit(parameters[train], snapshots[train], groups=known)
+            predicted = fitted.predict(parameters[test])
         errors[test] = metrics.scaled_l2(snapshots[test], predicted, reference=reference)
     _say(f"held-out relative L2 error of fields at parameters {errors.mean():.4g}")
-    return parametric.fit(parameters, snapshots)
+    counts = [len(np.unique(column)) for column in parameters.T]
+    shared = [f"parameter {j} takes {c} values" for j, c in enumerate(counts) if 1 < c <= len(errors) / _SHARED]
+    if groups is None and len(counts) > 1 and shared:
+        _say(
+            f"{', '.join(shared)}: snapshots left out had others at their values, and fields at new values may be far "
+            "worse. --groups FILE with a label for each value of one of them leaves whole values out"
+        )
+    return parametric.fit(parameters, snapshots, groups=groups)
 
 
-def _labels_of(path, n):
-    """Labels of groups, (n,), from a .npy file or the lines of a text file."""
+def _labels_of(arguments, n):
+    """Labels of --groups, (n,), from an array of a file as of the snapshots or the lines of a text file; or None."""
     import numpy as np
 
     from randsmap._mmap import load_npy
+    from randsmap.snapshots import read_array
 
-    if _is_npy(path):
+    path, key = arguments.groups, arguments.groups_key
+    if path is None:
+        return None
+    if key is not None or path.suffix.lower() in _WITH_KEYS:
+        labels = np.asarray(read_array(path, key=key))
+        labels = labels.reshape(-1) if labels.size == n else labels  # MATLAB's vectors are rows or columns
+    elif _is_npy(path):
         labels = load_npy(path)
     else:
         labels = np.array(_lines(path))
@@ -921,9 +942,19 @@ def _weights_of(arguments, shape):
     return weights.reshape(-1)
 
 
-def _check_rows(path, parameters, n):
-    if parameters is not None and len(parameters) != n:
-        raise ValueError(f"{path} must hold one row for each of the {n} snapshots, got {len(parameters)}")
+def _parameters_for(arguments, n, width=None):
+    """Parameters (n, p) of --parameters; where the snapshots are columns, theirs may be, too."""
+    path, key = arguments.parameters, arguments.parameters_key
+    parameters = _parameters_of(path, key, width)
+    if len(parameters) == n:
+        return parameters
+    columns = parameters.shape[1] == n
+    if columns and arguments.transpose:
+        return parameters.T.copy()
+    raise ValueError(
+        f"{path} must hold one row for each of the {n} snapshots, got {len(parameters)}"
+        + (f" rows of {n} numbers, one column for each: give it transposed" if columns else "")
+    )
 
 
 def _is_npy(path):
@@ -1091,9 +1122,14 @@ def _predict(arguments):
     check_target(arguments.out)
     model = _load_parametric(arguments.model)
     p = model.n_features_in_
-    parameters = _parameters_of(arguments.input, arguments.key, p)
+    parameters = _parameters_of(arguments.input, arguments.key, None if arguments.transpose else p)
+    if arguments.transpose and len(parameters) == p:
+        parameters = parameters.T.copy()
     if parameters.shape[1] != p:
-        raise ValueError(f"{arguments.input} must hold {p} parameters a row, got an array of shape {parameters.shape}")
+        raise ValueError(
+            f"{arguments.input} must hold {p} parameters a row, got an array of shape {parameters.shape}"
+            + (". It does with --transpose" if len(parameters) == p and not arguments.transpose else "")
+        )
     _save_fields(arguments, model.predict, parameters, model.field_shape_)
 
 
@@ -1126,11 +1162,11 @@ def _evaluate(arguments):
         writable_target(arguments.out)
     if arguments.parameters is None:
         model, parameters = _load_model(arguments.model), None
+        snapshots = _load_fields(arguments, model)
     else:
         model = _load_parametric(arguments.model)
-        parameters = _parameters_of(arguments.parameters, arguments.parameters_key, model.n_features_in_)
-    snapshots = _load_fields(arguments, model if parameters is None else model.model_)
-    _check_rows(arguments.parameters, parameters, len(snapshots))
+        snapshots = _load_fields(arguments, model.model_)
+        parameters = _parameters_for(arguments, len(snapshots), model.n_features_in_)
     names = {
         "relative_l2": "l2",
         "relative_linf": "linf",
@@ -1167,11 +1203,12 @@ def _report(arguments):
     writable_target(arguments.out)
     model = _load_model(arguments.model)
     snapshots = _load_fields(arguments, model)
-    groups = None if arguments.groups is None else _labels_of(arguments.groups, len(snapshots))
+    groups = _labels_of(arguments, len(snapshots))
     words = ["randsmap", "report", arguments.model, arguments.input, "--out", arguments.out]
     words += [] if arguments.key is None else ["--key", arguments.key]
     words += ["--transpose"] if arguments.transpose else []
     words += [] if arguments.groups is None else ["--groups", arguments.groups]
+    words += [] if arguments.groups_key is None else ["--groups-key", arguments.groups_key]
     words += [] if arguments.shape is None else ["--shape", *arguments.shape]
     with show_progress():
         path = write_model_report(

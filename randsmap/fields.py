@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -38,6 +39,8 @@ __all__ = [
 
 _Array = TypeVar("_Array", bound=NDArray[Any])
 Shape = tuple[int, ...]
+
+_SAME_PLACE = 1e-6  # of the largest coordinate: what differs by less is the same place, in float32 too
 
 
 class FieldLabels:
@@ -312,6 +315,7 @@ def field_rows(estimator: HoldsFields, X: Any, *, reset: bool = False, name: str
     labels = estimator.__dict__.get("_field_labels")
     if labels is not None and layout is not None and layout.labels is not None:
         _refuse_other_order(layout.labels.dims, labels.dims, name)
+        _warn_of_other_coordinates(layout.labels, labels, name)
     return rows
 
 
@@ -319,6 +323,23 @@ def _refuse_other_order(given: tuple[str, ...], kept: tuple[str, ...], name: str
     """ValueError for the axes of `fit` in another order: of equal lengths, they would pass for each other."""
     if given[1:] != kept[1:] and (set(given[1:]) == set(kept[1:]) or kept[0] in given[1:]):
         raise ValueError(f"{name} has the dimensions {given}, those of fit were {kept}: transpose it")
+
+
+def _warn_of_other_coordinates(given: FieldLabels, kept: FieldLabels, name: str) -> None:
+    """Tell of an axis on which the cells lie elsewhere than in `fit`: reversed latitudes pass for the same cells."""
+    along = {axis: values for axis, dims, kind, values, _ in kept.coords if dims == (axis,) and not kind}
+    for axis, dims, kind, values, _ in given.coords:
+        if dims != (axis,) or kind or axis not in along or np.shape(along[axis]) != np.shape(values):
+            continue
+        here, there = (np.asarray(v, dtype=np.float64) for v in (values, along[axis]))
+        if np.abs(here - there).max() > _SAME_PLACE * np.abs(there).max():
+            warnings.warn(
+                f"{name} has other coordinates along {axis!r} than the fields of fit, {here[0]:g} to {here[-1]:g} "
+                f"where those had {there[0]:g} to {there[-1]:g}, and cells are taken by their order: sort or "
+                f"interpolate {name} to the coordinates of fit, or give {name}.values",
+                UserWarning,
+                stacklevel=4,
+            )
 
 
 def output(out: NDArray[np.float64] | None, X: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:

@@ -140,6 +140,7 @@ def _readers() -> dict[str, Callable[[Path, str | None], Any]]:
     }
 
 
+_MOST_NAMED = 12  # columns of a text, in a message
 _WRITTEN = (".npy", ".npz", ".mat", ".csv", ".txt", ".h5", ".hdf5")
 _LARGEST_MAT = 2**32  # bytes of an array in MATLAB's format 5
 
@@ -374,7 +375,8 @@ def _read_text(path: Path, key: str | None, fields: bool = False) -> NDArray[np.
         above = _are_names([w.replace(",", ".") for w in words] if decimal_commas else words)
         names = words if above and len(words) == len(_words(second, separator)) else []  # not of words with blanks
         if key is not None and key not in names:
-            told = f"whose columns are {', '.join(names)}" if names else "which has no names"
+            some = names if len(names) <= _MOST_NAMED else [*names[: _MOST_NAMED - 2], "...", names[-1]]
+            told = f"whose columns are {', '.join(some)}" if names else "which has no names"
             raise ValueError(f"{path} is text, {told}: leave key (--key) {key!r} out")
         columns = None
         if names:

@@ -179,6 +179,14 @@ def test_results_as_a_frame():
     assert isinstance(frame, pandas.DataFrame) and "length_scale_2" in frame
 
 
+def test_results_print_as_a_table():
+    table = rm.tuning._auto.Results(family=np.array(["k-nn", "matern"]), error=np.array([0.123456, np.nan]))
+    assert repr(table) == "  family  error\n0   k-nn 0.1235\n1 matern    nan"
+    lines = repr(rm.tuning._auto.Results(rank=np.arange(500))).splitlines()
+    assert len(lines) < 70 and lines[1].split() == ["0", "0"] and lines[-1].split() == ["499", "499"]
+    assert lines[-3].split() == ["...", "..."]
+
+
 @pytest.mark.slow
 def test_large_sets_are_searched_on_a_part():
     Y, F = pulses(1100, cells=30)

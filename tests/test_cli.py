@@ -615,6 +615,52 @@ def test_times_are_parameters_too_and_a_plain_model_has_none(tmp_path, snapshots
     assert "which knows no parameters" in message and not (tmp_path / "H.npy").exists()
 
 
+def test_parameters_and_groups_come_as_matlab_has_them(tmp_path, snapshots, capsys):
+    """Snapshots, parameters and labels of one .mat file, all in columns."""
+    places = np.column_stack([snapshots @ np.linspace(0, 1, 40), snapshots @ np.linspace(0, 1, 40) ** 2])
+    runs = np.repeat(np.arange(6.0), 10)
+    savemat(tmp_path / "run.mat", {"U": snapshots.T, "par": places.T, "run": runs, "t": np.arange(7.0)})
+    np.save(tmp_path / "places.npy", places)
+    (tmp_path / "runs.txt").write_text("".join(f"{label}\n" for label in runs))
+    named = ("--key", "U", "--transpose", "--parameters", tmp_path / "run.mat", "--parameters-key", "par")
+    grouped = ("--groups", tmp_path / "run.mat", "--groups-key")
+    assert run("fit", tmp_path / "run.mat", *named, *grouped, "run", "--out", tmp_path / "m", *MASS) == 0
+    rows = ("--parameters", tmp_path / "places.npy", "--groups", tmp_path / "runs.txt")
+    assert run("fit", tmp_path / "F.npy", *rows, "--out", tmp_path / "rows", *MASS) == 0
+    np.testing.assert_array_equal(load(tmp_path / "m").predict(places), load(tmp_path / "rows").predict(places))
+    capsys.readouterr()
+    assert run("evaluate", tmp_path / "m", tmp_path / "run.mat", *named) == 0
+    of_columns = capsys.readouterr().out
+    assert run("evaluate", tmp_path / "m", tmp_path / "F.npy", *rows[:2]) == 0
+    assert capsys.readouterr().out == of_columns
+    predict = ("predict", tmp_path / "m", tmp_path / "run.mat", "--key", "par", "--out", tmp_path / "G.npy")
+    assert "(2, 60). It does with --transpose" in failing(predict, capsys)
+    assert run(*predict, "--transpose") == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "G.npy"), load(tmp_path / "m").predict(places))
+    rest = ("--out", tmp_path / "n", *MASS)
+    message = failing(("fit", tmp_path / "F.npy", *named[3:], *rest), capsys)
+    assert "got 2 rows of 60 numbers, one column for each: give it transposed" in message
+    message = failing(("fit", tmp_path / "F.npy", *rows[:2], *grouped, "t", *rest), capsys)
+    assert "one label for each of the 60 snapshots, got an array of shape (1, 7)" in message
+    assert "has several arrays: U" in failing(("fit", tmp_path / "F.npy", *rows[:2], *grouped[:2], *rest), capsys)
+
+
+@pytest.mark.slow
+def test_fit_says_that_parameters_on_a_grid_hide_errors_at_new_values(tmp_path, snapshots, capsys):
+    fit = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", *MASS, "--parameters", tmp_path / "p.npy")
+    grid, scattered = np.argwhere(np.ones((20, 3))) * 0.1, np.random.default_rng(0).random((60, 2))
+    np.save(tmp_path / "p.npy", grid)
+    assert run(*fit) == 0
+    said = capsys.readouterr().out
+    assert "parameter 0 takes 20 values, parameter 1 takes 3 values: snapshots left out had others at their" in said
+    np.save(tmp_path / "values.npy", grid[:, 0])
+    assert run(*fit, "--groups", tmp_path / "values.npy") == 0
+    assert "takes" not in capsys.readouterr().out
+    np.save(tmp_path / "p.npy", scattered)
+    assert run(*fit) == 0
+    assert "takes" not in capsys.readouterr().out
+
+
 def test_config_tells_compilers_where_things_are(tmp_path, capsys):
     assert run("config", "--cflags") == 0
     (flag,) = capsys.readouterr().out.split()

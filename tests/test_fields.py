@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -417,6 +418,21 @@ def test_the_axes_of_fit_in_another_order_are_refused(name):
         for method in (model.transform, model.reconstruct, model.score):
             with pytest.raises(ValueError, match=r"those of fit were \('time', 'y', 'x'\): transpose it"):
                 method(other)
+
+
+def test_cells_that_lie_elsewhere_than_in_fit_are_told():
+    """Latitudes that run the other way have the right shape and the wrong cells."""
+    xarray = pytest.importorskip("xarray")
+    x = np.linspace(10.0, 20.0, F.reshape(len(F), -1).shape[1])
+    fields = xarray.DataArray(F.reshape(len(F), -1), dims=("time", "x"), coords={"x": x, "time": np.arange(len(F))})
+    model = clone(MODELS["POD alone"]).fit(fields)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for same in (fields[:3], fields.assign_coords(x=x * (1 + 1e-8)), fields.drop_vars("x"), fields.values):
+            model.transform(same)
+    for other in (fields[:, ::-1], fields.assign_coords(x=x + 0.1)):
+        with pytest.warns(UserWarning, match="X has other coordinates along 'x' than the fields of fit"):
+            model.transform(other)
 
 
 def test_searches_and_metrics_take_labelled_fields(labelled):

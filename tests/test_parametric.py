@@ -1,5 +1,7 @@
 """Fields at new parameters."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -46,6 +48,34 @@ def test_any_regressor_and_one_latent():
         fitted = ParametricModel(model, regressor).fit(t, F)
         assert fitted.latents([0.4, 0.5]).shape == (2, 1)
         assert fitted.predict([0.4, 0.5]).shape == (2, 50)
+
+
+def trajectories(speeds_and_widenings, n_times=20):
+    """Times, speeds and widenings of bumps that move and spread, their fields, and which trajectory each is of."""
+    t = np.linspace(0, 1, n_times)
+    parameters = np.array([(now, speed, widening) for speed, widening in speeds_and_widenings for now in t])
+    x = np.linspace(0, 2, 60)
+    now, speed, widening = parameters.T[:, :, None]
+    F = np.exp(-((x - 0.4 - speed * now) ** 2) / (0.02 + widening * now))
+    run = np.repeat(np.arange(len(speeds_and_widenings)), n_times)
+    return parameters, F / F.sum(axis=1, keepdims=True), run
+
+
+def test_groups_are_held_out_as_a_whole_when_latents_are_interpolated():
+    parameters, F, run = trajectories([(0.6, 0.02), (0.6, 0.08), (0.9, 0.02), (0.9, 0.04), (1.2, 0.02), (1.2, 0.08)])
+    new, truth, _ = trajectories([(0.75, 0.05), (1.0, 0.06)])
+    model = ParametricModel(ManifoldModel(POD(8, invariants="mass")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", randsmap.ExtrapolationWarning)
+        by_neighbours = -model.fit(parameters, F).score(new, truth)
+        by_runs = -model.fit(parameters, F, groups=run).score(new, truth)
+        told = randsmap.AutoDecoder(invariants=None, random_state=0).fit(parameters, model.model_.transform(F), run)
+        np.testing.assert_array_equal(model.latents(new), told.predict(new))
+    assert by_runs < 0.5 * by_neighbours
+    with pytest.raises(ValueError, match="groups are for a regressor whose fit takes them, .* got LinearRegression"):
+        ParametricModel(POD(3), LinearRegression()).fit(parameters, F, groups=run)
+    with pytest.raises(ValueError, match=r"one label for each of the 120 samples, got shape \(119,\)"):
+        model.fit(parameters, F, groups=run[1:])
 
 
 def test_options_reach_the_model():

@@ -270,3 +270,9 @@ def test_block_iteration_gives_up():
     kept = POD(3).fit(F)
     assert np.abs(np.linalg.norm(kept.components_, axis=1) - 1).max() <= 1e-13
     assert kept.energies_.sum() <= 1
+
+
+def test_complex_fields_are_refused_in_one_line():
+    with pytest.raises(ValueError, match=r"^X must be an array of real numbers, got complex128 \(Complex data") as told:
+        POD(2).fit(np.ones((30, 40), complex))
+    assert "\n" not in str(told.value)

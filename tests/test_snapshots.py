@@ -198,6 +198,9 @@ def test_a_column_of_times_is_no_cell(tmp_path, name):
         assert read_snapshots(tmp_path / "a.csv", key=name.strip('"')).tolist() == [[0.1], [0.2]]
     with pytest.raises(ValueError, match="whose columns are .*x1, x2: leave key"):
         read_snapshots(tmp_path / "a.csv", key="x3")
+    (tmp_path / "a.csv").write_text(",".join(f"c{i}" for i in range(300)) + "\n" + ",".join("1" * 300) + "\n")
+    with pytest.raises(ValueError, match=r"columns are c0, c1, (c\d, )*\.\.\., c299: leave key"):
+        read_snapshots(tmp_path / "a.csv", key="x3")
     (tmp_path / "a.csv").write_text(f"{name}\n0.1\n0.2\n")
     assert read_snapshots(tmp_path / "a.csv").tolist() == [[0.1], [0.2]]
     (tmp_path / "a.csv").write_text("t_1,t_2\n0.1,1\n0.2,2\n")

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import has_fit_parameter
 
 from randsmap._estimator import (
     Count,
@@ -89,7 +90,7 @@ class ParametricModel(NotFrozen, BaseEstimator):
         self.model = model
         self.regressor = regressor
 
-    def fit(self, parameters: ArrayLike, snapshots: ArrayLike) -> Self:
+    def fit(self, parameters: ArrayLike, snapshots: ArrayLike, groups: ArrayLike | None = None) -> Self:
         """Fit the model to the snapshots, and the regressor to their latents.
 
         Parameters
@@ -98,6 +99,10 @@ class ParametricModel(NotFrozen, BaseEstimator):
             Parameters or times of the snapshots.
         snapshots : array-like (n, M) or (n, *shape)
             Fields, one a row, or of any shape, in which they are predicted, as for `ManifoldModel`.
+        groups : array-like (n,) or None
+            Labels of trajectories or other groups, which the search for the regressor holds out as a whole. Without
+            them it compares neighbours in time, which any of its candidates tells well, whatever lies between two
+            trajectories. For a regressor whose `fit` takes groups, such as that of None or an `AutoDecoder`.
 
         Returns
         -------
@@ -106,8 +111,8 @@ class ParametricModel(NotFrozen, BaseEstimator):
         Raises
         ------
         ValueError, TypeError
-            If the arrays are not finite or their rows do not match, or as model and regressor raise. The estimator
-            then keeps the state it had.
+            If the arrays are not finite or their rows do not match, there are groups that the regressor does not take,
+            or as model and regressor raise. The estimator then keeps the state it had.
 
         Warns
         -----
@@ -122,10 +127,16 @@ class ParametricModel(NotFrozen, BaseEstimator):
                     "parameters and snapshots must have the same number of rows, got "
                     f"{len(X)} and {np.shape(snapshots)[0]}"
                 )
+            regressor = self._new_regressor()
+            if groups is not None and not has_fit_parameter(regressor, "groups"):
+                raise ValueError(
+                    f"groups are for a regressor whose fit takes them, such as AutoDecoder, got {regressor!r}"
+                )
             self.model_ = clone(self.model).fit(snapshots)
             latents = np.asarray(self.model_.transform(snapshots))
             _warn_of_undetermined(X, latents)
-            self.regressor_ = self._new_regressor().fit(X, latents[:, 0] if latents.shape[1] == 1 else latents)
+            held_out = {} if groups is None else {"groups": groups}
+            self.regressor_ = regressor.fit(X, latents[:, 0] if latents.shape[1] == 1 else latents, **held_out)
         return self
 
     @property

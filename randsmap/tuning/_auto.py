@@ -28,6 +28,7 @@ from randsmap.tuning._trials import blend, candidates, leading, reach, search, s
 __all__ = ["AutoDecoder", "Results"]
 
 _SUBSET = 1000  # samples of the search
+_MOST_PRINTED = 60  # rows of a table
 # families without lambda: what they have instead, and its values
 _BY_COUNT: dict[str, tuple[str, Any]] = {KNN: ("n_neighbors", NEIGHBORS), DOUBLE_DIFFUSION_MAPS: ("rank", RANKS)}
 
@@ -41,6 +42,22 @@ class Results(Bunch):
         import pandas
 
         return pandas.DataFrame(dict(self))
+
+    def __repr__(self) -> str:
+        """The table as text, of many rows the first and the last; a Bunch would print every array."""
+        n = max(map(len, self.values()), default=0)
+        rows = list(range(n)) if n <= _MOST_PRINTED else [*range(_MOST_PRINTED - 3), None, n - 2, n - 1]
+        columns = [[""] + ["..." if i is None else str(i) for i in rows]]
+        columns += [
+            [name] + ["..." if i is None else _as_cell(values[i]) for i in rows] for name, values in self.items()
+        ]
+        widths = [max(map(len, column)) for column in columns]
+        lines = (" ".join(map(str.rjust, line, widths)) for line in zip(*columns))
+        return "\n".join(line.rstrip() for line in lines)
+
+
+def _as_cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
 
 
 @document_invariants
