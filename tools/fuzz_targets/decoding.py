@@ -55,7 +55,7 @@ class Problem:
         self.constant[:2] = False
         F[:, self.constant] = rng.choice([0.0, 0.25])
         self.weights = 10.0 ** rng.uniform(-1, 1, M) if rng.integers(3) == 0 else None
-        q = int(rng.choice([0, 1, 1, 1, 2, 3]))
+        q = min(int(rng.choice([0, 1, 1, 1, 2, 3])), np.count_nonzero(~self.constant) - 1)  # more leave one field alone
         self.options = {"invariants": None, "cell_weights": self.weights, "bounds": None}
         self.C = np.empty((M, 0))
         if q == 1:

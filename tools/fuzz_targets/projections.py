@@ -62,8 +62,9 @@ def bounds(rng):
     try:
         F = project_bounds(laid_out(rng, given), **options)
     except ValueError as error:
-        # what cannot be: subnormal totals, sums or products that overflow, weights as far apart as floats allow
-        largest, smallest = np.abs(totals).max(), np.abs(totals[totals != 0]).min(initial=1.0)
+        # what cannot be: subnormal totals or fields, which have no digits to make up a total, sums or products that
+        # overflow, weights as far apart as floats allow
+        largest, smallest = np.abs(totals).max(), np.abs(totals[totals != 0]).min(initial=np.abs(Z).max(axis=1).min())
         assert extreme or largest > 1e250 or smallest < 1e-290, error
         assert any(text in str(error) for text in UNREPRESENTABLE), error
         return n
