@@ -287,7 +287,7 @@ def test_a_blend_says_what_it_is(bumps, tmp_path, without_pictures):
     ):
         model = randsmap.ManifoldModel(randsmap.POD(2), decoder).fit(bumps)
         page = Page(write_model_report(model, bumps, tmp_path / "r.html"))
-        assert f"A BlendedDecoder gives {parts}, each listed below." in page.text
+        assert f"The BlendedDecoder gives {parts} (listed below)." in page.text
 
 
 @pytest.mark.slow

@@ -185,7 +185,7 @@ def _sentences(model: Any, found: Evaluation, worst: int) -> Iterator[str]:
         names = [type(each).__name__ for each in blend.decoders_]
         parts = " and ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
         median = "the median of the fields of its parts: " if len(names) > 1 else "the field of its part: "
-        yield f"A {type(part).__name__} gives {median}{parts}, each listed below."
+        yield f"The {type(part).__name__} gives {median}{parts} (listed below)."
     yield (
         f"Relative L2 error: {percent(found.l2.mean())} in the mean, at most {percent(found.l2[worst])} (row {worst})."
     )
