@@ -297,6 +297,18 @@ def test_feature_names_are_kept(path):
     assert_same(features, randsmap.load(path))
 
 
+def test_the_largest_blends_of_searches_fit_into_a_file(tmp_path):
+    """Of 12 decoders each, for the fields and for the latents over parameters."""
+    rng = np.random.default_rng(0)
+    parameters = rng.uniform(size=(30, 2))
+    F = np.column_stack([parameters, 1 - parameters])
+    parts = [randsmap.RFNNDecoder(randsmap.SigmoidFeatures(n_features=5), random_state=i) for i in range(12)]
+    model = randsmap.ManifoldModel(randsmap.POD(2), randsmap.BlendedDecoder(parts, invariants="mass"))
+    parametric = randsmap.ParametricModel(model, randsmap.BlendedDecoder(parts)).fit(parameters, F)
+    parametric.save(tmp_path / "m.npz")
+    np.testing.assert_array_equal(randsmap.load(tmp_path / "m.npz").predict(parameters), parametric.predict(parameters))
+
+
 def test_parts_that_are_one_object_stay_one(path):
     MODELS["k-NN encoder"].save(path)
     loaded = randsmap.load(path)

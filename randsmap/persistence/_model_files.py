@@ -84,7 +84,7 @@ CLASSES = {
     "ShiftRegistration": "model",
 }
 _MAX_DEPTH = 20  # of parameters within parameters
-_MAX_OBJECTS = 100
+_MAX_OBJECTS = 300  # blends of 12 decoders of random features, of fields and of latents over parameters, are 206
 _NAMES = "feature_names_in_"  # scikit-learn's, of any estimator that was fitted on a data frame
 
 
