@@ -55,8 +55,11 @@ class ParametricModel(NotFrozen, BaseEstimator):
     Notes
     -----
     What holds for decoded fields holds for these: with a decoder that keeps the mass, every predicted field has it, at
-    any parameter. For snapshots of a `ShiftRegistration` the parameters must not make theta jump by 2 pi between
-    neighbours: latents are interpolated as they are.
+    any parameter. Latents need not be few where only these fields are wanted: of `POD` with many modes, such as
+    ``POD(0.99999)``, hardly more than the error of the interpolation is left.
+
+    For snapshots of a `ShiftRegistration` the parameters must not make theta jump by 2 pi between neighbours: latents
+    are interpolated as they are.
 
     References
     ----------
