@@ -55,6 +55,8 @@ _STUDIES = {
 _LARGEST_TRAINING_SET = 1 << 30
 _MOST_SEARCHED = 5000  # snapshots among which a model is searched for: kernel decoders hold a matrix of all pairs
 _WORTH_ONE_MORE = 0.7  # of the held-out error: one more coordinate is advised where it is less than that
+_VARIANCE = 0.99999  # of the fields, in the modes that a model of parameters may have in place of few coordinates
+_CLEARLY_BETTER = 0.9  # times the error with few coordinates
 _FOLDS = 5  # of the snapshots whose fields a model of parameters has to predict
 _SHARED = 3  # snapshots at each value of a parameter, from which on leaving out single ones tells little of new values
 # files of arrays with names, whose labels of groups are no lines of text
@@ -232,7 +234,8 @@ def _parser():
         metavar="FILE",
         help="times or parameters of the snapshots, (n_samples,) or (n_samples, p), with --transpose also "
         "(p, n_samples), in .npy, text, or a file as of the snapshots: the model then predicts fields at new ones "
-        "(randsmap predict)",
+        "(randsmap predict). In place of few coordinates it has many POD modes where these clearly predict better, "
+        "unless --components or --decoder is given",
     )
     fit.add_argument("--parameters-key", metavar="NAME", help="array of that file, where it has several")
     fit.add_argument(
@@ -678,6 +681,7 @@ def _picture(name, bunch):
 def _fit(arguments):
     import numpy as np
 
+    import randsmap
     from randsmap._mmap import Snapshots, is_large
     from randsmap._progress import show_progress
     from randsmap._validation import check_matrix
@@ -723,7 +727,10 @@ def _fit(arguments):
             model, fields = _one_model(arguments, sample, kept), snapshots
         if parameters is not None:
             X = parameters[chosen] if search else parameters
-            model = _parametric(model, X, fields, groups[chosen] if groups is not None else None, arguments.seed)
+            modes = None
+            if search and arguments.components is None and arguments.decoder is None:
+                modes = randsmap.ManifoldModel(randsmap.POD(_VARIANCE, **kept))
+            model = _parametric(model, X, fields, groups[chosen] if groups is not None else None, arguments, modes)
         elif not search:
             model.fit(snapshots)
         model.save(arguments.out)
@@ -843,18 +850,49 @@ def _one_model(arguments, sample, kept):
     return randsmap.ManifoldModel(encoder, decoder, encoder_samples=arguments.encoder_samples)
 
 
-def _parametric(model, parameters, snapshots, groups, seed):
-    """The model of fields at parameters; says how well it predicts snapshots left out of its fit."""
+def _parametric(model, parameters, snapshots, groups, arguments, modes=None):
+    """The model of fields at parameters; says how well it predicts snapshots left out of its fit.
+
+    modes: another model, which is taken if it predicts them clearly better.
+    """
+    import numpy as np
+
+    import randsmap
+
+    parametric = randsmap.ParametricModel(model)
+    error = _error_at_parameters(parametric, parameters, snapshots, groups, arguments.seed)
+    told = ""
+    if modes is not None:
+        other = randsmap.ParametricModel(modes)
+        error_of_modes = _error_at_parameters(other, parameters, snapshots, groups, arguments.seed)
+        if error_of_modes < _CLEARLY_BETTER * error:
+            told = (
+                f" from {modes.encoder.n_components:.3%} of the variance in POD modes, {error:.4g} from the "
+                "coordinates above: the modes are taken, --components keeps few coordinates"
+            )
+            parametric, error = other, error_of_modes
+    _say(f"held-out relative L2 error of fields at parameters {error:.4g}{told}")
+    counts = [len(np.unique(column)) for column in parameters.T]
+    most = len(parameters) / _SHARED
+    shared = [f"parameter {j} takes {c} values" for j, c in enumerate(counts) if 1 < c <= most]
+    if groups is None and len(counts) > 1 and shared:
+        _say(
+            f"{', '.join(shared)}: snapshots left out had others at their values, and fields at new values may be far "
+            "worse. --groups FILE with a label for each value of one of them leaves whole values out"
+        )
+    return parametric.fit(parameters, snapshots, groups=groups)
+
+
+def _error_at_parameters(parametric, parameters, snapshots, groups, seed):
+    """Mean relative L2 error of the fields that are left out, in folds, of the fit of a model of parameters."""
     import numpy as np
     from sklearn.base import clone
     from sklearn.model_selection import GroupKFold, KFold
 
-    import randsmap
     from randsmap import metrics
     from randsmap._progress import steps
     from randsmap.decoders._extrapolation import extrapolation_ignored
 
-    parametric = randsmap.ParametricModel(clone(model))
     if groups is None:
         folds = KFold(min(_FOLDS, len(parameters)), shuffle=True, random_state=seed)
     else:
@@ -869,15 +907,7 @@ def _parametric(model, parameters, snapshots, groups, seed):
             fitted = clone(parametric).fit(parameters[train], snapshots[train], groups=known)
             predicted = fitted.predict(parameters[test])
         errors[test] = metrics.scaled_l2(snapshots[test], predicted, reference=reference)
-    _say(f"held-out relative L2 error of fields at parameters {errors.mean():.4g}")
-    counts = [len(np.unique(column)) for column in parameters.T]
-    shared = [f"parameter {j} takes {c} values" for j, c in enumerate(counts) if 1 < c <= len(errors) / _SHARED]
-    if groups is None and len(counts) > 1 and shared:
-        _say(
-            f"{', '.join(shared)}: snapshots left out had others at their values, and fields at new values may be far "
-            "worse. --groups FILE with a label for each value of one of them leaves whole values out"
-        )
-    return parametric.fit(parameters, snapshots, groups=groups)
+    return errors.mean()
 
 
 def _labels_of(arguments, n):

@@ -601,6 +601,38 @@ def test_fields_at_parameters(tmp_path, capsys):
     assert "p" in failing(("predict", model, tmp_path / "F.npy", "--out", fields), capsys)
 
 
+def bumps(x, place, width):
+    """Fields of mass 1 on the cells x, one for each place and width."""
+    F = np.exp(-(((x - place[:, None]) / width[:, None]) ** 2))
+    return F / F.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.slow
+def test_fields_at_parameters_have_as_many_modes_as_predict_them_best(tmp_path, capsys):
+    """Unless few coordinates are asked for: on a grid of places and widths they lose most of the accuracy."""
+    x = np.linspace(0, 1, 120)
+    grid = np.array([(place, width) for place in np.linspace(0.2, 0.8, 15) for width in np.linspace(0.02, 0.05, 5)])
+    F = bumps(x, *grid.T)
+    np.save(tmp_path / "F.npy", F)
+    np.save(tmp_path / "p.npy", grid)
+    model, fit = tmp_path / "m", ("fit", tmp_path / "F.npy", "--trials", 3, "--parameters", tmp_path / "p.npy", "--out")
+    assert run(*fit, model) == 0
+    said = capsys.readouterr().out
+    chosen, few = re.search(r"at parameters (\S+) from 99.999% of the variance in POD modes, (\S+) from", said).groups()
+    assert float(chosen) < 0.9 * float(few)
+    loaded = load(model)
+    assert isinstance(loaded.model_.encoder_, POD)
+    new = np.random.default_rng(0).uniform((0.2, 0.02), (0.8, 0.05), (30, 2))
+    assert abs(loaded.predict(new).sum(axis=1) - 1).max() < 1e-14
+    assert run("report", model, tmp_path / "F.npy", "--out", tmp_path / "r.html") == 0
+    assert run("encode", model, tmp_path / "F.npy", "--out", tmp_path / "Y.npy") == 0
+    assert run(*fit, model, "--components", 2) == 0
+    other = load(model)
+    assert np.load(tmp_path / "Y.npy").shape[1] > 2 >= other.model_.transform(F).shape[1]
+    errors = [relative_l2(bumps(x, *new.T), m.predict(new)).mean() for m in (loaded, other)]
+    assert errors[0] < errors[1]
+
+
 @pytest.mark.slow
 def test_times_are_parameters_too_and_a_plain_model_has_none(tmp_path, snapshots, capsys):
     times = snapshots @ np.linspace(0, 1, 40)
