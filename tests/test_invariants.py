@@ -113,6 +113,17 @@ def test_no_admissible_field_is_decoded_worse(problem):
         assert (after <= before * (1 + 1e-12) + slack).all()
 
 
+def test_a_copy_of_a_column_is_dropped_without_a_word():
+    M = 30_000  # where normals of columns are right to round-off of their norm alone, 100 times that of a cell
+    rng = np.random.default_rng(0)
+    C = np.column_stack([np.ones(M), np.ones(M), rng.uniform(5, 20, M)])
+    F = rng.uniform(size=(4, M))
+    for _ in range(2):
+        F -= (F - F[0]) @ C @ np.linalg.pinv(C)
+    inv = AffineInvariants.from_data(F, invariants=C)
+    assert len(inv.dropped) == 1
+
+
 def condition(inv):
     if not len(inv.kept):
         return 1.0
