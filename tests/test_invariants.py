@@ -113,6 +113,18 @@ def test_no_admissible_field_is_decoded_worse(problem):
         assert (after <= before * (1 + 1e-12) + slack).all()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_copy_of_a_column_is_dropped_without_a_word(seed):
+    M = 3000  # the columns' normals are right to round-off of their norm, 50 times that of a cell
+    rng = np.random.default_rng(seed)
+    C = np.column_stack([np.ones(M), np.ones(M), rng.uniform(5, 20, M)])
+    F = rng.uniform(size=(4, M))
+    for _ in range(2):
+        F -= (F - F[0]) @ C @ np.linalg.pinv(C)
+    inv = AffineInvariants.from_data(F, invariants=C)
+    assert len(inv.dropped) == 1
+
+
 def condition(inv):
     if not len(inv.kept):
         return 1.0

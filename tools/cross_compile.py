@@ -104,7 +104,7 @@ def windows_python(source: Path, folder: Path) -> str:
     names += [f"{name} DATA" for name in re.findall(r"PyAPI_DATA\([^()]*\)\s*(\w+)", text)]
     definitions = library.with_suffix(".def")
     definitions.write_text("\n".join([f"LIBRARY python{version}.dll", "EXPORTS", *sorted(set(names))]))
-    subprocess.run([*ZIG, "dlltool", "-m", "i386:x86-64", "-d", definitions, "-l", library], check=True)
+    subprocess.run([*ZIG, "dlltool", "-m", "i386:x86-64", "-d", definitions, "-l", library], check=True, cwd=folder)
     return python_details("win-amd64", f".cp{version}-win_amd64.pyd", headers, library)
 
 

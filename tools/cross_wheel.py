@@ -16,7 +16,18 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from check_wheel import GLIBC, REPAIR, ROOT, TESTS, check_files, environment, kernel_tests, repair, run
+from check_wheel import (
+    GLIBC,
+    REPAIR,
+    ROOT,
+    TESTS,
+    check_files,
+    environment,
+    kernel_tests,
+    repair,
+    run,
+    without_compiler,
+)
 from cross_compile import cross_file, python_details
 
 MACHINE, TRIPLET = "aarch64", "aarch64-linux-gnu"
@@ -90,7 +101,7 @@ def interpreter(folder: Path, root: Path, wheel: Path) -> Path:
     run(sys.executable, "-m", "pip", "install", *options, wheel, *TESTS)
     command = folder / "python3.11"
     # a processor whose vectors the emulator has in plain form; tests start processes with sys.executable
-    emulator = ["qemu-aarch64", "-cpu", "cortex-a72", "-L", root, root / "usr/bin/python3.11"]
+    emulator = [shutil.which("qemu-aarch64"), "-cpu", "cortex-a72", "-L", root, root / "usr/bin/python3.11"]
     command.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, emulator))} "$@"\n')
     command.chmod(0o755)
     (site / "sitecustomize.py").write_text(f"import sys\nsys.executable = {str(command)!r}\n")
@@ -110,9 +121,14 @@ def main() -> None:
         wheel = build(folder, root / "usr/include/python3.11")
         check_files(wheel)
         python = interpreter(folder, root, wheel)
-        variables = {**os.environ, "PYTHONPATH": str(folder / "site")}
+        variables = {
+            **without_compiler(),
+            "PYTHONPATH": str(folder / "site"),
+        }  # this system's makes no AArch64 programs
         print(run(python, "-c", DECODE, cwd=folder, env=variables), end="", flush=True)
-        tests = subprocess.run([*kernel_tests(python), *sys.argv[1:]], cwd=folder, env=variables)
+        # the emulator ends when a process with threads forks
+        left_out = f"--deselect={ROOT / 'tests/test_parallel.py'}::test_the_pool_works_in_a_forked_child"
+        tests = subprocess.run([*kernel_tests(python), left_out, *sys.argv[1:]], cwd=folder, env=variables)
         raise SystemExit(tests.returncode)
 
 

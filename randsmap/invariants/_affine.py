@@ -422,10 +422,20 @@ class AffineInvariants:
         if not len(dropped):
             return
         C = np.where(self.constant, 0.0, self.matrix[:, dropped].T)
-        rest = self.project_adjoint(self.project_adjoint(C))  # twice leaves the round-off of C alone
+        kept = np.where(self.constant, 0.0, self.matrix[:, self.kept].T)
+        # Two ways, both twice, which leaves the round-off of C alone. W of columns that are not nearly dependent is
+        # right to round-off of its norm, not of each cell, where the columns themselves are better; W of those that
+        # are is the better one.
+        by_normals = by_columns = C
+        with np.errstate(all="ignore"):  # columns whose ratio overflows
+            for _ in range(2 * (len(self.kept) > 0)):
+                by_normals = self.project_adjoint(by_normals)
+                coefficients = scipy.linalg.solve_triangular(self._T, self._W @ by_columns.T, check_finite=False)
+                by_columns = by_columns - coefficients.T @ kept
+        rest = np.fmin(np.abs(by_normals), np.abs(by_columns))
         typical = np.sqrt((C**2).sum(axis=1) / np.maximum(np.count_nonzero(C, axis=1), 1))
         size = np.maximum(np.abs(C), typical[:, None])
-        miss = np.divide(np.abs(rest), size, out=np.zeros_like(rest), where=size > 0).max(axis=1, initial=0)
+        miss = np.divide(rest, size, out=np.zeros_like(rest), where=size > 0).max(axis=1, initial=0)
         for j, tau in zip(dropped, miss):
             if tau > _UNNOTICED:
                 warnings.warn(
