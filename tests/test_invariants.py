@@ -358,6 +358,15 @@ def test_coefficients_of_any_layout_are_corrected():
     assert violation(decoder.predict(2 * Y), C, decoder.invariant_values_) <= 1e-14
 
 
+def test_fields_of_the_smallest_numbers_are_projected_as_far_as_these_go():
+    """Derivatives far from the training points are such fields."""
+    rng = np.random.default_rng(0)
+    C, unit = 1e3 * rng.normal(size=(5, 2)), 5e-324
+    held = AffineInvariants(C, np.zeros(2), np.zeros(5, bool), np.empty(0))
+    F = held.project(unit * rng.integers(-4000, 4000, (200, 5)))
+    assert (np.abs(F @ C) <= unit * (np.abs(C).sum(axis=0) + 5)).all()
+
+
 def test_projection_object_survives_pickling():
     F = np.random.default_rng(0).dirichlet(np.ones(6), size=5)
     inv = AffineInvariants.from_data(F)

@@ -214,7 +214,7 @@ def invariants(rng):
     free = ~constant
     scaled = C[free] / np.maximum(np.abs(C).max(axis=0), 1e-300)
     U, sigma, _ = np.linalg.svd(scaled, full_matrices=False)
-    Q = U[:, sigma > 1e-10 * sigma[0]] if sigma[0] else U[:, :0]
+    Q = U[:, sigma > EPS * sigma[0]] if sigma[0] else U[:, :0]
     moves = F[:, free] - F[0, free]
     F[:, free] = F[0, free] + moves - moves @ Q @ Q.T
     with warnings.catch_warnings(record=True) as told:

@@ -71,6 +71,15 @@ static void settle(const rk_projection *p, const double *terms, double *f)
     }
 }
 
+/* What is left of C_j . f where cells are multiples of the smallest number there is. */
+static double coarseness(const double *c, ptrdiff_t M)
+{
+    double size = (double)M;
+    for (ptrdiff_t i = 0; i < M; i++)
+        size += fabs(c[i]);
+    return size * DBL_TRUE_MIN;
+}
+
 /* work holds 2 q doubles */
 static enum rk_row_status correct(const rk_projection *p, const double *m, double *restrict f,
                                   double *restrict work)
@@ -85,7 +94,8 @@ static enum rk_row_status correct(const rk_projection *p, const double *m, doubl
             if (pass == 0)
                 terms[j] = size;
             over |= fabs(t[j]) > 2 * DBL_EPSILON * (size + fabs(m[j]));
-            far |= fabs(t[j]) > FAR * DBL_EPSILON * (size + fabs(m[j])) + (double)M * DBL_TRUE_MIN;
+            const double limit = FAR * DBL_EPSILON * (size + fabs(m[j]));
+            far |= pass >= MAX_PASSES && fabs(t[j]) > limit && fabs(t[j]) > limit + coarseness(p->C + j * M, M);
             finite &= fabs(t[j]) + size <= DBL_MAX;
         }
         if (!finite)
