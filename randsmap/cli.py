@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import math
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -279,6 +280,8 @@ def _parser():
         "shape of a field, in a file as of the snapshots: the mass is the sum of the cells by these",
     )
     fit.add_argument("--cell-weights-key", metavar="NAME", help="array of that file, where it has several")
+    # argparse takes -1e-3 and -inf for options
+    fit._negative_number_matcher = re.compile(r"-(\.?\d|inf)")
     fit.add_argument(
         "--bounds",
         type=_bound,
@@ -700,6 +703,7 @@ def _fit(arguments):
     else:
         numbers = check_matrix(rows, str(arguments.snapshots), min_rows=4 if search else 2)
     writable_target(arguments.out)
+    _refuse_own_input(arguments, "snapshots", "groups", "parameters", "cell_weights")
     if arguments.out.suffix.lower() == ".npy":
         raise ValueError(f"--out is the model file, not an array: {arguments.out}")
     groups = _labels_of(arguments, len(snapshots))
@@ -752,6 +756,10 @@ def _check_options(arguments, search):
     for name in ("components", "trials", "encoder_samples"):
         if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(arguments, name)}")
+    for name in ("groups", "parameters", "cell_weights"):
+        if getattr(arguments, f"{name}_key") is not None and getattr(arguments, name) is None:
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{option}-key names an array of the file of {option}, which is missing")
     if arguments.decoder == ["auto"]:
         arguments.decoder = None
     try:
@@ -961,6 +969,7 @@ def _weights_of(arguments, shape):
     """Weights (M,) of the cells of fields of this shape, from a file of an array."""
     import numpy as np
 
+    from randsmap.invariants._bounds import check_cell_weights
     from randsmap.snapshots import read_array
 
     path = arguments.cell_weights
@@ -969,7 +978,7 @@ def _weights_of(arguments, shape):
         raise ValueError(
             f"{path} must hold one weight for each of {' x '.join(map(str, shape))} cells, got shape {weights.shape}"
         )
-    return weights.reshape(-1)
+    return check_cell_weights(weights.reshape(-1), weights.size, str(path))
 
 
 def _parameters_for(arguments, n, width=None):
@@ -1012,8 +1021,9 @@ def _found_invariants(arguments, snapshots, dtype, cell_weights, bounds):
         try:
             AffineInvariants.from_data(snapshots, invariants=None, bounds=bounds, **options)
         except ValueError as error:
-            what = str(error).partition("; bounds=None")[0]
-            raise ValueError(f"{arguments.snapshots}: {what}, or leave --bounds out") from None
+            what, of_fields, _ = str(error).partition("; bounds=None")
+            where, remedy = (f"{arguments.snapshots}: ", ", or leave --bounds out") if of_fields else ("--bounds: ", "")
+            raise ValueError(f"{where}{what.removeprefix('bounds: ')}{remedy}") from None
     if arguments.invariants != "none":
         try:
             mass = AffineInvariants.from_data(snapshots, invariants="mass", **options).values[0]
@@ -1125,11 +1135,26 @@ def _tuned_value(encoder, decoder, parameter, snapshots, seed):
     return value
 
 
-def _encode(arguments):
-    from randsmap._progress import show_progress
+def _check_array_target(arguments):
+    """Raise where --out is a file that the command reads, or cannot be written as what its ending says."""
     from randsmap.snapshots import check_target
 
-    check_target(arguments.out)  # fail before the work is done
+    _refuse_own_input(arguments, "model", "input")
+    check_target(arguments.out)
+
+
+def _refuse_own_input(arguments, *names):
+    """ValueError where --out is one of these arguments, which would be lost."""
+    for path in filter(None, (getattr(arguments, name) for name in names)):
+        with contextlib.suppress(OSError):  # of a path that is not there yet, or is told when it is read
+            if os.path.samefile(path, arguments.out):
+                raise ValueError(f"--out {arguments.out} would replace {path}, which is read: give another name")
+
+
+def _encode(arguments):
+    from randsmap._progress import show_progress
+
+    _check_array_target(arguments)  # fail before the work is done
     model = _load_model(arguments.model)
     snapshots = _load_fields(arguments, model)
     with show_progress():
@@ -1138,18 +1163,14 @@ def _encode(arguments):
 
 
 def _decode(arguments):
-    from randsmap.snapshots import check_target
-
-    check_target(arguments.out)
+    _check_array_target(arguments)
     model = _load_model(arguments.model)
     latents = _load_latents(arguments, len(model.get_feature_names_out()))
     _save_fields(arguments, model.inverse_transform, latents, model.field_shape_)
 
 
 def _predict(arguments):
-    from randsmap.snapshots import check_target
-
-    check_target(arguments.out)
+    _check_array_target(arguments)
     model = _load_parametric(arguments.model)
     p = model.n_features_in_
     parameters = _parameters_of(arguments.input, arguments.key, None if arguments.transpose else p)
@@ -1189,6 +1210,7 @@ def _evaluate(arguments):
     from randsmap._progress import show_progress
 
     if arguments.out is not None:
+        _refuse_own_input(arguments, "model", "input", "parameters")
         writable_target(arguments.out)
     if arguments.parameters is None:
         model, parameters = _load_model(arguments.model), None
@@ -1230,6 +1252,7 @@ def _report(arguments):
 
     if arguments.out.suffix.lower() in (".npy", ".npz"):
         raise ValueError(f"--out is the page, such as report.html, not an array or a model: {arguments.out}")
+    _refuse_own_input(arguments, "model", "input", "groups")
     writable_target(arguments.out)
     model = _load_model(arguments.model)
     snapshots = _load_fields(arguments, model)

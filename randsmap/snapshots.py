@@ -34,6 +34,11 @@ _TIME = re.compile(
     r"(t|times?)(_(s|ms|us|ns|sec|min|h|d)| ?[(\[].*[)\]])?", re.IGNORECASE
 )  # names of a column of times
 
+# numbers of other programs, such as 1.000,5 and 1 000 and 1d5, which are told and not passed over as names
+_FOREIGN_NUMBER = re.compile(
+    r"[-+\N{MINUS SIGN}]?\.?\d[\d.,'\N{RIGHT SINGLE QUOTATION MARK}\s]*([de][-+\N{MINUS SIGN}]?\d+)?", re.IGNORECASE
+)
+
 _MISSING = {"na", "n/a", "null", "none", "-", "--", "?", "."}  # what programs write for a value that is not there
 
 
@@ -371,9 +376,10 @@ def _read_text(path: Path, key: str | None, fields: bool = False) -> NDArray[np.
     with _told(path, "text with one row of numbers a line"):
         first, second = [*itertools.islice(_text_lines(path), 2), "", ""][:2]
         separator, decimal_commas = _separator(second or first)
-        words = _words(first, separator)
+        n_columns = len(_words(second, separator))
+        words = _words(first, separator, n_columns)
         above = _are_names([w.replace(",", ".") for w in words] if decimal_commas else words)
-        names = words if above and len(words) == len(_words(second, separator)) else []  # not of words with blanks
+        names = words if above and len(words) == n_columns else []  # not of words with blanks
         if key is not None and key not in names:
             some = names if len(names) <= _MOST_NAMED else [*names[: _MOST_NAMED - 2], "...", names[-1]]
             told = f"whose columns are {', '.join(some)}" if names else "which has no names"
@@ -403,12 +409,19 @@ def _separator(line: str) -> tuple[str | None, bool]:
     return ("," if "," in line else None), False
 
 
-def _words(line: str, separator: str | None) -> list[str]:
-    line = line.partition("#")[0]
-    words = (
-        line.split() if separator is None else next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
-    )
+def _words(line: str, separator: str | None, n_columns: int | None = None) -> list[str]:
+    """What a line holds; beside white space names may hold blanks, where tabs or quotes leave `n_columns` of them."""
+    line = line.partition("#")[0].rstrip("\r\n")
+    if separator is None:
+        readings = [_split(line, mark) for mark in "\t "]
+        words = next((words for words in readings if len(words) == n_columns), line.split())
+    else:
+        words = _split(line, separator)
     return [word.strip().strip("\"'") for word in words]
+
+
+def _split(line: str, separator: str) -> list[str]:
+    return next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
 
 
 def _columns_of_cells(names: list[str], path: Path, fields: bool) -> list[int] | None:
@@ -445,7 +458,7 @@ def _is_value(word: str) -> bool:
     try:
         complex(word)
     except ValueError:
-        return word.lower() in _MISSING or word[:2].lower() == "0x"
+        return word.lower() in _MISSING or word[:2].lower() == "0x" or _FOREIGN_NUMBER.fullmatch(word) is not None
     return True
 
 

@@ -915,6 +915,32 @@ def test_the_search_keeps_the_bounds_too(tmp_path, weighted, capsys):
     )
 
 
+@pytest.mark.parametrize("low", ["-1e-3", "-.5", "-inf", "-2."])
+def test_bounds_below_zero(tmp_path, snapshots, low):
+    options = ("--components", 1, "--value", 5, "--invariants", "none", "--bounds", low, "1")
+    assert run("fit", tmp_path / "F.npy", "--out", tmp_path / "m", *options) == 0
+    assert load(tmp_path / "m").decoder_.invariants_.lower.max() == float(low)
+
+
+def test_out_does_not_replace_what_is_read(tmp_path, snapshots, capsys):
+    model, fields = tmp_path / "m.npz", tmp_path / "F.npy"
+    assert run("fit", fields, "--out", model, "--components", 1, "--value", 5) == 0
+    (tmp_path / "link.npz").symlink_to(model)
+    before = model.read_bytes(), fields.read_bytes()
+    np.savez(tmp_path / "F.npz", F=snapshots)
+    for words in (
+        ("encode", model, fields, "--out", model),
+        ("encode", model, fields, "--out", tmp_path / "link.npz"),
+        ("encode", model, fields, "--out", fields),
+        ("evaluate", model, fields, "--out", model),
+        ("report", model, fields, "--out", tmp_path / "page.html", "--groups", tmp_path / "page.html"),
+        ("fit", tmp_path / "F.npz", "--out", tmp_path / "F.npz", "--components", 1, "--value", 5),
+    ):
+        (tmp_path / "page.html").write_text("a\n" * len(snapshots))
+        assert "which is read: give another name" in failing(words, capsys)
+    assert (model.read_bytes(), fields.read_bytes()) == before
+
+
 def test_bounds_and_weights_that_do_not_fit_are_told(tmp_path, weighted, snapshots, capsys):
     out = ("--out", tmp_path / "m", "--components", 1, "--value", 5)
     message = failing(("fit", tmp_path / "W.npy", *out, "--bounds", "0", "0.01"), capsys)
@@ -922,7 +948,12 @@ def test_bounds_and_weights_that_do_not_fit_are_told(tmp_path, weighted, snapsho
     message = failing(("fit", tmp_path / "W.npy", *out, "--cell-weights", tmp_path / "F.npy"), capsys)
     assert "F.npy must hold one weight for each of 5 x 8 cells, got shape (60, 40)" in message
     np.save(tmp_path / "w.npy", np.full(40, -1.0))
-    assert "weights" in failing(("fit", tmp_path / "W.npy", *out, "--cell-weights", tmp_path / "w.npy"), capsys)
+    message = failing(("fit", tmp_path / "W.npy", *out, "--cell-weights", tmp_path / "w.npy", "--bounds", 0, 1), capsys)
+    assert message.endswith("w.npy must be positive, got -1.0 for cell 0\n")
+    message = failing(("fit", tmp_path / "W.npy", *out, "--bounds", 1, 0), capsys)
+    assert "error: --bounds: the lower bound 1.0 of cell 0 exceeds its upper bound 0.0\n" in message
+    message = failing(("fit", tmp_path / "W.npy", *out, "--cell-weights-key", "w"), capsys)
+    assert "--cell-weights-key names an array of the file of --cell-weights, which is missing" in message
     with pytest.raises(SystemExit):
         run("fit", tmp_path / "W.npy", *out, "--bounds", "low", "1")
     assert "--bounds: a number or none, got 'low'" in capsys.readouterr().err

@@ -159,6 +159,10 @@ def test_a_zarr_array_is_read(tmp_path):
         "1,0 2,0\t3,0\n4 5 6,5\n",
         "1,0\t2,0\t3\n4,0\t5,0\t6,5\n",
         "1, 2, 3\n4, 5, 6.5\n",
+        "x [m]\ty [m]\tz [m]\n1\t2\t3\n4\t5\t6.5\n",  # names with blanks
+        '"x [m]"  "y [m]" z\n1 2 3\n4 5 6.5\n',
+        "\tx\ty\tz\n0\t1\t2\t3\n1\t4\t5\t6.5\n",
+        "\t1\t2\t3\n\t4\t5\t6.5\n",
     ],
 )
 def test_text(tmp_path, text):
@@ -189,6 +193,13 @@ def test_damaged_files_are_told(tmp_path, name):
         read_snapshots(path)
 
 
+@pytest.mark.parametrize("word", ["1.000,5", "1d5", "\N{MINUS SIGN}1", "1'000", "1 000", "1\N{NO-BREAK SPACE}000"])
+def test_a_first_row_of_foreign_numbers_is_no_line_of_names(tmp_path, word):
+    (tmp_path / "a.csv").write_text(f"{word};2\n3;4\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="a.csv cannot be read as text"):
+        read_snapshots(tmp_path / "a.csv")
+
+
 @pytest.mark.parametrize("name", ["t", "Time", "time [s]", "t_ms", '"times"'])
 def test_a_column_of_times_is_no_cell(tmp_path, name):
     for text in (f"{name},x1,x2\n0.1,1,2\n0.2,4,5\n", f",{name},x1,x2\n0,0.1,1,2\n1,0.2,4,5\n"):
@@ -196,6 +207,10 @@ def test_a_column_of_times_is_no_cell(tmp_path, name):
         with pytest.warns(UserWarning, match="a.csv: the first column, '.*', is taken for the times of the snapshots"):
             assert read_snapshots(tmp_path / "a.csv").tolist() == [[1, 2], [4, 5]]
         assert read_snapshots(tmp_path / "a.csv", key=name.strip('"')).tolist() == [[0.1], [0.2]]
+    for text in (f"{name}\tx1\tx2\n0.1\t1\t2\n0.2\t4\t5\n", f'"{name}" "x1" x2\n0,1 1 2\n0,2 4 5\n'.replace('""', '"')):
+        (tmp_path / "a.txt").write_text(text)
+        with pytest.warns(UserWarning, match="a.txt: the first column"):
+            assert read_snapshots(tmp_path / "a.txt").tolist() == [[1, 2], [4, 5]]
     with pytest.raises(ValueError, match="whose columns are .*x1, x2: leave key"):
         read_snapshots(tmp_path / "a.csv", key="x3")
     (tmp_path / "a.csv").write_text(",".join(f"c{i}" for i in range(300)) + "\n" + ",".join("1" * 300) + "\n")

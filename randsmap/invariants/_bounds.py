@@ -19,7 +19,16 @@ from randsmap._validation import check_matrix, check_out, check_vector
 from randsmap.fields import cellwise, flattened
 from randsmap.invariants._values import invariant_values
 
-__all__ = ["Reach", "check_bounds", "check_within", "dual_direction", "outside", "project_bounds", "project_rows"]
+__all__ = [
+    "Reach",
+    "check_bounds",
+    "check_cell_weights",
+    "check_within",
+    "dual_direction",
+    "outside",
+    "project_bounds",
+    "project_rows",
+]
 
 _TASK = 1 << 16  # cells a task takes
 # what a message says of a row that a kernel reports as -2 - row
@@ -31,6 +40,15 @@ STALLED = (
 _PROMISE = 1e-14
 # how far outside its bounds round-off can put a value, of the largest of its field, by number type
 _ROUND_OFF = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-5}
+
+
+def check_cell_weights(weights: ArrayLike, M: int, name: str = "cell_weights") -> NDArray[np.float64]:
+    """Volumes of M cells as float64, positive and finite."""
+    weights = check_vector(weights, name, length=M)
+    if not (weights > 0).all():
+        i = int(np.argmin(weights))
+        raise ValueError(f"{name} must be positive, got {weights[i]} for cell {i}")
+    return weights
 
 
 def check_bounds(
@@ -285,12 +303,9 @@ def project_bounds(
     limits = check_bounds((lower, upper), M, "project_bounds")
     lower, upper = limits or (np.full(M, -np.inf), np.full(M, np.inf))
     w = np.ones(M) if weights is None else check_vector(weights, "weights", length=M)
-    v = None if cell_weights is None else check_vector(cell_weights, "cell_weights", length=M)
+    v = None if cell_weights is None else check_cell_weights(cell_weights, M)
     for i in np.flatnonzero(w < 0)[:1]:
         raise ValueError(f"weights must not be negative, got {w[i]} for cell {i}")
-    if v is not None and v.min() <= 0:
-        i = int(np.argmax(v <= 0))
-        raise ValueError(f"cell_weights must be positive, got {v[i]} for cell {i}")
     values = np.zeros(0)
     if total is not None:
         values = check_vector(np.full(n, total) if np.ndim(total) == 0 else total, "total", length=n)

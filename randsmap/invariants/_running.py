@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from randsmap._mmap import Snapshots, row_blocks
 from randsmap._validation import check_matrix, check_number, check_vector
-from randsmap.invariants._bounds import check_bounds, check_within
+from randsmap.invariants._bounds import check_bounds, check_cell_weights, check_within
 from randsmap.invariants._values import invariant_values
 
 __all__ = ["RunningInvariants", "constant_cells", "default_tolerance"]
@@ -87,10 +87,7 @@ class RunningInvariants:
     ) -> None:
         self.bounds = check_bounds(bounds, M)
         if cell_weights is not None:
-            cell_weights = check_vector(cell_weights, "cell_weights", length=M).copy()
-            if not (cell_weights > 0).all():
-                i = int(np.argmin(cell_weights))
-                raise ValueError(f"cell_weights must be positive, got {cell_weights[i]} for cell {i}")
+            cell_weights = check_cell_weights(cell_weights, M).copy()
         self.cell_weights = cell_weights
         self.matrix = _check_invariants(invariants, M, cell_weights)
         q = self.matrix.shape[1]
