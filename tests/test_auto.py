@@ -327,3 +327,11 @@ def test_fewer_coordinates_than_are_tried():
     noise = np.abs(np.random.default_rng(0).normal(size=(60, 40)))
     result = rm.autotune(noise, n_components="auto", n_trials=2, random_state=0)
     assert result.best_model_.encoder_.n_components >= 1
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of two samples, held out of each other
+def test_no_more_coordinates_are_advised_than_a_search_would_try():
+    F = np.random.default_rng(0).random((4, 6))
+    found = rm.autotune(F, n_components="auto", n_trials=2, random_state=0)
+    assert found.best_model_.encoder_.n_components == 1 and found.held_out_error_ > 0.01
+    assert np.isnan(found.one_more_error_)

@@ -107,8 +107,9 @@ def autotune(
         encoder failed or was given up), `score` (see `AutoDecoder`), `chosen`; decoder_results_ : Results, of the
         decoder's trials; held_out_error_ : float, the chosen encoder's (without a search for encoders that of the
         decoder); one_more_error_ : float, about that of the best of a few encoders with one coordinate more, where
-        that error is above 1 % and the number of coordinates all that the spectrum shows, else NaN; on_edge_ : list of
-        str, what lies on an edge of what was searched. `best_model_.consistency` is the number of steps.
+        that error is above 1 %, the number of coordinates all that the spectrum shows, and there are 3 samples for each
+        coordinate and the one more, else NaN; on_edge_ : list of str, what lies on an edge of what was searched.
+        `best_model_.consistency` is the number of steps.
 
     Raises
     ------
@@ -165,7 +166,9 @@ def autotune(
             encoder, error = search.encoders[best], float(search.mean_error(best))
             table = search.table(best)
             by_spectrum = n_components == "auto" and max_components is None
-            if by_spectrum and error > _GOOD and encoder.n_components == table.n_components.max():
+            d = encoder.n_components
+            enough = (d + 1) * _PER_COMPONENT <= len(F)  # or a search with max_components=d + 1 would not try it
+            if by_spectrum and enough and error > _GOOD and d == table.n_components.max():
                 more = search.one_more(best, alpha)
     else:
         encoder = model.encoder
