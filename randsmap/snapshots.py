@@ -377,8 +377,11 @@ def _read_text(path: Path, key: str | None, fields: bool = False) -> NDArray[np.
         first, second = [*itertools.islice(_text_lines(path), 2), "", ""][:2]
         separator, decimal_commas = _separator(second or first)
         n_columns = len(_words(second, separator))
-        words = _words(first, separator, n_columns)
+        rows_named = second.lstrip()[:1] in ('"', "'")
+        words = _words(first, separator, *range(n_columns, n_columns - rows_named - 1, -1))
         above = _are_names([w.replace(",", ".") for w in words] if decimal_commas else words)
+        if above and rows_named and len(words) == n_columns - 1:
+            words = ["", *words]  # R numbers the rows, in quotes, and has no name for that
         names = words if above and len(words) == n_columns else []  # not of words with blanks
         if key is not None and key not in names:
             some = names if len(names) <= _MOST_NAMED else [*names[: _MOST_NAMED - 2], "...", names[-1]]
@@ -409,12 +412,12 @@ def _separator(line: str) -> tuple[str | None, bool]:
     return ("," if "," in line else None), False
 
 
-def _words(line: str, separator: str | None, n_columns: int | None = None) -> list[str]:
-    """What a line holds; beside white space names may hold blanks, where tabs or quotes leave `n_columns` of them."""
+def _words(line: str, separator: str | None, *counts: int) -> list[str]:
+    """What a line holds; beside white space names may hold blanks, where tabs or quotes leave one of `counts`."""
     line = line.partition("#")[0].rstrip("\r\n")
     if separator is None:
         readings = [_split(line, mark) for mark in "\t "]
-        words = next((words for words in readings if len(words) == n_columns), line.split())
+        words = next((words for count in counts for words in readings if len(words) == count), line.split())
     else:
         words = _split(line, separator)
     return [word.strip().strip("\"'") for word in words]
@@ -426,7 +429,7 @@ def _split(line: str, separator: str) -> list[str]:
 
 def _columns_of_cells(names: list[str], path: Path, fields: bool) -> list[int] | None:
     """The columns that are no numbers or times of the rows; None for all."""
-    # what numbers the rows has no name: pandas and R write it so
+    # what numbers the rows has no name: pandas and R's write.csv write it so
     columns = list(range(not names[0], len(names)))
     if fields and len(columns) > 1 and _TIME.fullmatch(names[columns[0]]):
         name = names[columns.pop(0)]

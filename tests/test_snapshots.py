@@ -222,6 +222,16 @@ def test_a_column_of_times_is_no_cell(tmp_path, name):
     assert read_snapshots(tmp_path / "a.csv").tolist() == [[0.1, 1], [0.2, 2]]
 
 
+@pytest.mark.parametrize("separator", [" ", ",", ";", "\t"])
+def test_names_of_rows_are_no_cell_where_r_writes_them(tmp_path, separator):
+    lines = (['"x1"', '"x 2"'], ['"1"', "0.5", "0.25"], ['"2"', "1.5", "1.25"])
+    (tmp_path / "a.txt").write_text("".join(separator.join(line) + "\n" for line in lines))
+    assert read_snapshots(tmp_path / "a.txt").tolist() == [[0.5, 0.25], [1.5, 1.25]]
+    assert read_snapshots(tmp_path / "a.txt", key="x1").tolist() == [[0.5], [1.5]]
+    (tmp_path / "a.txt").write_text("two words\n1 2 3\n4 5 6\n")
+    assert read_snapshots(tmp_path / "a.txt").tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
 @pytest.mark.parametrize("line", [",2,3", '"",2,3', ",1,3", ",2.5,NA", ";2;3"])
 def test_a_first_value_that_is_missing_is_told(tmp_path, line):
     (tmp_path / "a.csv").write_text(f"{line}\n4{line}\n".replace('4""', "4"))
