@@ -222,6 +222,29 @@ def test_a_column_of_times_is_no_cell(tmp_path, name):
     assert read_snapshots(tmp_path / "a.csv").tolist() == [[0.1, 1], [0.2, 2]]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_damaged_mat_files_end_in_an_error_at_worst(tmp_path, seed):
+    """SciPy's reader crashes at some: an imaginary part that is not there, text without its text, endless structs."""
+    rng = np.random.default_rng(seed)
+    named = {"U": FIELDS, "s": {"a": FIELDS[:2], "t": "text"}, "c": np.array([FIELDS[0], "x"], dtype=object)}
+    savemat(tmp_path / "a.mat", named)
+    assert read_snapshots(tmp_path / "a.mat", key="U").tolist() == FIELDS.tolist()
+    content = bytearray((tmp_path / "a.mat").read_bytes())
+    shapes = [k for k in range(132, len(content) - 4, 8) if content[k - 4 : k + 4] in (b"\6\0\0\0\x08\0\0\0",)]
+    places = [[k + 5] for k in shapes] + [[k + 12] for k in shapes] + [[k + 19] for k in shapes]
+    places += list(rng.integers(128, len(content), (150, 2)))
+    for changed in places:
+        damaged = content.copy()
+        for place in changed:
+            damaged[place] = rng.integers(256)
+        (tmp_path / "b.mat").write_bytes(damaged)
+        for key in ("U", "s/a"):
+            try:
+                read_snapshots(tmp_path / "b.mat", key=key)
+            except (ValueError, MemoryError) as error:
+                assert "b.mat" in str(error)
+
+
 @pytest.mark.parametrize("separator", [" ", ",", ";", "\t"])
 def test_names_of_rows_are_no_cell_where_r_writes_them(tmp_path, separator):
     lines = (['"x1"', '"x 2"'], ['"1"', "0.5", "0.25"], ['"2"', "1.5", "1.25"])
