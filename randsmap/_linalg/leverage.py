@@ -22,6 +22,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from randsmap._linalg.eigen import symmetric_eigen
 from randsmap._linalg.radial import TailProjection, smallest_regularization
 from randsmap._linalg.ridge import FeatureRows, damped_triangle, triangle
 from randsmap._parallel import blas_threads
@@ -85,7 +86,7 @@ class RidgeLeverage:
     def of_gram(cls, G: _Values, regularization: float, mean: Any, offset: float) -> RidgeLeverage:
         """Of Psi^T Psi (upper triangle), which may be overwritten; less what is round-off in it."""
         with blas_threads():
-            eigenvalues, V = scipy.linalg.eigh(G, lower=False, overwrite_a=True, check_finite=False, driver="evd")
+            eigenvalues, V = symmetric_eigen(G, lower=False, overwrite=True)
             shifted = np.maximum(eigenvalues, 0) + regularization
             kept = shifted > len(G) * _EPS * max(eigenvalues[-1], np.finfo(float).tiny)
             return cls(np.ascontiguousarray(V[:, kept] / np.sqrt(shifted[kept])), mean, offset)
@@ -159,7 +160,7 @@ class KernelLeverage:
             if not len(inner):
                 root = np.zeros((n, 0))
             elif failed:
-                eigenvalues, V = scipy.linalg.eigh(inner, overwrite_a=True, check_finite=False, driver="evd")
+                eigenvalues, V = symmetric_eigen(inner, overwrite=True)
                 floor = max(n * _EPS * eigenvalues[-1], smallest / 10) if self.variance else 0.0
                 root = V / np.sqrt(np.maximum(eigenvalues, floor) + self._regularization)
             else:  # root root^T is the inverse of the inner matrix + lambda I

@@ -28,6 +28,7 @@ from scipy.linalg.blas import ddot, dgemm
 from scipy.linalg.lapack import dgemqrt, dgeqrt, dormqr, dpstrf
 
 from randsmap._kernels import ridge as _kernel
+from randsmap._linalg.eigen import symmetric_eigen
 from randsmap._mmap import BLOCK, block_rows
 from randsmap._parallel import blas_threads
 
@@ -65,8 +66,7 @@ def leading_modes(K: NDArray[np.float64], *, centred: bool = False) -> tuple[NDA
     if 2 * s > n:
         K = centred_kernel(K.copy()) if centred else K
         with blas_threads():
-            # the driver "evr" loses orthogonality where eigenvalues lie close together
-            eigenvalues, V = scipy.linalg.eigh(K, driver="evd", check_finite=False)
+            eigenvalues, V = symmetric_eigen(K)
         return eigenvalues[::-1], V[:, ::-1]
     with blas_threads(1):
         rows = np.empty((n, s))

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from randsmap._kernels import distances as _kernels
 from randsmap._kernels import frozen as _frozen
 from randsmap._linalg.distances import fill_pairs
+from randsmap._linalg.eigen import symmetric_eigen
 from randsmap._parallel import blas_threads
 
 __all__ = [
@@ -160,7 +161,7 @@ class TailSpectrum:
             inner = projection.within(K)
             inner += inner.T
             inner *= 0.5
-            eigenvalues, V = scipy.linalg.eigh(inner, overwrite_a=True, check_finite=False, driver="evd")
+            eigenvalues, V = symmetric_eigen(inner, overwrite=True)
             self._modes = np.ascontiguousarray(projection.lifted(V))
             self._projected = self._modes.T @ F
         self._set(np.maximum(eigenvalues, 0), smallest_regularization(K))
@@ -234,7 +235,7 @@ def tail_spectrum(K: _Values, T: _Values) -> tuple[_Values, _Values, float]:
         inner = projection.within(K)
         inner += inner.T
         inner *= 0.5
-        eigenvalues, V = scipy.linalg.eigh(inner, overwrite_a=True, check_finite=False, driver="evd")
+        eigenvalues, V = symmetric_eigen(inner, overwrite=True)
         smallest = _smallest_kept(eigenvalues, smallest_regularization(K))
         kept = np.flatnonzero(eigenvalues > smallest)[::-1]
         Q1 = projection.rotated(np.eye(len(K), projection.rank), transpose=False)
@@ -265,7 +266,7 @@ class TailSolver:
                     self._factor = scipy.linalg.cho_factor(shifted, overwrite_a=True, check_finite=False)
             if self._factor is None:
                 self.name = "eigenvalues"
-                eigenvalues, V = scipy.linalg.eigh(inner, overwrite_a=True, check_finite=False, driver="evd")
+                eigenvalues, V = symmetric_eigen(inner, overwrite=True)
                 kept = eigenvalues + regularization > _smallest_kept(eigenvalues, smallest)
                 self._modes, self._damped = V[:, kept], (eigenvalues[kept] + regularization)[:, None]
 
