@@ -1177,9 +1177,13 @@ def _predict(arguments):
     if arguments.transpose and len(parameters) == p:
         parameters = parameters.T.copy()
     if parameters.shape[1] != p:
+        hint = ""
+        if len(parameters) == p and not arguments.transpose:
+            hint = ". It does with --transpose"
+        elif arguments.key is None and arguments.input.suffix.lower() in _WITH_KEYS:
+            hint = ". If they are another array of the file, --key names it"
         raise ValueError(
-            f"{arguments.input} must hold {p} parameters a row, got an array of shape {parameters.shape}"
-            + (". It does with --transpose" if len(parameters) == p and not arguments.transpose else "")
+            f"{arguments.input} must hold {p} parameters a row, got an array of shape {parameters.shape}{hint}"
         )
     _save_fields(arguments, model.predict, parameters, model.field_shape_)
 

@@ -669,6 +669,11 @@ def test_parameters_and_groups_come_as_matlab_has_them(tmp_path, snapshots, caps
     assert "(2, 60). It does with --transpose" in failing(predict, capsys)
     assert run(*predict, "--transpose") == 0
     np.testing.assert_array_equal(np.load(tmp_path / "G.npy"), load(tmp_path / "m").predict(places))
+    np.savez(tmp_path / "new.npz", U=snapshots, par=places)
+    lacking = ("predict", tmp_path / "m", tmp_path / "new.npz", "--out", tmp_path / "G.npy")
+    assert "U" in failing(lacking, capsys)
+    np.savez(tmp_path / "new.npz", U=snapshots)
+    assert "(60, 40). If they are another array of the file, --key names it" in failing(lacking, capsys)
     rest = ("--out", tmp_path / "n", *MASS)
     message = failing(("fit", tmp_path / "F.npy", *named[3:], *rest), capsys)
     assert "got 2 rows of 60 numbers, one column for each: give it transposed" in message
