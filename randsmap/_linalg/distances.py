@@ -11,7 +11,7 @@ from randsmap import _parallel
 from randsmap._kernels import distances as _kernels
 from randsmap._mmap import BLOCK, Snapshots
 from randsmap._progress import steps
-from randsmap._validation import check_matrix, check_number, check_out
+from randsmap._validation import check_matrix, check_number, check_out, empty_in_lines
 
 __all__ = [
     "centre_of",
@@ -249,7 +249,7 @@ def centred_rows(
     X: NDArray[np.float64], centre: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """X - centre and the squared norms of its rows (inf where they overflow)."""
-    rows, norms = np.empty(X.shape), np.empty(len(X))
+    rows, norms = empty_in_lines(X.shape), np.empty(len(X))
     step = _kernels.PANEL
     _parallel.parallel_for(
         lambda i: _kernels.center(
