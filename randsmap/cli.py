@@ -228,7 +228,7 @@ def _parser():
         help="labels, one a snapshot, of trajectories or other groups, which are left out as a whole: .npy, text with "
         "one a line, or numbers in a file as of the snapshots",
     )
-    fit.add_argument("--groups-key", metavar="NAME", help="array of that file, where it has several")
+    _add_key(fit, "--groups-key")
     fit.add_argument(
         "--parameters",
         type=expanded,
@@ -238,7 +238,7 @@ def _parser():
         "(randsmap predict). In place of few coordinates it has many POD modes where these clearly predict better, "
         "unless --components or --decoder is given",
     )
-    fit.add_argument("--parameters-key", metavar="NAME", help="array of that file, where it has several")
+    _add_key(fit, "--parameters-key")
     fit.add_argument(
         "--alpha", type=float, default=1.0, help="density normalisation of the diffusion maps, 0 to 1 (default 1)"
     )
@@ -279,7 +279,7 @@ def _parser():
         help="volumes of the cells of a grid that is not uniform, one positive number a cell, flattened or in the "
         "shape of a field, in a file as of the snapshots: the mass is the sum of the cells by these",
     )
-    fit.add_argument("--cell-weights-key", metavar="NAME", help="array of that file, where it has several")
+    _add_key(fit, "--cell-weights-key")
     # argparse takes -1e-3 and -inf for options
     fit._negative_number_matcher = re.compile(r"-(\.?\d|inf)")
     fit.add_argument(
@@ -316,7 +316,7 @@ def _parser():
         metavar="PARAMETERS",
         help="(n,) or (n, p), in .npy, text with one row a line, or a file as of snapshots",
     )
-    predict.add_argument("--key", metavar="NAME", help="array of that file, where it has several")
+    _add_key(predict, "--key")
     predict.add_argument("--transpose", action="store_true", help="(p, n): the parameters are columns, not rows")
     _add_writing(predict, "FIELDS")
     predict.set_defaults(command=_predict)
@@ -335,7 +335,7 @@ def _parser():
         metavar="FILE",
         help="times or parameters of the snapshots: errors of the fields that a model of `fit --parameters` predicts",
     )
-    evaluate.add_argument("--parameters-key", metavar="NAME", help="array of that file, where it has several")
+    _add_key(evaluate, "--parameters-key")
     evaluate.add_argument("--out", type=expanded, metavar="ERRORS.csv", help="also write the errors of every sample")
     evaluate.set_defaults(command=_evaluate)
     _add_report(commands)
@@ -356,7 +356,7 @@ def _add_report(commands):
     report.add_argument(
         "--groups", type=expanded, metavar="FILE", help="labels of trajectories or other groups, as of `randsmap fit`"
     )
-    report.add_argument("--groups-key", metavar="NAME", help="array of that file, where it has several")
+    _add_key(report, "--groups-key")
     report.add_argument(
         "--shape",
         type=int,
@@ -379,6 +379,11 @@ def _add_reading(command, what):
     command.add_argument(
         "--transpose", action="store_true", help=f"the last axis counts the {what}: they are columns, not rows"
     )
+
+
+def _add_key(command, option):
+    """Which array of the file that stands before it."""
+    command.add_argument(option, metavar="NAME", help="array of that file, where it has several")
 
 
 def _add_writing(command, output):
