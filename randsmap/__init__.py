@@ -54,7 +54,7 @@ _LAZY = {
     "autotune": "tuning",
     "set_num_threads": "_parallel",
     "get_num_threads": "_parallel",
-    "show_progress": "_progress",
+    "show_progress": "_io.progress",
 }
 _SUBMODULES = (
     "datasets",
@@ -77,7 +77,7 @@ __all__ = [*_LAZY, *_SUBMODULES, "__version__"]
 
 # modules of former versions, which pickles name -> where what they held is now
 _MOVED = {
-    "randsmap._blocks": "randsmap._mmap",
+    "randsmap._blocks": "randsmap._linalg.rows",
     "randsmap._neighbors": "randsmap._linalg.neighbors",
     "randsmap.bounds": "randsmap.invariants._bounds",
     "randsmap.decoders._streaming": "randsmap._linalg.normal_equations",

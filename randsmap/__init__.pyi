@@ -12,9 +12,9 @@ from randsmap import reports as reports
 from randsmap import snapshots as snapshots
 from randsmap import studies as studies
 from randsmap import tuning as tuning
+from randsmap._io.progress import show_progress as show_progress
 from randsmap._parallel import get_num_threads as get_num_threads
 from randsmap._parallel import set_num_threads as set_num_threads
-from randsmap._progress import show_progress as show_progress
 from randsmap.datasets import HughesSolver as HughesSolver
 from randsmap.datasets import LWRSolver as LWRSolver
 from randsmap.datasets import solve_eikonal as solve_eikonal

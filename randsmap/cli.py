@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from randsmap._files import expanded, is_stream, save_arrays, writable_target, write_atomically
+from randsmap._io.files import expanded, is_stream, save_arrays, writable_target, write_atomically
 
 __all__ = ["main"]
 
@@ -690,10 +690,10 @@ def _fit(arguments):
     import numpy as np
 
     import randsmap
-    from randsmap._mmap import Snapshots, is_large
-    from randsmap._progress import show_progress
-    from randsmap._validation import check_matrix
-    from randsmap.fields import flattened
+    from randsmap._interface.fields import flattened
+    from randsmap._interface.validation import check_matrix
+    from randsmap._io.progress import show_progress
+    from randsmap._linalg.rows import Snapshots, is_large
     from randsmap.snapshots import read_snapshots
 
     search = all(getattr(arguments, name) is None for name in _ONE_DECODER)
@@ -903,8 +903,8 @@ def _error_at_parameters(parametric, parameters, snapshots, groups, seed):
     from sklearn.model_selection import GroupKFold, KFold
 
     from randsmap import metrics
-    from randsmap._progress import steps
-    from randsmap.decoders._extrapolation import extrapolation_ignored
+    from randsmap._io.progress import steps
+    from randsmap.maps.extrapolation import extrapolation_ignored
 
     if groups is None:
         folds = KFold(min(_FOLDS, len(parameters)), shuffle=True, random_state=seed)
@@ -927,7 +927,7 @@ def _labels_of(arguments, n):
     """Labels of --groups, (n,), from an array of a file as of the snapshots or the lines of a text file; or None."""
     import numpy as np
 
-    from randsmap._mmap import load_npy
+    from randsmap._linalg.rows import load_npy
     from randsmap.snapshots import read_array
 
     path, key = arguments.groups, arguments.groups_key
@@ -954,7 +954,7 @@ def _parameters_of(path, key=None, width=None):
     """Parameters (n, p) from text with one row a line, or from a file of an array; p is `width`, if that is known."""
     import numpy as np
 
-    from randsmap._validation import check_matrix
+    from randsmap._interface.validation import check_matrix
     from randsmap.snapshots import read_array
 
     if path.suffix.lower() not in ("", ".txt") or _is_npy(path):
@@ -1087,7 +1087,7 @@ def _errors(model, snapshots, *names, parameters=None):
     import numpy as np
 
     from randsmap import metrics
-    from randsmap._mmap import Snapshots, is_large, row_blocks
+    from randsmap._linalg.rows import Snapshots, is_large, row_blocks
     from randsmap.invariants._bounds import outside
 
     if not len(snapshots):
@@ -1122,7 +1122,7 @@ def _tuned_value(encoder, decoder, parameter, snapshots, seed):
     from sklearn.base import clone
     from sklearn.model_selection import train_test_split
 
-    from randsmap.fields import flattened
+    from randsmap._interface.fields import flattened
     from randsmap.tuning import default_values, tune
 
     if len(snapshots) < 10:
@@ -1157,7 +1157,7 @@ def _refuse_own_input(arguments, *names):
 
 
 def _encode(arguments):
-    from randsmap._progress import show_progress
+    from randsmap._io.progress import show_progress
 
     _check_array_target(arguments)  # fail before the work is done
     model = _load_model(arguments.model)
@@ -1197,18 +1197,18 @@ def _save_fields(arguments, decode, X, shape):
     """decode(X), fields of that shape, through a memory map where they are large and go to a .npy file as they are."""
     import numpy as np
 
-    from randsmap import _mmap
-    from randsmap._progress import show_progress
+    from randsmap._io.progress import show_progress
+    from randsmap._linalg import rows
     from randsmap.snapshots import check_target, is_npy_target
 
     shape, path = (len(X), *shape), arguments.out
     check_target(path, math.prod(shape))
-    mapped = 8 * math.prod(shape) >= _mmap.LARGE and is_npy_target(path) and not arguments.transpose_out
+    mapped = 8 * math.prod(shape) >= rows.LARGE and is_npy_target(path) and not arguments.transpose_out
     if not mapped:
         _save_array(arguments, decode(X, out=np.empty(shape)), "fields")
         return
     with show_progress():
-        _mmap.write_npy(path, shape, lambda fields: decode(X, out=fields))
+        rows.write_npy(path, shape, lambda fields: decode(X, out=fields))
     _say(f"written: {path} {shape}")
 
 
@@ -1216,7 +1216,7 @@ def _evaluate(arguments):
     import numpy as np
 
     from randsmap import metrics
-    from randsmap._progress import show_progress
+    from randsmap._io.progress import show_progress
 
     if arguments.out is not None:
         _refuse_own_input(arguments, "model", "input", "parameters")
@@ -1256,7 +1256,7 @@ def _evaluate(arguments):
 
 
 def _report(arguments):
-    from randsmap._progress import show_progress
+    from randsmap._io.progress import show_progress
     from randsmap.reports import write_model_report
 
     if arguments.out.suffix.lower() in (".npy", ".npz"):
@@ -1299,8 +1299,8 @@ def _load_model(path):
 
 def _load_fields(arguments, model):
     """The fields of a command's input file as rows (n, M) for a fitted model."""
-    from randsmap._validation import refuse_other_dimensions
-    from randsmap.fields import flattened
+    from randsmap._interface.fields import flattened
+    from randsmap._interface.validation import refuse_other_dimensions
     from randsmap.snapshots import read_array, warn_of_columns
 
     path, M, shape = arguments.input, model.n_features_in_, model.field_shape_
@@ -1323,7 +1323,7 @@ def _load_latents(arguments, d):
     """The latents (n, d) of a command's input file."""
     import numpy as np
 
-    from randsmap._validation import refuse_other_dimensions
+    from randsmap._interface.validation import refuse_other_dimensions
     from randsmap.snapshots import read_array
 
     path = arguments.input

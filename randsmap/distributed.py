@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from randsmap._estimator import restored_on_error
-from randsmap._mmap import load_npy
-from randsmap._validation import check_count
-from randsmap.fields import FieldLayout, flattened, for_part
+from randsmap._interface.fields import FieldLayout, flattened, for_part
+from randsmap._interface.state import restored_on_error
+from randsmap._interface.validation import check_count
+from randsmap._linalg.rows import load_npy
 from randsmap.metrics import field_norms, median_norm, scaled_distances
 from randsmap.model import ManifoldModel
 

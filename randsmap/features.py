@@ -14,12 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from randsmap._estimator import Array, Count, check_fitted, restored_on_error, validate_data
-from randsmap._kernels import gradients as _gradient_kernel
-from randsmap._kernels.features import COSINE, LOGISTIC
-from randsmap._kernels.features import features as _feature_kernel
-from randsmap._parallel import blas_threads, parallel_for
-from randsmap._validation import (
+from randsmap._interface.state import Array, Count, check_fitted, restored_on_error, validate_data
+from randsmap._interface.validation import (
     check_count,
     check_number,
     check_out,
@@ -27,6 +23,10 @@ from randsmap._validation import (
     check_vector,
     renamed_arguments,
 )
+from randsmap._kernels import gradients as _gradient_kernel
+from randsmap._kernels.features import COSINE, LOGISTIC
+from randsmap._kernels.features import features as _feature_kernel
+from randsmap._parallel import blas_threads, parallel_for
 
 __all__ = ["FourierFeatures", "MaternFeatures", "MonomialFeatures", "MultiscaleFourierFeatures", "SigmoidFeatures"]
 

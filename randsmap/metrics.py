@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._mmap import Snapshots, block_rows, is_large, row_blocks
-from randsmap._progress import steps
-from randsmap._validation import check_choice, check_matrix, check_number, check_vector, renamed_arguments
-from randsmap.fields import flattened
+from randsmap._interface.fields import flattened
+from randsmap._interface.validation import check_choice, check_matrix, check_number, check_vector, renamed_arguments
+from randsmap._io.progress import steps
+from randsmap._linalg.rows import Snapshots, block_rows, is_large, row_blocks
 
 __all__ = ["conservation_error", "relative_l2", "relative_linf", "scaled_l2", "scaled_linf"]
 

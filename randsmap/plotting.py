@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap import _validation
-from randsmap.fields import all_as_drawn, as_drawn, fields_as_drawn
+from randsmap._interface import validation
+from randsmap._interface.fields import all_as_drawn, as_drawn, fields_as_drawn
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -128,7 +128,7 @@ def plot_field(
     figure, ax = _figure_and_axes(ax, (5.6, 4.4))
     style = {"cmap": _SEQUENTIAL_COLORS, **style}
     if mesh is None:
-        _validation.check_choice(origin, "origin", ("lower", "upper"))
+        validation.check_choice(origin, "origin", ("lower", "upper"))
         drawn = ax.imshow(values, origin=origin, **_place(extent, values.shape), **style)
     else:
         drawn = _draw_on_mesh(ax, values, mesh, style)
@@ -326,7 +326,7 @@ def plot_errors(
         raise ValueError("errors must have at least 1 value, got none")
     n = len(errors)
     if times is not None:
-        times = _validation.check_vector(times, "times", length=n)
+        times = validation.check_vector(times, "times", length=n)
     _, ax = _figure_and_axes(ax, (5.6, 3.2))
     heights = _above_zero(errors)
     if groups is None:
@@ -388,7 +388,7 @@ def plot_leverage(
     drawn = ~np.isposinf(leverage)
     leverage, errors = _checked_errors(leverage[drawn], "leverage"), errors[drawn]
     _, ax = _figure_and_axes(ax, (5.6, 3.6))
-    beyond = leverage > (np.inf if limit is None else _validation.check_number(limit, "limit", low=0))
+    beyond = leverage > (np.inf if limit is None else validation.check_number(limit, "limit", low=0))
     across, heights = _above_zero(leverage), _above_zero(errors)
     size = _dot_size(len(errors))
     artists: list[Artist] = [
@@ -514,7 +514,7 @@ def plot_crowd(
     """
     fields, times, rows = _check_panels(fields, times, "fields", "times", shape, n_panels)
     shape = fields.shape[1:]
-    length, width = _validation.check_vector(shape if extent is None else extent, "extent", length=2)
+    length, width = validation.check_vector(shape if extent is None else extent, "extent", length=2)
     if not (length > 0 and width > 0):
         raise ValueError(f"extent must be positive, got {extent!r}")
     solid = np.zeros(shape, dtype=bool)
@@ -659,7 +659,7 @@ def plot_embedding(
     >>> roll = make_swiss_roll(300, random_state=0)
     >>> points = plot_embedding(roll.data, roll.coordinates[:, 0], label="theta")
     """
-    latents = _validation.check_matrix(latents, "latents")
+    latents = validation.check_matrix(latents, "latents")
     n, dimension = latents.shape
     if dimension not in (1, 2, 3):
         raise ValueError(f"latents must have 1, 2 or 3 columns, got {dimension}")
@@ -667,7 +667,7 @@ def plot_embedding(
     if len(names) != dimension:
         raise ValueError(f"names must have length {dimension}, got {len(names)}")
     if color is not None:
-        color = _validation.check_vector(color, "color", length=n)
+        color = validation.check_vector(color, "color", length=n)
     if ax is not None and hasattr(ax, "get_zlim") != (dimension == 3):
         raise ValueError(f"ax must be {max(dimension, 2)}-dimensional for latents of {dimension} columns")
     if dimension == 1:
@@ -752,7 +752,7 @@ def plot_reconstructions(
     >>> figure = plot_reconstructions(np.exp(-x**2), {"half": np.exp(-x**2) / 2}, positions=x)
     """
     if n_columns is not None:
-        n_columns = _validation.check_count(n_columns, "n_columns")
+        n_columns = validation.check_count(n_columns, "n_columns")
     named: dict[str, Any] = {"truth": truth}
     fields = all_as_drawn(named | {str(name): field for name, field in reconstructions.items()}, shape)
     if len(fields) == 1:
@@ -767,7 +767,7 @@ def plot_reconstructions(
         positions, name = _cells(positions, len(truth))
         return _profiles(truth, fields, positions, name, label, n_columns or 2, width)
     if extent is not None:
-        extent = _validation.check_vector(extent, "extent", length=2)
+        extent = validation.check_vector(extent, "extent", length=2)
     return _error_maps(truth, fields, extent, mask, label, n_columns, width)
 
 
@@ -910,7 +910,7 @@ def check_mesh(mesh: _Mesh, n_values: int, name: str) -> tuple[NDArray[np.float6
         points, triangles = mesh
     except (TypeError, ValueError):
         raise ValueError("mesh must be a pair: points (n_points, 2) and triangles (n_triangles, 3)") from None
-    points = _validation.check_matrix(points, "points of the mesh", n_columns=2)
+    points = validation.check_matrix(points, "points of the mesh", n_columns=2)
     triangles = np.asarray(triangles)
     if triangles.ndim != 2 or triangles.shape[1] != 3 or triangles.dtype.kind not in "iu":
         raise ValueError(
@@ -946,7 +946,7 @@ def _place(extent, shape):
     """Extent and aspect of an image of (ny, nx) cells: square ones, as long as neither side becomes a stripe."""
     if extent is None:
         extent = 0.0, float(shape[1]), 0.0, float(shape[0])
-    left, right, bottom, top = _validation.check_vector(extent, "extent", length=4)
+    left, right, bottom, top = validation.check_vector(extent, "extent", length=4)
     if not (right > left and top > bottom):
         raise ValueError(f"extent must be left < right and bottom < top, got {(left, right, bottom, top)}")
     ratio = (top - bottom) / (right - left)
@@ -962,7 +962,7 @@ def _few_ticks(bar):
 
 
 def _checked_errors(values, name):
-    values = _validation.check_vector(values, name)
+    values = validation.check_vector(values, name)
     if values.min(initial=0) < 0:
         raise ValueError(f"{name} must be at least 0, got {values.min():g}")
     return values
@@ -995,7 +995,7 @@ def _errors_of_rows(ax, times, errors):
 
 
 def _errors_of_groups(ax, times, errors, groups):
-    groups = _validation.sortable(groups)
+    groups = validation.sortable(groups)
     if groups.shape != errors.shape:
         raise ValueError(f"groups must have length {len(errors)}, got shape {groups.shape}")
     labels, numbers = np.unique(groups, return_inverse=True)
@@ -1066,8 +1066,8 @@ def _dot_size(n):
 def _check_panels(fields, labels, fields_name, name, shape, n_panels):
     fields = fields_as_drawn(fields, fields_name, 2, shape)
     if labels is not None:
-        labels = _validation.check_vector(labels, name, length=len(fields))
-    n_panels = min(_validation.check_count(n_panels, "n_panels"), len(fields))
+        labels = validation.check_vector(labels, name, length=len(fields))
+    n_panels = min(validation.check_count(n_panels, "n_panels"), len(fields))
     return fields, labels, np.linspace(0, len(fields) - 1, n_panels).round().astype(int)
 
 
@@ -1078,7 +1078,7 @@ def _remove_unused(axes, n_used):
 
 
 def _ascending(values, name, length):
-    values = _validation.check_vector(values, name, length=length)
+    values = validation.check_vector(values, name, length=length)
     if (np.diff(values) < 0).any():
         k = int(np.argmax(np.diff(values) < 0))
         raise ValueError(f"{name} must be ascending, got {values[k + 1]:g} after {values[k]:g}")

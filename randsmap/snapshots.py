@@ -19,8 +19,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._files import expanded, mapping_of, save_arrays, writable_target, write_atomically
-from randsmap._mmap import check_npy_header, load_npy
+from randsmap._io.files import expanded, mapping_of, save_arrays, writable_target, write_atomically
+from randsmap._linalg.rows import check_npy_header, load_npy
 
 __all__ = ["read_snapshots"]
 

@@ -17,12 +17,12 @@ from randsmap import (
     ManifoldModel,
     ParametricModel,
     SigmoidFeatures,
-    _mmap,
     cli,
     load,
     metrics,
     read_snapshots,
 )
+from randsmap._linalg import rows
 from randsmap.cli import main
 from randsmap.decoders import library_path
 from randsmap.metrics import relative_l2
@@ -782,7 +782,7 @@ def test_columns_are_hinted_at(tmp_path, snapshots, capsys):
 
 
 def test_large_files_of_shaped_fields_stay_in_their_file(tmp_path, snapshots, monkeypatch, capsys):
-    monkeypatch.setattr(_mmap, "LARGE", 1 << 10)
+    monkeypatch.setattr(rows, "LARGE", 1 << 10)
     for name, F in (
         ("rows", snapshots.reshape(60, 5, 8)),
         ("columns", np.moveaxis(snapshots.reshape(60, 5, 8), 0, -1)),
@@ -790,10 +790,10 @@ def test_large_files_of_shaped_fields_stay_in_their_file(tmp_path, snapshots, mo
         np.save(tmp_path / f"{name}.npy", F)
         transpose = ("--transpose",) if name == "columns" else ()
         read = []
-        monkeypatch.setattr(_mmap.Snapshots, "__init__", noted(_mmap.Snapshots.__init__, read))
+        monkeypatch.setattr(rows.Snapshots, "__init__", noted(rows.Snapshots.__init__, read))
         large = ("--encoder-samples", 30, "--n-features", 20, "--features", "sigmoid")
         assert run("fit", tmp_path / f"{name}.npy", *transpose, "--out", tmp_path / name, *MASS, *large) == 0
-        assert read and all(_mmap.mapping_of(array) is not None for array in read)
+        assert read and all(rows.mapping_of(array) is not None for array in read)
         assert run("encode", tmp_path / name, tmp_path / f"{name}.npy", *transpose, "--out", tmp_path / "Y.npy") == 0
         assert run("decode", tmp_path / name, tmp_path / "Y.npy", "--out", tmp_path / f"G-{name}.npy") == 0
         assert np.load(tmp_path / f"G-{name}.npy").shape == (60, 5, 8)

@@ -13,7 +13,7 @@ from sklearn.utils import get_tags
 
 import randsmap
 from randsmap import metrics
-from randsmap.fields import FieldLabels, flattened
+from randsmap._interface.fields import FieldLabels, flattened
 from randsmap.persistence import save
 
 N, NY, NX = 40, 4, 6
@@ -242,7 +242,7 @@ def test_images_keep_the_shape(tmp_path, precision):
 
 def test_a_forged_shape_in_an_image_is_refused():
     from randsmap._kernels import frozen as kernel
-    from randsmap.decoders import _frozen
+    from randsmap.maps import frozen as _frozen
 
     whole = randsmap.RANDSMAPDecoder(random_state=0).fit(Y, F).freeze()
     image = np.frombuffer(bytes(whole._decoder.image), np.uint8)
@@ -262,7 +262,7 @@ def test_the_section_of_the_shape_is_the_one_of_the_header_of_c():
     import re
     from pathlib import Path
 
-    from randsmap.decoders import _frozen
+    from randsmap.maps import frozen as _frozen
 
     header = Path(__file__).parent.parent / "src" / "randsmap" / "_kernels" / "rk_image.h"
     names = re.findall(r"^    (RK_\w+)[ ,]", header.read_text().partition("enum rk_section_id")[2], re.M)

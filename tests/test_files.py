@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import randsmap
-from randsmap import _mmap
-from randsmap._files import is_intact, replaced_atomically, reserve, write_atomically, write_checked
+from randsmap._io.files import is_intact, replaced_atomically, reserve, write_atomically, write_checked
+from randsmap._linalg import rows
 from randsmap.cli import main
 
 from helpers import small_model
@@ -153,7 +153,7 @@ def test_a_device_is_written_to_and_stays_one(model):
 @posix
 @pytest.mark.parametrize("command", ["encode", "decode", "fit", "dataset"])
 def test_a_pipe_is_written_to(tmp_path, model, monkeypatch, command):
-    monkeypatch.setattr(_mmap, "LARGE", 1)  # decode through a memory map, where it may be one
+    monkeypatch.setattr(rows, "LARGE", 1)  # decode through a memory map, where it may be one
     pipe, received = tmp_path / ("pipe" if command == "fit" else "pipe.npy"), tmp_path / "received"
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: received.write_bytes(pipe.read_bytes()))
@@ -235,7 +235,7 @@ def test_a_folder_that_may_not_be_written_is_told_by_the_files_name(tmp_path):
 def test_leftovers_of_killed_runs_are_removed_by_the_next_and_others_files_stay(tmp_path):
     code = """
         import os, signal, sys, threading
-        from randsmap._files import replaced_atomically
+        from randsmap._io.files import replaced_atomically
         with replaced_atomically(sys.argv[1]) as temporary:
             temporary.write_bytes(b"half")
             if sys.argv[2] == "wait":
@@ -283,7 +283,7 @@ def test_space_is_reserved_before_a_map_is_written_to(tmp_path, model, monkeypat
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
-    monkeypatch.setattr(_mmap, "LARGE", 1)
+    monkeypatch.setattr(rows, "LARGE", 1)
     loaded, Y = randsmap.load(model / "m.npz"), np.load(model / "Y.npy")
     before = {p.name for p in tmp_path.iterdir()}
     with pytest.raises(OSError, match="No space left on device.*F.npy"):
@@ -345,4 +345,4 @@ def test_everything_that_writes_does_it_in_one_place():
         for text in [path.read_text()]
         if re.search(r"os\.replace|mkstemp|NamedTemporary|write_text|write_bytes|open\([^)\n]*[\"'][wax]", text)
     }
-    assert writers == {"_files.py"}
+    assert writers == {"_io/files.py"}

@@ -88,7 +88,10 @@ WAYS = {
         "result = example_result(); result.notes.append('long ' * 500000)",
         "_report.write_report(result, pathlib.Path(path).parent)",
     ),
-    "cache": ("from randsmap._files import write_checked", "write_checked(path, lambda file: np.save(file, fields))"),
+    "cache": (
+        "from randsmap._io.files import write_checked",
+        "write_checked(path, lambda file: np.save(file, fields))",
+    ),
     "chunk": (
         "import dask.array as da, randsmap.distributed as distributed\n"
         "decoded = distributed.inverse_transform(decoder, da.from_array(latents, chunks=(20, 2)))",

@@ -37,9 +37,9 @@ from randsmap import (
 from randsmap._kernels import gradients as kernel
 from randsmap._kernels.features import COSINE, LOGISTIC
 from randsmap._linalg.distances import multi_gaussian_slope_in_place
-from randsmap.decoders import _linear_map
-from randsmap.decoders._bases import polynomial_jacobian
-from randsmap.invariants._active_bounds import free_tangents, free_tangents_adjoint
+from randsmap.maps import linear_map as _linear_map
+from randsmap.maps.active_bounds import free_tangents, free_tangents_adjoint
+from randsmap.maps.bases import polynomial_jacobian
 
 from helpers import python, with_common_invariants
 from helpers import random_problem as problem

@@ -13,7 +13,7 @@ import randsmap
 from randsmap import DoubleDiffusionMapsDecoder, FourierFeatures, KernelDecoder, MultiscaleFourierFeatures, RFNNDecoder
 from randsmap._linalg import distances as _distances
 from randsmap._linalg import low_rank
-from randsmap.decoders import _bases
+from randsmap.maps import bases as _bases
 
 from helpers import python
 from helpers import random_problem as problem

@@ -9,12 +9,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from randsmap._io.progress import show_progress
 from randsmap._linalg import krylov as _krylov
 from randsmap._linalg import low_rank_ridge as _low_rank_ridge
 from randsmap._linalg.krylov import KrylovRidge, solve_ridge
 from randsmap._linalg.low_rank import nystroem, pod_of_fields
 from randsmap._linalg.ridge import FeatureRows, ridge
-from randsmap._progress import show_progress
 from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 

@@ -27,7 +27,7 @@ from randsmap import (
     SigmoidFeatures,
 )
 from randsmap._linalg.normal_equations import _SAMPLE
-from randsmap.decoders._extrapolation import _ALL, _INTERVAL, DISTANCE_FACTOR, FACTOR
+from randsmap.maps.extrapolation import _ALL, _INTERVAL, DISTANCE_FACTOR, FACTOR
 from randsmap.persistence import save
 
 pytestmark = pytest.mark.filterwarnings("error::randsmap.decoders.ExtrapolationWarning")

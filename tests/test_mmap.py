@@ -12,7 +12,8 @@ from sklearn.decomposition import PCA
 from sklearn.neighbors import KNeighborsRegressor
 
 import randsmap
-from randsmap import _mmap, metrics
+from randsmap import metrics
+from randsmap._linalg import rows
 from randsmap.cli import main
 from randsmap.encoders import _diffusion_maps as encoders
 
@@ -22,8 +23,8 @@ from helpers import random_problem
 @pytest.fixture
 def small(monkeypatch):
     """Every memory-mapped array is large, and 32 rows are a block."""
-    monkeypatch.setattr(_mmap, "LARGE", 1)
-    monkeypatch.setattr(_mmap, "BLOCK", 1000)
+    monkeypatch.setattr(rows, "LARGE", 1)
+    monkeypatch.setattr(rows, "BLOCK", 1000)
     monkeypatch.setattr(encoders, "BLOCK", 1000)
     for module in ("_linalg.distances", "_linalg.low_rank", "decoders._kernel", "decoders._knn"):
         monkeypatch.setattr(f"randsmap.{module}.BLOCK", 1000)
@@ -57,7 +58,7 @@ def test_a_mapped_set_gives_what_memory_gives(tmp_path, small, kind, encoder_sam
     M = M[::2] if kind == "strided" else M
     expected = model(encoder_samples=encoder_samples).fit(np.array(F))
     got = model(encoder_samples=encoder_samples).fit(M)
-    assert _mmap.is_large(M) and np.array_equal(M, F)
+    assert rows.is_large(M) and np.array_equal(M, F)
     there = np.random.default_rng(1).normal(size=(90, 2))
     np.testing.assert_allclose(got.transform(M), expected.transform(F), rtol=0, atol=1e-11)
     np.testing.assert_allclose(

@@ -14,7 +14,8 @@ pytest.importorskip("jinja2")
 from sklearn.decomposition import PCA  # noqa: E402
 
 import randsmap  # noqa: E402
-from randsmap import _mmap, cli, metrics, plotting  # noqa: E402
+from randsmap import cli, metrics, plotting  # noqa: E402
+from randsmap._linalg import rows  # noqa: E402
 from randsmap.reports import _evaluation, _page, write_model_report  # noqa: E402
 from randsmap.tuning._held_out import check_groups  # noqa: E402
 
@@ -132,14 +133,14 @@ def test_the_models_own_shape_is_taken(bumps, tmp_path):
 
 
 def test_a_large_map_is_read_by_blocks_and_once(model, bumps, tmp_path, monkeypatch):
-    monkeypatch.setattr(_mmap, "LARGE", 1)
-    monkeypatch.setattr(_mmap, "block_rows", lambda M: 5)
+    monkeypatch.setattr(rows, "LARGE", 1)
+    monkeypatch.setattr(rows, "block_rows", lambda M: 5)
     np.save(tmp_path / "fields.npy", bumps)
     mapped = np.load(tmp_path / "fields.npy", mmap_mode="r")
     read = []
-    copied = _mmap.Snapshots._copied
+    copied = rows.Snapshots._copied
     monkeypatch.setattr(
-        _mmap.Snapshots, "_copied", lambda self, rows, columns: read.append(rows) or copied(self, rows, columns)
+        rows.Snapshots, "_copied", lambda self, which, columns: read.append(which) or copied(self, which, columns)
     )
     found = _evaluation.evaluate(model, mapped)
     assert [(rows.start, rows.stop) for rows in read] == [(0, 5), (5, 10), (10, 15), (15, 20), (20, 24)]

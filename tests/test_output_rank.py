@@ -10,7 +10,7 @@ import randsmap
 from randsmap import FourierFeatures, RANDSMAPDecoder, RFNNDecoder
 from randsmap._linalg import field_modes as _field_modes
 from randsmap._linalg.field_modes import FieldModes
-from randsmap._mmap import Snapshots
+from randsmap._linalg.rows import Snapshots
 from randsmap.persistence import save
 
 EPS = np.finfo(float).eps
@@ -142,7 +142,7 @@ def test_large_memory_maps_are_read_by_blocks_to_the_same_fields(tmp_path, monke
     path = tmp_path / "f.npy"
     np.save(path, F)
     mapped = np.load(path, mmap_mode="r")
-    monkeypatch.setattr(randsmap._mmap, "LARGE", 1)
+    monkeypatch.setattr(randsmap._linalg.rows, "LARGE", 1)
     reduced = decoder(output_rank=1e-6)
     assert np.array_equal(clone(reduced).fit(Y, F).predict(Z), clone(reduced).fit(Y, mapped).predict(Z))
     modes = FieldModes(Snapshots(mapped, "y"), 1e-6)

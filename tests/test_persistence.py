@@ -27,8 +27,8 @@ from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import PolynomialFeatures
 
 import randsmap
-from randsmap._files import write_atomically
-from randsmap.fields import FieldLabels
+from randsmap._interface.fields import FieldLabels
+from randsmap._io.files import write_atomically
 from randsmap.persistence import _archive
 from randsmap.persistence._model_files import CLASSES, save
 

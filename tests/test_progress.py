@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import randsmap
-from randsmap._progress import ProgressBar, counter, if_asked, steps
+from randsmap._io.progress import ProgressBar, counter, if_asked, steps
 
 
 class Terminal:

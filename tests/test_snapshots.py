@@ -174,10 +174,10 @@ def test_text(tmp_path, text):
 def test_npy_of_any_shape_and_large_ones_stay_in_their_file(tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", FIELDS)
     np.testing.assert_array_equal(read_snapshots(tmp_path / "a.npy"), FIELDS, strict=True)
-    monkeypatch.setattr(randsmap._mmap, "LARGE", 64)
+    monkeypatch.setattr(randsmap._linalg.rows, "LARGE", 64)
     for transpose in (False, True):
         read = read_snapshots(tmp_path / "a.npy", transpose=transpose)
-        assert randsmap._mmap.mapping_of(read) is not None
+        assert randsmap._linalg.rows.mapping_of(read) is not None
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.mat", "b.mat", "a.csv", "a.h5", "a.nc", "a.dat"])
@@ -414,6 +414,6 @@ def test_the_hint_is_for_fields_in_columns_alone(tmp_path):
 def test_the_hint_reads_a_sample_of_large_files(tmp_path, monkeypatch):
     *_, (_, moving) = in_columns()
     np.save(tmp_path / "F.npy", moving.T)
-    monkeypatch.setattr(randsmap._mmap, "LARGE", 64)
+    monkeypatch.setattr(randsmap._linalg.rows, "LARGE", 64)
     with pytest.warns(UserWarning, match="first and last rows agree"):
         read_snapshots(tmp_path / "F.npy")

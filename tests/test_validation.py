@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import randsmap
-from randsmap import _validation as v
+from randsmap._interface import validation as v
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int32, bool, np.float16, np.float32, list])
@@ -192,7 +192,7 @@ def test_rows_of_numbers_take_the_short_path():
     class Fitted:
         n_features_in_ = 3
 
-    from randsmap._estimator import validate_data
+    from randsmap._interface.state import validate_data
 
     fitted, row = Fitted(), np.ones((1, 3))
     assert validate_data(fitted, row, reset=False) is row

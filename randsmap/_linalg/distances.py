@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap import _parallel
+from randsmap._interface.validation import check_matrix, check_number, check_out, empty_in_lines
+from randsmap._io.progress import steps
 from randsmap._kernels import distances as _kernels
-from randsmap._mmap import BLOCK, Snapshots
-from randsmap._progress import steps
-from randsmap._validation import check_matrix, check_number, check_out, empty_in_lines
+from randsmap._linalg.rows import BLOCK, Snapshots
 
 __all__ = [
     "centre_of",

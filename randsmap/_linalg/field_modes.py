@@ -9,10 +9,10 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from randsmap._io.progress import steps
 from randsmap._linalg.low_rank import multiply, orthonormal_rows_beside, times_transposed
 from randsmap._linalg.ridge import LessMean, less_mean
 from randsmap._parallel import blas_threads
-from randsmap._progress import steps
 
 __all__ = ["FieldModes"]
 

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import ddot
 from sklearn.exceptions import ConvergenceWarning
 
+from randsmap._io.progress import counter
 from randsmap._kernels import ridge as _kernel
 from randsmap._linalg.low_rank import cross, multiply, nystroem, orthonormal_beside, pod_of_fields, tall_qr
 from randsmap._linalg.low_rank_ridge import LowRankPath
 from randsmap._linalg.ridge import FeatureRows, Products, less_mean, ridge, with_bias
-from randsmap._mmap import Snapshots
+from randsmap._linalg.rows import Snapshots
 from randsmap._parallel import blas_threads
-from randsmap._progress import counter
 
 __all__ = ["KrylovRidge", "RidgePath", "Solution", "available_memory", "solve_ridge"]
 

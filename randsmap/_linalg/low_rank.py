@@ -29,7 +29,7 @@ from scipy.linalg.lapack import dgemqrt, dgeqrt, dormqr, dpstrf
 
 from randsmap._kernels import ridge as _kernel
 from randsmap._linalg.eigen import symmetric_eigen
-from randsmap._mmap import BLOCK, block_rows
+from randsmap._linalg.rows import BLOCK, block_rows
 from randsmap._parallel import blas_threads
 
 __all__ = ["nystroem", "pod_of_fields"]

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import ddot
 
+from randsmap._io.progress import steps
 from randsmap._linalg.low_rank import cross, multiply, orthonormal_rows_beside, times_transposed
 from randsmap._linalg.projection_table import ProjectionTable
 from randsmap._linalg.ridge import FeatureRows, Products, RidgeSmoother, cholesky_solve, left_spectrum, resolved, ridge
 from randsmap._linalg.sums import Sums, Totals, sum_rows
 from randsmap._parallel import blas_threads
-from randsmap._progress import steps
 
 __all__ = ["LowRankPath", "LowRankRidge", "SmootherPath", "low_rank_spectrum"]
 

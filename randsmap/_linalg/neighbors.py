@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from randsmap._interface.validation import check_count, check_matrix
 from randsmap._kernels import neighbors as _kernel
 from randsmap._parallel import parallel_for
-from randsmap._validation import check_count, check_matrix
 
 __all__ = ["NeighborIndex", "nearest_neighbors"]
 

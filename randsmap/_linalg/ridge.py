@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.linalg.blas import dsymv
 
+from randsmap._interface.validation import check_matrix
+from randsmap._io.progress import steps
 from randsmap._kernels import features as _features_kernel
 from randsmap._kernels import ridge as _kernel
+from randsmap._linalg.rows import Snapshots, block_rows
 from randsmap._linalg.sums import Sums, Totals, sum_rows
-from randsmap._mmap import Snapshots, block_rows
 from randsmap._parallel import blas_threads, parallel_for
-from randsmap._progress import steps
-from randsmap._validation import check_matrix
 
 __all__ = [
     "FeatureRows",

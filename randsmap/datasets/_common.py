@@ -8,7 +8,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap import _files, _mmap, _parallel, _progress, _validation
+from randsmap import _parallel
+from randsmap._interface import validation
+from randsmap._io import files
+from randsmap._io.progress import ProgressBar
+from randsmap._linalg import rows
 
 __all__ = ["Output", "RandomState", "fill_blocks", "fill_output", "random_streams"]
 
@@ -18,7 +22,7 @@ Output = None | NDArray[np.float64] | str | os.PathLike[str]
 
 def random_streams(random_state: RandomState, n_streams: int) -> list[np.random.Generator]:
     """Independent generators; the first ones do not depend on how many there are."""
-    words = _validation.check_random_state(random_state)
+    words = validation.check_random_state(random_state)
     words = words.integers if isinstance(words, np.random.Generator) else words.randint
     seeds = np.random.SeedSequence(words(0, 2**32, size=4, dtype=np.uint64)).spawn(n_streams)
     return [np.random.default_rng(seed) for seed in seeds]
@@ -26,7 +30,7 @@ def random_streams(random_state: RandomState, n_streams: int) -> list[np.random.
 
 def fill_blocks(fill: Callable[[int, slice], object], n_rows: int, block_size: int, *, description: str) -> None:
     """Call ``fill(block, rows)`` for each block of rows (a slice), on several threads."""
-    with _progress.ProgressBar(n_rows, description) as bar:
+    with ProgressBar(n_rows, description) as bar:
 
         def task(block):
             rows = slice(block * block_size, min((block + 1) * block_size, n_rows))
@@ -44,18 +48,18 @@ def fill_output(
     A file appears under its name only when it is complete; a failure leaves what was there before.
     """
     if out is None or isinstance(out, np.ndarray):
-        array = _validation.check_out(out, shape)
+        array = validation.check_out(out, shape)
         fill(array)
         return array
     if not isinstance(out, (str, os.PathLike)):
         raise TypeError(f"out must be a float64 NumPy array, the path of a .npy file or None, got {type(out).__name__}")
-    path = _files.expanded(out)
-    if _files.is_stream(path):  # nothing to be mapped
+    path = files.expanded(out)
+    if files.is_stream(path):  # nothing to be mapped
         array = np.empty(shape)
         fill(array)
-        _files.write_atomically(path, lambda file: np.save(file, array))
+        files.write_atomically(path, lambda file: np.save(file, array))
         return array
     if path.suffix.lower() != ".npy":
         raise ValueError(f"out must name a .npy file, got {str(path)!r}")
-    _mmap.write_npy(path, shape, fill)
+    rows.write_npy(path, shape, fill)
     return np.load(path, mmap_mode="r")

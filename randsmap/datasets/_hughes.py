@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap import _parallel, _progress, _validation
+from randsmap import _parallel
+from randsmap._interface import validation
 from randsmap._kernels import crowd
 from randsmap.datasets import _eikonal, _times
 from randsmap.datasets._common import Output, RandomState, fill_output, random_streams
@@ -136,15 +137,15 @@ class HughesSolver:
             nx, ny = n_cells
         except (TypeError, ValueError):
             raise ValueError(f"n_cells must be a pair of integers, got {n_cells!r}") from None
-        nx = _validation.check_count(nx, "n_cells[0]", low=2)
-        ny = _validation.check_count(ny, "n_cells[1]", low=1)
+        nx = validation.check_count(nx, "n_cells[0]", low=2)
+        ny = validation.check_count(ny, "n_cells[1]", low=1)
         self.shape = self.n_cells = (nx, ny)
         self.lengths = _eikonal.check_pair(lengths, "lengths")
         self.dx, self.dy = self.lengths[0] / nx, self.lengths[1] / ny
-        self.v_max = _validation.check_number(v_max, "v_max", low=0.0, strict_low=True)
-        self.rho_max = _validation.check_number(rho_max, "rho_max", low=0.0, strict_low=True)
-        self.min_speed = _validation.check_number(min_speed, "min_speed", low=0.0, strict_low=True, high=self.v_max)
-        self.dt = _validation.check_number(dt, "dt", low=0.0, strict_low=True)
+        self.v_max = validation.check_number(v_max, "v_max", low=0.0, strict_low=True)
+        self.rho_max = validation.check_number(rho_max, "rho_max", low=0.0, strict_low=True)
+        self.min_speed = validation.check_number(min_speed, "min_speed", low=0.0, strict_low=True, high=self.v_max)
+        self.dt = validation.check_number(dt, "dt", low=0.0, strict_low=True)
         self.courant = 2 * self.v_max * (self.dt / self.dx + self.dt / self.dy)
         if not self.courant <= 1 + 4 * _EPS:  # a number that is 1 on paper may come out above it
             raise ValueError(
@@ -223,7 +224,7 @@ class HughesSolver:
         from sklearn.utils import Bunch
 
         cells = self._check_densities(initial, "initial")
-        t_end = _validation.check_number(t_end, "t_end", low=0.0)
+        t_end = validation.check_number(t_end, "t_end", low=0.0)
         times = np.array([t_end]) if times is None else _times.check_times(times, t_end)
         steps, fractions = _times.steps_to(times, self.dt)
         fields = np.empty((len(cells), len(times), cells.shape[1]))
@@ -264,9 +265,9 @@ class HughesSolver:
     def _check_densities(self, densities, name):
         n_cells = len(self.mask)
         if np.ndim(densities) == 1:
-            cells = _validation.check_vector(densities, name, length=n_cells)[None]
+            cells = validation.check_vector(densities, name, length=n_cells)[None]
         else:
-            cells = _validation.check_matrix(densities, name, n_columns=n_cells)
+            cells = validation.check_matrix(densities, name, n_columns=n_cells)
         for extreme, beyond in (
             (cells.min(), cells.min() < 0),
             (cells.max(), cells.max() > self.rho_max * (1 + 64 * _EPS)),
@@ -440,17 +441,17 @@ def make_hughes(
     """
     from sklearn.utils import Bunch
 
-    n_trajectories = _validation.check_count(n_trajectories, "n_trajectories")
+    n_trajectories = validation.check_count(n_trajectories, "n_trajectories")
     empty = HughesSolver(n_cells, dt=dt)
     x, y = empty.cell_centers.T
     obstacle = (x > 10) & (x < 11) & (y > 2) & (y < 3)
     solver = HughesSolver(n_cells, dt=dt, obstacles=obstacle.reshape(empty.shape))
-    t_end = _validation.check_number(t_end, "t_end", low=0.0)
+    t_end = validation.check_number(t_end, "t_end", low=0.0)
     last_step = int(_times.steps_to(np.array([t_end]), solver.dt)[0][0])
-    n_snapshots = _validation.check_count(
+    n_snapshots = validation.check_count(
         snapshots_per_trajectory, "snapshots_per_trajectory", high=last_step + 1, high_name="the number of states"
     )
-    _validation.check_choice(normalization, "normalization", ("before", "after"))
+    validation.check_choice(normalization, "normalization", ("before", "after"))
 
     parameters = np.empty((n_trajectories, 5))
     initial = np.empty((n_trajectories, len(solver.mask)))
@@ -473,7 +474,7 @@ def make_hughes(
         int(group.max()) * len(group)
         for group in (steps[i : i + crowd.LANES] for i in range(0, n_trajectories, crowd.LANES))
     )
-    with _progress.if_asked(progress), _progress.ProgressBar(total, "Hughes steps", scale=True) as bar:
+    with if_asked(progress), ProgressBar(total, "Hughes steps", scale=True) as bar:
         data = fill_output(
             out,
             (steps.size, len(solver.mask)),

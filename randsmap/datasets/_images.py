@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap import _files, _progress, _validation
+from randsmap._interface import validation
+from randsmap._io import files
+from randsmap._io.progress import if_asked
 from randsmap._kernels import images as kernel
 from randsmap.datasets import _common
 
@@ -124,7 +126,7 @@ def make_rotated_images(
     """
     from sklearn.utils import Bunch
 
-    n_samples = _validation.check_count(n_samples, "n_samples")
+    n_samples = validation.check_count(n_samples, "n_samples")
     shape = None if shape is None else _check_shape(shape)
     if image is None:
         image = head_phantom(shape or 128)
@@ -158,7 +160,7 @@ def make_rotated_images(
 
         _common.fill_blocks(fill_block, n_samples, _BLOCK, description="rotated images")
 
-    with _progress.if_asked(progress):
+    with if_asked(progress):
         data = _common.fill_output(out, (n_samples, height * width), fill)
     return Bunch(
         data=data,
@@ -175,7 +177,7 @@ def _check_shape(shape):
     pair = shape if isinstance(shape, (tuple, list)) else (shape, shape)
     if len(pair) != 2:
         raise ValueError(f"shape must be a number of pixels or (height, width), got {shape!r}")
-    return tuple(_validation.check_count(size, "shape", low=2) for size in pair)
+    return tuple(validation.check_count(size, "shape", low=2) for size in pair)
 
 
 def _cosines_and_sines(steps, n):
@@ -290,12 +292,12 @@ def load_image(image: ArrayLike | str | os.PathLike[str]) -> NDArray[np.float64]
     """
     name = "image"
     if isinstance(image, (str, os.PathLike)):
-        path = _files.expanded(image)
+        path = files.expanded(image)
         name = f"image {path.name}"
         image = _read_image(path)
     if np.ndim(image) != 2:
         raise ValueError(f"{name} must be two-dimensional (height, width), got shape {np.shape(image)}")
-    image = np.array(_validation.check_matrix(image, name, min_rows=2, min_columns=2))
+    image = np.array(validation.check_matrix(image, name, min_rows=2, min_columns=2))
     if image.min() < 0:
         where = tuple(int(i) for i in np.argwhere(image < 0)[0])
         raise ValueError(f"{name} must not be negative, got {image[where]} at {where}")
@@ -414,9 +416,9 @@ def winding_number(latents: ArrayLike, angles: ArrayLike | None = None) -> int:
     >>> winding_number(np.column_stack((np.cos(2 * t), np.sin(2 * t))))
     2
     """
-    latents = _validation.check_matrix(latents, "latents", n_columns=2, min_rows=3)
+    latents = validation.check_matrix(latents, "latents", n_columns=2, min_rows=3)
     if angles is not None:
-        angles = _validation.check_vector(angles, "angles", length=len(latents))
+        angles = validation.check_vector(angles, "angles", length=len(latents))
         latents = latents[np.argsort(angles, kind="stable")]
     size = abs(latents).max()
     points = latents / size if size else latents  # so that no product under- or overflows

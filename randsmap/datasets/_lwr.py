@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from randsmap import _parallel, _progress, _validation
+from randsmap import _parallel
+from randsmap._interface import validation
 from randsmap._kernels import traffic
 from randsmap.datasets import _times
 from randsmap.datasets._common import Output, RandomState, fill_output, random_streams
@@ -104,14 +105,14 @@ class LWRSolver:
         rho_max: float = 1.0,
         dt: float = 0.005,
     ) -> None:
-        self.n_cells = _validation.check_count(n_cells, "n_cells", low=2)
-        start, stop = _validation.check_vector(domain, "domain", length=2).tolist()
+        self.n_cells = validation.check_count(n_cells, "n_cells", low=2)
+        start, stop = validation.check_vector(domain, "domain", length=2).tolist()
         if not 0 < stop - start < np.inf:
             raise ValueError(f"domain must be (start, stop) with start < stop, got {domain!r}")
         self.domain = (start, stop)
-        self.v_max = _validation.check_number(v_max, "v_max", low=0.0, strict_low=True)
-        self.rho_max = _validation.check_number(rho_max, "rho_max", low=0.0, strict_low=True)
-        self.dt = _validation.check_number(dt, "dt", low=0.0, strict_low=True)
+        self.v_max = validation.check_number(v_max, "v_max", low=0.0, strict_low=True)
+        self.rho_max = validation.check_number(rho_max, "rho_max", low=0.0, strict_low=True)
+        self.dt = validation.check_number(dt, "dt", low=0.0, strict_low=True)
         self.dx = (stop - start) / self.n_cells
         if self.dx == 0:
             raise ValueError(f"domain must be wide enough for {self.n_cells} cells, got {domain!r}")
@@ -162,7 +163,7 @@ class LWRSolver:
         from sklearn.utils import Bunch
 
         cells = self._check_initial(initial)
-        t_end = _validation.check_number(t_end, "t_end", low=0.0)
+        t_end = validation.check_number(t_end, "t_end", low=0.0)
         times = np.array([t_end]) if times is None else _times.check_times(times, t_end)
         steps, fractions = _times.steps_to(times, self.dt)
         fields = np.empty((len(cells), len(times), self.n_cells))
@@ -173,9 +174,9 @@ class LWRSolver:
 
     def _check_initial(self, initial):
         if np.ndim(initial) == 1:
-            cells = _validation.check_vector(initial, "initial", length=self.n_cells)[None]
+            cells = validation.check_vector(initial, "initial", length=self.n_cells)[None]
         else:
-            cells = _validation.check_matrix(initial, "initial", n_columns=self.n_cells)
+            cells = validation.check_matrix(initial, "initial", n_columns=self.n_cells)
         for extreme, beyond in (
             (float(cells.min()), cells.min() < 0),
             (float(cells.max()), cells.max() > self.rho_max),
@@ -354,12 +355,12 @@ def make_lwr(
     """
     from sklearn.utils import Bunch
 
-    n_trajectories = _validation.check_count(n_trajectories, "n_trajectories")
+    n_trajectories = validation.check_count(n_trajectories, "n_trajectories")
     solver = LWRSolver(n_cells, dt=dt)
-    t_end = _validation.check_number(t_end, "t_end", low=0.0)
-    noise = _validation.check_number(noise, "noise", low=0.0)
+    t_end = validation.check_number(t_end, "t_end", low=0.0)
+    noise = validation.check_number(noise, "noise", low=0.0)
     last_step = int(_times.steps_to(np.array([t_end]), solver.dt)[0][0])
-    n_snapshots = _validation.check_count(
+    n_snapshots = validation.check_count(
         snapshots_per_trajectory, "snapshots_per_trajectory", high=last_step + 1, high_name="the number of states"
     )
 
@@ -374,7 +375,7 @@ def make_lwr(
 
     whole = np.zeros(n_snapshots)  # no fraction of a step
 
-    with _progress.if_asked(progress), _progress.ProgressBar(n_trajectories, "LWR trajectories") as bar:
+    with if_asked(progress), ProgressBar(n_trajectories, "LWR trajectories") as bar:
 
         def fill(data):
             data = data.reshape(n_trajectories, n_snapshots, solver.n_cells)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap import _progress, _validation
+from randsmap._interface import validation
 from randsmap.datasets import _common
 
 if TYPE_CHECKING:
@@ -154,10 +154,10 @@ def make_s_curve(
     >>> curve.data.shape, curve.coordinates.shape
     ((500, 20), (500, 2))
     """
-    n_features = _validation.check_count(n_features, "n_features", low=3)
-    _validation.check_count(n_samples, "n_samples")
+    n_features = validation.check_count(n_features, "n_features", low=3)
+    validation.check_count(n_samples, "n_samples")
     # a seed of its own, drawn first: the same n_samples or not, a seed gives the same R
-    random_state = _validation.check_random_state(random_state)
+    random_state = validation.check_random_state(random_state)
     embedding = _orthonormal_columns(n_features, _common.random_streams(random_state, 1)[0])
 
     def points(rng, n):
@@ -179,8 +179,8 @@ def _orthonormal_columns(n_features, rng):
 def _make(points, n_samples, noise, random_state, out, progress, description, names, descr, embedding=None):
     from sklearn.utils import Bunch
 
-    n_samples = _validation.check_count(n_samples, "n_samples")
-    noise = _validation.check_number(noise, "noise", low=0.0)
+    n_samples = validation.check_count(n_samples, "n_samples")
+    noise = validation.check_number(noise, "noise", low=0.0)
     streams = _common.random_streams(random_state, -(-n_samples // _BLOCK))
     coordinates = np.empty((n_samples, 2))
 
@@ -197,6 +197,6 @@ def _make(points, n_samples, noise, random_state, out, progress, description, na
         _common.fill_blocks(fill_block, n_samples, _BLOCK, description=description)
 
     n_features = 3 if embedding is None else len(embedding)
-    with _progress.if_asked(progress):
+    with if_asked(progress):
         data = _common.fill_output(out, (n_samples, n_features), fill)
     return Bunch(data=data, coordinates=coordinates, coordinate_names=names, DESCR=descr)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap import _validation
+from randsmap._interface import validation
 
 _EPS = np.finfo(np.float64).eps
 
 
 def check_times(times: ArrayLike, t_end: float) -> NDArray[np.float64]:
     """times as an ascending vector within [0, t_end], a copy."""
-    times = _validation.check_vector(times, "times").copy()
+    times = validation.check_vector(times, "times").copy()
     if not len(times):
         raise ValueError("times must not be empty")
     if times[0] < 0:

@@ -1,16 +1,16 @@
 """Decoders: from latent coordinates back to fields, as scikit-learn multi-output regressors."""
 
-from randsmap.decoders._bases import ScaledTransformer as ScaledTransformer  # for model files
 from randsmap.decoders._blended import BlendedDecoder
 from randsmap.decoders._conservative import ConservativeRegressor
-from randsmap.decoders._extrapolation import ExtrapolationWarning
-from randsmap.decoders._frozen import MAX_BYTES as MAX_BYTES  # for models
-from randsmap.decoders._frozen import FrozenDecoder, FrozenModel, get_include
-from randsmap.decoders._frozen import FrozenEncoder as FrozenEncoder  # for encoders
-from randsmap.decoders._frozen import library_path as library_path  # for the command line
 from randsmap.decoders._kernel import DoubleDiffusionMapsDecoder, KernelDecoder
 from randsmap.decoders._knn import KNNDecoder
 from randsmap.decoders._random_features import RANDSMAPDecoder, RFNNDecoder
+from randsmap.maps.bases import ScaledTransformer as ScaledTransformer  # for model files
+from randsmap.maps.extrapolation import ExtrapolationWarning
+from randsmap.maps.frozen import MAX_BYTES as MAX_BYTES  # for models
+from randsmap.maps.frozen import FrozenDecoder, FrozenModel, get_include
+from randsmap.maps.frozen import FrozenEncoder as FrozenEncoder  # for encoders
+from randsmap.maps.frozen import library_path as library_path  # for the command line
 
 __all__ = [
     "RFNNDecoder",

@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
 
-from randsmap._estimator import NotFrozen, document, restored_on_error, validate_data
+from randsmap._interface.fields import FieldLayout, HoldsFields, field_rows, flattened, output
+from randsmap._interface.state import NotFrozen, document, restored_on_error, validate_data
+from randsmap._interface.validation import check_choice, check_matrix, check_number, check_vector, refuse_dask
 from randsmap._linalg.factored_fields import FactoredFields
 from randsmap._linalg.low_rank import multiply
-from randsmap._mmap import Snapshots, is_large
+from randsmap._linalg.rows import Snapshots, is_large
 from randsmap._parallel import FEW, blas_threads
-from randsmap._validation import check_choice, check_matrix, check_number, check_vector, refuse_dask
-from randsmap.decoders._extrapolation import LeverageMixin
-from randsmap.decoders._linear_map import LinearMapHolder
-from randsmap.fields import FieldLayout, HoldsFields, field_rows, flattened, output
+from randsmap.maps.extrapolation import LeverageMixin
+from randsmap.maps.linear_map import LinearMapHolder
 
 _Class = TypeVar("_Class", bound=type)
 _Method = TypeVar("_Method", bound=Callable[..., Any])

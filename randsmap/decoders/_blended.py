@@ -10,20 +10,20 @@ import scipy.linalg
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from randsmap._estimator import DERIVED, Array, Count, Flag, Real, Regressors, check_fitted, validate_data
+from randsmap._interface.fields import FIELD_STATE
+from randsmap._interface.state import DERIVED, Array, Count, Flag, Real, Regressors, check_fitted, validate_data
+from randsmap._interface.validation import check_number, in_lines
 from randsmap._kernels import decode as _decode_kernel
 from randsmap._linalg.low_rank import CentredFields, leading_directions, orthonormal_rows_beside, times_transposed
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.ridge import less_mean
-from randsmap._mmap import Snapshots, block_rows
+from randsmap._linalg.rows import Snapshots, block_rows
 from randsmap._parallel import blas_threads
-from randsmap._validation import check_number, in_lines
 from randsmap.decoders._base import LinearDecoder, check_fields
-from randsmap.decoders._bases import refuse_overflow
-from randsmap.decoders._extrapolation import FACTOR, Leverage, NoLeverage, extrapolation_ignored
-from randsmap.decoders._linear_map import LinearMap
-from randsmap.fields import FIELD_STATE
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
+from randsmap.maps.bases import refuse_overflow
+from randsmap.maps.extrapolation import FACTOR, Leverage, NoLeverage, extrapolation_ignored
+from randsmap.maps.linear_map import LinearMap
 
 __all__ = [
     "BlendedDecoder",

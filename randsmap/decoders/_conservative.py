@@ -7,12 +7,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MetaEstimatorMixin, clone
 from sklearn.utils import get_tags
 
-from randsmap._estimator import available_unless, check_fitted, restored_on_error
-from randsmap._mmap import Snapshots
-from randsmap._validation import check_cells, check_matrix
+from randsmap._interface.state import available_unless, check_fitted, restored_on_error
+from randsmap._interface.validation import check_cells, check_matrix
+from randsmap._linalg.rows import Snapshots
 from randsmap.decoders._base import FieldRegressor, check_fields
-from randsmap.decoders._extrapolation import why_no_leverage
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
+from randsmap.maps.extrapolation import why_no_leverage
 
 __all__ = ["ConservativeRegressor"]
 

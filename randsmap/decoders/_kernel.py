@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._estimator import DERIVED, Array, Choice, Count, Flag, Real, check_fitted, validate_data
+from randsmap._interface.fields import FIELD_STATE
+from randsmap._interface.state import DERIVED, Array, Choice, Count, Flag, Real, check_fitted, validate_data
+from randsmap._interface.validation import check_choice, check_count, check_number, empty_in_lines, in_lines
 from randsmap._kernels import frozen as _frozen
 from randsmap._kernels import ridge as _ridge
 from randsmap._linalg import distances as _distances
@@ -15,9 +17,8 @@ from randsmap._linalg.leverage import KernelLeverage
 from randsmap._linalg.low_rank import centred_kernel, leading_modes
 from randsmap._linalg.radial import Gaussian, Matern, TailSolver, ThinPlate, polynomial_tail, tail_spectrum
 from randsmap._linalg.ridge import cholesky_solve, less_mean, resolved, set_bias, with_constant
-from randsmap._mmap import BLOCK, Snapshots, row_blocks
+from randsmap._linalg.rows import BLOCK, Snapshots, row_blocks
 from randsmap._parallel import blas_threads
-from randsmap._validation import check_choice, check_count, check_number, empty_in_lines, in_lines
 from randsmap.decoders._base import (
     LinearDecoder,
     as_fields,
@@ -30,12 +31,11 @@ from randsmap.decoders._base import (
     fitted_scale,
     in_cells,
 )
-from randsmap.decoders._bases import KernelBasis, TailedBasis, in_units
-from randsmap.decoders._extrapolation import Leverage
-from randsmap.decoders._linear_map import LinearMap
 from randsmap.features import check_frequency_range, check_length_scale
-from randsmap.fields import FIELD_STATE
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
+from randsmap.maps.bases import KernelBasis, TailedBasis, in_units
+from randsmap.maps.extrapolation import Leverage
+from randsmap.maps.linear_map import LinearMap
 
 __all__ = ["DoubleDiffusionMapsDecoder", "KernelDecoder"]
 

@@ -12,17 +12,17 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._estimator import DERIVED, Array, Choice, Count, Flag, Transformer, check_fitted, validate_data
+from randsmap._interface.fields import FIELD_STATE
+from randsmap._interface.state import DERIVED, Array, Choice, Count, Flag, Transformer, check_fitted, validate_data
+from randsmap._interface.validation import check_cells, check_choice, check_count
 from randsmap._kernels import simplex as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
-from randsmap._mmap import BLOCK, Snapshots, filled, row_blocks
+from randsmap._linalg.rows import BLOCK, Snapshots, filled, row_blocks
 from randsmap._parallel import FEW, parallel_for
-from randsmap._validation import check_cells, check_choice, check_count
 from randsmap.decoders._base import FieldRegressor, check_fields, fitted_scale
-from randsmap.decoders._bases import in_units
-from randsmap.decoders._extrapolation import DISTANCE_FACTOR, Leverage, LeverageMixin, Reach
-from randsmap.decoders._linear_map import KeptCells
-from randsmap.fields import FIELD_STATE
+from randsmap.maps.bases import in_units
+from randsmap.maps.extrapolation import DISTANCE_FACTOR, Leverage, LeverageMixin, Reach
+from randsmap.maps.linear_map import KeptCells
 
 __all__ = ["KNNDecoder"]
 

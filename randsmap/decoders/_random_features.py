@@ -16,7 +16,8 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._estimator import (
+from randsmap._interface.fields import FIELD_STATE, field_rows
+from randsmap._interface.state import (
     DERIVED,
     Array,
     Choice,
@@ -30,6 +31,8 @@ from randsmap._estimator import (
     restored_on_error,
     validate_data,
 )
+from randsmap._interface.validation import check_choice, check_count, check_number, in_lines
+from randsmap._io.progress import show_progress
 from randsmap._linalg.field_modes import FieldModes
 from randsmap._linalg.krylov import RidgePath, Solution
 from randsmap._linalg.leverage import RidgeLeverage
@@ -37,10 +40,8 @@ from randsmap._linalg.low_rank_ridge import SmootherPath, low_rank_spectrum
 from randsmap._linalg.normal_equations import NormalEquations
 from randsmap._linalg.radial import TailSpectrum
 from randsmap._linalg.ridge import FeatureRows, feature_matrix, filtered_solution, left_spectrum, singular_system
-from randsmap._mmap import Snapshots, row_blocks
+from randsmap._linalg.rows import Snapshots, row_blocks
 from randsmap._parallel import blas_threads
-from randsmap._progress import show_progress
-from randsmap._validation import check_choice, check_count, check_number, in_lines
 from randsmap.decoders._base import (
     CENTRING,
     FORMER,
@@ -55,14 +56,13 @@ from randsmap.decoders._base import (
     fitted_scale,
     in_cells,
 )
-from randsmap.decoders._bases import ReducedBasis, ScaledTransformer, feature_basis, in_units
 from randsmap.decoders._blended import field_coordinates
-from randsmap.decoders._extrapolation import Leverage, NoLeverage
-from randsmap.decoders._linear_map import LinearMap
 from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
-from randsmap.fields import FIELD_STATE, field_rows
 from randsmap.invariants import AffineInvariants
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
+from randsmap.maps.bases import ReducedBasis, ScaledTransformer, feature_basis, in_units
+from randsmap.maps.extrapolation import Leverage, NoLeverage
+from randsmap.maps.linear_map import LinearMap
 from randsmap.metrics import SMALLEST_SHARE, median_norm, squarable_norms
 
 __all__ = ["NotStreamable", "RANDSMAPDecoder", "RFNNDecoder", "fixed_regularization"]

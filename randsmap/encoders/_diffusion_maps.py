@@ -22,19 +22,19 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap import _parallel
-from randsmap._estimator import DERIVED, Array, Count, Real, validate_data
+from randsmap._interface.fields import FIELD_STATE, EncodesFields, field_rows
+from randsmap._interface.state import DERIVED, Array, Count, Real, validate_data
+from randsmap._interface.validation import check_count, check_matrix, check_number, check_vectors
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.lanczos import leading_eigenpairs
 from randsmap._linalg.projected_neighbors import neighbor_index
+from randsmap._linalg.rows import BLOCK, Snapshots, is_large, mapped_rows
 from randsmap._linalg.shift_invert import inverted_eigenpairs
-from randsmap._mmap import BLOCK, Snapshots, is_large, mapped_rows
 from randsmap._parallel import for_tiles, tile_rows
-from randsmap._validation import check_count, check_matrix, check_number, check_vectors
 from randsmap.decoders import FrozenEncoder
 from randsmap.encoders import _neighbor_kernel as _sparse_kernel
 from randsmap.encoders import _nystroem
 from randsmap.encoders._harmonics import non_harmonic_selection
-from randsmap.fields import FIELD_STATE, EncodesFields, field_rows
 
 __all__ = ["DiffusionMaps"]
 

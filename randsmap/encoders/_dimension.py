@@ -7,12 +7,12 @@ import warnings
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from randsmap._interface.fields import flattened
+from randsmap._interface.validation import check_count, check_matrix
 from randsmap._linalg.distances import squared_distances
-from randsmap._mmap import Snapshots, is_large
-from randsmap._validation import check_count, check_matrix
+from randsmap._linalg.rows import Snapshots, is_large
 from randsmap.encoders._diffusion_maps import CANDIDATES, DiffusionMaps
 from randsmap.encoders._harmonics import neighbor_residual
-from randsmap.fields import flattened
 
 __all__ = ["estimate_n_components"]
 

@@ -9,17 +9,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from randsmap._estimator import DERIVED, Array, Count, check_fitted, restored_on_error, validate_data
+from randsmap._interface.fields import FIELD_STATE, EncodesFields, field_rows
+from randsmap._interface.state import DERIVED, Array, Count, check_fitted, restored_on_error, validate_data
+from randsmap._interface.validation import check_count, check_matrix, check_number, check_vectors
 from randsmap._linalg.low_rank import CentredFields, leading_directions, orthonormal_beside, orthonormal_rows_beside
 from randsmap._linalg.ridge import less_mean
-from randsmap._mmap import Snapshots, is_large, mapped_rows
+from randsmap._linalg.rows import Snapshots, is_large, mapped_rows
 from randsmap._parallel import blas_threads, for_tiles
-from randsmap._validation import check_count, check_matrix, check_number, check_vectors
 from randsmap.decoders import FrozenEncoder
-from randsmap.decoders._bases import IdentityBasis
-from randsmap.decoders._linear_map import LinearMap, LinearMapHolder
-from randsmap.fields import FIELD_STATE, EncodesFields, field_rows
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
+from randsmap.maps.bases import IdentityBasis
+from randsmap.maps.linear_map import LinearMap, LinearMapHolder
 
 __all__ = ["POD"]
 

@@ -6,7 +6,6 @@ data, S the others; V is the diagonal matrix of cell weights.
 """
 
 # what other parts of the package take from here is imported under its own name; users need the last
-from randsmap.invariants._active_bounds import ActiveBounds as ActiveBounds
 from randsmap.invariants._affine import AffineInvariants as AffineInvariants
 from randsmap.invariants._affine import invariant_values as invariant_values
 from randsmap.invariants._bounds import project_bounds

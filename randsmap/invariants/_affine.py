@@ -14,11 +14,11 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from randsmap._estimator import DERIVED, Array
+from randsmap._interface.state import DERIVED, Array
+from randsmap._interface.validation import check_matrix
 from randsmap._kernels import decode as _kernel
+from randsmap._linalg.rows import Snapshots, block_rows
 from randsmap._linalg.sums import two_product, two_sum
-from randsmap._mmap import Snapshots, block_rows
-from randsmap._validation import check_matrix
 from randsmap.invariants._bounds import Reach, check_bounds, dual_direction, project_rows
 from randsmap.invariants._running import RunningInvariants
 from randsmap.invariants._values import invariant_values

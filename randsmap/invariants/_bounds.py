@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from randsmap._interface.fields import cellwise, flattened
+from randsmap._interface.validation import check_matrix, check_out, check_vector
 from randsmap._kernels import decode as _kernel
-from randsmap._mmap import Snapshots
+from randsmap._linalg.rows import Snapshots
 from randsmap._parallel import parallel_for
-from randsmap._validation import check_matrix, check_out, check_vector
-from randsmap.fields import cellwise, flattened
 from randsmap.invariants._values import invariant_values
 
 __all__ = [

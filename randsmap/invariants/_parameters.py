@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from randsmap._estimator import DERIVED, Part, document
-from randsmap.fields import cellwise
+from randsmap._interface.fields import cellwise
+from randsmap._interface.state import DERIVED, Part, document
 from randsmap.invariants._affine import AffineInvariants
 from randsmap.invariants._running import RunningInvariants
 
@@ -76,7 +76,7 @@ class InvariantParameters:
         """The invariants of no fields yet, of M cells."""
         return RunningInvariants(M, **invariant_options(self, self.__dict__.get("field_shape_")))
 
-    # what a model file holds of them (see randsmap._estimator)
+    # what a model file holds of them (see randsmap._interface.state)
     _invariant_state = {
         "invariants_": Part(AffineInvariants, M="M"),
         "invariant_values_": DERIVED,

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from randsmap._mmap import Snapshots, row_blocks
-from randsmap._validation import check_matrix, check_number, check_vector
+from randsmap._interface.validation import check_matrix, check_number, check_vector
+from randsmap._linalg.rows import Snapshots, row_blocks
 from randsmap.invariants._bounds import check_bounds, check_cell_weights, check_within
 from randsmap.invariants._values import invariant_values
 

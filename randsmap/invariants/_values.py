@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randsmap._kernels import decode as _kernel
-from randsmap._mmap import Snapshots, row_blocks
+from randsmap._linalg.rows import Snapshots, row_blocks
 from randsmap._parallel import parallel_for
 
 __all__ = ["invariant_values"]

@@ -13,9 +13,25 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.metaestimators import available_if
 
-from randsmap._estimator import Count, Integer, Regressor, Transformer, available_unless, check_fitted, validate_data
-from randsmap._mmap import Snapshots, is_large, mapped_rows, row_blocks
-from randsmap._validation import (
+from randsmap._interface.fields import (
+    FIELD_STATE,
+    EncodesFields,
+    field_rows,
+    flattened,
+    for_part,
+    output,
+    with_coordinates_of,
+)
+from randsmap._interface.state import (
+    Count,
+    Integer,
+    Regressor,
+    Transformer,
+    available_unless,
+    check_fitted,
+    validate_data,
+)
+from randsmap._interface.validation import (
     check_cells,
     check_choice,
     check_count,
@@ -24,10 +40,10 @@ from randsmap._validation import (
     refuse_dask,
     refuse_missing,
 )
+from randsmap._linalg.rows import Snapshots, is_large, mapped_rows, row_blocks
 from randsmap.decoders import MAX_BYTES, FrozenModel, RFNNDecoder
-from randsmap.decoders._extrapolation import why_no_leverage
 from randsmap.encoders import DiffusionMaps
-from randsmap.fields import FIELD_STATE, EncodesFields, field_rows, flattened, for_part, output, with_coordinates_of
+from randsmap.maps.extrapolation import why_no_leverage
 from randsmap.metrics import field_norms, median_norm, scaled_l2
 
 __all__ = ["ManifoldModel"]

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import has_fit_parameter
 
-from randsmap._estimator import (
+from randsmap._interface.state import (
     Count,
     NotFrozen,
     Regressor,
@@ -21,7 +21,7 @@ from randsmap._estimator import (
     restored_on_error,
     validate_data,
 )
-from randsmap.decoders._extrapolation import extrapolation_told_as, why_no_leverage
+from randsmap.maps.extrapolation import extrapolation_told_as, why_no_leverage
 from randsmap.metrics import scaled_l2
 
 __all__ = ["ParametricModel"]

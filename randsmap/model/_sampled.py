@@ -11,8 +11,8 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from randsmap._interface.validation import check_cells, check_count, check_matrix, check_vector
 from randsmap._parallel import blas_threads
-from randsmap._validation import check_cells, check_count, check_matrix, check_vector
 
 __all__ = ["SampledModel", "sample_cells"]
 

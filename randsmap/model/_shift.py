@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 
-from randsmap._estimator import (
+from randsmap._interface.fields import FIELD_STATE, EncodesFields, field_rows, output, with_coordinates_of
+from randsmap._interface.state import (
     Array,
     Count,
     Flag,
@@ -20,9 +21,8 @@ from randsmap._estimator import (
     restored_on_error,
     validate_data,
 )
-from randsmap._validation import check_cells, check_matrix, check_vectors
-from randsmap.decoders._extrapolation import why_no_leverage
-from randsmap.fields import FIELD_STATE, EncodesFields, field_rows, output, with_coordinates_of
+from randsmap._interface.validation import check_cells, check_matrix, check_vectors
+from randsmap.maps.extrapolation import why_no_leverage
 from randsmap.metrics import scaled_l2
 from randsmap.model._manifold import ManifoldModel
 

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from randsmap._validation import empty_in_lines
+from randsmap._interface.validation import empty_in_lines
 
 __all__ = ["DTYPES", "read", "write"]
 

@@ -18,7 +18,7 @@ agreement with the other attributes), so that a crafted file gets a ValueError t
 kernel reading beyond an array.
 
 To make a class storable, declare its fitted attributes, all of them, in a dictionary ``_state`` of
-the class (the kinds are in `randsmap._estimator`)::
+the class (the kinds are in `randsmap._interface.state`)::
 
     _state = {"n_features_in_": Count("d"), "weights_": Array("d", "P"), "offsets_": Array("P")}
 
@@ -49,10 +49,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._estimator import DERIVED, check_state, is_optional
-from randsmap._files import expanded, write_atomically
-from randsmap.decoders._frozen import is_image, load_image
-from randsmap.fields import FIELD_STATE
+from randsmap._interface.fields import FIELD_STATE
+from randsmap._interface.state import DERIVED, check_state, is_optional
+from randsmap._io.files import expanded, write_atomically
+from randsmap.maps.frozen import is_image, load_image
 from randsmap.persistence import _archive
 
 __all__ = ["load", "save"]
@@ -63,7 +63,7 @@ _OF_VERSION_2 = FIELD_STATE.keys()
 # class -> its module in the package
 CLASSES = {
     "AffineInvariants": "invariants",
-    "FieldLabels": "fields",
+    "FieldLabels": "_interface.fields",
     "FourierFeatures": "features",
     "MaternFeatures": "features",
     "MonomialFeatures": "features",

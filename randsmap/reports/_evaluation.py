@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap import metrics
+from randsmap._interface.validation import check_matrix
 from randsmap._linalg.neighbors import NeighborIndex
-from randsmap._mmap import Snapshots, is_large, row_blocks
-from randsmap._validation import check_matrix
-from randsmap.decoders._extrapolation import extrapolation_ignored
+from randsmap._linalg.rows import Snapshots, is_large, row_blocks
+from randsmap.maps.extrapolation import extrapolation_ignored
 
 __all__ = ["Evaluation", "decoded_rows", "decoding_part", "evaluate", "worst_rows"]
 

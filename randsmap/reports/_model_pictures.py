@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap import plotting
-from randsmap.fields import as_drawn
+from randsmap._interface.fields import as_drawn
 from randsmap.reports._evaluation import Evaluation, decoded_rows
 from randsmap.reports._page import NARROW, WIDE, Picture, percent
 

@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from randsmap import plotting
-from randsmap._validation import sortable
+from randsmap._interface.fields import flattened, shape_as_drawn
+from randsmap._interface.validation import sortable
 from randsmap.decoders import BlendedDecoder
-from randsmap.fields import flattened, shape_as_drawn
 from randsmap.reports._evaluation import Evaluation, decoding_part, evaluate, worst_rows
 from randsmap.reports._model_pictures import model_pictures
 from randsmap.reports._page import check_jinja, embedded, percent, write_page

@@ -17,7 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from randsmap._files import write_atomically
+from randsmap._io.files import write_atomically
 from randsmap._parallel import get_num_threads
 
 __all__ = ["NARROW", "WIDE", "Picture", "check_jinja", "embedded", "percent", "write_page"]

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from randsmap._files import checksum
+from randsmap._interface.fields import flattened
+from randsmap._interface.validation import check_matrix
+from randsmap._io.files import checksum
 from randsmap._linalg.low_rank import pod_of_fields
 from randsmap._parallel import blas_threads, for_tiles
-from randsmap._validation import check_matrix
 from randsmap.datasets._cache import cached
-from randsmap.fields import flattened
 from randsmap.invariants._affine import AffineInvariants
 from randsmap.metrics import field_norms, median_norm, unchecked_errors
 from randsmap.snapshots import read_snapshots

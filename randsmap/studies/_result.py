@@ -84,7 +84,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from randsmap._files import save_arrays, write_atomically
+from randsmap._io.files import save_arrays, write_atomically
 from randsmap.studies._store import read_arrays
 
 __all__ = ["StudyResult", "load_result", "save_result"]

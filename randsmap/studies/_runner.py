@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import clone
 
-from randsmap._progress import ProgressBar, if_asked, show_progress
-from randsmap._validation import check_choice, check_count
+from randsmap._interface.validation import check_choice, check_count
+from randsmap._io.progress import ProgressBar, if_asked, show_progress
 from randsmap.decoders import KNNDecoder
-from randsmap.decoders._extrapolation import extrapolation_ignored
+from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.studies._data import (
     Errors,
     Part,

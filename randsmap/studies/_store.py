@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._files import is_intact, save_arrays, write_atomically, write_checked
+from randsmap._io.files import is_intact, save_arrays, write_atomically, write_checked
 
 __all__ = ["Store", "read_arrays"]
 

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from randsmap._files import write_atomically
+from randsmap._io.files import write_atomically
 from randsmap.reports._page import percent
 
 if TYPE_CHECKING:

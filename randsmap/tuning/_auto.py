@@ -9,17 +9,26 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 
-from randsmap._estimator import DERIVED, Array, Count, Flag, Regressor, check_fitted, restored_on_error, validate_data
+from randsmap._interface.fields import FIELD_STATE
+from randsmap._interface.state import (
+    DERIVED,
+    Array,
+    Count,
+    Flag,
+    Regressor,
+    check_fitted,
+    restored_on_error,
+    validate_data,
+)
+from randsmap._interface.validation import check_count, check_number, check_random_state
 from randsmap._linalg.radial import PATH
-from randsmap._mmap import Snapshots
-from randsmap._validation import check_count, check_number, check_random_state
+from randsmap._linalg.rows import Snapshots
 from randsmap.decoders import BlendedDecoder
 from randsmap.decoders._base import LinearDecoder, check_fields
 from randsmap.decoders._blended import field_coordinates, spread
-from randsmap.decoders._extrapolation import extrapolation_ignored
-from randsmap.fields import FIELD_STATE
 from randsmap.invariants import AffineInvariants
 from randsmap.invariants._parameters import InvariantParameters, document_invariants, invariant_options
+from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.metrics import squarable_norms
 from randsmap.tuning._families import DOUBLE_DIFFUSION_MAPS, KNN, LENGTHS, check_families
 from randsmap.tuning._held_out import NEIGHBORS, RANKS, Samples, check_groups, stratified

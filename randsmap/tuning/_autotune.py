@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils import Bunch
 
-from randsmap._progress import steps
-from randsmap._validation import check_choice, check_count, check_matrix, check_number, check_random_state
-from randsmap.decoders._extrapolation import extrapolation_ignored
+from randsmap._interface.fields import flattened, for_part
+from randsmap._interface.validation import check_choice, check_count, check_matrix, check_number, check_random_state
+from randsmap._io.progress import steps
 from randsmap.encoders import POD, DiffusionMaps, estimate_n_components
-from randsmap.fields import flattened, for_part
+from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.metrics import squarable_norms
 from randsmap.model import ManifoldModel
 from randsmap.tuning._auto import AutoDecoder, Results

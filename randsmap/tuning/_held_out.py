@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from randsmap._interface.validation import sortable
 from randsmap._linalg.distances import fill_pairs
 from randsmap._linalg.low_rank import leading_modes
 from randsmap._linalg.radial import Gaussian, TailSpectrum, held_out_once
 from randsmap._parallel import blas_threads
-from randsmap._validation import sortable
 from randsmap.decoders import KNNDecoder
 from randsmap.decoders._kernel import retained_modes
 from randsmap.metrics import SMALLEST_SHARE, median_norm

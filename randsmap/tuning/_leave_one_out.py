@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Bunch
 
+from randsmap._interface.validation import check_matrix, check_number
 from randsmap._linalg.radial import PATH
 from randsmap._parallel import blas_threads
-from randsmap._validation import check_matrix, check_number
 from randsmap.decoders._base import check_fields
 from randsmap.decoders._random_features import fixed_regularization
 from randsmap.invariants import AffineInvariants

@@ -14,11 +14,11 @@ from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils import Bunch, check_random_state
 
-from randsmap._progress import ProgressBar, if_asked
-from randsmap._validation import check_matrix, renamed_arguments
+from randsmap._interface.fields import HoldsFields, flattened, for_part
+from randsmap._interface.validation import check_matrix, renamed_arguments
+from randsmap._io.progress import ProgressBar, if_asked
 from randsmap.decoders._base import check_fields
-from randsmap.decoders._extrapolation import extrapolation_ignored
-from randsmap.fields import HoldsFields, flattened, for_part
+from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.metrics import field_norms, median_norm, scaled_distances, scaled_l2, selection_losses
 from randsmap.model import ManifoldModel
 from randsmap.tuning._field_span import FieldSpan, invariants_of

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from randsmap._io.progress import steps
 from randsmap._parallel import blas_threads
-from randsmap._progress import steps
 from randsmap.decoders._blended import geometric_median, limited, linear_trend, median_smoothing
 from randsmap.tuning._families import GAUSSIAN, KNN, MATERN, THIN_PLATE, Trial, starts_of
 from randsmap.tuning._held_out import Samples

@@ -29,7 +29,7 @@ from randsmap import (
 from randsmap._kernels import distances as distance_kernels
 from randsmap._kernels import frozen as frozen_kernels
 from randsmap._linalg import sums
-from randsmap.decoders._bases import ReducedBasis
+from randsmap.maps.bases import ReducedBasis
 
 from fuzz_targets.inputs import EPS, WIDE, laid_out, quiet, refused, same_bits, size, spoiled, violation, within
 from helpers import with_common_invariants

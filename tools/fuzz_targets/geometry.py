@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from randsmap import FourierFeatures, MaternFeatures, MonomialFeatures, MultiscaleFourierFeatures, SigmoidFeatures
+from randsmap._interface.validation import check_matrix
 from randsmap._kernels import distances as distance_kernels
 from randsmap._kernels import simplex, vecmath
 from randsmap._kernels.features import COSINE
@@ -20,7 +21,6 @@ from randsmap._linalg.distances import (
     squared_distances,
 )
 from randsmap._linalg.neighbors import NeighborIndex, nearest_neighbors
-from randsmap._validation import check_matrix
 
 from fuzz_targets.inputs import (
     EPS,

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from randsmap._files import reserve
+from randsmap._io.files import reserve
 
 __all__ = [
     "aligned",

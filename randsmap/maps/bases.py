@@ -18,14 +18,14 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._estimator import Array, Transformer
+from randsmap._interface.state import Array, Transformer
+from randsmap._interface.validation import check_matrix
 from randsmap._kernels import decode as _decode_kernel
 from randsmap._kernels import frozen as _frozen
 from randsmap._kernels import gradients as _kernel
 from randsmap._kernels.distances import DIRECT_DIM
 from randsmap._linalg.ridge import feature_matrix
 from randsmap._parallel import FEW, MAX_TILE, TILE_ENTRIES, for_tiles
-from randsmap._validation import check_matrix
 from randsmap.features import polynomial_jacobian
 from randsmap.invariants._bounds import STALLED
 

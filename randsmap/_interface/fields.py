@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._estimator import Part
-from randsmap._validation import check_count, check_matrix, check_out, refuse_dask
+from randsmap._interface.state import Part
+from randsmap._interface.validation import check_count, check_matrix, check_out, refuse_dask
 
 __all__ = [
     "FIELD_STATE",
@@ -112,7 +112,7 @@ def _as_json(attrs: Any) -> str:
 
 
 class _Labels:
-    """The declaration of `FieldLabels` in a model file, see `randsmap._estimator`."""
+    """The declaration of `FieldLabels` in a model file, see `randsmap._interface.state`."""
 
     def __init__(self, what: str) -> None:
         self._what = what

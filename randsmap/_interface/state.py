@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from randsmap._validation import (
+from randsmap._interface.validation import (
     aligned,
     check_finite,
     clearly_finite,

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from randsmap._interface.fields import output
+from randsmap._interface.validation import check_cells, check_out, check_vectors
 from randsmap._kernels import gradients as _kernel
-from randsmap._mmap import filled
+from randsmap._linalg.rows import filled
 from randsmap._parallel import FEW, blas_threads, for_tiles, tile_rows
-from randsmap._validation import check_cells, check_out, check_vectors
-from randsmap.decoders._extrapolation import Reach
-from randsmap.decoders._frozen import MAX_BYTES, FrozenDecoder, FrozenEncoder, FrozenModel, image_of
-from randsmap.fields import output
-from randsmap.invariants._active_bounds import ActiveBounds
 from randsmap.invariants._affine import AffineInvariants
 from randsmap.invariants._bounds import STALLED
+from randsmap.maps.active_bounds import ActiveBounds
+from randsmap.maps.extrapolation import Reach
+from randsmap.maps.frozen import MAX_BYTES, FrozenDecoder, FrozenEncoder, FrozenModel, image_of
 
 __all__ = ["KeptCells", "LinearMap", "LinearMapHolder"]
 
@@ -67,7 +67,7 @@ class LinearMap:
 
     Parameters
     ----------
-    basis : as in `randsmap.decoders._bases`
+    basis : as in `randsmap.maps.bases`
         phi.
     A : ndarray (P+1, M)
         Coefficients, the first row the bias.

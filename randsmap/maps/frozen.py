@@ -13,12 +13,19 @@ import scipy.linalg
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.sparse import csr_array
 
-from randsmap._files import expanded, write_atomically
+from randsmap._interface.fields import HoldsFields, field_rows, output
+from randsmap._interface.validation import (
+    check_choice,
+    check_count,
+    check_matrix,
+    check_number,
+    check_out,
+    check_vectors,
+)
+from randsmap._io.files import expanded, write_atomically
 from randsmap._kernels import frozen as _kernel
-from randsmap._mmap import filled
+from randsmap._linalg.rows import filled
 from randsmap._parallel import for_tiles
-from randsmap._validation import check_choice, check_count, check_matrix, check_number, check_out, check_vectors
-from randsmap.fields import HoldsFields, field_rows, output
 
 __all__ = ["FrozenDecoder", "FrozenEncoder", "FrozenModel", "get_include", "image_of", "is_image"]
 

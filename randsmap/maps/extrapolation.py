@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._estimator import validate_data
+from randsmap._interface.state import validate_data
 from randsmap._linalg.neighbors import NeighborIndex
 
 __all__ = [

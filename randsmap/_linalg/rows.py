@@ -15,9 +15,9 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._files import expanded, mapping_of, replaced_atomically, reserve
-from randsmap._progress import steps
-from randsmap._validation import check_matrix
+from randsmap._interface.validation import check_matrix
+from randsmap._io.files import expanded, mapping_of, replaced_atomically, reserve
+from randsmap._io.progress import steps
 
 __all__ = [
     "LARGE",

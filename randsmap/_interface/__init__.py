@@ -1,0 +1,1 @@
+"""The public edge: arrays, fields and parameters are checked here, once; declared state of fitted objects."""

@@ -1,0 +1,1 @@
+"""Files that are replaced whole or not at all, and progress bars."""

@@ -1,0 +1,1 @@
+"""The linear map [1 | phi(y)] A with its invariants: bases, derivatives, images, extrapolation."""
