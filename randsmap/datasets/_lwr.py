@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from randsmap import _parallel
 from randsmap._interface import validation
+from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._kernels import traffic
 from randsmap.datasets import _times
 from randsmap.datasets._common import Output, RandomState, fill_output, random_streams

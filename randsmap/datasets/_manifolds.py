@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randsmap._interface import validation
+from randsmap._io.progress import if_asked
 from randsmap.datasets import _common
 
 if TYPE_CHECKING:
