@@ -20,8 +20,9 @@ import randsmap
 from randsmap import _parallel
 from randsmap._kernels import decode as kernel
 from randsmap._linalg import ridge as _ridge
-from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, RANDSMAPDecoder, RFNNDecoder, _bases
+from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, RANDSMAPDecoder, RFNNDecoder
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
+from randsmap.maps import bases as _bases
 from randsmap.persistence import save
 
 from helpers import python, random_problem, violation
