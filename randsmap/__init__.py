@@ -50,7 +50,7 @@ _LAZY = {
     "project_bounds": "invariants",
     "tune": "tuning",
     "leave_one_out": "tuning",
-    "AutoDecoder": "tuning",
+    "AutoDecoder": "decoders",
     "autotune": "tuning",
     "set_num_threads": "_parallel",
     "get_num_threads": "_parallel",

@@ -18,6 +18,7 @@ from randsmap._parallel import set_num_threads as set_num_threads
 from randsmap.datasets import HughesSolver as HughesSolver
 from randsmap.datasets import LWRSolver as LWRSolver
 from randsmap.datasets import solve_eikonal as solve_eikonal
+from randsmap.decoders import AutoDecoder as AutoDecoder
 from randsmap.decoders import BlendedDecoder as BlendedDecoder
 from randsmap.decoders import ConservativeRegressor as ConservativeRegressor
 from randsmap.decoders import DoubleDiffusionMapsDecoder as DoubleDiffusionMapsDecoder
@@ -40,7 +41,6 @@ from randsmap.model import ShiftRegistration as ShiftRegistration
 from randsmap.model import sample_cells as sample_cells
 from randsmap.persistence import load as load
 from randsmap.snapshots import read_snapshots as read_snapshots
-from randsmap.tuning import AutoDecoder as AutoDecoder
 from randsmap.tuning import autotune as autotune
 from randsmap.tuning import leave_one_out as leave_one_out
 from randsmap.tuning import tune as tune

@@ -756,7 +756,7 @@ def _fit(arguments):
 
 def _check_options(arguments, search):
     """Options of the search do not go with those of one decoder."""
-    from randsmap.tuning._families import check_families
+    from randsmap.decoders._families import check_families
 
     for name in ("components", "trials", "encoder_samples"):
         if getattr(arguments, name) is not None and getattr(arguments, name) < 1:

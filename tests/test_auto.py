@@ -9,9 +9,9 @@ from sklearn.base import clone
 import randsmap as rm
 from randsmap.datasets import make_swiss_roll
 from randsmap.decoders._blended import BlendedDecoder, field_coordinates, geometric_median, limited
+from randsmap.decoders._families import Trial, starts_of
+from randsmap.decoders._held_out import Samples, Scores
 from randsmap.tuning import FAMILIES
-from randsmap.tuning._families import Trial, starts_of
-from randsmap.tuning._held_out import Samples, Scores
 
 from helpers import FittedFeatures
 
@@ -180,9 +180,9 @@ def test_results_as_a_frame():
 
 
 def test_results_print_as_a_table():
-    table = rm.tuning._auto.Results(family=np.array(["k-nn", "matern"]), error=np.array([0.123456, np.nan]))
+    table = rm.decoders._auto.Results(family=np.array(["k-nn", "matern"]), error=np.array([0.123456, np.nan]))
     assert repr(table) == "  family  error\n0   k-nn 0.1235\n1 matern    nan"
-    lines = repr(rm.tuning._auto.Results(rank=np.arange(500))).splitlines()
+    lines = repr(rm.decoders._auto.Results(rank=np.arange(500))).splitlines()
     assert len(lines) < 70 and lines[1].split() == ["0", "0"] and lines[-1].split() == ["499", "499"]
     assert lines[-3].split() == ["...", "..."]
 

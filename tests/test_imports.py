@@ -20,8 +20,8 @@ LAYERS = [
     {"snapshots", "metrics", "features"},
     {"invariants"},
     {"maps"},
-    {"decoders"},
     {"encoders"},
+    {"decoders"},
     {"model"},
     {"distributed"},
     {"tuning"},
@@ -34,9 +34,8 @@ LAYERS = [
     {"__main__"},
 ]
 # ManifoldModel.save is a method, but the writer must know every class that it writes, the model's too:
-# the method imports it when it is called. So does
-# ParametricModel with its default regressor, the tuned one.
-ALLOWED = {("model", "persistence"), ("model", "tuning")}
+# the method imports it when it is called.
+ALLOWED = {("model", "persistence")}
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 # meson-python may install a package over two places; the Python files lie beside __init__.py
 PACKAGE = Path(randsmap.__file__).parent

@@ -1,7 +1,9 @@
 """Decoders: from latent coordinates back to fields, as scikit-learn multi-output regressors."""
 
+from randsmap.decoders._auto import AutoDecoder
 from randsmap.decoders._blended import BlendedDecoder
 from randsmap.decoders._conservative import ConservativeRegressor
+from randsmap.decoders._families import FAMILIES
 from randsmap.decoders._kernel import DoubleDiffusionMapsDecoder, KernelDecoder
 from randsmap.decoders._knn import KNNDecoder
 from randsmap.decoders._random_features import RANDSMAPDecoder, RFNNDecoder
@@ -9,7 +11,6 @@ from randsmap.maps.bases import ScaledTransformer as ScaledTransformer  # for mo
 from randsmap.maps.extrapolation import ExtrapolationWarning
 from randsmap.maps.frozen import MAX_BYTES as MAX_BYTES  # for models
 from randsmap.maps.frozen import FrozenDecoder, FrozenModel, get_include
-from randsmap.maps.frozen import FrozenEncoder as FrozenEncoder  # for encoders
 from randsmap.maps.frozen import library_path as library_path  # for the command line
 
 __all__ = [
@@ -20,6 +21,8 @@ __all__ = [
     "KernelDecoder",
     "ConservativeRegressor",
     "BlendedDecoder",
+    "AutoDecoder",
+    "FAMILIES",
     "ExtrapolationWarning",
     "FrozenDecoder",
     "FrozenModel",

@@ -31,10 +31,10 @@ from randsmap._linalg.projected_neighbors import neighbor_index
 from randsmap._linalg.rows import BLOCK, Snapshots, is_large, mapped_rows
 from randsmap._linalg.shift_invert import inverted_eigenpairs
 from randsmap._parallel import for_tiles, tile_rows
-from randsmap.decoders import FrozenEncoder
 from randsmap.encoders import _neighbor_kernel as _sparse_kernel
 from randsmap.encoders import _nystroem
 from randsmap.encoders._harmonics import non_harmonic_selection
+from randsmap.maps.frozen import FrozenEncoder
 
 __all__ = ["DiffusionMaps"]
 

@@ -16,9 +16,9 @@ from randsmap._linalg.low_rank import CentredFields, leading_directions, orthono
 from randsmap._linalg.ridge import less_mean
 from randsmap._linalg.rows import Snapshots, is_large, mapped_rows
 from randsmap._parallel import blas_threads, for_tiles
-from randsmap.decoders import FrozenEncoder
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 from randsmap.maps.bases import IdentityBasis
+from randsmap.maps.frozen import FrozenEncoder
 from randsmap.maps.linear_map import LinearMap, LinearMapHolder
 
 __all__ = ["POD"]

@@ -21,6 +21,7 @@ from randsmap._interface.state import (
     restored_on_error,
     validate_data,
 )
+from randsmap.decoders import AutoDecoder
 from randsmap.maps.extrapolation import extrapolation_told_as, why_no_leverage
 from randsmap.metrics import scaled_l2
 
@@ -152,8 +153,6 @@ class ParametricModel(NotFrozen, BaseEstimator):
     def _new_regressor(self) -> Any:
         if self.regressor is not None:
             return clone(self.regressor)
-        from randsmap.tuning import AutoDecoder
-
         return AutoDecoder(invariants=None, random_state=0)
 
     def latents(self, parameters: ArrayLike) -> NDArray[np.float64]:

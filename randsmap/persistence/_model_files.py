@@ -77,7 +77,7 @@ CLASSES = {
     "DoubleDiffusionMapsDecoder": "decoders",
     "KernelDecoder": "decoders",
     "BlendedDecoder": "decoders",
-    "AutoDecoder": "tuning",
+    "AutoDecoder": "decoders",
     "ScaledTransformer": "decoders",
     "ManifoldModel": "model",
     "ParametricModel": "model",

@@ -13,10 +13,16 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
-from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, KNNDecoder, RANDSMAPDecoder, RFNNDecoder
+from randsmap.decoders import (
+    AutoDecoder,
+    DoubleDiffusionMapsDecoder,
+    KernelDecoder,
+    KNNDecoder,
+    RANDSMAPDecoder,
+    RFNNDecoder,
+)
 from randsmap.encoders import POD, DiffusionMaps
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
-from randsmap.tuning import AutoDecoder
 from randsmap.tuning._autotune import chosen_encoder
 
 if TYPE_CHECKING:

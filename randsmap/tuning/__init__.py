@@ -1,8 +1,7 @@
 """Choice of hyperparameters: on a validation set, or by leave-one-out errors in closed form."""
 
-from randsmap.tuning._auto import AutoDecoder
+from randsmap.decoders import FAMILIES, AutoDecoder
 from randsmap.tuning._autotune import autotune
-from randsmap.tuning._families import FAMILIES
 from randsmap.tuning._grids import default_values
 from randsmap.tuning._leave_one_out import leave_one_out
 from randsmap.tuning._search import tune

@@ -15,14 +15,14 @@ from sklearn.utils import Bunch
 from randsmap._interface.fields import flattened, for_part
 from randsmap._interface.validation import check_choice, check_count, check_matrix, check_number, check_random_state
 from randsmap._io.progress import steps
+from randsmap.decoders._auto import AutoDecoder, Results
+from randsmap.decoders._families import FAMILIES, GAUSSIAN, KNN, MATERN, THIN_PLATE, check_families
+from randsmap.decoders._held_out import Scores, check_groups
+from randsmap.decoders._trials import WORTH, search_threads
 from randsmap.encoders import POD, DiffusionMaps, estimate_n_components
 from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.metrics import squarable_norms
 from randsmap.model import ManifoldModel
-from randsmap.tuning._auto import AutoDecoder, Results
-from randsmap.tuning._families import FAMILIES, GAUSSIAN, KNN, MATERN, THIN_PLATE, check_families
-from randsmap.tuning._held_out import Scores, check_groups
-from randsmap.tuning._trials import WORTH, search_threads
 
 __all__ = ["autotune", "chosen_encoder"]
 

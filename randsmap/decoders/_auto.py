@@ -23,16 +23,15 @@ from randsmap._interface.state import (
 from randsmap._interface.validation import check_count, check_number, check_random_state
 from randsmap._linalg.radial import PATH
 from randsmap._linalg.rows import Snapshots
-from randsmap.decoders import BlendedDecoder
 from randsmap.decoders._base import LinearDecoder, check_fields
-from randsmap.decoders._blended import field_coordinates, spread
+from randsmap.decoders._blended import BlendedDecoder, field_coordinates, spread
+from randsmap.decoders._families import DOUBLE_DIFFUSION_MAPS, KNN, LENGTHS, check_families
+from randsmap.decoders._held_out import NEIGHBORS, RANKS, Samples, check_groups, stratified
+from randsmap.decoders._trials import blend, candidates, leading, reach, search, search_threads
 from randsmap.invariants import AffineInvariants
 from randsmap.invariants._parameters import InvariantParameters, document_invariants, invariant_options
 from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.metrics import squarable_norms
-from randsmap.tuning._families import DOUBLE_DIFFUSION_MAPS, KNN, LENGTHS, check_families
-from randsmap.tuning._held_out import NEIGHBORS, RANKS, Samples, check_groups, stratified
-from randsmap.tuning._trials import blend, candidates, leading, reach, search, search_threads
 
 __all__ = ["AutoDecoder", "Results"]
 
@@ -80,7 +79,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         regularisations from 1e-12 to 100 times the kernel's largest eigenvalue (or of numbers of neighbours, or
         ranks). The first trial of a family compares the up to 7 members where its search starts.
     families : str, sequence of str, or None, default=None
-        The families searched, some of `randsmap.tuning.FAMILIES`: random features ("sigmoid", "fourier",
+        The families searched, some of `randsmap.decoders.FAMILIES`: random features ("sigmoid", "fourier",
         "multiscale-fourier", "matern-features", as many as samples, at most 2000), kernels ("gaussian",
         "multi-gaussian", "matern", "thin-plate"), "polynomial" (of degree 2 to 4), "k-nn" and
         "double-diffusion-maps". None: all.

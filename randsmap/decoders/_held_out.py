@@ -13,10 +13,10 @@ from randsmap._linalg.distances import fill_pairs
 from randsmap._linalg.low_rank import leading_modes
 from randsmap._linalg.radial import Gaussian, TailSpectrum, held_out_once
 from randsmap._parallel import blas_threads
-from randsmap.decoders import KNNDecoder
+from randsmap.decoders._families import DOUBLE_DIFFUSION_MAPS, KNN, Trial
 from randsmap.decoders._kernel import retained_modes
+from randsmap.decoders._knn import KNNDecoder
 from randsmap.metrics import SMALLEST_SHARE, median_norm
-from randsmap.tuning._families import DOUBLE_DIFFUSION_MAPS, KNN, Trial
 
 __all__ = ["NEIGHBORS", "RANKS", "Samples", "Scores", "check_groups", "stratified"]
 

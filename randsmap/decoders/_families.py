@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from randsmap._linalg.radial import polynomial_tail
 from randsmap._parallel import blas_threads
-from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, KNNDecoder, RFNNDecoder
-from randsmap.decoders._kernel import MultiGaussian, radial_kernel
+from randsmap.decoders._kernel import DoubleDiffusionMapsDecoder, KernelDecoder, MultiGaussian, radial_kernel
+from randsmap.decoders._knn import KNNDecoder
+from randsmap.decoders._random_features import RFNNDecoder
 from randsmap.features import (
     FourierFeatures,
     MaternFeatures,

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from randsmap._io.progress import steps
 from randsmap._parallel import blas_threads
 from randsmap.decoders._blended import geometric_median, limited, linear_trend, median_smoothing
-from randsmap.tuning._families import GAUSSIAN, KNN, MATERN, THIN_PLATE, Trial, starts_of
-from randsmap.tuning._held_out import Samples
+from randsmap.decoders._families import GAUSSIAN, KNN, MATERN, THIN_PLATE, Trial, starts_of
+from randsmap.decoders._held_out import Samples
 
 __all__ = ["WORTH", "blend", "candidates", "leading", "reach", "search", "search_threads"]
 
