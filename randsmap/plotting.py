@@ -13,6 +13,7 @@ the only one of an array (1, ny, nx); as an xarray DataArray. Of fields of more 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface import validation
-from randsmap._interface.fields import all_as_drawn, as_drawn, fields_as_drawn
+from randsmap._interface.fields import flattened
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -116,7 +117,7 @@ def plot_field(
     >>> on_mesh = plot_field([0.0, 1.0, 2.0, 1.0], mesh=(points, triangles))
     >>> on_mesh.figure.savefig("field.png")  # doctest: +SKIP
     """
-    values, mesh = _as_drawn({"field": field}, shape, mesh)
+    values, mesh = _plot_values({"field": field}, shape, mesh)
     if values.ndim == 1 and mesh is None:
         cells, name = _cells(positions, len(values))
         _, ax = _figure_and_axes(ax, (5.6, 3.2))
@@ -179,7 +180,7 @@ def plot_difference(
     >>> x = np.linspace(-1, 1, 50)
     >>> line = plot_difference(np.exp(-(x**2)), np.exp(-(x**2)) / 2, positions=x)
     """
-    truth, decoded, _ = _as_drawn({"truth": truth, "decoded": decoded}, shape, mesh)
+    truth, decoded, _ = _plot_values({"truth": truth, "decoded": decoded}, shape, mesh)
     difference = decoded - truth
     if mesh is None and difference.ndim == 1:
         _, ax = _figure_and_axes(ax, (5.6, 3.2))
@@ -248,7 +249,7 @@ def plot_comparison(
     >>> figure = Figure(layout="constrained")
     >>> images = plot_comparison(np.outer(truth, x), np.outer(truth, x) / 2, ax=figure.subplots(1, 3))
     """
-    truth, decoded, _ = _as_drawn({"truth": truth, "decoded": decoded}, shape, mesh)
+    truth, decoded, _ = _plot_values({"truth": truth, "decoded": decoded}, shape, mesh)
     place: dict[str, Any] = {"positions": positions, "mesh": mesh, "extent": extent, "origin": origin}
     if mesh is None and truth.ndim == 1:
         left, right = _several_axes(ax, 2, (8.4, 2.8), at_least=1)
@@ -452,7 +453,7 @@ def plot_space_time(
     >>> diagram = plot_space_time(np.eye(5), np.arange(5.0))
     >>> diagram.figure.savefig("diagram.png")  # doctest: +SKIP
     """
-    fields = fields_as_drawn(fields, "fields", 1)
+    fields = plot_series(fields, "fields", 1)
     n_times, n_cells = fields.shape
     times = _ascending(times, "times", n_times)
     cells, name = _cells(positions, n_cells)
@@ -754,14 +755,15 @@ def plot_reconstructions(
     if n_columns is not None:
         n_columns = validation.check_count(n_columns, "n_columns")
     named: dict[str, Any] = {"truth": truth}
-    fields = all_as_drawn(named | {str(name): field for name, field in reconstructions.items()}, shape)
+    fields = plot_arrays(named | {str(name): field for name, field in reconstructions.items()}, shape)
     if len(fields) == 1:
         raise ValueError("reconstructions must name at least one field")
     if mask is not None:
         mask = np.asarray(mask)
         if mask.dtype != bool:
             raise ValueError(f"mask must be boolean of shape {fields['truth'].shape}, got {mask.dtype}")
-        mask = as_drawn(mask, "mask", fields["truth"].shape if shape is None else shape) > 0
+        (mask,) = plot_arrays({"mask": mask}, fields["truth"].shape if shape is None else shape).values()
+        mask = mask > 0
     truth = fields["truth"]
     if truth.ndim == 1:
         positions, name = _cells(positions, len(truth))
@@ -894,11 +896,11 @@ def _several_axes(ax, count, size, at_least=None):
     return axes
 
 
-def _as_drawn(fields, shape, mesh):
+def _plot_values(fields, shape, mesh):
     """Values of fields by their names as they are drawn, (n_cells,) or (ny, nx), and the checked mesh or None."""
     if mesh is None:
-        return [*all_as_drawn(fields, shape).values(), None]
-    fields = all_as_drawn({name: np.asanyarray(field).reshape(-1) for name, field in fields.items()})
+        return [*plot_arrays(fields, shape).values(), None]
+    fields = plot_arrays({name: np.asanyarray(field).reshape(-1) for name, field in fields.items()})
     for name, values in fields.items():
         points_and_triangles = check_mesh(mesh, len(values), name)
     return [*fields.values(), points_and_triangles]
@@ -1064,7 +1066,7 @@ def _dot_size(n):
 
 
 def _check_panels(fields, labels, fields_name, name, shape, n_panels):
-    fields = fields_as_drawn(fields, fields_name, 2, shape)
+    fields = plot_series(fields, fields_name, 2, shape)
     if labels is not None:
         labels = validation.check_vector(labels, name, length=len(fields))
     n_panels = min(validation.check_count(n_panels, "n_panels"), len(fields))
@@ -1091,3 +1093,103 @@ def _edges(centers):
         return np.array([centers[0] - 0.5, centers[0] + 0.5])
     middle = (centers[1:] + centers[:-1]) / 2
     return np.concatenate(([2 * centers[0] - middle[0]], middle, [2 * centers[-1] - middle[-1]]))
+
+
+# --- arrays of fields for plotting ---------------------------------------------------------------
+
+
+def plot_shape(shape: Any) -> tuple[int, ...]:
+    """Axes of a field that are longer than 1; (n_cells,) of a line.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If `shape` is not a sequence of numbers of cells.
+    """
+    if isinstance(shape, (str, bytes)) or np.ndim(shape) != 1 or not np.size(shape):
+        raise ValueError(f"shape must be the numbers of cells along the axes of a field, got {shape!r}")
+    lengths = tuple(validation.check_count(length, "shape") for length in np.asarray(shape).tolist())
+    return tuple(length for length in lengths if length > 1) or (1,)
+
+
+def plot_arrays(fields: Mapping[str, Any], shape: Any = None) -> dict[str, NDArray[np.float64]]:
+    """Arrays for plotting, by name: lines (n_cells,) or planes (ny, nx), all of one shape.
+
+    Parameters
+    ----------
+    fields : mapping of str to array_like or DataArray
+        Each is one field in its shape, flattened, or the only one of an array. Of more than two axes the middle of
+        those before the last two is taken.
+    shape : sequence of int, optional
+        Shape of a field. By default the shape that one of the arrays has, without axes of length 1.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an array is not one field of that shape, or has values that are not finite.
+    """
+    if shape is None:
+        shapes = [tuple(length for length in np.shape(field) if length != 1) for field in fields.values()]
+        shape = next((own for own in shapes if len(own) == 2), None)
+    arrays = {name: _plot_array(field, name, shape) for name, field in fields.items()}
+    first = next(iter(arrays))
+    for name, values in arrays.items():
+        if values.shape != arrays[first].shape:
+            raise ValueError(f"{name} must have shape {arrays[first].shape} like {first}, got {values.shape}")
+    return arrays
+
+
+def _plot_array(field, name, shape):
+    array = _own_array(field, name)
+    if not array.size:
+        raise ValueError(f"{name} must have cells, got shape {array.shape}")
+    own = plot_shape(array.shape or (1,))
+    cells = own if shape is None else plot_shape(shape)
+    if array.size != math.prod(cells):
+        count = " x ".join(map(str, cells)) + (f" = {math.prod(cells)}" if len(cells) > 1 else "")
+        hint = f": give one of its fields, such as {name}[0]" if array.size % math.prod(cells) == 0 else ""
+        raise ValueError(f"{name} must have {count} cells, got {array.size} in an array of shape {array.shape}{hint}")
+    if own not in (cells, (array.size,)):
+        raise ValueError(f"{name} must have shape {cells} or be flattened, got {array.shape}")
+    if shape is None and len(cells) > 2:
+        raise ValueError(
+            f"{name} must be one field, a line or a plane, got shape {array.shape}: give one of its fields, such as "
+            f"{name}[0], or, if it is one of {len(cells)} axes, shape"
+        )
+    values = validation.check_matrix(array.reshape(1, -1), name).reshape(cells)
+    while values.ndim > 2:
+        values = values[len(values) // 2]
+    return values
+
+
+def _own_array(field, name):
+    """An array in the shape that was given; a masked array stays one, so that it is refused."""
+    rows, layout = flattened(field, name)
+    return np.asanyarray(rows) if layout is None else rows.reshape(len(rows), *layout.shape)
+
+
+def plot_series(fields: Any, name: str, n_axes: int, shape: Any = None) -> NDArray[np.float64]:
+    """Fields of an array, or one of this shape, as lines (n, n_cells) or planes (n, ny, nx); see `plot_arrays`."""
+    if shape is not None and np.shape(fields) == tuple(np.ravel(shape)):
+        fields = _own_array(fields, name)[None]
+    rows, layout = flattened(fields, name)
+    rows = validation.check_matrix(rows, name)
+    if shape is None:
+        shape = (rows.shape[1],) if layout is None else layout.shape
+    cells = plot_shape(shape)
+    if len(cells) < n_axes == len(shape):
+        cells = tuple(shape)
+    if rows.shape[1] != math.prod(cells):
+        raise ValueError(f"{name} must have {math.prod(cells)} columns, got {rows.shape[1]}")
+    if len(cells) > n_axes == 1:
+        raise ValueError(
+            f"{name} must be lines, got fields of shape {cells}: give a line of each, such as {name}[:, 0]"
+        )
+    if len(cells) < n_axes:
+        raise ValueError(
+            f"{name} must be planes, got {rows.shape[1]} cells: shape must be two numbers of cells, ny and nx"
+        )
+    values = rows.reshape(len(rows), *cells)
+    while values.ndim > 3:
+        values = values[:, values.shape[1] // 2]
+    return values

@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from randsmap._interface.state import Part
-from randsmap._interface.validation import check_count, check_matrix, check_out, refuse_dask
+from randsmap._interface.validation import check_out, refuse_dask
 
 __all__ = [
     "FIELD_STATE",
@@ -25,15 +24,11 @@ __all__ = [
     "FieldLabels",
     "FieldLayout",
     "HoldsFields",
-    "all_as_drawn",
-    "as_drawn",
     "cellwise",
     "field_rows",
-    "fields_as_drawn",
     "flattened",
     "for_part",
     "output",
-    "shape_as_drawn",
     "with_coordinates_of",
 ]
 
@@ -382,96 +377,3 @@ def cellwise(values: Any, shape: Shape | None, *, name: str, columns: bool = Fal
         f"{name} must have one value a cell, of shape {expected} as the fields, got shape {np.shape(values)}. Reshape "
         "your data: reshape(-1), if the order of the cells is the same"
     )
-
-
-# -- What pictures show of a field ---------------------------------------------------------------------
-def shape_as_drawn(shape: Any) -> Shape:
-    """The axes of a field that are longer than 1, (n_cells,) of a line: those that a picture has.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If `shape` is no sequence of numbers of cells.
-    """
-    if isinstance(shape, (str, bytes)) or np.ndim(shape) != 1 or not np.size(shape):
-        raise ValueError(f"shape must be the numbers of cells along the axes of a field, got {shape!r}")
-    lengths = tuple(check_count(length, "shape") for length in np.asarray(shape).tolist())
-    return tuple(length for length in lengths if length > 1) or (1,)
-
-
-def as_drawn(field: Any, name: str, shape: Any = None) -> NDArray[np.float64]:
-    """One field as it is drawn: a line (n_cells,), a plane (ny, nx), of more axes the middle of those before.
-
-    field : array_like, DataArray
-        In its shape, flattened, or the only one of an array of fields
-    shape : sequence of int or None
-        That of a field; None: what it has, without axes of length 1
-
-    Raises
-    ------
-    ValueError, TypeError
-        If it is not one field of that shape, or has values that are not finite.
-    """
-    array = field.values if _is_data_array(field, name) else field
-    if not isinstance(array, np.ndarray):  # a masked array stays one, to be refused
-        array = np.asarray(array)
-    if not array.size:
-        raise ValueError(f"{name} must have cells, got shape {array.shape}")
-    own = shape_as_drawn(array.shape or (1,))
-    cells = own if shape is None else shape_as_drawn(shape)
-    if array.size != math.prod(cells):
-        count = " x ".join(map(str, cells)) + (f" = {math.prod(cells)}" if len(cells) > 1 else "")
-        hint = f": give one of its fields, such as {name}[0]" if array.size % math.prod(cells) == 0 else ""
-        raise ValueError(f"{name} must have {count} cells, got {array.size} in an array of shape {array.shape}{hint}")
-    if own not in (cells, (array.size,)):
-        raise ValueError(f"{name} must have shape {cells} or be flattened, got {array.shape}")
-    if shape is None and len(cells) > 2:
-        raise ValueError(
-            f"{name} must be one field, a line or a plane, got shape {array.shape}: give one of its fields, such as "
-            f"{name}[0], or, if it is one of {len(cells)} axes, shape"
-        )
-    values = check_matrix(array.reshape(1, -1), name).reshape(cells)
-    while values.ndim > 2:
-        values = values[len(values) // 2]
-    return values
-
-
-def all_as_drawn(fields: Mapping[str, Any], shape: Any = None) -> dict[str, NDArray[np.float64]]:
-    """Fields of one shape by their names, each as `as_drawn`; one of the planes has the shape of flattened ones."""
-    if shape is None:
-        shapes = [tuple(length for length in np.shape(field) if length != 1) for field in fields.values()]
-        shape = next((own for own in shapes if len(own) == 2), None)
-    drawn = {name: as_drawn(field, name, shape) for name, field in fields.items()}
-    first = next(iter(drawn))
-    for name, values in drawn.items():
-        if values.shape != drawn[first].shape:
-            raise ValueError(f"{name} must have shape {drawn[first].shape} like {first}, got {values.shape}")
-    return drawn
-
-
-def fields_as_drawn(fields: Any, name: str, n_axes: int, shape: Any = None) -> NDArray[np.float64]:
-    """An array of fields, or one of this shape, as lines (n, n_cells) or planes (n, ny, nx); see `as_drawn`."""
-    if shape is not None and np.shape(fields) == tuple(np.ravel(shape)):
-        array = fields.values if _is_data_array(fields, name) else fields
-        fields = (array if isinstance(array, np.ndarray) else np.asarray(array))[None]
-    rows, layout = flattened(fields, name)
-    rows = check_matrix(rows, name)
-    if shape is None:
-        shape = (rows.shape[1],) if layout is None else layout.shape
-    cells = shape_as_drawn(shape)
-    if len(cells) < n_axes == len(shape):
-        cells = tuple(shape)
-    if rows.shape[1] != math.prod(cells):
-        raise ValueError(f"{name} must have {math.prod(cells)} columns, got {rows.shape[1]}")
-    if len(cells) > n_axes == 1:
-        raise ValueError(
-            f"{name} must be lines, got fields of shape {cells}: give a line of each, such as {name}[:, 0]"
-        )
-    if len(cells) < n_axes:
-        raise ValueError(
-            f"{name} must be planes, got {rows.shape[1]} cells: shape must be two numbers of cells, ny and nx"
-        )
-    values = rows.reshape(len(rows), *cells)
-    while values.ndim > 3:
-        values = values[:, values.shape[1] // 2]
-    return values

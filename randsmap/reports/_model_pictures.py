@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap import plotting
-from randsmap._interface.fields import as_drawn
 from randsmap.reports._evaluation import Evaluation, decoded_rows
 from randsmap.reports._page import NARROW, WIDE, Picture, percent
 
@@ -198,7 +197,9 @@ def _comparison(
 
     def planes(truth: NDArray[np.float64], decoded: NDArray[np.float64], ax: Any) -> Any:
         return plotting.plot_comparison(
-            *(_coarse(as_drawn(field, "a field", shape)) for field in (truth, decoded)), extent=extent, ax=ax
+            *map(_coarse, plotting.plot_arrays({"truth": truth, "decoded": decoded}, shape).values()),
+            extent=extent,
+            ax=ax,
         )
 
     return planes, float(np.clip(shape[-2] / shape[-1], 0.1, 3.0))

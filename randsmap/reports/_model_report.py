@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from randsmap import plotting
-from randsmap._interface.fields import flattened, shape_as_drawn
+from randsmap._interface.fields import flattened
 from randsmap._interface.validation import sortable
 from randsmap.decoders import BlendedDecoder
 from randsmap.reports._evaluation import Evaluation, decoding_part, evaluate, worst_rows
@@ -162,7 +162,7 @@ def _checked_shape(shape: Sequence[int] | None, M: int) -> tuple[int, ...] | Non
     """The shape that is drawn of a field: (ny, nx), after an index into the axes before; None of a line."""
     if shape is None:
         return None
-    drawn = shape_as_drawn(shape)
+    drawn = plotting.plot_shape(shape)
     if int(np.prod(drawn)) != M:
         raise ValueError(f"shape must have the {M} cells of a field, got {' x '.join(map(str, shape))}")
     return drawn if len(drawn) > 1 else None
