@@ -726,7 +726,7 @@ def _fit(arguments):
     if count is not None and count < len(snapshots):
         rng = np.random.default_rng(arguments.seed)
         chosen = np.sort(rng.choice(len(snapshots), max(2, count), replace=False))
-        part = numbers.take(chosen).astype(rows.dtype) if large else rows[chosen]
+        part = numbers[chosen].astype(rows.dtype) if large else rows[chosen]
         sample = part if layout is None else layout.restored(part)
     with show_progress():
         if search:

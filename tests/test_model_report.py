@@ -138,9 +138,11 @@ def test_a_large_map_is_read_by_blocks_and_once(model, bumps, tmp_path, monkeypa
     np.save(tmp_path / "fields.npy", bumps)
     mapped = np.load(tmp_path / "fields.npy", mmap_mode="r")
     read = []
-    copied = rows.Snapshots._copied
+    copied = rows.MappedRows._read
     monkeypatch.setattr(
-        rows.Snapshots, "_copied", lambda self, which, columns: read.append(which) or copied(self, which, columns)
+        rows.MappedRows,
+        "_read",
+        lambda self, which, cells=slice(None): read.append(which) or copied(self, which, cells),
     )
     found = _evaluation.evaluate(model, mapped)
     assert [(rows.start, rows.stop) for rows in read] == [(0, 5), (5, 10), (10, 15), (15, 20), (20, 24)]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from randsmap._io.progress import steps
 from randsmap._linalg.low_rank import multiply, orthonormal_rows_beside, times_transposed
-from randsmap._linalg.ridge import LessMean, less_mean
+from randsmap._linalg.rows import Rows
 from randsmap._parallel import blas_threads
 
 __all__ = ["FieldModes"]
@@ -71,11 +71,12 @@ class FieldModes:
     ) -> None:
         n, M = F.shape
         self._size = max(1, min(n, _ENTRIES // M))
-        fields = less_mean(F, self._size)
+        F = F if isinstance(F, Rows) else Rows(F)
+        fields = F.centred(self._size)
         mean = fields.mean[None].copy()
         if corrected is not None:
             corrected(mean)
-        self._F, self._fields, self._tangent = F, LessMean(F, mean[0]), tangent
+        self._F, self._fields, self._tangent = F, F.less(mean[0]), tangent
         count = isinstance(rank, int)
         largest = min(n, M)
         if count:

@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
-from scipy.linalg.blas import ddot, dgemm
+from scipy.linalg.blas import ddot
 from scipy.linalg.lapack import dgemqrt, dgeqrt, dormqr, dpstrf
 
-from randsmap._kernels import ridge as _kernel
 from randsmap._linalg.eigen import symmetric_eigen
+from randsmap._linalg.products import cross, multiply, times_transposed
 from randsmap._linalg.rows import BLOCK, block_rows
 from randsmap._parallel import blas_threads
 
@@ -80,23 +80,6 @@ def leading_modes(K: NDArray[np.float64], *, centred: bool = False) -> tuple[NDA
 _EXACT_POD = 1024  # cells up to which the fields' POD is made from all of them
 
 
-def multiply(
-    A: NDArray[np.float64], B: NDArray[np.float64], out: NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:
-    """A B by SciPy's BLAS, the one of the kernels: NumPy's own would leave workers spinning."""
-    if out is None:
-        out = np.empty((len(A), B.shape[1]))
-    dgemm(1.0, B.T, A.T, c=out.T, overwrite_c=True)
-    return out
-
-
-def cross(A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A^T B."""
-    out = np.empty((A.shape[1], B.shape[1]))
-    _kernel.cross(A, B, False, out)
-    return out
-
-
 def tall_qr(A: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Q (p, min(p, k)) and R of a tall matrix, which is overwritten."""
     # many small BLAS calls: threads would only wait for one another
@@ -113,16 +96,6 @@ def orthonormal_beside(new: NDArray[np.float64], old: NDArray[np.float64]) -> ND
                 new -= multiply(old, cross(old, new))
         new = tall_qr(new)[0]
     return new
-
-
-def times_transposed(
-    A: NDArray[np.float64], B: NDArray[np.float64], out: NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:
-    """A B^T by SciPy's BLAS."""
-    if out is None:
-        out = np.empty((len(A), len(B)))
-    dgemm(1.0, B.T, A.T, trans_a=1, c=out.T, overwrite_c=1)
-    return out
 
 
 def orthonormal_rows_beside(new: NDArray[np.float64], old: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -5,8 +5,7 @@ The bias row is penalised like the others, as in the paper's formula (Eq. vanill
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,13 +14,11 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.linalg.blas import dsymv
 
-from randsmap._interface.validation import check_matrix
 from randsmap._io.progress import steps
-from randsmap._kernels import features as _features_kernel
 from randsmap._kernels import ridge as _kernel
-from randsmap._linalg.rows import Snapshots, block_rows
+from randsmap._linalg.rows import FeatureRows, Rows, Snapshots, block_rows, feature_matrix
 from randsmap._linalg.sums import Sums, Totals, sum_rows
-from randsmap._parallel import blas_threads, parallel_for
+from randsmap._parallel import blas_threads
 
 __all__ = [
     "FeatureRows",
@@ -39,149 +36,12 @@ __all__ = [
 ]
 
 _BLOCK = 2048  # rows of Phi in memory at a time: enough for SYRK and GEMM to run at full speed
-_TILE = 64  # rows of features a task computes
 _EPS = np.finfo(float).eps
 
 
-def feature_matrix(features: Any, X: NDArray[np.float64], P: int | None = None) -> NDArray[np.float64]:
-    """Features (n, P) by the transformer's own `transform`, as contiguous float64."""
-    Z = check_matrix(features.transform(X), "the features' transform(X)", n_columns=P)
-    if len(Z) != len(X):
-        raise ValueError(f"the features' transform(X) must have {len(X)} rows, got {len(Z)}")
-    return Z
-
-
-class FeatureRows:
-    """Rows of Phi = [1 | features of X] on demand (paper Eq. RFNNBasis); without `bias` the features alone.
-
-    They are computed block by block, so that Phi need not be stored whole: the package's own maps
-    by their kernel, any other transformer by its `transform`. With a `mean` (P,) the rows are less it.
-    """
-
-    def __init__(self, features: Any, X: NDArray[np.float64], *, bias: bool = True) -> None:
-        self.mean: NDArray[np.float64] | None = None
-        self.n, self.bias = len(X), bias
-        self._X, self._features = X, features
-        if hasattr(features, "activation_parameters"):
-            self._map = features.activation_parameters()
-            self.width = self._map[1].shape[1] + bias
-        else:
-            self._map = None
-            self.width = feature_matrix(features, X[:1]).shape[1] + bias
-
-    def take(self, points: Any) -> FeatureRows:
-        """The rows of some of the points, by their indices or a slice, less the same mean."""
-        return self._like(self._X[points], self.bias, self.mean)
-
-    def at(self, X: NDArray[np.float64]) -> FeatureRows:
-        """The rows of other points (m, d), less the same mean."""
-        return self._like(X, self.bias, self.mean)
-
-    @property
-    def points(self) -> NDArray[np.float64]:
-        """The latents (n, d)."""
-        return self._X
-
-    @property
-    def activation_parameters(self) -> Any:
-        """Those of the package's feature maps; None of others."""
-        return self._map
-
-    def without_bias(self) -> FeatureRows:
-        """The features alone, as they are."""
-        return self._like(self._X, False, None)
-
-    def _like(self, X, bias, mean):
-        other = copy.copy(self)
-        other._X, other.n, other.bias, other.mean = X, len(X), bias, mean
-        other.width += bias - self.bias
-        return other
-
-    def metric_points(self, points: NDArray[np.intp]) -> NDArray[np.float64]:
-        """The points with these indices in coordinates whose distances the features see: |W^T (x - y)|, or in
-        standard deviations for another transformer."""
-        X = self._X[points]
-        X = X - X.mean(axis=0)
-        if self._map is None:
-            spread = X.std(axis=0)
-            return X / np.where(spread > 0, spread, 1)
-        squares, axes = np.linalg.eigh(self._map[1] @ self._map[1].T)
-        return X @ (axes * np.sqrt(np.maximum(squares, 0)))
-
-    def centre(self) -> None:
-        """Take the mean off all rows from now on."""
-        if self.mean is None:
-            total = np.zeros(self.width)
-            for _, _, block in self.blocks():
-                total += block.sum(axis=0)
-            self.mean = total / self.n
-
-    def fill(self, start: int, stop: int, out: NDArray[np.float64]) -> None:
-        """Rows start..stop into out (stop - start, width)."""
-        first = int(self.bias)
-        out[:, :first] = 1
-        if self._map is None:
-            out[:, first:] = feature_matrix(self._features, self._X[start:stop], self.width - first)
-        else:
-            activation, weights, offsets, scale = self._map
-
-            def task(i):
-                a, b = start + i * _TILE, min(start + (i + 1) * _TILE, stop)
-                part = out[a - start : b - start, first:]
-                _features_kernel.features(activation, self._X[a:b], weights, offsets, scale, part)
-
-            with blas_threads(1):
-                parallel_for(task, -(-(stop - start) // _TILE))
-        if self.mean is not None:
-            out -= self.mean
-
-    def whole(self) -> NDArray[np.float64]:
-        """All of Phi, (n, width)."""
-        out = np.empty((self.n, self.width))
-        self.fill(0, self.n, out)
-        return out
-
-    def blocks(self, size: int = _BLOCK) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
-        """(start, stop, block of Phi) over all rows; the block's memory is reused."""
-        memory = np.empty((min(size, self.n), self.width))
-        for start, stop in steps(self.n, size, "fitting"):
-            block = memory[: stop - start]
-            self.fill(start, stop, block)
-            yield start, stop, block
-
-
-class LessMean:
-    """Fields F (n, M), an array or Snapshots, less a mean field: ``self[a:b]`` is a new array."""
-
-    def __init__(self, F: Any, mean: NDArray[np.float64]) -> None:
-        self._F, self.mean, self.shape = F, mean, F.shape
-
-    def __len__(self):
-        return self.shape[0]
-
-    def __getitem__(self, rows):
-        return self._F[rows] - self.mean
-
-
-def less_mean(F: Any, size: int = _BLOCK) -> LessMean:
-    """`LessMean` of the fields, whose mean is right to the last digits, of sums over `size` rows.
-
-    Of Snapshots some of these at a time are in memory; their order, and so the bits, are those of an array.
-    """
-    n, M = F.shape
-    piece, mean = block_rows(M, 1) if isinstance(F, Snapshots) else size, np.zeros(M)
-    for _ in range(2):  # the second time what the first has lost
-        total = np.zeros(M)
-        for start in range(0, n, size):
-            stop, before = min(start + size, n), None
-            for a in range(start, stop, piece):
-                part = F[a : min(a + piece, stop)] - mean
-                if before is not None:
-                    part[0] += before
-                before = part.sum(axis=0)
-            total += before
-        mean += total / n
-    return LessMean(F, mean)
+def less_mean(F: Any, size: int = _BLOCK) -> Rows:
+    """The fields less their mean, see `Rows.centred`."""
+    return (F if isinstance(F, Rows) else Rows(F)).centred(size)
 
 
 def with_bias(R: NDArray[np.float64], mean: Any, field_mean: Any) -> NDArray[np.float64]:

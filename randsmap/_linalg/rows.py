@@ -1,4 +1,4 @@
-"""Snapshots larger than memory: memory-mapped arrays read and written by blocks.
+"""Tall matrices, read by blocks of rows: arrays, memory-mapped files larger than memory, features on demand.
 
 The pages of a mapping that were touched count as memory of the process until they are dropped. Here,
 and only here, memory-mapped arrays are copied block by block, and their pages dropped at once.
@@ -10,7 +10,7 @@ import math
 import mmap
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, TypeGuard
+from typing import Any, Self, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,20 @@ from numpy.typing import NDArray
 from randsmap._interface.validation import check_matrix
 from randsmap._io.files import expanded, mapping_of, replaced_atomically, reserve
 from randsmap._io.progress import steps
+from randsmap._kernels import features as _features_kernel
+from randsmap._kernels import ridge as _kernel
+from randsmap._linalg.products import multiply
+from randsmap._parallel import blas_threads, parallel_for
 
 __all__ = [
     "LARGE",
+    "FeatureRows",
+    "MappedRows",
+    "Rows",
     "Snapshots",
     "block_rows",
     "check_npy_header",
+    "feature_matrix",
     "filled",
     "is_large",
     "load_npy",
@@ -36,6 +44,8 @@ __all__ = [
 LARGE = 1 << 26  # bytes (as float64) from which a memory-mapped array is handled by blocks
 BLOCK = 1 << 22  # entries of a block (32 MB)
 _FEWEST = 32  # rows of a block, for products of matrices at full speed
+_SUMMED = 2048  # rows of features, or of one sum of a mean: enough for SYRK and GEMM to run at full speed
+_TILE = 64  # rows of features a task computes
 
 
 def is_large(X: object) -> TypeGuard[NDArray[Any]]:
@@ -116,61 +126,262 @@ def release(X: NDArray[Any]) -> None:
         pass
 
 
-class Snapshots:
-    """A large memory-mapped array (n, M), read as blocks of finite, contiguous float64 rows.
+class Rows:
+    """A tall matrix F (n, M) that is read by blocks of its rows, perhaps less a mean: an array in memory.
 
-    ``snapshots[a:b]`` is such a copy, so that its users need not tell it from an array. With `rows` these are all
-    that it has. A pickle holds the name of the file.
+    `Rows.of` makes one of what a caller gives, and chooses the class; `Rows(array)` takes an array that is checked.
+    The other classes are `MappedRows`, of a memory-mapped file, and `FeatureRows`, computed on demand. Algorithms in
+    this package ask for `blocks`, products and slices, and so serve all of them.
+
+    Parameters
+    ----------
+    array : ndarray (n, M), float64, C-contiguous
+        Not copied.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    mean : ndarray (M,) or None
+        What all rows are less.
+    mapped : bool
+        Whether each access reads a file, so that passes count.
     """
 
     ndim = 2
+    mapped = False
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.shape, self.dtype = array, array.shape, array.dtype
+        self._adjust_by(None)
+
+    def _adjust_by(self, mean, scale=None, normals=None):
+        self.mean: NDArray[np.float64] | None = mean
+        self._scale, self._normals, self._seen = scale, normals, None
+
+    @staticmethod
+    def of(X: Any, name: str = "X", **requirements: Any) -> Rows:
+        """Rows of what a caller gives as `name`, checked by `check_matrix` with these requirements.
+
+        A large memory-mapped array stays in its file; of it each block is checked when it is read. Rows stay as they
+        are.
+        """
+        if isinstance(X, Rows):
+            return X
+        if is_large(X):
+            check_matrix(X[: max(1, requirements.get("min_rows", 1))], name, **requirements)
+            return MappedRows(X, name)
+        return Rows(check_matrix(X, name, **requirements))
+
+    # -- Shape -----------------------------------------------------------------------------------------
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return self.shape[0]
+
+    @property
+    def width(self) -> int:
+        """Number of columns."""
+        return self.shape[1]
+
+    def _twin(self) -> Self:
+        other = object.__new__(type(self))  # copy.copy would ask for a pickle
+        other.__dict__.update(self.__dict__)
+        return other
+
+    # -- Other rows ------------------------------------------------------------------------------------
+    def less(
+        self,
+        mean: NDArray[np.float64] | None,
+        *,
+        scale: NDArray[np.float64] | None = None,
+        normals: NDArray[np.float64] | None = None,
+    ) -> Self:
+        """(F - mean) diag(scale) (I - N^T N) for orthonormal rows N = `normals` (q, M); F itself is not changed."""
+        other = self._twin()
+        other._adjust_by(mean, scale, normals if normals is not None and len(normals) else None)
+        return other
+
+    def centred(self, size: int = _SUMMED) -> Self:
+        """The rows less their mean, which is right to the last digits: of sums over `size` rows, twice.
+
+        Of a file fewer rows at a time are in memory; their order, and so the bits, are those of an array.
+        """
+        n, M = self.shape
+        piece, mean = block_rows(M, 1) if self.mapped else size, np.zeros(M)
+        for _ in range(2):  # the second time what the first has lost
+            total = np.zeros(M)
+            for start in range(0, n, size):
+                stop, before = min(start + size, n), None
+                for a in range(start, stop, piece):
+                    part = self[a : min(a + piece, stop)] - mean
+                    if before is not None:
+                        part[0] += before
+                    before = part.sum(axis=0)
+                total += before
+            mean += total / n
+        return self.less(mean)
+
+    def take(self, rows: Any) -> Rows:
+        """Some of the rows, by a slice or their indices, less the same mean."""
+        other = self._twin()
+        other.array = self.array[rows]
+        other.shape, other._seen = other.array.shape, None
+        return other
+
+    # -- Numbers ---------------------------------------------------------------------------------------
+    def __getitem__(self, rows: Any) -> NDArray[np.float64]:
+        """Rows by a slice or their indices: a view where nothing is to be computed, else a new array."""
+        F = self.array[rows]
+        return F if self.mean is None else self._adjusted(F - self.mean)
+
+    def fill(self, start: int, stop: int, out: NDArray[np.float64]) -> None:
+        """Rows start..stop into out (stop - start, M)."""
+        size = max(1, block_rows(self.shape[1], 1))
+        for a in range(start, stop, size):
+            out[a - start : a - start + size] = self[a : min(a + size, stop)]
+
+    def whole(self) -> NDArray[np.float64]:
+        """All of the matrix; see ``[]``."""
+        return self[:]
+
+    def columns(self, start: int, stop: int, rows: slice = slice(None)) -> NDArray[np.float64]:
+        """Columns start..stop of all rows, or of a slice of them."""
+        if self._normals is not None and self._seen is None:
+            size = block_rows(self.shape[1], 1)
+            parts = (self._scaled(self._read(slice(a, a + size)), slice(None)) for a in range(0, len(self), size))
+            self._seen = np.concatenate([part @ self._normals.T for part in parts])
+        cells = slice(start, stop)
+        F = self._scaled(self._read(rows, cells), cells)
+        if self._normals is not None:
+            F -= self._seen[rows] @ self._normals[:, cells]
+        return F
+
+    def blocks(self, size: int | None = None, what: str = "reading") -> Iterator[tuple[int, int, NDArray[np.float64]]]:
+        """(start, stop, rows) over all rows, `size` at a time, with a progress bar named `what`.
+
+        None: of a file as many as BLOCK numbers, of an array in memory all.
+        """
+        if size is None:
+            size = block_rows(self.shape[1]) if self.mapped else max(1, len(self))
+        for start, stop in steps(len(self), size, what):
+            yield start, stop, self[start:stop]
+
+    def _read(self, rows, cells=slice(None)):
+        """Rows and columns of F as it is, as a new array."""
+        return self.array[rows, cells].copy()
+
+    def _scaled(self, F, cells):
+        """New F (k, cells) less the mean and times the scale of these cells, in place."""
+        if self.mean is not None:
+            F -= self.mean[cells]
+        if self._scale is not None:
+            F *= self._scale[cells]
+        return F
+
+    def _adjusted(self, F):
+        """New rows F (k, M) less the mean, with scale and normals applied in place."""
+        if self._scale is not None:
+            F *= self._scale
+        if self._normals is not None:
+            F -= (F @ self._normals.T) @ self._normals
+        return F
+
+    # -- Products --------------------------------------------------------------------------------------
+    def times(self, B: NDArray[np.float64]) -> NDArray[np.float64]:
+        """F B (n, k)."""
+        out = np.empty((len(self), B.shape[1]))
+        for start, stop, block in self.blocks():
+            multiply(block, B, out[start:stop])
+        return out
+
+    def transposed_times(self, B: NDArray[np.float64]) -> NDArray[np.float64]:
+        """F^T B (M, k)."""
+        out = np.zeros((self.shape[1], B.shape[1]))
+        for start, stop, block in self.blocks():
+            _kernel.cross(block, B[start:stop], start > 0, out)
+        return out
+
+    def gram(self, dual: bool = False) -> NDArray[np.float64]:
+        """Upper triangle of F^T F (M, M), or with `dual` of F F^T (n, n), for which F is made whole."""
+        out = np.empty((self.shape[0 if dual else 1],) * 2)
+        for start, _, block in [(0, len(self), self.whole())] if dual else self.blocks():
+            _kernel.gram(block, dual, start > 0, out)
+        return out
+
+    def norms2(self) -> NDArray[np.float64]:
+        """Squared norms of the rows (n,)."""
+        return np.concatenate([np.einsum("ij,ij->i", block, block) for _, _, block in self.blocks()])
+
+
+class MappedRows(Rows):
+    """Rows of a large memory-mapped array, of any real type: finite, contiguous float64 blocks, read when asked for.
+
+    A pickle holds the name of the file.
+
+    Parameters
+    ----------
+    array : ndarray (n, M)
+        A memory map, or a view of one.
+    name : str
+        For messages.
+    rows : ndarray of int or None
+        Those that count; None: all.
+    """
+
+    mapped = True
 
     def __init__(self, array: Any, name: str, rows: NDArray[np.intp] | None = None) -> None:
         if array.dtype.kind not in "fiub":
             check_matrix(array[:1], name)  # raises for most
             raise ValueError(f"{name} must be an array of real numbers, got {array.dtype}")
-        self.array, self.name, self.dtype, self._rows = array, name, array.dtype, rows
-        self.shape = array.shape if rows is None else (len(rows), array.shape[1])
+        super().__init__(array)
+        self.name, self._rows = name, rows
+        if rows is not None:
+            self.shape = len(rows), array.shape[1]
 
-    def __len__(self) -> int:
-        return self.shape[0]
+    def __getitem__(self, rows: Any) -> NDArray[np.float64]:
+        F = self._read(rows)
+        if self.mean is None:
+            return F
+        F -= self.mean
+        return self._adjusted(F)
 
-    def __getitem__(self, rows: slice) -> NDArray[np.float64]:
-        start, stop, step = rows.indices(len(self))
-        if step != 1:
-            raise IndexError("blocks of rows have no step")
-        return self._copied(np.s_[start:stop], np.s_[:])
+    def take(self, rows: Any) -> MappedRows:
+        """Some of the rows, by a slice or their indices in ascending order, less the same mean."""
+        other = self._twin()
+        other._rows = np.arange(len(self))[rows] if self._rows is None else self._rows[rows]
+        other.shape, other._seen = (len(other._rows), self.shape[1]), None
+        return other
 
-    def take(self, rows: NDArray[np.intp], cells: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
-        """The rows with these indices, ascending, or some cells of them."""
-        return self._copied(np.asarray(rows), np.s_[:] if cells is None else cells)
+    def cells(self, rows: NDArray[np.intp], cells: NDArray[np.intp] | None) -> NDArray[np.float64]:
+        """Some cells of some rows, ascending, as they are; None: all cells."""
+        return self._read(np.asarray(rows), slice(None) if cells is None else cells)
 
-    def fill(self, out: NDArray[np.float64], minus: NDArray[np.float64] | None = None) -> None:
-        """All rows, less `minus` (M,), into out (n, M)."""
-        for start, block in row_blocks(self):
-            np.subtract(block, 0.0 if minus is None else minus, out=out[start : start + len(block)])
-
-    def columns(self, start: int, stop: int, rows: slice = np.s_[:]) -> NDArray[np.float64]:
-        """The cells start..stop of all rows, or of a slice of them."""
-        return self._copied(slice(*rows.indices(len(self))), np.s_[start:stop])
-
-    def _copied(self, rows, columns):
-        if self._rows is not None:
+    def _read(self, rows, cells=slice(None)):
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(len(self))
+            if step != 1:
+                raise IndexError("blocks of rows have no step")
+            rows = slice(start, stop) if self._rows is None else self._rows[start:stop]
+        elif self._rows is not None:
             rows = self._rows[rows]
-        where = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        cells = np.arange(self.shape[1])[columns] if isinstance(columns, slice) else columns
-        out = np.empty((len(where), len(cells)))
-        size = max(1, BLOCK // max(1, len(cells)))
-        if len(cells) < self.shape[1]:  # the system maps more of each row than is read
+        where = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else np.asarray(rows)
+        columns = np.arange(self.shape[1])[cells] if isinstance(cells, slice) else cells
+        out = np.empty((len(where), len(columns)))
+        size = max(1, BLOCK // max(1, len(columns)))
+        if len(columns) < self.shape[1]:  # the system maps more of each row than is read
             size = min(size, _FEWEST)
         for a in range(0, len(out), size):
             part = out[a : a + size]
             if isinstance(rows, slice):
-                part[:] = self.array[rows.start + a : rows.start + a + len(part), columns]
-            elif isinstance(columns, slice):
-                part[:] = self.array[rows[a : a + size], columns]
+                part[:] = self.array[rows.start + a : rows.start + a + len(part), cells]
+            elif isinstance(cells, slice):
+                part[:] = self.array[where[a : a + size], cells]
             else:
-                part[:] = self.array[np.ix_(rows[a : a + size], columns)]
+                part[:] = self.array[np.ix_(where[a : a + size], columns)]
             release(self.array)
             with np.errstate(over="ignore", invalid="ignore"):
                 if np.isfinite(part.sum()):
@@ -179,11 +390,11 @@ class Snapshots:
             if len(bad):
                 i, j = bad[0]
                 value = "NaN" if np.isnan(part[i, j]) else part[i, j]
-                raise ValueError(f"{self.name} must be finite, got {value} at {(int(where[a + i]), int(cells[j]))}")
+                raise ValueError(f"{self.name} must be finite, got {value} at {(int(where[a + i]), int(columns[j]))}")
         return out
 
     def __deepcopy__(self, memo):
-        return self  # its file is nobody's to copy
+        return self  # never copy the mapped file
 
     def __reduce__(self):
         if self._rows is not None:
@@ -196,11 +407,127 @@ class Snapshots:
                 "whole file, or copy the part to memory"
             )
         offset = owner.offset + array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
-        return _reopened, (str(owner.filename), array.dtype, array.shape, offset, order, self.name)
+        adjusted = {key: self.__dict__[key] for key in ("mean", "_scale", "_normals")}
+        return _reopened, (str(owner.filename), array.dtype, array.shape, offset, order, self.name), adjusted
 
 
 def _reopened(filename, dtype, shape, offset, order, name):
-    return Snapshots(np.memmap(filename, dtype, "r", offset, shape, order), name)
+    return MappedRows(np.memmap(filename, dtype, "r", offset, shape, order), name)
+
+
+Snapshots = MappedRows
+
+
+class FeatureRows(Rows):
+    """Rows of Phi = [1 | features of X] on demand (paper Eq. RFNNBasis); without `bias` the features alone.
+
+    They are computed block by block, so that Phi need not be stored whole: the package's own maps
+    by their kernel, any other transformer by its `transform`.
+    """
+
+    def __init__(self, features: Any, X: NDArray[np.float64], *, bias: bool = True) -> None:
+        self.bias, self.dtype = bias, np.dtype(np.float64)
+        self._adjust_by(None)
+        self._X, self._features = X, features
+        if hasattr(features, "activation_parameters"):
+            self._map = features.activation_parameters()
+            width = self._map[1].shape[1]
+        else:
+            self._map = None
+            width = feature_matrix(features, X[:1]).shape[1]
+        self.shape = len(X), width + bias
+
+    def take(self, rows: Any) -> FeatureRows:
+        """The rows of some of the points, by their indices or a slice, less the same mean."""
+        return self._like(self._X[rows], self.bias, self.mean)
+
+    def at(self, X: NDArray[np.float64]) -> FeatureRows:
+        """The rows of other points (m, d), less the same mean."""
+        return self._like(X, self.bias, self.mean)
+
+    @property
+    def points(self) -> NDArray[np.float64]:
+        """The latents (n, d)."""
+        return self._X
+
+    @property
+    def activation_parameters(self) -> Any:
+        """Those of the package's feature maps; None of others."""
+        return self._map
+
+    def without_bias(self) -> FeatureRows:
+        """The features alone, as they are."""
+        return self._like(self._X, False, None)
+
+    def _like(self, X, bias, mean):
+        other = self._twin()
+        other._X, other.bias, other.mean = X, bias, mean
+        other.shape = len(X), self.width + bias - self.bias
+        return other
+
+    def metric_points(self, points: NDArray[np.intp]) -> NDArray[np.float64]:
+        """The points with these indices in coordinates whose distances the features see: |W^T (x - y)|, or in
+        standard deviations for another transformer."""
+        X = self._X[points]
+        X = X - X.mean(axis=0)
+        if self._map is None:
+            spread = X.std(axis=0)
+            return X / np.where(spread > 0, spread, 1)
+        squares, axes = np.linalg.eigh(self._map[1] @ self._map[1].T)
+        return X @ (axes * np.sqrt(np.maximum(squares, 0)))
+
+    def centre(self) -> None:
+        """Take the mean off all rows from now on."""
+        if self.mean is None:
+            total = np.zeros(self.width)
+            for _, _, block in self.blocks():
+                total += block.sum(axis=0)
+            self.mean = total / self.n
+
+    def __getitem__(self, rows: Any) -> NDArray[np.float64]:
+        return self.take(rows).whole()
+
+    def fill(self, start: int, stop: int, out: NDArray[np.float64]) -> None:
+        """Rows start..stop into out (stop - start, width)."""
+        first = int(self.bias)
+        out[:, :first] = 1
+        if self._map is None:
+            out[:, first:] = feature_matrix(self._features, self._X[start:stop], self.width - first)
+        else:
+            activation, weights, offsets, scale = self._map
+
+            def task(i):
+                a, b = start + i * _TILE, min(start + (i + 1) * _TILE, stop)
+                part = out[a - start : b - start, first:]
+                _features_kernel.features(activation, self._X[a:b], weights, offsets, scale, part)
+
+            with blas_threads(1):
+                parallel_for(task, -(-(stop - start) // _TILE))
+        if self.mean is not None:
+            out -= self.mean
+
+    def whole(self) -> NDArray[np.float64]:
+        """All of Phi, (n, width)."""
+        out = np.empty(self.shape)
+        self.fill(0, self.n, out)
+        return out
+
+    def blocks(self, size: int | None = None, what: str = "fitting") -> Iterator[tuple[int, int, NDArray[np.float64]]]:
+        """(start, stop, block of Phi) over all rows; the block's memory is reused."""
+        size = _SUMMED if size is None else size
+        memory = np.empty((min(size, self.n), self.width))
+        for start, stop in steps(self.n, size, what):
+            block = memory[: stop - start]
+            self.fill(start, stop, block)
+            yield start, stop, block
+
+
+def feature_matrix(features: Any, X: NDArray[np.float64], P: int | None = None) -> NDArray[np.float64]:
+    """Features (n, P) by the transformer's own `transform`, as contiguous float64."""
+    Z = check_matrix(features.transform(X), "the features' transform(X)", n_columns=P)
+    if len(Z) != len(X):
+        raise ValueError(f"the features' transform(X) must have {len(X)} rows, got {len(Z)}")
+    return Z
 
 
 def block_rows(M: int, fewest: int = _FEWEST) -> int:

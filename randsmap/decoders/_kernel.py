@@ -481,7 +481,7 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         H, centred = A[1 : n + 1], not self.degree and check_center(self.center)
         field_mean = less_mean(F).mean if centred else None
         if isinstance(F, Snapshots):
-            F.fill(H, field_mean)
+            F.less(field_mean).fill(0, len(F), H)
         else:
             np.subtract(F, 0.0 if field_mean is None else field_mean, out=H)
         if self.degree:

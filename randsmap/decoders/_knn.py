@@ -345,7 +345,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
             for a in range(start, stop, step):
                 part = slice(a, min(a + step, stop))
                 used, rows = np.unique(neighbors[part], return_inverse=True)
-                _mix(F.take(used, cells), rows.reshape(-1, self._n_neighbors), weights[part], fields[part])
+                _mix(F.cells(used, cells), rows.reshape(-1, self._n_neighbors), weights[part], fields[part])
 
         filled(task, fields)
         if exclude is None:
@@ -472,13 +472,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
             used, rows = np.unique(neighbors[block], return_inverse=True)
             rows, F = rows.reshape(neighbors[block].shape), self.fields_
             self._encoder_block(
-                X[block],
-                neighbors[block],
-                rows,
-                _exponents(self.encoder_, F.take(used) if isinstance(F, Snapshots) else F[used]),
-                weights[block],
-                i,
-                stopped,
+                X[block], neighbors[block], rows, _exponents(self.encoder_, F[used]), weights[block], i, stopped
             )
 
     def _encoder_block(self, X, neighbors, rows, exponents, weights, start, stopped):

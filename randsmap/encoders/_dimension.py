@@ -101,7 +101,7 @@ def _sample(snapshots: ArrayLike, max_samples: int) -> NDArray[np.float64]:
     F = snapshots if is_large(snapshots) else check_matrix(snapshots, "snapshots", min_rows=3)
     if len(F) > max_samples:
         rows = np.sort(np.random.default_rng(0).choice(len(F), max_samples, replace=False))
-        return Snapshots(F, "snapshots").take(rows) if is_large(F) else F[rows]
+        return Snapshots(F, "snapshots")[rows] if is_large(F) else F[rows]
     return check_matrix(F, "snapshots", min_rows=3)
 
 

@@ -246,7 +246,7 @@ class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
         if count >= n:
             return encoder.fit_transform(for_part(encoder, X, layout))
         chosen = np.sort(np.random.default_rng(0).choice(n, count, replace=False))
-        encoder.fit(for_part(encoder, Snapshots(X, "X").take(chosen) if is_large(X) else _rows(X, chosen), layout))
+        encoder.fit(for_part(encoder, Snapshots(X, "X")[chosen] if is_large(X) else _rows(X, chosen), layout))
         return _encoded(encoder, X)
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:

@@ -68,7 +68,7 @@ class Evaluation:
         """The snapshots of some rows, ascending."""
         rows = np.asarray(rows)
         if isinstance(self.snapshots, Snapshots):
-            return self.snapshots.take(rows)
+            return self.snapshots[rows]
         return np.asarray(self.snapshots[rows], dtype=float)
 
 
