@@ -290,8 +290,10 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     def _make_leverage(self):
         return self.best_decoder_._leverage
 
-    def _check_linear(self):
-        raise AttributeError("the search depends on the fields, so its fit is not linear in them")
+    def _check_available(self, capability):
+        if capability == "smoother":
+            raise AttributeError("the search depends on the fields, so its fit is not linear in them")
+        return True
 
     @property
     def invariants_(self) -> AffineInvariants:  # type: ignore[override]  # read from the decoder chosen

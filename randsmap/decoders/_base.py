@@ -336,11 +336,11 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
     def _reach(self):
         return self._linear_map.reach
 
-    def _check_linear(self):
-        """Raise AttributeError if the fit is not linear in the fields but for the invariants' correction."""
+    def _check_available(self, capability: str) -> bool:
+        """Raise AttributeError with the reason if a decoder with these parameters lacks a method of its class."""
         return True
 
-    @available_if(lambda self: self._check_linear())
+    @available_if(lambda self: self._check_available("smoother"))
     def smoother(self, X: ArrayLike, Z: ArrayLike, *, fields: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Weights of the training fields in the decoded ones, which need no fields.
 
@@ -439,6 +439,7 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         fresh = clone(self)
         return fresh._spectrum(validate_data(fresh, X, reset=True, min_samples=2), least)
 
+    @available_if(lambda self: self._check_available("jacobian"))
     def jacobian(
         self, X: ArrayLike, *, cells: ArrayLike | None = None, out: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
@@ -488,6 +489,7 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         linear = self._linear_map
         return linear.jacobian(validate_data(self, X, reset=False), cells, out, self._given_shape())
 
+    @available_if(lambda self: self._check_available("jvp"))
     def jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J v of the Jacobians with vectors: how fields change as the latents move along v.
 
@@ -517,6 +519,7 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         linear = self._linear_map
         return linear.jvp(validate_data(self, X, reset=False), V, cells, self._given_shape())
 
+    @available_if(lambda self: self._check_available("vjp"))
     def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J^T u of the transposed Jacobians with vectors: the gradient of u . f in the latents.
 

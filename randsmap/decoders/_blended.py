@@ -498,8 +498,12 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         training = at(points)
         return Leverage(at, points, training, training, limit=FACTOR)
 
-    def _check_linear(self):
-        raise AttributeError("the weights of a geometric median depend on the fields, so its fit is not linear in them")
+    def _check_available(self, capability):
+        if capability == "smoother":
+            raise AttributeError(
+                "the weights of a geometric median depend on the fields, so its fit is not linear in them"
+            )
+        return True
 
     _map_sources = ("coef_", "decoders_", "invariants_")
 

@@ -743,7 +743,9 @@ class _RandomFeatureDecoder(LinearDecoder):
     def _centred(self):
         return check_center(self.center) and self._has_own_form()
 
-    def _check_linear(self):
+    def _check_available(self, capability):
+        if capability != "smoother":
+            return True
         if self.solver == "krylov":
             raise AttributeError("solver='krylov' stops at a tolerance that depends on the fields")
         if self.output_rank is not None:
@@ -764,7 +766,7 @@ class _RandomFeatureDecoder(LinearDecoder):
         rows, points = (FeatureRows(features, Y, bias=not self._centred()) for Y in (X, Z))
         return SmootherPath(rows, points, regularizations, self.solver, self.tol, fields).weights
 
-    @available_if(lambda self: self._check_linear())
+    @available_if(lambda self: self._check_available("smoother"))
     def smoother_path(
         self, X: ArrayLike, Z: ArrayLike, regularizations: Sequence[float], *, fields: NDArray[np.float64] | None = None
     ) -> Callable[[float], NDArray[np.float64]]:
