@@ -6,9 +6,7 @@ model = randsmap.ManifoldModel(encoder, decoder).fit(snapshots)      # (n_sample
 fields = model.inverse_transform(model.transform(new_snapshots))     # mass kept to round-off
 """
 
-import sys as _sys
 from importlib import import_module as _import_module
-from importlib.machinery import ModuleSpec as _ModuleSpec
 from importlib.util import find_spec as _find_spec
 
 if _find_spec("randsmap._kernels") is None:
@@ -74,34 +72,6 @@ _SUBMODULES = (
 )
 
 __all__ = [*_LAZY, *_SUBMODULES, "__version__"]
-
-# modules of former versions, which pickles name -> where what they held is now
-_MOVED = {
-    "randsmap._blocks": "randsmap._linalg.rows",
-    "randsmap._neighbors": "randsmap._linalg.neighbors",
-    "randsmap.bounds": "randsmap.invariants._bounds",
-    "randsmap.decoders._streaming": "randsmap._linalg.normal_equations",
-    "randsmap.pod": "randsmap.encoders",
-}
-
-
-class _Moved:
-    """Finder and loader of the modules in `_MOVED`, so that nothing of them exists before it is asked for."""
-
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        return _ModuleSpec(name, cls) if name in _MOVED else None
-
-    @staticmethod
-    def create_module(spec):
-        return None
-
-    @staticmethod
-    def exec_module(module):
-        _sys.modules[module.__name__] = _import_module(_MOVED[module.__name__])
-
-
-_sys.meta_path.append(_Moved)
 
 
 def __getattr__(name):

@@ -15,14 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from randsmap._interface.state import Array, Count, check_fitted, restored_on_error, validate_data
-from randsmap._interface.validation import (
-    check_count,
-    check_number,
-    check_out,
-    check_random_state,
-    check_vector,
-    renamed_arguments,
-)
+from randsmap._interface.validation import check_count, check_number, check_out, check_random_state, check_vector
 from randsmap._kernels import gradients as _gradient_kernel
 from randsmap._kernels.features import COSINE, LOGISTIC
 from randsmap._kernels.features import features as _feature_kernel
@@ -164,7 +157,6 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     _state = {"n_features_in_": Count("d"), "weights_": Array("d", "P"), "offsets_": Array("P")}
 
-    @renamed_arguments(Y="X")
     def fit(self, X: ArrayLike, y: Any = None, *, latent_scale: ArrayLike | None = None) -> Self:
         """Draw the weights.
 
@@ -252,7 +244,6 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         parallel_for(block, -(-n // rows))
         return out
 
-    @renamed_arguments(Y="X")
     def jacobian(self, X: ArrayLike) -> NDArray[np.float64]:
         """Derivatives of the features with respect to the latent coordinates.
 

@@ -621,16 +621,6 @@ def test_docstring_defaults_are_the_real_ones():
             assert eval(named.group(1)) == parameter.default
 
 
-@pytest.mark.parametrize("method", ["fit", "jacobian"])
-def test_latents_by_their_former_name(method):
-    X = np.linspace(0, 1, 4)[:, None]
-    features = randsmap.SigmoidFeatures(n_features=3, random_state=0).fit(X=X)
-    with pytest.warns(DeprecationWarning, match=f"Y= of {method} is now called X="):
-        result = getattr(features, method)(Y=X)
-    if method == "jacobian":
-        np.testing.assert_array_equal(result, features.jacobian(X=X))
-
-
 @pytest.mark.parametrize("nu", [0.5, 1.5, 2.5])
 def test_matern_features_estimate_the_matern_kernel(nu):
     """Within five standard errors of a mean of P products of size up to 2."""

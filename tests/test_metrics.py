@@ -35,12 +35,21 @@ def test_zero_fields():
         assert error(F, G).tolist() == [0.0, np.inf]
 
 
-@pytest.mark.parametrize("scale", [1e-320, 1e-300, 1e-160, 1e155, 1e300, 1.7e308])
+@pytest.mark.parametrize("scale", [1e-139, 1e-100, 1e100, 1e139])
 def test_relative_errors_do_not_depend_on_the_unit(scale):
     F, G = np.array([[1.0, -0.5, 0.25]]), np.array([[-1.0, 0.5, 0.0]])
-    rtol = 1e-14 if scale > 1e-310 else 1e-3  # subnormal numbers have few digits
     for error in (metrics.relative_l2, metrics.relative_linf):
-        np.testing.assert_allclose(error(F * scale, G * scale), error(F, G), rtol=rtol)
+        np.testing.assert_allclose(error(F * scale, G * scale), error(F, G), rtol=1e-14)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e150])
+@pytest.mark.parametrize("name", metrics.__all__)
+def test_numbers_outside_the_domain_are_refused(name, scale):
+    F = np.eye(3)
+    with pytest.raises(ValueError, match="y_true must be 0 or of magnitude 1e-140 to 1e\\+140"):
+        getattr(metrics, name)(F * scale, F)
+    with pytest.raises(ValueError, match="y_pred must be 0 or of magnitude"):
+        getattr(metrics, name)(F, F * scale)
 
 
 def test_unsigned_integers_do_not_wrap_round():
@@ -69,12 +78,11 @@ def test_bad_invariants(pair):
         metrics.conservation_error(*pair, invariants=np.ones(4))
 
 
-def test_relative_errors_have_the_whole_range_of_numbers():
-    assert metrics.relative_l2([[1e-200]], [[1.0]]).tolist() == [1e200]
-    assert metrics.relative_l2([[1.0]], [[1e-200]]).tolist() == [1.0]
-    assert metrics.relative_l2([[5e-324]], [[1e-320]]).tolist() == [2023.0]
-    np.testing.assert_allclose(metrics.relative_l2([[1.7e308, 0.0]], [[-1.7e308, 0.0]]), 2.0)
-    np.testing.assert_allclose(metrics.relative_linf([[1e-200, 1e-300]], [[1e100, 0.0]]), 1e300)
+def test_relative_errors_have_the_whole_domain():
+    np.testing.assert_allclose(metrics.relative_l2([[1e-140]], [[1e140]]), 1e280, rtol=1e-14)
+    np.testing.assert_allclose(metrics.relative_linf([[1e-140, 1e-300]], [[1e100, 0.0]]), 1e240)
+    assert metrics.relative_l2([[1.0]], [[1e-140]]).tolist() == [1.0]
+    assert metrics.relative_l2([[1.0, 1e-300]], [[1.0, 0.0]]).tolist() == [0.0]
 
 
 @pytest.mark.parametrize("scaled, order", [(metrics.scaled_l2, 2), (metrics.scaled_linf, np.inf)])
@@ -83,7 +91,7 @@ def test_scaled_errors_follow_the_definition(pair, scaled, order):
     F[0], F[1] = 0, 1e-12 * F[1]
     norms = np.linalg.norm(F, ord=order, axis=1)
     expected = np.linalg.norm(G - F, ord=order, axis=1) / np.maximum(norms, 1e-3 * np.median(norms[1:]))
-    for unit in 1.0, 1e-200, 1e200:
+    for unit in 1.0, 1e-100, 1e100:
         np.testing.assert_allclose(scaled(unit * F, unit * G), expected, rtol=1e-13)
     half = scaled(F[:3], G[:3], reference=F)  # the other fields say what is usual
     np.testing.assert_array_equal(half, scaled(F, G)[:3])
@@ -102,10 +110,3 @@ def test_scaled_errors_of_mapped_fields(pair, tmp_path, monkeypatch):
     np.save(tmp_path / "F.npy", F)
     monkeypatch.setattr("randsmap._linalg.rows.LARGE", 1)
     np.testing.assert_array_equal(metrics.scaled_l2(np.load(tmp_path / "F.npy", mmap_mode="r"), G), expected)
-
-
-@pytest.mark.parametrize("name", ["relative_l2", "relative_linf", "conservation_error"])
-def test_former_names_of_arguments(pair, name):
-    metric = getattr(metrics, name)
-    with pytest.warns(DeprecationWarning, match="y_pred"):
-        np.testing.assert_array_equal(metric(pair[0], F_hat=pair[1]), metric(y_true=pair[0], y_pred=pair[1]))

@@ -14,7 +14,6 @@ import threading
 import warnings
 import zipfile
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,8 +30,6 @@ from randsmap._interface.fields import FieldLabels
 from randsmap._io.files import write_atomically
 from randsmap.persistence import _archive
 from randsmap.persistence._model_files import CLASSES, save
-
-from helpers import python
 
 M, N = 12, 25
 
@@ -226,37 +223,6 @@ def test_pickle_and_deepcopy_are_exact_to_the_bit(name):
     assert bits(outputs(copy.deepcopy(model))[0]) == bits(outputs(model)[0])
 
 
-# of the layout that had randsmap.pod, randsmap.bounds, ...; made with one more batch to come for ", batches"
-with np.load(Path(__file__).parent / "data" / "pickles_0.1.npz") as _archived:
-    PICKLES = dict(_archived)
-
-
-@pytest.mark.parametrize("name", [key.removesuffix(", result") for key in PICKLES if key.endswith(", result")])
-def test_pickles_of_former_versions_are_read(name):
-    model = pickle.loads(PICKLES[name].tobytes())
-    assert type(model).__name__ == name.partition(",")[0]
-    for form, value in (("center", False), ("latent_scale", None)):
-        assert getattr(model, form, value) is value
-    if "batches" in name:
-        assert model.invariant_values_ == pytest.approx([1]) and not hasattr(model, "coef_")
-        model.partial_fit(PICKLES["more latents"], PICKLES["more fields"])
-    if name == "DiffusionMaps":
-        result = model.transform(PICKLES["fields"])
-    else:
-        result = (model.predict if hasattr(model, "predict") else model.inverse_transform)(PICKLES["latents"])
-    # the same bits at the same instruction level and BLAS; elsewhere sums of some ten terms of up to 15 are
-    # rounded differently, and the last batch solved for with a condition number of about 1e4
-    np.testing.assert_allclose(result, PICKLES[f"{name}, result"], rtol=0, atol=1e-10 if "batches" in name else 1e-13)
-
-
-def test_modules_that_moved_are_found_where_they_are_now():
-    code = "import randsmap, sys; print(sorted(set(randsmap._MOVED) & set(sys.modules)))"
-    assert python(code).strip() == "[]"
-    for former, name in (("_blocks", "_reopened"), ("bounds", "project_bounds"), ("pod", "POD")):
-        found = pickle.loads(f"crandsmap.{former}\n{name}\n.".encode())
-        assert found.__name__ == name and found.__module__ != f"randsmap.{former}"
-
-
 def test_special_numbers_and_parameters(path):
     features = randsmap.SigmoidFeatures(n_features=5, random_state=0).fit([[0.0], [1.0]])
     for value in (
@@ -342,44 +308,6 @@ def test_the_format_is_frozen():
     _archive.write(file, {"format": "x"}, {"a.b_": np.arange(6.0).reshape(2, 3), "c": np.array([True])})
     digest = hashlib.sha256(file.getvalue()).hexdigest()
     assert digest == "97bffca34ea3650b5f42a67f221fed67cc59492ca75a247d7a0c6b261f650215"
-
-
-@pytest.mark.parametrize("name", ["model_0.1", "model_0.1_rows"])  # the second is of the day before `field_shape_`
-def test_a_file_of_the_first_format_is_read(name):
-    data = Path(__file__).parent / "data"
-    model = randsmap.load(data / f"{name}.npz")
-    with np.load(data / f"{name}_fields.npz") as expected:
-        assert np.array_equal(model.inverse_transform(expected["latents"]), expected["fields"])
-        assert model.field_shape_ == model.decoder_.field_shape_ == expected["fields"].shape[1:]
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_models_of_rows_are_written_as_the_first_format(name, path):
-    save(MODELS[name], path)
-    with zipfile.ZipFile(path) as archive:
-        version = json.loads(archive.read("manifest.json"))["version"]
-    assert version == (2 if "shape" in name else 1)
-
-
-@pytest.mark.slow
-def test_a_file_of_the_first_format_that_is_damaged_is_refused(path):
-    # of what it holds every bit counts; its directory repeats that, and has fields that say nothing
-    whole = bytearray((Path(__file__).parent / "data" / "model_0.1.npz").read_bytes())
-    with zipfile.ZipFile(io.BytesIO(whole)) as archive:
-        directory = archive.start_dir
-    path.write_bytes(whole)
-    intact, refused = randsmap.load(path), 0
-    for at in range(0, directory, 7):
-        whole[at] ^= 1 << at % 8
-        path.write_bytes(whole)
-        try:
-            loaded = randsmap.load(path)
-        except ValueError:
-            refused += 1
-        else:  # a member's time, say
-            assert_same(loaded, intact)
-        whole[at] ^= 1 << at % 8
-    assert refused > 0.8 * directory / 7
 
 
 # -- What cannot be saved --------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from randsmap.decoders._trials import blend, candidates, leading, reach, search,
 from randsmap.invariants import AffineInvariants
 from randsmap.invariants._parameters import InvariantParameters, document_invariants, invariant_options
 from randsmap.maps.extrapolation import extrapolation_ignored
-from randsmap.metrics import squarable_norms
+from randsmap.metrics import field_norms
 
 __all__ = ["AutoDecoder", "Results"]
 
@@ -240,7 +240,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
 
         n, units = len(X), spread(X)
         _, G, _ = field_coordinates(F)
-        sizes = squarable_norms(F.array if isinstance(F, Snapshots) else F)
+        sizes = field_norms(F.array if isinstance(F, Snapshots) else F)
         everything = Samples(X / units, G, sizes, labels, rng)
         count = min(n, max(_SUBSET, round(validation * n)))
         if count < n:

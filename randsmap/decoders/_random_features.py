@@ -63,7 +63,7 @@ from randsmap.invariants._parameters import InvariantParameters, document_invari
 from randsmap.maps.bases import ReducedBasis, ScaledTransformer, feature_basis, in_units
 from randsmap.maps.extrapolation import Leverage, NoLeverage
 from randsmap.maps.linear_map import LinearMap
-from randsmap.metrics import SMALLEST_SHARE, median_norm, squarable_norms
+from randsmap.metrics import SMALLEST_SHARE, field_norms, median_norm
 
 __all__ = ["NotStreamable", "RANDSMAPDecoder", "RFNNDecoder", "fixed_regularization"]
 
@@ -263,7 +263,7 @@ class _RandomFeatureDecoder(LinearDecoder):
         if invariants is not None:
             tangent = invariants.tangent_projection().project
             options = {"corrected": invariants.project, "tangent": tangent, "constant": invariants.constant}
-        norms = squarable_norms(F.array if isinstance(F, Snapshots) else F)
+        norms = field_norms(F.array if isinstance(F, Snapshots) else F)
         return FieldModes(F, rank, norms=norms, **options)
 
     @property

@@ -103,12 +103,6 @@ class RunningInvariants:
         self.largest_scale = np.zeros(q)
         self.lowest, self.highest = np.full(q, -np.inf), np.full(q, np.inf)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        scale_sum = state.pop("scale_sum", None)
-        self.__dict__.update(state)
-        if scale_sum is not None:  # a pickle of before
-            self.scale_sums = [(float(total), 0.0) for total in scale_sum]
-
     @property
     def expected(self) -> NDArray[np.float64]:
         """m as given, otherwise the mean over the fields."""

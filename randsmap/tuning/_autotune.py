@@ -21,7 +21,7 @@ from randsmap.decoders._held_out import Scores, check_groups
 from randsmap.decoders._trials import WORTH, search_threads
 from randsmap.encoders import POD, DiffusionMaps, estimate_n_components
 from randsmap.maps.extrapolation import extrapolation_ignored
-from randsmap.metrics import squarable_norms
+from randsmap.metrics import field_norms
 from randsmap.model import ManifoldModel
 
 __all__ = ["autotune", "chosen_encoder"]
@@ -140,7 +140,7 @@ def autotune(
     """
     rows, layout = flattened(snapshots, "snapshots")
     F = check_matrix(rows, "snapshots", min_rows=4)
-    sizes = squarable_norms(F)
+    sizes = field_norms(F)
     families = check_families(families)
     if not isinstance(n_components, str):
         check_count(n_components, "n_components")
@@ -207,7 +207,7 @@ def chosen_encoder(
     F = check_matrix(snapshots, "snapshots", min_rows=4)
     labels = check_groups(groups, len(F))
     with search_threads(len(F)):
-        search = EncoderSearch(F, squarable_norms(F), labels, 0.2, _TRIALS, FAMILIES, check_random_state(0))
+        search = EncoderSearch(F, field_norms(F), labels, 0.2, _TRIALS, FAMILIES, check_random_state(0))
         return search.encoders[search.run(n_components, None, alpha)]
 
 

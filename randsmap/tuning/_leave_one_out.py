@@ -15,7 +15,7 @@ from randsmap._parallel import blas_threads
 from randsmap.decoders._base import check_fields
 from randsmap.decoders._random_features import fixed_regularization
 from randsmap.invariants import AffineInvariants
-from randsmap.metrics import median_norm, scaled_distances, selection_losses, squarable_norms
+from randsmap.metrics import field_norms, median_norm, scaled_distances, selection_losses
 from randsmap.tuning._field_span import FieldSpan, invariants_of
 from randsmap.tuning._search import on_edge
 
@@ -94,7 +94,7 @@ def leave_one_out(decoder: Any, X: ArrayLike, y: ArrayLike, *, regularizations: 
     invariants = invariants_of(decoder, F, dtype, layout.shape)
     reduced = {"least": lambdas.min()} if hasattr(decoder, "fit_path") else {}
     hat = _Hat(*decoder.spectrum(points, **reduced))
-    sizes = squarable_norms(F)
+    sizes = field_norms(F)
     usual = median_norm(sizes)
     if F.shape[1] > 4 * len(F) and len(lambdas) > 3:
         # distances between coordinates are those between fields

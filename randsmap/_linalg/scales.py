@@ -1,0 +1,53 @@
+"""Typical sizes of fields and of latent coordinates, by which errors and distances are divided."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["SMALLEST_SHARE", "error_floor", "error_scales", "median_norm", "standard_deviations"]
+
+# A field far smaller than the others must not decide a mean of relative errors alone: below this share of the
+# median norm its error is relative to that share. 1e-3 leaves the errors of fields that decay to 0.1 % as they are.
+SMALLEST_SHARE = 1e-3
+_ROUND_OFF = 1e-12  # of the largest |x|: a spread that the round-off of the values explains
+
+
+def median_norm(norms: ArrayLike) -> float:
+    """Median of the norms of the fields that are not zero everywhere; 0 if all are.
+
+    Examples
+    --------
+    >>> median_norm([5.0, 0.0, 5.0])
+    5.0
+    """
+    norms = np.asarray(norms)
+    return float(np.median(norms[norms > 0])) if norms.any() else 0.0
+
+
+def error_floor(norms: ArrayLike) -> float:
+    """Smallest norm by which errors of fields with these norms are divided; 1 if all fields are zero."""
+    return SMALLEST_SHARE * median_norm(norms) or 1.0
+
+
+def error_scales(norms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Norms by which the errors of fields with these norms are divided: the norm or the floor, if that is larger."""
+    return np.maximum(norms, error_floor(norms))
+
+
+def standard_deviations(X: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Standard deviation (d,) of each column of X (n, d); 1 for a column whose spread is round-off.
+
+    The sums are rounded once, so that the result does not depend on the order of the rows.
+    """
+    peak = np.abs(X).max(axis=0)
+    safe = np.where(peak > 0, peak, 1.0)
+    spread = np.array([_standard_deviation(column) for column in (X / safe).T])
+    return np.where(spread > _ROUND_OFF, safe * spread, 1.0)
+
+
+def _standard_deviation(x):
+    mean = math.fsum(x.tolist()) / len(x)
+    return math.sqrt(math.fsum(((x - mean) ** 2).tolist()) / len(x))
