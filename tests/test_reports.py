@@ -13,9 +13,9 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
 
 HERE = str(Path(__file__).parent)
+import randsmap  # noqa: E402
 from randsmap.reports import _page  # noqa: E402
-from randsmap.studies import _claims  # noqa: E402
-from randsmap.studies._claims import claims_markdown, judge  # noqa: E402
+from randsmap.studies._claims import claims_markdown, judge, read_claims  # noqa: E402
 from randsmap.studies._pictures import study_pictures  # noqa: E402
 from randsmap.studies._report import write_index, write_report  # noqa: E402
 from randsmap.studies._result import save_result  # noqa: E402
@@ -24,6 +24,7 @@ from randsmap.studies._table import table_text  # noqa: E402
 from pages import Page  # noqa: E402
 from study_example import example_result  # noqa: E402
 
+CLAIMS = read_claims()
 STUDIES = ("swiss-roll", "s-curve", "lwr", "mri", "hughes")
 
 
@@ -97,7 +98,7 @@ def test_index_links_resolve_and_missing_reports_are_not_linked(tmp_path):
     assert links == [f"{folder}/report.html" for folder in folders]
     assert all((tmp_path / link).is_file() for link in links)
     assert all(result.title in page.text for result in results)
-    assert all(any(v.claim.quote in cell for row in page.rows for cell in row) for v in judge(results))
+    assert all(any(v.claim["quote"] in cell for row in page.rows for cell in row) for v in judge(results))
 
 
 @pytest.mark.slow
@@ -253,7 +254,7 @@ def change(rows, label, quantity, value, split=None, P="any"):
 
 
 def verdict_of(key, rows):
-    (found,) = [v for v in judge([Result(rows)], missing=False) if v.claim.key == key]
+    (found,) = [v for v in judge([Result(rows)], missing=False) if v.claim["key"] == key]
     return found.verdict
 
 
@@ -309,6 +310,29 @@ def test_each_verdict_follows_from_the_rows(key, holds, fails, needed):
     assert verdict_of(key, without(rows_of(), needed)) == "cannot be compared"
 
 
+def test_claims_are_whole_and_name_what_there_is():
+    """Every row of the table has a relation, and names decoders and data sets of the studies."""
+    studies = [getattr(randsmap.studies, f"{name.replace('-', '_')}_study")() for name in STUDIES]
+    labels = {case.label for study in studies for case in study.cases} | {"DDM-r", "fewer features"}
+    for claim in CLAIMS:
+        assert claim.keys() - {"n_train"} == {"key", "quote", "where", "datasets", "criterion", "tests"}
+        assert set(claim["datasets"]) <= {study.dataset for study in studies}
+        assert "The same" not in claim["criterion"] and claim["criterion"].endswith(".")
+        for test in claim["tests"]:
+            known = {"case", "measure", "relation", "number", "against", "best", "paired", "splits", "at", "beyond"}
+            assert test.keys() <= known
+            assert {name.removesuffix("?") for name in (*test["case"], *test["against"])} <= labels
+
+
+def test_a_range_is_one_number_where_its_ends_print_alike():
+    rows = change(rows_of(), "RANDSMAP-Sig", "seconds", 3.0)
+    (found,) = [v for v in judge([Result(rows)]) if v.claim["key"] == "conservation costs training time"]
+    assert found.measured == "traffic: RANDSMAP-Sig's time is 3 times RFNN-Sig's"
+    change(rows, "RANDSMAP-Sig", "seconds", 4.0, P=1.0)
+    (found,) = [v for v in judge([Result(rows)]) if v.claim["key"] == "conservation costs training time"]
+    assert found.measured == "traffic: RANDSMAP-Sig's time is 3 to 4 times RFNN-Sig's"
+
+
 def test_a_limit_that_no_run_reaches_cannot_be_compared():
     for error in (0.1, 0.2):
         assert (
@@ -317,18 +341,18 @@ def test_a_limit_that_no_run_reaches_cannot_be_compared():
 
 
 def test_a_sentence_is_judged_on_the_data_that_it_is_about():
-    claims = {claim.key: claim for claim in _claims.CLAIMS}
+    claims = {claim["key"]: claim for claim in CLAIMS}
     for key in claims:
         for prefix, dataset in (("traffic:", "lwr"), ("images:", "mri"), ("crowd:", "hughes")):
             if key.startswith(prefix):
-                assert claims[key].datasets == (dataset,)
-    assert all(c.datasets == ("lwr",) for c in claims.values() if c.where == "Sec. 5.1")
-    assert all(c.datasets == ("mri",) for c in claims.values() if c.where == "Sec. 5.2")
-    assert all(c.datasets == ("hughes",) for c in claims.values() if c.where == "Sec. 5.3")
+                assert claims[key]["datasets"] == [dataset]
+    assert all(c["datasets"] == ["lwr"] for c in CLAIMS if c["where"] == "Sec. 5.1")
+    assert all(c["datasets"] == ["mri"] for c in CLAIMS if c["where"] == "Sec. 5.2")
+    assert all(c["datasets"] == ["hughes"] for c in CLAIMS if c["where"] == "Sec. 5.3")
     # another data set does not count
     images = change(rows_of("mri"), "RANDSMAP-RFF-training", "conservation", 1e-3)
     traffic = rows_of()
-    verdicts = {v.claim.key: v.verdict for v in judge([Result(traffic), Result(images)])}
+    verdicts = {v.claim["key"]: v.verdict for v in judge([Result(traffic), Result(images)])}
     assert verdicts["traffic: single precision"] == "holds"
     assert verdicts["images: mass to 1e-7"] == "does not hold"
 
@@ -373,7 +397,7 @@ def test_accuracy_in_the_number_of_features_is_judged_step_by_step():
 
 def test_a_data_set_that_was_not_run_leaves_a_claim_open_unless_another_contradicts_it():
     def verdict(rows, missing):
-        (found,) = [v for v in judge([Result(rows)], missing=missing) if v.claim.key == "exact mass, any form"]
+        (found,) = [v for v in judge([Result(rows)], missing=missing) if v.claim["key"] == "exact mass, any form"]
         return found
 
     assert verdict(rows_of(), True).verdict == "cannot be compared"
@@ -389,8 +413,8 @@ def test_the_users_own_data_say_nothing_about_the_paper():
 
 
 def test_claims_are_judged_on_the_papers_own_tables_too():
-    verdicts = {v.claim.key: v.paper for v in judge([example_result(name) for name in STUDIES])}
-    assert len(verdicts) == len(_claims.CLAIMS) == len({claim.key for claim in _claims.CLAIMS})
+    verdicts = {v.claim["key"]: v.paper for v in judge([example_result(name) for name in STUDIES])}
+    assert len(verdicts) == len(CLAIMS) == len({claim["key"] for claim in CLAIMS})
     assert verdicts["k-NN keeps mass"] == "holds"
     assert verdicts["beats k-NN in training"] == "does not hold"  # 13.9 % against 13.4 %
     assert verdicts["Swiss roll: two per cent"] == "does not hold"  # 5.8 to 6.3 %
@@ -400,6 +424,6 @@ def test_claims_are_judged_on_the_papers_own_tables_too():
 def test_markdown_has_a_row_a_claim_and_escapes_its_marks():
     results = [example_result(name) for name in STUDIES]
     lines = claims_markdown(results).splitlines()
-    assert len(lines) == 2 + len(_claims.CLAIMS)
+    assert len(lines) == 2 + len(CLAIMS)
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {7}
     assert "&lt;6%" in claims_markdown(results)
