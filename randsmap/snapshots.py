@@ -8,7 +8,6 @@ import itertools
 import math
 import os
 import re
-import struct
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randsmap._io.files import expanded, mapping_of, save_arrays, writable_target, write_atomically
+from randsmap._io.matlab import NUMBERS, mat_arrays
 from randsmap._linalg.rows import check_npy_header, load_npy
 
 __all__ = ["read_snapshots"]
@@ -147,11 +147,6 @@ def _readers() -> dict[str, Callable[[Path, str | None], Any]]:
 
 
 _MOST_NAMED = 12  # columns of a text, in a message
-_MI_MATRIX, _MI_COMPRESSED = 14, 15  # types of elements in MATLAB's format 5
-_MI_VALUES = (1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 16, 17, 18)
-_MX_VALUES = {4: 1, 5: 3, **dict.fromkeys(range(6, 16), 1)}  # parts of text, sparse and other arrays
-_MOST_BYTES = 256  # of a shape
-_DEEPEST = 50  # structs in structs
 
 _WRITTEN = (".npy", ".npz", ".mat", ".csv", ".txt", ".h5", ".hdf5")
 _LARGEST_MAT = 2**32  # bytes of an array in MATLAB's format 5
@@ -326,92 +321,13 @@ def _read_npz(path: Path, key: str | None) -> NDArray[Any]:
 def _read_mat(path: Path, key: str | None) -> NDArray[Any]:
     with open(path, "rb") as file:
         start = file.read(10)
-    if start == b"MATLAB 7.3" or start[:4] == b"\x89HDF":
-        return _read_hdf5(path, key, matlab=True)
-    from scipy.io import loadmat, whosmat
-
-    with _told(path, "a .mat file"), np.errstate(over="ignore"):  # of a forged size, which SciPy 1.13 multiplies out
-        _check_mat(path)
-        found = whosmat(path, appendmat=False)
-        structs = [name for name, _, kind in found if kind == "struct"]
-        fields: dict[str, NDArray[Any]] = {}
-        for name, struct in loadmat(path, appendmat=False, variable_names=structs).items() if structs else ():
-            fields.update(_fields_of_struct(name, struct))
-        shapes = {name: shape for name, shape, kind in found if kind in _MATLAB_NUMBERS}
-        shapes.update({name: array.shape for name, array in fields.items()})
-        rest = [f"{name} ({kind})" for name, _, kind in found if kind not in {*_MATLAB_NUMBERS, "struct"}]
-        name = _chosen(shapes, key, path, f", besides {', '.join(rest)}" if rest else "")
-        array = fields[name] if name in fields else loadmat(path, appendmat=False, variable_names=[name])[name]
-        return _native(array)
-
-
-def _check_mat(path: Path) -> None:
-    """ValueError where the elements of a MATLAB 5 file do not fit into each other: SciPy's reader crashes at some such.
-
-    What is compressed has checksums. (MathWorks, MAT-File Format, "Level 5 MAT-Files".)
-    """
-    with open(path, "rb") as file:
-        header = file.read(128)
-        order = {b"IM": "<", b"MI": ">"}.get(header[126:128])
-        if order is None or 0 in header[:4]:  # format 4
-            return
-        end = os.fstat(file.fileno()).st_size
-        _check_elements(file, 128, end, order, 0)
-
-
-def _check_elements(file: BinaryIO, start: int, end: int, order: str, depth: int) -> None:
-    """Of the elements between two places of the file: known types, and sizes that the space has."""
-    kinds: list[int] = []
-    flags, shape = 0, ()
-    while start < end:
-        file.seek(start)
-        tag = file.read(8)
-        if len(tag) < 8:
-            raise ValueError("it is cut off")
-        kind, size = struct.unpack(order + "2I", tag)
-        body, following = start + 8, start + 8 + size
-        if kind >> 16:  # a small element: type and size in one word
-            kind, size, body, following = kind & 0xFFFF, kind >> 16, start + 4, start + 8
-        elif kind != _MI_COMPRESSED:
-            following += -size % 8
-        container = kind in (_MI_MATRIX, _MI_COMPRESSED)
-        known = container if depth == 0 else kind in _MI_VALUES or kind == _MI_MATRIX
-        if not known or depth > _DEEPEST or body + size > min(end, following) or (container and body < start + 8):
-            raise ValueError(f"the element at byte {start} is damaged (type {kind}, {size} bytes)")
-        if depth and len(kinds) < 2:
-            file.seek(body)
-            numbers = struct.unpack(
-                f"{order}{min(size, _MOST_BYTES) // 4}I", file.read(min(size, _MOST_BYTES) // 4 * 4)
-            )
-            flags, shape = (numbers[0], ()) if not kinds and numbers else (flags, numbers)
-        if kind == _MI_MATRIX and size:
-            _check_elements(file, body, body + size, order, depth + 1)
-        kinds.append(kind)
-        start = following
-    if depth:
-        _check_matrix(kinds, flags & 0xFF, bool(flags & 0x800), shape)
-
-
-def _check_matrix(kinds: list[int], kind: int, has_imaginary: bool, shape: tuple[int, ...]) -> None:
-    """Of the elements of a matrix, its flags, shape and name first: as many as its class and size have."""
-    values, parts = kinds[3:].count(_MI_MATRIX), len(kinds) - 3
-    if kind in _MX_VALUES:
-        right = parts == _MX_VALUES[kind] + has_imaginary and not values
-    else:  # cells, structs, objects; a struct may have no fields
-        right = not has_imaginary and parts >= values and math.prod(shape) <= max(values, _MOST_BYTES)
-    if kinds[:2] != [6, 5] or len(shape) < 2 or not right:
-        raise ValueError(f"an array of class {kind} and shape {shape} has {parts} parts, {values} of them arrays")
-
-
-def _fields_of_struct(name: str, value: Any) -> Iterator[tuple[str, NDArray[Any]]]:
-    """(name/field, array) of the numbers in a MATLAB struct, as HDF5 names them."""
-    if not isinstance(value, np.ndarray):
-        return
-    if value.dtype.names is not None and value.size == 1:
-        for field in value.dtype.names:
-            yield from _fields_of_struct(f"{name}/{field}", value.reshape(-1)[0][field])
-    elif value.dtype.kind in "buif":
-        yield name, value
+        if start == b"MATLAB 7.3" or start[:4] == b"\x89HDF":
+            return _read_hdf5(path, key, matlab=True)
+        with _told(path, "a .mat file"):
+            arrays = mat_arrays(file)
+            shapes = {name: array.shape for name, array in arrays.items() if array.kind == NUMBERS}
+            rest = ", ".join(f"{name} ({array.kind})" for name, array in arrays.items() if array.kind != NUMBERS)
+            return arrays[_chosen(shapes, key, path, f", besides {rest}" if rest else "")].read()
 
 
 def _read_hdf5(path: Path, key: str | None, matlab: bool = False) -> NDArray[Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 import tempfile
 import warnings
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -38,10 +40,8 @@ def snapshots(rng):
         warnings.simplefilter("ignore")  # of columns that look like fields
         try:
             if rng.integers(4) == 0 and path.suffix not in HDF5:
-                data = path.read_bytes()
-                # SciPy's reader ends the process at some damaged .mat files: those are cut off only
-                data = data[: rng.integers(len(data))] if path.suffix == ".mat" else damaged(rng, data)
-                path.write_bytes(data)
+                damage = damaged_mat if path.suffix == ".mat" and rng.integers(2) else damaged
+                path.write_bytes(damage(rng, path.read_bytes()))
                 try:
                     found = read_snapshots(path, **options)
                 except (ValueError, MemoryError):
@@ -55,6 +55,22 @@ def snapshots(rng):
     assert same_bits(np.asarray(found), expected), f"{path.suffix} by {write.__name__}"
     assert same_bits(np.asarray(turned), np.moveaxis(expected, -1, 0)), f"{path.suffix} by {write.__name__}, transposed"
     return 1
+
+
+def damaged_mat(rng, data):
+    """A .mat file whose arrays are damaged before they are compressed, so that their checksums are right."""
+    damages = rng.integers(1, 4)
+    parts, start = [data[:128]], 128
+    while start + 8 <= len(data):
+        kind, length = struct.unpack_from("=2I", data, start)
+        content = data[start + 8 : start + 8 + length]
+        content = bytearray(zlib.decompress(content) if kind == 15 else data[start : start + 8 + length])
+        for place in rng.integers(0, max(len(content) - 4, 1), damages):
+            content[place : place + 4] = struct.pack("=I", (0, 1, 9, 14, 2**31, rng.integers(2**32))[rng.integers(6)])
+        packed = zlib.compress(content)
+        parts.append(struct.pack("=2I", 15, len(packed)) + packed)
+        start += 8 + length
+    return b"".join(parts)
 
 
 HDF5 = (".h5", ".hdf5")  # damaged ones are for those who fuzz HDF5

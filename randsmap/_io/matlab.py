@@ -1,0 +1,251 @@
+"""Arrays of MATLAB's .mat files of formats 4 and 5 (MathWorks, MAT-File Format).
+
+Every length that a file states is compared with the bytes that are there before anything is allocated: a damaged or
+forged file raises ValueError.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from io import BufferedReader
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["NUMBERS", "MatArray", "mat_arrays"]
+
+NUMBERS = "numbers"
+
+# types of elements, and of the numbers in them
+_MATRIX, _COMPRESSED = 14, 15
+_STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
+# classes of arrays, those of numbers with their types
+_DTYPES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4", 14: "i8", 15: "u8"}
+_STRUCT, _OPAQUE = 2, 17
+_OTHERS = {1: "cell", _STRUCT: "struct", 3: "object", 4: "char", 5: "sparse", 16: "function", _OPAQUE: "opaque"}
+_COMPLEX = 0x800  # flag of an array with an imaginary part
+_HEADER = 4096  # bytes: flags, shape and name take less than 500 in what MATLAB writes
+_CHUNK = 1 << 16  # compressed bytes at a time, which hold 64 MB at most
+_DEEPEST = 50  # structs in structs: each is a call, of which Python allows about 1000
+
+
+@dataclass(frozen=True)
+class MatArray:
+    """An array of a file: "numbers" or its other kind, its shape, and the function that reads its values."""
+
+    kind: str
+    shape: tuple[int, ...]
+    read: Callable[[], NDArray[Any]]
+
+
+def mat_arrays(file: BufferedReader) -> dict[str, MatArray]:
+    """The arrays of a .mat file of format 4 or 5 by their names; numbers in structs are "struct/field".
+
+    Parameters
+    ----------
+    file : file, open for reading bytes
+        It must still be open when values are read.
+
+    Raises
+    ------
+    ValueError
+        If the file is damaged.
+    """
+    end = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    header = file.read(128)
+    if len(header) >= 4 and 0 in header[:4]:
+        return dict(_arrays_of_format_4(file, end))
+    order = {b"IM": "<", b"MI": ">"}.get(header[126:])
+    if order is None:
+        raise ValueError("it does not begin as MATLAB's files do")
+    return dict(_arrays_of_format_5(file, end, order))
+
+
+# -- Format 5: elements of a type, a size and so many bytes, in which there may be others ------------------------
+def _arrays_of_format_5(file: BufferedReader, end: int, order: str) -> Iterator[tuple[str, MatArray]]:
+    start = 128
+    while start < end:
+        file.seek(start)
+        kind, size = _tag(file.read(8), order)
+        if kind not in (_MATRIX, _COMPRESSED) or size > end - start - 8:
+            raise ValueError(f"the element at byte {start} is damaged (type {kind}, {size} bytes)")
+        content = _inflated if kind == _COMPRESSED else _plain
+        yield from _named_arrays(content, (file, start + 8, size, order), order)
+        start += 8 + size
+
+
+def _named_arrays(content: Callable[..., memoryview], place: Any, order: str) -> Iterator[tuple[str, MatArray]]:
+    """(name, array) of the array at a place of the file, or of each in a struct."""
+    head = content(*place, limit=_HEADER)
+    array = _Array(head, order)
+    if not array.name:  # empty, or what MATLAB keeps for opaque objects
+        return
+    if array.code == _STRUCT:
+        yield from _Array(content(*place), order).members(array.name)
+        return
+    yield array.name, MatArray(array.kind, array.shape, lambda: _Array(content(*place), order).numbers())
+
+
+def _tag(data: Any, order: str) -> tuple[int, int]:
+    if len(data) < 8:
+        raise ValueError("it is cut off")
+    kind, size = np.frombuffer(data, order + "u4", 2).tolist()
+    return kind, size
+
+
+def _plain(file: BufferedReader, start: int, size: int, order: str, limit: int | None = None) -> memoryview:
+    """The bytes of an array, with a limit the first ones."""
+    content = bytearray(size if limit is None else min(size, limit))
+    file.seek(start)
+    if file.readinto(content) != len(content):
+        raise ValueError("it is cut off")
+    return memoryview(content)
+
+
+def _inflated(file: BufferedReader, start: int, size: int, order: str, limit: int | None = None) -> memoryview:
+    """The bytes of a compressed array, with a limit the first ones; never more than the array says it has."""
+    kind, length = _tag(_decompressed(file, start, size, 8)[0], order)
+    if kind != _MATRIX:
+        raise ValueError(f"a compressed element has type {kind}")
+    if limit is not None:
+        return memoryview(_decompressed(file, start, size, 8 + min(length, limit))[0])[8:]
+    content, complete = _decompressed(file, start, size, 8 + length + 8)
+    if not complete or len(content) < 8 + length:
+        raise ValueError("a compressed element has another length than its array")
+    return memoryview(content)[8 : 8 + length]
+
+
+def _decompressed(file: BufferedReader, start: int, size: int, limit: int) -> tuple[bytearray, bool]:
+    """At most so many bytes, and whether they are all, with the right checksum."""
+    stream, content = zlib.decompressobj(), bytearray()
+    file.seek(start)
+    try:
+        while size > 0 and len(content) < limit and not stream.eof:
+            part = file.read(min(size, _CHUNK))
+            content += stream.decompress(part, limit - len(content))
+            size -= _CHUNK
+    except zlib.error as error:
+        raise ValueError(f"a compressed element is damaged ({error})") from None
+    return content, stream.eof
+
+
+class _Array:
+    """An array in the bytes of a file: its header, and the elements behind that."""
+
+    def __init__(self, content: memoryview, order: str) -> None:
+        self._rest, self._order = content, order
+        self.code, self.shape, self.name, self.kind = 0, (0, 0), "", "empty"
+        if not content:
+            return
+        flags = self._integers()[:1].sum()
+        self.code = int(flags) & 0xFF
+        if self.code != _OPAQUE:
+            self.shape = tuple(self._integers().tolist())
+            if len(self.shape) < 2 or min(self.shape) < 0:
+                raise ValueError(f"an array has the shape {self.shape}")
+        self.name = bytes(self._element()[1]).decode("latin1")
+        dtype = _DTYPES.get(self.code)
+        if dtype is None:
+            self.kind = _OTHERS.get(self.code, f"class {self.code}")
+        else:
+            self.kind = np.result_type(dtype, np.complex64).name if flags & _COMPLEX else NUMBERS
+
+    def _element(self) -> tuple[int, memoryview]:
+        """Type and bytes of the next element."""
+        kind, size = _tag(self._rest, self._order)
+        body, following = 8, 8 + size + -size % 8
+        if kind >> 16:  # a small element: size and type in one word, and at most four bytes
+            kind, size, body, following = kind & 0xFFFF, kind >> 16, 4, 8
+        if body + size > min(len(self._rest), following):
+            raise ValueError(f"an element of type {kind} says that it has {size} bytes, which are not there")
+        element, self._rest = self._rest[body : body + size], self._rest[following:]
+        return kind, element
+
+    def _integers(self) -> NDArray[Any]:
+        kind, element = self._element()
+        if kind not in (5, 6) or len(element) % 4:
+            raise ValueError(f"an element of type {kind} stands where integers are expected")
+        return np.frombuffer(element, self._order + "i4")
+
+    def numbers(self) -> NDArray[Any]:
+        """The values, in the type of the array's class."""
+        kind, element = self._element()
+        if kind not in _STORED:
+            raise ValueError(f"an element of type {kind} stands where numbers are expected")
+        stored = np.dtype(self._order + _STORED[kind])
+        if len(element) != stored.itemsize * math.prod(self.shape):
+            raise ValueError(f"an array of shape {self.shape} has {len(element)} bytes of {stored.name}")
+        values = np.frombuffer(element, stored).reshape(self.shape, order="F")
+        dtype = np.dtype(_DTYPES[self.code])
+        # MATLAB stores numbers in the smallest type that has them; what no type of it has is left alone
+        values = values.astype(
+            dtype if np.can_cast(stored, dtype, "same_kind") else stored.newbyteorder("="), copy=False
+        )
+        return np.require(values, requirements="AW")
+
+    def members(self, name: str, depth: int = 0) -> Iterator[tuple[str, MatArray]]:
+        """(name/field, array) of the numbers in a struct, as HDF5 names them; of an array of structs nothing."""
+        length = int(self._integers()[:1].sum())
+        fields = bytes(self._element()[1])
+        if depth > _DEEPEST or length < 1 or len(fields) % length:
+            raise ValueError(f"the struct {name} is damaged")
+        if math.prod(self.shape) != 1:
+            return
+        for start in range(0, len(fields), length):
+            kind, content = self._element()
+            if kind != _MATRIX:
+                raise ValueError(f"the struct {name} is damaged")
+            member = _Array(content, self._order)
+            path = f"{name}/{fields[start : start + length].partition(bytes(1))[0].decode('latin1')}"
+            if member.code == _STRUCT:
+                yield from member.members(path, depth + 1)
+            elif member.kind == NUMBERS:
+                yield path, MatArray(NUMBERS, member.shape, member.numbers)
+
+
+# -- Format 4: arrays with headers of five integers ------------------------------------------------------------
+_STORED_4 = ("f8", "f4", "i4", "i2", "u2", "u1")
+_KINDS_4 = ("numbers", "char", "sparse")
+
+
+def _arrays_of_format_4(file: BufferedReader, end: int) -> Iterator[tuple[str, MatArray]]:
+    start = 0
+    while start < end:
+        file.seek(start)
+        header = file.read(20)
+        if len(header) < 20:
+            raise ValueError("it is cut off")
+        # the first integer is less than 5000: it has decimal digits for order of bytes, 0, type and kind
+        order = "<" if int.from_bytes(header[:4], "little") < 5000 else ">"
+        code, rows, columns, is_complex, length = np.frombuffer(header, order + "i4").tolist()
+        machine, zero, stored, kind = (code // digit % 10 for digit in (1000, 100, 10, 1))
+        if (
+            not 0 <= code < 5000
+            or machine != (order == ">")
+            or zero
+            or stored > 5
+            or kind > 2
+            or min(rows, columns) < 0
+        ):
+            raise ValueError(f"the header of the array at byte {start} is damaged, or of a VAX or a Cray")
+        dtype = np.dtype(order + _STORED_4[stored])
+        size = dtype.itemsize * rows * columns * (1 + (is_complex != 0))
+        start += 20 + length
+        if length < 1 or start + size > end:
+            raise ValueError(f"the array at byte {start} says that it has {size} bytes, which are not there")
+        name = file.read(length).partition(bytes(1))[0].decode("latin1")
+        kind = "complex128" if is_complex and kind == 0 else _KINDS_4[kind]
+        yield name, MatArray(kind, (rows, columns), partial(_values_of_format_4, file, start, (rows, columns), dtype))
+        start += size
+
+
+def _values_of_format_4(file: BufferedReader, start: int, shape: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:
+    content = _plain(file, start, dtype.itemsize * math.prod(shape), "")
+    return np.frombuffer(content, dtype).reshape(shape, order="F").astype(dtype.newbyteorder("="), copy=False)
