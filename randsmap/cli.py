@@ -727,7 +727,7 @@ def _fit(arguments):
         rng = np.random.default_rng(arguments.seed)
         chosen = np.sort(rng.choice(len(snapshots), max(2, count), replace=False))
         part = numbers[chosen].astype(rows.dtype) if large else rows[chosen]
-        sample = part if layout is None else layout.restored(part)
+        sample = layout.restored(part)
     with show_progress():
         if search:
             model = _searched(arguments, sample, None if groups is None else groups[chosen], kept)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from randsmap._interface.fields import FieldLayout, flattened, for_part
+from randsmap._interface.fields import FieldShape, flattened, reshape_for
 from randsmap._interface.state import restored_on_error
 from randsmap._interface.validation import check_count
 from randsmap._linalg.rows import load_npy
@@ -146,9 +146,9 @@ def fit_model(model: ManifoldModel, F: Any) -> ManifoldModel:
         count = min(n, check_count(model.encoder_samples or _ENCODER_SAMPLES, "encoder_samples", low=2))
     edges = np.arange(count + 1) * n // count
     chosen = np.random.default_rng(0).integers(edges[:-1], edges[1:])
-    layout = FieldLayout(F.shape[1:])
+    layout = FieldShape(F.shape[1:])
     encoder = clone(model.encoder)
-    encoder.fit(for_part(encoder, flattened(F[chosen].compute(), "F")[0], layout))
+    encoder.fit(reshape_for(encoder, flattened(F[chosen].compute(), "F")[0], layout))
     decoder = None
     if model.decoder is not None:
         decoder = fit(clone(model.decoder), transform(encoder, F).persist(), F)

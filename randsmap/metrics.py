@@ -291,7 +291,7 @@ def _by_blocks(y_true: ArrayLike, y_pred: ArrayLike, errors: Callable[[_Values, 
     """errors(y_true, y_pred) of checked pairs; large memory-mapped arrays are read by blocks."""
     named = ((y_true, "y_true"), (y_pred, "y_pred"))
     layouts = [flattened(y, name) for y, name in named]
-    shapes = [layout.shape for _, layout in layouts if layout is not None and len(layout.shape) > 1]
+    shapes = [layout.shape for _, layout in layouts if len(layout.shape) > 1]
     if len(set(shapes)) > 1:
         raise ValueError(f"y_true and y_pred must have the same shape, got fields of shape {shapes[0]} and {shapes[1]}")
     pair = [(_checked(y, name), name) for (y, _), (_, name) in zip(layouts, named)]

@@ -13,7 +13,7 @@ from sklearn.utils import get_tags
 
 import randsmap
 from randsmap import metrics
-from randsmap._interface.fields import FieldLabels, flattened
+from randsmap._interface.fields import XarrayMetadata, flattened
 from randsmap.persistence import save
 
 N, NY, NX = 40, 4, 6
@@ -478,8 +478,9 @@ def test_without_xarray_fields_go_to_an_array(labelled, monkeypatch):
         ("coords", [("x", ("x",), "")]),
     ],
 )
-def test_labels_that_are_not_as_they_should_be_are_in_no_file(tmp_path, name, value):
-    labels = FieldLabels(("time", "x"), None, "{}", [])
+def test_forged_labels_are_refused(tmp_path, name, value):
+    labels = XarrayMetadata(("time", "x"), None, "{}", [])
     setattr(labels, name, value)
-    with pytest.raises(ValueError, match=f"FieldLabels.{name}: no {name} of fields"):
-        save(labels, tmp_path / "labels.npz")
+    save(labels, tmp_path / "labels.npz")
+    with pytest.raises(ValueError, match="not a valid model file"):
+        randsmap.load(tmp_path / "labels.npz")

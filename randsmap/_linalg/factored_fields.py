@@ -38,7 +38,7 @@ class FactoredFields:
         G.
     basis : ndarray (r, M)
         Q, zero on the cells that are not in S.
-    origin : (dtype, FieldLayout) or None
+    origin : (dtype, FieldShape) or None
         How the fields came.
 
     Notes

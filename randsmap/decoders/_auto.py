@@ -10,16 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 
 from randsmap._interface.fields import FIELD_STATE
-from randsmap._interface.state import (
-    DERIVED,
-    Array,
-    Count,
-    Flag,
-    Regressor,
-    check_fitted,
-    restored_on_error,
-    validate_data,
-)
+from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted, restored_on_error, validate_data
 from randsmap._interface.validation import check_count, check_number, check_random_state
 from randsmap._linalg.radial import PATH
 from randsmap._linalg.rows import Snapshots
@@ -161,16 +152,15 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     _map_sources = ("best_decoder_",)
     _state = {
         "n_features_in_": Count("d"),
-        "best_decoder_": Regressor("d", "M"),
+        "best_decoder_": Part("predict", n_in="d", n_out="M"),
         "latent_scale_": Array("d", low=np.finfo(float).smallest_subnormal),
-        "_single": Flag(),
         **FIELD_STATE,
-        "results_": DERIVED,
-        "held_out_error_": DERIVED,
-        "on_edge_": DERIVED,
-        "chosen_invariants_": DERIVED,
-        **{name: DERIVED for name in ("invariant_values_", "invariant_matrix_", "constant_cells_")},
-        "_linear_map": DERIVED,
+        "results_": NOT_SAVED,
+        "held_out_error_": NOT_SAVED,
+        "on_edge_": NOT_SAVED,
+        "chosen_invariants_": NOT_SAVED,
+        **{name: NOT_SAVED for name in ("invariant_values_", "invariant_matrix_", "constant_cells_")},
+        "_linear_map": NOT_SAVED,
     }
 
     def __init__(
@@ -270,7 +260,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         """What the blend's `invariants` are: "auto" decided by the fields."""
         if not (isinstance(self.invariants, str) and self.invariants == "auto"):
             return self.invariants
-        options = invariant_options(self, self.__dict__.get("field_shape_"))
+        options = invariant_options(self, self.field_shape_)
         try:
             AffineInvariants.from_data(F, **{**options, "invariants": "mass", "bounds": None}, dtype=dtype)
         except ValueError:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
 
-from randsmap._interface.fields import FieldLayout, HoldsFields, field_rows, flattened, output
+from randsmap._interface.fields import FieldOutputMixin, FieldShape, field_rows, flattened, output
 from randsmap._interface.state import NotFrozen, document, restored_on_error, validate_data
 from randsmap._interface.validation import check_choice, check_matrix, check_number, check_vector, refuse_dask
 from randsmap._linalg.factored_fields import FactoredFields
@@ -36,7 +36,7 @@ __all__ = ["FieldRegressor", "LinearDecoder", "available_if", "box_of", "check_f
 
 def check_fields(
     y: Any, n: int, *, blocks: bool = False, factored: bool = False
-) -> tuple[Any, np.dtype[Any], FieldLayout]:
+) -> tuple[Any, np.dtype[Any], FieldShape]:
     """y as contiguous float64 (n, M), the number type it came in, and the layout of its fields.
 
     With `blocks`, a large memory-mapped y comes as Snapshots; with `factored`, FactoredFields as they are.
@@ -59,9 +59,9 @@ def check_fields(
     else:
         F = check_matrix(y[:, None] if single else y, "y")
     if len(F) != n:
-        what = "" if layout is None else f" (fields of shape {layout.shape})"
+        what = f" (fields of shape {layout.shape})" if len(layout.shape) > 1 else ""
         raise ValueError(f"X and y must have the same number of rows, got {n} and {len(F)}{what}")
-    return F, dtype, layout or FieldLayout(() if single else F.shape[1:])
+    return F, dtype, layout
 
 
 def as_fields(F: Any) -> Any:
@@ -154,7 +154,7 @@ def box_of(points: NDArray[np.float64], lengths: NDArray[np.float64] | None = No
     return box if lengths is None else box * lengths
 
 
-class FieldRegressor(HoldsFields, NotFrozen, MultiOutputMixin, RegressorMixin, BaseEstimator):
+class FieldRegressor(FieldOutputMixin, NotFrozen, MultiOutputMixin, RegressorMixin, BaseEstimator):
     """A regressor from latent points to fields.
 
     A subclass has `_fit(X, y)`, which calls `_keep_fields` with the layout of y, and `_n_outputs`, the number of
@@ -162,7 +162,6 @@ class FieldRegressor(HoldsFields, NotFrozen, MultiOutputMixin, RegressorMixin, B
     """
 
     n_features_in_: int
-    _single: bool
 
     _not_frozen = (
         "its fields are not [1 | phi(y)] A with functions phi that C knows. Random-feature, kernel and "
@@ -228,28 +227,22 @@ class FieldRegressor(HoldsFields, NotFrozen, MultiOutputMixin, RegressorMixin, B
             predicted = predicted.reshape(len(predicted), -1)
         return float(r2_score(field_rows(self, y, name="y"), predicted, sample_weight=sample_weight))
 
-    def _keep_fields(self, layout: FieldLayout) -> None:
+    def _keep_fields(self, layout: FieldShape) -> None:
         """Remember how the fields of `fit` are arranged."""
-        self._single = layout.shape == ()
         self._keep_layout(layout)
 
-    def _flat_shape(self):
-        return () if self._single else (self._n_outputs,)
-
-    def _given_shape(self):
-        """The shape of a field that is no row of cells, else None."""
-        return () if self._single else self.__dict__.get("field_shape_")
+    @property
+    def _single(self):
+        return self.field_shape_ == ()
 
     def _output(self, out, X, n, cells):
         """Where `predict` puts n fields, of all cells or of some: what it returns, and that as (n, k)."""
         k = self._n_outputs if cells is None else len(cells)
-        shape = self._given_shape() if cells is None else None
-        out = output(out, X, (n, k) if shape is None else (n, *shape))
+        out = output(out, X, (n, *self.field_shape_) if cells is None else (n, k))
         return out, out.reshape(n, k)
 
     def _restore(self):
-        if self._single and self._n_outputs != 1:
-            raise ValueError(f"one-dimensional fields of {self._n_outputs} cells")
+        pass
 
 
 class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
@@ -325,12 +318,12 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         """
         linear = self._linear_map
         X = validate_data(self, X, reset=False)
-        fields = linear.fields(X, invariant_values, cells, out, self._given_shape())
+        fields = linear.fields(X, invariant_values, cells, out, self.field_shape_)
         reach = linear.reach
         reach.left -= 1
         if reach.left < 0 or len(X) > FEW:
             reach.look(self, X)
-        return self._labelled(fields, cells, out) if "_field_labels" in self.__dict__ else fields
+        return self._labelled(fields, cells, out)
 
     @property
     def _reach(self):
@@ -487,7 +480,7 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
                 [-1.]]])
         """
         linear = self._linear_map
-        return linear.jacobian(validate_data(self, X, reset=False), cells, out, self._given_shape())
+        return linear.jacobian(validate_data(self, X, reset=False), cells, out, self.field_shape_)
 
     @available_if(lambda self: self._check_available("jvp"))
     def jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -517,7 +510,7 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         Costs about as much as `predict`.
         """
         linear = self._linear_map
-        return linear.jvp(validate_data(self, X, reset=False), V, cells, self._given_shape())
+        return linear.jvp(validate_data(self, X, reset=False), V, cells, self.field_shape_)
 
     @available_if(lambda self: self._check_available("vjp"))
     def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -542,7 +535,7 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         As `jacobian`.
         """
         linear = self._linear_map
-        return linear.vjp(validate_data(self, X, reset=False), self._vectors(U), cells, self._given_shape())
+        return linear.vjp(validate_data(self, X, reset=False), self._vectors(U), cells, self.field_shape_)
 
     @property
     def _n_outputs(self):

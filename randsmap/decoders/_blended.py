@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from randsmap._interface.fields import FIELD_STATE
-from randsmap._interface.state import DERIVED, Array, Count, Flag, Real, Regressors, check_fitted, validate_data
+from randsmap._interface.state import NOT_SAVED, Array, Count, Parameter, Part, check_fitted, validate_data
 from randsmap._interface.validation import check_number, in_lines
 from randsmap._kernels import decode as _decode_kernel
 from randsmap._linalg.low_rank import CentredFields, leading_directions, orthonormal_rows_beside, times_transposed
@@ -410,17 +410,16 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
 
     _state = {
         "n_features_in_": Count("d"),
-        "decoders_": Regressors("d", "r"),
+        "decoders_": Part("predict", many=True, n_in="d", n_out="r"),
         "coef_": Array("r+1", "M"),
         "_points": Array("n", "d"),
         "latent_scale_": Array("d", low=np.finfo(float).smallest_subnormal),
         "_coordinates": Array("n", "r"),
         "_trend": Array("d", "r"),
-        "_limit": Real(0, np.finfo(float).max, optional=True),
-        "_smoothing": Real(0, np.finfo(float).max),
-        "_single": Flag(),
+        "_limit": Parameter(float, low=0, words=(None,)),
+        "_smoothing": Parameter(float, low=0),
         **FIELD_STATE,
-        "_linear_map": DERIVED,
+        "_linear_map": NOT_SAVED,
         **InvariantParameters._invariant_state,
     }
 

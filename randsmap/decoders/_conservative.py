@@ -182,7 +182,7 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
         if invariant_values is not None:
             values = self.invariants_.row_values(invariant_values, len(predicted))
         if cells is not None:
-            cells = check_cells(cells, M, self._given_shape())
+            cells = check_cells(cells, M, self.field_shape_)
         result, fields = self._output(out, None, len(predicted), cells)
         if cells is None:
             fields[:] = predicted

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.fields import FIELD_STATE
-from randsmap._interface.state import DERIVED, Array, Choice, Count, Flag, Real, check_fitted, validate_data
+from randsmap._interface.state import NOT_SAVED, Array, Count, Parameter, check_fitted, validate_data
 from randsmap._interface.validation import check_choice, check_count, check_number, empty_in_lines, in_lines
 from randsmap._kernels import frozen as _frozen
 from randsmap._kernels import ridge as _ridge
@@ -170,7 +170,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
 
     _state = {
         "n_features_in_": Count("d"),
-        "epsilon_": Real(*_distances.EPSILON_RANGE),
+        "epsilon_": Parameter(float, low=_distances.EPSILON_RANGE[0], high=_distances.EPSILON_RANGE[1]),
         "rank_": Count("r"),
         "eigenvalues_": Array("r", low=0),
         "coef_": Array("r+1", "M"),
@@ -179,9 +179,8 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         "_lengths": Array("d", low=_SMALLEST, optional=True),
         "_weights": Array("n", "r", optional=True),
         "_expanded": Array("n+1", "M", optional=True),
-        "_single": Flag(),
         **FIELD_STATE,
-        "_linear_map": DERIVED,
+        "_linear_map": NOT_SAVED,
         **InvariantParameters._invariant_state,
     }
 
@@ -409,19 +408,18 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
     _state = {
         "n_features_in_": Count("d"),
         "coef_": Array("P+1", "M"),
-        "solver_": Choice("cholesky", "eigenvalues"),
-        "_kind": Choice("matern", "thin-plate", optional=True),
-        "_nu": Real(0.5, 2.5, optional=True),
+        "solver_": Parameter(str, words=("cholesky", "eigenvalues")),
+        "_kind": Parameter(str, words=("matern", "thin-plate", None)),
+        "_nu": Parameter(float, low=0.5, high=2.5, words=(None,)),
         "_tail_centre": Array("d", optional=True),
         "latent_scale_": Array("d", low=_SMALLEST, optional=True),
         "_points": Array("n", "d"),
         "_lengths": Array("d", low=_SMALLEST, optional=True),
         "_frequencies": Array(2, low=0, optional=True),
-        "_regularization": Real(0, np.finfo(float).max, optional=True),
-        "_free_bias": Flag(optional=True),
-        "_single": Flag(),
+        "_regularization": Parameter(float, low=0, words=(None,)),
+        "_free_bias": Parameter(bool, words=(None,)),
         **FIELD_STATE,
-        "_linear_map": DERIVED,
+        "_linear_map": NOT_SAVED,
         **InvariantParameters._invariant_state,
     }
 

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap._interface.fields import FIELD_STATE
-from randsmap._interface.state import DERIVED, Array, Choice, Count, Flag, Transformer, check_fitted, validate_data
+from randsmap._interface.state import NOT_SAVED, Array, Count, Parameter, Part, check_fitted, validate_data
 from randsmap._interface.validation import check_cells, check_choice, check_count
 from randsmap._kernels import simplex as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
@@ -125,17 +125,16 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         "latents_": Array("n", "d"),
         "fields_": Array("n", "M"),
         "latent_scale_": Array("d", low=np.finfo(float).smallest_subnormal, optional=True),  # not in files of before
-        "encoder_": Transformer("M", "d", optional=True),
+        "encoder_": Part("transform", n_in="M", n_out="d", optional=True),
         "_n_neighbors": Count("k"),
-        "_objective": Choice("latent", "encoder"),
-        "_single": Flag(),
+        "_objective": Parameter(str, words=("latent", "encoder")),
         **FIELD_STATE,
-        "_index": DERIVED,
-        "_points": DERIVED,
-        "_map": DERIVED,
-        "_kept": DERIVED,
-        "_kept_cells": DERIVED,
-        "_reach": DERIVED,
+        "_index": NOT_SAVED,
+        "_points": NOT_SAVED,
+        "_map": NOT_SAVED,
+        "_kept": NOT_SAVED,
+        "_kept_cells": NOT_SAVED,
+        "_reach": NOT_SAVED,
     }
 
     def __init__(
@@ -329,7 +328,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         X = validate_data(self, X, reset=False)
         F = self.fields_
         if cells is not None:
-            cells = check_cells(cells, F.shape[1], self._given_shape())
+            cells = check_cells(cells, F.shape[1], self.field_shape_)
         result, fields = self._output(out, X, len(X), cells)
         neighbors, weights = self._weights(X, exclude)
         if isinstance(F, Snapshots):

@@ -18,14 +18,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from randsmap._interface.fields import FIELD_STATE, field_rows
 from randsmap._interface.state import (
-    DERIVED,
+    NOT_SAVED,
     Array,
-    Choice,
     Count,
-    Flag,
-    Integer,
-    Real,
-    Transformer,
+    Parameter,
+    Part,
     check_fitted,
     document,
     restored_on_error,
@@ -162,30 +159,29 @@ class _RandomFeatureDecoder(LinearDecoder):
 
     _state = {
         "n_features_in_": Count("d"),
-        "features_": Transformer("d", "P"),
+        "features_": Part("transform", n_in="d", n_out="P"),
         "latent_scale_": Array("d", low=np.finfo(float).smallest_subnormal, optional=True),
         "coef_": Array("P+1", "M", optional=True),
         "output_coef_": Array("P+1", "r", optional=True),
         "_synthesis": Array("r+1", "M", optional=True),
-        "solver_": Choice("cholesky", "dual", "qr", "lowrank", "krylov", "svd", "eigh"),
-        "n_iter_": Integer(low=0, optional=True),  # not in files of before the Krylov solver
-        "rank_": Integer(low=0, optional=True),
-        "error_bound_": Real(0, np.inf, optional=True),
-        "_single": Flag(),
+        "solver_": Parameter(str, words=("cholesky", "dual", "qr", "lowrank", "krylov", "svd", "eigh")),
+        "n_iter_": Parameter(int, low=0, words=(None,)),
+        "rank_": Parameter(int, low=0, words=(None,)),
+        "error_bound_": Parameter(object),
         **FIELD_STATE,
         # what the leverage is computed from: the training points, after `partial_fit` the factor and some of them; not
         # in files of before
         "_latents": Array("n", "d", optional=True),
-        "_regularization": Real(0, np.finfo(float).max, optional=True),
-        "_free_bias": Flag(optional=True),
+        "_regularization": Parameter(float, low=0, words=(None,)),
+        "_free_bias": Parameter(bool, words=(None,)),
         "_leverage_factor": Array("w", "r", optional=True),
         "_leverage_mean": Array("P", optional=True),
-        "_leverage_offset": Real(0, 1, optional=True),
+        "_leverage_offset": Parameter(float, low=0, high=1, words=(None,)),
         # a model file holds what decodes, not the sums that more batches would be added to
-        "n_samples_seen_": DERIVED,
-        "_sums": DERIVED,
-        "_running": DERIVED,
-        "_linear_map": DERIVED,
+        "n_samples_seen_": NOT_SAVED,
+        "_sums": NOT_SAVED,
+        "_running": NOT_SAVED,
+        "_linear_map": NOT_SAVED,
     }
     _leverage_names = ("_latents", "_regularization", "_free_bias", *_LEVERAGE_FACTOR)
     _former_parameters = {**FORMER, "output_rank": None}
@@ -583,7 +579,7 @@ class _RandomFeatureDecoder(LinearDecoder):
         """(name, ours, theirs) of what two decoders must have in common to be merged."""
         yield "the number of latent coordinates", self.n_features_in_, other.n_features_in_
         yield "the number of cells", (self._sums.cells, self._single), (other._sums.cells, other._single)
-        yield "the shape of the fields", self._given_shape(), other._given_shape()
+        yield "the shape of the fields", self.field_shape_, other.field_shape_
         yield "latent_scale", self.latent_scale_, other.latent_scale_
         yield from _compared_features(self.features_, other.features_)
         yield "center", self._sums.centred, other._sums.centred
@@ -1159,7 +1155,7 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
     True
     """
 
-    _state = {**_RandomFeatureDecoder._state, **InvariantParameters._invariant_state, "_exact": Flag()}
+    _state = {**_RandomFeatureDecoder._state, **InvariantParameters._invariant_state, "_exact": Parameter(bool)}
 
     def __init__(
         self,

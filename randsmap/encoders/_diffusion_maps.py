@@ -22,8 +22,8 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap import _parallel
-from randsmap._interface.fields import FIELD_STATE, EncodesFields, field_rows
-from randsmap._interface.state import DERIVED, Array, Count, Real, validate_data
+from randsmap._interface.fields import FIELD_STATE, FieldInputMixin, field_rows
+from randsmap._interface.state import NOT_SAVED, Array, Count, Parameter, validate_data
 from randsmap._interface.validation import check_count, check_matrix, check_number, check_vectors
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.lanczos import leading_eigenpairs
@@ -53,7 +53,7 @@ FAR_SUM, UNDERFLOWN_SUM = 1e-15, 1e-280
 FAR_EXPONENT = 1024.0
 
 
-class DiffusionMaps(EncodesFields, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Diffusion maps with the Nystroem extension to new points.
 
     Parameters
@@ -165,7 +165,7 @@ class DiffusionMaps(EncodesFields, ClassNamePrefixFeaturesOutMixin, TransformerM
 
     _state = {
         "n_features_in_": Count("M"),
-        "epsilon_": Real(*_distances.EPSILON_RANGE),
+        "epsilon_": Parameter(float, low=_distances.EPSILON_RANGE[0], high=_distances.EPSILON_RANGE[1]),
         "eigenvalues_": Array("modes"),
         "eigenvectors_": Array("n", "modes"),
         "selected_": Array("d", dtype=np.intp, low=1, high="modes"),
@@ -176,7 +176,7 @@ class DiffusionMaps(EncodesFields, ClassNamePrefixFeaturesOutMixin, TransformerM
         "_weights": Array("d+1", "n"),
         "_n_neighbors": Array(1, dtype=np.intp, low=1, high="n", optional=True),
         "_reach": Array("n", low=0, infinite=True, optional=True),
-        "_index": DERIVED,
+        "_index": NOT_SAVED,
         **FIELD_STATE,
     }
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from randsmap._interface.fields import FIELD_STATE, EncodesFields, field_rows
-from randsmap._interface.state import DERIVED, Array, Count, check_fitted, restored_on_error, validate_data
+from randsmap._interface.fields import FIELD_STATE, FieldInputMixin, field_rows
+from randsmap._interface.state import NOT_SAVED, Array, Count, check_fitted, restored_on_error, validate_data
 from randsmap._interface.validation import check_count, check_matrix, check_number, check_vectors
 from randsmap._linalg.low_rank import CentredFields, leading_directions, orthonormal_beside, orthonormal_rows_beside
 from randsmap._linalg.ridge import less_mean
@@ -28,7 +28,7 @@ _EPS = np.finfo(float).eps
 
 @document_invariants
 class POD(
-    EncodesFields,
+    FieldInputMixin,
     InvariantParameters,
     LinearMapHolder,
     ClassNamePrefixFeaturesOutMixin,
@@ -121,7 +121,7 @@ class POD(
         "energies_": Array("k", low=0),
         "_analysis": Array("M", "k"),
         "_synthesis": Array("k+1", "M"),
-        "_linear_map": DERIVED,
+        "_linear_map": NOT_SAVED,
         **FIELD_STATE,
         **InvariantParameters._invariant_state,
     }
@@ -364,7 +364,7 @@ class POD(
         """
         linear = self._linear_map
         X = check_matrix(X, "X", n_columns=self.n_components_, min_rows=0)
-        fields = linear.fields(X, invariant_values, cells, out, self.__dict__.get("field_shape_"))
+        fields = linear.fields(X, invariant_values, cells, out, self.field_shape_)
         return self._labelled(fields, cells, out)
 
     def inverse_jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -386,9 +386,7 @@ class POD(
         """
         linear = self._linear_map
         return linear.jacobian(
-            check_matrix(X, "X", n_columns=self.n_components_, min_rows=0),
-            cells,
-            shape=self.__dict__.get("field_shape_"),
+            check_matrix(X, "X", n_columns=self.n_components_, min_rows=0), cells, shape=self.field_shape_
         )
 
     def inverse_jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -415,7 +413,7 @@ class POD(
         """
         linear = self._linear_map
         X = check_matrix(X, "X", n_columns=self.n_components_, min_rows=0)
-        return linear.jvp(X, V, cells, self.__dict__.get("field_shape_"))
+        return linear.jvp(X, V, cells, self.field_shape_)
 
     def inverse_vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Gradients of u . f with respect to the coordinates.
@@ -440,7 +438,7 @@ class POD(
         """
         linear = self._linear_map
         X = check_matrix(X, "X", n_columns=self.n_components_, min_rows=0)
-        return linear.vjp(X, self._vectors(U), cells, self.__dict__.get("field_shape_"))
+        return linear.vjp(X, self._vectors(U), cells, self.field_shape_)
 
     def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:
         """`transform` as an image of `ManifoldModel.freeze` holds it.

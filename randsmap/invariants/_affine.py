@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from randsmap._interface.state import DERIVED, Array
+from randsmap._interface.state import NOT_SAVED, Array
 from randsmap._interface.validation import check_matrix
 from randsmap._kernels import decode as _kernel
 from randsmap._linalg.rows import Snapshots, block_rows
@@ -93,9 +93,9 @@ class AffineInvariants:
         "upper": Array("M", infinite=True, optional=True),
         "_T": Array("rank", "rank", empty=True),
         "_W": Array("rank", "M", empty=True),
-        "_C": DERIVED,
-        "_reach": DERIVED,
-        "projection": DERIVED,
+        "_C": NOT_SAVED,
+        "_reach": NOT_SAVED,
+        "projection": NOT_SAVED,
     }
 
     matrix: NDArray[np.float64]

@@ -294,7 +294,7 @@ def project_bounds(
     F, layout = flattened(np.asanyarray(F)[None] if single else F, "F")
     given = check_matrix(F, "F", min_rows=0)
     n, M = given.shape
-    shape = (M,) if layout is None else layout.shape
+    shape = layout.shape
     lower, upper = (cellwise(bound, shape, name=name) for bound, name in ((lower, "lower"), (upper, "upper")))
     weights, cell_weights = (
         cellwise(given_weights, shape, name=name)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from randsmap._interface.fields import cellwise
-from randsmap._interface.state import DERIVED, Part, document
+from randsmap._interface.state import NOT_SAVED, Part, document
 from randsmap.invariants._affine import AffineInvariants
 from randsmap.invariants._running import RunningInvariants
 
@@ -56,7 +56,7 @@ class InvariantParameters:
         try:
             return AffineInvariants.from_data(
                 F,
-                **invariant_options(self, self.__dict__.get("field_shape_")),
+                **invariant_options(self, getattr(self, "field_shape_", None)),
                 keep_constant_cells=keep_constant_cells,
                 dtype=dtype,
             )
@@ -74,14 +74,14 @@ class InvariantParameters:
 
     def _running_invariants(self, M: int) -> RunningInvariants:
         """The invariants of no fields yet, of M cells."""
-        return RunningInvariants(M, **invariant_options(self, self.__dict__.get("field_shape_")))
+        return RunningInvariants(M, **invariant_options(self, getattr(self, "field_shape_", None)))
 
     # what a model file holds of them (see randsmap._interface.state)
     _invariant_state = {
         "invariants_": Part(AffineInvariants, M="M"),
-        "invariant_values_": DERIVED,
-        "invariant_matrix_": DERIVED,
-        "constant_cells_": DERIVED,
+        "invariant_values_": NOT_SAVED,
+        "invariant_matrix_": NOT_SAVED,
+        "constant_cells_": NOT_SAVED,
     }
 
     def _store_invariants(self, invariants: AffineInvariants) -> None:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._interface.state import Array, Transformer
+from randsmap._interface.state import Array, Part
 from randsmap._interface.validation import check_matrix
 from randsmap._kernels import decode as _decode_kernel
 from randsmap._kernels import frozen as _frozen
@@ -272,7 +272,10 @@ class TransformerBasis:
 class ScaledTransformer:
     """A fitted transformer of points in units of `scale` (d,), as a transformer of points as they are."""
 
-    _state = {"transformer": Transformer("d", "P"), "scale": Array("d", low=np.finfo(float).smallest_subnormal)}
+    _state = {
+        "transformer": Part("transform", n_in="d", n_out="P"),
+        "scale": Array("d", low=np.finfo(float).smallest_subnormal),
+    }
 
     def __init__(self, transformer: Any, scale: NDArray[np.float64]) -> None:
         self.transformer, self.scale = transformer, scale

@@ -13,7 +13,7 @@ import scipy.linalg
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.sparse import csr_array
 
-from randsmap._interface.fields import HoldsFields, field_rows, output
+from randsmap._interface.fields import FieldOutputMixin, FieldShape, field_rows, output
 from randsmap._interface.validation import (
     check_choice,
     check_count,
@@ -465,7 +465,7 @@ def _field_shape(image: Any, n_cells: int) -> tuple[int, ...] | None:
     return None
 
 
-class FrozenDecoder(HoldsFields):
+class FrozenDecoder(FieldOutputMixin):
     """A decoder as one immutable block of memory, as ``decoder.freeze()`` makes it and C decodes with it.
 
     Parameters
@@ -512,12 +512,8 @@ class FrozenDecoder(HoldsFields):
         self._decoder = _kernel.Decoder(image)
         self._row = self._decoder.row  # bound: one row must cost microseconds
         self._n_cells = self._decoder.n_cells
-        self._shape = _field_shape(self._decoder.image, self._n_cells)
-        if self._shape is not None:
-            self.field_shape_ = self._shape
-
-    def _flat_shape(self) -> tuple[int, ...]:
-        return () if self._decoder.single else (self._n_cells,)
+        shape = _field_shape(self._decoder.image, self._n_cells)
+        self._field_shape = FieldShape(shape or (() if self._decoder.single else (self._n_cells,)))
 
     @property
     def n_components(self) -> int:
@@ -634,7 +630,7 @@ class FrozenDecoder(HoldsFields):
             fields = np.empty((len(X), self._n_cells)) if out is None else out
             try:
                 if self._row(X, fields) == 0:
-                    return fields if self._shape is None or out is not None else self._in_shape(fields)
+                    return fields if out is not None else self._in_shape(fields)
             except (BufferError, TypeError, ValueError):  # of another layout: taken, or refused in its own words
                 pass
         return self._predict(X, invariant_values, out)

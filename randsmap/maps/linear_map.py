@@ -364,8 +364,8 @@ class LinearMapHolder:
             latents=latents,
             box=self._training_box(),
             max_bytes=max_bytes,
-            single=getattr(self, "_single", False),
-            field_shape=self.__dict__.get("field_shape_"),
+            single=self.field_shape_ == (),
+            field_shape=self.field_shape_ if len(self.field_shape_) > 1 else None,
             encoder=encoder,
         )
         return FrozenDecoder(image) if encoder is None else FrozenModel(image)

@@ -15,22 +15,14 @@ from sklearn.utils.metaestimators import available_if
 
 from randsmap._interface.fields import (
     FIELD_STATE,
-    EncodesFields,
+    FieldInputMixin,
     field_rows,
     flattened,
-    for_part,
     output,
+    reshape_for,
     with_coordinates_of,
 )
-from randsmap._interface.state import (
-    Count,
-    Integer,
-    Regressor,
-    Transformer,
-    available_unless,
-    check_fitted,
-    validate_data,
-)
+from randsmap._interface.state import Count, Parameter, Part, available_unless, check_fitted, validate_data
 from randsmap._interface.validation import (
     check_cells,
     check_choice,
@@ -63,7 +55,7 @@ def _inverse_has(method: str, inverse: str) -> Callable[[ManifoldModel], bool]:
 _decodes = available_if(_inverse_has("predict", "inverse_transform"))
 
 
-class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
+class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
     """Fields to latent coordinates and back.
 
     Parameters
@@ -127,9 +119,9 @@ class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
 
     _state = {
         "n_features_in_": Count("M"),
-        "encoder_": Transformer("M", "d"),
-        "decoder_": Regressor("d", "M", optional=True),
-        "_consistency": Integer(low=0, optional=True),  # not in files of before
+        "encoder_": Part("transform", n_in="M", n_out="d"),
+        "decoder_": Part("predict", n_in="d", n_out="M", optional=True),
+        "_consistency": Parameter(int, low=0, words=(None,)),
         **FIELD_STATE,
     }
 
@@ -198,7 +190,7 @@ class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
         encoder, latents = self._fit_encoder(X)
         decoder = self._new_decoder(encoder)
         if decoder is not None:
-            decoder.fit(np.asarray(latents), for_part(decoder, *flattened(X, "X")))
+            decoder.fit(np.asarray(latents), reshape_for(decoder, *flattened(X, "X")))
         self._assemble(X, encoder, decoder)
         return latents
 
@@ -240,13 +232,13 @@ class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
         """Fit the encoder, to a part of the fields if so asked; latents of all fields."""
         X, layout = flattened(X, "X")
         if self.encoder_samples is None:
-            return encoder.fit_transform(for_part(encoder, X, layout))
+            return encoder.fit_transform(reshape_for(encoder, X, layout))
         count = check_count(self.encoder_samples, "encoder_samples", low=2)
         n = X.shape[0] if hasattr(X, "shape") else len(X)
         if count >= n:
-            return encoder.fit_transform(for_part(encoder, X, layout))
+            return encoder.fit_transform(reshape_for(encoder, X, layout))
         chosen = np.sort(np.random.default_rng(0).choice(n, count, replace=False))
-        encoder.fit(for_part(encoder, Snapshots(X, "X")[chosen] if is_large(X) else _rows(X, chosen), layout))
+        encoder.fit(reshape_for(encoder, Snapshots(X, "X")[chosen] if is_large(X) else _rows(X, chosen), layout))
         return _encoded(encoder, X)
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -365,7 +357,7 @@ class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
 
     def _as_given(self, fields: Any) -> Any:
         """Whole fields, or their tangents, in the shape of those of `fit`: what is not ours decodes to rows."""
-        shape = self.__dict__.get("field_shape_")
+        shape = self.field_shape_
         return fields if shape is None else np.asarray(fields).reshape(len(fields), *shape)
 
     def _consistent(
@@ -470,7 +462,7 @@ class ManifoldModel(EncodesFields, TransformerMixin, BaseEstimator):
             If it has no derivatives.
         """
         J = self._derivative("jacobian", cells)(_latents(X))
-        shape = self.__dict__.get("field_shape_")
+        shape = self.field_shape_
         return J if shape is None or cells is not None else J.reshape(len(J), *shape, J.shape[-1])
 
     @available_if(_inverse_has("jvp", "inverse_jvp"))

@@ -14,8 +14,7 @@ from sklearn.utils.validation import has_fit_parameter
 from randsmap._interface.state import (
     Count,
     NotFrozen,
-    Regressor,
-    Transformer,
+    Part,
     available_unless,
     check_fitted,
     restored_on_error,
@@ -80,7 +79,11 @@ class ParametricModel(NotFrozen, BaseEstimator):
     ((2, 50), True)
     """
 
-    _state = {"n_features_in_": Count("p"), "model_": Transformer("M", "d"), "regressor_": Regressor("p", "d")}
+    _state = {
+        "n_features_in_": Count("p"),
+        "model_": Part("transform", n_in="M", n_out="d"),
+        "regressor_": Part("predict", n_in="p", n_out="d"),
+    }
     n_features_in_: int
     model_: Any
     regressor_: Any

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 
-from randsmap._interface.fields import FIELD_STATE, EncodesFields, field_rows, output, with_coordinates_of
+from randsmap._interface.fields import FIELD_STATE, FieldInputMixin, field_rows, output, with_coordinates_of
 from randsmap._interface.state import (
     Array,
     Count,
-    Flag,
     NotFrozen,
+    Parameter,
     Part,
     available_unless,
     check_fitted,
@@ -32,7 +32,7 @@ __all__ = ["ShiftRegistration", "shift_lines"]
 _SMALLEST_MODE = 1e-12
 
 
-class ShiftRegistration(EncodesFields, NotFrozen, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A manifold model of fields that move along a periodic axis: shift and shape apart.
 
     The phase theta of the first Fourier mode along the axis is one latent coordinate; the fields shifted back by
@@ -99,7 +99,7 @@ class ShiftRegistration(EncodesFields, NotFrozen, ClassNamePrefixFeaturesOutMixi
         "n_features_in_": Count("M"),
         "model_": Part(ManifoldModel, M="M"),
         "_lengths": Array(3, dtype=np.intp, low=1),
-        "_nonnegative": Flag(),
+        "_nonnegative": Parameter(bool),
         **FIELD_STATE,
     }
     n_features_in_: int

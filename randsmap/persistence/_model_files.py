@@ -26,15 +26,14 @@ and add a line to `CLASSES`. Rules:
 
 - ``__init__`` only stores its arguments, as scikit-learn asks; a class that is no scikit-learn
   estimator has no parameters, only ``_state``.
-- What is declared DERIVED is not stored; a method ``_restore()`` makes it from the others, and also
+- What is declared NOT_SAVED is not stored; a method ``_restore()`` makes it from the others, and also
   makes the checks that a declaration cannot express (ValueError). What a BLAS computed is stored,
   not derived.
 - A transformer has `_n_features_out`, a regressor `_n_outputs`, so that the parts of a model are
   known to fit.
 - A parameter that is used after `fit` belongs in ``_state`` as well (as `_exact` of
   RANDSMAPDecoder): parameters in a file are not checked, as in a constructor.
-- A parameter that is missing in a file takes its default, or its value in the class's
-  `_former_parameters`: a new one needs no more than that. If anything else changes, `VERSION` grows.
+- A parameter that is missing in a file takes its default. If anything else changes, `VERSION` grows.
 """
 
 from __future__ import annotations
@@ -49,21 +48,19 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._interface.fields import FIELD_STATE
-from randsmap._interface.state import DERIVED, check_state, is_optional
+from randsmap._interface.state import NOT_SAVED, check_state, is_optional
 from randsmap._io.files import expanded, write_atomically
 from randsmap.maps.frozen import is_image, load_image
 from randsmap.persistence import _archive
 
 __all__ = ["load", "save"]
 
-FORMAT, VERSION = "randsmap model", 2
-# attributes that readers of version 1 do not know; a model without them is still written as they read it
-_OF_VERSION_2 = FIELD_STATE.keys()
+FORMAT, VERSION = "randsmap model", 1
 # class -> its module in the package
 CLASSES = {
     "AffineInvariants": "invariants",
-    "FieldLabels": "_interface.fields",
+    "FieldShape": "_interface.fields",
+    "XarrayMetadata": "_interface.fields",
     "FourierFeatures": "features",
     "MaternFeatures": "features",
     "MonomialFeatures": "features",
@@ -130,9 +127,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         check_is_fitted(model, next(iter(type(model)._state)))
     if len(writer.objects) > _MAX_OBJECTS:
         raise TypeError(f"the model has {len(writer.objects)} parts, at most {_MAX_OBJECTS} fit")
-    newer = any(entry["state"] and _OF_VERSION_2 & entry["state"].keys() for entry in writer.objects)
-    written = VERSION if newer else 1
-    manifest = {"format": FORMAT, "version": written, "randsmap": version("randsmap"), "objects": writer.objects}
+    manifest = {"format": FORMAT, "version": VERSION, "randsmap": version("randsmap"), "objects": writer.objects}
     write_atomically(path, lambda file: _archive.write(file, manifest, writer.arrays))
 
 
@@ -220,7 +215,7 @@ class _Writer:
             value.solve()
             value._keep_leverage()
         attributes = vars(value)
-        stored = {k for k, kind in value._state.items() if kind is not DERIVED}
+        stored = {k for k, kind in value._state.items() if kind is not NOT_SAVED}
         unknown = sorted(set(attributes) - set(params) - set(value._state) - {_NAMES})
         if unknown:
             raise TypeError(
@@ -275,10 +270,10 @@ def _restored(manifest, arrays):
     """The last object of a manifest that may be forged."""
     if manifest["format"] != FORMAT:
         raise ValueError(f"its format is {manifest['format']!r}, not {FORMAT!r}")
-    if type(manifest["version"]) is not int or not 1 <= manifest["version"] <= VERSION:
+    if manifest["version"] != VERSION or type(manifest["version"]) is not int:
         raise ValueError(
             f"its format has version {manifest['version']!r}, written by randsmap "
-            f"{manifest.get('randsmap')!r}; this one reads versions up to {VERSION}"
+            f"{manifest.get('randsmap')!r}; this one reads version {VERSION}"
         )
     entries, objects = manifest["objects"], []
     if not 1 <= len(entries) <= _MAX_OBJECTS or entries[-1]["state"] is None:
@@ -299,8 +294,7 @@ def _restored_object(entry, objects, arrays):
         names = set(kind._get_param_names())
         if set(params) - names:
             raise ValueError(f"{kind.__name__} has no parameter {min(set(params) - names)}")
-        former = getattr(kind, "_former_parameters", {})
-        value = kind(**{**{k: v for k, v in former.items() if k in names}, **params})
+        value = kind(**params)
     elif params or entry["state"] is None:
         raise ValueError(f"{kind.__name__} has a state only")
     else:
@@ -309,7 +303,7 @@ def _restored_object(entry, objects, arrays):
         return value
     state = {k: _restored_value(v, objects, arrays, 0) for k, v in entry["state"].items()}
     names = state.pop(_NAMES, None)
-    stored = {k for k, how in kind._state.items() if how is not DERIVED}
+    stored = {k for k, how in kind._state.items() if how is not NOT_SAVED}
     if not {k for k in stored if not is_optional(kind._state[k])} <= set(state) <= stored:
         raise ValueError(f"{kind.__name__} has other attributes: {', '.join(sorted(state))}")
     vars(value).update(state)

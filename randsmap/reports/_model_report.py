@@ -117,7 +117,7 @@ def write_model_report(
     rows, layout = flattened(snapshots, "snapshots")
     if np.ndim(rows) != 2:
         raise ValueError(f"snapshots must have a row for each field, got shape {np.shape(rows)}")
-    if shape is None and layout is not None:
+    if shape is None and not layout.plain:
         shape = layout.shape
     n, M = np.shape(rows)
     labels = None if groups is None else _checked_groups(groups, n)

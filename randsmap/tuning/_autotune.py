@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils import Bunch
 
-from randsmap._interface.fields import flattened, for_part
+from randsmap._interface.fields import flattened, reshape_for
 from randsmap._interface.validation import check_choice, check_count, check_matrix, check_number, check_random_state
 from randsmap._io.progress import steps
 from randsmap.decoders._auto import AutoDecoder, Results
@@ -176,7 +176,7 @@ def autotune(
         with search_threads(len(F)):
             number = search.consistency(encoder)
     fitted = clone(encoder)
-    latents = np.asarray(fitted.fit_transform(for_part(fitted, F, layout)))
+    latents = np.asarray(fitted.fit_transform(reshape_for(fitted, F, layout)))
     decoder = AutoDecoder(
         n_trials=n_trials,
         families=families,
@@ -187,9 +187,9 @@ def autotune(
         cell_weights=cell_weights,
         bounds=bounds,
         random_state=random_state,
-    ).fit(latents, for_part(AutoDecoder(), rows, layout), groups=groups)
+    ).fit(latents, reshape_for(AutoDecoder(), rows, layout), groups=groups)
     best_model = ManifoldModel(clone(encoder), clone(decoder.best_decoder_), consistency=number)
-    best_model._assemble(snapshots if layout is not None else F, fitted, decoder.best_decoder_)
+    best_model._assemble(F if layout.plain else snapshots, fitted, decoder.best_decoder_)
     return Bunch(
         best_model_=best_model,
         results_=table,

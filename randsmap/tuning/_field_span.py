@@ -49,7 +49,7 @@ class FieldSpan:
         Training fields, contiguous float64.
     invariants : AffineInvariants or None
         Of these fields. At least q + n cells must not be constant.
-    origin : (dtype, FieldLayout) or None
+    origin : (dtype, FieldShape) or None
         How they came.
     few : bool
         Whether there is a span only where the fields have few dimensions.

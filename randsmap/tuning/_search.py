@@ -14,7 +14,7 @@ from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils import Bunch, check_random_state
 
-from randsmap._interface.fields import HoldsFields, flattened, for_part
+from randsmap._interface.fields import FieldOutputMixin, flattened, reshape_for
 from randsmap._interface.validation import check_matrix, renamed_arguments
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap.decoders._base import check_fields
@@ -249,7 +249,7 @@ class _ModelStages:
 
     def latents(self, i: int) -> tuple[Any, ...]:
         encoder, X_train = self._configured[i]._fit_encoder(self._y_train)
-        Z = encoder.transform(for_part(encoder, *flattened(self._y_val, "y_val")))
+        Z = encoder.transform(reshape_for(encoder, *flattened(self._y_val, "y_val")))
         return np.asarray(X_train), np.asarray(Z), encoder
 
     def decoder(self, i: int, latents: tuple[Any, ...]) -> Any:
@@ -364,7 +364,7 @@ class _Fields:
     def fit(self, decoder: Any, X_train: Any) -> None:
         """Fit a decoder to the training fields, or to coordinates that are few: one that is not ours to rows."""
         y = self._y_train
-        if not isinstance(decoder, HoldsFields):
+        if not isinstance(decoder, FieldOutputMixin):
             y, _ = flattened(y, "y_train")
         elif self.span is not None and self.span.factored is not None:
             y = self.span.factored
