@@ -1165,7 +1165,7 @@ def _plot_array(field, name, shape):
 def _own_array(field, name):
     """An array in the shape that was given; a masked array stays one, so that it is refused."""
     rows, layout = flattened(field, name)
-    return np.asanyarray(rows) if layout is None else rows.reshape(len(rows), *layout.shape)
+    return rows.reshape(len(rows), *layout.shape)
 
 
 def plot_series(fields: Any, name: str, n_axes: int, shape: Any = None) -> NDArray[np.float64]:
@@ -1175,7 +1175,7 @@ def plot_series(fields: Any, name: str, n_axes: int, shape: Any = None) -> NDArr
     rows, layout = flattened(fields, name)
     rows = validation.check_matrix(rows, name)
     if shape is None:
-        shape = (rows.shape[1],) if layout is None else layout.shape
+        shape = layout.shape
     cells = plot_shape(shape)
     if len(cells) < n_axes == len(shape):
         cells = tuple(shape)
