@@ -430,6 +430,15 @@ def test_models_encode_and_decode(name, tmp_path):
         frozen.transform(np.full((1, M), np.nan))
 
 
+def test_fields_that_have_no_latent_point_are_refused():
+    fitted_model = model(POD(2), KernelDecoder())
+    frozen, fields = fitted_model.freeze(), np.ones((30, M))
+    fields[17] = 1.7e308 * np.sign(fitted_model.encoder_.components_[0])
+    with pytest.raises(ValueError, match="row 17 of X: a field is too large for floating-point numbers"):
+        frozen.transform(fields)
+    assert np.isfinite(frozen.transform(fields[:17])).all()
+
+
 @pytest.mark.parametrize(
     "options, promised",
     [({"precision": "float32"}, 1e-5), ({"tol": 1e-3}, 2e-3), ({"tol": 1e-6, "precision": "float32"}, 2e-5)],

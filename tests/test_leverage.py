@@ -27,7 +27,7 @@ from randsmap import (
     SigmoidFeatures,
 )
 from randsmap._linalg.normal_equations import _SAMPLE
-from randsmap.maps.extrapolation import _ALL, _INTERVAL, DISTANCE_FACTOR, FACTOR
+from randsmap.maps.extrapolation import DISTANCE_FACTOR, FACTOR, TrustRegion
 from randsmap.persistence import save
 
 pytestmark = pytest.mark.filterwarnings("error::randsmap.decoders.ExtrapolationWarning")
@@ -280,7 +280,8 @@ def test_of_a_blend_is_the_middle_of_its_parts():
     alone = BlendedDecoder([LinearRegression_with_outputs()]).fit(Y, F)
     with pytest.raises(AttributeError, match="none of them it is known"):
         alone.leverage(Z)
-    alone.predict(FAR)
+    with pytest.warns(ExtrapolationWarning):
+        alone.predict(FAR)
 
 
 class LinearRegression_with_outputs(LinearRegression):
@@ -329,19 +330,16 @@ def test_what_holds_for_all(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_decoding_far_away_warns_once(name):
+def test_decoding_far_away_warns_whatever_was_called_before(name, tmp_path):
     decoder = copy.deepcopy(DECODERS[name]).fit(Y, F)
-    decoder.predict(Y)
-    decoder.predict(Y[:1] + 1e-3)
-    with pytest.warns(ExtrapolationWarning, match="row 2 of X is far from the training points"):
-        decoder.predict(np.vstack([Y[:2], FAR]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        decoder.predict(FAR)
-        decoder.predict(np.tile(FAR, (50, 1)))
-    decoder.fit(Y, F)
-    with pytest.warns(ExtrapolationWarning):
-        decoder.predict(np.vstack([np.tile(Y, (10, 1)), FAR]))
+    save(decoder, tmp_path / "model.npz")
+    for again in (decoder, pickle.loads(pickle.dumps(decoder)), randsmap.load(tmp_path / "model.npz")):
+        again.predict(Y)
+        again.predict(Y[:1] + 1e-3)
+        for X, row in ((np.vstack([Y[:2], FAR]), 2), (FAR, 0), (np.tile(FAR, (50, 1)), 0)):
+            for _ in range(2):
+                with pytest.warns(ExtrapolationWarning, match=f"row {row} of X is far from the training points"):
+                    again.predict(X)
 
 
 @pytest.mark.parametrize("decoder", [RANDSMAPDecoder(random_state=0), AutoDecoder(n_trials=8, random_state=0)])
@@ -361,28 +359,49 @@ def test_filters_switch_the_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExtrapolationWarning)
         decoder.predict(FAR)
-    assert decoder._reach.leverage is None  # no time is spent
     with warnings.catch_warnings():
         warnings.simplefilter("error", ExtrapolationWarning)
         for _ in range(3):
             with pytest.raises(ExtrapolationWarning):
                 decoder.predict(FAR)
-    with pytest.warns(ExtrapolationWarning):
+
+
+def test_the_warning_names_the_line_of_the_call():
+    decoder = KernelDecoder().fit(Y, F)
+    with pytest.warns(ExtrapolationWarning) as found:
         decoder.predict(FAR)
+    assert found[0].filename == __file__
 
 
-def test_a_loop_of_single_rows_is_looked_at_now_and_then():
-    decoder = RFNNDecoder(SigmoidFeatures(), random_state=0).fit(Y, F)
-    for _ in range(_ALL):
-        decoder.predict(Y[:1])
-    with pytest.warns(ExtrapolationWarning):
-        for _ in range(_INTERVAL + N + 1):
-            decoder.predict(FAR)
-    looked = KNNDecoder(2).fit(Y, F)
-    for i in range(_ALL):
-        assert looked._reach.left == 0, i
-        looked.predict(Y[:1])
-    assert looked._reach.left == _INTERVAL + N
+@pytest.mark.parametrize("n, d", [(1, 1), (2, 3), (7, 1), (100, 2), (1000, 3), (3001, 2), (300, 12)])
+def test_the_boxes_cover_the_training_points(n, d):
+    points = rng.standard_normal((n, d)) * 10.0 ** rng.integers(-3, 4, d) + rng.integers(-5, 6, d)
+    trust = TrustRegion(points)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trust.check(None, points)
+    assert max(trust._boxes.distance(x) for x in points) == 0
+    with pytest.warns(ExtrapolationWarning, match=f"row {min(n - 1, 4)} of X"):
+        far = points[:5].copy()
+        far[-1] += 1e3 * (np.ptp(points, axis=0) + 1)
+        trust.check(None, far)
+
+
+def test_points_that_coincide_count_as_one():
+    line = np.arange(20.0)[:, None]
+    for points in (line, np.repeat(line, 30, axis=0)):
+        trust = TrustRegion(points)
+        gap = 1.5 / line.std()
+        assert trust._limit == pytest.approx(max(0.6, gap))
+        trust.check(None, np.array([[-1.0], [10.5]]))
+    TrustRegion(np.zeros((5, 2))).check(None, np.array([[0.5, 0.0]]))
+
+
+def test_a_point_in_a_hole_is_far():
+    angle = np.linspace(0, 2 * np.pi, 4000, endpoint=False)
+    ring = np.column_stack([np.cos(angle), np.sin(angle)])
+    with pytest.warns(ExtrapolationWarning, match="row 1 of X"):
+        TrustRegion(ring).check(None, np.array([[0.9, 0.0], [0.0, 0.0]]))
 
 
 def test_searches_do_not_warn():
@@ -420,10 +439,11 @@ def test_threads():
             np.testing.assert_allclose(h, expected, rtol=1e-12)
 
 
-def test_what_costs_too_much_is_not_looked_at_unasked():
+def test_a_solver_that_forms_no_factor_warns_too():
     decoder = RFNNDecoder(SigmoidFeatures(n_features=9), solver="krylov", random_state=0).fit(Y, F)
-    decoder.predict(FAR)
-    assert decoder.leverage(FAR)[0] > decoder.leverage_limit_  # now it is known
+    with pytest.warns(ExtrapolationWarning):
+        decoder.predict(FAR)
+    assert decoder.leverage(FAR)[0] > decoder.leverage_limit_
 
 
 def test_older_models_say_what_is_missing(tmp_path):

@@ -30,8 +30,7 @@ latents = np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
 decoder = randsmap.KernelDecoder("gaussian", regularization=1e-8, invariants="mass").fit(latents, bump(latents))
 
 # %%
-# Leverage and error over the plane. The contour is ``leverage_limit_``, beyond which ``predict`` gives an
-# `ExtrapolationWarning`.
+# Leverage and error over the plane. The contour is ``leverage_limit_``, beyond which fields may be far off.
 
 grid = np.linspace(-2, 2, 81)
 plane = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)

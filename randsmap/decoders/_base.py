@@ -17,7 +17,7 @@ from randsmap._interface.validation import check_choice, check_matrix, check_num
 from randsmap._linalg.factored_fields import FactoredFields
 from randsmap._linalg.low_rank import multiply
 from randsmap._linalg.rows import Snapshots, is_large
-from randsmap._parallel import FEW, blas_threads
+from randsmap._parallel import blas_threads
 from randsmap.maps.extrapolation import LeverageMixin
 from randsmap.maps.linear_map import LinearMapHolder
 
@@ -304,10 +304,7 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         Warns
         -----
         ExtrapolationWarning
-            Once a fit, if a row is far from the training points: its `leverage` exceeds `leverage_limit_`. Looked at
-            are the 64 rows of a call that are furthest from any training point, and of calls for a few rows the
-            first 100 and one in 500 + n after; none where the factorisation takes some seconds (n P min(n, P) > 2e10,
-            or solver_ is "krylov") and `leverage` was not asked for before.
+            If a row is far from the training points, compared with their distances from each other.
 
         Notes
         -----
@@ -319,15 +316,17 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         linear = self._linear_map
         X = validate_data(self, X, reset=False)
         fields = linear.fields(X, invariant_values, cells, out, self.field_shape_)
-        reach = linear.reach
-        reach.left -= 1
-        if reach.left < 0 or len(X) > FEW:
-            reach.look(self, X)
+        if linear.surroundings is not None:
+            linear.surroundings.trust.check(self, X)
         return self._labelled(fields, cells, out)
 
+    def _decoded(self, X):
+        """Rows of fields at X, for a decoder that this one is a part of, and that checks X itself."""
+        return self._linear_map.fields(X)
+
     @property
-    def _reach(self):
-        return self._linear_map.reach
+    def _surroundings(self):
+        return self._linear_map.surroundings
 
     def _check_available(self, capability: str) -> bool:
         """Raise AttributeError with the reason if a decoder with these parameters lacks a method of its class."""

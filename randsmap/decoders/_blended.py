@@ -22,7 +22,7 @@ from randsmap._parallel import blas_threads
 from randsmap.decoders._base import LinearDecoder, check_fields
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 from randsmap.maps.bases import refuse_overflow
-from randsmap.maps.extrapolation import FACTOR, Leverage, NoLeverage, extrapolation_ignored
+from randsmap.maps.extrapolation import FACTOR, Leverage, NoLeverage
 from randsmap.maps.linear_map import LinearMap
 
 __all__ = [
@@ -235,8 +235,8 @@ class BlendBasis:
 
     def _parts(self, X):
         """Fields of the decoders before the limit (K, n, r), and those that they must be near."""
-        with extrapolation_ignored():  # the blend says it
-            P = np.stack([decoder.predict(X).reshape(len(X), -1) for decoder in self.decoders])
+        parts = (getattr(decoder, "_decoded", decoder.predict) for decoder in self.decoders)  # the blend checks X
+        P = np.stack([part(X).reshape(len(X), -1) for part in parts])
         if self.limit is None:
             return P, None
         x = X / self._scales

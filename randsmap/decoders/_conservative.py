@@ -223,7 +223,7 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
 
     @property
     def leverage_limit_(self) -> float:
-        """Leverage above which `predict` gives an `ExtrapolationWarning`; AttributeError as `leverage`."""
+        """Leverage above which decoded fields may be far off; AttributeError as `leverage`."""
         self.leverage  # noqa: B018
         check_fitted(self, "estimator_")
         return self.estimator_.leverage_limit_

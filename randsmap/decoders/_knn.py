@@ -18,10 +18,10 @@ from randsmap._interface.validation import check_cells, check_choice, check_coun
 from randsmap._kernels import simplex as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import BLOCK, Snapshots, filled, row_blocks
-from randsmap._parallel import FEW, parallel_for
+from randsmap._parallel import parallel_for
 from randsmap.decoders._base import FieldRegressor, check_fields, fitted_scale
 from randsmap.maps.bases import in_units
-from randsmap.maps.extrapolation import DISTANCE_FACTOR, Leverage, LeverageMixin, Reach
+from randsmap.maps.extrapolation import DISTANCE_FACTOR, Leverage, LeverageMixin, Surroundings
 from randsmap.maps.linear_map import KeptCells
 
 __all__ = ["KNNDecoder"]
@@ -134,7 +134,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         "_map": NOT_SAVED,
         "_kept": NOT_SAVED,
         "_kept_cells": NOT_SAVED,
-        "_reach": NOT_SAVED,
+        "_surroundings": NOT_SAVED,
     }
 
     def __init__(
@@ -195,7 +195,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
     def _find_points(self):
         """The latents in their units, and the search among them."""
         self._points = self._in_units(self.latents_)
-        self._index, self._reach = NeighborIndex(self._points), Reach()
+        self._index, self._surroundings = NeighborIndex(self._points), Surroundings(self.latents_)
 
     def _in_units(self, X):
         scale = getattr(self, "latent_scale_", None)
@@ -232,7 +232,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         check_fitted(self, "fields_")
         other = copy.copy(self)
         other.n_neighbors = n_neighbors
-        other._reach = Reach()
+        other._surroundings = copy.copy(self._surroundings)
         other._n_neighbors = check_count(n_neighbors, "n_neighbors", high=len(self.latents_), high_name="n_samples")
         return other
 
@@ -310,8 +310,8 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         Warns
         -----
         ExtrapolationWarning
-            Once a fit, if a row is far from the training points (without `exclude`): its `leverage` exceeds
-            `leverage_limit_`. Of calls for a few rows the first 100 are looked at, then one in 500 + n.
+            If a row is far from the training points, compared with their distances from each other (without
+            `exclude`).
         sklearn.exceptions.ConvergenceWarning
             If the search for the weights of a row, which is named, was stopped before it converged.
 
@@ -326,6 +326,12 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         """
         check_fitted(self, "fields_")
         X = validate_data(self, X, reset=False)
+        fields = self._decoded(X, cells, out, exclude)
+        if exclude is None:
+            self._surroundings.trust.check(self, X)
+        return fields
+
+    def _decoded(self, X, cells=None, out=None, exclude=None):
         F = self.fields_
         if cells is not None:
             cells = check_cells(cells, F.shape[1], self.field_shape_)
@@ -347,10 +353,6 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
                 _mix(F.cells(used, cells), rows.reshape(-1, self._n_neighbors), weights[part], fields[part])
 
         filled(task, fields)
-        if exclude is None:
-            self._reach.left -= 1
-            if self._reach.left < 0 or len(X) > FEW:
-                self._reach.look(self, X)
         return self._labelled(result, cells, out)
 
     # -- Leverage ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""How far latent points are from the training points: leverage, and the warning of fields decoded far away."""
+"""How far latent points are from the training points: the warning of fields decoded far away, and leverage."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.state import validate_data
+from randsmap._kernels.decode import MOST_BOXES, Boxes
 from randsmap._linalg.neighbors import NeighborIndex
 
 __all__ = [
@@ -22,37 +23,30 @@ __all__ = [
     "Leverage",
     "LeverageMixin",
     "NoLeverage",
-    "Reach",
+    "Surroundings",
+    "TrustRegion",
     "extrapolation_ignored",
-    "extrapolation_told_as",
     "why_no_leverage",
 ]
 
 FACTOR = 100.0  # times the leverage of training points from which a row is far away; see `Leverage`
 DISTANCE_FACTOR = 5.0  # of distances, where others are variances
 _USUAL = 0.7  # quantile of held-out leverages
-_NEAR = 4.0  # median distances between neighbours within which a point is not looked at more closely
 _TWINS = 1e-9  # distance, in standard deviations of the latents, of points that count as one
-_ALL, _INTERVAL = 100, 500  # calls for a few rows that are all looked at; then one in so many and n more
-_FARTHEST = 64  # rows of a call whose leverage is computed
-_DEAREST = 2e10  # n P min(n, P): a decoder whose leverage takes more, some seconds, is not looked at unasked
+# Trusted distances from the training points, see `TrustRegion`
+_SHARE, _GAPS, _LEAST = 0.9, 1.5, 0.6
+_SAMPLE = 4096  # training points whose nearest neighbours are looked up
 _Values = NDArray[np.float64]
-
-_ignored: ContextVar[bool] = ContextVar("extrapolation_ignored", default=False)
-# what is far away, for who does not know of the decoder and its X, and what to look at
-_subject: ContextVar[tuple[str, str]] = ContextVar(
-    "extrapolation_subject", default=("row {row} of X is far from the training points", "{decoder}.leverage")
-)
 
 
 class ExtrapolationWarning(UserWarning):
-    """A latent point was decoded that is far from all training points, see `leverage` of the decoder.
+    """A latent point was decoded that is far from all training points.
 
-    Of a `ParametricModel`: parameters were given that are far from those of the snapshots, or their latents are. Given
-    once a fit by `predict`, when the leverage of a row exceeds `leverage_limit_`. Filters switch it:
-    ``warnings.simplefilter("ignore", randsmap.ExtrapolationWarning)`` (no row is then looked at, and no time spent), or
-    "error", which raises it at each such call that is looked at: of those for a few rows the first 100, then one in
-    500 + n, so that loops do not notice.
+    `predict` gives it for the row that is farthest from the training points, if that is farther than they are from each
+    other: 1.5 times the distance from its nearest neighbour that 90 % of them do not exceed, and at least 0.6 standard
+    deviations of the latents. Whether a call warns depends on its rows alone. Filters for warnings switch it off or
+    make it an error: ``warnings.simplefilter("ignore", randsmap.ExtrapolationWarning)``. The decoder's `leverage`
+    measures what such a field is worth. Of a `ParametricModel` the points may be parameters.
 
     Parameters
     ----------
@@ -77,24 +71,86 @@ class ExtrapolationWarning(UserWarning):
         super().__init__(message)
 
 
+# The warning names the caller's line; before Python 3.12 that of the call of `predict` from a fixed depth.
+_CALLER: dict[str, Any] = (
+    {"skip_file_prefixes": (str(Path(__file__).resolve().parent.parent),)}
+    if sys.version_info >= (3, 12)
+    else {"stacklevel": 3}
+)
+
+
 @contextmanager
 def extrapolation_ignored() -> Iterator[None]:
-    """Within it no decoder of this thread looks whether its rows are far away: searches decode held-out points."""
-    token = _ignored.set(True)
-    try:
+    """A filter that ignores `ExtrapolationWarning`, for searches and reports: they decode held-out points."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExtrapolationWarning)
         yield
-    finally:
-        _ignored.reset(token)
 
 
-@contextmanager
-def extrapolation_told_as(what: str, see: str) -> Iterator[None]:
-    """Within it the warnings of this thread begin with `what` ({row} is filled in), and name `see` to look at."""
-    token = _subject.set((what, see))
-    try:
-        yield
-    finally:
-        _subject.reset(token)
+class TrustRegion:
+    """The surroundings of the training points, outside which `predict` warns.
+
+    Parameters
+    ----------
+    points : ndarray (n, d)
+        Training points.
+
+    Notes
+    -----
+    At most 64 boxes cover the points: the widest is split at its median until there are so many. A point is far away if
+    it is farther from the nearest box than max(0.6, 1.5 h), in standard deviations of the latents. h is the distance of
+    a training point from its nearest neighbour that 90 % of them do not exceed; points that coincide count as one.
+
+    The numbers are measured on five public sets of snapshots, at d = 2 and 3 with three splits each, 1206 held-out
+    fields of tuned random features and of kernels: every field with an error above 52 % was far away, the worst at
+    1994 %, and no field with less than 3 times the median error.
+    """
+
+    def __init__(self, points: _Values) -> None:
+        deviation = points.std(axis=0)
+        scale = np.where(deviation <= 1e-12 * np.abs(points).max(axis=0), 1.0, deviation)
+        self._limit = max(_LEAST, _GAPS * _usual_gap(points / scale))
+        self._boxes = Boxes(*_boxes(points, scale), 1 / scale, self._limit)
+
+    def check(self, decoder: Any, X: _Values) -> None:
+        """Warn of the row of X (n, d) that is farthest from the training points, if it is far away."""
+        row = self._boxes.farthest(X)
+        if row < 0:
+            return
+        warnings.warn(
+            f"row {row} of X is far from the training points of this {type(decoder).__name__}: "
+            f"{self._boxes.distance(X[row]):.3g} standard deviations of the latents, and beyond {self._limit:.3g} "
+            "decoded fields may be far off. `leverage` measures how far",
+            ExtrapolationWarning,
+            **_CALLER,
+        )
+
+
+def _usual_gap(points):
+    """The distance from its nearest neighbour that a share of the points does not exceed, twins apart."""
+    step = -(-len(points) // _SAMPLE)
+    some = np.ascontiguousarray(points[::step])
+    nearest = NeighborIndex(points).query(some, min(2, len(points)))[0][:, -1]
+    nearest = nearest[nearest > _TWINS]
+    return float(np.quantile(nearest, _SHARE)) if len(nearest) else 0.0
+
+
+def _boxes(points, scale):
+    """Lower and upper corners (d, K) of K <= MOST_BOXES boxes that cover the points (n, d).
+
+    Each round halves every group of points along its widest coordinate, in units of `scale`. The groups are one array.
+    """
+    groups = points[None]
+    while groups.shape[1] > 1 and 2 * len(groups) <= MOST_BOXES:
+        widest = np.argmax(np.ptp(groups, axis=1) / scale, axis=1)
+        along = np.take_along_axis(groups, widest[:, None, None], axis=2)[:, :, 0]
+        half = groups.shape[1] // 2
+        order = np.argpartition(along, half, axis=1)
+        groups = np.take_along_axis(groups, order[:, :, None], axis=1)
+        upper = groups[:, half:]
+        lower = groups[:, : upper.shape[1]]  # of an odd number the middle is in both
+        groups = np.concatenate([lower, upper])
+    return np.ascontiguousarray(groups.min(axis=1).T), np.ascontiguousarray(groups.max(axis=1).T)
 
 
 def why_no_leverage(part: Any) -> str | None:
@@ -110,6 +166,14 @@ def why_no_leverage(part: Any) -> str | None:
 
 class NoLeverage(AttributeError):
     """The decoder lacks what its leverage is computed from."""
+
+
+def _single(points):
+    """Which training points have no twin; all of them where all have one."""
+    deviation = points.std(axis=0)
+    points = points / np.where(deviation <= 1e-12 * np.abs(points).max(axis=0), 1.0, deviation)
+    single = NeighborIndex(points).query(points, min(2, len(points)))[0][:, -1] > _TWINS
+    return single if single.any() else ~single
 
 
 class Leverage:
@@ -154,7 +218,7 @@ class Leverage:
         self._at, self.factor = at, factor
         self.largest = float(training.max())
         if limit is None:
-            usual = float(np.quantile(held_out[_Neighbors(points).single], _USUAL, method="lower"))
+            usual = float(np.quantile(held_out[_single(points)], _USUAL, method="lower"))
             limit = factor * max(self.largest, usual if np.isfinite(usual) else 0.0)
             limit = min(limit, (self.largest + highest) / 2 if highest > self.largest else 2 * self.largest)
         self.limit = limit
@@ -173,130 +237,47 @@ class Leverage:
             return FACTOR * share**power
 
 
-class Reach:
-    """What a decoder keeps beside its fit: its leverage, when it is first asked for, and whether it has warned.
+class Surroundings:
+    """The trust region of a fitted decoder and its leverage, each computed when it is first needed.
 
-    Empty in a pickle or a copy.
+    A search fits many decoders of which neither is asked for. A pickle has the training points alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, points: _Values) -> None:
+        self._points = points
         self.leverage: Leverage | None = None
-        self.left = 0  # calls for a few rows before the next that is looked at
-        self._looked, self._watching, self._size = 0, True, 0
-        self._neighbors: Any = None
+
+    @cached_property
+    def trust(self) -> TrustRegion:
+        return TrustRegion(self._points)
 
     def __reduce__(self):
-        return Reach, ()
-
-    def look(self, decoder: Any, X: _Values) -> None:
-        """Warn if a row of X (n, d), just decoded, is far from the decoder's training points.
-
-        To be called for more than `FEW` rows, or when `left` is used up: the loop of a simulation that decodes one row
-        after the other must not notice.
-        """
-        if self.left < 0:
-            self._looked += 1
-            self.left = 0 if self._looked < _ALL else _INTERVAL + self._size
-        if not self._watching or _ignored.get() or _filtered():
-            return
-        try:
-            if self.leverage is None and decoder._leverage_cost() > _DEAREST:
-                raise NoLeverage
-            if self._neighbors is None:
-                points = decoder._training_points()
-                self._neighbors, self._size = _Neighbors(points), len(points)
-            far = self._neighbors.far(X)
-            if not len(far):
-                return
-            leverage = decoder._leverage
-        except NoLeverage:
-            self._watching = self.leverage is not None
-            return
-        values = leverage.at(X[far])
-        worst = int(np.argmax(values))
-        if not values[worst] > leverage.limit or not self._watching:
-            return
-        self._watching = False  # before it is said: other threads are told no more
-        try:
-            self._warn(decoder, far[worst], values[worst], leverage)
-        except ExtrapolationWarning:  # a filter makes it an error, at each such call
-            self._watching = True
-            raise
-
-    def _warn(self, decoder, row, value, leverage):
-        what, see = (text.format(row=row, decoder=type(decoder).__name__) for text in _subject.get())
-        warnings.warn(
-            f"{what}: its leverage is {value:.3g}, theirs is at most {leverage.largest:.3g}, and beyond "
-            f"{leverage.limit:.3g} decoded fields may be far off. See {see}; this is said once a fit",
-            ExtrapolationWarning,
-            stacklevel=_callers_level(),
-        )
-
-
-class _Neighbors:
-    """Distances to training points, in standard deviations of the latents."""
-
-    def __init__(self, points: _Values) -> None:
-        deviation = points.std(axis=0)
-        self._scale = np.where(deviation <= 1e-12 * np.abs(points).max(axis=0), 1.0, deviation)
-        points = points / self._scale
-        self._index = NeighborIndex(points)
-        nearest = self._index.query(points, min(2, len(points)))[0][:, -1]
-        single = nearest > _TWINS
-        self.single = single if single.any() else ~single
-        self._near = _NEAR * float(np.median(nearest[self.single]))
-
-    def far(self, X: _Values) -> NDArray[np.intp]:
-        """Rows of X that no training point is near to, at most 64 of them: those furthest away."""
-        with np.errstate(over="ignore"):
-            distance = self._index.query(X / self._scale, 1)[0][:, 0]
-        rows = np.flatnonzero(~(distance <= self._near))
-        if len(rows) > _FARTHEST:
-            rows = np.sort(rows[np.argpartition(distance[rows], -_FARTHEST)[-_FARTHEST:]])
-        return rows
-
-
-def _callers_level():
-    """The stack level, for the function that warns, of the first caller outside the package."""
-    frame: Any = sys._getframe(1)
-    level = 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("randsmap."):
-        frame, level = frame.f_back, level + 1
-    return level
-
-
-def _filtered():
-    """Whether the filters for warnings ignore all of these."""
-    for action, message, category, module, line in warnings.filters:
-        if issubclass(ExtrapolationWarning, category) and message is None and module is None and line == 0:
-            return action == "ignore"
-    return False
+        return Surroundings, (self._points,)
 
 
 class LeverageMixin:
     """`leverage` of a decoder.
 
-    A subclass has `_training_points()` (n, d), `_make_leverage()`, a `Leverage`, and `_reach`, a `Reach` made with each
-    fit. NoLeverage is what the first two may raise.
+    A subclass has `_training_points()` (n, d), `_make_leverage()`, a `Leverage`, and `_surroundings`, made with each
+    fit; None where the training points are not known. NoLeverage is what the first two may raise.
     """
 
     _training_points: Callable[[], _Values]
     _make_leverage: Callable[[], Leverage]
+    _surroundings: Surroundings | None = None
 
     def _leverage_cost(self) -> float:
         """Operations of `_make_leverage`, about: n P min(n, P)."""
         return float(len(self._training_points())) ** 3
 
-    @cached_property
-    def _reach(self) -> Reach:  # made here for pickles of before
-        return Reach()
-
     @property
     def _leverage(self) -> Leverage:
-        reach = self._reach
-        if reach.leverage is None:
-            reach.leverage = self._make_leverage()
-        return reach.leverage
+        surroundings = self._surroundings
+        if surroundings is None:
+            return self._make_leverage()
+        if surroundings.leverage is None:
+            surroundings.leverage = self._make_leverage()
+        return surroundings.leverage
 
     def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
         """How far latent points are from the training points, as the fit sees it.
@@ -355,7 +336,7 @@ class LeverageMixin:
 
     @property
     def leverage_limit_(self) -> float:
-        """Leverage above which `predict` gives an `ExtrapolationWarning`: 100 times that of training points.
+        """Leverage above which decoded fields may be far off: 100 times that of training points.
 
         For k-NN 5 times. What is multiplied is `leverage_` or, if it is more, what 70 % of the training points would
         not exceed if they were none, as where a decoder interpolates. The limit is at most half-way from `leverage_` to

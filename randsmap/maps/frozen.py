@@ -33,7 +33,6 @@ MAX_BYTES = 256_000_000  # of a table
 _SAMPLE_ROWS, _SAMPLE_ENTRIES = 2048, 1 << 26  # fields at which errors are measured
 _SINGLE_ERROR = 2e-6  # relative, that float32 may add: half of what is promised
 _FEWEST_CELLS, _PROBES = 8, 256
-_FIELD_SHAPE = 35  # RK_FIELD_SHAPE of rk_image.h: a section that C passes over
 _MOST_AXES = 32
 
 
@@ -427,8 +426,7 @@ def assembled(arrays: dict[str, NDArray[Any]]) -> NDArray[np.uint8]:
     header["size"], header["n_sections"] = size, len(matrices)
     table = np.zeros(len(matrices), _SECTION)
     for entry, offset, (name, array) in zip(table, offsets, matrices.items()):
-        number = _FIELD_SHAPE if name == "field_shape" else _kernel.SECTIONS[name]
-        entry["id"], entry["type"], entry["offset"] = number, _kernel.TYPES[array.dtype.name], offset
+        entry["id"], entry["type"], entry["offset"] = _kernel.SECTIONS[name], _kernel.TYPES[array.dtype.name], offset
         entry["rows"], entry["columns"] = array.shape
         image[offset : offset + array.nbytes].view(array.dtype).reshape(array.shape)[:] = array
     image[64 : 64 + table.nbytes] = table.view(np.uint8)
@@ -455,7 +453,7 @@ def _field_shape(image: Any, n_cells: int) -> tuple[int, ...] | None:
     memory = np.frombuffer(image, np.uint8)
     count = int(memory[:64].view(_HEADER)["n_sections"][0])
     table = memory[64 : 64 + count * _SECTION.itemsize].view(_SECTION)
-    for entry in table[table["id"] == _FIELD_SHAPE]:
+    for entry in table[table["id"] == _kernel.SECTIONS["field_shape"]]:
         start, axes = int(entry["offset"]), int(entry["columns"])
         part = memory[start : start + 8 * axes] if 2 <= axes <= _MOST_AXES else memory[:0]
         shape = tuple(part.view(np.int64).tolist()) if len(part) == 8 * axes else ()
@@ -834,11 +832,17 @@ class FrozenModel(FrozenDecoder):
         Raises
         ------
         ValueError
-            If X is not a finite array (n, M).
+            If X is not a finite array (n, M), or a field is too large for its distances from the training fields.
         """
         X = check_matrix(field_rows(self, X), "X", n_columns=self.n_cells, min_rows=0)
         out = np.empty((len(X), self.n_components))
-        for_tiles(lambda a, b: self._decoder.encode(X[a:b], out[a:b]), len(X))
+
+        def task(a, b):
+            status = self._decoder.encode(X[a:b], out[a:b])
+            if status:
+                self._refuse(status, a, b, lambda i: self._decoder.encode(X[i : i + 1], out[i : i + 1]))
+
+        for_tiles(task, len(X))
         return out
 
     def inverse_transform(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +20,7 @@ from randsmap._parallel import FEW, blas_threads, for_tiles, tile_rows
 from randsmap.invariants._affine import AffineInvariants
 from randsmap.invariants._bounds import STALLED
 from randsmap.maps.active_bounds import ActiveBounds
-from randsmap.maps.extrapolation import Reach
+from randsmap.maps.extrapolation import NoLeverage, Surroundings
 from randsmap.maps.frozen import MAX_BYTES, FrozenDecoder, FrozenEncoder, FrozenModel, image_of
 
 __all__ = ["KeptCells", "LinearMap", "LinearMapHolder"]
@@ -93,7 +93,7 @@ class LinearMap:
         self.projection = None if invariants is None else invariants.projection
         self._bounded = invariants is not None and invariants.lower is not None
         self.kept = KeptCells()
-        self.reach = Reach()
+        self.surroundings: Surroundings | None = None  # set by a decoder that knows its training points
 
     def gather(self, cells: NDArray[np.intp]) -> LinearMap:
         """The map to these cells (k,), as parts of the whole projected fields; the last few are kept.
@@ -296,7 +296,11 @@ class LinearMapHolder:
 
     @cached_property
     def _linear_map(self) -> Any:
-        return self._make_linear_map()
+        linear = self._make_linear_map()
+        if linear.surroundings is None and hasattr(self, "_training_points"):
+            with suppress(NoLeverage):
+                linear.surroundings = Surroundings(self._training_points())
+        return linear
 
     def freeze(
         self,

@@ -563,7 +563,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
 
     @property
     def leverage_limit_(self) -> float:
-        """The decoder's `leverage_limit_`: what gives an `ExtrapolationWarning`."""
+        """The decoder's `leverage_limit_`: beyond it fields may be far off."""
         return self._known_leverage().leverage_limit_
 
     def _derivative(self, method: str, cells: ArrayLike | None) -> Callable[..., NDArray[np.float64]]:

@@ -21,7 +21,7 @@ from randsmap._interface.state import (
     validate_data,
 )
 from randsmap.decoders import AutoDecoder
-from randsmap.maps.extrapolation import extrapolation_told_as, why_no_leverage
+from randsmap.maps.extrapolation import why_no_leverage
 from randsmap.metrics import scaled_l2
 
 __all__ = ["ParametricModel"]
@@ -179,10 +179,7 @@ class ParametricModel(NotFrozen, BaseEstimator):
         d = self.model_._n_features_out
         if not len(X) and d is not None:  # scikit-learn's regressors want some rows
             return np.empty((0, d))
-        with extrapolation_told_as(
-            "row {row} of the parameters is far from those of the snapshots", "ParametricModel.leverage"
-        ):
-            return np.asarray(self.regressor_.predict(X)).reshape(len(X), -1)
+        return np.asarray(self.regressor_.predict(X)).reshape(len(X), -1)
 
     def predict(self, parameters: ArrayLike, **options: Any) -> NDArray[np.float64]:
         """Fields at parameters.
@@ -206,11 +203,7 @@ class ParametricModel(NotFrozen, BaseEstimator):
             If parameters are not finite or of another width, or as the model raises.
         """
         latents = self.latents(parameters)
-        with extrapolation_told_as(
-            "row {row} of the parameters has latents far from those of the snapshots",
-            "the leverage of model_ at latents(parameters)",
-        ):
-            return self.model_.inverse_transform(latents, **options)
+        return self.model_.inverse_transform(latents, **options)
 
     def _why_no_leverage(self) -> str | None:
         regressor = self.__dict__.get("regressor_", self.regressor)
@@ -249,7 +242,7 @@ class ParametricModel(NotFrozen, BaseEstimator):
 
     @property
     def leverage_limit_(self) -> float:
-        """The regressor's `leverage_limit_`: what gives an `ExtrapolationWarning`."""
+        """The regressor's `leverage_limit_`: beyond it fields may be far off."""
         check_fitted(self, "regressor_")
         return self.regressor_.leverage_limit_
 

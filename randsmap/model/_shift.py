@@ -376,7 +376,7 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
 
     @property
     def leverage_limit_(self) -> float:
-        """The model's `leverage_limit_`: what gives an `ExtrapolationWarning`."""
+        """The model's `leverage_limit_`: beyond it fields may be far off."""
         check_fitted(self, "model_")
         return self.model_.leverage_limit_
 

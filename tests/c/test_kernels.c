@@ -588,7 +588,7 @@ static void test_projection_and_bounds(void)
             const double total = 0.3 * (double)M;
             memcpy(g, z, (size_t)M * sizeof *g);
             CHECK(t->workspace(&b) <= 7 * M + 2);
-            CHECK(t->row(&b, total, g, work) == RK_PROJECTED);
+            CHECK(t->row(&b, total, g, work) == RK_ROW_PROJECTED);
             const double step = dual_variable(&b, total, z);
             CLOSE(dot(w, g, M), total, 1e-13 * (double)M);
             for (ptrdiff_t i = 0; i < M; i++)

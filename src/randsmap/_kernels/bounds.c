@@ -305,7 +305,7 @@ static enum rk_row_status plain_clip(const rk_bounds *b, double *f)
         g = g > l ? g : l;
         f[i] = g < u ? g : u;
     }
-    return odd == 0 ? RK_PROJECTED : RK_NOT_FINITE;
+    return odd == 0 ? RK_ROW_PROJECTED : RK_NOT_FINITE;
 }
 
 /* -- The simplex: cells of one weight, one lower bound ------------------------------------------ */
@@ -474,7 +474,7 @@ static enum rk_row_status row(const rk_bounds *b, double m, double *f, double *w
             const int done = refine(&part, rest, work, &t, &part_at);
             if (done && t <= cut) {
                 move_cells(b, f, t, 1);
-                return RK_PROJECTED;
+                return RK_ROW_PROJECTED;
             }
             if (!done && t < cut) { /* t is too large beside f to be rounded: the rest of it apart */
                 double step = 0;
@@ -484,7 +484,7 @@ static enum rk_row_status row(const rk_bounds *b, double m, double *f, double *w
                 if (refine(&part, rest, work, &step, &part_at) && below + step <= low) {
                     move_cells(b, f, t, 0);
                     move_cells(b, f, step, 1);
-                    return RK_PROJECTED;
+                    return RK_ROW_PROJECTED;
                 }
             }
         }
@@ -501,7 +501,7 @@ static enum rk_row_status row(const rk_bounds *b, double m, double *f, double *w
         }
         if (refine(b, m, f, &t, &at)) {
             move_cells(b, f, t, 1);
-            return RK_PROJECTED;
+            return RK_ROW_PROJECTED;
         }
         if (!(at.size <= DBL_MAX))
             return RK_NOT_FINITE;
@@ -519,7 +519,7 @@ static enum rk_row_status row(const rk_bounds *b, double m, double *f, double *w
     at = exact_pass(b, m, f, 0);
     if (!(at.size <= DBL_MAX))
         return RK_NOT_FINITE;
-    return fabs(at.sum) <= round_off(b, at.size + fabs(m), 64) ? RK_PROJECTED : RK_NO_CONVERGENCE;
+    return fabs(at.sum) <= round_off(b, at.size + fabs(m), 64) ? RK_ROW_PROJECTED : RK_NO_CONVERGENCE;
 }
 
 static ptrdiff_t workspace(const rk_bounds *b)

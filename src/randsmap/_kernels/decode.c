@@ -71,5 +71,26 @@ static void rows(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K, const
     }
 }
 
+static double box_distance(const double *y, const double *weight, ptrdiff_t d, const double *low, const double *high,
+                           ptrdiff_t n)
+{
+    double squares[RK_MOST_BOXES] = {0}, least;
+    for (ptrdiff_t j = 0; j < d; j++) {
+        const double x = y[j], w = weight[j], *restrict a = low + j * n, *restrict b = high + j * n;
+#pragma omp simd
+        for (ptrdiff_t k = 0; k < n; k++) {
+            double below = a[k] - x, above = x - b[k];
+            double out = below > above ? below : above;
+            out = out > 0 ? w * out : 0;
+            squares[k] += out * out;
+        }
+    }
+    least = squares[0];
+    for (ptrdiff_t k = 1; k < n; k++)
+        least = squares[k] < least ? squares[k] : least;
+    return least;
+}
+
 const rk_decode_table RK_TABLE(decode) = {.rows = rows, .rows_to = rows_to, .rows_to_single = rows_to_single,
-    .adjoint = adjoint, .adjoint_single = adjoint_single};
+    .adjoint = adjoint, .adjoint_single = adjoint_single,
+    .box_distance = box_distance};

@@ -1,5 +1,7 @@
 """Decoding, in steps: features of a tile of latent points -> GEMM with A -> constants -> row projection."""
 
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer
+from libc.math cimport sqrt
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -12,7 +14,7 @@ cdef const rk_features_table *features_table = rk_features_select()
 cdef const rk_projection_table *projection_table = rk_projection_select()
 cdef const rk_decode_table *table = rk_decode_select()
 
-FEW = RK_DECODE_FEW
+FEW, MOST_BOXES = RK_DECODE_FEW, RK_MOST_BOXES
 
 
 cdef class Projection:
@@ -72,6 +74,47 @@ cdef class Projection:
                                            work)
         free(work)
         return bad
+
+
+cdef class Boxes:
+    """Boxes low, high (d, n) around the training points, n <= MOST_BOXES, and how far from them is far away.
+
+    Distances are in units of 1 / weight (d,). A typed memoryview costs a microsecond, which is more than the check
+    of a row: `farthest` trusts that its points are C-contiguous float64.
+    """
+
+    def __cinit__(self, const double[:, ::1] low, const double[:, ::1] high, const double[::1] weight, double limit):
+        if (low.shape[1] > RK_MOST_BOXES or low.shape[1] == 0 or low.shape[0] != weight.shape[0]
+                or high.shape[0] != low.shape[0] or high.shape[1] != low.shape[1]):
+            raise ValueError("the boxes do not fit each other")
+        self.low, self.high, self.weight, self.limit = low, high, weight, limit
+
+    def __reduce__(self):
+        from numpy import asarray
+
+        return Boxes, (asarray(self.low), asarray(self.high), asarray(self.weight), self.limit)
+
+    cdef double square(self, const double *y) noexcept nogil:
+        return table.box_distance(y, &self.weight[0], self.low.shape[0], &self.low[0, 0], &self.high[0, 0],
+                                  self.low.shape[1])
+
+    def distance(self, const double[::1] y):
+        """Distance of the point y (d,) from the nearest box."""
+        return sqrt(self.square(&y[0]))
+
+    def farthest(self, X):
+        """The row of X (n, d) that is farthest from the boxes if it is farther than the limit, else -1."""
+        cdef Py_buffer x
+        cdef Py_ssize_t i, n, row = -1
+        cdef double square, largest = self.limit * self.limit
+        PyObject_GetBuffer(X, &x, PyBUF_C_CONTIGUOUS)
+        n = x.shape[0] if x.ndim == 2 and x.shape[1] == self.low.shape[0] else 0
+        for i in range(n):
+            square = self.square(<const double *> x.buf + i * self.low.shape[0])
+            if square > largest:
+                row, largest = i, square
+        PyBuffer_Release(&x)
+        return row
 
 
 cdef double *allocate(Py_ssize_t n) except NULL:

@@ -7,37 +7,17 @@ cdef extern from "rk_image.h" nogil:
     const char *RK_IMAGE_MAGIC
     int RK_IMAGE_VERSION, RK_IMAGE_ORDER, RK_IMAGE_ALIGNMENT
     int RK_FLOAT64, RK_FLOAT32, RK_INT64
-    int RK_PARAMETERS, RK_SCALARS, RK_WEIGHTS, RK_OFFSETS, RK_COLUMNS, RK_POINTS, RK_LENGTHS, RK_COMBINATIONS
-    int RK_TAIL_CENTRE, RK_BIAS, RK_COEFFICIENTS, RK_FACTOR, RK_MODES, RK_INVARIANTS, RK_VALUES, RK_DIRECTIONS
-    int RK_TRIANGLE, RK_CONSTANT_CELLS, RK_CONSTANT_VALUES, RK_CELL_WEIGHTS, RK_LOWER, RK_UPPER
-    int RK_BOUND_DIRECTION, RK_KEPT, RK_DROPPED, RK_FIXED, RK_IMPLIED, RK_TABLE_VALUES, RK_TABLE_COUNTS, RK_TABLE_BOX
-    int RK_ENCODER_CENTRE, RK_ENCODER_MODES, RK_ENCODER_ROWS, RK_ENCODER_WEIGHTS
     int RK_SPLINE_ORDER, RK_TABLE_MARGIN
     void rk_spline_weights(double u, double *value, double *slope)
     int RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN
-    int RK_N_COMPONENTS, RK_N_CELLS, RK_N_INVARIANTS, RK_BASIS, RK_FUNCTION, RK_KIND, RK_PRECISION, RK_IS_PROJECTED
-    int RK_SINGLE, RK_N_PARAMETERS
+    int RK_SECTIONS, RK_N_PARAMETERS
+    const char *rk_section_name(int id)
+    const char *rk_parameter_name(int number)
 
 MAGIC, VERSION, ORDER, ALIGNMENT = RK_IMAGE_MAGIC, RK_IMAGE_VERSION, RK_IMAGE_ORDER, RK_IMAGE_ALIGNMENT
 TYPES = {"float64": RK_FLOAT64, "float32": RK_FLOAT32, "int64": RK_INT64}
-SECTIONS = {
-    "parameters": RK_PARAMETERS, "scalars": RK_SCALARS, "weights": RK_WEIGHTS, "offsets": RK_OFFSETS,
-    "columns": RK_COLUMNS, "points": RK_POINTS, "lengths": RK_LENGTHS, "combinations": RK_COMBINATIONS,
-    "tail_centre": RK_TAIL_CENTRE, "bias": RK_BIAS, "coefficients": RK_COEFFICIENTS, "factor": RK_FACTOR,
-    "modes": RK_MODES, "invariants": RK_INVARIANTS, "values": RK_VALUES, "directions": RK_DIRECTIONS,
-    "triangle": RK_TRIANGLE, "constant_cells": RK_CONSTANT_CELLS, "constant_values": RK_CONSTANT_VALUES,
-    "cell_weights": RK_CELL_WEIGHTS, "lower": RK_LOWER, "upper": RK_UPPER, "bound_direction": RK_BOUND_DIRECTION,
-    "kept": RK_KEPT, "dropped": RK_DROPPED, "fixed": RK_FIXED, "implied": RK_IMPLIED,
-    "table_values": RK_TABLE_VALUES, "table_counts": RK_TABLE_COUNTS, "table_box": RK_TABLE_BOX,
-    "encoder_centre": RK_ENCODER_CENTRE, "encoder_modes": RK_ENCODER_MODES, "encoder_rows": RK_ENCODER_ROWS,
-    "encoder_weights": RK_ENCODER_WEIGHTS,
-}
-PARAMETERS = {
-    "n_components": RK_N_COMPONENTS, "n_cells": RK_N_CELLS, "n_invariants": RK_N_INVARIANTS, "basis": RK_BASIS,
-    "function": RK_FUNCTION, "kind": RK_KIND, "precision": RK_PRECISION, "projected": RK_IS_PROJECTED,
-    "single": RK_SINGLE,
-}
-assert list(PARAMETERS.values()) == list(range(RK_N_PARAMETERS))
+SECTIONS = {rk_section_name(i).decode().lower(): i for i in range(1, RK_SECTIONS)}
+PARAMETERS = [rk_parameter_name(i).decode().lower() for i in range(RK_N_PARAMETERS)]
 IDENTITY, FEATURE_MAP, RADIAL_KERNEL, MULTI_GAUSSIAN = (
     RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN)
 FEATURES, TABLE = RANDSMAP_FEATURES, RANDSMAP_TABLE

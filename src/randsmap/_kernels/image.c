@@ -34,6 +34,20 @@ uint64_t rk_image_checksum(const void *image, size_t size)
     return mixed(mixed(mixed(mixed(size, h[0]), h[1]), h[2]), h[3]);
 }
 
+#define RK_NAME(name) #name,
+
+const char *rk_section_name(int id)
+{
+    static const char *const names[] = {"", RK_FOR_SECTIONS(RK_NAME)};
+    return names[id];
+}
+
+const char *rk_parameter_name(int number)
+{
+    static const char *const names[] = {RK_FOR_PARAMETERS(RK_NAME)};
+    return names[number];
+}
+
 /* The sections of an image by their numbers; `bad` once anything is not as it must be. */
 typedef struct {
     const unsigned char *image;
@@ -268,7 +282,7 @@ static int read_image(const void *image, size_t size, randsmap_decoder *r)
     r->function = (int)parameter[RK_FUNCTION];
     r->kind = (int)parameter[RK_KIND];
     r->precision = (int)parameter[RK_PRECISION];
-    r->projected = (int)parameter[RK_IS_PROJECTED];
+    r->projected = (int)parameter[RK_PROJECTED];
     r->single = (int)parameter[RK_SINGLE];
     r->scale = scalar[RK_SCALE], r->low = scalar[RK_LOW], r->high = scalar[RK_HIGH];
 
@@ -458,8 +472,8 @@ const char *randsmap_strerror(int status)
     case RANDSMAP_ERROR_BYTE_ORDER: return "an image of a machine of the other byte order";
     case RANDSMAP_ERROR_NOT_FINITE: return "a latent coordinate, vector, field or value is not finite";
     case RANDSMAP_ERROR_OVERFLOW:
-        return "a field is too large for floating-point numbers, so it cannot satisfy its invariants: its latent point "
-               "is too far away";
+        return "a field is too large for floating-point numbers: it cannot satisfy its invariants, its latent point is "
+               "too far away, or it has no latent point";
     case RANDSMAP_ERROR_CONVERGENCE: return "no field is found that satisfies the invariants and bounds";
     case RANDSMAP_ERROR_VALUES: return "the values of invariants that depend on each other are contradictory";
     case RANDSMAP_ERROR_UNSUPPORTED: return "the image does not hold what this needs, or the platform has less than 64 bits";

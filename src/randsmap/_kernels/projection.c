@@ -101,13 +101,13 @@ static enum rk_row_status correct(const rk_projection *p, const double *m, doubl
         if (!finite)
             return RK_NOT_FINITE;
         if (!over)
-            return RK_PROJECTED;
+            return RK_ROW_PROJECTED;
         if (pass == MAX_PASSES && far) {
             settle(p, terms, f);
             continue;
         }
         if (pass >= MAX_PASSES)
-            return far ? RK_NO_CONVERGENCE : RK_PROJECTED;
+            return far ? RK_NO_CONVERGENCE : RK_ROW_PROJECTED;
         for (ptrdiff_t j = 0; j < q; j++) { /* R^T z = t */
             for (ptrdiff_t k = 0; k < j; k++)
                 t[j] -= p->R[k * q + j] * t[k];
@@ -145,7 +145,7 @@ static ptrdiff_t project(const rk_projection *p, const double *values, double *f
     for (ptrdiff_t i = 0; i < n; i++) {
         const enum rk_row_status status =
             project_row(p, values ? values + i * p->q : p->m, f + i * ld, work);
-        if (status != RK_PROJECTED && bad == -1)
+        if (status != RK_ROW_PROJECTED && bad == -1)
             bad = status == RK_NOT_FINITE ? i : -2 - i;
     }
     return bad;
@@ -191,7 +191,7 @@ static ptrdiff_t push(const rk_projection *p, const double *f, double *g, double
     for (ptrdiff_t j = 0; j < p->q; j++)
         zeros[j] = 0;
     const enum rk_row_status status = correct(p, zeros, g, work);
-    return status == RK_PROJECTED ? -1 : status == RK_NOT_FINITE ? 0 : -2;
+    return status == RK_ROW_PROJECTED ? -1 : status == RK_NOT_FINITE ? 0 : -2;
 }
 
 static void pull(const rk_projection *p, const double *f, double *u, double *work)

@@ -26,7 +26,7 @@ static inline int rk_bounds_are_uniform(const rk_bounds *b)
 }
 
 /* What became of a row. */
-enum rk_row_status { RK_PROJECTED = 0, RK_NOT_FINITE, RK_NO_CONVERGENCE };
+enum rk_row_status { RK_ROW_PROJECTED = 0, RK_NOT_FINITE, RK_NO_CONVERGENCE };
 
 typedef struct {
     /* doubles of work that `row` needs */

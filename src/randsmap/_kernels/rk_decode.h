@@ -8,7 +8,8 @@ enum {
      * (256 on AVX2, 384 on AVX-512), so that blocking costs no extra pass over the output. */
     RK_DECODE_DEPTH = 768,
     /* Up to this many latent points the row loop is faster than a GEMM, which first packs A. */
-    RK_DECODE_FEW = 12
+    RK_DECODE_FEW = 12,
+    RK_MOST_BOXES = 64
 };
 
 /* Products with a matrix A (K, M) of doubles or, `_single`, of floats; sums are of doubles. */
@@ -24,6 +25,10 @@ typedef struct {
     /* out (K) = A u, u (M) */
     void (*adjoint)(const double *A, ptrdiff_t K, ptrdiff_t M, const double *u, double *out);
     void (*adjoint_single)(const float *A, ptrdiff_t K, ptrdiff_t M, const double *u, double *out);
+    /* The squared distance of y (d) from the nearest of n <= RK_MOST_BOXES boxes low, high (d, n), each coordinate
+     * times its weight */
+    double (*box_distance)(const double *y, const double *weight, ptrdiff_t d, const double *low, const double *high,
+                           ptrdiff_t n);
 } rk_decode_table;
 RK_TABLES(decode)
 

@@ -30,55 +30,59 @@ typedef struct {
 
 enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
 
-enum rk_section_id {
-    RK_PARAMETERS = 1,   /* int64 (1, RK_N_PARAMETERS or more), by the numbers below */
-    RK_SCALARS,          /* float64 (1, RK_N_SCALARS or more) */
-    RK_WEIGHTS,          /* (d, P) of a feature map */
-    RK_OFFSETS,          /* (1, P) */
-    RK_COLUMNS,          /* (d, n): points of a kernel, in units of the lengths */
-    RK_POINTS,           /* (n, d): the same, where d > RK_DIRECT_DIM */
-    RK_LENGTHS,          /* (1, d) */
-    RK_COMBINATIONS,     /* (n, r): the functions are combinations of the kernel's */
-    RK_TAIL_CENTRE,      /* (1, d): the functions (y - centre) / lengths follow */
-    RK_BIAS,             /* (1, M) */
-    RK_COEFFICIENTS,     /* (P, M) float64 or float32, or in their place: */
-    RK_FACTOR,           /* (P, r) float64 or float32 */
-    RK_MODES,            /* (r, M) float64 or float32 */
-    RK_INVARIANTS,       /* (rank, M): C^T, the independent columns */
-    RK_VALUES,           /* (1, rank): m */
-    RK_DIRECTIONS,       /* (rank, M): W of rk_projection */
-    RK_TRIANGLE,         /* (rank, rank): R of rk_projection */
-    RK_CONSTANT_CELLS,   /* int64 (1, n) */
-    RK_CONSTANT_VALUES,  /* (1, n) */
-    RK_CELL_WEIGHTS,     /* (1, M) */
-    RK_LOWER,            /* (1, M), with the two below: bounds */
-    RK_UPPER,
-    RK_BOUND_DIRECTION,
-    RK_KEPT,             /* int64 (1, rank): which columns of C are the independent ones */
-    RK_DROPPED,          /* int64 (1, q - rank): the others, */
-    RK_FIXED,            /* (2, q): what the constant cells contribute to all, and its magnitude */
-    RK_IMPLIED,          /* (rank, q - rank): directions of the dropped in those of the kept */
-    RK_TABLE_VALUES,     /* (product of the counts, M) float64 or float32: coefficients of B-splines, bias included */
-    RK_TABLE_COUNTS,     /* int64 (1, d): splines along each coordinate, d <= 2 */
-    RK_TABLE_BOX,        /* (2, d): where the grid starts, margin included, and the width of its cells */
-    RK_ENCODER_CENTRE,   /* (1, M): coordinates of fields f less it, */
-    RK_ENCODER_MODES,    /* (M, r) float64 or float32: z = (f - centre) modes; without them f - centre */
-    RK_ENCODER_ROWS,     /* (n, r or M) float64 or float32: training fields in z; without them z is the latent point */
-    RK_ENCODER_WEIGHTS,  /* (d + 1, n): of the Nystroem extension */
-    RK_FIELD_SHAPE,      /* int64 (1, k): lengths of a field's axes, row-major; for hosts, nothing here reads it */
-    RK_SECTIONS          /* how many numbers are known */
-};
+/* The sections by their numbers, from 1: the enumeration and the names that Python writes are made of this list. */
+#define RK_FOR_SECTIONS(X) \
+    X(PARAMETERS)          /* int64 (1, RK_N_PARAMETERS or more), by the numbers below */                              \
+    X(SCALARS)             /* float64 (1, RK_N_SCALARS or more) */                                                     \
+    X(WEIGHTS)             /* (d, P) of a feature map */                                                               \
+    X(OFFSETS)             /* (1, P) */                                                                                \
+    X(COLUMNS)             /* (d, n): points of a kernel, in units of the lengths */                                   \
+    X(POINTS)              /* (n, d): the same, where d > RK_DIRECT_DIM */                                             \
+    X(LENGTHS)             /* (1, d) */                                                                                \
+    X(COMBINATIONS)        /* (n, r): the functions are combinations of the kernel's */                                \
+    X(TAIL_CENTRE)         /* (1, d): the functions (y - centre) / lengths follow */                                   \
+    X(BIAS)                /* (1, M) */                                                                                \
+    X(COEFFICIENTS)        /* (P, M) float64 or float32, or in their place: */                                         \
+    X(FACTOR)              /* (P, r) float64 or float32 */                                                             \
+    X(MODES)               /* (r, M) float64 or float32 */                                                             \
+    X(INVARIANTS)          /* (rank, M): C^T, the independent columns */                                               \
+    X(VALUES)              /* (1, rank): m */                                                                          \
+    X(DIRECTIONS)          /* (rank, M): W of rk_projection */                                                         \
+    X(TRIANGLE)            /* (rank, rank): R of rk_projection */                                                      \
+    X(CONSTANT_CELLS)      /* int64 (1, n) */                                                                          \
+    X(CONSTANT_VALUES)     /* (1, n) */                                                                                \
+    X(CELL_WEIGHTS)        /* (1, M) */                                                                                \
+    X(LOWER)               /* (1, M), with the two below: bounds */                                                    \
+    X(UPPER)                                                                                                           \
+    X(BOUND_DIRECTION)                                                                                                 \
+    X(KEPT)                /* int64 (1, rank): which columns of C are the independent ones */                          \
+    X(DROPPED)             /* int64 (1, q - rank): the others, */                                                      \
+    X(FIXED)               /* (2, q): what the constant cells contribute to all, and its magnitude */                  \
+    X(IMPLIED)             /* (rank, q - rank): directions of the dropped in those of the kept */                      \
+    X(TABLE_VALUES)        /* (product of the counts, M) float64 or float32: coefficients of B-splines, bias included */ \
+    X(TABLE_COUNTS)        /* int64 (1, d): splines along each coordinate, d <= 2 */                                   \
+    X(TABLE_BOX)           /* (2, d): where the grid starts, margin included, and the width of its cells */            \
+    X(ENCODER_CENTRE)      /* (1, M): coordinates of fields f less it, */                                              \
+    X(ENCODER_MODES)       /* (M, r) float64 or float32: z = (f - centre) modes; without them f - centre */            \
+    X(ENCODER_ROWS)        /* (n, r or M) float64 or float32: training fields in z; without them z is the latent point */ \
+    X(ENCODER_WEIGHTS)     /* (d + 1, n): of the Nystroem extension */                                                 \
+    X(FIELD_SHAPE)         /* int64 (1, k): lengths of a field's axes, row-major; for hosts, nothing here reads it */
 
-enum rk_parameter {
-    RK_N_COMPONENTS, RK_N_CELLS, RK_N_INVARIANTS, /* d, M, q */
-    RK_BASIS,     /* rk_basis */
-    RK_FUNCTION,  /* rk_activation or rk_radial */
-    RK_KIND,      /* RANDSMAP_FEATURES or RANDSMAP_TABLE */
-    RK_PRECISION, /* 64 or 32 */
-    RK_IS_PROJECTED, /* 0: fields are not projected; 1: they are */
-    RK_SINGLE,    /* 1: Python's fields are one-dimensional */
-    RK_N_PARAMETERS
-};
+/* The entries of RK_PARAMETERS, int64, from 0 */
+#define RK_FOR_PARAMETERS(X) \
+    X(N_COMPONENTS)        /* d, M, q */                                                                               \
+    X(N_CELLS)                                                                                                         \
+    X(N_INVARIANTS)                                                                                                    \
+    X(BASIS)               /* rk_basis */                                                                              \
+    X(FUNCTION)            /* rk_activation or rk_radial */                                                            \
+    X(KIND)                /* RANDSMAP_FEATURES or RANDSMAP_TABLE */                                                   \
+    X(PRECISION)           /* 64 or 32 */                                                                              \
+    X(PROJECTED)           /* 0: fields are not projected; 1: they are */                                              \
+    X(SINGLE)              /* 1: Python's fields are one-dimensional */
+
+#define RK_ENUM(name) RK_##name,
+enum rk_section_id { RK_NO_SECTION, RK_FOR_SECTIONS(RK_ENUM) RK_SECTIONS /* how many numbers are known */ };
+enum rk_parameter { RK_FOR_PARAMETERS(RK_ENUM) RK_N_PARAMETERS };
 
 enum rk_scalar {
     RK_SCALE, RK_LOW, RK_HIGH,
@@ -145,6 +149,10 @@ static inline int rk_image_has_encoder(const randsmap_decoder *r)
 {
     return r->encoder_centre != NULL;
 }
+
+/* The name of a section or parameter in the lists above. */
+const char *rk_section_name(int id);
+const char *rk_parameter_name(int number);
 
 /* Of an image of that many bytes, a multiple of 8. */
 uint64_t rk_image_checksum(const void *image, size_t size);

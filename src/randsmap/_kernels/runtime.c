@@ -452,6 +452,8 @@ int randsmap_encode(const randsmap_decoder *r, const double *f, ptrdiff_t n, dou
         if (!all_finite(f + i * r->M, rows * r->M))
             status = RANDSMAP_ERROR_NOT_FINITE; /* and so are the latents of these fields */
         encode_rows(r, f + i * r->M, rows, y + i * r->d, work);
+        if (!status && !all_finite(y + i * r->d, rows * r->d))
+            status = RANDSMAP_ERROR_OVERFLOW;
     }
     return status;
 }

@@ -50,7 +50,7 @@ enum {
     RANDSMAP_ERROR_VERSION = 5,     /* an image of a later version */
     RANDSMAP_ERROR_BYTE_ORDER = 6,  /* written on a machine of the other byte order */
     RANDSMAP_ERROR_NOT_FINITE = 7,  /* a latent coordinate, vector, field or invariant's value is not finite */
-    RANDSMAP_ERROR_OVERFLOW = 8,    /* a field is too large for its invariants: the latent point is too far away */
+    RANDSMAP_ERROR_OVERFLOW = 8,    /* a field is too large for its invariants, or to be encoded */
     RANDSMAP_ERROR_CONVERGENCE = 9, /* no field satisfies the invariants and bounds */
     RANDSMAP_ERROR_VALUES = 10,     /* values of dependent invariants contradict each other */
     RANDSMAP_ERROR_UNSUPPORTED = 11 /* the image holds no encoder, or no invariants whose values could be given */
