@@ -1,12 +1,12 @@
 """Pictures of fields, embeddings, errors and of the data sets; needs the extra ``plots`` (matplotlib).
 
-Pictures of one panel are drawn into the axes `ax`, or into those of a new figure, and what they return are matplotlib's
-artists, to be styled further; ``artist.figure`` is the figure. Pictures of several panels make a figure and return it.
-Figures are made without pyplot: nothing opens a window, no global state changes, and ``figure.savefig(...)`` works with
-and without a display. Matplotlib is imported on the first call.
+Pictures of one panel are drawn into the axes `ax`, or into those of a new figure, and return matplotlib's artists,
+which can be styled further; ``artist.figure`` is the figure. Pictures of several panels make a figure and return it.
+Figures are made without pyplot: nothing opens a window, no global state changes, and ``figure.savefig(...)`` works
+with and without a display. Matplotlib is imported on the first call.
 
 Fields are lines (n_cells,), planes (ny, nx), or values on a triangular mesh, which is given as the pair
-(points (n_points, 2), triangles (n_triangles, 3)) with a value for each point or for each triangle. They are taken as
+(points (n_points, 2), triangles (n_triangles, 3)) with a value for each point or for each triangle. They are given as
 the estimators take and return them: in their shape; flattened, with ``shape``, such as a model's ``field_shape_``; as
 the only one of an array (1, ny, nx); as an xarray DataArray. Of fields of more than two axes the middle plane is drawn.
 """
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.collections import PathCollection, QuadMesh
+    from matplotlib.colorbar import Colorbar
+    from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 __all__ = [
     "plot_comparison",
@@ -42,14 +45,16 @@ __all__ = [
     "plot_space_time",
 ]
 
-_SEQUENTIAL_COLORS = "viridis"
+SEQUENTIAL_COLORS = "viridis"
 _CYCLIC_COLORS = "twilight"
 _DIVERGING_COLORS = "RdBu_r"
 _OBSTACLE_COLOR = "0.55"
 # of Okabe and Ito, which the colour-blind can tell apart
 _TRUTH_COLOR, _DECODED_COLOR, _ALARM_COLOR = "0.6", "#0072B2", "#D55E00"
-_MOST_POINTS = 2000  # of errors drawn one by one
-_BINS = 300  # of rows, in which more than that are summed up
+_MOST_POINTS = 2000  # more errors than a line of so many pixels can show one by one
+_BINS = 300  # intervals in which more errors are summed up: about one per point of the paper
+
+_COMPARED = ("truth", "decoded", "decoded \u2212 truth")
 
 _Mesh = tuple[ArrayLike, ArrayLike]
 
@@ -77,10 +82,10 @@ def plot_field(
         That of a field that is given flattened, row by row: ny and nx of a plane, or a model's ``field_shape_``. Of
         more axes the middle of those before the last two is drawn. By default the shape that the array has.
     positions : array_like (n_cells,), optional
-        Of a line: centres of the cells, ascending; by default their numbers.
+        Of a line: centres of the cells, ascending; by default their indices.
     mesh : (array_like (n_points, 2), array_like (n_triangles, 3)), optional
-        Points in the plane and the triangles between them, numbers of three points each. The field has a value for
-        each point or for each triangle.
+        Points in the plane, and triangles as the indices of three points each. The field has a value for each point or
+        for each triangle.
     extent : (float, float, float, float), optional
         Of a plane: left, right, bottom and top in coordinates; by default numbers of cells.
     origin : {"lower", "upper"}, default "lower"
@@ -127,12 +132,11 @@ def plot_field(
             ax.set_ylabel(label)
         return line
     figure, ax = _figure_and_axes(ax, (5.6, 4.4))
-    style = {"cmap": _SEQUENTIAL_COLORS, **style}
     if mesh is None:
         validation.check_choice(origin, "origin", ("lower", "upper"))
-        drawn = ax.imshow(values, origin=origin, **_place(extent, values.shape), **style)
+        drawn = draw_plane(ax, values, origin=origin, **_place(extent, values.shape), **style)
     else:
-        drawn = _draw_on_mesh(ax, values, mesh, style)
+        drawn = _draw_on_mesh(ax, values, mesh, {"cmap": SEQUENTIAL_COLORS, **style})
     if colorbar:
         figure.colorbar(drawn, ax=ax, label=label)
     return drawn
@@ -253,17 +257,7 @@ def plot_comparison(
     place: dict[str, Any] = {"positions": positions, "mesh": mesh, "extent": extent, "origin": origin}
     if mesh is None and truth.ndim == 1:
         left, right = _several_axes(ax, 2, (8.4, 2.8), at_least=1)
-        lines = [
-            plot_field(truth, label=label, ax=left, color=_TRUTH_COLOR, linewidth=3, **place),
-            plot_field(decoded, label=label, ax=left, **place),
-        ]
-        if left is right:
-            place["linestyle"] = "--"
-        lines.append(plot_difference(truth, decoded, ax=right, **place))
-        for line, name in zip(lines, ("truth", "decoded", "decoded \u2212 truth")):
-            line.set_label(name)
-        if left is right:
-            left.set_ylabel(label or "")
+        lines = draw_compared_lines(truth, decoded, left, right, label=label or "", **place)
         left.legend(fontsize="small", frameon=False)
         return lines
     axes = _several_axes(ax, 3, (9.6, 3.0))
@@ -271,13 +265,28 @@ def plot_comparison(
     drawn = [
         plot_field(field, ax=panel, colorbar=False, **scale, **place) for field, panel in zip((truth, decoded), axes)
     ]
-    difference = plot_difference(truth, decoded, ax=axes[2], colorbar=False, **place)
-    below: dict[str, Any] = {"location": "bottom", "pad": 0.02, "fraction": 0.06}
-    for artist, panels, name in ((drawn[1], axes[:2], label), (difference, axes[2:], None)):
-        _few_ticks(axes[0].figure.colorbar(artist, ax=panels, label=name, aspect=25 * len(panels), **below))
-    for panel, name in zip(axes, ("truth", "decoded", "decoded \u2212 truth")):
+    drawn.append(plot_difference(truth, decoded, ax=axes[2], colorbar=False, **place))
+    for artist, panels, name in ((drawn[1], axes[:2], label), (drawn[2], axes[2:], None)):
+        draw_bar_below(artist, panels, name, pad=0.02, fraction=0.06, aspect=25 * len(panels))
+    for panel, name in zip(axes, _COMPARED):
         panel.set_title(name, fontsize="medium")
-    return [*drawn, difference]
+    return drawn
+
+
+def draw_compared_lines(truth: Any, decoded: Any, fields: Axes, difference: Axes, **place: Any) -> list[Artist]:
+    """Truth, decoded and their difference, which is dashed if both axes are the same."""
+    together = {"linestyle": "--"} if fields is difference else {}
+    label = place.pop("label", None)
+    lines = [
+        plot_field(truth, ax=fields, color=_TRUTH_COLOR, linewidth=3, label=label, **place),
+        plot_field(decoded, ax=fields, **place),
+        plot_difference(truth, decoded, ax=difference, **place, **together),
+    ]
+    for line, name in zip(lines, _COMPARED):
+        line.set_label(name)
+    if together:
+        fields.set_ylabel(label)
+    return lines
 
 
 def plot_errors(
@@ -459,7 +468,7 @@ def plot_space_time(
     cells, name = _cells(positions, n_cells)
     figure, ax = _figure_and_axes(ax, (6.4, 4.0))
     # rasterized: a vector file would hold a polygon a cell
-    mesh = ax.pcolormesh(_edges(times), _edges(cells), fields.T, cmap=_SEQUENTIAL_COLORS, rasterized=True)
+    mesh = ax.pcolormesh(cell_edges(times), cell_edges(cells), fields.T, cmap=SEQUENTIAL_COLORS, rasterized=True)
     ax.set(xlabel="time t", ylabel=name)
     figure.colorbar(mesh, ax=ax, label=label)
     return mesh
@@ -528,33 +537,18 @@ def plot_crowd(
         solid = solid.reshape(shape)
 
     n_columns = 1 if len(rows) < 4 else 2
-    n_rows = -(-len(rows) // n_columns)
     panel = 4.4
-    figure = new_figure((panel * n_columns + 0.9, n_rows * (panel * min(width / length, 2) + 0.62)))
-    axes = figure.subplots(n_rows, n_columns, squeeze=False, sharex=True, sharey=True)
-    high = max(fields.max(), np.finfo(float).tiny)
-    for ax, row in zip(axes.flat, rows):
-        picture = np.ma.masked_array(fields[row], solid)
-        drawn = ax.imshow(
-            picture.T,
-            origin="lower",
-            extent=(0, length, 0, width),
-            vmin=min(fields.min(), 0.0),
-            vmax=high,
-            cmap=_SEQUENTIAL_COLORS,
-            interpolation="nearest",
-        )
-        ax.set_facecolor(_OBSTACLE_COLOR)
+    height = panel * min(width / length, 2) + 0.62
+    figure, axes = new_panels(len(rows), n_columns, (panel * n_columns + 0.9, height), sharex=True, sharey=True)
+    style = {"vmin": min(fields.min(), 0.0), "vmax": max(fields.max(), np.finfo(float).tiny)}
+    for k, (ax, row) in enumerate(zip(axes, rows)):
+        drawn = draw_plane(ax, fields[row].T, hidden=solid.T, extent=(0, length, 0, width), **style)
         if times is not None:
             ax.set_title(f"t = {times[row]:g}", fontsize="medium")
-    used = _remove_unused(axes, len(rows))
-    for ax in axes[:, 0]:
-        ax.set_ylabel("y")
-    for ax in used[-n_columns:]:  # the lowest of its column
-        ax.set_xlabel("x")
-        ax.tick_params(labelbottom=True)
-        ax.locator_params(axis="x", nbins=5)  # so that neighbouring panels' labels do not touch
-    figure.colorbar(drawn, ax=used, label=label, fraction=0.04, pad=0.02)
+        if k % n_columns == 0:
+            ax.set_ylabel("y")
+    _label_lowest(axes, n_columns, "x")
+    figure.colorbar(drawn, ax=axes, label=label, fraction=0.04, pad=0.02)
     return figure
 
 
@@ -599,16 +593,14 @@ def plot_images(
         wanted = 2 * np.pi * np.arange(len(rows)) / len(rows)
         rows = [int(np.argmin(np.abs(np.exp(1j * angles) - np.exp(1j * angle)))) for angle in wanted]
     n_columns = min(len(rows), 3 if len(rows) in (5, 6, 9) else 4)
-    n_rows = -(-len(rows) // n_columns)
     panel = 2.1
-    figure = new_figure((panel * n_columns, n_rows * (panel * min(shape[0] / shape[1], 3) + 0.3)))
-    axes = figure.subplots(n_rows, n_columns, squeeze=False)
-    for ax, row in zip(axes.flat, rows):
-        ax.imshow(images[row], cmap="gray", vmin=images[rows].min(), vmax=images[rows].max(), interpolation="nearest")
+    height = panel * min(shape[0] / shape[1], 3) + 0.3
+    figure, axes = new_panels(len(rows), n_columns, (panel * n_columns, height))
+    for ax, row in zip(axes, rows):
+        draw_plane(ax, images[row], origin="upper", cmap="gray", vmin=images[row].min(), vmax=images[row].max())
         ax.set(xticks=[], yticks=[])
         if angles is not None:
             ax.set_title(f"θ = {np.rad2deg(angles[row]):.4g}°", fontsize="medium")
-    _remove_unused(axes, len(rows))
     return figure
 
 
@@ -675,22 +667,17 @@ def plot_embedding(
         latents, names = np.column_stack([np.arange(float(n)), latents]), ["row", *names]
 
     figure, ax = _figure_and_axes(ax, (5.6, 4.4), "3d" if dimension == 3 else None)
-    style: dict[str, Any] = {"s": _dot_size(n), "linewidths": 0, "rasterized": n > 5000}
-    if dimension == 3:
-        style["depthshade"] = False  # fading with depth would falsify the colours
+    style: dict[str, Any] = {"s": _dot_size(n), "rasterized": n > 5000}
     if color is not None:
-        style |= {"c": color, "cmap": _CYCLIC_COLORS if cyclic else _SEQUENTIAL_COLORS}
+        style |= {"c": color, "cmap": _CYCLIC_COLORS if cyclic else SEQUENTIAL_COLORS}
         if log and (color > 0).any():
-            from matplotlib.colors import LogNorm
-
-            low, high = color[color > 0].min(), color.max()
-            style |= {"c": np.maximum(color, low), "norm": LogNorm(low, max(high, 1.01 * low))}
-    points = ax.scatter(*latents.T, **style)
+            norm = log_colors(color[color > 0].min(), color.max())
+            style |= {"c": np.maximum(color, norm.vmin), "norm": norm}
+    points = draw_points(ax, latents, **style)
     ax.set(**dict(zip(("xlabel", "ylabel", "zlabel"), names)))
     if color is not None:
-        bar = figure.colorbar(
-            points, ax=ax, label=label, pad=0.12 if dimension == 3 else 0.03, shrink=0.8 if dimension == 3 else 1.0
-        )
+        place = {"pad": 0.12, "shrink": 0.8} if dimension == 3 else {"pad": 0.03}
+        bar = figure.colorbar(points, ax=ax, label=label, **place)
         if "norm" in style:
             plain_decades(bar.ax.yaxis)
     return points
@@ -708,7 +695,7 @@ def plot_reconstructions(
     n_columns: int | None = None,
     width: float | None = None,
 ) -> Figure:
-    """One field beside its reconstructions, with their errors.
+    """One field next to its reconstructions, with their errors.
 
     Parameters
     ----------
@@ -728,15 +715,15 @@ def plot_reconstructions(
     label : str, default "density"
         Name of the field.
     n_columns : int, optional
-        Reconstructions beside each other; by default 2, of long corridors 1.
+        Reconstructions next to each other; by default 2, of long corridors 1.
     width : float, optional
         Of the figure, in inches.
 
     Returns
     -------
     matplotlib.figure.Figure
-        Profiles: a panel a reconstruction, with the field and the error. Fields in the plane: a row a
-        reconstruction, with its absolute error in one logarithmic scale of three decades.
+        Profiles: two panels per reconstruction, with the two fields and their difference below. Fields in the plane:
+        a pair of panels per reconstruction, with its absolute error in one logarithmic scale of three decades.
 
     Raises
     ------
@@ -777,40 +764,41 @@ def _profiles(truth, fields, positions, name, label, n_columns, width):
     n_panels = len(fields) - 1
     n_columns = min(n_columns, n_panels)
     n_rows = -(-n_panels // n_columns)
-    figure = new_figure((3.7 * n_columns if width is None else width, (2.3 if width is None else 1.9) * n_rows + 0.5))
-    axes = figure.subplots(n_rows, n_columns, squeeze=False, sharex=True, sharey=True)
-    for ax, (title, field) in zip(axes.flat, list(fields.items())[1:]):
-        ax.plot(positions, truth, color="0.6", linewidth=3, label="truth")
-        ax.plot(positions, field, color="#0072B2", linewidth=1.2, label="reconstruction")
-        style = {"color": "#D55E00", "linewidth": 0.9, "linestyle": "--"}
-        ax.plot(positions, field - truth, label="reconstruction \u2212 truth", **style)
-        ax.set_title(title, fontsize="medium")
-    used = _remove_unused(axes, n_panels)
-    for ax in used[-n_columns:]:
-        ax.set_xlabel(name)
-        ax.tick_params(labelbottom=True)
+    row = 2.3 if width is None else 1.9
+    figure = new_figure((3.7 * n_columns if width is None else width, 1.35 * row * n_rows + 0.5))
+    grid = figure.subplots(2 * n_rows, n_columns, squeeze=False, sharex=True, height_ratios=[5, 2] * n_rows)
+    upper, lower = (remove_unused(grid[first::2].ravel(), n_panels) for first in (0, 1))
+    for above, below, (title, field) in zip(upper, lower, list(fields.items())[1:]):
+        if above is not upper[0]:
+            above.sharey(upper[0])
+            below.sharey(lower[0])
+        lines = draw_compared_lines(truth, field, above, below, positions=positions)
+        above.set_title(title, fontsize="medium")
+        for ax in (above, below):
+            ax.set(xlabel="", ylabel="")
+            ax.label_outer()
+    _label_lowest(lower, n_columns, name)
     figure.supylabel(label, fontsize="medium")
-    figure.legend(
-        *used[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize="small", frameon=False
-    )
+    names = ("truth", "reconstruction", "reconstruction \u2212 truth")
+    figure.legend(lines, names, loc="outside upper center", ncols=3, fontsize="small", frameon=False)
     return figure
 
 
 def _error_maps(truth, fields, extent, mask, label, n_pairs, full_width):
-    from matplotlib.colors import LogNorm
-    from matplotlib.ticker import MaxNLocator
-
     hidden = np.zeros(truth.shape, dtype=bool) if mask is None else ~mask
     errors = {name: abs(field - truth) for name, field in fields.items() if field is not truth}
     high = max(error[~hidden].max(initial=0) for error in errors.values())
     high = high if high > 1e-280 else 1.0  # no error: a logarithmic scale needs a number all the same
     if extent is None:
-        aspect, style, place = truth.shape[0] / truth.shape[1], {"cmap": "gray"}, {}
-    else:
-        aspect, style = extent[1] / extent[0], {"cmap": _SEQUENTIAL_COLORS}
-        place = {"origin": "lower", "extent": (0, extent[0], 0, extent[1])}
-    style |= {"vmin": min(truth[~hidden].min(initial=0), 0), "vmax": truth[~hidden].max(initial=0) or 1}
-    # pairs of field and error: long corridors one beside the other, images two pairs a row
+        aspect, place, style = truth.shape[0] / truth.shape[1], {"origin": "upper"}, {"cmap": "gray"}
+    else:  # the first axis goes to the right
+        aspect, place, style = extent[1] / extent[0], {"extent": (0, extent[0], 0, extent[1])}, {}
+        hidden, fields, errors = hidden.T, _transposed(fields), _transposed(errors)
+    shown = fields["truth"][~hidden]
+    style |= {"vmin": min(shown.min(initial=0), 0), "vmax": shown.max(initial=0) or 1}
+    # values below the scale get its lowest colour, not a hole
+    error_style = {"cmap": "magma", "norm": log_colors(high / 1e3, high)}
+    # pairs of field and error: long corridors one per row, images two
     width = 3.3 if aspect < 0.6 else 2.0
     if n_pairs is None:
         n_pairs = 1 if aspect < 0.6 else 2
@@ -819,46 +807,38 @@ def _error_maps(truth, fields, extent, mask, label, n_pairs, full_width):
     n_rows = -(-len(fields) // n_pairs)
     figure = new_figure((2 * n_pairs * width + 0.4, n_rows * (width * min(aspect, 2) + 0.4) + 1.4))
     axes = figure.subplots(n_rows, 2 * n_pairs, squeeze=False, sharex=True, sharey=True)
-    pairs = axes.reshape(n_rows * n_pairs, 2)
-    pairs[0, 1].remove()  # truth has no error
-    for ax in pairs[len(fields) :].flat:
-        ax.remove()
-    for pair, (name, field) in zip(pairs, fields.items()):
-        shown = _draw_plane(pair[0], field, hidden, place, style, name)
-        if field is not truth:
-            # what is smaller than the scale gets the scale's lowest colour, not a hole
-            error = _draw_plane(
-                pair[1],
-                np.maximum(errors[name], high / 1e3),
-                hidden,
-                place,
-                {"cmap": "magma", "norm": LogNorm(high / 1e3, high)},
-                "absolute error",
-            )
+    used = remove_unused(axes.ravel(), 2 * len(fields))
+    used.pop(1).remove()  # truth has no error
+    panels = iter(used)
+    for name, field in fields.items():
+        drawn = draw_plane(_titled(next(panels), name, extent), field, hidden=hidden, **place, **style)
+        if name in errors:
+            ax = _titled(next(panels), "absolute error", extent)
+            error = draw_plane(ax, np.maximum(errors[name], high / 1e3), hidden=hidden, **place, **error_style)
     if extent is not None:
         for ax in axes[:, 0]:
             ax.set_ylabel("y")
         for ax in axes[-1]:
             ax.set_xlabel("x")
-    beside = [pairs[0, 0], *pairs[1 : len(fields)].flat]
-    style = {"location": "bottom", "fraction": 0.03, "pad": 0.02, "shrink": 0.6, "aspect": 40}
-    bar = figure.colorbar(shown, ax=beside, **style)
+    bar_style = {"fraction": 0.03, "pad": 0.02, "shrink": 0.6, "aspect": 40}
+    bar = draw_bar_below(drawn, used, None, **bar_style)
     bar.set_label(label, loc="left")  # the power of ten stands to the right
-    bar.locator, bar.formatter.useMathText = MaxNLocator(5), True
-    bar.formatter.set_powerlimits((-2, 3))
-    bar.update_ticks()
-    figure.colorbar(error, ax=beside, label="absolute error", **style)
+    figure.colorbar(error, ax=used, label="absolute error", location="bottom", **bar_style)
     return figure
 
 
-def _draw_plane(ax, values, hidden, place, style, title):
-    picture = np.ma.masked_array(values, hidden)
-    drawn = ax.imshow(picture.T if place else picture, interpolation="nearest", **place, **style)
-    ax.set_facecolor(_OBSTACLE_COLOR)
-    ax.set_title(title, fontsize="medium" if place else "x-small")
-    if not place:
+def _transposed(fields):
+    return {name: field.T for name, field in fields.items()}
+
+
+def _titled(ax, title, extent):
+    ax.set_title(title, fontsize="x-small" if extent is None else "medium")
+    if extent is None:
         ax.set(xticks=[], yticks=[])
-    return drawn
+    return ax
+
+
+# --- what all pictures share: figures, axes, colours ---------------------------------------------
 
 
 def check_matplotlib() -> None:
@@ -877,15 +857,40 @@ def new_figure(size: tuple[float, float]) -> Figure:
     return Figure(figsize=size, layout="constrained")
 
 
-def _figure_and_axes(ax, size, projection=None):
-    if ax is not None:
-        return ax.figure, ax
+def new_axes(size: tuple[float, float], projection: str | None = None) -> tuple[Figure, Any]:
+    """A figure of that many inches and its one axes."""
     figure = new_figure(size)
     return figure, figure.add_subplot(projection=projection)
 
 
+def _figure_and_axes(ax, size, projection=None):
+    return new_axes(size, projection) if ax is None else (ax.figure, ax)
+
+
+def new_panels(count: int, n_columns: int, size: tuple[float, float], **options: Any) -> tuple[Figure, list[Axes]]:
+    """A figure with so many axes in columns, `size` its width and the height of one row; `options` as of subplots."""
+    n_rows = -(-count // n_columns)
+    figure = new_figure((size[0], n_rows * size[1]))
+    return figure, remove_unused(figure.subplots(n_rows, n_columns, squeeze=False, **options).ravel(), count)
+
+
+def remove_unused(axes: Sequence[Axes], n_used: int) -> list[Axes]:
+    """The first axes; the others are taken from the figure."""
+    for ax in axes[n_used:]:
+        ax.remove()
+    return list(axes[:n_used])
+
+
+def _label_lowest(axes, n_columns, name):
+    """Name the horizontal axis at the lowest panel of each column."""
+    for ax in axes[-n_columns:]:
+        ax.set_xlabel(name)
+        ax.tick_params(labelbottom=True)
+        ax.locator_params(axis="x", nbins=5)  # so that labels of neighbouring panels do not touch
+
+
 def _several_axes(ax, count, size, at_least=None):
-    """That many axes: those given (one for all, where `at_least` is 1), or of a new figure beside each other."""
+    """That many axes: those given (one for all, where `at_least` is 1), or of a new figure next to each other."""
     if ax is None:
         return list(new_figure(size).subplots(1, count))
     axes = list(np.ravel(np.asarray(ax, dtype=object)))
@@ -894,6 +899,39 @@ def _several_axes(ax, count, size, at_least=None):
     if len(axes) != count:
         raise ValueError(f"ax must be {'1 or ' if at_least else ''}{count} axes for such fields, got {len(axes)}")
     return axes
+
+
+def draw_plane(ax: Axes, values: NDArray[Any], *, hidden: NDArray[np.bool_] | None = None, **style: Any) -> AxesImage:
+    """Values (ny, nx) as an image, row 0 below unless `origin` is "upper"; hidden cells in grey."""
+    if hidden is not None:
+        values = np.ma.masked_array(values, hidden)
+        ax.set_facecolor(_OBSTACLE_COLOR)
+        style = {"interpolation": "nearest", **style}
+    return ax.imshow(values, **{"origin": "lower", "cmap": SEQUENTIAL_COLORS, **style})
+
+
+def draw_points(ax: Axes, points: NDArray[np.float64], **style: Any) -> PathCollection:
+    """Points (n, 2) or (n, 3), in colours that do not fade with depth."""
+    flat = {"depthshade": False} if points.shape[1] == 3 else {}
+    return ax.scatter(*points.T, **{"linewidths": 0, **flat, **style})
+
+
+def draw_bar_below(artist: Any, axes: list[Axes], label: str | None, **style: Any) -> Colorbar:
+    """A colour bar below the axes, with few ticks."""
+    from matplotlib.ticker import MaxNLocator
+
+    bar = axes[0].figure.colorbar(artist, ax=axes, label=label, location="bottom", **style)
+    bar.locator, bar.formatter.useMathText = MaxNLocator(4), True
+    bar.formatter.set_powerlimits((-2, 3))
+    bar.update_ticks()
+    return bar
+
+
+def log_colors(low: float, high: float) -> LogNorm:
+    """A logarithmic colour scale, also where both ends are the same."""
+    from matplotlib.colors import LogNorm
+
+    return LogNorm(low, max(high, 1.01 * low))
 
 
 def _plot_values(fields, shape, mesh):
@@ -955,14 +993,6 @@ def _place(extent, shape):
     return {"extent": (left, right, bottom, top), "aspect": "equal" if 0.1 < ratio < 10 else "auto"}
 
 
-def _few_ticks(bar):
-    from matplotlib.ticker import MaxNLocator
-
-    bar.locator = MaxNLocator(4)
-    bar.formatter.set_powerlimits((-2, 3))
-    bar.update_ticks()
-
-
 def _checked_errors(values, name):
     values = validation.check_vector(values, name)
     if values.min(initial=0) < 0:
@@ -981,19 +1011,23 @@ def _errors_of_rows(ax, times, errors):
     if len(errors) <= _MOST_POINTS:
         artists = ax.plot(times, errors, ".", color=_DECODED_COLOR, markersize=4, label="a field")
     else:
-        edges = np.linspace(times.min(), times.max(), _BINS + 1)
-        bins = np.clip(np.searchsorted(edges, times, "right") - 1, 0, _BINS - 1)
-        order = np.argsort(bins, kind="stable")
-        parts = np.split(errors[order], np.searchsorted(bins[order], np.arange(1, _BINS)))
-        kept = [k for k, part in enumerate(parts) if len(part)]
-        middles = (edges[:-1] + edges[1:])[kept] / 2
-        low, middle, high = ([f(parts[k]) for k in kept] for f in (np.min, np.median, np.max))
+        middles, parts = in_bins(times, errors, _BINS)
+        low, middle, high = ([f(part) for part in parts] for f in (np.min, np.median, np.max))
         artists = [
             ax.fill_between(middles, low, high, color=_DECODED_COLOR, alpha=0.3, linewidth=0, label="range"),
             *ax.plot(middles, middle, color=_DECODED_COLOR, linewidth=1, label=f"median of {len(errors) // _BINS}"),
         ]
     artists.append(ax.axhline(median, color=_ALARM_COLOR, linewidth=1, label=f"median {median:.3g}"))
     return artists
+
+
+def in_bins(x: NDArray[Any], values: NDArray[Any], count: int) -> tuple[NDArray[np.float64], list[NDArray[Any]]]:
+    """Middles of those of `count` intervals of x that are not empty, and the values in each."""
+    edges = np.linspace(x.min(), x.max(), count + 1)
+    bins = np.clip(np.searchsorted(edges, x, "right") - 1, 0, count - 1)
+    order = np.argsort(bins, kind="stable")
+    filled, first = np.unique(bins[order], return_index=True)
+    return (edges[filled] + edges[filled + 1]) / 2, np.split(values[order], first[1:])
 
 
 def _errors_of_groups(ax, times, errors, groups):
@@ -1073,12 +1107,6 @@ def _check_panels(fields, labels, fields_name, name, shape, n_panels):
     return fields, labels, np.linspace(0, len(fields) - 1, n_panels).round().astype(int)
 
 
-def _remove_unused(axes, n_used):
-    for ax in axes.flat[n_used:]:
-        ax.remove()
-    return list(axes.flat[:n_used])
-
-
 def _ascending(values, name, length):
     values = validation.check_vector(values, name, length=length)
     if (np.diff(values) < 0).any():
@@ -1087,7 +1115,7 @@ def _ascending(values, name, length):
     return values
 
 
-def _edges(centers):
+def cell_edges(centers: NDArray[np.float64]) -> NDArray[np.float64]:
     """Borders half-way between neighbouring centres; the first and last reach as far outwards."""
     if len(centers) == 1:
         return np.array([centers[0] - 0.5, centers[0] + 0.5])

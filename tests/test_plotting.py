@@ -225,10 +225,12 @@ def test_without_matplotlib_the_message_says_what_to_install(tmp_path):
 def test_reconstructions_of_a_profile_show_truth_reconstruction_and_error():
     x = np.linspace(0, 1, 20)
     figure = plotting.plot_reconstructions(x, {"a": x + 1, "b": 0 * x}, positions=x, label="mass")
-    assert [ax.get_title() for ax in figure.axes] == ["a", "b"]
-    truth, found, error = (line.get_ydata() for line in figure.axes[0].lines)
-    assert (truth == x).all() and (found == x + 1).all() and (error == found - truth).all()
-    assert figure.axes[1].get_xlabel() == "position x"
+    assert [ax.get_title() for ax in figure.axes] == ["a", "b", "", ""]
+    truth, found = (line.get_ydata() for line in figure.axes[0].lines)
+    zero, error = (line.get_ydata() for line in figure.axes[2].lines)  # below, so that it covers nothing
+    assert (truth == x).all() and (found == x + 1).all() and (error == found - truth).all() and not any(zero)
+    assert [ax.get_xlabel() for ax in figure.axes] == ["", "", "position x", "position x"]
+    assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim() != figure.axes[2].get_ylim()
     pixels(figure)
 
 

@@ -16,7 +16,7 @@ HERE = str(Path(__file__).parent)
 import randsmap  # noqa: E402
 from randsmap.reports import _page  # noqa: E402
 from randsmap.studies._claims import claims_markdown, judge, read_claims  # noqa: E402
-from randsmap.studies._pictures import study_pictures  # noqa: E402
+from randsmap.studies._pictures import detail_pictures, main_pictures, overview_pictures  # noqa: E402
 from randsmap.studies._report import write_index, write_report  # noqa: E402
 from randsmap.studies._result import save_result  # noqa: E402
 from randsmap.studies._table import table_text  # noqa: E402
@@ -26,6 +26,15 @@ from study_example import example_result  # noqa: E402
 
 CLAIMS = read_claims()
 STUDIES = ("swiss-roll", "s-curve", "lwr", "mri", "hughes")
+
+
+def study_pictures(result):
+    return [
+        picture
+        for part in result.part_names
+        for pictures in (overview_pictures, main_pictures, detail_pictures)
+        for picture in pictures(result, part)
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +58,7 @@ def test_report_is_one_file_with_every_picture_and_row(name, tmp_path):
     page = Page(path)
     page.check()
     assert len(page.source) < 3e6
-    assert len(page.pictures) == len(list(study_pictures(result))) >= 5
+    assert len(page.pictures) == len(study_pictures(result)) >= 5
     for part in result.part_names:
         for split in ("train", "test"):
             for line in table_text(result.part_rows(part, split)):
@@ -113,15 +122,16 @@ def test_the_summary_comes_first_and_has_each_decoder_at_its_best(tmp_path):
     decoders = dict.fromkeys(row["decoder"] + (" +" if row["extra"] else "") for row in result.rows)
     assert sorted(row[0] for row in rows) == sorted(decoders)
     errors = [float(row[2].removesuffix(" %")) for row in rows]
-    assert errors == sorted(errors) and rows[0][:3] == ["RFNN-Sig", "0.25", "0.1 %"]
-    assert "Least test error 0.1 %, by RFNN-Sig, P = N/4. In the paper" in page.text
+    assert errors == sorted(errors) and rows[0][:3] == ["RFNN-Sig", "0.25", "0.100 %"]
+    assert {len(row[2].partition(".")[2]) for row in rows} == {len("100 %")}  # digits stand below each other
+    assert "Least test error 0.100 %, by RFNN-Sig, P = N/4. In the paper" in page.text
 
 
 def test_pictures_show_the_best_decoder_of_each_kind():
     result = example_result("lwr")
     result.arrays["N50/decoder/DDM-r5/errors"][:] = 1e-3
     (picture,) = [p for p in study_pictures(result) if p.title.startswith("One field")]
-    titles = [ax.get_title() for ax in picture.figure.axes]
+    titles = [ax.get_title() for ax in picture.figure.axes if ax.get_title()]
     assert titles[0] == "DDM-r5" and "DDM" not in titles
     kinds = [[label for label in titles if label.startswith(start)] for start in ("RANDSMAP", "RFNN", "k-NN", "POD")]
     assert len(titles) == 4 and len(kinds[0] + kinds[1]) == 1 and len(kinds[2]) == len(kinds[3]) == 1
@@ -187,8 +197,8 @@ def test_pictures_need_no_pyplot_and_no_display():
         "os.environ.pop('DISPLAY', None)\n"
         f"sys.path.insert(0, {HERE!r})\n"
         "from study_example import example_result\n"
-        "from randsmap.studies._pictures import study_pictures\n"
-        "assert list(study_pictures(example_result('hughes')))\n"
+        "from randsmap.studies._pictures import main_pictures\n"
+        "assert list(main_pictures(example_result('hughes'), 'N50'))\n"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120)
@@ -199,7 +209,7 @@ def test_pictures_need_no_pyplot_and_no_display():
 def test_what_a_study_lacks_is_left_out():
     result = example_result("lwr", n_trains=(20,))
     result.arrays = {}
-    assert len(list(study_pictures(result))) == 1  # from the rows alone
+    assert len(study_pictures(result)) == 1  # from the rows alone
     result = example_result("lwr")
     result.arrays["N50/decoder/POD/points"][:] = np.nan  # no variance where densities are negative
     assert [p.title for p in study_pictures(result)]

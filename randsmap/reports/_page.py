@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 import os
 import platform
 import re
@@ -20,7 +21,7 @@ from typing import Any
 from randsmap._io.files import write_atomically
 from randsmap._parallel import get_num_threads
 
-__all__ = ["NARROW", "WIDE", "Picture", "check_jinja", "embedded", "percent", "write_page"]
+__all__ = ["NARROW", "WIDE", "Picture", "check_jinja", "embedded", "percent", "percents", "write_page"]
 
 DPI = 144  # one and a half times that of the page, on which an inch is 96 pixels
 PNG_COLORS = 255  # of a picture's palette: a third of the bytes, no difference to the eye
@@ -140,9 +141,22 @@ def _unbroken(text: Any) -> Any:
     return Markup(_POWER.sub(r'<span class="number">\g<0></span>', str(escape(text))))  # noqa: S704  (escaped)
 
 
+def percents(errors: Iterable[float | None]) -> list[str]:
+    """Relative errors in per cent, with decimals that give the smallest three digits; "" for None."""
+    shown = [None if error is None else 100 * float(error) for error in errors]
+    # more than four decimals say nothing: what would be 0 then keeps digits of its own
+    sizes = [abs(value) for value in shown if value is not None and 1e-3 < abs(value) < math.inf]
+    decimals = min(max(2 - math.floor(math.log10(min(sizes, default=1.0))), 0), 4)
+    return ["" if value is None else f"{_decimal(value, decimals)} %" for value in shown]
+
+
+def _decimal(value: float, decimals: int) -> str:
+    return f"{value:.2g}" if 0 < abs(value) < 10.0**-decimals else f"{value:.{decimals}f}"
+
+
 def percent(error: float) -> str:
     """A relative error in words: "3.14 %"."""
-    return f"{100 * error:.3g} %"
+    return percents([error])[0]
 
 
 def check_jinja() -> None:

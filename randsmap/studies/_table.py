@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from randsmap._io.files import write_atomically
-from randsmap.reports._page import percent
+from randsmap.reports._page import percents
 
 if TYPE_CHECKING:
     from randsmap.studies._result import StudyResult
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 Row = dict[str, Any]
+_Column = tuple[str, list[str]]
 
 QUANTITIES = ("rel_l2", "rel_linf", "conservation", "seconds")
 _STYLES = {"rel_l2": ".4f", "rel_linf": ".4f", "conservation": ".1e", "seconds": ".2f"}
@@ -51,28 +53,11 @@ COLUMNS = (
     "extra",
     "runs",
 )
-# what a narrow terminal goes without, the first first
+# columns that a narrow terminal leaves out, in this order
 _DISPENSABLE = (
-    ("percentiles", "5 % and 95 %"),
-    ("ratio_conservation", "ratio of conservation"),
-    ("ratio_seconds", "of seconds"),
-    ("ratio_rel_linf", "of rel. Linf"),
-    ("paper_rel_linf", "the paper's rel. Linf"),
-    ("rel_linf", "rel. Linf"),
-    ("ratio_rel_l2", "ratio of rel. L2"),
-    ("paper_seconds", "the paper's seconds"),
-    ("paper_conservation", "the paper's conservation"),
-    ("hyperparameter", "the tuned value"),
-    ("seconds", "seconds"),
-    ("paper_rel_l2", "the paper's rel. L2"),
-    ("conservation", "conservation"),
-)
-LEGEND = (
-    "Errors: mean over the samples; median (5 %-95 %) of that over the runs, a single value where "
-    "there is one run. ratio: ours / the paper's median.",
-    "conservation: error of the mass relative to the mass.",
-    "*: the tuned value is at an edge of its grid; a better one may lie beyond.",
-    "+: the paper has no such row, or the numbers beside it are those of its nearest row.",
+    "percentiles",
+    *("ratio_conservation", "ratio_seconds", "ratio_rel_linf", "paper_rel_linf", "rel_linf", "ratio_rel_l2"),
+    *("paper_seconds", "paper_conservation", "hyperparameter", "seconds", "paper_rel_l2", "conservation"),
 )
 
 
@@ -169,22 +154,18 @@ def table_text(rows: Sequence[Row], without: Collection[str] = ()) -> list[tuple
     >>> table_text(result.part_rows("N1000", "test"), ["percentiles"])[0][:2]
     ('decoder', 'P/N')
     """
-    columns = [
-        ("decoder", [row["decoder"] + (" +" if row["extra"] else "") for row in rows]),
-        ("P/N", [_text(row["features_per_sample"], "g") for row in rows]),
-    ]
+    columns = _first_columns(rows)
     if "hyperparameter" not in without:
         marks = ("*" if row["on_edge"] else "" for row in rows)
         columns.append(("tuned", [_text(row["hyperparameter"], ".4g") + mark for row, mark in zip(rows, marks)]))
     for quantity in QUANTITIES:
         for whose, name in (("", _NAMES[quantity]), ("paper_", "paper")):
             key = f"{whose}{quantity}"
-            if key not in without and any(row[f"{key}_median"] is not None for row in rows):
+            if key not in without and _has(rows, f"{key}_median"):
                 columns.append((name, [_figures(row, key, _STYLES[quantity], without) for row in rows]))
-        ratios = [_text(row[f"ratio_{quantity}"], ".2g") for row in rows]
-        if f"ratio_{quantity}" not in without and any(row[f"paper_{quantity}_median"] is not None for row in rows):
-            columns.append(("ratio", ratios))
-    return [tuple(name for name, _ in columns), *zip(*(cells for _, cells in columns))]
+        if f"ratio_{quantity}" not in without and _has(rows, f"paper_{quantity}_median"):
+            columns.append(_column("ratio", rows, f"ratio_{quantity}", ".2g"))
+    return _transposed(columns)
 
 
 def summary_text(rows: Sequence[Row]) -> list[tuple[str, ...]]:
@@ -193,32 +174,41 @@ def summary_text(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     Parameters
     ----------
     rows : list of dict
-        Of both splits: `StudyResult.part_rows`.
+        Rows of both splits: `StudyResult.part_rows`.
 
     Returns
     -------
     list of tuple of str
-        As of `table_text`.
+        As `table_text`.
     """
-    kept: dict[str, Row] = {}
+    first: dict[str, Row] = {}
     for row in sorted((row for row in rows if row["split"] == "test"), key=lambda row: row["rel_l2_median"]):
-        kept.setdefault(row["decoder"], row)
-    best = list(kept.values())
+        first.setdefault(row["decoder"], row)
+    best = list(first.values())
     train = {(row["decoder"], row["features_per_sample"]): row for row in rows if row["split"] == "train"}
-    columns: list[tuple[str, list[str]]] = [
-        ("decoder", [row["decoder"] + (" +" if row["extra"] else "") for row in best]),
-        ("P/N", [_text(row["features_per_sample"], "g") for row in best]),
-        ("test L2", [percent(row["rel_l2_median"]) for row in best]),
-    ]
-    if any(row["paper_rel_l2_median"] is not None for row in best):
-        paper = ["" if row["paper_rel_l2_median"] is None else percent(row["paper_rel_l2_median"]) for row in best]
-        columns += [("paper", paper), ("ratio", [_text(row["ratio_rel_l2"], ".2g") for row in best])]
     others = [train.get((row["decoder"], row["features_per_sample"]), row) for row in best]
-    columns.append(("training L2", [percent(row["rel_l2_median"]) for row in others]))
-    if any(row["conservation_median"] is not None for row in best):
-        columns.append(("mass error", [_text(row["conservation_median"], ".1e") for row in best]))
-    columns.append(("training s", [_text(row["seconds_median"], ".3g") for row in others]))
-    columns.append(("inference s", [_text(row["seconds_median"], ".3g") for row in best]))
+    columns = [*_first_columns(best), ("test L2", percents([row["rel_l2_median"] for row in best]))]
+    if _has(best, "paper_rel_l2_median"):
+        columns.append(("paper", percents([row["paper_rel_l2_median"] for row in best])))
+        columns.append(_column("ratio", best, "ratio_rel_l2", ".2g"))
+    columns.append(("training L2", percents([row["rel_l2_median"] for row in others])))
+    if _has(best, "conservation_median"):
+        columns.append(_column("mass error", best, "conservation_median", ".1e"))
+    columns.append(_column("training s", others, "seconds_median", ".3g"))
+    columns.append(_column("inference s", best, "seconds_median", ".3g"))
+    return _transposed(columns)
+
+
+def _first_columns(rows: Sequence[Row]) -> list[_Column]:
+    names = [row["decoder"] + (" +" if row["extra"] else "") for row in rows]
+    return [("decoder", names), _column("P/N", rows, "features_per_sample", "g")]
+
+
+def _column(name: str, rows: Sequence[Row], key: str, style: str) -> _Column:
+    return name, [_text(row[key], style) for row in rows]
+
+
+def _transposed(columns):
     return [tuple(name for name, _ in columns), *zip(*(cells for _, cells in columns))]
 
 
@@ -246,14 +236,21 @@ def _tables(rows):
 
 
 def legend(rows: Sequence[Row]) -> list[str]:
-    """Explanations of the marks that the table holds."""
-    needed = (
-        True,
-        any(row["conservation_median"] is not None for row in rows),
-        any(row["on_edge"] for row in rows),
-        any(row["extra"] for row in rows),
-    )
-    return [text for text, shown in zip(LEGEND, needed) if shown]
+    """Explanations of the marks and columns that the table has."""
+    texts = {
+        "Errors: mean over the samples; median (5 %-95 %) of that over the runs, a single value if there is one run. "
+        "ratio: ours / the paper's median.": True,
+        "conservation: error of the mass relative to the mass.": _has(rows, "conservation_median"),
+        "*: the tuned value is at an edge of its grid; a better one may lie beyond.": any(r["on_edge"] for r in rows),
+        "+: the paper has no such row, or the numbers next to it are those of its nearest row.": any(
+            row["extra"] for row in rows
+        ),
+    }
+    return [text for text, shown in texts.items() if shown]
+
+
+def _has(rows, key):
+    return any(row[key] is not None for row in rows)
 
 
 def terminal_width() -> int:
@@ -299,35 +296,49 @@ def format_table(rows: Sequence[Row], width: int | None = None) -> str:
     """
     width = terminal_width() if width is None else width
     tables = _tables(rows)
-    for n_dropped in range(len(_DISPENSABLE) + 1):
-        without = [key for key, _ in _DISPENSABLE[:n_dropped]]
+    for n_left_out in range(len(_DISPENSABLE) + 1):
+        without = _DISPENSABLE[:n_left_out]
         texts = [_aligned(table_text(table, without)) for _, table in tables]
         if max(len(line) for lines in texts for line in lines) <= width:
             break
     else:
-        texts = [_aligned(_cut(table_text(table, without), width)) for _, table in tables]
+        texts = [_aligned(_with_short_names(table_text(table, without), width)) for _, table in tables]
     parts = []
     for (title, _), lines in zip(tables, texts):
         parts += [title, "-" * max(map(len, lines)), *lines, ""]
-    dropped = ", ".join(
-        name
-        for key, name in _DISPENSABLE[:n_dropped]
-        if any(table_text(table, (key,)) != table_text(table) for _, table in tables)
-    )
-    notes = legend(rows) + ([f"Not shown, the lines being {width} characters: {dropped}."] if dropped else [])
+    notes = legend(rows)
+    if missing := [
+        _long_name(key) for key in without if any(table_text(table, [key]) != table_text(table) for _, table in tables)
+    ]:
+        notes.append(f"Not shown at {width} characters per line: {'; '.join(missing)}.")
     return "\n".join(parts + [line for note in notes for line in textwrap.wrap(note, max(width, 20))])
 
 
-def _cut(lines, width):
-    """The lines with names so short that they fit, of at least six characters."""
+def _long_name(key):
+    """The name of a column on its own: "ratio of rel. L2"."""
+    for start, words in (("paper_", "the paper's "), ("ratio_", "ratio of ")):
+        if key.startswith(start):
+            return words + _NAMES[key.removeprefix(start)]
+    return {"percentiles": "percentiles", "hyperparameter": "tuned value", **_NAMES}[key]
+
+
+def _with_short_names(lines, width):
+    """The lines with names of at least six characters, cut so that the table fits."""
     others = [max(map(len, column)) + 2 for column in list(zip(*lines))[1:]]
     longest = max(6, width - sum(others))
     return [(name if len(name) <= longest else f"{name[: longest - 2]}..", *cells) for name, *cells in lines]
 
 
 def _aligned(lines):
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
+    """Lines with names on the left and numbers on the right; marks, units and percentiles follow their numbers."""
+    names, *columns = zip(*lines)
+    shown = [[name.ljust(max(map(len, names))) for name in names]]
+    for header, *cells in columns:
+        parts = [re.fullmatch(r"([^\s*]*)(.*)", cell).groups() for cell in cells]
+        widths = [max(map(len, each)) for each in zip(*parts)]
+        blocks = [f"{number:>{widths[0]}}{rest:<{widths[1]}}" for number, rest in parts]
+        shown.append([cell.rjust(max(len(header), sum(widths))) for cell in (header, *blocks)])
+    return ["  ".join(cells).rstrip() for cells in zip(*shown)]
 
 
 def write_markdown(result: StudyResult, path: Path) -> None:
