@@ -11,10 +11,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from randsmap._io.progress import show_progress
 from randsmap._linalg import krylov as _krylov
-from randsmap._linalg import low_rank_ridge as _low_rank_ridge
-from randsmap._linalg.krylov import KrylovRidge, solve_ridge
+from randsmap._linalg import ridge as _ridge
+from randsmap._linalg.krylov import Krylov
 from randsmap._linalg.low_rank import nystroem, pod_of_fields
-from randsmap._linalg.ridge import FeatureRows, ridge
+from randsmap._linalg.ridge import RidgeFactor
+from randsmap._linalg.rows import FeatureRows
 from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 
@@ -34,6 +35,10 @@ def rows_of(features, Y, P):
     return FeatureRows(type(features)(**{**features.get_params(), "n_features": P, "random_state": 0}).fit(Y), Y)
 
 
+def solve_ridge(rows, F, regularization, solver="auto", tol=None):
+    return RidgeFactor(rows, [regularization], solver, tol=tol).solve(F, regularization)
+
+
 def training_error(rows, A, B, F):
     return np.linalg.norm(rows.whole() @ (A - B)) / np.linalg.norm(F)
 
@@ -46,7 +51,7 @@ def test_the_error_is_below_tol(features, n, P, regularization, tol):
     rows = rows_of(features, Y, P)
     A, used, n_iter, *_ = solve_ridge(rows, F, regularization, "krylov", tol=tol)
     assert used == "krylov" and 1 <= n_iter < 100
-    exact = ridge(rows, F, regularization, "svd")[0]
+    exact = solve_ridge(rows, F, regularization, "svd")[0]
     assert training_error(rows, A, exact, F) <= tol
 
 
@@ -58,14 +63,14 @@ def test_without_a_good_preconditioner_and_for_fields_of_any_rank(monkeypatch, n
     F = np.ascontiguousarray(F[:, :M])
     F = F + noise * np.random.default_rng(5).normal(size=F.shape)
     rows = rows_of(MAPS[0], Y, 150)
-    exact = ridge(rows, F, 1e-4, "svd")[0]
+    exact = solve_ridge(rows, F, 1e-4, "svd")[0]
     counts = []
     for rank in (1, 16, 100):
-        krylov = KrylovRidge(rows, F, 1e-4, 1e-8)
+        krylov = Krylov(rows, F, 1e-4, 1e-8)
         assert (krylov.n_columns == M) == (noise > 0 or M == 1)
-        monkeypatch.setattr(_krylov, "_FIRST_RANK", rank)
+        monkeypatch.setattr(Krylov, "first_rank", rank)
         krylov.precondition(rank)
-        A, n_iter = krylov.solve(500)
+        A, _, n_iter, *_ = krylov.solve(500)
         counts.append(n_iter)
         assert training_error(rows, A, exact, F) <= 1e-8
     assert counts[0] >= counts[1] >= counts[2]
@@ -78,10 +83,10 @@ def test_more_cells_than_samples(M):
     rows = rows_of(MAPS[2], Y, 60)
     A, *_ = solve_ridge(rows, F, 1e-3, "krylov")
     assert A.shape == (61, M)
-    assert training_error(rows, A, ridge(rows, F, 1e-3)[0], F) <= 1e-7
+    assert training_error(rows, A, solve_ridge(rows, F, 1e-3)[0], F) <= 1e-7
     rough = np.random.default_rng(0).normal(size=F.shape)
     A, *_ = solve_ridge(rows, rough, 1e-3, "krylov")
-    assert training_error(rows, A, ridge(rows, rough, 1e-3)[0], rough) <= 1e-7
+    assert training_error(rows, A, solve_ridge(rows, rough, 1e-3)[0], rough) <= 1e-7
 
 
 @pytest.mark.slow
@@ -284,9 +289,9 @@ def used(F, Y, P=800, regularization=1e-3, features=MAPS[0]):
 def test_auto_chooses_by_size_cost_and_memory(monkeypatch):
     Y, F = problem(900)
     assert used(F, Y) == "cholesky"  # small
-    monkeypatch.setattr(_low_rank_ridge, "_LEAST", np.inf)
-    monkeypatch.setattr(_krylov, "_SMALLEST", 700)
-    monkeypatch.setattr(_krylov, "_FIRST_RANK", 64)
+    monkeypatch.setattr(_ridge, "_WORTHWHILE", np.inf)
+    monkeypatch.setattr(_ridge, "_KRYLOV_SIZE", 700)
+    monkeypatch.setattr(Krylov, "first_rank", 64)
     smooth = FourierFeatures(2.0)
     few = F[:, [0, 20]].copy()
     assert used(few, Y, features=smooth) == "krylov"
@@ -294,11 +299,11 @@ def test_auto_chooses_by_size_cost_and_memory(monkeypatch):
     assert used(few, Y, features=FourierFeatures(0.01)) == "cholesky"  # its spectrum is flat
     rough = np.random.default_rng(0).normal(size=F.shape)
     assert used(rough, Y, features=smooth) == "cholesky"  # too many right-hand sides
-    monkeypatch.setattr(_krylov, "available_memory", lambda: 10_000)
+    monkeypatch.setattr(_ridge, "available_memory", lambda: 10_000)
     assert used(rough, Y, features=smooth) == "krylov"
     assert used(rough, Y, features=smooth, regularization=1e-14) == "svd"
     assert used(rough[:50], Y[:50], P=100) == "krylov"
-    monkeypatch.setattr(_krylov, "available_memory", lambda: None)
+    monkeypatch.setattr(_ridge, "available_memory", lambda: None)
     assert used(rough, Y, features=smooth) == "cholesky"
 
 

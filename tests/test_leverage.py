@@ -446,23 +446,6 @@ def test_a_solver_that_forms_no_factor_warns_too():
     assert decoder.leverage(FAR)[0] > decoder.leverage_limit_
 
 
-def test_older_models_say_what_is_missing(tmp_path):
-    decoder = RFNNDecoder(random_state=0).fit(Y, F)
-    for name in decoder._leverage_names:
-        decoder.__dict__.pop(name, None)
-    save(decoder, tmp_path / "model.npz")
-    for old in (randsmap.load(tmp_path / "model.npz"), pickle.loads(pickle.dumps(decoder))):
-        old.predict(FAR)
-        for ask in (lambda d: d.leverage(Z), lambda d: d.leverage_):
-            with pytest.raises(AttributeError, match="without its training points. Fit it again"):
-                ask(old)
-    kernel = KernelDecoder(regularization=0.1).fit(Y, F)
-    expected = kernel.leverage(Z)
-    del kernel._regularization, kernel._free_bias
-    save(kernel, tmp_path / "kernel.npz")
-    assert (randsmap.load(tmp_path / "kernel.npz").leverage(Z) == expected).all()
-
-
 def test_parameters_set_after_fit_change_nothing():
     for decoder in (RFNNDecoder(SigmoidFeatures(), random_state=0), KernelDecoder()):
         expected = decoder.fit(Y, F).leverage(Z)

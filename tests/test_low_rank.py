@@ -18,8 +18,8 @@ from randsmap import (
 )
 from randsmap._linalg import low_rank_ridge as _low_rank
 from randsmap._linalg.low_rank import orthonormal_rows_beside
-from randsmap._linalg.low_rank_ridge import LowRankRidge, _farthest
-from randsmap._linalg.ridge import FeatureRows
+from randsmap._linalg.low_rank_ridge import LowRankSpace, _farthest
+from randsmap._linalg.rows import FeatureRows
 from randsmap.persistence import save
 
 EPS = np.finfo(float).eps
@@ -98,21 +98,21 @@ def test_a_space_of_all_points_has_no_more_columns():
     """So that where it does not meet its bound, as round-off may keep it from, another solver takes over."""
     Y = np.random.default_rng(0).normal(size=(33, 2))
     rows = FeatureRows(FourierFeatures(8.0, n_features=60, random_state=0).fit(Y), Y)
-    space = LowRankRidge(rows)
+    space = LowRankSpace(rows)
     assert space.grow(0.0, once=True) and space.rank == 33
     assert space.grow(0.0) and not space.grow(0.0, once=True) and space.rank == 33
 
 
 def test_a_space_goes_on_where_round_off_made_a_step_too_short():
     Y = np.random.default_rng(0).normal(size=(14, 1))
-    space = LowRankRidge(FeatureRows(FourierFeatures(1.92, n_features=11, random_state=0).fit(Y), Y))
+    space = LowRankSpace(FeatureRows(FourierFeatures(1.92, n_features=11, random_state=0).fit(Y), Y))
     assert space.grow(4e-18) and space.rank == 11
 
 
 def test_the_bound_is_the_one_of_the_spectral_norm_left_out():
     Y, F = problem(300)
     rows = FeatureRows(FourierFeatures(0.7, n_features=200, random_state=0).fit(Y), Y, bias=False)
-    space = LowRankRidge(rows)
+    space = LowRankSpace(rows)
     assert space.grow(1e-6)
     space.project(F)
     V = space._Vt.T

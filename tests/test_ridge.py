@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 from randsmap._kernels import ridge as kernel
-from randsmap._linalg import ridge as _ridge
-from randsmap._linalg.ridge import FeatureRows, filtered_solution, ridge, singular_system
+from randsmap._linalg import spectral as _spectral
+from randsmap._linalg.ridge import RidgeFactor
+from randsmap._linalg.rows import FeatureRows
+from randsmap._linalg.spectral import Spectral
 from randsmap.features import FourierFeatures, SigmoidFeatures
 
 pytestmark = pytest.mark.kernels
@@ -20,6 +22,10 @@ def problem(n, P, M=7, d=2, seed=0, kind=FourierFeatures, bias=True):
     features = kind(n_features=P, random_state=seed).fit(X)
     Phi = np.hstack([np.ones((n, 1)), features.transform(X)])
     return FeatureRows(features, X, bias=bias), Phi, F
+
+
+def ridge(rows, F, regularization, solver="auto"):
+    return RidgeFactor(rows, [regularization], solver).solve(F, regularization)[:2]
 
 
 @pytest.mark.parametrize("n, p, M", [(1, 1, 1), (5, 3, 2), (3, 5, 2), (70, 40, 9)])
@@ -74,7 +80,7 @@ def test_row_blocks_do_not_change_the_result(monkeypatch, block):
     rows, Phi, F = problem(101, 17)
     reference = ridge(rows, F, 1e-3)[0]
     svd = ridge(rows, F, 0.0)[0]
-    monkeypatch.setattr(_ridge, "_BLOCK", block)
+    monkeypatch.setattr(_spectral, "_BLOCK", block)
     monkeypatch.setattr(FeatureRows.blocks, "__defaults__", (block,))
     round_off = np.linalg.cond(Phi) ** 2 * EPS
     change = np.abs(ridge(rows, F, 1e-3)[0] - reference).max()
@@ -94,17 +100,18 @@ def test_zero_lambda_is_the_minimum_norm_solution(n, P):
     assert np.linalg.norm(A) <= np.linalg.norm(oracle) * (1 + 1e-6)
 
 
-def test_singular_system_is_a_singular_value_decomposition_also_by_blocks(monkeypatch):
+def test_spectral_is_a_singular_value_decomposition_also_by_blocks(monkeypatch):
     rows, Phi, F = problem(300, 12)
-    monkeypatch.setattr(_ridge, "_BLOCK", 50)
-    sigma, Vt, UtF, cut = singular_system(rows, F)
+    monkeypatch.setattr(_spectral, "_BLOCK", 50)
+    hat = Spectral(rows).hat()
     expected = np.linalg.svd(Phi, compute_uv=False)
-    assert np.allclose(sigma, expected, rtol=0, atol=100 * EPS * sigma[0])
-    U = Phi @ Vt.T / sigma
-    assert np.allclose(U.T @ F, UtF, atol=1e-8)
-    assert cut == 300 * EPS
-    A = filtered_solution(sigma, Vt, UtF, cut, 0.5)
-    assert np.allclose(A, np.linalg.solve(Phi.T @ Phi + 0.5 * np.eye(13), Phi.T @ F), atol=1e-11)
+    assert np.allclose(np.sqrt(hat.squares), expected, rtol=0, atol=100 * EPS * expected[0])
+    for regularization in (0.5, 1e-3):
+        A = Spectral(rows, always=True).solve(F, regularization).coefficients
+        exact = np.linalg.solve(Phi.T @ Phi + regularization * np.eye(13), Phi.T @ F)
+        assert np.allclose(A, exact, atol=1e-11 / regularization)
+        H = (hat.U * (hat.squares / (hat.squares + regularization))) @ hat.U.T
+        assert np.allclose(H @ F, Phi @ exact, atol=1e-10)
 
 
 @pytest.mark.parametrize("n, P, cholesky", [(50, 30, "cholesky"), (30, 50, "dual")])

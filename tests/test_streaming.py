@@ -92,7 +92,6 @@ def test_more_samples_than_a_block_and_rows_one_by_one(monkeypatch):
     Y, F, there = problem(200)
     decoder = RANDSMAPDecoder(MAPS[0], random_state=0, latent_scale=None)
     rows = streamed(decoder, Y, F, np.arange(1, 200))
-    assert len(rows._sums._X) == 64
     assert np.array_equal(rows.predict(there), clone(decoder).fit(Y, F).predict(there))
 
 
@@ -275,11 +274,10 @@ def test_fit_starts_anew():
 
 def test_memory_does_not_grow_with_the_samples():
     Y, F, _ = problem(2048)  # whole blocks: no samples wait for others, which a pickle would hold
-    decoder = RFNNDecoder(MAPS[0], random_state=0, latent_scale=None).partial_fit(Y, F)
-    size = len(pickle.dumps(decoder))
-    for _ in range(3):
-        decoder.partial_fit(Y, F)
-    assert abs(len(pickle.dumps(decoder)) - size) < 100
+    decoder = RFNNDecoder(MAPS[0], random_state=0, latent_scale=None)
+    sizes = [len(pickle.dumps(decoder.partial_fit(Y, F))) for _ in range(9)]
+    points = 8 * 2 * 8192  # some latent points are kept, at most 8192
+    assert max(sizes) - sizes[0] < points and abs(sizes[8] - sizes[3]) < 100
 
 
 def test_one_dimensional_fields_and_weights():
@@ -537,27 +535,6 @@ def test_features_fitted_before_the_batches():
     assert not hasattr(again, "coef_")
     with pytest.raises(ValueError, match="2 features"):
         again.partial_fit(Y[:, :1], F)
-
-
-def test_sums_of_single_numbers_in_pickles_of_before():
-    """What the class that summed them left: Phi^T Phi and Phi^T F of what is less the means, and the means."""
-    Y, F, there = problem(700, offset=1e4)
-    for center in (True, False):
-        decoder = RFNNDecoder(MAPS[0], random_state=0, latent_scale=None, center=center)
-        new = clone(decoder).partial_fit(Y, F)
-        totals, now = new._sums.totals(), new._sums
-        sums = _sums.Sums.__new__(_sums.Sums)
-        sums.__setstate__(
-            {"G": totals.G, "H": totals.H, "n": 700, "mean": totals.mean, "field_mean": totals.field_mean}
-        )
-        state = {**vars(now), "_sums": sums, "_X": np.vstack([now._X, Y[:9]]), "_F": np.vstack([now._F, F[:9]])}
-        state["_X"][:9], state["_F"][:9], state["_waiting"], state["n"] = Y[:9], F[:9], 9, 709
-        now.__setstate__(state)
-        assert now.n == 709 and len(now._X) == BLOCK
-        expected = clone(decoder).partial_fit(np.vstack([Y, Y[:9]]), np.vstack([F, F[:9]])).predict(there)
-        assert relative(new.predict(there), expected) < 1e-8
-        with pytest.raises(ValueError, match="fit it anew"):
-            now.__setstate__({name: value for name, value in state.items() if name != "_sums"})
 
 
 @settings(max_examples=50, deadline=None)

@@ -19,8 +19,8 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 import randsmap
-from randsmap._linalg.krylov import KrylovRidge
-from randsmap._linalg.ridge import FeatureRows
+from randsmap._linalg.krylov import Krylov
+from randsmap._linalg.rows import FeatureRows
 
 MAPS = {
     "Fourier, length scale 0.3": lambda P: randsmap.FourierFeatures(0.3, n_features=P),
@@ -86,12 +86,12 @@ def dense(n, P, turns=3):
 
 
 def iterations(rows, F, regularization):
-    krylov = KrylovRidge(rows, F, regularization, 1e-7)
+    krylov = Krylov(rows, F, regularization, 1e-7)
     krylov.precondition()
     rank = krylov.rank
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
-        _, n_iter = krylov.solve(500)
+        n_iter = krylov.solve(500).n_iter
     return f"{n_iter}{'*' if caught else ''} ({rank})"
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -19,163 +18,22 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import ddot
 from sklearn.exceptions import ConvergenceWarning
 
+from randsmap._interface.callers import callers_level
 from randsmap._io.progress import counter
 from randsmap._kernels import ridge as _kernel
+from randsmap._linalg.cholesky import Solution, with_bias
 from randsmap._linalg.low_rank import cross, multiply, nystroem, orthonormal_beside, pod_of_fields, tall_qr
-from randsmap._linalg.low_rank_ridge import LowRankPath
-from randsmap._linalg.ridge import FeatureRows, Products, less_mean, ridge, with_bias
-from randsmap._linalg.rows import Snapshots
+from randsmap._linalg.rows import FeatureRows, Rows
 from randsmap._parallel import blas_threads
 
-__all__ = ["KrylovRidge", "RidgePath", "Solution", "available_memory", "solve_ridge"]
+__all__ = ["Krylov", "available_memory"]
 
 _EPS = np.finfo(float).eps
 _BLOCK_BYTES = 2**25  # a row block of Phi
 _SKETCH_BYTES = 2**29  # the preconditioner, eight arrays of its size while it is made
-_FIRST_RANK = 128
-_SMALLEST = 4000  # min(n, P+1) from which "auto" considers the Krylov solver
 
 
-class Solution(NamedTuple):
-    """Coefficients A (P+1, M), the solver used and its iterations; of the low-rank solver r and its bound of
-    |Phi (A - A*)| / |F|."""
-
-    coefficients: NDArray[np.float64]
-    solver: str
-    n_iter: int = 1
-    rank: int | None = None
-    bound: float | None = None
-
-
-def solve_ridge(
-    rows: FeatureRows, F: Any, regularization: float, solver: str, *, tol: float | None = None, max_iter: int = 500
-) -> Solution:
-    """Ridge coefficients by the solver asked for.
-
-    The rule of "auto": the low-rank solver where its count of operations is at most half of the direct one's and the
-    bound of its error is met, see `LowRankPath`; else a direct solver (see `ridge`), unless
-    lambda > 10 eps trace(Phi^T Phi) and
-
-    - its matrices do not fit in the memory available (fields that stay in their file are not meant), or
-    - s = min(n, P+1) >= 4000 and Krylov is at least twice cheaper by the count of operations: a
-      Nystroem approximation of some rank l <= max(128, s/32) has an eigenvalue below 10 lambda, and
-      l + 10 k <= s/8 for k right-hand sides after compression. Finding that out costs about a tenth
-      of the direct solve: the search for k gives up beyond what could be accepted.
-
-    "lowrank" goes on as "auto" where it cannot meet its bound.
-
-    Raises
-    ------
-    ValueError
-        If solver="krylov" or "lowrank" and lambda is 0, or memory-mapped fields do not fit in memory.
-    numpy.linalg.LinAlgError
-        See `ridge`.
-    """
-    return RidgePath(rows, F, [regularization], solver, tol=tol, max_iter=max_iter).solve(regularization)
-
-
-class RidgePath:
-    """Ridge regressions of the same fields with several lambdas, by the rules of `solve_ridge`.
-
-    The low-rank solver needs one pass over the features for all of them, the direct ones share their products.
-    `cells`: of the fields that decide which solver is taken, where F are coordinates of them.
-    """
-
-    def __init__(
-        self,
-        rows: FeatureRows,
-        F: Any,
-        regularizations: Sequence[float],
-        solver: str,
-        *,
-        tol: float | None = None,
-        max_iter: int = 500,
-        cells: int | None = None,
-    ) -> None:
-        self._M = F.shape[1] if cells is None else cells
-        self._rows, self._F, self._solver, self._tol, self._max_iter = rows, F, solver, tol, max_iter
-        self._several = len(regularizations) > 1
-        self._low_rank = None
-        self._products = Products() if self._several else None
-        if solver in ("auto", "lowrank"):
-            low_rank = LowRankPath(rows, self._M, regularizations, tol, forced=solver == "lowrank")
-            self._low_rank = low_rank if low_rank.worthwhile else None
-
-    def solve(self, regularization: float) -> Solution:
-        """The solution for one of the lambdas."""
-        if self._solver in ("krylov", "lowrank") and not regularization > 0:
-            raise ValueError(
-                f"solver={self._solver!r} needs regularization (lambda) > 0, got "
-                f"{regularization:g}; solver='svd' gives the minimum-norm solution"
-            )
-        rows, F, solver = self._rows, self._F, self._solver
-        if self._low_rank is not None:
-            found = self._low_rank.solve(F, regularization)
-            if found is not None:
-                A, rank, bound = found
-                return Solution(A, "lowrank", 1, rank, bound)
-        solver = "auto" if solver == "lowrank" else solver
-        tol = 1e-7 if self._tol is None else self._tol
-        if solver == "krylov":
-            if isinstance(F, Snapshots):
-                F = _in_memory(F)
-            krylov = KrylovRidge(rows, F, regularization, tol)
-            krylov.precondition()
-            A, n_iter = krylov.solve(self._max_iter)
-            return Solution(A, "krylov", n_iter)
-        if solver == "auto" and regularization > 0 and not isinstance(F, Snapshots):
-            found = self._iterated(regularization, tol)
-            if found is not None:
-                return found
-        return Solution(*ridge(rows, F, regularization, solver, self._products))
-
-    def _iterated(self, regularization, tol):
-        """The solution by the Krylov solver where "auto" takes it, else None."""
-        rows, F = self._rows, self._F
-        n, width, M = rows.n, rows.width, self._M
-        smaller = min(n, width)
-        fits = _direct_fits(n, width, M)
-        if fits and (smaller < _SMALLEST or self._several):
-            return None
-        acceptable = max(1, (smaller // 8 - _FIRST_RANK) // 10)
-        krylov = KrylovRidge(rows, F, regularization, tol, most=acceptable if fits else None)
-        cheap = krylov.n_columns <= acceptable
-        if cheap or not fits:
-            found = krylov.precondition(max(_FIRST_RANK, smaller // 32))
-            cheap = found and krylov.rank + 10 * krylov.n_columns <= smaller / 8
-            if regularization > 10 * _EPS * krylov.trace:
-                if not fits:
-                    krylov.precondition()
-                if cheap or not fits:
-                    A, n_iter = krylov.solve(self._max_iter)
-                    return Solution(A, "krylov", n_iter)
-        krylov.close()
-        rows.mean = None  # the direct solver finds it in the pass over the features that it makes anyway
-        return None
-
-
-def _in_memory(F):
-    """All of the memory-mapped fields, of which the POD needs several passes."""
-    memory = available_memory()
-    if memory is not None and 8 * F.shape[0] * F.shape[1] > 0.9 * memory:
-        raise ValueError(
-            f"solver='krylov' needs the fields in memory ({8e-9 * F.shape[0] * F.shape[1]:.3g} GB, "
-            f"{1e-9 * memory:.3g} GB are available); 'auto' and 'cholesky' read them by blocks"
-        )
-    return F[:]
-
-
-def _direct_fits(n, width, M):
-    """Whether the direct solver's matrices fit in nine tenths of the memory available."""
-    if n < width:
-        numbers = n * (n + width + M) + width * M
-    else:
-        numbers = width * (width + 2 * M + 2048)
-    memory = available_memory()
-    return memory is None or 8 * numbers <= 0.9 * memory
-
-
-class KrylovRidge:
+class Krylov:
     """Ridge coefficients to a stated accuracy of the predictions, in memory O(P (k + l)).
 
     Parameters
@@ -202,6 +60,7 @@ class KrylovRidge:
     again from the residual itself, in one more pass, since the one in the recurrence drifts off.
     """
 
+    first_rank = 128  # of the preconditioner; it doubles from there
     trace: Any
     _sketch: Any
     _image: Any
@@ -213,8 +72,8 @@ class KrylovRidge:
         self._field_mean = None
         if not rows.bias:
             rows.centre()
-            F = less_mean(F)
-            F, self._field_mean = F[:], F.mean
+            fields = Rows(F).centred()
+            F, self._field_mean = fields[:], fields.mean
         self._size = max(64, _BLOCK_BYTES // (8 * rows.width))
         self._bar = counter("Krylov", "passes")
         largest = max(float(F.max()), -float(F.min()))
@@ -268,7 +127,7 @@ class KrylovRidge:
         """
         width = self._rows.width
         if largest_rank is None:  # beyond, a direct solver would cost no more
-            largest_rank = max(2 * _FIRST_RANK, width // 4)
+            largest_rank = max(2 * self.first_rank, width // 4)
         largest_rank = max(1, min(largest_rank, width, _SKETCH_BYTES // (64 * width)))
         while True:
             rank = self.rank
@@ -276,7 +135,7 @@ class KrylovRidge:
                 return True
             if rank >= largest_rank:
                 return False
-            more = min(max(rank, _FIRST_RANK), largest_rank - rank)
+            more = min(max(rank, self.first_rank), largest_rank - rank)
             new = orthonormal_beside(self._rng.standard_normal((width, more)), self._sketch)
             image = self._gram_times(new)
             self._sketch = np.hstack([self._sketch, new])
@@ -284,8 +143,8 @@ class KrylovRidge:
             with blas_threads():
                 self._U, self._eigenvalues = nystroem(self._sketch, self._image)
 
-    def solve(self, max_iter: int) -> tuple[NDArray[np.float64], int]:
-        """A (P+1, M) and the number of iterations; a ConvergenceWarning if `tol` is not reached."""
+    def solve(self, max_iter: int) -> Solution:
+        """Coefficients (P+1, M) and the number of iterations; a ConvergenceWarning if `tol` is not reached."""
         self._sketch = self._image = None
         shifted = self._eigenvalues + self._regularization
         keep = shifted > 1.1 * self._regularization  # the others precondition nothing
@@ -312,14 +171,16 @@ class KrylovRidge:
                 f"to be below {reached:.3g}. "
                 "Use a larger max_iter, regularization or tol, or solver='cholesky' or 'svd'",
                 ConvergenceWarning,
-                stacklevel=8,
+                stacklevel=callers_level(),
             )
         if self._Vt is not None:
             with blas_threads():
                 A = multiply(A, self._Vt)
         if self._scale != 1:
             A = A * self._scale
-        return (A if self._field_mean is None else with_bias(A, self._rows.mean, self._field_mean)), n_iter
+        if self._field_mean is not None:
+            A = with_bias(A, self._rows.mean, self._field_mean)
+        return Solution(A, "krylov", n_iter)
 
     def close(self) -> None:
         """End the progress bar."""

@@ -37,17 +37,10 @@ __all__ = ["nystroem", "pod_of_fields"]
 _EPS = np.finfo(float).eps
 
 
-def centred_kernel(K: NDArray[np.float64]) -> NDArray[np.float64]:
-    """J K J in place, J = I - 1 1^T / n: products of features less their mean."""
-    K -= K.mean(axis=0)
-    K -= K.mean(axis=1)[:, None]
-    return K
-
-
-def leading_modes(K: NDArray[np.float64], *, centred: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def leading_modes(K: NDArray[np.float64], tail: Any = None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Eigenvalues (descending) and orthonormal eigenvectors of a kernel matrix, to round-off.
 
-    `centred`: of J K J instead, J = I - 1 1^T / n.
+    tail : `dual.Tail` or None; of J K J instead, J the projection on the complement of its columns
 
     Smooth kernels have few eigenvalues above round-off. A pivoted Cholesky factorisation K = L L^T
     + E, |E| <= n eps max diag, finds them: with s columns it costs O(n^2 s), and the singular
@@ -64,15 +57,15 @@ def leading_modes(K: NDArray[np.float64], *, centred: bool = False) -> tuple[NDA
     with blas_threads(1):
         L, pivots, s, _ = dpstrf(K.T, tol=4 * _EPS * K.diagonal().max(), lower=1)
     if 2 * s > n:
-        K = centred_kernel(K.copy()) if centred else K
+        K = K if tail is None else tail.removed_from(K)
         with blas_threads():
             eigenvalues, V = symmetric_eigen(K)
         return eigenvalues[::-1], V[:, ::-1]
     with blas_threads(1):
         rows = np.empty((n, s))
         rows[pivots - 1] = np.tril(L[:, :s])
-        if centred:
-            rows -= rows.mean(axis=0)
+        if tail is not None:
+            tail.remove(rows)
         V, sigma, _ = scipy.linalg.svd(rows, full_matrices=False, overwrite_a=True, check_finite=False)
     return sigma**2, V
 

@@ -14,49 +14,37 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import ddot
 
 from randsmap._io.progress import steps
-from randsmap._linalg.low_rank import cross, multiply, orthonormal_rows_beside, times_transposed
+from randsmap._linalg.cholesky import Solution, cholesky_solve, gram_is_accurate, gram_norm
+from randsmap._linalg.low_rank import orthonormal_rows_beside
+from randsmap._linalg.primal import Primal
+from randsmap._linalg.products import cross, multiply, times_transposed
 from randsmap._linalg.projection_table import ProjectionTable
-from randsmap._linalg.ridge import FeatureRows, Products, RidgeSmoother, cholesky_solve, left_spectrum, resolved, ridge
-from randsmap._linalg.sums import Sums, Totals, sum_rows
+from randsmap._linalg.rows import FeatureRows, Rows
+from randsmap._linalg.spectral import Spectral
+from randsmap._linalg.sums import GramAccumulator, GramStatistics, sum_rows
 from randsmap._parallel import blas_threads
 
-__all__ = ["LowRankPath", "LowRankRidge", "SmootherPath", "low_rank_spectrum"]
+__all__ = ["LARGEST_SHARE", "PROBES", "STEP", "TESTS", "LowRank", "LowRankSpace"]
 
-_STEP = 64  # latent points whose features V gains at a time
-_PROBES = 10
+STEP = 64  # latent points whose features V gains at a time
+PROBES = 10
 # tau < |Phi (I - V V^T)|_2^2 needs a chi-squared variable of 10 degrees of freedom below 1/2: once in 150000 fits
 _MARGIN = 2.0
-_TESTS = 64  # points that say how well V represents the features, before the pass over all says it
+TESTS = 64  # points that say how well V represents the features, before the pass over all says it
 _CANDIDATES = 16384  # points among which the farthest are sought
-_FASTER = 3  # a step may gain that much more than the first one
+_LARGEST_GAIN = 3  # times what the first step gains, that a later one may
 _SLACK = np.log(10.0)  # of the extrapolated logarithm of tau
-_SHARE = 6  # V of more than min(n, P) / 6 columns gains nothing
+LARGEST_SHARE = 6  # V of more than min(n, P) / 6 columns gains nothing
 _STORED = 1 << 25  # numbers of Phi V that are kept; of more it is computed anew in every pass
 _TOL = 1e-8
-_LEAST = 2e9  # multiplications of a direct solution below which "auto" does not ask for a cheaper one
-_HOPELESS = 1e4  # times `tol`: above, the residual and some more columns do not help
+_GIVE_UP_RATIO = 1e4  # times `tol`: above, the residual and some more columns do not help
 _PASSES = 3  # over the features, at most
 _TABLE_ROWS = 16384  # of Phi V from a table at a time: enough in each of its cells
 _EPS = np.finfo(float).eps
 
 
-def _direct_operations(n: int, width: int, M: int, k: int) -> float:
-    """Multiplications of Cholesky solutions for k lambdas with n rows, of the Gram matrix or of the dual one."""
-    small, other = min(n, width), max(n, width)
-    if n < width:
-        return other * small**2 / 2 + k * (small**3 / 6 + small**2 * M + n * width * M)
-    return other * small**2 / 2 + n * width * M + k * (small**3 / 6 + small**2 * M)
-
-
-def _operations(n: int, width: int, M: int, k: int, r: int) -> float:
-    """Multiplications of solutions with r columns of V."""
-    basis = width * r * (2 * r + 6 * _STEP + 2 * min(n, _TESTS))
-    once = n * width * (r + _PROBES) + n * r**2 / 2 + n * r * M
-    return basis + once + k * (r**3 / 6 + r**2 * M + width * r * M)
-
-
-class LowRankRidge:
-    """Ridge regression on Phi V, for any lambda that the V found serves.
+class LowRankSpace:
+    """Feature rows Phi V in the span V of few points' features: rows of a ridge regression, for any lambda they serve.
 
     Parameters
     ----------
@@ -97,13 +85,13 @@ class LowRankRidge:
         self._features = rows.without_bias()
         P = self._features.width
         if most is None:
-            most = max(2 * _STEP, min(self.n, P) // _SHARE)
+            most = max(2 * STEP, min(self.n, P) // LARGEST_SHARE)
         self._most = min(most, P)
         rng = np.random.default_rng(0)
         self._some = np.arange(self.n)
         if self.n > _CANDIDATES:
             self._some = np.sort(rng.choice(self.n, _CANDIDATES, replace=False))
-        tests = rng.choice(self._some, min(self.n, _TESTS), replace=False)
+        tests = rng.choice(self._some, min(self.n, TESTS), replace=False)
         self._tests = self._features.take(tests).whole()
         if not self.bias:
             self._features.mean = self._tests.mean(axis=0)
@@ -113,13 +101,16 @@ class LowRankRidge:
         self._decays: list[float] = []  # of its logarithm, by each step
         self._farthest = _farthest(self._features.metric_points(self._some))
         self._Vt, self._rank_before = np.empty((0, P)), 0
-        self._probes = rng.standard_normal((_PROBES, P))
+        self._probes = rng.standard_normal((PROBES, P))
         self._Z: NDArray[np.float64] | None = None
         self.table_goal = self.table_error = 0.0
         self._table: tuple[int, Any] = -1, None
-        self._rest = np.empty((0, _PROBES))
+        self._rest = np.empty((0, PROBES))
         self.tau = np.inf
-        self._sums: Totals | None = None
+        self._statistics: GramStatistics | None = None
+        self._norm: float | None = None
+        self._spectral: Any = None
+        self._smoother: Any = None
 
     @property
     def rank(self) -> int:
@@ -142,7 +133,7 @@ class LowRankRidge:
             left = self._most - self.rank
             if left <= 0:
                 return False
-            points = [i for _, i in zip(range(min(_STEP, left)), self._farthest)]
+            points = [i for _, i in zip(range(min(STEP, left)), self._farthest)]
             if not points:  # V spans the features of all points
                 return not once
             new = self._features.take(self._some[points]).whole()
@@ -172,9 +163,9 @@ class LowRankRidge:
             return False
         last, left = self._decays[-1], self._most - self.rank
         if len(self._decays) == 1:
-            rest = _FASTER * last * left / _STEP
+            rest = _LARGEST_GAIN * last * left / STEP
         elif last <= self._decays[-2]:
-            rest = last * left / _STEP
+            rest = last * left / STEP
         else:  # slower and slower: the logarithm falls like the root of the columns
             now, before = self.rank, self._rank_before
             rest = last * (np.sqrt(self._most) - np.sqrt(now)) / (np.sqrt(now) - np.sqrt(before))
@@ -182,24 +173,24 @@ class LowRankRidge:
 
     def project(self, F: Any = None) -> None:
         """Phi V and tau in one pass over the features; with fields F (n, M) also what `solve` needs."""
-        self._sums, self._products = None, Products()
-        stored = self.n * (self.rank + _PROBES) <= _STORED
+        self._statistics = self._norm = self._spectral = self._smoother = None
+        stored = self.n * (self.rank + PROBES) <= _STORED
         if stored:
             self._store()
         else:
             self._Z = None
         if F is not None:
-            sums, energy = Sums(self.width, F.shape[1], not self.bias), 0.0
+            sums, energy = GramAccumulator(self.width, F.shape[1], not self.bias), 0.0
             reference = np.zeros(F.shape[1]) if self.bias else F[:1][0]
             for start, stop, Z in self.blocks(sum_rows(self.width, F.shape[1])):
                 fields = F[start:stop]
                 distance = (fields - reference).ravel()
                 energy += ddot(distance, distance)
                 sums.add(Z, fields)
-            self._sums = sums.totals()
+            self._statistics = sums.statistics()
             if not self.bias:
-                energy -= self.n * np.sum((self._sums.field_mean - reference) ** 2)
-            self._fields = max(energy, 0.0)
+                energy -= self.n * np.sum((self._statistics.field_mean - reference) ** 2)
+            self._energy_of_fields = max(energy, 0.0)
         elif not stored:
             for _ in self.blocks():
                 pass
@@ -307,31 +298,57 @@ class LowRankRidge:
 
     def solve(self, F: Any, regularization: float) -> tuple[NDArray[np.float64], float]:
         """A (P+1, M) of the fields F (n, M) that `project` had, and the bound of |Phi (A - A*)| / |F|."""
-        assert self._sums is not None
-        G, H = self._sums.G.copy(), self._sums.H
-        alpha = None
-        if resolved(G, regularization, self.n if self.bias else None):
-            alpha, _, _ = cholesky_solve(G, H.copy(), regularization, True)
-            if alpha is not None:
-                # |F - Z alpha|^2 = |F|^2 - alpha^T (H + lambda alpha), Z^T Z alpha being H - lambda alpha
-                left = self._fields - ddot(alpha.ravel(), H.ravel())
-                left -= regularization * ddot(alpha.ravel(), alpha.ravel())
-                left += 8 * _EPS * self.n * self._fields  # its round-off
-        if alpha is None:
-            A, _ = ridge(self, F, regularization, products=self._products)  # type: ignore[arg-type]  # as FeatureRows
-            self.mean = None
-            alpha, left = A[1:] if not self.bias else A, self._fields
+        assert self._statistics is not None
+        G, alpha = self._statistics.G.copy(), self._statistics.H.copy()
+        if self._norm is None:
+            self._norm = gram_norm(G, self.n if self.bias else None)
+        left = self._energy_of_fields
+        if gram_is_accurate(self._norm, regularization) and cholesky_solve(G, alpha, regularization, True)[0]:
+            # |F - Z alpha|^2 = |F|^2 - alpha^T (H + lambda alpha), Z^T Z alpha being H - lambda alpha
+            left -= ddot(alpha.ravel(), self._statistics.H.ravel())
+            left -= regularization * ddot(alpha.ravel(), alpha.ravel())
+            left += 8 * _EPS * self.n * self._energy_of_fields  # its round-off
+        else:
+            alpha = self._by_orthogonal_factors(F, regularization)
         bound = 0.0
-        if self._fields:
-            left = float(np.sqrt(min(max(left, 0.0) / self._fields, 1.0)))
+        if self._energy_of_fields:
+            left = float(np.sqrt(min(max(left, 0.0) / self._energy_of_fields, 1.0)))
             bound = self.certificate(regularization) * left
             if self.table_error:
-                size = float(np.sqrt(ddot(alpha.ravel(), alpha.ravel()) / self._fields))
+                size = float(np.sqrt(ddot(alpha.ravel(), alpha.ravel()) / self._energy_of_fields))
                 bound += self.table_error * (left / (2 * np.sqrt(regularization)) + size)
         return self._coefficients(alpha), bound
 
+    def _by_orthogonal_factors(self, F, regularization):
+        """alpha where the round-off of the Gram matrix would be felt."""
+        if not self.bias:
+            self.mean = self._statistics.mean
+        if self._spectral is None:
+            self._spectral = Spectral(self), F if self.bias else (F if isinstance(F, Rows) else Rows(F)).centred()
+        spectral, fields = self._spectral
+        alpha = spectral.solve(fields, regularization).coefficients
+        self.mean = None
+        return alpha
+
+    def hat_rows(self) -> LowRankSpace:
+        """The rows of the regression less their mean, where the bias is not penalised."""
+        if not self.bias:
+            self.centre()
+        return self
+
+    def weights(self, points: FeatureRows, regularization: float) -> NDArray[np.float64]:
+        """Weights W (L, n) of the fields in those decoded at `points`."""
+        if self._smoother is None:
+            self.hat_rows()
+            self._smoother = Primal(self), Spectral(self), self.project_points(points)
+        primal, spectral, Z = self._smoother
+        W = primal.weights(Z, regularization)
+        if W is None:
+            W = spectral.weights(Z, regularization)
+        return W if self.bias else W + 1 / self.n
+
     def _coefficients(self, alpha):
-        sums = self._sums
+        sums = self._statistics
         with blas_threads():
             R = cross(self._Vt, np.ascontiguousarray(alpha[int(self.bias) :]))
             if self.bias:
@@ -351,86 +368,68 @@ def _farthest(points: NDArray[np.float64]) -> Iterator[int]:
         np.minimum(distances, np.einsum("ij,ij->i", step, step), out=distances)
 
 
-class LowRankPath:
-    """Ridge regressions with several lambdas by one `LowRankRidge`, each as far as its error is bounded by `tol`.
+class LowRank:
+    """Ridge regressions with several lambdas in one `LowRankSpace`, each as far as its error is bounded by `tol`.
 
     Parameters
     ----------
     rows : FeatureRows
-    M : int
-        Right-hand sides.
+    most : int
+        Columns that V may have; 0: none, and nothing is solved.
     regularizations : sequence of float
-        The lambdas asked for later.
+        The lambdas > 0 asked for later.
     tol : float or None
         Largest bound of |Phi (A - A*)| / |F|; None: 1e-8. Unless `forced` no more than that.
     forced : bool
-        Whether to go on where the count of operations is more than half of the direct solver's.
+        Whether a larger `tol` counts.
     """
 
     def __init__(
-        self, rows: FeatureRows, M: int, regularizations: Sequence[float], tol: float | None, *, forced: bool
+        self, rows: FeatureRows, most: int, regularizations: Sequence[float], tol: float | None, *, forced: bool
     ) -> None:
         self.tol = _TOL if tol is None else tol if forced else min(tol, _TOL)
-        self._space: LowRankRidge | None = None
-        self._done = False
-        self._smoother: RidgeSmoother | None = None
-        positive = [value for value in regularizations if value > 0]
-        if not positive or not all(map(np.isfinite, positive)):
+        self._space: LowRankSpace | None = None
+        self._fields: Any = None  # of the last pass; self stands for none
+        if not most or not regularizations or not all(map(np.isfinite, regularizations)):
             return
-        most = self._affordable(rows, M, len(positive), forced)
-        if most == 0:
-            return
-        space = LowRankRidge(rows, most)
-        margin = 2 * _MARGIN * _PROBES  # one pass in most cases: probes say 20 times what the tests say
-        for value in sorted(positive):
+        space = LowRankSpace(rows, most)
+        margin = 2 * _MARGIN * PROBES  # one pass in most cases: probes say 20 times what the tests say
+        for value in sorted(regularizations):
             if space.grow(self.tol * value / margin):
                 self._space = space if space.rank else None  # of latents that are all the same
                 space.table_goal = self.tol * np.sqrt(value) / 8
                 break
 
-    @staticmethod
-    def _affordable(rows, M, k, forced):
-        """Columns of V with which k regressions cost half of direct ones; 0 where these are cheap anyway."""
-        direct = _direct_operations(rows.n, rows.width, M, k)
-        least = max(2 * _STEP, min(rows.n, rows.width) // _SHARE)
-        if direct < _LEAST or k == 1 or _operations(rows.n, rows.width, M, k, least) > direct / 2:
-            most = least
-        else:  # one pass for several lambdas
-            most = min(rows.n, rows.width) // 2
-        while not forced and most > 0 and _operations(rows.n, rows.width, M, k, most) > direct / 2:
-            most -= 8
-        return most if forced or (direct >= _LEAST and most >= _STEP) else 0
+    def _project(self, F):
+        """One pass over the features, where the space has grown or the fields are others."""
+        assert self._space is not None
+        if self._fields is None or (F is not None and self._fields is not F):
+            self._space.mean = None
+            self._space.project(F)
+            self._fields = self if F is None else F
 
-    @property
-    def worthwhile(self) -> bool:
-        """Whether V serves at least the largest lambda, as far as the points that test it say."""
-        return self._space is not None
+    def space_for(self, least: float) -> LowRankSpace | None:
+        """The space, if no square of a singular value that it leaves out is above `tol` times `least`."""
+        if self._space is None:
+            return None
+        self._project(None)
+        return self._space.hat_rows() if self._space.tau <= self.tol * least else None
 
-    def known(self) -> LowRankRidge | None:
-        """The space, with its tau, if there is one."""
-        if self._space is not None and not self._done:
-            self._space.project()
-            self._done = True
-        return self._space
-
-    def solve(self, F: Any, regularization: float) -> tuple[NDArray[np.float64], int, float] | None:
-        """Coefficients A (P+1, M) of the fields F (n, M), the same ones always, r, and the bound of
-        |Phi (A - A*)| / |F|; None where that is more than `tol`."""
+    def solve(self, F: Any, regularization: float) -> Solution | None:
+        """The solution for fields F (n, M), the same ones always; None where its bound is more than `tol`."""
         space = self._space
         if space is None or not regularization > 0:
             return None
         for _ in range(_PASSES):
-            if not self._done:
-                space.project(F)
-                self._done = True
-            if not space.certificate(regularization) <= _HOPELESS * self.tol:
+            self._project(F)
+            if not space.certificate(regularization) <= _GIVE_UP_RATIO * self.tol:
                 return None
             A, bound = space.solve(F, regularization)
             if bound <= self.tol:
-                return A, space.rank, bound
+                return Solution(A, "lowrank", 1, space.rank, bound)
             if not space.grow(0.0, once=True):
                 return None
-            self._done = False
+            self._fields = None
         return None
 
     def weights(self, points: FeatureRows, regularization: float) -> NDArray[np.float64] | None:
@@ -440,97 +439,10 @@ class LowRankPath:
         if space is None or not regularization > 0:
             return None
         for _ in range(_PASSES):
-            if not self._done:
-                space.project()
-                self._done, self._smoother = True, None
+            self._project(None)
             if space.certificate(regularization) + space.table_error / np.sqrt(regularization) <= self.tol:
-                if self._smoother is None:
-                    self._smoother = RidgeSmoother(space, lambda: space.project_points(points))
-                return self._smoother.weights(regularization)
-            if not space.certificate(regularization) <= _HOPELESS * self.tol or not space.grow(0.0, once=True):
+                return space.weights(points, regularization)
+            if not space.certificate(regularization) <= _GIVE_UP_RATIO * self.tol or not space.grow(0.0, once=True):
                 return None
-            self._done, space.mean = False, None
+            self._fields = None
         return None
-
-
-class SmootherPath:
-    """Weights W (L, n) with which ridge regressions with several lambdas decode `points`; W F is phi(Z) A.
-
-    With `fields` F (n, k) it is W F that is made, from A, which takes less work where there are few cells. Low rank
-    where it pays and is known to be accurate, or with solver="lowrank"; else the direct solvers, by one Gram matrix.
-
-    Parameters
-    ----------
-    rows, points : FeatureRows
-        Of the latents that are fitted and of those that are decoded.
-    regularizations : sequence of float
-    solver : {"auto", "cholesky", "svd", "lowrank"}
-    tol : float or None
-        As of `LowRankPath`.
-    fields : ndarray (n, k) or None
-    """
-
-    def __init__(
-        self,
-        rows: FeatureRows,
-        points: FeatureRows,
-        regularizations: Sequence[float],
-        solver: str,
-        tol: float | None,
-        fields: NDArray[np.float64] | None = None,
-    ) -> None:
-        self._rows, self._points, self._solver, self._fields = rows, points, solver, fields
-        self._low_rank: LowRankPath | None = None
-        self._direct: RidgeSmoother | None = None
-        self._products, self._features = Products() if len(regularizations) > 1 else None, None
-        if solver in ("auto", "lowrank"):
-            k = points.n if fields is None else fields.shape[1]
-            self._low_rank = LowRankPath(rows, k, regularizations, tol, forced=solver == "lowrank")
-
-    def weights(self, regularization: float) -> NDArray[np.float64]:
-        """W, or W times the fields, for one of the lambdas.
-
-        Raises
-        ------
-        numpy.linalg.LinAlgError
-            As `ridge`.
-        """
-        solver = "auto" if self._solver == "lowrank" else self._solver
-        if self._fields is not None:
-            return self._decoded(regularization, solver)
-        W = None if self._low_rank is None else self._low_rank.weights(self._points, regularization)
-        if W is not None:
-            return W
-        if self._direct is None:
-            self._direct = RidgeSmoother(self._rows, self._centred_points)
-        return self._direct.weights(regularization, solver)
-
-    def _decoded(self, regularization, solver):
-        found = None if self._low_rank is None else self._low_rank.solve(self._fields, regularization)
-        if found is None:
-            A, _ = ridge(self._rows, self._fields, regularization, solver, self._products)
-        else:
-            A = found[0]
-        if self._features is None:
-            self._features = self._points.without_bias().whole()
-        with blas_threads():
-            decoded = multiply(self._features, A[1:])
-        decoded += A[0]
-        return decoded
-
-    def _centred_points(self):
-        self._points.mean = self._rows.mean
-        return self._points.whole()
-
-
-def low_rank_spectrum(
-    rows: FeatureRows, least: float, tol: float | None, *, forced: bool
-) -> tuple[NDArray[np.float64], NDArray[np.float64], float] | None:
-    """As `left_spectrum`, without singular values whose squares are below `tol` times `least`; None where these are
-    too many, or it would not pay unless `forced`.
-
-    For lambda >= `least` no part of I - H, H the hat matrix, changes by more than `tol` of itself.
-    """
-    path = LowRankPath(rows, 0, [least], tol, forced=forced)
-    space = path.known()
-    return None if space is None or not space.tau <= path.tol * least else left_spectrum(space)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from randsmap._kernels import ridge as _ridge
 from randsmap._kernels import sums as _kernel
 from randsmap._parallel import blas_threads, parallel_for
 
-__all__ = ["Sums", "Totals", "sum_rows", "two_product", "two_sum"]
+__all__ = ["CompensatedMatrix", "GramAccumulator", "GramStatistics", "sum_rows", "two_product", "two_sum"]
 
 _BLOCK = 1024  # rows that are summed by BLAS, whatever the batches
 _ENTRIES, _FEWEST = 1 << 25, 32  # of a block of features and fields, and rows that it has at least
@@ -49,7 +49,7 @@ def two_product(a: Any, b: Any) -> tuple[Any, Any]:
     return p, ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
-class Totals(NamedTuple):
+class GramStatistics(NamedTuple):
     """G = Phi^T Phi (upper triangle) and H = Phi^T F of n rows; with means: of what is less them."""
 
     G: NDArray[np.float64]
@@ -59,8 +59,8 @@ class Totals(NamedTuple):
     field_mean: Any
 
 
-class _Pairs:
-    """A matrix (P, N) of sums in two numbers; `upper`: the triangle alone."""
+class CompensatedMatrix:
+    """A matrix (P, N) of sums in two numbers each; `upper`: only the upper triangle counts."""
 
     def __init__(self, P: int, N: int, upper: bool) -> None:
         self.high, self.low, self.upper = np.zeros((P, N)), np.zeros((P, N)), upper
@@ -89,7 +89,7 @@ class _Pairs:
         return out
 
 
-class Sums:
+class GramAccumulator:
     """Phi^T Phi and Phi^T F over blocks of rows; `centred`: of what is less its means.
 
     Each block is centred on its own means, so that no digits are lost to them (T. F. Chan, G. H. Golub and
@@ -99,7 +99,7 @@ class Sums:
 
     def __init__(self, width: int, M: int, centred: bool) -> None:
         self.n, self.centred = 0, centred
-        self._G, self._H = _Pairs(width, width, True), _Pairs(width, M, False)
+        self._G, self._H = CompensatedMatrix(width, width, True), CompensatedMatrix(width, M, False)
         self._of_features, self._of_fields = np.zeros((2, width)), np.zeros((2, M))  # sums of rows, in two numbers
 
     def add(self, Phi: NDArray[np.float64], F: NDArray[np.float64]) -> None:
@@ -129,7 +129,7 @@ class Sums:
         _add(self._of_fields, np.array(two_product(float(m), field_mean)))
         return np.ascontiguousarray(weighted.T)
 
-    def merge(self, other: Sums) -> None:
+    def merge(self, other: GramAccumulator) -> None:
         """Add what another has summed of the same features."""
         self.n += other.n
         self._G.merge(other._G)
@@ -137,32 +137,20 @@ class Sums:
         _add(self._of_features, other._of_features)
         _add(self._of_fields, other._of_fields)
 
-    def totals(self) -> Totals:
+    def statistics(self) -> GramStatistics:
         """The sums so far, as new arrays."""
         if not self.centred:
-            return Totals(self._G.total(), self._H.total(), self.n, None, None)
+            return GramStatistics(self._G.total(), self._H.total(), self.n, None, None)
         features, fields = (np.array(two_sum(*pair)) for pair in (self._of_features, self._of_fields))
         mean, field_mean = _quotient(features, self.n), _quotient(fields, self.n)
         columns = np.ascontiguousarray(mean.T)
-        return Totals(self._G.total(columns, features), self._H.total(columns, fields), self.n, mean[0], field_mean[0])
+        return GramStatistics(
+            self._G.total(columns, features), self._H.total(columns, fields), self.n, mean[0], field_mean[0]
+        )
 
-    def copy(self) -> Sums:
+    def copy(self) -> GramAccumulator:
         """A copy that more can be added to."""
         return copy.deepcopy(self)
-
-    @classmethod
-    def of_single(cls, G: Any, H: Any, n: int, mean: Any = None, field_mean: Any = None) -> Sums:
-        """What a pickle of before holds, sums and means of single numbers: as if it were one block."""
-        sums = cls(len(G), H.shape[1], mean is not None)
-        if n:
-            weighted = None if mean is None else sums._add_means(n, mean, field_mean)
-            sums._G.add(G, weighted, mean)
-            sums._H.add(H, weighted, field_mean)
-        sums.n = n
-        return sums
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(vars(Sums.of_single(**state)) if "G" in state else state)
 
 
 def _add(total, x):

@@ -12,8 +12,8 @@ from sklearn.utils import Bunch
 from randsmap._interface.fields import FIELD_STATE
 from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted, restored_on_error, validate_data
 from randsmap._interface.validation import check_count, check_number, check_random_state
-from randsmap._linalg.radial import PATH
 from randsmap._linalg.rows import Snapshots
+from randsmap._linalg.spectral import PATH
 from randsmap.decoders._base import LinearDecoder, check_fields
 from randsmap.decoders._blended import BlendedDecoder, field_coordinates, spread
 from randsmap.decoders._families import DOUBLE_DIFFUSION_MAPS, KNN, LENGTHS, check_families

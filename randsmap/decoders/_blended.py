@@ -16,8 +16,7 @@ from randsmap._interface.validation import check_number, in_lines
 from randsmap._kernels import decode as _decode_kernel
 from randsmap._linalg.low_rank import CentredFields, leading_directions, orthonormal_rows_beside, times_transposed
 from randsmap._linalg.neighbors import NeighborIndex
-from randsmap._linalg.ridge import less_mean
-from randsmap._linalg.rows import Snapshots, block_rows
+from randsmap._linalg.rows import Rows, Snapshots, block_rows
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import LinearDecoder, check_fields
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
@@ -57,7 +56,7 @@ def field_coordinates(F: Any) -> tuple[_Values, _Values, _Values]:
         return max(1, int(np.count_nonzero(sigma > max(n, M) * _EPS * max(sigma[0], np.abs(mean).max()))))
 
     if isinstance(F, Snapshots):
-        mean = less_mean(F).mean
+        mean = (F if isinstance(F, Rows) else Rows(F)).centred().mean
         fields = CentredFields(F, mean)
         with blas_threads():
             B = np.ascontiguousarray(leading_directions(fields, count)[1])

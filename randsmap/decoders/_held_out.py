@@ -10,8 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.validation import sortable
 from randsmap._linalg.distances import fill_pairs
+from randsmap._linalg.dual import Dual
 from randsmap._linalg.low_rank import leading_modes
-from randsmap._linalg.radial import Gaussian, TailSpectrum, held_out_once
+from randsmap._linalg.radial import Gaussian
+from randsmap._linalg.spectral import lambda_path
 from randsmap._parallel import blas_threads
 from randsmap.decoders._families import DOUBLE_DIFFUSION_MAPS, KNN, Trial
 from randsmap.decoders._kernel import retained_modes
@@ -82,11 +84,12 @@ class Samples:
                 yield trial.at(rank), residuals
             return
         K, T = trial.functions(self.X, self.seed)
-        spectrum = TailSpectrum(K, T, self.G)
-        for value, regularization in spectrum.path():
+        dual = Dual(K, T)
+        hat = dual.complete_hat()
+        for value, regularization in lambda_path(hat.largest, dual.smallest):
             yield (
                 trial.at(value, regularization / trial.per_sample(len(self.X))),
-                spectrum.held_out(regularization, self.groups),
+                hat.residuals(self.G, regularization, self.groups),
             )
 
     def residuals(self, trial: Trial) -> _Values:
@@ -97,7 +100,7 @@ class Samples:
             (residuals,) = self._harmonic_residuals(self.X / trial.scales, [int(trial.value)]).values()
             return residuals
         K, T = trial.functions(self.X, self.seed)
-        return held_out_once(K, T, self.G, trial.regularization(len(self.X)), self.groups)
+        return Dual(K, T).residuals(self.G, trial.regularization(len(self.X)), self.groups)
 
     def judge(self, trial: Trial, residuals: _Values) -> Trial:
         """Set what held-out fields miss, their mean error and the score."""

@@ -13,11 +13,10 @@ from randsmap._interface.validation import check_choice, check_count, check_numb
 from randsmap._kernels import frozen as _frozen
 from randsmap._kernels import ridge as _ridge
 from randsmap._linalg import distances as _distances
-from randsmap._linalg.leverage import KernelLeverage
-from randsmap._linalg.low_rank import centred_kernel, leading_modes
-from randsmap._linalg.radial import Gaussian, Matern, TailSolver, ThinPlate, polynomial_tail, tail_spectrum
-from randsmap._linalg.ridge import cholesky_solve, less_mean, resolved, set_bias, with_constant
-from randsmap._linalg.rows import BLOCK, Snapshots, row_blocks
+from randsmap._linalg.dual import Dual
+from randsmap._linalg.low_rank import leading_modes
+from randsmap._linalg.radial import Gaussian, Matern, ThinPlate, polynomial_tail
+from randsmap._linalg.rows import Rows
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import (
     LinearDecoder,
@@ -253,16 +252,13 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         epsilon, eigenvalues, V, weights = self._harmonics(points)
         r = len(eigenvalues)
         coef = np.zeros((r + 1, F.shape[1]))
-        mean = less_mean(F).mean if centred else 0.0
+        rows = F if isinstance(F, Rows) else Rows(F)
+        rows = rows.centred() if centred else rows
         with blas_threads():
-            if isinstance(F, Snapshots):
-                for start, block in row_blocks(F, "fitting"):
-                    block -= mean
-                    _ridge.cross(np.ascontiguousarray(V[start : start + len(block)]), block, True, coef[1:])
-            else:
-                np.dot(V.T, F - mean if centred else F, out=coef[1:])
+            for start, stop, block in rows.blocks(what="fitting"):
+                _ridge.cross(np.ascontiguousarray(V[start:stop]), block, True, coef[1:])
         if centred:
-            coef[0] = mean - V.mean(axis=0) @ coef[1:]
+            coef[0] = rows.mean - V.mean(axis=0) @ coef[1:]
         coef = invariants.constrain_coefficients(coef)
         expanded = None
         if n * F.shape[1] <= r * (n + F.shape[1]):
@@ -467,29 +463,41 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         points = self._set_kernel(X)
         A, self.solver_ = self._coefficients(X, points, coordinates_of(F), regularization)
         self.coef_ = in_lines(invariants.constrain_coefficients(in_cells(A, F)))
-        self._points = points
-        self._regularization, self._free_bias = float(regularization), bool(self.degree or self.center)
+        self._points, self._regularization = points, float(regularization)
         self._store_invariants(invariants)
 
     def _coefficients(self, X, points, F, regularization):
-        """[bias; C] or [b_0; C; b] of the fields F, an array or Snapshots, and the name of the solver."""
-        self._tail_centre, n = None, len(X)
+        """[b_0; C; b] of the fields F, an array or Rows, and the name of the solver."""
+        n, repeated = len(X), 0 if regularization else len(points) - len(np.unique(points, axis=0))
+        if self.degree and repeated:
+            raise ValueError(
+                f"with degree={self.degree} and regularization=0 latent points must differ, got "
+                f"{repeated} repetitions: give a regularization > 0"
+            )
+        dual = self._dual(X, points)
         # the fields are copied once, to where the coefficients will be
         A = np.empty((1 + n + (X.shape[1] if self.degree else 0), F.shape[1]))
-        H, centred = A[1 : n + 1], not self.degree and check_center(self.center)
-        field_mean = less_mean(F).mean if centred else None
-        if isinstance(F, Snapshots):
-            F.less(field_mean).fill(0, len(F), H)
+        C = A[1 : n + 1]
+        if isinstance(F, Rows):
+            F.fill(0, n, C)
         else:
-            np.subtract(F, 0.0 if field_mean is None else field_mean, out=H)
-        if self.degree:
-            return A, self._solve_with_tail(X, points, A, regularization)
-        solver, mean = self._solve(points, H, regularization)
-        if centred:
-            set_bias(A, mean, field_mean)
+            np.copyto(C, F)
+        b, solver = dual.solve(C, regularization)
+        if len(b):
+            A[0], A[n + 1 :] = b[0], b[1:]
         else:
-            np.sum(H, axis=0, out=A[0])  # the bias row is 1^T H
+            np.sum(C, axis=0, out=A[0])  # 1 + k in place of k
         return A, solver
+
+    def _dual(self, X, points):
+        """The factor of the kernel at the training points; X and points are these, as given and in units."""
+        self._tail_centre = X.mean(axis=0) if self.degree else None
+        return Dual(self._radial.values(points) + self._penalised_bias, self._tail(X))
+
+    @property
+    def _penalised_bias(self):
+        """What a penalised bias adds to the kernel."""
+        return 0.0 if self.degree or check_center(self.center) else 1.0
 
     def _check_kernel(self):
         kernel = check_choice(self.kernel, "kernel", ("gaussian", "multi-gaussian", "matern", "thin-plate"))
@@ -503,6 +511,7 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
     def _set_kernel(self, X):
         """Store the kernel's parameters; its points, in units of the length scale if it has one."""
         self._check_kernel()
+        self._free_bias = bool(self.degree or check_center(self.center))
         self.latent_scale_, self._frequencies, d = fitted_scale(self.latent_scale, X), None, X.shape[1]
         self._kind = self.kernel if self.kernel in ("matern", "thin-plate") else None
         self._nu = float(self.nu) if self.kernel == "matern" else None
@@ -527,150 +536,55 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
     def _radial(self):
         if self._frequencies is not None:
             return MultiGaussian(*self._frequencies)
-        return radial_kernel(getattr(self, "_kind", None), getattr(self, "_nu", None))  # absent in older model files
+        return radial_kernel(self._kind, self._nu)
 
     def _make_linear_map(self):
         check_fitted(self, "coef_")
         basis = KernelBasis(self._radial, self._points, lengths=self._lengths)
-        if getattr(self, "_tail_centre", None) is not None:
+        if self._tail_centre is not None:
             lengths = np.ones(len(self._tail_centre)) if self._lengths is None else self._lengths
             basis = TailedBasis(basis, self._tail_centre, lengths)
         return LinearMap(basis, self.coef_, self.invariants_)
 
     def _spectrum(self, X, least=0.0):
-        """Eigenvectors (n, r) of 1 1^T + K = Phi Phi^T, or of the tail and K, their eigenvalues, error angle."""
-        points = self._set_kernel(X)
-        if self.degree:
-            self._tail_centre = X.mean(axis=0)
-            return tail_spectrum(self._radial.values(points), self._tail(X))
-        V, eigenvalues = self._kept_modes(points)
-        angle = len(V) * _EPS * eigenvalues[0] / eigenvalues[-1] if len(eigenvalues) else 0.0
-        return (*with_constant(V, eigenvalues), angle) if self.center else (V, eigenvalues, angle)
+        hat = self._dual(X, self._set_kernel(X)).hat()
+        return hat.U, hat.squares, hat.angle
 
     def _smoother(self, X, Z, fields):
         regularization = check_number(self.regularization, "regularization", low=0)
         points = self._set_kernel(X)
-        K = self._radial.values(points, self._in_units(Z))
-        if fields is not None:
-            A, _ = self._coefficients(X, points, fields, regularization)
-            n = len(points)
-            with blas_threads():
-                values = K.T @ A[1 : n + 1] + A[0]
-                return values + self._tail(Z)[:, 1:] @ A[n + 1 :] if self.degree else values
-        if self.degree:  # the coefficients of the unit fields
-            self._tail_centre = X.mean(axis=0)
-            C, b = TailSolver(self._radial.values(points), self._tail(X), regularization).solve(np.eye(len(X)))
-            with blas_threads():
-                return K.T @ C + self._tail(Z) @ b
-        if not check_center(self.center):
-            K += 1
-            self._solve(points, K, regularization)
-            return np.ascontiguousarray(K.T)
-        K -= self._radial.values(points).mean(axis=1)[:, None]
-        K -= K.mean(axis=0)
-        self._solve(points, K, regularization)
-        W = K.T
-        return np.ascontiguousarray(W - W.mean(axis=1)[:, None] + 1 / len(points))
+        k = self._radial.values(self._in_units(Z), points)
+        if fields is None:
+            return self._dual(X, points).weights(k + self._penalised_bias, self._tail(Z), regularization)
+        A, _ = self._coefficients(X, points, fields, regularization)
+        n = len(points)
+        with blas_threads():
+            values = k @ A[1 : n + 1] + A[0]
+            return values + self._tail(Z)[:, 1:] @ A[n + 1 :] if self.degree else values
 
     def _training_points(self):
         check_fitted(self, "coef_")
         return self._points if self._lengths is None else self._points * self._lengths
 
     def _make_leverage(self):
-        points, radial = self._training_points(), self._radial
-        # older model files have neither
-        regularization = getattr(self, "_regularization", None)
-        regularization = float(self.regularization) if regularization is None else regularization
-        free = getattr(self, "_free_bias", None)
-        free = bool(self.center) if free is None else free
-        tailed = getattr(self, "_tail_centre", None) is not None
-
-        def tail(X: NDArray[np.float64]) -> NDArray[np.float64]:
-            return self._tail(X) if tailed else np.ones((len(X), int(free)))
-
-        penalised = 0.0 if tailed or free else 1.0  # of a bias: a constant in the kernel
-        kernel = KernelBasis(radial, self._points, lengths=self._lengths)
-        K = radial.values(self._points) + penalised
-        own = float(radial.values(self._points[:1])[0, 0]) + penalised
-        model = KernelLeverage(K, tail(points), regularization)
+        points, penalised = self._training_points(), 0.0 if self._free_bias else 1.0
+        kernel = KernelBasis(self._radial, self._points, lengths=self._lengths)
+        K = self._radial.values(self._points) + penalised
+        own = float(K[0, 0])
+        model = Dual(K, self._tail(points)).leverage(self._regularization)
 
         def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
-            T = tail(X)
+            T = self._tail(X)
             return kernel.in_blocks(X, lambda k, part: model.values(k + penalised, T[part], own))
 
-        highest = (own if model.variance else own / regularization) or np.inf
+        highest = (own if model.variance else own / self._regularization) or np.inf
         training = at(points) if model.training is None else model.training
         return Leverage(at, points, training, model.held_out, highest)
 
     def _tail(self, X):
-        """[1 | x] at latents X (n, d), x in units of the kernel's lengths from the training points' mean."""
+        """The functions that are not penalised at latents X (n, d): [1 | x], x in units of the kernel's lengths from
+        the training points' mean; the constant; or none."""
+        if self._tail_centre is None:
+            return np.ones((len(X), int(self._free_bias)))
         centred = X - self._tail_centre
         return polynomial_tail(centred if self._lengths is None else in_units(centred, self._lengths), 1)
-
-    def _solve_with_tail(self, X, points, A, regularization):
-        """[b_0; C; b] of f(y) = b_0 + k(y) C + ((y - centre) / lengths) b, b_0 and b not penalised, in place of the
-        fields A[1 : n + 1]; the name of the solver."""
-        n, repeated = len(X), 0 if regularization else len(points) - len(np.unique(points, axis=0))
-        if repeated:
-            raise ValueError(
-                f"with degree={self.degree} and regularization=0 latent points must differ, got "
-                f"{repeated} repetitions: give a regularization > 0"
-            )
-        self._tail_centre = X.mean(axis=0)
-        solver = TailSolver(self._radial.values(points), self._tail(X), regularization)
-        for cells in _cells(n, A.shape[1]):
-            C, b = solver.solve(A[1 : n + 1, cells])
-            A[0, cells], A[1 : n + 1, cells], A[n + 1 :, cells] = b[0], C, b[1:]
-        return solver.name
-
-    def _kernel_matrix(self, points):
-        """K, or 1 1^T + K where the bias is penalised."""
-        K = self._radial.values(points)
-        if not self.center:
-            K += 1
-        return K
-
-    def _kept_modes(self, points):
-        """Eigenvectors and eigenvalues above n eps lambda_1 of 1 1^T + K, or of K centred."""
-        eigenvalues, V = leading_modes(self._kernel_matrix(points), centred=self.center)
-        kept = eigenvalues > len(points) * _EPS * eigenvalues[0]
-        return np.ascontiguousarray(V[:, kept]), eigenvalues[kept]
-
-    def _solve(self, points, right, regularization):
-        """`right` (n, m) becomes (1 1^T + K + lambda I)^-1 times itself; the solver used and the mean of K.
-
-        With `center` K centred takes the place of 1 1^T + K, and the columns of `right` sum to 0.
-        """
-        K = self._kernel_matrix(points)
-        mean, solver, solved = K.mean(axis=0), "eigenvalues", None
-        if resolved(K, regularization):
-            if self.center:
-                K = centred_kernel(K)
-            solved, _, _ = cholesky_solve(K, right, regularization, True)
-        del K
-        if solved is None:
-            self._solve_by_modes(points, right, regularization)
-        else:
-            solver = "cholesky"
-        if self.center:  # a constant in H, which centring takes from the kernel, would meet the kernel's mean
-            right -= right.mean(axis=0)
-        return solver, mean
-
-    def _solve_by_modes(self, points, right, regularization):
-        V, eigenvalues = self._kept_modes(points)
-        with blas_threads():
-            for cells in _cells(*right.shape):
-                part = np.ascontiguousarray(right[:, cells])
-                inside = V.T @ part
-                H = V @ (inside / (eigenvalues + regularization)[:, None])
-                if regularization > len(V) * _EPS * max(eigenvalues, default=np.inf):  # else only round-off is left
-                    part -= V @ inside
-                    part -= V @ (V.T @ part)  # the round-off of the first subtraction
-                    H += part / regularization
-                right[:, cells] = H
-
-
-def _cells(n, M):
-    """Cells of n fields a block at a time: no more memory than some MB beside the coefficients."""
-    size = max(1, BLOCK // n)
-    return [slice(start, start + size) for start in range(0, M, size)]

@@ -30,14 +30,13 @@ from randsmap._interface.state import (
 )
 from randsmap._interface.validation import check_choice, check_count, check_number, in_lines
 from randsmap._io.progress import show_progress
+from randsmap._linalg.cholesky import Solution
 from randsmap._linalg.field_modes import FieldModes
-from randsmap._linalg.krylov import RidgePath, Solution
-from randsmap._linalg.leverage import RidgeLeverage
-from randsmap._linalg.low_rank_ridge import SmootherPath, low_rank_spectrum
 from randsmap._linalg.normal_equations import NormalEquations
-from randsmap._linalg.radial import TailSpectrum
-from randsmap._linalg.ridge import FeatureRows, feature_matrix, filtered_solution, left_spectrum, singular_system
-from randsmap._linalg.rows import Snapshots, row_blocks
+from randsmap._linalg.products import multiply
+from randsmap._linalg.ridge import RidgeFactor
+from randsmap._linalg.rows import FeatureRows, Snapshots, row_blocks
+from randsmap._linalg.spectral import FeatureLeverage, Spectral, lambda_path
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import (
     CENTRING,
@@ -568,7 +567,7 @@ class _RandomFeatureDecoder(LinearDecoder):
                 )
         with restored_on_error(self):
             self._merge_invariants(other)
-            sums = copy.deepcopy(self._sums)  # an error or an interrupt leaves ours as they were
+            sums = self._sums.copy()  # an error or an interrupt leaves ours as they were
             sums.merge(other._sums)
             self._sums, self.n_samples_seen_ = sums, sums.n
             for name in self._solved:
@@ -626,7 +625,7 @@ class _RandomFeatureDecoder(LinearDecoder):
         """
         if "coef_" not in self.__dict__ and "_sums" in self.__dict__:
             regularization = self._streamed_regularization()
-            R, solver = self._sums.solve(regularization, self.solver)
+            R, solver, *_ = self._sums.solve(regularization, self.solver)
             invariants = None if self._running is None else self._running[1]
             self.coef_ = in_lines(R if invariants is None else invariants.constrain_coefficients(R))
             self.solver_, self.n_iter_, self.rank_, self.error_bound_ = solver, 1, None, None
@@ -657,9 +656,9 @@ class _RandomFeatureDecoder(LinearDecoder):
         if "_sums" in self.__dict__:
             return self._sums.leverage(self._regularization)
         if getattr(self, "_leverage_factor", None) is not None:
-            return RidgeLeverage(self._leverage_factor, self._leverage_mean, self._leverage_offset)
+            return FeatureLeverage(self._leverage_factor, self._leverage_mean, self._leverage_offset)
         rows = FeatureRows(self.features_, points, bias=not self._free_bias)
-        return RidgeLeverage.of_rows(rows, self._regularization)
+        return RidgeFactor(rows, []).leverage(self._regularization)
 
     def _make_leverage(self):
         ridge, features, points = self._ridge_leverage(), self.features_, self._training_points()
@@ -760,7 +759,17 @@ class _RandomFeatureDecoder(LinearDecoder):
         self._check_solver(("auto", "cholesky", "svd", "lowrank"))
         features = self._fit_features(X)
         rows, points = (FeatureRows(features, Y, bias=not self._centred()) for Y in (X, Z))
-        return SmootherPath(rows, points, regularizations, self.solver, self.tol, fields).weights
+        factor = RidgeFactor(rows, regularizations, self.solver, tol=self.tol)
+        if fields is None:
+            return lambda regularization: factor.weights(points, regularization)
+        Phi = points.without_bias().whole()
+
+        def decoded(regularization):
+            A = factor.solve(fields, regularization).coefficients
+            with blas_threads():
+                return multiply(Phi, A[1:]) + A[0]
+
+        return decoded
 
     @available_if(lambda self: self._check_available("smoother"))
     def smoother_path(
@@ -808,11 +817,8 @@ class _RandomFeatureDecoder(LinearDecoder):
     def _spectrum(self, X, least=0.0):
         """Left singular vectors (n, r) of [1 | phi(X)], squared singular values, error angle."""
         rows = FeatureRows(self._fit_features(X), X, bias=not self._centred())
-        if self.solver in ("auto", "lowrank") and least > 0:
-            found = low_rank_spectrum(rows, least, self.tol, forced=self.solver == "lowrank")
-            if found is not None:
-                return found
-        return left_spectrum(rows)
+        hat = RidgeFactor(rows, [least], self.solver, tol=self.tol).hat()
+        return hat.U, hat.squares, hat.angle
 
     def _check_solver(self, solvers):
         solver = check_choice(self.solver, "solver", solvers)
@@ -838,11 +844,12 @@ class _RandomFeatureDecoder(LinearDecoder):
             showing = show_progress if self.progress else showing
         given = {name: getattr(self, name) for name in ("tol", "max_iter") if getattr(self, name) is not None}
         with showing():
-            path = RidgePath(rows, coordinates_of(F), regularizations, self.solver, cells=F.shape[1], **given)
+            factor = RidgeFactor(rows, regularizations, self.solver, cells=F.shape[1], **given)
+            coordinates = coordinates_of(F)
 
         def solve(regularization):
             with showing():
-                solution = path.solve(regularization)
+                solution = factor.solve(coordinates, regularization)
             return solution._replace(coefficients=in_cells(solution.coefficients, F))
 
         return solve
@@ -917,11 +924,11 @@ def held_out_regularization(features: Any, X: NDArray[np.float64], F: Any) -> fl
     sizes = np.maximum(sizes, SMALLEST_SHARE * median_norm(sizes) or 1.0)
     with blas_threads(1):
         G = field_coordinates(fields)[1] / largest
-        spectrum = TailSpectrum.of_features(feature_matrix(features, X[rows]), G)
+        hat = RidgeFactor(FeatureRows(features, X[rows], bias=False), []).hat()
     best, chosen = np.inf, _PAPER
-    for _, regularization in spectrum.path():
+    for _, regularization in lambda_path(hat.largest):
         with np.errstate(over="ignore", invalid="ignore"):
-            errors = np.linalg.norm(spectrum.held_out(regularization), axis=1) / sizes
+            errors = np.linalg.norm(hat.residuals(G, regularization), axis=1) / sizes
         error = np.where(errors < 1, errors, 1.0).mean()
         if error < best:
             best, chosen = error, regularization
@@ -1254,7 +1261,8 @@ def _training_constrained(rows, F, regularization, invariants):
     V (Sigma^2 + lambda)^-1 Sigma U^T (F - [1 - U (1 + lambda Sigma^-2) U^T 1] 1^T / M); this form
     holds for any C and V.
     """
-    sigma, Vt, UtF, _ = singular_system(rows, np.hstack([F[:], np.ones((rows.n, 1))]))
-    A = filtered_solution(sigma, Vt, UtF[:, :-1], _TRUNCATION, regularization)
-    pseudo_bias = filtered_solution(sigma, Vt, UtF[:, -1:], _TRUNCATION, 0.0)
+    fields = np.hstack([F[:], np.ones((rows.n, 1))])
+    spectral = Spectral(rows, always=True)
+    A = spectral.solve(fields, regularization, _TRUNCATION).coefficients[:, :-1]
+    pseudo_bias = spectral.solve(fields, 0.0, _TRUNCATION).coefficients[:, -1:]
     return invariants.correct_coefficients(A, pseudo_bias * invariants.values)

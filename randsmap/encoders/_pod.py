@@ -13,8 +13,7 @@ from randsmap._interface.fields import FIELD_STATE, FieldInputMixin, field_rows
 from randsmap._interface.state import NOT_SAVED, Array, Count, check_fitted, restored_on_error, validate_data
 from randsmap._interface.validation import check_count, check_matrix, check_number, check_vectors
 from randsmap._linalg.low_rank import CentredFields, leading_directions, orthonormal_beside, orthonormal_rows_beside
-from randsmap._linalg.ridge import less_mean
-from randsmap._linalg.rows import Snapshots, is_large, mapped_rows
+from randsmap._linalg.rows import Rows, Snapshots, is_large, mapped_rows
 from randsmap._parallel import blas_threads, for_tiles
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
 from randsmap.maps.bases import IdentityBasis
@@ -189,7 +188,7 @@ class POD(
         normals = invariants.normals() * root  # orthonormal rows
 
         # to the last digit, so that no mode holds its error
-        mean = invariants.project(less_mean(F, n).mean[None])[0]
+        mean = invariants.project((F if isinstance(F, Rows) else Rows(F)).centred(n).mean[None])[0]
         G = CentredFields(
             F, mean, root=None if weights is None else root, constant=invariants.constant, normals=normals
         )

@@ -24,7 +24,7 @@ from randsmap._kernels import decode as _decode_kernel
 from randsmap._kernels import frozen as _frozen
 from randsmap._kernels import gradients as _kernel
 from randsmap._kernels.distances import DIRECT_DIM
-from randsmap._linalg.ridge import feature_matrix
+from randsmap._linalg.rows import feature_matrix
 from randsmap._parallel import FEW, MAX_TILE, TILE_ENTRIES, for_tiles
 from randsmap.features import polynomial_jacobian
 from randsmap.invariants._bounds import STALLED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Bunch
 
 from randsmap._interface.validation import check_matrix, check_number
-from randsmap._linalg.radial import PATH
+from randsmap._linalg.spectral import PATH, HatMatrix
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import check_fields
 from randsmap.decoders._random_features import fixed_regularization
@@ -23,7 +23,7 @@ __all__ = ["leave_one_out"]
 
 _Values = NDArray[np.float64]
 
-_ENTRIES = 1 << 21  # numbers in a block of cells, or of rows of the hat matrix (16 MB)
+_ENTRIES = 1 << 21  # numbers in a block of cells (16 MB)
 
 
 def leave_one_out(decoder: Any, X: ArrayLike, y: ArrayLike, *, regularizations: Sequence[float] | None = None) -> Bunch:
@@ -93,7 +93,7 @@ def leave_one_out(decoder: Any, X: ArrayLike, y: ArrayLike, *, regularizations: 
     F, dtype, layout = check_fields(y, len(points))
     invariants = invariants_of(decoder, F, dtype, layout.shape)
     reduced = {"least": lambdas.min()} if hasattr(decoder, "fit_path") else {}
-    hat = _Hat(*decoder.spectrum(points, **reduced))
+    hat = HatMatrix(*decoder.spectrum(points, **reduced))
     sizes = field_norms(F)
     usual = median_norm(sizes)
     if F.shape[1] > 4 * len(F) and len(lambdas) > 3:
@@ -133,58 +133,7 @@ def _checked(decoder: Any, regularizations: Sequence[float] | None) -> _Values:
     return np.array([check_number(value, "regularization", low=0) for value in regularizations])
 
 
-class _Hat:
-    """I - H(lambda) for all lambda, from left singular vectors U (n, r) and squares sigma^2 (r,).
-
-    `angle` is the one by which round-off may have turned the space that U spans.
-    """
-
-    def __init__(self, U: _Values, squares: _Values, angle: float) -> None:
-        self._U, self._squares = U, squares
-        self._outside = _outside_leverage(U)
-        # a sample that alone determines a direction lies in the span of U whatever the others are
-        self._alone = self._outside <= min(angle, 0.5) ** 2
-
-    def residuals(self, B: _Values, lambdas: _Values) -> Iterator[_Values]:
-        """(I - H) B over 1 - H_ii, (n, m), for the columns B (n, m) and each lambda in turn."""
-        U, outside = self._U, self._outside
-        UtB = U.T @ B
-        rest = B - U @ UtB if U.shape[1] < len(U) else np.zeros_like(B)
-        for value in lambdas:
-            inverse = 1 / (self._squares + value)
-            inside, weight = U @ (inverse[:, None] * UtB), (U**2) @ inverse
-            if value:
-                inside *= value
-                inside += rest
-                inside /= (outside + value * weight)[:, None]
-            else:  # the limit: only a sample in the span of the others has a residual outside U
-                np.copyto(inside, rest, where=~self._alone[:, None])
-                inside /= np.where(self._alone, weight, outside)[:, None]
-            yield inside
-
-
-def _outside_leverage(U: _Values) -> _Values:
-    """(I - U U^T)_ii, to relative round-off where it is near 0.
-
-    With P = U U^T a projection, x = 1 - P_ii satisfies x = x^2 + s, s the sum of P_ij^2 over j != i:
-    nothing is subtracted from 1.
-    """
-    n, r = U.shape
-    if r == n:
-        return np.zeros(n)
-    outside = 1 - np.einsum("ij,ij->i", U, U)
-    near = np.flatnonzero(outside < 0.25)
-    step = max(1, _ENTRIES // n)
-    for start in range(0, len(near), step):
-        rows = near[start : start + step]
-        P = U[rows] @ U.T
-        P[np.arange(len(rows)), rows] = 0
-        s = np.einsum("ij,ij->i", P, P)
-        outside[rows] = 2 * s / (1 + np.sqrt(1 - 4 * s))
-    return outside
-
-
-def _distances(hat: _Hat, F: _Values, invariants: AffineInvariants | None, lambdas: _Values) -> _Values:
+def _distances(hat: HatMatrix, F: _Values, invariants: AffineInvariants | None, lambdas: _Values) -> _Values:
     """Distance (n_lambdas, n) of each field from the one decoded without it."""
     n = len(F)
     free = np.arange(F.shape[1]) if invariants is None else np.flatnonzero(~invariants.constant)
@@ -194,7 +143,9 @@ def _distances(hat: _Hat, F: _Values, invariants: AffineInvariants | None, lambd
         step = max(16, _ENTRIES // n)
         for start in range(0, len(free), step):
             cells = free[start : start + step]
-            for k, E in enumerate(hat.residuals(F[:, cells], lambdas)):
+            part = F[:, cells]
+            for k, value in enumerate(lambdas):
+                E = hat.residuals(part, value)
                 if invariants is not None and shifts is not None:
                     E -= shifts[k] @ invariants.normals()[:, cells]
                 distances[k] = np.hypot(distances[k], np.linalg.norm(E, axis=1))
@@ -202,7 +153,7 @@ def _distances(hat: _Hat, F: _Values, invariants: AffineInvariants | None, lambd
 
 
 def _shifts(
-    hat: _Hat, F: _Values, free: NDArray[np.intp], invariants: AffineInvariants | None, lambdas: _Values
+    hat: HatMatrix, F: _Values, free: NDArray[np.intp], invariants: AffineInvariants | None, lambdas: _Values
 ) -> list[_Values] | None:
     """What the correction by the invariants takes from each residual, in multiples of the normals.
 
@@ -210,6 +161,6 @@ def _shifts(
     """
     if invariants is None or not len(invariants.kept):
         return None
-    moments = hat.residuals(F[:, free] @ invariants.matrix[np.ix_(free, invariants.kept)], lambdas)
+    moments = F[:, free] @ invariants.matrix[np.ix_(free, invariants.kept)]
     defect = invariants.defects(F)
-    return [invariants.multipliers(defect + moment) for moment in moments]
+    return [invariants.multipliers(defect + hat.residuals(moments, value)) for value in lambdas]

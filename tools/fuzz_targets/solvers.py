@@ -11,9 +11,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from randsmap import FourierFeatures, SigmoidFeatures
 from randsmap._linalg import sparse_cholesky
-from randsmap._linalg.krylov import solve_ridge
-from randsmap._linalg.radial import TailSolver, polynomial_tail
-from randsmap._linalg.ridge import FeatureRows
+from randsmap._linalg.dual import Dual
+from randsmap._linalg.radial import polynomial_tail
+from randsmap._linalg.ridge import RidgeFactor
+from randsmap._linalg.rows import FeatureRows
 from randsmap._linalg.sparse_cholesky import Dissection, SparseCholesky, step_coordinates
 from randsmap.datasets import HughesSolver, LWRSolver, make_rotated_images, solve_eikonal
 
@@ -190,7 +191,8 @@ def regressions(rng):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            A, used, _, _, missed = solve_ridge(FeatureRows(features, X, bias=bias), F, regularization, solver)
+            factor = RidgeFactor(FeatureRows(features, X, bias=bias), [regularization], solver)
+            A, used, _, _, missed = factor.solve(F, regularization)
         except ConvergenceWarning:  # told: of an iteration that round-off stops
             return 1
     Phi = features.transform(X).astype(WIDE)
@@ -236,14 +238,14 @@ def _kernel_system(rng, X, F, regularization):
     D = ((X[:, None] - X[None]) ** 2).sum(axis=2)
     K = np.exp(-D / (2 * 10.0 ** rng.uniform(-2, 1)))
     T = polynomial_tail(X, int(rng.integers(2)))
-    solver = TailSolver(K, T, regularization)
-    C, b = solver.solve(F)
+    C = F.copy()
+    b, solver = Dual(K, T).solve(C, regularization)
     wide = C.astype(WIDE)
     residual = K.astype(WIDE) @ wide + regularization * wide + T.astype(WIDE) @ b - F
     terms = np.abs(K) @ np.abs(C) + regularization * np.abs(C) + np.abs(T) @ np.abs(b) + np.abs(F)
     n = len(X)
     scale = terms.max() * 1e2 * n * EPS
-    within(residual, 0.0, scale, f"residual ({solver.name})")
+    within(residual, 0.0, scale, f"residual ({solver})")
     within(T.T.astype(WIDE) @ wide, 0.0, 1e2 * n * EPS * np.abs(T).max() * np.abs(C).sum(axis=0).max(), "orthogonality")
     return 1
 

@@ -1,0 +1,353 @@
+"""Ridge regression by orthogonal factorisations of Phi: no Gram matrix, so that the smallest lambda keeps its digits.
+
+Round-off is amplified by |Phi| / sqrt(lambda), not by its square (A. Bjoerck, Numerical Methods for Least Squares
+Problems, SIAM 1996, Sec. 2.7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+
+from randsmap._linalg.cholesky import Solution
+from randsmap._linalg.eigen import symmetric_eigen
+from randsmap._linalg.rows import FeatureRows
+from randsmap._parallel import blas_threads
+
+__all__ = ["FeatureLeverage", "HatMatrix", "PATH", "Spectral", "lambda_path", "solve_or_least_squares"]
+
+_EPS, _TINY = np.finfo(float).eps, np.finfo(float).tiny
+_BLOCK = 2048  # rows of Phi in a block of the QR factorisation, or as many as it has columns if that is more
+_POINTS = 1024  # points whose leverage is computed at a time
+_ENTRIES = 1 << 21  # numbers in a block of rows of the hat matrix (16 MB)
+_Values = NDArray[np.float64]
+PATH: _Values = np.power(10.0, np.arange(-12, 3, dtype=np.float64))  # lambda over the largest eigenvalue
+
+
+def lambda_path(largest: float, smallest: float | None = None) -> Iterator[tuple[float, float]]:
+    """(value, lambda) for values of `PATH`, lambda = value * largest, the largest eigenvalue of a kernel.
+
+    smallest : lambda below which only the round-off of the kernel counts, where the path begins; None: eigenvalues are
+        squares of singular values, which allow two more values, down to 1e-14
+    """
+    values = PATH if smallest is not None else np.concatenate([[0.01 * PATH[0], 0.1 * PATH[0]], PATH])
+    for value in values:
+        if value == PATH[-1] or value * largest >= (smallest or 0.0):
+            yield float(value), max(float(value) * largest, smallest or 0.0)
+
+
+class Spectral:
+    """argmin |F - Phi A|^2 + lambda |A|^2 from a triangle R: by QR of [R; sqrt(lambda) I], or the singular values of R.
+
+    Parameters
+    ----------
+    rows : rows of Phi (n, P)
+        Less their mean where the bias is not penalised.
+    always : bool
+        Use singular values for each lambda; otherwise for lambda <= 10 eps |Phi|_F^2 alone, where the minimum-norm
+        solution is wanted (paper Eqs. TikhSVD, MoorePenrose).
+    """
+
+    def __init__(self, rows: FeatureRows, *, always: bool = False) -> None:
+        self._rows, self._always = rows, always
+        self._fields: Any = None
+        self._system: Any = None
+        self._singular: Any = None
+
+    def solve(self, F: Any, regularization: float, cut: float | None = None) -> Solution:
+        """The solution for fields F (n, M), with solver "qr" or "svd".
+
+        cut : singular values below this part of the largest are left out; None: max(n, P) eps
+        """
+        R, QtF, basis = self._triangular_system(F)
+        with blas_threads():
+            if self._is_damped(R, regularization):
+                A, name = _damped_solution(R, QtF, regularization), "qr"
+            else:
+                if self._singular is None:
+                    self._singular = _svd(R)
+                A, name = (
+                    _filtered(*self._singular, QtF, regularization, self._round_off if cut is None else cut),
+                    "svd",
+                )
+            return Solution(A if basis is None else basis @ A, name)
+
+    def weights(self, Z: _Values, regularization: float) -> _Values:
+        """Z A (L, n) for the coefficients A of the n unit fields."""
+        A = self.solve(np.eye(self._rows.n), regularization).coefficients
+        with blas_threads():
+            return Z @ A
+
+    @property
+    def _round_off(self):
+        return max(self._rows.n, self._rows.width) * _EPS
+
+    def _is_damped(self, R, regularization):
+        return not self._always and regularization > 10 * _EPS * np.linalg.norm(R) ** 2 > 0
+
+    def _triangular_system(self, F):
+        """Upper triangle R, Q^T F, and orthonormal columns B with Phi = Q R B^T, or None for the identity."""
+        if self._system is None or self._fields is not F:
+            rows = self._rows
+            with blas_threads():
+                if rows.n >= rows.width:
+                    self._system = *_tall_triangle(rows, F), None
+                else:
+                    self._system = _wide_triangle(rows.whole(), None if F is None else F[:])
+            self._fields, self._singular = F, None
+        return self._system
+
+    def hat(self) -> HatMatrix:
+        """The hat matrix of every lambda, without singular values that are round-off."""
+        with blas_threads():
+            A = self._rows.whole()
+            if A.shape[1] > len(A):  # U is that of the triangle
+                A = scipy.linalg.qr(A.T, mode="r", overwrite_a=True, check_finite=False)[0][: len(A)].T
+            U, sigma, _ = _svd(A)
+        sigma = sigma[sigma > self._round_off * sigma[0]]
+        angle = self._round_off * sigma[0] / sigma[-1] if len(sigma) else 0.0
+        U = np.ascontiguousarray(U[:, : len(sigma)])
+        constant = np.full((len(U), int(not self._rows.bias)), len(U) ** -0.5)
+        return HatMatrix.with_tail(constant, U, sigma**2, angle)
+
+    def leverage(self, regularization: float) -> FeatureLeverage:
+        """Of all points; where lambda is 0 or below the round-off of Phi, that of the minimum-norm solution."""
+        rows = self._rows
+        R, _, basis = self._triangular_system(None)
+        with blas_threads():
+            if np.sqrt(regularization) > self._round_off * np.linalg.norm(R):
+                W = lapack.dtrtri(np.triu(_damped_qr(R, regularization)[0]))[0]
+            else:
+                _, sigma, Vt = _svd(R)
+                kept = sigma > self._round_off * sigma[0]
+                W, regularization = (Vt[kept] / sigma[kept, None]).T, 0.0
+            if basis is not None:
+                W = basis @ W
+        offset = 0.0 if rows.bias else 1 / rows.n
+        return FeatureLeverage(
+            np.ascontiguousarray(W), rows.mean, offset, basis if regularization else None, regularization
+        )
+
+
+def _tall_triangle(rows, F):
+    """R (P, P) and Q^T F of Phi = Q R by blocks of rows, so that memory is that of P^2 + P M numbers."""
+    R = G = None
+    for start, stop, block in rows.blocks(max(_BLOCK, rows.width)):
+        stack = block if R is None else np.vstack([R, block])
+        if F is None:
+            R = scipy.linalg.qr(stack, mode="r", check_finite=False)[0][: rows.width]
+            continue
+        right = F[start:stop] if R is None else np.vstack([G, F[start:stop]])
+        QtF, R = scipy.linalg.qr_multiply(stack, right.T, mode="right")
+        G = QtF.T
+    return R, G
+
+
+def _wide_triangle(Phi, F):
+    """R (n, n), Q^T F and B of a wide Phi = Q R B^T: it is reduced to its row space first."""
+    B, L = scipy.linalg.qr(Phi.T, mode="economic", overwrite_a=True, check_finite=False)
+    if F is None:
+        return scipy.linalg.qr(L.T, mode="r", overwrite_a=True, check_finite=False)[0], None, B
+    QtF, R = scipy.linalg.qr_multiply(L.T, F.T, mode="right")
+    return R, QtF.T, B
+
+
+def _svd(A):
+    try:
+        return scipy.linalg.svd(A, full_matrices=False, check_finite=False)
+    except np.linalg.LinAlgError:  # divide and conquer did not converge; QR iteration does
+        return scipy.linalg.svd(A, full_matrices=False, check_finite=False, lapack_driver="gesvd")
+
+
+def _filtered(U, sigma, Vt, F, regularization, cut):
+    """V diag(sigma / (sigma^2 + lambda)) U^T F over sigma > cut * sigma_1."""
+    kept = sigma > cut * sigma[0]
+    sigma = sigma[kept]
+    damped = 1 / (sigma + regularization / sigma)  # sigma^2 might overflow
+    return Vt[kept].T @ (damped[:, None] * (U[:, kept].T @ F))
+
+
+def _damped_qr(R, regularization):
+    p = len(R)
+    below = np.sqrt(regularization) * np.eye(p, order="F")
+    return lapack.dtpqrt(p, min(32, p), np.asfortranarray(R), below, overwrite_b=1)[:3]
+
+
+def _damped_solution(R, C, regularization):
+    """argmin |C - R X|^2 + lambda |X|^2 for an upper triangle R."""
+    R, below, T = _damped_qr(R, regularization)
+    C, _, _ = lapack.dtpmqrt(
+        len(R), below, T, np.asfortranarray(C), np.zeros(C.shape, order="F"), trans="T", overwrite_b=1
+    )
+    return np.ascontiguousarray(scipy.linalg.solve_triangular(R, C, check_finite=False))
+
+
+class HatMatrix:
+    """H = U diag(s / (s + lambda)) U^T for every lambda: the decoded fields at the training points are H F.
+
+    I - H = (I - U U^T) + U diag(lambda / (s + lambda)) U^T is computed as this sum without cancellation, so that
+    leverages near 1 keep their digits.
+
+    Parameters
+    ----------
+    U : ndarray (n, r)
+        Orthonormal columns.
+    squares : ndarray (r,)
+        Squared singular values s of Phi, or eigenvalues of the kernel; infinite for what is not penalised.
+    angle : float
+        The angle by which round-off may have turned the space that U spans.
+    """
+
+    def __init__(self, U: _Values, squares: _Values, angle: float = 0.0) -> None:
+        self.U, self.squares, self.angle = U, squares, angle
+        self._outside = _outside_leverage(U)
+        # a sample that alone determines a direction lies in the span of U whatever the others are
+        self._alone = self._outside <= min(angle, 0.5) ** 2
+        self._fields: Any = None
+
+    @classmethod
+    def with_tail(cls, Q: _Values, U: _Values, squares: _Values, angle: float) -> HatMatrix:
+        """That of a regression whose tail, orthonormal columns Q, is not penalised; U and s of Phi without it."""
+        n, rank = Q.shape
+        if not rank:
+            return cls(U, squares, angle)
+        with blas_threads():  # U is orthogonal to the tail only as far as its singular values reach
+            both = np.hstack([Q, U[:, : n - rank]])
+            U = np.ascontiguousarray(scipy.linalg.qr(both, mode="economic", check_finite=False)[0])
+        return cls(U, np.concatenate([np.full(rank, np.inf), squares[: n - rank]]), angle)
+
+    @property
+    def largest(self) -> float:
+        """The largest finite s, 0 if there is none."""
+        return float(self.squares[np.isfinite(self.squares)].max(initial=0))
+
+    def residuals(self, F: _Values, regularization: float, groups: Sequence[NDArray[np.intp]] | None = None) -> _Values:
+        """Error (n, M) of the fields F (n, M) decoded without the sample, or without its whole group.
+
+        With r = (I - H) F it is r_i / (1 - H_ii) (D. M. Allen, Technometrics 16, 1974), and (I - H)_gg^-1 r_g of a
+        group g: the same as refitting without them. For lambda = 0 the limit, of minimum-norm solutions.
+        """
+        with blas_threads():
+            return self._residuals(F, regularization, groups)
+
+    def _residuals(self, F, regularization, groups):
+        U, outside = self.U, self._outside
+        complete = U.shape[1] == len(U)
+        if self._fields is not F:
+            self._fields, self._inside = F, U.T @ F
+            self._rest = None if complete else F - U @ self._inside
+        damped = 1 / np.maximum(self.squares + regularization, _TINY)
+        if not complete:
+            damped *= regularization or 1.0  # nothing is over lambda, unless all of the space is in U
+        r, weight = U @ (damped[:, None] * self._inside), (U**2) @ damped
+        if not complete and regularization:
+            r += self._rest
+            weight += outside
+        elif not complete:  # the limit: only a sample in the span of the others has a residual outside U
+            np.copyto(r, self._rest, where=~self._alone[:, None])
+            weight = np.where(self._alone, weight, outside)
+        if groups is None:
+            r /= weight[:, None]
+            return r
+        for g in groups:
+            block = (U[g] * damped) @ U[g].T
+            if not complete:
+                block += np.eye(len(g)) - U[g] @ U[g].T
+            r[g] = solve_or_least_squares(block, r[g])
+        return r
+
+
+def solve_or_least_squares(A: _Values, B: _Values) -> _Values:
+    """A^-1 B, or the least-squares solution of a singular A."""
+    try:
+        return np.linalg.solve(A, B)
+    except np.linalg.LinAlgError:
+        return np.linalg.lstsq(A, B, rcond=None)[0]
+
+
+def _outside_leverage(U: _Values) -> _Values:
+    """(I - U U^T)_ii, to relative round-off where it is near 0.
+
+    With P = U U^T a projection, x = 1 - P_ii satisfies x = x^2 + s, s the sum of P_ij^2 over j != i:
+    nothing is subtracted from 1.
+    """
+    n, r = U.shape
+    if r == n:
+        return np.zeros(n)
+    outside = 1 - np.einsum("ij,ij->i", U, U)
+    near = np.flatnonzero(outside < 0.25)
+    step = max(1, _ENTRIES // n)
+    for start in range(0, len(near), step):
+        rows = near[start : start + step]
+        P = U[rows] @ U.T
+        P[np.arange(len(rows)), rows] = 0
+        s = np.einsum("ij,ij->i", P, P)
+        outside[rows] = 2 * s / (1 + np.sqrt(1 - 4 * s))
+    return outside
+
+
+class FeatureLeverage:
+    """h(y) = psi (Psi^T Psi + lambda I)^-1 psi^T of feature rows psi = phi(y) less their mean, and 1/n more.
+
+    It is computed as offset + |psi W|^2 + |psi - psi Q Q^T|^2 / lambda: sums of squares, whose errors enter squared.
+
+    Parameters
+    ----------
+    W : ndarray (w, r)
+        W W^T is the inverse of Psi^T Psi + lambda I, or its part in the span of Q.
+    mean : ndarray (w,) or None
+        What is taken off the features, which then have no bias.
+    offset : float
+        1/n with a mean, otherwise 0.
+    Q : ndarray (w, r) or None
+        Orthonormal columns that span the rows of Psi, where these are fewer than its columns.
+    regularization : float
+        lambda, read with Q.
+
+    References
+    ----------
+    D. A. Belsley, E. Kuh and R. E. Welsch, Regression Diagnostics, Wiley (1980).
+    """
+
+    def __init__(
+        self, W: _Values, mean: Any = None, offset: float = 0.0, Q: Any = None, regularization: float = 0.0
+    ) -> None:
+        self.W, self.mean, self.offset, self._Q, self._regularization = W, mean, offset, Q, regularization
+
+    @classmethod
+    def of_gram(cls, G: _Values, regularization: float, mean: Any, offset: float) -> FeatureLeverage:
+        """From Psi^T Psi (upper triangle), which may be overwritten, without the part that is round-off."""
+        with blas_threads():
+            eigenvalues, V = symmetric_eigen(G, lower=False, overwrite=True)
+            shifted = np.maximum(eigenvalues, 0) + regularization
+            kept = shifted > len(G) * _EPS * max(eigenvalues[-1], _TINY)
+            return cls(np.ascontiguousarray(V[:, kept] / np.sqrt(shifted[kept])), mean, offset)
+
+    def values(self, features: Any, X: _Values) -> _Values:
+        """h (L,) at points X (L, d)."""
+        return self._by_blocks(self._values, features, X)
+
+    def _values(self, Psi):
+        with blas_threads():
+            h = self.offset + _squares(Psi @ self.W)
+            if self._Q is None:
+                return h
+            return h + _squares(Psi - (Psi @ self._Q) @ self._Q.T) / self._regularization
+
+    def sizes(self, features: Any, X: _Values) -> _Values:
+        """|psi|^2 (L,) at points X (L, d): over lambda, h without any training point."""
+        return self._by_blocks(_squares, features, X)
+
+    def _by_blocks(self, function, features, X):
+        rows = FeatureRows(features, X, bias=self.mean is None)
+        rows.mean = self.mean
+        return np.concatenate([function(Psi) for _, _, Psi in rows.blocks(_POINTS)] or [np.empty(0)])
+
+
+def _squares(A: _Values) -> _Values:
+    return np.einsum("ij,ij->i", A, A)
