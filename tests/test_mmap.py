@@ -26,7 +26,7 @@ def small(monkeypatch):
     monkeypatch.setattr(rows, "LARGE", 1)
     monkeypatch.setattr(rows, "BLOCK", 1000)
     monkeypatch.setattr(encoders, "BLOCK", 1000)
-    for module in ("_linalg.distances", "_linalg.low_rank", "decoders._kernel", "decoders._knn"):
+    for module in ("_linalg.distances", "_linalg.low_rank", "_linalg.dual", "decoders._knn"):
         monkeypatch.setattr(f"randsmap.{module}.BLOCK", 1000)
 
 

@@ -8,7 +8,6 @@ blocks of Phi, whose features are computed anew in every pass.
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import ddot
 from sklearn.exceptions import ConvergenceWarning
 
-from randsmap._interface.callers import callers_level
+from randsmap._interface.callers import warn_caller
 from randsmap._io.progress import counter
 from randsmap._kernels import ridge as _kernel
 from randsmap._linalg.cholesky import Solution, with_bias
@@ -165,13 +164,12 @@ class Krylov:
         self.close()
         if error > self._goal:
             reached = 2 * error / self._norm
-            warnings.warn(
+            warn_caller(
                 f"The Krylov solver did not reach tol = {2 * self._goal / self._norm:.3g} in {n_iter} "
                 f"iterations (max_iter = {max_iter}): the predictions' relative error is only known "
                 f"to be below {reached:.3g}. "
                 "Use a larger max_iter, regularization or tol, or solver='cholesky' or 'svd'",
                 ConvergenceWarning,
-                stacklevel=callers_level(),
             )
         if self._Vt is not None:
             with blas_threads():
