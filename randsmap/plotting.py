@@ -1193,7 +1193,7 @@ def _plot_array(field, name, shape):
 def _own_array(field, name):
     """An array in the shape that was given; a masked array stays one, so that it is refused."""
     rows, layout = flattened(field, name)
-    return rows.reshape(len(rows), *layout.shape)
+    return np.asanyarray(rows).reshape(-1, *layout.shape)
 
 
 def plot_series(fields: Any, name: str, n_axes: int, shape: Any = None) -> NDArray[np.float64]:

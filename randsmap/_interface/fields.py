@@ -158,6 +158,8 @@ class FieldShape:
 
     _state = {"shape": Parameter(object), "n_cells": Count("M"), "metadata": Part(XarrayMetadata, optional=True)}
 
+    metadata: XarrayMetadata | None = None
+
     def __init__(self, shape: Shape, metadata: XarrayMetadata | None = None) -> None:
         self.shape, self.metadata = tuple(map(int, shape)), metadata
         self.n_cells = math.prod(self.shape)

@@ -1,43 +1,38 @@
 """Model files: fitted models on disk, exact to the bit, safe to load from anyone.
 
-``model.save(path)`` writes a file, `load` gives the model back. A file is an ``.npz`` without
-pickles or object arrays: a manifest in JSON (the classes by name, their parameters, checksums) and
-the arrays, named by where they belong (``decoder_.coef_``), so that `numpy.load` can read them
-without this package. `randsmap.persistence._archive` describes the bytes.
+``model.save(path)`` writes a file and `load` reads the model. A file is an ``.npz`` without pickles: a manifest in
+JSON (the classes by name, their parameters) and the arrays, named by the attribute that holds them
+(``decoder_.coef_``). `randsmap.persistence._archive` describes the bytes.
 
-What can be stored: the package's own classes named in `CLASSES`, with parameters that are numbers,
-strings, None, arrays of numbers, lists and tuples of such, and other stored objects. A parameter
-that is a `numpy.random.RandomState` or `Generator` is stored as None: its draws are in the fitted
-attributes, but a second `fit` of the loaded model draws others. NumPy scalars come back as Python's
-numbers. Transformers and regressors of scikit-learn or of the user are refused by `save`, since
-only a pickle can hold them.
+What can be stored: the package's own classes that declare their fitted attributes, with parameters that are numbers,
+strings, None, arrays of numbers, lists and tuples of these, and other stored objects. A `numpy.random.RandomState` or
+`Generator` is stored as None: its draws are in the fitted attributes, but a second `fit` of the loaded model draws
+others. NumPy scalars come back as Python's numbers. `save` refuses transformers and regressors of scikit-learn or of
+the user, which only a pickle can hold.
 
-Loading runs no code of the file's choosing: only classes of `CLASSES` are made, and each fitted
-attribute is checked against its class's declaration (type, shape, finite values, index ranges,
-agreement with the other attributes), so that a crafted file gets a ValueError too, never a compiled
-kernel reading beyond an array.
+Loading runs no code of the file's choosing: only these classes are made, and each parameter and fitted attribute is
+checked against its declaration (type, shape, finite values, index ranges, agreement with the other attributes). So a
+forged file raises ValueError, and never makes a compiled kernel read beyond an array.
 
-To make a class storable, declare its fitted attributes, all of them, in a dictionary ``_state`` of
-the class (the kinds are in `randsmap._interface.state`)::
+To make a class storable, declare all of its fitted attributes in a dictionary ``_state`` of the class (the kinds are
+in `randsmap._interface.state`)::
 
     _state = {"n_features_in_": Count("d"), "weights_": Array("d", "P"), "offsets_": Array("P")}
 
-and add a line to `CLASSES`. Rules:
+A class that is no public name of `randsmap` also needs a line in `INNER`. Rules:
 
-- ``__init__`` only stores its arguments, as scikit-learn asks; a class that is no scikit-learn
-  estimator has no parameters, only ``_state``.
-- What is declared NOT_SAVED is not stored; a method ``_restore()`` makes it from the others, and also
-  makes the checks that a declaration cannot express (ValueError). What a BLAS computed is stored,
-  not derived.
-- A transformer has `_n_features_out`, a regressor `_n_outputs`, so that the parts of a model are
-  known to fit.
-- A parameter that is used after `fit` belongs in ``_state`` as well (as `_exact` of
-  RANDSMAPDecoder): parameters in a file are not checked, as in a constructor.
+- ``__init__`` only stores its arguments, as scikit-learn asks. A class that is no scikit-learn estimator has no
+  parameters, only ``_state``.
+- An attribute that is declared NOT_SAVED is not stored. A method ``_restore()`` makes it from the others, and makes
+  the checks that a declaration cannot express (ValueError). The result of a BLAS is stored, not recomputed.
+- A transformer has `_n_features_out` and a regressor `_n_outputs`, so that the parts of a model are known to fit.
+- A parameter that is used after `fit` belongs in ``_state`` as well.
 - A parameter that is missing in a file takes its default. If anything else changes, `VERSION` grows.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 from importlib import import_module
@@ -48,6 +43,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+import randsmap
 from randsmap._interface.state import NOT_SAVED, check_state, is_optional
 from randsmap._io.files import expanded, write_atomically
 from randsmap.maps.frozen import is_image, load_image
@@ -56,45 +52,28 @@ from randsmap.persistence import _archive
 __all__ = ["load", "save"]
 
 FORMAT, VERSION = "randsmap model", 1
-# class -> its module in the package
-CLASSES = {
+# classes with `_state` that are no public names of the package -> their module
+INNER = {
     "AffineInvariants": "invariants",
     "FieldShape": "_interface.fields",
+    "ScaledTransformer": "maps.bases",
     "XarrayMetadata": "_interface.fields",
-    "FourierFeatures": "features",
-    "MaternFeatures": "features",
-    "MonomialFeatures": "features",
-    "MultiscaleFourierFeatures": "features",
-    "SigmoidFeatures": "features",
-    "DiffusionMaps": "encoders",
-    "POD": "encoders",
-    "RFNNDecoder": "decoders",
-    "RANDSMAPDecoder": "decoders",
-    "KNNDecoder": "decoders",
-    "DoubleDiffusionMapsDecoder": "decoders",
-    "KernelDecoder": "decoders",
-    "BlendedDecoder": "decoders",
-    "AutoDecoder": "decoders",
-    "ScaledTransformer": "decoders",
-    "ManifoldModel": "model",
-    "ParametricModel": "model",
-    "ShiftRegistration": "model",
 }
 _MAX_DEPTH = 20  # of parameters within parameters
-_MAX_OBJECTS = 300  # blends of 12 decoders of random features, of fields and of latents over parameters, are 206
-_NAMES = "feature_names_in_"  # scikit-learn's, of any estimator that was fitted on a data frame
+_MAX_OBJECTS = 400  # blends of 12 decoders of random features, of fields and of latents over parameters, are 230
+_NAMES = "feature_names_in_"  # of scikit-learn, in an estimator that was fitted on a data frame
 
 
 def save(model: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted model to the file `path`.
+    """Write a fitted model to a file.
 
     Parameters
     ----------
-    model : object of a class in `CLASSES`
+    model : fitted estimator of this package
         `ManifoldModel`, or an encoder, decoder or feature map alone.
     path : path
-        Taken as it is, but for a leading ``~``; ``.npz`` is customary. The file is there whole or, if
-        writing fails, as it was before. A symbolic link stays one, an existing file keeps its mode.
+        Taken as it is, except for a leading ``~``; ``.npz`` is customary. If writing fails, an existing file stays
+        as it was. A symbolic link stays one, and an existing file keeps its mode.
 
     Raises
     ------
@@ -142,22 +121,21 @@ def load(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     model
-        Equal to the one saved, to the bit: its arrays are the same numbers, C-contiguous and
-        writeable. A `FrozenDecoder` or `FrozenModel` of a file that its own `save` has
-        written.
+        Equal to the saved one to the bit; its arrays are C-contiguous and writeable. A `FrozenDecoder` or
+        `FrozenModel` if its own `save` has written the file.
 
     Raises
     ------
     ValueError
-        If the file is no model file, damaged, cut off or forged, or of a newer format.
+        If the file is no model file, damaged, cut off, forged, or of another version of the format.
     OSError
         If it cannot be read.
 
     Notes
     -----
-    No code of the file's choosing runs, and memory is taken for the arrays alone, after their sizes
-    are known to agree with the file's. What a forged file can do is to hold a model that decodes
-    nonsense: a checksum tells damage, not who wrote it.
+    No code of the file's choosing runs, and memory is taken for the arrays alone, after their sizes were compared
+    with the size of the file. A forged file can hold a model that decodes nonsense: a digest detects damage, not who
+    wrote the file.
 
     Examples
     --------
@@ -180,18 +158,26 @@ def load(path: str | os.PathLike[str]) -> Any:
             if is_image(file.read(8)):
                 return load_image(path)
     try:
-        manifest, arrays = _archive.read(path)
-        return _restored(manifest, arrays)
-    # a forged manifest may hold any value in any place: this is what using it as another one raises
+        return _restored(*_archive.read(path))
+    # a forged manifest may hold any value in any place: this is what its use raises
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a valid model file: {error}") from error
 
 
+def storable_class(name: str) -> Any:
+    """The class of this name that a file can hold; None if there is none."""
+    if name in INNER:
+        return getattr(import_module(f"randsmap.{INNER[name]}"), name)
+    found = getattr(randsmap, name) if name in randsmap.__all__ else None
+    return found if isinstance(found, type) and hasattr(found, "_state") else None
+
+
+def _stored(kind: type) -> dict[str, Any]:
+    """The fitted attributes of a class that a file holds, by name, with their declarations."""
+    return {name: how for name, how in kind._state.items() if how is not NOT_SAVED}
+
+
 # -- Objects to a manifest -------------------------------------------------------------------------
-def _class(name):
-    return getattr(import_module(f"randsmap.{CLASSES[name]}"), name)
-
-
 class _Writer:
     """Objects and arrays in the order in which they go into a file, each once."""
 
@@ -200,13 +186,13 @@ class _Writer:
         self._index, self._kept = {}, []
 
     def add(self, value, path, depth):
-        """Index of an object in the list; what it refers to comes before it."""
+        """Index of an object in the list; the objects that it refers to come before it."""
         name = type(value).__name__
-        if name not in CLASSES or type(value) is not _class(name):
+        if type(value) is not storable_class(name):
             raise TypeError(
-                f"{path.strip('.') or 'the model'} is of class {type(value).__module__}.{name}, "
-                f"which a model file cannot hold (it holds {', '.join(CLASSES)}); use pickle, for "
-                "files that only you and those who trust you load"
+                f"{path.strip('.') or 'the model'} is of class {type(value).__module__}.{name}, which a model file "
+                "cannot hold (it holds estimators of randsmap); use pickle, for files that only you and those who "
+                "trust you load"
             )
         if id(value) in self._index:
             return self._index[id(value)]
@@ -214,27 +200,28 @@ class _Writer:
         if "_sums" in vars(value):  # of batches whose coefficients may not be solved for yet
             value.solve()
             value._keep_leverage()
-        attributes = vars(value)
-        stored = {k for k, kind in value._state.items() if kind is not NOT_SAVED}
-        unknown = sorted(set(attributes) - set(params) - set(value._state) - {_NAMES})
-        if unknown:
-            raise TypeError(
-                f"{path}{unknown[0]}: a model file does not keep attributes that "
-                f"{name} does not declare, got {', '.join(unknown)}"
-            )
-        state = None
-        if stored & set(attributes):
-            state = {k: attributes[k] for k in value._state if k in stored and k in attributes}
-            if _NAMES in attributes:
-                state[_NAMES] = attributes[_NAMES].tolist()
         entry = {"class": name}
-        for part, values in (("params", params), ("state", state)):
+        for part, values in (("params", params), ("state", self._state(value, path, params))):
             entry[part] = values and {k: self._value(v, path + k, depth) for k, v in values.items()}
-        if state is not None:  # after the parts: one that no file can hold is named first
+        if entry["state"] is not None:  # after the parts: one that no file can hold is named first
             check_state(value)
         self.objects.append(entry)
         self._index[id(value)] = len(self.objects) - 1
         return self._index[id(value)]
+
+    def _state(self, value, path, params):
+        """The fitted attributes of an object by name; None if it is not fitted."""
+        attributes, stored = vars(value), _stored(type(value))
+        unknown = sorted(set(attributes) - set(params) - set(value._state) - {_NAMES})
+        if unknown:
+            raise TypeError(
+                f"{path}{unknown[0]}: a model file does not keep attributes that {type(value).__name__} does not "
+                f"declare, got {', '.join(unknown)}"
+            )
+        state = {name: attributes[name] for name in stored if name in attributes}
+        if state and _NAMES in attributes:
+            state[_NAMES] = attributes[_NAMES].tolist()
+        return state or None
 
     def _value(self, value, path, depth):
         """A parameter or attribute as JSON."""
@@ -286,39 +273,40 @@ def _restored(manifest, arrays):
 
 
 def _restored_object(entry, objects, arrays):
-    if entry["class"] not in CLASSES:
+    kind = storable_class(entry["class"])
+    if kind is None:
         raise ValueError(f"unknown class {entry['class']!r}")
-    kind = _class(entry["class"])
-    params = {k: _restored_value(v, objects, arrays, 0) for k, v in entry["params"].items()}
-    if issubclass(kind, BaseEstimator):
-        names = set(kind._get_param_names())
-        if set(params) - names:
-            raise ValueError(f"{kind.__name__} has no parameter {min(set(params) - names)}")
-        value = kind(**params)
-    elif params or entry["state"] is None:
-        raise ValueError(f"{kind.__name__} has a state only")
-    else:
-        value = kind.__new__(kind)
+    value = _new_object(kind, {k: _restored_value(v, objects, arrays, 0) for k, v in entry["params"].items()})
     if entry["state"] is None:
         return value
     state = {k: _restored_value(v, objects, arrays, 0) for k, v in entry["state"].items()}
-    names = state.pop(_NAMES, None)
-    stored = {k for k, how in kind._state.items() if how is not NOT_SAVED}
-    if not {k for k in stored if not is_optional(kind._state[k])} <= set(state) <= stored:
+    names, stored = state.pop(_NAMES, None), _stored(kind)
+    if not {k for k, how in stored.items() if not is_optional(how)} <= set(state) <= set(stored):
         raise ValueError(f"{kind.__name__} has other attributes: {', '.join(sorted(state))}")
     vars(value).update(state)
     check_state(value)
     if names is not None:
-        if (
-            not isinstance(names, list)
-            or len(names) != value.n_features_in_
-            or not all(type(name) is str for name in names)
-        ):
+        if type(names) is not list or len(names) != value.n_features_in_ or {*map(type, names)} != {str}:
             raise ValueError(f"{kind.__name__}.{_NAMES} is not one string a feature")
         vars(value)[_NAMES] = np.array(names, dtype=object)
     if hasattr(value, "_restore"):
         value._restore()
     return value
+
+
+def _new_object(kind, params):
+    """An object with these parameters, which are checked as far as its class declares them."""
+    if not issubclass(kind, BaseEstimator):
+        if params:
+            raise ValueError(f"{kind.__name__} has no parameters")
+        return kind.__new__(kind)
+    unknown = set(params) - set(inspect.signature(kind).parameters)
+    if unknown:
+        raise ValueError(f"{kind.__name__} has no parameter {min(unknown)}")
+    for name, declared in getattr(kind, "_parameters", {}).items():
+        if name in params:
+            declared.check(params[name], name)
+    return kind(**params)
 
 
 def _restored_value(value, objects, arrays, depth):
