@@ -18,12 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from randsmap._interface.fields import FieldShape, flattened, reshape_for
+from randsmap._interface.fields import flattened, reshape_for
 from randsmap._interface.state import restored_on_error
 from randsmap._interface.validation import check_count
 from randsmap._linalg.rows import load_npy
+from randsmap.decoders._capabilities import why_not
 from randsmap.metrics import field_norms, median_norm, scaled_distances
 from randsmap.model import ManifoldModel
+from randsmap.model._manifold import assembled
 
 __all__ = ["fit", "fit_model", "from_npy", "inverse_transform", "score", "transform"]
 
@@ -93,10 +95,9 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
         if len(Y) != len(F):
             raise ValueError(f"Y and F must have the same number of rows, got {len(Y)} and {len(F)}")
         decoder.fit_features(Y.compute())
-        try:
-            decoder.partial_fit  # noqa: B018
-        except AttributeError as error:
-            raise ValueError(f"distributed.fit adds up parts: {error.__cause__ or error}") from None
+        reason = why_not(decoder, "partial_fit")
+        if reason is not None:
+            raise ValueError(f"distributed.fit adds up parts: {reason}")
         start = dask.delayed(decoder, traverse=False)
         parts = [
             dask.delayed(_fitted, pure=False)(start, X, fields, number * rows)
@@ -146,15 +147,13 @@ def fit_model(model: ManifoldModel, F: Any) -> ManifoldModel:
         count = min(n, check_count(model.encoder_samples or _ENCODER_SAMPLES, "encoder_samples", low=2))
     edges = np.arange(count + 1) * n // count
     chosen = np.random.default_rng(0).integers(edges[:-1], edges[1:])
-    layout = FieldShape(F.shape[1:])
+    sample = F[chosen].compute()
     encoder = clone(model.encoder)
-    encoder.fit(reshape_for(encoder, flattened(F[chosen].compute(), "F")[0], layout))
+    encoder.fit(reshape_for(encoder, *flattened(sample, "F")))
     decoder = None
     if model.decoder is not None:
         decoder = fit(clone(model.decoder), transform(encoder, F).persist(), F)
-    model._keep_layout(layout)
-    model.encoder_, model.decoder_, model.n_features_in_ = encoder, decoder, math.prod(layout.shape)
-    return model
+    return assembled(model, sample, encoder, decoder)
 
 
 def transform(encoder: Any, F: Any) -> Any:

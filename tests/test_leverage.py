@@ -300,8 +300,9 @@ def test_conservative_regressor_says_that_it_is_not_known():
     regressor = ConservativeRegressor(LinearRegression()).fit(Y, F)
     assert not hasattr(regressor, "leverage")
     for ask in (lambda: regressor.leverage(Z), lambda: regressor.leverage_, lambda: regressor.leverage_limit_):
-        with pytest.raises(AttributeError, match="the leverage of a LinearRegression is not known"):
+        with pytest.raises(AttributeError) as refused:
             ask()
+        assert "the leverage of a LinearRegression is not known" in str(refused.value.__cause__ or refused.value)
     known = ConservativeRegressor(KNNDecoder(3)).fit(Y, F)
     assert (known.leverage(Z) == known.estimator_.leverage(Z)).all()
     assert (known.leverage_, known.leverage_limit_) == (known.estimator_.leverage_, known.estimator_.leverage_limit_)
@@ -475,10 +476,10 @@ def test_models_pass_it_on(tmp_path):
     pod = randsmap.ManifoldModel(randsmap.POD(2)).fit(bumps)
     for model in (pod, randsmap.ShiftRegistration(randsmap.ManifoldModel(randsmap.POD(2))).fit(bumps)):
         for name in ("leverage", "leverage_", "leverage_limit_"):
-            with pytest.raises(
-                AttributeError, match="has no decoder, whose leverage it would be: POD decodes by itself"
-            ):
+            with pytest.raises(AttributeError) as refused:
                 getattr(model, name)
+            reason = str(refused.value.__cause__ or refused.value)
+            assert "has no decoder, whose leverage it would be: POD decodes by itself" in reason
     assert not hasattr(randsmap.ManifoldModel(randsmap.POD(2), LinearRegression()), "leverage")
     assert not hasattr(randsmap.ParametricModel(plain, LinearRegression()), "leverage")
 

@@ -27,7 +27,7 @@ class Spy:
     """A decoder that is asked for nothing but some cells."""
 
     def __init__(self, decoder):
-        self.decoder, self.n_features_in_, self._n_outputs = decoder, decoder.n_features_in_, decoder._n_outputs
+        self.decoder, self.n_features_in_, self.field_shape_ = decoder, decoder.n_features_in_, decoder.field_shape_
         self.asked = 0
 
     def predict(self, Y, *, cells):

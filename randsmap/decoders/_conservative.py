@@ -7,18 +7,18 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MetaEstimatorMixin, clone
 from sklearn.utils import get_tags
 
-from randsmap._interface.state import available_unless, check_fitted, restored_on_error
+from randsmap._interface.state import check_fitted, restored_on_error
 from randsmap._interface.validation import check_cells, check_matrix
 from randsmap._linalg.rows import Snapshots
 from randsmap.decoders._base import FieldRegressor, check_fields
+from randsmap.decoders._capabilities import LeverageOfPart
 from randsmap.invariants._parameters import InvariantParameters, document_invariants
-from randsmap.maps.extrapolation import why_no_leverage
 
 __all__ = ["ConservativeRegressor"]
 
 
 @document_invariants
-class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegressor):
+class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMixin, FieldRegressor):
     """Any multi-output regressor, with predictions that satisfy linear invariants exactly.
 
     Every prediction of the regressor is replaced by the nearest field that satisfies the invariants
@@ -65,6 +65,12 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
     """
 
     estimator_: Any
+
+    _judge = "estimator"
+    lacks = dict.fromkeys(
+        ("jacobian", "jvp", "vjp", "smoother", "partial_fit"),
+        "any regressor will do, and its predictions alone are used: decoders with invariants of their own can do more",
+    )
 
     def __init__(
         self,
@@ -190,43 +196,6 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
         else:
             fields[:] = self.invariants_.project(predicted.copy(), values)[:, cells]
         return self._labelled(result, cells, out)
-
-    @available_unless(lambda self: why_no_leverage(self.estimator))
-    def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
-        """How far latents are from those of the training fields: what the regressor says, if it has a `leverage`.
-
-        Parameters
-        ----------
-        X : array-like (L, d)
-            Latent points.
-
-        Returns
-        -------
-        ndarray (L,)
-
-        Raises
-        ------
-        AttributeError
-            If the regressor has no `leverage`.
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            Before `fit`, and as the regressor's `leverage`.
-        """
-        check_fitted(self, "estimator_")
-        return self.estimator_.leverage(X)
-
-    @property
-    def leverage_(self) -> float:
-        """The largest leverage of the training points; AttributeError as `leverage`."""
-        self.leverage  # noqa: B018  (raises if there is none)
-        check_fitted(self, "estimator_")
-        return self.estimator_.leverage_
-
-    @property
-    def leverage_limit_(self) -> float:
-        """Leverage above which decoded fields may be far off; AttributeError as `leverage`."""
-        self.leverage  # noqa: B018
-        check_fitted(self, "estimator_")
-        return self.estimator_.leverage_limit_
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -120,6 +120,14 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
     latent_scale: Any = None  # in pickles of before, as the next
     copy: Any = True
 
+    lacks = {
+        **dict.fromkeys(
+            ("jacobian", "jvp", "vjp"), "a mixture of neighbours has kinks and jumps where the neighbours change"
+        ),
+        "smoother": "`neighbor_weights` has the weights, of the neighbours alone",
+        "partial_fit": "a decoder that keeps its training fields is fitted anew to more of them",
+    }
+
     _state = {
         "n_features_in_": Count("d"),
         "latents_": Array("n", "d"),

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, TransformerMixin, clone
-from sklearn.utils.metaestimators import available_if
+from sklearn.base import TransformerMixin, clone
 
 from randsmap._interface.fields import (
     FIELD_STATE,
@@ -22,7 +20,7 @@ from randsmap._interface.fields import (
     reshape_for,
     with_coordinates_of,
 )
-from randsmap._interface.state import Count, Parameter, Part, available_unless, check_fitted, validate_data
+from randsmap._interface.state import Count, Part, check_fitted, validate_data
 from randsmap._interface.validation import (
     check_cells,
     check_choice,
@@ -33,47 +31,49 @@ from randsmap._interface.validation import (
     refuse_missing,
 )
 from randsmap._linalg.rows import Snapshots, is_large, mapped_rows, row_blocks
-from randsmap.decoders import MAX_BYTES, FrozenModel, RFNNDecoder
+from randsmap.decoders import MAX_BYTES, FrozenModel, KNNDecoder, RFNNDecoder
+from randsmap.decoders._base import available_if
+from randsmap.decoders._capabilities import available_from, require
 from randsmap.encoders import DiffusionMaps
-from randsmap.maps.extrapolation import why_no_leverage
 from randsmap.metrics import field_norms, median_norm, scaled_l2
+from randsmap.model._base import Model
 
-__all__ = ["ManifoldModel"]
+__all__ = ["ManifoldModel", "assembled", "decoder_for", "encoded", "fitted_encoder"]
 
 
-def _inverse_has(method: str, inverse: str) -> Callable[[ManifoldModel], bool]:
-    """Whether the part that decodes has the method: the decoder, or the encoder, where it is called `inverse`."""
+def _decoding_part(method: str) -> Callable[[ManifoldModel], tuple[Any, str]]:
+    """The part that decodes, and what it calls the method: an encoder that decodes has `inverse_jacobian` ..."""
 
-    def check(model: ManifoldModel) -> bool:
+    def part_of(model: ManifoldModel) -> tuple[Any, str]:
         if model.decoder is not None:
-            return hasattr(model.decoder, method)
-        return hasattr(model.encoder, inverse)
+            return model.decoder, method
+        return model.encoder, _inverse(method)
 
-    return check
-
-
-_decodes = available_if(_inverse_has("predict", "inverse_transform"))
+    return part_of
 
 
-class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
+def _inverse(method: str) -> str:
+    return "inverse_transform" if method == "predict" else f"inverse_{method}"
+
+
+class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
     """Fields to latent coordinates and back.
 
     Parameters
     ----------
     encoder : transformer
-        From fields (n_samples, n_cells) to latents (n_samples, n_components): `DiffusionMaps`, or any
-        scikit-learn transformer.
+        From fields (n_samples, n_cells) to latents (n_samples, n_components): `DiffusionMaps`, `POD` or any
+        scikit-learn transformer. Cloned, as is the decoder.
     decoder : regressor, optional
-        From latents to fields: `RANDSMAPDecoder`, `RFNNDecoder`, or any multi-output scikit-learn
-        regressor. None uses the encoder's own `inverse_transform`.
+        From latents to fields: `RANDSMAPDecoder`, `AutoDecoder` or any multi-output scikit-learn regressor. None uses
+        the encoder's own `inverse_transform`.
     encoder_samples : int, optional
-        Fit the encoder to that many of the fields only, chosen with a fixed seed; `transform` then
-        gives the latents of all, to which the decoder is fitted. None, or as many as there are fields
-        and more: all. For `DiffusionMaps`, which keeps its training fields and works with all pairs of
-        them, the way to many fields.
+        Fit the encoder to a random subset of this many fields, drawn with a fixed seed. The decoder is fitted to all
+        fields. None, or at least the number of fields: all. `DiffusionMaps` works with all pairs of its training
+        fields, so this is the way to many fields.
     consistency : int, default=0
-        Steps of `inverse_transform` towards a field whose own latents are those asked for, unless it is told
-        otherwise; `autotune(consistency="auto")` chooses it. Derivatives are those of the decoder, without steps.
+        Default number of consistency steps of `inverse_transform`. `autotune(consistency="auto")` chooses it. The
+        derivatives are those of the decoder, without steps.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
     n_features_in_ : int
         Number of cells of a field.
     field_shape_ : tuple of int
-        Shape of a field: (n_cells,) of rows.
+        Shape of a field: (n_cells,) for rows.
 
     Raises
     ------
@@ -90,14 +90,13 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
 
     Notes
     -----
-    What holds for decoded fields is what the decoder guarantees; with `RANDSMAPDecoder` every field
-    satisfies its invariants to round-off, wherever the latent point lies.
+    Decoded fields have the properties that the decoder guarantees. With `RANDSMAPDecoder` every field satisfies its
+    invariants to round-off, wherever the latent point lies.
 
-    Fields may be a memory-mapped array larger than memory (`numpy.load` with mmap_mode="r"). From 64
-    MB, `POD` and the package's decoders read it by blocks, as do `transform`, `score` and the metrics; `out`
-    may be one too. `DiffusionMaps` and `KNNDecoder` copy them unless they are told not to
-    (`copy=False`), `DiffusionMaps` also unless it gets `encoder_samples`. Encoders and decoders of others take it as
-    they take any array.
+    Fields may be a memory-mapped array larger than memory (`numpy.load` with mmap_mode="r"). From 64 MB, `POD`, the
+    package's decoders, `transform`, `score` and the metrics read it by blocks; `out` may be memory-mapped as well.
+    `DiffusionMaps` and `KNNDecoder` copy the fields unless `copy=False`, `DiffusionMaps` also unless `encoder_samples`
+    is given. Other packages' estimators get the array itself.
 
     References
     ----------
@@ -121,13 +120,10 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
         "n_features_in_": Count("M"),
         "encoder_": Part("transform", n_in="M", n_out="d"),
         "decoder_": Part("predict", n_in="d", n_out="M", optional=True),
-        "_consistency": Parameter(int, low=0, words=(None,)),
         **FIELD_STATE,
     }
 
-    _former_parameters = {"consistency": 0}
-    consistency = _consistency = 0  # in pickles of before
-
+    _judge = "decoder"
     encoder_: Any
     decoder_: Any
     n_features_in_: int
@@ -146,9 +142,9 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_cells) or (n_samples, *shape)
-            Fields, one a row, or of any shape, in which they come back: the package's own encoder and decoder are
-            fitted to them as they are, others to rows. Of an xarray DataArray, whose first axis counts samples,
-            they come back with its names and coordinates.
+            Fields. The package's own encoders and decoders are fitted to fields of any shape, others to rows. Decoded
+            fields have the shape of these and, if X is an xarray DataArray whose first axis counts samples, its names
+            and coordinates.
         y : ignored
 
         Returns
@@ -158,12 +154,11 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If the fields are not finite, or as the encoder and the decoder raise; the model is then
-            left as it was.
+            If the fields are not finite, or as the encoder and the decoder raise. The model keeps the state it had.
         TypeError
             If there is no decoder and the encoder has no `inverse_transform`.
         """
-        self._fit(X)
+        self.fit_transform(X)
         return self
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray[np.float64]:
@@ -171,8 +166,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_cells)
-            Fields, one a row.
+        X : array-like of shape (n_samples, n_cells) or (n_samples, *shape)
         y : ignored
 
         Returns
@@ -184,62 +178,12 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
         ValueError, TypeError
             As `fit`.
         """
-        return self._fit(X)
-
-    def _fit(self, X):
-        encoder, latents = self._fit_encoder(X)
-        decoder = self._new_decoder(encoder)
+        encoder, latents = fitted_encoder(self, X)
+        decoder = decoder_for(self, encoder)
         if decoder is not None:
             decoder.fit(np.asarray(latents), reshape_for(decoder, *flattened(X, "X")))
-        self._assemble(X, encoder, decoder)
+        assembled(self, X, encoder, decoder)
         return latents
-
-    def _fit_encoder(self, X):
-        """A fitted copy of the encoder, and the latents of X."""
-        refuse_dask(X, "X")
-        check_count(self.consistency, "consistency", low=0)
-        for name, part, method in (("encoder", self.encoder, "fit_transform"), ("decoder", self.decoder, "predict")):
-            if part is not None and (isinstance(part, type) or not hasattr(part, method)):
-                raise TypeError(f"{name} must be an estimator with {method}, got {part!r}")
-        if self.decoder is None and not hasattr(self.encoder, "inverse_transform"):
-            raise TypeError(
-                f"decoder is None and {type(self.encoder).__name__} has no inverse_transform; "
-                "give a decoder such as RANDSMAPDecoder()"
-            )
-        encoder = clone(self.encoder)
-        return encoder, self._fit_part(encoder, X)
-
-    def _new_decoder(self, encoder):
-        """The decoder to fit on the latents of a fitted encoder."""
-        decoder = None if self.decoder is None else clone(self.decoder)
-        if getattr(decoder, "encoder", encoder) is None:  # KNNDecoder takes the model's
-            decoder.encoder = encoder
-        return decoder
-
-    def _assemble(self, X, encoder, decoder):
-        """Become the model of a fitted encoder and a fitted decoder of the fields X."""
-        X, layout = flattened(X, "X")
-        if is_large(X):  # its values have been checked by those who read them
-            validate_data(self, X[:2], reset=True)
-        else:
-            validate_data(self, X, reset=True, min_samples=2)
-        self._keep_layout(layout)
-        self.encoder_, self.decoder_ = encoder, decoder
-        self._consistency = check_count(self.consistency, "consistency", low=0)
-        return self
-
-    def _fit_part(self, encoder, X):
-        """Fit the encoder, to a part of the fields if so asked; latents of all fields."""
-        X, layout = flattened(X, "X")
-        if self.encoder_samples is None:
-            return encoder.fit_transform(reshape_for(encoder, X, layout))
-        count = check_count(self.encoder_samples, "encoder_samples", low=2)
-        n = X.shape[0] if hasattr(X, "shape") else len(X)
-        if count >= n:
-            return encoder.fit_transform(reshape_for(encoder, X, layout))
-        chosen = np.sort(np.random.default_rng(0).choice(n, count, replace=False))
-        encoder.fit(reshape_for(encoder, Snapshots(X, "X")[chosen] if is_large(X) else _rows(X, chosen), layout))
-        return _encoded(encoder, X)
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Latents of fields.
@@ -247,7 +191,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_cells) or (n_samples, *field_shape_)
-            Fields; there may be no rows.
+            Fields; n_samples may be 0.
 
         Returns
         -------
@@ -265,7 +209,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
         X = field_rows(self, X)
         if _has_no_rows(X) and self._n_features_out is not None:  # scikit-learn's encoders want some
             return np.empty((len(validate_data(self, X, reset=False)), self._n_features_out))
-        return _encoded(self.encoder_, X)
+        return encoded(self.encoder_, X)
 
     @property
     def _n_features_out(self) -> int | None:
@@ -273,12 +217,12 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
 
     @available_if(lambda model: hasattr(model.encoder, "get_feature_names_out"))
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
-        """Names of the latents, as the encoder has them; `set_output` puts them into data frames.
+        """The encoder's names of the latents, which `set_output` writes into data frames.
 
         Parameters
         ----------
         input_features : array-like of str, or None
-            Handed to the encoder.
+            Passed to the encoder.
 
         Returns
         -------
@@ -289,12 +233,12 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
         sklearn.exceptions.NotFittedError
             Before `fit`.
         AttributeError
-            If the encoder names nothing.
+            If the encoder has no such names.
         """
         check_fitted(self, "encoder_")
         return self.encoder_.get_feature_names_out(input_features)
 
-    @_decodes
+    @available_from(_decoding_part("predict"))
     def inverse_transform(
         self,
         X: ArrayLike,
@@ -311,39 +255,38 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
         X : array-like of shape (n_samples, n_components)
             May have no rows.
         consistency : int or None
-            Steps towards a field whose own latents are X: decode, encode, and move the point that is decoded by what
-            the latents miss (see Notes). Each costs a decoding and an encoding; 1 to 3 are worth trying. None: those
-            of the model, 0 unless it was given others.
+            Number of consistency steps (see Notes); each costs a decoding and an encoding. 1 to 3 are worth trying.
+            None: the model's own `consistency`.
         invariant_values, cells, out : optional
-            Handed to the decoder's `predict` (or the encoder's `inverse_transform`), if given: values
-            of the invariants for these rows, only these cells of the fields, and where to put them:
-            `numpy.lib.format.open_memmap` makes an array that is larger than memory.
+            Passed to the decoder's `predict` (or the encoder's `inverse_transform`) if given: values of the invariants
+            for these rows, the only cells to decode, and the array to write to. `numpy.lib.format.open_memmap` makes
+            one that is larger than memory.
 
         Returns
         -------
         ndarray of shape (n_samples, n_cells)
-            (n_samples, k) for k cells; otherwise (n_samples, *field_shape_), as a DataArray if the fields of `fit` were
-            one. `out` if given.
+            (n_samples, k) for k cells; otherwise (n_samples, *field_shape_), as a DataArray if `fit` got one. `out` if
+            given.
 
         Raises
         ------
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            If consistency is no integer >= 0, if invariant_values are given and the decoder has no invariants, if it
-            does not take one of the other options, or as it raises.
+            If consistency is not an integer >= 0, if invariant_values are given for a decoder without invariants, if
+            the decoder does not take one of the other options, or as the decoder raises.
 
         Notes
         -----
-        A decoder fitted to (X, y) need not return a field that the encoder maps to X again. The fixed-point
-        iteration y_0 = x, y_{j+1} = y_j + t (x - encode(decode(y_j))) looks for the point where it does; a row's
-        step is taken only if its residual |x - encode(decode(y))| falls, else its t, at first 1, is halved. Every
-        iterate is an output of the decoder, so its invariants and bounds hold.
+        The encoder need not map a decoded field to X again. The fixed-point iteration y_0 = x,
+        y_{j+1} = y_j + t (x - encode(decode(y_j))) looks for a point where it does. A row's step is accepted only if
+        its residual |x - encode(decode(y))| falls; otherwise its t, at first 1, is halved. Every iterate is an output
+        of the decoder, so the invariants and bounds hold.
         """
         options = {"invariant_values": invariant_values, "cells": cells, "out": out}
         given = {name: value for name, value in options.items() if value is not None}
-        X, decode = _latents(X), self._decoding("predict", "inverse_transform", given)
-        consistency = self._consistency if consistency is None else check_count(consistency, "consistency", low=0)
+        X, decode = latents_of(X), self._decoding("predict", given)
+        consistency = check_count(self.consistency if consistency is None else consistency, "consistency", low=0)
         if _has_no_rows(X) and self._n_features_out is not None:  # nor do scikit-learn's regressors take none
             check_matrix(X, "X", n_columns=self._n_features_out, min_rows=0)
             M, shape = self.n_features_in_, self.field_shape_
@@ -356,17 +299,16 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
         return self._labelled(self._as_given(fields), cells, out) if cells is None and out is None else fields
 
     def _as_given(self, fields: Any) -> Any:
-        """Whole fields, or their tangents, in the shape of those of `fit`: what is not ours decodes to rows."""
-        shape = self.field_shape_
-        return fields if shape is None else np.asarray(fields).reshape(len(fields), *shape)
+        """Whole fields, or their tangents, in the shape of those of `fit`; other packages' decoders return rows."""
+        return np.asarray(fields).reshape(len(fields), *self.field_shape_)
 
     def _consistent(
         self, X: NDArray[np.float64], decode: Callable[[Any], NDArray[np.float64]], steps: int
     ) -> NDArray[np.float64]:
-        """The points y (n, d) that decode to fields whose latents are nearest X, after so many steps."""
+        """Points y (n, d) after some consistency steps: their decoded fields have latents nearer to X."""
 
         def missed(Y: NDArray[np.float64]) -> NDArray[np.float64]:
-            return X - np.asarray(_encoded(self.encoder_, flattened(decode(Y), "the fields")[0]))
+            return X - np.asarray(encoded(self.encoder_, flattened(decode(Y), "the fields")[0]))
 
         Y, step = X, np.ones((len(X), 1))
         residuals = missed(Y)
@@ -393,10 +335,10 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         precision : {"float64", "float32"}, default="float64"
-            Of what is stored: coefficients, and the training fields that `DiffusionMaps` measures distances to.
+            Of the stored coefficients, and of the training fields of `DiffusionMaps`.
         tol : float or None
-            Of the decoder as in its own `freeze`. `DiffusionMaps`, too: distances in as few principal components of
-            the training fields as give the latents of these to `tol` of the largest. None: nothing is left out.
+            Tolerance of the decoder's own `freeze`. `DiffusionMaps` measures distances in the fewest principal
+            components that give the latents of the training fields to `tol` of the largest. None: nothing is left out.
         kind, latents, max_bytes
             As in the decoder's own `freeze`.
 
@@ -438,7 +380,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
             precision=precision, tol=tol, kind=kind, latents=latents, max_bytes=max_bytes, encoder=encoder
         )
 
-    @available_if(_inverse_has("jacobian", "inverse_jacobian"))
+    @available_from(_decoding_part("jacobian"))
     def jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Derivatives of `inverse_transform` with respect to the latents.
 
@@ -452,20 +394,19 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray (n_samples, *field_shape_, n_components)
-            (n_samples, k, n_components) of k cells.
+            (n_samples, k, n_components) for k cells.
 
         Raises
         ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As the decoder's `jacobian` (POD: `inverse_jacobian`).
         AttributeError
-            If it has no derivatives.
+            If the decoder has no derivatives.
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As the decoder's `jacobian` (`POD.inverse_jacobian`).
         """
-        J = self._derivative("jacobian", cells)(_latents(X))
-        shape = self.field_shape_
-        return J if shape is None or cells is not None else J.reshape(len(J), *shape, J.shape[-1])
+        J = self._derivative("jacobian", cells)(latents_of(X))
+        return J if cells is not None else J.reshape(len(J), *self.field_shape_, J.shape[-1])
 
-    @available_if(_inverse_has("jvp", "inverse_jvp"))
+    @available_from(_decoding_part("jvp"))
     def jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J v of the Jacobians of `inverse_transform` at latents X with vectors of latents.
 
@@ -475,26 +416,25 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
         V : array-like of shape (n_samples, n_components) or (n_components,)
             A vector for each row, or one for all.
         cells : optional
-            As for `inverse_transform`.
+            As in `inverse_transform`.
 
         Returns
         -------
         ndarray of shape (n_samples, n_cells)
-            How the fields change as the latents move along v; (n_samples, k) for k cells.
+            Rates of the fields as the latents move along v; (n_samples, k) for k cells.
 
         Raises
         ------
-        As the decoder's `jvp` (POD: `inverse_jvp`).
+        As `jacobian`.
 
         See Also
         --------
-        DiffusionMaps.jvp : The other direction, from tangents of the fields to those of the latents
-            (``model.encoder_.jvp``).
+        DiffusionMaps.jvp : The other direction, tangents of latents from those of fields (``model.encoder_.jvp``).
         """
-        tangents = self._derivative("jvp", cells)(_latents(X), V)
+        tangents = self._derivative("jvp", cells)(latents_of(X), V)
         return tangents if cells is not None else self._as_given(tangents)
 
-    @available_if(_inverse_has("vjp", "inverse_vjp"))
+    @available_from(_decoding_part("vjp"))
     def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J^T u of the transposed Jacobians of `inverse_transform` at latents X with vectors of fields.
 
@@ -502,9 +442,9 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_samples, n_components)
         U : array-like of shape (n_samples, n_cells) or (n_cells,)
-            A vector for each row, or one for all; k in place of n_cells for k cells.
+            A vector for each row, or one for all; k entries for k cells.
         cells : optional
-            As for `inverse_transform`.
+            As in `inverse_transform`.
 
         Returns
         -------
@@ -513,67 +453,29 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
 
         Raises
         ------
-        As the decoder's `vjp` (POD: `inverse_vjp`).
+        As `jacobian`.
         """
-        return self._derivative("vjp", cells)(_latents(X), self._vectors(U))
+        return self._derivative("vjp", cells)(latents_of(X), self._vectors(U))
 
-    def _why_no_leverage(self) -> str | None:
-        if self.decoder is not None:
-            return why_no_leverage(self.decoder)
-        name = type(self.encoder).__name__
-        return (
-            f"the model has no decoder, whose leverage it would be: {name} decodes by itself. Give it a KernelDecoder()"
-        )
+    def _check_leverage(self):
+        if self.decoder is None:
+            raise AttributeError(
+                f"the model has no decoder, whose leverage it would be: {type(self.encoder).__name__} decodes by "
+                "itself. Give it a KernelDecoder()"
+            )
+        return require(self.decoder, "leverage")
 
-    def _known_leverage(self) -> Any:
-        """The decoder, which has a leverage."""
-        check_fitted(self, "encoder_")
-        reason = self._why_no_leverage()
-        if reason is not None:
-            raise AttributeError(reason)
-        return self.decoder_
-
-    @available_unless(_why_no_leverage)
-    def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
-        """How far latents are from those of the training fields: the decoder's `leverage`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_components)
-            Latents.
-
-        Returns
-        -------
-        ndarray (n_samples,)
-            To be compared with ``leverage_limit_``.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As the decoder's `leverage`.
-        AttributeError
-            If the decoder has none.
-        """
-        return self._known_leverage().leverage(_latents(X))
-
-    @property
-    def leverage_(self) -> float:
-        """The decoder's `leverage_`: the largest at the training fields."""
-        return self._known_leverage().leverage_
-
-    @property
-    def leverage_limit_(self) -> float:
-        """The decoder's `leverage_limit_`: beyond it fields may be far off."""
-        return self._known_leverage().leverage_limit_
+    def _judged(self, X):
+        return latents_of(X)
 
     def _derivative(self, method: str, cells: ArrayLike | None) -> Callable[..., NDArray[np.float64]]:
         given = {} if cells is None else {"cells": cells}
-        return functools.partial(self._decoding(method, f"inverse_{method}", given), **given)
+        return functools.partial(self._decoding(method, given), **given)
 
-    def _decoding(self, method: str, inverse: str, given: dict[str, Any]) -> Callable[..., NDArray[np.float64]]:
-        """The decoder's method, or the encoder's for the inverse, if it takes the options given."""
+    def _decoding(self, method: str, given: dict[str, Any]) -> Callable[..., NDArray[np.float64]]:
+        """The method of the part that decodes, if it takes the options given."""
         check_fitted(self, "encoder_")
-        part, name = (self.encoder_, inverse) if self.decoder_ is None else (self.decoder_, method)
+        part, name = (self.encoder_, _inverse(method)) if self.decoder_ is None else (self.decoder_, method)
         function = getattr(part, name)
         if given:
             taken = _keywords(getattr(function, "__func__", function))
@@ -588,9 +490,9 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
                 )
         return function
 
-    @_decodes
+    @available_from(_decoding_part("predict"))
     def reconstruct(self, X: ArrayLike, *, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """Fields encoded and decoded: what the model makes of them.
+        """Fields encoded and decoded.
 
         Parameters
         ----------
@@ -602,8 +504,8 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray (n_samples, n_cells)
-            (n_samples, *field_shape_) of fields of a shape. A DataArray comes back with its own coordinates, those of
-            the samples too.
+            (n_samples, *field_shape_) for fields of a shape. For a DataArray one with the same coordinates, those of
+            the samples included.
 
         Raises
         ------
@@ -613,12 +515,12 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
         fields = self.inverse_transform(self.transform(X), out=out)
         return with_coordinates_of(X, fields) if out is None else fields
 
-    @_decodes
+    @available_from(_decoding_part("predict"))
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Minus the mean of `metrics.scaled_l2` over the reconstructed fields (higher is better, 0 at best).
 
-        That is their relative L2 error, but for empty and tiny fields. A decoder's own `score` is another measure:
-        scikit-learn's R^2 of the fields at given latents.
+        Except for empty and tiny fields that is the relative L2 error. A decoder's own `score` is scikit-learn's R^2
+        of the fields at given latents.
 
         Parameters
         ----------
@@ -645,45 +547,61 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, BaseEstimator):
             return -float(np.concatenate(errors).mean())
         return -float(scaled_l2(X, self.reconstruct(X)).mean())
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to the file `path`, whole or not at all; `randsmap.load` reads it.
-
-        Parameters
-        ----------
-        path : path
-            Taken as it is; ``.npz`` is customary.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        TypeError
-            If a part cannot be stored without a pickle (scikit-learn's or your own); nothing is
-            written.
-        OSError
-            If the file cannot be written.
-
-        See Also
-        --------
-        randsmap.persistence : What a model file can hold.
-        """
-        from randsmap.persistence._model_files import save
-
-        save(self, path)
-
     def _restore(self):
         if self.decoder_ is None and not hasattr(self.encoder_, "inverse_transform"):
             raise ValueError(f"no decoder, and {type(self.encoder_).__name__} has no inverse_transform")
 
 
-def _encoded(encoder, X):
+def fitted_encoder(model: ManifoldModel, X: Any) -> tuple[Any, Any]:
+    """A copy of the model's encoder that is fitted to the fields X, or to some of them, and the latents of all."""
+    refuse_dask(X, "X")
+    check_count(model.consistency, "consistency", low=0)
+    for name, part, method in (("encoder", model.encoder, "fit_transform"), ("decoder", model.decoder, "predict")):
+        if part is not None and (isinstance(part, type) or not hasattr(part, method)):
+            raise TypeError(f"{name} must be an estimator with {method}, got {part!r}")
+    if model.decoder is None and not hasattr(model.encoder, "inverse_transform"):
+        raise TypeError(
+            f"decoder is None and {type(model.encoder).__name__} has no inverse_transform; "
+            "give a decoder such as RANDSMAPDecoder()"
+        )
+    encoder = clone(model.encoder)
+    X, layout = flattened(X, "X")
+    if model.encoder_samples is None:
+        return encoder, encoder.fit_transform(reshape_for(encoder, X, layout))
+    count = check_count(model.encoder_samples, "encoder_samples", low=2)
+    n = X.shape[0] if hasattr(X, "shape") else len(X)
+    if count >= n:
+        return encoder, encoder.fit_transform(reshape_for(encoder, X, layout))
+    chosen = np.sort(np.random.default_rng(0).choice(n, count, replace=False))
+    encoder.fit(reshape_for(encoder, Snapshots(X, "X")[chosen] if is_large(X) else _rows(X, chosen), layout))
+    return encoder, encoded(encoder, X)
+
+
+def decoder_for(model: ManifoldModel, encoder: Any) -> Any:
+    """A copy of the model's decoder, not fitted yet: a `KNNDecoder` without an encoder gets this one."""
+    decoder = None if model.decoder is None else clone(model.decoder)
+    if isinstance(decoder, KNNDecoder) and decoder.encoder is None:
+        decoder.encoder = encoder
+    return decoder
+
+
+def assembled(model: ManifoldModel, X: Any, encoder: Any, decoder: Any) -> ManifoldModel:
+    """The model itself, with an encoder and a decoder that are fitted to the fields X already."""
+    rows = field_rows(model, X, reset=True)
+    validate_data(model, rows[:2] if is_large(rows) else rows, reset=True)  # of large ones the parts check the values
+    model.encoder_, model.decoder_ = encoder, decoder
+    return model
+
+
+def encoded(encoder: Any, X: Any) -> Any:
+    """Latents of the fields X, read by blocks where they are in a large file."""
     if isinstance(encoder, DiffusionMaps):  # reads by blocks itself
         return encoder.transform(X)
     return mapped_rows(encoder.transform, X)
 
 
-def _latents(X):
-    """Latents as an array: parts are fitted on latents without names, whatever the output is set to."""
+def latents_of(X: Any) -> Any:
+    """Latents as an array: the parts are fitted to latents without names, whatever `set_output` is."""
     if hasattr(X, "columns"):
         X = np.asarray(X)
         refuse_missing(X, "X")

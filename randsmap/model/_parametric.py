@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from randsmap._interface.state import (
-    Count,
-    NotFrozen,
-    Part,
-    available_unless,
-    check_fitted,
-    restored_on_error,
-    validate_data,
-)
+from randsmap._interface.state import Count, NotFrozen, Part, check_fitted, restored_on_error, validate_data
 from randsmap.decoders import AutoDecoder
-from randsmap.maps.extrapolation import why_no_leverage
+from randsmap.decoders._capabilities import require
 from randsmap.metrics import scaled_l2
+from randsmap.model._base import Model
 
 __all__ = ["ParametricModel"]
 
-_DIFFERENT = 1e-3  # standard deviations of the latents: what differs by less is taken for the same field
+_DIFFERENT = 1e-3  # standard deviations of the latents: fields whose latents differ by less count as the same
 _MOST_NAMED = 6  # parameters, in a message
 
 
-class ParametricModel(NotFrozen, BaseEstimator):
+class ParametricModel(NotFrozen, Model):
     """Fields as functions of parameters or time: snapshots are encoded, and the latents are interpolated.
 
     Parameters
@@ -38,8 +30,8 @@ class ParametricModel(NotFrozen, BaseEstimator):
     model : ManifoldModel or ShiftRegistration
         Cloned, and fitted to the snapshots.
     regressor : regressor or None
-        From parameters (n, p) to latents (n, d); cloned. None: ``AutoDecoder(invariants=None)``, which chooses kernel,
-        length scales and regularisation by cross-validation.
+        From parameters (n, p) to latents (n, d); cloned. None: ``AutoDecoder(invariants=None)``, which selects a
+        kernel, length scales and the regularisation by cross-validation.
 
     Attributes
     ----------
@@ -54,12 +46,12 @@ class ParametricModel(NotFrozen, BaseEstimator):
 
     Notes
     -----
-    What holds for decoded fields holds for these: with a decoder that keeps the mass, every predicted field has it, at
-    any parameter. Latents need not be few where only these fields are wanted: of `POD` with many modes, such as
-    ``POD(0.99999)``, hardly more than the error of the interpolation is left.
+    Predicted fields are decoded fields: with a decoder that preserves the mass, every prediction has it, at any
+    parameter. If only predictions are needed, use many latents: with ``POD(0.99999)`` little more than the
+    interpolation error remains.
 
-    For snapshots of a `ShiftRegistration` the parameters must not make theta jump by 2 pi between neighbours: latents
-    are interpolated as they are.
+    The latents are interpolated without further treatment, so theta of a `ShiftRegistration` must not jump by 2 pi
+    between neighbouring parameters.
 
     References
     ----------
@@ -88,6 +80,7 @@ class ParametricModel(NotFrozen, BaseEstimator):
     model_: Any
     regressor_: Any
 
+    _judge = "regressor"
     _not_frozen = (
         "an image decodes latents, not parameters. Freeze its model (model_.freeze()), and decode what "
         "latents(parameters) gives"
@@ -105,11 +98,11 @@ class ParametricModel(NotFrozen, BaseEstimator):
         parameters : array-like (n, p) or (n,)
             Parameters or times of the snapshots.
         snapshots : array-like (n, M) or (n, *shape)
-            Fields, one a row, or of any shape, in which they are predicted, as for `ManifoldModel`.
+            Fields, in rows or of any shape, as for `ManifoldModel`.
         groups : array-like (n,) or None
-            Labels of trajectories or other groups, which the search for the regressor holds out as a whole. Without
-            them it compares neighbours in time, which any of its candidates tells well, whatever lies between two
-            trajectories. For a regressor whose `fit` takes groups, such as that of None or an `AutoDecoder`.
+            Labels of groups, such as trajectories, that the search for the regressor holds out as a whole. Without
+            groups, held-out fields have neighbours in time, which every candidate predicts well, so errors between
+            trajectories are not measured. Needs a regressor whose `fit` takes groups, such as `AutoDecoder` (None).
 
         Returns
         -------
@@ -118,14 +111,14 @@ class ParametricModel(NotFrozen, BaseEstimator):
         Raises
         ------
         ValueError, TypeError
-            If the arrays are not finite or their rows do not match, there are groups that the regressor does not take,
-            or as model and regressor raise. The estimator then keeps the state it had.
+            If the arrays are not finite or their rows do not match, if the regressor does not take groups, or as model
+            and regressor raise. The estimator keeps the state it had.
 
         Warns
         -----
         UserWarning
-            If snapshots of equal parameters differ (their latents, by more than 1e-3 of the standard deviation): the
-            parameters do not determine the field, and what is predicted lies between.
+            If the latents of snapshots with equal parameters differ by more than 1e-3 of the standard deviation: the
+            parameters do not determine the field, and predictions lie in between.
         """
         with restored_on_error(self):
             X = validate_data(self, _as_columns(parameters), reset=True, min_samples=2)
@@ -134,7 +127,9 @@ class ParametricModel(NotFrozen, BaseEstimator):
                     "parameters and snapshots must have the same number of rows, got "
                     f"{len(X)} and {np.shape(snapshots)[0]}"
                 )
-            regressor = self._new_regressor()
+            regressor = clone(self.regressor, safe=False)
+            if regressor is None:
+                regressor = AutoDecoder(invariants=None, random_state=0)
             if groups is not None and not has_fit_parameter(regressor, "groups"):
                 raise ValueError(
                     f"groups are for a regressor whose fit takes them, such as AutoDecoder, got {regressor!r}"
@@ -152,11 +147,6 @@ class ParametricModel(NotFrozen, BaseEstimator):
         check_fitted(self, "model_")
         shape: tuple[int, ...] = self.model_.field_shape_
         return shape
-
-    def _new_regressor(self) -> Any:
-        if self.regressor is not None:
-            return clone(self.regressor)
-        return AutoDecoder(invariants=None, random_state=0)
 
     def latents(self, parameters: ArrayLike) -> NDArray[np.float64]:
         """Latents at parameters.
@@ -188,12 +178,12 @@ class ParametricModel(NotFrozen, BaseEstimator):
         ----------
         parameters : array-like (n, p) or (n,)
         **options
-            Handed to the model's `inverse_transform`: invariant_values, cells, out, ...
+            Passed to the model's `inverse_transform`: invariant_values, cells, out, ...
 
         Returns
         -------
         ndarray (n, M)
-            (n, *shape) of fields of a shape, as in `fit`.
+            (n, *shape) for fields of a shape.
 
         Raises
         ------
@@ -205,46 +195,11 @@ class ParametricModel(NotFrozen, BaseEstimator):
         latents = self.latents(parameters)
         return self.model_.inverse_transform(latents, **options)
 
-    def _why_no_leverage(self) -> str | None:
-        regressor = self.__dict__.get("regressor_", self.regressor)
-        return None if regressor is None else why_no_leverage(regressor)
+    def _check_leverage(self):
+        return self.regressor is None or require(self.regressor, "leverage")
 
-    @available_unless(_why_no_leverage)
-    def leverage(self, parameters: ArrayLike) -> NDArray[np.float64]:
-        """How far parameters are from those of the snapshots: the regressor's `leverage`.
-
-        That of the latents predicted for them, ``model_.leverage(latents(parameters))``, is another question: whether
-        the model has seen such fields.
-
-        Parameters
-        ----------
-        parameters : array-like (n, p) or (n,)
-
-        Returns
-        -------
-        ndarray (n,)
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            Before `fit`, and as the regressor's `leverage`.
-        AttributeError
-            If the regressor has none.
-        """
-        check_fitted(self, "regressor_")
-        return self.regressor_.leverage(validate_data(self, _as_columns(parameters), reset=False))
-
-    @property
-    def leverage_(self) -> float:
-        """The regressor's `leverage_`: the largest at the snapshots' parameters."""
-        check_fitted(self, "regressor_")
-        return self.regressor_.leverage_
-
-    @property
-    def leverage_limit_(self) -> float:
-        """The regressor's `leverage_limit_`: beyond it fields may be far off."""
-        check_fitted(self, "regressor_")
-        return self.regressor_.leverage_limit_
+    def _judged(self, X):
+        return validate_data(self, _as_columns(X), reset=False)
 
     def score(self, parameters: ArrayLike, snapshots: ArrayLike) -> float:
         """Minus the mean of `metrics.scaled_l2` over the predicted fields (0 at best).
@@ -266,26 +221,9 @@ class ParametricModel(NotFrozen, BaseEstimator):
         """
         return -float(scaled_l2(snapshots, self.predict(parameters)).mean())
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to a file, as `ManifoldModel.save`; `randsmap.load` reads it.
-
-        Parameters
-        ----------
-        path : str or path-like
-            It is replaced as a whole, or not at all.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, TypeError, ValueError, OSError
-            As `ManifoldModel.save`.
-        """
-        from randsmap.persistence import save
-
-        save(self, path)
-
 
 def _warn_of_undetermined(parameters: NDArray[np.float64], latents: NDArray[np.float64]) -> None:
-    """Tell of snapshots of equal parameters whose latents differ."""
+    """Warn if snapshots of equal parameters have different latents."""
     first, group = np.unique(parameters, axis=0, return_index=True, return_inverse=True)[1:]
     apart = np.abs(latents - latents[first[np.ravel(group)]]).max(axis=1) > _DIFFERENT * latents.std(axis=0).max()
     rows = np.flatnonzero(apart)
@@ -304,5 +242,5 @@ def _warn_of_undetermined(parameters: NDArray[np.float64], latents: NDArray[np.f
 
 
 def _as_columns(parameters: ArrayLike) -> Any:
-    """A sequence of numbers is one parameter."""
+    """Parameters as columns; a sequence of numbers holds one parameter."""
     return np.asarray(parameters, dtype=np.float64)[:, None] if np.ndim(parameters) == 1 else parameters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -38,8 +39,9 @@ class _Decoding:
                 f"decoder must be a decoder or model with derivatives (`jacobian`), got {type(decoder).__name__}"
             )
         regressor = hasattr(decoder, "predict")
-        self.d = int(decoder.n_features_in_ if regressor else decoder._n_features_out)
-        self.M = int(decoder._n_outputs if regressor else decoder.n_features_in_)
+        part = decoder if getattr(decoder, "decoder_", None) is None else decoder.decoder_
+        self.d = int(part.n_features_in_ if hasattr(part, "predict") else len(part.get_feature_names_out()))
+        self.M = math.prod(decoder.field_shape_) if regressor else int(decoder.n_features_in_)
 
     def fields(self, Y: NDArray[np.float64], **cells: Any) -> NDArray[np.float64]:
         """Rows (n, M) at points Y (n, d), or of the cells alone."""

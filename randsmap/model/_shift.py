@@ -1,13 +1,12 @@
-"""Fields on a periodic axis: their shift along it, taken out before a model sees them and put back after."""
+"""Fields on a periodic axis: aligned before a model is fitted, and shifted back after decoding."""
 
 from __future__ import annotations
 
-import os
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 
 from randsmap._interface.fields import FIELD_STATE, FieldInputMixin, field_rows, output, with_coordinates_of
 from randsmap._interface.state import (
@@ -16,35 +15,35 @@ from randsmap._interface.state import (
     NotFrozen,
     Parameter,
     Part,
-    available_unless,
     check_fitted,
     restored_on_error,
     validate_data,
 )
 from randsmap._interface.validation import check_cells, check_matrix, check_vectors
-from randsmap.maps.extrapolation import why_no_leverage
+from randsmap.decoders._base import available_if
+from randsmap.decoders._capabilities import require
 from randsmap.metrics import scaled_l2
+from randsmap.model._base import Model
 from randsmap.model._manifold import ManifoldModel
 
 __all__ = ["ShiftRegistration", "shift_lines"]
 
-# first Fourier modes below this fraction of the sum of |f| have no phase to speak of
+# a first Fourier mode below this fraction of the sum of |f| is round-off, so it has no phase
 _SMALLEST_MODE = 1e-12
 
 
-class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """A manifold model of fields that move along a periodic axis: shift and shape apart.
+class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
+    """A manifold model of fields that move along a periodic axis: shift and shape are separate coordinates.
 
-    The phase theta of the first Fourier mode along the axis is one latent coordinate; the fields shifted back by
-    it are what `model` encodes and decodes.
+    One latent coordinate is theta, the phase of the first Fourier mode along the axis. `model` encodes and decodes the
+    fields that are shifted back by theta.
 
     Parameters
     ----------
     model : ManifoldModel
         Cloned, and fitted to the aligned fields.
     shape : tuple of int or None
-        Shape of a field, of which its M cells are the row-major order; None: that of the fields given to `fit`, (M,) of
-        rows.
+        Shape of a field with its M cells in row-major order. None: the shape of the fields in `fit`.
     axis : int, default=-1
         The periodic axis of `shape`.
 
@@ -62,14 +61,13 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
 
     Notes
     -----
-    Fields are shifted by any real number of cells: conservatively, since the cells' averages are integrals of a
-    parabola in each cell (piecewise parabolic reconstruction with fourth-order edges), and scaled towards the
-    cell's average where it would leave the bounds of the decoder or, in fields without negative values, be
-    negative. So sums along the axis are kept to round-off and no negative value is made. Whatever the decoder
-    keeps must not change along the axis: invariants, cell weights and bounds that do are refused.
+    Fields are shifted by any real number of cells, conservatively: cell averages are integrals of a parabola in each
+    cell (piecewise parabolic reconstruction with fourth-order edges). A parabola that leaves the bounds of the decoder
+    or, in fields without negative values, falls below 0 is scaled towards the cell's average. So sums along the axis
+    are preserved to round-off, and no negative value is made. Invariants, cell weights and bounds that change along
+    the axis are refused.
 
-    Where the first mode of a field (of its sum over the other axes) is below 1e-12 of the sum of its magnitudes, theta
-    is 0.
+    Theta is 0 if the first mode of a field (summed over the other axes) is below 1e-12 of the sum of its magnitudes.
 
     References
     ----------
@@ -105,6 +103,7 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
     n_features_in_: int
     model_: ManifoldModel
 
+    _judge = "model"
     _not_frozen = (
         "C does not shift fields along an axis. Freeze the model of the aligned fields (model_.freeze()), whose "
         "latents are those but for theta"
@@ -121,7 +120,7 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
         Parameters
         ----------
         X : array-like (n, M) or (n, *shape)
-            Fields, one a row, or of any shape; aligned in memory, also where they are memory-mapped.
+            Fields, in rows or of any shape; aligned in memory, memory-mapped ones too.
         y : ignored
 
         Returns
@@ -132,7 +131,7 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
         ------
         ValueError, TypeError
             If X is not finite, `shape` and `axis` do not fit its cells, the model's invariants, weights or bounds
-            change along the axis, or as the model raises. The estimator then keeps the state it had.
+            change along the axis, or as the model raises. The estimator keeps the state it had.
         """
         with restored_on_error(self):
             if not isinstance(self.model, ManifoldModel):
@@ -158,8 +157,7 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
 
     def _check_symmetry(self) -> None:
         """ValueError unless what the decoder keeps is the same all along the axis."""
-        part = self.model_.encoder_ if self.model_.decoder_ is None else self.model_.decoder_
-        invariants = getattr(part, "invariants_", None)
+        invariants = self._invariants()
         if invariants is None:
             return
         kept = {
@@ -177,10 +175,14 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
                     "one value along the axis, or a model without ShiftRegistration"
                 )
 
-    def _limits(self) -> tuple[Any, Any]:
-        """What the cells of shifted fields must not go below and above, (n_lines, 1) or numbers."""
+    def _invariants(self) -> Any:
+        """The invariants of decoded fields, None if there are none."""
         part = self.model_.encoder_ if self.model_.decoder_ is None else self.model_.decoder_
-        invariants = getattr(part, "invariants_", None)
+        return getattr(part, "invariants_", None)
+
+    def _limits(self) -> tuple[Any, Any]:
+        """Bounds of the cells of shifted fields, (n_lines, 1) or numbers."""
+        invariants = self._invariants()
         if invariants is None or invariants.lower is None:
             return -np.inf, np.inf
         return tuple(
@@ -257,16 +259,16 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
         invariant_values : array-like, or None
             As for `ManifoldModel.inverse_transform`.
         cells : array-like of int (k,) or of bool (M,), or None
-            Only these cells, of whole fields that are shifted: it saves nothing.
+            Only these cells. Whole fields are decoded and shifted for them, so this saves no time.
         out : ndarray (n, M), float64, C-contiguous, or None
-            Where to put the fields; (n, k) for k cells.
+            Array to write to; (n, k) for k cells.
         **options
-            Handed to `ManifoldModel.inverse_transform`.
+            Passed to `ManifoldModel.inverse_transform`.
 
         Returns
         -------
         ndarray (n, M)
-            `out` if it is given; (n, k) of k cells.
+            `out` if given; (n, k) for k cells.
 
         Raises
         ------
@@ -306,7 +308,7 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
         Returns
         -------
         ndarray (n, M)
-            A DataArray comes back with its own coordinates.
+            For a DataArray one with the same coordinates.
 
         Raises
         ------
@@ -315,18 +317,19 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
         """
         return with_coordinates_of(X, self.inverse_transform(self.transform(X)))
 
+    @available_if(lambda self: require(self.model, "jvp"))
     def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
         """Tangents of decoded fields along directions in the latents.
 
-        The derivative of `inverse_transform`; it jumps where theta is a whole number of cells by what the
-        reconstruction jumps between cells. Sums along the axis do not change.
+        The derivative of `inverse_transform`. It is discontinuous where theta is a whole number of cells, because the
+        reconstruction is discontinuous between cells. Sums along the axis do not change.
 
         Parameters
         ----------
         X : array-like (n, 1 + d)
             Latents.
         V : array-like (n, 1 + d) or (1 + d,)
-            A direction a row, or one for all.
+            A direction for each row, or one for all.
 
         Returns
         -------
@@ -335,50 +338,21 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
         Raises
         ------
         sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As `inverse_transform`; AttributeError if the decoder has no derivative.
+            As `inverse_transform`.
+        AttributeError
+            If the decoder has no derivatives.
         """
         theta, Y = self._parts(X)
         V = check_vectors(V, "V", len(Y), 1 + Y.shape[1])
-        decoder = self.model_.decoder_
-        along = np.ascontiguousarray(V[:, 1:])
-        tangent = self.model_.encoder_.inverse_jvp(Y, along) if decoder is None else decoder.jvp(Y, along)
+        tangent = np.asarray(self.model_.jvp(Y, np.ascontiguousarray(V[:, 1:])))
         aligned = np.asarray(self.model_.inverse_transform(Y))
         moved = shift_lines(
             self._lines(aligned), self._cells(theta), *self._limits(), self._lines(tangent), self._cells(V[:, 0])
         )[1]
         return self._in_shape(self._fields(moved))
 
-    @available_unless(lambda self: why_no_leverage(self.model))
-    def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
-        """How far latents are from those of the training fields: the model's `leverage`, whatever theta is.
-
-        Parameters
-        ----------
-        X : array-like (n, 1 + d)
-            Latents.
-
-        Returns
-        -------
-        ndarray (n,)
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As `ManifoldModel.leverage`.
-        """
-        return self.model_.leverage(self._parts(X)[1])
-
-    @property
-    def leverage_(self) -> float:
-        """The model's `leverage_`: the largest at the training fields."""
-        check_fitted(self, "model_")
-        return self.model_.leverage_
-
-    @property
-    def leverage_limit_(self) -> float:
-        """The model's `leverage_limit_`: beyond it fields may be far off."""
-        check_fitted(self, "model_")
-        return self.model_.leverage_limit_
+    def _judged(self, X):
+        return self._parts(X)[1]
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Minus the mean error of the reconstructed fields, measured as by `ManifoldModel.score`.
@@ -400,23 +374,6 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
         """
         check_fitted(self, "model_")
         return -float(scaled_l2(X, self.reconstruct(X)).mean())
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to a file, as `ManifoldModel.save`; `randsmap.load` reads it.
-
-        Parameters
-        ----------
-        path : str or path-like
-            It is replaced as a whole, or not at all.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, TypeError, ValueError, OSError
-            As `ManifoldModel.save`.
-        """
-        from randsmap.persistence import save
-
-        save(self, path)
 
     @property
     def _n_features_out(self) -> int:

@@ -23,6 +23,7 @@ from randsmap.encoders import POD, DiffusionMaps, estimate_n_components
 from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.metrics import field_norms
 from randsmap.model import ManifoldModel
+from randsmap.model._manifold import assembled
 
 __all__ = ["autotune", "chosen_encoder"]
 
@@ -189,7 +190,7 @@ def autotune(
         random_state=random_state,
     ).fit(latents, reshape_for(AutoDecoder(), rows, layout), groups=groups)
     best_model = ManifoldModel(clone(encoder), clone(decoder.best_decoder_), consistency=number)
-    best_model._assemble(F if layout.plain else snapshots, fitted, decoder.best_decoder_)
+    assembled(best_model, snapshots if layout is not None else F, fitted, decoder.best_decoder_)
     return Bunch(
         best_model_=best_model,
         results_=table,
@@ -330,7 +331,7 @@ class EncoderSearch:
             known = None
         decoder = AutoDecoder(invariants=None, random_state=0, **self._search)
         decoder.fit(latents, self._F[rest], groups=known)
-        return ManifoldModel(encoder, decoder)._assemble(self._F[rest], encoder, decoder)
+        return assembled(ManifoldModel(encoder, decoder), self._F[rest], encoder, decoder)
 
     def _errors_of(self, model, held, **options):
         """Errors of the samples held out."""

@@ -21,6 +21,7 @@ from randsmap.decoders._base import check_fields
 from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.metrics import field_norms, median_norm, scaled_distances, scaled_l2, selection_losses
 from randsmap.model import ManifoldModel
+from randsmap.model._manifold import assembled, decoder_for, fitted_encoder
 from randsmap.tuning._field_span import FieldSpan, invariants_of
 
 __all__ = ["tune"]
@@ -248,17 +249,17 @@ class _ModelStages:
         self._configured, self._y_train, self._y_val = configured, y_train, y_val
 
     def latents(self, i: int) -> tuple[Any, ...]:
-        encoder, X_train = self._configured[i]._fit_encoder(self._y_train)
+        encoder, X_train = fitted_encoder(self._configured[i], self._y_train)
         Z = encoder.transform(reshape_for(encoder, *flattened(self._y_val, "y_val")))
         return np.asarray(X_train), np.asarray(Z), encoder
 
     def decoder(self, i: int, latents: tuple[Any, ...]) -> Any:
-        decoder = self._configured[i]._new_decoder(latents[2])
+        decoder = decoder_for(self._configured[i], latents[2])
         return latents[2] if decoder is None else decoder
 
     def finish(self, i: int, latents: tuple[Any, ...], fitted: Any, y_train: Any) -> Any:
         decoder = None if fitted is latents[2] else fitted
-        return self._configured[i]._assemble(y_train, latents[2], decoder)
+        return assembled(self._configured[i], y_train, latents[2], decoder)
 
 
 class _Lambdas:
