@@ -1019,19 +1019,23 @@ def _lines(path):
 
 def _found_invariants(arguments, snapshots, dtype, cell_weights, bounds):
     """What the decoder is to keep of these snapshots: "mass" or None; says so where it was not asked for."""
-    from randsmap.invariants._affine import AffineInvariants
+    from randsmap.invariants import Invariants, fit_invariants
 
-    found, options = None, {"cell_weights": cell_weights, "dtype": dtype}
+    found = None
+
+    def fit(**given):
+        return fit_invariants(snapshots, Invariants.of(snapshots.shape[1], cell_weights=cell_weights, **given), dtype)
+
     if bounds is not None:
         try:
-            AffineInvariants.from_data(snapshots, invariants=None, bounds=bounds, **options)
+            fit(invariants=None, bounds=bounds)
         except ValueError as error:
             what, of_fields, _ = str(error).partition("; bounds=None")
             where, remedy = (f"{arguments.snapshots}: ", ", or leave --bounds out") if of_fields else ("--bounds: ", "")
             raise ValueError(f"{where}{what.removeprefix('bounds: ')}{remedy}") from None
     if arguments.invariants != "none":
         try:
-            mass = AffineInvariants.from_data(snapshots, invariants="mass", **options).values[0]
+            mass = fit(invariants="mass").values[0]
             by = "" if cell_weights is None else " by the cells' weights"
             found, text = "mass", f"the mass{by}, {mass:.6g} in every snapshot, which decoded fields keep exactly"
         except ValueError as error:
@@ -1045,7 +1049,7 @@ def _found_invariants(arguments, snapshots, dtype, cell_weights, bounds):
                 "field? --invariants mass makes this an error"
             )
     if found is None:  # raises if it was something else
-        AffineInvariants.from_data(snapshots, invariants=None, **options)
+        fit(invariants=None)
     if arguments.invariants == "auto":
         _say(f"invariants: {text}")
     return found

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 
 import randsmap
+from randsmap.invariants import Invariants, fit_invariants
 
 
 def random_problem(n=60, M=30, d=2, *, seed=0, constant=None, total=1.0, place=(0.0, 1.0), width=None, compact=False):
@@ -74,6 +75,11 @@ def with_common_invariants(F, C, weights=None, constant=None):
     moved = F.copy()
     moved[:, free] += ((F.mean(axis=0) - F)[:, free] * root) @ Q @ Q.T / root
     return moved
+
+
+def fitted_invariants(F, dtype=np.float64, **given):
+    """`fit_invariants` of the fields F with the parameters of `Invariants.of`."""
+    return fit_invariants(F, Invariants.of(F.shape[1], **given), dtype)
 
 
 def violation(F, C, m):

@@ -185,7 +185,7 @@ HOSTILE = {
     "reverse": (np.sort(np.random.default_rng(0).normal(size=N))[::-1], 1.0),
     "geometric": (0.99**STEPS, 1.0),
     "underflowing": (0.5**STEPS, 1.0),
-    "one giant": (np.r_[np.zeros(N - 1), 1e300], 1.0),
+    "one giant": (np.r_[np.zeros(N - 1), 1e139], 1.0),
     "all equal": (np.full(N, 0.7), 1.0),
     "all negative and equal": (np.full(N, -1.0), 1.0),
     "all negative": (-np.random.default_rng(0).random(N), 1.0),
@@ -195,9 +195,9 @@ HOSTILE = {
     "the same beside a large offset": (2.0**40 - 2.0 ** (STEPS * 40 // N), 1.0),
     "cancellation": (1e16 + 2.0 * np.random.default_rng(0).integers(0, 1000, N), 1.0),
     "negative cancellation": (-1e16 + 2.0 * np.random.default_rng(0).integers(0, 1000, N), 1.0),
-    "huge": (np.full(N, 1e308), 1.0),
-    "huge of both signs": (1e308 * (-1.0) ** STEPS, 1.0),
-    "subnormal": (np.random.default_rng(0).integers(0, 9, N) * 5e-324, 5e-324 * 1000),
+    "huge": (np.full(N, 1e140), 1.0),
+    "huge of both signs": (1e140 * (-1.0) ** STEPS, 1.0),
+    "tiny": (np.random.default_rng(0).integers(0, 9, N) * 1e-140, 1e-140 * 1000),
     "zeros": (np.zeros(N), 0.0),
     "one point": (np.random.default_rng(0).normal(size=N), 0.0),
 }
@@ -209,7 +209,7 @@ def test_hostile_input_on_the_simplex(name):
     f = project_bounds(z, total=total)
     assert (f >= 0).all()
     mass = math.fsum(f)
-    assert abs(mass - total) <= 1e-14 * (mass + total) + N * 5e-324
+    assert abs(mass - total) <= 1e-14 * (mass + total)
     # optimal: f = max(z + t, 0) with one t, to the round-off of z + t
     free = f > 0
     if free.any():
@@ -218,7 +218,7 @@ def test_hostile_input_on_the_simplex(name):
         for i in np.r_[0:50, STEPS[free][:50], STEPS[~free][:50]]:
             expected = max(Fraction(z[i]) + t, Fraction(0))
             size = abs(float(Fraction(z[i]))) + abs(float(t)) + total
-            assert abs(float(Fraction(f[i]) - expected)) <= 8 * EPS * size + 5e-324, i
+            assert abs(float(Fraction(f[i]) - expected)) <= 8 * EPS * size, i
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -266,19 +266,14 @@ def test_a_field_whose_total_cancels_comes_back_as_it_is(M, bounds):
     np.testing.assert_array_equal(project_bounds(F, **options), F)
 
 
-@pytest.mark.parametrize("total", [1e-230, 1e-289, 7e-320, 5e-324])
+@pytest.mark.parametrize("total", [1e-100, 1e-139])
 def test_totals_that_are_nothing_beside_the_field(total):
     rng = np.random.default_rng(0)
     z = 1e4 + rng.normal(size=40)
     f = project_bounds(z, upper=4.0, total=total, cell_weights=10.0 ** rng.uniform(-4, 4, 40))
     assert abs(math.fsum(f) - total) <= 1e-14 * total and (f >= 0).all()
-    # of either sign, where no field of numbers beside 1 may have it: then it is said, as of others that cannot be
-    try:
-        f = project_bounds(z - 1e4, lower=None, total=total)
-    except ValueError as error:
-        assert "no field of floating-point numbers has the total of row 0" in str(error)
-    else:
-        assert abs(math.fsum(f) - total) <= 1e-14 * np.abs(f).sum()
+    f = project_bounds(z - 1e4, lower=None, total=total)
+    assert abs(math.fsum(f) - total) <= 1e-14 * np.abs(f).sum()
 
 
 def test_one_cell_and_no_rows():
@@ -683,30 +678,28 @@ def test_values_of_rows_of_a_model():
 @pytest.mark.parametrize(
     "w, v",
     [
-        ([1.0, 1.0], [1e-310, 1.0]),
-        ([1.0, 1.0], [5e-324, 5e-324]),
-        ([1e10, 1e10], [1e-300, 1e-300]),
-        ([1e308, 1e308], [0.1, 0.1]),
-        ([1e-300, 1e-300], [1.0, 1.0]),
-        ([1e200, 1e200], [1.0, 1.0]),
+        ([1.0, 1.0], [1e-140, 1.0]),
+        ([1.0, 1.0], [1e-140, 1e-140]),
+        ([1e10, 1e10], [1e-140, 1e-140]),
+        ([1e139, 1e139], [0.1, 0.1]),
+        ([1e-140, 1e-140], [1.0, 1.0]),
+        ([1e139, 1e139], [1.0, 1.0]),
+        ([1e140, 1e-140], [1e-140, 1e140]),
     ],
 )
-def test_weights_at_the_edges_of_the_range(w, v):
+def test_weights_at_the_edges_of_the_domain(w, v):
     f = project_bounds([1.0, 2.0], weights=w, total=w[0], cell_weights=v)
-    assert (f >= 0).all() and abs(f.sum() - 1) <= 1e-14
+    assert (f >= 0).all() and abs(f @ w - w[0]) <= 1e-14 * w[0]
 
 
 @pytest.mark.parametrize(
     "z, bounds, total, expected",
-    [
-        ([1.7e308, -1.7e308, 1e308], (-1e308, 1e308), 1.0, None),
-        ([1.0, 2.0], (0.0, 1.7e308), 1.7e308, [8.5e307, 8.5e307]),
-    ],
+    [([1e140, -1e140, 1e139], (-1e139, 1e139), 1.0, None), ([1.0, 2.0], (0.0, 1e140), 1e140, [5e139, 5e139])],
 )
-def test_bounds_whose_sums_overflow(z, bounds, total, expected):
+def test_bounds_at_the_edges_of_the_domain(z, bounds, total, expected):
     f = project_bounds(z, lower=bounds[0], upper=bounds[1], total=total)
     assert (f >= bounds[0]).all() and (f <= bounds[1]).all()
-    assert abs(math.fsum(f / 4) - total / 4) <= 1e-14 * math.fsum(np.abs(f) / 4)
+    assert abs(math.fsum(f) - total) <= 1e-14 * math.fsum(np.abs(f))
     if expected is not None:
         np.testing.assert_allclose(f, expected, rtol=1e-14)
 
@@ -715,27 +708,36 @@ def test_training_fields_within_bounds_that_stand_for_none():
     rng = np.random.default_rng(0)
     Y, F = rng.normal(size=(20, 2)), rng.random((20, 6))
     F /= F.sum(axis=1, keepdims=True)
-    decoder = RANDSMAPDecoder(bounds=(-1e308, 1e308), random_state=0).fit(Y, F)
+    decoder = RANDSMAPDecoder(bounds=(-1e140, 1e140), random_state=0).fit(Y, F)
     assert abs(decoder.predict(Y).sum(axis=1) - 1).max() <= 1e-14
 
 
 @pytest.mark.parametrize(
     "weights, total, expected",
     [
-        ([1e-130, 1e200], 0.0, [0, 0]),
-        ([1e200, 1e-130], 0.0, [0, 0]),
-        ([1e-130, 1e200], 1e-130, [1, 0]),
-        ([1e-130, 1e200], 1e200, [1, 1]),
-        ([1e-310, 1e300], 0.0, [0, 0]),
-        ([1e-300, 1e300], 1e300, [1, 1]),
-        ([1e-310, 1e-310], 1e-310, [0.5, 0.5]),
-        ([1e-320, 1e-320], 0.0, [0, 0]),
-        ([0.0, 1e-310], 3e-310, [1, 3]),
-        ([1e-310, 1.0], 1.0, [1, 1]),
+        ([1e-130, 1e139], 0.0, [0, 0]),
+        ([1e139, 1e-130], 0.0, [0, 0]),
+        ([1e-130, 1e139], 1e-130, [1, 0]),
+        ([1e-130, 1e139], 1e139, [1, 1]),
+        ([1e-140, 1e-140], 1e-140, [0.5, 0.5]),
+        ([1e-140, 1e-140], 0.0, [0, 0]),
+        ([0.0, 1e-140], 3e-140, [1, 3]),
+        ([1e-140, 1.0], 1.0, [1, 1]),
     ],
 )
 def test_weights_and_totals_far_apart(weights, total, expected):
     np.testing.assert_allclose(project_bounds([1.0, 1.0], weights=weights, total=total), expected, rtol=1e-11)
+
+
+@pytest.mark.parametrize("wrong", [1e-150, 1e150])
+@pytest.mark.parametrize("name", ["F", "weights", "cell_weights", "total", "upper"])
+def test_numbers_outside_the_domain_are_refused(name, wrong):
+    given = {"F": [1.0, 2.0], "weights": [1.0, 1.0], "cell_weights": [1.0, 1.0], "total": 1.0, "upper": [2.0, 2.0]}
+    # a single weight is divided by; of fields and bounds the largest counts
+    given[name] = [wrong, 1.0] if "weights" in name or wrong > 1 else [wrong, wrong]
+    given["total"] = wrong if name == "total" else 1.0
+    with pytest.raises(ValueError, match=r"must be 0 or of magnitude 1e-140 to 1e\+140, got 1e[-+]150"):
+        project_bounds(given.pop("F"), **given)
 
 
 def test_a_step_that_round_off_leads_too_far_is_taken_back():
@@ -751,21 +753,6 @@ def test_a_step_that_round_off_leads_too_far_is_taken_back():
     np.testing.assert_allclose(F[:, 4], moved, rtol=1e-12)
     np.testing.assert_allclose(F[:, 1], (2.9e-7 - w[4] * moved) / w[1], rtol=1e-9)
     assert F[:, [0, 2]].tolist() == [[9e-80, 7e-80]] * 2 and not F[:, 3].any()
-
-
-def test_denormal_totals():
-    np.testing.assert_allclose(project_bounds([1e-310, 1e-310], total=1e-310), [5e-311, 5e-311])
-    assert project_bounds([[1.0, 1.0], [1.0, 1.0]], total=[1.0, 5e-324]).tolist() == [[0.5, 0.5], [5e-324, 0]]
-    f = project_bounds(np.linspace(0, 1e-320, 999), total=5e-321, upper=5e-323)
-    assert f.sum() == 5e-321 and f.min() >= 0 and f.max() <= 5e-323
-    with pytest.raises(ValueError, match="no field of floating-point numbers has the total of row 1"):
-        project_bounds([[1.0, 1.0], [1.0, 1.0]], weights=[2.0, 4.0], total=[1.0, 5e-324])
-
-
-@pytest.mark.parametrize("weights, total", [([1e-310, 1e-310], 1.0), ([1e-300, 1e300], 1e-300)])
-def test_totals_out_of_range_are_refused(weights, total):
-    with pytest.raises(ValueError, match="no field of floating-point numbers has the total of row 0"):
-        project_bounds([1.0, 1.0], weights=weights, total=total)
 
 
 def test_rows_that_do_not_converge_are_named():

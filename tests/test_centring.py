@@ -21,7 +21,7 @@ from randsmap import (
 )
 from randsmap.decoders._base import fitted_scale
 
-from helpers import random_problem, violation
+from helpers import fitted_invariants, random_problem, violation
 
 EPS = np.finfo(float).eps
 PAPER = dict(center=False, latent_scale=None)
@@ -138,9 +138,7 @@ def test_invariants_and_constant_cells_are_exact(name, weighted):
     Y, F = random_problem(60, 20, constant={4: 0.1, 9: 0.0})
     C = np.column_stack([np.ones(20), rng.normal(size=20)])
     weights = rng.uniform(0.5, 2, 20) if weighted else None
-    F = randsmap.invariants.AffineInvariants.from_data(
-        F, invariants=C, values=[1.0, 0.3], tol=1.0, cell_weights=weights
-    ).project(F)
+    F = fitted_invariants(F, invariants=C, values=[1.0, 0.3], tol=1.0, cell_weights=weights).project(F)
     decoder = clone(DECODERS[name])
     if type(decoder) is RFNNDecoder:
         params = {k: v for k, v in decoder.get_params(deep=False).items() if k != "progress"}

@@ -14,9 +14,9 @@ from sklearn.neighbors import KNeighborsRegressor
 
 import randsmap
 from randsmap._kernels import decode as kernel
-from randsmap.invariants._affine import AffineInvariants, invariant_values
-from randsmap.invariants._running import constant_cells
+from randsmap.invariants import AffineInvariants, constant_cells, invariant_values
 
+from helpers import fitted_invariants as fitted
 from helpers import python
 
 pytestmark = pytest.mark.kernels
@@ -89,7 +89,7 @@ def invariant_problems(draw, n=12, M=None):
 @settings(deadline=None, max_examples=80)
 def test_projection_conserves_to_a_few_ulp_and_keeps_constants(problem):
     C, weights, constant, level, F, rng = problem
-    inv = AffineInvariants.from_data(F, invariants=C, cell_weights=weights)
+    inv = fitted(F, invariants=C, cell_weights=weights)
     assert inv.constant[constant].all()
     for scale in (1e-8, 1.0, 1e6):
         G = F[:6] + scale * rng.normal(size=F[:6].shape)
@@ -102,7 +102,7 @@ def test_projection_conserves_to_a_few_ulp_and_keeps_constants(problem):
 @settings(deadline=None, max_examples=40)
 def test_no_admissible_field_is_decoded_worse(problem):
     C, weights, constant, level, F, rng = problem
-    inv = AffineInvariants.from_data(F, invariants=C, cell_weights=weights)
+    inv = fitted(F, invariants=C, cell_weights=weights)
     V = np.ones(F.shape[1]) if weights is None else weights
     for scale in (1e-3, 1.0, 1e3):
         G = F + scale * rng.normal(size=F.shape)
@@ -121,14 +121,14 @@ def test_a_copy_of_a_column_is_dropped_without_a_word(seed):
     F = rng.uniform(size=(4, M))
     for _ in range(2):
         F -= (F - F[0]) @ C @ np.linalg.pinv(C)
-    inv = AffineInvariants.from_data(F, invariants=C)
-    assert len(inv.dropped) == 1
+    inv = fitted(F, invariants=C)
+    assert len(inv.dependent) == 1
 
 
 def condition(inv):
-    if not len(inv.kept):
+    if not len(inv.independent):
         return 1.0
-    scaled = inv._T / np.linalg.norm(inv._T, axis=0)
+    scaled = inv.triangle / np.linalg.norm(inv.triangle, axis=0)
     return np.linalg.cond(scaled)
 
 
@@ -136,7 +136,7 @@ def condition(inv):
 @settings(deadline=None, max_examples=40)
 def test_coefficient_correction_is_the_plain_formula(problem):
     C, weights, constant, level, F, rng = problem
-    inv = AffineInvariants.from_data(F, invariants=C, cell_weights=weights)
+    inv = fitted(F, invariants=C, cell_weights=weights)
     if condition(inv) > 1e4:
         return
     M = F.shape[1]
@@ -146,7 +146,7 @@ def test_coefficient_correction_is_the_plain_formula(problem):
     B[0] = inv.values
     inv.correct_coefficients(A, B)
 
-    S, kept = ~inv.constant, inv.kept
+    S, kept = ~inv.constant, inv.independent
     plain = R.copy()
     plain[:, ~S] = 0
     plain[0, ~S] = inv.constant_values
@@ -165,7 +165,7 @@ def test_mass_with_volumes_is_a_uniform_shift():
     V = rng.uniform(0.1, 3, 30)
     F = rng.uniform(size=(8, 30))
     F *= 2 / (F @ V)[:, None]
-    inv = AffineInvariants.from_data(F, cell_weights=V)
+    inv = fitted(F, cell_weights=V)
     assert np.array_equal(inv.matrix[:, 0], V)
     assert abs(inv.values[0] - 2) < 4 * EPS
     G = rng.uniform(size=(3, 30))
@@ -204,7 +204,7 @@ def test_values_from_data_are_the_common_value():
     rng = np.random.default_rng(3)
     F = rng.uniform(size=(1000, 37))
     F /= F.sum(axis=1, keepdims=True)
-    inv = AffineInvariants.from_data(F)
+    inv = fitted(F)
     assert abs(inv.values[0] - 1) <= 2 * EPS
 
 
@@ -214,8 +214,8 @@ def test_values_of_dependent_columns_are_implied_by_the_others():
     F /= F.sum(axis=1, keepdims=True)
     F = F.astype(np.float32).astype(float)  # mass 1 only to single precision
     C = np.stack([np.ones(20), np.zeros(20), 3 * np.ones(20)], axis=1)
-    inv = AffineInvariants.from_data(F, invariants=C, dtype=np.float32)
-    assert len(inv.kept) == 1
+    inv = fitted(F, invariants=C, dtype=np.float32)
+    assert len(inv.independent) == 1
     assert inv.values[1] == 0
     assert abs(inv.values[2] - 3 * inv.values[0]) <= 2 * EPS * 3
     G = inv.project(rng.normal(size=(4, 20)))
@@ -236,11 +236,11 @@ def test_constant_cells_are_found_exactly():
 
 def test_all_cells_constant():
     F = np.tile([0.25, 0.75], (3, 1))
-    inv = AffineInvariants.from_data(F, invariants=np.array([[1.0, 0], [1, 1]]))
-    assert len(inv.kept) == 0 and inv.values.tolist() == [1.0, 0.75]
+    inv = fitted(F, invariants=np.array([[1.0, 0], [1, 1]]))
+    assert len(inv.independent) == 0 and inv.values.tolist() == [1.0, 0.75]
     assert (inv.project(np.zeros((2, 2))) == F[:2]).all()
     with pytest.raises(ValueError, match=r"invariant_values\[0\] is 2.0.* imply 1.0"):
-        AffineInvariants.from_data(F, values=2.0)
+        fitted(F, values=2.0)
 
 
 def test_more_invariants_than_cells():
@@ -248,8 +248,8 @@ def test_more_invariants_than_cells():
     C = rng.integers(-3, 4, size=(2, 5))
     F = np.tile([[0.5, 0.25]], (4, 1))
     F[1:, 1] += 1e-9  # not constant, within the tolerance
-    inv = AffineInvariants.from_data(F, invariants=C)
-    assert len(inv.kept) <= 2
+    inv = fitted(F, invariants=C)
+    assert len(inv.independent) <= 2
     G = inv.project(rng.normal(size=(3, 2)))
     assert violation(G, C.astype(float), inv.values) <= 1e-14
 
@@ -268,7 +268,7 @@ def test_more_invariants_than_cells():
 def test_number_types_of_the_matrix(C):
     F = np.random.default_rng(0).dirichlet(np.ones(6), size=5)
     before = np.array(C)
-    inv = AffineInvariants.from_data(F, invariants=C)
+    inv = fitted(F, invariants=C)
     assert inv.matrix.dtype == np.float64 and inv.matrix.shape == (6, 1)
     assert not np.shares_memory(inv.matrix, C)
     assert np.array_equal(np.array(C), before)
@@ -278,7 +278,7 @@ def test_number_types_of_the_matrix(C):
     "kwargs, message",
     [
         (dict(invariants=np.full(6, np.nan)), "invariants must be finite"),
-        (dict(invariants=np.ones(5)), r"one row a cell, \(6,\) or \(6, q\), got \(5,\)"),
+        (dict(invariants=np.ones(5)), r"one row per cell, \(6,\) or \(6, q\), got \(5,\)"),
         (dict(invariants="energy"), "'mass', None or an array, got 'energy'"),
         (dict(invariants=["a"] * 6), "real numbers"),
         (dict(cell_weights=np.ones(5)), "cell_weights must have length 6, got 5"),
@@ -296,7 +296,7 @@ def test_number_types_of_the_matrix(C):
 def test_errors_name_what_was_wrong(kwargs, message):
     F = np.random.default_rng(0).dirichlet(np.ones(6), size=5)
     with pytest.raises(ValueError, match=message):
-        AffineInvariants.from_data(F, **kwargs)
+        fitted(F, **kwargs)
 
 
 def test_training_data_that_violate_name_the_worst_sample():
@@ -304,8 +304,8 @@ def test_training_data_that_violate_name_the_worst_sample():
     F[2] *= 1.25
     F[3] *= 1.5
     with pytest.raises(ValueError, match=r"invariant 0: field 3 .* 1\.5.*invariants=None"):
-        AffineInvariants.from_data(F, values=1.0)
-    inv = AffineInvariants.from_data(F, values=1.0, tol=0.5)
+        fitted(F, values=1.0)
+    inv = fitted(F, values=1.0, tol=0.5)
     assert inv.values[0] == 1.0
 
 
@@ -313,8 +313,8 @@ def test_tolerance_follows_the_number_type():
     F = np.random.default_rng(0).dirichlet(np.ones(6), size=5)
     F[2] *= 1 + 1e-5
     with pytest.raises(ValueError):
-        AffineInvariants.from_data(F)
-    AffineInvariants.from_data(F, dtype=np.float32)
+        fitted(F)
+    fitted(F, dtype=np.float32)
 
 
 def test_invariant_zero_with_a_field_of_zeros():
@@ -322,7 +322,7 @@ def test_invariant_zero_with_a_field_of_zeros():
     F = rng.normal(size=(6, 10))
     F -= F.mean(axis=1, keepdims=True)
     F[2] = 0
-    inv = AffineInvariants.from_data(F)
+    inv = fitted(F)
     assert abs(inv.values[0]) < 1e-14
 
 
@@ -369,7 +369,7 @@ def test_fields_of_the_smallest_numbers_are_projected_as_far_as_these_go():
 
 def test_projection_object_survives_pickling():
     F = np.random.default_rng(0).dirichlet(np.ones(6), size=5)
-    inv = AffineInvariants.from_data(F)
+    inv = fitted(F)
     again = pickle.loads(pickle.dumps(inv))
     G = np.random.default_rng(1).normal(size=(3, 6))
     assert np.array_equal(again.project(G.copy()), inv.project(G.copy()))
@@ -422,7 +422,7 @@ def test_nearly_dependent_invariants_hold_or_fit_says_how_well(M, eps):
     )
     miss = max(exact_miss(f, c, m) for f in fields for c, m in zip(C.T, decoder.invariant_values_))
     if said:
-        assert len(said) == 1 and len(decoder.invariants_.kept) == 1
+        assert len(said) == 1 and len(decoder.invariants_.independent) == 1
         promised = float(re.search(r"satisfy it to ([\d.e-]+) of", str(said[0].message))[1])
         assert 0.9 * eps < promised < 1.1 * eps
         assert miss <= promised + 1e-15
@@ -458,8 +458,8 @@ def test_some_cells_are_those_of_the_whole_field_for_nearly_dependent_invariants
 def test_the_correction_of_nearly_dependent_invariants_is_an_orthogonal_projection():
     weights = np.random.default_rng(2).uniform(0.1, 10, 60)
     _, F, C = halves(60, 1e-11)
-    inv = AffineInvariants.from_data(F, invariants=C, cell_weights=weights)
-    W = inv.normals()
+    inv = fitted(F, invariants=C, cell_weights=weights)
+    W = inv.directions
     assert np.abs(W * weights @ W.T - np.eye(2)).max() <= 60 * EPS
     second = (C[:, 1] - C[:, 0]) / weights  # exact differences of neighbouring numbers
     rest = second - (second * weights @ W.T) @ W
@@ -494,7 +494,7 @@ def test_fields_whose_mass_varies_fit_with_tol_1_and_hold_the_masses_given(profi
         fields = decoder.predict(Y, invariant_values=masses)
     assert max(exact_miss(f, np.ones(50), m) for f, m in zip(fields, masses)) <= 1e-14
     with pytest.raises(ValueError, match=r"do not satisfy invariant 0.*invariant_tol=1\.0.*invariant_values="):
-        AffineInvariants.from_data(F)
+        fitted(F)
 
 
 def test_batches_whose_mass_varies_are_told_the_remedy():
@@ -513,6 +513,6 @@ def test_no_negative_zero_in_messages():
         randsmap.project_bounds([1.0, 1.0], lower=-0.0, upper=-0.0)
     F = np.array([[0.5, 0.5], [0.0, 0.0]])
     with pytest.raises(ValueError, match=r"field 1 has the value 0\.0"):
-        AffineInvariants.from_data(F, values=1.0)
+        fitted(F, values=1.0)
     value, _ = invariant_values(np.ones((2, 1)), np.array([[-0.0, -0.0]]))
     assert not np.signbit(value).any()

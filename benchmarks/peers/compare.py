@@ -226,7 +226,7 @@ def condat_library(folder):
 def rows_bounds(options):
     import tempfile
 
-    from randsmap.invariants._affine import AffineInvariants
+    from randsmap.invariants import AffineInvariants
 
     M = 10000
     rng, x, steps = np.random.default_rng(0), np.linspace(0, 1, M), np.arange(M)

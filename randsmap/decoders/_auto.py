@@ -19,8 +19,7 @@ from randsmap.decoders._blended import BlendedDecoder, field_coordinates, spread
 from randsmap.decoders._families import DOUBLE_DIFFUSION_MAPS, KNN, LENGTHS, check_families
 from randsmap.decoders._held_out import NEIGHBORS, RANKS, Samples, check_groups, stratified
 from randsmap.decoders._trials import blend, candidates, leading, reach, search, search_threads
-from randsmap.invariants import AffineInvariants
-from randsmap.invariants._parameters import InvariantParameters, document_invariants, invariant_options
+from randsmap.invariants import AffineInvariants, InvariantParameters, Invariants, document_invariants, fit_invariants
 from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.metrics import field_norms
 
@@ -159,7 +158,6 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         "held_out_error_": NOT_SAVED,
         "on_edge_": NOT_SAVED,
         "chosen_invariants_": NOT_SAVED,
-        **{name: NOT_SAVED for name in ("invariant_values_", "invariant_matrix_", "constant_cells_")},
         "_linear_map": NOT_SAVED,
     }
 
@@ -253,16 +251,14 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
             bounds=self.bounds,
         ).fit(X, np.asarray(y)[:, None] if self._single else y)
         self.held_out_error_, self.latent_scale_ = error, units
-        self._name_invariants()
         self.results_, self.on_edge_ = _table(trials, members, units, n), _edges(members[0])
 
     def _chosen(self, F, dtype):
         """What the blend's `invariants` are: "auto" decided by the fields."""
         if not (isinstance(self.invariants, str) and self.invariants == "auto"):
             return self.invariants
-        options = invariant_options(self, self.field_shape_)
         try:
-            AffineInvariants.from_data(F, **{**options, "invariants": "mass", "bounds": None}, dtype=dtype)
+            fit_invariants(F, Invariants.of_estimator(self, F.shape[1], invariants="mass", bounds=None), dtype)
         except ValueError:
             return None
         return "mass"

@@ -19,7 +19,7 @@ from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows, Snapshots, block_rows
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import LinearDecoder, check_fields
-from randsmap.invariants._parameters import InvariantParameters, document_invariants
+from randsmap.invariants import InvariantParameters, document_invariants
 from randsmap.maps.bases import refuse_overflow
 from randsmap.maps.extrapolation import FACTOR, Leverage, NoLeverage
 from randsmap.maps.linear_map import LinearMap

@@ -12,7 +12,7 @@ from randsmap._interface.validation import check_cells, check_matrix
 from randsmap._linalg.rows import Snapshots
 from randsmap.decoders._base import FieldRegressor, check_fields
 from randsmap.decoders._capabilities import LeverageOfPart
-from randsmap.invariants._parameters import InvariantParameters, document_invariants
+from randsmap.invariants import InvariantParameters, document_invariants, fit_estimator
 
 __all__ = ["ConservativeRegressor"]
 
@@ -124,7 +124,7 @@ class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMi
         n = X.shape[0] if hasattr(X, "shape") else len(np.asarray(X))
         F, dtype, layout = check_fields(y, n, blocks=True)
         self._keep_fields(layout)
-        invariants = self._fit_invariants(F, dtype)
+        invariants = fit_estimator(self, F, dtype)
         if isinstance(F, Snapshots):
             as_it_is = isinstance(self.estimator, FieldRegressor) or F.array.dtype == np.float64
             F = F.array if as_it_is else F[:]

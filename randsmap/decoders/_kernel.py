@@ -31,7 +31,7 @@ from randsmap.decoders._base import (
     in_cells,
 )
 from randsmap.features import check_frequency_range, check_length_scale
-from randsmap.invariants._parameters import InvariantParameters, document_invariants
+from randsmap.invariants import InvariantParameters, document_invariants
 from randsmap.maps.bases import KernelBasis, TailedBasis, in_units
 from randsmap.maps.extrapolation import Leverage
 from randsmap.maps.linear_map import LinearMap

@@ -54,8 +54,7 @@ from randsmap.decoders._base import (
 )
 from randsmap.decoders._blended import field_coordinates
 from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
-from randsmap.invariants import AffineInvariants
-from randsmap.invariants._parameters import InvariantParameters, document_invariants
+from randsmap.invariants import InvariantParameters, Invariants, RunningInvariants, document_invariants, fit_estimator
 from randsmap.maps.bases import ReducedBasis, ScaledTransformer, feature_basis, in_units
 from randsmap.maps.extrapolation import Leverage, NoLeverage
 from randsmap.maps.linear_map import LinearMap
@@ -1214,7 +1213,7 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
                 "bounds need the projection of every row, which constraint='training' does "
                 "not have: use constraint='everywhere'"
             )
-        return self._fit_invariants(F, dtype, keep_constant_cells=everywhere)
+        return fit_estimator(self, F, dtype, keep_constant_cells=everywhere)
 
     def _coefficients(self, rows, F, regularizations, invariants):
         if self.constraint == "training":
@@ -1228,17 +1227,20 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         return self.constraint == "everywhere"
 
     def _extended_invariants(self, running, F, dtype):
-        before = self._running_invariants(F.shape[1]) if running is None else running[0]
-        return AffineInvariants.from_batch(before, F, dtype)
+        if running is None:
+            before = RunningInvariants.of(Invariants.of_estimator(self, F.shape[1]))
+        else:
+            before = running[0]
+        return before.with_fields(F, dtype)
 
     def _compared(self, other):
         yield from super()._compared(other)
-        ours, theirs = self._running[0], other._running[0]
+        ours, theirs = self._running[0].given, other._running[0].given
         for name in ("invariants", "invariant_values", "invariant_tol", "cell_weights", "bounds"):
-            yield name, *(getattr(running, _RUNNING.get(name, name)) for running in (ours, theirs))
+            yield name, *(getattr(given, _GIVEN.get(name, name)) for given in (ours, theirs))
 
     def _merge_invariants(self, other):
-        self._running = AffineInvariants.from_merged(self._running[0], other._running[0])
+        self._running = self._running[0].merged(other._running[0])
         self._store_invariants(self._running[1])
 
     def _store_invariants(self, invariants):
@@ -1249,8 +1251,8 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         return self.invariants_ if self._exact else None
 
 
-# what RunningInvariants calls the parameters
-_RUNNING = {"invariants": "matrix", "invariant_values": "values", "invariant_tol": "tol"}
+# names of the parameters in Invariants
+_GIVEN = {"invariants": "matrix", "invariant_values": "values", "invariant_tol": "tol"}
 _TRUNCATION = 1e-8  # relative cut of singular values, delta_S in the paper's implementation details
 
 

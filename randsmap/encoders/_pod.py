@@ -15,7 +15,7 @@ from randsmap._interface.validation import check_count, check_matrix, check_numb
 from randsmap._linalg.low_rank import CentredFields, leading_directions, orthonormal_beside, orthonormal_rows_beside
 from randsmap._linalg.rows import Rows, Snapshots, is_large, mapped_rows
 from randsmap._parallel import blas_threads, for_tiles
-from randsmap.invariants._parameters import InvariantParameters, document_invariants
+from randsmap.invariants import InvariantParameters, document_invariants, fit_estimator
 from randsmap.maps.bases import IdentityBasis
 from randsmap.maps.frozen import FrozenEncoder
 from randsmap.maps.linear_map import LinearMap, LinearMapHolder
@@ -182,10 +182,10 @@ class POD(
             check_count(self.n_components, "n_components", high=min(n, M), high_name="min(n_samples, n_cells)")
         else:
             check_number(self.n_components, "n_components", low=0, high=1, strict_low=True)
-        invariants = self._fit_invariants(F, given)
+        invariants = fit_estimator(self, F, given)
         weights = invariants.cell_weights
         root = np.ones(M) if weights is None else np.sqrt(weights)
-        normals = invariants.normals() * root  # orthonormal rows
+        normals = invariants.directions * root  # orthonormal rows
 
         # to the last digit, so that no mode holds its error
         mean = invariants.project((F if isinstance(F, Rows) else Rows(F)).centred(n).mean[None])[0]
@@ -467,7 +467,6 @@ class POD(
         return LinearMap(IdentityBasis(self.n_components_), self._synthesis, self.invariants_)
 
     def _restore(self):
-        super()._restore()
         self._linear_map  # noqa: B018  (its shapes are checked)
 
     @property

@@ -5,13 +5,16 @@ a column (ones for mass, cell volumes on a mesh); J0 are the cells that never ch
 data, S the others; V is the diagonal matrix of cell weights.
 """
 
-# what other parts of the package take from here is imported under its own name; users need the last
+# other parts of the package import these names from here; users need the last one
 from randsmap.invariants._affine import AffineInvariants as AffineInvariants
-from randsmap.invariants._affine import invariant_values as invariant_values
 from randsmap.invariants._bounds import project_bounds
+from randsmap.invariants._given import Invariants as Invariants
 from randsmap.invariants._parameters import InvariantParameters as InvariantParameters
 from randsmap.invariants._parameters import document_invariants as document_invariants
 from randsmap.invariants._running import RunningInvariants as RunningInvariants
 from randsmap.invariants._running import constant_cells as constant_cells
+from randsmap.invariants._running import fit_estimator as fit_estimator
+from randsmap.invariants._running import fit_invariants as fit_invariants
+from randsmap.invariants._values import invariant_values as invariant_values
 
 __all__ = ["project_bounds"]

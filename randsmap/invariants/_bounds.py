@@ -7,20 +7,21 @@ upper and w = v the projection on the simplex).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from randsmap._interface.domain import check_domain
 from randsmap._interface.fields import cellwise, flattened
 from randsmap._interface.validation import check_matrix, check_out, check_vector
 from randsmap._kernels import decode as _kernel
-from randsmap._linalg.rows import Snapshots
 from randsmap._parallel import parallel_for
 from randsmap.invariants._values import invariant_values
 
 __all__ = [
-    "Reach",
+    "AttainableRange",
     "check_bounds",
     "check_cell_weights",
     "check_within",
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 _TASK = 1 << 16  # cells a task takes
-# what a message says of a row that a kernel reports as -2 - row
+# message for rows with kernel status -2 - row
 STALLED = (
     "does not converge: they are nearly dependent, or no field satisfies them all. Leave out the invariant "
     "that follows from the others, or check the values given"
@@ -48,6 +49,7 @@ def check_cell_weights(weights: ArrayLike, M: int, name: str = "cell_weights") -
     if not (weights > 0).all():
         i = int(np.argmin(weights))
         raise ValueError(f"{name} must be positive, got {weights[i]} for cell {i}")
+    check_domain(weights, name, each=True)
     return weights
 
 
@@ -101,52 +103,54 @@ def _one_bound(bound: Any, none: float, n_cells: int, name: str) -> NDArray[np.f
         raise ValueError(f"{name} must be a number or have length {n_cells}, got {len(bound)}")
     for i in np.flatnonzero(np.isnan(bound) | (bound == -none))[:1]:
         raise ValueError(f"{name} is {bound.flat[i]} for cell {i}")
+    check_domain(bound[np.isfinite(bound)], name)
     return np.full(n_cells, bound + 0.0)  # never -0.0
 
 
 def check_within(
-    F: NDArray[np.float64] | Snapshots,
+    F: NDArray[np.float64],
     lower: NDArray[np.float64],
     upper: NDArray[np.float64],
     dtype: DTypeLike = np.float64,
+    first: int = 0,
 ) -> None:
-    """ValueError that names the worst value if fields F (n, M) are not within the bounds.
+    """ValueError that names the worst value if fields F (n, M), the first as number `first`, violate the bounds.
 
     A value may be outside by 1e-12 of the largest magnitude of its field (1e-5 for fields that
     came as float32, 1e-2 as float16), which is round-off.
     """
-    worst, rows = None, max(1, (1 << 18) // max(1, F.shape[1]))
-    for start in range(0, len(F), rows):
-        block = F[start : start + rows]
-        excess = outside(block, lower, upper)
-        slack = _ROUND_OFF.get(np.dtype(dtype), 1e-12) * np.abs(block).max(axis=1, keepdims=True)
-        excess[excess <= slack] = 0
-        i, j = np.unravel_index(int(np.argmax(excess)), excess.shape)
-        if excess[i, j] > 0 and (worst is None or excess[i, j] > worst[0]):
-            worst = excess[i, j], start + i, j
-    if worst is not None:
-        _, i, j = worst
+    excess = outside(F, lower, upper)
+    excess[excess <= _ROUND_OFF.get(np.dtype(dtype), 1e-12) * np.abs(F).max(axis=1, keepdims=True)] = 0
+    i, j = np.unravel_index(int(np.argmax(excess)), excess.shape)
+    if excess[i, j] > 0:
         raise ValueError(
-            f"the training fields are not within the bounds: field {i} is {F[i : i + 1][0, j]} in cell {j}, "
+            f"the training fields are not within the bounds: field {first + i} is {F[i, j]} in cell {j}, "
             f"whose bounds are [{lower[j]}, {upper[j]}]. Use wider bounds; bounds=None decodes without "
             "them, and randsmap.project_bounds applies them to any fields"
         )
 
 
 def outside(F: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray[np.float64]:
-    """By how much values of fields F (n, M) are outside bounds (M,): 0 for those within."""
+    """Distance of the values of fields F (n, M) from the bounds (M,); 0 within them."""
     return np.maximum(np.maximum(lower - F, F - upper), 0)
 
 
-class Reach:
-    """The totals w . f, w >= 0, of the fields within bounds, but for round-off."""
+@dataclass(frozen=True)
+class AttainableRange:
+    """Smallest and largest w . f, w >= 0, of the fields within bounds, and |w| . |f| of those fields."""
 
-    def __init__(self, w: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> None:
-        self.low, self.low_size = _total(w, lower)
-        self.high, self.high_size = _total(w, upper)
+    low: float
+    high: float
+    low_size: float
+    high_size: float
+
+    @classmethod
+    def of(cls, w: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> AttainableRange:
+        (low, low_size), (high, high_size) = _total(w, lower), _total(w, upper)
+        return cls(low, high, low_size, high_size)
 
     def missed(self, totals: ArrayLike) -> NDArray[np.float64]:
-        """By how much totals (n,) are out of reach: 0 for those within."""
+        """Distance of totals (n,) from the range; 0 within it, up to round-off."""
         totals = np.asarray(totals, dtype=float)
         below = self.low - totals
         below[below <= _PROMISE * (self.low_size + np.abs(totals))] = 0
@@ -159,10 +163,10 @@ class Reach:
 
 
 def dual_direction(w: NDArray[np.float64], v: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """w / v for w >= 0 and v > 0, in units of its largest entry: only its direction matters.
+    """w / v for w >= 0 and v > 0, over a power of 2 near its largest entry: only its direction matters.
 
-    Quotients of numbers far apart would overflow; those that vanish beside the largest are raised to
-    the smallest normal number, so that no cell that has weight stands still.
+    Entries that vanish beside the largest are raised to the smallest normal number, so that every cell that has
+    weight moves.
     """
     if v is None:
         if (w == 1).all():  # usual, and a fifth of the time of what follows
@@ -170,13 +174,12 @@ def dual_direction(w: NDArray[np.float64], v: NDArray[np.float64] | None = None)
         v = np.ones(len(w))
     if not (w > 0).any():
         return np.zeros(len(w))
-    (mw, ew), (mv, ev) = np.frexp(w), np.frexp(v)
-    exponent = np.where(w > 0, ew.astype(np.int64) - ev, np.iinfo(np.int64).min)
-    exponent = np.where(w > 0, np.maximum(exponent - exponent.max(), -1100), 0).astype(np.intc)
-    return np.where(w > 0, np.maximum(np.ldexp(mw / mv, exponent), np.finfo(float).tiny), 0.0)
+    direction = w / v
+    direction /= 2.0 ** np.ceil(np.log2(direction.max()))
+    return np.where(w > 0, np.maximum(direction, np.finfo(float).tiny), 0.0)
 
 
-def _total(w: NDArray[np.float64], bound: NDArray[np.float64]) -> tuple[float, float]:
+def _total(w, bound):
     """w . bound and |w| . |bound| (w of either sign where the bound is finite)."""
     if not bound.any():
         return 0.0, 0.0
@@ -184,9 +187,6 @@ def _total(w: NDArray[np.float64], bound: NDArray[np.float64]) -> tuple[float, f
     if not np.isfinite(bound).all():
         return (-np.inf if (bound == -np.inf).any() else np.inf), 0.0
     value, size = invariant_values(np.ascontiguousarray(w)[:, None], bound[None])
-    if not np.isfinite(size[0, 0]):  # the terms or their sum overflow: as good as unbounded
-        with np.errstate(over="ignore"):
-            return float(np.sum(w * 2.0**-60 * (bound * 2.0**-60)) * 2.0**120), np.inf
     return float(value[0, 0]), float(size[0, 0])
 
 
@@ -271,7 +271,8 @@ def project_bounds(
     ValueError, TypeError
         If an argument has the wrong shape or is not finite (bounds may be infinite), a weight is
         negative, a lower bound exceeds the upper one, no field within the bounds has the total (the
-        message says by how much), or numbers so large or small that the result cannot be represented.
+        message says by how much), or a number is neither 0 nor of magnitude 1e-140 to 1e140 (in F and bounds:
+        the largest).
 
     Notes
     -----
@@ -293,6 +294,7 @@ def project_bounds(
     single = np.ndim(F) == 1
     F, layout = flattened(np.asanyarray(F)[None] if single else F, "F")
     given = check_matrix(F, "F", min_rows=0)
+    check_domain(given, "F")
     n, M = given.shape
     shape = layout.shape
     lower, upper = (cellwise(bound, shape, name=name) for bound, name in ((lower, "lower"), (upper, "upper")))
@@ -306,15 +308,17 @@ def project_bounds(
     v = None if cell_weights is None else check_cell_weights(cell_weights, M)
     for i in np.flatnonzero(w < 0)[:1]:
         raise ValueError(f"weights must not be negative, got {w[i]} for cell {i}")
+    check_domain(w, "weights", each=True)
     values = np.zeros(0)
     if total is not None:
         values = check_vector(np.full(n, total) if np.ndim(total) == 0 else total, "total", length=n)
-        reach = Reach(w, lower, upper)
-        missed = reach.missed(values)
+        check_domain(values, "total", each=True)
+        attainable = AttainableRange.of(w, lower, upper)
+        missed = attainable.missed(values)
         for i in np.flatnonzero(missed)[:1]:
             raise ValueError(
                 f"the total {values[i]} (row {i}) is out of reach by {missed[i]:.3g}: within the "
-                f"bounds weights . f is in {reach}"
+                f"bounds weights . f is in {attainable}"
             )
     result = check_out(out, (M,) if single else (n, *shape))
     rows = result.reshape(n, M)
@@ -322,13 +326,6 @@ def project_bounds(
     if out is not None and source is not None and np.shares_memory(rows, given):
         source = given.copy()
     q = int(total is not None)
-    extreme = q and _is_extreme(w, values)
-    if extreme:
-        if source is not None:
-            rows[:], source = source, None
-        at_lowest = (values == reach.low) & w.any()  # one field only; a sum of tiny terms need not tell
-        rows[at_lowest] = np.where(w > 0, lower, rows[at_lowest])
-        w, values = _in_range(w, values)
     projection = _kernel.Projection(
         w[None].copy() if q else np.zeros((0, M)),
         np.zeros(q),
@@ -339,57 +336,4 @@ def project_bounds(
         (dual_direction(w, v), lower, upper),
     )
     project_rows(projection, rows, values[:, None] if q else None, source=source)
-    if extreme:
-        got, size = invariant_values(w[:, None], rows)
-        unit = M * 5e-324  # round-off of denormal numbers
-        if (w == 1).all():
-            missing = values - got[:, 0]
-            for i in np.flatnonzero((missing != 0) & (np.abs(missing) <= unit)):
-                _settle_denormal(rows[i], missing[i], lower, upper)
-            got, size = invariant_values(w[:, None], rows)
-        kept = np.abs(got[:, 0] - values) <= _PROMISE * (size[:, 0] + np.abs(values)) + unit
-        kept &= (np.abs(values) > 1e9 * unit) | (values == got[:, 0])
-        for i in np.flatnonzero(~kept)[:1]:
-            raise ValueError(_unrepresentable(i))
     return result
-
-
-def _is_extreme(w: NDArray[np.float64], totals: NDArray[np.float64]) -> bool:
-    """Whether products of weights, fields and totals may under- or overflow."""
-    used, sizes = w if w.all() else w[w > 0], np.abs(totals[totals != 0])
-    return bool(len(used) and not 1e-100 < used.min() <= used.max() < 1e100) or bool(
-        len(sizes) and sizes.min() < 1e-290
-    )
-
-
-def _in_range(w: NDArray[np.float64], totals: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Weights and totals times one power of two, which rounds nothing: about 1 at most, where the smallest
-    weight allows it.
-    """
-    used = w[w > 0]
-    if not len(used) or (used.min() > 1e-100 and used.max() < 1e100):
-        return w, totals
-    low, high = int(np.frexp(used.min())[1]), int(np.frexp(used.max())[1])
-    unit = min(330, max(0, high - low - 900)) - high
-    with np.errstate(over="ignore"):
-        scaled = np.ldexp(totals, unit)
-    for i in np.flatnonzero(np.ldexp(scaled, -unit) != totals)[:1]:
-        raise ValueError(_unrepresentable(i))
-    return np.ldexp(w, unit), scaled
-
-
-def _settle_denormal(
-    f: NDArray[np.float64], missing: float, lower: NDArray[np.float64], upper: NDArray[np.float64]
-) -> None:
-    """Give the cells, one unit 5e-324 each and the largest first, what their rounding took from the sum of f."""
-    unit = np.copysign(np.finfo(float).smallest_subnormal, missing)
-    movable = np.flatnonzero((lower <= f + unit) & (f + unit <= upper))
-    largest = movable[np.argsort(-f[movable], kind="stable")]
-    f[largest[: int(missing / unit)]] += unit
-
-
-def _unrepresentable(row: int) -> str:
-    return (
-        f"no field of floating-point numbers has the total of row {row} to round-off: it, or the weights beside it, "
-        "are too large or too small. Use units in which they are nearer to 1"
-    )

@@ -8,28 +8,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from randsmap._interface.fields import cellwise
-from randsmap._interface.state import NOT_SAVED, Part, document
+from randsmap._interface.state import Part, document
 from randsmap.invariants._affine import AffineInvariants
-from randsmap.invariants._running import RunningInvariants
+from randsmap.invariants._running import fit_estimator
 
-__all__ = ["InvariantParameters", "document_invariants", "invariant_options"]
+__all__ = ["InvariantParameters", "document_invariants"]
 
 _Class = TypeVar("_Class", bound=type)
-
-
-def invariant_options(estimator: Any, shape: tuple[int, ...] | None) -> dict[str, Any]:
-    """The parameters of an estimator for `AffineInvariants.from_data`, those of cells as rows; shape: of a field."""
-    bounds = getattr(estimator, "bounds", None)
-    if isinstance(bounds, (tuple, list)) and len(bounds) == 2:
-        bounds = tuple(cellwise(bound, shape, name="a bound") for bound in bounds)
-    return {
-        "invariants": cellwise(estimator.invariants, shape, name="invariants", columns=True),
-        "values": estimator.invariant_values,
-        "tol": estimator.invariant_tol,
-        "cell_weights": cellwise(estimator.cell_weights, shape, name="cell_weights"),
-        "bounds": bounds,
-    }
 
 
 class InvariantParameters:
@@ -45,57 +30,28 @@ class InvariantParameters:
     cell_weights: Any
     bounds: Any
     invariants_: AffineInvariants
-    invariant_values_: NDArray[np.float64]
-    invariant_matrix_: NDArray[np.float64]
-    constant_cells_: NDArray[np.bool_]
 
-    def _fit_invariants(
-        self, F: NDArray[np.float64], dtype: DTypeLike, *, keep_constant_cells: bool = True
-    ) -> AffineInvariants:
-        """The invariants of the training fields F (n, M), which came in the type `dtype`."""
-        try:
-            return AffineInvariants.from_data(
-                F,
-                **invariant_options(self, getattr(self, "field_shape_", None)),
-                keep_constant_cells=keep_constant_cells,
-                dtype=dtype,
-            )
-        except ValueError as error:
-            d, M = getattr(self, "n_features_in_", 0), F.shape[1]
-            if d <= M:
-                raise
-            raise ValueError(
-                f"X, the latents, has {d} columns and y, the fields, only {M}: are they swapped? As they are, {error}"
-            ) from None
+    @property
+    def invariant_values_(self) -> NDArray[np.float64]:
+        return self.invariants_.values
+
+    @property
+    def invariant_matrix_(self) -> NDArray[np.float64]:
+        return self.invariants_.matrix
+
+    @property
+    def constant_cells_(self) -> NDArray[np.bool_]:
+        return self.invariants_.constant
 
     def _invariants(self, F: NDArray[np.float64], dtype: DTypeLike) -> AffineInvariants:
         """The invariants that `fit` uses."""
-        return self._fit_invariants(F, dtype)
-
-    def _running_invariants(self, M: int) -> RunningInvariants:
-        """The invariants of no fields yet, of M cells."""
-        return RunningInvariants(M, **invariant_options(self, getattr(self, "field_shape_", None)))
-
-    # what a model file holds of them (see randsmap._interface.state)
-    _invariant_state = {
-        "invariants_": Part(AffineInvariants, M="M"),
-        "invariant_values_": NOT_SAVED,
-        "invariant_matrix_": NOT_SAVED,
-        "constant_cells_": NOT_SAVED,
-    }
+        return fit_estimator(self, F, dtype)
 
     def _store_invariants(self, invariants: AffineInvariants) -> None:
         self.invariants_ = invariants
-        self._name_invariants()
 
-    def _name_invariants(self) -> None:
-        self.invariant_values_ = self.invariants_.values
-        self.invariant_matrix_ = self.invariants_.matrix
-        self.constant_cells_ = self.invariants_.constant
-
-    def _restore(self) -> None:
-        getattr(super(), "_restore", lambda: None)()
-        self._name_invariants()
+    # what a model file holds of them (see randsmap._interface.state)
+    _invariant_state = {"invariants_": Part(AffineInvariants, M="M")}
 
 
 _PARAMETERS = """\

@@ -1,29 +1,79 @@
-"""What training fields say of their invariants: checks, constant cells and values, batch by batch."""
+"""Invariant values and constant cells of training fields, found and checked batch by batch."""
 
 from __future__ import annotations
 
-import copy
 import math
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from randsmap._interface.validation import check_matrix, check_number, check_vector
-from randsmap._linalg.rows import Snapshots, row_blocks
-from randsmap.invariants._bounds import check_bounds, check_cell_weights, check_within
+from randsmap._linalg.rows import Rows
+from randsmap.invariants._affine import AffineInvariants
+from randsmap.invariants._bounds import check_within
+from randsmap.invariants._given import Invariants
 from randsmap.invariants._values import invariant_values
 
-__all__ = ["RunningInvariants", "constant_cells", "default_tolerance"]
+__all__ = ["RunningInvariants", "constant_cells", "fit_estimator", "fit_invariants"]
 
 _EPS = np.finfo(float).eps
-
-# relative deviation that the number type of the training data explains
-_TOLERANCE = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-4}
+_Sums = tuple[tuple[float, float], ...]  # of each invariant: a sum in two numbers, high and low
 _VARYING = (
     "If the values vary from field to field (in- and outflow), pass invariant_tol=1.0, and the values of "
     "each row when decoding (predict's invariant_values=); if the deviation is noise, a larger invariant_tol"
 )
+
+
+def fit_invariants(F: NDArray[np.float64] | Rows, given: Invariants, dtype: DTypeLike = np.float64) -> AffineInvariants:
+    """Find values and constant cells of training fields, and check that the fields satisfy the invariants.
+
+    Parameters
+    ----------
+    F : ndarray (n, M) or Rows
+        Training fields, contiguous float64.
+    given : Invariants
+    dtype : dtype
+        Number type in which the fields came.
+
+    Raises
+    ------
+    ValueError
+        If the training fields do not satisfy the invariants or the bounds.
+
+    Warns
+    -----
+    UserWarning
+        If a column is dropped that is not, to round-off, a combination of the others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap.invariants import Invariants, fit_invariants
+    >>> fields = np.array([[0.0, 0.25, 0.75], [0.0, 0.5, 0.5]])
+    >>> invariants = fit_invariants(fields, Invariants.of(3, invariants="mass"))
+    >>> invariants.values, invariants.constant
+    (array([1.]), array([ True, False, False]))
+    >>> invariants.project(np.array([[0.1, 0.5, 1.0]]))
+    array([[0.  , 0.25, 0.75]])
+    """
+    return RunningInvariants.of(given).with_fields(F, dtype)[1]
+
+
+def fit_estimator(
+    estimator: Any, F: NDArray[np.float64] | Rows, dtype: DTypeLike, *, keep_constant_cells: bool = True
+) -> AffineInvariants:
+    """`fit_invariants` with the parameters of an estimator; the error names X and y if they look swapped."""
+    try:
+        given = Invariants.of_estimator(estimator, F.shape[1], keep_constant_cells=keep_constant_cells)
+        return fit_invariants(F, given, dtype)
+    except ValueError as error:
+        d, M = getattr(estimator, "n_features_in_", 0), F.shape[1]
+        if d <= M:
+            raise
+        raise ValueError(
+            f"X, the latents, has {d} columns and y, the fields, only {M}: are they swapped? As they are, {error}"
+        ) from None
 
 
 def constant_cells(
@@ -34,7 +84,7 @@ def constant_cells(
     Values are compared exactly; 0.0 and -0.0 are the same value. Given `first` (M,) and `mask`: of
     the cells in the mask those with the value of `first` in every row.
     """
-    first = F[:1][0] if first is None else first
+    first = F[0] if first is None else first
     mask = np.ones(F.shape[1], dtype=bool) if mask is None else mask.copy()
     rows = max(1, (1 << 18) // max(1, F.shape[1]))  # most cells drop out early
     for start in range(0, len(F), rows):
@@ -48,141 +98,131 @@ def constant_cells(
     return mask
 
 
-def default_tolerance(dtype: Any) -> float:
-    """Relative deviation from their invariants that fields of this number type may have."""
-    return _TOLERANCE.get(np.dtype(dtype), 1e-6)
-
-
-class _Batch(NamedTuple):
-    """Fields being added: C_j^T f_i and |C_j|^T |f_i| (n, q), their tolerance, and how messages name them."""
-
-    found: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    tol: float
-    where: str
-
-
+@dataclass(frozen=True, eq=False)
 class RunningInvariants:
-    """What the fields seen so far say of their invariants, in O(M + q) numbers; batches extend it.
+    """Statistics of the fields seen so far, in O(M + q) numbers, from which their invariants follow.
 
-    `AffineInvariants.from_batch` adds a batch. The parameters are those of `AffineInvariants.from_data`, with
-    its errors. The checks of all the fields seen against the invariants, whose values m may move with their
-    mean, are exact: |C_j^T f_i - m_j| <= tol_i |C_j|^T |f_i| for all i if and only if the largest C_j^T f_i -
-    tol_i |C_j|^T |f_i| is at most m_j and the smallest C_j^T f_i + tol_i |C_j|^T |f_i| at least m_j. From
-    tol = 1 on nothing is required of the fields: their values may vary.
+    The checks of all the fields seen are exact, although their values m move with the mean:
+    |C_j^T f_i - m_j| <= tol_i |C_j|^T |f_i| for all i if and only if the largest C_j^T f_i - tol_i |C_j|^T |f_i| is
+    at most m_j and the smallest C_j^T f_i + tol_i |C_j|^T |f_i| at least m_j. From tol = 1 on nothing is required
+    of the fields: their values may vary.
+
+    Attributes
+    ----------
+    given : Invariants
+    n : int
+        Number of fields seen.
+    constant : ndarray (M,) of bool
+        Cells with one value in all of them.
+    first : ndarray (M,)
+        The first field.
+    sums, scale_sums : tuple of (high, low)
+        Sums of C_j^T f_i and of |C_j|^T |f_i|.
+    lowest, highest : ndarray (q,)
+        What the values m may be.
     """
 
+    given: Invariants
+    n: int
+    constant: NDArray[np.bool_]
     first: NDArray[np.float64]
+    sums: _Sums
+    scale_sums: _Sums
+    lowest: NDArray[np.float64]
+    highest: NDArray[np.float64]
 
-    def __init__(
-        self,
-        M: int,
-        *,
-        invariants: ArrayLike | str | None,
-        values: ArrayLike | None,
-        tol: float | None,
-        cell_weights: ArrayLike | None,
-        bounds: Any = None,
-        keep_constant_cells: bool = True,
-    ) -> None:
-        self.bounds = check_bounds(bounds, M)
-        if cell_weights is not None:
-            cell_weights = check_cell_weights(cell_weights, M).copy()
-        self.cell_weights = cell_weights
-        self.matrix = _check_invariants(invariants, M, cell_weights)
-        q = self.matrix.shape[1]
-        self.tol = tol if tol is None else check_number(tol, "invariant_tol", low=0)
-        self.values = None
-        if values is not None:
-            if invariants is None:
-                raise ValueError("invariant_values given without invariants (invariants=None)")
-            self.values = check_vector([values] if np.ndim(values) == 0 else values, "invariant_values", length=q)
-        self.n = 0
-        self.constant = np.full(M, bool(keep_constant_cells))
-        self.sums, self.scale_sums = [(0.0, 0.0)] * q, [(0.0, 0.0)] * q  # of C_j^T f and |C_j|^T |f|, in two numbers
-        self.largest_scale = np.zeros(q)
-        self.lowest, self.highest = np.full(q, -np.inf), np.full(q, np.inf)
+    @classmethod
+    def of(cls, given: Invariants) -> RunningInvariants:
+        """No fields seen."""
+        M, q = given.matrix.shape
+        none = ((0.0, 0.0),) * q
+        constant = np.full(M, bool(given.keep_constant_cells))
+        return cls(given, 0, constant, np.zeros(M), none, none, np.full(q, -np.inf), np.full(q, np.inf))
 
-    @property
-    def expected(self) -> NDArray[np.float64]:
-        """m as given, otherwise the mean over the fields."""
-        if self.values is not None:
-            return self.values
-        return self._mean(self.sums)
+    def with_fields(
+        self, F: NDArray[np.float64] | Rows, dtype: DTypeLike = np.float64
+    ) -> tuple[RunningInvariants, AffineInvariants]:
+        """The statistics with the fields F (n, M), of number type `dtype`, and the invariants of all fields.
+
+        Raises
+        ------
+        ValueError
+            Naming a row of F, if the fields do not satisfy the invariants or the bounds.
+        """
+        rows = F if isinstance(F, Rows) else Rows(F)
+        first = self.first if self.n else rows[:1][0] + 0.0  # 0.0 and -0.0 are one value, whichever came first
+        constant, parts = self.constant, []
+        for start, _, block in rows.blocks(what="checking"):  # one pass of a file
+            if self.given.bounds is not None:
+                check_within(block, *self.given.bounds, dtype, start)
+            parts.append(invariant_values(self.given.matrix, block))
+            constant = constant_cells(block, first, constant)
+        found, scale = (np.concatenate(part) for part in zip(*parts))
+        tol, lowest, highest = self.given.tolerance(dtype), self.lowest, self.highest
+        if tol < 1:
+            lowest = np.fmax(lowest, (found - tol * scale).max(axis=0, initial=-np.inf))
+            highest = np.fmin(highest, (found + tol * scale).min(axis=0, initial=np.inf))
+        new = replace(
+            self,
+            n=self.n + len(rows),
+            constant=constant,
+            first=first,
+            sums=_added(self.sums, found.T.tolist()),
+            scale_sums=_added(self.scale_sums, scale.T.tolist()),
+            lowest=lowest,
+            highest=highest,
+        )
+        invariants = new._invariants()
+        new._check(found, scale, tol, invariants.values, " of this batch" if self.n else "")
+        if not self.n:
+            invariants.warn_of_dependent()
+        return new, invariants
+
+    def merged(self, other: RunningInvariants) -> tuple[RunningInvariants, AffineInvariants]:
+        """The statistics with the fields that another of the same parameters has seen, and the invariants of all.
+
+        Raises
+        ------
+        ValueError
+            If the fields of both do not satisfy the invariants together.
+        """
+        new = replace(
+            self,
+            n=self.n + other.n,
+            constant=self.constant & other.constant & (self.first == other.first),
+            sums=_added(self.sums, other.sums),
+            scale_sums=_added(self.scale_sums, other.scale_sums),
+            lowest=np.fmax(self.lowest, other.lowest),
+            highest=np.fmin(self.highest, other.highest),
+        )
+        invariants = new._invariants()
+        for j in new._missed(invariants.values):
+            raise ValueError(
+                f"the training fields of the two do not satisfy invariant {j} together: their mean is "
+                f"{invariants.values[j]}, and some of one of them do not have it. {_VARYING}"
+            )
+        return new, invariants
+
+    def _invariants(self):
+        given = self.given
+        values = self._mean(self.sums) if given.values is None else given.values
+        first = self.first[self.constant]
+        return AffineInvariants(given.matrix, values, self.constant, first, given.cell_weights, given.bounds)
 
     def _mean(self, sums):
-        return np.array([total[0] / self.n for total in sums])
-
-    def extended(
-        self, F: NDArray[np.float64] | Snapshots, dtype: DTypeLike = np.float64
-    ) -> tuple[RunningInvariants, _Batch]:
-        """Itself with the fields F (n, M), of number type `dtype`, yet to be checked against the invariants."""
-        if self.bounds is not None:
-            check_within(F, *self.bounds, dtype)
-        tol = default_tolerance(dtype) if self.tol is None else self.tol
-        new = copy.copy(self)
-        if not self.n:
-            new.first = F[:1][0] + 0.0  # 0.0 and -0.0 are one value, whichever came first
-        parts = []
-        for _, block in row_blocks(F, "checking"):  # of a file one pass
-            parts.append(invariant_values(self.matrix, block))
-            new.constant = constant_cells(block, new.first, new.constant)
-        found, scale = (np.concatenate(part) for part in zip(*parts))
-        new.n = self.n + len(F)
-        new.largest_scale = np.fmax(self.largest_scale, scale.max(axis=0, initial=0))
-        largest = _largest(new.n)
-        good = (scale <= largest) & np.isfinite(found)
-        if not good.all():
-            i, j = np.argwhere(~good)[0]
-            raise ValueError(
-                f"the terms of invariant {j} of the training field {i} are too large for floating-point "
-                f"numbers (|C|^T |f| = {scale[i, j]:.3g}): use a smaller unit"
-            )
-        new._check_size()
-        new.sums = [_extended_sum(total, column.tolist()) for total, column in zip(self.sums, found.T)]
-        new.scale_sums = [_extended_sum(total, column.tolist()) for total, column in zip(self.scale_sums, scale.T)]
-        if tol < 1:
-            new.lowest = np.fmax(self.lowest, (found - tol * scale).max(axis=0, initial=-np.inf))
-            new.highest = np.fmin(self.highest, (found + tol * scale).min(axis=0, initial=np.inf))
-        return new, _Batch(found, scale, tol, " of this batch" if self.n else "")
-
-    def merged(self, other: RunningInvariants) -> RunningInvariants:
-        """Itself with the fields that another of the same parameters has seen, yet to be checked against them."""
-        new = copy.copy(self)
-        new.n = self.n + other.n
-        new.largest_scale = np.fmax(self.largest_scale, other.largest_scale)
-        new._check_size()
-        new.sums = [_extended_sum(*pair) for pair in zip(self.sums, other.sums)]
-        new.scale_sums = [_extended_sum(*pair) for pair in zip(self.scale_sums, other.scale_sums)]
-        new.constant = self.constant & other.constant & (self.first == other.first)
-        new.lowest, new.highest = np.fmax(self.lowest, other.lowest), np.fmin(self.highest, other.highest)
-        return new
-
-    def _check_size(self):
-        if not (self.largest_scale <= _largest(self.n)).all():
-            raise ValueError(
-                "the sums of the invariants of so many fields are too large for "
-                "floating-point numbers: use a smaller unit"
-            )
-
-    def check_merged(self, values: NDArray[np.float64]) -> None:
-        """ValueError if not all fields satisfy the invariants with these values."""
-        for j in self._missed(values):
-            raise ValueError(
-                f"the training fields of the two do not satisfy invariant {j} together: their mean is {values[j]}, "
-                f"and some of one of them do not have it. {_VARYING}"
-            )
+        return np.array([high / self.n for high, _ in sums])
 
     def _missed(self, values):
         """The invariants whose values are not those of all the fields seen."""
         slack = 8 * _EPS * (self._mean(self.scale_sums) + np.abs(values))
         return np.flatnonzero(~((self.lowest - slack <= values) & (values <= self.highest + slack)))
 
-    def check(self, batch: _Batch, values: NDArray[np.float64]) -> None:
-        """ValueError if the fields do not satisfy the invariants with these values, which dependent columns
-        have from the others; it names a field of the last batch."""
-        found, scale, tol, where = batch
-        typical, given = self._mean(self.scale_sums), self.values
+    def _check(self, found, scale, tol, values, where):
+        """Raise ValueError, naming a field of the last batch, if the fields do not satisfy the invariants.
+
+        The values of dependent columns follow from those of the others.
+        """
+        typical, given = self._mean(self.scale_sums), self.given.values
         if given is not None:
             for j in np.flatnonzero(~(np.abs(values - given) <= tol * typical + 8 * _EPS * np.abs(given))):
                 raise ValueError(
@@ -201,37 +241,18 @@ class RunningInvariants:
             )
 
 
-def _largest(n):
-    """What |C_j|^T |f_i| may be at most, so that sums over n fields do not overflow either."""
-    return np.finfo(float).max / (4 * n)
+def _added(totals, columns):
+    """Add numbers to each double-double sum (high, low); the result does not depend on their order."""
+    sums = []
+    for total, column in zip(totals, columns):
+        terms = [*total, *column]
+        high = math.fsum(terms)
+        sums.append((high, math.fsum([*terms, -high])))
+    return tuple(sums)
 
 
-def _extended_sum(total, values):
-    """A sum (high, low) of so far, with more values: as good as one correctly rounded sum, in any order."""
-    terms = [*total, *values]
-    high = math.fsum(terms)
-    return high, math.fsum([*terms, -high])
-
-
-def _check_invariants(invariants, M, cell_weights):
-    """C as an own (M, q) float64 array."""
-    if invariants is None:
-        return np.zeros((M, 0))
-    if isinstance(invariants, str):
-        if invariants != "mass":
-            raise ValueError(f"invariants must be 'mass', None or an array, got {invariants!r}")
-        return (np.ones(M) if cell_weights is None else cell_weights)[:, None].copy()
-    C = invariants if hasattr(invariants, "toarray") else np.asanyarray(invariants)
-    if C.ndim == 1:
-        C = C[:, None]
-    C = check_matrix(C, "invariants", min_columns=0)
-    if len(C) != M:
-        raise ValueError(f"invariants must have one row a cell, ({M},) or ({M}, q), got {np.shape(invariants)}")
-    return C.copy()
-
-
-def _check_fields(found, scale, typical, values, tol, where=""):
-    """ValueError naming the worst training field if one does not satisfy its invariants."""
+def _check_fields(found, scale, typical, values, tol, where):
+    """Raise ValueError, naming the worst training field, if one does not satisfy its invariants."""
     excess = np.abs(found - values)
     # the second term is round-off: a field of zeros among fields whose invariant is 0
     bad = ~(excess <= tol * scale + 8 * _EPS * (typical + np.abs(values)))

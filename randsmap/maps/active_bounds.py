@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap.invariants._affine import AffineInvariants
+from randsmap.invariants import AffineInvariants
 
 __all__ = ["ActiveBounds", "free_tangents", "free_tangents_adjoint"]
 
@@ -98,7 +98,7 @@ class ActiveBounds:
     ) -> None:
         self.free = invariants.free_cells(F)
         self.cells, self.n_cells = cells, F.shape[1] if cells is None else len(cells)
-        kept = invariants.kept
+        kept = invariants.independent
         self._normal = (invariants.matrix[:, kept[0]] if len(kept) else None), invariants.cell_weights
 
     def push(self, T: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ from randsmap._interface.validation import check_cells, check_out, check_vectors
 from randsmap._kernels import gradients as _kernel
 from randsmap._linalg.rows import filled
 from randsmap._parallel import FEW, blas_threads, for_tiles, tile_rows
-from randsmap.invariants._affine import AffineInvariants
+from randsmap.invariants import AffineInvariants
 from randsmap.invariants._bounds import STALLED
 from randsmap.maps.active_bounds import ActiveBounds
 from randsmap.maps.extrapolation import NoLeverage, Surroundings
@@ -246,7 +246,7 @@ class LinearMap:
         A, invariants, out = part.A, part.invariants, np.empty(X.shape)
 
         def task(a, b):
-            T = U[a:b] if invariants is None else invariants.project_adjoint(U[a:b])
+            T = U[a:b] if invariants is None else invariants.projector.adjoint(U[a:b])
             # a few rows are bound by the read of A, which more threads hardly speed up
             with blas_threads(1) if len(T) * A.size > _SHARED else nullcontext():
                 H = T @ A[1:].T

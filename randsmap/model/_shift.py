@@ -161,7 +161,7 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
         if invariants is None:
             return
         kept = {
-            "invariants": invariants.matrix[:, invariants.kept].T,
+            "invariants": invariants.projector.rows,
             "cell_weights": invariants.cell_weights,
             "bounds": None if invariants.lower is None else np.stack([invariants.lower, invariants.upper]),
         }

@@ -19,7 +19,7 @@ from randsmap._io.files import checksum
 from randsmap._linalg.low_rank import pod_of_fields
 from randsmap._parallel import blas_threads, for_tiles
 from randsmap.datasets._cache import cached
-from randsmap.invariants._affine import AffineInvariants
+from randsmap.invariants import Invariants, fit_invariants
 from randsmap.metrics import field_norms, median_norm, unchecked_errors
 from randsmap.snapshots import read_snapshots
 from randsmap.studies._store import Store
@@ -90,7 +90,7 @@ def user_data(path: str | os.PathLike[str], conserves: bool) -> tuple[Fields, st
     numbers = check_matrix(F, str(path))
     if conserves:
         try:
-            AffineInvariants.from_data(numbers, dtype=F.dtype)
+            fit_invariants(numbers, Invariants.of(numbers.shape[1]), F.dtype)
         except ValueError as error:
             raise ValueError(
                 f"{path}: {error}. The decoders of this study keep the sum of the cells; "

@@ -15,8 +15,7 @@ from scipy.linalg import lapack
 
 from randsmap._linalg.factored_fields import FactoredFields
 from randsmap._parallel import blas_threads
-from randsmap.invariants import AffineInvariants
-from randsmap.invariants._parameters import invariant_options
+from randsmap.invariants import AffineInvariants, Invariants, fit_invariants
 
 __all__ = ["FieldSpan", "invariants_of"]
 
@@ -33,7 +32,8 @@ def invariants_of(
     """
     if not hasattr(decoder, "invariants"):
         return None
-    return AffineInvariants.from_data(F, **{**invariant_options(decoder, shape), "bounds": None}, dtype=dtype)
+    given = Invariants.of_estimator(decoder, F.shape[1], shape=shape, bounds=None)
+    return fit_invariants(F, given, dtype)
 
 
 class FieldSpan:
@@ -73,7 +73,7 @@ class FieldSpan:
         M = F.shape[1]
         self._free = np.ones(M, dtype=bool) if invariants is None else ~invariants.constant
         self._constant_values = np.zeros(0) if invariants is None else invariants.constant_values
-        normals = np.zeros((0, M)) if invariants is None else invariants.normals()
+        normals = np.zeros((0, M)) if invariants is None else invariants.directions
         self.factored = FactoredFields.of(F, normals, self._free, origin)
         self.fields, self.invariants = None, None
         if self.factored is None and few:

@@ -98,7 +98,7 @@ def leave_one_out(decoder: Any, X: ArrayLike, y: ArrayLike, *, regularizations: 
     usual = median_norm(sizes)
     if F.shape[1] > 4 * len(F) and len(lambdas) > 3:
         # distances between coordinates are those between fields
-        if invariants is None or np.count_nonzero(~invariants.constant) > 2 * (len(F) + len(invariants.kept)):
+        if invariants is None or np.count_nonzero(~invariants.constant) > 2 * (len(F) + len(invariants.independent)):
             span = FieldSpan(F, invariants)
             F, invariants = span.fields, span.invariants
     errors = scaled_distances(_distances(hat, F, invariants, lambdas), sizes, usual)
@@ -147,7 +147,7 @@ def _distances(hat: HatMatrix, F: _Values, invariants: AffineInvariants | None, 
             for k, value in enumerate(lambdas):
                 E = hat.residuals(part, value)
                 if invariants is not None and shifts is not None:
-                    E -= shifts[k] @ invariants.normals()[:, cells]
+                    E -= shifts[k] @ invariants.directions[:, cells]
                 distances[k] = np.hypot(distances[k], np.linalg.norm(E, axis=1))
     return distances
 
@@ -159,8 +159,9 @@ def _shifts(
 
     A field f - r is corrected to f - r + W^T z, T^T z = m - C^T f + C^T r.
     """
-    if invariants is None or not len(invariants.kept):
+    if invariants is None or not len(invariants.independent):
         return None
-    moments = F[:, free] @ invariants.matrix[np.ix_(free, invariants.kept)]
-    defect = invariants.defects(F)
-    return [invariants.multipliers(defect + hat.residuals(moments, value)) for value in lambdas]
+    moments = F[:, free] @ invariants.matrix[np.ix_(free, invariants.independent)]
+    projector = invariants.projector
+    defect = projector.defects(F, invariants.values[invariants.independent])
+    return [projector.multipliers(defect + hat.residuals(moments, value)) for value in lambdas]

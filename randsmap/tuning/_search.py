@@ -405,7 +405,7 @@ class _Fields:
         F, dtype, layout = check_fields(self._y_train, n)
         invariants = invariants_of(decoder, F, dtype, layout.shape)
         if invariants is not None:
-            q = len(invariants.kept)
+            q = len(invariants.independent)
             many = many and np.count_nonzero(~invariants.constant) >= 2 * (n + q)
         span = FieldSpan(F, invariants, (dtype, layout), few=not many)
         if span.fields is not None:

@@ -194,9 +194,9 @@ def _projected(held, G):
         return G
     F = G.copy()
     F[:, held.constant] = held.constant_values
-    C, W, T = held.matrix[:, held.kept].astype(WIDE), held._W.astype(WIDE), held._T.astype(WIDE)
+    C, W, T = held.matrix[:, held.independent].astype(WIDE), held.directions.astype(WIDE), held.triangle.astype(WIDE)
     for _ in range(3):  # W and T are rounded: what is left is taken off again
-        defect = held.values[held.kept] - F @ C
+        defect = held.values[held.independent] - F @ C
         step = np.zeros_like(defect)
         for k in range(len(T)):  # T^T x = defect
             step[:, k] = (defect[:, k] - step[:, :k] @ T[:k, k]) / T[k, k]
@@ -288,7 +288,7 @@ def _check_value(decoder, X, F, held):
     low, high = held.lower.copy(), held.upper.copy()
     low[held.constant] = high[held.constant] = held.constant_values
     options = {"lower": low, "upper": high, "cell_weights": held.cell_weights, "total": None}
-    if len(held.kept):
+    if len(held.independent):
         options.update(weights=held.matrix[:, 0], total=held.values[0])
     difference = np.sqrt((weights * (F - project_bounds(G.astype(float), **options)) ** 2).sum(axis=1))
     slack = bound[:, 0] + 64 * EPS * (np.abs(G).max(axis=1) + np.abs(F).max(axis=1))

@@ -9,6 +9,7 @@ import numpy as np
 
 EPS = np.finfo(float).eps
 UNIT = np.finfo(float).smallest_subnormal
+SMALLEST, LARGEST = 1e-140, 1e140  # the numeric domain: magnitudes that public functions take
 WIDE = np.longdouble  # of the oracles: round-off of theirs is nothing beside that of doubles
 if np.finfo(WIDE).eps >= EPS:
     raise ImportError("the oracles need an extended precision, which this platform's long double is not")
@@ -26,7 +27,7 @@ def quiet():
 
 
 # -- Numbers ---------------------------------------------------------------------------------------
-def numbers(rng, shape, largest=1e150):
+def numbers(rng, shape, largest=LARGEST):
     """An array of numbers of a kind that has made programs fail."""
     n = shape[0]
     kind = rng.integers(12)
@@ -38,9 +39,9 @@ def numbers(rng, shape, largest=1e150):
     elif kind == 3:
         X *= 10.0 ** rng.uniform(-12, 12, shape)
     elif kind == 4:
-        X = rng.integers(-9, 10, shape) * UNIT
+        X = rng.integers(-9, 10, shape) * SMALLEST
     elif kind == 5:
-        X *= 10.0 ** rng.uniform(-300, -100)
+        X *= 10.0 ** rng.uniform(-130, -100)
     elif kind == 6:
         X *= largest / 8
     elif kind == 7:

@@ -9,10 +9,12 @@ from fractions import Fraction
 import numpy as np
 
 from randsmap import project_bounds
-from randsmap.invariants import AffineInvariants
+from randsmap.invariants import Invariants, fit_invariants
 
 from fuzz_targets.inputs import (
     EPS,
+    LARGEST,
+    SMALLEST,
     UNIT,
     WIDE,
     in_single,
@@ -28,11 +30,7 @@ from fuzz_targets.inputs import (
 )
 from oracles import exact_projection
 
-UNREPRESENTABLE = (
-    "no field of floating-point numbers has the total",
-    "is too large for floating-point numbers",
-    "does not converge",
-)
+UNREPRESENTABLE = ("is too large for floating-point numbers", "does not converge")
 
 
 # -- Bounds ----------------------------------------------------------------------------------------
@@ -57,15 +55,13 @@ def bounds(rng):
         options["total"], totals = totals[0], np.full(n, totals[0])
     else:
         options["total"] = laid_out(rng, totals)
-    if kind and not np.isfinite(totals).all():
+    sizes = np.abs(totals[totals != 0])
+    if kind and not ((SMALLEST <= sizes) & (sizes <= LARGEST)).all():
         return 0
     try:
         F = project_bounds(laid_out(rng, given), **options)
     except ValueError as error:
-        # what cannot be: subnormal totals or fields, which have no digits to make up a total, sums or products that
-        # overflow, weights as far apart as floats allow
-        largest, smallest = np.abs(totals).max(), np.abs(totals[totals != 0]).min(initial=np.abs(Z).max(axis=1).min())
-        assert extreme or largest > 1e250 or smallest < 1e-290, error
+        assert extreme, error  # products of weights as far apart as the domain allows under- or overflow
         assert any(text in str(error) for text in UNREPRESENTABLE), error
         return n
     assert F.shape == (n, M) and F.dtype == np.float64
@@ -100,7 +96,7 @@ def _weights(rng, M):
     elif kind == 3:
         w = 10.0 ** rng.uniform(-5, 5, M)
     elif kind == 4 and rng.integers(8) == 0:
-        w = 10.0 ** rng.uniform(-160, 140, M)
+        w = 10.0 ** rng.uniform(-140, 140, M)
     if rng.integers(3) == 0:
         v = 10.0 ** rng.uniform(-4, 4, M)
     return w, v, kind == 4 and w is not None
@@ -117,7 +113,7 @@ def _limits(rng, M):
     if kind == 3:
         lower[rng.random(M) < 0.5] = -np.inf
     elif kind == 4:
-        lower, upper = lower * 10.0 ** rng.integers(-200, 90), upper * 1.0
+        lower, upper = lower * 10.0 ** rng.integers(-130, 90), upper * 1.0
         upper = np.maximum(lower, upper)
     return lower, upper
 
@@ -219,7 +215,7 @@ def invariants(rng):
     F[:, free] = F[0, free] + moves - moves @ Q @ Q.T
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        held = AffineInvariants.from_data(F, invariants=C, cell_weights=V)
+        held = fit_invariants(F, Invariants.of(F.shape[1], invariants=C, cell_weights=V))
     assert (held.constant[constant]).all()
     G = F + rng.choice([1e-8, 1.0, 1e6]) * numbers(rng, (n, M), largest=1e6)
     projected = held.project(G.copy())
@@ -232,7 +228,7 @@ def invariants(rng):
     before = np.sqrt((weights * (G.astype(WIDE) - F) ** 2).sum(axis=1))
     after = np.sqrt((weights * (projected.astype(WIDE) - F) ** 2).sum(axis=1))
     # F itself satisfies its invariants to round-off alone, of a system of this condition
-    T = held._T / np.maximum(np.linalg.norm(held._T, axis=0), 1e-300)
+    T = held.triangle / np.maximum(np.linalg.norm(held.triangle, axis=0), 1e-300)
     condition = np.linalg.cond(T) if len(T) else 1.0
     slack = 1e3 * EPS * condition * np.sqrt((weights * (F.astype(WIDE) ** 2 + G.astype(WIDE) ** 2)).sum(axis=1))
     assert (after <= before * (1 + 1e-12) + slack).all(), "an admissible field is further than before"

@@ -1,0 +1,133 @@
+"""What fields must satisfy, as a user gives it: one value object made of the estimators' flat parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from randsmap._interface.domain import check_domain
+from randsmap._interface.fields import cellwise
+from randsmap._interface.validation import check_matrix, check_number, check_vector
+from randsmap.invariants._bounds import check_bounds, check_cell_weights
+
+__all__ = ["Invariants"]
+
+# relative deviation from the invariants that the number type of the training data explains
+_TOLERANCE = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-4}
+
+
+@dataclass(frozen=True, eq=False)
+class Invariants:
+    """Linear invariants C^T f = m and bounds of fields f, checked, before any field was seen.
+
+    Attributes
+    ----------
+    matrix : ndarray (M, q)
+        C, one invariant per column.
+    values : ndarray (q,) or None
+        m. None: the mean over the training fields.
+    tol : float or None
+        |C_j^T f_i - m_j| <= tol |C_j|^T |f_i| is required of training fields, nothing from 1 on. None: 1e-6, for
+        float32 data 1e-4, for float16 data 1e-2.
+    cell_weights : ndarray (M,) or None
+        Positive weights of the norm in which the projection is orthogonal.
+    bounds : (ndarray (M,), ndarray (M,)) or None
+        Lower and upper bounds of the fields, infinite where there is none.
+    keep_constant_cells : bool
+        Whether cells with one value in all training fields keep it in every field.
+    """
+
+    matrix: NDArray[np.float64]
+    values: NDArray[np.float64] | None = None
+    tol: float | None = None
+    cell_weights: NDArray[np.float64] | None = None
+    bounds: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+    keep_constant_cells: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        n_cells: int,
+        *,
+        invariants: ArrayLike | str | None = "mass",
+        values: ArrayLike | None = None,
+        tol: float | None = None,
+        cell_weights: ArrayLike | None = None,
+        bounds: Any = None,
+        keep_constant_cells: bool = True,
+    ) -> Invariants:
+        """Check the parameters for fields of `n_cells` cells.
+
+        Parameters
+        ----------
+        n_cells : int
+        invariants : "mass", array (M,) or (M, q), or None
+            C. "mass" is the weighted sum of the cells: C = cell_weights, or ones without weights. None: no invariant.
+        values, tol, cell_weights
+            As the attributes; values may be a number if q is 1.
+        bounds : (lower, upper), "nonnegative" or None
+            See `randsmap.invariants._bounds.check_bounds`.
+        keep_constant_cells : bool
+
+        Raises
+        ------
+        ValueError
+            If an argument has the wrong shape or is not finite, or if weights are not positive.
+        """
+        limits = check_bounds(bounds, n_cells)
+        weights = None if cell_weights is None else check_cell_weights(cell_weights, n_cells).copy()
+        matrix = _check_matrix(invariants, n_cells, weights)
+        if tol is not None:
+            tol = check_number(tol, "invariant_tol", low=0)
+        if values is not None:
+            if invariants is None:
+                raise ValueError("invariant_values given without invariants (invariants=None)")
+            values = [values] if np.ndim(values) == 0 else values
+            values = check_vector(values, "invariant_values", length=matrix.shape[1])
+            check_domain(values, "invariant_values")
+        return cls(matrix, values, tol, weights, limits, keep_constant_cells)
+
+    @classmethod
+    def of_estimator(
+        cls, estimator: Any, n_cells: int, *, shape: tuple[int, ...] | None = (), **changes: Any
+    ) -> Invariants:
+        """The parameters of an estimator, of which some may be changed; arrays may have the shape of its fields.
+
+        shape : shape of a field, None for rows of cells; (): `field_shape_` of the estimator
+        """
+        given = {name: getattr(estimator, name, None) for name in ("invariants", "cell_weights", "bounds")}
+        given.update(values=estimator.invariant_values, tol=estimator.invariant_tol)
+        given.update(changes)
+        shape = getattr(estimator, "field_shape_", None) if shape == () else shape
+        if isinstance(given["bounds"], (tuple, list)) and len(given["bounds"]) == 2:
+            given["bounds"] = tuple(cellwise(bound, shape, name="a bound") for bound in given["bounds"])
+        given["invariants"] = cellwise(given["invariants"], shape, name="invariants", columns=True)
+        given["cell_weights"] = cellwise(given["cell_weights"], shape, name="cell_weights")
+        return cls.of(n_cells, **given)
+
+    def tolerance(self, dtype: Any) -> float:
+        """Relative deviation from their invariants that fields of this number type may have."""
+        return _TOLERANCE.get(np.dtype(dtype), 1e-6) if self.tol is None else self.tol
+
+
+def _check_matrix(invariants, n_cells, cell_weights):
+    """C as an own (M, q) float64 array."""
+    if invariants is None:
+        return np.zeros((n_cells, 0))
+    if isinstance(invariants, str):
+        if invariants != "mass":
+            raise ValueError(f"invariants must be 'mass', None or an array, got {invariants!r}")
+        return (np.ones(n_cells) if cell_weights is None else cell_weights)[:, None].copy()
+    C = invariants if hasattr(invariants, "toarray") else np.asanyarray(invariants)
+    if C.ndim == 1:
+        C = C[:, None]
+    C = check_matrix(C, "invariants", min_columns=0)
+    if len(C) != n_cells:
+        raise ValueError(
+            f"invariants must have one row per cell, ({n_cells},) or ({n_cells}, q), got {np.shape(invariants)}"
+        )
+    check_domain(C, "invariants")
+    return C.copy()
