@@ -13,9 +13,9 @@ from randsmap._io.progress import show_progress
 from randsmap._linalg import krylov as _krylov
 from randsmap._linalg import ridge as _ridge
 from randsmap._linalg.krylov import Krylov
-from randsmap._linalg.low_rank import nystroem, pod_of_fields
 from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows
+from randsmap._linalg.svd import low_rank, nystroem
 from randsmap.decoders import RANDSMAPDecoder, RFNNDecoder
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 
@@ -95,14 +95,14 @@ def test_more_cells_than_samples(M):
 def test_pod_leaves_no_more_than_stated(M, tolerance):
     F = problem(600, M=M)[1]
     norm = np.linalg.norm(F)
-    B, Vt = pod_of_fields(F, tolerance * norm)
+    B, Vt = low_rank(F, tolerance * norm)
     assert np.linalg.norm(F - B @ Vt) <= tolerance * norm
     assert np.abs(Vt @ Vt.T - np.eye(len(Vt))).max() <= 1e-12
     sigma = np.linalg.svd(F, compute_uv=False)
     best = np.searchsorted(-np.sqrt(np.cumsum(sigma[::-1] ** 2))[::-1], -tolerance * norm)
     assert len(Vt) <= best + 3
     rough = np.random.default_rng(0).normal(size=(600, M))
-    assert pod_of_fields(rough, tolerance)[0] is rough
+    assert low_rank(rough, tolerance)[0] is rough
 
 
 @pytest.mark.slow
@@ -110,9 +110,9 @@ def test_pod_gives_up_beyond_the_modes_asked_for():
     rng = np.random.default_rng(0)
     F = rng.normal(size=(600, 200)) @ rng.normal(size=(200, 1500))
     tolerance = 1e-6 * np.linalg.norm(F)
-    assert pod_of_fields(F, tolerance)[0].shape == (600, 200)
-    assert pod_of_fields(F, tolerance, 100)[0].shape == (600, 200)
-    kept, modes = pod_of_fields(F, tolerance, 10)
+    assert low_rank(F, tolerance)[0].shape == (600, 200)
+    assert low_rank(F, tolerance, 100)[0].shape == (600, 200)
+    kept, modes = low_rank(F, tolerance, 10)
     assert kept is F and modes is None
 
 

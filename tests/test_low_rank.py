@@ -17,9 +17,9 @@ from randsmap import (
     SigmoidFeatures,
 )
 from randsmap._linalg import low_rank_ridge as _low_rank
-from randsmap._linalg.low_rank import orthonormal_rows_beside
 from randsmap._linalg.low_rank_ridge import LowRankSpace, _farthest
 from randsmap._linalg.rows import FeatureRows
+from randsmap._linalg.svd import orthonormalize_rows_against
 from randsmap.persistence import save
 
 EPS = np.finfo(float).eps
@@ -136,7 +136,7 @@ def test_orthonormal_rows_stay_so_and_keep_their_order():
     rng = np.random.default_rng(0)
     old = np.linalg.qr(rng.normal(size=(90, 20)))[0].T.copy()
     new = rng.normal(size=(10, 20)) @ old + 1e-9 * rng.normal(size=(10, 90))  # nearly dependent
-    Q = orthonormal_rows_beside(new.copy(), old)
+    Q = orthonormalize_rows_against(new.copy(), old)
     both = np.vstack([old, Q])
     assert np.abs(both @ both.T - np.eye(30)).max() <= 20 * EPS
     for k in (1, 4):

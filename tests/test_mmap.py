@@ -26,7 +26,7 @@ def small(monkeypatch):
     monkeypatch.setattr(rows, "LARGE", 1)
     monkeypatch.setattr(rows, "BLOCK", 1000)
     monkeypatch.setattr(encoders, "BLOCK", 1000)
-    for module in ("_linalg.distances", "_linalg.low_rank", "_linalg.dual", "decoders._knn"):
+    for module in ("_linalg.distances", "_linalg.svd", "_linalg.dual", "decoders._knn"):
         monkeypatch.setattr(f"randsmap.{module}.BLOCK", 1000)
 
 
@@ -196,7 +196,7 @@ def test_pod_resolves_what_a_gram_matrix_drowns(tmp_path, small):
 
 
 def test_few_modes_of_many_rows_and_cells_are_iterated_for(tmp_path, small, monkeypatch):
-    monkeypatch.setattr("randsmap._linalg.low_rank._TRIANGLE", 100)
+    monkeypatch.setattr("randsmap._linalg.svd._TRIANGLE", 100)
     rng = np.random.default_rng(0)
     for n, M in ((160, 300), (300, 160)):
         F = rng.normal(size=(n, 150)) * 0.8 ** np.arange(150) @ rng.normal(size=(150, M))

@@ -8,9 +8,8 @@ from sklearn.base import clone
 
 import randsmap
 from randsmap import FourierFeatures, RANDSMAPDecoder, RFNNDecoder
-from randsmap._linalg import field_modes as _field_modes
-from randsmap._linalg.field_modes import FieldModes
-from randsmap._linalg.rows import Snapshots
+from randsmap._linalg import svd
+from randsmap._linalg.rows import MappedRows
 from randsmap.persistence import save
 
 EPS = np.finfo(float).eps
@@ -36,7 +35,7 @@ def decoder(**params):
 @pytest.mark.parametrize("noise", [0.0, 1e-4])
 def test_an_accuracy_holds_for_every_training_field_with_few_modes(monkeypatch, tol, noise):
     Y, F = problem(noise=noise)
-    monkeypatch.setattr(_field_modes, "_ENTRIES", 16 * F.shape[1])
+    monkeypatch.setattr(svd, "_ENTRIES", 16 * F.shape[1])
     reduced = decoder(output_rank=tol).fit(Y, F)
     U, mean = reduced.output_basis_, reduced.output_mean_
     r = U.shape[1]
@@ -145,8 +144,8 @@ def test_large_memory_maps_are_read_by_blocks_to_the_same_fields(tmp_path, monke
     monkeypatch.setattr(randsmap._linalg.rows, "LARGE", 1)
     reduced = decoder(output_rank=1e-6)
     assert np.array_equal(clone(reduced).fit(Y, F).predict(Z), clone(reduced).fit(Y, mapped).predict(Z))
-    modes = FieldModes(Snapshots(mapped, "y"), 1e-6)
-    assert modes.synthesis.flags.owndata and modes.synthesis.shape[0] == modes.coordinates.shape[1] + 1
+    synthesis, coordinates = svd.field_modes(MappedRows(mapped, "y"), 1e-6)
+    assert synthesis.flags.owndata and synthesis.shape[0] == coordinates.shape[1] + 1
 
 
 def test_fields_without_modes_and_of_zeros():

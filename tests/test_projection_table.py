@@ -4,7 +4,7 @@ from sklearn.preprocessing import PolynomialFeatures
 
 import randsmap
 from randsmap._linalg import projection_table
-from randsmap._linalg.low_rank import times_transposed
+from randsmap._linalg.products import times_transposed
 from randsmap._linalg.projection_table import ProjectionTable
 from randsmap._linalg.ridge import FeatureRows
 

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from randsmap._linalg.cholesky import cholesky_solve, gram_is_accurate, gram_norm
 from randsmap._linalg.eigen import symmetric_eigen
-from randsmap._linalg.low_rank import leading_modes
 from randsmap._linalg.rows import BLOCK
 from randsmap._linalg.spectral import HatMatrix, solve_or_least_squares
+from randsmap._linalg.svd import pivoted_cholesky
 from randsmap._parallel import blas_threads
 
 __all__ = ["Dual", "KernelLeverage", "Tail"]
@@ -162,7 +162,7 @@ class Dual:
             K, tail = self.K, self.tail if self.tail.rank else None
             if not K.diagonal().max(initial=0) > 0:  # a thin-plate spline's, which is definite without T alone
                 K, tail = self.tail.removed_from(K), None
-            eigenvalues, V = leading_modes(K, tail) if K.any() else (np.zeros(0), np.zeros((len(K), 0)))
+            eigenvalues, V = pivoted_cholesky(K, tail) if K.any() else (np.zeros(0), np.zeros((len(K), 0)))
             # round-off of the roots of the eigenvalues, and of K itself
             floor = len(V) * _EPS * max(eigenvalues.max(initial=0), len(V) * _EPS * abs(K.diagonal()).max(initial=0))
             if self.tail.columns.shape[1] > 1:

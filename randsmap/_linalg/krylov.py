@@ -21,8 +21,9 @@ from randsmap._interface.callers import warn_caller
 from randsmap._io.progress import counter
 from randsmap._kernels import ridge as _kernel
 from randsmap._linalg.cholesky import Solution, with_bias
-from randsmap._linalg.low_rank import cross, multiply, nystroem, orthonormal_beside, pod_of_fields, tall_qr
+from randsmap._linalg.products import cross, multiply
 from randsmap._linalg.rows import FeatureRows, Rows
+from randsmap._linalg.svd import low_rank, nystroem, orthonormalize_against, tall_qr
 from randsmap._parallel import blas_threads
 
 __all__ = ["Krylov", "available_memory"]
@@ -83,7 +84,7 @@ class Krylov:
         self._goal = tol / 2 * norm
         self._norm = norm
         with blas_threads():
-            self._B, self._Vt = pod_of_fields(F, tol / 2 * norm, most)
+            self._B, self._Vt = low_rank(F, tol / 2 * norm, most)
         self._rng = np.random.default_rng(0)  # the sketch: the same in every fit
         self._sketch = self._image = np.empty((rows.width, 0))
         self._H = None  # Phi^T B
@@ -135,7 +136,7 @@ class Krylov:
             if rank >= largest_rank:
                 return False
             more = min(max(rank, self.first_rank), largest_rank - rank)
-            new = orthonormal_beside(self._rng.standard_normal((width, more)), self._sketch)
+            new = orthonormalize_against(self._rng.standard_normal((width, more)), self._sketch)
             image = self._gram_times(new)
             self._sketch = np.hstack([self._sketch, new])
             self._image = np.hstack([self._image, image])

@@ -15,13 +15,13 @@ from scipy.linalg.blas import ddot
 
 from randsmap._io.progress import steps
 from randsmap._linalg.cholesky import Solution, cholesky_solve, gram_is_accurate, gram_norm
-from randsmap._linalg.low_rank import orthonormal_rows_beside
 from randsmap._linalg.primal import Primal
 from randsmap._linalg.products import cross, multiply, times_transposed
 from randsmap._linalg.projection_table import ProjectionTable
 from randsmap._linalg.rows import FeatureRows, Rows
 from randsmap._linalg.spectral import Spectral
 from randsmap._linalg.sums import GramAccumulator, GramStatistics, sum_rows
+from randsmap._linalg.svd import orthonormalize_rows_against
 from randsmap._parallel import blas_threads
 
 __all__ = ["LARGEST_SHARE", "PROBES", "STEP", "TESTS", "LowRank", "LowRankSpace"]
@@ -139,7 +139,7 @@ class LowRankSpace:
             new = self._features.take(self._some[points]).whole()
             # products too narrow to gain from more threads
             with blas_threads(1):
-                new = orthonormal_rows_beside(new, self._Vt)
+                new = orthonormalize_rows_against(new, self._Vt)
                 seen = times_transposed(self._tests, new)
             before, self._rank_before = self._energy, self.rank
             if not once:  # the last step need not be a whole one

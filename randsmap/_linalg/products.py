@@ -14,10 +14,13 @@ __all__ = ["cross", "multiply", "times_transposed"]
 def multiply(
     A: NDArray[np.float64], B: NDArray[np.float64], out: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
-    """A B."""
+    """A B for a C-contiguous A; B may be the transpose of one, and is not copied then."""
     if out is None:
         out = np.empty((len(A), B.shape[1]))
-    dgemm(1.0, B.T, A.T, c=out.T, overwrite_c=True)
+    if B.flags.f_contiguous and not B.flags.c_contiguous:
+        dgemm(1.0, B, A.T, trans_a=1, c=out.T, overwrite_c=1)
+    else:
+        dgemm(1.0, B.T, A.T, c=out.T, overwrite_c=1)
     return out
 
 
@@ -25,10 +28,7 @@ def times_transposed(
     A: NDArray[np.float64], B: NDArray[np.float64], out: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
     """A B^T."""
-    if out is None:
-        out = np.empty((len(A), len(B)))
-    dgemm(1.0, B.T, A.T, trans_a=1, c=out.T, overwrite_c=1)
-    return out
+    return multiply(A, B.T, out)
 
 
 def cross(A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.float64]:

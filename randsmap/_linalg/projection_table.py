@@ -11,7 +11,7 @@ import scipy.special
 from numpy.typing import NDArray
 
 from randsmap._kernels import features as _kernel
-from randsmap._linalg.low_rank import cross, multiply
+from randsmap._linalg.products import cross, multiply
 from randsmap._parallel import blas_threads
 
 __all__ = ["ProjectionTable"]

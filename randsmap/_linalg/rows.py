@@ -14,6 +14,7 @@ from typing import Any, Self, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import dgemm
 
 from randsmap._interface.validation import check_matrix
 from randsmap._io.files import expanded, mapping_of, replaced_atomically, reserve
@@ -262,10 +263,11 @@ class Rows:
     def blocks(self, size: int | None = None, what: str = "reading") -> Iterator[tuple[int, int, NDArray[np.float64]]]:
         """(start, stop, rows) over all rows, `size` at a time, with a progress bar named `what`.
 
-        None: of a file as many as BLOCK numbers, of an array in memory all.
+        None: as many as BLOCK numbers, but all of an array that is taken as it is.
         """
         if size is None:
-            size = block_rows(self.shape[1]) if self.mapped else max(1, len(self))
+            as_it_is = not self.mapped and self.mean is None
+            size = max(1, len(self)) if as_it_is else block_rows(self.shape[1])
         for start, stop in steps(len(self), size, what):
             yield start, stop, self[start:stop]
 
@@ -298,11 +300,11 @@ class Rows:
         return out
 
     def transposed_times(self, B: NDArray[np.float64]) -> NDArray[np.float64]:
-        """F^T B (M, k)."""
-        out = np.zeros((self.shape[1], B.shape[1]))
+        """F^T B (M, k), whose transpose is C-contiguous: k combinations of the rows."""
+        out = np.zeros((B.shape[1], self.shape[1]))
         for start, stop, block in self.blocks():
-            _kernel.cross(block, B[start:stop], start > 0, out)
-        return out
+            dgemm(1.0, block.T, B[start:stop].T, beta=1.0, c=out.T, trans_b=1, overwrite_c=1)
+        return out.T
 
     def gram(self, dual: bool = False) -> NDArray[np.float64]:
         """Upper triangle of F^T F (M, M), or with `dual` of F F^T (n, n), for which F is made whole."""

@@ -14,9 +14,9 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
 from randsmap._interface.fields import FieldOutputMixin, FieldShape, field_rows, flattened, output
 from randsmap._interface.state import NotFrozen, document, restored_on_error, validate_data
 from randsmap._interface.validation import check_choice, check_matrix, check_number, check_vector, refuse_dask
-from randsmap._linalg.factored_fields import FactoredFields
-from randsmap._linalg.low_rank import multiply
+from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import Snapshots, is_large
+from randsmap._linalg.spans import FactoredRows
 from randsmap._parallel import blas_threads
 from randsmap.maps.extrapolation import LeverageMixin
 from randsmap.maps.linear_map import LinearMapHolder
@@ -39,9 +39,9 @@ def check_fields(
 ) -> tuple[Any, np.dtype[Any], FieldShape]:
     """y as contiguous float64 (n, M), the number type it came in, and the layout of its fields.
 
-    With `blocks`, a large memory-mapped y comes as Snapshots; with `factored`, FactoredFields as they are.
+    With `blocks`, a large memory-mapped y comes as Snapshots; with `factored`, FactoredRows as they are.
     """
-    if isinstance(y, FactoredFields):
+    if isinstance(y, FactoredRows):
         return (y if factored else as_fields(y)), *y.origin
     if y is None:
         raise ValueError(
@@ -65,18 +65,18 @@ def check_fields(
 
 
 def as_fields(F: Any) -> Any:
-    """The fields themselves of FactoredFields."""
-    return F.array if isinstance(F, FactoredFields) else F
+    """The fields themselves of FactoredRows."""
+    return F.array if isinstance(F, FactoredRows) else F
 
 
 def coordinates_of(F: Any) -> Any:
-    """What a regression that is linear in the fields F is solved for: the coordinates of FactoredFields."""
-    return F.coordinates if isinstance(F, FactoredFields) else F
+    """What a regression that is linear in the fields F is solved for: the coordinates of FactoredRows."""
+    return F.coordinates if isinstance(F, FactoredRows) else F
 
 
 def in_cells(A: NDArray[np.float64], F: Any) -> NDArray[np.float64]:
     """Coefficients of the fields F from those of their `coordinates_of`."""
-    if not isinstance(F, FactoredFields):
+    if not isinstance(F, FactoredRows):
         return A
     with blas_threads():
         return multiply(A, F.basis)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 from sklearn.base import clone
 
@@ -14,10 +13,9 @@ from randsmap._interface.fields import FIELD_STATE
 from randsmap._interface.state import NOT_SAVED, Array, Count, Parameter, Part, check_fitted, validate_data
 from randsmap._interface.validation import check_number, in_lines
 from randsmap._kernels import decode as _decode_kernel
-from randsmap._linalg.low_rank import CentredFields, leading_directions, orthonormal_rows_beside, times_transposed
 from randsmap._linalg.neighbors import NeighborIndex
-from randsmap._linalg.rows import Rows, Snapshots, block_rows
-from randsmap._parallel import blas_threads
+from randsmap._linalg.rows import Rows
+from randsmap._linalg.svd import principal_coordinates
 from randsmap.decoders._base import LinearDecoder, check_fields
 from randsmap.invariants import InvariantParameters, document_invariants
 from randsmap.maps.bases import refuse_overflow
@@ -44,39 +42,8 @@ _Values = NDArray[np.float64]
 
 
 def field_coordinates(F: Any) -> tuple[_Values, _Values, _Values]:
-    """Mean (M,), coordinates G (n, r) and orthonormal rows B (r, M): F = mean + G B, directions of round-off dropped.
-
-    F (n, M) is an array or Snapshots.
-
-    Distances between coordinates are those between fields.
-    """
-    n, M = F.shape
-
-    def count(sigma: _Values, *_: int) -> int:
-        return max(1, int(np.count_nonzero(sigma > max(n, M) * _EPS * max(sigma[0], np.abs(mean).max()))))
-
-    if isinstance(F, Snapshots):
-        mean = (F if isinstance(F, Rows) else Rows(F)).centred().mean
-        fields = CentredFields(F, mean)
-        with blas_threads():
-            B = np.ascontiguousarray(leading_directions(fields, count)[1])
-            B = orthonormal_rows_beside(B, np.empty((0, M)))
-            G, size = np.empty((n, len(B))), block_rows(M)
-            for start in range(0, n, size):
-                times_transposed(fields[start : start + size], B, G[start : start + size])
-        return mean, G, B
-    mean = F.mean(axis=0)
-    centred = F - mean
-    with blas_threads():
-        if M > n:  # a QR factorisation first: the singular vectors are then of size n
-            Q, R = scipy.linalg.qr(centred.T, mode="economic", check_finite=False)
-            U, sigma, Vt = scipy.linalg.svd(R.T, full_matrices=False, check_finite=False)
-        else:
-            Q = None
-            U, sigma, Vt = scipy.linalg.svd(centred, full_matrices=False, check_finite=False)
-        k = count(sigma)
-        B = Vt[:k] if Q is None else Vt[:k] @ Q.T
-    return mean, U[:, :k] * sigma[:k], np.ascontiguousarray(B)
+    """`principal_coordinates` of the fields F (n, M), an array or Rows."""
+    return principal_coordinates(F if isinstance(F, Rows) else Rows(F))
 
 
 def linear_trend(X: _Values, G: _Values) -> _Values:

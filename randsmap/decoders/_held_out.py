@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._interface.validation import sortable
 from randsmap._linalg.distances import fill_pairs
 from randsmap._linalg.dual import Dual
-from randsmap._linalg.low_rank import leading_modes
 from randsmap._linalg.radial import Gaussian
 from randsmap._linalg.spectral import lambda_path
+from randsmap._linalg.svd import pivoted_cholesky
 from randsmap._parallel import blas_threads
 from randsmap.decoders._families import DOUBLE_DIFFUSION_MAPS, KNN, Trial
 from randsmap.decoders._kernel import retained_modes
@@ -129,7 +129,7 @@ class Samples:
             held = np.concatenate([self._parts[i] for i in fold])
             rest = np.setdiff1d(np.arange(len(X)), held)
             kernel = Gaussian(1.0)
-            eigenvalues, V = leading_modes(kernel.values(X[rest]))
+            eigenvalues, V = pivoted_cholesky(kernel.values(X[rest]))
             r = retained_modes(eigenvalues, len(rest), len(rest))
             found, V, mean = max(found, r), V[:, :r], self.G[rest].mean(axis=0)
             with blas_threads():

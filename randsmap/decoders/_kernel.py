@@ -14,9 +14,9 @@ from randsmap._kernels import frozen as _frozen
 from randsmap._kernels import ridge as _ridge
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.dual import Dual
-from randsmap._linalg.low_rank import leading_modes
 from randsmap._linalg.radial import Gaussian, Matern, ThinPlate, polynomial_tail
 from randsmap._linalg.rows import Rows
+from randsmap._linalg.svd import pivoted_cholesky
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import (
     LinearDecoder,
@@ -221,7 +221,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         else:
             check_count(self.rank, "rank", high=len(X), high_name="n_samples")
         K, epsilon = _distances.gaussian_of_data(X, self.epsilon, self.epsilon_scale)
-        eigenvalues, V = leading_modes(K)
+        eigenvalues, V = pivoted_cholesky(K)
         r = retained_modes(eigenvalues, len(X), self.rank)
         eigenvalues, V = eigenvalues[:r].copy(), V[:, :r]
         return epsilon, eigenvalues, V, np.ascontiguousarray(V / eigenvalues)
@@ -296,7 +296,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
 
     def _make_leverage(self):
         if self._weights is None:  # of a decoder of few cells, which keeps the product
-            V = leading_modes(self._radial.values(self._points))[1][:, : self.rank_]
+            V = pivoted_cholesky(self._radial.values(self._points))[1][:, : self.rank_]
         else:
             V = self._weights * self.eigenvalues_
         scaled = np.ascontiguousarray(V / np.sqrt(self.eigenvalues_))

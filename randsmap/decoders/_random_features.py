@@ -31,12 +31,12 @@ from randsmap._interface.state import (
 from randsmap._interface.validation import check_choice, check_count, check_number, in_lines
 from randsmap._io.progress import show_progress
 from randsmap._linalg.cholesky import Solution
-from randsmap._linalg.field_modes import FieldModes
 from randsmap._linalg.normal_equations import NormalEquations
 from randsmap._linalg.products import multiply
 from randsmap._linalg.ridge import RidgeFactor
-from randsmap._linalg.rows import FeatureRows, Snapshots, row_blocks
+from randsmap._linalg.rows import FeatureRows, Rows, Snapshots, row_blocks
 from randsmap._linalg.spectral import FeatureLeverage, Spectral, lambda_path
+from randsmap._linalg.svd import field_modes, orthonormalize_rows_against
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import (
     CENTRING,
@@ -216,7 +216,7 @@ class _RandomFeatureDecoder(LinearDecoder):
         if regularizations == [None]:
             regularizations = [held_out_regularization(features, latents, F)]
         modes = self._field_modes(F, invariants)
-        F = F if modes is None else modes.coordinates
+        F = F if modes is None else modes[1]
         coefficients = self._coefficients(rows, F, regularizations, invariants)
 
         def complete(decoder, regularization):
@@ -227,7 +227,7 @@ class _RandomFeatureDecoder(LinearDecoder):
             if modes is None:
                 decoder.coef_ = in_lines(self._corrected(solution.coefficients, invariants))
             else:
-                decoder.output_coef_, decoder._synthesis = solution.coefficients, modes.synthesis
+                decoder.output_coef_, decoder._synthesis = solution.coefficients, modes[0]
             decoder.solver_, decoder.n_iter_, decoder.rank_, decoder.error_bound_ = solution[1:]
             decoder._keep_fields(layout)
             decoder._latents, decoder._regularization, decoder._free_bias = (
@@ -255,10 +255,14 @@ class _RandomFeatureDecoder(LinearDecoder):
             rank = check_number(rank, "output_rank", low=0, high=1, strict_low=True)
         options = {}
         if invariants is not None:
-            tangent = invariants.tangent_projection().project
-            options = {"corrected": invariants.project, "tangent": tangent, "constant": invariants.constant}
+            normals = np.ascontiguousarray(
+                np.where(invariants.constant, 0.0, invariants.matrix[:, invariants.independent].T)
+            )
+            if len(normals):
+                normals = orthonormalize_rows_against(normals, normals[:0])
+            options = {"corrected": invariants.project, "normals": normals, "constant": invariants.constant}
         norms = field_norms(F.array if isinstance(F, Snapshots) else F)
-        return FieldModes(F, rank, norms=norms, **options)
+        return field_modes(F if isinstance(F, Rows) else Rows(F), rank, norms=norms, **options)
 
     @property
     def output_basis_(self) -> NDArray[np.float64]:

@@ -12,8 +12,8 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from randsmap._interface.fields import FIELD_STATE, FieldInputMixin, field_rows
 from randsmap._interface.state import NOT_SAVED, Array, Count, check_fitted, restored_on_error, validate_data
 from randsmap._interface.validation import check_count, check_matrix, check_number, check_vectors
-from randsmap._linalg.low_rank import CentredFields, leading_directions, orthonormal_beside, orthonormal_rows_beside
-from randsmap._linalg.rows import Rows, Snapshots, is_large, mapped_rows
+from randsmap._linalg.rows import Rows, is_large, mapped_rows
+from randsmap._linalg.svd import orthonormalize_rows_against, truncated_svd
 from randsmap._parallel import blas_threads, for_tiles
 from randsmap.invariants import InvariantParameters, document_invariants, fit_estimator
 from randsmap.maps.bases import IdentityBasis
@@ -171,37 +171,27 @@ class POD(
     def _fit(self, X):
         X = field_rows(self, X, reset=True)
         given = getattr(X, "dtype", np.dtype(float))
-        mapped = is_large(X)
-        if mapped:
-            validate_data(self, X[:2], reset=True, min_samples=2)
-            F = Snapshots(X, "X")
-        else:
-            F = validate_data(self, X, reset=True, min_samples=2)
+        large = is_large(X)
+        checked = validate_data(self, X[:2] if large else X, reset=True, min_samples=2)
+        F = Rows.of(X, "X") if large else Rows(checked)
         n, M = F.shape
         if isinstance(self.n_components, numbers.Integral):
             check_count(self.n_components, "n_components", high=min(n, M), high_name="min(n_samples, n_cells)")
         else:
             check_number(self.n_components, "n_components", low=0, high=1, strict_low=True)
-        invariants = fit_estimator(self, F, given)
+        invariants = fit_estimator(self, F if large else checked, given)
         weights = invariants.cell_weights
         root = np.ones(M) if weights is None else np.sqrt(weights)
         normals = invariants.directions * root  # orthonormal rows
 
         # to the last digit, so that no mode holds its error
-        mean = invariants.project((F if isinstance(F, Rows) else Rows(F)).centred(n).mean[None])[0]
-        G = CentredFields(
-            F, mean, root=None if weights is None else root, constant=invariants.constant, normals=normals
-        )
+        mean = invariants.project(np.array(F.centred(n).mean)[None])[0]
+        scale = None if weights is None and not invariants.constant.any() else np.where(invariants.constant, 0, root)
+        centred = F.less(mean, scale=scale, normals=normals)
         with blas_threads():
-            if not mapped:
-                G = G[:]
             few = self.n_components if isinstance(self.n_components, numbers.Integral) else None
-            sigma, modes, energy = leading_directions(G, self._count, few)
-            del G
-            if mapped:  # in less memory
-                modes = orthonormal_rows_beside(modes, normals)
-            else:
-                modes = orthonormal_beside(np.ascontiguousarray(modes.T), np.ascontiguousarray(normals.T)).T
+            sigma, modes, energy = truncated_svd(centred, self._count, few)
+            modes = orthonormalize_rows_against(np.ascontiguousarray(modes), normals)
         modes[:, invariants.constant] = 0
         modes *= np.where(modes[np.arange(len(modes)), _largest(modes)] < 0, -1, 1)[:, None]
 

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from randsmap._interface.fields import flattened
 from randsmap._interface.validation import check_matrix
 from randsmap._io.files import checksum
-from randsmap._linalg.low_rank import pod_of_fields
+from randsmap._linalg.svd import low_rank
 from randsmap._parallel import blas_threads, for_tiles
 from randsmap.datasets._cache import cached
 from randsmap.invariants import Invariants, fit_invariants
@@ -294,7 +294,7 @@ class Part:
                 F = self.F_train
                 tolerance = self._study.tuning_left_out**0.5 * np.linalg.norm(F)
                 with blas_threads():
-                    coefficients, modes = pod_of_fields(F, tolerance)
+                    coefficients, modes = low_rank(F, tolerance)
                     return coefficients, F_validation if modes is None else F_validation @ modes.T
 
             self._coefficients = timed(project)

@@ -11,7 +11,7 @@ import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from randsmap._linalg import distances as _distances
-from randsmap._linalg.low_rank import leading_modes
+from randsmap._linalg.svd import pivoted_cholesky
 from randsmap.decoders._kernel import retained_modes
 from randsmap.metrics import field_norms, median_norm, scaled_l2
 from randsmap.studies._study import Study
@@ -248,5 +248,5 @@ def harmonics_map(
 
 def rank_of_rule(Y: NDArray[np.float64], weight: float) -> int:
     """Number of harmonics that the paper's printed rule keeps at kernel width w_2 = `weight`."""
-    eigenvalues, _ = leading_modes(_distances.gaussian_of_data(Y, None, weight)[0])
+    eigenvalues, _ = pivoted_cholesky(_distances.gaussian_of_data(Y, None, weight)[0])
     return retained_modes(eigenvalues, len(Y), "rule")

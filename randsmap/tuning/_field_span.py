@@ -11,16 +11,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from scipy.linalg import lapack
 
-from randsmap._linalg.factored_fields import FactoredFields
-from randsmap._parallel import blas_threads
+from randsmap._linalg.spans import FactoredRows, ReflectedRows
 from randsmap.invariants import AffineInvariants, Invariants, fit_invariants
 
 __all__ = ["FieldSpan", "invariants_of"]
-
-_PANEL = 256  # reflections applied at a time: wide enough for matrix products at full speed
-_BLOCK = 512  # fields expressed in coordinates at a time: bounded memory
 
 
 def invariants_of(
@@ -39,9 +34,8 @@ def invariants_of(
 class FieldSpan:
     """Orthonormal coordinates of what linear decoders of the fields F can return on the cells S.
 
-    The basis spans the correction's directions and the fields. It has few dimensions where they have (see
-    `FactoredFields`), otherwise q + n, by a Householder QR factorisation to which rank does not matter; no Gram
-    matrix is formed.
+    The basis spans the correction's directions and the fields. It has few dimensions if they have (see
+    `FactoredRows`), otherwise q + n (`ReflectedRows`); no Gram matrix is formed.
 
     Parameters
     ----------
@@ -58,7 +52,7 @@ class FieldSpan:
     ----------
     fields : ndarray (n, r) or None
         Coordinates of the training fields; None if there is no span.
-    factored : FactoredFields or None
+    factored : FactoredRows or None
         The training fields, where they span few dimensions.
     invariants : AffineInvariants or None
         The invariants in coordinates.
@@ -74,11 +68,11 @@ class FieldSpan:
         self._free = np.ones(M, dtype=bool) if invariants is None else ~invariants.constant
         self._constant_values = np.zeros(0) if invariants is None else invariants.constant_values
         normals = np.zeros((0, M)) if invariants is None else invariants.directions
-        self.factored = FactoredFields.of(F, normals, self._free, origin)
+        self.factored = FactoredRows.of(F, normals, self._free, origin)
         self.fields, self.invariants = None, None
         if self.factored is None and few:
             return
-        self._basis = _Reflections(F, normals, self._free) if self.factored is None else self.factored
+        self._basis = ReflectedRows(F, normals, self._free) if self.factored is None else self.factored
         self.fields = self._basis.coordinates
         if invariants is not None:
             C = np.ascontiguousarray(self._basis.of_others(np.where(self._free, invariants.matrix.T, 0.0))[0].T)
@@ -98,33 +92,3 @@ class FieldSpan:
     def corrected(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Coordinates (L, r) of fields that a decoder returns, corrected in place by the invariants."""
         return X if self.invariants is None else self.invariants.project(X)
-
-
-class _Reflections:
-    """Coordinates in a basis of rows (q, M) and fields F (n, M) on the cells S, by the reflections of their QR
-    factorisation."""
-
-    def __init__(self, F: NDArray[np.float64], beside: NDArray[np.float64], free: NDArray[np.bool_]) -> None:
-        self._free = free
-        q, n = len(beside), len(F)
-        rows = np.vstack([beside, F])
-        if not free.all():
-            rows = rows[:, free]
-        # products too narrow to gain from more threads, which lose much on a busy machine
-        with blas_threads(1):
-            # the factors overwrite the transposed rows, so R^T is their lower triangle
-            self._factors, self._blocks, _ = lapack.dgeqrt(min(_PANEL, q + n), rows.T, overwrite_a=1)
-        self.coordinates = np.ascontiguousarray(np.tril(self._factors.T[:, : q + n])[q:])
-
-    def of_others(self, F: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Coordinates (L, q + n) of fields F (L, M), and the distance (L,) on S from what they stand for."""
-        r = self._factors.shape[1]
-        out, rest = np.empty((len(F), r)), np.empty(len(F))
-        for start in range(0, len(F), _BLOCK):
-            part = slice(start, start + _BLOCK)
-            fields = F[part].copy() if self._free.all() else F[part][:, self._free]
-            with blas_threads(1):
-                rotated, _ = lapack.dgemqrt(self._factors, self._blocks, fields.T, side="L", trans="T", overwrite_c=1)
-            left = rotated.T[:, r:]
-            out[part], rest[part] = rotated.T[:, :r], np.sqrt(np.einsum("ij,ij->i", left, left))
-        return out, rest

@@ -1,0 +1,442 @@
+"""Leading modes: truncated singular value decompositions of `Rows`, and of kernels by a pivoted Cholesky factorisation.
+
+Modes are rows: a matrix (k, M) of orthonormal rows needs no copy for LAPACK. Four searches, none of which can stand
+in for another:
+
+- `truncated_svd`, for singular vectors as accurate as they are determined. Lanczos on G G^T squares the singular
+  values: one of 1e-6 of the largest is wrong by 2e-7 (3e-12 here), one of 1e-9 altogether. Of few wanted ones among
+  many, block iteration finds those alone.
+- `range_finder`, for a space that holds nearly all of the rows, in one or two passes over them; `low_rank` measures
+  what it misses, and `field_modes` holds each row to an accuracy.
+- `pivoted_cholesky`, for all eigenvectors above round-off of a kernel, however many: it counts them as it goes, and
+  reads no more columns than that.
+- `lanczos.leading_eigenpairs`, for a few eigenvalues that lie close together, of a matrix known by its products. Block
+  iteration takes 35 times as many products for two coordinates of a Swiss roll (n = 1500).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+from scipy.linalg.blas import ddot
+from scipy.linalg.lapack import dgemqrt, dgeqrt, dormqr, dpstrf
+
+from randsmap._linalg.eigen import symmetric_eigen
+from randsmap._linalg.products import cross, multiply
+from randsmap._linalg.rows import BLOCK, Rows
+from randsmap._parallel import blas_threads
+
+__all__ = [
+    "field_modes",
+    "low_rank",
+    "nystroem",
+    "orthonormalize_against",
+    "orthonormalize_rows_against",
+    "pivoted_cholesky",
+    "principal_coordinates",
+    "range_finder",
+    "sufficient_rank",
+    "tall_qr",
+    "truncated_svd",
+]
+
+_EPS = np.finfo(float).eps
+_Values = NDArray[np.float64]
+
+
+# -- Orthonormal bases -----------------------------------------------------------------------------
+def tall_qr(A: _Values) -> tuple[_Values, _Values]:
+    """Q (p, min(p, k)) and R of a tall matrix, which is overwritten."""
+    # many small BLAS calls: threads would only wait for one another
+    with blas_threads(1 if A.shape[1] < 512 else None):
+        Q, R = scipy.linalg.qr(A, mode="economic", overwrite_a=True, check_finite=False)
+    return np.ascontiguousarray(Q), R
+
+
+def orthonormalize_against(new: _Values, old: _Values) -> _Values:
+    """Orthonormal columns that span `new` next to the orthonormal columns of `old`; `new` may be overwritten."""
+    for _ in range(2):  # once leaves the round-off of the subtraction
+        if old.shape[1]:
+            with blas_threads():
+                new -= multiply(old, cross(old, new))
+        new = tall_qr(new)[0]
+    return new
+
+
+def orthonormalize_rows_against(new: _Values, old: _Values) -> _Values:
+    """Orthonormal rows that span the rows `new` (k, P), k <= P, next to the orthonormal ones of `old`, in their order.
+
+    `new` is overwritten. By Householder reflections, twice: once leaves the round-off of the subtraction.
+    """
+    k = len(new)
+    for _ in range(2 if len(old) else 1):
+        if len(old):
+            new -= multiply(multiply(new, old.T), old)
+        factors, blocks, _ = dgeqrt(min(32, k), new.T, overwrite_a=1)
+        columns = np.eye(new.shape[1], k, order="F")
+        new = dgemqrt(factors, blocks, columns, overwrite_c=1)[0].T
+    return new
+
+
+# -- Singular value decompositions -----------------------------------------------------------------
+# Up to this many rows a triangle, made in one pass over a file, is better than iterations that read it again
+_TRIANGLE = 2048
+
+
+def truncated_svd(rows: Rows, count: Callable[..., int], few: int | None = None) -> tuple[_Values, _Values, float]:
+    """Singular values of G (n, M), its leading k = count(sigma, n, M) right singular vectors (k, M), and the energy
+    |G|_F^2 / sigma_1^2.
+
+    A QR factorisation of the longer side first, then the singular value decomposition of the
+    triangle (T. F. Chan, 1982): backward stable, unlike the eigenvectors of G G^T. If no more than
+    `few` are wanted, and these are few, block iteration: only they, as accurately, in less time.
+
+    Of a file the triangle is made a block at a time, of no more than min(n, M) + some thousand rows, and a wide G is
+    read again for the vectors V = G^T U / sigma.
+    """
+    n, M = rows.shape
+    mapped, own = rows.mapped, rows.mean is not None
+    if not mapped:
+        rows = Rows(rows.whole())
+    if few is not None and 8 * _block_size(few) <= min(n, M) and not (mapped and min(n, M) <= _TRIANGLE):
+        found = _by_block_iteration(rows, few)
+        if found is not None:
+            sigma, modes, energy = found
+            return sigma, modes[: count(sigma, n, M)], energy
+    if n >= M:
+        R = _triangle((block for _, _, block in rows.blocks(max(2048, 2 * M))), M)
+        _, sigma, Vt = scipy.linalg.svd(R, check_finite=False)
+        modes = Vt[: count(sigma, n, M)]
+    elif mapped:
+        sigma, modes = _of_wide_file(rows, count)
+    else:
+        (qr, tau), R = scipy.linalg.qr(rows[:].T, mode="raw", overwrite_a=own, check_finite=False)
+        U, sigma, _ = scipy.linalg.svd(R[:n], check_finite=False)
+        k = count(sigma, n, M)
+        modes = np.zeros((M, k), order="F")
+        modes[:n] = U[:, :k]
+        work = int(dormqr("L", "N", qr, tau, modes, -1)[1][0])  # the query
+        modes = dormqr("L", "N", qr, tau, modes, work, overwrite_c=1)[0].T
+    return sigma, modes, np.sum((sigma / (sigma[0] or 1.0)) ** 2)
+
+
+def _of_wide_file(rows, count):
+    n, M = rows.shape
+    size = max(2048, 2 * n, BLOCK // n)
+    R = _triangle((rows.columns(a, min(a + size, M)).T for a in range(0, M, size)), n)
+    _, sigma, Ut = scipy.linalg.svd(R, check_finite=False)
+    k = count(sigma, n, M)
+    weights = np.divide(Ut[:k], sigma[:k, None], out=np.zeros((k, n)), where=sigma[:k, None] > 0)
+    modes = np.ascontiguousarray(rows.transposed_times(np.ascontiguousarray(weights.T)).T)
+    # they are orthonormal to eps sigma_1 / sigma alone
+    return sigma, orthonormalize_rows_against(modes, modes[:0])
+
+
+def _triangle(blocks: Iterable[_Values], M: int) -> _Values:
+    """R (min(n, M), M) of a QR factorisation of the rows in these blocks."""
+    R = np.empty((0, M))
+    for block in blocks:
+        stack = np.empty((len(R) + len(block), M), order="F")  # as LAPACK has it, which then needs no copy
+        stack[: len(R)], stack[len(R) :] = R, block
+        del block
+        R = scipy.linalg.qr(stack, mode="raw", overwrite_a=True, check_finite=False)[1]
+    return R
+
+
+def _block_size(k):
+    return k + max(k, 16)
+
+
+def _by_block_iteration(rows, k):
+    """As `truncated_svd`, of the k leading ones; None if that takes too long.
+
+    Block power iteration with orthonormalisation on each side (Halko, Martinsson and Tropp, SIAM
+    Rev. 53, 2011, Alg. 4.4) until |G v - s u| = 0 and |G^T u - s v| <= 1e-14 |G|_2 for each pair: as
+    good as a backward stable decomposition. It gains a factor (sigma_b / sigma_k)^2 a step, b being
+    the size of the block, and gives up on less than a digit in ten steps.
+    """
+    norm = math.hypot(*(np.linalg.norm(block) for _, _, block in rows.blocks()))
+    if norm == 0:
+        return None
+    Q = np.random.default_rng(0).standard_normal((len(rows), _block_size(k)))
+    before, U, sigma, V = np.inf, None, None, None
+    for step in itertools.count():
+        B = rows.transposed_times(Q).T
+        if step:
+            error = np.linalg.norm(multiply(U.T, B) - V * sigma[:, None], axis=1).max()
+            if error <= 1e-14 * sigma[0]:
+                return sigma, V, (norm / sigma[0]) ** 2
+            if step % 10 == 0:
+                if error > 0.1 * before:
+                    return None
+                before = error
+        W = orthonormalize_rows_against(B, B[:0])
+        Q, R = tall_qr(rows.times(W.T))
+        U, sigma, Vt = scipy.linalg.svd(R, check_finite=False)
+        U, sigma, V = U[:, :k], sigma[:k], multiply(Vt[:k], W)
+
+
+def principal_coordinates(F: Rows) -> tuple[_Values, _Values, _Values]:
+    """Mean (M,), coordinates G (n, r) and orthonormal rows B (r, M): F = mean + G B, directions of round-off dropped.
+
+    Distances between coordinates are those between fields.
+    """
+    centred = F.centred()
+    mean: Any = centred.mean
+    size = np.abs(mean).max()
+
+    def count(sigma: _Values, n: int, M: int) -> int:
+        return max(1, int(np.count_nonzero(sigma > max(n, M) * _EPS * max(sigma[0], size))))
+
+    with blas_threads():
+        modes = np.ascontiguousarray(truncated_svd(centred, count)[1])
+        return mean, centred.times(modes.T), modes
+
+
+# -- Approximate spaces ----------------------------------------------------------------------------
+def range_finder(rows: Rows, size: int, *, steps: int = 0, seed: int = 0) -> _Values:
+    """Orthonormal rows (size, M) whose span holds nearly all of G (n, M), after some steps of power iteration.
+
+    N. Halko, P.-G. Martinsson and J. A. Tropp, SIAM Rev. 53 (2011), Alg. 4.3 and 4.4.
+    """
+    Q = np.random.default_rng(seed).standard_normal((len(rows), size))
+    for step in itertools.count():
+        B = rows.transposed_times(Q).T
+        modes = orthonormalize_rows_against(B, B[:0])
+        if step == steps:
+            return modes
+        Q = tall_qr(rows.times(modes.T))[0]
+
+
+_EXACT = 1024  # columns up to which `low_rank` decomposes all of them
+
+
+def low_rank(F: _Values, tolerance: float, most: int | None = None) -> tuple[_Values, _Values | None]:
+    """B (n, k) and V^T (k, M) with |F - B V^T| <= tolerance (Frobenius), k least; V orthonormal.
+
+    (F, None) if that does not halve the columns. Beyond some thousand cells the leading space is
+    found by `range_finder`, whose error is measured; it gives up, with (F, None), when a space of 4 `most` dimensions
+    or more is not enough.
+    """
+    n, M = F.shape
+    if M < 16 or not F.any():
+        return F, None
+    basis, B, rest = None, F, 0.0
+    if M > _EXACT:
+        size = 128
+        while True:
+            if 2 * size > min(n, M):
+                return F, None
+            basis = range_finder(Rows(F), size, seed=1)
+            B = multiply(F, basis.T)
+            rest = _remainder(F, B, basis)
+            if rest <= tolerance / 2:
+                break
+            if most is not None and size >= 4 * most:
+                return F, None
+            size *= 2
+    size = max(2048, 2 * B.shape[1])
+    R = _triangle((B[a : a + size] for a in range(0, n, size)), B.shape[1])
+    _, sigma, Vt = scipy.linalg.svd(R, full_matrices=True, check_finite=False)
+    tails = np.zeros(len(Vt) + 1)
+    tails[: len(sigma)] = np.sqrt(np.cumsum(sigma[::-1] ** 2))[::-1]
+    k = max(1, int(np.argmax(np.hypot(tails, rest) <= tolerance)))
+    if 2 * k > M:
+        return F, None
+    Vt = np.ascontiguousarray(Vt[:k])
+    if basis is not None:
+        Vt = multiply(Vt, basis)
+    return multiply(F, Vt.T), Vt
+
+
+def _remainder(F, B, Vt):
+    """|F - B V^T| in the Frobenius norm."""
+    total = 0.0
+    for start in range(0, len(F), 1024):
+        part = multiply(B[start : start + 1024], Vt)
+        part -= F[start : start + 1024]
+        total += ddot(part.ravel(), part.ravel())
+    return total**0.5
+
+
+def sufficient_rank(coordinates: _Values, allowed: _Values, rest: _Values | float = 0.0) -> int | None:
+    """The least r such that the columns of `coordinates` (n, m) from r on are at most `allowed` (n,) in each row.
+
+    `rest`: what the rows have outside all coordinates, to which these add at right angles. None: not even m do.
+    """
+    tails = np.zeros((len(coordinates), coordinates.shape[1] + 1))
+    tails[:, :-1] = np.cumsum(coordinates[:, ::-1] ** 2, axis=1)[:, ::-1]
+    enough = (np.hypot(np.sqrt(tails), np.reshape(rest, (-1, 1))) <= allowed[:, None]).all(axis=0)
+    return int(np.argmax(enough)) if enough.any() else None
+
+
+_ENTRIES = 1 << 24  # of a block of fields (128 MB)
+_CELLS = 1 << 14  # whose modes are turned at a time: a few MB
+_TINY = 1e-3  # of the median size: what a smaller field misses is relative to that
+_ROUNDS = 4  # of modes from one block; each finds those above the round-off of the one before
+
+
+def field_modes(
+    F: Rows,
+    rank: int | float,
+    *,
+    norms: _Values | None = None,
+    corrected: Callable[[_Values], Any] | None = None,
+    normals: _Values | None = None,
+    constant: NDArray[np.bool_] | None = None,
+) -> tuple[_Values, _Values]:
+    """Mean and modes U of fields F (n, M), f = mean + U g: [mean; U^T] (r+1, M) and the coordinates g (n, r).
+
+    Parameters
+    ----------
+    F : Rows
+        Never copied as a whole.
+    rank : int or float
+        A count of modes: the leading ones. A float: as few as represent each field with a relative L2
+        error of at most that.
+    norms : ndarray (n,) or None
+        L2 norms of the fields, if they are known: a pass less over them.
+    corrected : callable or None
+        Projects a mean (1, M) in place on the fields' invariants.
+    normals : ndarray (q, M) or None
+        Orthonormal rows, 0 on the constant cells, to which all modes are orthogonal.
+    constant : ndarray (M,) of bool or None
+        Cells that no mode moves.
+
+    Notes
+    -----
+    With an accuracy, the fields of a block that the modes so far do not represent add the leading singular vectors of
+    what is missing; the final modes are the leading ones of all coordinates. Half of the tolerance is kept in
+    reserve for what a regression makes of it. A count is met by `range_finder` with one power iteration.
+    """
+    n, M = F.shape
+    size = max(1, min(n, _ENTRIES // M))
+    mean: Any = F.centred(size).mean
+    if corrected is not None:
+        corrected(mean[None])
+    rows = F.less(mean, scale=None if constant is None else 1.0 - constant, normals=normals)
+    largest = min(n, M)
+    with blas_threads():
+        if isinstance(rank, int):
+            modes, rest = range_finder(rows, min(largest, rank + max(rank // 2, 16)), steps=1), None
+            found = np.empty((len(modes) + 1, M))
+            found[1:], r = modes, len(modes)
+            del modes
+        else:
+            found, r, sizes = _representing(rows, F, rank, norms, normals, constant, size)
+            rest = rank / 4 * sizes
+        found[0] = mean
+        if constant is not None:
+            found[1 : r + 1, constant] = 0
+        U, sigma, Qt = scipy.linalg.svd(rows.times(found[1 : r + 1].T), full_matrices=False, check_finite=False)
+        G = U * sigma
+        most = int(np.count_nonzero(sigma > max(G.shape) * _EPS * sigma[:1].max(initial=0)))
+        wanted = rank if rest is None else sufficient_rank(G, 2 * rest, rest)
+        k = max(1, min(most if wanted is None else int(wanted), most))
+        Qt = np.ascontiguousarray(Qt[:k]) * (most > 0)
+        for start in range(0, M, _CELLS):
+            part = np.ascontiguousarray(found[1 : r + 1, start : start + _CELLS])
+            found[1 : k + 1, start : start + _CELLS] = multiply(Qt, part)
+    found.resize((k + 1, M), refcheck=False)  # no copy: the memory behind is given back
+    return found, np.ascontiguousarray(G[:, :k])
+
+
+def _representing(rows, F, tol, norms, normals, constant, size):
+    """A row for the mean and r modes that represent each field to tol / 4; r and the sizes of the fields."""
+    n, M = F.shape
+    if norms is None:
+        norms = np.sqrt(F.norms2())
+    sizes = np.maximum(norms, _TINY * np.median(norms))
+    sizes[sizes == 0] = 1
+    # rows that are not used take no memory
+    found, r = np.empty((min(n, M) + 1, M)), 0
+    found[1] = 0  # one of zeros where all fields are equal
+    for start, stop, X in rows.blocks(size, "modes"):
+        X /= sizes[start:stop, None]
+        for _ in range(_ROUNDS):
+            if r:
+                X -= multiply(multiply(X, found[1 : r + 1].T), found[1 : r + 1])
+            missing = np.flatnonzero(np.linalg.norm(X, axis=1) > tol / 4)
+            room = len(found) - 1 - r
+            if not len(missing) or not room:
+                break
+            X = X[missing]
+            squares, W = scipy.linalg.eigh(multiply(X, X.T))
+            squares, W = np.maximum(squares[::-1], 0), W[:, ::-1]
+            left = np.append(np.cumsum(squares[::-1])[::-1], 0.0)
+            k = max(1, int(np.argmax(left <= (tol / 4) ** 2)))
+            # what is below the round-off of the squares is found in the next round
+            k = max(1, min(k, room, int(np.count_nonzero(squares > 1e-12 * squares[0]))))
+            new = multiply(np.ascontiguousarray((W[:, :k] / np.sqrt(squares[:k])).T), X)
+            # what is small was the difference of large numbers
+            if constant is not None:
+                new[:, constant] = 0
+            if normals is not None and len(normals):
+                new -= multiply(multiply(new, normals.T), normals)
+            found[r + 1 : r + 1 + k] = orthonormalize_rows_against(new, found[1 : r + 1])
+            r += k
+    return found, max(r, 1), sizes
+
+
+# -- Kernels ---------------------------------------------------------------------------------------
+def pivoted_cholesky(K: _Values, tail: Any = None) -> tuple[_Values, _Values]:
+    """Eigenvalues (descending) and orthonormal eigenvectors of a kernel matrix, to round-off.
+
+    tail : `dual.Tail` or None; of J K J instead, J the projection on the complement of its columns
+
+    Smooth kernels have few eigenvalues above round-off. A pivoted Cholesky factorisation K = L L^T
+    + E, |E| <= n eps max diag, finds them: with s columns it costs O(n^2 s), and the singular
+    values of L are the roots of the eigenvalues, without the squaring. When s > n / 2 all
+    eigenvalues are computed.
+
+    References
+    ----------
+    H. Harbrecht, M. Peters and R. Schneider, On the low-rank approximation by the pivoted Cholesky
+    decomposition, Appl. Numer. Math. 62 (2012).
+    """
+    n = len(K)
+    # products of narrow blocks: more threads gain little, and lose on a busy machine
+    with blas_threads(1):
+        L, pivots, s, _ = dpstrf(K.T, tol=4 * _EPS * K.diagonal().max(), lower=1)
+    if 2 * s > n:
+        K = K if tail is None else tail.removed_from(K)
+        with blas_threads():
+            eigenvalues, V = symmetric_eigen(K)
+        return eigenvalues[::-1], V[:, ::-1]
+    with blas_threads(1):
+        rows = np.empty((n, s))
+        rows[pivots - 1] = np.tril(L[:, :s])
+        if tail is not None:
+            tail.remove(rows)
+        V, sigma, _ = scipy.linalg.svd(rows, full_matrices=False, overwrite_a=True, check_finite=False)
+    return sigma**2, V
+
+
+def nystroem(sketch: _Values, image: _Values) -> tuple[_Values, _Values]:
+    """Modes U (p, l) and eigenvalues (l,) of G W (W^T G W)^-1 (G W)^T for W = `sketch`, G W = `image`.
+
+    The approximation is never above G, and the shift keeps it computable where G is singular
+    (Frangella, Tropp and Udell 2023, Algorithm 2.1).
+    """
+    shift = np.sqrt(len(sketch)) * _EPS * np.linalg.norm(image)
+    if not shift:
+        return sketch, np.zeros(sketch.shape[1])
+    while True:
+        shifted = image + shift * sketch
+        core = cross(sketch, shifted)
+        try:
+            C = scipy.linalg.cholesky((core + core.T) / 2, check_finite=False)
+            break
+        except np.linalg.LinAlgError:
+            shift *= 10
+    B = scipy.linalg.solve_triangular(C, shifted.T, trans="T", check_finite=False).T
+    Q, R = tall_qr(B)
+    with blas_threads(1 if len(R) < 512 else None):
+        U, sigma, _ = scipy.linalg.svd(R, check_finite=False)
+    return multiply(Q, U), np.maximum(sigma**2 - shift, 0)
