@@ -1,17 +1,13 @@
-"""The paper's numerical studies, run with this package and set beside the paper's numbers.
+"""The paper's numerical studies, run with this package and compared with the paper's numbers.
 
-`_study` says what a study is, one module for each says which data, encoder, decoders and grids the
-paper used (`_manifolds`, `_lwr`, `_mri`, `_hughes`), `_runner` runs any of them (tune, fit, test;
-resumable, with `_store`) on the data of `_data`, `_table` makes its table, `_figures` what its figures
-show, and `_result` keeps both. `_pictures` draws the figures, `_claims` judges the paper's sentences by
-the tables, and `_report` puts it all on a page.
+`_study` defines what a study is, `_definitions` the paper's five. `_runner` runs any of them (tune, fit, test;
+resumable, with `_store`) on the data of `_data`; `_figures` computes what its figures show, `_table` makes its table,
+and `_result` keeps both. `_pictures` draws the figures, `_claims` judges the paper's sentences by the tables, and
+`_report` writes the page.
 """
 
 from randsmap.studies._claims import claims_markdown
-from randsmap.studies._hughes import hughes_study
-from randsmap.studies._lwr import lwr_study
-from randsmap.studies._manifolds import s_curve_study, swiss_roll_study
-from randsmap.studies._mri import mri_study
+from randsmap.studies._definitions import hughes_study, lwr_study, mri_study, s_curve_study, swiss_roll_study
 from randsmap.studies._report import write_index, write_report
 from randsmap.studies._result import StudyResult, load_result, save_result
 from randsmap.studies._runner import run_study

@@ -26,11 +26,12 @@ from randsmap.studies._store import Store
 from randsmap.studies._study import DecoderCase, Study, TunedEncoder
 
 __all__ = [
-    "Errors",
     "Part",
+    "error_summary",
     "file_description",
     "load_data",
     "random_split",
+    "sample_errors",
     "seed_for",
     "timed",
     "trajectory_split",
@@ -43,9 +44,9 @@ Fields = NDArray[np.float64]  # (n_samples, n_cells)
 Sizes = tuple[int, int, int]  # of training, validation and test set
 
 SMALLEST_TRAINING = 30  # samples of the user's own data
-_BLOCK_ENTRIES = 2**24  # numbers of the fields read at a time
-_TILE_ENTRIES = 2**17  # that are read, or of which errors are computed, at a time, in cache
-_KEPT_ENTRIES = 2**26  # test fields kept in memory (512 MB), else read from the file each time
+_BLOCK_ENTRIES = 2**24  # numbers of the test fields in memory at a time (128 MB) if they are not kept
+_TILE_ENTRIES = 2**17  # numbers that are read, or whose errors are computed, at a time: they stay in cache (1 MB)
+_KEPT_ENTRIES = 2**26  # numbers of the test fields up to which they are kept in memory (512 MB)
 
 
 def seed_for(seed: int, *path: int) -> int:
@@ -150,97 +151,60 @@ def trajectory_split(trajectories: NDArray[Any], sizes: Sizes, seed: int) -> lis
     return parts
 
 
+def rows_of(data: Fields, rows: NDArray[np.intp], out: Fields | None = None) -> Fields:
+    """Fields of some rows in memory, in that order."""
+    array = np.asarray(data)
+    out = np.empty((len(rows), array.shape[1])) if out is None else out
+
+    def tile(a: int, b: int) -> None:
+        out[a:b] = array[rows[a:b]]
+
+    for_tiles(tile, len(rows), _tile_rows(out))
+    return out
+
+
 def _tile_rows(F):
     return max(1, _TILE_ENTRIES // F.shape[1])
 
 
-class Rows:
-    """Some rows of a data set, in an order; kept in memory only if there is room for them."""
+def sample_errors(F: Fields, F_hat: Fields, references: tuple[float, float], conserves: bool) -> NDArray[np.float64]:
+    """Relative L2, relative Linf and mass error of each reconstruction, (3, n).
 
-    def __init__(self, data: Fields, rows: NDArray[np.intp]) -> None:
-        self.rows = rows
-        self._data = data
-        self._kept = self._read(rows) if len(rows) * data.shape[1] <= _KEPT_ENTRIES else None
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def _read(self, rows, out=None):
-        data = np.asarray(self._data)
-        if out is None:
-            out = np.empty((len(rows), data.shape[1]))
-
-        def tile(a, b):
-            out[a:b] = data[rows[a:b]]
-
-        for_tiles(tile, len(rows), _tile_rows(out))
-        return out
-
-    def keep(self) -> Fields:
-        """All rows, in memory from now on."""
-        if self._kept is None:
-            self._kept = self._read(self.rows)
-        return self._kept
-
-    def first(self, count: int) -> Fields:
-        return self._read(self.rows[:count]) if self._kept is None else self._kept[:count]
-
-    def blocks(self) -> Iterator[tuple[slice, Fields]]:
-        """(slice, fields) of consecutive rows, as many at a time as memory allows.
-
-        A block's fields may stand where those of the block before stood.
-        """
-        if self._kept is not None:
-            yield slice(0, len(self)), self._kept
-            return
-        step = max(1, _BLOCK_ENTRIES // self._data.shape[1])
-        buffer = np.empty((min(step, len(self)), self._data.shape[1]))
-        for start in range(0, len(self), step):
-            block = slice(start, min(start + step, len(self)))
-            rows = self.rows[block]
-            yield block, self._read(rows, buffer[: len(rows)])
-
-
-class Errors:
-    """Errors of reconstructions of one set of fields, collected block by block.
-
-    The references are the usual L2 and maximum norms of a field: one that is empty, or tiny beside them,
-    does not decide a mean alone.
+    The references are the usual L2 and maximum norms of a field, so that a field that is empty, or much smaller than
+    usual, does not decide a mean alone.
     """
+    errors = np.empty((3, len(F)))
 
-    def __init__(self, conserves: bool, references: tuple[float, float]) -> None:
-        self._conserves, self._references = conserves, references
-        self._blocks: list[Any] = []
+    def tile(a: int, b: int) -> None:
+        errors[:, a:b] = unchecked_errors(F[a:b], F_hat[a:b], references)
+        if conserves:  # relative to the mass, which is 1 in the paper's data
+            errors[2, a:b] /= abs(F[a:b].sum(axis=1))
 
-    def add(self, F: Fields, F_hat: Fields) -> None:
-        """Measure the reconstructions of the next fields."""
-        errors = np.empty((3, len(F)))
+    for_tiles(tile, len(F), _tile_rows(F))
+    return errors
 
-        def tile(a, b):
-            errors[:, a:b] = unchecked_errors(F[a:b], F_hat[a:b], self._references)
-            if self._conserves:  # relative to the mass, which is 1 in the paper's data
-                errors[2, a:b] /= abs(F[a:b].sum(axis=1))
 
-        for_tiles(tile, len(F), _tile_rows(F))
-        self._blocks.append(errors)
-
-    def per_sample(self) -> NDArray[np.float64]:
-        """Relative L2 error of each sample."""
-        return np.concatenate([block[0] for block in self._blocks])
-
-    def summary(self, seconds: float) -> dict[str, float | None]:
-        """Means over the samples, beside the seconds."""
-        l2, linf, conservation = np.concatenate(self._blocks, axis=1)
-        return {
-            "rel_l2": float(l2.mean()),
-            "rel_linf": float(linf.mean()),
-            "conservation": float(conservation.mean()) if self._conserves else None,
-            "seconds": seconds,
-        }
+def error_summary(errors: NDArray[np.float64], conserves: bool, seconds: float) -> dict[str, float | None]:
+    """Means of `sample_errors` over the samples, and the seconds."""
+    l2, linf, conservation = (float(each.mean()) for each in errors)
+    return {"rel_l2": l2, "rel_linf": linf, "conservation": conservation if conserves else None, "seconds": seconds}
 
 
 class Part:
-    """One split of the data: fields, and their latents by the study's encoder or another."""
+    """One split of the data: fields, and their latents by the study's encoder or by that of a case.
+
+    Parameters
+    ----------
+    study : Study
+    data : ndarray (n, n_cells)
+        All fields; perhaps a memory map.
+    rows : sequence of three arrays
+        Rows for training, validation and testing.
+    store : Store
+        Keeps the latents.
+    groups : ndarray or None
+        Groups of the training fields, which searches hold out as a whole.
+    """
 
     def __init__(
         self,
@@ -250,59 +214,71 @@ class Part:
         store: Store,
         groups: NDArray[Any] | None = None,
     ) -> None:
-        self.groups = groups  # of the training fields, held out as a whole in searches
+        self.groups = groups
         self.rows = dict(zip(("train", "validation", "test"), rows))
         self.n_train = len(self.rows["train"])
         self.name = f"N{self.n_train}"
         self._study, self._data, self._store = study, data, store
         self._latents: dict[str, Any] = {}
         self._encoders: dict[str, Any] = {}
-        self._fields: dict[str, Rows] = {}
         self._coefficients: Any = None
 
-    def fields(self, which: str) -> Rows:
-        """`Rows` of "train", "validation" or "test"."""
-        if which not in self._fields:
-            self._fields[which] = Rows(self._data, self.rows[which])
-        return self._fields[which]
-
-    @property
+    @cached_property
     def F_train(self) -> Fields:
-        return self.fields("train").keep()
+        return rows_of(self._data, self.rows["train"])
+
+    @cached_property
+    def F_validation(self) -> Fields:
+        return rows_of(self._data, self.rows["validation"])
+
+    @cached_property
+    def _F_test(self) -> Fields | None:
+        """The test fields, or None if they are too many to be kept."""
+        rows = self.rows["test"]
+        return rows_of(self._data, rows) if len(rows) * self._data.shape[1] <= _KEPT_ENTRIES else None
+
+    def first_test_fields(self, count: int) -> Fields:
+        return rows_of(self._data, self.rows["test"][:count])
+
+    def test_blocks(self) -> Iterator[tuple[slice, Fields]]:
+        """(slice, fields) of consecutive test samples; a block may overwrite the fields of the one before."""
+        rows = self.rows["test"]
+        if self._F_test is not None:
+            yield slice(0, len(rows)), self._F_test
+            return
+        step = max(1, _BLOCK_ENTRIES // self._data.shape[1])
+        buffer = np.empty((min(step, len(rows)), self._data.shape[1]))
+        for start in range(0, len(rows), step):
+            block = slice(start, min(start + step, len(rows)))
+            yield block, rows_of(self._data, rows[block], buffer[: block.stop - start])
 
     @cached_property
     def references(self) -> tuple[float, float]:
         """Median L2 and maximum norm of the training fields that are not empty."""
         return median_norm(field_norms(self.F_train)), median_norm(field_norms(self.F_train, "linf"))
 
-    @property
-    def F_validation(self) -> Fields:
-        return self.fields("validation").keep()
-
     def tuning_fields(self, whole: bool) -> tuple[Fields, Fields, float]:
         """Training and validation fields for tuning, and the seconds it took to make them.
 
-        `whole`: the fields themselves, else their coefficients in the leading modes if the study says
-        so. Of the validation set as many samples as the study says.
+        They are the fields themselves if `whole`, else their coefficients in the leading modes if the study wants
+        these; of the validation set as many samples as the study wants.
         """
         F_validation = self.F_validation[: self._study.tuning_samples]
         if whole or self._study.tuning_left_out is None:
             return self.F_train, F_validation, 0.0
         if self._coefficients is None:
-
-            def project():
-                F = self.F_train
-                tolerance = self._study.tuning_left_out**0.5 * np.linalg.norm(F)
-                with blas_threads():
-                    coefficients, modes = low_rank(F, tolerance)
-                    return coefficients, F_validation if modes is None else F_validation @ modes.T
-
-            self._coefficients = timed(project)
+            self._coefficients = timed(lambda: self._project(F_validation))
         (coefficients, validation), seconds = self._coefficients
         return coefficients, validation, seconds
 
+    def _project(self, F_validation):
+        tolerance = self._study.tuning_left_out**0.5 * np.linalg.norm(self.F_train)
+        with blas_threads():
+            coefficients, modes = low_rank(self.F_train, tolerance)
+            return coefficients, F_validation if modes is None else F_validation @ modes.T
+
     def latents(self, case: DecoderCase) -> dict[str, NDArray[np.float64]]:
-        """What the case's encoder makes of "train", "validation" and "test"; its "seconds_fit" and "seconds_test"."""
+        """Latents of "train", "validation" and "test" by the case's encoder; its "seconds_fit" and "seconds_test"."""
         name = self._encoder_name(case)
         if name not in self._latents:
             self._latents[name] = self._store.get(f"{self.name}-latents-{name}.npz", lambda: self._encode(case))
@@ -326,7 +302,7 @@ class Part:
     def _encode(self, case):
         (encoder, Y_train), seconds_fit = timed(lambda: self._fitted(case))
         self._encoders[self._encoder_name(case)] = encoder
-        blocks = [timed(lambda: encoder.transform(F)) for _, F in self.fields("test").blocks()]
+        blocks = [timed(lambda: encoder.transform(F)) for _, F in self.test_blocks()]
         latents = {
             "train": Y_train,
             "validation": encoder.transform(self.F_validation),

@@ -23,11 +23,12 @@ from randsmap._io.progress import ProgressBar, if_asked, show_progress
 from randsmap.decoders import KNNDecoder
 from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.studies._data import (
-    Errors,
     Part,
+    error_summary,
     file_description,
     load_data,
     random_split,
+    sample_errors,
     seed_for,
     timed,
     trajectory_split,
@@ -163,25 +164,19 @@ def run_study(
     own = None if data is None else user_data(data, study.conserves)
     if own is not None:
         study = replace(study, sizes=user_sizes(study.sizes, len(own[0])))
-    if training_form is None:
-        training_form = study.training_form
-    if searched is None:
-        searched = not quick
-    chosen = _chosen(study, decoders, training_form, searched)
-    fractions = QUICK_FRACTIONS if quick else FRACTIONS
-    configuration = {
-        "version": _version(),
-        "dataset": study.dataset,
-        "data": own[1] if own else {k: repr(v) for k, v in file_description(study.data_options).items()},
-        "split": [split, *study.sizes],
-        "encoder": repr(study.encoder),
-        "decoders": {case.label: repr(case) for case in study.cases},
-        "features_per_sample": fractions,
-        "tuning": [study.tuning_draws, study.tuning_samples, study.tuning_left_out],
+    options = {
+        "runs": runs,
+        "quick": quick,
         "seed": seed,
         "feature_seed": feature_seed,
+        "split": split,
+        "training_form": study.training_form if training_form is None else training_form,
+        "searched": not quick if searched is None else searched,
+        "decoders": None if decoders is None else list(decoders),
+        "data": None if data is None else Path(data).name,
     }
-    store = Store(out, configuration)
+    chosen = _chosen(study, options)
+    store = Store(out, _configuration(study, options, own))
     if own is None:
         fields, about = load_data(study, out, _version(), seed, progress)
         view = study.view(about, fields.shape[1])
@@ -190,45 +185,22 @@ def run_study(
 
     rows: list[Any] = []
     arrays: dict[str, Any] = {}
-    embedding: list[Any] = []
-    total = sum(_n_units(case, study, fractions, runs) for case in chosen) * len(study.sizes)
+    findings: list[str] = []
+    total = sum(_n_units(case, study, options) for case in chosen) * len(study.sizes)
     with if_asked(progress), ProgressBar(total, study.name, unit="fit") as bar, show_progress(False):
         for sizes in study.sizes:
-            # all sizes deal from one shuffled deck
-            if split == "trajectory":
-                split_rows = trajectory_split(about["trajectories"], sizes, seed_for(seed, 1))
-            else:
-                split_rows = random_split(len(fields), sizes, seed_for(seed, 1))
-            groups = about["trajectories"][split_rows[0]] if split == "trajectory" else None
-            part = Part(study, fields, split_rows, store, groups)
-            runner = _PartRunner(study, part, view, store, (seed, feature_seed), runs, fractions, bar.update)
+            part = _part(study, fields, about, sizes, options, store)
+            runner = _PartRunner(study, part, view, store, options, bar.update)
             rows += runner.run(chosen)
             arrays.update({f"{part.name}/{key}": value for key, value in runner.arrays().items()})
-            if study.check_embedding is not None and own is None:
-                embedding += study.check_embedding(part.latents(study.cases[0])["train"], about, split_rows[0])
-            tuned = next((case for case in chosen if isinstance(case.encoder, TunedEncoder)), None)
-            if tuned is not None:
-                embedding.append(f"The tuned encoder (N = {part.n_train}): {part.latents(tuned)['encoder']}.")
-    name = None if data is None else Path(data).name
+            findings += _findings(study, chosen, part, about)
     result = StudyResult(
         name=study.name,
-        title=f"{name} (M = {fields.shape[1]}), in the protocol of the study {study.name}"
-        if name
-        else study.title or study.name,
+        title=_title(study, options, fields.shape[1]),
         section=study.section,
-        notes=_notes(study, chosen, embedding, split, fields.shape, name),
-        cuts=_cuts(study, chosen, quick, runs, training_form, searched, decoders),
-        options={
-            "runs": runs,
-            "quick": quick,
-            "seed": seed,
-            "feature_seed": feature_seed,
-            "split": split,
-            "training_form": training_form,
-            "searched": searched,
-            "decoders": None if decoders is None else list(decoders),
-            "data": name,
-        },
+        notes=_notes(study, chosen, findings, options, fields.shape),
+        cuts=_cuts(study, chosen, options),
+        options=options,
         command=command,
         date=datetime.date.today().isoformat(),
         version=_version(),
@@ -237,6 +209,48 @@ def run_study(
     )
     save_result(result, out)
     return result
+
+
+def _configuration(study, options, own):
+    """What the pieces of a run depend on, as JSON values."""
+    return {
+        "version": _version(),
+        "dataset": study.dataset,
+        "data": own[1] if own else {k: repr(v) for k, v in file_description(study.data_options).items()},
+        "split": [options["split"], *study.sizes],
+        "encoder": repr(study.encoder),
+        "decoders": {case.label: repr(case) for case in study.cases},
+        "features_per_sample": _fractions(options),
+        "tuning": [study.tuning_draws, study.tuning_samples, study.tuning_left_out],
+        "seed": options["seed"],
+        "feature_seed": options["feature_seed"],
+    }
+
+
+def _part(study, fields, about, sizes, options, store):
+    """The split of these sizes; all sizes deal from one shuffled deck."""
+    seed = seed_for(options["seed"], 1)
+    if options["split"] == "random":
+        return Part(study, fields, random_split(len(fields), sizes, seed), store)
+    rows = trajectory_split(about["trajectories"], sizes, seed)
+    return Part(study, fields, rows, store, about["trajectories"][rows[0]])
+
+
+def _findings(study, chosen, part, about):
+    """Sentences on the embedding of the study's own data, and on the encoder that was tuned."""
+    found = []
+    if study.check_embedding is not None and about:
+        found += study.check_embedding(part.latents(study.cases[0])["train"], about, part.rows["train"])
+    tuned = next((case for case in chosen if isinstance(case.encoder, TunedEncoder)), None)
+    if tuned is not None:
+        found.append(f"The tuned encoder (N = {part.n_train}): {part.latents(tuned)['encoder']}.")
+    return found
+
+
+def _title(study, options, n_cells):
+    if options["data"] is None:
+        return study.title or study.name
+    return f"{options['data']} (M = {n_cells}), in the protocol of the study {study.name}"
 
 
 def _quick(study):
@@ -249,11 +263,16 @@ def _quick(study):
     )
 
 
-def _chosen(study, decoders, training_form, searched):
+def _fractions(options):
+    return QUICK_FRACTIONS if options["quick"] else FRACTIONS
+
+
+def _chosen(study, options):
     """The cases to run, in the order of the table."""
+    decoders = options["decoders"]
     if decoders is None:
-        left_out = [case for case in study.cases if case.training_form > training_form or case.searched > searched]
-        return [case for case in study.cases if case not in left_out]
+        left_out = [kind for kind in ("training_form", "searched") if not options[kind]]
+        return [case for case in study.cases if not any(getattr(case, kind) for kind in left_out)]
     known = [case.label for case in study.cases]
     unknown = [label for label in decoders if label not in known]
     if unknown or not decoders:
@@ -271,22 +290,23 @@ def _draws(case, study):
     return study.tuning_draws if case.draws_features else 1
 
 
-def _n_units(case, study, fractions, runs):
+def _n_units(case, study, options):
     """Fits that the progress bar counts; a tuning that was found or taken over counts as made."""
     tuning = len(case.grid) * _draws(case, study) if case.parameter else 0
-    return (tuning + case.runs(runs)) * (len(fractions) if case.draws_features else 1)
+    return (tuning + case.runs(options["runs"])) * (len(_fractions(options)) if case.draws_features else 1)
 
 
-def _notes(study, chosen, embedding, split, shape, own):
+def _notes(study, chosen, findings, options, shape):
+    own = options["data"]
     if own is None:
-        notes = [*study.notes, *embedding, *_NOTES]
+        notes = [*study.notes, *findings, *_NOTES]
     else:
         data = f"The data are {own}, {shape[0]} snapshots of {shape[1]} cells, split in the study's fractions"
         notes = [f"{data}; the paper's numbers do not belong to them.", *_NOTES]
     notes += _MASS_NOTES if study.conserves else ()
     notes += [_SEARCH_NOTE] if any(case.searched for case in chosen) else []
     notes += [_DDM_NOTE.format(label=case.label) for case in chosen if case.by_map]
-    if split == "trajectory":
+    if options["split"] == "trajectory":
         notes.append(
             "Split by whole trajectories; the paper's random split, to which its numbers "
             "belong, leaks neighbouring times of one trajectory into the test set."
@@ -299,26 +319,27 @@ def _notes(study, chosen, embedding, split, shape, own):
     return notes
 
 
-def _cuts(study, chosen, quick, runs, training_form, searched, decoders):
+def _cuts(study, chosen, options):
     cuts = []
-    if quick:
+    if options["quick"]:
         cuts.append(
             "Quick run: three of the ten grid values of each hyperparameter, P = N/4 only, "
             "tuning on one draw of the features."
         )
         if study.quick_sizes:
-            options = ", ".join(f"{k} = {v}" for k, v in study.quick_options.items())
+            changed = ", ".join(f"{k} = {v}" for k, v in study.quick_options.items())
             cuts.append(
-                f"Quick run: smaller data ({options}), so no number of the paper belongs to "
+                f"Quick run: smaller data ({changed}), so no number of the paper belongs to "
                 f"it: {study.sizes[0][0]} training points."
             )
+    runs = options["runs"]
     if runs < RUNS:
         cuts.append(f"{runs} run{'' if runs == 1 else 's'} instead of the paper's {RUNS}.")
-    if decoders is not None:
-        cuts.append(f"Only the decoders {', '.join(case.label for case in chosen)}.")
-    elif not training_form and any(case.training_form for case in study.cases):
+    if options["decoders"] is not None:
+        return [*cuts, f"Only the decoders {', '.join(case.label for case in chosen)}."]
+    if not options["training_form"] and any(case.training_form for case in study.cases):
         cuts.append("Without the paper's closed form (--training-form adds it).")
-    if decoders is None and not searched and any(case.searched for case in study.cases):
+    if not options["searched"] and any(case.searched for case in study.cases):
         cuts.append("Without the decoders that are searched for (--auto adds them).")
     return cuts
 
@@ -335,10 +356,9 @@ class _Tuned(NamedTuple):
 class _PartRunner:
     """All decoders on one split of the data."""
 
-    def __init__(self, study, part, view, store, seeds, runs, fractions, update):
+    def __init__(self, study, part, view, store, options, update):
         self.study, self.part, self.view, self.store = study, part, view, store
-        self.seed, self.feature_seed = seeds
-        self.n_runs, self.fractions, self.update = runs, fractions, update
+        self.options, self.update = options, update
         self.cases = {case.label: case for case in study.cases}
         self.figures = {}  # label -> (training error, fraction, call that gives the arrays)
         self.ranks = {}  # label -> (_Tuned, number of harmonics)
@@ -349,7 +369,7 @@ class _PartRunner:
         rows = [
             row
             for case in cases
-            for fraction in (self.fractions if case.draws_features else (None,))
+            for fraction in (_fractions(self.options) if case.draws_features else (None,))
             for row in self._case(case, fraction)
         ]
         return sorted(rows, key=lambda row: row["split"], reverse=True)  # train, test
@@ -359,7 +379,7 @@ class _PartRunner:
         name = self._name(case, fraction)
         results = [
             self.store.get(f"{name}-run-{run}", lambda: self._run(case, fraction, tuned, run), self.update)
-            for run in range(case.runs(self.n_runs))
+            for run in range(case.runs(self.options["runs"]))
         ]
         self.ranks[case.label] = tuned, results[0]["rank"]
         error = float(np.median([result["train"]["rel_l2"] for result in results]))
@@ -392,7 +412,7 @@ class _PartRunner:
         """Validation error of each grid value for one feature draw."""
 
         def make():
-            decoder = self._decoder(case, fraction, seed_for(self.seed, 3, draw))
+            decoder = self._decoder(case, fraction, seed_for(self.options["seed"], 3, draw))
             fields, validation, seconds = self.part.tuning_fields(isinstance(decoder, KNNDecoder))
             if fields is not self.part.F_train and "invariants" in decoder.get_params():
                 decoder.set_params(invariants=None)  # they are those of fields, not of coefficients
@@ -409,8 +429,6 @@ class _PartRunner:
     def _decoder(self, case, fraction, seed):
         # a draw depends on the seed and the run alone, so conservative and plain decoders of the same
         # feature map and size are compared on the same features
-        if case.decoder is None:
-            return _EncodersInverse(self.part.encoder(case))
         decoder = clone(case.decoder)
         if fraction is not None:
             decoder.set_params(features__n_features=fraction, random_state=seed)
@@ -438,45 +456,56 @@ class _PartRunner:
 
         return self.store.get(f"{self.part.name}-ddm-map.npz", make)
 
-    def _run(self, case, fraction, tuned, run, only_figure=False):
-        """Fit one draw with the tuned value and measure it on the training and the test set."""
-        part, latents = self.part, self.part.latents(case)
-        decoder = self._decoder(case, fraction, seed_for(self.feature_seed, 2, run))
+    def _fitted(self, case, fraction, tuned, run):
+        """The decoder of one draw, fitted with the tuned value, and the seconds; no decoder if the encoder decodes."""
+        if case.decoder is None:
+            return None, 0.0
+        decoder = self._decoder(case, fraction, seed_for(self.options["feature_seed"], 2, run))
         if case.parameter is not None:
             decoder.set_params(**{case.parameter: tuned.value})
-        options = {"groups": part.groups} if case.searched else {}
-        _, seconds_fit = timed(lambda: decoder.fit(latents["train"], part.F_train, **options))
-        train, test = (Errors(self.study.conserves, part.references) for _ in range(2))
+        groups = {"groups": self.part.groups} if case.searched else {}
+        return timed(lambda: decoder.fit(self.part.latents(case)["train"], self.part.F_train, **groups))
+
+    def _run(self, case, fraction, tuned, run, only_figure=False):
+        """Fit one draw with the tuned value and measure it on the training and the test set."""
+        part, latents, conserves = self.part, self.part.latents(case), self.study.conserves
+        decoder, seconds_fit = self._fitted(case, fraction, tuned, run)
+        decode = part.encoder(case).inverse_transform if decoder is None else decoder.predict
         if not only_figure:
             # a training point is not its own neighbour
             others = {"exclude": np.arange(part.n_train)} if isinstance(decoder, KNNDecoder) else {}
             with extrapolation_ignored():
-                train.add(part.F_train, decoder.predict(latents["train"], **others))
-        seconds_decode, reconstructed, out = 0.0, [], None
-        for block, F in part.fields("test").blocks():
+                F_hat = decode(latents["train"], **others)
+            train = sample_errors(part.F_train, F_hat, part.references, conserves)
+        seconds_decode, errors, reconstructed, out = 0.0, [], [], None
+        for block, F in part.test_blocks():
             out = np.empty(F.shape) if out is None else out
             with extrapolation_ignored():
-                F_hat, seconds = timed(lambda: decoder.predict(latents["test"][block], out=out[: len(F)]))
+                F_hat, seconds = timed(lambda: decode(latents["test"][block], out=out[: len(F)]))
             seconds_decode += seconds
-            test.add(F, F_hat)
+            errors.append(sample_errors(F, F_hat, part.references, conserves))
             if run == 0 and block.start < MAX_SHOWN:
                 reconstructed.append(F_hat[: MAX_SHOWN - block.start].copy())
             if only_figure and block.stop >= MAX_SHOWN:
                 break
+        test = np.concatenate(errors, axis=1)
         if run == 0:
-            F_hat = np.concatenate(reconstructed)
-            figure = {**self.view.describe(F_hat), "errors": test.per_sample()[:MAX_SHOWN]}
-            if self.view.shape:
-                figure["field"] = F_hat[self.shown_index].reshape(self.view.shape)
+            figure = self._figure(np.concatenate(reconstructed), test[0, :MAX_SHOWN])
             if only_figure:
                 return figure
             self.store.put(f"{self._name(case, fraction)}-figure.npz", figure)
         self.update()
         return {
-            "train": train.summary(seconds_fit),
-            "test": test.summary(float(latents["seconds_test"]) + seconds_decode),
+            "train": error_summary(train, conserves, seconds_fit),
+            "test": error_summary(test, conserves, float(latents["seconds_test"]) + seconds_decode),
             "rank": getattr(decoder, "rank_", None),
         }
+
+    def _figure(self, F_hat, errors):
+        figure = {**self.view.describe(F_hat), "errors": errors}
+        if self.view.shape:
+            figure["field"] = F_hat[self.shown_index].reshape(self.view.shape)
+        return figure
 
     def _row(self, case, fraction, tuned, results, split):
         row = {
@@ -511,7 +540,7 @@ class _PartRunner:
             "decoders": list(self.figures),
             "train/latents": self.part.latents(next(iter(self.cases.values())))["train"],
         }
-        test = self.part.fields("test").first(MAX_SHOWN)
+        test = self.part.first_test_fields(MAX_SHOWN)
         for split, F, rows in (("train", self.part.F_train, self.part.rows["train"]), ("test", test, self.shown)):
             described = view.describe(F)
             arrays[f"{split}/color"] = view.colors(F, rows, described)
@@ -546,16 +575,3 @@ class _PartRunner:
             arrays["ddm/rule_errors"] = [errors.get(w, np.nan) for w in piece["weights"]]
             arrays["ddm/rule"] = [tuned.value, rank, errors[tuned.value]]
         return arrays
-
-
-class _EncodersInverse:
-    """The encoder's own inverse as a decoder."""
-
-    def __init__(self, encoder):
-        self._encoder = encoder
-
-    def fit(self, Y, F):
-        return self
-
-    def predict(self, Y, out=None):
-        return self._encoder.inverse_transform(Y, out=out)

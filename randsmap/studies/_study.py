@@ -244,14 +244,14 @@ def thinned(case: DecoderCase) -> DecoderCase:
 
 
 def paper_cases(
-    *,
-    conserves: bool,
-    d: int,
     length_scale: tuple[float, float],
     max_frequency: tuple[float, float],
     slope: tuple[float, float],
     ddm_scale: tuple[float, float],
     n_neighbors: tuple[int, int],
+    *,
+    conserves: bool,
+    d: int,
     starred: tuple[float, int] | None = None,
 ) -> tuple[DecoderCase, ...]:
     """The decoders of a study's tables, then those that the paper lacks.
