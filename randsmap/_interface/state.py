@@ -8,11 +8,9 @@ An optional attribute may be None or missing. See `randsmap.persistence`.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import MethodType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -26,7 +24,6 @@ __all__ = [
     "NOT_SAVED",
     "Parameter",
     "Part",
-    "available_unless",
     "check_fitted",
     "check_state",
     "document",
@@ -202,31 +199,6 @@ class NotFrozen:
             Always.
         """
         raise TypeError(f"{type(self).__name__} cannot be frozen: {self._not_frozen}")
-
-
-class _Unless:
-    """A method that is there only while `why` finds nothing against it."""
-
-    def __init__(self, method: Callable[..., Any], why: Callable[[Any], str | None]) -> None:
-        self._method, self._why = method, why
-        functools.update_wrapper(cast(Any, self), method)
-
-    def __get__(self, estimator: Any, owner: Any = None) -> Any:
-        if estimator is None:
-            return self._method
-        reason = self._why(estimator)
-        if reason is not None:
-            raise AttributeError(reason)
-        return MethodType(self._method, estimator)
-
-
-def available_unless(why: Callable[[Any], str | None]) -> Callable[[_Method], _Method]:
-    """As scikit-learn's `available_if`, but the error says `why(estimator)`, not the method's name alone."""
-
-    def decorate(method: _Method) -> _Method:
-        return cast(_Method, _Unless(method, why))
-
-    return decorate
 
 
 def check_fitted(estimator: Any, attribute: str) -> None:

@@ -16,6 +16,7 @@ from randsmap._linalg.rows import Snapshots
 from randsmap._linalg.spectral import PATH
 from randsmap.decoders._base import LinearDecoder, check_fields
 from randsmap.decoders._blended import BlendedDecoder, field_coordinates, spread
+from randsmap.decoders._capabilities import require
 from randsmap.decoders._families import DOUBLE_DIFFUSION_MAPS, KNN, LENGTHS, check_families
 from randsmap.decoders._held_out import NEIGHBORS, RANKS, Samples, check_groups, stratified
 from randsmap.decoders._trials import blend, candidates, leading, reach, search, search_threads
@@ -279,7 +280,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     def _check_available(self, capability):
         if capability == "smoother":
             raise AttributeError("the search depends on the fields, so its fit is not linear in them")
-        return True
+        return not hasattr(self, "best_decoder_") or require(self.best_decoder_, capability)
 
     @property
     def invariants_(self) -> AffineInvariants:  # type: ignore[override]  # read from the decoder chosen

@@ -17,6 +17,7 @@ from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.svd import principal_coordinates
 from randsmap.decoders._base import LinearDecoder, check_fields
+from randsmap.decoders._capabilities import require
 from randsmap.invariants import InvariantParameters, document_invariants
 from randsmap.maps.bases import refuse_overflow
 from randsmap.maps.extrapolation import FACTOR, Leverage, NoLeverage
@@ -276,14 +277,12 @@ class BlendBasis:
         d = X.shape[1]
         return self._combined(
             X,
-            lambda part: _derivative(part, "jacobian")(X).reshape(len(X), -1, d).transpose(0, 2, 1),
+            lambda part: part.jacobian(X).reshape(len(X), -1, d).transpose(0, 2, 1),
             np.broadcast_to(np.eye(d), (len(X), d, d)),
         ).reshape(-1, self.size)
 
     def directional(self, X: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self._combined(X, lambda part: _derivative(part, "jvp")(X, V).reshape(len(X), 1, -1), V[:, None, :])[
-            :, 0
-        ]
+        return self._combined(X, lambda part: part.jvp(X, V).reshape(len(X), 1, -1), V[:, None, :])[:, 0]
 
     def contract(self, X: NDArray[np.float64], H: NDArray[np.float64]) -> NDArray[np.float64]:
         shrink, median = self._at(X)
@@ -300,14 +299,8 @@ class BlendBasis:
             S = self._shrunk(shrink, k, T)
             if shrink is not None:
                 out += ((T - S)[:, 0] @ self._trend.T) / self._scales
-            out += _derivative(decoder, "vjp")(X, np.ascontiguousarray(S[:, 0]))
+            out += decoder.vjp(X, np.ascontiguousarray(S[:, 0]))
         return out
-
-
-def _derivative(decoder, name):
-    if not hasattr(decoder, name):
-        raise TypeError(f"the derivative of a blend with a {type(decoder).__name__} is not known")
-    return getattr(decoder, name)
 
 
 @document_invariants
@@ -468,7 +461,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
             raise AttributeError(
                 "the weights of a geometric median depend on the fields, so its fit is not linear in them"
             )
-        return True
+        return all(require(part, capability) for part in self.decoders)
 
     _map_sources = ("coef_", "decoders_", "invariants_")
 

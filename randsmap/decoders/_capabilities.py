@@ -13,6 +13,9 @@ from randsmap.decoders._base import available_if
 __all__ = ["LeverageOfPart", "available_from", "require", "why_not"]
 
 
+_PARTIAL_FIT = "batches are added to random features alone (RANDSMAPDecoder, RFNNDecoder): other fits need all samples"
+
+
 def why_not(part: Any, method: str) -> str | None:
     """Reason why an estimator lacks a method; None if it has it.
 
@@ -23,7 +26,8 @@ def why_not(part: Any, method: str) -> str | None:
         getattr(part, method)
     except AttributeError as error:
         unknown = f"the {method} of a {type(part).__name__} is not known: decoders of this package have one"
-        return str(error.__cause__ or getattr(part, "lacks", {}).get(method, unknown))
+        reasons = getattr(part, "lacks", {"partial_fit": _PARTIAL_FIT})
+        return str(error.__cause__ or reasons.get(method, unknown))
     return None
 
 

@@ -125,7 +125,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
             ("jacobian", "jvp", "vjp"), "a mixture of neighbours has kinks and jumps where the neighbours change"
         ),
         "smoother": "`neighbor_weights` has the weights, of the neighbours alone",
-        "partial_fit": "a decoder that keeps its training fields is fitted anew to more of them",
+        "partial_fit": "the decoder is its training fields: it is fitted again to more of them",
     }
 
     _state = {

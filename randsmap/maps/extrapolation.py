@@ -26,7 +26,6 @@ __all__ = [
     "Surroundings",
     "TrustRegion",
     "extrapolation_ignored",
-    "why_no_leverage",
 ]
 
 FACTOR = 100.0  # times the leverage of training points from which a row is far away; see `Leverage`
@@ -151,17 +150,6 @@ def _boxes(points, scale):
         lower = groups[:, : upper.shape[1]]  # of an odd number the middle is in both
         groups = np.concatenate([lower, upper])
     return np.ascontiguousarray(groups.min(axis=1).T), np.ascontiguousarray(groups.max(axis=1).T)
-
-
-def why_no_leverage(part: Any) -> str | None:
-    """What says that an estimator has no `leverage`; None if it has."""
-    try:
-        part.leverage  # noqa: B018
-    except AttributeError as error:
-        if type(part).__module__.startswith("randsmap."):
-            return str(error)
-        return f"the leverage of a {type(part).__name__} is not known: decoders of this package have one"
-    return None
 
 
 class NoLeverage(AttributeError):

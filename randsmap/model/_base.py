@@ -15,6 +15,12 @@ __all__ = ["Model"]
 class Model(LeverageOfPart, BaseEstimator):
     """A model of fields: it has the leverage of a part, and is written to a file."""
 
+    lacks = {
+        "smoother": "the training fields have weights at given latents: ask the decoder (decoder_) for them",
+        "partial_fit": "latents change with the encoder: fit that once, and add batches to the decoder at its latents, "
+        "or call distributed.fit_model",
+    }
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to the file `path`, whole or not at all; `randsmap.load` reads it.
 

@@ -81,6 +81,14 @@ class ParametricModel(NotFrozen, Model):
     regressor_: Any
 
     _judge = "regressor"
+    lacks = {
+        **Model.lacks,
+        **dict.fromkeys(
+            ("jacobian", "jvp", "vjp"),
+            "two maps follow each other: multiply the derivatives of regressor_ at the parameters and those of model_ "
+            "at latents(parameters)",
+        ),
+    }
     _not_frozen = (
         "an image decodes latents, not parameters. Freeze its model (model_.freeze()), and decode what "
         "latents(parameters) gives"

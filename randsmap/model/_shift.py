@@ -104,6 +104,10 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
     model_: ManifoldModel
 
     _judge = "model"
+    lacks = {
+        **Model.lacks,
+        **dict.fromkeys(("jacobian", "vjp"), "`jvp` along each latent coordinate gives the columns of the Jacobian"),
+    }
     _not_frozen = (
         "C does not shift fields along an axis. Freeze the model of the aligned fields (model_.freeze()), whose "
         "latents are those but for theta"
