@@ -1,20 +1,20 @@
-"""The `randsmap` command."""
+"""The `randsmap` command: parses, calls the package and prints."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import linecache
 import math
 import os
-import re
 import shlex
 import shutil
 import signal
 import sys
 import textwrap
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 from randsmap._io.files import expanded, is_stream, save_arrays, writable_target, write_atomically
@@ -28,8 +28,7 @@ _FEATURES = {
     "multiscale": ("MultiscaleFourierFeatures", "max_frequency"),
 }
 
-
-# name on the command line -> (function of randsmap.datasets, what it is)
+# data set -> (function of randsmap.datasets, description)
 _DATASETS = {
     "swiss-roll": ("make_swiss_roll", "Swiss roll, 3 coordinates"),
     "s-curve": ("make_s_curve", "S-curve in 20 dimensions"),
@@ -38,8 +37,8 @@ _DATASETS = {
     "hughes": ("make_hughes", "Hughes crowd in a corridor with an obstacle, 200 x 50 cells"),
 }
 
-_SNAPSHOTS = "your own snapshots instead, one field a row, in a file as for `randsmap fit`"
-# name -> (what it is, what --data is)
+_SNAPSHOTS = "your own snapshots instead, one field per row, in a file as for `randsmap fit`"
+# study -> (description, help of --data)
 _STUDIES = {
     "swiss-roll": ("Swiss roll, M = 3", _SNAPSHOTS),
     "s-curve": ("S-curve in 20 dimensions", _SNAPSHOTS),
@@ -51,23 +50,16 @@ _STUDIES = {
     "hughes": ("Hughes crowd, M = 200 x 50", _SNAPSHOTS),
 }
 
-
-# bytes (as float64) of snapshots that the model of a command may hold
-_LARGEST_TRAINING_SET = 1 << 30
-_MOST_SEARCHED = 5000  # snapshots among which a model is searched for: kernel decoders hold a matrix of all pairs
-_WORTH_ONE_MORE = 0.7  # of the held-out error: one more coordinate is advised where it is less than that
-_VARIANCE = 0.99999  # of the fields, in the modes that a model of parameters may have in place of few coordinates
-_CLEARLY_BETTER = 0.9  # times the error with few coordinates
-_FOLDS = 5  # of the snapshots whose fields a model of parameters has to predict
-_SHARED = 3  # snapshots at each value of a parameter, from which on leaving out single ones tells little of new values
-# files of arrays with names, whose labels of groups are no lines of text
-_WITH_KEYS = (".npz", ".mat", ".h5", ".hdf5", ".nc", ".nc4", ".zarr")
-# options that name one decoder with random features, in place of a search
-_ONE_DECODER = ("features", "value", "n_features", "regularization")
+_LARGEST_TRAINING_SET = 1 << 30  # bytes as float64: the model file of a command holds the training snapshots
+_MOST_SEARCHED = 5000  # snapshots in a search: kernel decoders hold a matrix of all pairs, here 200 MB
+_VARIANCE = 0.99999  # of the fields, in the modes that are compared with few coordinates for a model of parameters
+_ONE_DECODER = ("features", "value", "n_features", "regularization")  # options that replace the search
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status (0; 1 a failure that is told; 130 Ctrl-C).
+    """Run the command line; returns the exit status (0; 1 after an error of the user's; 130 after Ctrl-C).
+
+    Errors that are not the user's are raised, as all are with --debug.
 
     Parameters
     ----------
@@ -75,28 +67,61 @@ def main(argv: Sequence[str] | None = None) -> int:
         The arguments; those of the process if not given.
     """
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = _parser().parse_args(_with_negative_bounds(sys.argv[1:] if argv is None else argv))
     finally:
-        _say("", end="")  # what argparse has printed
-    # what is said must not go where the output goes
+        _print("", end="")  # flush what argparse has printed, to a closed pipe too
+    # messages must not go where the output goes
     to_stdout = _is_stdout(getattr(arguments, "out", None))
     elsewhere = contextlib.redirect_stdout(sys.stderr) if to_stdout else contextlib.nullcontext()
     with _stopped_by_sigterm(), _warnings_in_a_line(), elsewhere:
         try:
             arguments.command(arguments)
         except KeyboardInterrupt:
-            _say("randsmap: interrupted", sys.stderr)
+            _print("randsmap: interrupted", sys.stderr)
             return 130
-        except (ImportError, OSError, MemoryError, TypeError, ValueError) as error:
+        except Exception as error:
+            if arguments.debug or not _is_of_the_user(error):
+                raise
             what = "out of memory: " if isinstance(error, MemoryError) else ""
-            _say(f"randsmap: error: {what}{error}", sys.stderr)
+            _print(f"randsmap: error: {what}{error}", sys.stderr)
             return 1
     return 0
 
 
+def _is_of_the_user(error: Exception) -> bool:
+    """True for errors of files and memory, and for those that a `raise` statement of this package made.
+
+    Others (of an operator, NumPy, a failed import) are faults of the package, whose traceback is needed.
+    """
+    if isinstance(error, OSError | MemoryError):
+        return True
+    if isinstance(error, ImportError):
+        return error.name is None  # an import statement names the module, a message of ours the remedy
+    if not isinstance(error, TypeError | ValueError):
+        return False
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    source = linecache.getline(frame.f_code.co_filename, line, frame.f_globals).strip()
+    ours = frame.f_globals.get("__name__", "").partition(".")[0] in ("randsmap", "sklearn")
+    return ours and (source.startswith("raise") or not source)  # frozen programs have no source
+
+
+def _with_negative_bounds(argv: Sequence[str]) -> list[str]:
+    """The arguments, with a blank before negative numbers after --bounds: argparse takes -1e-3 and -inf for options."""
+    return [
+        f" {word}" if _is_negative(word) and "--bounds" in argv[max(0, i - 2) : i] else word
+        for i, word in enumerate(argv)
+    ]
+
+
+def _is_negative(word: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return word.startswith("-") and not math.isnan(float(word))
+    return False
+
+
 @contextlib.contextmanager
 def _warnings_in_a_line() -> Iterator[None]:
-    """Warnings are told as errors are, without the line of source that gives them."""
+    """Print warnings as errors are printed, without the line of source."""
     before = warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: f"randsmap: warning: {message}\n"
     try:
@@ -107,7 +132,7 @@ def _warnings_in_a_line() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stopped_by_sigterm() -> Iterator[None]:
-    """A batch system's way to say stop ends the block as an exception: no temporary file is left."""
+    """Turn SIGTERM, by which batch systems stop a job, into an exception: temporary files are removed."""
     try:
         before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     except ValueError:  # not the main thread
@@ -126,15 +151,15 @@ def _is_stdout(path):
         return False
 
 
-def _say(text, stream=None, end="\n"):
-    """Print, whatever the stream can encode, and whether or not someone still reads it."""
+def _print(text, stream=None, end="\n"):
+    """Print what the stream can encode, whether or not someone still reads it."""
     stream = sys.stdout if stream is None else stream
     if stream is None:  # of a process without a console
         return
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
         print(text.encode(encoding, "backslashreplace").decode(encoding), end=end, file=stream, flush=True)
-    except BrokenPipeError:  # `| head`: the work goes on, what is printed goes nowhere
+    except BrokenPipeError:  # `| head`: the work goes on, the output goes nowhere
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
@@ -147,367 +172,83 @@ def _parser():
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    parser.add_argument("--debug", action="store_true", help=_DEBUG)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    _add_study(commands)
-    _add_config(commands)
-
-    dataset = commands.add_parser(
-        "dataset",
-        help="make a data set of the paper",
-        description="Make a data set of the paper. FILE.npy holds the fields, one a row, and is "
-        "written as they are computed; FILE.npz also holds times, parameters and intrinsic coordinates.",
-    )
-    names = dataset.add_subparsers(required=True, metavar="NAME")
-    for name, (maker, text) in _DATASETS.items():
-        command = names.add_parser(name, help=text)
-        command.add_argument(
-            "--out",
-            type=expanded,
-            required=True,
-            metavar="FILE",
-            help=".npy (fields) or .npz (fields and all that belongs to them)",
-        )
-        command.add_argument("--seed", type=int, default=0, metavar="S", help="seed (default 0)")
-        command.add_argument(
-            "--picture", type=expanded, metavar="FILE.png", help="also draw the data (needs matplotlib)"
-        )
-        if name in ("lwr", "hughes"):
-            command.add_argument("--trajectories", type=int, dest="n_trajectories", metavar="N")
-            command.add_argument(
-                "--snapshots",
-                type=int,
-                dest="snapshots_per_trajectory",
-                metavar="N",
-                help="snapshots of each trajectory",
-            )
-        else:
-            command.add_argument("--samples", type=int, dest="n_samples", metavar="N")
-        if name == "rotated-images":
-            command.add_argument(
-                "--image",
-                type=expanded,
-                metavar="FILE",
-                help="your own image: .npy, .mat (variable D, slice 4) or a picture",
-            )
-        command.set_defaults(command=_dataset, maker=maker, name=name)
-
-    fit = commands.add_parser(
-        "fit",
-        help="fit a model to your own snapshots",
-        description="Search, by errors on snapshots left out, for an encoder (diffusion maps of several widths, POD; "
-        "with as few latent coordinates as do) and a decoder, and fit them to the snapshots. With --features, --value, "
-        "--n-features or --regularization there is no search: diffusion maps and a decoder with random features are "
-        "fitted, whose one hyperparameter is tuned on a fifth of the snapshots unless --value gives it. "
-        "MODEL is an .npz file without pickles, the one that randsmap.load reads.",
-    )
-    fit.add_argument("snapshots", type=expanded, metavar="SNAPSHOTS", help=_FIELDS)
-    _add_reading(fit, "snapshots")
-    fit.add_argument(
-        "--out", type=expanded, required=True, metavar="MODEL", help="model file to write, such as model.npz"
-    )
-    fit.add_argument(
-        "--components",
-        type=int,
-        metavar="D",
-        help="latent coordinates: at most so many (with --features etc. just so many); by default the number of "
-        "eigenvectors of diffusion maps that are new directions",
-    )
-    fit.add_argument(
-        "--decoder",
-        type=_labels,
-        metavar="FAMILY[,FAMILY]",
-        help="search these families of decoders only, such as sigmoid, fourier, gaussian, matern, thin-plate, k-nn "
-        "(another name lists all)",
-    )
-    fit.add_argument("--trials", type=int, metavar="N", help="trials of the search for a decoder (default 40)")
-    fit.add_argument(
-        "--groups",
-        type=expanded,
-        metavar="FILE",
-        help="labels, one a snapshot, of trajectories or other groups, which are left out as a whole: .npy, text with "
-        "one a line, or numbers in a file as of the snapshots",
-    )
-    _add_key(fit, "--groups-key")
-    fit.add_argument(
-        "--parameters",
-        type=expanded,
-        metavar="FILE",
-        help="times or parameters of the snapshots, (n_samples,) or (n_samples, p), with --transpose also "
-        "(p, n_samples), in .npy, text, or a file as of the snapshots: the model then predicts fields at new ones "
-        "(randsmap predict). In place of few coordinates it has many POD modes where these clearly predict better, "
-        "unless --components or --decoder is given",
-    )
-    _add_key(fit, "--parameters-key")
-    fit.add_argument(
-        "--alpha", type=float, default=1.0, help="density normalisation of the diffusion maps, 0 to 1 (default 1)"
-    )
-    fit.add_argument(
-        "--features", choices=tuple(_FEATURES), help="feature map of the one decoder fitted (default sigmoid)"
-    )
-    fit.add_argument(
-        "--value",
-        type=float,
-        metavar="V",
-        help="slope (sigmoid), length scale (fourier) or maximal frequency (multiscale); tuned if not given",
-    )
-    fit.add_argument(
-        "--n-features",
-        type=_count_or_fraction,
-        metavar="P",
-        help="a count (500) or a multiple of the number of samples (0.25); default 1.0",
-    )
-    fit.add_argument("--regularization", type=float, metavar="LAMBDA", help="ridge parameter (default 1e-3)")
-    fit.add_argument(
-        "--encoder-samples",
-        type=int,
-        metavar="N",
-        help="search for the model among N of the snapshots, chosen at random (default: all, 5000 at most), or, with "
-        "--features etc., fit the encoder to them; for files larger than memory, with --n-features as a count",
-    )
-    fit.add_argument(
-        "--invariants",
-        choices=("auto", "mass", "none"),
-        default="auto",
-        help="what every decoded field keeps exactly: the mass (sum of the cells), nothing, or (auto, the "
-        "default) the mass where it is the same in all snapshots",
-    )
-    fit.add_argument(
-        "--cell-weights",
-        type=expanded,
-        metavar="FILE",
-        help="volumes of the cells of a grid that is not uniform, one positive number a cell, flattened or in the "
-        "shape of a field, in a file as of the snapshots: the mass is the sum of the cells by these",
-    )
-    _add_key(fit, "--cell-weights-key")
-    # argparse takes -1e-3 and -inf for options
-    fit._negative_number_matcher = re.compile(r"-(\.?\d|inf)")
-    fit.add_argument(
-        "--bounds",
-        type=_bound,
-        nargs=2,
-        metavar=("LOW", "HIGH"),
-        help="every decoded value lies between these, numbers or none: --bounds 0 none for values not below 0",
-    )
-    fit.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the draws (default 0)")
-    fit.set_defaults(command=_fit)
-
-    for name, run, inputs, output, text in (
-        ("encode", _encode, "snapshots", "LATENTS", "latent coordinates of snapshots"),
-        ("decode", _decode, "latents", "FIELDS", "fields at latent coordinates"),
-    ):
-        command = commands.add_parser(name, help=text, description=f"{text.capitalize()}.")
-        command.add_argument("model", type=expanded, metavar="MODEL")
-        help_of_input = _FIELDS if name == "encode" else "(n_samples, n_components), in a file as of snapshots"
-        command.add_argument("input", type=expanded, metavar=inputs.upper(), help=help_of_input)
-        _add_reading(command, inputs)
-        _add_writing(command, output)
-        command.set_defaults(command=run)
-
-    predict = commands.add_parser(
-        "predict",
-        help="fields at new parameters or times",
-        description="Fields at parameters or times, by a model of `randsmap fit --parameters`.",
-    )
-    predict.add_argument("model", type=expanded, metavar="MODEL")
-    predict.add_argument(
-        "input",
-        type=expanded,
-        metavar="PARAMETERS",
-        help="(n,) or (n, p), in .npy, text with one row a line, or a file as of snapshots",
-    )
-    _add_key(predict, "--key")
-    predict.add_argument("--transpose", action="store_true", help="(p, n): the parameters are columns, not rows")
-    _add_writing(predict, "FIELDS")
-    predict.set_defaults(command=_predict)
-
-    evaluate = commands.add_parser(
-        "evaluate",
-        help="reconstruction errors of a model on snapshots",
-        description="Encode and decode the snapshots and print the errors over the samples.",
-    )
-    evaluate.add_argument("model", type=expanded, metavar="MODEL")
-    evaluate.add_argument("input", type=expanded, metavar="SNAPSHOTS", help=_FIELDS)
-    _add_reading(evaluate, "snapshots")
-    evaluate.add_argument(
-        "--parameters",
-        type=expanded,
-        metavar="FILE",
-        help="times or parameters of the snapshots: errors of the fields that a model of `fit --parameters` predicts",
-    )
-    _add_key(evaluate, "--parameters-key")
-    evaluate.add_argument("--out", type=expanded, metavar="ERRORS.csv", help="also write the errors of every sample")
-    evaluate.set_defaults(command=_evaluate)
-    _add_report(commands)
+    adders = (_add_study, _add_config, _add_dataset, _add_fit, _add_encode, _add_decode)
+    for add in (*adders, _add_predict, _add_evaluate, _add_report):
+        add(commands)
     return parser
 
 
-def _add_report(commands):
-    report = commands.add_parser(
-        "report",
-        help="a page of pictures and tables on a model and snapshots",
-        description="Write one HTML file on what a model makes of snapshots: embedding, errors, worst fields, mass, "
-        "leverage (how far the snapshots are from those of the fit), and what was tuned. Needs the extra studies.",
-    )
-    report.add_argument("model", type=expanded, metavar="MODEL")
-    report.add_argument("input", type=expanded, metavar="SNAPSHOTS", help=_FIELDS)
-    _add_reading(report, "snapshots")
-    report.add_argument("--out", type=expanded, required=True, metavar="FILE", help="such as report.html")
-    report.add_argument(
-        "--groups", type=expanded, metavar="FILE", help="labels of trajectories or other groups, as of `randsmap fit`"
-    )
-    _add_key(report, "--groups-key")
-    report.add_argument(
-        "--shape",
-        type=int,
-        nargs=2,
-        metavar=("NY", "NX"),
-        help="cells of a field in the plane (default: those of the model's fields, if they have a shape)",
-    )
-    report.set_defaults(command=_report)
+class _Version(argparse.Action):
+    def __call__(self, parser, *_):
+        from randsmap import __version__
+
+        _print(f"randsmap {__version__}")
+        parser.exit()
 
 
+# -- Options that several commands have ----------------------------------------------------------------------
+_DEBUG = "show the traceback of an error"
 _FIELDS = (
     "fields, (n_samples, n_cells) or of any shape (n_samples, ny, nx), in .npy, .npz, .mat, .csv, .txt, .h5, .nc or "
     ".zarr"
 )
 
 
-def _add_reading(command, what):
-    """How the input of a command is to be read."""
+def _add_command(commands, name, run, text, description):
+    command = commands.add_parser(name, help=text, description=description)
+    # not with a default, which would replace that of `randsmap --debug COMMAND`
+    command.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=_DEBUG)
+    command.set_defaults(command=run)
+    return command
+
+
+def _add_file(command, name, metavar, text=None, **options):
+    command.add_argument(name, type=expanded, metavar=metavar, help=text, **options)
+
+
+def _add_number(command, name, metavar, text=None, kind=int, **options):
+    command.add_argument(name, type=kind, metavar=metavar, help=text, **options)
+
+
+def _add_switch(command, name, text, kind="store_true"):
+    command.add_argument(name, action=kind, help=text)
+
+
+def _add_input(command, what, metavar, text):
+    """The input file, and how to read it."""
+    _add_file(command, "input", metavar, text)
     command.add_argument("--key", metavar="NAME", help=f"array of the {what}, in a file that has several")
-    command.add_argument(
-        "--transpose", action="store_true", help=f"the last axis counts the {what}: they are columns, not rows"
-    )
+    _add_switch(command, "--transpose", f"the last axis counts the {what}: they are columns, not rows")
 
 
-def _add_key(command, option):
-    """Which array of the file that stands before it."""
-    command.add_argument(option, metavar="NAME", help="array of that file, where it has several")
+def _add_array_file(command, name, text):
+    """A file of numbers or labels, and the name of its array."""
+    _add_file(command, name, "FILE", text)
+    command.add_argument(f"{name}-key", metavar="NAME", help="array of that file, where it has several")
 
 
-def _add_writing(command, output):
-    """Where the output of a command goes."""
-    command.add_argument(
+def _add_output(command, output):
+    _add_file(
+        command,
         "--out",
-        type=expanded,
+        output,
+        f"file to write: .npy, .npz, .mat, .h5 (array or variable {output.lower()}), or .csv, .txt (one row per line)",
         required=True,
-        metavar=output,
-        help=f"file to write: .npy, .npz, .mat, .h5 (array or variable {output.lower()}), or .csv, .txt (a row each)",
     )
-    command.add_argument(
+    _add_switch(
+        command,
         "--transpose-out",
-        action="store_true",
-        help=f"write the {output.lower()} as columns, as MATLAB users have them: the last axis counts them",
+        f"write the {output.lower()} as columns, as MATLAB users have them: the last axis counts them",
     )
 
 
-def _add_config(commands):
-    config = commands.add_parser(
-        "config",
-        help="what a compiler needs to decode in C, C++ or Fortran",
-        description="Print flags for a compiler and a linker, to use frozen decoders by randsmap.h: "
-        "cc $(randsmap config --cflags) loop.c $(randsmap config --libs).",
-    )
-    config.add_argument("--cflags", action="store_true", help="flags for the compiler: where randsmap.h is")
-    config.add_argument("--libs", action="store_true", help="the library, and flags for the linker")
-    config.add_argument(
-        "--amalgamation",
-        type=expanded,
-        metavar="DIR",
-        help="copy randsmap.h and the library as one C99 file, randsmap.c, to this folder: for hosts without Python",
-    )
-    config.set_defaults(command=_config)
-
-
-def _config(arguments):
-    from randsmap.decoders import get_include, library_path
-
-    flags = [f"-I{get_include()}"] if arguments.cflags else []
-    if arguments.libs:
-        library = library_path()
-        flags += [library, *([] if os.name == "nt" else [f"-Wl,-rpath,{os.path.dirname(library)}", "-lm"])]
-    if arguments.amalgamation is not None:
-        arguments.amalgamation.mkdir(parents=True, exist_ok=True)
-        for name in ("randsmap.h", "randsmap.c"):
-            shutil.copyfile(os.path.join(get_include(), name), arguments.amalgamation / name)
-    elif not flags:
-        raise ValueError("config needs --cflags, --libs or --amalgamation DIR")
-    if not flags:
-        return
-    _say(" ".join(map(shlex.quote, flags)))
-
-
-def _add_study(commands):
-    study = commands.add_parser("study", help="run one of the paper's studies, or all")
-    studies = study.add_subparsers(required=True, metavar="STUDY", dest="study")
-    for name, (text, data) in {**_STUDIES, "all": ("all five studies", None)}.items():
-        command = studies.add_parser(
-            name,
-            help=text,
-            description=f"{text[0].upper()}{text[1:]}. Make the data, split, encode; tune every decoder "
-            "on the validation set, fit, test; print tables of errors beside the paper's and write "
-            "them with the figures and a report. An interrupted study goes on when the same command "
-            "is given again.",
-        )
-        command.add_argument(
-            "--quick",
-            action="store_true",
-            help="3 grid values, P = N/4 only, 2 runs, for hughes less data: the table says what was left out",
-        )
-        command.add_argument(
-            "--runs",
-            type=int,
-            metavar="R",
-            help="draws of the features to take medians over (default: 100; 2 with --quick)",
-        )
-        command.add_argument("--decoders", type=_labels, metavar="LABEL[,LABEL]", help="only these rows of the table")
-        command.add_argument(
-            "--seed", type=int, default=0, metavar="S", help="seed of data, split and draws (default 0)"
-        )
-        command.add_argument(
-            "--feature-seed", type=int, metavar="S", help="seed of the draws of features in the runs instead of --seed"
-        )
-        command.add_argument(
-            "--training-form",
-            action=argparse.BooleanOptionalAction,
-            help="with the paper's closed form, which conserves mass at training "
-            "points (one SVD a run; default: yes, for hughes no)",
-        )
-        command.add_argument(
-            "--auto",
-            action=argparse.BooleanOptionalAction,
-            help="with decoders and encoders that are searched for by held-out errors (default: yes, with --quick no)",
-        )
-        command.add_argument(
-            "--out",
-            type=expanded,
-            metavar="DIR",
-            help=f"folder for tables, report and finished pieces (default: "
-            f"randsmap-study/{'' if name == 'all' else name}, with --quick "
-            f"randsmap-study-quick/{'' if name == 'all' else name})",
-        )
-        if data is not None:
-            command.add_argument("--data", type=expanded, metavar="FILE", help=data)
-        if name != "all":
-            command.add_argument(
-                "--split",
-                choices=("random", "trajectory"),
-                default="random",
-                help="random (default): single snapshots, the paper's; trajectory: "
-                "whole trajectories go to training, validation or test set (lwr, hughes)",
-            )
-        else:
-            command.set_defaults(data=None, split="random")
-        if name in ("hughes", "all"):
-            command.add_argument(
-                "--normalization",
-                choices=("before", "after"),
-                default="before",
-                help="hughes: scale the density to integral 1 before it is integrated "
-                "(default), or only its snapshots after",
-            )
-        command.set_defaults(command=_study)
+def _seed(text):
+    number = int(text)
+    if not 0 <= number < 1 << 32:  # the seeds that NumPy's generators of both kinds have
+        raise argparse.ArgumentTypeError(f"a number from 0 to 2**32 - 1, got {text}")
+    return number
 
 
 def _bound(text):
@@ -523,21 +264,119 @@ def _labels(text):
     return [label for label in text.split(",") if label]
 
 
-class _Version(argparse.Action):
-    def __call__(self, parser, *_):
-        from randsmap import __version__
-
-        _say(f"randsmap {__version__}")
-        parser.exit()
-
-
 def _count_or_fraction(text):
     for number in (int, float):
-        try:
+        with contextlib.suppress(ValueError):
             return number(text)
-        except ValueError:
-            pass
     raise argparse.ArgumentTypeError(f"a count (500) or a multiple of the samples (0.25), got {text!r}")
+
+
+# -- config --------------------------------------------------------------------------------------------------
+def _add_config(commands):
+    config = _add_command(
+        commands,
+        "config",
+        _config,
+        "what a compiler needs to decode in C, C++ or Fortran",
+        "Print flags for a compiler and a linker, to use frozen decoders by randsmap.h: "
+        "cc $(randsmap config --cflags) loop.c $(randsmap config --libs).",
+    )
+    _add_switch(config, "--cflags", "flags for the compiler: where randsmap.h is")
+    _add_switch(config, "--libs", "the library, and flags for the linker")
+    _add_file(
+        config,
+        "--amalgamation",
+        "DIR",
+        "copy randsmap.h and the library as one C99 file, randsmap.c, to this folder: for hosts without Python",
+    )
+
+
+def _config(arguments):
+    from randsmap.decoders import get_include, library_path
+
+    flags = [f"-I{get_include()}"] if arguments.cflags else []
+    if arguments.libs:
+        library = library_path()
+        flags += [library, *([] if os.name == "nt" else [f"-Wl,-rpath,{os.path.dirname(library)}", "-lm"])]
+    if arguments.amalgamation is not None:
+        arguments.amalgamation.mkdir(parents=True, exist_ok=True)
+        for name in ("randsmap.h", "randsmap.c"):
+            shutil.copyfile(os.path.join(get_include(), name), arguments.amalgamation / name)
+    elif not flags:
+        raise ValueError("config needs --cflags, --libs or --amalgamation DIR")
+    if flags:
+        _print(" ".join(map(shlex.quote, flags)))
+
+
+# -- study ---------------------------------------------------------------------------------------------------
+def _add_study(commands):
+    study = commands.add_parser("study", help="run one of the paper's studies, or all")
+    studies = study.add_subparsers(required=True, metavar="STUDY", dest="study")
+    for name, (text, data) in {**_STUDIES, "all": ("all five studies", None)}.items():
+        command = _add_command(
+            studies,
+            name,
+            _study,
+            text,
+            f"{text[0].upper()}{text[1:]}. Make the data, split, encode; tune every decoder on the validation set, "
+            "fit, test; print tables of errors next to the paper's and write them with the figures and a report. An "
+            "interrupted study continues when the same command is given again.",
+        )
+        _add_runs(command)
+        folder = "" if name == "all" else name
+        _add_file(
+            command,
+            "--out",
+            "DIR",
+            f"folder for tables, report and finished pieces (default: randsmap-study/{folder}, with --quick "
+            f"randsmap-study-quick/{folder})",
+        )
+        if data is not None:
+            _add_file(command, "--data", "FILE", data)
+        if name == "all":
+            command.set_defaults(data=None, split="random")
+        else:
+            command.add_argument(
+                "--split",
+                choices=("random", "trajectory"),
+                default="random",
+                help="random (default): single snapshots, the paper's; trajectory: whole trajectories go to training, "
+                "validation or test set (lwr, hughes)",
+            )
+        if name in ("hughes", "all"):
+            command.add_argument(
+                "--normalization",
+                choices=("before", "after"),
+                default="before",
+                help="hughes: scale the density to integral 1 before it is integrated (default), or only its snapshots "
+                "after",
+            )
+
+
+def _add_runs(command):
+    """What is run, and how often."""
+    _add_switch(
+        command,
+        "--quick",
+        "3 grid values, P = N/4 only, 2 runs, for hughes less data: the table lists what was left out",
+    )
+    _add_number(command, "--runs", "R", "draws of the features to take medians over (default: 100; 2 with --quick)")
+    command.add_argument("--decoders", type=_labels, metavar="LABEL[,LABEL]", help="only these rows of the table")
+    _add_number(command, "--seed", "S", "seed of data, split and draws (default 0)", _seed, default=0)
+    _add_number(command, "--feature-seed", "S", "seed of the draws of features in the runs instead of --seed", _seed)
+    _add_switch(
+        command,
+        "--training-form",
+        "with the paper's closed form, which conserves mass at training points (one SVD per run; default: yes, for "
+        "hughes no)",
+        argparse.BooleanOptionalAction,
+    )
+    _add_switch(
+        command,
+        "--auto",
+        "with decoders and encoders that are searched for by held-out errors (default: yes, with --quick no)",
+        argparse.BooleanOptionalAction,
+    )
 
 
 def _study(arguments):
@@ -551,16 +390,14 @@ def _study(arguments):
         raise ValueError(f"no study has a decoder {', '.join(arguments.decoders)}")
     for name, study, decoders in studies:
         out = base if single and arguments.out is not None else base / _folder_name(name, arguments)
-        command = _command_line(name, decoders, arguments)
+        command = _study_command(name, decoders, arguments)
         results.append(_run_study(study, out, decoders, command, arguments))
     if not single:
-        _tell_report(lambda studies: studies.write_index(results, base))
+        _write_report(lambda studies: studies.write_index(results, base))
 
 
-def _command_line(name, decoders, arguments):
-    """The command that makes a study again; defaults are left out, but for the seed."""
-    import shlex
-
+def _study_command(name, decoders, arguments):
+    """The command that makes a study again, without defaults except the seed."""
     options = [("runs", None), ("seed", None), ("feature_seed", None), ("split", "random"), ("data", None)]
     if name == "hughes":
         options.append(("normalization", "before"))
@@ -588,7 +425,7 @@ def _make_study(name, arguments):
 
 
 def _decoders_of(study, arguments, single):
-    """The study and the labels asked for; of `all` those that the study has."""
+    """The study and the labels asked for; with `study all` those that the study has."""
     if arguments.decoders is None or single:
         return study, arguments.decoders
     return study, [case.label for case in study.cases if case.label in arguments.decoders]
@@ -618,21 +455,47 @@ def _run_study(study, out, decoders, command, arguments):
     write_csv(result.rows, out / "table.csv")
     write_markdown(result, out / "table.md")
     for text in (f"{result.title}, {result.section}", *result.cuts):
-        _say(textwrap.fill(text, terminal_width()))
-    _say(f"\n{format_table(result.rows)}")
-    _say(f"written: {out / 'table.csv'}, {out / 'table.md'}")
-    _tell_report(lambda studies: studies.write_report(result, out))
+        _print(textwrap.fill(text, terminal_width()))
+    _print(f"\n{format_table(result.rows)}")
+    _print(f"written: {out / 'table.csv'}, {out / 'table.md'}")
+    _write_report(lambda studies: studies.write_report(result, out))
     return result
 
 
-def _tell_report(write):
-    """Write a report and say where; without matplotlib say that there is none."""
+def _write_report(write):
+    """Write a report and print its path, or why there is none: matplotlib is missing."""
     try:
         from randsmap import studies
 
-        _say(f"report: {write(studies)}")
+        _print(f"report: {write(studies)}")
     except ImportError as error:
-        _say(f"no report: {error}")
+        _print(f"no report: {error}")
+
+
+# -- dataset -------------------------------------------------------------------------------------------------
+def _add_dataset(commands):
+    dataset = commands.add_parser(
+        "dataset",
+        help="make a data set of the paper",
+        description="Make a data set of the paper. FILE.npy holds the fields, one per row, and is written as they are "
+        "computed; FILE.npz also holds times, parameters and intrinsic coordinates.",
+    )
+    names = dataset.add_subparsers(required=True, metavar="NAME")
+    for name, (maker, text) in _DATASETS.items():
+        command = _add_command(names, name, _dataset, text, None)
+        command.set_defaults(maker=maker, name=name)
+        _add_file(
+            command, "--out", "FILE", ".npy (fields) or .npz (fields and all that belongs to them)", required=True
+        )
+        _add_number(command, "--seed", "S", "seed (default 0)", _seed, default=0)
+        _add_file(command, "--picture", "FILE.png", "also draw the data (needs matplotlib)")
+        if name in ("lwr", "hughes"):
+            _add_number(command, "--trajectories", "N", dest="n_trajectories")
+            _add_number(command, "--snapshots", "N", "snapshots of each trajectory", dest="snapshots_per_trajectory")
+        else:
+            _add_number(command, "--samples", "N", dest="n_samples")
+        if name == "rotated-images":
+            _add_file(command, "--image", "FILE", "your own image: .npy, .mat (variable D, slice 4) or a picture")
 
 
 def _dataset(arguments):
@@ -659,11 +522,11 @@ def _dataset(arguments):
 
         arrays = {key: value for key, value in bunch.items() if isinstance(value, np.ndarray)}
         write_atomically(out, lambda file: save_arrays(file, arrays))
-    _say(f"written: {out} {bunch.data.shape}")
+    _print(f"written: {out} {bunch.data.shape}")
     if arguments.picture is not None:
         figure = _picture(arguments.name, bunch)
         write_atomically(arguments.picture, lambda file: figure.savefig(file, format="png", dpi=150))
-        _say(f"written: {arguments.picture}")
+        _print(f"written: {arguments.picture}")
 
 
 def _picture(name, bunch):
@@ -686,76 +549,200 @@ def _picture(name, bunch):
     ).figure
 
 
-def _fit(arguments):
-    import numpy as np
+# -- fit -----------------------------------------------------------------------------------------------------
+def _add_fit(commands):
+    fit = _add_command(
+        commands,
+        "fit",
+        _fit,
+        "fit a model to your own snapshots",
+        "Search, by errors on snapshots left out, for an encoder (diffusion maps of several widths, POD; with as few "
+        "latent coordinates as possible) and a decoder, and fit them to the snapshots. With --features, --value, "
+        "--n-features or --regularization there is no search: diffusion maps and a decoder with random features are "
+        "fitted, whose one hyperparameter is tuned on a fifth of the snapshots unless --value gives it. MODEL is an "
+        ".npz file without pickles, which randsmap.load reads.",
+    )
+    _add_input(fit, "snapshots", "SNAPSHOTS", _FIELDS)
+    _add_file(fit, "--out", "MODEL", "model file to write, such as model.npz", required=True)
+    _add_array_file(
+        fit,
+        "--groups",
+        "labels, one per snapshot, of trajectories or other groups, which are left out as a whole: .npy, a text file "
+        "with one label per line, or an array file as of the snapshots",
+    )
+    _add_array_file(
+        fit,
+        "--parameters",
+        "times or parameters of the snapshots, (n_samples,) or (n_samples, p), with --transpose also (p, n_samples), "
+        "in .npy, text, or a file as of the snapshots: the model then predicts fields at new ones (randsmap predict). "
+        "Instead of few coordinates it has many POD modes where these clearly predict better, unless --components or "
+        "--decoder is given",
+    )
+    _add_search_options(fit)
+    _add_decoder_options(fit)
+    _add_kept_options(fit)
+    _add_number(fit, "--seed", "S", "seed of the draws (default 0)", _seed, default=0)
 
-    import randsmap
-    from randsmap._interface.fields import flattened
-    from randsmap._interface.validation import check_matrix
+
+def _add_search_options(fit):
+    _add_number(
+        fit,
+        "--components",
+        "D",
+        "latent coordinates: at most so many (with --features etc. exactly so many); by default the number of "
+        "eigenvectors of diffusion maps that are new directions",
+    )
+    fit.add_argument(
+        "--decoder",
+        type=_labels,
+        metavar="FAMILY[,FAMILY]",
+        help="search these families of decoders only, such as sigmoid, fourier, gaussian, matern, thin-plate, k-nn "
+        "(another name lists all)",
+    )
+    _add_number(fit, "--trials", "N", "trials of the search for a decoder (default 40)")
+    _add_number(
+        fit,
+        "--encoder-samples",
+        "N",
+        "search for the model among N of the snapshots, chosen at random (default: all, 5000 at most), or, with "
+        "--features etc., fit the encoder to them; for files larger than memory, with --n-features as a count",
+    )
+
+
+def _add_decoder_options(fit):
+    _add_number(
+        fit, "--alpha", "A", "density normalisation of the diffusion maps, 0 to 1 (default 1)", float, default=1.0
+    )
+    fit.add_argument(
+        "--features", choices=tuple(_FEATURES), help="feature map of the one decoder fitted (default sigmoid)"
+    )
+    _add_number(
+        fit,
+        "--value",
+        "V",
+        "slope (sigmoid), length scale (fourier) or maximal frequency (multiscale); tuned if not given",
+        float,
+    )
+    _add_number(
+        fit,
+        "--n-features",
+        "P",
+        "a count (500) or a multiple of the number of samples (0.25); default 1.0",
+        _count_or_fraction,
+    )
+    _add_number(fit, "--regularization", "LAMBDA", "ridge parameter (default 1e-3)", float)
+
+
+def _add_kept_options(fit):
+    """What decoded fields satisfy exactly."""
+    fit.add_argument(
+        "--invariants",
+        choices=("auto", "mass", "none"),
+        default="auto",
+        help="what every decoded field keeps exactly: the mass (sum of the cells), nothing, or (auto, the default) the "
+        "mass where it is the same in all snapshots",
+    )
+    _add_array_file(
+        fit,
+        "--cell-weights",
+        "volumes of the cells of a grid that is not uniform, one positive number per cell, flattened or in the shape "
+        "of a field, in a file as of the snapshots: the mass is the sum of the cells by these",
+    )
+    fit.add_argument(
+        "--bounds",
+        type=_bound,
+        nargs=2,
+        metavar=("LOW", "HIGH"),
+        help="every decoded value lies between these, numbers or none: --bounds 0 none for values not below 0",
+    )
+
+
+def _fit(arguments):
     from randsmap._io.progress import show_progress
-    from randsmap._linalg.rows import Snapshots, is_large
+    from randsmap.model import reconstruction_errors
+    from randsmap.model._sampling import sampled
     from randsmap.snapshots import read_snapshots
 
     search = all(getattr(arguments, name) is None for name in _ONE_DECODER)
     _check_options(arguments, search)
-    snapshots = read_snapshots(arguments.snapshots, key=arguments.key, transpose=arguments.transpose)
-    rows, layout = flattened(snapshots, str(arguments.snapshots))
-    large = is_large(rows)
-    # their own number type goes to the decoder: its tolerance for the invariants depends on it
-    if large:
-        numbers = Snapshots(rows, str(arguments.snapshots))
-        _check_large(arguments, rows, search)
-    else:
-        numbers = check_matrix(rows, str(arguments.snapshots), min_rows=4 if search else 2)
+    snapshots = read_snapshots(arguments.input, key=arguments.key, transpose=arguments.transpose)
+    rows = _training_rows(arguments, snapshots, search)
     writable_target(arguments.out)
-    _refuse_own_input(arguments, "snapshots", "groups", "parameters", "cell_weights")
+    _refuse_own_input(arguments, "input", "groups", "parameters", "cell_weights")
     if arguments.out.suffix.lower() == ".npy":
         raise ValueError(f"--out is the model file, not an array: {arguments.out}")
-    groups = _labels_of(arguments, len(snapshots))
-    parameters = None if arguments.parameters is None else _parameters_for(arguments, len(snapshots))
-    kept = {"cell_weights": None, "bounds": None if arguments.bounds is None else tuple(arguments.bounds)}
-    if arguments.cell_weights is not None:
-        kept["cell_weights"] = _weights_of(arguments, snapshots.shape[1:])
-    with show_progress():  # of the whole file, before any work; fit would name a row of the part it is given
-        kept["invariants"] = _found_invariants(arguments, numbers, snapshots.dtype, **kept)
+    n = len(snapshots)
+    groups, parameters = _labels_of(arguments, n), _parameters_for(arguments, n)
+    with show_progress():  # over the whole file, before any work; a fit would name a row of the part it is given
+        kept = _kept(arguments, rows, snapshots)
     count = arguments.encoder_samples
-    if count is None and search and len(snapshots) > _MOST_SEARCHED:
+    if count is None and search and n > _MOST_SEARCHED:
         count = _MOST_SEARCHED
-        _say(f"searching among {count} of the {len(snapshots)} snapshots (--encoder-samples for another number)")
-    chosen, sample = slice(None), snapshots
-    if count is not None and count < len(snapshots):
-        rng = np.random.default_rng(arguments.seed)
-        chosen = np.sort(rng.choice(len(snapshots), max(2, count), replace=False))
-        part = numbers[chosen].astype(rows.dtype) if large else rows[chosen]
-        sample = layout.restored(part)
-    with show_progress():
+        _print(f"searching among {count} of the {n} snapshots (--encoder-samples for another number)")
+    sample, fields, places, labels = snapshots, snapshots, parameters, groups
+    if count is not None and count < n:
+        chosen, sample = sampled(snapshots, max(2, count), arguments.seed)
         if search:
-            model = _searched(arguments, sample, None if groups is None else groups[chosen], kept)
-            fields = sample
-        else:
-            model, fields = _one_model(arguments, sample, kept), snapshots
+            fields, places, labels = sample, _at(chosen, parameters), _at(chosen, groups)
+    with show_progress():
+        model = _searched(arguments, sample, labels, kept) if search else _one_model(arguments, sample, kept)
         if parameters is not None:
-            X = parameters[chosen] if search else parameters
-            modes = None
-            if search and arguments.components is None and arguments.decoder is None:
-                modes = randsmap.ManifoldModel(randsmap.POD(_VARIANCE, **kept))
-            model = _parametric(model, X, fields, groups[chosen] if groups is not None else None, arguments, modes)
+            model = _parametric(arguments, model, fields, places, labels, search, kept)
         elif not search:
             model.fit(snapshots)
         model.save(arguments.out)
-        (errors,) = _errors(model, rows, "l2", parameters=parameters)
-    fitted = getattr(model, "model_", model)
-    d = fitted._n_features_out
+        errors = reconstruction_errors(model, snapshots, parameters=parameters, names=("relative_l2",))
+    _print_fit(arguments, getattr(model, "model_", model), snapshots, errors["relative_l2"], search)
+
+
+def _at(rows, array):
+    return None if array is None else array[rows]
+
+
+def _training_rows(arguments, snapshots, search):
+    """Checked rows of the snapshots; a large file is not held in memory, which needs other options."""
+    from randsmap._interface.fields import flattened
+    from randsmap._linalg.rows import Rows
+
+    rows = Rows.of(flattened(snapshots, str(arguments.input))[0], str(arguments.input), min_rows=4 if search else 2)
+    if not rows.mapped:
+        return rows
+    path, (n, M) = arguments.input, rows.shape
+    if arguments.encoder_samples is None and 8 * n * M >= _LARGEST_TRAINING_SET:
+        raise ValueError(
+            f"{path} holds {n} snapshots of {M} cells, which the model file would have to hold as well: give "
+            "--encoder-samples, a number of snapshots that fits into memory"
+        )
+    if search and arguments.encoder_samples is None:
+        raise ValueError(
+            f"{path} is large: give --encoder-samples, a number of snapshots (2000) to search for a model among, or "
+            "--n-features as a count (500) for a decoder fitted to all"
+        )
+    if not search and not isinstance(arguments.n_features, int):
+        raise ValueError(
+            f"{path} is large: give --n-features as a count (500), not as a multiple of the number of snapshots"
+        )
+    if arguments.parameters is not None and not search:
+        raise ValueError(
+            f"{path} is large: with --parameters a model is searched for among --encoder-samples of the snapshots; "
+            "leave out the options of one decoder"
+        )
+    return rows
+
+
+def _print_fit(arguments, fitted, snapshots, errors, search):
+    d = len(fitted.get_feature_names_out())
+    cells = " x ".join(map(str, snapshots.shape[1:]))
     features = "" if search else f", {len(fitted.decoder_.coef_) - 1} features"
-    _say(
-        f"{len(snapshots)} snapshots of {' x '.join(map(str, snapshots.shape[1:]))} cells -> {d} latent "
-        f"coordinate{'' if d == 1 else 's'}{features}; mean relative L2 error on the snapshots {np.mean(errors):.4g}"
+    _print(
+        f"{len(snapshots)} snapshots of {cells} cells -> {d} latent coordinate{'' if d == 1 else 's'}{features}; mean "
+        f"relative L2 error on the snapshots {errors.mean():.4g}"
     )
-    _say(f"written: {arguments.out}")
+    _print(f"written: {arguments.out}")
 
 
 def _check_options(arguments, search):
-    """Options of the search do not go with those of one decoder."""
+    """Refuse options that do not go together: those of the search with those of one decoder."""
     from randsmap.decoders._families import check_families
 
     for name in ("components", "trials", "encoder_samples"):
@@ -780,9 +767,61 @@ def _check_options(arguments, search):
         )
 
 
+def _kept(arguments, rows, snapshots):
+    """What decoded fields keep, as parameters of estimators; prints what `auto` found."""
+    kept = {
+        "cell_weights": _weights_of(arguments, snapshots.shape[1:]),
+        "bounds": None if arguments.bounds is None else tuple(arguments.bounds),
+    }
+    _check_bounds(arguments, rows, snapshots.dtype, kept)
+    return {**kept, "invariants": _invariants(arguments, rows, snapshots.dtype, kept["cell_weights"])}
+
+
+def _invariants(arguments, rows, dtype, weights):
+    """ "mass" or None, and prints which where `auto` decides."""
+    from randsmap.invariants import common_mass
+
+    if arguments.invariants == "none":
+        return None
+    mass, reason = common_mass(rows, cell_weights=weights, dtype=dtype)
+    if mass is None and arguments.invariants == "mass":
+        raise ValueError(
+            f"{arguments.input}: {reason}. Is every row one field? On the command line --invariants none (or auto) "
+            "switches the invariant off"
+        )
+    by = "" if weights is None else " by the cells' weights"
+    text = (
+        f"the mass{by}, {mass:.6g} in every snapshot, which decoded fields keep exactly"
+        if mass is not None
+        else (
+            f"none, since not every snapshot has the same mass ({reason.partition('. ')[0]}). Is every row one field? "
+            "--invariants mass makes this an error"
+        )
+    )
+    if arguments.invariants == "auto":
+        _print(f"invariants: {text}")
+    return None if mass is None else "mass"
+
+
+def _check_bounds(arguments, rows, dtype, kept):
+    """ValueError that names the file, or the option, where the snapshots are not within --bounds."""
+    from randsmap.invariants import Invariants, fit_invariants
+
+    if kept["bounds"] is None:
+        return
+    try:
+        fit_invariants(rows, Invariants.of(rows.shape[1], invariants=None, **kept), dtype)
+    except ValueError as error:
+        what, of_fields, _ = str(error).partition("; bounds=None")
+        where, remedy = (f"{arguments.input}: ", ", or leave --bounds out") if of_fields else ("--bounds: ", "")
+        raise ValueError(f"{where}{what.removeprefix('bounds: ')}{remedy}") from None
+
+
 def _searched(arguments, snapshots, groups, kept):
-    """The model that held-out errors choose; says what it is."""
+    """The model that held-out errors choose; prints what it is."""
     import randsmap
+    from randsmap.tuning import search_summary
+    from randsmap.tuning._summary import advised_components
 
     result = randsmap.autotune(
         snapshots,
@@ -795,23 +834,19 @@ def _searched(arguments, snapshots, groups, kept):
         **kept,
         random_state=arguments.seed,
     )
-    encoder, table = result.best_model_.encoder_, result.decoder_results_
-    most = max(result.results_.n_components)
+    encoder, *others = search_summary(result)
     limit = "by the snapshots' spectrum" if arguments.components is None else "by --components"
-    _say(f"encoder: {_encoder_text(encoder)}; latent coordinates: {encoder._n_features_out}, at most {most} {limit}")
-    decoders = [_trial_text(table, i) for i in table.chosen.nonzero()[0]]
-    _say(f"decoder: {decoders[0] if len(decoders) == 1 else f'the median of {len(decoders)}:'}")
-    for text in decoders if len(decoders) > 1 else ():
-        _say(f"  {text}")
-    _say(f"held-out relative L2 error {result.held_out_error_:.4g}")
-    if result.one_more_error_ < _WORTH_ONE_MORE * result.held_out_error_:
-        d = encoder._n_features_out + 1
-        _say(
-            f"with {d} coordinates it would be about {result.one_more_error_:.2g}, although the spectrum shows no "
-            f"other: try --components {d}"
+    d, most = result.best_model_.encoder_.n_components, max(result.results_.n_components)
+    for line in (f"{encoder}; latent coordinates: {d}, at most {most} {limit}", *others):
+        _print(line)
+    more = advised_components(result)
+    if more is not None:
+        _print(
+            f"with {more} coordinates it would be about {result.one_more_error_:.2g}, although the spectrum shows no "
+            f"other: try --components {more}"
         )
     if result.on_edge_:
-        _say(
+        _print(
             f"randsmap: warning: {', '.join(result.on_edge_)} at an edge of what was searched: a better value may lie "
             "beyond",
             sys.stderr,
@@ -819,311 +854,27 @@ def _searched(arguments, snapshots, groups, kept):
     return result.best_model_
 
 
-def _encoder_text(encoder):
-    d = encoder._n_features_out
-    if not hasattr(encoder, "selected_"):
-        return f"{type(encoder).__name__}, {d} mode{'' if d == 1 else 's'}"
-    modes = ", ".join(map(str, encoder.selected_))
-    width = f"epsilon {encoder.epsilon_:.4g} ({encoder.epsilon_scale:.3g} of the median distance)"
-    return f"diffusion maps, {width}, eigenvector{'' if d == 1 else 's'} {modes}"
-
-
-def _trial_text(table, i):
-    """A trial of the search for decoders in words."""
-    import numpy as np
-
-    lengths = [table[name][i] for name in table if name.startswith("length_scale_")]
-    details = [f"nu {table.nu[i]:g}"] if np.isfinite(table.nu[i]) else []
-    details.append(f"length scale{'' if len(lengths) == 1 else 's'} " + ", ".join(f"{x:.3g}" for x in lengths))
-    if np.isfinite(table.regularization[i]):
-        details.append(f"regularization {table.regularization[i]:.2g}")
-    if table.n_neighbors[i]:
-        details.append(f"{table.n_neighbors[i]} neighbour{'' if table.n_neighbors[i] == 1 else 's'}")
-    return f"{table.family[i]} ({'; '.join(details)})"
-
-
 def _one_model(arguments, sample, kept):
-    """Diffusion maps and one decoder with random features, not fitted yet; says what was tuned."""
+    """Diffusion maps and one decoder with random features, not fitted; prints the value that was tuned."""
     import randsmap
     from randsmap.encoders import estimate_n_components
 
     class_name, parameter = _FEATURES[arguments.features or "sigmoid"]
-    n_features = 1.0 if arguments.n_features is None else arguments.n_features
-    features = getattr(randsmap, class_name)(n_features=n_features)
+    features = getattr(randsmap, class_name)(1.0 if arguments.value is None else arguments.value)
+    features.set_params(n_features=1.0 if arguments.n_features is None else arguments.n_features)
     regularization = 1e-3 if arguments.regularization is None else arguments.regularization
     decoder = randsmap.RANDSMAPDecoder(features, regularization=regularization, **kept, random_state=arguments.seed)
     d = arguments.components
     if d is None:
         d = estimate_n_components(sample) if len(sample) > 2 else 1
-    encoder = randsmap.DiffusionMaps(n_components=d, alpha=arguments.alpha)
-    value = arguments.value
-    if value is None:
-        value = _tuned_value(encoder, decoder, parameter, sample, arguments.seed)
-    decoder.set_params(**{f"features__{parameter}": value})
-    return randsmap.ManifoldModel(encoder, decoder, encoder_samples=arguments.encoder_samples)
+    model = randsmap.ManifoldModel(randsmap.DiffusionMaps(n_components=d, alpha=arguments.alpha), decoder)
+    if arguments.value is None:
+        model.set_params(**_tuned(arguments, model, parameter, sample))
+    return model.set_params(encoder_samples=arguments.encoder_samples)
 
 
-def _parametric(model, parameters, snapshots, groups, arguments, modes=None):
-    """The model of fields at parameters; says how well it predicts snapshots left out of its fit.
-
-    modes: another model, which is taken if it predicts them clearly better.
-    """
-    import numpy as np
-
-    import randsmap
-
-    parametric = randsmap.ParametricModel(model)
-    error = _error_at_parameters(parametric, parameters, snapshots, groups, arguments.seed)
-    told = ""
-    if modes is not None:
-        other = randsmap.ParametricModel(modes)
-        error_of_modes = _error_at_parameters(other, parameters, snapshots, groups, arguments.seed)
-        if error_of_modes < _CLEARLY_BETTER * error:
-            told = (
-                f" from {modes.encoder.n_components:.3%} of the variance in POD modes, {error:.4g} from the "
-                "coordinates above: the modes are taken, --components keeps few coordinates"
-            )
-            parametric, error = other, error_of_modes
-    _say(f"held-out relative L2 error of fields at parameters {error:.4g}{told}")
-    counts = [len(np.unique(column)) for column in parameters.T]
-    most = len(parameters) / _SHARED
-    shared = [f"parameter {j} takes {c} values" for j, c in enumerate(counts) if 1 < c <= most]
-    if groups is None and len(counts) > 1 and shared:
-        _say(
-            f"{', '.join(shared)}: snapshots left out had others at their values, and fields at new values may be far "
-            "worse. --groups FILE with a label for each value of one of them leaves whole values out"
-        )
-    return parametric.fit(parameters, snapshots, groups=groups)
-
-
-def _error_at_parameters(parametric, parameters, snapshots, groups, seed):
-    """Mean relative L2 error of the fields that are left out, in folds, of the fit of a model of parameters."""
-    import numpy as np
-    from sklearn.base import clone
-    from sklearn.model_selection import GroupKFold, KFold
-
-    from randsmap import metrics
-    from randsmap._io.progress import steps
-    from randsmap.maps.extrapolation import extrapolation_ignored
-
-    if groups is None:
-        folds = KFold(min(_FOLDS, len(parameters)), shuffle=True, random_state=seed)
-    else:
-        folds = GroupKFold(min(_FOLDS, len(np.unique(groups))))
-    reference = metrics.median_norm(metrics.field_norms(snapshots))
-    errors = np.empty(len(parameters))
-    splits = folds.split(parameters, groups=groups)
-    for _, (train, test) in zip(steps(folds.get_n_splits(), 1, "held-out errors"), splits):
-        with warnings.catch_warnings(), extrapolation_ignored():
-            warnings.simplefilter("ignore", UserWarning)  # the last fit gives them again
-            known = None if groups is None or len(np.unique(groups[train])) < 2 else groups[train]
-            fitted = clone(parametric).fit(parameters[train], snapshots[train], groups=known)
-            predicted = fitted.predict(parameters[test])
-        errors[test] = metrics.scaled_l2(snapshots[test], predicted, reference=reference)
-    return errors.mean()
-
-
-def _labels_of(arguments, n):
-    """Labels of --groups, (n,), from an array of a file as of the snapshots or the lines of a text file; or None."""
-    import numpy as np
-
-    from randsmap._linalg.rows import load_npy
-    from randsmap.snapshots import read_array
-
-    path, key = arguments.groups, arguments.groups_key
-    if path is None:
-        return None
-    if key is not None or path.suffix.lower() in _WITH_KEYS:
-        labels = np.asarray(read_array(path, key=key))
-        labels = labels.reshape(-1) if labels.size == n else labels  # MATLAB's vectors are rows or columns
-    elif _is_npy(path):
-        labels = load_npy(path)
-    else:
-        labels = np.array(_lines(path))
-    if labels.shape != (n,):
-        raise ValueError(
-            f"{path} must hold one label for each of the {n} snapshots, got "
-            + (f"{len(labels)} labels" if labels.ndim == 1 else f"an array of shape {labels.shape}")
-        )
-    if len(np.unique(labels)) < 2:
-        raise ValueError(f"{path} must name at least two groups, one of which can be left out, got {labels[0]} alone")
-    return labels
-
-
-def _parameters_of(path, key=None, width=None):
-    """Parameters (n, p) from text with one row a line, or from a file of an array; p is `width`, if that is known."""
-    import numpy as np
-
-    from randsmap._interface.validation import check_matrix
-    from randsmap.snapshots import read_array
-
-    if path.suffix.lower() not in ("", ".txt") or _is_npy(path):
-        values = np.asarray(read_array(path, key=key))
-        if values.ndim == 2 and len(values) == 1 and values.shape[1] != width:  # a vector, as MATLAB has it
-            values = values[0]
-    else:
-        try:
-            rows = [[float(word) for word in line.replace(",", " ").split()] for line in _lines(path)]
-            values = np.array(rows, dtype=float)
-        except ValueError:
-            raise ValueError(f"{path} is neither a .npy file nor text with one row of numbers a line") from None
-    return check_matrix(values[:, None] if values.ndim == 1 else values, str(path), min_rows=0)
-
-
-def _weights_of(arguments, shape):
-    """Weights (M,) of the cells of fields of this shape, from a file of an array."""
-    import numpy as np
-
-    from randsmap.invariants._bounds import check_cell_weights
-    from randsmap.snapshots import read_array
-
-    path = arguments.cell_weights
-    weights = np.asarray(read_array(path, key=arguments.cell_weights_key))
-    if weights.size != math.prod(shape) or (weights.shape != shape and max(weights.shape) != weights.size):
-        raise ValueError(
-            f"{path} must hold one weight for each of {' x '.join(map(str, shape))} cells, got shape {weights.shape}"
-        )
-    return check_cell_weights(weights.reshape(-1), weights.size, str(path))
-
-
-def _parameters_for(arguments, n, width=None):
-    """Parameters (n, p) of --parameters; where the snapshots are columns, theirs may be, too."""
-    path, key = arguments.parameters, arguments.parameters_key
-    parameters = _parameters_of(path, key, width)
-    if len(parameters) == n:
-        return parameters
-    columns = parameters.shape[1] == n
-    if columns and arguments.transpose:
-        return parameters.T.copy()
-    raise ValueError(
-        f"{path} must hold one row for each of the {n} snapshots, got {len(parameters)}"
-        + (f" rows of {n} numbers, one column for each: give it transposed" if columns else "")
-    )
-
-
-def _is_npy(path):
-    with open(path, "rb") as file:
-        return file.read(6) == b"\x93NUMPY"
-
-
-def _lines(path):
-    """Lines of a text file without those that are empty at its end."""
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").rstrip().splitlines()]
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is neither a .npy file nor text") from None
-    if "" in lines:
-        raise ValueError(f"line {lines.index('') + 1} of {path} is empty")
-    return lines
-
-
-def _found_invariants(arguments, snapshots, dtype, cell_weights, bounds):
-    """What the decoder is to keep of these snapshots: "mass" or None; says so where it was not asked for."""
-    from randsmap.invariants import Invariants, fit_invariants
-
-    found = None
-
-    def fit(**given):
-        return fit_invariants(snapshots, Invariants.of(snapshots.shape[1], cell_weights=cell_weights, **given), dtype)
-
-    if bounds is not None:
-        try:
-            fit(invariants=None, bounds=bounds)
-        except ValueError as error:
-            what, of_fields, _ = str(error).partition("; bounds=None")
-            where, remedy = (f"{arguments.snapshots}: ", ", or leave --bounds out") if of_fields else ("--bounds: ", "")
-            raise ValueError(f"{where}{what.removeprefix('bounds: ')}{remedy}") from None
-    if arguments.invariants != "none":
-        try:
-            mass = fit(invariants="mass").values[0]
-            by = "" if cell_weights is None else " by the cells' weights"
-            found, text = "mass", f"the mass{by}, {mass:.6g} in every snapshot, which decoded fields keep exactly"
-        except ValueError as error:
-            if arguments.invariants == "mass":
-                raise ValueError(
-                    f"{arguments.snapshots}: {error}. Is every row one field? On the command line "
-                    "--invariants none (or auto) switches the invariant off"
-                ) from None
-            text = (
-                f"none, since not every snapshot has the same mass ({str(error).partition('. ')[0]}). Is every row one "
-                "field? --invariants mass makes this an error"
-            )
-    if found is None:  # raises if it was something else
-        fit(invariants=None)
-    if arguments.invariants == "auto":
-        _say(f"invariants: {text}")
-    return found
-
-
-def _check_large(arguments, snapshots, search):
-    """What a file that is not held in memory needs, before any work."""
-    n, M = snapshots.shape
-    if arguments.encoder_samples is None and 8 * n * M >= _LARGEST_TRAINING_SET:
-        raise ValueError(
-            f"{arguments.snapshots} holds {n} snapshots of {M} cells, which the model file would have "
-            "to hold as well: give --encoder-samples, a number of snapshots that fits into memory"
-        )
-    if search and arguments.encoder_samples is None:
-        raise ValueError(
-            f"{arguments.snapshots} is large: give --encoder-samples, a number of snapshots (2000) to search for a "
-            "model among, or --n-features as a count (500) for a decoder fitted to all"
-        )
-    if not search and not isinstance(arguments.n_features, int):
-        raise ValueError(
-            f"{arguments.snapshots} is large: give --n-features as a count (500), not as a multiple "
-            "of the number of snapshots"
-        )
-    if arguments.parameters is not None and not search:
-        raise ValueError(
-            f"{arguments.snapshots} is large: with --parameters a model is searched for among --encoder-samples of the "
-            "snapshots; leave out the options of one decoder"
-        )
-
-
-def _errors(model, snapshots, *names, parameters=None):
-    """Errors (name by name) of the snapshots' reconstructions, a block of a large file at a time.
-
-    With parameters (n, p) those of the fields that a model of parameters predicts.
-
-    "l2" and "linf", relative, but scaled for empty and tiny snapshots; "conservation", absolute, of what the
-    model promises to keep; "outside", absolute, of its bounds, if it has any.
-    """
-    import numpy as np
-
-    from randsmap import metrics
-    from randsmap._linalg.rows import Snapshots, is_large, row_blocks
-    from randsmap.invariants._bounds import outside
-
-    if not len(snapshots):
-        raise ValueError("there are no snapshots to evaluate the model on")
-    fitted = model if parameters is None else model.model_
-    decoder = getattr(fitted, "decoder_", None)
-    C, kept = getattr(decoder, "invariant_matrix_", None), getattr(decoder, "invariants_", None)
-    functions = {
-        "l2": lambda: partial(metrics.scaled_l2, reference=metrics.median_norm(metrics.field_norms(snapshots))),
-        "linf": lambda: partial(
-            metrics.scaled_linf, reference=metrics.median_norm(metrics.field_norms(snapshots, "linf"))
-        ),
-        "conservation": lambda: partial(
-            metrics.conservation_error, invariants="mass" if C is None or C.shape[1] == 0 else C
-        ),
-    }
-    if kept is not None and kept.lower is not None:
-        functions["outside"] = lambda: (
-            lambda _, F_hat: outside(F_hat.reshape(len(F_hat), -1), kept.lower, kept.upper).max(axis=1)
-        )
-    chosen = [functions[name]() for name in names if name in functions]
-    numbers = Snapshots(snapshots, "the snapshots") if is_large(snapshots) else snapshots
-    parts = []
-    for start, F in row_blocks(numbers, "evaluating"):
-        F_hat = model.reconstruct(F) if parameters is None else model.predict(parameters[start : start + len(F)])
-        parts.append([function(F, F_hat) for function in chosen])
-    return list(map(np.concatenate, zip(*parts)))
-
-
-def _tuned_value(encoder, decoder, parameter, snapshots, seed):
-    """Best value on a held-out fifth."""
-    from sklearn.base import clone
+def _tuned(arguments, model, parameter, snapshots):
+    """The best value of a parameter of the features on a fifth of the snapshots; prints it."""
     from sklearn.model_selection import train_test_split
 
     from randsmap._interface.fields import flattened
@@ -1131,33 +882,114 @@ def _tuned_value(encoder, decoder, parameter, snapshots, seed):
 
     if len(snapshots) < 10:
         raise ValueError(f"tuning needs at least 10 snapshots, got {len(snapshots)}; give --value")
-    rows = flattened(snapshots, "the snapshots")[0]
-    F_train, F_validation = train_test_split(rows, test_size=0.2, random_state=seed)
-    encoder = clone(encoder)
-    Y_train = encoder.fit_transform(F_train)
-    Y_validation = encoder.transform(F_validation)
-    grid = {f"features__{parameter}": default_values(parameter)}
-    result = tune(decoder, grid, Y_train, F_train, Y_validation, F_validation, progress=True)
-    value = result.best_params_[f"features__{parameter}"]
+    rows, _ = flattened(snapshots, "the snapshots")
+    training, validation = train_test_split(rows, test_size=0.2, random_state=arguments.seed)
+    grid = {f"decoder__features__{parameter}": default_values(parameter)}
+    result = tune(model, grid, None, training, None, validation, progress=True)
+    (value,) = result.best_params_.values()
     edge = " (an edge of the grid: a better value may lie beyond)" if any(result.on_edge_.values()) else ""
-    _say(f"tuned {parameter} = {value:.4g}{edge}; validation relative L2 error {result.best_error_:.4g}")
-    return value
+    _print(f"tuned {parameter} = {value:.4g}{edge}; validation relative L2 error {result.best_error_:.4g}")
+    return result.best_params_
 
 
-def _check_array_target(arguments):
-    """Raise where --out is a file that the command reads, or cannot be written as what its ending says."""
-    from randsmap.snapshots import check_target
+def _parametric(arguments, model, snapshots, parameters, groups, search, kept):
+    """The fitted model of fields at parameters; prints its held-out error."""
+    import randsmap
+    from randsmap.tuning import choose_parametric
 
-    _refuse_own_input(arguments, "model", "input")
-    check_target(arguments.out)
+    models = [model]
+    if search and arguments.components is None and arguments.decoder is None:
+        models.append(randsmap.ManifoldModel(randsmap.POD(_VARIANCE, **kept)))
+    result = choose_parametric(models, parameters, snapshots, groups=groups, random_state=arguments.seed)
+    errors, why = result.held_out_errors_, ""
+    if result.best_index_ > 0:
+        why = (
+            f" from {_VARIANCE:.3%} of the variance in POD modes, {errors[0]:.4g} from the coordinates above: the "
+            "modes are taken, --components keeps few coordinates"
+        )
+    _print(f"held-out relative L2 error of fields at parameters {errors[result.best_index_]:.4g}{why}")
+    repeated = [f"parameter {j} takes {count} values" for j, count in result.repeated_values_.items()]
+    if groups is None and repeated:
+        _print(
+            f"{', '.join(repeated)}: snapshots left out had others at their values, and fields at new values may be "
+            "far worse. --groups FILE with a label for each value of one of them leaves whole values out"
+        )
+    return result.best_model_
 
 
-def _refuse_own_input(arguments, *names):
-    """ValueError where --out is one of these arguments, which would be lost."""
-    for path in filter(None, (getattr(arguments, name) for name in names)):
-        with contextlib.suppress(OSError):  # of a path that is not there yet, or is told when it is read
-            if os.path.samefile(path, arguments.out):
-                raise ValueError(f"--out {arguments.out} would replace {path}, which is read: give another name")
+# -- encode, decode, predict, evaluate, report ---------------------------------------------------------------
+def _add_encode(commands):
+    command = _add_command(
+        commands, "encode", _encode, "latent coordinates of snapshots", "Latent coordinates of snapshots."
+    )
+    _add_file(command, "model", "MODEL")
+    _add_input(command, "snapshots", "SNAPSHOTS", _FIELDS)
+    _add_output(command, "LATENTS")
+
+
+def _add_decode(commands):
+    command = _add_command(commands, "decode", _decode, "fields at latent coordinates", "Fields at latent coordinates.")
+    _add_file(command, "model", "MODEL")
+    _add_input(command, "latents", "LATENTS", "(n_samples, n_components), in a file as of snapshots")
+    _add_output(command, "FIELDS")
+
+
+def _add_predict(commands):
+    command = _add_command(
+        commands,
+        "predict",
+        _predict,
+        "fields at new parameters or times",
+        "Fields at parameters or times, by a model of `randsmap fit --parameters`.",
+    )
+    _add_file(command, "model", "MODEL")
+    _add_input(
+        command,
+        "parameters",
+        "PARAMETERS",
+        "(n,) or (n, p), in .npy, text with one row per line, or a file as of snapshots",
+    )
+    _add_output(command, "FIELDS")
+
+
+def _add_evaluate(commands):
+    command = _add_command(
+        commands,
+        "evaluate",
+        _evaluate,
+        "reconstruction errors of a model on snapshots",
+        "Encode and decode the snapshots and print the errors over the samples.",
+    )
+    _add_file(command, "model", "MODEL")
+    _add_input(command, "snapshots", "SNAPSHOTS", _FIELDS)
+    _add_array_file(
+        command,
+        "--parameters",
+        "times or parameters of the snapshots: errors of the fields that a model of `fit --parameters` predicts",
+    )
+    _add_file(command, "--out", "ERRORS.csv", "also write the errors of every sample")
+
+
+def _add_report(commands):
+    command = _add_command(
+        commands,
+        "report",
+        _report,
+        "a page of pictures and tables on a model and snapshots",
+        "Write one HTML file on what a model makes of snapshots: embedding, errors, worst fields, mass, leverage (how "
+        "far the snapshots are from those of the fit), and what was tuned. Needs the extra studies.",
+    )
+    _add_file(command, "model", "MODEL")
+    _add_input(command, "snapshots", "SNAPSHOTS", _FIELDS)
+    _add_file(command, "--out", "FILE", "such as report.html", required=True)
+    _add_array_file(command, "--groups", "labels of trajectories or other groups, as of `randsmap fit`")
+    _add_number(
+        command,
+        "--shape",
+        ("NY", "NX"),
+        "cells of a field in the plane (default: those of the model's fields, if they have a shape)",
+        nargs=2,
+    )
 
 
 def _encode(arguments):
@@ -1165,55 +997,24 @@ def _encode(arguments):
 
     _check_array_target(arguments)  # fail before the work is done
     model = _load_model(arguments.model)
-    snapshots = _load_fields(arguments, model)
+    snapshots = _read_fields(arguments, model)
     with show_progress():
         latents = model.transform(snapshots)
-    _save_array(arguments, latents, "latents")
+    _write_array(arguments, latents, "latents")
 
 
 def _decode(arguments):
     _check_array_target(arguments)
     model = _load_model(arguments.model)
-    latents = _load_latents(arguments, len(model.get_feature_names_out()))
-    _save_fields(arguments, model.inverse_transform, latents, model.field_shape_)
+    latents = _read_latents(arguments, len(model.get_feature_names_out()))
+    _write_fields(arguments, model.inverse_transform, latents, model.field_shape_)
 
 
 def _predict(arguments):
     _check_array_target(arguments)
     model = _load_parametric(arguments.model)
-    p = model.n_features_in_
-    parameters = _parameters_of(arguments.input, arguments.key, None if arguments.transpose else p)
-    if arguments.transpose and len(parameters) == p:
-        parameters = parameters.T.copy()
-    if parameters.shape[1] != p:
-        hint = ""
-        if len(parameters) == p and not arguments.transpose:
-            hint = ". It does with --transpose"
-        elif arguments.key is None and arguments.input.suffix.lower() in _WITH_KEYS:
-            hint = ". If they are another array of the file, --key names it"
-        raise ValueError(
-            f"{arguments.input} must hold {p} parameters a row, got an array of shape {parameters.shape}{hint}"
-        )
-    _save_fields(arguments, model.predict, parameters, model.field_shape_)
-
-
-def _save_fields(arguments, decode, X, shape):
-    """decode(X), fields of that shape, through a memory map where they are large and go to a .npy file as they are."""
-    import numpy as np
-
-    from randsmap._io.progress import show_progress
-    from randsmap._linalg import rows
-    from randsmap.snapshots import check_target, is_npy_target
-
-    shape, path = (len(X), *shape), arguments.out
-    check_target(path, math.prod(shape))
-    mapped = 8 * math.prod(shape) >= rows.LARGE and is_npy_target(path) and not arguments.transpose_out
-    if not mapped:
-        _save_array(arguments, decode(X, out=np.empty(shape)), "fields")
-        return
-    with show_progress():
-        rows.write_npy(path, shape, lambda fields: decode(X, out=fields))
-    _say(f"written: {path} {shape}")
+    parameters = _read_parameters(arguments, model.n_features_in_)
+    _write_fields(arguments, model.predict, parameters, model.field_shape_)
 
 
 def _evaluate(arguments):
@@ -1221,42 +1022,35 @@ def _evaluate(arguments):
 
     from randsmap import metrics
     from randsmap._io.progress import show_progress
+    from randsmap.model import reconstruction_errors
 
     if arguments.out is not None:
         _refuse_own_input(arguments, "model", "input", "parameters")
         writable_target(arguments.out)
-    if arguments.parameters is None:
-        model, parameters = _load_model(arguments.model), None
-        snapshots = _load_fields(arguments, model)
-    else:
-        model = _load_parametric(arguments.model)
-        snapshots = _load_fields(arguments, model.model_)
-        parameters = _parameters_for(arguments, len(snapshots), model.n_features_in_)
-    names = {
-        "relative_l2": "l2",
-        "relative_linf": "linf",
-        "conservation_error": "conservation",
-        "outside_bounds": "outside",
-    }
+    model = (_load_model if arguments.parameters is None else _load_parametric)(arguments.model)
+    fitted = getattr(model, "model_", model) if arguments.parameters is not None else model
+    snapshots = _read_fields(arguments, fitted)
+    parameters = _parameters_for(arguments, len(snapshots), getattr(model, "n_features_in_", None))
     with show_progress():
-        errors = dict(zip(names, _errors(model, snapshots, *names.values(), parameters=parameters)))
+        errors = reconstruction_errors(model, snapshots, parameters=parameters)
     if arguments.out is not None:
-        rows = zip(*(values.tolist() for values in errors.values()))
+        rows = zip(*(values.tolist() for values in errors.values()), strict=True)
         text = "\n".join([",".join(errors), *(",".join(map(repr, row)) for row in rows)]) + "\n"
         write_atomically(arguments.out, lambda file: file.write(text.encode()))
-    _say(f"{'':20}{'mean':>12}{'median':>12}{'5 %':>12}{'95 %':>12}{'max':>12}")
+    _print(f"{'':20}{'mean':>12}{'median':>12}{'5 %':>12}{'95 %':>12}{'max':>12}")
     for name, values in errors.items():
         figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
-        _say(f"{name:20}" + "".join(f"{figure:12.4g}" for figure in figures))
-    part = getattr(getattr(model, "model_", model), "decoder_", None)
-    if hasattr(part, "invariants_"):
-        sums, bounds = part.invariants_.in_words
-        kept = [text for text in (sums, bounds and f"values {bounds}") if text]
-        _say(f"the model keeps {' and '.join(kept) or 'nothing exactly'}")
+        _print(f"{name:20}" + "".join(f"{figure:12.4g}" for figure in figures))
+    kept = getattr(getattr(fitted, "decoder_", None), "invariants_", None)
+    if kept is not None:
+        sums, bounds = kept.in_words
+        _print(
+            f"the model keeps {' and '.join(filter(None, (sums, bounds and f'values {bounds}'))) or 'nothing exactly'}"
+        )
     norms = metrics.field_norms(snapshots)
     small = int((norms < metrics.SMALLEST_SHARE * metrics.median_norm(norms)).sum())
     if small:
-        _say(f"{small} field(s) are empty or below 1e-3 of the median norm: their errors are relative to that")
+        _print(f"{small} field(s) are empty or below 1e-3 of the median norm: their errors are relative to that")
 
 
 def _report(arguments):
@@ -1268,14 +1062,8 @@ def _report(arguments):
     _refuse_own_input(arguments, "model", "input", "groups")
     writable_target(arguments.out)
     model = _load_model(arguments.model)
-    snapshots = _load_fields(arguments, model)
+    snapshots = _read_fields(arguments, model)
     groups = _labels_of(arguments, len(snapshots))
-    words = ["randsmap", "report", arguments.model, arguments.input, "--out", arguments.out]
-    words += [] if arguments.key is None else ["--key", arguments.key]
-    words += ["--transpose"] if arguments.transpose else []
-    words += [] if arguments.groups is None else ["--groups", arguments.groups]
-    words += [] if arguments.groups_key is None else ["--groups-key", arguments.groups_key]
-    words += [] if arguments.shape is None else ["--shape", *arguments.shape]
     with show_progress():
         path = write_model_report(
             model,
@@ -1284,13 +1072,24 @@ def _report(arguments):
             groups=groups,
             shape=arguments.shape,
             title=f"{arguments.model.name} on {arguments.input.name}",
-            command=shlex.join(map(str, words)),
+            command=_report_command(arguments),
         )
-    _say(f"report: {path}")
+    _print(f"report: {path}")
 
 
+def _report_command(arguments):
+    words = ["randsmap", "report", arguments.model, arguments.input, "--out", arguments.out]
+    words += [] if arguments.key is None else ["--key", arguments.key]
+    words += ["--transpose"] if arguments.transpose else []
+    words += [] if arguments.groups is None else ["--groups", arguments.groups]
+    words += [] if arguments.groups_key is None else ["--groups-key", arguments.groups_key]
+    words += [] if arguments.shape is None else ["--shape", *arguments.shape]
+    return shlex.join(map(str, words))
+
+
+# -- Models and arrays in files ------------------------------------------------------------------------------
 def _load_model(path):
-    """The model of fields and latents; of a model of parameters the one inside."""
+    """The model of fields and latents; that inside a model of parameters."""
     from randsmap import ManifoldModel, ParametricModel, load
 
     model = load(path)
@@ -1301,8 +1100,20 @@ def _load_model(path):
     return model
 
 
-def _load_fields(arguments, model):
-    """The fields of a command's input file as rows (n, M) for a fitted model."""
+def _load_parametric(path):
+    from randsmap import ParametricModel, load
+
+    model = load(path)
+    if not isinstance(model, ParametricModel):
+        raise ValueError(
+            f"{path} holds a {type(model).__name__}, which knows no parameters: randsmap fit --parameters makes a "
+            "ParametricModel"
+        )
+    return model
+
+
+def _read_fields(arguments, model):
+    """The input file as rows (n, M) for a fitted model."""
     from randsmap._interface.fields import flattened
     from randsmap._interface.validation import refuse_other_dimensions
     from randsmap.snapshots import read_array, warn_of_columns
@@ -1323,15 +1134,13 @@ def _load_fields(arguments, model):
     return rows
 
 
-def _load_latents(arguments, d):
-    """The latents (n, d) of a command's input file."""
-    import numpy as np
-
+def _read_latents(arguments, d):
+    """The input file as latents (n, d)."""
     from randsmap._interface.validation import refuse_other_dimensions
-    from randsmap.snapshots import read_array
+    from randsmap.snapshots import read_numbers
 
     path = arguments.input
-    latents = np.asarray(read_array(path, key=arguments.key, transpose=arguments.transpose))
+    latents = read_numbers(path, key=arguments.key, transpose=arguments.transpose)
     refuse_other_dimensions(latents.shape, str(path))
     if latents.shape[1] != d:
         raise ValueError(
@@ -1348,24 +1157,120 @@ def _transposing(arguments, given, width):
     return f". They do with{'out' if arguments.transpose else ''} --transpose"
 
 
-def _load_parametric(path):
-    from randsmap import ParametricModel, load
+def _read_parameters(arguments, p):
+    """The input file as parameters (n, p)."""
+    from randsmap.snapshots import HAVE_NAMES, read_columns
 
-    model = load(path)
-    if not isinstance(model, ParametricModel):
+    path = arguments.input
+    parameters = read_columns(path, key=arguments.key, width=None if arguments.transpose else p)
+    if arguments.transpose and len(parameters) == p:
+        parameters = parameters.T.copy()
+    if parameters.shape[1] != p:
+        hint = ""
+        if len(parameters) == p and not arguments.transpose:
+            hint = ". It does with --transpose"
+        elif arguments.key is None and path.suffix.lower() in HAVE_NAMES:
+            hint = ". If they are another array of the file, --key names it"
+        raise ValueError(f"{path} must hold {p} parameters per row, got an array of shape {parameters.shape}{hint}")
+    return parameters
+
+
+def _parameters_for(arguments, n, width=None):
+    """Parameters (n, p) of --parameters, or None; where the snapshots are columns, theirs may be, too."""
+    from randsmap.snapshots import read_columns
+
+    path = arguments.parameters
+    if path is None:
+        return None
+    parameters = read_columns(path, key=arguments.parameters_key, width=width)
+    if len(parameters) == n:
+        return parameters
+    columns = parameters.shape[1] == n
+    if columns and arguments.transpose:
+        return parameters.T.copy()
+    raise ValueError(
+        f"{path} must hold one row for each of the {n} snapshots, got {len(parameters)}"
+        + (f" rows of {n} numbers, one column for each: give it transposed" if columns else "")
+    )
+
+
+def _labels_of(arguments, n):
+    """Labels (n,) of --groups, or None."""
+    import numpy as np
+
+    from randsmap.snapshots import read_labels
+
+    path = arguments.groups
+    if path is None:
+        return None
+    labels = read_labels(path, key=arguments.groups_key)
+    labels = labels.reshape(-1) if max(labels.shape, default=0) == labels.size == n else labels  # rows of MATLAB
+    if labels.shape != (n,):
         raise ValueError(
-            f"{path} holds a {type(model).__name__}, which knows no parameters: randsmap fit --parameters makes a "
-            "ParametricModel"
+            f"{path} must hold one label for each of the {n} snapshots, got "
+            + (f"{len(labels)} labels" if labels.ndim == 1 else f"an array of shape {labels.shape}")
         )
-    return model
+    if len(np.unique(labels)) < 2:
+        raise ValueError(f"{path} must name at least two groups, one of which can be left out, got {labels[0]} alone")
+    return labels
 
 
-def _save_array(arguments, array, name):
+def _weights_of(arguments, shape):
+    """Weights (M,) of --cell-weights for the cells of fields of this shape, or None."""
+    from randsmap.invariants._bounds import check_cell_weights
+    from randsmap.snapshots import read_numbers
+
+    path = arguments.cell_weights
+    if path is None:
+        return None
+    weights = read_numbers(path, key=arguments.cell_weights_key)
+    if weights.size != math.prod(shape) or (weights.shape != shape and max(weights.shape) != weights.size):
+        raise ValueError(
+            f"{path} must hold one weight for each of {' x '.join(map(str, shape))} cells, got shape {weights.shape}"
+        )
+    return check_cell_weights(weights.reshape(-1), weights.size, str(path))
+
+
+def _check_array_target(arguments):
+    """Raise where --out is a file that the command reads, or cannot be written in the format of its ending."""
+    from randsmap.snapshots import check_target
+
+    _refuse_own_input(arguments, "model", "input")
+    check_target(arguments.out)
+
+
+def _refuse_own_input(arguments, *names):
+    """ValueError where --out is one of these arguments, which would be lost."""
+    for path in filter(None, (getattr(arguments, name) for name in names)):
+        with contextlib.suppress(OSError):  # of a path that does not exist, or whose error comes when it is read
+            if os.path.samefile(path, arguments.out):
+                raise ValueError(f"--out {arguments.out} would replace {path}, which is read: give another name")
+
+
+def _write_array(arguments, array, name):
     from randsmap.snapshots import write_array
 
     write_array(arguments.out, array, name, transpose=arguments.transpose_out)
     columns = ", as columns" if arguments.transpose_out else ""
-    _say(f"written: {arguments.out} {array.shape}{columns}")
+    _print(f"written: {arguments.out} {array.shape}{columns}")
+
+
+def _write_fields(arguments, decode, X, shape):
+    """decode(X), fields of that shape; large ones of a .npy file are computed in the file."""
+    import numpy as np
+
+    from randsmap._io.progress import show_progress
+    from randsmap._linalg import rows
+    from randsmap.snapshots import check_target, is_npy_target
+
+    shape, path = (len(X), *shape), arguments.out
+    check_target(path, math.prod(shape))
+    if 8 * math.prod(shape) < rows.LARGE or not is_npy_target(path) or arguments.transpose_out:
+        _write_array(arguments, decode(X, out=np.empty(shape)), "fields")
+        return
+    with show_progress():
+        rows.write_npy(path, shape, lambda fields: decode(X, out=fields))
+    _print(f"written: {path} {shape}")
 
 
 if __name__ == "__main__":

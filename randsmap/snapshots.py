@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from randsmap._interface.arrays import as_array
 from randsmap._io.files import expanded, mapping_of, save_arrays, writable_target, write_atomically
 from randsmap._io.matlab import NUMBERS, mat_arrays
 from randsmap._linalg.rows import check_npy_header, load_npy
@@ -132,6 +133,34 @@ def read_array(
     return array.transpose(array.dims[-1], ...)
 
 
+def read_numbers(path: Path, *, key: str | None = None, transpose: bool = False) -> NDArray[Any]:
+    """What `read_array` reads, as a plain array."""
+    return np.asarray(read_array(path, key=key, transpose=transpose))
+
+
+def read_columns(path: Path, *, key: str | None = None, width: int | None = None) -> NDArray[np.float64]:
+    """Parameters (n, p), one column of a vector, from a file as for `read_array`; p is `width`, if that is known."""
+    values = read_numbers(path, key=key)
+    if values.ndim == 2 and len(values) == 1 and values.shape[1] != width:
+        values = values[0]  # a vector, as MATLAB has it
+    return as_array(values[:, None] if values.ndim == 1 else values, str(path), min_rows=0)
+
+
+def read_labels(path: Path, *, key: str | None = None) -> NDArray[Any]:
+    """Labels from an array of a file with names, a .npy file, or the lines of a text."""
+    if key is not None or path.suffix.lower() in HAVE_NAMES:
+        return read_numbers(path, key=key)
+    if _begins_like_npy(path):
+        return load_npy(path)
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").rstrip().splitlines()]
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is neither a .npy file nor text") from None
+    if "" in lines:
+        raise ValueError(f"line {lines.index('') + 1} of {path} is empty")
+    return np.array(lines)
+
+
 def _readers() -> dict[str, Callable[[Path, str | None], Any]]:
     return {
         ".npz": _read_npz,
@@ -148,6 +177,8 @@ def _readers() -> dict[str, Callable[[Path, str | None], Any]]:
 
 _MOST_NAMED = 12  # columns of a text, in a message
 
+# formats of several arrays with names
+HAVE_NAMES = (".npz", ".mat", ".h5", ".hdf5", ".nc", ".nc4", ".zarr")
 _WRITTEN = (".npy", ".npz", ".mat", ".csv", ".txt", ".h5", ".hdf5")
 _LARGEST_MAT = 2**32  # bytes of an array in MATLAB's format 5
 
@@ -239,11 +270,22 @@ def _reader(path: Path) -> Callable[[Path, str | None], Any]:
         elif not path.exists():
             raise FileNotFoundError(2, os.strerror(2), str(path))
         return reader
-    if path.suffix.lower() != ".npy" and path.is_file():
-        with open(path, "rb") as file:
-            if file.read(6) != b"\x93NUMPY":
-                raise ValueError(f"{path} is not a .npy file, and its ending is none of {', '.join(readers)}")
+    if path.suffix.lower() != ".npy" and path.is_file() and not _begins_like_npy(path):
+        if not path.suffix and _is_text(path):
+            return _read_text
+        raise ValueError(f"{path} is not a .npy file, and its ending is none of {', '.join(readers)}")
     return _read_npy
+
+
+def _begins_like_npy(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(6) == b"\x93NUMPY"
+
+
+def _is_text(path: Path) -> bool:
+    """False for the model files, archives and images that a file without an ending may be: they begin with zeros."""
+    with open(path, "rb") as file:
+        return b"\0" not in file.read(4096)
 
 
 def _imported(name: str, path: Path) -> Any:

@@ -113,6 +113,19 @@ def test_errors_are_told_and_leave_nothing_behind(tmp_path, snapshots, capsys):
     assert left == {"F.npy", "text.npy", "objects.npy", "nan.npy", "mass.npy", "junk"}
 
 
+@pytest.mark.parametrize("place", [("--debug", "fit"), ("fit", "--debug")])
+def test_debug_raises_the_error(tmp_path, place):
+    with pytest.raises(FileNotFoundError, match="none.npy"):
+        run(*place, tmp_path / "none.npy", "--out", tmp_path / "m")
+
+
+@pytest.mark.parametrize("fault", ["None + 1", "np.ones(2) + np.ones(3)", "int('x')", "import no_such_module", "{}[0]"])
+def test_a_fault_of_the_package_is_no_error_of_the_user(tmp_path, snapshots, monkeypatch, fault):
+    monkeypatch.setattr("randsmap.ManifoldModel.fit", lambda *_: exec(fault, {"np": np}))
+    with pytest.raises((TypeError, ValueError, ImportError, KeyError)):
+        run("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5)
+
+
 def test_wrong_width_is_told(tmp_path, snapshots, capsys):
     run("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5)
     capsys.readouterr()
@@ -569,7 +582,7 @@ def test_options_of_fit_are_checked(tmp_path, snapshots, capsys):
     np.save(tmp_path / "two.npy", np.zeros((60, 2)))
     assert "got an array of shape (60, 2)" in failing((*fit, "--groups", tmp_path / "two.npy"), capsys)
     labels.write_text("1 2\nx y\n")
-    assert "neither a .npy file nor text" in failing((*fit, "--parameters", labels), capsys)
+    assert "string 'x' to float64 at row 1, column 1" in failing((*fit, "--parameters", labels), capsys)
     labels.write_text("1, 2\n3, 4\n")
     assert "one row for each of the 60 snapshots, got 2" in failing((*fit, "--parameters", labels), capsys)
     assert "No such file" in failing((*fit, "--groups", tmp_path / "none"), capsys)
@@ -714,6 +727,13 @@ def test_config_tells_compilers_where_things_are(tmp_path, capsys):
     assert flag in (found := capsys.readouterr().out.split()) and library_path() in found
     assert run("config", "--amalgamation", tmp_path / "sources") == 0
     assert sorted(p.name for p in (tmp_path / "sources").iterdir()) == ["randsmap.c", "randsmap.h"]
+
+
+def test_seeds_are_those_of_generators(capsys, tmp_path):
+    for seed in ("-1", "4294967296", "1.5"):
+        with pytest.raises(SystemExit):
+            run("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--seed", seed)
+        assert "--seed" in capsys.readouterr().err
 
 
 # -- Files of other kinds, fields of a shape -----------------------------------------------------------

@@ -8,6 +8,7 @@ data, S the others; V is the diagonal matrix of cell weights.
 # other parts of the package import these names from here; users need the last one
 from randsmap.invariants._affine import AffineInvariants as AffineInvariants
 from randsmap.invariants._bounds import project_bounds
+from randsmap.invariants._common import common_mass as common_mass
 from randsmap.invariants._given import Invariants as Invariants
 from randsmap.invariants._parameters import InvariantParameters as InvariantParameters
 from randsmap.invariants._parameters import document_invariants as document_invariants

@@ -1,8 +1,16 @@
 """Models of a solution manifold: an encoder and a decoder together, and what is built upon them."""
 
+from randsmap.model._errors import reconstruction_errors
 from randsmap.model._manifold import ManifoldModel
 from randsmap.model._parametric import ParametricModel
 from randsmap.model._sampled import SampledModel, sample_cells
 from randsmap.model._shift import ShiftRegistration
 
-__all__ = ["ManifoldModel", "ParametricModel", "SampledModel", "ShiftRegistration", "sample_cells"]
+__all__ = [
+    "ManifoldModel",
+    "ParametricModel",
+    "SampledModel",
+    "ShiftRegistration",
+    "reconstruction_errors",
+    "sample_cells",
+]

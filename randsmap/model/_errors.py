@@ -1,0 +1,88 @@
+"""Errors of a model's fields on snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from randsmap import metrics
+from randsmap._interface.fields import flattened
+from randsmap._linalg.rows import Rows
+from randsmap._linalg.scales import median_norm
+from randsmap.invariants._bounds import outside
+
+__all__ = ["reconstruction_errors"]
+
+_Errors = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
+
+
+def reconstruction_errors(
+    model: Any, snapshots: ArrayLike, *, parameters: ArrayLike | None = None, names: Collection[str] | None = None
+) -> dict[str, NDArray[np.float64]]:
+    """Errors of each snapshot's reconstruction, or of the field that is predicted at its parameters.
+
+    Parameters
+    ----------
+    model : ManifoldModel or ParametricModel
+        A fitted model; with `parameters` a ParametricModel.
+    snapshots : array-like of shape (n, M) or (n, *shape)
+        A large memory-mapped array is read by blocks.
+    parameters : array-like of shape (n, p) or None
+        Parameters of the snapshots, at which the model predicts. None: the snapshots are encoded and decoded.
+    names : collection of str or None
+        Only these errors. None: all.
+
+    Returns
+    -------
+    dict of str to ndarray (n,)
+        "relative_l2" and "relative_linf", scaled as `metrics.scaled_l2` does for empty and tiny snapshots;
+        "conservation_error", absolute, of the invariants of the model's decoder (of the mass if it has none); and if
+        the decoder has bounds "outside_bounds", the largest distance of a cell from them.
+
+    Raises
+    ------
+    ValueError
+        If there are no snapshots, or they do not fit the model.
+
+    Examples
+    --------
+    >>> import numpy as np, randsmap
+    >>> F = np.random.default_rng(0).uniform(size=(30, 8))
+    >>> model = randsmap.ManifoldModel(randsmap.POD(3)).fit(F)
+    >>> errors = randsmap.model.reconstruction_errors(model, F)
+    >>> sorted(errors), errors["relative_l2"].shape
+    (['conservation_error', 'relative_l2', 'relative_linf'], (30,))
+    """
+    F, _ = flattened(snapshots, "snapshots")
+    rows = Rows.of(F, "snapshots", min_rows=0)
+    if not len(rows):
+        raise ValueError("there are no snapshots to evaluate the model on")
+    fitted = model if parameters is None else model.model_
+    makers = _makers(getattr(fitted, "decoder_", None), F)
+    functions = {name: make() for name, make in makers.items() if names is None or name in names}
+    parts: dict[str, list[NDArray[np.float64]]] = {name: [] for name in functions}
+    for start, stop, block in rows.blocks(what="evaluating"):
+        found = model.reconstruct(block) if parameters is None else model.predict(np.asarray(parameters)[start:stop])
+        fields = np.asarray(found).reshape(len(block), -1)
+        for name, function in functions.items():
+            parts[name].append(function(block, fields))
+    return {name: np.concatenate(errors) for name, errors in parts.items()}
+
+
+def _makers(decoder: Any, F: Any) -> dict[str, Callable[[], _Errors]]:
+    """Functions that make a function of errors each: a reference is a pass over the snapshots, made if it is needed."""
+    C, kept = getattr(decoder, "invariant_matrix_", None), getattr(decoder, "invariants_", None)
+    makers: dict[str, Callable[[], _Errors]] = {
+        "relative_l2": lambda: partial(metrics.scaled_l2, reference=median_norm(metrics.field_norms(F))),
+        "relative_linf": lambda: partial(metrics.scaled_linf, reference=median_norm(metrics.field_norms(F, "linf"))),
+        "conservation_error": lambda: partial(
+            metrics.conservation_error, invariants="mass" if C is None or C.shape[1] == 0 else C
+        ),
+    }
+    if kept is not None and kept.lower is not None:
+        makers["outside_bounds"] = lambda: lambda _, fields: outside(fields, kept.lower, kept.upper).max(axis=1)
+    return makers

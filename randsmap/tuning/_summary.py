@@ -1,0 +1,85 @@
+"""The result of `autotune` in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils import Bunch
+
+__all__ = ["advised_components", "search_summary"]
+
+_WORTH_ONE_MORE = 0.7  # of the held-out error: what one more coordinate has to bring before it is advised
+
+
+def advised_components(result: Bunch) -> int | None:
+    """Number of latent coordinates to try in place of those that `autotune` found; None if there is nothing to gain.
+
+    It is one more, if that brings the held-out error below 0.7 times its value although the spectrum shows no other
+    coordinate.
+    """
+    if not result.one_more_error_ < _WORTH_ONE_MORE * result.held_out_error_:
+        return None
+    return int(result.best_model_.encoder_.n_components) + 1
+
+
+def search_summary(result: Bunch) -> list[str]:
+    """Describe the encoder, the decoders and the error that `autotune` found.
+
+    Parameters
+    ----------
+    result : Bunch
+        What `autotune` returned, without a `model` of its caller.
+
+    Returns
+    -------
+    list of str
+        Lines to print.
+
+    Raises
+    ------
+    AttributeError
+        If the result is none of `autotune`.
+
+    Examples
+    --------
+    >>> import numpy as np, randsmap
+    >>> angle = np.linspace(0, np.pi, 40)
+    >>> arc = np.column_stack([np.cos(angle), np.sin(angle)]) ** 2
+    >>> result = randsmap.autotune(arc, n_components=1, n_trials=10, random_state=0)
+    >>> randsmap.tuning.search_summary(result)[-1].startswith("held-out relative L2 error ")
+    True
+    """
+    encoder, table = result.best_model_.encoder_, result.decoder_results_
+    decoders = [_decoder_in_words(table, i) for i in table.chosen.nonzero()[0]]
+    return [
+        f"encoder: {_encoder_in_words(encoder)}",
+        f"decoder: {decoders[0] if len(decoders) == 1 else f'the median of {len(decoders)}:'}",
+        *(f"  {text}" for text in decoders if len(decoders) > 1),
+        f"held-out relative L2 error {result.held_out_error_:.4g}",
+    ]
+
+
+def _encoder_in_words(encoder: Any) -> str:
+    d = encoder.n_components
+    if not hasattr(encoder, "selected_"):
+        return f"{type(encoder).__name__}, {d} mode{_plural(d)}"
+    modes = ", ".join(map(str, encoder.selected_))
+    width = f"epsilon {encoder.epsilon_:.4g} ({encoder.epsilon_scale:.3g} of the median distance)"
+    return f"diffusion maps, {width}, eigenvector{_plural(d)} {modes}"
+
+
+def _decoder_in_words(table: Bunch, i: int) -> str:
+    """Trial i of the search for decoders."""
+    lengths = [table[name][i] for name in table if name.startswith("length_scale_")]
+    details = [f"nu {table.nu[i]:g}"] if np.isfinite(table.nu[i]) else []
+    details.append(f"length scale{_plural(len(lengths))} " + ", ".join(f"{x:.3g}" for x in lengths))
+    if np.isfinite(table.regularization[i]):
+        details.append(f"regularization {table.regularization[i]:.2g}")
+    if table.n_neighbors[i]:
+        details.append(f"{table.n_neighbors[i]} neighbour{_plural(table.n_neighbors[i])}")
+    return f"{table.family[i]} ({'; '.join(details)})"
+
+
+def _plural(count: int) -> str:
+    return "" if count == 1 else "s"
