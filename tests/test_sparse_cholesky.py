@@ -6,12 +6,12 @@ from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
 from randsmap import DiffusionMaps
-from randsmap._linalg import shift_invert as _shift_invert
-from randsmap._linalg import sparse_cholesky as _sparse
 from randsmap._linalg.distances import centred_rows
 from randsmap._linalg.lanczos import leading_eigenpairs
+from randsmap._linalg.large_graphs import _cholesky as _sparse
+from randsmap._linalg.large_graphs import _shift_invert
+from randsmap._linalg.large_graphs._cholesky import Dissection, SparseCholesky, step_coordinates
 from randsmap._linalg.neighbors import NeighborIndex
-from randsmap._linalg.sparse_cholesky import Dissection, SparseCholesky, step_coordinates
 from randsmap.encoders import _diffusion_maps as encoders
 from randsmap.encoders._neighbor_kernel import neighbor_kernel
 
@@ -92,9 +92,8 @@ def test_steps():
 @pytest.mark.parametrize("count", [1, 3, 8])
 @pytest.mark.parametrize("shape", ["plane", "line", "space", "circle", "components"])
 def test_inverted_eigenpairs(shape, count, monkeypatch):
-    monkeypatch.setattr(_shift_invert, "PAYS", np.inf)
-    monkeypatch.setattr(_shift_invert, "WORTH_DISSECTION", 0)
-    monkeypatch.setattr(_shift_invert, "MOST_ENTRIES", np.inf)
+    for name, value in (("share", np.inf), ("dissection", 0), ("entries", np.inf)):
+        monkeypatch.setitem(_shift_invert.LIMITS, name, value)
     monkeypatch.setattr(_sparse, "LEAF", 60)
     S, trivial, points = markov(shapes()[shape])
     found, U = _shift_invert.inverted_eigenpairs(S, count, trivial)

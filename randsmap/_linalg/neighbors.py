@@ -35,13 +35,13 @@ class NeighborIndex:
         n, d = points.shape
         self.n_points, self.n_dims = n, d
         self.is_tree = d <= _TREE_MAX_DIM
-        self._grid_arrays = self._lay_grid(points) if d == 2 else None
+        self._grid_arrays = self._build_grid(points) if d == 2 else None
         if self.is_tree:
-            self._plant(points)
+            self._build_tree(points)
         else:
-            self._lay(points)
+            self._build_tiles(points)
 
-    def _plant(self, points):
+    def _build_tree(self, points):
         n, d = points.shape
         depth = max(0, (-(-n // _LEAF) - 1).bit_length())
         order = np.empty(n, np.intp)
@@ -51,7 +51,7 @@ class NeighborIndex:
         _kernel.build(points, depth, order, boxes, lowest, split)
         self._arrays = (points[order], order.astype(np.float64), depth, boxes, lowest, split)
 
-    def _lay_grid(self, points):
+    def _build_grid(self, points):
         """Cells of the plane with a few points each; None where they crowd in some of them."""
         n = len(points)
         low, high = points.min(axis=0), points.max(axis=0)
@@ -80,7 +80,7 @@ class NeighborIndex:
             bounds += [np.minimum.accumulate(above[::-1])[::-1].copy(), np.maximum.accumulate(below)]
         return (nx, ny, *low, *scale, start, points[order], order.astype(np.float64), *bounds)
 
-    def _lay(self, points):
+    def _build_tiles(self, points):
         n, d = points.shape
         with np.errstate(over="ignore", invalid="ignore"):
             center = points.mean(axis=0)
@@ -134,32 +134,11 @@ class NeighborIndex:
 def nearest_neighbors(
     index_or_points: NeighborIndex | ArrayLike, queries: ArrayLike, k: int
 ) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-    """Exact k nearest neighbours, by (distance, index).
+    """Distances, increasing along a row, and indices (m, k) of the k nearest points (n, d) of queries (m, d), checked.
 
-    Parameters
-    ----------
-    index_or_points : NeighborIndex or array-like of shape (n, d)
-    queries : array-like of shape (m, d)
-    k : int
-        1 <= k <= n.
-
-    Returns
-    -------
-    distances : ndarray of shape (m, k)
-        Euclidean, increasing along a row.
-    indices : ndarray of shape (m, k)
-        Rows of the points; among equal distances the lower index comes first.
-
-    Raises
-    ------
-    ValueError
-        If an array has the wrong shape or is not finite, or k is out of range.
-
-    Notes
-    -----
-    Squared distances are sums of squared differences in the order of the coordinates, so points far
-    from the origin lose no digits and the result does not depend on the threads or on which queries
-    come together.
+    Among equal distances the lower index comes first. Squared distances are sums of squared differences in the
+    order of the coordinates, so points far from the origin lose no digits, and the result does not depend on the
+    threads or on which queries come together.
     """
     index = index_or_points
     if not isinstance(index, NeighborIndex):

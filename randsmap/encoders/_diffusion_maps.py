@@ -27,9 +27,8 @@ from randsmap._interface.state import NOT_SAVED, Array, Count, Parameter, valida
 from randsmap._interface.validation import check_count, check_matrix, check_number, check_vectors
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.lanczos import leading_eigenpairs
-from randsmap._linalg.projected_neighbors import neighbor_index
+from randsmap._linalg.large_graphs import inverted_eigenpairs, neighbor_index
 from randsmap._linalg.rows import BLOCK, Snapshots, is_large, mapped_rows
-from randsmap._linalg.shift_invert import inverted_eigenpairs
 from randsmap._parallel import for_tiles, tile_rows
 from randsmap.encoders import _neighbor_kernel as _sparse_kernel
 from randsmap.encoders import _nystroem

@@ -14,8 +14,8 @@ from scipy.sparse import csr_array
 
 from randsmap import _parallel
 from randsmap._linalg import distances as _distances
+from randsmap._linalg.large_graphs import ProjectedNeighbors
 from randsmap._linalg.neighbors import NeighborIndex
-from randsmap._linalg.projected_neighbors import ProjectedNeighbors
 
 __all__ = ["blocked_product", "neighbor_kernel", "neighbor_sums", "neighbor_values", "row_blocks"]
 

@@ -10,12 +10,12 @@ from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
 from randsmap import FourierFeatures, SigmoidFeatures
-from randsmap._linalg import sparse_cholesky
 from randsmap._linalg.dual import Dual
+from randsmap._linalg.large_graphs import _cholesky
+from randsmap._linalg.large_graphs._cholesky import Dissection, SparseCholesky, step_coordinates
 from randsmap._linalg.radial import polynomial_tail
 from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows
-from randsmap._linalg.sparse_cholesky import Dissection, SparseCholesky, step_coordinates
 from randsmap.datasets import HughesSolver, LWRSolver, make_rotated_images, solve_eikonal
 
 import hughes_reference
@@ -156,12 +156,12 @@ def sparse_factors(rng):
     A *= units[:, None] * units
     sparse = csr_array(A)
     coordinates = rng.normal(size=(n, 2)) if rng.integers(2) else step_coordinates(sparse, 2)
-    leaf = sparse_cholesky.LEAF
-    sparse_cholesky.LEAF = size(rng, (1, 3), (4, 30))
+    leaf = _cholesky.LEAF
+    _cholesky.LEAF = size(rng, (1, 3), (4, 30))
     try:
         dissection = Dissection(sparse, coordinates)
     finally:
-        sparse_cholesky.LEAF = leaf
+        _cholesky.LEAF = leaf
     B = rng.normal(size=(n, p))
     X = SparseCholesky(sparse, dissection).solve(B)
     sizes = np.abs(A) @ np.abs(X) + np.abs(B)

@@ -2,7 +2,7 @@
 
 Where the leading eigenvalues of S crowd towards 1, as those of a kernel of near neighbours do, Lanczos on S takes some
 1 / sqrt(1 - xi) products. On ((1 + delta) I - S)^-1 it takes a dozen, at the price of a Cholesky factor. Its size, and
-so whether that pays, is known before it is made (`sparse_cholesky`); what Lanczos on S would take is
+so whether that pays, is known before it is made (`_cholesky`); what Lanczos on S would take is
 estimated from Rayleigh quotients.
 
 Reference: Ericsson and Ruhe, The spectral transformation Lanczos method, Math. Comp. 35 (1980).
@@ -17,27 +17,28 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from randsmap._linalg.lanczos import block_size, leading_eigenpairs
-from randsmap._linalg.sparse_cholesky import Dissection, SparseCholesky, step_coordinates
+from randsmap._linalg.large_graphs._cholesky import Dissection, SparseCholesky, step_coordinates
 
 __all__ = ["inverted_eigenpairs"]
 
 # Distance of the shift from 1: the trivial eigenvector is left out, so that rounding divided by it does no harm
 SHIFT = 1e-8
-# Residual |S u - xi u| above which the pairs are not taken
-LARGEST_RESIDUAL = 1e-12
-# Residual, relative to the inverse's norm, at which Lanczos has converged: eigenvalues next to 1 lie far apart there
-INVERTED_TOLERANCE = 1e-13
-# Vertices from which steps are counted, and averages taken of their numbers
-LANDMARKS, SMOOTHINGS = 4, 2
-# Nanoseconds, measured with one thread (only their ratios matter): a product with an entry of S and the
-# orthogonalisation of a row, for each vector of Lanczos; a multiplication of the factorisation; memory moved for an
-# entry of the factor; a solution with one, for each vector
-PRODUCT, ORTHOGONALISATION, FACTORISATION, ASSEMBLY, SOLUTION = 1.0, 40, 0.03, 15, 0.9
-# Steps of Lanczos on S, times the root of the gap 1 - xi; those on the inverse; nanoseconds for an entry of S that make
-# the dissection worth while; part of the time of Lanczos on S that the inverse may take by these estimates
-STEPS, INVERTED_STEPS, WORTH_DISSECTION, PAYS = 5, 12, 1000, 0.7
-# The factor may have so many numbers for each entry of S
-MOST_ENTRIES = 40
+# Nanoseconds, measured with one thread (only their ratios matter)
+COST = {
+    "product": 1.0,  # with an entry of S, for each vector of Lanczos
+    "orthogonalisation": 40,  # of a row, for each vector of Lanczos
+    "factorisation": 0.03,  # a multiplication
+    "assembly": 15,  # memory moved for an entry of the factor
+    "solution": 0.9,  # with an entry of the factor, for each vector
+}
+# Where the inverse is tried: measured on kernels of two to five parameters, with 2e4 to 2e5 samples
+LIMITS = {
+    "steps": 5,  # of Lanczos on S, times the root of the gap 1 - xi
+    "inverted steps": 12,  # of Lanczos on the inverse
+    "dissection": 1000,  # nanoseconds for an entry of S that make it worth while
+    "share": 0.7,  # of the time of Lanczos on S that the inverse may take by these estimates
+    "entries": 40,  # numbers of the factor for each entry of S
+}
 
 
 def inverted_eigenpairs(
@@ -66,16 +67,17 @@ def inverted_eigenpairs(
         return np.ones(count), ones
     # Coordinates tell what Lanczos on S would take, and how to dissect the graph; averages over neighbours part ties
     p = block_size(count)
-    coordinates = step_coordinates(S, LANDMARKS)
-    for _ in range(SMOOTHINGS):
+    coordinates = step_coordinates(S, count=4)
+    for _ in range(2):
         coordinates = (S @ (coordinates * constraint[:, None])) / constraint[:, None]
     gap = max(_gap(S, constraint, basis, coordinates), 1e-12)
-    direct = STEPS / gap**0.5 * p * (PRODUCT * S.nnz + ORTHOGONALISATION * n)
-    if direct < WORTH_DISSECTION * S.nnz:
+    direct = LIMITS["steps"] / gap**0.5 * p * (COST["product"] * S.nnz + COST["orthogonalisation"] * n)
+    if direct < LIMITS["dissection"] * S.nnz:
         return None
     dissection = Dissection(S, np.ascontiguousarray(coordinates))
-    inverted = FACTORISATION * dissection.operations + (ASSEMBLY + INVERTED_STEPS * p * SOLUTION) * dissection.entries
-    if inverted > PAYS * direct or dissection.entries > MOST_ENTRIES * S.nnz:
+    for_entry = COST["assembly"] + LIMITS["inverted steps"] * p * COST["solution"]
+    inverted = COST["factorisation"] * dissection.operations + for_entry * dissection.entries
+    if inverted > LIMITS["share"] * direct or dissection.entries > LIMITS["entries"] * S.nnz:
         return None
     A = -S
     A.setdiag(1 + SHIFT - S.diagonal())
@@ -86,14 +88,15 @@ def inverted_eigenpairs(
 
     try:
         factor = SparseCholesky(A, dissection)
-        _, U = leading_eigenpairs(inverse, n, count - ones.shape[1], constraint, INVERTED_TOLERANCE)
+        # relative to the inverse's norm: eigenvalues next to 1 lie far apart there
+        _, U = leading_eigenpairs(inverse, n, count - ones.shape[1], constraint, tolerance=1e-13)
     except np.linalg.LinAlgError:
         return None
     # once more: what is left of other eigenvectors in these is small for the inverse, but not for S
     U = np.hstack([ones, np.linalg.qr(inverse(U))[0]])
     SU = S @ U
     eigenvalues = np.einsum("ij,ij->j", U, SU)
-    if np.linalg.norm(SU - U * eigenvalues, axis=0).max() > LARGEST_RESIDUAL:
+    if np.linalg.norm(SU - U * eigenvalues, axis=0).max() > 1e-12:
         return None
     return eigenvalues, U
 

@@ -21,37 +21,26 @@ from randsmap._linalg.neighbors import NeighborIndex
 
 __all__ = ["ProjectedNeighbors", "neighbor_index"]
 
-# Points below which, and columns up to which, the other searches have nothing to gain from this one
-SMALLEST, NARROW = 5000, 16
-# Points of a leaf, at most; leaves of a cell; queries of a group, on average, and those whose candidates are
-# compared together; points looked at together
-LEAF, CELL, GROUP, TOGETHER, CHUNK = 16, 2, 64, 16, 8192
-# Numbers of principal coordinates to choose from
-RANKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
-# Rows that give the principal directions, at most so many of these; pairs tried to choose their number
-SAMPLE, DIRECTIONS = 512, 64
-TRIED_QUERIES, TRIED_POINTS = 32, 4096
-# A column of a point looked at, in units of one of an exact comparison; points looked at for each neighbour
-LOOK, LOOKED_AT = 0.2, 30
-# Multiple of the operations of comparing all pairs in single precision that this search may need
-ALLOWED = 0.5
-# Coordinates whose squares are far from overflow
-LARGEST = 1e100
-# Relative rounding of a distance, for each column
-ROUNDING = 8 * np.finfo(float).eps
+# Points below which the other searches have nothing to gain from this one
+SMALLEST = 5000
+# Points of a leaf, at most; queries of a group, on average; points that are bounded together: they fit in the cache
+LEAF, GROUP, CHUNK = 16, 64, 8192
+# Leaves of a cell, and queries whose candidates are compared together: best of 1 to 8 and of 4 to 64
+CELL, TOGETHER = 2, 16
+# What bounding the distance to a point by one coordinate costs, in units of one column of an exact comparison
+BOUND_COST = 0.2
 
 
 def neighbor_index(points: NDArray[np.float64], k: int) -> NeighborIndex | ProjectedNeighbors:
     """The index to search these points (n, M), finite and centred, for their k nearest: the projected one where
     that prunes most of the pairs of a sample."""
     n, M = points.shape
-    if n < SMALLEST or M <= NARROW or 8 * k > n:
+    if n < SMALLEST or M <= 16 or 8 * k > n:
         return NeighborIndex(points)
-    sample = points[:: -(-n // SAMPLE)]
-    largest = max(abs(points[i : i + CHUNK]).max() for i in range(0, n, CHUNK))
-    if not 1 / LARGEST < largest < LARGEST:
+    sample = points[:: -(-n // 512)]
+    if not sample.any():
         return NeighborIndex(points)
-    directions = _principal_directions(sample, min(DIRECTIONS, M // 4, len(sample) // 4))
+    directions = _principal_directions(sample, min(64, M // 4, len(sample) // 4))
     rank = _best_rank(points, directions, k)
     if rank is None:
         return NeighborIndex(points)
@@ -88,12 +77,12 @@ def _best_rank(points, directions, k):
     """How many coordinates make the search of k neighbours cheapest by a sample of the pairs; None: comparing all
     pairs is cheaper."""
     n, M = points.shape
-    chosen = np.arange(0, n, -(-n // TRIED_QUERIES))
+    chosen = np.arange(0, n, -(-n // 32))
     squared, _ = _search_among(points, np.arange(n), points[chosen], k)
-    others = _projected(points[:: -(-n // TRIED_POINTS)], directions)
+    others = _projected(points[:: -(-n // 4096)], directions)
     queries = _projected(points[chosen], directions)
     most = directions.shape[1]
-    ranks = np.array([r for r in RANKS if r < most] + [most])
+    ranks = np.array([r for r in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48) if r < most] + [most])
     starts = np.concatenate([[0], ranks[:-1]])
     passed = np.zeros(len(ranks))
     left = _left_at(ranks, others)
@@ -102,10 +91,12 @@ def _best_rank(points, directions, k):
         lower = kept + (left - _left_at(ranks, y[None])) ** 2
         passed += (lower <= nearest[-1]).sum(axis=0)
     passed *= n / len(others) / len(chosen)
-    cost = np.maximum(passed, k) * M + LOOK * LOOKED_AT * k * (ranks + 1)
+    # some 30 points are bounded for each neighbour
+    cost = np.maximum(passed, k) * M + 30 * BOUND_COST * k * (ranks + 1)
     best = int(np.argmin(cost))
-    worst = passed[best] * M + LOOK * n * (ranks[best] + 1)  # should every point be looked at
-    return int(ranks[best]) if worst < ALLOWED * LOOK * n * M else None
+    worst = passed[best] * M + BOUND_COST * n * (ranks[best] + 1)  # should every point be bounded
+    # comparing all pairs, in single precision, costs as much as bounding by all columns
+    return int(ranks[best]) if worst < 0.5 * BOUND_COST * n * M else None
 
 
 def _left_at(ranks, coordinates):
@@ -164,7 +155,7 @@ class ProjectedNeighbors:
         away = self._coordinates - np.repeat(self._centres, counts, axis=0)
         self._radii = np.sqrt(np.maximum.reduceat(np.einsum("ij,ij->i", away, away), self._start[:-1]))
         # what rounding may have added to a distance of these coordinates; |x| = |(y, rho)|
-        self._rounding = ROUNDING * self.n_dims
+        self._rounding = 8 * np.finfo(float).eps * self.n_dims
         norms = np.sqrt(np.einsum("ij,ij->i", self._coordinates, self._coordinates))
         self._norms = np.maximum.reduceat(norms, self._start[:-1])
 
@@ -176,12 +167,6 @@ class ProjectedNeighbors:
             return distance, index
         depth, boxes, lowest, split = self._tree
         n = self.n_points
-        far = np.zeros(m, bool) if Q is self._points else ~(abs(Q).max(axis=1) < LARGEST)
-        if far.any():  # squares may overflow
-            squared, index[far] = _search_among(self._points, np.arange(n), Q[far], k)
-            distance[far] = np.sqrt(squared)
-            distance[~far], index[~far] = self.query(Q[~far], k)
-            return distance, index
         if Q is self._points:
             coordinates, order = self._coordinates, self._order
             leaf = np.repeat(np.arange(2**depth), np.diff(n * np.arange(2**depth + 1) // 2**depth))
