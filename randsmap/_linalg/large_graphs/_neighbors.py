@@ -29,6 +29,8 @@ LEAF, GROUP, CHUNK = 16, 64, 8192
 CELL, TOGETHER = 2, 16
 # What bounding the distance to a point by one coordinate costs, in units of one column of an exact comparison
 BOUND_COST = 0.2
+# Part of the cost of bounding by all columns, or of comparing all pairs in single precision, that this may have
+ALLOWED = 0.5
 
 
 def neighbor_index(points: NDArray[np.float64], k: int) -> NeighborIndex | ProjectedNeighbors:
@@ -95,8 +97,7 @@ def _best_rank(points, directions, k):
     cost = np.maximum(passed, k) * M + 30 * BOUND_COST * k * (ranks + 1)
     best = int(np.argmin(cost))
     worst = passed[best] * M + BOUND_COST * n * (ranks[best] + 1)  # should every point be bounded
-    # comparing all pairs, in single precision, costs as much as bounding by all columns
-    return int(ranks[best]) if worst < 0.5 * BOUND_COST * n * M else None
+    return int(ranks[best]) if worst < ALLOWED * BOUND_COST * n * M else None
 
 
 def _left_at(ranks, coordinates):
