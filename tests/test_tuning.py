@@ -369,16 +369,6 @@ def test_an_empty_or_tiny_field_does_not_choose(factor):
     assert np.isfinite(none.errors_).all() and (none.errors_ > 0).all()
 
 
-@pytest.mark.parametrize("former", ["F_train", "F_val"])
-def test_former_names_of_arguments(data, former):
-    given = dict(zip(("X_train", "y_train", "X_val", "y_val"), data))
-    expected = randsmap.tune(Ridge(), {"alpha": [1.0, 2.0]}, **given)
-    given[former] = given.pop(former.replace("F", "y"))
-    with pytest.warns(DeprecationWarning, match=f"{former}= of tune is now called"):
-        result = randsmap.tune(Ridge(), {"alpha": [1.0, 2.0]}, **given)
-    np.testing.assert_array_equal(result.errors_, expected.errors_)
-
-
 # -- Models ----------------------------------------------------------------------------------------------
 
 
@@ -496,8 +486,9 @@ FLAT = [
 @pytest.mark.parametrize("decoder, grid", FLAT, ids=lambda value: type(value).__name__)
 def test_fields_of_few_dimensions_are_compared_and_fitted_by_their_coordinates(always, decoder, grid):
     Y, F, Y_val, F_val = flat_fields()
-    fields = tuning._Fields(F, F_val, 2, grid)
-    fields.errors(clone(decoder), Y, Y_val, [])
+    fields = tuning._Validation(F, F_val, 2, grid)
+    fields.begin([decoder])
+    fields.errors(clone(decoder), Y, Y_val)
     assert fields.span.factored is not None and fields.span.fields.shape[1] < 20
     result = tuning.tune(decoder, grid, Y, F, Y_val, F_val)
     np.testing.assert_allclose(result.sample_errors_, direct_errors(decoder, grid, Y, F, Y_val, F_val), atol=1e-11)

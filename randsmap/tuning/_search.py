@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,9 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils import Bunch, check_random_state
 
 from randsmap._interface.fields import FieldOutputMixin, flattened, reshape_for
-from randsmap._interface.validation import check_matrix, renamed_arguments
+from randsmap._interface.validation import check_matrix
 from randsmap._io.progress import ProgressBar, if_asked
+from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, KNNDecoder, RANDSMAPDecoder, RFNNDecoder
 from randsmap.decoders._base import check_fields
 from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.metrics import field_norms, median_norm, scaled_distances, scaled_l2, selection_losses
@@ -29,9 +30,10 @@ __all__ = ["tune"]
 _FEWEST = 1 << 17  # numbers in the fields: whatever is done to fewer takes no time
 # Parameters that change the span, what is done outside it, or whether there are weights of the fields
 _SHAPING = {"invariants", "invariant_values", "invariant_tol", "cell_weights", "constraint", "bounds", "solver"}
+_LINEAR = (RFNNDecoder, RANDSMAPDecoder, KernelDecoder, DoubleDiffusionMapsDecoder)
+_SHARED = {"regularization", "n_neighbors"}  # candidates that differ in one of them alone share a fit
 
 
-@renamed_arguments(Y_train="X_train", F_train="y_train", Y_val="X_val", F_val="y_val")
 def tune(
     decoder: Any,
     grid: Mapping[str, Sequence[Any]],
@@ -48,18 +50,18 @@ def tune(
     Parameters
     ----------
     decoder : regressor or ManifoldModel
-        Cloned for every candidate; not changed. With a `ManifoldModel` the parameters of its encoder
-        can be tuned too (``{"encoder__n_components": [1, 2, 3], "decoder__features__slope": [1, 5]}``);
-        the encoder is fitted once for each distinct setting of it.
+        Cloned for every candidate; not changed. The grid of a `ManifoldModel` may also have parameters of its encoder
+        (``{"encoder__n_components": [1, 2, 3], "decoder__features__slope": [1, 5]}``). The encoder is fitted once for
+        each setting of them.
     grid : dict of str to sequence
-        Values to try for each parameter, by `set_params` name: ``{"features__slope": [1, 5, 10]}``.
-        Several parameters make their product. `default_values` has some.
+        Values to try for each parameter, by `set_params` name: ``{"features__slope": [1, 5, 10]}``. Several parameters
+        make their product. `default_values` has some.
     X_train : array-like of shape (n_train, d)
-        Latents to fit on; None with a `ManifoldModel`, which makes them.
+        Latents to fit on; None with a `ManifoldModel`, whose encoder makes them.
     y_train : array-like of shape (n_train, n_cells)
         Their fields.
     X_val : array-like of shape (n_val, d)
-        Latents to judge on; None with a `ManifoldModel`.
+        Latents to validate on; None with a `ManifoldModel`.
     y_val : array-like of shape (n_val, n_cells)
         Their fields.
     callback : callable, optional
@@ -70,24 +72,20 @@ def tune(
     Returns
     -------
     Bunch
-        best_params_ : dict; best_error_ : float, their entry of errors_; best_decoder_ : the decoder, or model,
-        fitted with them on the training set; candidates_ : list of dict; errors_ : ndarray, mean error of each
-        candidate on the validation set, NaN where its fit or its prediction failed; sample_errors_ : ndarray
-        (n_candidates, n_val), the error
-        of each validation field, its L2 error over its norm or, if that is more, over 1e-3 of the median
-        norm of the validation fields (see `metrics.scaled_l2`); on_edge_ : dict of str to bool, whether the
-        best value of a parameter is the first or last of its sequence (then the optimum may lie beyond it;
-        False where fewer than three values were tried or a value is not a number); evaluation_ :
-        "coefficients" or "direct", see Notes. The best candidate is the one of the lowest mean error, the
-        first of equal ones; a field smaller than 1e-3 of the median norm counts at most 1 in that mean, so
-        that empty and tiny fields do not choose alone.
+        best_params_ : dict; best_error_ : float, their entry of errors_; best_decoder_ : the decoder, or model, fitted
+        with them on the training set; candidates_ : list of dict; errors_ : ndarray, mean error of each candidate on
+        the validation set, NaN if its fit or its prediction failed; sample_errors_ : ndarray (n_candidates, n_val), the
+        error of each validation field (`metrics.scaled_l2`); on_edge_ : dict of str to bool, whether the best value of
+        a parameter is the first or last of at least three numbers, so that the optimum may lie beyond it; evaluation_ :
+        "coefficients" or "direct", see Notes. The best candidate has the lowest mean error, the first of equal ones. In
+        that mean the error of a field below 1e-3 of the median norm is capped at 1, so that empty and tiny fields do
+        not decide.
 
     Raises
     ------
     ValueError, TypeError
-        If the grid is not a dict of sequences or is empty, a parameter is unknown or of the wrong type,
-        the fields are not finite arrays that fit together, or no candidate could be fitted (the error of
-        the first is raised).
+        If the grid is not a dict of sequences or is empty, a parameter is unknown or of the wrong type, the fields are
+        not finite arrays of matching shapes, or no candidate could be fitted (the error of the first is raised).
 
     Warns
     -----
@@ -96,26 +94,23 @@ def tune(
 
     Notes
     -----
-    A decoder that has a `smoother` is linear in the fields, but for the correction by the invariants: the decoded
-    fields lie in the span of the training fields and of the directions in which invariants correct them. When a
-    field has many more cells than there are training fields, or these span few dimensions, the candidates are
-    compared in an orthonormal basis of that span ("coefficients"), made once: each costs a fit to the training
-    fields' coordinates and the correction in coordinates. Where no more than min(n, M) / 2 directions hold the n
-    training fields of M cells to their round-off, the factorisation stops there, and the best candidate's
-    coefficients are made of those for the coordinates: the decoded fields are those of a fit to the fields but for
-    round-off (1e-13, more where lambda is near round-off). Otherwise the best one is fitted to the fields
-    themselves. Features that are drawn without a `random_state` get one for that. The
-    errors are those of the "direct" evaluation to the round-off of the candidate's solver (no large
-    squares are subtracted): 1e-10 relative where its matrix is well conditioned, less where lambda is near
-    round-off, and `tol` where ``solver="auto"`` iterates.
+    Decoders with a `smoother` are linear in the fields except for the correction by the invariants. Their fields lie in
+    the span of the training fields and of the directions of that correction. If fields have many more cells than there
+    are training fields, or span few dimensions, candidates are compared in an orthonormal basis of that span
+    ("coefficients"): a candidate then costs a fit to the coordinates of the training fields, and the correction. If at
+    most min(n, M) / 2 directions hold the training fields to their round-off, the best candidate is also fitted to
+    coordinates: its fields agree with a fit to the fields to 1e-13, less if lambda is near round-off. Otherwise it is
+    fitted to the fields. Feature maps without a `random_state` get one. The errors agree with the "direct" evaluation
+    to the round-off of the candidate's solver, 1e-10 relative for well conditioned matrices, and to `tol` for iterative
+    solvers.
 
-    Candidates for random-feature decoders that differ in their `regularization` share the passes over the features
-    (``fit_path``, ``smoother_path``): with solver "auto" or "lowrank" also the low-rank basis, with errors of its
-    stated accuracy.
+    Random-feature candidates that differ in `regularization` alone share the passes over the features (`fit_path`,
+    `smoother_path`); for solver "auto" or "lowrank" also the low-rank basis. Those of `KNNDecoder` that differ in
+    `n_neighbors` alone share one fit.
 
-    Anything else is evaluated directly: bounds, float32 fields, grids over the invariants or weights, solvers
-    that iterate, other regressors, and fields of so few cells that the factorisation would not pay. Candidates
-    for `KNNDecoder` that differ in their number of neighbours share one fit (`KNNDecoder.with_n_neighbors`).
+    The evaluation is "direct" for bounds, float32 fields, grids over the invariants or weights, iterative solvers,
+    other regressors (subclasses of the package's decoders included, which may predict otherwise), and fields of so few
+    cells that the factorisation is not worthwhile.
 
     References
     ----------
@@ -135,63 +130,56 @@ def tune(
     positions, candidates = _expand(grid)
     # a candidate's estimators may be changed by other parameters: never the caller's
     configured = [_with_params(clone(decoder), clone(params, safe=False)) for params in candidates]
-    stages: _DecoderStages | _ModelStages
-    if isinstance(decoder, ManifoldModel):
-        if X_train is not None or X_val is not None:
-            raise ValueError("X_train and X_val must be None with a ManifoldModel: its encoder makes them")
-        stages = _ModelStages(configured, y_train, y_val)
-        keys = [
-            tuple((name, i) for name, i in position.items() if name.partition("__")[0] == "encoder")
-            for position in positions
-        ]
-    else:
-        if X_train is None or X_val is None:
-            raise ValueError(f"X_train and X_val may be None only with a ManifoldModel, got {type(decoder).__name__}")
-        stages = _DecoderStages(configured, X_train, X_val)
-        keys = [()] * len(candidates)
+    with_model = isinstance(decoder, ManifoldModel)
+    if with_model and not (X_train is None and X_val is None):
+        raise ValueError("X_train and X_val must be None with a ManifoldModel: its encoder makes them")
+    if not with_model and (X_train is None or X_val is None):
+        raise ValueError(f"X_train and X_val may be None only with a ManifoldModel, got {type(decoder).__name__}")
 
-    fields = _Fields(y_train, y_val, len(candidates), grid)
-    lambdas = _Lambdas(candidates, positions)
-    errors = np.full((len(candidates), len(fields.y_val)), np.nan)
+    validation = _Validation(y_train, y_val, len(candidates), grid)
+    errors = np.full((len(candidates), len(validation.y_val)), np.nan)
     failures: dict[int, Exception] = {}
-    best = None
-    order = [i for key in dict.fromkeys(keys) for i in lambdas.order if keys[i] == key]
-    with if_asked(progress), ProgressBar(len(order), "tuning", unit="fit") as bar:
-        latents, made_for = None, None
-        for i in order:
-            try:
-                if latents is None or made_for != keys[i]:
-                    latents, made_for = None, keys[i]
-                    latents = stages.latents(i)
-                X, Z = latents[:2]
-                errors[i], fitted = fields.errors(stages.decoder(i, latents), X, Z, lambdas.beside(i))
-            except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
-                failures[i] = error
-            else:
-                losses = fields.losses(errors)
-                if best is None or (losses[i], i) < (losses[best], best):
-                    best, kept = i, (latents, fitted)
-            bar.update()
-            if callback is not None:
-                callback()
-        if best is None:
+    encoder, best, kept = None, None, None
+    with if_asked(progress), ProgressBar(len(candidates), "tuning", unit="fit") as bar:
+        for new_encoder, group in _groups(positions, with_model):
+            encoder = None if new_encoder else encoder
+            validation.begin([_decoder_of(configured[i]) for i in group])
+            for i in group:
+                try:
+                    if with_model and encoder is None:
+                        encoder, X_train = fitted_encoder(configured[i], y_train)
+                        X_val = np.asarray(encoder.transform(reshape_for(encoder, *flattened(y_val, "y_val"))))
+                    part = decoder_for(configured[i], encoder) if with_model else clone(configured[i])
+                    errors[i], fitted = validation.errors(encoder if part is None else part, np.asarray(X_train), X_val)
+                except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+                    failures[i] = error
+                else:
+                    losses = validation.losses(errors)
+                    if best is None or (losses[i], i) < (losses[best], best):
+                        best, kept = i, (encoder, X_train, fitted)
+                bar.update()
+                if callback is not None:
+                    callback()
+        if kept is None or best is None:
             raise failures[0]
         for i, failure in failures.items():
             warnings.warn(
-                f"candidate {candidates[i]} failed, its error is NaN: {failure}", FitFailedWarning, stacklevel=3
+                f"candidate {candidates[i]} failed, its error is NaN: {failure}", FitFailedWarning, stacklevel=2
             )
-        latents, fitted = kept
-        if fields.span is not None:
-            fields.fit(fitted, latents[0])
+        encoder, X_train, fitted = kept
+        if validation.span is not None:
+            validation.fit(fitted, X_train)
+        if with_model:
+            fitted = assembled(configured[best], y_train, encoder, None if fitted is encoder else fitted)
         return Bunch(
             best_params_=candidates[best],
             best_error_=float(errors[best].mean()),
-            best_decoder_=stages.finish(best, latents, fitted, y_train),
+            best_decoder_=fitted,
             candidates_=candidates,
             errors_=errors.mean(axis=1),
             sample_errors_=errors,
             on_edge_={name: on_edge(grid[name], candidates[best][name], i) for name, i in positions[best].items()},
-            evaluation_="direct" if fields.span is None else "coefficients",
+            evaluation_="direct" if validation.span is None else "coefficients",
         )
 
 
@@ -226,65 +214,30 @@ def on_edge(values: Iterable[Any], best: Any, position: int | None = None) -> bo
     return position in (0, len(values) - 1)
 
 
-class _DecoderStages:
-    """What a candidate consists of when the latents are given: the decoder alone."""
-
-    def __init__(self, configured: list[Any], X_train: Any, X_val: Any) -> None:
-        self._configured, self._latents = configured, (X_train, X_val)
-
-    def latents(self, i: int) -> tuple[Any, ...]:
-        return self._latents
-
-    def decoder(self, i: int, latents: tuple[Any, ...]) -> Any:
-        return clone(self._configured[i])
-
-    def finish(self, i: int, latents: tuple[Any, ...], fitted: Any, y_train: Any) -> Any:
-        return fitted
+def _groups(positions: list[dict[str, int]], with_model: bool) -> Iterator[tuple[bool, list[int]]]:
+    """Candidates, by number, that differ in a shared parameter alone; and whether they need another encoder."""
+    encoders = _alike(
+        positions, range(len(positions)), lambda name: with_model and name.partition("__")[0] == "encoder"
+    )
+    for members in encoders:
+        for group in _alike(positions, members, lambda name: name.removeprefix("decoder__") not in _SHARED):
+            yield group[0] == members[0], group
 
 
-class _ModelStages:
-    """What a candidate consists of when it is a model: encoder, latents, decoder."""
-
-    def __init__(self, configured: list[Any], y_train: Any, y_val: Any) -> None:
-        self._configured, self._y_train, self._y_val = configured, y_train, y_val
-
-    def latents(self, i: int) -> tuple[Any, ...]:
-        encoder, X_train = fitted_encoder(self._configured[i], self._y_train)
-        Z = encoder.transform(reshape_for(encoder, *flattened(self._y_val, "y_val")))
-        return np.asarray(X_train), np.asarray(Z), encoder
-
-    def decoder(self, i: int, latents: tuple[Any, ...]) -> Any:
-        decoder = decoder_for(self._configured[i], latents[2])
-        return latents[2] if decoder is None else decoder
-
-    def finish(self, i: int, latents: tuple[Any, ...], fitted: Any, y_train: Any) -> Any:
-        decoder = None if fitted is latents[2] else fitted
-        return assembled(self._configured[i], y_train, latents[2], decoder)
+def _alike(positions: list[dict[str, int]], members: Iterable[int], matters: Callable[[str], bool]) -> list[list[int]]:
+    """The members in groups that agree in all parameters that matter."""
+    groups: dict[Any, list[int]] = {}
+    for i in members:
+        groups.setdefault(tuple((name, k) for name, k in positions[i].items() if matters(name)), []).append(i)
+    return list(groups.values())
 
 
-class _Lambdas:
-    """Candidates that differ in the decoder's regularization alone, which come one after the other in `order`."""
-
-    def __init__(self, candidates: list[dict[str, Any]], positions: list[dict[str, int]]) -> None:
-        lambdas = {"regularization", "decoder__regularization"}
-        keys = [tuple((name, i) for name, i in position.items() if name not in lambdas) for position in positions]
-        groups: dict[Any, list[int]] = {}
-        for i, key in enumerate(keys):
-            groups.setdefault(key, []).append(i)
-        self.order = [i for group in groups.values() for i in group]
-        self._beside: list[list[Any]] = [[]] * len(candidates)
-        for group in groups.values():
-            values = [value for i in group for name, value in candidates[i].items() if name in lambdas]
-            for i in group:
-                self._beside[i] = values
-
-    def beside(self, i: int) -> list[Any]:
-        """The regularizations of candidate i and of those that differ from it in nothing else, one list for all."""
-        return self._beside[i]
+def _decoder_of(configured: Any) -> Any:
+    return configured.decoder if isinstance(configured, ManifoldModel) else configured
 
 
-class _Fields:
-    """Training and validation fields, and the errors of decoders fitted to the first on the second.
+class _Validation:
+    """Errors on the validation fields of decoders that are fitted to the training fields.
 
     `span` is None as long as decoders are fitted to the fields themselves.
     """
@@ -293,11 +246,9 @@ class _Fields:
         self.y_val = check_matrix(flattened(y_val, "y_val")[0], "y_val")
         self.span: FieldSpan | None = None
         self._y_train, self._n_candidates = y_train, n_candidates
-        # where all validation fields are empty, the training fields say what is large
+        # if all validation fields are empty, the training fields determine what is large
         self._sizes = field_norms(self.y_val)
         self._usual = median_norm(self._sizes) or median_norm(field_norms(y_train))
-        self._last: tuple[Any, Any] = None, None  # latents and decoder of the last candidate that was fitted
-        self._last_path: tuple[Any, Any, Any] = None, None, None  # of candidates that differ in lambda alone
         names = {name.rpartition("__")[2] for name in grid}
         self._undecided = (
             not names & _SHAPING
@@ -306,64 +257,61 @@ class _Fields:
         )
         self._seed: int | None = None
 
-    def errors(self, decoder: Any, X_train: Any, X_val: Any, lambdas: Sequence[Any]) -> tuple[NDArray[np.float64], Any]:
-        """Scaled L2 error of each validation field, and the decoder: fitted, unless there is a `span`.
+    def begin(self, group: Sequence[Any]) -> None:
+        """Decoders that differ in a shared parameter alone come next."""
+        values = [getattr(decoder, "regularization", None) for decoder in group]
+        self._lambdas = [value for value in values if _is_lambda(value)]
+        self._path: Any = None
+        self._fitted: Any = None
 
-        lambdas: the regularizations of all candidates that differ from this one in no other parameter.
-        """
+    def errors(self, decoder: Any, X_train: Any, X_val: Any) -> tuple[NDArray[np.float64], Any]:
+        """Scaled L2 error of each validation field, and the decoder: fitted, unless there is a `span`."""
         if self._undecided:
             self._decide(decoder, X_train)
             self._undecided = False
-        if self.span is not None:
-            self._seed_features(decoder)
-            for X, expected, part in ((X_val, len(self.y_val), "val"), (X_train, len(self.span.fields), "train")):
-                if len(X) != expected:
-                    raise ValueError(
-                        f"X_{part} and y_{part} must have the same number of rows, got {len(X)} and {expected}"
-                    )
-            path = self._path(decoder, X_train, lambdas, "smoother_path", X_val, fields=self.span.fields)
-            if path is not None:
-                coordinates = path(decoder.regularization)
-            else:
-                coordinates = decoder.smoother(X_train, X_val, fields=self.span.fields)
-            return self._errors_of_coordinates(coordinates, self.span), decoder
-        if hasattr(decoder, "predict"):
-            decoder = self._fitted(decoder, X_train, lambdas)
-            with extrapolation_ignored():
-                predicted = decoder.predict(X_val)
-        else:  # a fitted encoder with an inverse of its own
-            predicted = decoder.inverse_transform(X_val)
+        if self.span is None:
+            return self._direct_errors(decoder, X_train, X_val)
+        self._seed_features(decoder)
+        for X, expected, part in ((X_val, len(self.y_val), "val"), (X_train, len(self.span.fields), "train")):
+            if len(X) != expected:
+                raise ValueError(
+                    f"X_{part} and y_{part} must have the same number of rows, got {len(X)} and {expected}"
+                )
+        path = self._path_of(decoder, "smoother_path", X_train, X_val, fields=self.span.fields)
+        if path is not None:
+            coordinates = path(decoder.regularization)
+        else:
+            coordinates = decoder.smoother(X_train, X_val, fields=self.span.fields)
+        return self._errors_of_coordinates(coordinates, self.span), decoder
+
+    def _direct_errors(self, decoder: Any, X_train: Any, X_val: Any) -> tuple[NDArray[np.float64], Any]:
+        if not hasattr(decoder, "predict"):  # a fitted encoder with an inverse of its own
+            return scaled_l2(self.y_val, decoder.inverse_transform(X_val), reference=self._usual), decoder
+        if self._fitted is not None:
+            decoder = self._fitted.with_n_neighbors(decoder.n_neighbors)
+        elif (path := self._path_of(decoder, "fit_path", X_train, self._y_train)) is not None:
+            decoder = path(decoder.regularization)
+        else:
+            self.fit(decoder, X_train)
+            self._fitted = decoder if type(decoder) is KNNDecoder else None
+        with extrapolation_ignored():
+            predicted = decoder.predict(X_val)
         return scaled_l2(self.y_val, predicted, reference=self._usual), decoder
 
     def losses(self, errors: NDArray[np.float64]) -> NDArray[np.float64]:
         """What the candidates with these errors (n_candidates, n_val) are chosen by."""
         return selection_losses(errors, self._sizes, self._usual)
 
-    def _path(self, decoder: Any, X_train: Any, lambdas: Sequence[Any], method: str, other: Any, **options: Any) -> Any:
-        """What `method` gives for all the lambdas, from the last candidate where only lambda differs."""
-        if len(lambdas) < 2 or not _has(decoder, method) or not _is_lambda(decoder.regularization):
+    def _path_of(self, decoder: Any, method: str, *args: Any, **options: Any) -> Any:
+        """`method` for all lambdas of the group, which share a pass over the features; None for a single one."""
+        if len(self._lambdas) < 2 or not _is_linear(decoder, method) or not _is_lambda(decoder.regularization):
             return None
-        latents, group, path = self._last_path
-        if latents is not X_train or group is not lambdas:
-            values = [value for value in lambdas if _is_lambda(value)]
-            path = getattr(decoder, method)(X_train, other, values, **options)
-            self._last_path = X_train, lambdas, path
-        return path
-
-    def _fitted(self, decoder: Any, X_train: Any, lambdas: Sequence[Any]) -> Any:
-        """The decoder fitted to the fields; from the last candidate where only the neighbours' number differs."""
-        latents, last = self._last
-        if latents is X_train and hasattr(last, "with_n_neighbors") and _alike(decoder, last, but="n_neighbors"):
-            decoder = last.with_n_neighbors(decoder.n_neighbors)
-        elif (path := self._path(decoder, X_train, lambdas, "fit_path", self._y_train)) is not None:
-            return path(decoder.regularization)
-        else:
-            self.fit(decoder, X_train)
-        self._last = X_train, decoder
-        return decoder
+        if self._path is None:
+            self._path = getattr(decoder, method)(*args, self._lambdas, **options)
+        return self._path
 
     def fit(self, decoder: Any, X_train: Any) -> None:
-        """Fit a decoder to the training fields, or to coordinates that are few: one that is not ours to rows."""
+        """Fit a decoder to the training fields, or to their few coordinates; other packages' regressors to rows."""
         y = self._y_train
         if not isinstance(decoder, FieldOutputMixin):
             y, _ = flattened(y, "y_train")
@@ -376,7 +324,7 @@ class _Fields:
         return scaled_distances(np.hypot(distance, self._rest), self._sizes, self._usual)
 
     def _seed_features(self, decoder: Any) -> None:
-        """Give features that would be drawn anew by the final fit a seed, the same for all candidates."""
+        """Set the same `random_state` for all feature maps that have none: the final fit draws them again."""
         params = decoder.get_params()
         names = [name for name in params if name.rpartition("__")[2] == "random_state"]
         if params.get("random_state") is not None:  # overrides those of the features
@@ -389,8 +337,8 @@ class _Fields:
             decoder.set_params(**dict.fromkeys(free, self._seed))
 
     def _decide(self, decoder: Any, X_train: Any) -> None:
-        """Make the coordinates where they give the same errors and pay."""
-        if not _has(decoder, "smoother") or getattr(decoder, "bounds", None) is not None:
+        """Make the span if it gives the same errors in less time."""
+        if not _is_linear(decoder, "smoother") or getattr(decoder, "bounds", None) is not None:
             return
         rows, _ = flattened(self._y_train, "y_train")
         n, M = np.shape(rows) if np.ndim(rows) == 2 else (1, 1)
@@ -413,23 +361,16 @@ class _Fields:
             self._coordinates, self._rest = span.coordinates(self.y_val)
 
 
-def _has(decoder: Any, method: str) -> bool:
-    """Whether the decoder has a method that belongs to its `fit` and `predict`: no subclass has others."""
-    if not hasattr(decoder, method):
-        return False
-    classes = type(decoder).__mro__
-    depth = {name: [name in vars(cls) for cls in classes].index(True) for name in (method, "fit", "predict")}
-    return depth[method] <= min(depth["fit"], depth["predict"])
+def _is_linear(decoder: Any, method: str) -> bool:
+    """Whether the decoder's fields are weights of the training fields and a correction, and it has the method.
+
+    Of the classes themselves: a subclass may predict something else.
+    """
+    return type(decoder) in _LINEAR and hasattr(decoder, method)
 
 
 def _is_lambda(value: Any) -> bool:
     return isinstance(value, numbers.Real) and 0 <= float(value) < np.inf
-
-
-def _alike(decoder: Any, other: Any, but: str) -> bool:
-    """Whether two estimators are of one class and have the same parameters, `but` one."""
-    ours, theirs = decoder.get_params(deep=False), other.get_params(deep=False)
-    return type(decoder) is type(other) and all(ours[name] == theirs[name] for name in ours if name != but)
 
 
 def _n_terms(decoder: Any, X_train: Any, n: int) -> int:
