@@ -7,6 +7,7 @@ column (decoders add it); the random ones are of the form ``scale * act(X @ weig
 from __future__ import annotations
 
 import numbers
+from collections.abc import Mapping
 from itertools import combinations_with_replacement
 from typing import Any, Self
 
@@ -14,8 +15,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from randsmap._interface.state import Array, Count, check_fitted, restored_on_error, validate_data
-from randsmap._interface.validation import check_count, check_number, check_out, check_random_state, check_vector
+from randsmap._interface.arrays import as_array, check_out, validate_data
+from randsmap._interface.parameters import (
+    Parameter,
+    check_count,
+    check_number,
+    check_parameters,
+    check_random_state,
+    document,
+    documented,
+)
+from randsmap._interface.state import Array, Count, check_fitted, restored_on_error
 from randsmap._kernels import gradients as _gradient_kernel
 from randsmap._kernels.features import COSINE, LOGISTIC
 from randsmap._kernels.features import features as _feature_kernel
@@ -91,7 +101,7 @@ def draw_centers(rng: Any, X: NDArray[np.float64], P: int) -> NDArray[np.float64
     return np.clip((1 - u) * low + u * high, low, high)
 
 
-# -- Transformers ----------------------------------------------------------------------------------
+# -- Parameters ------------------------------------------------------------------------------------
 
 
 def check_n_features(n_features: Any, n_samples: int) -> int:
@@ -112,7 +122,7 @@ def check_length_scale(length_scale: Any, d: int) -> Any:
     """Length scale(s) of a Gaussian kernel: a positive float, or a vector (d,) of them."""
     if np.ndim(length_scale) == 0:
         return check_number(length_scale, "length_scale", low=0.0, strict_low=True)
-    length_scale = check_vector(length_scale, "length_scale", length=d).copy()
+    length_scale = as_array(length_scale, "length_scale", (d,)).copy()
     if (length_scale <= 0).any():
         raise ValueError(f"length_scale must be > 0 in each coordinate, got {length_scale}")
     return length_scale
@@ -139,14 +149,59 @@ def check_latent_box(latent_box: Any, d: int) -> NDArray[np.float64]:
     for end in (low, high):
         if np.ndim(end) == 0:
             end = np.full(d, check_number(end, "latent_box"))
-        ends.append(check_vector(end, "latent_box", length=d))
+        ends.append(as_array(end, "latent_box", (d,)))
     if not (ends[0] <= ends[1]).all():
         raise ValueError(f"latent_box must have low <= high in each coordinate, got {latent_box!r}")
     return np.stack(ends)
 
 
+_LENGTH_SCALE = Parameter(
+    object,
+    """
+    Length scale of the kernel, in the units of the latent coordinates; an array holds one per coordinate.""",
+    shown="float or array-like of shape (d,)",
+)
+_DRAWN = {
+    "n_features": Parameter(
+        object,
+        """
+        Number P of features: an integer as it is, a float as a multiple of the number of training points (rounded, at
+        least 1).""",
+        shown="int or float",
+    ),
+    "random_state": Parameter(
+        object,
+        "Source of the draws. The same int gives the same features, whatever the number of threads.",
+        shown="None, int, numpy.random.RandomState or numpy.random.Generator",
+    ),
+}
+_TEXTS = {
+    "frequencies": """\
+weights_ : ndarray of shape (d, P)
+    Frequencies.
+offsets_ : ndarray of shape (P,)
+    Phases, in [0, 2 pi).""",
+    "n_features_in": """\
+n_features_in_ : int
+    Latent dimension d.""",
+    "raises": """\
+Raises
+------
+ValueError, TypeError
+    From `fit`: the constructor stores its arguments as they are.""",
+}
+
+
+def _feature_map(cls):
+    """Write the docstring of a map from its declared parameters and the texts that maps share."""
+    return documented(document(cls, _TEXTS))
+
+
+# -- Transformers ----------------------------------------------------------------------------------
+
+
 class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """What the maps share; a subclass has `_activation` and `_draw`, of points X in units of `scale`."""
+    """A map scale * act(X @ weights_ + offsets_); a subclass has `_activation`, `_parameters` and `_draw`."""
 
     n_features_in_: int
     weights_: NDArray[np.float64]
@@ -154,6 +209,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     random_state: Any
     n_features: float
     _activation: int
+    _parameters: Mapping[str, Parameter]
 
     _state = {"n_features_in_": Count("d"), "weights_": Array("d", "P"), "offsets_": Array("P")}
 
@@ -183,10 +239,11 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         with restored_on_error(self):
             rng = check_random_state(self.random_state)
             X = validate_data(self, X, reset=True)
+            given = check_parameters(self)
             P = check_n_features(self.n_features, X.shape[0])
-            with np.errstate(over="ignore"):
-                scale = np.ones(1) if latent_scale is None else np.asarray(latent_scale, dtype=float)
-                drawn = self._draw(rng, X / scale, P, scale)
+            scale = np.ones(1) if latent_scale is None else np.asarray(latent_scale, dtype=float)
+            with np.errstate(over="ignore", invalid="ignore"):  # the error below names the parameters
+                drawn = self._draw(rng, X / scale, P, scale, given)
                 drawn["weights_"] = np.ascontiguousarray(drawn["weights_"] / scale[:, None])
             if not all(np.isfinite(value).all() for value in drawn.values()):
                 raise ValueError(
@@ -197,6 +254,12 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 setattr(self, name, value)
         return self
 
+    def _draw(
+        self, rng: Any, X: NDArray[np.float64], P: int, scale: NDArray[np.float64], given: dict[str, Any]
+    ) -> dict[str, NDArray[np.float64]]:
+        """Fitted arrays of P features for points X in units of `scale`, by the valid parameters `given`."""
+        raise NotImplementedError
+
     def transform(self, X: ArrayLike, *, out: NDArray[np.floating[Any]] | None = None) -> NDArray[np.floating[Any]]:
         """Features of latent points.
 
@@ -204,8 +267,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         ----------
         X : array-like of shape (n, d)
         out : ndarray of shape (n, P), C-contiguous, of the type of the result, default=None
-            Where to put them. New memory costs as much time as the features themselves: who maps again and again
-            gives an array to be filled.
+            Array for the result. New memory costs as much time as the features: pass `out` when calling repeatedly.
 
         Returns
         -------
@@ -233,15 +295,9 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         given, X = X, validate_data(self, X, reset=False, min_samples=1)
         single = (given if isinstance(given, np.ndarray) else np.asarray(given)).dtype == np.float32
         activation, weights, offsets, scale = self.activation_parameters()
-        n, P = len(X), weights.shape[1]
-        out = check_out(out, (n, P), dtype=np.float32 if single else np.float64, apart=given)
-        rows = max(1, _BLOCK_ENTRIES // P)
-
-        def block(i):
-            part = slice(i * rows, (i + 1) * rows)
-            _feature_kernel(activation, X[part], weights, offsets, scale, out[part])
-
-        parallel_for(block, -(-n // rows))
+        shape = len(X), weights.shape[1]
+        out = check_out(out, shape, dtype=np.float32 if single else np.float64, apart=given)
+        _by_blocks(out, lambda part: _feature_kernel(activation, X[part], weights, offsets, scale, out[part]))
         return out
 
     def jacobian(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -275,20 +331,19 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         activation, weights, offsets, scale = self.activation_parameters()
         (n, d), P = X.shape, weights.shape[1]
         out = np.empty((n, P, d))
-        rows = max(1, _BLOCK_ENTRIES // (P * d))
 
-        def block(i):
-            part = X[i * rows : (i + 1) * rows]
-            slopes, gradients = np.empty((len(part), P)), np.empty((len(part), d, P))
-            _gradient_kernel.slopes(activation, part, weights, offsets, scale, slopes)
+        def block(part):
+            points = X[part]
+            slopes, gradients = np.empty((len(points), P)), np.empty((len(points), d, P))
+            _gradient_kernel.slopes(activation, points, weights, offsets, scale, slopes)
             _gradient_kernel.gradients(slopes, None, weights, gradients)
-            out[i * rows : (i + 1) * rows] = gradients.transpose(0, 2, 1)
+            out[part] = gradients.transpose(0, 2, 1)
 
-        parallel_for(block, -(-n // rows))
+        _by_blocks(out, block)
         return out
 
     def activation_parameters(self) -> tuple[int, NDArray[np.float64], NDArray[np.float64], float]:
-        """What the compiled kernels need of a feature map scale * act(X @ weights_ + offsets_).
+        """Activation, weights, offsets and scale of the map scale * act(X @ weights_ + offsets_), for the kernels.
 
         Returns
         -------
@@ -297,16 +352,15 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         weights : ndarray of shape (d, P)
         offsets : ndarray of shape (P,)
         scale : float
+            sqrt(2 / P) for cosines, the normalisation of Eq. (fourierrand), else 1.
 
         Raises
         ------
         AttributeError
             Before `fit`.
         """
-        return self._activation, self.weights_, self.offsets_, self._scale()
-
-    def _scale(self):
-        return 1.0
+        scale = float(np.sqrt(2.0 / self.weights_.shape[1])) if self._activation == COSINE else 1.0
+        return self._activation, self.weights_, self.offsets_, scale
 
     @property
     def _n_features_out(self):
@@ -318,15 +372,14 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         return tags
 
 
-class _CosineFeatures(_RandomFeatures):
-    _activation = COSINE
-
-    def _scale(self):
-        """sqrt(2 / P), the normalisation of Eq. (fourierrand)."""
-        return float(np.sqrt(2.0 / self.weights_.shape[1]))
+def _by_blocks(out, task):
+    """task(rows) in parallel over blocks of rows of `out`."""
+    rows = max(1, _BLOCK_ENTRIES * len(out) // max(1, out.size))
+    parallel_for(lambda i: task(slice(i * rows, (i + 1) * rows)), -(-len(out) // rows))
 
 
-class FourierFeatures(_CosineFeatures):
+@_feature_map
+class FourierFeatures(_RandomFeatures):
     """Random Fourier features sqrt(2/P) cos(w . y + b) of a Gaussian kernel.
 
     Products of two feature vectors estimate exp(-|y - y'|^2 / (2 length_scale^2)) without bias,
@@ -334,33 +387,14 @@ class FourierFeatures(_CosineFeatures):
 
     Parameters
     ----------
-    length_scale : float or array-like of shape (d,), default=1.0
-        Length scale of the kernel, in the units of the latent coordinates; one a coordinate if an
-        array. Frequencies are drawn from N(0, 1/length_scale^2).
-    n_features : int or float, default=1.0
-        Number P of features: an integer as it is, a float as a multiple of the number of training
-        points (rounded, at least 1).
-    paired : bool, default=False
-        cos(w . y) and sin(w . y) of P/2 frequencies instead of P frequencies with random phases.
-    orthogonal : bool, default=False
-        Frequencies in groups of d that are orthogonal to one another (before division by the length
-        scale), each still Gaussian by itself. No effect for d = 1.
-    random_state : None, int, numpy.random.RandomState or numpy.random.Generator, default=None
-        Source of the draws. The same int gives the same features, whatever the number of threads.
+    {parameters}
 
     Attributes
     ----------
-    weights_ : ndarray of shape (d, P)
-        Frequencies.
-    offsets_ : ndarray of shape (P,)
-        Phases, in [0, 2 pi).
-    n_features_in_ : int
-        Latent dimension d.
+    {frequencies}
+    {n_features_in}
 
-    Raises
-    ------
-    ValueError, TypeError
-        From `fit`: the constructor stores its arguments as they are.
+    {raises}
 
     See Also
     --------
@@ -406,6 +440,21 @@ class FourierFeatures(_CosineFeatures):
     True
     """
 
+    _activation = COSINE
+    _parameters = {
+        **_DRAWN,
+        "length_scale": _LENGTH_SCALE,
+        "paired": Parameter(
+            bool, "cos(w . y) and sin(w . y) of P/2 frequencies instead of P frequencies with random phases."
+        ),
+        "orthogonal": Parameter(
+            bool,
+            """
+            Frequencies in groups of d that are orthogonal to one another (before division by the length scale), each
+            with the Gaussian distribution. No effect for d = 1.""",
+        ),
+    }
+
     def __init__(
         self,
         length_scale: float | ArrayLike = 1.0,
@@ -421,17 +470,13 @@ class FourierFeatures(_CosineFeatures):
         self.orthogonal = orthogonal
         self.random_state = random_state
 
-    def _draw(self, rng, X, P, scale):
+    def _draw(self, rng, X, P, scale, given):
         d = X.shape[1]
         length_scale = check_length_scale(self.length_scale, d)
-        for name in ("paired", "orthogonal"):
-            if not isinstance(getattr(self, name), (bool, np.bool_)):
-                raise TypeError(f"{name} must be a bool, got {getattr(self, name)!r}")
-        draw = draw_orthogonal_frequencies if self.orthogonal else draw_gaussian_frequencies
-        with np.errstate(over="ignore"):
-            if not self.paired:
-                return {"weights_": draw(rng, d, P, length_scale), "offsets_": draw_phases(rng, P)}
-            weights = draw(rng, d, P - P // 2, length_scale)
+        draw = draw_orthogonal_frequencies if given["orthogonal"] else draw_gaussian_frequencies
+        if not given["paired"]:
+            return {"weights_": draw(rng, d, P, length_scale), "offsets_": draw_phases(rng, P)}
+        weights = draw(rng, d, P - P // 2, length_scale)
         # sin x = cos(x - pi/2); of an odd P the last frequency has no partner and a random phase
         offsets = np.zeros(P)
         offsets[P - P // 2 :] = -np.pi / 2
@@ -440,7 +485,8 @@ class FourierFeatures(_CosineFeatures):
         return {"weights_": np.hstack([weights, weights[:, : P // 2]]), "offsets_": offsets}
 
 
-class MaternFeatures(_CosineFeatures):
+@_feature_map
+class MaternFeatures(_RandomFeatures):
     """Random Fourier features sqrt(2/P) cos(w . y + b) of a Matern kernel: fields less smooth than a Gaussian's.
 
     Products of two feature vectors estimate the Matern kernel of smoothness nu at the distance |y - y'| / length_scale
@@ -448,34 +494,19 @@ class MaternFeatures(_CosineFeatures):
 
     Parameters
     ----------
-    length_scale : float or array-like of shape (d,), default=1.0
-        Length scale of the kernel, in the units of the latent coordinates; one a coordinate if an array.
-    nu : float, default=1.5
-        Smoothness, above 0: 1.5 and 2.5 are those of `KernelDecoder`; for nu to infinity the Gaussian kernel.
-    n_features : int or float, default=1.0
-        Number P of features: an integer as it is, a float as a multiple of the number of training
-        points (rounded, at least 1).
-    random_state : None, int, numpy.random.RandomState or numpy.random.Generator, default=None
-        Source of the draws. The same int gives the same features, whatever the number of threads.
+    {parameters}
 
     Attributes
     ----------
-    weights_ : ndarray of shape (d, P)
-        Frequencies.
-    offsets_ : ndarray of shape (P,)
-        Phases, in [0, 2 pi).
-    n_features_in_ : int
-        Latent dimension d.
+    {frequencies}
+    {n_features_in}
 
-    Raises
-    ------
-    ValueError, TypeError
-        From `fit`: the constructor stores its arguments as they are.
+    {raises}
 
     Notes
     -----
     The spectral density of the Matern kernel is a multivariate t distribution with 2 nu degrees of freedom: a Gaussian
-    draw times sqrt(2 nu / chi^2), one chi^2 draw of 2 nu degrees of freedom a feature, shared by its d weights.
+    draw times sqrt(2 nu / chi^2), one chi^2 draw of 2 nu degrees of freedom per feature, shared by its d weights.
 
     References
     ----------
@@ -492,6 +523,18 @@ class MaternFeatures(_CosineFeatures):
     True
     """
 
+    _activation = COSINE
+    _parameters = {
+        **_DRAWN,
+        "length_scale": _LENGTH_SCALE,
+        "nu": Parameter(
+            float,
+            "Smoothness: 1.5 and 2.5 are those of `KernelDecoder`; for nu to infinity the kernel is Gaussian.",
+            low=0,
+            strict=True,
+        ),
+    }
+
     def __init__(
         self,
         length_scale: float | ArrayLike = 1.0,
@@ -505,17 +548,15 @@ class MaternFeatures(_CosineFeatures):
         self.n_features = n_features
         self.random_state = random_state
 
-    def _draw(self, rng, X, P, scale):
-        d = X.shape[1]
-        length_scale = check_length_scale(self.length_scale, d)
-        nu = check_number(self.nu, "nu", low=0, strict_low=True)
-        with np.errstate(over="ignore"):
-            weights = draw_gaussian_frequencies(rng, d, P, length_scale)
-            weights *= np.sqrt(2 * nu / rng.chisquare(2 * nu, P))
+    def _draw(self, rng, X, P, scale, given):
+        d, nu = X.shape[1], given["nu"]
+        weights = draw_gaussian_frequencies(rng, d, P, check_length_scale(self.length_scale, d))
+        weights *= np.sqrt(2 * nu / rng.chisquare(2 * nu, P))
         return {"weights_": weights, "offsets_": draw_phases(rng, P)}
 
 
-class MultiscaleFourierFeatures(_CosineFeatures):
+@_feature_map
+class MultiscaleFourierFeatures(_RandomFeatures):
     """Random Fourier features whose frequencies come from several Gaussian scales.
 
     Products of two feature vectors estimate the mean over q of exp(-scales_[q]^2 |y - y'|^2 / 2),
@@ -523,34 +564,16 @@ class MultiscaleFourierFeatures(_CosineFeatures):
 
     Parameters
     ----------
-    max_frequency : float, default=1.0
-        Upper end of the interval of scales (inverse length scales), above `min_frequency`.
-    min_frequency : float, default=1e-3
-        Lower end, at least 0.
-    n_scales : int, default=10
-        Number Q of scales, sigma_q ~ U[min_frequency, max_frequency). When Q does not divide P, the
-        first scales get one feature more; with Q > P, the last scales get none.
-    n_features : int or float, default=1.0
-        Number P of features: an integer as it is, a float as a multiple of the number of training
-        points (rounded, at least 1).
-    random_state : None, int, numpy.random.RandomState or numpy.random.Generator, default=None
-        Source of the draws. The same int gives the same features, whatever the number of threads.
+    {parameters}
 
     Attributes
     ----------
-    weights_ : ndarray of shape (d, P)
-        Frequencies, scale after scale.
-    offsets_ : ndarray of shape (P,)
-        Phases, in [0, 2 pi).
+    {frequencies}
     scales_ : ndarray of shape (n_scales,)
-        The scales drawn.
-    n_features_in_ : int
-        Latent dimension d.
+        The scales drawn; frequencies are arranged scale after scale.
+    {n_features_in}
 
-    Raises
-    ------
-    ValueError, TypeError
-        From `fit`: the constructor stores its arguments as they are.
+    {raises}
 
     Notes
     -----
@@ -571,7 +594,25 @@ class MultiscaleFourierFeatures(_CosineFeatures):
 
     scales_: NDArray[np.float64]
 
-    _state = {**_CosineFeatures._state, "scales_": Array("Q")}
+    _state = {**_RandomFeatures._state, "scales_": Array("Q")}
+    _activation = COSINE
+    _parameters = {
+        **_DRAWN,
+        "max_frequency": Parameter(
+            float,
+            "Upper end of the interval of scales (inverse length scales), above `min_frequency`.",
+            low=0,
+            strict=True,
+        ),
+        "min_frequency": Parameter(float, "Lower end of the interval.", low=0),
+        "n_scales": Parameter(
+            int,
+            """
+            Number Q of scales, sigma_q ~ U[min_frequency, max_frequency). When Q does not divide P, the first scales
+            get one feature more; with Q > P, the last scales get none.""",
+            low=1,
+        ),
+    }
 
     def __init__(
         self,
@@ -588,30 +629,20 @@ class MultiscaleFourierFeatures(_CosineFeatures):
         self.n_features = n_features
         self.random_state = random_state
 
-    def _draw(self, rng, X, P, scale):
-        low, high = check_frequency_range(self.min_frequency, self.max_frequency)
-        scales = draw_scales(rng, check_count(self.n_scales, "n_scales"), low, high)
-        with np.errstate(over="ignore"):
-            weights = draw_multiscale_frequencies(rng, X.shape[1], P, scales)
+    def _draw(self, rng, X, P, scale, given):
+        low, high = check_frequency_range(given["min_frequency"], given["max_frequency"])
+        scales = draw_scales(rng, given["n_scales"], low, high)
+        weights = draw_multiscale_frequencies(rng, X.shape[1], P, scales)
         return {"weights_": weights, "offsets_": draw_phases(rng, P), "scales_": scales}
 
 
+@_feature_map
 class SigmoidFeatures(_RandomFeatures):
     """Random sigmoids 1 / (1 + exp(-w . (y - c))) centred among the training points.
 
     Parameters
     ----------
-    slope : float, default=1.0
-        Weights are drawn from U[-slope, slope) in each coordinate.
-    n_features : int or float, default=1.0
-        Number P of features: an integer as it is, a float as a multiple of the number of training
-        points (rounded, at least 1).
-    latent_box : None, (low, high) or array-like of shape (2, d), default=None
-        Box of the centres, in the units of the latent coordinates; numbers are the same for each
-        coordinate. It takes the place of the bounding box of the training points everywhere, which
-        None means. With it, nothing but d depends on the training points.
-    random_state : None, int, numpy.random.RandomState or numpy.random.Generator, default=None
-        Source of the draws. The same int gives the same features, whatever the number of threads.
+    {parameters}
 
     Attributes
     ----------
@@ -620,13 +651,9 @@ class SigmoidFeatures(_RandomFeatures):
     offsets_ : ndarray of shape (P,)
         -w . c for the centres c, drawn uniformly in the bounding box of the training points, or in
         `latent_box`.
-    n_features_in_ : int
-        Latent dimension d.
+    {n_features_in}
 
-    Raises
-    ------
-    ValueError, TypeError
-        From `fit`: the constructor stores its arguments as they are.
+    {raises}
 
     Notes
     -----
@@ -643,6 +670,24 @@ class SigmoidFeatures(_RandomFeatures):
     """
 
     _activation = LOGISTIC
+    _parameters = {
+        **_DRAWN,
+        "slope": Parameter(
+            float,
+            "Weights are drawn from U[-slope, slope) in each coordinate.",
+            low=0,
+            high=np.finfo(np.float64).max / 4,
+            strict=True,
+            shown="float > 0",
+        ),
+        "latent_box": Parameter(
+            object,
+            """
+            Box of the centres, in the units of the latent coordinates; a number is used for each coordinate. None:
+            the bounding box of the training points. With a box, nothing but d depends on the training points.""",
+            shown="None, (low, high) or array-like of shape (2, d)",
+        ),
+    }
 
     def __init__(
         self, slope: float = 1.0, *, n_features: int | float = 1.0, latent_box: Any = None, random_state: Any = None
@@ -652,13 +697,10 @@ class SigmoidFeatures(_RandomFeatures):
         self.latent_box = latent_box
         self.random_state = random_state
 
-    def _draw(self, rng, X, P, scale):
-        slope = check_number(self.slope, "slope", low=0.0, high=np.finfo(np.float64).max / 4, strict_low=True)
-        weights = draw_uniform_weights(rng, X.shape[1], P, slope)
+    def _draw(self, rng, X, P, scale, given):
+        weights = draw_uniform_weights(rng, X.shape[1], P, given["slope"])
         box = X if self.latent_box is None else check_latent_box(self.latent_box, X.shape[1]) / scale
-        centers = draw_centers(rng, box, P)
-        with np.errstate(over="ignore", invalid="ignore"):
-            offsets = -np.einsum("jk,kj->k", weights, centers)
+        offsets = -np.einsum("jk,kj->k", weights, draw_centers(rng, box, P))
         return {"weights_": weights, "offsets_": offsets}
 
 
@@ -672,6 +714,7 @@ def polynomial_jacobian(powers: NDArray[np.intp], Y: NDArray[np.float64]) -> NDA
     return out
 
 
+@_feature_map
 class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """All products of latent coordinates, less their means, of total degree 1 to `degree`.
 
@@ -679,8 +722,7 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     Parameters
     ----------
-    degree : int, default=2
-        Highest total degree, at least 1.
+    {parameters}
 
     Attributes
     ----------
@@ -688,13 +730,9 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         Means of the training points.
     powers_ : ndarray of int of shape (P, d)
         Exponents; P is (d + degree choose degree) - 1.
-    n_features_in_ : int
-        Latent dimension d.
+    {n_features_in}
 
-    Raises
-    ------
-    ValueError, TypeError
-        From `fit`: the constructor stores its arguments as they are.
+    {raises}
 
     See Also
     --------
@@ -722,11 +760,13 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         "powers_": Array("P", "d", dtype=np.intp, low=0, high=100),
     }
 
+    _parameters = {"degree": Parameter(int, "Highest total degree.", low=1, high=100)}
+
     def __init__(self, degree: int = 2) -> None:
         self.degree = degree
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Note the mean of the latent points X (n, d), and the exponents.
+        """Compute the mean of the latent points X (n, d) and the exponents.
 
         Parameters
         ----------
@@ -744,7 +784,7 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             If X is not a finite matrix or `degree` is not from 1 to 100.
         """
         with restored_on_error(self):
-            degree = check_count(self.degree, "degree", high=100)
+            degree = check_parameters(self)["degree"]
             X = validate_data(self, X, reset=True)
             d = X.shape[1]
             factors = [c for p in range(1, degree + 1) for c in combinations_with_replacement(range(d), p)]

@@ -250,13 +250,13 @@ def test_special_numbers_and_parameters(path):
         np.array([np.nan, 1]),
         np.array([True]),
     ):
-        features.slope = value
+        features.n_features = value
         save(features, path)
         loaded = randsmap.load(path)
         if isinstance(value, np.ndarray):
-            assert_same(value.astype(value.dtype.newbyteorder("=")), loaded.slope)
+            assert_same(value.astype(value.dtype.newbyteorder("=")), loaded.n_features)
         else:
-            assert_same(value, loaded.slope)
+            assert_same(value, loaded.n_features)
 
 
 def test_feature_names_are_kept(path):
