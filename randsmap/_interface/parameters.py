@@ -31,7 +31,7 @@ __all__ = [
     "documented",
 ]
 
-_Class = TypeVar("_Class", bound=type)
+_Class = TypeVar("_Class")
 
 
 @dataclass(frozen=True)

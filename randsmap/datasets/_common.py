@@ -4,20 +4,53 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from randsmap import _parallel
 from randsmap._interface import validation
+from randsmap._interface.parameters import document
 from randsmap._io import files
 from randsmap._io.progress import ProgressBar
 from randsmap._linalg import rows
 
-__all__ = ["Output", "RandomState", "fill_blocks", "fill_output", "random_streams"]
+__all__ = ["Output", "RandomState", "documented", "fill_blocks", "fill_output", "random_streams"]
 
 RandomState = None | int | np.random.RandomState | np.random.Generator
 Output = None | NDArray[np.float64] | str | os.PathLike[str]
+_Function = TypeVar("_Function")
+
+_TEXTS = {
+    "seed": """\
+random_state : None, int, RandomState or Generator
+    Seed. The data are the same for any number of threads.""",
+    "trajectory_seed": """\
+random_state : None, int, RandomState or Generator
+    Seed. Trajectory i has a random stream of its own, so its data do not depend on the number
+    of trajectories, nor on the number of threads.""",
+    "out": """\
+out : ndarray of the shape of ``data`` or path of a .npy file, optional
+    Where to write the data: a C-contiguous float64 array, memory-mapped perhaps, or a file, which is written as
+    the data are computed and appears when it is complete; ``data`` is then its read-only memory map.""",
+    "progress": """\
+progress : bool, default False
+    Show a progress bar.""",
+    "times": """\
+t_end : float
+    Final time, at least 0.
+times : array_like (n_times,), optional
+    Times of the returned fields, ascending, between 0 and t_end; by default t_end alone.""",
+    "time_notes": """\
+A time that is a multiple of dt to round-off is reached by whole steps; any other by whole
+steps and one shorter step. At time 0 the initial data are returned as they are.""",
+}
+
+
+def documented(function: _Function) -> _Function:
+    """Fill the lines {seed}, {out}, {progress}, ... of the docstring of a generator or of a solver's method."""
+    return document(function, _TEXTS)
 
 
 def random_streams(random_state: RandomState, n_streams: int) -> list[np.random.Generator]:

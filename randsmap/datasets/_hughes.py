@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap import _parallel
 from randsmap._interface import validation
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._kernels import crowd
-from randsmap.datasets import _eikonal, _times
-from randsmap.datasets._common import Output, RandomState, fill_output, random_streams
+from randsmap.datasets import _eikonal
+from randsmap.datasets._common import Output, RandomState, documented, fill_output
+from randsmap.datasets._solving import check_densities, draw_runs, output_times, run_trajectories, snapshots_of_runs
 
 if TYPE_CHECKING:
     from sklearn.utils import Bunch
@@ -191,6 +190,7 @@ class HughesSolver:
             f"rho_max={self.rho_max}, dt={self.dt}, {(~self.mask).sum()} obstacle cells)"
         )
 
+    @documented
     def solve(self, initial: ArrayLike, t_end: float, times: ArrayLike | None = None) -> Bunch:
         """Densities at the given times.
 
@@ -199,10 +199,7 @@ class HughesSolver:
         initial : array_like (nx * ny,) or (n_trajectories, nx * ny)
             Densities (cell averages) at time 0, persons per m^2, between 0 and rho_max, 0 in
             obstacles. Not changed.
-        t_end : float
-            Final time, at least 0.
-        times : array_like (n_times,), optional
-            Times of the returned fields, ascending, between 0 and t_end; by default t_end alone.
+        {times}
 
         Returns
         -------
@@ -219,15 +216,12 @@ class HughesSolver:
 
         Notes
         -----
-        A time that is a multiple of dt to round-off is reached by whole steps; any other by whole
-        steps and one shorter step. At time 0 the initial data are returned as they are.
+        {time_notes}
         """
         from sklearn.utils import Bunch
 
         cells = self._check_densities(initial, "initial")
-        t_end = validation.check_number(t_end, "t_end", low=0.0)
-        times = np.array([t_end]) if times is None else _times.check_times(times, t_end)
-        steps, fractions = _times.steps_to(times, self.dt)
+        times, steps, fractions = output_times(t_end, times, self.dt)
         fields = np.empty((len(cells), len(times), cells.shape[1]))
         rows = np.arange(len(cells) * len(times)).reshape(len(cells), len(times))
 
@@ -264,19 +258,7 @@ class HughesSolver:
         return potential.reshape(np.shape(density))
 
     def _check_densities(self, densities, name):
-        n_cells = len(self.mask)
-        if np.ndim(densities) == 1:
-            cells = validation.check_vector(densities, name, length=n_cells)[None]
-        else:
-            cells = validation.check_matrix(densities, name, n_columns=n_cells)
-        for extreme, beyond in (
-            (cells.min(), cells.min() < 0),
-            (cells.max(), cells.max() > self.rho_max * (1 + 64 * _EPS)),
-        ):
-            if beyond:
-                raise ValueError(
-                    f"{name}: densities must lie between 0 and rho_max = {self.rho_max:g}, got {float(extreme)!r}"
-                )
+        cells = check_densities(densities, name, len(self.mask), self.rho_max, 64 * _EPS)
         if cells[:, ~self.mask].any():
             row, k = np.argwhere((cells != 0) & ~self.mask)[0].tolist()
             i, j = divmod(k, self.shape[1])
@@ -293,50 +275,27 @@ def _integrate(solver, initial, events, out, *, normalised, done=None):
     rows (n, len(group)) of out, -1 for none. done(steps) is told of progress, steps of all trajectories.
     """
     n_trajectories, (nx, ny) = len(initial), solver.shape
-    stopped = threading.Event()  # tells the other threads of an exception, Ctrl-C for one
+    corridor = solver._kind, solver._exits, solver._open_x, solver._open_y, solver.dx, solver.dy
+    model = solver.dt, solver.v_max, solver.rho_max, solver.min_speed
 
-    def integrate_group(i):
-        try:
-            group = slice(i * crowd.LANES, min((i + 1) * crowd.LANES, n_trajectories))
-            n = group.stop - group.start
-            # lanes without a trajectory repeat the first
-            lanes = np.r_[np.arange(n), np.zeros(crowd.LANES - n, int)]
-            state = np.ascontiguousarray(initial[group][lanes].T).reshape(nx, ny, crowd.LANES)
-            work = np.empty(crowd.run_work_size(nx, ny))
-            steps, fractions, rows = events(group)
-            all_rows = np.full((len(steps), crowd.LANES), -1, np.intp)
-            all_rows[:, :n] = rows
-            for call in _calls(steps, fractions, all_rows, nx * ny):
-                if stopped.is_set():
-                    return
-                crowd.run(
-                    state,
-                    work,
-                    solver._kind,
-                    solver._exits,
-                    solver._open_x,
-                    solver._open_y,
-                    solver.dx,
-                    solver.dy,
-                    solver.dt,
-                    solver.v_max,
-                    solver.rho_max,
-                    solver.min_speed,
-                    *call,
-                    normalised,
-                    out,
-                )
-                if done is not None:
-                    done(int(call[0].sum()) * n)
-        except BaseException:
-            stopped.set()
-            raise
+    def group_of_lanes(i, stopped):
+        group = slice(i * crowd.LANES, min((i + 1) * crowd.LANES, n_trajectories))
+        n = group.stop - group.start
+        # lanes without a trajectory repeat the first
+        lanes = np.r_[np.arange(n), np.zeros(crowd.LANES - n, int)]
+        state = np.ascontiguousarray(initial[group][lanes].T).reshape(nx, ny, crowd.LANES)
+        work = np.empty(crowd.run_work_size(nx, ny))
+        steps, fractions, rows = events(group)
+        all_rows = np.full((len(steps), crowd.LANES), -1, np.intp)
+        all_rows[:, :n] = rows
+        for call in _calls(steps, fractions, all_rows, nx * ny):
+            if stopped.is_set():
+                return
+            crowd.run(state, work, *corridor, *model, *call, normalised, out)
+            if done is not None:
+                done(int(call[0].sum()) * n)
 
-    try:
-        _parallel.parallel_for(integrate_group, -(-n_trajectories // crowd.LANES))
-    except BaseException:
-        stopped.set()
-        raise
+    run_trajectories(group_of_lanes, -(-n_trajectories // crowd.LANES))
 
 
 def _calls(steps, fractions, rows, n_cells):
@@ -373,6 +332,7 @@ Every row sums to 1; a row's cell i * ny + j is the one at x_i, y_j.
 """
 
 
+@documented
 def make_hughes(
     n_trajectories: int = 80,
     snapshots_per_trajectory: int = 375,
@@ -398,9 +358,7 @@ def make_hughes(
         Number of trajectories.
     snapshots_per_trajectory : int, default 375
         Number of snapshots of each, at most the number of its states, t_end / dt + 1.
-    random_state : None, int, RandomState or Generator
-        Seed. Trajectory i has a random stream of its own, so its data do not depend on the number
-        of trajectories, nor on the number of threads.
+    {trajectory_seed}
     n_cells : (int, int), default (200, 50)
         Numbers of cells along and across the corridor.
     t_end : float, default 70.0
@@ -410,12 +368,8 @@ def make_hughes(
     normalization : {"before", "after"}, default "before"
         "before": the initial density is scaled to integral 1, then integrated. "after": it is
         integrated as drawn, up to 2.1 persons per m^2. Snapshots have cell sum 1 either way.
-    out : ndarray (n, nx * ny), or path of a .npy file, optional
-        Where to put the snapshots (the full data set takes 2.4 GB): a C-contiguous float64 array, a
-        memory map for instance, or a file that appears when it is complete; ``data`` is then
-        its read-only memory map.
-    progress : bool, default False
-        Show a progress bar.
+    {out}
+    {progress}
 
     Returns
     -------
@@ -440,29 +394,21 @@ def make_hughes(
     >>> float(abs(crowd.data.sum(axis=1) - 1).max()) < 1e-14
     True
     """
-    from sklearn.utils import Bunch
-
-    n_trajectories = validation.check_count(n_trajectories, "n_trajectories")
+    validation.check_choice(normalization, "normalization", ("before", "after"))
     empty = HughesSolver(n_cells, dt=dt)
     x, y = empty.cell_centers.T
     obstacle = (x > 10) & (x < 11) & (y > 2) & (y < 3)
     solver = HughesSolver(n_cells, dt=dt, obstacles=obstacle.reshape(empty.shape))
-    t_end = validation.check_number(t_end, "t_end", low=0.0)
-    last_step = int(_times.steps_to(np.array([t_end]), solver.dt)[0][0])
-    n_snapshots = validation.check_count(
-        snapshots_per_trajectory, "snapshots_per_trajectory", high=last_step + 1, high_name="the number of states"
-    )
-    validation.check_choice(normalization, "normalization", ("before", "after"))
 
-    parameters = np.empty((n_trajectories, 5))
-    initial = np.empty((n_trajectories, len(solver.mask)))
-    steps = np.empty((n_trajectories, n_snapshots), np.intp)
-    for i, rng in enumerate(random_streams(random_state, n_trajectories)):
-        parameters[i] = rng.uniform([1.2, 1.6, 1.6, 1.5, 1.5], [2.1, 2.0, 2.0, 3.5, 3.5])
-        initial[i] = _initial_bump(solver, *parameters[i])
-        if normalization == "before":
-            initial[i] /= initial[i].sum() * solver.dx * solver.dy
-        steps[i] = np.sort(rng.choice(last_step + 1, n_snapshots, replace=False))
+    def draw(rng):
+        parameters = rng.uniform([1.2, 1.6, 1.6, 1.5, 1.5], [2.1, 2.0, 2.0, 3.5, 3.5])
+        bump = _initial_bump(solver, *parameters)
+        return parameters, bump / (bump.sum() * solver.dx * solver.dy) if normalization == "before" else bump
+
+    parameters, initial, steps = draw_runs(
+        random_state, n_trajectories, snapshots_per_trajectory, t_end, solver.dt, draw
+    )
+    n_snapshots = steps.shape[1]
 
     def events(group):
         reached, position = np.unique(steps[group], return_inverse=True)
@@ -471,26 +417,16 @@ def make_hughes(
         rows[position.reshape(lane.shape), lane] = (group.start + lane) * n_snapshots + snapshot
         return reached, np.zeros(len(reached)), rows
 
-    total = sum(
-        int(group.max()) * len(group)
-        for group in (steps[i : i + crowd.LANES] for i in range(0, n_trajectories, crowd.LANES))
-    )
+    groups = (steps[i : i + crowd.LANES] for i in range(0, len(steps), crowd.LANES))
+    total = sum(int(group.max()) * len(group) for group in groups)
     with if_asked(progress), ProgressBar(total, "Hughes steps", scale=True) as bar:
         data = fill_output(
             out,
             (steps.size, len(solver.mask)),
             lambda data: _integrate(solver, initial, events, data, normalised=True, done=bar.update),
         )
-    return Bunch(
-        data=data,
-        times=(steps * solver.dt).reshape(-1),
-        trajectories=np.repeat(np.arange(n_trajectories), n_snapshots),
-        parameters=parameters,
-        mask=solver.mask,
-        cell_centers=solver.cell_centers,
-        shape=solver.shape,
-        DESCR=_DESCR,
-    )
+    about = {"mask": solver.mask, "cell_centers": solver.cell_centers, "shape": solver.shape, "DESCR": _DESCR}
+    return snapshots_of_runs(data, parameters, steps, solver.dt, **about)
 
 
 def _initial_bump(solver, amplitude, width_x, width_y, center_x, center_y):

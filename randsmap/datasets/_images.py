@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface import validation
+from randsmap._interface.callers import warn_caller
+from randsmap._interface.domain import check_domain
 from randsmap._io import files
+from randsmap._io.matlab import NUMBERS, mat_arrays
 from randsmap._io.progress import if_asked
 from randsmap._kernels import images as kernel
 from randsmap.datasets import _common
@@ -50,6 +52,7 @@ the image, flattened row by row, scaled to sum 1. coordinates: theta = angles.
 """
 
 
+@_common.documented
 def make_rotated_images(
     n_samples: int = 3600,
     *,
@@ -76,11 +79,8 @@ def make_rotated_images(
         Put the images in random order instead of the order of angle.
     random_state : None, int, RandomState or Generator
         Seed of `shuffle`; the images themselves hold nothing random.
-    out : ndarray (n_samples, height * width) of float64 or path of a .npy file, optional
-        Where to write the images; a path makes a file, which appears when complete; ``data`` is its
-        read-only memory map.
-    progress : bool, default False
-        Show a progress bar.
+    {out}
+    {progress}
 
     Returns
     -------
@@ -138,7 +138,7 @@ def make_rotated_images(
     frame = kernel.PAD_BEFORE, kernel.PAD_AFTER
     if (height + sum(frame)) * (width + sum(frame)) > 2**31 - 1:  # the kernel's 32-bit indices
         raise ValueError(f"image must have fewer than 2**31 pixels, got shape {image.shape}")
-    image = image / image.max()  # so that no sum overflows
+    image = image / image.max()
     padded = np.ascontiguousarray(np.pad(image, frame))
 
     steps = np.arange(n_samples)
@@ -278,11 +278,6 @@ def load_image(image: ArrayLike | str | os.PathLike[str]) -> NDArray[np.float64]
     ImportError
         If a picture is given and Pillow is not installed.
 
-    Notes
-    -----
-    SciPy's reader of .mat files is not proof against damaged ones: a file made to do so can end the
-    process. Read only those you trust.
-
     Examples
     --------
     >>> from randsmap.datasets import load_image
@@ -326,17 +321,15 @@ def _read_npy(path):
 
 
 def _read_mat(path):
-    from scipy.io import loadmat
-
     with open(path, "rb") as file:
-        try:
-            D = loadmat(file, variable_names=["D"]).get("D")
-        except NotImplementedError:
-            raise ValueError("it has MATLAB's format 7.3; save it with '-v7'") from None
-    if D is None:
-        raise ValueError("it holds no variable D")
-    if not isinstance(D, np.ndarray) or D.dtype.kind not in "buif":
-        raise ValueError(f"D must be an array of real numbers, got {getattr(D, 'dtype', type(D).__name__)}")
+        if file.read(10) == b"MATLAB 7.3":
+            raise ValueError("it has MATLAB's format 7.3; save it with '-v7'")
+        found = mat_arrays(file).get("D")
+        if found is None:
+            raise ValueError("it holds no variable D")
+        if found.kind != NUMBERS:
+            raise ValueError(f"D must be an array of real numbers, got {found.kind}")
+        D = found.read()
     if D.ndim == 2:
         return D
     if D.ndim not in (3, 4) or (D.ndim == 4 and D.shape[2] != 1) or D.shape[-1] < 4:
@@ -420,9 +413,8 @@ def winding_number(latents: ArrayLike, angles: ArrayLike | None = None) -> int:
     if angles is not None:
         angles = validation.check_vector(angles, "angles", length=len(latents))
         latents = latents[np.argsort(angles, kind="stable")]
-    size = abs(latents).max()
-    points = latents / size if size else latents  # so that no product under- or overflows
-    points = (points - points.mean(axis=0)) @ [1, 1j]
+    check_domain(latents, "latents")
+    points = (latents - latents.mean(axis=0)) @ [1, 1j]
     on_center = np.flatnonzero(points == 0)
     if len(on_center):
         raise ValueError(
@@ -468,9 +460,5 @@ def warn_unless_covered_once(latents: ArrayLike, angles: ArrayLike | None = None
                 f"told apart, since the image is nearly symmetric under that turn; shift it "
                 f"off the centre, or take another image or other eigenvectors"
             )
-        warnings.warn(
-            f"while the image makes one turn its embedding goes {number} times round, not once: {reason}",
-            UserWarning,
-            stacklevel=2,
-        )
+        warn_caller(f"while the image makes one turn its embedding goes {number} times round, not once: {reason}")
     return number

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from randsmap import _parallel
-from randsmap._interface import validation
+from randsmap._interface.arrays import as_array
+from randsmap._interface.domain import LARGEST, SMALLEST
+from randsmap._interface.parameters import check_count, check_number
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._kernels import traffic
-from randsmap.datasets import _times
-from randsmap.datasets._common import Output, RandomState, fill_output, random_streams
+from randsmap.datasets._common import Output, RandomState, documented, fill_output
+from randsmap.datasets._solving import check_densities, draw_runs, output_times, run_trajectories, snapshots_of_runs
 
 if TYPE_CHECKING:
     from sklearn.utils import Bunch
@@ -43,7 +43,7 @@ class LWRSolver:
     v_max : float, default 2.0
         Speed on the empty road, positive.
     rho_max : float, default 1.0
-        Density at which traffic stands still, positive.
+        Density at which traffic stands still, from 1e-140 to 1e140.
     dt : float, default 0.005
         Time step, positive. It is never changed; only a step that ends at a requested time between
         two multiples of dt is shorter.
@@ -106,14 +106,14 @@ class LWRSolver:
         rho_max: float = 1.0,
         dt: float = 0.005,
     ) -> None:
-        self.n_cells = validation.check_count(n_cells, "n_cells", low=2)
-        start, stop = validation.check_vector(domain, "domain", length=2).tolist()
+        self.n_cells = check_count(n_cells, "n_cells", low=2)
+        start, stop = as_array(domain, "domain", (2,)).tolist()
         if not 0 < stop - start < np.inf:
             raise ValueError(f"domain must be (start, stop) with start < stop, got {domain!r}")
         self.domain = (start, stop)
-        self.v_max = validation.check_number(v_max, "v_max", low=0.0, strict_low=True)
-        self.rho_max = validation.check_number(rho_max, "rho_max", low=0.0, strict_low=True)
-        self.dt = validation.check_number(dt, "dt", low=0.0, strict_low=True)
+        self.v_max = check_number(v_max, "v_max", low=0.0, strict_low=True)
+        self.rho_max = check_number(rho_max, "rho_max", low=SMALLEST, high=LARGEST)
+        self.dt = check_number(dt, "dt", low=0.0, strict_low=True)
         self.dx = (stop - start) / self.n_cells
         if self.dx == 0:
             raise ValueError(f"domain must be wide enough for {self.n_cells} cells, got {domain!r}")
@@ -132,6 +132,7 @@ class LWRSolver:
             f"rho_max={self.rho_max}, dt={self.dt})"
         )
 
+    @documented
     def solve(self, initial: ArrayLike, t_end: float, times: ArrayLike | None = None) -> Bunch:
         """Densities at the given times.
 
@@ -139,10 +140,7 @@ class LWRSolver:
         ----------
         initial : array_like (n_cells,) or (n_trajectories, n_cells)
             Densities (cell averages) at time 0, between 0 and rho_max. Not changed.
-        t_end : float
-            Final time, at least 0.
-        times : array_like (n_times,), optional
-            Times of the returned fields, ascending, between 0 and t_end; by default t_end alone.
+        {times}
 
         Returns
         -------
@@ -158,35 +156,16 @@ class LWRSolver:
 
         Notes
         -----
-        A time that is a multiple of dt to round-off is reached by whole steps; any other by whole
-        steps and one shorter step. At time 0 the initial data are returned as they are.
+        {time_notes}
         """
         from sklearn.utils import Bunch
 
-        cells = self._check_initial(initial)
-        t_end = validation.check_number(t_end, "t_end", low=0.0)
-        times = np.array([t_end]) if times is None else _times.check_times(times, t_end)
-        steps, fractions = _times.steps_to(times, self.dt)
+        cells = check_densities(initial, "initial", self.n_cells, self.rho_max)
+        times, steps, fractions = output_times(t_end, times, self.dt)
         fields = np.empty((len(cells), len(times), self.n_cells))
-
         schedule = _Schedule(steps, fractions, self.n_cells)
         _integrate(self, cells, lambda i: (schedule, fields[i]))
         return Bunch(fields=fields[0] if np.ndim(initial) == 1 else fields, times=times)
-
-    def _check_initial(self, initial):
-        if np.ndim(initial) == 1:
-            cells = validation.check_vector(initial, "initial", length=self.n_cells)[None]
-        else:
-            cells = validation.check_matrix(initial, "initial", n_columns=self.n_cells)
-        for extreme, beyond in (
-            (float(cells.min()), cells.min() < 0),
-            (float(cells.max()), cells.max() > self.rho_max),
-        ):
-            if beyond:
-                raise ValueError(
-                    f"initial densities must lie between 0 and rho_max = {self.rho_max:g}, got {extreme!r}"
-                )
-        return cells
 
 
 class _Schedule:
@@ -220,44 +199,20 @@ def _events(call):
 
 def _integrate(solver, initial, job, done=None):
     """Integrate each row of initial; job(i) gives its schedule and the array of its snapshots."""
-    stopped = threading.Event()  # tells the other threads of an exception, Ctrl-C for one
 
-    def trajectory(i):
-        try:
-            schedule, out = job(i)
-            out[schedule.at_start] = initial[i]
-            shift = _unit(initial[i].max(), solver.rho_max)
-            rho_max = float(np.ldexp(solver.rho_max, -shift))
-            state, rounding = _quantised(np.ldexp(initial[i], -shift))
-            aside = np.empty_like(state)
-            for steps, fractions, rows in schedule.calls:
-                if stopped.is_set():
-                    return
-                traffic.run(state, aside, solver.courant, rho_max, rounding, steps, fractions, rows, out)
-            if shift:
-                later = out[len(schedule.at_start) :]
-                np.ldexp(later, shift, out=later)
-            if done is not None:
-                done()
-        except BaseException:
-            stopped.set()
-            raise
+    def trajectory(i, stopped):
+        schedule, out = job(i)
+        out[schedule.at_start] = initial[i]
+        state, rounding = _quantised(initial[i])
+        aside = np.empty_like(state)
+        for steps, fractions, rows in schedule.calls:
+            if stopped.is_set():
+                return
+            traffic.run(state, aside, solver.courant, solver.rho_max, rounding, steps, fractions, rows, out)
+        if done is not None:
+            done()
 
-    try:
-        _parallel.parallel_for(trajectory, len(initial))
-    except BaseException:
-        stopped.set()
-        raise
-
-
-def _unit(highest, rho_max):
-    """Exponent of the power of two in which densities are measured, so that none is extreme.
-
-    The limiter multiplies differences of densities, which must not over- or underflow. A power of
-    two changes no digit; ordinary densities keep their unit.
-    """
-    exponent = int(np.frexp(highest or rho_max)[1])  # an empty road measures in rho_max
-    return max(exponent if abs(exponent) > 200 else 0, int(np.frexp(rho_max)[1]) - 1000)
+    run_trajectories(trajectory, len(initial))
 
 
 def _quantised(densities):
@@ -288,6 +243,7 @@ replacement from the states at the multiples of dt, time 0 included. Every row s
 """
 
 
+@documented
 def make_lwr(
     n_trajectories: int = 100,
     snapshots_per_trajectory: int = 120,
@@ -314,9 +270,7 @@ def make_lwr(
         Number of trajectories.
     snapshots_per_trajectory : int, default 120
         Number of snapshots of each, at most the number of its states, t_end / dt + 1.
-    random_state : None, int, RandomState or Generator
-        Seed. Trajectory i has a random stream of its own, so its data do not depend on the number
-        of trajectories, nor on the number of threads.
+    {trajectory_seed}
     n_cells : int, default 400
         Number of cells.
     t_end : float, default 20.0
@@ -325,12 +279,8 @@ def make_lwr(
         Time step.
     noise : float, default 0.02
         Standard deviation of the noise.
-    out : ndarray (n, n_cells), or path of a .npy file, optional
-        Where to put the data: a C-contiguous float64 array, memory-mapped perhaps, or a file, which
-        is written as it is computed and appears when it is complete; ``data`` is then its read-only
-        memory map.
-    progress : bool, default False
-        Show a progress bar.
+    {out}
+    {progress}
 
     Returns
     -------
@@ -354,43 +304,27 @@ def make_lwr(
     >>> float(abs(lwr.data.sum(axis=1) - 1).max()) < 1e-14
     True
     """
-    from sklearn.utils import Bunch
-
-    n_trajectories = validation.check_count(n_trajectories, "n_trajectories")
     solver = LWRSolver(n_cells, dt=dt)
-    t_end = validation.check_number(t_end, "t_end", low=0.0)
-    noise = validation.check_number(noise, "noise", low=0.0)
-    last_step = int(_times.steps_to(np.array([t_end]), solver.dt)[0][0])
-    n_snapshots = validation.check_count(
-        snapshots_per_trajectory, "snapshots_per_trajectory", high=last_step + 1, high_name="the number of states"
-    )
+    noise = check_number(noise, "noise", low=0.0)
 
-    parameters = np.empty((n_trajectories, 3))
-    initial = np.empty((n_trajectories, solver.n_cells))
-    steps = np.empty((n_trajectories, n_snapshots), np.intp)
-    for i, rng in enumerate(random_streams(random_state, n_trajectories)):
-        amplitude, width, center = parameters[i] = rng.uniform([0.5, 0.2, -3.0], [1.5, 0.8, 3.0])
+    def draw(rng):
+        parameters = rng.uniform([0.5, 0.2, -3.0], [1.5, 0.8, 3.0])
         draws = noise * rng.standard_normal(solver.n_cells)
-        initial[i] = _initial_bump(solver.cell_centers, amplitude, width, center, draws)
-        steps[i] = np.sort(rng.choice(last_step + 1, n_snapshots, replace=False))
+        return parameters, _initial_bump(solver.cell_centers, *parameters, draws)
 
+    parameters, initial, steps = draw_runs(
+        random_state, n_trajectories, snapshots_per_trajectory, t_end, solver.dt, draw
+    )
+    (n, n_snapshots), M = steps.shape, solver.n_cells
     whole = np.zeros(n_snapshots)  # no fraction of a step
-
-    with if_asked(progress), ProgressBar(n_trajectories, "LWR trajectories") as bar:
+    with if_asked(progress), ProgressBar(n, "LWR trajectories") as bar:
 
         def fill(data):
-            data = data.reshape(n_trajectories, n_snapshots, solver.n_cells)
-            _integrate(solver, initial, lambda i: (_Schedule(steps[i], whole, solver.n_cells), data[i]), bar.update)
+            data = data.reshape(n, n_snapshots, M)
+            _integrate(solver, initial, lambda i: (_Schedule(steps[i], whole, M), data[i]), bar.update)
 
-        data = fill_output(out, (steps.size, solver.n_cells), fill)
-    return Bunch(
-        data=data,
-        times=(steps * solver.dt).reshape(-1),
-        trajectories=np.repeat(np.arange(n_trajectories), n_snapshots),
-        parameters=parameters,
-        cell_centers=solver.cell_centers,
-        DESCR=_DESCR,
-    )
+        data = fill_output(out, (steps.size, M), fill)
+    return snapshots_of_runs(data, parameters, steps, solver.dt, cell_centers=solver.cell_centers, DESCR=_DESCR)
 
 
 def _initial_bump(x, amplitude, width, center, noise):

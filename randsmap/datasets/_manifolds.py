@@ -45,6 +45,7 @@ def s_curve(theta: NDArray[np.float64], w: NDArray[np.float64]) -> NDArray[np.fl
     return np.column_stack((np.sin(theta), w, np.sign(theta) * (np.cos(theta) - 1)))
 
 
+@_common.documented
 def make_swiss_roll(
     n_samples: int = 10000,
     *,
@@ -61,13 +62,9 @@ def make_swiss_roll(
         Number of points.
     noise : float, default 0.05
         Standard deviation of the Gaussian noise on each of the three coordinates.
-    random_state : None, int, RandomState or Generator
-        Seed. The data are the same for any number of threads.
-    out : ndarray (n_samples, 3) of float64 or path of a .npy file, optional
-        Where to write the points; a path makes a file, which appears when complete; ``data`` is its
-        read-only memory map.
-    progress : bool, default False
-        Show a progress bar.
+    {seed}
+    {out}
+    {progress}
 
     Returns
     -------
@@ -99,6 +96,7 @@ def make_swiss_roll(
     return _make(points, n_samples, noise, random_state, out, progress, "Swiss roll", ("theta", "z"), _SWISS_ROLL_DESCR)
 
 
+@_common.documented
 def make_s_curve(
     n_samples: int = 10000,
     *,
@@ -118,13 +116,9 @@ def make_s_curve(
         Dimension of the space, at least 3.
     noise : float, default 0.01
         Standard deviation of the Gaussian noise, added to each coordinate in three dimensions.
-    random_state : None, int, RandomState or Generator
-        Seed. The data are the same for any number of threads.
-    out : ndarray (n_samples, n_features) of float64 or path of a .npy file, optional
-        Where to write the points; a path makes a file, which appears when complete; ``data`` is its
-        read-only memory map.
-    progress : bool, default False
-        Show a progress bar.
+    {seed}
+    {out}
+    {progress}
 
     Returns
     -------
