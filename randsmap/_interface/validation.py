@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +40,6 @@ __all__ = [
     "refuse_dask",
     "refuse_missing",
     "refuse_other_dimensions",
-    "renamed_arguments",
     "sortable",
 ]
 
@@ -76,24 +73,3 @@ def refuse_other_dimensions(shape: tuple[int, ...], name: str) -> None:
     """ValueError unless an array of this shape has rows and columns."""
     if len(shape) != 2:
         as_array(np.broadcast_to(0.0, shape), name)
-
-
-def renamed_arguments(**names: str) -> Callable[[_F], _F]:
-    """Let a function take arguments by their former names (former=present), with a DeprecationWarning."""
-
-    def decorate(function: _F) -> _F:
-        @functools.wraps(function)
-        def renaming(*args: Any, **kwargs: Any) -> Any:
-            for former in names.keys() & kwargs.keys():
-                present = names[former]
-                if present in kwargs:
-                    raise TypeError(f"{function.__name__} got {present} and, for the same, {former}")
-                warnings.warn(
-                    f"{former}= of {function.__name__} is now called {present}=", DeprecationWarning, stacklevel=2
-                )
-                kwargs[present] = kwargs.pop(former)
-            return function(*args, **kwargs)
-
-        return cast(_F, renaming)
-
-    return decorate

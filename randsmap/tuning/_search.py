@@ -147,10 +147,11 @@ def tune(
             for i in group:
                 try:
                     if with_model and encoder is None:
-                        encoder, X_train = fitted_encoder(configured[i], y_train)
+                        encoder, latents = fitted_encoder(configured[i], y_train)
+                        X_train = np.asarray(latents)
                         X_val = np.asarray(encoder.transform(reshape_for(encoder, *flattened(y_val, "y_val"))))
                     part = decoder_for(configured[i], encoder) if with_model else clone(configured[i])
-                    errors[i], fitted = validation.errors(encoder if part is None else part, np.asarray(X_train), X_val)
+                    errors[i], fitted = validation.errors(encoder if part is None else part, X_train, X_val)
                 except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
                     failures[i] = error
                 else:
@@ -216,10 +217,8 @@ def on_edge(values: Iterable[Any], best: Any, position: int | None = None) -> bo
 
 def _groups(positions: list[dict[str, int]], with_model: bool) -> Iterator[tuple[bool, list[int]]]:
     """Candidates, by number, that differ in a shared parameter alone; and whether they need another encoder."""
-    encoders = _alike(
-        positions, range(len(positions)), lambda name: with_model and name.partition("__")[0] == "encoder"
-    )
-    for members in encoders:
+    everyone = range(len(positions))
+    for members in _alike(positions, everyone, lambda name: with_model and name.partition("__")[0] == "encoder"):
         for group in _alike(positions, members, lambda name: name.removeprefix("decoder__") not in _SHARED):
             yield group[0] == members[0], group
 
