@@ -174,8 +174,7 @@ def _parser():
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     parser.add_argument("--debug", action="store_true", help=_DEBUG)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    adders = (_add_study, _add_config, _add_dataset, _add_fit, _add_encode, _add_decode)
-    for add in (*adders, _add_predict, _add_evaluate, _add_report):
+    for add in (_add_study, _add_config, _add_dataset, _add_fit, _add_commands_of_models):
         add(commands)
     return parser
 
@@ -188,60 +187,52 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-# -- Options that several commands have ----------------------------------------------------------------------
+# -- Options: "name METAVAR" -> help; the metavar tells the type ----------------------------------------------
 _DEBUG = "show the traceback of an error"
 _FIELDS = (
     "fields, (n_samples, n_cells) or of any shape (n_samples, ny, nx), in .npy, .npz, .mat, .csv, .txt, .h5, .nc or "
     ".zarr"
 )
+_KEY = "array of that file, where it has several"
 
 
-def _add_command(commands, name, run, text, description):
+def _add_command(commands, name, run, text, description, options, **details):
+    """A command with options; `details` are arguments of `add_argument`, by the names of the options' attributes."""
     command = commands.add_parser(name, help=text, description=description)
+    for option, help_text in options.items():
+        _add_option(command, *option.split(), text=help_text, details=details)
     # not with a default, which would replace that of `randsmap --debug COMMAND`
     command.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=_DEBUG)
     command.set_defaults(command=run)
     return command
 
 
-def _add_file(command, name, metavar, text=None, **options):
-    command.add_argument(name, type=expanded, metavar=metavar, help=text, **options)
+def _add_option(command, name, *metavars, text, details):
+    more = details.get(name.lstrip("-").replace("-", "_"), {})
+    if metavars:
+        more = {"metavar": metavars[0] if len(metavars) == 1 else metavars, "type": _TYPES[metavars[0]], **more}
+        more = more if len(metavars) == 1 else {"nargs": len(metavars), **more}
+    elif "choices" not in more:
+        more = {"action": "store_true", **more}
+    command.add_argument(name, help=text, **more)
 
 
-def _add_number(command, name, metavar, text=None, kind=int, **options):
-    command.add_argument(name, type=kind, metavar=metavar, help=text, **options)
+def _input(what, metavar, text):
+    """Options for the input file, and how to read it."""
+    return {
+        f"input {metavar}": text,
+        "--key NAME": f"array of the {what}, in a file that has several",
+        "--transpose": f"the last axis counts the {what}: they are columns, not rows",
+    }
 
 
-def _add_switch(command, name, text, kind="store_true"):
-    command.add_argument(name, action=kind, help=text)
-
-
-def _add_input(command, what, metavar, text):
-    """The input file, and how to read it."""
-    _add_file(command, "input", metavar, text)
-    command.add_argument("--key", metavar="NAME", help=f"array of the {what}, in a file that has several")
-    _add_switch(command, "--transpose", f"the last axis counts the {what}: they are columns, not rows")
-
-
-def _add_array_file(command, name, text):
-    """A file of numbers or labels, and the name of its array."""
-    _add_file(command, name, "FILE", text)
-    command.add_argument(f"{name}-key", metavar="NAME", help="array of that file, where it has several")
-
-
-def _add_output(command, output):
-    _add_file(
-        command,
-        "--out",
-        output,
-        f"file to write: .npy, .npz, .mat, .h5 (array or variable {output.lower()}), or .csv, .txt (one row per line)",
-        required=True,
-    )
-    _add_switch(
-        command,
-        "--transpose-out",
-        f"write the {output.lower()} as columns, as MATLAB users have them: the last axis counts them",
-    )
+def _output(what):
+    """Options for the output file, and how to write it."""
+    return {
+        f"--out {what.upper()}": f"file to write: .npy, .npz, .mat, .h5 (array or variable {what}), or .csv, .txt (one "
+        "row per line)",
+        "--transpose-out": f"write the {what} as columns, as MATLAB users have them: the last axis counts them",
+    }
 
 
 def _seed(text):
@@ -271,23 +262,36 @@ def _count_or_fraction(text):
     raise argparse.ArgumentTypeError(f"a count (500) or a multiple of the samples (0.25), got {text!r}")
 
 
+_TYPES = {
+    **dict.fromkeys(("FILE", "FILE.png", "ERRORS.csv", "DIR", "MODEL"), expanded),
+    **dict.fromkeys(("SNAPSHOTS", "LATENTS", "FIELDS", "PARAMETERS"), expanded),
+    **dict.fromkeys(("D", "N", "R", "NY"), int),
+    **dict.fromkeys(("A", "V", "LAMBDA"), float),
+    **dict.fromkeys(("LABEL[,LABEL]", "FAMILY[,FAMILY]"), _labels),
+    **{"NAME": str, "S": _seed, "P": _count_or_fraction, "LOW": _bound},
+}
+_SEED = {"default": 0}
+_REQUIRED = {"required": True}
+
+
 # -- config --------------------------------------------------------------------------------------------------
+_CONFIG = {
+    "--cflags": "flags for the compiler: where randsmap.h is",
+    "--libs": "the library, and flags for the linker",
+    "--amalgamation DIR": "copy randsmap.h and the library as one C99 file, randsmap.c, to this folder: for hosts "
+    "without Python",
+}
+
+
 def _add_config(commands):
-    config = _add_command(
+    _add_command(
         commands,
         "config",
         _config,
         "what a compiler needs to decode in C, C++ or Fortran",
         "Print flags for a compiler and a linker, to use frozen decoders by randsmap.h: "
         "cc $(randsmap config --cflags) loop.c $(randsmap config --libs).",
-    )
-    _add_switch(config, "--cflags", "flags for the compiler: where randsmap.h is")
-    _add_switch(config, "--libs", "the library, and flags for the linker")
-    _add_file(
-        config,
-        "--amalgamation",
-        "DIR",
-        "copy randsmap.h and the library as one C99 file, randsmap.c, to this folder: for hosts without Python",
+        _CONFIG,
     )
 
 
@@ -309,6 +313,27 @@ def _config(arguments):
 
 
 # -- study ---------------------------------------------------------------------------------------------------
+_STUDY = {
+    "--quick": "3 grid values, P = N/4 only, 2 runs, for hughes less data: the table lists what was left out",
+    "--runs R": "draws of the features to take medians over (default: 100; 2 with --quick)",
+    "--decoders LABEL[,LABEL]": "only these rows of the table",
+    "--seed S": "seed of data, split and draws (default 0)",
+    "--feature-seed S": "seed of the draws of features in the runs instead of --seed",
+    "--training-form": "with the paper's closed form, which conserves mass at training points (one SVD per run; "
+    "default: yes, for hughes no)",
+    "--auto": "with decoders and encoders that are searched for by held-out errors (default: yes, with --quick no)",
+    "--out DIR": "folder for tables, report and finished pieces (default: randsmap-study/STUDY, with --quick "
+    "randsmap-study-quick/STUDY; of all studies without STUDY)",
+}
+_SPLIT = (
+    "random (default): single snapshots, the paper's; trajectory: whole trajectories go to training, validation or "
+    "test set (lwr, hughes)"
+)
+_NORMALIZATION = (
+    "hughes: scale the density to integral 1 before it is integrated (default), or only its snapshots after"
+)
+
+
 def _add_study(commands):
     study = commands.add_parser("study", help="run one of the paper's studies, or all")
     studies = study.add_subparsers(required=True, metavar="STUDY", dest="study")
@@ -321,62 +346,19 @@ def _add_study(commands):
             f"{text[0].upper()}{text[1:]}. Make the data, split, encode; tune every decoder on the validation set, "
             "fit, test; print tables of errors next to the paper's and write them with the figures and a report. An "
             "interrupted study continues when the same command is given again.",
+            {
+                **_STUDY,
+                **({} if name == "all" else {"--data FILE": data, "--split": _SPLIT}),
+                **({"--normalization": _NORMALIZATION} if name in ("hughes", "all") else {}),
+            },
+            seed=_SEED,
+            training_form={"action": argparse.BooleanOptionalAction},
+            auto={"action": argparse.BooleanOptionalAction},
+            split={"choices": ("random", "trajectory"), "default": "random"},
+            normalization={"choices": ("before", "after"), "default": "before"},
         )
-        _add_runs(command)
-        folder = "" if name == "all" else name
-        _add_file(
-            command,
-            "--out",
-            "DIR",
-            f"folder for tables, report and finished pieces (default: randsmap-study/{folder}, with --quick "
-            f"randsmap-study-quick/{folder})",
-        )
-        if data is not None:
-            _add_file(command, "--data", "FILE", data)
         if name == "all":
             command.set_defaults(data=None, split="random")
-        else:
-            command.add_argument(
-                "--split",
-                choices=("random", "trajectory"),
-                default="random",
-                help="random (default): single snapshots, the paper's; trajectory: whole trajectories go to training, "
-                "validation or test set (lwr, hughes)",
-            )
-        if name in ("hughes", "all"):
-            command.add_argument(
-                "--normalization",
-                choices=("before", "after"),
-                default="before",
-                help="hughes: scale the density to integral 1 before it is integrated (default), or only its snapshots "
-                "after",
-            )
-
-
-def _add_runs(command):
-    """What is run, and how often."""
-    _add_switch(
-        command,
-        "--quick",
-        "3 grid values, P = N/4 only, 2 runs, for hughes less data: the table lists what was left out",
-    )
-    _add_number(command, "--runs", "R", "draws of the features to take medians over (default: 100; 2 with --quick)")
-    command.add_argument("--decoders", type=_labels, metavar="LABEL[,LABEL]", help="only these rows of the table")
-    _add_number(command, "--seed", "S", "seed of data, split and draws (default 0)", _seed, default=0)
-    _add_number(command, "--feature-seed", "S", "seed of the draws of features in the runs instead of --seed", _seed)
-    _add_switch(
-        command,
-        "--training-form",
-        "with the paper's closed form, which conserves mass at training points (one SVD per run; default: yes, for "
-        "hughes no)",
-        argparse.BooleanOptionalAction,
-    )
-    _add_switch(
-        command,
-        "--auto",
-        "with decoders and encoders that are searched for by held-out errors (default: yes, with --quick no)",
-        argparse.BooleanOptionalAction,
-    )
 
 
 def _study(arguments):
@@ -384,33 +366,16 @@ def _study(arguments):
     base = arguments.out or Path("randsmap-study-quick" if arguments.quick else "randsmap-study")
     single = arguments.study != "all"
     names = [arguments.study] if single else list(_STUDIES)
-    studies = [(name, *_decoders_of(_make_study(name, arguments), arguments, single)) for name in names]
-    studies = [(name, study, decoders) for name, study, decoders in studies if decoders != []]
+    studies = [(name, _make_study(name, arguments)) for name in names]
+    studies = [(name, study) for name, study in studies if _decoders_of(study, arguments, single) != []]
     if not studies:
         raise ValueError(f"no study has a decoder {', '.join(arguments.decoders)}")
-    for name, study, decoders in studies:
-        out = base if single and arguments.out is not None else base / _folder_name(name, arguments)
-        command = _study_command(name, decoders, arguments)
-        results.append(_run_study(study, out, decoders, command, arguments))
+    for name, study in studies:
+        folder = name if arguments.data is None else f"{name}-{arguments.data.stem}"
+        out = base if single and arguments.out is not None else base / folder
+        results.append(_run_study(study, name, out, _decoders_of(study, arguments, single), arguments))
     if not single:
         _write_report(lambda studies: studies.write_index(results, base))
-
-
-def _study_command(name, decoders, arguments):
-    """The command that makes a study again, without defaults except the seed."""
-    options = [("runs", None), ("seed", None), ("feature_seed", None), ("split", "random"), ("data", None)]
-    if name == "hughes":
-        options.append(("normalization", "before"))
-    words = ["randsmap", "study", name, *(["--quick"] if arguments.quick else [])]
-    for option, default in options:
-        if getattr(arguments, option) != default:
-            words += [f"--{option.replace('_', '-')}", str(getattr(arguments, option))]
-    for option in ("training_form", "auto"):
-        if getattr(arguments, option) is not None:
-            words.append(f"--{'' if getattr(arguments, option) else 'no-'}{option.replace('_', '-')}")
-    if decoders is not None:
-        words += ["--decoders", ",".join(decoders)]
-    return shlex.join(words)
 
 
 def _make_study(name, arguments):
@@ -425,17 +390,13 @@ def _make_study(name, arguments):
 
 
 def _decoders_of(study, arguments, single):
-    """The study and the labels asked for; with `study all` those that the study has."""
+    """The labels asked for; with `study all` those that the study has."""
     if arguments.decoders is None or single:
-        return study, arguments.decoders
-    return study, [case.label for case in study.cases if case.label in arguments.decoders]
+        return arguments.decoders
+    return [case.label for case in study.cases if case.label in arguments.decoders]
 
 
-def _folder_name(name, arguments):
-    return name if arguments.data is None else f"{name}-{arguments.data.stem}"
-
-
-def _run_study(study, out, decoders, command, arguments):
+def _run_study(study, name, out, decoders, arguments):
     from randsmap.studies import format_table, run_study, terminal_width, write_csv, write_markdown
 
     result = run_study(
@@ -450,7 +411,7 @@ def _run_study(study, out, decoders, command, arguments):
         data=None if study.name == "mri" else arguments.data,
         training_form=arguments.training_form,
         searched=arguments.auto,
-        command=command,
+        command=_study_command(name, decoders, arguments),
     )
     write_csv(result.rows, out / "table.csv")
     write_markdown(result, out / "table.md")
@@ -460,6 +421,27 @@ def _run_study(study, out, decoders, command, arguments):
     _print(f"written: {out / 'table.csv'}, {out / 'table.md'}")
     _write_report(lambda studies: studies.write_report(result, out))
     return result
+
+
+def _study_command(name, decoders, arguments):
+    """The command that makes a study again, without defaults except the seed."""
+    options = ["quick", "runs", "seed", "feature_seed", "split", "data", "training_form", "auto"]
+    if name == "hughes":
+        options.append("normalization")
+    command = _in_words(("study", name), arguments, options, quick=False, split="random", normalization="before")
+    return command if decoders is None else f"{command} --decoders {shlex.quote(','.join(decoders))}"
+
+
+def _in_words(command, arguments, options, **defaults):
+    """The command with those options that differ from their defaults, which are None if not given here."""
+    words = ["randsmap", *command]
+    for option in options:
+        value, flag = getattr(arguments, option), f"--{option.replace('_', '-')}"
+        if isinstance(value, bool) and value != defaults.get(option):
+            words.append(flag if value else flag.replace("--", "--no-", 1))
+        elif value != defaults.get(option):
+            words += [flag, *(value if isinstance(value, list) else [value])]
+    return shlex.join(map(str, words))
 
 
 def _write_report(write):
@@ -473,6 +455,15 @@ def _write_report(write):
 
 
 # -- dataset -------------------------------------------------------------------------------------------------
+_DATASET = {
+    "--out FILE": ".npy (fields) or .npz (fields and all that belongs to them)",
+    "--seed S": "seed (default 0)",
+    "--picture FILE.png": "also draw the data (needs matplotlib)",
+}
+_TRAJECTORIES = {"--trajectories N": None, "--snapshots N": "snapshots of each trajectory"}
+_IMAGE = {"--image FILE": "your own image: .npy, .mat (variable D, slice 4) or a picture"}
+
+
 def _add_dataset(commands):
     dataset = commands.add_parser(
         "dataset",
@@ -482,20 +473,21 @@ def _add_dataset(commands):
     )
     names = dataset.add_subparsers(required=True, metavar="NAME")
     for name, (maker, text) in _DATASETS.items():
-        command = _add_command(names, name, _dataset, text, None)
-        command.set_defaults(maker=maker, name=name)
-        _add_file(
-            command, "--out", "FILE", ".npy (fields) or .npz (fields and all that belongs to them)", required=True
+        size = _TRAJECTORIES if name in ("lwr", "hughes") else {"--samples N": None}
+        command = _add_command(
+            names,
+            name,
+            _dataset,
+            text,
+            None,
+            {**_DATASET, **size, **(_IMAGE if name == "rotated-images" else {})},
+            out=_REQUIRED,
+            seed=_SEED,
+            trajectories={"dest": "n_trajectories"},
+            snapshots={"dest": "snapshots_per_trajectory"},
+            samples={"dest": "n_samples"},
         )
-        _add_number(command, "--seed", "S", "seed (default 0)", _seed, default=0)
-        _add_file(command, "--picture", "FILE.png", "also draw the data (needs matplotlib)")
-        if name in ("lwr", "hughes"):
-            _add_number(command, "--trajectories", "N", dest="n_trajectories")
-            _add_number(command, "--snapshots", "N", "snapshots of each trajectory", dest="snapshots_per_trajectory")
-        else:
-            _add_number(command, "--samples", "N", dest="n_samples")
-        if name == "rotated-images":
-            _add_file(command, "--image", "FILE", "your own image: .npy, .mat (variable D, slice 4) or a picture")
+        command.set_defaults(maker=maker, name=name)
 
 
 def _dataset(arguments):
@@ -550,8 +542,43 @@ def _picture(name, bunch):
 
 
 # -- fit -----------------------------------------------------------------------------------------------------
+_FIT = {
+    **_input("snapshots", "SNAPSHOTS", _FIELDS),
+    "--out MODEL": "model file to write, such as model.npz",
+    "--components D": "latent coordinates: at most so many (with --features etc. exactly so many); by default the "
+    "number of eigenvectors of diffusion maps that are new directions",
+    "--decoder FAMILY[,FAMILY]": "search these families of decoders only, such as sigmoid, fourier, gaussian, matern, "
+    "thin-plate, k-nn (another name lists all)",
+    "--trials N": "trials of the search for a decoder (default 40)",
+    "--groups FILE": "labels, one per snapshot, of trajectories or other groups, which are left out as a whole: .npy, "
+    "a text file with one label per line, or an array file as of the snapshots",
+    "--groups-key NAME": _KEY,
+    "--parameters FILE": "times or parameters of the snapshots, (n_samples,) or (n_samples, p), with --transpose also "
+    "(p, n_samples), in .npy, text, or a file as of the snapshots: the model then predicts fields at new ones "
+    "(randsmap predict). Instead of few coordinates it has many POD modes where these clearly predict better, unless "
+    "--components or --decoder is given",
+    "--parameters-key NAME": _KEY,
+    "--alpha A": "density normalisation of the diffusion maps, 0 to 1 (default 1)",
+    "--features": "feature map of the one decoder fitted (default sigmoid)",
+    "--value V": "slope (sigmoid), length scale (fourier) or maximal frequency (multiscale); tuned if not given",
+    "--n-features P": "a count (500) or a multiple of the number of samples (0.25); default 1.0",
+    "--regularization LAMBDA": "ridge parameter (default 1e-3)",
+    "--encoder-samples N": "search for the model among N of the snapshots, chosen at random (default: all, 5000 at "
+    "most), or, with --features etc., fit the encoder to them; for files larger than memory, with "
+    "--n-features as a count",
+    "--invariants": "what every decoded field keeps exactly: the mass (sum of the cells), nothing, or (auto, the "
+    "default) the mass where it is the same in all snapshots",
+    "--cell-weights FILE": "volumes of the cells of a grid that is not uniform, one positive number per cell, "
+    "flattened or in the shape of a field, in a file as of the snapshots: the mass is the sum of the cells by these",
+    "--cell-weights-key NAME": _KEY,
+    "--bounds LOW HIGH": "every decoded value lies between these, numbers or none: --bounds 0 none for values not "
+    "below 0",
+    "--seed S": "seed of the draws (default 0)",
+}
+
+
 def _add_fit(commands):
-    fit = _add_command(
+    _add_command(
         commands,
         "fit",
         _fit,
@@ -561,99 +588,12 @@ def _add_fit(commands):
         "--n-features or --regularization there is no search: diffusion maps and a decoder with random features are "
         "fitted, whose one hyperparameter is tuned on a fifth of the snapshots unless --value gives it. MODEL is an "
         ".npz file without pickles, which randsmap.load reads.",
-    )
-    _add_input(fit, "snapshots", "SNAPSHOTS", _FIELDS)
-    _add_file(fit, "--out", "MODEL", "model file to write, such as model.npz", required=True)
-    _add_array_file(
-        fit,
-        "--groups",
-        "labels, one per snapshot, of trajectories or other groups, which are left out as a whole: .npy, a text file "
-        "with one label per line, or an array file as of the snapshots",
-    )
-    _add_array_file(
-        fit,
-        "--parameters",
-        "times or parameters of the snapshots, (n_samples,) or (n_samples, p), with --transpose also (p, n_samples), "
-        "in .npy, text, or a file as of the snapshots: the model then predicts fields at new ones (randsmap predict). "
-        "Instead of few coordinates it has many POD modes where these clearly predict better, unless --components or "
-        "--decoder is given",
-    )
-    _add_search_options(fit)
-    _add_decoder_options(fit)
-    _add_kept_options(fit)
-    _add_number(fit, "--seed", "S", "seed of the draws (default 0)", _seed, default=0)
-
-
-def _add_search_options(fit):
-    _add_number(
-        fit,
-        "--components",
-        "D",
-        "latent coordinates: at most so many (with --features etc. exactly so many); by default the number of "
-        "eigenvectors of diffusion maps that are new directions",
-    )
-    fit.add_argument(
-        "--decoder",
-        type=_labels,
-        metavar="FAMILY[,FAMILY]",
-        help="search these families of decoders only, such as sigmoid, fourier, gaussian, matern, thin-plate, k-nn "
-        "(another name lists all)",
-    )
-    _add_number(fit, "--trials", "N", "trials of the search for a decoder (default 40)")
-    _add_number(
-        fit,
-        "--encoder-samples",
-        "N",
-        "search for the model among N of the snapshots, chosen at random (default: all, 5000 at most), or, with "
-        "--features etc., fit the encoder to them; for files larger than memory, with --n-features as a count",
-    )
-
-
-def _add_decoder_options(fit):
-    _add_number(
-        fit, "--alpha", "A", "density normalisation of the diffusion maps, 0 to 1 (default 1)", float, default=1.0
-    )
-    fit.add_argument(
-        "--features", choices=tuple(_FEATURES), help="feature map of the one decoder fitted (default sigmoid)"
-    )
-    _add_number(
-        fit,
-        "--value",
-        "V",
-        "slope (sigmoid), length scale (fourier) or maximal frequency (multiscale); tuned if not given",
-        float,
-    )
-    _add_number(
-        fit,
-        "--n-features",
-        "P",
-        "a count (500) or a multiple of the number of samples (0.25); default 1.0",
-        _count_or_fraction,
-    )
-    _add_number(fit, "--regularization", "LAMBDA", "ridge parameter (default 1e-3)", float)
-
-
-def _add_kept_options(fit):
-    """What decoded fields satisfy exactly."""
-    fit.add_argument(
-        "--invariants",
-        choices=("auto", "mass", "none"),
-        default="auto",
-        help="what every decoded field keeps exactly: the mass (sum of the cells), nothing, or (auto, the default) the "
-        "mass where it is the same in all snapshots",
-    )
-    _add_array_file(
-        fit,
-        "--cell-weights",
-        "volumes of the cells of a grid that is not uniform, one positive number per cell, flattened or in the shape "
-        "of a field, in a file as of the snapshots: the mass is the sum of the cells by these",
-    )
-    fit.add_argument(
-        "--bounds",
-        type=_bound,
-        nargs=2,
-        metavar=("LOW", "HIGH"),
-        help="every decoded value lies between these, numbers or none: --bounds 0 none for values not below 0",
+        _FIT,
+        out=_REQUIRED,
+        alpha={"default": 1.0},
+        features={"choices": tuple(_FEATURES)},
+        invariants={"choices": ("auto", "mass", "none"), "default": "auto"},
+        seed=_SEED,
     )
 
 
@@ -918,80 +858,6 @@ def _parametric(arguments, model, snapshots, parameters, groups, search, kept):
 
 
 # -- encode, decode, predict, evaluate, report ---------------------------------------------------------------
-def _add_encode(commands):
-    command = _add_command(
-        commands, "encode", _encode, "latent coordinates of snapshots", "Latent coordinates of snapshots."
-    )
-    _add_file(command, "model", "MODEL")
-    _add_input(command, "snapshots", "SNAPSHOTS", _FIELDS)
-    _add_output(command, "LATENTS")
-
-
-def _add_decode(commands):
-    command = _add_command(commands, "decode", _decode, "fields at latent coordinates", "Fields at latent coordinates.")
-    _add_file(command, "model", "MODEL")
-    _add_input(command, "latents", "LATENTS", "(n_samples, n_components), in a file as of snapshots")
-    _add_output(command, "FIELDS")
-
-
-def _add_predict(commands):
-    command = _add_command(
-        commands,
-        "predict",
-        _predict,
-        "fields at new parameters or times",
-        "Fields at parameters or times, by a model of `randsmap fit --parameters`.",
-    )
-    _add_file(command, "model", "MODEL")
-    _add_input(
-        command,
-        "parameters",
-        "PARAMETERS",
-        "(n,) or (n, p), in .npy, text with one row per line, or a file as of snapshots",
-    )
-    _add_output(command, "FIELDS")
-
-
-def _add_evaluate(commands):
-    command = _add_command(
-        commands,
-        "evaluate",
-        _evaluate,
-        "reconstruction errors of a model on snapshots",
-        "Encode and decode the snapshots and print the errors over the samples.",
-    )
-    _add_file(command, "model", "MODEL")
-    _add_input(command, "snapshots", "SNAPSHOTS", _FIELDS)
-    _add_array_file(
-        command,
-        "--parameters",
-        "times or parameters of the snapshots: errors of the fields that a model of `fit --parameters` predicts",
-    )
-    _add_file(command, "--out", "ERRORS.csv", "also write the errors of every sample")
-
-
-def _add_report(commands):
-    command = _add_command(
-        commands,
-        "report",
-        _report,
-        "a page of pictures and tables on a model and snapshots",
-        "Write one HTML file on what a model makes of snapshots: embedding, errors, worst fields, mass, leverage (how "
-        "far the snapshots are from those of the fit), and what was tuned. Needs the extra studies.",
-    )
-    _add_file(command, "model", "MODEL")
-    _add_input(command, "snapshots", "SNAPSHOTS", _FIELDS)
-    _add_file(command, "--out", "FILE", "such as report.html", required=True)
-    _add_array_file(command, "--groups", "labels of trajectories or other groups, as of `randsmap fit`")
-    _add_number(
-        command,
-        "--shape",
-        ("NY", "NX"),
-        "cells of a field in the plane (default: those of the model's fields, if they have a shape)",
-        nargs=2,
-    )
-
-
 def _encode(arguments):
     from randsmap._io.progress import show_progress
 
@@ -1064,6 +930,7 @@ def _report(arguments):
     model = _load_model(arguments.model)
     snapshots = _read_fields(arguments, model)
     groups = _labels_of(arguments, len(snapshots))
+    options = ("out", "key", "transpose", "groups", "groups_key", "shape")
     with show_progress():
         path = write_model_report(
             model,
@@ -1072,19 +939,69 @@ def _report(arguments):
             groups=groups,
             shape=arguments.shape,
             title=f"{arguments.model.name} on {arguments.input.name}",
-            command=_report_command(arguments),
+            command=_in_words(("report", arguments.model, arguments.input), arguments, options, transpose=False),
         )
     _print(f"report: {path}")
 
 
-def _report_command(arguments):
-    words = ["randsmap", "report", arguments.model, arguments.input, "--out", arguments.out]
-    words += [] if arguments.key is None else ["--key", arguments.key]
-    words += ["--transpose"] if arguments.transpose else []
-    words += [] if arguments.groups is None else ["--groups", arguments.groups]
-    words += [] if arguments.groups_key is None else ["--groups-key", arguments.groups_key]
-    words += [] if arguments.shape is None else ["--shape", *arguments.shape]
-    return shlex.join(map(str, words))
+_MODEL = {"model MODEL": None}
+_FIELDS_OF_MODEL = {**_MODEL, **_input("snapshots", "SNAPSHOTS", _FIELDS)}
+_LATENTS = _input("latents", "LATENTS", "(n_samples, n_components), in a file as of snapshots")
+_PARAMETERS = _input(
+    "parameters", "PARAMETERS", "(n,) or (n, p), in .npy, text with one row per line, or a file as of snapshots"
+)
+_EVALUATE = {
+    "--parameters FILE": "times or parameters of the snapshots: errors of the fields that a model of `fit "
+    "--parameters` predicts",
+    "--parameters-key NAME": _KEY,
+    "--out ERRORS.csv": "also write the errors of every sample",
+}
+_REPORT = {
+    "--out FILE": "such as report.html",
+    "--groups FILE": "labels of trajectories or other groups, as of `randsmap fit`",
+    "--groups-key NAME": _KEY,
+    "--shape NY NX": "cells of a field in the plane (default: those of the model's fields, if they have a shape)",
+}
+# command -> (function, summary, description, options)
+_OF_MODELS = {
+    "encode": (
+        _encode,
+        "latent coordinates of snapshots",
+        "Encode snapshots: write their latent coordinates.",
+        {**_FIELDS_OF_MODEL, **_output("latents")},
+    ),
+    "decode": (
+        _decode,
+        "fields at latent coordinates",
+        "Decode latent coordinates: write the fields at them.",
+        {**_MODEL, **_LATENTS, **_output("fields")},
+    ),
+    "predict": (
+        _predict,
+        "fields at new parameters or times",
+        "Fields at parameters or times, by a model of `randsmap fit --parameters`.",
+        {**_MODEL, **_PARAMETERS, **_output("fields")},
+    ),
+    "evaluate": (
+        _evaluate,
+        "reconstruction errors of a model on snapshots",
+        "Encode and decode the snapshots and print the errors over the samples.",
+        {**_FIELDS_OF_MODEL, **_EVALUATE},
+    ),
+    "report": (
+        _report,
+        "a page of pictures and tables on a model and snapshots",
+        "Write one HTML file on what a model makes of snapshots: embedding, errors, worst fields, mass, leverage (how "
+        "far the snapshots are from those of the fit), and what was tuned. Needs the extra studies.",
+        {**_FIELDS_OF_MODEL, **_REPORT},
+    ),
+}
+
+
+def _add_commands_of_models(commands):
+    for name, (run, text, description, options) in _OF_MODELS.items():
+        out = {} if name == "evaluate" else {"out": _REQUIRED}
+        _add_command(commands, name, run, text, description, options, **out)
 
 
 # -- Models and arrays in files ------------------------------------------------------------------------------
@@ -1125,10 +1042,7 @@ def _read_fields(arguments, model):
     rows, _ = flattened(given, str(path))
     if rows.shape[1] != M or (given.ndim > 2 and given.shape[1:] != shape):
         cells = f"{M} cells (columns)" if len(shape) == 1 else f"the shape {shape}"
-        raise ValueError(
-            f"{path}: the snapshots must have {cells}, as those of the model, got shape {given.shape}"
-            f"{_transposing(arguments, given, M)}"
-        )
+        raise _other_width(arguments, given, f"snapshots must have {cells}", M)
     if len(rows) == M:  # both ways fit
         warn_of_columns(given, path, arguments.transpose)
     return rows
@@ -1139,40 +1053,33 @@ def _read_latents(arguments, d):
     from randsmap._interface.validation import refuse_other_dimensions
     from randsmap.snapshots import read_numbers
 
-    path = arguments.input
-    latents = read_numbers(path, key=arguments.key, transpose=arguments.transpose)
-    refuse_other_dimensions(latents.shape, str(path))
+    latents = read_numbers(arguments.input, key=arguments.key, transpose=arguments.transpose)
+    refuse_other_dimensions(latents.shape, str(arguments.input))
     if latents.shape[1] != d:
-        raise ValueError(
-            f"{path}: the latents must have {d} coordinates (columns), as those of the model, got shape {latents.shape}"
-            f"{_transposing(arguments, latents, d)}"
-        )
+        raise _other_width(arguments, latents, f"latents must have {d} coordinates (columns)", d)
     return latents
-
-
-def _transposing(arguments, given, width):
-    """A hint where an array that does not fit would do so with its other axis first."""
-    if given.size != width * (len(given) if arguments.transpose else given.shape[-1]):
-        return ""
-    return f". They do with{'out' if arguments.transpose else ''} --transpose"
 
 
 def _read_parameters(arguments, p):
     """The input file as parameters (n, p)."""
-    from randsmap.snapshots import HAVE_NAMES, read_columns
+    from randsmap.snapshots import read_columns
 
-    path = arguments.input
-    parameters = read_columns(path, key=arguments.key, width=None if arguments.transpose else p)
-    if arguments.transpose and len(parameters) == p:
-        parameters = parameters.T.copy()
+    parameters = read_columns(arguments.input, key=arguments.key, width=p, transpose=arguments.transpose)
     if parameters.shape[1] != p:
-        hint = ""
-        if len(parameters) == p and not arguments.transpose:
-            hint = ". It does with --transpose"
-        elif arguments.key is None and path.suffix.lower() in HAVE_NAMES:
-            hint = ". If they are another array of the file, --key names it"
-        raise ValueError(f"{path} must hold {p} parameters per row, got an array of shape {parameters.shape}{hint}")
+        raise _other_width(arguments, parameters, f"parameters must be {p} per row", p)
     return parameters
+
+
+def _other_width(arguments, given, expectation, width):
+    """ValueError for an array of another width than the model's, with a hint at what may be meant."""
+    from randsmap.snapshots import HAVE_NAMES
+
+    hint = ""
+    if given.size == width * (len(given) if arguments.transpose else given.shape[-1]):
+        hint = f". They do with{'out' if arguments.transpose else ''} --transpose"
+    elif arguments.key is None and arguments.input.suffix.lower() in HAVE_NAMES:
+        hint = ". If they are another array of the file, --key names it"
+    return ValueError(f"{arguments.input}: the {expectation}, as those of the model, got shape {given.shape}{hint}")
 
 
 def _parameters_for(arguments, n, width=None):

@@ -138,11 +138,18 @@ def read_numbers(path: Path, *, key: str | None = None, transpose: bool = False)
     return np.asarray(read_array(path, key=key, transpose=transpose))
 
 
-def read_columns(path: Path, *, key: str | None = None, width: int | None = None) -> NDArray[np.float64]:
-    """Parameters (n, p), one column of a vector, from a file as for `read_array`; p is `width`, if that is known."""
+def read_columns(
+    path: Path, *, key: str | None = None, width: int | None = None, transpose: bool = False
+) -> NDArray[np.float64]:
+    """Parameters (n, p) from a file as for `read_array`; a vector, which MATLAB has as a row, is one column.
+
+    p is `width`, if that is known.
+    """
     values = read_numbers(path, key=key)
+    if transpose and values.ndim == 2:
+        values = values.T
     if values.ndim == 2 and len(values) == 1 and values.shape[1] != width:
-        values = values[0]  # a vector, as MATLAB has it
+        values = values[0]
     return as_array(values[:, None] if values.ndim == 1 else values, str(path), min_rows=0)
 
 

@@ -679,7 +679,7 @@ def test_parameters_and_groups_come_as_matlab_has_them(tmp_path, snapshots, caps
     assert run("evaluate", tmp_path / "m", tmp_path / "F.npy", *rows[:2]) == 0
     assert capsys.readouterr().out == of_columns
     predict = ("predict", tmp_path / "m", tmp_path / "run.mat", "--key", "par", "--out", tmp_path / "G.npy")
-    assert "(2, 60). It does with --transpose" in failing(predict, capsys)
+    assert "(2, 60). They do with --transpose" in failing(predict, capsys)
     assert run(*predict, "--transpose") == 0
     np.testing.assert_array_equal(np.load(tmp_path / "G.npy"), load(tmp_path / "m").predict(places))
     np.savez(tmp_path / "new.npz", U=snapshots, par=places)
