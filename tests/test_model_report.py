@@ -58,13 +58,12 @@ def test_report_has_the_figures_of_the_model(model, bumps, tmp_path):
     assert float(page.row("error of the mass, relative")[4]) == pytest.approx(mass.max(), rel=1, abs=5e-16)
     leverage = model.leverage(model.transform(bumps))
     assert page.row("leverage")[4] == f"{leverage.max():.3g}"
-    assert page.row(str(worst))[:2] == [
-        f"{100 * l2[worst]:.3g} %",
-        f"{100 * metrics.scaled_linf(bumps, decoded)[worst]:.3g} %",
-    ]
+    shown = np.argsort(-l2, kind="stable")[:12]  # of one column, with decimals that suit its smallest
+    linf = metrics.scaled_linf(bumps, decoded)
+    assert page.row(str(worst))[:2] == [_page.percents(l2[shown])[0], _page.percents(linf[shown])[0]]
     assert page.row("slope") == ["5"] and page.row("solver") == ["cholesky"]
     assert page.row("kernel width epsilon") == [f"{model.encoder_.epsilon_:.4g}"]
-    assert "fitted to 50 % of these snapshots" in page.text
+    assert "fitted to 50.0 % of these snapshots" in page.text
     assert "do it again" in page.text and page.text.count("bumps - randsmap") == 1
 
 
@@ -76,7 +75,7 @@ def test_groups_have_their_means(model, bumps, tmp_path):
     assert len(page.pictures) == 6
     assert page.text.count(HOSTILE) == 3 and not page.all("script")
     means = metrics.scaled_l2(bumps, model.reconstruct(bumps)).reshape(3, 8).mean(axis=1)
-    assert page.row("third", "8")[0] == f"{100 * means[2]:.3g} %"
+    assert page.row("third", "8")[0] == _page.percents(means)[2]
     (first, *_) = [row for row in page.rows if row[1:2] == ["8"]]
     assert first[0][:10] == str([HOSTILE, "second", "third"][int(np.argmax(means))])[:10]
     with pytest.raises(ValueError, match=r"groups must have a label for each of 24 snapshots, got shape \(3,\)"):
@@ -149,7 +148,7 @@ def test_a_large_map_is_read_by_blocks_and_once(model, bumps, tmp_path, monkeypa
     whole = _evaluation.evaluate(model, bumps)
     np.testing.assert_allclose(found.l2, whole.l2, rtol=1e-9, atol=1e-14)
     np.testing.assert_allclose(found.latents, whole.latents, rtol=1e-9, atol=1e-12)
-    assert (found.fields([3, 7]) == bumps[[3, 7]]).all()
+    assert (found.snapshots[[3, 7]] == bumps[[3, 7]]).all()
 
 
 def test_errors_of_empty_fields_are_scaled(bumps):
@@ -158,17 +157,24 @@ def test_errors_of_empty_fields_are_scaled(bumps):
     found = _evaluation.evaluate(model, fields)
     np.testing.assert_allclose(found.l2, metrics.scaled_l2(fields, model.reconstruct(fields)), rtol=1e-12)
     np.testing.assert_allclose(found.linf, metrics.scaled_linf(fields, model.reconstruct(fields)), rtol=1e-12)
-    assert not found.kept and np.isfinite(found.invariants).all()
+    assert not found.has_invariants and np.isfinite(found.invariants).all()
     with pytest.raises(ValueError, match="snapshots are 0 in every cell"):
         _evaluation.evaluate(model, np.zeros((4, 30)))
 
 
-def test_only_some_of_many_snapshots_are_looked_at(model, bumps, monkeypatch):
-    monkeypatch.setattr(_evaluation, "MOST_LOOKED_AT", 10)
+def test_only_some_of_many_snapshots_are_examined(model, bumps, monkeypatch):
+    monkeypatch.setattr(_evaluation, "MOST_EXAMINED", 10)
     found = _evaluation.evaluate(model, bumps)
-    assert len(found.leverage) == len(found.looked_at) < 24
-    assert int(np.argmax(found.l2)) in found.looked_at
-    assert (found.leverage == model.leverage(found.latents[found.looked_at])).all()
+    assert len(found.leverage) == len(found.examined) < 24
+    assert int(np.argmax(found.l2)) in found.examined
+    assert (found.leverage == model.leverage(found.latents[found.examined])).all()
+
+
+def test_percentages_of_a_column_have_the_same_decimals():
+    assert _page.percents([0.19, 0.191, 0.168, None, 1.0]) == ["19.0 %", "19.1 %", "16.8 %", "", "100.0 %"]
+    assert _page.percents([0.00123, 0.5]) == ["0.123 %", "50.000 %"]
+    assert _page.percents([0.0, 1e-15, 0.1, np.inf]) == ["0.0 %", "1e-13 %", "10.0 %", "inf %"]
+    assert _page.percent(0.2) == "20.0 %"
 
 
 def test_worst_rows_are_apart():

@@ -26,6 +26,8 @@ __all__ = [
     "Surroundings",
     "TrustRegion",
     "extrapolation_ignored",
+    "leverage_cost",
+    "training_points",
 ]
 
 FACTOR = 100.0  # times the leverage of training points from which a row is far away; see `Leverage`
@@ -154,6 +156,22 @@ def _boxes(points, scale):
 
 class NoLeverage(AttributeError):
     """The decoder lacks what its leverage is computed from."""
+
+
+def training_points(part: Any) -> _Values | None:
+    """Latents (n, d) that an estimator was fitted to; None if it does not know them."""
+    try:
+        return part._training_points() if hasattr(part, "_training_points") else None
+    except NoLeverage:
+        return None
+
+
+def leverage_cost(part: Any) -> float:
+    """Operations of the first call of an estimator's `leverage`, about; infinite if it has none."""
+    try:
+        return float(part._leverage_cost()) if hasattr(part, "leverage") else np.inf
+    except NoLeverage:
+        return np.inf
 
 
 def _single(points):

@@ -1,4 +1,4 @@
-"""What a model makes of snapshots, in numbers: latents, errors, invariants, leverage, its worst fields."""
+"""Figures of a model on snapshots: latents, errors, invariants, leverage, its worst fields."""
 
 from __future__ import annotations
 
@@ -9,67 +9,57 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap import metrics
-from randsmap._interface.validation import check_matrix
 from randsmap._linalg.neighbors import NeighborIndex
-from randsmap._linalg.rows import Snapshots, is_large, row_blocks
-from randsmap.maps.extrapolation import extrapolation_ignored
+from randsmap._linalg.rows import Rows
+from randsmap.maps.extrapolation import NoLeverage, extrapolation_ignored, leverage_cost, training_points
 
 __all__ = ["Evaluation", "decoded_rows", "decoding_part", "evaluate", "worst_rows"]
 
-MOST_LOOKED_AT = 5000  # snapshots whose leverage is computed, and that are looked for among the training points
-_DEAREST = 1e12  # operations of a leverage that would take minutes
-_SAME = 1e-9  # distance, in standard deviations of the latents, of points that are one
+MOST_EXAMINED = 5000  # snapshots whose leverage is computed: a second for 2000 features, and enough for a picture
+_MOST_OPERATIONS = 1e12  # of the leverage: more would take minutes
 
 _Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Of n snapshots of M cells.
+    """Figures of a model on n snapshots of M cells.
 
     Parameters
     ----------
-    snapshots : ndarray (n, M) or Snapshots
+    snapshots : Rows (n, M)
     latents : ndarray (n, d)
     l2, linf : ndarray (n,)
         Scaled errors of the decoded fields.
     invariants : ndarray (n,)
         Largest error of an invariant, relative to what it sums up: ``|C_j.f_hat - C_j.f| / |C_j|.|f|``.
-    kept : bool
-        Whether the model promises to keep invariants. If not, `invariants` is the error of the mass.
+    has_invariants : bool
+        Whether the model preserves invariants. If not, `invariants` is the error of the mass.
     n_invariants : int
     ranges : tuple of four floats
         Lowest and highest value of the snapshots, and of the decoded fields.
-    looked_at : ndarray of int
-        Rows of `leverage`, at most 5000 and those of the largest errors.
+    examined : ndarray of int
+        Rows of `leverage`: at most about 5000, those of the largest errors among them.
     leverage : ndarray or None
-        Of these rows; None where the model has none or it would take minutes.
-    limit, largest : float
-        The model's `leverage_limit_` and `leverage_`.
+        Leverage of these rows; None if the model has none or it would take minutes.
+    limit : float
+        The model's `leverage_limit_`.
     known : float
-        Share of the rows looked at that the model was fitted to; NaN where that cannot be told.
+        Share of the examined rows that the model was fitted to; NaN if that is not known.
     """
 
-    snapshots: Any
+    snapshots: Rows
     latents: _Values
     l2: _Values
     linf: _Values
     invariants: _Values
-    kept: bool
+    has_invariants: bool
     n_invariants: int
     ranges: tuple[float, float, float, float]
-    looked_at: NDArray[np.intp]
+    examined: NDArray[np.intp]
     leverage: _Values | None
     limit: float
-    largest: float
     known: float
-
-    def fields(self, rows: ArrayLike) -> _Values:
-        """The snapshots of some rows, ascending."""
-        rows = np.asarray(rows)
-        if isinstance(self.snapshots, Snapshots):
-            return self.snapshots[rows]
-        return np.asarray(self.snapshots[rows], dtype=float)
 
 
 def decoding_part(model: Any) -> Any:
@@ -80,55 +70,46 @@ def decoding_part(model: Any) -> Any:
 
 
 def decoded_rows(model: Any, latents: _Values) -> _Values:
-    """Decoded fields (n, M), whatever the shape of the model's; far away is not warned of, the report says it."""
+    """Decoded fields (n, M), whatever the shape of the model's, without warnings of latents that are far away."""
     with extrapolation_ignored():
         return np.asarray(model.inverse_transform(latents)).reshape(len(latents), -1)
 
 
 def evaluate(model: Any, snapshots: ArrayLike) -> Evaluation:
     """Encode and decode the snapshots (n, M), n >= 1; a large memory-mapped array is read once, by blocks."""
-    numbers: Any
-    if is_large(snapshots):
-        numbers = Snapshots(snapshots, "snapshots")
-    else:
-        numbers = check_matrix(snapshots, "snapshots")
+    rows = Rows.of(snapshots, "snapshots")
     C = np.asarray(getattr(decoding_part(model), "invariant_matrix_", np.empty((0, 0))))
-    kept = C.shape[1] > 0
-    C = C if kept else np.ones((numbers.shape[1], 1))
-    latents, norms, found, ranges = [], [], [], []
-    for _, F in row_blocks(numbers, "evaluating"):
+    has_invariants = C.shape[1] > 0
+    C = C if has_invariants else np.ones((rows.width, 1))
+    latents, norms, invariants, ranges = [], [], [], []
+    for _, _, F in rows.blocks(what="evaluating"):
         latents.append(np.asarray(model.transform(F)))
         F_hat = decoded_rows(model, latents[-1])
-        sizes = [metrics.field_norms(F, norm) for norm in ("l2", "linf")]
-        distances = [metrics.field_norms(F_hat - F, norm) for norm in ("l2", "linf")]
-        norms.append([*sizes, *distances])
-        found.append(_invariant_errors(F, F_hat, C))
+        norms.append([metrics.field_norms(each, norm) for norm in ("l2", "linf") for each in (F, F_hat - F)])
+        invariants.append(_invariant_errors(F, F_hat, C))
         ranges.append([F.min(), F.max(), F_hat.min(), F_hat.max()])
-    sizes_l2, sizes_linf, distances_l2, distances_linf = np.concatenate(norms, axis=1)
+    sizes_l2, distances_l2, sizes_linf, distances_linf = np.concatenate(norms, axis=1)
     if not sizes_l2.any() and distances_l2.any():
         raise ValueError("snapshots are 0 in every cell: errors have nothing to be relative to")
-    l2, linf = (
-        metrics.scaled_distances(distances, sizes, metrics.median_norm(sizes))
-        for distances, sizes in ((distances_l2, sizes_l2), (distances_linf, sizes_linf))
-    )
+    l2 = metrics.scaled_distances(distances_l2, sizes_l2, metrics.median_norm(sizes_l2))
+    linf = metrics.scaled_distances(distances_linf, sizes_linf, metrics.median_norm(sizes_linf))
     lowest, highest = np.min(ranges, axis=0), np.max(ranges, axis=0)
     Y = np.concatenate(latents)
-    rows = _looked_at(l2)
-    leverage, limit, largest = _leverage(model, Y[rows])
+    examined = _examined(l2)
+    leverage, limit = _leverage(model, Y[examined])
     return Evaluation(
-        snapshots=numbers,
+        snapshots=rows,
         latents=Y,
         l2=l2,
         linf=linf,
-        invariants=np.concatenate(found),
-        kept=kept,
+        invariants=np.concatenate(invariants),
+        has_invariants=has_invariants,
         n_invariants=C.shape[1],
         ranges=(float(lowest[0]), float(highest[1]), float(lowest[2]), float(highest[3])),
-        looked_at=rows,
+        examined=examined,
         leverage=leverage,
         limit=limit,
-        largest=largest,
-        known=_known(model, Y[rows]),
+        known=_known(model, Y[examined]),
     )
 
 
@@ -151,12 +132,12 @@ def worst_rows(errors: _Values, groups: NDArray[Any] | None, count: int = 3) -> 
     return chosen
 
 
-def _looked_at(errors: _Values) -> NDArray[np.intp]:
+def _examined(errors: _Values) -> NDArray[np.intp]:
     n = len(errors)
-    if n <= MOST_LOOKED_AT:
+    if n <= MOST_EXAMINED:
         return np.arange(n)
-    spread = np.linspace(0, n - 1, MOST_LOOKED_AT).round().astype(int)
-    return np.union1d(spread, np.argpartition(-errors, MOST_LOOKED_AT // 10)[: MOST_LOOKED_AT // 10])
+    worst = np.argpartition(-errors, MOST_EXAMINED // 10)[: MOST_EXAMINED // 10]
+    return np.union1d(np.linspace(0, n - 1, MOST_EXAMINED).round().astype(int), worst)
 
 
 def _invariant_errors(F: _Values, F_hat: _Values, C: _Values) -> _Values:
@@ -166,25 +147,21 @@ def _invariant_errors(F: _Values, F_hat: _Values, C: _Values) -> _Values:
     return np.asarray(np.nan_to_num(errors, nan=np.inf).max(axis=1))
 
 
-def _leverage(model: Any, Y: _Values) -> tuple[_Values | None, float, float]:
-    nothing = None, np.nan, np.nan
-    try:
-        if decoding_part(model)._leverage_cost() > _DEAREST:
-            return nothing
-        return np.asarray(model.leverage(Y)), float(model.leverage_limit_), float(model.leverage_)
-    except AttributeError:  # the decoder has none, or its file has not what it needs
-        return nothing
+def _leverage(model: Any, Y: _Values) -> tuple[_Values | None, float]:
+    if hasattr(model, "leverage") and leverage_cost(decoding_part(model)) <= _MOST_OPERATIONS:
+        try:
+            return np.asarray(model.leverage(Y)), float(model.leverage_limit_)
+        except NoLeverage:
+            pass
+    return None, np.nan
 
 
 def _known(model: Any, Y: _Values) -> float:
     """Share of the latents Y that are training points of the decoder."""
-    try:
-        points = decoding_part(model)._training_points()
-    except AttributeError:
-        return np.nan
-    if points.shape[1] != Y.shape[1]:  # of fields that were shifted before
+    points = training_points(decoding_part(model))
+    if points is None or points.shape[1] != Y.shape[1]:  # the latter where fields were shifted before
         return np.nan
     deviation = points.std(axis=0)
     unit = np.where(deviation > 0, deviation, 1.0)
     distances, _ = NeighborIndex(np.ascontiguousarray(points / unit)).query(np.ascontiguousarray(Y / unit), 1)
-    return float(np.mean(distances[:, 0] <= _SAME))
+    return float(np.mean(distances[:, 0] <= 1e-9))  # what encoding again loses to round-off, and no more

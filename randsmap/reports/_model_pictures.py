@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from randsmap.reports._page import NARROW, WIDE, Picture, percent
 __all__ = ["model_pictures"]
 
 _MOST_POINTS = 2000  # of an embedding: more only cover one another
-_MOST_CELLS = 1000  # of a line, or along each axis of a plane
-_TALLEST = 2.2  # inches of a plane
+_MOST_CELLS = 1000  # of a line, or along each axis of a plane: as many as a picture has pixels
+_SMALL = (5.0, 3.6)  # inches of a picture that shares its row of the page
 _ERROR = "relative L2 error"
 
 
@@ -38,33 +38,28 @@ def model_pictures(
     worst : list of int
         Rows of the fields of the largest errors that are shown.
     shape, mesh
-        Of a field that is a plane or lies on a mesh; both None of a line.
+        Shape of a field that is a plane, or the mesh that it lies on; both None for a line.
     """
     yield _errors(found, groups)
     yield _fields(model, found, worst, shape, mesh)
     yield from _embeddings(found)
     if found.leverage is not None:
-        figure, ax = _panel()
-        plotting.plot_leverage(found.leverage, found.l2[found.looked_at], limit=found.limit, ax=ax)
+        figure, ax = plotting.new_axes(_SMALL)
+        plotting.plot_leverage(found.leverage, found.l2[found.examined], limit=found.limit, ax=ax)
         yield Picture(
             "Errors and leverage",
-            "Leverage says how far a snapshot is from those that the decoder was fitted to, as the fit sees it. Beyond "
-            "the limit a field is a guess.",
+            "Leverage measures how far a snapshot is from those that the decoder was fitted to. Beyond the limit a "
+            "field is extrapolated.",
             f"Scatter plot of the relative L2 error of {len(found.leverage)} snapshots against their leverage",
             figure,
         )
     yield _invariants(found)
 
 
-def _panel(width: float = 5.0, height: float = 3.6) -> tuple[Any, Any]:
-    figure = plotting.new_figure((width, height))
-    return figure, figure.add_subplot()
-
-
 def _errors(found: Evaluation, groups: NDArray[Any] | None) -> Picture:
     figures = []
     for width in (WIDE, NARROW):
-        figure, ax = _panel(width, 2.8)
+        figure, ax = plotting.new_axes((width, 2.8))
         plotting.plot_errors(found.l2, groups=groups, label=_ERROR, ax=ax)
         figures.append(figure)
     along = "the rows of the snapshots" if groups is None else "the rows of each group"
@@ -78,8 +73,8 @@ def _errors(found: Evaluation, groups: NDArray[Any] | None) -> Picture:
 
 
 def _invariants(found: Evaluation) -> Picture:
-    name = "invariants" if found.kept and found.n_invariants > 1 else "mass"
-    figure, ax = _panel()
+    name = "invariants" if found.has_invariants and found.n_invariants > 1 else "mass"
+    figure, ax = plotting.new_axes(_SMALL)
     plotting.plot_errors(found.invariants, label=f"error of the {name}", ax=ax)
     return Picture(
         f"Error of the {name}",
@@ -103,7 +98,7 @@ def _embeddings(found: Evaluation) -> Iterator[Picture]:
         colors.insert(0, (np.arange(float(n)), "row", False))
     for values, label, log in colors:
         for pair in pairs if log else pairs[:1]:
-            figure, ax = _panel()
+            figure, ax = plotting.new_axes(_SMALL)
             names = [f"latent coordinate {k + 1}" for k in pair]
             order = some[np.argsort(values[some], kind="stable")]  # large errors above small ones
             points = found.latents[order][:, pair]
@@ -128,30 +123,17 @@ def _fields(
     shape: tuple[int, ...] | None,
     mesh: tuple[ArrayLike, ArrayLike] | None,
 ) -> Picture:
-    """The worst fields, and one of the median error, beside their reconstructions."""
+    """The worst fields, and one of the median error, next to their reconstructions."""
     typical = int(np.argsort(found.l2, kind="stable")[(len(found.l2) - 1) // 2])
     rows = worst if typical in worst else [*worst, typical]
     ordered = np.sort(rows)
-    decoded = dict(zip(ordered.tolist(), decoded_rows(model, found.latents[ordered])))
-    truth = dict(zip(ordered.tolist(), found.fields(ordered)))
-    compare, aspect = _comparison(shape, mesh)
+    truth, decoded = found.snapshots[ordered], decoded_rows(model, found.latents[ordered])
+    pairs = [(truth[k], decoded[k]) for k in np.searchsorted(ordered, rows)]
+    titles = [f"row {row}, {percent(found.l2[row])}" for row in rows]
+    lines = shape is None and mesh is None
 
     def draw(width: float) -> Any:
-        figure, panels = _grid(width, len(rows), aspect)
-        for k, (axes, row) in enumerate(zip(panels, rows)):
-            artists = compare(truth[row], decoded[row], axes)
-            text = f"row {row}, {percent(found.l2[row])}"
-            axes[0].set_title(text if aspect is None else f"{text}: truth", fontsize="medium")
-            for ax in axes:
-                ax.tick_params(labelsize="small")
-                ax.locator_params(axis="x", nbins=5)
-                if ax.get_legend() is not None:
-                    ax.get_legend().remove()
-                if aspect is None and k < len(rows) - 1:
-                    ax.set_xlabel("")
-        if aspect is None:  # one legend, where it hides nothing
-            figure.legend(handles=artists, loc="outside upper left", ncols=3, fontsize="small", frameon=False)
-        return figure
+        return _lines(pairs, titles, width) if lines else _planes(pairs, titles, shape, mesh, width)
 
     last = "" if typical in worst else ", and last the one of the median error"
     planes = shape is not None and len(shape) > 2
@@ -165,47 +147,56 @@ def _fields(
     )
 
 
-def _grid(width: float, n_fields: int, aspect: float | None) -> tuple[Any, list[Any]]:
-    """A figure, and for each field its axes beside each other: two of lines, three of planes."""
-    if aspect is None:
-        figure = plotting.new_figure((width, 1.7 * n_fields + 0.3))
-        return figure, list(figure.subplots(n_fields, 2, squeeze=False, sharex=True, width_ratios=[3, 2]))
-    panel = min((width - 0.4) / 3, _TALLEST / aspect)
-    figure = plotting.new_figure((3 * panel + 0.4, (panel * aspect + 0.9) * n_fields))
-    return figure, list(figure.subplots(n_fields, 3, squeeze=False, sharex=True, sharey=True))
+def _lines(pairs: list[Any], titles: list[str], width: float) -> Any:
+    """For each pair the two fields, and their difference next to them."""
+    figure = plotting.new_figure((width, 1.7 * len(pairs) + 0.3))
+    grid = list(figure.subplots(len(pairs), 2, squeeze=False, sharex=True, width_ratios=[3, 2]))
+    for (truth, decoded), title, axes in zip(pairs, titles, grid):
+        cells = _most_variable_cells(truth, decoded)
+        artists = plotting.draw_compared_lines(truth[cells], decoded[cells], *axes, positions=cells)
+        axes[0].set_title(title, fontsize="medium")
+        for ax in axes:
+            ax.set_xlabel("cell" if axes is grid[-1] else "")
+            _small_ticks(ax)
+    figure.legend(handles=artists, loc="outside upper left", ncols=3, fontsize="small", frameon=False)
+    return figure
 
 
-def _comparison(
-    shape: tuple[int, ...] | None, mesh: tuple[ArrayLike, ArrayLike] | None
-) -> tuple[Callable[[NDArray[np.float64], NDArray[np.float64], Any], Any], float | None]:
-    """A function (truth, decoded, axes) that draws fields, and height over width of one; None of lines."""
-    if mesh is not None:
-        points = np.asarray(mesh[0], dtype=float)
-        width, height = np.maximum(np.ptp(points, axis=0), np.finfo(float).tiny)
-        return lambda truth, decoded, ax: plotting.plot_comparison(truth, decoded, mesh=mesh, ax=ax), height / width
+def _planes(
+    pairs: list[Any],
+    titles: list[str],
+    shape: tuple[int, ...] | None,
+    mesh: tuple[ArrayLike, ArrayLike] | None,
+    width: float,
+) -> Any:
+    """For each pair truth, decoded and difference next to each other."""
     if shape is None:
+        points = np.asarray(mesh[0] if mesh else 0, dtype=float)
+        across, up = np.maximum(np.ptp(points, axis=0), np.finfo(float).tiny)
+        aspect, options = up / across, {"mesh": mesh}
+    else:
+        aspect = float(np.clip(shape[-2] / shape[-1], 0.1, 3.0))
+        options = {"extent": (0.0, float(shape[-1]), 0.0, float(shape[-2]))}
+    panel = min((width - 0.4) / 3, 2.2 / aspect)  # inches; at most 2.2 high, so that two rows fit on a screen
+    figure = plotting.new_figure((3 * panel + 0.4, (panel * aspect + 0.9) * len(pairs)))
+    grid = figure.subplots(len(pairs), 3, squeeze=False, sharex=True, sharey=True)
+    for pair, title, axes in zip(pairs, titles, grid):
+        fields = dict(zip(("truth", "decoded"), pair))
+        if shape is not None:
+            fields = {name: _coarse(field) for name, field in plotting.plot_arrays(fields, shape).items()}
+        plotting.plot_comparison(**fields, ax=axes, **options)
+        axes[0].set_title(f"{title}: truth", fontsize="medium")
+        for ax in axes:
+            _small_ticks(ax)
+    return figure
 
-        def lines(truth: NDArray[np.float64], decoded: NDArray[np.float64], ax: Any) -> Any:
-            cells = _telling_cells(truth, decoded)
-            artists = plotting.plot_comparison(truth[cells], decoded[cells], positions=cells, ax=ax)
-            for each in ax:
-                each.set_xlabel("cell")
-            return artists
 
-        return lines, None
-    extent = 0.0, float(shape[-1]), 0.0, float(shape[-2])
-
-    def planes(truth: NDArray[np.float64], decoded: NDArray[np.float64], ax: Any) -> Any:
-        return plotting.plot_comparison(
-            *map(_coarse, plotting.plot_arrays({"truth": truth, "decoded": decoded}, shape).values()),
-            extent=extent,
-            ax=ax,
-        )
-
-    return planes, float(np.clip(shape[-2] / shape[-1], 0.1, 3.0))
+def _small_ticks(ax):
+    ax.tick_params(labelsize="small")
+    ax.locator_params(axis="x", nbins=5)
 
 
-def _telling_cells(truth: NDArray[np.float64], decoded: NDArray[np.float64]) -> NDArray[np.intp]:
+def _most_variable_cells(truth: NDArray[np.float64], decoded: NDArray[np.float64]) -> NDArray[np.intp]:
     """Cells of a line that are drawn: all, or of many the extreme ones of each stretch."""
     n = len(truth)
     if n <= _MOST_CELLS:

@@ -19,7 +19,7 @@ from randsmap._interface.validation import sortable
 from randsmap.decoders import BlendedDecoder
 from randsmap.reports._evaluation import Evaluation, decoding_part, evaluate, worst_rows
 from randsmap.reports._model_pictures import model_pictures
-from randsmap.reports._page import check_jinja, embedded, percent, write_page
+from randsmap.reports._page import check_jinja, embedded, percent, percents, write_page
 
 __all__ = ["write_model_report"]
 
@@ -195,9 +195,9 @@ def _sentences(model: Any, found: Evaluation, worst: int) -> Iterator[str]:
         yield f"The model was fitted to {percent(found.known)} of these snapshots: errors of the others may be larger."
     what, bounds = part.invariants_.in_words if hasattr(part, "invariants_") else ("its invariants", "")
     largest = found.invariants.max()
-    if found.kept and largest < 1e-8:
+    if found.has_invariants and largest < 1e-8:
         yield f"The model keeps {what}: the largest relative error is {largest:.2g}."
-    elif found.kept:
+    elif found.has_invariants:
         yield f"The model keeps {what} of its training fields; those of the snapshots differ by {percent(largest)}."
     else:
         yield f"The model promises to keep nothing exactly; the mass is off by {percent(largest)} at most."
@@ -209,9 +209,9 @@ def _sentences(model: Any, found: Evaluation, worst: int) -> Iterator[str]:
     if found.leverage is not None:
         beyond = int(np.count_nonzero(found.leverage > found.limit))
         who = _counted(beyond, "snapshot") if beyond else "No snapshot"
-        looked = "" if len(found.leverage) == n else f" of {len(found.leverage)} that were looked at"
+        examined = "" if len(found.leverage) == n else f" of {len(found.leverage)} that were examined"
         verb = "lies" if beyond <= 1 else "lie"
-        yield f"{who}{looked} {verb} beyond the leverage limit {found.limit:.3g}, where fields are extrapolated."
+        yield f"{who}{examined} {verb} beyond the leverage limit {found.limit:.3g}, where fields are extrapolated."
 
 
 def _counted(n: int, what: str) -> str:
@@ -219,7 +219,7 @@ def _counted(n: int, what: str) -> str:
 
 
 def _summary(found: Evaluation) -> _Table:
-    name = "invariants, relative" if found.kept and found.n_invariants > 1 else "mass, relative"
+    name = "invariants, relative" if found.has_invariants and found.n_invariants > 1 else "mass, relative"
     quantities = {
         "relative L2 error": found.l2,
         "relative Linf error": found.linf,
@@ -233,22 +233,22 @@ def _summary(found: Evaluation) -> _Table:
             figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
         row = int(np.argmax(values))
         rows.append(
-            (name, *(f"{figure:.3g}" for figure in figures), str(found.looked_at[row] if name == "leverage" else row))
+            (name, *(f"{figure:.3g}" for figure in figures), str(found.examined[row] if name == "leverage" else row))
         )
     return rows
 
 
 def _worst_table(found: Evaluation, labels: NDArray[Any] | None) -> _Table:
-    leverage = {} if found.leverage is None else dict(zip(found.looked_at.tolist(), found.leverage))
+    leverage = {} if found.leverage is None else dict(zip(found.examined.tolist(), found.leverage))
     header = ["row", *([] if labels is None else ["group"]), "L2 error", "Linf error", "mass error"]
-    if found.kept and found.n_invariants > 1:
+    if found.has_invariants and found.n_invariants > 1:
         header[-1] = "invariants’ error"
     header += ["leverage"] if leverage else []
     d = min(found.latents.shape[1], 6)
     rows: _Table = [(*header, *(f"y{k + 1}" for k in range(d)))]
-    for row in np.argsort(-found.l2, kind="stable")[:_MOST_ROWS].tolist():
-        figures = [*([] if labels is None else [_cut(labels[row])]), percent(found.l2[row]), percent(found.linf[row])]
-        figures.append(f"{found.invariants[row]:.2g}")
+    worst = np.argsort(-found.l2, kind="stable")[:_MOST_ROWS]
+    for row, l2, linf in zip(worst.tolist(), percents(found.l2[worst]), percents(found.linf[worst])):
+        figures = [*([] if labels is None else [_cut(labels[row])]), l2, linf, f"{found.invariants[row]:.1e}"]
         figures += [f"{leverage[row]:.3g}" if row in leverage else ""] if leverage else []
         rows.append((str(row), *figures, *(f"{y:.4g}" for y in found.latents[row, :d])))
     return rows
@@ -263,11 +263,17 @@ def _group_table(found: Evaluation, labels: NDArray[Any]) -> tuple[int, _Table]:
     names, numbers = np.unique(labels, return_inverse=True)
     means = np.bincount(numbers, found.l2) / np.bincount(numbers)
     rows: _Table = [("group", "snapshots", "mean L2 error", "largest", "in row")]
-    for k in np.argsort(-means, kind="stable")[:_MOST_ROWS]:
-        own = np.flatnonzero(numbers == k)
-        row = int(own[np.argmax(found.l2[own])])
-        rows.append((_cut(names[k]), str(len(own)), percent(means[k]), percent(found.l2[row]), str(row)))
-    return len(names), rows
+    worst = np.argsort(-means, kind="stable")[:_MOST_ROWS]
+    members = [np.flatnonzero(numbers == k) for k in worst]
+    largest = [own[np.argmax(found.l2[own])] for own in members]
+    columns = (
+        [_cut(names[k]) for k in worst],
+        [str(len(own)) for own in members],
+        percents(means[worst]),
+        percents(found.l2[largest]),
+        map(str, largest),
+    )
+    return len(names), [*rows, *zip(*columns)]
 
 
 def _settings(model: Any) -> Iterator[tuple[str, _Table]]:

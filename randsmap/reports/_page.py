@@ -31,7 +31,7 @@ WIDE, NARROW = 10.4, 4.6  # inches of pictures as wide as the page, and as a pho
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with what stands below it and what it is for those who cannot see it.
+    """A figure with caption and alternative text.
 
     Parameters
     ----------
@@ -48,19 +48,8 @@ class Picture:
     narrow: Any = None
 
 
-@dataclass(frozen=True)
-class Image:
-    """A PNG on the page: base64, pixels, width in inches and class of its element."""
-
-    data: str
-    width: int
-    height: int
-    inches: float
-    kind: str
-
-
-def embedded(pictures: Iterable[Picture]) -> list[tuple[Picture, list[Image]]] | None:
-    """The pictures with their images; None where matplotlib is missing."""
+def embedded(pictures: Iterable[Picture]) -> list[tuple[Picture, list[dict[str, Any]]]] | None:
+    """The pictures with their images, as the templates take them; None if matplotlib is missing."""
     found = []
     try:
         for picture in pictures:
@@ -73,10 +62,12 @@ def embedded(pictures: Iterable[Picture]) -> list[tuple[Picture, list[Image]]] |
     return found
 
 
-def _image(figure: Any, kind: str) -> Image:
+def _image(figure: Any, kind: str) -> dict[str, Any]:
+    """A PNG on the page: base64, pixels, width in inches and class of its element."""
     png = _png(figure)
     width, height = (int.from_bytes(png[i : i + 4], "big") for i in (16, 20))
-    return Image(base64.b64encode(png).decode(), width, height, float(figure.get_size_inches()[0]), kind)
+    data, inches = base64.b64encode(png).decode(), float(figure.get_size_inches()[0])
+    return {"data": data, "width": width, "height": height, "inches": inches, "kind": kind}
 
 
 def _png(figure: Any) -> bytes:
