@@ -719,11 +719,11 @@ def _kept(arguments, rows, snapshots):
 
 def _invariants(arguments, rows, dtype, weights):
     """ "mass" or None, and prints which where `auto` decides."""
-    from randsmap.invariants import common_mass
+    from randsmap.invariants import Invariants, common_values
 
     if arguments.invariants == "none":
         return None
-    mass, reason = common_mass(rows, cell_weights=weights, dtype=dtype)
+    mass, reason = common_values(rows, Invariants.of(rows.shape[1], cell_weights=weights), dtype)
     if mass is None and arguments.invariants == "mass":
         raise ValueError(
             f"{arguments.input}: {reason}. Is every row one field? On the command line --invariants none (or auto) "
@@ -731,7 +731,7 @@ def _invariants(arguments, rows, dtype, weights):
         )
     by = "" if weights is None else " by the cells' weights"
     text = (
-        f"the mass{by}, {mass:.6g} in every snapshot, which decoded fields keep exactly"
+        f"the mass{by}, {mass[0]:.6g} in every snapshot, which decoded fields keep exactly"
         if mass is not None
         else (
             f"none, since not every snapshot has the same mass ({reason.partition('. ')[0]}). Is every row one field? "

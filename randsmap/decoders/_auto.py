@@ -20,7 +20,7 @@ from randsmap.decoders._capabilities import require
 from randsmap.decoders._families import DOUBLE_DIFFUSION_MAPS, KNN, LENGTHS, check_families
 from randsmap.decoders._held_out import NEIGHBORS, RANKS, Samples, check_groups, stratified
 from randsmap.decoders._trials import blend, candidates, leading, reach, search, search_threads
-from randsmap.invariants import AffineInvariants, InvariantParameters, Invariants, document_invariants, fit_invariants
+from randsmap.invariants import AffineInvariants, InvariantParameters, Invariants, common_values, document_invariants
 from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.metrics import field_norms
 
@@ -258,11 +258,8 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         """What the blend's `invariants` are: "auto" decided by the fields."""
         if not (isinstance(self.invariants, str) and self.invariants == "auto"):
             return self.invariants
-        try:
-            fit_invariants(F, Invariants.of_estimator(self, F.shape[1], invariants="mass", bounds=None), dtype)
-        except ValueError:
-            return None
-        return "mass"
+        mass = Invariants.of_estimator(self, F.shape[1], invariants="mass", bounds=None)
+        return None if common_values(F, mass, dtype)[0] is None else "mass"
 
     def _make_linear_map(self):
         check_fitted(self, "best_decoder_")

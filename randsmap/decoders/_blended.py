@@ -18,7 +18,7 @@ from randsmap._linalg.rows import Rows
 from randsmap._linalg.svd import principal_coordinates
 from randsmap.decoders._base import LinearDecoder, check_fields
 from randsmap.decoders._capabilities import require
-from randsmap.invariants import InvariantParameters, document_invariants
+from randsmap.invariants import InvariantParameters, document_invariants, fit_estimator
 from randsmap.maps.bases import refuse_overflow
 from randsmap.maps.extrapolation import FACTOR, Leverage, NoLeverage
 from randsmap.maps.linear_map import LinearMap
@@ -408,7 +408,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, layout = check_fields(y, len(X), blocks=True)
         self._keep_fields(layout)
-        invariants = self._invariants(F, dtype)
+        invariants = fit_estimator(self, F, dtype)
         mean, G, B = field_coordinates(F)
         scales = spread(X)
         self.decoders_ = [clone(decoder).fit(X, G) for decoder in self.decoders]
@@ -417,7 +417,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         self._limit = limit
         self._smoothing = median_smoothing(G)
         self.coef_ = in_lines(invariants.constrain_coefficients(np.vstack([mean, B])))
-        self._store_invariants(invariants)
+        self.invariants_ = invariants
 
     def _make_linear_map(self):
         check_fitted(self, "coef_")

@@ -135,7 +135,7 @@ class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMi
             if hasattr(estimator, name):
                 setattr(self, name, getattr(estimator, name))
         self.estimator_ = estimator
-        self._store_invariants(invariants)
+        self.invariants_ = invariants
 
     @property
     def _n_outputs(self):

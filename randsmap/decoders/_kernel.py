@@ -31,7 +31,7 @@ from randsmap.decoders._base import (
     in_cells,
 )
 from randsmap.features import check_frequency_range, check_length_scale
-from randsmap.invariants import InvariantParameters, document_invariants
+from randsmap.invariants import InvariantParameters, document_invariants, fit_estimator
 from randsmap.maps.bases import KernelBasis, TailedBasis, in_units
 from randsmap.maps.extrapolation import Leverage
 from randsmap.maps.linear_map import LinearMap
@@ -244,7 +244,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         n = len(X)
         F, dtype, layout = check_fields(y, n, blocks=True)
         self._keep_fields(layout)
-        invariants = self._invariants(F, dtype)
+        invariants = fit_estimator(self, F, dtype)
         scale, centred = fitted_scale(self.latent_scale, X), check_center(self.center)
         lengths = None if (scale == 1).all() else scale
         points = X.copy() if lengths is None else in_units(X, lengths)
@@ -271,7 +271,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         self.epsilon_, self.rank_, self.eigenvalues_, self.coef_ = epsilon, r, eigenvalues, in_lines(coef)
         self._points, self._weights, self._expanded = points, weights, expanded
         self.latent_scale_, self._lengths = scale, lengths
-        self._store_invariants(invariants)
+        self.invariants_ = invariants
 
     def _training_box(self):
         return box_of(self._points, self._lengths)
@@ -459,12 +459,12 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, layout = check_fields(y, len(X), blocks=True, factored=True)
         self._keep_fields(layout)
-        invariants = self._invariants(as_fields(F), dtype)
+        invariants = fit_estimator(self, as_fields(F), dtype)
         points = self._set_kernel(X)
         A, self.solver_ = self._coefficients(X, points, coordinates_of(F), regularization)
         self.coef_ = in_lines(invariants.constrain_coefficients(in_cells(A, F)))
         self._points, self._regularization = points, float(regularization)
-        self._store_invariants(invariants)
+        self.invariants_ = invariants
 
     def _coefficients(self, X, points, F, regularization):
         """[b_0; C; b] of the fields F, an array or Rows, and the name of the solver."""

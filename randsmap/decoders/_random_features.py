@@ -1248,7 +1248,7 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         self._store_invariants(self._running[1])
 
     def _store_invariants(self, invariants):
-        super()._store_invariants(invariants)
+        self.invariants_ = invariants
         self._exact = self.constraint == "everywhere"
 
     def _projected_on(self):

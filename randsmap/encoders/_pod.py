@@ -203,7 +203,7 @@ class POD(
         # V u, with which a field's coordinates are (f - mean) . V u
         self._analysis = np.ascontiguousarray((modes * root).T)
         self._synthesis = np.vstack([mean, self.components_])
-        self._store_invariants(invariants)
+        self.invariants_ = invariants
 
     def _count(self, sigma, n, M):
         """Number of modes to keep of those with singular values sigma (all of them)."""

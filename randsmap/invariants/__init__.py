@@ -8,11 +8,12 @@ data, S the others; V is the diagonal matrix of cell weights.
 # other parts of the package import these names from here; users need the last one
 from randsmap.invariants._affine import AffineInvariants as AffineInvariants
 from randsmap.invariants._bounds import project_bounds
-from randsmap.invariants._common import common_mass as common_mass
 from randsmap.invariants._given import Invariants as Invariants
+from randsmap.invariants._parameters import INVARIANT_PARAMETERS as INVARIANT_PARAMETERS
 from randsmap.invariants._parameters import InvariantParameters as InvariantParameters
 from randsmap.invariants._parameters import document_invariants as document_invariants
 from randsmap.invariants._running import RunningInvariants as RunningInvariants
+from randsmap.invariants._running import common_values as common_values
 from randsmap.invariants._running import constant_cells as constant_cells
 from randsmap.invariants._running import fit_estimator as fit_estimator
 from randsmap.invariants._running import fit_invariants as fit_invariants

@@ -15,7 +15,7 @@ from randsmap.invariants._bounds import check_within
 from randsmap.invariants._given import Invariants
 from randsmap.invariants._values import invariant_values
 
-__all__ = ["RunningInvariants", "constant_cells", "fit_estimator", "fit_invariants"]
+__all__ = ["RunningInvariants", "common_values", "constant_cells", "fit_estimator", "fit_invariants"]
 
 _EPS = np.finfo(float).eps
 _Sums = tuple[tuple[float, float], ...]  # of each invariant: a sum in two numbers, high and low
@@ -58,6 +58,23 @@ def fit_invariants(F: NDArray[np.float64] | Rows, given: Invariants, dtype: DTyp
     array([[0.  , 0.25, 0.75]])
     """
     return RunningInvariants.of(given).with_fields(F, dtype)[1]
+
+
+def common_values(
+    F: NDArray[np.float64] | Rows, given: Invariants, dtype: DTypeLike = np.float64
+) -> tuple[NDArray[np.float64] | None, str]:
+    """Values of the invariants that all training fields have in common; or None, and the reason why they have none.
+
+    Raises
+    ------
+    ValueError
+        If something other than the invariants is wrong, such as values outside the bounds.
+    """
+    try:
+        return fit_invariants(F, given, dtype).values, ""
+    except ValueError as error:
+        fit_invariants(F, replace(given, matrix=given.matrix[:, :0], values=None), dtype)
+        return None, str(error)
 
 
 def fit_estimator(
