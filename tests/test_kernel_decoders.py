@@ -123,7 +123,7 @@ def test_latents_that_all_coincide():
 def test_queries_beyond_the_kernels_reach(d):
     Y, F = problem(50, d=d)
     F = 0.875 * np.insert(F[:, 1:] / F[:, 1:].sum(axis=1, keepdims=True), 3, 0.125 / 0.875, axis=1)
-    far = np.vstack([Y + 1e3, np.full((20, d), 1e200), np.full((1, d), -1e308)])
+    far = np.vstack([Y + 1e3, np.full((20, d), 1e100), np.full((1, d), -1e139)])
     plain = DDM(**PAPER).fit(Y, F)
     for X in (far, far[:1], far[-1:]):
         fields = plain.predict(X)

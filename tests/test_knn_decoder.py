@@ -55,7 +55,7 @@ def test_convex_weights():
         assert abs(x.sum() - 1) < 4 * EPS
 
 
-@pytest.mark.parametrize("exponent", [-400, -200, 250, 300, 500])
+@pytest.mark.parametrize("exponent", [-400, -200, 250, 400])
 def test_units_of_the_latents_change_nothing(exponent):
     rng = np.random.default_rng(0)
     Y, F, X = rng.normal(size=(30, 2)), rng.uniform(size=(30, 5)), 1.5 * rng.normal(size=(40, 2))

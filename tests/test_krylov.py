@@ -235,9 +235,9 @@ def test_degenerate_data(hostile):
     elif hostile == "constant fields":
         F = np.ones_like(F)
     elif hostile == "huge":
-        F = 1e250 * F
+        F = 1e130 * F
     elif hostile == "tiny":
-        F = 1e-250 * F
+        F = 1e-130 * F
     else:
         F = np.repeat(F[:, :1], 40, axis=1)
     fits = [

@@ -339,7 +339,7 @@ def test_scikit_learn_estimator(estimator, check):
 
 
 @pytest.mark.parametrize(
-    "features, far", [(FourierFeatures(1e-3, n_features=20), 1.7e308), (PolynomialFeatures(2), 1e90)]
+    "features, far", [(FourierFeatures(1e-3, n_features=20), 1.7e308), (PolynomialFeatures(2), 1e130)]
 )
 def test_a_batch_whose_features_overflow_is_refused_and_leaves_the_sums(features, far):
     rng = np.random.default_rng(0)
@@ -348,7 +348,7 @@ def test_a_batch_whose_features_overflow_is_refused_and_leaves_the_sums(features
         features = features.fit(X)
     decoder = RFNNDecoder(features, random_state=0, latent_scale=None).partial_fit(X, F)
     before = decoder.predict(X)
-    with pytest.raises(ValueError, match="too large"):
+    with pytest.raises(ValueError, match="too large|of magnitude"):
         decoder.partial_fit(X[:3] * far, F[:3])
     assert (decoder.predict(X) == before).all() and decoder.n_samples_seen_ == 50
 

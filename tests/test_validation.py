@@ -39,8 +39,14 @@ def test_matrix_errors_name_what_is_wrong(bad, message):
         v.check_matrix(bad, "snapshots")
 
 
-def test_matrix_sum_may_overflow_without_harm():
-    assert v.check_matrix([[1e308, 1e308]], "X").shape == (1, 2)
+def test_numbers_beyond_the_domain_are_refused_and_large_ones_accepted():
+    with pytest.raises(ValueError, match="X must be 0 or of magnitude 1e-140 to 1e\\+140, got 1e\\+308: use a unit"):
+        v.check_matrix([[1e308, 1e308]], "X")
+    for shape in ((2, 3), (50, 80)):
+        assert v.check_matrix(np.full(shape, -1e140), "X").shape == shape
+        assert v.check_matrix(np.full(shape, 1e-320), "X").shape == shape
+    with pytest.raises(ValueError, match="X must be 0 or of magnitude .* got 1e-320"):
+        randsmap.POD(1).fit([[1e-320, 0.0], [0.0, 0.0]])
 
 
 @pytest.mark.parametrize("what", ["X", "y", "invariants", "cell_weights", "DiffusionMaps", "metrics"])
@@ -76,8 +82,8 @@ def test_a_mask_without_masked_values_is_harmless():
 
 def test_a_sum_that_overflows_is_no_warning():
     # filterwarnings = error turns the warning into one
-    Y = np.array([[1.7e308], [1.7e308], [-1.7e308], [0.0]])
-    features = randsmap.SigmoidFeatures(1e-300, random_state=0).fit(Y)
+    Y = np.array([[1e139], [1e139], [-1e139], [0.0]])
+    features = randsmap.SigmoidFeatures(1e-130, random_state=0).fit(Y)
     assert np.isfinite(features.transform(Y)).all()
 
 

@@ -24,9 +24,9 @@ __all__ = [
     "as_labels",
     "cache_aligned",
     "check_cells",
+    "check_domain",
     "check_finite",
     "check_out",
-    "clearly_finite",
     "empty_aligned",
     "refuse_dask",
     "refuse_unreadable",
@@ -35,7 +35,7 @@ __all__ = [
 
 _LINE = 64  # bytes of a cache line
 _CACHED = 1 << 25  # bytes up to which it matters where an array starts
-_SMALL = 8192  # numbers up to which BLAS computes a dot product in the calling thread
+_FLOAT = np.dtype(np.float64)
 
 Shape = tuple[int | None, ...]
 
@@ -89,20 +89,17 @@ def validate_data(estimator: Any, X: Any, *, reset: bool, min_samples: int | Non
     """
     if min_samples is None:
         min_samples = int(reset)
-    if (
-        type(X) is np.ndarray
-        and X.ndim == 2
-        and X.dtype == np.float64
-        and X.flags.c_contiguous
-        and X.flags.aligned
-        and X.shape[0] >= min_samples
-        and X.shape[1] == (max(X.shape[1], 1) if reset else getattr(estimator, "n_features_in_", 0))
-        and not hasattr(estimator, "feature_names_in_")
-        and clearly_finite(X)
-    ):
-        if reset:
-            estimator.n_features_in_ = X.shape[1]
-        return X
+    if not reset and type(X) is np.ndarray and X.dtype is _FLOAT and X.ndim == 2:
+        flags = X.flags
+        if (
+            flags.c_contiguous
+            and flags.aligned
+            and X.shape[0] >= min_samples
+            and X.shape[1] == getattr(estimator, "n_features_in_", 0)
+            and not hasattr(estimator, "feature_names_in_")
+            and in_domain(X)
+        ):
+            return X
     from sklearn.utils.validation import validate_data as sklearn_validate
 
     valid = as_array(X, "X", min_rows=0, min_columns=0)
@@ -115,6 +112,8 @@ def validate_data(estimator: Any, X: Any, *, reset: bool, min_samples: int | Non
         if len(valid) == getattr(estimator, "n_features_in_", None) != valid.shape[1]:
             raise ValueError(f"{error} X has {len(valid)} rows: if its columns are the samples, give X.T") from None
         raise
+    if reset:
+        check_domain(valid, "X")
     return valid
 
 
@@ -185,25 +184,55 @@ def _check_shape(given: tuple[int, ...], name: str, shape: Shape, repeat: bool) 
         raise ValueError(f"{name} must have one row for each row of X, {shape[0]}{also}, got shape {given}")
 
 
-# -- Finite numbers --------------------------------------------------------------------------------
-def clearly_finite(X: NDArray[np.float64]) -> bool:
-    """True only if all of X is finite; one pass that allocates nothing. False if X may not be."""
-    if X.size <= _SMALL:
-        return math.isfinite(np.vdot(X, X))
-    # the threads of BLAS would keep a core busy for 0.1 s after a longer dot product
-    with np.errstate(over="ignore", invalid="ignore"):
-        return math.isfinite(X.sum())
+# -- Numeric domain --------------------------------------------------------------------------------
+# Squares of numbers up to 1e140, and sums of 1e27 squares, do not overflow: below the public methods no formula
+# needs a safeguard against the ends of the floating-point range. Numbers below 1e-140 count as 0: their squares do.
+SMALLEST, LARGEST = 1e-140, 1e140
+_FEW = 16  # numbers that Python adds faster than NumPy
+
+
+def in_domain(X: NDArray[np.float64]) -> bool:
+    """True only if all numbers are finite and at most 1e140; one pass that allocates nothing. False if unsure."""
+    if X.size <= _FEW:
+        return sum(map(abs, X.ravel().tolist())) <= LARGEST
+    x = X.ravel()
+    # without the threads of BLAS, which would keep a core busy for 0.1 s after the call
+    return bool(np.einsum("i,i->", x, x) <= LARGEST**2)
 
 
 def check_finite(X: NDArray[np.float64], name: str) -> None:
-    """ValueError that names the first value that is not finite, and its place."""
-    if clearly_finite(X):
+    """ValueError that names the first value that is not finite, with its place, or is above 1e140."""
+    if in_domain(X):
         return
     bad = np.argwhere(~np.isfinite(X))
     if len(bad):
         where = tuple(int(i) for i in bad[0])
         value = "NaN" if np.isnan(X[where]) else X[where]
         raise ValueError(f"{name} must be finite, got {value} at {where} ({len(bad)} such value(s))")
+    _refuse_beyond(max(X.max(), -X.min()), name)
+
+
+def check_domain(X: NDArray[np.float64], name: str, *, each: bool = False) -> None:
+    """Raise ValueError unless the largest magnitude of X is 0 or within [1e-140, 1e140].
+
+    For data that a unit is taken from, such as training fields. Smaller values are no error, such as the tail of a
+    Gaussian. With `each`, every value must be 0 or in the domain: for weights, by which is divided.
+    """
+    if not X.size:
+        return
+    largest = smallest = max(float(X.max()), -float(X.min()))
+    if each and largest:
+        smallest = float(np.abs(X[X != 0]).min())
+    _refuse_beyond(largest, name)
+    _refuse_beyond(smallest, name)
+
+
+def _refuse_beyond(value: float, name: str) -> None:
+    if value and not SMALLEST <= value <= LARGEST:
+        raise ValueError(
+            f"{name} must be 0 or of magnitude {SMALLEST:g} to {LARGEST:g}, got {value:.3g}: use a unit in which the "
+            "numbers are nearer to 1"
+        )
 
 
 # -- Results, cells and labels ---------------------------------------------------------------------

@@ -16,7 +16,6 @@ from randsmap._interface.arrays import (
     check_cells,
     check_finite,
     check_out,
-    clearly_finite,
     empty_aligned,
     refuse_dask,
 )
@@ -34,7 +33,6 @@ __all__ = [
     "check_random_state",
     "check_vector",
     "check_vectors",
-    "clearly_finite",
     "empty_in_lines",
     "in_lines",
     "refuse_dask",

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
 
+from randsmap._interface.arrays import check_domain
 from randsmap._interface.fields import FieldOutputMixin, FieldShape, field_rows, flattened, output
 from randsmap._interface.state import NotFrozen, document, restored_on_error, validate_data
-from randsmap._interface.validation import check_choice, check_matrix, check_number, check_vector, refuse_dask
+from randsmap._interface.validation import check_choice, check_matrix, check_number, check_vector
 from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import Snapshots, is_large
 from randsmap._linalg.spans import FactoredRows
@@ -48,16 +49,15 @@ def check_fields(
             "y must hold the fields of the latent points X (n, M), got None; this "
             "estimator requires y to be passed, but the target y is None"
         )
-    refuse_dask(y, "y")
     y, layout = flattened(y, "y")
-    if not hasattr(y, "toarray"):
-        y = np.asanyarray(y)  # a mask is refused below, not dropped
+    y = np.asanyarray(y)
     dtype = getattr(y, "dtype", np.dtype(float))
     single = getattr(y, "ndim", 2) == 1
     if blocks and is_large(y):
         F = Snapshots(y, "y")
     else:
         F = check_matrix(y[:, None] if single else y, "y")
+        check_domain(F, "y")
     if len(F) != n:
         what = f" (fields of shape {layout.shape})" if len(layout.shape) > 1 else ""
         raise ValueError(f"X and y must have the same number of rows, got {n} and {len(F)}{what}")
