@@ -434,7 +434,7 @@ def test_fields_that_have_no_latent_point_are_refused():
     fitted_model = model(POD(2), KernelDecoder())
     frozen, fields = fitted_model.freeze(), np.ones((30, M))
     fields[17] = 1.7e308 * np.sign(fitted_model.encoder_.components_[0])
-    with pytest.raises(ValueError, match="row 17 of X: a field is too large for floating-point numbers"):
+    with pytest.raises(ValueError, match="X must be 0 or of magnitude 1e-140 to"):
         frozen.transform(fields)
     assert np.isfinite(frozen.transform(fields[:17])).all()
 
@@ -515,7 +515,7 @@ def test_arguments_are_checked():
     for same in (np.array([[0.25, 1.0]], np.float32), np.asfortranarray([[0.25, 1.0]]), [[0.25, 1]]):
         assert (frozen.predict(same) == expected).all()
     far = KernelDecoder("thin-plate", degree=1, **MASS).fit(*random_problem(30, M)).freeze()
-    with pytest.raises(ValueError, match="row 1 of X: a field is too large"):
+    with pytest.raises(ValueError, match="X must be 0 or of magnitude 1e-140 to"):
         far.predict([[0.0, 0.0], [1e308, 0.0]])
 
 

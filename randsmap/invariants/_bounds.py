@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from randsmap._interface.domain import check_domain
+from randsmap._interface.arrays import check_domain
 from randsmap._interface.fields import cellwise, flattened
 from randsmap._interface.validation import check_matrix, check_out, check_vector
 from randsmap._kernels import decode as _kernel

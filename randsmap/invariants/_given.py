@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.domain import check_domain
+from randsmap._interface.arrays import check_domain
 from randsmap._interface.fields import cellwise
 from randsmap._interface.validation import check_matrix, check_number, check_vector
 from randsmap.invariants._bounds import check_bounds, check_cell_weights
