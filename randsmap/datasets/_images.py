@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface import validation
+from randsmap._interface.arrays import check_domain
 from randsmap._interface.callers import warn_caller
-from randsmap._interface.domain import check_domain
 from randsmap._io import files
 from randsmap._io.matlab import NUMBERS, mat_arrays
 from randsmap._io.progress import if_asked

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from randsmap._interface.arrays import as_array
-from randsmap._interface.domain import LARGEST, SMALLEST
+from randsmap._interface.arrays import LARGEST, SMALLEST, as_array
 from randsmap._interface.parameters import check_count, check_number
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._kernels import traffic

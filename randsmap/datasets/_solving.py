@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap import _parallel
-from randsmap._interface.arrays import as_array
-from randsmap._interface.domain import LARGEST, check_domain
+from randsmap._interface.arrays import LARGEST, as_array, check_domain
 from randsmap._interface.parameters import check_count, check_number
 from randsmap.datasets._common import RandomState, random_streams
 
