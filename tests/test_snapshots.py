@@ -215,7 +215,7 @@ def test_a_column_of_times_is_no_cell(tmp_path, name):
         (tmp_path / "a.txt").write_text(text)
         with pytest.warns(UserWarning, match="a.txt: the first column"):
             assert read_snapshots(tmp_path / "a.txt").tolist() == [[1, 2], [4, 5]]
-    with pytest.raises(ValueError, match="whose columns are .*x1, x2: leave key"):
+    with pytest.raises(ValueError, match="its columns are .*x1, x2: leave key"):
         read_snapshots(tmp_path / "a.csv", key="x3")
     (tmp_path / "a.csv").write_text(",".join(f"c{i}" for i in range(300)) + "\n" + ",".join("1" * 300) + "\n")
     with pytest.raises(ValueError, match=r"columns are c0, c1, (c\d, )*\.\.\., c299: leave key"):

@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NUMBERS", "MatArray", "mat_arrays"]
+__all__ = ["NUMBERS", "NUMBER_CLASSES", "MatArray", "mat_arrays"]
 
 NUMBERS = "numbers"
+# names of MATLAB's classes of numbers, which files of -v7.3 have
+NUMBER_CLASSES = {"double", "single", "logical", *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64))}
 
 # types of elements, and of the numbers in them
 _MATRIX, _COMPRESSED = 14, 15

@@ -1,0 +1,173 @@
+"""Tables of numbers in text, whose dialect is found from the first two lines.
+
+The dialects are those of NumPy, MATLAB, pandas, R and spreadsheets: commas, semicolons or white space, decimal commas
+with the last two, a line of names or none, numbered rows, comments behind # and %.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["read_table"]
+
+# names of a column of times, such as t, Time, t_ms, time [s]
+_TIME = re.compile(r"(t|times?)(_(s|ms|us|ns|sec|min|h|d)| ?[(\[].*[)\]])?", re.IGNORECASE)
+# Numbers that Python does not read: 1.000,5 and 1 000 and 1d5. A line that begins with one is no line of names.
+_FOREIGN_NUMBER = re.compile(
+    r"[-+\N{MINUS SIGN}]?\.?\d[\d.,'\N{RIGHT SINGLE QUOTATION MARK}\s]*([de][-+\N{MINUS SIGN}]?\d+)?", re.IGNORECASE
+)
+_MISSING = {"na", "n/a", "null", "none", "-", "--", "?", "."}  # what programs write for a missing value
+_MOST_NAMED = 12  # columns in a message
+
+
+@dataclass(frozen=True)
+class _Dialect:
+    """How the lines of a table are read.
+
+    Attributes
+    ----------
+    separator : str or None
+        None: white space.
+    decimal_commas : bool
+    header : bool
+        Whether the first line has names.
+    names : list of str
+        Names of the columns, "" of one that numbers the rows; empty if there are none, or not one for each column.
+    """
+
+    separator: str | None
+    decimal_commas: bool
+    header: bool
+    names: list[str]
+
+    @classmethod
+    def of(cls, first: str, second: str) -> _Dialect:
+        separator, decimal_commas = _separator(second or first)
+        n_columns = len(_words(second, separator))
+        rows_named = second.lstrip()[:1] in ('"', "'")
+        words = _words(first, separator, *range(n_columns, n_columns - rows_named - 1, -1))
+        header = _are_names([word.replace(",", ".") for word in words] if decimal_commas else words)
+        if rows_named and len(words) == n_columns - 1:
+            words = ["", *words]  # R numbers the rows, in quotes, and has no name for that column
+        return cls(separator, decimal_commas, header, words if header and len(words) == n_columns else [])
+
+    def column(self, name: str) -> int:
+        if name in self.names:
+            return self.names.index(name)
+        some = self.names
+        if len(some) > _MOST_NAMED:
+            some = [*some[: _MOST_NAMED - 2], "...", some[-1]]
+        columns = f"its columns are {', '.join(some)}" if some else "its columns have no names"
+        raise ValueError(f"{columns}: leave key (--key) {name!r} out")
+
+    def cells(self, path: Path, without_times: bool) -> list[int] | None:
+        """The columns except numbers, and if so asked times, of the rows; None for all."""
+        if not self.names:
+            return None
+        # the column that numbers the rows has no name in what pandas and R's write.csv write
+        columns = list(range(not self.names[0], len(self.names)))
+        if without_times and len(columns) > 1 and _TIME.fullmatch(self.names[columns[0]]):
+            name = self.names[columns.pop(0)]
+            warnings.warn(
+                f"{path}: the first column, {name!r}, is taken for the times of the snapshots and left out of the "
+                f"fields; key {name!r} reads it (--parameters {path} --parameters-key {name!r}). Rename it if it is a "
+                "cell",
+                UserWarning,
+                stacklevel=2,
+            )
+        return None if len(columns) == len(self.names) else columns
+
+
+def read_table(path: Path, key: str | None = None, *, without_times: bool = False) -> NDArray[np.float64]:
+    """The numbers (n, p) of a text.
+
+    Parameters
+    ----------
+    path : Path
+    key : str or None
+        Name of one column. None: all, except one that numbers the rows.
+    without_times : bool
+        Leave a first column out, with a warning, whose name is that of times.
+
+    Raises
+    ------
+    ValueError
+        If there is a line of something else than numbers, or no column of that name.
+    """
+    first, second = [*itertools.islice(_lines(path), 2), "", ""][:2]
+    dialect = _Dialect.of(first, second)
+    columns = dialect.cells(path, without_times) if key is None else [dialect.column(key)]
+    lines = itertools.islice(_lines(path), int(dialect.header), None)
+    if dialect.decimal_commas:
+        lines = (line.replace(",", ".") for line in lines)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of no numbers, which is an error below
+        array = np.loadtxt(lines, delimiter=dialect.separator, ndmin=2, encoding=None, quotechar='"', usecols=columns)
+    if not array.size:
+        raise ValueError("it holds no numbers")
+    return array
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with open(path, encoding="utf-8-sig") as file:  # Excel begins with a mark of the encoding
+        yield from (line for line in file if line.strip() and not line.lstrip().startswith(("#", "%")))
+
+
+def _separator(line: str) -> tuple[str | None, bool]:
+    """The separator of a line of numbers, None for white space, and whether its numbers may have decimal commas."""
+    line = line.partition("#")[0].strip()
+    if ";" in line:
+        return ";", True
+    words = line.split()
+    if len(words) > 1 and all(re.fullmatch(r"[^,]+(,[^,]+)?", word) for word in words):
+        return None, True
+    return ("," if "," in line else None), False
+
+
+def _words(line: str, separator: str | None, *counts: int) -> list[str]:
+    """The entries of a line. Names may hold blanks, where splitting at tabs or quotes gives one of `counts`."""
+    line = line.partition("#")[0].rstrip("\r\n")
+    if separator is None:
+        readings = [_split(line, mark) for mark in "\t "]
+        words = next((words for count in counts for words in readings if len(words) == count), line.split())
+    else:
+        words = _split(line, separator)
+    return [word.strip().strip("\"'") for word in words]
+
+
+def _split(line: str, separator: str) -> list[str]:
+    return next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
+
+
+def _are_names(words: list[str]) -> bool:
+    """Whether the first line has names, which may be numbers except the first.
+
+    A line that begins with a value is a row, even if other values are missing or not real: that has to be an error.
+    """
+    if not words or _is_value(words[0]):
+        return False
+    if words[0] or not all(map(_is_value, words[1:])):
+        return True
+    # nothing, then values: the numbers of the columns as pandas writes them, or a row without its first value
+    if words[1:] and words[1:] in ([str(k + start) for k in range(len(words) - 1)] for start in (0, 1)):
+        return True
+    raise ValueError(
+        "its first line begins with an empty value. If it is a line of names, begin it with one, or with #"
+    )
+
+
+def _is_value(word: str) -> bool:
+    try:
+        complex(word)
+    except ValueError:
+        return word.lower() in _MISSING or word[:2].lower() == "0x" or _FOREIGN_NUMBER.fullmatch(word) is not None
+    return True
