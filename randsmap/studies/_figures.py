@@ -30,23 +30,18 @@ class View:
     axes : tuple of ndarray
         Coordinates along each axis of a field; () for points, which are no fields.
     axis_names : tuple of str
-    shown : tuple of int
-        Columns that are plotted: of the summary statistics, or of a point's coordinates.
-    point_names : tuple of str
-        Their names.
-    color : ("statistic", j), ("intrinsic", j) or ("coordinate", j)
-        What colours the samples.
-    color_name : str
-    intrinsic : ndarray (n_samples, q)
-        What is known of each sample of the data set beyond its field.
-    intrinsic_names : tuple of str
+    shown, point_names : tuple of int, tuple of str
+        Columns that are plotted, of the summary statistics or of a point's coordinates, and their names.
+    color, color_name : ("statistic" | "intrinsic" | "coordinate", column), str
+        The value that colours the samples.
+    intrinsic, intrinsic_names : ndarray (n_samples, q), tuple of str
+        Known values of each sample of the data set that are not in its field.
     mask : ndarray (nx, ny) of bool or None
         False where a field is always 0.
-    target : (int, float) or None
-        The field shown is the one whose intrinsic value in that column is nearest to the number. None:
-        the middle one.
+    target : (column, value) or None
+        The field shown is the one whose intrinsic value in that column is nearest. None: the middle one.
     with_axes : bool
-        Whether the axes have coordinates that mean something (not for images).
+        Whether the coordinates of the axes have a meaning (not for images).
     """
 
     axes: tuple[NDArray[np.float64], ...]
@@ -100,20 +95,10 @@ def _statistics_of(axis_names):
 
 
 def summary_statistics(F: NDArray[np.float64], axes: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Mean, variance and skewness of densities along each axis (paper, Figs. LWR_data, Hughes_data).
+    """Mean, variance and skewness of densities F (n, n_cells) along each axis (paper, Figs. LWR_data, Hughes_data).
 
-    Parameters
-    ----------
-    F : array (n, n_cells)
-        Densities, flattened row by row; they need not be normalised.
-    axes : tuple of arrays
-        Coordinates of the cells along each axis.
-
-    Returns
-    -------
-    ndarray (n, 3 * number of axes)
-        Mean, variance, skewness along the first axis, then along the second. NaN where negative values
-        make a variance or a mass that is not positive.
+    Columns are those along the first axis, then along the second; NaN where negative values make a variance or a mass
+    that is not positive. The densities need not be normalised.
     """
     F = np.asarray(F).reshape(len(F), *(len(axis) for axis in axes))
     columns = []
@@ -198,27 +183,12 @@ def harmonics_map(
     weights: Sequence[float],
     ranks: Sequence[int],
 ) -> NDArray[np.float64]:
-    """Validation error of double diffusion maps over w_2 and the number r of harmonics.
+    """Mean relative L2 validation error of double diffusion maps over w_2 and the number r of harmonics.
 
-    Parameters
-    ----------
-    Y_train, F_train, Y_validation, F_validation : arrays
-        Latents and fields.
-    weights : sequence of float
-        w_2: kernel widths in units of the median distance.
-    ranks : sequence of int
-        r, ascending, below the number of training points.
-
-    Returns
-    -------
-    ndarray (len(weights), len(ranks))
-        Mean relative L2 error; the paper's exhaustive search (Figs. DM_GH_tuning). Harmonics whose
-        eigenvalue is round-off are left out, as `DoubleDiffusionMapsDecoder` does.
-
-    Notes
-    -----
-    The fields of the leading harmonics are summed up one interval of ranks after the other, so that
-    all ranks together cost one decoding with the last.
+    This is the paper's exhaustive search (Figs. DM_GH_tuning), as (len(weights), len(ranks)). The `weights` w_2 are
+    kernel widths in units of the median distance, the `ranks` r ascend and are below the number of training points.
+    Harmonics whose eigenvalue is round-off are left out, as in `DoubleDiffusionMapsDecoder`. The fields of the leading
+    harmonics are summed one interval of ranks after the other, so that all ranks together cost one decoding.
     """
     n, step = len(Y_train), max(1, 2**23 // F_train.shape[1])
     start = np.random.RandomState(0).standard_normal(n)

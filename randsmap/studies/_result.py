@@ -1,77 +1,45 @@
-"""What a study leaves behind: its table and the arrays of its figures, as files and in memory.
+"""A finished study: its table and the arrays of its figures, as files and in memory.
 
-A study's folder holds, besides the finished pieces of the run,
+A study's folder holds, besides the finished pieces of the run, ``result.json`` (`StudyResult` without its arrays),
+``figures.npz`` (the arrays, no pickles) and the table as ``table.csv`` and ``table.md``.
 
-========================  ===========================================================================
-``result.json``           all of `StudyResult` but the arrays
-``figures.npz``           the arrays (no pickles)
-``table.csv``, ``.md``    the table, for machines and for readers
-========================  ===========================================================================
+Arrays
+------
+A study has one part for each training size (the Swiss roll two, all others one); ``N1000/...`` is the part with 1000
+training points (`StudyResult.part_names`). The same L test samples, at most 2000, are shown in all arrays of ``test``
+and ``decoder``; the latter are those of the first run. Text is stored as arrays of str. Keys that a study lacks are
+absent. Below ``{part}/``:
 
-Keys of the arrays
-------------------
-A study has one part for each training size (the Swiss roll two, all others one); ``N1000/...`` is the
-part with 1000 training points (`StudyResult.part_names`). L is the number of test samples shown (at
-most 2000), all arrays of ``test`` and ``decoder`` are about the same L samples in the same order.
-Text is stored as arrays of str; use ``str(array)`` or ``array.tolist()``.
-
-``{part}/train/points`` (n, 3)
-    Training data in three coordinates: summary statistics (LWR: mean, variance, skewness along x;
-    Hughes: mean x, mean y, variance along x; images: mean column, mean row, variance along the
-    columns) or the coordinates that the paper plots (Swiss roll 1-3, S-curve 1, 6, 20).
-``{part}/train/statistics`` (n, S)
-    All summary statistics: mean, variance and skewness along each axis of the field. Not for manifolds.
-``{part}/train/color`` (n,)
-    Angle, mean position or time, what the paper colours by.
-``{part}/train/latents`` (n, d)
-    The embedding Y_train.
-``{part}/point_names`` (3,), ``{part}/statistic_names`` (S,), ``{part}/color_name`` ()
-    Labels of the columns of points and statistics, and of color.
-``{part}/test/points`` (L, 3), ``{part}/test/statistics`` (L, S), ``{part}/test/color`` (L,)
-    The same of the true test samples.
-``{part}/test/intrinsic`` (L, q), ``{part}/intrinsic_names`` (q,)
-    What is known of the test samples beyond the field: angle, time, intrinsic coordinates. Not for the
-    user's own data.
-``{part}/decoders`` (D,)
-    Labels of the decoders with figures, in the order of the table. For each label, at the feature
-    count with the lowest training error (the paper's choice) and of the first run:
-``{part}/decoder/{label}/points`` (L, 3), ``.../statistics`` (L, S)
-    As for the truth, of the reconstructions; NaN where negative values leave no variance.
-``{part}/decoder/{label}/errors`` (L,)
-    Relative L2 errors.
-``{part}/decoder/{label}/features_per_sample`` ()
-    P / N; NaN where the decoder draws no features.
-``{part}/decoder/{label}/field`` (nx,) or (nx, ny) or (height, width)
-    Reconstruction of the one field shown. Not for manifolds.
-``{part}/field/truth`` (as ``field``), ``{part}/field/index`` ()
-    The field itself, and its row among the L samples, chosen before any decoder is run: time nearest
-    to 15 (LWR: shocks have formed) or 10 (Hughes: the crowd passes the obstacle), angle nearest to 0,
-    the middle sample of the user's own data.
-``{part}/field/mask`` (nx, ny) of bool
-    True where there may be density; where the data have an obstacle.
-``{part}/field/x`` (nx,), ``{part}/field/y`` (ny,)
-    Coordinates of the axes, where there are any (not for images: row 0 on top).
-``{part}/ddm/weights`` (W,), ``{part}/ddm/ranks`` (R,), ``{part}/ddm/errors`` (W, R)
-    Mean relative L2 validation error of DDM over w_2 and r.
-``{part}/ddm/rule_ranks`` (W,)
-    r by the paper's printed eigenvalue rule for each w_2; up to 2000 training points.
-``{part}/ddm/rule_errors`` (W,), ``{part}/ddm/rule`` (3,)
-    Validation error with that r, for each w_2 (NaN where it was not tried), and the best of them: w_2,
-    r, error. Only if both DDM decoders were run.
-``{part}/ddm/starred`` (2,)
-    (w_2, r) of the star in the paper's figure; only where the paper has that figure.
-
-Keys that a study lacks are absent; a part has figures of those decoders only that were run.
+=================================================  ===================================================================
+``point_names`` (3,), ``statistic_names`` (S,)     names of the columns of points and of statistics
+``color_name`` ()                                  name of color
+``train/points`` (n, 3), ``test/points`` (L, 3)    three summary statistics of the fields, or coordinates of points
+``train/statistics`` (n, S), ``test/...`` (L, S)   mean, variance, skewness along each axis of a field
+``train/color`` (n,), ``test/color`` (L,)          angle, mean position or time, as the paper colours
+``train/latents`` (n, d)                           the embedding
+``test/intrinsic`` (L, q), ``intrinsic_names``     angle, time, intrinsic coordinates; not for the user's own data
+``decoders`` (D,)                                  labels of the decoders with figures, in the order of the table
+``decoder/{label}/points``, ``.../statistics``     as for the truth; NaN where negative values leave no variance
+``decoder/{label}/errors`` (L,)                    relative L2 errors
+``decoder/{label}/features_per_sample`` ()         P / N with the least training error; NaN without random features
+``decoder/{label}/field``                          reconstruction of the one field shown; not for manifolds
+``field/truth``, ``field/index`` ()                the field itself, chosen before any decoder is run, and its sample
+``field/x``, ``field/y``, ``field/mask``           coordinates of its axes (not for images); False in an obstacle
+``ddm/weights`` (W,), ``ddm/ranks`` (R,)           w_2 and r of the map of DDM
+``ddm/errors`` (W, R)                              mean relative L2 validation errors over w_2 and r
+``ddm/rule_ranks`` (W,)                            r by the paper's printed eigenvalue rule; up to 2000 points
+``ddm/rule_errors`` (W,), ``ddm/rule`` (3,)        errors with that r (NaN if not tried); w_2, r and error of the best
+``ddm/starred`` (2,)                               w_2 and r of the star in the paper's figure
+=================================================  ===================================================================
 
 Rows
 ----
-`StudyResult.rows` is a list of dict with the keys of `_table.COLUMNS`: dataset, split ("train" or
-"test"), decoder (label), features_per_sample (None: draws none), n_train, parameter (name of what was
-tuned, None: nothing), hyperparameter (its value), on_edge (bool: that value is an edge of its grid),
-extra (bool: the paper has no such row), runs (how many), and for quantity in rel_l2, rel_linf,
-conservation, seconds: ``{quantity}_median``, ``_p05``, ``_p95`` (of one run all three are the same;
-conservation is None where no mass is conserved), ``paper_{quantity}_median``, ``_p05``, ``_p95`` (None
-where the paper has no such number) and ``ratio_{quantity}`` (our median / the paper's, or None).
+`StudyResult.rows` is a list of dict with the keys of `_table.COLUMNS`: dataset, split ("train" or "test"), decoder
+(label), features_per_sample (None if it draws none), n_train, parameter and hyperparameter (name and value of what was
+tuned, or None), on_edge (whether that value is an edge of its grid), extra (whether the paper has no such row), runs,
+and for each quantity of rel_l2, rel_linf, conservation and seconds ``{quantity}_median``, ``_p05``, ``_p95`` over the
+runs (None if no mass is conserved), the paper's ``paper_{quantity}_...`` and the ratio of the medians
+``ratio_{quantity}``.
 """
 
 from __future__ import annotations
@@ -103,15 +71,13 @@ class StudyResult:
     title, section : str
         What it is; where it stands in the paper.
     notes : list of str
-        Sentences on readings of the paper and caveats: which reading was used, why the data cannot be
-        the paper's.
+        Readings of the paper and caveats, a sentence each.
     cuts : list of str
-        What this run left out of the full study (``quick``, fewer runs, some decoders); empty if
-        nothing.
+        What this run left out of the full study (``quick``, fewer runs, some decoders).
     options : dict
-        What the run was asked for: runs, seed, feature_seed, quick, split, ... (JSON values).
+        Arguments of the run: runs, seed, feature_seed, quick, split, ... (JSON values).
     command, date, version : str
-        Command line that makes it again, day (ISO) and version of the package.
+        Command line that repeats it, day (ISO) and version of the package.
     rows : list of dict
     arrays : dict of str to ndarray
 

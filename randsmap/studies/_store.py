@@ -16,15 +16,14 @@ Piece = dict[str, Any]
 
 
 class Store:
-    """Finished pieces of one configuration: small JSON and .npz files, written atomically,
-    with checksums.
+    """Finished pieces of one configuration: small JSON and .npz files, written atomically, with checksums.
 
     Parameters
     ----------
     folder : Path
         Created if missing.
     configuration : dict
-        JSON values; what the pieces depend on.
+        JSON values on which the pieces depend.
 
     Raises
     ------
@@ -37,14 +36,7 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder / "pieces"
         path = folder / "config.json"
-        try:
-            found = json.loads(path.read_text())
-            if not isinstance(found, dict):
-                raise ValueError("not an object")
-        except FileNotFoundError:
-            found = None
-        except ValueError:
-            raise ValueError(f"{path} is damaged; remove {folder} or choose another folder") from None
+        found = self._found(path)
         if found is None:
             if self._folder.exists():
                 raise ValueError(
@@ -58,11 +50,24 @@ class Store:
             )
         self._folder.mkdir(exist_ok=True)
 
-    def get(self, name: str, make: Callable[[], Piece], skip: Callable[[], object] | None = None) -> Piece:
-        """The piece from disk (then `skip()` is called), else ``make()``, kept on disk.
+    @staticmethod
+    def _found(path: Path) -> dict[str, Any] | None:
+        """The configuration in a file, None if there is none."""
+        try:
+            found = json.loads(path.read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ValueError(f"{path} is damaged; remove {path.parent} or choose another folder")
+        return found
 
-        A piece is a dict, of JSON values or of arrays (a piece whose name ends in ``.npz``). One that
-        is damaged, or that no checksum vouches for, is made again.
+    def get(self, name: str, make: Callable[[], Piece], skip: Callable[[], object] | None = None) -> Piece:
+        """The piece from disk (then `skip()` is called), else ``make()``, which is stored.
+
+        A piece is a dict of JSON values, or of arrays if its name ends in ``.npz``. One without an intact checksum is
+        made again.
         """
         path = self._path(name)
         if not is_intact(path):
@@ -74,7 +79,7 @@ class Store:
         return read_arrays(path) if name.endswith(".npz") else json.loads(path.read_text())
 
     def put(self, name: str, piece: Piece) -> None:
-        """Keep a piece."""
+        """Store a piece."""
         if name.endswith(".npz"):
             write_checked(self._path(name), lambda file: save_arrays(file, piece))
         else:
