@@ -19,7 +19,7 @@ from randsmap.decoders._blended import BlendedDecoder, field_coordinates, spread
 from randsmap.decoders._capabilities import require
 from randsmap.decoders._families import DOUBLE_DIFFUSION_MAPS, KNN, LENGTHS, check_families
 from randsmap.decoders._held_out import NEIGHBORS, RANKS, Samples, check_groups, stratified
-from randsmap.decoders._trials import blend, candidates, leading, reach, search, search_threads
+from randsmap.decoders._trials import blend, candidates, leading, search, search_threads, trust_limit
 from randsmap.invariants import AffineInvariants, InvariantParameters, Invariants, common_values, document_invariants
 from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.metrics import field_norms
@@ -239,7 +239,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         else:
             trials = search(everything, n_trials, families)
             members = candidates(everything, trials)
-        limit = reach(everything)
+        limit = trust_limit(everything)
         members, error = blend(everything, members, limit)
 
         self.best_decoder_ = BlendedDecoder(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -15,18 +15,48 @@ from randsmap.decoders._blended import geometric_median, limited, linear_trend, 
 from randsmap.decoders._families import GAUSSIAN, KNN, MATERN, THIN_PLATE, Trial, starts_of
 from randsmap.decoders._held_out import Samples
 
-__all__ = ["WORTH", "blend", "candidates", "leading", "reach", "search", "search_threads"]
+__all__ = ["WORTH", "Search", "blend", "candidates", "leading", "search", "search_threads", "trust_limit"]
 
 _Values = NDArray[np.float64]
 
-_STEP, _FINEST = np.log(2.5), 0.1  # of length scales, in their logarithms
+_STEP, _FINEST = np.log(2.5), 0.1  # of length scales, in their logarithms: the first step, and where halving ends
 _USUAL = (THIN_PLATE, GAUSSIAN, MATERN)  # families that are refined although others are better
 _LEADERS = 3  # families whose best members are refined in turn
 _SIZES = (1, 3, 5, 8, 12)  # decoders in the blend
 WORTH = 0.01  # improvement of the score, about as much of the error, for which a larger blend is taken
 _KINDRED, _BEHIND = 3, 2.0  # with groups: members of one family, and how far behind the best score
-_REACH = 2.0, 1.25  # without and with groups, of the largest distance between fields of neighbours: see `reach`
-_SERIAL = 700  # samples up to which more threads only cost
+_SLACK = 2.0, 1.25  # without and with groups, times the largest distance between fields of neighbours: `trust_limit`
+_SERIAL = 700  # samples up to which more threads only cost time
+
+
+class Search:
+    """Candidates in the order in which they were judged, none twice.
+
+    Parameters
+    ----------
+    judge : function
+        Returns the candidates, with their `score`, that a list of proposals leads to. A proposal has an `identity`.
+    """
+
+    def __init__(self, judge: Callable[[list[Any]], list[Any]]) -> None:
+        self.candidates: list[Any] = []
+        self._judge = judge
+        self._known: set[Any] = set()
+
+    def unknown(self, proposals: Iterable[Any]) -> list[Any]:
+        return [proposal for proposal in proposals if proposal.identity not in self._known]
+
+    def add(self, proposals: Iterable[Any]) -> list[Any]:
+        """Judge the proposals that are not known; the candidates that they lead to."""
+        new = self.unknown(proposals)
+        self._known.update(proposal.identity for proposal in new)
+        judged = self._judge(new) if new else []
+        self.candidates += judged
+        return judged
+
+    @property
+    def best(self) -> Any:
+        return leading(self.candidates)[0]
 
 
 def search_threads(n: int) -> AbstractContextManager[None]:
@@ -42,31 +72,31 @@ def search(samples: Samples, n_trials: int, families: Sequence[str]) -> list[Tri
     """Members in the order judged: starts of all families, one family a trial, then scales around the best few.
 
     The leading members of the best families are refined in turn, each coordinate's length scale and all together, by
-    a factor that is halved in the logarithm once all neighbours are known. Of k-NN mixtures every number of neighbours
-    of the first is a trial of its own.
+    a factor that is halved in the logarithm once all neighbours are known. Each number of neighbours of the first k-NN
+    mixture is a trial of its own.
     """
-    trials: list[Trial] = []
-    known: set[Any] = set()
+
+    def judge(proposals: list[Trial]) -> list[Trial]:
+        return [trial for proposal in proposals for trial in _best_of_path(samples, proposal)]
+
+    found = Search(judge)
     starts = iter(starts_of(families, samples.X.shape[1]))
     step, turn = _STEP, 0
     for _ in steps(n_trials, 1, "tuning"):
         proposals = next(starts, [])
         if not proposals:
-            proposal = None
-            while proposal is None and step >= _FINEST:
-                proposal = _proposal(trials, turn, step, known)
-                step = step / 2 if proposal is None else step
+            while not proposals and step >= _FINEST:
+                proposals = _refinement(found, turn, step)
+                step = step if proposals else step / 2
             turn += 1
-            proposals = [] if proposal is None else [proposal]
-        for proposal in proposals:
-            known.add(proposal.identity)
-            trials += _judged(samples, proposal)
-            _forget(trials)
-    return trials
+        found.add(proposals)
+        for trial in leading(found.candidates)[max(_SIZES) :]:
+            trial.residuals = None  # memory: the blend takes those of the best alone
+    return found.candidates
 
 
-def _judged(samples, proposal):
-    """The best of its path; of k-NN mixtures all."""
+def _best_of_path(samples, proposal):
+    """The best trial of a path of lambdas or ranks; of k-NN mixtures all trials."""
     path: list[Trial] = []
     for trial, residuals in samples.path(proposal):
         path.append(samples.judge(trial, residuals))
@@ -75,24 +105,18 @@ def _judged(samples, proposal):
     return path
 
 
-def _forget(trials):
-    """Drop the residuals of those that are not among the best: memory."""
-    for trial in leading(trials)[max(_SIZES) :]:
-        trial.residuals = None
-
-
-def leading(trials: list[Trial]) -> list[Trial]:
+def leading(trials: list[Any]) -> list[Any]:
     """Trials by their score; of equal ones the first is the better."""
     return sorted(trials, key=lambda trial: trial.score)
 
 
-def _proposal(trials, turn, step, known):
-    """The next unknown neighbour of the best member of the leading families, or None.
+def _refinement(found, turn, step):
+    """The next unknown neighbour of the best member of the leading families, or none.
 
-    Families other than `_USUAL` are refined only where they are the best of all, and k-NN mixtures only where there is
+    Families other than `_USUAL` are refined only if they are the best of all, and k-NN mixtures only if there is
     nothing else: their scales follow the noise of few samples, and the error of one set of 58 fields grew by 1.4 times.
     """
-    ranked = [trial for trial in leading(trials) if np.isfinite(trial.score)]
+    ranked = [trial for trial in leading(found.candidates) if np.isfinite(trial.score)]
     others = [trial for trial in ranked if trial.family != KNN]
     best: dict[Any, Trial] = {}
     for trial in others or ranked:
@@ -101,27 +125,27 @@ def _proposal(trials, turn, step, known):
     ranked = list(best.values())
     first = turn % _LEADERS
     for trial in ranked[first:] + ranked[:first]:
-        for proposal in trial.neighbors(step):
-            if proposal.identity not in known:
-                return proposal
-    return None
+        proposals = found.unknown(trial.neighbors(step))
+        if proposals:
+            return proposals[:1]
+    return []
 
 
-def reach(samples: Samples) -> float:
-    """How far a decoded field may be from that of the nearest training point, moved along the linear trend.
+def trust_limit(samples: Samples) -> float:
+    """Largest distance of a decoded field from the nearest training point's, moved along the linear trend.
 
-    A little more than the furthest that any training field is from that of its nearest neighbour (outside its group).
+    It exceeds the largest distance of a training field from its nearest neighbour's (outside its group) by a factor.
     """
     rest = samples.G - samples.X @ linear_trend(samples.X, samples.G)
     jumps = np.linalg.norm(rest - rest[samples.nearest()], axis=1)
-    return _REACH[samples.groups is not None] * float(jumps.max())
+    return _SLACK[samples.groups is not None] * float(jumps.max())
 
 
 def candidates(samples: Samples, trials: list[Trial]) -> list[Trial]:
     """The trials that may become parts of the blend, the best first.
 
-    Groups are few, and their errors tell hardly which of similar decoders is best: at most 3 of a family then, so that
-    the parts are of different kinds, but for k-NN mixtures, which cannot fail far from their data.
+    Groups are few, and their errors hardly distinguish similar decoders. So at most 3 members of a family are taken
+    then, which makes the parts differ, except for k-NN mixtures, which cannot fail far from their data.
     """
     best = leading(trials)
     if samples.groups is None:
@@ -137,9 +161,9 @@ def candidates(samples: Samples, trials: list[Trial]) -> list[Trial]:
 
 
 def blend(samples: Samples, members: list[Trial], limit: float) -> tuple[list[Trial], float]:
-    """The leading candidates whose blend has the best score, few where more hardly help, and its mean error.
+    """The leading candidates whose blend has the best score, few if more hardly help, and its mean error.
 
-    With groups all of them: their few errors cannot tell which blend is best.
+    With groups all of them: the few errors do not determine which blend is best.
     """
     residuals = [samples.residuals(t) if t.residuals is None else t.residuals for t in members]
     nearest = samples.nearest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from randsmap._io.progress import steps
 from randsmap.decoders._auto import AutoDecoder, Results
 from randsmap.decoders._families import FAMILIES, GAUSSIAN, KNN, MATERN, THIN_PLATE, check_families
 from randsmap.decoders._held_out import Scores, check_groups
-from randsmap.decoders._trials import WORTH, search_threads
+from randsmap.decoders._trials import WORTH, Search, leading, search_threads
 from randsmap.encoders import POD, DiffusionMaps, estimate_n_components
 from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.metrics import field_norms
@@ -66,31 +67,31 @@ def autotune(
     Parameters
     ----------
     snapshots : array-like of shape (n, M) or (n, *shape)
-        Fields, one a row, or of any shape, as for `ManifoldModel`.
+        Fields, as for `ManifoldModel`.
     model : ManifoldModel or None
-        Its encoder is used as it is configured, and only the decoder is searched for. None: the encoder too, among
+        Its encoder is used with its parameters, and only the decoder is searched for. None: the encoder as well, among
         diffusion maps of several widths, with the leading or the non-harmonic eigenvectors, and POD.
     n_components : int or "auto", default=2
-        d, the number of latent coordinates. "auto": at most `max_components`, and fewer where the held-out error does
-        not grow by more than 2 % for it. Not used with a model.
+        d, the number of latent coordinates. "auto": at most `max_components`, and fewer if the held-out error grows by
+        at most 2 %. Not used with a model.
     max_components : int or None, default=None
-        With n_components="auto", the largest number; not more than a third of the number of snapshots. None:
+        Largest number with n_components="auto"; not more than a third of the number of snapshots. None:
         `encoders.estimate_n_components`, the number of eigenvectors of diffusion maps that are new directions.
     alpha : float, default=1.0
         Density normalisation of the diffusion maps. Not used with a model.
     groups : array-like of shape (n,) or None
         Labels of groups, such as trajectories, that are held out as a whole.
     validation : float, default=0.2
-        Share of the samples that an encoder does not see and is judged on, in turn, up to 5 times. With groups it is
-        one group, up to 10 times, or a tenth of them if there are more. For the decoder as in `AutoDecoder`.
+        Share of the samples that is held out of an encoder's fit, in turn, up to 5 times. With groups one group is held
+        out, up to 10 times, or a tenth of the groups if there are more. For the decoder as in `AutoDecoder`.
     n_trials : int, default=40
-        Trials of the decoder's search on the latents of the encoder chosen; encoders are compared with 4, of kernels
-        and k-NN mixtures where these are among the families.
+        Trials of the decoder's search on the latents of the selected encoder. Encoders are compared with 4 trials of
+        kernels and k-NN mixtures if these are among the families.
     families : str, sequence of str, or None, default=None
         The families of decoders, as in `AutoDecoder`.
     consistency : int or "auto", default=0
-        Steps of `best_model_.inverse_transform` towards a field whose own latents are those asked for. "auto": the
-        number from 0 to 3 of the least held-out error, the smaller where the next gains less than 1 %.
+        Consistency steps of `best_model_.inverse_transform`. "auto": the number from 0 to 3 with the least held-out
+        error, the smaller one if the next gains less than 1 %.
     invariants : "auto", "mass", array (M,) or (M, q), or None, default="auto"
         As in `AutoDecoder`; so are the next four.
     invariant_values : float, array (q,) or None
@@ -98,19 +99,19 @@ def autotune(
     cell_weights : array (M,) or None
     bounds : (lower, upper), "nonnegative" or None
     random_state : int, RandomState instance or None, default=None
-        For what is held out. None: 0.
+        For the choice of held-out samples. None: 0.
 
     Returns
     -------
     Bunch
-        best_model_ : ManifoldModel, fitted on all snapshots; results_ : Results, a table of the encoders, one array a
-        column: `encoder`, `n_components`, `epsilon_scale`, `select`, `error` (mean held-out error, NaN where the
-        encoder failed or was given up), `score` (see `AutoDecoder`), `chosen`; decoder_results_ : Results, of the
-        decoder's trials; held_out_error_ : float, the chosen encoder's (without a search for encoders that of the
-        decoder); one_more_error_ : float, about that of the best of a few encoders with one coordinate more, where
-        that error is above 1 %, the number of coordinates all that the spectrum shows, and there are 3 samples for each
-        coordinate and the one more, else NaN; on_edge_ : list of str, what lies on an edge of what was searched.
-        `best_model_.consistency` is the number of steps.
+        best_model_ : ManifoldModel, fitted to all snapshots; results_ : Results, a table of the encoders, one array per
+        column: `encoder`, `n_components`, `epsilon_scale`, `select`, `error` (mean held-out error, NaN if the encoder
+        failed or was given up), `score` (see `AutoDecoder`), `chosen`; decoder_results_ : Results, of the decoder's
+        trials; held_out_error_ : float, of the selected encoder, or of the decoder if there is no search for encoders;
+        one_more_error_ : float, an estimate for one more coordinate: it is computed if held_out_error_ exceeds 1 %, all
+        coordinates that the spectrum shows are used, and there are 3 samples per coordinate and the one more, else NaN;
+        on_edge_ : list of str, the parameters on an edge of the search. `best_model_.consistency` is the number of
+        steps.
 
     Raises
     ------
@@ -120,10 +121,10 @@ def autotune(
 
     Notes
     -----
-    An encoder is fitted without the samples that are held out, which it then encodes as new ones: leave-one-out errors
-    given the latents would not show what the held-out fields did to those. An encoder that after two turns is twice as
-    bad as the best is given up, as is one whose kernel leaves the samples in separate parts. Widths 1.4 times above and
-    below that of the best are tried next, twice. Of more than 1000 samples, 1000 at random choose the encoder.
+    An encoder is fitted without the held-out samples, which it then encodes as new ones: leave-one-out errors at given
+    latents would not show how the held-out fields changed the latents. An encoder is given up if it is twice as bad as
+    the best after two turns, or if its kernel separates the samples into parts. Widths 1.4 times above and below the
+    best are tried next, twice. Of more than 1000 samples, 1000 at random choose the encoder.
 
     References
     ----------
@@ -160,22 +161,20 @@ def autotune(
     seed = 0 if random_state is None else random_state
     rng = check_random_state(seed)
     table, error, more = None, None, np.nan
-    search = EncoderSearch(F, sizes, labels, validation, min(n_trials, _TRIALS), families, rng)
-    if model is None:
-        with search_threads(len(F)):
-            best = search.run(n_components, max_components, alpha)
-            encoder, error = search.encoders[best], float(search.mean_error(best))
-            table = search.table(best)
+    judge = _EncoderJudge(F, sizes, labels, validation, min(n_trials, _TRIALS), families, rng)
+    with search_threads(len(F)):
+        if model is None:
+            found, best = search_encoders(judge, n_components, max_components, alpha)
+            encoder, error, table = best.encoder, best.error, _table(found.candidates, best)
             by_spectrum = n_components == "auto" and max_components is None
             d = encoder.n_components
             enough = (d + 1) * _PER_COMPONENT <= len(F)  # or a search with max_components=d + 1 would not try it
             if by_spectrum and enough and error > _GOOD and d == table.n_components.max():
-                more = search.one_more(best, alpha)
-    else:
-        encoder = model.encoder
-    if consistency == "auto":
-        with search_threads(len(F)):
-            number = search.consistency(encoder)
+                more = judge.one_more(best, alpha)
+        else:
+            encoder = model.encoder
+        if consistency == "auto":
+            number = judge.consistency(encoder)
     fitted = clone(encoder)
     latents = np.asarray(fitted.fit_transform(reshape_for(fitted, F, layout)))
     decoder = AutoDecoder(
@@ -190,9 +189,8 @@ def autotune(
         random_state=random_state,
     ).fit(latents, reshape_for(AutoDecoder(), rows, layout), groups=groups)
     best_model = ManifoldModel(clone(encoder), clone(decoder.best_decoder_), consistency=number)
-    assembled(best_model, snapshots if layout is not None else F, fitted, decoder.best_decoder_)
     return Bunch(
-        best_model_=best_model,
+        best_model_=assembled(best_model, snapshots, fitted, decoder.best_decoder_),
         results_=table,
         decoder_results_=decoder.results_,
         held_out_error_=decoder.held_out_error_ if error is None else error,
@@ -208,12 +206,65 @@ def chosen_encoder(
     F = check_matrix(snapshots, "snapshots", min_rows=4)
     labels = check_groups(groups, len(F))
     with search_threads(len(F)):
-        search = EncoderSearch(F, field_norms(F), labels, 0.2, _TRIALS, FAMILIES, check_random_state(0))
-        return search.encoders[search.run(n_components, None, alpha)]
+        judge = _EncoderJudge(F, field_norms(F), labels, 0.2, _TRIALS, FAMILIES, check_random_state(0))
+        return search_encoders(judge, n_components, None, alpha)[1].encoder
 
 
-class EncoderSearch:
-    """Encoders judged on samples, or groups, that they have not seen; at most 1000 of the samples."""
+@dataclass(eq=False)
+class _EncoderTrial:
+    """An encoder, not fitted, with its held-out errors (n,): NaN where it was not judged."""
+
+    encoder: Any
+    errors: NDArray[np.float64] | None = None
+    score: float = np.inf
+
+    @property
+    def identity(self) -> str:
+        return repr(self.encoder)
+
+    @property
+    def error(self) -> float:
+        return float(np.nanmean(self.errors)) if np.isfinite(self.score) and self.errors is not None else np.nan
+
+    def neighbors(self) -> list[_EncoderTrial]:
+        """Diffusion maps with larger and smaller widths, and with the other choice of eigenvectors."""
+        if not isinstance(self.encoder, DiffusionMaps):
+            return []
+        width = self.encoder.epsilon_scale
+        proposals = [clone(self.encoder).set_params(epsilon_scale=w) for w in (width / _FINER, width * _FINER)]
+        if self.encoder.n_components > 1:
+            other = "leading" if self.encoder.select == "non-harmonic" else "non-harmonic"
+            proposals.append(clone(self.encoder).set_params(select=other))
+        return [_EncoderTrial(encoder) for encoder in proposals]
+
+
+def search_encoders(
+    judge: _EncoderJudge, n_components: int | str, max_components: int | None, alpha: float
+) -> tuple[Search, _EncoderTrial]:
+    """The encoders that were judged, and the one chosen."""
+    F, found = judge.fields, Search(judge)
+    if n_components == "auto":
+        d = estimate_n_components(F) if max_components is None else max_components
+        d = max(1, min(d, len(F) // _PER_COMPONENT))
+    else:
+        d = int(n_components)
+    found.add(_encoders(d, alpha, F.shape))
+    best = found.best
+    for _ in range(_ROUNDS):
+        found.add(best.neighbors())
+        best, before = found.best, best
+        if best is before:
+            break
+    while n_components == "auto" and best.encoder.n_components > 1:
+        fewer = leading(found.add(_encoders(best.encoder.n_components - 1, alpha, F.shape)))[0]
+        if fewer.score > best.score + _NO_WORSE:
+            break
+        best = fewer
+    return found, best
+
+
+class _EncoderJudge:
+    """Held-out errors of encoders, on at most 1000 of the samples: called with trials, it sets their scores."""
 
     def __init__(
         self,
@@ -229,84 +280,60 @@ class EncoderSearch:
             rows = np.sort(rng.permutation(len(F))[:_SAMPLES])
             F, sizes = F[rows], sizes[rows]
             labels = None if labels is None else np.unique(labels[rows], return_inverse=True)[1]
-        self._F, self._sizes, self._labels = F, sizes, labels
-        self._search = {"n_trials": n_trials, "families": [f for f in families if f in _COMPARED] or families}
+        self.fields, self._sizes, self._labels = F, sizes, labels
+        self._options = {"n_trials": n_trials, "families": [f for f in families if f in _COMPARED] or families}
         self._folds = _folds(len(F), labels, validation, rng)
         self._groups = self._folds if labels is None else [np.flatnonzero(labels == g) for g in np.unique(labels)]
-        self.encoders: list[Any] = []
-        self.scores: list[float] = []
-        self._errors: list[NDArray[np.float64]] = []
+        self._judged: list[_EncoderTrial] = []
 
-    def run(self, n_components: int | str, max_components: int | None, alpha: float) -> int:
-        """Index of the encoder chosen."""
-        if n_components == "auto":
-            d = estimate_n_components(self._F) if max_components is None else max_components
-            d = max(1, min(d, len(self._F) // _PER_COMPONENT))
-        else:
-            d = int(n_components)
-        self._compare(_encoders(d, alpha, self._F.shape))
-        best = int(np.argmin(self.scores))
-        for _ in range(_ROUNDS):
-            self._compare(_finer(self.encoders[best], self.encoders))
-            best, before = int(np.argmin(self.scores)), best
-            if best == before:
-                break
-        while n_components == "auto" and self.encoders[best].n_components > 1:
-            first = len(self.encoders)
-            self._compare(_encoders(self.encoders[best].n_components - 1, alpha, self._F.shape))
-            fewer = first + int(np.argmin(self.scores[first:]))
-            if self.scores[fewer] > self.scores[best] + _NO_WORSE:
-                break
-            best = fewer
-        return best
+    def __call__(self, trials: list[_EncoderTrial]) -> list[_EncoderTrial]:
+        """Judge more trials; those far behind the best so far are given up."""
+        first = not self._judged
+        self._judged += trials
+        for trial in trials:
+            trial.errors = np.full(len(self.fields), np.nan)
+        alive, failures = list(trials), list[Exception]()
+        bar = steps(len(self._folds) * len(trials), 1, "encoders")
+        for turn, held in enumerate(self._folds):
+            for trial in alive.copy():
+                next(bar)
+                try:
+                    trial.errors[held] = self._errors_of(self._fitted(trial.encoder, held), held)
+                except _FAILURES as failure:
+                    failures.append(failure)
+                    alive.remove(trial)
+            scores = self._scores_of(np.concatenate(self._folds[: turn + 1]), [t.errors for t in self._judged])
+            of = dict(zip(map(id, self._judged), scores))
+            if turn > 0:
+                alive = [trial for trial in alive if of[id(trial)] <= scores.min() + _HOPELESS]
+        for _ in bar:
+            pass
+        if first and not alive:
+            raise failures[0]
+        for trial in alive:
+            trial.score = of[id(trial)]
+        return trials
 
-    def one_more(self, best: int, alpha: float) -> float:
+    def one_more(self, best: _EncoderTrial, alpha: float) -> float:
         """About the least held-out error of encoders with one coordinate more; NaN if none can be fitted.
 
         Judged on the first two turns, relative to the best encoder.
         """
-        d, width = self.encoders[best].n_components + 1, getattr(self.encoders[best], "epsilon_scale", 1.0)
-        turns, found = self._folds[:2], []
-        for encoder in _encoders(d, alpha, self._F.shape):
-            if isinstance(encoder, DiffusionMaps):
-                if encoder.epsilon_scale != (width if encoder.select == "leading" else _NON_HARMONIC[0]):
+        d, width = best.encoder.n_components + 1, getattr(best.encoder, "epsilon_scale", 1.0)
+        turns, errors = self._folds[:2], []
+        for trial in _encoders(d, alpha, self.fields.shape):
+            if isinstance(trial.encoder, DiffusionMaps):
+                if trial.encoder.epsilon_scale != (width if trial.encoder.select == "leading" else _NON_HARMONIC[0]):
                     continue
             with suppress(*_FAILURES):
-                errors = [self._errors_of(self._fitted(encoder, held), held) for held in turns]
-                found.append(np.concatenate(errors).mean())
-        known = self._errors[best][np.concatenate(turns)].mean()
-        return float(min(found) / known * self.mean_error(best)) if found else np.nan
-
-    def _compare(self, encoders: Sequence[Any]) -> None:
-        """Judge more encoders; those far behind the best so far are given up."""
-        F, first = self._F, len(self.encoders)
-        self.encoders += encoders
-        self.scores += [np.inf] * len(encoders)
-        self._errors += [np.full(len(F), np.nan) for _ in encoders]
-        alive, failures = list(range(first, len(self.encoders))), list[Exception]()
-        bar = steps(len(self._folds) * len(encoders), 1, "encoders")
-        for turn, held in enumerate(self._folds):
-            for i in alive.copy():
-                next(bar)
-                try:
-                    self._errors[i][held] = self._errors_of(self._fitted(self.encoders[i], held), held)
-                except _FAILURES as failure:
-                    failures.append(failure)
-                    alive.remove(i)
-                    continue
-            scores = self._scores_of(np.concatenate(self._folds[: turn + 1]), self._errors)
-            if turn > 0:
-                alive = [i for i in alive if scores[i] <= scores.min() + _HOPELESS]
-        for _ in bar:
-            pass
-        if first == 0 and not alive:
-            raise failures[0]
-        for i in alive:
-            self.scores[i] = scores[i]
+                missed = [self._errors_of(self._fitted(trial.encoder, held), held) for held in turns]
+                errors.append(np.concatenate(missed).mean())
+        known = best.errors[np.concatenate(turns)].mean()
+        return float(min(errors) / known * best.error) if errors else np.nan
 
     def consistency(self, encoder: Any) -> int:
-        """Number of steps of the best score, the least where more hardly help."""
-        errors = np.full((_MOST_STEPS + 1, len(self._F)), np.nan)
+        """Number of steps of the best score, the smallest if more hardly help."""
+        errors = np.full((_MOST_STEPS + 1, len(self.fields)), np.nan)
         for held in self._folds:
             model = self._fitted(encoder, held, strict=False)
             for number in range(_MOST_STEPS + 1):
@@ -315,56 +342,56 @@ class EncoderSearch:
         return next(number for number, score in enumerate(scores) if score <= scores.min() + WORTH)
 
     def _fitted(self, encoder, held, *, strict=True):
-        """The encoder and a decoder of its latents, fitted without the samples held out; `strict`: or why not."""
-        rest = np.setdiff1d(np.arange(len(self._F)), held)
+        """A model of the encoder, fitted without the held-out samples; `strict`: ValueError if it is unusable."""
+        rest = np.setdiff1d(np.arange(len(self.fields)), held)
         encoder = clone(encoder)
         with warnings.catch_warnings():
             # of a kernel so narrow that the samples fall apart
             warnings.simplefilter("error" if strict else "ignore", UserWarning)
-            latents = np.asarray(encoder.fit_transform(self._F[rest]))
+            latents = np.asarray(encoder.fit_transform(self.fields[rest]))
         if strict and getattr(encoder, "select", None) == "non-harmonic":
-            leading = repr(clone(encoder).set_params(select="leading")) in map(repr, self.encoders)
-            if leading and encoder.selected_[-1] == encoder.n_components:
+            also_leading = repr(clone(encoder).set_params(select="leading"))
+            tried = any(trial.identity == also_leading for trial in self._judged)
+            if tried and encoder.selected_[-1] == encoder.n_components:
                 raise ValueError("the non-harmonic eigenvectors are the leading ones, which are tried as such")
         known = None if self._labels is None else self._labels[rest]
         if known is not None and len(np.unique(known)) < 2:
             known = None
-        decoder = AutoDecoder(invariants=None, random_state=0, **self._search)
-        decoder.fit(latents, self._F[rest], groups=known)
-        return assembled(ManifoldModel(encoder, decoder), self._F[rest], encoder, decoder)
+        decoder = AutoDecoder(invariants=None, random_state=0, **self._options)
+        decoder.fit(latents, self.fields[rest], groups=known)
+        return assembled(ManifoldModel(encoder, decoder), self.fields[rest], encoder, decoder)
 
     def _errors_of(self, model, held, **options):
         """Errors of the samples held out."""
         with extrapolation_ignored():
-            missed = self._F[held] - model.inverse_transform(model.transform(self._F[held]), **options)
+            missed = self.fields[held] - model.inverse_transform(model.transform(self.fields[held]), **options)
         return Scores(self._sizes[held], [np.arange(len(held))]).errors(missed)
 
     def _scores_of(self, judged: NDArray[np.intp], rows: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
         """Score of each row of errors on these samples; infinite where they have not all been judged."""
-        place = np.full(len(self._F), -1)
+        place = np.full(len(self.fields), -1)
         place[judged] = np.arange(len(judged))
         parts = [place[g][place[g] >= 0] for g in self._groups]
         counts = Scores(self._sizes[judged], [part for part in parts if len(part)])
         errors = [row[judged] for row in rows]
         return np.array([counts.score(row) if np.isfinite(row).all() else np.inf for row in errors])
 
-    def mean_error(self, i: int) -> float:
-        return float(np.nanmean(self._errors[i])) if np.isfinite(self.scores[i]) else np.nan
 
-    def table(self, best: int) -> Results:
-        maps = [isinstance(encoder, DiffusionMaps) for encoder in self.encoders]
-        return Results(
-            encoder=np.array([type(encoder).__name__ for encoder in self.encoders]),
-            n_components=np.array([encoder.n_components for encoder in self.encoders]),
-            epsilon_scale=np.array([e.epsilon_scale if dm else np.nan for e, dm in zip(self.encoders, maps)]),
-            select=np.array([e.select if dm else "" for e, dm in zip(self.encoders, maps)]),
-            error=np.array([self.mean_error(i) for i in range(len(self.encoders))]),
-            score=np.array(self.scores),
-            chosen=np.arange(len(self.encoders)) == best,
-        )
+def _table(trials: Sequence[_EncoderTrial], best: _EncoderTrial) -> Results:
+    encoders = [trial.encoder for trial in trials]
+    maps = [isinstance(encoder, DiffusionMaps) for encoder in encoders]
+    return Results(
+        encoder=np.array([type(encoder).__name__ for encoder in encoders]),
+        n_components=np.array([encoder.n_components for encoder in encoders]),
+        epsilon_scale=np.array([e.epsilon_scale if dm else np.nan for e, dm in zip(encoders, maps)]),
+        select=np.array([e.select if dm else "" for e, dm in zip(encoders, maps)]),
+        error=np.array([trial.error for trial in trials]),
+        score=np.array([trial.score for trial in trials]),
+        chosen=np.array([trial is best for trial in trials]),
+    )
 
 
-def _encoders(d: int, alpha: float, shape: tuple[int, int]) -> list[Any]:
+def _encoders(d: int, alpha: float, shape: tuple[int, int]) -> list[_EncoderTrial]:
     encoders: list[Any] = [DiffusionMaps(d, alpha=alpha, epsilon_scale=width) for width in _WIDTHS]
     if d > 1:
         encoders += [
@@ -372,20 +399,7 @@ def _encoders(d: int, alpha: float, shape: tuple[int, int]) -> list[Any]:
         ]
     if d < min(shape):
         encoders.append(POD(d))
-    return encoders
-
-
-def _finer(best: Any, known: Sequence[Any]) -> list[Any]:
-    """Diffusion maps with widths beside the best one's, and with the other choice of eigenvectors, not known yet."""
-    if not isinstance(best, DiffusionMaps):
-        return []
-    width = best.epsilon_scale
-    proposals = [clone(best).set_params(epsilon_scale=w) for w in (width / _FINER, width * _FINER)]
-    if best.n_components > 1:
-        other = "leading" if best.select == "non-harmonic" else "non-harmonic"
-        proposals.append(clone(best).set_params(select=other))
-    taken = {repr(encoder) for encoder in known}
-    return [encoder for encoder in proposals if repr(encoder) not in taken]
+    return [_EncoderTrial(encoder) for encoder in encoders]
 
 
 def _folds(n: int, labels: NDArray[np.intp] | None, validation: float, rng: Any) -> Sequence[NDArray[np.intp]]:
