@@ -316,8 +316,7 @@ def test_bad_input():
 def test_kernel_sums(n, m, dim, n_sums):
     rng = np.random.default_rng(0)
     X, Z, weights = rng.normal(size=(n, dim)), rng.normal(size=(m, dim)), rng.normal(size=(n_sums, m))
-    centre = _distances.centre_of(Z)
-    sums = kernel_sums(X, *_distances.centred_rows(Z, centre), centre, weights, dim**0.5)
+    sums = kernel_sums(X, _distances.CentredPoints.of(Z), weights, dim**0.5)
     expected = np.exp(-oracle(X, Z) / dim) @ weights.T
     assert sums.shape == (n, n_sums)
     np.testing.assert_allclose(sums, expected, rtol=0, atol=m * dim * EPS)
@@ -426,9 +425,7 @@ def test_pairs_within_reach(n, m, dim):
     x_reach, z_reach = x_reach * rng.random(n), z_reach * rng.random(m)
     x_reach[::7] = np.inf  # more than the buffer holds at first
     z_reach[0] = -1
-    centre = _distances.centre_of(Z)
-    rows, norms = _distances.centred_rows(Z, centre)
-    i, j, d = _distances.pairs_within(X, rows, norms, centre, x_reach, z_reach)
+    i, j, d = _distances.pairs_within(X, _distances.CentredPoints.of(Z), x_reach, z_reach)
     expected = np.nonzero((exact <= x_reach[:, None]) | (exact <= z_reach))
     assert np.array_equal(i, expected[0]) and np.array_equal(j, expected[1])
     np.testing.assert_allclose(d, exact[expected], rtol=1e-12)

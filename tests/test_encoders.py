@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import randsmap
 from randsmap import DiffusionMaps
 from randsmap._linalg import lanczos as _eigen
+from randsmap._linalg.distances import far_values
 from randsmap.datasets import make_s_curve, make_swiss_roll
 from randsmap.encoders import _diffusion_maps as encoders
 
@@ -99,10 +100,10 @@ def test_parameter_defaults_in_the_docstring():
     for name, parameter in inspect.signature(DiffusionMaps).parameters.items():
         line = re.search(rf"^ *{name} : (.*)$", DiffusionMaps.__doc__, re.M).group(1)
         if parameter.default is None:
-            assert line.endswith("optional")
+            assert line.endswith("or None, default=None"), line
         else:
             default = repr(parameter.default).replace("'", '"')
-            assert line.endswith(f"default {default}"), line
+            assert line.endswith(f"default={default}"), line
 
 
 # -- determinism -------------------------------------------------------------------------------------
@@ -202,8 +203,8 @@ def test_far_points_get_their_nearest_neighbours_coordinates(n_cells):
             np.testing.assert_allclose(latents, encoder.eigenvectors_[nearest] / encoder.eigenvalues_, rtol=1e-6)
     # the two ways to sum agree where both work
     near = X[:1] + 0.9 * encoder.epsilon_
-    x = near[0] - encoder._centre
-    sums = encoders.far_sums(x, encoder._rows, encoder._norms, encoder._weights, encoder.epsilon_)
+    rows, norms, centre = encoder._extension.points
+    sums = encoder._extension.weights @ far_values(near[0] - centre, rows, norms, encoder.epsilon_)
     np.testing.assert_allclose(sums[1:] / sums[0], encoder.transform(near)[0], rtol=1e-11)
 
 

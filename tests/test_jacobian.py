@@ -466,12 +466,13 @@ def test_one_dimensional_fields_have_no_axis_of_cells():
 
 
 def plain_nystroem(encoder, X, joined=None):
-    rows = encoder._rows + encoder._centre
+    extension = encoder._extension
+    rows = extension.rows + extension.centre
     K = np.exp(-squared(X, rows) / encoder.epsilon_**2)
     if joined is not None:
         K = K * joined
-    P = K * encoder._weights[0]
-    return (K @ encoder._weights[1:].T) / P.sum(axis=1)[:, None]
+    P = K * extension.weights[0]
+    return (K @ extension.weights[1:].T) / P.sum(axis=1)[:, None]
 
 
 @pytest.mark.parametrize("M", [3, 40])
@@ -486,12 +487,12 @@ def test_derivatives_of_the_nystroem_map(M, parameters):
     X[0] = F[0]
     joined = None
     if "n_neighbors" in parameters:
-        joined = encoder._transitions(X) > 0
+        joined = encoder._extension.transitions(X) > 0
         assert 15 < joined.sum(axis=1).mean() < 60
     J = encoder.jacobian(X)
     assert J.shape == (30, 2, M)
-    values = encoder._weights[1:] / encoder._weights[0]
-    bound = 80 * EPS * abs(values).max() * abs(encoder._rows).max() / encoder.epsilon_**2 * M
+    values = encoder._extension.values
+    bound = 80 * EPS * abs(values).max() * abs(encoder._extension.rows).max() / encoder.epsilon_**2 * M
     expected = complex_step(lambda Z: plain_nystroem(encoder, Z, joined), X)
     assert abs(J - expected).max() <= bound
     h = 1e-6
@@ -517,8 +518,8 @@ def test_nystroem_derivatives_of_far_and_of_duplicate_points(parameters):
     encoder = DiffusionMaps(2, epsilon=0.8, **parameters).fit(F)
     # some ten widths away the shifted softmax still mixes samples: its derivative, not 0
     X = F[:1] + 12 * np.ones(5)
-    P = encoder._transitions(X)
-    values = encoder._weights[1:] / encoder._weights[0]
+    P = encoder._extension.transitions(X)
+    values = encoder._extension.values
     mean = P @ values.T
     expected = 2 / 0.8**2 * np.einsum("j,dj,jm->dm", P[0], values - mean.T, F)
     J = encoder.jacobian(X)

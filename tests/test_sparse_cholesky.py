@@ -6,7 +6,7 @@ from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
 from randsmap import DiffusionMaps
-from randsmap._linalg.distances import centred_rows
+from randsmap._linalg.distances import CentredPoints, centred_rows
 from randsmap._linalg.lanczos import leading_eigenpairs
 from randsmap._linalg.large_graphs import _cholesky as _sparse
 from randsmap._linalg.large_graphs import _shift_invert
@@ -18,10 +18,10 @@ from randsmap.encoders._neighbor_kernel import neighbor_kernel
 
 def markov(points, k=12):
     """S = D^-1/2 K D^-1/2 of a neighbour kernel, its eigenvector to 1, and the points less their mean."""
-    rows, norms = centred_rows(points, points.mean(axis=0))
-    index = NeighborIndex(rows)
+    centred = CentredPoints(*centred_rows(points, points.mean(axis=0)), points.mean(axis=0))
+    rows, index = centred.rows, NeighborIndex(centred.rows)
     width = np.median(index.query(rows, k + 1)[0][:, -1])
-    K, _ = neighbor_kernel(points, rows, norms, points.mean(axis=0), index, k, width)
+    K, _ = neighbor_kernel(points, centred, index, k, width)
     degrees = K.sum(axis=1)
     scale = degrees**-0.5
     S = csr_array((K.data * np.repeat(scale, np.diff(K.indptr)) * scale[K.indices], K.indices, K.indptr), shape=K.shape)

@@ -77,7 +77,7 @@ class Parameter:
         """
         if self.kind is object or (value is None and self.optional):
             return value
-        if self.kind is str or (self.words and isinstance(value, str)):
+        if self.kind is str or (any(self.words) and isinstance(value, str)):
             return check_choice(value, name, [word for word in self.words if word is not None])
         if self.kind is bool:
             return check_flag(value, name)

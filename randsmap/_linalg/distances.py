@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,9 +11,10 @@ from randsmap import _parallel
 from randsmap._interface.validation import check_matrix, check_number, check_out, empty_in_lines
 from randsmap._io.progress import steps
 from randsmap._kernels import distances as _kernels
-from randsmap._linalg.rows import BLOCK, Snapshots
+from randsmap._linalg.rows import BLOCK, Rows
 
 __all__ = [
+    "CentredPoints",
     "centre_of",
     "centred_rows",
     "far_values",
@@ -213,21 +214,15 @@ def fill_pairs(
     return out
 
 
-def squared_distances_by_columns(X: Any, Z: Snapshots | None = None, rows: slice = slice(None)) -> NDArray[np.float64]:
-    """Squared distances between rows of X, or a slice of them, and those of Z (of X when Z is None).
+def squared_distances_by_columns(X: Rows, Z: Rows | None = None) -> NDArray[np.float64]:
+    """Squared distances (n, m) between the rows of X (n, M) and those of Z (m, M), or of X if Z is None.
 
-    X is an array or Snapshots (n, M), Z are Snapshots (m, M): wide ones, of which some columns at a time
-    are in memory. (n, m) float64, to a relative 1e-13.
+    To a relative 1e-13. For wide rows in a file, of which some columns at a time are in memory.
     """
-    n = len(range(*rows.indices(len(X))))
-    m = n if Z is None else len(Z)
+    n, m = len(X), len(X if Z is None else Z)
     D, part = np.zeros((n, m)), np.empty((n, m))
     for a, b in steps(X.shape[1], max(64, BLOCK // max(n, m, 1)), "distances"):
-        if isinstance(X, Snapshots):
-            block = X.columns(a, b, rows)
-        else:
-            block = np.ascontiguousarray(X[rows, a:b])
-        D += fill_pairs(block, None if Z is None else Z.columns(a, b), 0.0, part)
+        D += fill_pairs(X.columns(a, b), None if Z is None else Z.columns(a, b), 0.0, part)
     return D
 
 
@@ -248,7 +243,7 @@ def centre_of(X: NDArray[np.float64]) -> NDArray[np.float64]:
 def centred_rows(
     X: NDArray[np.float64], centre: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """X - centre and the squared norms of its rows (inf where they overflow)."""
+    """X - centre and the squared norms of its rows."""
     rows, norms = empty_in_lines(X.shape), np.empty(len(X))
     step = _kernels.PANEL
     _parallel.parallel_for(
@@ -260,38 +255,38 @@ def centred_rows(
     return rows, norms
 
 
-def kernel_sums(
-    X: NDArray[np.float64],
-    rows: NDArray[np.float64],
-    norms: NDArray[np.float64],
-    centre: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    epsilon: float,
-) -> NDArray[np.float64]:
-    """Weighted sums of the Gaussian kernel over fixed points, without storing the kernel.
+class CentredPoints(NamedTuple):
+    """Points (n, dim) to which distances are taken again and again: less a point amid them, with squared norms."""
 
-    S[i, p] = sum_j exp(-|x_i - z_j|^2 / epsilon^2) weights[p, j], for X (n, dim) and points z_j that
-    `centred_rows` has prepared (`rows`, `norms`, `centre`); weights is (n_sums, n_points).
-    """
+    rows: NDArray[np.float64]
+    norms: NDArray[np.float64]
+    centre: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, X: NDArray[np.float64]) -> CentredPoints:
+        centre = centre_of(X)
+        return cls(*centred_rows(X, centre), centre)
+
+
+def kernel_sums(
+    X: NDArray[np.float64], points: CentredPoints, weights: NDArray[np.float64], epsilon: float
+) -> NDArray[np.float64]:
+    """Weighted sums S[i, p] = sum_j exp(-|x_i - z_j|^2 / epsilon^2) weights[p, j] of the Gaussian kernel over fixed
+    points z_j, without storing the kernel; X (n, dim), weights (n_sums, n_points)."""
     n, dim = X.shape
     sums = np.empty((n, len(weights)))
     scale = kernel_scale(epsilon)
 
     def task(i, work):
-        _kernels.nystrom_panel(i, X, rows, norms, centre, scale, weights, work, sums)
+        _kernels.nystrom_panel(i, X, *points, scale, weights, work, sums)
 
     _for_panels(task, n, dim, n <= _kernels.FEW)
     return sums
 
 
-def kernel_rows(
-    X: NDArray[np.float64],
-    rows: NDArray[np.float64],
-    norms: NDArray[np.float64],
-    centre: NDArray[np.float64],
-    epsilon: float,
-) -> NDArray[np.float64]:
+def kernel_rows(X: NDArray[np.float64], points: CentredPoints, epsilon: float) -> NDArray[np.float64]:
     """The kernel (n, n_points) that `kernel_sums` sums over: for a few rows X (n, dim) at a time."""
+    rows, norms, centre = points
     K = np.empty((len(X), len(rows)))
     X, X_norms = centred_rows(X, centre)
     scale = kernel_scale(epsilon)
@@ -313,12 +308,10 @@ def far_values(
     the Nystroem ratio, which leaves a softmax of (2 x.f_j - |f_j|^2) / epsilon^2; shifted by its
     maximum it cannot underflow. Far away the nearest training point decides.
     """
-    size = max(1.0, abs(x).max())  # points at 1e300 are allowed
-    exponents = 2 * (rows @ (x / size)) - norms / size
+    exponents = 2 * (rows @ x) - norms
     exponents -= exponents.max()
-    factor = min(size / epsilon / epsilon, np.finfo(float).max)
-    with np.errstate(over="ignore"):
-        return np.exp(exponents * factor)
+    with np.errstate(over="ignore"):  # of points that do not count
+        return np.exp(exponents / epsilon**2)
 
 
 def symmetric_product(K: NDArray[np.float64], X: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -339,16 +332,11 @@ def symmetric_product(K: NDArray[np.float64], X: NDArray[np.float64]) -> NDArray
 
 
 def pairs_within(
-    X: NDArray[np.float64],
-    rows: NDArray[np.float64],
-    norms: NDArray[np.float64],
-    centre: NDArray[np.float64],
-    x_reach: NDArray[np.float64],
-    z_reach: NDArray[np.float64],
+    X: NDArray[np.float64], points: CentredPoints, x_radii: NDArray[np.float64], z_radii: NDArray[np.float64]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
-    """Pairs (i, j) with |x_i - z_j|^2 <= x_reach[i] or z_reach[j], found by trying all of them.
+    """Pairs (i, j) with |x_i - z_j|^2 <= x_radii[i] or z_radii[j], found by trying all of them.
 
-    X (n, dim), z_j and what belongs to them as in `kernel_sums`. Returns the rows i (ascending), the
+    X (n, dim) and z_j as in `kernel_sums`. Returns the rows i (ascending), the
     columns j (ascending within a row) and the squared distances, vectors of one entry a pair.
     """
     n, dim = X.shape
@@ -362,7 +350,7 @@ def pairs_within(
             found = capacity = max(found, 1)
             i, j = np.empty((2, capacity), np.intp)
             d = np.empty(capacity)
-            found = _kernels.reach_panel(t, X, rows, norms, centre, x_reach, z_reach, work, i, j, d)
+            found = _kernels.reach_panel(t, X, *points, x_radii, z_radii, work, i, j, d)
             if found <= capacity:
                 break
             guess[0] = max(guess[0], found)
@@ -399,36 +387,34 @@ def _for_panels(task, n_rows, dim, few_rows):
         _parallel.parallel_for(with_workspace, n_panels)
 
 
-def gaussian_of_data(X: Any, epsilon: float | None, epsilon_scale: float) -> tuple[NDArray[np.float64], float]:
+def gaussian_of_data(
+    X: NDArray[np.float64] | Rows, epsilon: float | None, epsilon_scale: float
+) -> tuple[NDArray[np.float64], float]:
     """Gaussian kernel of the rows of X against themselves, and its width.
 
     The width is epsilon, or epsilon_scale times the median distance when that is None (paper, App.
     C: eps = w median |x_i - x_j|). ValueError if that median is 0.
     """
-    if isinstance(X, Snapshots):
-        D: Any = squared_distances_by_columns(X)
+    in_file = isinstance(X, Rows)
+    if not in_file and (epsilon is not None or len(X) > MEDIAN_EXACT_ROWS):
         if epsilon is None:
-            epsilon = width_of_median(median_of_squared(D), epsilon_scale)
-        return gaussian_in_place(D, epsilon), float(epsilon)
-    if epsilon is not None:
+            epsilon = width_of_median(median_distance(X), epsilon_scale)
         return gaussian_kernel(X, epsilon=epsilon), float(epsilon)
-    exact = len(X) <= MEDIAN_EXACT_ROWS  # then one matrix: distances, and in place the kernel
-    D = squared_distances(X) if exact else None
-    median = median_of_squared(D) if exact else median_distance(X)
-    epsilon = width_of_median(median, epsilon_scale)
-    return (gaussian_in_place(D, epsilon) if exact else gaussian_kernel(X, epsilon=epsilon)), epsilon
+    # one matrix: distances, and in place the kernel
+    D = squared_distances_by_columns(X) if in_file else squared_distances(X)
+    if epsilon is None:
+        epsilon = width_of_median(median_of_squared(D), epsilon_scale)
+    return gaussian_in_place(D, epsilon), float(epsilon)
 
 
 def width_of_median(median: float, epsilon_scale: float) -> float:
-    """Kernel width of a median distance; ValueError if that is 0 or infinite."""
+    """Kernel width of a median distance; ValueError if that is 0."""
     if not median > 0:
         raise ValueError(
             "the median distance between samples is 0 (at least half of the pairs are "
             "identical samples, or closer than 1e-160), so it sets no kernel width: give "
             "epsilon, or remove duplicates"
         )
-    if median == np.inf:
-        raise ValueError("the median distance between samples overflows: use a larger unit")
     return float(epsilon_scale * median)
 
 
@@ -445,17 +431,8 @@ def median_distance(X: NDArray[np.float64], *, exact_rows: int = MEDIAN_EXACT_RO
     j = rng.integers(len(X) - 1, size=MEDIAN_SAMPLED_PAIRS)
     j += j >= i
     step = max(1, 2**20 // X.shape[1])
-    with np.errstate(over="ignore"):
-        return float(
-            np.median(
-                np.concatenate(
-                    [
-                        np.linalg.norm(X[i[k : k + step]] - X[j[k : k + step]], axis=1)
-                        for k in range(0, MEDIAN_SAMPLED_PAIRS, step)
-                    ]
-                )
-            )
-        )
+    parts = [slice(k, k + step) for k in range(0, MEDIAN_SAMPLED_PAIRS, step)]
+    return float(np.median(np.concatenate([np.linalg.norm(X[i[part]] - X[j[part]], axis=1) for part in parts])))
 
 
 def median_of_squared(D: NDArray[np.float64]) -> float:

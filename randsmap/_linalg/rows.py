@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dgemm
 
-from randsmap._interface.validation import check_matrix
+from randsmap._interface.arrays import as_array, check_finite, in_domain
 from randsmap._io.files import expanded, mapping_of, replaced_atomically, reserve
 from randsmap._io.progress import steps
 from randsmap._kernels import features as _features_kernel
@@ -161,7 +161,7 @@ class Rows:
 
     @staticmethod
     def of(X: Any, name: str = "X", **requirements: Any) -> Rows:
-        """Rows of what a caller gives as `name`, checked by `check_matrix` with these requirements.
+        """Rows of what a caller gives as `name`, checked by `as_array` with these requirements.
 
         A large memory-mapped array stays in its file; of it each block is checked when it is read. Rows stay as they
         are.
@@ -169,9 +169,9 @@ class Rows:
         if isinstance(X, Rows):
             return X
         if is_large(X):
-            check_matrix(X[: max(1, requirements.get("min_rows", 1))], name, **requirements)
+            as_array(X[: max(1, requirements.get("min_rows", 1))], name, **requirements)
             return MappedRows(X, name)
-        return Rows(check_matrix(X, name, **requirements))
+        return Rows(as_array(X, name, **requirements))
 
     # -- Shape -----------------------------------------------------------------------------------------
     def __len__(self) -> int:
@@ -337,7 +337,7 @@ class MappedRows(Rows):
 
     def __init__(self, array: Any, name: str, rows: NDArray[np.intp] | None = None) -> None:
         if array.dtype.kind not in "fiub":
-            check_matrix(array[:1], name)  # raises for most
+            as_array(array[:1], name)  # raises for most
             raise ValueError(f"{name} must be an array of real numbers, got {array.dtype}")
         super().__init__(array)
         self.name, self._rows = name, rows
@@ -385,14 +385,14 @@ class MappedRows(Rows):
             else:
                 part[:] = self.array[np.ix_(where[a : a + size], columns)]
             release(self.array)
-            with np.errstate(over="ignore", invalid="ignore"):
-                if np.isfinite(part.sum()):
-                    continue
+            if in_domain(part):
+                continue
             bad = np.argwhere(~np.isfinite(part))
             if len(bad):
                 i, j = bad[0]
                 value = "NaN" if np.isnan(part[i, j]) else part[i, j]
                 raise ValueError(f"{self.name} must be finite, got {value} at {(int(where[a + i]), int(columns[j]))}")
+            check_finite(part, self.name)
         return out
 
     def __deepcopy__(self, memo):
@@ -526,7 +526,7 @@ class FeatureRows(Rows):
 
 def feature_matrix(features: Any, X: NDArray[np.float64], P: int | None = None) -> NDArray[np.float64]:
     """Features (n, P) by the transformer's own `transform`, as contiguous float64."""
-    Z = check_matrix(features.transform(X), "the features' transform(X)", n_columns=P)
+    Z = as_array(features.transform(X), "the features' transform(X)", (None, P))
     if len(Z) != len(X):
         raise ValueError(f"the features' transform(X) must have {len(X)} rows, got {len(Z)}")
     return Z

@@ -1,16 +1,14 @@
 """Diffusion maps: coordinates of fields from a Markov chain on them (paper, App. C).
 
 `DiffusionMaps` is the estimator; below it stand the steps, a function each: normalisation of the kernel, modes of
-the Markov matrix, sign rule, coordinates, Nystroem extension. The kernel itself, with its width, is made in
-`randsmap._linalg.distances` (all pairs) and `_neighbor_kernel` (nearest neighbours); derivatives of the extension
-are in `_nystroem`, the choice of eigenvectors in `_harmonics`.
+the Markov matrix, sign rule, coordinates. The kernel itself, with its width, is made in `randsmap._linalg.distances`
+(all pairs) and `_neighbor_kernel` (nearest neighbours); new fields are the business of `_nystroem`, the choice of
+eigenvectors of `_harmonics`.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from copy import copy as shallow_copy
 from typing import Any
 
 import numpy as np
@@ -19,20 +17,23 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
 from randsmap import _parallel
+from randsmap._interface.arrays import as_array, check_domain
+from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import FIELD_STATE, FieldInputMixin, field_rows
-from randsmap._interface.state import NOT_SAVED, Array, Count, Parameter, validate_data
-from randsmap._interface.validation import check_count, check_matrix, check_number, check_vectors
+from randsmap._interface.parameters import check_count, check_parameters, documented
+from randsmap._interface.state import Array, Count, Parameter, Part, check_fitted, restored_on_error, validate_data
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.lanczos import leading_eigenpairs
 from randsmap._linalg.large_graphs import inverted_eigenpairs, neighbor_index
-from randsmap._linalg.rows import BLOCK, Snapshots, is_large, mapped_rows
+from randsmap._linalg.products import multiply
+from randsmap._linalg.rows import Rows, is_large, mapped_rows
+from randsmap._linalg.svd import truncated_svd
 from randsmap._parallel import for_tiles, tile_rows
 from randsmap.encoders import _neighbor_kernel as _sparse_kernel
-from randsmap.encoders import _nystroem
 from randsmap.encoders._harmonics import non_harmonic_selection
+from randsmap.encoders._nystroem import NystroemExtension
 from randsmap.maps.frozen import FrozenEncoder
 
 __all__ = ["DiffusionMaps"]
@@ -47,40 +48,15 @@ DENSE_SAMPLES = 300
 CANDIDATES, CANDIDATES_PER_COMPONENT = 15, 3
 # Above this many samples the median for a sparse kernel is over a sample of the pairs.
 SPARSE_MEDIAN_ROWS = 2000
-# Kernel sums below which a point is far from all training points (see `far_sums`).
-FAR_SUM, UNDERFLOWN_SUM = 1e-15, 1e-280
-FAR_EXPONENT = 1024.0
 
 
+@documented
 class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Diffusion maps with the Nystroem extension to new points.
 
     Parameters
     ----------
-    n_components : int, default 2
-        Number of latent coordinates, at most n_samples - 1.
-    alpha : float, default 1.0
-        Exponent in [0, 1] of the density normalisation: 1 (Laplace-Beltrami) removes the effect of
-        uneven sampling, 0 (Fokker-Planck) keeps it.
-    epsilon : float, optional
-        Kernel width, in the unit of the data. None: `epsilon_scale` times the median distance.
-    epsilon_scale : float, default 1.0
-        Factor of the median distance between training samples; the paper's w_1. Not used when epsilon
-        is given.
-    diffusion_time : float, default 0
-        Power t >= 0 of the eigenvalues in the coordinates xi^t v. The paper prints t = 1, but its tuned
-        hyperparameters are those of t = 0.
-    select : "leading", "non-harmonic" or list of int, default "leading"
-        Which eigenvectors become coordinates: the first n_components after the trivial one; those that
-        are the least functions of the ones before them; or their 1-based indices (1 is the first after
-        the trivial one), n_components in number.
-    n_neighbors : int, optional
-        Keep only the kernel of each sample with its n_neighbors nearest others and with the samples that
-        have it among theirs: a sparse matrix, for 1e5 samples and more. None, or n_samples - 1 and
-        more: all pairs.
-    copy : bool, default True
-        False: large memory-mapped training fields (see Notes) stay in their file instead of being copied.
-        Not with n_neighbors.
+    {parameters}
 
     Attributes
     ----------
@@ -126,10 +102,10 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
     hold such an encoder. `ManifoldModel` with `encoder_samples` is the way for many fields.
 
     With n_neighbors the unit of epsilon_scale is still the median over *all* pairs (exact up to 2000
-    samples, else sampled as above). Two points are joined if their distance is at most the reach of
+    samples, else sampled as above). Two points are joined if their distance is at most the radius of
     one of them, its distance to the (n_neighbors + 1)-th nearest sample (a sample is its own first);
     this holds for new points as well, so each has neighbours. Unless the kernel is small at the
-    reach, coordinates of new points have small jumps where the neighbours change.
+    radius, coordinates of new points have small jumps where the neighbours change.
 
     select="non-harmonic" judges the leading max(15, 3 n_components) eigenvectors of eigenvalue at least
     1e-8: each is predicted from those before it by local linear regression (on at most 2000 samples),
@@ -169,14 +145,59 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         "eigenvectors_": Array("n", "modes"),
         "selected_": Array("d", dtype=np.intp, low=1, high="modes"),
         "_n_features_out": Count("d"),
-        "_centre": Array("M"),
-        "_rows": Array("n", "M"),
-        "_norms": Array("n", low=0, infinite=True),
-        "_weights": Array("d+1", "n"),
-        "_n_neighbors": Array(1, dtype=np.intp, low=1, high="n", optional=True),
-        "_reach": Array("n", low=0, infinite=True, optional=True),
-        "_index": NOT_SAVED,
+        "_extension": Part(NystroemExtension, M="M", n="n", d="d"),
         **FIELD_STATE,
+    }
+
+    _parameters = {
+        "n_components": Parameter(int, "Number of latent coordinates, at most n_samples - 1.", low=1),
+        "alpha": Parameter(
+            float,
+            """Exponent of the density normalisation: 1 (Laplace-Beltrami) removes the effect of
+            uneven sampling, 0 (Fokker-Planck) keeps it.""",
+            low=0,
+            high=1,
+        ),
+        "epsilon": Parameter(
+            float,
+            "Kernel width, in the unit of the data. None: `epsilon_scale` times the median distance.",
+            low=0,
+            strict=True,
+            words=(None,),
+        ),
+        "epsilon_scale": Parameter(
+            float,
+            """Factor of the median distance between training samples; the paper's w_1. Not used if epsilon
+            is given.""",
+            low=0,
+            strict=True,
+        ),
+        "diffusion_time": Parameter(
+            float,
+            """Power t of the eigenvalues in the coordinates xi^t v. The paper prints t = 1, but its tuned
+            hyperparameters are those of t = 0.""",
+            low=0,
+        ),
+        "select": Parameter(
+            object,
+            """Which eigenvectors become coordinates: the first n_components after the trivial one; those that
+            are the least functions of the ones before them; or their 1-based indices (1 is the first after
+            the trivial one), n_components in number.""",
+            shown='"leading", "non-harmonic" or list of int',
+        ),
+        "n_neighbors": Parameter(
+            int,
+            """Keep only the kernel of each sample with its n_neighbors nearest others and with the samples that
+            have it among theirs: a sparse matrix, for 1e5 samples and more. None, or n_samples - 1 and
+            more: all pairs.""",
+            low=1,
+            words=(None,),
+        ),
+        "copy": Parameter(
+            bool,
+            """False: large memory-mapped training fields (see Notes) stay in their file instead of being copied.
+            Not with n_neighbors.""",
+        ),
     }
 
     epsilon_: float
@@ -206,9 +227,6 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         self.n_neighbors = n_neighbors
         self.copy = copy
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({"copy": True, **state})  # a parameter that pickles of before lack
-
     def fit(self, X: ArrayLike, y: Any = None) -> DiffusionMaps:
         """Find the coordinates of the training fields.
 
@@ -229,9 +247,8 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
             the median distance is 0, or a selected eigenvalue is below 1e-8. The estimator is then
             left as it was.
         """
-        fitted = shallow_copy(self)
-        fitted._fit(X)
-        self.__dict__ = fitted.__dict__
+        with restored_on_error(self):
+            self._fit(X)
         return self
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray[np.float64]:
@@ -276,15 +293,14 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         ValueError
             If the width is not that of the training fields or a value is not finite.
         """
-        if not hasattr(self, "selected_"):
-            check_is_fitted(self)
+        check_fitted(self, "selected_")
         X = field_rows(self, X)
         if not is_large(X):
-            return self._nystrom(validate_data(self, X, reset=False, min_samples=0))
+            return self._extension.coordinates(validate_data(self, X, reset=False))
         validate_data(self, X[:1], reset=False)
-        if isinstance(self._rows, Snapshots):
-            return self._nystrom(Snapshots(X, "X"))
-        return mapped_rows(self._nystrom, X)
+        if self._extension.in_file:
+            return self._extension.coordinates_by_columns(Rows.of(X, "X"))
+        return mapped_rows(self._extension.coordinates, X)
 
     def nystroem_weights(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The weights of the Nystroem extension: coordinates as means over the training fields.
@@ -318,13 +334,14 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         >>> bool(abs(P @ values.T - encoder.transform(fields[:3])).max() < 1e-12)
         True
         """
-        check_is_fitted(self)
-        if self._reach is not None:
+        check_fitted(self, "selected_")
+        extension = self._extension
+        if extension.n_neighbors is not None:
             raise ValueError(
                 "the weights of the extension need a dense kernel (n_neighbors=None), "
-                f"got n_neighbors={int(self._n_neighbors[0])}"
+                f"got n_neighbors={extension.n_neighbors}"
             )
-        return self._weights[0], self._weights[1:] / self._weights[0]
+        return extension.weights[0], extension.values
 
     def squared_distances(self, X: ArrayLike) -> NDArray[np.float64]:
         """Squared distances of fields to the training fields.
@@ -345,11 +362,9 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         ValueError
             If the width is not that of the training fields or a value is not finite.
         """
-        check_is_fitted(self)
-        X = check_matrix(field_rows(self, X), "X", n_columns=self.n_features_in_, min_rows=0)
-        if isinstance(self._rows, Snapshots):
-            return _distances.squared_distances_by_columns(X, self._rows)
-        return _distances.squared_distances(X - self._centre, self._rows)
+        check_fitted(self, "selected_")
+        X = as_array(field_rows(self, X), "X", (None, self.n_features_in_), min_rows=0)
+        return self._extension.squared_distances(X)
 
     def jacobian(self, X: ArrayLike) -> NDArray[np.float64]:
         """Derivatives of the coordinates with respect to the fields.
@@ -390,7 +405,8 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         """
         F = self._checked(X)
         out = np.empty((len(F), self._n_features_out, self.n_features_in_))
-        return self._in_shape(self._in_tiles(_nystroem.jacobian, F, out, rows_each=self._n_features_out))
+        self._in_tiles(self._extension.jacobian, out, F, rows_each=self._n_features_out)
+        return self._in_shape(out)
 
     def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
         """Products of the derivatives with vectors: how the coordinates move as the fields change by v.
@@ -412,8 +428,8 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         As `jacobian`; ValueError, too, if V does not fit.
         """
         F = self._checked(X)
-        V = check_vectors(self._vectors(V), "V", *F.shape)
-        return self._in_tiles(_nystroem.jvp, F, np.empty((len(F), self._n_features_out)), V)
+        V = as_array(self._vectors(V), "V", F.shape, repeat=True, min_rows=0, min_columns=0)
+        return self._in_tiles(self._extension.jvp, np.empty((len(F), self._n_features_out)), F, V)
 
     def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
         """Products of the transposed derivatives with vectors: the gradient of u . y in the fields.
@@ -433,108 +449,63 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         As `jacobian`; ValueError, too, if U does not fit.
         """
         F = self._checked(X)
-        U = check_vectors(U, "U", len(F), self._n_features_out)
-        return self._in_shape(self._in_tiles(_nystroem.vjp, F, np.empty(F.shape), U))
+        U = as_array(U, "U", (len(F), self._n_features_out), repeat=True, min_rows=0, min_columns=0)
+        return self._in_shape(self._in_tiles(self._extension.vjp, np.empty(F.shape), F, U))
 
     def _checked(self, X: ArrayLike) -> NDArray[np.float64]:
-        if not hasattr(self, "selected_"):
-            check_is_fitted(self)
-        return validate_data(self, field_rows(self, X), reset=False, min_samples=0)
-
-    def _in_tiles(self, derivative, X, out, vectors=None, rows_each=1):
-        """`out` filled with a function of `_nystroem` (of these vectors, if any) by tiles of rows of X.
-
-        `rows_each`: rows of length max(n, M) that the task needs for each row of X.
-        """
-        if isinstance(self._rows, Snapshots):
+        check_fitted(self, "selected_")
+        if self._extension.in_file:
             raise ValueError(
                 "derivatives need the training fields in memory, but this encoder left them in "
                 "their file: fit it with copy=True"
             )
-        values = self._weights[1:] / self._weights[0]
+        return validate_data(self, field_rows(self, X), reset=False)
+
+    def _in_tiles(self, derivative, out, *given, rows_each=1):
+        """`out` filled with a derivative of the extension from tiles of rows of the arrays given.
+
+        `rows_each`: rows of length max(n, M) that the task needs for each row.
+        """
 
         def part(a, b):
-            given = () if vectors is None else (vectors[a:b],)
-            out[a:b] = derivative(*given, self._transitions(X[a:b]), values, self._rows, self.epsilon_)
+            out[a:b] = derivative(*(array[a:b] for array in given))
 
-        with _parallel.blas_threads(1):  # of a few rows, too: bound by the read of the training fields
-            for_tiles(part, len(X), tile_rows(rows_each * max(self._rows.shape)))
+        with _parallel.blas_threads(1):  # even of a few rows: bound by the read of the training fields
+            for_tiles(part, len(out), tile_rows(rows_each * max(self._extension.rows.shape)))
         return out
 
-    def _transitions(self, X):
-        """Transition probabilities (L, n) from a few rows X to the training fields."""
-        if self._reach is not None:
-            i, j, kernel, _ = _sparse_kernel.neighbor_values(
-                X,
-                self._rows,
-                self._norms,
-                self._centre,
-                self._index,
-                self._reach,
-                int(self._n_neighbors[0]),
-                self.epsilon_,
-            )
-            P = np.zeros((len(X), len(self._rows)))
-            P[i, j] = kernel
-        else:
-            P = _distances.kernel_rows(X, self._rows, self._norms, self._centre, self.epsilon_)
-            total = P @ self._weights[0]
-            for i, x in self._far(X, total):
-                P[i] = _distances.far_values(x, self._rows, self._norms, self.epsilon_)
-        P *= self._weights[0]
-        P /= P.sum(axis=1)[:, None]
-        return P
-
-    def _far(self, X, total):
-        """(i, centred row) of the rows with kernel sums total (L,) that are too far for the kernel."""
-        for i in np.flatnonzero(total < FAR_SUM):
-            x = X[i] - self._centre
-            with np.errstate(over="ignore"):
-                exponent = np.linalg.norm(x) / self.epsilon_
-            if total[i] < UNDERFLOWN_SUM or exponent**2 > FAR_EXPONENT:
-                yield i, x
-
     def _fit(self, X):
-        if not isinstance(self.copy, (bool, np.bool_)):
-            raise TypeError(f"copy must be True or False, got {self.copy!r}")
+        parameters = check_parameters(self)
         if not self.copy and self.n_neighbors is not None:
             raise ValueError(
                 "copy=False needs a kernel of all pairs (n_neighbors=None): neighbours are found in memory"
             )
-        X = field_rows(self, X, reset=True)
-        if is_large(X):
-            validate_data(self, X[:1], reset=True)
-            X = Snapshots(X, "X")
-            if self.copy:
-                X = X[:]
-        else:
-            X = validate_data(self, X, reset=True)
-        n = len(X)
+        given: Any = field_rows(self, X, reset=True)
+        large = is_large(given)
+        X = validate_data(self, given[:1] if large else given, reset=True)
+        if large:
+            mapped = Rows.of(given, "X")
+            X = mapped.whole() if self.copy else mapped
+        in_file, n = isinstance(X, Rows), len(X)
         if n < 2:
             raise ValueError("DiffusionMaps needs at least 2 samples, got 1 sample")
-        n_modes, selected = self._checked_parameters(n)
+        if not in_file:
+            check_domain(X, "X")
+        n_modes, selected = self._wanted_modes(n, parameters["n_components"])
         # all pairs: the matrix is full
-        n_neighbors = self.n_neighbors
-        if n_neighbors is not None and n_neighbors >= n - 1:
-            n_neighbors = None
-        reach = index = None
+        n_neighbors = self.n_neighbors if self.n_neighbors is not None and self.n_neighbors < n - 1 else None
+        points, neighbors, epsilon = None, None, self.epsilon
         if n_neighbors is None:
-            K, epsilon = _distances.gaussian_of_data(X, self.epsilon, self.epsilon_scale)
+            K, epsilon = _distances.gaussian_of_data(X, epsilon, self.epsilon_scale)
         else:
-            epsilon = self.epsilon
             if epsilon is None:
-                epsilon = _distances.width_of_median(
-                    _distances.median_distance(X, exact_rows=SPARSE_MEDIAN_ROWS), self.epsilon_scale
-                )
-            centre = _distances.centre_of(X)
-            rows, norms = _distances.centred_rows(X, centre)
-            index = neighbor_index(rows, n_neighbors + 2)
-            K, reach = _sparse_kernel.neighbor_kernel(X, rows, norms, centre, index, n_neighbors, epsilon)
-        density = density_weights(K, self.alpha)
-        # our own products have their threads; with one of BLAS the bits are the same for any number
-        with _parallel.blas_threads(1):
-            degrees = density * (K @ density)
-            eigenvalues, eigenvectors = markov_modes(K, density, degrees, n_modes)
+                median = _distances.median_distance(X, exact_rows=SPARSE_MEDIAN_ROWS)
+                epsilon = _distances.width_of_median(median, self.epsilon_scale)
+            points = _distances.CentredPoints.of(X)
+            index = neighbor_index(points.rows, n_neighbors + 2)
+            K, radii = _sparse_kernel.neighbor_kernel(X, points, index, n_neighbors, epsilon)
+            neighbors = n_neighbors, radii, index
+        density, eigenvalues, eigenvectors = diffusion_modes(K, self.alpha, n_modes)
         if selected is None:
             selected = self._least_harmonic(eigenvalues, eigenvectors)
             n_modes = int(selected.max())
@@ -542,37 +513,20 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
             eigenvectors = eigenvectors[:, :n_modes].copy()
         self._check_modes(eigenvalues, selected, epsilon)
         self._warn_of_components(eigenvalues, epsilon, K if n_neighbors else None)
-        mapped = isinstance(X, Snapshots)
-        eigenvectors *= eigenvector_signs(eigenvectors, X.array if mapped else X)
+        eigenvectors *= eigenvector_signs(eigenvectors, X.array if in_file else X)
         del K  # before the copy of the data
-        if mapped:
-            rows, norms, centre = X, None, None
-        elif n_neighbors is None:
-            centre = _distances.centre_of(X)
-            rows, norms = _distances.centred_rows(X, centre)
+        if points is None:
+            points = X if in_file else _distances.CentredPoints.of(X)
 
         self.epsilon_ = float(epsilon)
         self.eigenvalues_, self.eigenvectors_, self.selected_ = eigenvalues, eigenvectors, selected
         self._n_features_out = len(selected)
-        # what the extension needs of the training fields; the normalisation is of one row each
-        self._rows, self._norms, self._centre = rows, norms, centre
         modes = selected - 1
-        self._weights = nystrom_weights(density, eigenvalues[modes], eigenvectors[:, modes], self.diffusion_time)
-        # of a sparse kernel: neighbours, squared reach and index of the training fields
-        self._n_neighbors = None if n_neighbors is None else np.array([n_neighbors])
-        self._reach, self._index = reach, index
+        weights = nystrom_weights(density, eigenvalues[modes], eigenvectors[:, modes], self.diffusion_time)
+        self._extension = NystroemExtension(points, weights, self.epsilon_, neighbors)
 
-    def _checked_parameters(self, n):
-        """How many modes to compute and which are selected (None: to be chosen), after checking every
-        parameter."""
-        n_components = check_count(self.n_components, "n_components")
-        check_number(self.alpha, "alpha", low=0, high=1)
-        if self.epsilon is not None:
-            check_number(self.epsilon, "epsilon", low=0, strict_low=True)
-        check_number(self.epsilon_scale, "epsilon_scale", low=0, strict_low=True)
-        check_number(self.diffusion_time, "diffusion_time", low=0)
-        if self.n_neighbors is not None:
-            check_count(self.n_neighbors, "n_neighbors")
+    def _wanted_modes(self, n, n_components):
+        """How many modes to compute and which are selected (None: to be chosen)."""
         expected = "select must be 'leading', 'non-harmonic' or a list of 1-based indices of eigenvectors"
         if isinstance(self.select, str):
             if self.select not in ("leading", "non-harmonic"):
@@ -595,17 +549,6 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
             wanted = max(CANDIDATES, CANDIDATES_PER_COMPONENT * n_components)
             return min(n - 1, wanted), None
         return int(selected.max()), selected
-
-    def _restore(self):
-        if not (self._weights[0] > 0).all():
-            raise ValueError("the density weights must be positive")
-        self._index = None
-        if (self._reach is None) != (self._n_neighbors is None):
-            raise ValueError("the neighbours need both their number and their reach")
-        if self._reach is not None:
-            if self._n_neighbors[0] >= len(self._rows):
-                raise ValueError("more neighbours than samples")
-            self._index = neighbor_index(self._rows, int(self._n_neighbors[0]) + 2)
 
     def _check_modes(self, eigenvalues, selected, epsilon):
         small = [int(i) for i in selected if i > len(eigenvalues) or not eigenvalues[i - 1] >= SMALLEST_EIGENVALUE]
@@ -632,44 +575,18 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         n_repeated = int((eigenvalues >= 1 - REPEATED_ONE).sum())
         n_components = 1 if graph is None else connected_components(graph, directed=False)[0]
         if n_components > 1:
-            warnings.warn(
+            warn_caller(
                 f"the graph of n_neighbors = {self.n_neighbors} nearest neighbours has {n_components} "
                 "separate components, so the eigenvalue 1 is repeated and the leading coordinates only "
-                "tell the components apart. Increase n_neighbors, or epsilon if kernel values underflow",
-                UserWarning,
-                stacklevel=4,
+                "tell the components apart. Increase n_neighbors, or epsilon if kernel values underflow"
             )
         elif n_repeated:
-            warnings.warn(
+            warn_caller(
                 f"eigenvalue 1 is repeated: {n_repeated} of the modes computed have it besides the "
                 f"trivial one, so at epsilon = {epsilon:.6g} the samples fall into separate components "
                 "and these coordinates only tell the components apart. Increase epsilon or "
-                "epsilon_scale",
-                UserWarning,
-                stacklevel=4,
+                "epsilon_scale"
             )
-
-    def _nystrom(self, X):
-        if isinstance(self._rows, Snapshots):
-            return self._mapped_nystrom(X)
-        if self._reach is not None:
-            sums = _sparse_kernel.neighbor_sums(
-                X,
-                self._rows,
-                self._norms,
-                self._centre,
-                self._index,
-                self._reach,
-                int(self._n_neighbors[0]),
-                self._weights,
-                self.epsilon_,
-            )
-            return sums[:, 1:] / sums[:, :1]
-        sums = _distances.kernel_sums(X, self._rows, self._norms, self._centre, self._weights, self.epsilon_)
-        total = sums[:, :1]
-        for i, x in self._far(X, total[:, 0]):
-            sums[i] = far_sums(x, self._rows, self._norms, self._weights, self.epsilon_)
-        return sums[:, 1:] / total
 
     def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:
         """`transform` as an image of `ManifoldModel.freeze` holds it.
@@ -694,60 +611,51 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         TypeError
             With n_neighbors or copy=False.
         """
-        check_is_fitted(self)
-        if self._reach is not None or isinstance(self._rows, Snapshots):
+        check_fitted(self, "selected_")
+        extension = self._extension
+        if extension.n_neighbors is not None or extension.in_file:
             raise TypeError(
                 "an encoder with n_neighbors, or whose training fields stayed in their file (copy=False), cannot be "
                 "frozen: C sums over all training fields, in memory"
             )
-        encoder = FrozenEncoder(self._centre, None, self._rows.astype(precision), self._weights, self.epsilon_)
+        rows, weights = extension.rows, extension.weights
+        encoder = FrozenEncoder(extension.centre, None, rows.astype(precision), weights, self.epsilon_)
         if tol is not None:
-            n, M = self._rows.shape
-            rank, modes, rows = self._leading_coordinates(tol)
-            if rank * (n + M) < n * M:
-                encoder.modes, encoder.rows = modes.astype(precision), rows.astype(precision)
+            modes, coordinates = self._leading_coordinates(tol)
+            if len(modes) * sum(rows.shape) < rows.size:
+                encoder.modes, encoder.rows = modes.T.astype(precision, order="C"), coordinates.astype(precision)
         return encoder
 
     def _leading_coordinates(self, tol):
-        """The number r, principal directions (M, r) of the training fields and their coordinates (n, r): as few as give
-        their latents to `tol` of the largest."""
-        U, sigma, Vt = scipy.linalg.svd(self._rows, full_matrices=False, check_finite=False)
-        coordinates = U * sigma
-        exact = self._sums_of(self._rows)
-        allowed = tol * np.abs(exact).max()
-        rank = 8
-        while rank < len(sigma):
-            rows = np.ascontiguousarray(coordinates[:, :rank])
-            if np.abs(self._sums_of(rows) - exact).max() <= allowed:
+        """Principal directions (r, M) of the training fields and their coordinates (n, r): as few as give their latents
+        to `tol` of the largest."""
+        points, weights = self._extension.points, self._extension.weights
+
+        def latents(rows):
+            norms = np.einsum("ij,ij->i", rows, rows)
+            near = _distances.CentredPoints(rows, norms, np.zeros(rows.shape[1]))
+            sums = _distances.kernel_sums(rows, near, weights, self.epsilon_)
+            return sums[:, 1:] / sums[:, :1]
+
+        modes = np.ascontiguousarray(truncated_svd(Rows(points.rows), lambda sigma, *_: len(sigma))[1])
+        coordinates, exact = multiply(points.rows, modes.T), latents(points.rows)
+        allowed, rank = tol * np.abs(exact).max(), 8
+        while rank < len(modes):
+            if np.abs(latents(np.ascontiguousarray(coordinates[:, :rank])) - exact).max() <= allowed:
                 break
             rank *= 2
-        rank = min(rank, len(sigma))
-        return rank, np.ascontiguousarray(Vt[:rank].T), np.ascontiguousarray(coordinates[:, :rank])
+        return modes[:rank], np.ascontiguousarray(coordinates[:, :rank])
 
-    def _sums_of(self, rows):
-        """Latents of the training fields by the extension from coordinates (n, r) of them."""
-        norms = np.einsum("ij,ij->i", rows, rows)
-        sums = _distances.kernel_sums(rows, rows, norms, np.zeros(rows.shape[1]), self._weights, self.epsilon_)
-        return sums[:, 1:] / sums[:, :1]
 
-    def _mapped_nystrom(self, X):
-        """The same, with training fields that stay in their file: read once for many rows of X."""
-        out = np.empty((len(X), self._n_features_out))
-        size = max(1, BLOCK // len(self._rows))
-        for start in range(0, len(X), size):
-            rows = slice(start, min(start + size, len(X)))
-            E = _distances.squared_distances_by_columns(X, self._rows, rows)
-            # the nearest training point's term becomes 1: it cancels in the ratio, and nothing underflows
-            nearest = E.min(axis=1, keepdims=True)
-            if not np.isfinite(nearest).all():
-                raise ValueError(
-                    f"the field at row {start + int(np.argmax(nearest))} of X is too far from "
-                    "the training fields: its distance overflows"
-                )
-            E -= nearest
-            sums = np.dot(_distances.gaussian_in_place(E, self.epsilon_), self._weights.T)
-            out[rows] = sums[:, 1:] / sums[:, :1]
-        return out
+def diffusion_modes(
+    K: NDArray[np.float64] | csr_array, alpha: float, n_modes: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Density weights (n,), and `markov_modes` of the alpha-normalised kernel."""
+    density = density_weights(K, alpha)
+    # our own products have their threads; with one of BLAS the bits are the same for any number
+    with _parallel.blas_threads(1):
+        degrees = density * (K @ density)
+        return density, *markov_modes(K, density, degrees, n_modes)
 
 
 def density_weights(K: NDArray[np.float64] | csr_array, alpha: float) -> NDArray[np.float64]:
@@ -844,14 +752,3 @@ def nystrom_weights(
     """
     coordinates = diffusion_coordinates(eigenvalues, eigenvectors, diffusion_time) / eigenvalues
     return np.ascontiguousarray(np.vstack([density, density * coordinates.T]))
-
-
-def far_sums(
-    x: NDArray[np.float64],
-    rows: NDArray[np.float64],
-    norms: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    epsilon: float,
-) -> NDArray[np.float64]:
-    """The kernel sums of one centred point x, up to a common factor, where the kernel underflows."""
-    return weights @ _distances.far_values(x, rows, norms, epsilon)

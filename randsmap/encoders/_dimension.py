@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.fields import flattened
-from randsmap._interface.validation import check_count, check_matrix
-from randsmap._linalg.distances import squared_distances
-from randsmap._linalg.rows import Snapshots, is_large
-from randsmap.encoders._diffusion_maps import CANDIDATES, DiffusionMaps
+from randsmap._interface.validation import check_count
+from randsmap._linalg.distances import gaussian_kernel, squared_distances
+from randsmap._linalg.rows import Rows
+from randsmap.encoders._diffusion_maps import CANDIDATES, SMALLEST_EIGENVALUE, diffusion_modes
 from randsmap.encoders._harmonics import neighbor_residual
 
 __all__ = ["estimate_n_components"]
 
+_EPS = np.finfo(float).eps
 _NEIGHBORS = 7  # the kernel's width is the median distance of so many-th neighbours
 _JOINED = 0.02  # of the samples: parts at least as large must be joined by the kernel
 _SHARE = 0.05  # of the samples: eigenvectors on fewer tell but these from the others
@@ -84,8 +83,10 @@ def estimate_n_components(snapshots: ArrayLike, *, max_components: int = CANDIDA
 
 def _directions(F: NDArray[np.float64], width: float, most: int) -> int:
     """How many of the leading eigenvectors are new directions."""
-    modes = _leading_modes(F, max(1, min(CANDIDATES, len(F) // _PER_CANDIDATE)), width)
-    V, rates = modes.eigenvectors_, -np.log(np.minimum(modes.eigenvalues_, 1 - np.finfo(float).eps))
+    wanted = max(1, min(CANDIDATES, len(F) // _PER_CANDIDATE))
+    _, eigenvalues, V = diffusion_modes(gaussian_kernel(F, epsilon=width), 1.0, wanted)
+    determined = max(1, int(np.count_nonzero(eigenvalues >= SMALLEST_EIGENVALUE)))
+    V, rates = V[:, :determined], -np.log(np.clip(eigenvalues[:determined], np.finfo(float).tiny, 1 - _EPS))
     spread = (V**2).sum(axis=0) ** 2 / (V**4).sum(axis=0)  # samples on which an eigenvector is not small
     found: list[int] = []
     for k in map(int, np.flatnonzero(spread >= _SHARE * len(V))):
@@ -98,11 +99,10 @@ def _directions(F: NDArray[np.float64], width: float, most: int) -> int:
 
 def _sample(snapshots: ArrayLike, max_samples: int) -> NDArray[np.float64]:
     snapshots = flattened(snapshots, "snapshots")[0]
-    F = snapshots if is_large(snapshots) else check_matrix(snapshots, "snapshots", min_rows=3)
-    if len(F) > max_samples:
-        rows = np.sort(np.random.default_rng(0).choice(len(F), max_samples, replace=False))
-        return Snapshots(F, "snapshots")[rows] if is_large(F) else F[rows]
-    return check_matrix(F, "snapshots", min_rows=3)
+    F = Rows.of(snapshots, "snapshots", min_rows=3)
+    if len(F) <= max_samples:
+        return F.whole()
+    return F[np.sort(np.random.default_rng(0).choice(len(F), max_samples, replace=False))]
 
 
 def _kernel_width(F: NDArray[np.float64]) -> float:
@@ -123,16 +123,3 @@ def _kernel_width(F: NDArray[np.float64]) -> float:
     if width == 0:
         raise ValueError("the snapshots are all the same: there is nothing to tell them apart by")
     return width
-
-
-def _leading_modes(F: NDArray[np.float64], count: int, width: float) -> DiffusionMaps:
-    """Diffusion maps with so many modes, or with those whose eigenvalues are not too small."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of repeated eigenvalues 1: small parts may lie apart
-        while True:
-            try:
-                return DiffusionMaps(count, epsilon=width).fit(F)
-            except ValueError:  # an eigenvalue below the smallest that counts
-                if count == 1:
-                    raise
-                count -= 1

@@ -1,8 +1,8 @@
-"""Derivatives of the Nystroem extension of diffusion maps with respect to the field.
+"""The Nystroem extension of diffusion maps to new fields, and its derivatives (paper, App. C, last paragraph).
 
 The coordinates of a field x are y_p = sum_j P_j c_pj with the transition probabilities P_j(x) ~
-q_j^-alpha exp(-|x - f_j|^2 / epsilon^2) to the training fields f_j (paper, App. C, last paragraph; the
-density of x itself cancels). Since sum P = 1::
+q_j^-alpha exp(-|x - f_j|^2 / epsilon^2) to the training fields f_j; the density of x itself cancels. Since
+sum P = 1::
 
     dy_p/dx = (2 / epsilon^2) sum_j w_pj f_j,  w_pj = P_j (c_pj - y_p),
 
@@ -11,44 +11,162 @@ a covariance under P: sum_j w_pj = 0, so that the fields may all be taken from a
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["jacobian", "jvp", "vjp"]
+from randsmap._interface.state import NOT_SAVED, Array, Parameter
+from randsmap._linalg.distances import (
+    EPSILON_RANGE,
+    CentredPoints,
+    far_values,
+    gaussian_in_place,
+    kernel_rows,
+    kernel_sums,
+    squared_distances,
+    squared_distances_by_columns,
+)
+from randsmap._linalg.large_graphs import neighbor_index
+from randsmap._linalg.rows import BLOCK, Rows
+from randsmap.encoders._neighbor_kernel import neighbor_sums, neighbor_values
+
+__all__ = ["NystroemExtension"]
+
+# Kernel sums below which a point may be far from all training points, and below which it is for sure
+FAR_SUM, UNDERFLOWN_SUM = 1e-15, 1e-280
+# Distance from the centre, in kernel widths, from which the sums of such a point have lost their digits
+FAR_WIDTHS = 32.0
+
+_Values = NDArray[np.float64]
 
 
-def jacobian(
-    P: NDArray[np.float64], values: NDArray[np.float64], rows: NDArray[np.float64], epsilon: float
-) -> NDArray[np.float64]:
-    """dy/dx (L, d, M) at L fields with transition probabilities P (L, n).
+class NystroemExtension:
+    """Coordinates of new fields from a kernel on the training fields f_j.
 
-    values are c (d, n), rows the centred training fields (n, M).
+    Parameters
+    ----------
+    points : CentredPoints or Rows
+        The training fields; Rows stay in their file.
+    weights : ndarray (1 + d, n)
+        Of the kernel sums: q^-alpha, and q^-alpha times the coordinates c. The first row gives the denominator.
+    width : float
+        epsilon.
+    neighbors : (int, ndarray (n,), index) or None
+        Number of neighbours, squared radius of each training field's neighbourhood, and an index of the fields; None:
+        all pairs.
     """
-    (L, n), d = P.shape, len(values)
-    J = _moments(values, P[:, None, :]).reshape(L * d, n) @ rows
-    return J.reshape(L, d, rows.shape[1]) * (2 / epsilon / epsilon)
 
+    _state = {
+        "rows": Array("n", "M"),
+        "norms": Array("n", low=0),
+        "centre": Array("M"),
+        "weights": Array("d+1", "n"),
+        "width": Parameter(float, low=EPSILON_RANGE[0], high=EPSILON_RANGE[1]),
+        "n_neighbors": Parameter(int, low=1, words=(None,)),
+        "radii": Array("n", low=0, infinite=True, optional=True),
+        "index": NOT_SAVED,
+    }
 
-def jvp(
-    V: NDArray[np.float64],
-    P: NDArray[np.float64],
-    values: NDArray[np.float64],
-    rows: NDArray[np.float64],
-    epsilon: float,
-) -> NDArray[np.float64]:
-    """dy/dx v (L, d) for V (L, M), without forming dy/dx."""
-    return _moments(V @ rows.T, P) @ values.T * (2 / epsilon / epsilon)
+    def __init__(self, points: CentredPoints | Rows, weights: _Values, width: float, neighbors: Any = None) -> None:
+        in_file = isinstance(points, Rows)
+        self.rows, self.norms, self.centre = (points, None, None) if in_file else points
+        self.weights, self.width = weights, width
+        self.n_neighbors, self.radii, self.index = neighbors or (None, None, None)
 
+    def _restore(self):
+        if not (self.weights[0] > 0).all():
+            raise ValueError("the density weights must be positive")
+        self.index = None
+        if (self.radii is None) != (self.n_neighbors is None):
+            raise ValueError("the neighbours need both their number and their radii")
+        if self.n_neighbors is not None:
+            if self.n_neighbors >= len(self.rows):
+                raise ValueError("more neighbours than samples")
+            self.index = neighbor_index(self.rows, self.n_neighbors + 2)
 
-def vjp(
-    U: NDArray[np.float64],
-    P: NDArray[np.float64],
-    values: NDArray[np.float64],
-    rows: NDArray[np.float64],
-    epsilon: float,
-) -> NDArray[np.float64]:
-    """u dy/dx (L, M) for U (L, d), without forming dy/dx."""
-    return _moments(U @ values, P) @ rows * (2 / epsilon / epsilon)
+    @property
+    def in_file(self) -> bool:
+        """Whether the training fields stay in their file."""
+        return self.norms is None
+
+    @property
+    def points(self) -> CentredPoints:
+        """The training fields, if they are in memory."""
+        return CentredPoints(self.rows, self.norms, self.centre)
+
+    @property
+    def values(self) -> _Values:
+        """c (d, n)."""
+        return self.weights[1:] / self.weights[0]
+
+    def squared_distances(self, X: _Values) -> _Values:
+        """Squared distances (L, n) of fields X (L, M) to the training fields."""
+        if self.in_file:
+            return squared_distances_by_columns(Rows(X), self.rows)
+        return squared_distances(X - self.centre, self.rows)
+
+    def coordinates(self, X: _Values) -> _Values:
+        """Coordinates (L, d) of fields X (L, M)."""
+        if self.in_file:
+            return self.coordinates_by_columns(Rows(X))
+        if self.n_neighbors is not None:
+            sums = neighbor_sums(X, self)
+            return sums[:, 1:] / sums[:, :1]
+        sums = kernel_sums(X, self.points, self.weights, self.width)
+        total = sums[:, :1]
+        for i, x in self._far(X, total[:, 0]):
+            sums[i] = self.weights @ far_values(x, self.rows, self.norms, self.width)
+        return sums[:, 1:] / total
+
+    def coordinates_by_columns(self, X: Rows) -> _Values:
+        """The same with training fields that stay in their file, which is read once for many rows of X."""
+        out = np.empty((len(X), len(self.weights) - 1))
+        size = max(1, BLOCK // len(self.rows))
+        for start in range(0, len(X), size):
+            rows = slice(start, min(start + size, len(X)))
+            E = squared_distances_by_columns(X.take(rows), self.rows)
+            # the nearest training point's term becomes 1: it cancels in the ratio, and nothing underflows
+            E -= E.min(axis=1, keepdims=True)
+            sums = np.dot(gaussian_in_place(E, self.width), self.weights.T)
+            out[rows] = sums[:, 1:] / sums[:, :1]
+        return out
+
+    def transitions(self, X: _Values) -> _Values:
+        """Transition probabilities P (L, n) from a few fields X (L, M) to the training fields."""
+        if self.n_neighbors is not None:
+            i, j, kernel, _ = neighbor_values(X, self)
+            P = np.zeros((len(X), len(self.rows)))
+            P[i, j] = kernel
+        else:
+            P = kernel_rows(X, self.points, self.width)
+            for i, x in self._far(X, P @ self.weights[0]):
+                P[i] = far_values(x, self.rows, self.norms, self.width)
+        P *= self.weights[0]
+        P /= P.sum(axis=1)[:, None]
+        return P
+
+    def _far(self, X, total):
+        """(i, centred row) of the rows with kernel sums total (L,) that are too far for the kernel."""
+        for i in np.flatnonzero(total < FAR_SUM):
+            x = X[i] - self.centre
+            if total[i] < UNDERFLOWN_SUM or np.linalg.norm(x) > FAR_WIDTHS * self.width:
+                yield i, x
+
+    # -- Derivatives -----------------------------------------------------------------------------------
+    def jacobian(self, X: _Values) -> _Values:
+        """dy/dx (L, d, M) at fields X (L, M)."""
+        moments = _moments(self.values, self.transitions(X)[:, None, :])
+        J = moments.reshape(-1, len(self.rows)) @ self.rows
+        return J.reshape(len(X), len(self.values), X.shape[1]) * (2 / self.width**2)
+
+    def jvp(self, X: _Values, V: _Values) -> _Values:
+        """dy/dx v (L, d) for V (L, M), without forming dy/dx."""
+        return _moments(V @ self.rows.T, self.transitions(X)) @ self.values.T * (2 / self.width**2)
+
+    def vjp(self, X: _Values, U: _Values) -> _Values:
+        """u dy/dx (L, M) for U (L, d), without forming dy/dx."""
+        return _moments(U @ self.values, self.transitions(X)) @ self.rows * (2 / self.width**2)
 
 
 def _moments(c, P):

@@ -56,6 +56,7 @@ FORMAT, VERSION = "randsmap model", 1
 INNER = {
     "AffineInvariants": "invariants",
     "FieldShape": "_interface.fields",
+    "NystroemExtension": "encoders._nystroem",
     "ScaledTransformer": "maps.bases",
     "XarrayMetadata": "_interface.fields",
 }

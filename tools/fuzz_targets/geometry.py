@@ -10,8 +10,7 @@ from randsmap._kernels import distances as distance_kernels
 from randsmap._kernels import simplex, vecmath
 from randsmap._kernels.features import COSINE
 from randsmap._linalg.distances import (
-    centre_of,
-    centred_rows,
+    CentredPoints,
     fill_pairs,
     gaussian_kernel,
     kernel_sums,
@@ -200,10 +199,10 @@ def _check_gaussian(rng, X, Z, epsilon):
     assert ((K == 0) | (K >= 0.999e-300)).all()
     if not len(X):
         return
-    centre = centre_of(Z)
-    rows, norms = centred_rows(Z, centre)
+    points = CentredPoints.of(Z)
+    centre = points.centre
     weights = rng.normal(size=(size(rng, (1, 4)), len(Z)))
-    S = kernel_sums(X, rows, norms, centre, weights, epsilon)
+    S = kernel_sums(X, points, weights, epsilon)
     # the points themselves are moved by half an ulp where the centre does not subtract exactly
     extent = [np.abs(A).max(axis=1) + np.abs(centre).max() for A in (X, Z)]
     with quiet():
@@ -226,12 +225,12 @@ def _check_pairs(rng, X, Z, itself):
     reach = float(np.median(itself)) or 1.0
     x_reach, z_reach = reach * rng.random(len(X)), reach * rng.random(len(Z))
     x_reach[rng.random(len(X)) < 0.1] = np.inf
-    centre = centre_of(Z)
-    rows, norms = centred_rows(Z, centre)
+    points = CentredPoints.of(Z)
+    centre = points.centre
     with quiet():
         shift = 4 * EPS * (np.abs(Z).max() + np.abs(centre).max() + np.abs(X).max()) * np.sqrt(X.shape[1])
         error = _distance_error(exact, X.shape[1]) + 2 * np.sqrt(exact) * shift + shift**2
-    i, j, D = pairs_within(X, rows, norms, centre, x_reach, z_reach)
+    i, j, D = pairs_within(X, points, x_reach, z_reach)
     found = np.zeros(exact.shape, bool)
     found[i, j] = True
     limit = np.maximum(x_reach[:, None], z_reach)
