@@ -621,7 +621,8 @@ def _fit(arguments):
         _print(f"searching among {count} of the {n} snapshots (--encoder-samples for another number)")
     sample, fields, places, labels = snapshots, snapshots, parameters, groups
     if count is not None and count < n:
-        chosen, sample = sampled(snapshots, max(2, count), arguments.seed)
+        # without a search those that the model takes for its encoder
+        chosen, sample = sampled(snapshots, max(2, count), arguments.seed if search else 0)
         if search:
             fields, places, labels = sample, _at(chosen, parameters), _at(chosen, groups)
     with show_progress():

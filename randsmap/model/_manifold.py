@@ -37,6 +37,7 @@ from randsmap.decoders._capabilities import available_from, require
 from randsmap.encoders import DiffusionMaps
 from randsmap.metrics import field_norms, median_norm, scaled_l2
 from randsmap.model._base import Model
+from randsmap.model._sampling import sample_rows
 
 __all__ = ["ManifoldModel", "assembled", "decoder_for", "encoded", "fitted_encoder"]
 
@@ -572,7 +573,7 @@ def fitted_encoder(model: ManifoldModel, X: Any) -> tuple[Any, Any]:
     n = X.shape[0] if hasattr(X, "shape") else len(X)
     if count >= n:
         return encoder, encoder.fit_transform(reshape_for(encoder, X, layout))
-    chosen = np.sort(np.random.default_rng(0).choice(n, count, replace=False))
+    chosen = sample_rows(n, count)
     encoder.fit(reshape_for(encoder, Snapshots(X, "X")[chosen] if is_large(X) else _rows(X, chosen), layout))
     return encoder, encoded(encoder, X)
 

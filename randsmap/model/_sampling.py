@@ -10,12 +10,20 @@ from numpy.typing import NDArray
 from randsmap._interface.fields import flattened
 from randsmap._linalg.rows import Rows, is_large
 
-__all__ = ["sampled"]
+__all__ = ["sample_rows", "sampled"]
+
+
+def sample_rows(n: int, count: int, random_state: int = 0) -> NDArray[np.intp]:
+    """Ascending indices of `count` of n rows, at random."""
+    return np.sort(np.random.default_rng(random_state).choice(n, count, replace=False))
 
 
 def sampled(snapshots: Any, count: int, random_state: int = 0) -> tuple[NDArray[np.intp], Any]:
-    """Ascending indices of `count` snapshots at random, and these snapshots, in their shape and number type."""
+    """The indices of `sample_rows`, and these snapshots in their shape and number type.
+
+    With random_state 0 they are the rows to which `ManifoldModel` fits its encoder for ``encoder_samples=count``.
+    """
     rows, layout = flattened(snapshots, "snapshots")
-    chosen = np.sort(np.random.default_rng(random_state).choice(len(rows), count, replace=False))
+    chosen = sample_rows(len(rows), count, random_state)
     part = Rows.of(rows, "snapshots")[chosen].astype(rows.dtype) if is_large(rows) else rows[chosen]
-    return chosen, part if layout is None else layout.restored(part)
+    return chosen, layout.restored(part)
