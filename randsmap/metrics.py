@@ -3,44 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.arrays import check_domain
+from randsmap._interface.arrays import as_array, check_domain
 from randsmap._interface.fields import flattened
-from randsmap._interface.validation import check_choice, check_matrix, check_number, check_vector
+from randsmap._interface.parameters import check_choice, check_number, document
 from randsmap._io.progress import steps
-from randsmap._linalg.rows import Snapshots, block_rows, is_large, row_blocks
+from randsmap._linalg.rows import Rows, block_rows
 from randsmap._linalg.scales import SMALLEST_SHARE, median_norm
 
 __all__ = ["conservation_error", "relative_l2", "relative_linf", "scaled_l2", "scaled_linf"]
 
 _Values = NDArray[np.float64]
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Function = TypeVar("_Function")
 
-_FIELDS = """\
+_TEXTS = {
+    "fields": """\
+Parameters
+----------
 y_true : array-like of shape (n_samples, n_cells)
-        True fields.
-    y_pred : array-like of shape (n_samples, n_cells)
-        Reconstructed fields."""
-_ERRORS = "If the shapes differ, or a value is not finite or beyond 1e140."
+    True fields.
+y_pred : array-like of shape (n_samples, n_cells)
+    Reconstructed fields.""",
+    "errors": "If the shapes differ, or a value is not finite or beyond 1e140.",
+}
 
 
 def _documented(function: _Function) -> _Function:
-    """Fill {fields} and {errors} in the docstring of a metric."""
-    if function.__doc__:  # not under python -OO
-        function.__doc__ = function.__doc__.replace("{fields}", _FIELDS).replace("{errors}", _ERRORS)
-    return function
+    return document(function, _TEXTS)
 
 
 @_documented
 def relative_l2(y_true: ArrayLike, y_pred: ArrayLike) -> NDArray[np.float64]:
     """Relative L2 error of each reconstructed field, |f_hat - f|_2 / |f|_2.
 
-    Parameters
-    ----------
     {fields}
 
     Returns
@@ -75,8 +75,6 @@ def relative_l2(y_true: ArrayLike, y_pred: ArrayLike) -> NDArray[np.float64]:
 def relative_linf(y_true: ArrayLike, y_pred: ArrayLike) -> NDArray[np.float64]:
     """Relative maximum error of each reconstructed field, |f_hat - f|_inf / |f|_inf.
 
-    Parameters
-    ----------
     {fields}
 
     Returns
@@ -111,8 +109,6 @@ def scaled_l2(
     `tune`, `leave_one_out` and `ManifoldModel.score` average this error. It is finite for a field that is zero, and
     for a tiny field at most a thousand times the error of the others. All other fields have their relative error.
 
-    Parameters
-    ----------
     {fields}
     reference : float or array-like of shape (m, n_cells), optional
         The usual norm of a field, >= 0, or fields from which it is computed: the median of the norms that are not 0.
@@ -126,7 +122,8 @@ def scaled_l2(
     Raises
     ------
     ValueError, TypeError
-        {errors} If reference is not a number >= 0.
+        {errors}
+        If reference is not a number >= 0.
 
     Examples
     --------
@@ -146,8 +143,6 @@ def scaled_linf(
 ) -> NDArray[np.float64]:
     """Maximum error of each reconstructed field, scaled as in `scaled_l2` but by maximum norms.
 
-    Parameters
-    ----------
     {fields}
     reference : float or array-like of shape (m, n_cells), optional
         The usual maximum norm of a field, or fields from which it is computed, as in `scaled_l2`.
@@ -177,8 +172,6 @@ def conservation_error(
 ) -> NDArray[np.float64]:
     """Absolute error of the invariants of each reconstructed field, max_j |C_j.f_hat - C_j.f|.
 
-    Parameters
-    ----------
     {fields}
     invariants : "mass" or array-like of shape (n_cells,) or (n_cells, n_invariants)
         The matrix C, of flattened fields; "mass" is one column of ones. For a decoder with weights or invariants of its
@@ -209,9 +202,9 @@ def conservation_error(
             raise ValueError(f"invariants must be 'mass' or an array, got {invariants!r}")
         return _by_blocks(y_true, y_pred, _mass_error)
     if np.ndim(invariants) == 1:
-        C = check_vector(invariants, "invariants")[:, None]
+        C = as_array(invariants, "invariants", (None,))[:, None]
     else:
-        C = check_matrix(invariants, "invariants")
+        C = as_array(invariants, "invariants")
     n_cells = int(np.prod(np.shape(y_true)[1:]))
     if C.shape[0] != n_cells:
         raise ValueError(f"invariants must have a row for each of {n_cells} cells, got shape {C.shape}")
@@ -220,9 +213,8 @@ def conservation_error(
 
 def field_norms(y: ArrayLike, norm: str = "l2", name: str = "y") -> NDArray[np.float64]:
     """Norm of each field; a large memory-mapped array is read by blocks."""
-    size = _NORMS[check_choice(norm, "norm", tuple(_NORMS))]
-    fields = _checked(flattened(y, name)[0], name)
-    return np.concatenate([size(_in_domain(F, name)) for _, F in row_blocks(fields, "norms")])
+    size, fields = _NORMS[check_choice(norm, "norm", tuple(_NORMS))], Rows.of(flattened(y, name)[0], name)
+    return np.concatenate([size(_in_domain(F, name)) for _, _, F in fields.blocks(what="norms")])
 
 
 def unchecked_errors(F: _Values, F_hat: _Values, references: tuple[float, float] = (0.0, 0.0)) -> _Values:
@@ -275,11 +267,7 @@ def _scaled(y_true: ArrayLike, y_pred: ArrayLike, norm: str, reference: float | 
         usual = check_number(fields, "reference", low=0)
     else:
         usual = median_norm(field_norms(fields, norm, name))
-    return _by_blocks(y_true, y_pred, lambda F, F_hat: _errors(F, F_hat, _NORMS[norm], usual))
-
-
-def _checked(y: Any, name: str) -> Any:
-    return Snapshots(y, name) if is_large(y) else check_matrix(y, name)
+    return _by_blocks(y_true, y_pred, partial(_errors, norm=_NORMS[norm], reference=usual))
 
 
 def _in_domain(F: _Values, name: str) -> _Values:
@@ -294,10 +282,11 @@ def _by_blocks(y_true: ArrayLike, y_pred: ArrayLike, errors: Callable[[_Values, 
     shapes = [layout.shape for _, layout in layouts if len(layout.shape) > 1]
     if len(set(shapes)) > 1:
         raise ValueError(f"y_true and y_pred must have the same shape, got fields of shape {shapes[0]} and {shapes[1]}")
-    pair = [(_checked(y, name), name) for (y, _), (_, name) in zip(layouts, named)]
-    (n, M), other = pair[0][0].shape, pair[1][0].shape
-    if (n, M) != other:
-        raise ValueError(f"y_true and y_pred must have the same shape, got {(n, M)} and {other}")
-    size = block_rows(M) if any(isinstance(y, Snapshots) for y, _ in pair) else max(n, 1)
-    parts = [errors(*(_in_domain(y[a:b], name) for y, name in pair)) for a, b in steps(n, size, "errors")]
+    true, predicted = (Rows.of(y, name) for (y, _), (_, name) in zip(layouts, named))
+    if true.shape != predicted.shape:
+        raise ValueError(f"y_true and y_pred must have the same shape, got {true.shape} and {predicted.shape}")
+    n, M = true.shape
+    size, parts = (block_rows(M) if true.mapped or predicted.mapped else max(n, 1)), []
+    for start, stop in steps(n, size, "errors"):
+        parts.append(errors(_in_domain(true[start:stop], "y_true"), predicted[start:stop]))
     return np.concatenate(parts)
