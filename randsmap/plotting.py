@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface import validation
+from randsmap._interface.arrays import as_array, as_labels
 from randsmap._interface.fields import flattened
+from randsmap._interface.parameters import check_choice, check_count, check_number, document
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -57,8 +59,29 @@ _BINS = 300  # intervals in which more errors are summed up: about one per point
 _COMPARED = ("truth", "decoded", "decoded \u2212 truth")
 
 _Mesh = tuple[ArrayLike, ArrayLike]
+_TEXTS = {
+    "fields": """\
+truth, decoded : array_like (n_cells,) or (ny, nx), or DataArray
+    Fields of one shape, of which one may be flattened.""",
+    "label": """\
+label : str, default "relative L2 error"
+    Name of the errors.""",
+    "ax": """\
+ax : matplotlib Axes, optional
+    Where to draw; by default a new figure.""",
+    "raises": """\
+Raises
+------
+ValueError, TypeError
+    If an array does not have the shape or length described, or its values are not finite, not ascending or negative
+    where they must be.
+ImportError
+    If matplotlib is not installed.""",
+}
+_documented = partial(document, texts=_TEXTS)
 
 
+@_documented
 def plot_field(
     field: ArrayLike,
     *,
@@ -94,8 +117,7 @@ def plot_field(
         Name of the field, at its axis or colour bar.
     colorbar : bool, default True
         Whether planes and meshes get one.
-    ax : matplotlib Axes, optional
-        Where to draw; by default a new figure.
+    {ax}
     **style
         Handed to matplotlib's ``plot``, ``imshow`` or ``tripcolor``, such as color, cmap, vmin, vmax.
 
@@ -104,12 +126,7 @@ def plot_field(
     matplotlib artist
         A Line2D, an AxesImage, or the collection that tripcolor makes. Its ``figure`` is the figure.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If shapes do not agree, values are not finite, positions descend, or a triangle names a point that is not there.
-    ImportError
-        If matplotlib is not installed.
+    {raises}
 
     Examples
     --------
@@ -133,7 +150,7 @@ def plot_field(
         return line
     figure, ax = _figure_and_axes(ax, (5.6, 4.4))
     if mesh is None:
-        validation.check_choice(origin, "origin", ("lower", "upper"))
+        check_choice(origin, "origin", ("lower", "upper"))
         drawn = draw_plane(ax, values, origin=origin, **_place(extent, values.shape), **style)
     else:
         drawn = _draw_on_mesh(ax, values, mesh, {"cmap": SEQUENTIAL_COLORS, **style})
@@ -142,6 +159,7 @@ def plot_field(
     return drawn
 
 
+@_documented
 def plot_difference(
     truth: ArrayLike,
     decoded: ArrayLike,
@@ -160,8 +178,7 @@ def plot_difference(
 
     Parameters
     ----------
-    truth, decoded : array_like (n_cells,) or (ny, nx), or DataArray
-        Fields of one shape, of which one may be flattened.
+    {fields}
     label : str
         Name of the difference.
     shape, positions, mesh, extent, origin, colorbar, ax, **style
@@ -172,10 +189,7 @@ def plot_difference(
     matplotlib artist
         As of `plot_field`.
 
-    Raises
-    ------
-    ValueError, TypeError, ImportError
-        As `plot_field`, and if the two shapes differ.
+    {raises}
 
     Examples
     --------
@@ -206,6 +220,7 @@ def plot_difference(
     )
 
 
+@_documented
 def plot_comparison(
     truth: ArrayLike,
     decoded: ArrayLike,
@@ -222,8 +237,7 @@ def plot_comparison(
 
     Parameters
     ----------
-    truth, decoded : array_like (n_cells,) or (ny, nx), or DataArray
-        Fields of one shape, of which one may be flattened.
+    {fields}
     shape, positions, mesh, extent, origin
         As of `plot_field`.
     label : str, optional
@@ -237,10 +251,7 @@ def plot_comparison(
     list of three matplotlib artists
         Of truth, decoded and difference.
 
-    Raises
-    ------
-    ValueError, TypeError, ImportError
-        As `plot_field`, and if the two shapes differ or there are other numbers of axes.
+    {raises}
 
     Examples
     --------
@@ -289,6 +300,7 @@ def draw_compared_lines(truth: Any, decoded: Any, fields: Axes, difference: Axes
     return lines
 
 
+@_documented
 def plot_errors(
     errors: ArrayLike,
     times: ArrayLike | None = None,
@@ -307,10 +319,8 @@ def plot_errors(
         Times of the fields; by default the numbers of the rows, with groups counted from the first of the group.
     groups : array_like (n,), optional
         Labels of groups, such as trajectories: each is a line of its own, and the one of the largest mean stands out.
-    label : str, default "relative L2 error"
-        Name of the errors.
-    ax : matplotlib Axes, optional
-        Where to draw; by default a new figure.
+    {label}
+    {ax}
 
     Returns
     -------
@@ -318,12 +328,7 @@ def plot_errors(
         Without groups the points, of more than 2000 fields the median and the range of 300 intervals of
         the horizontal axis instead, and the line of the median. With groups their lines, in the order of their labels.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If the lengths do not agree, values are not finite, or an error is negative.
-    ImportError
-        If matplotlib is not installed.
+    {raises}
 
     Examples
     --------
@@ -336,7 +341,7 @@ def plot_errors(
         raise ValueError("errors must have at least 1 value, got none")
     n = len(errors)
     if times is not None:
-        times = validation.check_vector(times, "times", length=n)
+        times = as_array(times, "times", (n,))
     _, ax = _figure_and_axes(ax, (5.6, 3.2))
     heights = _above_zero(errors)
     if groups is None:
@@ -351,6 +356,7 @@ def plot_errors(
     return artists
 
 
+@_documented
 def plot_leverage(
     leverage: ArrayLike,
     errors: ArrayLike,
@@ -369,22 +375,15 @@ def plot_leverage(
         At least 0.
     limit : float, optional
         The decoder's ``leverage_limit_``: what is beyond it stands out.
-    label : str, default "relative L2 error"
-        Name of the errors.
-    ax : matplotlib Axes, optional
-        Where to draw; by default a new figure.
+    {label}
+    {ax}
 
     Returns
     -------
     list of matplotlib artists
         The points within the limit, those beyond it if there are any, and the line of the limit if there is one.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If the lengths do not agree, an error is not finite, or a value is negative or NaN.
-    ImportError
-        If matplotlib is not installed.
+    {raises}
 
     Examples
     --------
@@ -398,7 +397,7 @@ def plot_leverage(
     drawn = ~np.isposinf(leverage)
     leverage, errors = _checked_errors(leverage[drawn], "leverage"), errors[drawn]
     _, ax = _figure_and_axes(ax, (5.6, 3.6))
-    beyond = leverage > (np.inf if limit is None else validation.check_number(limit, "limit", low=0))
+    beyond = leverage > (np.inf if limit is None else check_number(limit, "limit", low=0))
     across, heights = _above_zero(leverage), _above_zero(errors)
     size = _dot_size(len(errors))
     artists: list[Artist] = [
@@ -419,6 +418,7 @@ def plot_leverage(
     return artists
 
 
+@_documented
 def plot_space_time(
     fields: ArrayLike,
     times: ArrayLike,
@@ -440,20 +440,14 @@ def plot_space_time(
         Centres of the cells, ascending; by default their numbers.
     label : str, default "density"
         Name of the field at the colour bar.
-    ax : matplotlib Axes, optional
-        Where to draw; by default a new figure.
+    {ax}
 
     Returns
     -------
     matplotlib QuadMesh
         Time to the right, position upwards.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If the shapes do not agree, values are not finite, or times or positions descend.
-    ImportError
-        If matplotlib is not installed.
+    {raises}
 
     Examples
     --------
@@ -474,6 +468,7 @@ def plot_space_time(
     return mesh
 
 
+@_documented
 def plot_crowd(
     fields: ArrayLike,
     times: ArrayLike | None = None,
@@ -507,12 +502,7 @@ def plot_crowd(
     -------
     matplotlib.figure.Figure
 
-    Raises
-    ------
-    ValueError, TypeError
-        If the shapes do not agree or values are not finite.
-    ImportError
-        If matplotlib is not installed.
+    {raises}
 
     Examples
     --------
@@ -524,7 +514,7 @@ def plot_crowd(
     """
     fields, times, rows = _check_panels(fields, times, "fields", "times", shape, n_panels)
     shape = fields.shape[1:]
-    length, width = validation.check_vector(shape if extent is None else extent, "extent", length=2)
+    length, width = as_array(shape if extent is None else extent, "extent", (2,))
     if not (length > 0 and width > 0):
         raise ValueError(f"extent must be positive, got {extent!r}")
     solid = np.zeros(shape, dtype=bool)
@@ -552,6 +542,7 @@ def plot_crowd(
     return figure
 
 
+@_documented
 def plot_images(
     images: ArrayLike, angles: ArrayLike | None = None, *, shape: Sequence[int] | None = None, n_panels: int = 6
 ) -> Figure:
@@ -573,12 +564,7 @@ def plot_images(
     -------
     matplotlib.figure.Figure
 
-    Raises
-    ------
-    ValueError, TypeError
-        If the shapes do not agree or values are not finite.
-    ImportError
-        If matplotlib is not installed.
+    {raises}
 
     Examples
     --------
@@ -604,6 +590,7 @@ def plot_images(
     return figure
 
 
+@_documented
 def plot_embedding(
     latents: ArrayLike,
     color: ArrayLike | None = None,
@@ -638,12 +625,7 @@ def plot_embedding(
     matplotlib PathCollection
         The points; its ``figure`` is the figure.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If the shapes do not agree, values are not finite, or there are not one, two or three columns.
-    ImportError
-        If matplotlib is not installed.
+    {raises}
 
     Examples
     --------
@@ -652,7 +634,7 @@ def plot_embedding(
     >>> roll = make_swiss_roll(300, random_state=0)
     >>> points = plot_embedding(roll.data, roll.coordinates[:, 0], label="theta")
     """
-    latents = validation.check_matrix(latents, "latents")
+    latents = as_array(latents, "latents")
     n, dimension = latents.shape
     if dimension not in (1, 2, 3):
         raise ValueError(f"latents must have 1, 2 or 3 columns, got {dimension}")
@@ -660,7 +642,7 @@ def plot_embedding(
     if len(names) != dimension:
         raise ValueError(f"names must have length {dimension}, got {len(names)}")
     if color is not None:
-        color = validation.check_vector(color, "color", length=n)
+        color = as_array(color, "color", (n,))
     if ax is not None and hasattr(ax, "get_zlim") != (dimension == 3):
         raise ValueError(f"ax must be {max(dimension, 2)}-dimensional for latents of {dimension} columns")
     if dimension == 1:
@@ -683,6 +665,7 @@ def plot_embedding(
     return points
 
 
+@_documented
 def plot_reconstructions(
     truth: ArrayLike,
     reconstructions: Mapping[str, ArrayLike],
@@ -725,12 +708,7 @@ def plot_reconstructions(
         Profiles: two panels per reconstruction, with the two fields and their difference below. Fields in the plane:
         a pair of panels per reconstruction, with its absolute error in one logarithmic scale of three decades.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If the shapes do not agree or values are not finite.
-    ImportError
-        If matplotlib is not installed.
+    {raises}
 
     Examples
     --------
@@ -740,7 +718,7 @@ def plot_reconstructions(
     >>> figure = plot_reconstructions(np.exp(-x**2), {"half": np.exp(-x**2) / 2}, positions=x)
     """
     if n_columns is not None:
-        n_columns = validation.check_count(n_columns, "n_columns")
+        n_columns = check_count(n_columns, "n_columns")
     named: dict[str, Any] = {"truth": truth}
     fields = plot_arrays(named | {str(name): field for name, field in reconstructions.items()}, shape)
     if len(fields) == 1:
@@ -756,7 +734,7 @@ def plot_reconstructions(
         positions, name = _cells(positions, len(truth))
         return _profiles(truth, fields, positions, name, label, n_columns or 2, width)
     if extent is not None:
-        extent = validation.check_vector(extent, "extent", length=2)
+        extent = as_array(extent, "extent", (2,))
     return _error_maps(truth, fields, extent, mask, label, n_columns, width)
 
 
@@ -950,7 +928,7 @@ def check_mesh(mesh: _Mesh, n_values: int, name: str) -> tuple[NDArray[np.float6
         points, triangles = mesh
     except (TypeError, ValueError):
         raise ValueError("mesh must be a pair: points (n_points, 2) and triangles (n_triangles, 3)") from None
-    points = validation.check_matrix(points, "points of the mesh", n_columns=2)
+    points = as_array(points, "points of the mesh", (None, 2))
     triangles = np.asarray(triangles)
     if triangles.ndim != 2 or triangles.shape[1] != 3 or triangles.dtype.kind not in "iu":
         raise ValueError(
@@ -986,7 +964,7 @@ def _place(extent, shape):
     """Extent and aspect of an image of (ny, nx) cells: square ones, as long as neither side becomes a stripe."""
     if extent is None:
         extent = 0.0, float(shape[1]), 0.0, float(shape[0])
-    left, right, bottom, top = validation.check_vector(extent, "extent", length=4)
+    left, right, bottom, top = as_array(extent, "extent", (4,))
     if not (right > left and top > bottom):
         raise ValueError(f"extent must be left < right and bottom < top, got {(left, right, bottom, top)}")
     ratio = (top - bottom) / (right - left)
@@ -994,7 +972,7 @@ def _place(extent, shape):
 
 
 def _checked_errors(values, name):
-    values = validation.check_vector(values, name)
+    values = as_array(values, name, (None,))
     if values.min(initial=0) < 0:
         raise ValueError(f"{name} must be at least 0, got {values.min():g}")
     return values
@@ -1031,7 +1009,7 @@ def in_bins(x: NDArray[Any], values: NDArray[Any], count: int) -> tuple[NDArray[
 
 
 def _errors_of_groups(ax, times, errors, groups):
-    groups = validation.sortable(groups)
+    groups = as_labels(groups)
     if groups.shape != errors.shape:
         raise ValueError(f"groups must have length {len(errors)}, got shape {groups.shape}")
     labels, numbers = np.unique(groups, return_inverse=True)
@@ -1102,13 +1080,13 @@ def _dot_size(n):
 def _check_panels(fields, labels, fields_name, name, shape, n_panels):
     fields = plot_series(fields, fields_name, 2, shape)
     if labels is not None:
-        labels = validation.check_vector(labels, name, length=len(fields))
-    n_panels = min(validation.check_count(n_panels, "n_panels"), len(fields))
+        labels = as_array(labels, name, (len(fields),))
+    n_panels = min(check_count(n_panels, "n_panels"), len(fields))
     return fields, labels, np.linspace(0, len(fields) - 1, n_panels).round().astype(int)
 
 
 def _ascending(values, name, length):
-    values = validation.check_vector(values, name, length=length)
+    values = as_array(values, name, (length,))
     if (np.diff(values) < 0).any():
         k = int(np.argmax(np.diff(values) < 0))
         raise ValueError(f"{name} must be ascending, got {values[k + 1]:g} after {values[k]:g}")
@@ -1136,7 +1114,7 @@ def plot_shape(shape: Any) -> tuple[int, ...]:
     """
     if isinstance(shape, (str, bytes)) or np.ndim(shape) != 1 or not np.size(shape):
         raise ValueError(f"shape must be the numbers of cells along the axes of a field, got {shape!r}")
-    lengths = tuple(validation.check_count(length, "shape") for length in np.asarray(shape).tolist())
+    lengths = tuple(check_count(length, "shape") for length in np.asarray(shape).tolist())
     return tuple(length for length in lengths if length > 1) or (1,)
 
 
@@ -1184,7 +1162,7 @@ def _plot_array(field, name, shape):
             f"{name} must be one field, a line or a plane, got shape {array.shape}: give one of its fields, such as "
             f"{name}[0], or, if it is one of {len(cells)} axes, shape"
         )
-    values = validation.check_matrix(array.reshape(1, -1), name).reshape(cells)
+    values = as_array(array.reshape(1, -1), name).reshape(cells)
     while values.ndim > 2:
         values = values[len(values) // 2]
     return values
@@ -1201,7 +1179,7 @@ def plot_series(fields: Any, name: str, n_axes: int, shape: Any = None) -> NDArr
     if shape is not None and np.shape(fields) == tuple(np.ravel(shape)):
         fields = _own_array(fields, name)[None]
     rows, layout = flattened(fields, name)
-    rows = validation.check_matrix(rows, name)
+    rows = as_array(rows, name)
     if shape is None:
         shape = layout.shape
     cells = plot_shape(shape)

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from randsmap import plotting
+from randsmap._interface.arrays import as_labels
 from randsmap._interface.fields import flattened
-from randsmap._interface.validation import sortable
 from randsmap.decoders import BlendedDecoder
 from randsmap.reports._evaluation import Evaluation, decoding_part, evaluate, worst_rows
 from randsmap.reports._model_pictures import model_pictures
@@ -152,7 +152,7 @@ def _version() -> str:
 
 
 def _checked_groups(groups: ArrayLike, n: int) -> NDArray[Any]:
-    labels = sortable(groups)
+    labels = as_labels(groups)
     if labels.shape != (n,):
         raise ValueError(f"groups must have a label for each of {n} snapshots, got shape {labels.shape}")
     return labels

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from randsmap._interface.arrays import as_array
 from randsmap._interface.fields import flattened
-from randsmap._interface.validation import check_matrix
 from randsmap._io.files import checksum
 from randsmap._linalg.svd import low_rank
 from randsmap._parallel import blas_threads, for_tiles
@@ -88,7 +88,7 @@ def user_data(path: str | os.PathLike[str], conserves: bool) -> tuple[Fields, st
         where the study's decoders keep it.
     """
     F = flattened(read_snapshots(path), str(path))[0]
-    numbers = check_matrix(F, str(path))
+    numbers = as_array(F, str(path))
     if conserves:
         try:
             fit_invariants(numbers, Invariants.of(numbers.shape[1]), F.dtype)

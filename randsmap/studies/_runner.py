@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import clone
 
-from randsmap._interface.validation import check_choice, check_count
+from randsmap._interface.parameters import check_choice, check_count
 from randsmap._io.progress import ProgressBar, if_asked, show_progress
 from randsmap.decoders import KNNDecoder
 from randsmap.maps.extrapolation import extrapolation_ignored
