@@ -76,13 +76,13 @@ def plain_kernel(decoder, Y):
     if decoder._lengths is not None:
         Y = Y / decoder._lengths
     if isinstance(decoder, DoubleDiffusionMapsDecoder):
-        k = np.exp(-squared(Y, decoder._points) / decoder.epsilon_**2)
+        k = np.exp(-squared(Y, decoder._fitted.points) / decoder.epsilon_**2)
         return k if decoder._weights is None else k @ decoder._weights
     if decoder.kernel == "gaussian":
-        return np.exp(-squared(Y, decoder._points) / 2)
+        return np.exp(-squared(Y, decoder._fitted.points) / 2)
     node, weight = np.polynomial.legendre.leggauss(60)
     low, high = decoder.min_frequency, decoder.max_frequency
-    D = squared(Y, decoder._points)
+    D = squared(Y, decoder._fitted.points)
     return sum(w / 2 * np.exp(-((low + (high - low) * (x + 1) / 2) ** 2) * D / 2) for x, w in zip(node, weight))
 
 
@@ -103,7 +103,7 @@ def scale_of(decoder, X):
     G = phi.max(axis=0) + 1e-3
     if getattr(decoder, "_weights", None) is not None:  # the harmonics are sums that cancel, too
         lengths = np.ones(1) if decoder._lengths is None else decoder._lengths
-        k = np.exp(-squared(X / lengths, decoder._points) / decoder.epsilon_**2) + 1e-3
+        k = np.exp(-squared(X / lengths, decoder._fitted.points) / decoder.epsilon_**2) + 1e-3
         G = k @ np.abs(decoder._weights) * 4 / decoder.epsilon_ / lengths.min()
     return G @ A
 

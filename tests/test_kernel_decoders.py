@@ -152,7 +152,7 @@ def test_median_width_given_explicitly_changes_nothing():
 def test_ddm_with_few_cells_uses_the_product():
     Y, F = problem(60)
     few, many = DDM(rank=30).fit(Y, F[:, :5]), DDM(rank=30).fit(Y, np.tile(F, 10))
-    assert few._weights is None and many._weights is not None
+    assert few._fitted.weights is None and many._fitted.weights is not None
     assert np.allclose(few.predict(Y), many.predict(Y)[:, :5], rtol=0, atol=1e-8)
 
 
@@ -287,7 +287,7 @@ def test_multiscale_fields_converge_to_their_kernel(Q):
     Z = np.random.default_rng(1).uniform(size=(40, 2))
     low, high = 1e-3, 8.0
     decoder = KernelDecoder("multi-gaussian", max_frequency=high, min_frequency=low, **PAPER).fit(Y, F)
-    norm = np.linalg.norm(decoder._radial.values(Y), 2)
+    norm = np.linalg.norm(decoder._fitted.space.radial.values(Y), 2)
     decoder.set_params(regularization=0.1 * norm)
     theorem = decoder.fit(Y, F).predict(Z)
 

@@ -329,9 +329,6 @@ def test_progress_bar(capsys):
     with show_progress():
         RFNNDecoder(solver="krylov", random_state=0).fit(*problem())
     assert "passes" in capsys.readouterr().err
-    with pytest.warns(DeprecationWarning, match="progress= of RFNNDecoder .*show_progress"):
-        RFNNDecoder(solver="krylov", progress=True, random_state=0).fit(*problem())
-    assert "passes" in capsys.readouterr().err
     RFNNDecoder(solver="krylov", random_state=0).fit(*problem())
     assert capsys.readouterr().err == ""
 

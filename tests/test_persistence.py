@@ -27,6 +27,7 @@ from sklearn.preprocessing import PolynomialFeatures
 
 import randsmap
 from randsmap._interface.fields import FieldShape, XarrayMetadata
+from randsmap._interface.state import NOT_SAVED
 from randsmap._io.files import write_atomically
 from randsmap.persistence import _archive
 from randsmap.persistence._model_files import INNER, save, storable_class
@@ -149,8 +150,10 @@ def assert_same(a, b, path="model"):
         for i, (x, y) in enumerate(zip(a, b)):
             assert_same(x, y, f"{path}[{i}]")
     elif type(a).__module__.startswith("randsmap") and hasattr(a, "__dict__"):
-        assert vars(a).keys() - SEARCH == vars(b).keys(), path
-        for name in vars(b).keys() - {"_linear_map"}:  # made of the others; what it does is compared by `outputs`
+        # what is made of the others is compared by `outputs`
+        made = {name for name, how in getattr(type(a), "_state", {}).items() if how is NOT_SAVED}
+        assert vars(a).keys() - SEARCH - made == vars(b).keys() - made, path
+        for name in vars(b).keys() - made:
             assert_same(vars(a)[name], vars(b)[name], f"{path}.{name}")
     elif type(a).__name__ == "Projection":
         pass  # made of the arrays beside it; what it does is compared by `outputs`
@@ -296,7 +299,7 @@ def test_numpy_and_zip_tools_read_the_file(path):
     model = MODELS["model"]
     model.save(path)
     with np.load(path, allow_pickle=False) as arrays:
-        assert bits(arrays["decoder_.coef_"]) == bits(model.decoder_.coef_)
+        assert bits(arrays["decoder_._fitted.coefficients"]) == bits(model.decoder_.coef_)
         assert len(arrays.files) > 10
         for name in arrays.files:
             arrays[name]
@@ -575,29 +578,29 @@ def set_array(name, make):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (set_array("decoder_.coef_", lambda a: a[:-1]), "coef_: length P"),
-        (set_array("decoder_.coef_", lambda a: a[:, :-1]), "length M"),
-        (set_array("decoder_.coef_", lambda a: a.astype(np.float32)), "float64, got float32"),
-        (set_array("decoder_.coef_", lambda a: np.where(a == a[2, 3], np.nan, a)), "finite"),
-        (set_array("decoder_.coef_", lambda a: np.where(a == a[2, 3], -np.inf, a)), "finite"),
-        (set_array("decoder_.coef_", lambda a: a.ravel()), "2 dimension"),
-        (set_array("decoder_.coef_", lambda a: a.view(np.int64)), "float64, got int64"),
-        (set_array("decoder_.features_.weights_", lambda a: a.T), "length d"),
-        (set_array("decoder_.features_.weights_", lambda a: a[:, :0]), "length P is 0"),
-        (set_array("decoder_.features_.offsets_", lambda a: a[:-1]), "length P"),
-        (set_array("decoder_.invariants_.independent", lambda a: a + 1), "independent names a column"),
-        (set_array("decoder_.invariants_.independent", lambda a: a - 1), "independent: its values must be in"),
-        (set_array("decoder_.invariants_.constant", lambda a: ~a), "constant_values has not one value"),
-        (set_array("decoder_.invariants_.constant", lambda a: a.astype(np.uint8)), "of bool"),
-        (set_array("decoder_.invariants_.triangle", lambda a: 0 * a), "singular"),
-        (set_array("decoder_.invariants_.directions", lambda a: a[:, :-1]), "length M"),
-        (set_array("decoder_.invariants_.directions", lambda a: a.repeat(2, axis=0)), "length rank"),
+        (set_array("decoder_._fitted.coefficients", lambda a: a[:-1]), "coefficients: length P"),
+        (set_array("decoder_._fitted.coefficients", lambda a: a[:, :-1]), "length M"),
+        (set_array("decoder_._fitted.coefficients", lambda a: a.astype(np.float32)), "float64, got float32"),
+        (set_array("decoder_._fitted.coefficients", lambda a: np.where(a == a[2, 3], np.nan, a)), "finite"),
+        (set_array("decoder_._fitted.coefficients", lambda a: np.where(a == a[2, 3], -np.inf, a)), "finite"),
+        (set_array("decoder_._fitted.coefficients", lambda a: a.ravel()), "2 dimension"),
+        (set_array("decoder_._fitted.coefficients", lambda a: a.view(np.int64)), "float64, got int64"),
+        (set_array("decoder_._fitted.features.weights_", lambda a: a.T), "length d"),
+        (set_array("decoder_._fitted.features.weights_", lambda a: a[:, :0]), "length P is 0"),
+        (set_array("decoder_._fitted.features.offsets_", lambda a: a[:-1]), "length P"),
+        (set_array("decoder_._fitted.invariants.independent", lambda a: a + 1), "independent names a column"),
+        (set_array("decoder_._fitted.invariants.independent", lambda a: a - 1), "independent: its values must be in"),
+        (set_array("decoder_._fitted.invariants.constant", lambda a: ~a), "constant_values has not one value"),
+        (set_array("decoder_._fitted.invariants.constant", lambda a: a.astype(np.uint8)), "of bool"),
+        (set_array("decoder_._fitted.invariants.triangle", lambda a: 0 * a), "singular"),
+        (set_array("decoder_._fitted.invariants.directions", lambda a: a[:, :-1]), "length M"),
+        (set_array("decoder_._fitted.invariants.directions", lambda a: a.repeat(2, axis=0)), "length rank"),
         (set_array("encoder_.selected_", lambda a: a + 5), "selected_"),
         (set_array("encoder_.selected_", lambda a: a * 0), "selected_"),
         (set_array("encoder_._extension.rows", lambda a: a[:-1]), "length n"),
         (set_array("encoder_._extension.norms", lambda a: a * np.nan), "must be finite"),
         (set_array("encoder_._extension.weights", lambda a: a[:-1]), "length d is"),
-        (lambda m, a: a.pop("decoder_.coef_"), "decoder_.coef_"),
+        (lambda m, a: a.pop("decoder_._fitted.coefficients"), "decoder_._fitted.coefficients"),
         (lambda m, a: m.update(version=2, randsmap="9.0"), "version 2, written by randsmap '9.0'"),
         (lambda m, a: m.update(version=True), "version True"),
         (lambda m, a: m.update(format="other"), "format"),
@@ -747,7 +750,7 @@ VALUES = [
     {},
     {"array": "x"},
     {"array": "encoder_.selected_"},
-    {"array": "decoder_.coef_"},
+    {"array": "decoder_._fitted.coefficients"},
     {"object": 0},
     {"object": 3},
     {"float": "nan"},

@@ -268,7 +268,7 @@ def test_fit_starts_anew():
     Y, F, there = problem()
     decoder = RANDSMAPDecoder(MAPS[0], random_state=0, latent_scale=None).partial_fit(Y[:, :1], F)
     decoder.fit(Y, F)
-    assert not hasattr(decoder, "n_samples_seen_")
+    assert decoder.n_samples_seen_ == len(Y)
     assert np.array_equal(decoder.predict(there), clone(decoder).fit(Y, F).predict(there))
 
 
@@ -296,12 +296,10 @@ def test_one_dimensional_fields_and_weights():
 def test_nothing_is_solved_before_it_is_used(monkeypatch):
     Y, F, there = problem(60)
     decoder = RFNNDecoder(MAPS[0], random_state=0, latent_scale=None).partial_fit(Y, F)
-    for name in ("coef_", "solver_", "n_iter_"):
-        assert not hasattr(decoder, name)
-    assert "coef_" not in vars(decoder)
+    assert decoder._fitted is None
     monkeypatch.setattr(decoder, "regularization", 1e-2)
     assert np.array_equal(decoder.predict(there), clone(decoder).fit(Y, F).predict(there))
-    assert "coef_" in vars(decoder)
+    assert decoder._fitted is not None and decoder.solver_ == "cholesky"
     with pytest.raises(AttributeError, match="no_such"):
         decoder.no_such  # noqa: B018
 

@@ -5,22 +5,24 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
+from sklearn.utils.validation import check_is_fitted
 
 from randsmap._interface.arrays import check_domain
-from randsmap._interface.fields import FieldOutputMixin, FieldShape, field_rows, flattened, output
-from randsmap._interface.state import NotFrozen, document, restored_on_error, validate_data
+from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, FieldShape, field_rows, flattened, output
+from randsmap._interface.state import NOT_SAVED, Count, NotFrozen, document, restored_on_error, validate_data
 from randsmap._interface.validation import check_choice, check_matrix, check_number, check_vector
 from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import Snapshots, is_large
 from randsmap._linalg.spans import FactoredRows
 from randsmap._parallel import blas_threads
-from randsmap.maps.extrapolation import LeverageMixin
-from randsmap.maps.linear_map import LinearMapHolder
+from randsmap.invariants import AffineInvariants
+from randsmap.maps.extrapolation import Leverage, LeverageMixin
+from randsmap.maps.linear_map import LinearMap, LinearMapHolder
 
 _Class = TypeVar("_Class", bound=type)
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -133,7 +135,6 @@ def check_center(center: Any) -> bool:
     return bool(center)
 
 
-FORMER: dict[str, Any] = {"center": False, "latent_scale": None}  # what decoders were that know neither
 CENTRING = """\
 center : bool, default=True
     Whether the bias is not penalised: the regression is that of the fields less their mean on
@@ -245,6 +246,72 @@ class FieldRegressor(FieldOutputMixin, NotFrozen, MultiOutputMixin, RegressorMix
         pass
 
 
+class Fit(Protocol):
+    """The immutable result of a decoder's fit. Fitted attributes, derivatives, freeze and leverage read it."""
+
+    latent_scale: NDArray[np.float64]
+    invariants: AffineInvariants | None
+
+    @property
+    def coefficients(self) -> NDArray[np.float64]: ...
+
+    @property
+    def training_points(self) -> NDArray[np.float64]: ...
+
+    @property
+    def box(self) -> NDArray[np.float64]: ...
+
+    @property
+    def leverage_cost(self) -> float: ...
+
+    def linear_map(self) -> LinearMap: ...
+
+    def leverage(self) -> Leverage: ...
+
+
+FIT_STATE: dict[str, Any] = {"n_features_in_": Count("d"), **FIELD_STATE, "_linear_map": NOT_SAVED}
+
+
+class HoldsFit:
+    """A `LinearDecoder` whose `_fit_linear(X, y)` sets `_fitted`, a `Fit`; all else is read from that."""
+
+    _fitted: Any = None
+    _map_sources = ("_fitted",)
+
+    @property
+    def _fit_now(self) -> Any:
+        """The fit; NotFittedError before there is one."""
+        if self._fitted is None:
+            check_is_fitted(self)
+        return self._fitted
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._fitted is not None
+
+    @property
+    def coef_(self) -> NDArray[np.float64]:
+        return self._fit_now.coefficients
+
+    @property
+    def latent_scale_(self) -> NDArray[np.float64]:
+        return self._fit_now.latent_scale
+
+    def _make_linear_map(self):
+        return self._fit_now.linear_map()
+
+    def _training_points(self):
+        return self._fit_now.training_points
+
+    def _leverage_cost(self):
+        return self._fit_now.leverage_cost
+
+    def _make_leverage(self):
+        return self._fit_now.leverage()
+
+    def _training_box(self):
+        return self._fit_now.box
+
+
 class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
     """A decoder f(y) = [1 | phi(y)] A, projected on its invariants, whose derivatives are known.
 
@@ -253,8 +320,6 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
     """
 
     latent_scale_: NDArray[np.float64]
-
-    _former_parameters = FORMER
 
     def _fit(self, X, y):
         self._fit_linear(X, y)
@@ -541,13 +606,5 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
         return self._linear_map.A.shape[1]
 
     def _restore(self):
-        if "latent_scale_" in self._state and not hasattr(self, "latent_scale_"):  # a file of before
-            self.latent_scale_ = np.ones(self.n_features_in_)
-        super()._restore()
-        self._linear_map  # noqa: B018  (its shapes are checked)
-
-    def __setstate__(self, state):
-        if "latent_scale_" in self._state and "n_features_in_" in state:
-            state.setdefault("latent_scale_", np.ones(state["n_features_in_"]))
-        names = set(self._get_param_names())
-        super().__setstate__({**{k: v for k, v in self._former_parameters.items() if k in names}, **state})
+        if self._n_outputs != math.prod(self.field_shape_):  # makes the map, which checks its shapes
+            raise ValueError(f"fields of shape {self.field_shape_}, coefficients of {self._n_outputs} cells")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.fields import FIELD_STATE
-from randsmap._interface.state import NOT_SAVED, Array, Count, Parameter, check_fitted, validate_data
-from randsmap._interface.validation import check_choice, check_count, check_number, empty_in_lines, in_lines
+from randsmap._interface.parameters import check_choice, check_count, check_number
+from randsmap._interface.state import Array, Parameter, Part, validate_data
+from randsmap._interface.validation import empty_in_lines, in_lines
 from randsmap._kernels import frozen as _frozen
 from randsmap._kernels import ridge as _ridge
 from randsmap._linalg import distances as _distances
@@ -19,6 +20,8 @@ from randsmap._linalg.rows import Rows
 from randsmap._linalg.svd import pivoted_cholesky
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import (
+    FIT_STATE,
+    HoldsFit,
     LinearDecoder,
     as_fields,
     box_of,
@@ -31,14 +34,15 @@ from randsmap.decoders._base import (
     in_cells,
 )
 from randsmap.features import check_frequency_range, check_length_scale
-from randsmap.invariants import InvariantParameters, document_invariants, fit_estimator
+from randsmap.invariants import AffineInvariants, InvariantParameters, document_invariants, fit_estimator
 from randsmap.maps.bases import KernelBasis, TailedBasis, in_units
 from randsmap.maps.extrapolation import Leverage
 from randsmap.maps.linear_map import LinearMap
 
-__all__ = ["DoubleDiffusionMapsDecoder", "KernelDecoder"]
+__all__ = ["DoubleDiffusionMapsDecoder", "HarmonicFit", "KernelDecoder", "KernelFit", "KernelSpace"]
 
 _EPS, _SMALLEST = np.finfo(float).eps, np.finfo(float).smallest_subnormal
+_KERNELS = ("gaussian", "multi-gaussian", "matern", "thin-plate")
 
 
 class MultiGaussian:
@@ -83,9 +87,100 @@ def retained_modes(eigenvalues: NDArray[np.float64], n: int, rank: int | str) ->
     return min(rank, int(np.count_nonzero(eigenvalues > n * _EPS * largest)))
 
 
+@dataclass(frozen=True, eq=False)
+class HarmonicFit:
+    """A fit of geometric harmonics: f(y) = [1 | k(y) W] A.
+
+    Attributes
+    ----------
+    epsilon : float
+        Width of the Gaussian kernel k, in units of `lengths`.
+    eigenvalues : ndarray (r,)
+    coefficients : ndarray (r+1, M)
+        A, the first row the bias.
+    latent_scale, lengths : ndarray (d,)
+        Units of the latents; of `points`, or None for 1.
+    points : ndarray (n, d)
+        Training points in units of the lengths.
+    weights : ndarray (n, r) or None
+        W; None if the product W A is cheaper, which is then `expanded`.
+    expanded : ndarray (n+1, M) or None
+    invariants : AffineInvariants
+    """
+
+    epsilon: float
+    eigenvalues: NDArray[np.float64]
+    coefficients: NDArray[np.float64]
+    latent_scale: NDArray[np.float64]
+    lengths: NDArray[np.float64] | None
+    points: NDArray[np.float64]
+    weights: NDArray[np.float64] | None
+    expanded: NDArray[np.float64] | None
+    invariants: AffineInvariants
+
+    _state = {
+        "epsilon": Parameter(float, low=_distances.EPSILON_RANGE[0], high=_distances.EPSILON_RANGE[1]),
+        "eigenvalues": Array("r", low=0),
+        "coefficients": Array("r+1", "M"),
+        "latent_scale": Array("d", low=_SMALLEST),
+        "lengths": Array("d", low=_SMALLEST, optional=True),
+        "points": Array("n", "d"),
+        "weights": Array("n", "r", optional=True),
+        "expanded": Array("n+1", "M", optional=True),
+        "invariants": Part(AffineInvariants, M="M"),
+    }
+
+    def _restore(self) -> None:
+        if (self.weights is None) == (self.expanded is None):
+            raise ValueError("one of weights and expanded must be there, not both")
+
+    @property
+    def radial(self) -> Gaussian:
+        """The kernel."""
+        return Gaussian(_distances.kernel_scale(self.epsilon))
+
+    @property
+    def training_points(self) -> NDArray[np.float64]:
+        """The training points (n, d) as given."""
+        return self.points if self.lengths is None else self.points * self.lengths
+
+    @property
+    def box(self) -> NDArray[np.float64]:
+        """Smallest and largest coordinates (2, d) of the training points."""
+        return box_of(self.points, self.lengths)
+
+    @property
+    def leverage_cost(self) -> float:
+        """Operations of `leverage`, about."""
+        return float(len(self.points)) ** 3
+
+    def linear_map(self) -> LinearMap:
+        """The map from latents to fields."""
+        basis = KernelBasis(self.radial, self.points, self.weights, self.lengths)
+        return LinearMap(basis, self.coefficients if self.expanded is None else self.expanded, self.invariants)
+
+    def leverage(self) -> Leverage:
+        """The leverage of any point, 1 - k^T V L^-1 V^T k."""
+        if self.weights is None:
+            V = pivoted_cholesky(self.radial.values(self.points))[1][:, : len(self.eigenvalues)]
+        else:
+            V = self.weights * self.eigenvalues
+        scaled = np.ascontiguousarray(V / np.sqrt(self.eigenvalues))
+        kernel = KernelBasis(self.radial, self.points, lengths=self.lengths)
+
+        def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.maximum(1 - kernel.in_blocks(X, lambda K, _: np.square(K @ scaled).sum(axis=1)), 0)
+
+        # harmonics that are dropped count as if they had the smallest eigenvalue kept
+        inverse = np.square(scaled).sum(axis=1)
+        inverse += np.maximum(1 - np.square(V).sum(axis=1), 0) / self.eigenvalues[-1]
+        points = self.training_points
+        return Leverage(at, points, at(points), 1 / inverse, highest=1.0)
+
+
 @document_invariants
 @document_centring
-class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
+class DoubleDiffusionMapsDecoder(HoldsFit, InvariantParameters, LinearDecoder):
     """Double diffusion maps: geometric harmonics of a Gaussian kernel on the latent points.
 
     Parameters
@@ -162,29 +257,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
     array([[0.25, 0.75]])
     """
 
-    epsilon_: float
-    rank_: int
-    eigenvalues_: NDArray[np.float64]
-    coef_: NDArray[np.float64]
-
-    _state = {
-        "n_features_in_": Count("d"),
-        "epsilon_": Parameter(float, low=_distances.EPSILON_RANGE[0], high=_distances.EPSILON_RANGE[1]),
-        "rank_": Count("r"),
-        "eigenvalues_": Array("r", low=0),
-        "coef_": Array("r+1", "M"),
-        "latent_scale_": Array("d", low=_SMALLEST, optional=True),
-        "_points": Array("n", "d"),
-        "_lengths": Array("d", low=_SMALLEST, optional=True),
-        "_weights": Array("n", "r", optional=True),
-        "_expanded": Array("n+1", "M", optional=True),
-        **FIELD_STATE,
-        "_linear_map": NOT_SAVED,
-        **InvariantParameters._invariant_state,
-    }
-
-    _map_sources = ("coef_", "_expanded", "invariants_")
-    _lengths = None  # in files of before
+    _state = {**FIT_STATE, "_fitted": Part(HarmonicFit, d="d", M="M")}
 
     def __init__(
         self,
@@ -210,6 +283,22 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         self.invariant_tol = invariant_tol
         self.cell_weights = cell_weights
         self.bounds = bounds
+
+    @property
+    def invariants_(self) -> AffineInvariants:
+        return self._fit_now.invariants
+
+    @property
+    def epsilon_(self) -> float:
+        return self._fit_now.epsilon
+
+    @property
+    def rank_(self) -> int:
+        return len(self._fit_now.eigenvalues)
+
+    @property
+    def eigenvalues_(self) -> NDArray[np.float64]:
+        return self._fit_now.eigenvalues
 
     def _harmonics(self, X):
         """Kernel width, eigenvalues (r,), eigenvectors V (n, r) and the weights that make k(y) harmonics at y."""
@@ -268,53 +357,164 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
                 np.dot(weights, coef[1:], out=expanded[1:])
             weights = None
 
-        self.epsilon_, self.rank_, self.eigenvalues_, self.coef_ = epsilon, r, eigenvalues, in_lines(coef)
-        self._points, self._weights, self._expanded = points, weights, expanded
-        self.latent_scale_, self._lengths = scale, lengths
-        self.invariants_ = invariants
+        self._fitted = HarmonicFit(
+            epsilon, eigenvalues, in_lines(coef), scale, lengths, points, weights, expanded, invariants
+        )
 
-    def _training_box(self):
-        return box_of(self._points, self._lengths)
 
-    def _restore(self):
-        if (self._weights is None) == (self._expanded is None):
-            raise ValueError("one of _weights and _expanded must be there, not both")
-        super()._restore()
+@dataclass(frozen=True, eq=False)
+class KernelSpace:
+    """A kernel between points in units of its lengths, and the functions that are not penalised.
 
-    def _make_linear_map(self):
-        check_fitted(self, "coef_")
-        basis = KernelBasis(self._radial, self._points, self._weights, self._lengths)
-        return LinearMap(basis, self.coef_ if self._expanded is None else self._expanded, self.invariants_)
+    Attributes
+    ----------
+    kind : str
+        As the decoder's parameter `kernel`.
+    nu : float or None
+        Of "matern".
+    frequencies : ndarray (2,) or None
+        Of "multi-gaussian".
+    latent_scale, lengths : ndarray (d,)
+        Units of the latents; of the kernel, or None for 1.
+    centre : ndarray (d,) or None
+        Mean of the training points, if there is a linear tail.
+    free_bias : bool
+        Whether the constant is not penalised.
+    """
+
+    kind: str
+    nu: float | None
+    frequencies: NDArray[np.float64] | None
+    latent_scale: NDArray[np.float64]
+    lengths: NDArray[np.float64] | None
+    centre: NDArray[np.float64] | None
+    free_bias: bool
+
+    _state = {
+        "kind": Parameter(str, words=_KERNELS),
+        "nu": Parameter(float, low=0.5, high=2.5, words=(None,)),
+        "frequencies": Array(2, low=0, optional=True),
+        "latent_scale": Array("d", low=_SMALLEST),
+        "lengths": Array("d", low=_SMALLEST, optional=True),
+        "centre": Array("d", optional=True),
+        "free_bias": Parameter(bool),
+    }
+
+    def _restore(self) -> None:
+        if (self.kind == "multi-gaussian") != (self.frequencies is not None):
+            raise ValueError("frequencies belong to the multi-Gaussian kernel")
+        if (self.kind == "matern") != (self.nu in (0.5, 1.5, 2.5)):
+            raise ValueError("nu belongs to the Matern kernel, and must be 0.5, 1.5 or 2.5")
 
     @property
-    def _radial(self):
-        return Gaussian(_distances.kernel_scale(self.epsilon_))
+    def radial(self) -> Any:
+        """The kernel."""
+        if self.frequencies is not None:
+            return MultiGaussian(*self.frequencies)
+        return radial_kernel(self.kind, self.nu)
 
-    def _training_points(self):
-        check_fitted(self, "coef_")
-        return self._points if self._lengths is None else self._points * self._lengths
+    def in_units(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Latents X (n, d) in units of the lengths, a new array."""
+        return X.copy() if self.lengths is None else in_units(X, self.lengths)
 
-    def _make_leverage(self):
-        if self._weights is None:  # of a decoder of few cells, which keeps the product
-            V = pivoted_cholesky(self._radial.values(self._points))[1][:, : self.rank_]
-        else:
-            V = self._weights * self.eigenvalues_
-        scaled = np.ascontiguousarray(V / np.sqrt(self.eigenvalues_))
-        kernel = KernelBasis(self._radial, self._points, lengths=self._lengths)
+    @property
+    def penalised_bias(self) -> float:
+        """What a penalised bias adds to the kernel."""
+        return 0.0 if self.free_bias else 1.0
+
+    def kernel(self, X: NDArray[np.float64], Z: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """The kernel of the regression between points in units of the lengths."""
+        return self.radial.values(X, Z) + self.penalised_bias
+
+    def tail(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The functions that are not penalised at latents X (n, d): [1 | x], x in units of the kernel's lengths from
+        the training points' mean; the constant; or none."""
+        if self.centre is None:
+            return np.ones((len(X), int(self.free_bias)))
+        return polynomial_tail(self.in_units(X - self.centre), 1)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelFit:
+    """A fit of kernel ridge regression: f(y) = [1 | k(y) | y] A, y from the tail's centre.
+
+    Attributes
+    ----------
+    space : KernelSpace
+    points : ndarray (n, d)
+        Training points in units of the lengths.
+    coefficients : ndarray (n+1, M) or (n+d+1, M)
+    invariants : AffineInvariants
+    solver : str
+    regularization : float
+    """
+
+    space: KernelSpace
+    points: NDArray[np.float64]
+    coefficients: NDArray[np.float64]
+    invariants: AffineInvariants
+    solver: str
+    regularization: float
+
+    _state = {
+        "space": Part(KernelSpace, d="d"),
+        "points": Array("n", "d"),
+        "coefficients": Array("P+1", "M"),
+        "invariants": Part(AffineInvariants, M="M"),
+        "solver": Parameter(str, words=("cholesky", "eigenvalues")),
+        "regularization": Parameter(float, low=0),
+    }
+
+    @property
+    def latent_scale(self) -> NDArray[np.float64]:
+        """Units of the latents (d,)."""
+        return self.space.latent_scale
+
+    @property
+    def training_points(self) -> NDArray[np.float64]:
+        """The training points (n, d) as given."""
+        return self.points if self.space.lengths is None else self.points * self.space.lengths
+
+    @property
+    def box(self) -> NDArray[np.float64]:
+        """Smallest and largest coordinates (2, d) of the training points."""
+        return box_of(self.points, self.space.lengths)
+
+    @property
+    def leverage_cost(self) -> float:
+        """Operations of `leverage`, about."""
+        return float(len(self.points)) ** 3
+
+    def linear_map(self) -> LinearMap:
+        """The map from latents to fields."""
+        space = self.space
+        basis: Any = KernelBasis(space.radial, self.points, lengths=space.lengths)
+        if space.centre is not None:
+            basis = TailedBasis(
+                basis, space.centre, np.ones(len(space.centre)) if space.lengths is None else space.lengths
+            )
+        return LinearMap(basis, self.coefficients, self.invariants)
+
+    def leverage(self) -> Leverage:
+        """The leverage of any point."""
+        points, space = self.training_points, self.space
+        basis = KernelBasis(space.radial, self.points, lengths=space.lengths)
+        K = space.kernel(self.points)
+        own = float(K[0, 0])
+        model = Dual(K, space.tail(points)).leverage(self.regularization)
 
         def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
-            return np.maximum(1 - kernel.in_blocks(X, lambda K, _: np.square(K @ scaled).sum(axis=1)), 0)
+            T = space.tail(X)
+            return basis.in_blocks(X, lambda k, part: model.values(k + space.penalised_bias, T[part], own))
 
-        # harmonics that are dropped count as if they had the smallest eigenvalue kept
-        inverse = np.square(scaled).sum(axis=1)
-        inverse += np.maximum(1 - np.square(V).sum(axis=1), 0) / self.eigenvalues_[-1]
-        points = self._training_points()
-        return Leverage(at, points, at(points), 1 / inverse, highest=1.0)
+        highest = (own if model.variance else own / self.regularization) or np.inf
+        training = at(points) if model.training is None else model.training
+        return Leverage(at, points, training, model.held_out, highest)
 
 
 @document_invariants
 @document_centring
-class KernelDecoder(InvariantParameters, LinearDecoder):
+class KernelDecoder(HoldsFit, InvariantParameters, LinearDecoder):
     """Kernel ridge regression with a bias: the limit of infinitely many random features; splines.
 
     Parameters
@@ -398,28 +598,7 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
     array([[0.25, 0.75]])
     """
 
-    coef_: NDArray[np.float64]
-    solver_: str
-
-    _state = {
-        "n_features_in_": Count("d"),
-        "coef_": Array("P+1", "M"),
-        "solver_": Parameter(str, words=("cholesky", "eigenvalues")),
-        "_kind": Parameter(str, words=("matern", "thin-plate", None)),
-        "_nu": Parameter(float, low=0.5, high=2.5, words=(None,)),
-        "_tail_centre": Array("d", optional=True),
-        "latent_scale_": Array("d", low=_SMALLEST, optional=True),
-        "_points": Array("n", "d"),
-        "_lengths": Array("d", low=_SMALLEST, optional=True),
-        "_frequencies": Array(2, low=0, optional=True),
-        "_regularization": Parameter(float, low=0, words=(None,)),
-        "_free_bias": Parameter(bool, words=(None,)),
-        **FIELD_STATE,
-        "_linear_map": NOT_SAVED,
-        **InvariantParameters._invariant_state,
-    }
-
-    _former_parameters = {**LinearDecoder._former_parameters, "nu": 1.5, "degree": 0}
+    _state = {**FIT_STATE, "_fitted": Part(KernelFit, d="d", M="M")}
 
     def __init__(
         self,
@@ -454,53 +633,50 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         self.cell_weights = cell_weights
         self.bounds = bounds
 
+    @property
+    def invariants_(self) -> AffineInvariants:
+        return self._fit_now.invariants
+
+    @property
+    def solver_(self) -> str:
+        return self._fit_now.solver
+
     def _fit_linear(self, X, y):
         regularization = check_number(self.regularization, "regularization", low=0)
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, layout = check_fields(y, len(X), blocks=True, factored=True)
         self._keep_fields(layout)
         invariants = fit_estimator(self, as_fields(F), dtype)
-        points = self._set_kernel(X)
-        A, self.solver_ = self._coefficients(X, points, coordinates_of(F), regularization)
-        self.coef_ = in_lines(invariants.constrain_coefficients(in_cells(A, F)))
-        self._points, self._regularization = points, float(regularization)
-        self.invariants_ = invariants
+        space = self._space(X)
+        A, solver = self._coefficients(space, X, coordinates_of(F), regularization)
+        A = in_lines(invariants.constrain_coefficients(in_cells(A, F)))
+        self._fitted = KernelFit(space, space.in_units(X), A, invariants, solver, regularization)
 
-    def _coefficients(self, X, points, F, regularization):
+    def _coefficients(self, space, X, F, regularization):
         """[b_0; C; b] of the fields F, an array or Rows, and the name of the solver."""
-        n, repeated = len(X), 0 if regularization else len(points) - len(np.unique(points, axis=0))
-        if self.degree and repeated:
+        n, points = len(X), space.in_units(X)
+        repeated = 0 if regularization else len(points) - len(np.unique(points, axis=0))
+        if space.centre is not None and repeated:
             raise ValueError(
                 f"with degree={self.degree} and regularization=0 latent points must differ, got "
                 f"{repeated} repetitions: give a regularization > 0"
             )
-        dual = self._dual(X, points)
         # the fields are copied once, to where the coefficients will be
-        A = np.empty((1 + n + (X.shape[1] if self.degree else 0), F.shape[1]))
+        A = np.empty((1 + n + (0 if space.centre is None else X.shape[1]), F.shape[1]))
         C = A[1 : n + 1]
         if isinstance(F, Rows):
             F.fill(0, n, C)
         else:
             np.copyto(C, F)
-        b, solver = dual.solve(C, regularization)
+        b, solver = Dual(space.kernel(points), space.tail(X)).solve(C, regularization)
         if len(b):
             A[0], A[n + 1 :] = b[0], b[1:]
         else:
-            np.sum(C, axis=0, out=A[0])  # 1 + k in place of k
+            np.sum(C, axis=0, out=A[0])  # the kernel is 1 + k
         return A, solver
 
-    def _dual(self, X, points):
-        """The factor of the kernel at the training points; X and points are these, as given and in units."""
-        self._tail_centre = X.mean(axis=0) if self.degree else None
-        return Dual(self._radial.values(points) + self._penalised_bias, self._tail(X))
-
-    @property
-    def _penalised_bias(self):
-        """What a penalised bias adds to the kernel."""
-        return 0.0 if self.degree or check_center(self.center) else 1.0
-
     def _check_kernel(self):
-        kernel = check_choice(self.kernel, "kernel", ("gaussian", "multi-gaussian", "matern", "thin-plate"))
+        kernel = check_choice(self.kernel, "kernel", _KERNELS)
         unread = ("length_scale",) if kernel == "multi-gaussian" else ("max_frequency", "min_frequency")
         check_unread(self, unread if kernel == "matern" else (*unread, "nu"), f"kernel={kernel!r}")
         if kernel == "matern" and self.nu not in (0.5, 1.5, 2.5):
@@ -508,83 +684,42 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
         if check_count(self.degree, "degree", low=0, high=1) == 0 and kernel == "thin-plate":
             raise ValueError('kernel="thin-plate" needs degree=1, got 0')
 
-    def _set_kernel(self, X):
-        """Store the kernel's parameters; its points, in units of the length scale if it has one."""
+    def _space(self, X):
+        """The kernel for training points X (n, d)."""
         self._check_kernel()
-        self._free_bias = bool(self.degree or check_center(self.center))
-        self.latent_scale_, self._frequencies, d = fitted_scale(self.latent_scale, X), None, X.shape[1]
-        self._kind = self.kernel if self.kernel in ("matern", "thin-plate") else None
-        self._nu = float(self.nu) if self.kernel == "matern" else None
-        if self.kernel != "multi-gaussian":
-            self._lengths = check_length_scale(self.length_scale, d) * self.latent_scale_
-            if not np.isfinite(self._lengths).all() or not self._lengths.all():
-                raise ValueError(
-                    f"length_scale={self.length_scale!r} in units {self.latent_scale_} is out of the range of floats"
-                )
+        scale, frequencies = fitted_scale(self.latent_scale, X), None
+        if self.kernel == "multi-gaussian":
+            frequencies = np.array(check_frequency_range(self.min_frequency, self.max_frequency))
+            lengths = None if (scale == 1).all() else scale
         else:
-            self._frequencies = np.array(check_frequency_range(self.min_frequency, self.max_frequency))
-            self._lengths = None if (self.latent_scale_ == 1).all() else self.latent_scale_
-        return self._in_units(X)
+            lengths = check_length_scale(self.length_scale, X.shape[1]) * scale
+            if not np.isfinite(lengths).all() or not lengths.all():
+                raise ValueError(f"length_scale={self.length_scale!r} in units {scale} is out of the range of floats")
+        return KernelSpace(
+            self.kernel,
+            float(self.nu) if self.kernel == "matern" else None,
+            frequencies,
+            scale,
+            lengths,
+            X.mean(axis=0) if self.degree else None,
+            bool(self.degree or check_center(self.center)),
+        )
 
-    def _training_box(self):
-        return box_of(self._points, self._lengths)
-
-    def _in_units(self, X):
-        return X.copy() if self._lengths is None else in_units(X, self._lengths)
-
-    @property
-    def _radial(self):
-        if self._frequencies is not None:
-            return MultiGaussian(*self._frequencies)
-        return radial_kernel(self._kind, self._nu)
-
-    def _make_linear_map(self):
-        check_fitted(self, "coef_")
-        basis = KernelBasis(self._radial, self._points, lengths=self._lengths)
-        if self._tail_centre is not None:
-            lengths = np.ones(len(self._tail_centre)) if self._lengths is None else self._lengths
-            basis = TailedBasis(basis, self._tail_centre, lengths)
-        return LinearMap(basis, self.coef_, self.invariants_)
-
+    # -- What needs no fields ----------------------------------------------------------------------------
     def _spectrum(self, X, least=0.0):
-        hat = self._dual(X, self._set_kernel(X)).hat()
+        space = self._space(X)
+        hat = Dual(space.kernel(space.in_units(X)), space.tail(X)).hat()
         return hat.U, hat.squares, hat.angle
 
     def _smoother(self, X, Z, fields):
-        regularization = check_number(self.regularization, "regularization", low=0)
-        points = self._set_kernel(X)
-        k = self._radial.values(self._in_units(Z), points)
+        regularization, space = check_number(self.regularization, "regularization", low=0), self._space(X)
+        points = space.in_units(X)
+        k = space.kernel(space.in_units(Z), points)
         if fields is None:
-            return self._dual(X, points).weights(k + self._penalised_bias, self._tail(Z), regularization)
-        A, _ = self._coefficients(X, points, fields, regularization)
+            return Dual(space.kernel(points), space.tail(X)).weights(k, space.tail(Z), regularization)
+        A, _ = self._coefficients(space, X, fields, regularization)
         n = len(points)
         with blas_threads():
-            values = k @ A[1 : n + 1] + A[0]
-            return values + self._tail(Z)[:, 1:] @ A[n + 1 :] if self.degree else values
-
-    def _training_points(self):
-        check_fitted(self, "coef_")
-        return self._points if self._lengths is None else self._points * self._lengths
-
-    def _make_leverage(self):
-        points, penalised = self._training_points(), 0.0 if self._free_bias else 1.0
-        kernel = KernelBasis(self._radial, self._points, lengths=self._lengths)
-        K = self._radial.values(self._points) + penalised
-        own = float(K[0, 0])
-        model = Dual(K, self._tail(points)).leverage(self._regularization)
-
-        def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
-            T = self._tail(X)
-            return kernel.in_blocks(X, lambda k, part: model.values(k + penalised, T[part], own))
-
-        highest = (own if model.variance else own / self._regularization) or np.inf
-        training = at(points) if model.training is None else model.training
-        return Leverage(at, points, training, model.held_out, highest)
-
-    def _tail(self, X):
-        """The functions that are not penalised at latents X (n, d): [1 | x], x in units of the kernel's lengths from
-        the training points' mean; the constant; or none."""
-        if self._tail_centre is None:
-            return np.ones((len(X), int(self._free_bias)))
-        centred = X - self._tail_centre
-        return polynomial_tail(centred if self._lengths is None else in_units(centred, self._lengths), 1)
+            if not space.free_bias:
+                return k @ A[1:]
+            return k @ A[1 : n + 1] + space.tail(Z) @ np.vstack([A[:1], A[n + 1 :]])

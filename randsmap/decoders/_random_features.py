@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import numbers
 import pickle
-import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -16,32 +15,24 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._interface.fields import FIELD_STATE, field_rows
-from randsmap._interface.state import (
-    NOT_SAVED,
-    Array,
-    Count,
-    Parameter,
-    Part,
-    check_fitted,
-    document,
-    restored_on_error,
-    validate_data,
-)
-from randsmap._interface.validation import check_choice, check_count, check_number, in_lines
-from randsmap._io.progress import show_progress
+from randsmap._interface.callers import warn_caller
+from randsmap._interface.fields import field_rows
+from randsmap._interface.parameters import Parameter, check_choice, check_count, check_number
+from randsmap._interface.state import NOT_SAVED, Array, Part, document, restored_on_error, validate_data
+from randsmap._interface.validation import in_lines
 from randsmap._linalg.cholesky import Solution
 from randsmap._linalg.normal_equations import NormalEquations
 from randsmap._linalg.products import multiply
 from randsmap._linalg.ridge import RidgeFactor
-from randsmap._linalg.rows import FeatureRows, Rows, Snapshots, row_blocks
-from randsmap._linalg.spectral import FeatureLeverage, Spectral, lambda_path
+from randsmap._linalg.rows import FeatureRows, Rows, Snapshots
+from randsmap._linalg.spectral import FeatureLeverage, Spectral
 from randsmap._linalg.svd import field_modes, orthonormalize_rows_against
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import (
     CENTRING,
-    FORMER,
+    FIT_STATE,
     SCALE_ATTRIBUTE,
+    HoldsFit,
     LinearDecoder,
     as_fields,
     available_if,
@@ -52,50 +43,195 @@ from randsmap.decoders._base import (
     fitted_scale,
     in_cells,
 )
-from randsmap.decoders._blended import field_coordinates
+from randsmap.decoders._regularization import PAPER, fixed_regularization, held_out_regularization
 from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
-from randsmap.invariants import InvariantParameters, Invariants, RunningInvariants, document_invariants, fit_estimator
+from randsmap.invariants import (
+    AffineInvariants,
+    InvariantParameters,
+    Invariants,
+    RunningInvariants,
+    document_invariants,
+    fit_estimator,
+)
 from randsmap.maps.bases import ReducedBasis, ScaledTransformer, feature_basis, in_units
-from randsmap.maps.extrapolation import Leverage, NoLeverage
+from randsmap.maps.extrapolation import Leverage
 from randsmap.maps.linear_map import LinearMap
-from randsmap.metrics import SMALLEST_SHARE, field_norms, median_norm
+from randsmap.metrics import field_norms
 
-__all__ = ["NotStreamable", "RANDSMAPDecoder", "RFNNDecoder", "fixed_regularization"]
+__all__ = ["NotStreamable", "RANDSMAPDecoder", "RFNNDecoder", "RidgeFit"]
+
+_TRUNCATION = 1e-8  # relative cut of singular values, delta_S in the paper's implementation details
+_ALONE = 1e-8  # 1 - leverage below which a sample of an unpenalised fit is met whatever the others are
+_SOLVERS = ("cholesky", "dual", "qr", "lowrank", "krylov", "svd", "eigh")
 
 
-_PAPER = 1e-3  # lambda of the paper, with features that are given
-_SAMPLES = 300  # that held-out errors are those of
+# -- Fitted state ----------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class RidgeFit:
+    """A fit of random features: f(y) = [1 | phi(y)] A, or [1 | phi(y)] B [mean; U^T] with modes of the fields.
+
+    Attributes
+    ----------
+    features : transformer
+        phi, fitted.
+    latent_scale : ndarray (d,)
+    coefficients : ndarray (P+1, M) or (P+1, r)
+        A or B, the first row the bias.
+    synthesis : ndarray (r+1, M) or None
+        [mean; U^T].
+    invariants : AffineInvariants or None
+    projected : bool
+        Whether every decoded field is projected on the invariants.
+    solver, n_iter, rank, bound
+        As of `Solution`.
+    points : ndarray (n, d)
+        Training points, after batches some of them.
+    n_samples : int
+    regularization : float
+    free_bias : bool
+        Whether the bias is not penalised.
+    sums : NormalEquations or None
+        Of batches; a model file has the factor of the leverage instead.
+    factor, factor_mean, factor_offset
+        Arguments of `FeatureLeverage`, of batches in a model file.
+    """
+
+    features: Any
+    latent_scale: NDArray[np.float64]
+    coefficients: NDArray[np.float64]
+    synthesis: NDArray[np.float64] | None
+    invariants: AffineInvariants | None
+    projected: bool
+    solver: str
+    n_iter: int
+    rank: int | None
+    bound: float | None
+    points: NDArray[np.float64]
+    n_samples: int
+    regularization: float
+    free_bias: bool
+    sums: NormalEquations | None = None
+    factor: NDArray[np.float64] | None = None
+    factor_mean: NDArray[np.float64] | None = None
+    factor_offset: float = 0.0
+
+    _state = {
+        "features": Part("transform", n_in="d", n_out="P"),
+        "latent_scale": Array("d", low=np.finfo(float).smallest_subnormal),
+        "coefficients": Array("P+1", "K"),
+        "synthesis": Array("K+1", "M", optional=True),
+        "invariants": Part(AffineInvariants, optional=True, M="M"),
+        "projected": Parameter(bool),
+        "solver": Parameter(str, words=_SOLVERS),
+        "n_iter": Parameter(int, low=0),
+        "rank": Parameter(int, low=0, words=(None,)),
+        "bound": Parameter(object),
+        "points": Array("n", "d"),
+        "n_samples": Parameter(int, low=1),
+        "regularization": Parameter(float, low=0),
+        "free_bias": Parameter(bool),
+        "sums": NOT_SAVED,
+        "factor": Array("w", "r", optional=True),
+        "factor_mean": Array("P", optional=True),
+        "factor_offset": Parameter(float, low=0, high=1),
+    }
+
+    def _restore(self) -> None:
+        M = self.coefficients.shape[1]
+        if self.synthesis is None and self.invariants is not None and len(self.invariants.constant) != M:
+            raise ValueError(f"coefficients of {M} cells, invariants of {len(self.invariants.constant)}")
+
+    def storable(self) -> RidgeFit:
+        """The fit as a model file holds it: with the factor of the leverage in place of the sums."""
+        if self.sums is None:
+            return self
+        found = self.sums.leverage(self.regularization)
+        state = {**vars(self), "factor": found.W, "factor_mean": found.mean, "factor_offset": found.offset}
+        return RidgeFit(**{**state, "sums": None})
+
+    @property
+    def A(self) -> NDArray[np.float64]:
+        """Coefficients (P+1, M) of [1 | phi]."""
+        if self.synthesis is None:
+            return self.coefficients
+        A = multiply(self.coefficients, np.ascontiguousarray(self.synthesis[1:]))
+        A[0] += self.synthesis[0]
+        return A
+
+    def linear_map(self) -> LinearMap:
+        """The map from latents to fields."""
+        basis, projected = feature_basis(self.features), self.invariants if self.projected else None
+        if self.synthesis is None:
+            return LinearMap(basis, self.coefficients, projected)
+        return LinearMap(ReducedBasis(basis, self.coefficients), self.synthesis, projected)
+
+    @property
+    def training_points(self) -> NDArray[np.float64]:
+        """The training points, or some of them."""
+        return self.points
+
+    @property
+    def box(self) -> NDArray[np.float64]:
+        """Smallest and largest coordinates (2, d) of the training points."""
+        return box_of(self.points)
+
+    @property
+    def leverage_cost(self) -> float:
+        """Operations of `leverage`, about."""
+        if self.solver == "krylov":  # which avoids that factorisation
+            return np.inf
+        n, P = len(self.points), len(self.coefficients)
+        return 0.0 if self.factor is not None else float(n) * P * min(n, P)
+
+    def leverage(self) -> Leverage:
+        """The leverage of any point."""
+        if self.sums is not None:
+            ridge = self.sums.leverage(self.regularization)
+        elif self.factor is not None:
+            ridge = FeatureLeverage(self.factor, self.factor_mean, self.factor_offset)
+        else:
+            rows = FeatureRows(self.features, self.points, bias=not self.free_bias)
+            ridge = RidgeFactor(rows, []).leverage(self.regularization)
+        training = ridge.values(self.features, self.points)
+        free, highest = np.maximum(1 - training, np.finfo(float).eps), np.inf
+        if self.regularization:
+            held_out = training / free
+            highest = float(ridge.sizes(self.features, self.points).mean()) / self.regularization
+        else:  # the minimum-norm solution knows no variance of a point that is met whatever the others are
+            held_out = np.where(free > _ALONE, training / free, training)
+        return Leverage(lambda X: ridge.values(self.features, X), self.points, training, held_out, highest)
 
 
+@dataclass(frozen=True, eq=False)
+class _Stream:
+    """State between batches: the features, and sums of what has come. Its sums are this decoder's own."""
+
+    features: Any
+    latent_scale: NDArray[np.float64]
+    sums: NormalEquations | None = None  # None: no batch yet, the features are fitted to latents alone
+    running: RunningInvariants | None = None
+    invariants: AffineInvariants | None = None
+
+
+# -- What batches need -----------------------------------------------------------------------------
 class NotStreamable(ValueError):
     """The parameters do not allow batches; the cause of the AttributeError of `decoder.partial_fit`."""
 
 
-def _check_tol(value, name):
-    return check_number(value, name, low=0, strict_low=True)
-
-
-def _has_features(decoder):
-    """Whether `fit_features` has fitted the features of batches to come, or batches have come already."""
-    return "features_" in vars(decoder) and ("_sums" in vars(decoder) or "coef_" not in vars(decoder))
-
-
 def _streamable(decoder):
-    """Whether `partial_fit` is there; NotStreamable, which says why not, if the parameters do not allow batches."""
+    """True if `partial_fit` is there; NotStreamable, with the reason, if the parameters do not allow batches."""
     if decoder.solver in ("svd", "krylov", "lowrank"):
         raise NotStreamable(
             f"partial_fit needs solver='auto' or 'cholesky', got {decoder.solver!r}, which needs all samples at once"
         )
     if decoder.output_rank is not None:
         raise NotStreamable(f"partial_fit needs output_rank=None, got {decoder.output_rank!r}: modes need all samples")
-    if getattr(decoder, "constraint", "everywhere") != "everywhere":
+    if decoder.constraint != "everywhere":
         raise NotStreamable(
             f"partial_fit needs constraint='everywhere', got {decoder.constraint!r}, which needs all samples at once"
         )
     features = decoder.features
-    if _has_features(decoder):
-        return True
-    if _is_fitted(features) or not (features is None or _is_map(features)):
+    if decoder._stream is not None or _is_fitted(features) or not (features is None or _is_map(features)):
         return True  # what is no feature map is refused later
     if features is None:
         raise NotStreamable(
@@ -122,122 +258,155 @@ def _streamable(decoder):
     return True
 
 
-_LEVERAGE_FACTOR = ("_leverage_factor", "_leverage_mean", "_leverage_offset")
+def _is_map(features):
+    return hasattr(features, "transform") and not isinstance(features, type)
 
 
-class _Coefficients:
-    """What is found where a decoder has no `coef_` of its own: an error that says why."""
+def _is_fitted(features):
+    if not _is_map(features):
+        return False
+    try:
+        check_is_fitted(features)
+    except (NotFittedError, TypeError):
+        return False
+    return True
 
-    def __get__(self, decoder, owner=None):
-        if decoder is None:
+
+# -- Decoders --------------------------------------------------------------------------------------
+class _RandomFeatures(HoldsFit):
+    """Methods of RFNNDecoder and RANDSMAPDecoder: both fit a `RidgeFit`, of one batch or of many."""
+
+    _stream: _Stream | None = None
+    # a model file holds the fit, not the sums that more batches would be added to
+    _state = {**FIT_STATE, "_fitted": Part(RidgeFit, d="d"), "_stream": NOT_SAVED}
+
+    # -- Fitted attributes -----------------------------------------------------------------------------
+    @property
+    def _fit_now(self) -> RidgeFit:
+        """The fit; after batches it is solved for."""
+        if self._fitted is None:
+            self.solve()
+        return self._fitted
+
+    @property
+    def _latest(self):
+        """What has features and invariants: the fit, or the batches so far."""
+        found = self._fitted if self._stream is None else self._stream
+        return self._fit_now if found is None else found
+
+    @property
+    def features_(self) -> Any:
+        return self._latest.features
+
+    @property
+    def latent_scale_(self) -> NDArray[np.float64]:
+        return self._latest.latent_scale
+
+    @property
+    def coef_(self) -> NDArray[np.float64]:
+        return self._fit_now.A
+
+    @property
+    def output_coef_(self) -> NDArray[np.float64] | None:
+        return None if self._fit_now.synthesis is None else self._fit_now.coefficients
+
+    @property
+    def output_basis_(self) -> NDArray[np.float64] | None:
+        return None if self._fit_now.synthesis is None else self._fit_now.synthesis[1:].T
+
+    @property
+    def output_mean_(self) -> NDArray[np.float64] | None:
+        return None if self._fit_now.synthesis is None else self._fit_now.synthesis[0]
+
+    @property
+    def solver_(self) -> str:
+        return self._fit_now.solver
+
+    @property
+    def n_iter_(self) -> int:
+        return self._fit_now.n_iter
+
+    @property
+    def rank_(self) -> int | None:
+        return self._fit_now.rank
+
+    @property
+    def error_bound_(self) -> float | None:
+        return self._fit_now.bound
+
+    @property
+    def regularization_(self) -> float:
+        """lambda of the fit."""
+        return self._fit_now.regularization
+
+    @property
+    def n_samples_seen_(self) -> int:
+        return self._fit_now.n_samples if self._stream is None or self._stream.sums is None else self._stream.sums.n
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._fitted is not None or (self._stream is not None and self._stream.sums is not None)
+
+    def storable(self) -> Self:
+        """The decoder as a model file holds it."""
+        if not self.__sklearn_is_fitted__():
             return self
-        if "output_coef_" in decoder.__dict__:
-            raise AttributeError(
-                f"with output_rank={decoder.output_rank!r} there is no coef_, which would take P + 1 numbers a cell: "
-                "the coefficients of the fields less output_mean_ are output_coef_ @ output_basis_.T"
-            )
-        hint = (
-            ": after batches it is solved for when it is needed, by `solve` or `predict`"
-            if "_sums" in vars(decoder)
-            else ""
-        )
-        raise AttributeError(f"{type(decoder).__name__!r} object has no attribute 'coef_'{hint}")
+        stored = copy.copy(self)
+        stored._fitted, stored._stream = self._fit_now.storable(), None
+        return stored
 
-
-class _RandomFeatureDecoder(LinearDecoder):
-    """What RFNNDecoder and RANDSMAPDecoder share: the feature map and the ridge regression."""
-
-    features_: Any
-    coef_: Any = _Coefficients()
-    solver_: str
-    n_iter_: int
-    rank_: int | None
-    error_bound_: float | None
-    n_samples_seen_: int
-
-    _state = {
-        "n_features_in_": Count("d"),
-        "features_": Part("transform", n_in="d", n_out="P"),
-        "latent_scale_": Array("d", low=np.finfo(float).smallest_subnormal, optional=True),
-        "coef_": Array("P+1", "M", optional=True),
-        "output_coef_": Array("P+1", "r", optional=True),
-        "_synthesis": Array("r+1", "M", optional=True),
-        "solver_": Parameter(str, words=("cholesky", "dual", "qr", "lowrank", "krylov", "svd", "eigh")),
-        "n_iter_": Parameter(int, low=0, words=(None,)),
-        "rank_": Parameter(int, low=0, words=(None,)),
-        "error_bound_": Parameter(object),
-        **FIELD_STATE,
-        # what the leverage is computed from: the training points, after `partial_fit` the factor and some of them; not
-        # in files of before
-        "_latents": Array("n", "d", optional=True),
-        "_regularization": Parameter(float, low=0, words=(None,)),
-        "_free_bias": Parameter(bool, words=(None,)),
-        "_leverage_factor": Array("w", "r", optional=True),
-        "_leverage_mean": Array("P", optional=True),
-        "_leverage_offset": Parameter(float, low=0, high=1, words=(None,)),
-        # a model file holds what decodes, not the sums that more batches would be added to
-        "n_samples_seen_": NOT_SAVED,
-        "_sums": NOT_SAVED,
-        "_running": NOT_SAVED,
-        "_linear_map": NOT_SAVED,
-    }
-    _leverage_names = ("_latents", "_regularization", "_free_bias", *_LEVERAGE_FACTOR)
-    _former_parameters = {**FORMER, "output_rank": None}
-    _map_sources = ("coef_", "output_coef_", "_synthesis", "features_", "invariants_")
-    _solved = (
-        "coef_",
-        "output_coef_",
-        "_synthesis",
-        "solver_",
-        "n_iter_",
-        "rank_",
-        "error_bound_",
-        "_linear_map",
-        *_leverage_names,
-    )  # what more batches make invalid
-
+    # -- Fit -------------------------------------------------------------------------------------------
     def _fit_linear(self, X, y):
         regularization = fixed_regularization(self)
-        self._prepare_path(X, y, [regularization])(self, regularization)
+        self._fitted, self._stream = self._prepare_path(X, y, [regularization])(regularization), None
 
     def _prepare_path(self, X, y, regularizations):
-        """What fits of several lambdas share; a function that completes a decoder for one of them.
+        """What fits of several lambdas share; a function of lambda that returns a RidgeFit.
 
         [None] in place of them: held-out errors choose one.
         """
-        self._check_solver(("auto", "cholesky", "svd", "lowrank", "krylov"))
+        self._check_solver(_SOLVERS_OF_FIT)
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, layout = check_fields(y, len(X), blocks=True, factored=True)
         self._keep_fields(layout)
-        invariants = self._invariants(as_fields(F), dtype)
-        features = self._fit_features(X)
+        invariants = self._invariants_of(as_fields(F), dtype)
+        everywhere = self.constraint == "everywhere"
+        features, scale = self._fit_map(X)
         rows = FeatureRows(features, X, bias=not self._centred())
-        latents = X.copy()
+        points = X.copy()
         if regularizations == [None]:
-            regularizations = [held_out_regularization(features, latents, F)]
+            regularizations = [held_out_regularization(features, points, F)]
         modes = self._field_modes(F, invariants)
         F = F if modes is None else modes[1]
-        coefficients = self._coefficients(rows, F, regularizations, invariants)
+        if everywhere:
+            given = {name: getattr(self, name) for name in ("tol", "max_iter") if getattr(self, name) is not None}
+            factor = RidgeFactor(rows, regularizations, self.solver, cells=F.shape[1], **given)
+            coordinates = coordinates_of(F)
 
-        def complete(decoder, regularization):
+        def fit(regularization):
             regularization = regularizations[0] if regularization is None else regularization
-            solution = coefficients(regularization)
-            decoder._forget()
-            decoder.features_, decoder.latent_scale_ = features, self.latent_scale_
-            if modes is None:
-                decoder.coef_ = in_lines(self._corrected(solution.coefficients, invariants))
+            if everywhere:
+                solution = factor.solve(coordinates, regularization)
+                A = in_cells(solution.coefficients, F)
+                if modes is None and invariants is not None:
+                    A = invariants.constrain_coefficients(A)
             else:
-                decoder.output_coef_, decoder._synthesis = solution.coefficients, modes[0]
-            decoder.solver_, decoder.n_iter_, decoder.rank_, decoder.error_bound_ = solution[1:]
-            decoder._keep_fields(layout)
-            decoder._latents, decoder._regularization, decoder._free_bias = (
-                latents,
+                A = _training_constrained(rows, F, regularization, invariants)
+                solution = Solution(A, "svd")
+            return RidgeFit(
+                features,
+                scale,
+                in_lines(A) if modes is None else A,
+                None if modes is None else modes[0],
+                invariants,
+                everywhere and invariants is not None,
+                *solution[1:],
+                points,
+                len(points),
                 float(regularization),
                 not rows.bias,
             )
-            decoder._store_invariants(invariants)
 
-        return complete
+        return fit
 
     def _field_modes(self, F, invariants):
         """Mean and modes of the fields with `output_rank`, else None."""
@@ -264,30 +433,47 @@ class _RandomFeatureDecoder(LinearDecoder):
         norms = field_norms(F.array if isinstance(F, Snapshots) else F)
         return field_modes(F if isinstance(F, Rows) else Rows(F), rank, norms=norms, **options)
 
-    @property
-    def output_basis_(self) -> NDArray[np.float64]:
-        """U (M, r), with `output_rank`."""
-        return self._with_modes("output_basis_")[1:].T
+    def _fit_map(self, X):
+        """The feature map, fitted to latents X, and their units."""
+        own_form = self.constraint == "everywhere"
+        if self.features is None:
+            features = FourierFeatures() if own_form else SigmoidFeatures()
+        elif _is_map(self.features):
+            features = clone(self.features)
+        else:
+            raise TypeError(
+                "features must be a feature map such as SigmoidFeatures(slope=10.0), a "
+                f"scikit-learn transformer or None, got {self.features!r}"
+            )
+        if self.random_state is not None:
+            names = [
+                name for name in features.get_params() if name == "random_state" or name.endswith("__random_state")
+            ]
+            features.set_params(**dict.fromkeys(names, self.random_state))
+        scale = fitted_scale(self.latent_scale if own_form else None, X)
+        if (scale == 1).all():
+            return features.fit(X), scale
+        if hasattr(features, "activation_parameters"):
+            return features.fit(X, latent_scale=scale), scale
+        return ScaledTransformer(features.fit(in_units(X, scale)), scale), scale
 
-    @property
-    def output_mean_(self) -> NDArray[np.float64]:
-        """The mean field (M,), with `output_rank`."""
-        return self._with_modes("output_mean_")[0]
+    def _centred(self):
+        return check_center(self.center) and self.constraint == "everywhere"
 
-    def _restore(self):
-        for name in ("_synthesis",) if "output_coef_" in self.__dict__ else ("coef_",):
-            if self.__dict__.get(name) is None:
-                raise ValueError(f"{type(self).__name__}.{name} is missing")
-        super()._restore()
-
-    def _with_modes(self, name):
-        if "_synthesis" not in self.__dict__:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}: it has no output_rank")
-        return self._synthesis
+    def _check_solver(self, solvers):
+        solver = check_choice(self.solver, "solver", solvers)
+        if self.tol is not None:
+            check_number(self.tol, "tol", low=0, strict_low=True)
+        if self.max_iter is not None:
+            check_count(self.max_iter, "max_iter")
+        for name, readers in (("tol", ("auto", "lowrank", "krylov")), ("max_iter", ("auto", "krylov"))):
+            value = getattr(self, name)
+            if value is not None and solver not in readers:
+                raise ValueError(f"{name} is not read by solver={solver!r}, so it must be None, got {value!r}")
 
     def fit_path(
         self, X: ArrayLike, y: ArrayLike, regularizations: Sequence[float]
-    ) -> Callable[[float], _RandomFeatureDecoder]:
+    ) -> Callable[[float], _RandomFeatures]:
         """Decoders for several lambdas, that share what does not depend on lambda.
 
         The features are computed, and multiplied, once for all of them, by the low-rank solver or for a Gram matrix.
@@ -328,19 +514,16 @@ class _RandomFeatureDecoder(LinearDecoder):
         """
         values = [check_number(value, "regularization", low=0) for value in regularizations]
         fresh = clone(self)
-        complete = fresh._prepare_path(X, y, values)
+        fit = fresh._prepare_path(X, y, values)
 
-        def fitted(regularization: float) -> _RandomFeatureDecoder:
-            decoder = clone(self).set_params(regularization=regularization)
-            for name in ("n_features_in_", "feature_names_in_"):
-                if hasattr(fresh, name):
-                    setattr(decoder, name, getattr(fresh, name))
-            complete(decoder, check_number(regularization, "regularization", low=0))
-            decoder._linear_map  # noqa: B018  (made now: `predict` changes nothing)
+        def fitted(regularization: float) -> _RandomFeatures:
+            decoder = copy.copy(fresh).set_params(regularization=regularization)
+            decoder._fitted = fit(check_number(regularization, "regularization", low=0))
             return decoder
 
         return fitted
 
+    # -- Batches ---------------------------------------------------------------------------------------
     def fit_features(self, X: ArrayLike) -> Self:
         """Fit the feature map and the latent scale to all latent points, for the fields to come by `partial_fit`.
 
@@ -374,9 +557,11 @@ class _RandomFeatureDecoder(LinearDecoder):
         array([[0.25, 0.75]])
         """
         with restored_on_error(self):
-            X = validate_data(self, X, reset=True, min_samples=2)
-            self._forget()
-            self.features_ = self._fit_features(X)
+            self.__dict__.pop("_field_shape", None)
+            self._fitted, self._stream = (
+                None,
+                _Stream(*self._fit_map(validate_data(self, X, reset=True, min_samples=2))),
+            )
         return self
 
     @available_if(_streamable)
@@ -456,54 +641,52 @@ class _RandomFeatureDecoder(LinearDecoder):
         return self
 
     def _partial_fit(self, X, y):
-        first = "_sums" not in self.__dict__
-        if first and "coef_" in self.__dict__:
-            warnings.warn(
+        before = self._stream
+        if before is None and self._fitted is not None:
+            warn_caller(
                 f"this {type(self).__name__} was fitted by fit or comes from a model file, which keep "
-                "no sums that a batch could be added to: it starts anew with this batch",
-                UserWarning,
-                stacklevel=3,
+                "no sums that a batch could be added to: it starts anew with this batch"
             )
-            self._forget()
         self._streamed_regularization()
         self._check_solver(("auto", "cholesky"))
-        X = validate_data(self, X, reset=first and not _has_features(self))
+        X = validate_data(self, X, reset=before is None)
         F, dtype, layout = check_fields(y, len(X), blocks=True)
-        if first:
+        if before is None or before.sums is None:
             self._keep_fields(layout)
-            if _has_features(self):
-                features = self.features_
-            elif isinstance(self.latent_scale, str):
-                raise ValueError(
-                    "partial_fit cannot know the spread of all latent points, which is the unit with "
-                    f"latent_scale={self.latent_scale!r}: give latent_scale=None, or a number or an array, or all "
-                    "latent points to fit_features before"
-                )
-            elif _is_fitted(self.features):
-                features, self.latent_scale_ = copy.deepcopy(self.features), np.ones(X.shape[1])
-            else:
-                features = self._fit_features(X)
+            features, scale = self._streamed_map(X) if before is None else (before.features, before.latent_scale)
             sums = NormalEquations(features, X.shape[1], F.shape[1], centred=self._centred())
+            running = self._running_invariants(F.shape[1])
         else:
-            sums = self._sums
+            features, scale, sums, running = before.features, before.latent_scale, before.sums, before.running
             field_rows(self, y, name="y")  # arranged as those of the first batch
             if F.shape[1] != sums.cells:
                 raise ValueError(f"y must have {sums.cells} columns, as in the first batch, got {F.shape[1]}")
-        running = self._extended_invariants(None if first else self._running, F, dtype)
+        invariants = None
+        if running is not None:
+            running, invariants = running.with_fields(F, dtype)
         sums.check(X)
-        if first:
-            self.features_, self._sums = features, sums
-        self._running = running
-        self._store_invariants(None if running is None else running[1])
-        self.n_samples_seen_ = sums.n + len(X)
-        for name in self._solved:  # of the batches before
-            self.__dict__.pop(name, None)
+        self._fitted, self._stream = None, _Stream(features, scale, sums, running, invariants)
         sums.add(X, F)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if state.get("_running") is not None and "invariants_" not in state:  # a pickle of before, with sums alone
-            self._store_invariants(self._running[1])
+    def _streamed_map(self, X):
+        """As `_fit_map`, for the first batch."""
+        if isinstance(self.latent_scale, str):
+            raise ValueError(
+                "partial_fit cannot know the spread of all latent points, which is the unit with "
+                f"latent_scale={self.latent_scale!r}: give latent_scale=None, or a number or an array, or all "
+                "latent points to fit_features before"
+            )
+        if _is_fitted(self.features):
+            return copy.deepcopy(self.features), np.ones(X.shape[1])
+        return self._fit_map(X)
+
+    def _streamed_regularization(self):
+        regularization = PAPER if self.regularization is None else fixed_regularization(self)
+        if regularization is None:
+            raise ValueError(
+                'partial_fit needs a number for regularization, got "auto", for which all samples must be known'
+            )
+        return regularization
 
     def merge(self, other: Self) -> Self:
         """Add all samples that another decoder has got by `partial_fit`, as if this one had got them.
@@ -556,52 +739,31 @@ class _RandomFeatureDecoder(LinearDecoder):
         if type(other) is not type(self):
             raise TypeError(f"merge needs another {type(self).__name__}, got {type(other).__name__}")
         for decoder, name in ((self, "this"), (other, "the other")):
-            if "_sums" not in vars(decoder):
+            if decoder._stream is None or decoder._stream.sums is None:
                 raise ValueError(
                     f"merge needs two decoders after partial_fit, but {name} {type(decoder).__name__} "
-                    + ("comes from fit or a model file, which keep" if "coef_" in vars(decoder) else "has")
+                    + ("comes from fit or a model file, which keep" if decoder._fitted is not None else "has")
                     + " no sums that could be added"
                 )
-        for name, ours, theirs in self._compared(other):
+        for name, ours, theirs in _compared(self, other):
             if not _same(ours, theirs):
                 raise ValueError(
                     f"decoders that differ in {name} cannot be merged: got {_shown(ours)} and {_shown(theirs)}. "
                     "All parts of the data need one and the same decoder to start from"
                 )
-        with restored_on_error(self):
-            self._merge_invariants(other)
-            sums = self._sums.copy()  # an error or an interrupt leaves ours as they were
-            sums.merge(other._sums)
-            self._sums, self.n_samples_seen_ = sums, sums.n
-            for name in self._solved:
-                self.__dict__.pop(name, None)
+        ours, theirs = self._stream, other._stream
+        running = invariants = None
+        if ours.running is not None:
+            running, invariants = ours.running.merged(theirs.running)
+        sums = ours.sums.copy()  # an error or an interrupt leaves ours as they were
+        sums.merge(theirs.sums)
+        self._fitted, self._stream = None, _Stream(ours.features, ours.latent_scale, sums, running, invariants)
         return self
-
-    def _compared(self, other):
-        """(name, ours, theirs) of what two decoders must have in common to be merged."""
-        yield "the number of latent coordinates", self.n_features_in_, other.n_features_in_
-        yield "the number of cells", (self._sums.cells, self._single), (other._sums.cells, other._single)
-        yield "the shape of the fields", self.field_shape_, other.field_shape_
-        yield "latent_scale", self.latent_scale_, other.latent_scale_
-        yield from _compared_features(self.features_, other.features_)
-        yield "center", self._sums.centred, other._sums.centred
-        yield "regularization", self._streamed_regularization(), other._streamed_regularization()
-        yield "solver", self.solver, other.solver
-
-    def _merge_invariants(self, other):
-        pass
-
-    def _forget(self, *, sums_only=False):
-        """Drop what batches, and unless `sums_only` also `fit`, have left."""
-        rest = _LEVERAGE_FACTOR if sums_only else ("features_", *FIELD_STATE, *self._solved)
-        for name in ("_sums", "_running", "n_samples_seen_", *rest):
-            self.__dict__.pop(name, None)
 
     def solve(self) -> Self:
         """Coefficients from all batches so far, if they are not solved for yet.
 
-        After `partial_fit` there are none, only sums; `predict`, derivatives and model files call this. Then
-        `coef_`, `solver_` and `n_iter_` are there, until the next batch.
+        After `partial_fit` there are only sums; `predict`, derivatives, `coef_` and model files call this.
 
         Returns
         -------
@@ -623,124 +785,32 @@ class _RandomFeatureDecoder(LinearDecoder):
         >>> X = np.linspace(0, 1, 50)[:, None]
         >>> decoder = RFNNDecoder(FourierFeatures(0.5, n_features=9), latent_scale=None, random_state=0)
         >>> decoder = decoder.partial_fit(X, X**2)
-        >>> hasattr(decoder, "coef_"), decoder.solve().coef_.shape
-        (False, (10, 1))
+        >>> decoder.solve().coef_.shape
+        (10, 1)
         """
-        if "coef_" not in self.__dict__ and "_sums" in self.__dict__:
-            regularization = self._streamed_regularization()
-            R, solver, *_ = self._sums.solve(regularization, self.solver)
-            invariants = None if self._running is None else self._running[1]
-            self.coef_ = in_lines(R if invariants is None else invariants.constrain_coefficients(R))
-            self.solver_, self.n_iter_, self.rank_, self.error_bound_ = solver, 1, None, None
-            self._regularization = float(regularization)
-        if "output_coef_" not in self.__dict__:
-            check_fitted(self, "coef_")
+        if self._fitted is None:
+            if self._stream is None or self._stream.sums is None:
+                check_is_fitted(self)
+            stream, regularization = self._stream, self._streamed_regularization()
+            solution = stream.sums.solve(regularization, self.solver)
+            A, invariants = solution.coefficients, stream.invariants
+            self._fitted = RidgeFit(
+                stream.features,
+                stream.latent_scale,
+                in_lines(A if invariants is None else invariants.constrain_coefficients(A)),
+                None,
+                invariants,
+                invariants is not None,
+                *solution[1:],
+                stream.sums.sample(),
+                stream.sums.n,
+                float(regularization),
+                stream.sums.centred,
+                stream.sums,
+            )
         return self
 
-    # -- Leverage ----------------------------------------------------------------------------------
-    def _training_points(self):
-        points = self._sums.sample() if "_sums" in self.__dict__ else getattr(self, "_latents", None)
-        if points is None:
-            raise NoLeverage(
-                f"the leverage of this {type(self).__name__} is not known: it comes from a model file or a pickle of "
-                "an older version, without its training points. Fit it again"
-            )
-        return points
-
-    def _leverage_cost(self):
-        points = self._training_points()
-        if self.solver_ == "krylov":  # its factor is what that solver avoids
-            return np.inf
-        n, P = len(points), len(vars(self).get("coef_", vars(self).get("output_coef_")))
-        return 0.0 if getattr(self, "_leverage_factor", None) is not None else float(n) * P * min(n, P)
-
-    def _ridge_leverage(self):
-        points = self._training_points()
-        if "_sums" in self.__dict__:
-            return self._sums.leverage(self._regularization)
-        if getattr(self, "_leverage_factor", None) is not None:
-            return FeatureLeverage(self._leverage_factor, self._leverage_mean, self._leverage_offset)
-        rows = FeatureRows(self.features_, points, bias=not self._free_bias)
-        return RidgeFactor(rows, []).leverage(self._regularization)
-
-    def _make_leverage(self):
-        ridge, features, points = self._ridge_leverage(), self.features_, self._training_points()
-        training = ridge.values(features, points)
-        free = np.maximum(1 - training, np.finfo(float).eps)
-        regularization, highest = self._regularization, np.inf
-        if regularization:
-            held_out = training / free
-            highest = float(ridge.sizes(features, points).mean()) / regularization
-        else:  # a point whose field is met whatever the others are: the minimum-norm solution knows no variance
-            held_out = np.where(free > 1e-8, training / free, training)
-        return Leverage(lambda X: ridge.values(features, X), points, training, held_out, highest)
-
-    def _keep_leverage(self):
-        """Make of the sums of batches what a model file keeps of them."""
-        ridge = self._ridge_leverage()
-        self._latents, self._free_bias = self._training_points().copy(), ridge.mean is not None
-        self._leverage_factor, self._leverage_mean, self._leverage_offset = ridge.W, ridge.mean, ridge.offset
-
-    def _streamed_regularization(self):
-        regularization = _PAPER if self.regularization is None else fixed_regularization(self)
-        if regularization is None:
-            raise ValueError(
-                'partial_fit needs a number for regularization, got "auto", for which all samples must be known'
-            )
-        return regularization
-
-    def _make_linear_map(self):
-        self.solve()
-        if "output_coef_" in self.__dict__:
-            basis = ReducedBasis(feature_basis(self.features_), self.output_coef_)
-            return LinearMap(basis, self._synthesis, self._projected_on())
-        return LinearMap(feature_basis(self.features_), self.coef_, self._projected_on())
-
-    def _training_box(self):
-        try:
-            return box_of(self._training_points())
-        except NoLeverage:  # a file of before, without them
-            return None
-
-    def _extended_invariants(self, running, F, dtype):
-        return None
-
-    def _fit_features(self, X):
-        if self.features is None:
-            features = FourierFeatures() if self._has_own_form() else SigmoidFeatures()
-        elif _is_map(self.features):
-            features = clone(self.features)
-        else:
-            raise TypeError(
-                "features must be a feature map such as SigmoidFeatures(slope=10.0), a "
-                f"scikit-learn transformer or None, got {self.features!r}"
-            )
-        if self.random_state is not None:
-            names = [
-                name for name in features.get_params() if name == "random_state" or name.endswith("__random_state")
-            ]
-            features.set_params(**dict.fromkeys(names, self.random_state))
-        scale = fitted_scale(self.latent_scale if self._has_own_form() else None, X)
-        self.latent_scale_ = scale
-        if (scale == 1).all():
-            return features.fit(X)
-        if hasattr(features, "activation_parameters"):
-            return features.fit(X, latent_scale=scale)
-        return ScaledTransformer(features.fit(in_units(X, scale)), scale)
-
-    def _has_own_form(self):
-        """Whether `center` and `latent_scale` apply: not to the paper's closed form."""
-        return True
-
-    @property
-    def regularization_(self) -> float:
-        """lambda of the fit."""
-        check_fitted(self, "_regularization")
-        return self._regularization
-
-    def _centred(self):
-        return check_center(self.center) and self._has_own_form()
-
+    # -- What needs no fields ----------------------------------------------------------------------------
     def _check_available(self, capability):
         if capability != "smoother":
             return True
@@ -748,7 +818,7 @@ class _RandomFeatureDecoder(LinearDecoder):
             raise AttributeError("solver='krylov' stops at a tolerance that depends on the fields")
         if self.output_rank is not None:
             raise AttributeError("output_rank keeps modes that depend on the fields")
-        if getattr(self, "constraint", "everywhere") != "everywhere":
+        if self.constraint != "everywhere":
             raise AttributeError(f"the correction of constraint={self.constraint!r} is another at every point")
         if fixed_regularization(self) is None:
             raise AttributeError("lambda is chosen by held-out errors, which depend on the fields")
@@ -760,7 +830,7 @@ class _RandomFeatureDecoder(LinearDecoder):
 
     def _smoother_path(self, X, Z, regularizations, fields):
         self._check_solver(("auto", "cholesky", "svd", "lowrank"))
-        features = self._fit_features(X)
+        features, _ = self._fit_map(X)
         rows, points = (FeatureRows(features, Y, bias=not self._centred()) for Y in (X, Z))
         factor = RidgeFactor(rows, regularizations, self.solver, tol=self.tol)
         if fields is None:
@@ -818,44 +888,54 @@ class _RandomFeatureDecoder(LinearDecoder):
         return fresh._smoother_path(X, Z, values, None if fields is None else check_fields(fields, len(X))[0])
 
     def _spectrum(self, X, least=0.0):
-        """Left singular vectors (n, r) of [1 | phi(X)], squared singular values, error angle."""
-        rows = FeatureRows(self._fit_features(X), X, bias=not self._centred())
+        rows = FeatureRows(self._fit_map(X)[0], X, bias=not self._centred())
         hat = RidgeFactor(rows, [least], self.solver, tol=self.tol).hat()
         return hat.U, hat.squares, hat.angle
 
-    def _check_solver(self, solvers):
-        solver = check_choice(self.solver, "solver", solvers)
-        for name, check, former in (("tol", _check_tol, 1e-7), ("max_iter", check_count, 500)):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            check(value, name)
-            # the former defaults are in older model files and pickles
-            unread = solver in ("cholesky", "svd") or (solver == "lowrank" and name == "max_iter")
-            if unread and value != former:
-                raise ValueError(f"{name} is not read by solver={solver!r}, so it must be None, got {value!r}")
 
-    def _ridge(self, rows, F, regularizations):
-        """A function of lambda that gives the Solution."""
-        showing = nullcontext
-        if self.progress != "deprecated":
-            warnings.warn(
-                f"progress= of {type(self).__name__} is deprecated: use `with randsmap.show_progress():` around fit",
-                DeprecationWarning,
-                stacklevel=7,
-            )
-            showing = show_progress if self.progress else showing
-        given = {name: getattr(self, name) for name in ("tol", "max_iter") if getattr(self, name) is not None}
-        with showing():
-            factor = RidgeFactor(rows, regularizations, self.solver, cells=F.shape[1], **given)
-            coordinates = coordinates_of(F)
+_SOLVERS_OF_FIT = ("auto", "cholesky", "svd", "lowrank", "krylov")
 
-        def solve(regularization):
-            with showing():
-                solution = factor.solve(coordinates, regularization)
-            return solution._replace(coefficients=in_cells(solution.coefficients, F))
 
-        return solve
+def _training_constrained(rows, F, regularization, invariants):
+    """The paper's closed form (Eq. ShurAfinal0): A C = (Phi^+ 1) m^T, by a truncated SVD of Phi.
+
+    For mass it equals the printed
+    V (Sigma^2 + lambda)^-1 Sigma U^T (F - [1 - U (1 + lambda Sigma^-2) U^T 1] 1^T / M); this form
+    holds for any C and V.
+    """
+    fields = np.hstack([as_fields(F)[:], np.ones((rows.n, 1))])
+    spectral = Spectral(rows, always=True)
+    A = spectral.solve(fields, regularization, _TRUNCATION).coefficients[:, :-1]
+    pseudo_bias = spectral.solve(fields, 0.0, _TRUNCATION).coefficients[:, -1:]
+    return invariants.correct_coefficients(A, pseudo_bias * invariants.values)
+
+
+# -- Equality of decoders to be merged ---------------------------------------------------------------
+def _compared(ours, theirs):
+    """(name, ours, theirs) of what two decoders must have in common to be merged."""
+    sums, other = ours._stream.sums, theirs._stream.sums
+    yield "the number of latent coordinates", ours.n_features_in_, theirs.n_features_in_
+    yield "the number of cells", sums.cells, other.cells
+    yield "the shape of the fields", ours.field_shape_, theirs.field_shape_
+    yield "latent_scale", ours.latent_scale_, theirs.latent_scale_
+    yield from _compared_features(ours.features_, theirs.features_)
+    yield "center", sums.centred, other.centred
+    yield "regularization", ours._streamed_regularization(), theirs._streamed_regularization()
+    yield "solver", ours.solver, theirs.solver
+    if ours._stream.running is not None:
+        given, also = ours._stream.running.given, theirs._stream.running.given
+        for name, attribute in _GIVEN.items():
+            yield name, getattr(given, attribute), getattr(also, attribute)
+
+
+# parameters, and their names in Invariants
+_GIVEN = {
+    "invariants": "matrix",
+    "invariant_values": "values",
+    "invariant_tol": "tol",
+    "cell_weights": "cell_weights",
+    "bounds": "bounds",
+}
 
 
 def _compared_features(ours, theirs):
@@ -896,62 +976,7 @@ def _shown(value):
     return repr(value)
 
 
-def fixed_regularization(decoder: Any) -> float | None:
-    """lambda >= 0 of a decoder's parameters; None if held-out errors choose it."""
-    regularization = decoder.regularization
-    if regularization is None:
-        paper = getattr(decoder, "features", None) is not None or getattr(decoder, "constraint", "") == "training"
-        return _PAPER if paper else None
-    if isinstance(regularization, str) and regularization == "auto":
-        if getattr(decoder, "constraint", "") == "training":
-            raise ValueError(
-                "constraint='training' has no held-out errors in closed form: give regularization a number"
-            )
-        return None
-    return check_number(regularization, "regularization", low=0)
-
-
-def held_out_regularization(features: Any, X: NDArray[np.float64], F: Any) -> float:
-    """lambda for features fitted to X (n, d) and fields F (n, M), by leave-one-out errors.
-
-    Of more than 300 samples those of 300 at random: the rest is a factorisation of 300 x 300, much less than the fit.
-    The largest eigenvalue grows with the number of samples, and lambda with it.
-    """
-    n = len(X)
-    rows = np.sort(np.random.RandomState(0).permutation(n)[:_SAMPLES])
-    fields: Any = Snapshots(F.array, F.name, rows) if isinstance(F, Snapshots) else F[rows]
-    largest = max(float(np.abs(block).max()) for _, block in row_blocks(fields, "errors")) or 1.0
-    if not isinstance(F, Snapshots):
-        fields, largest = fields / largest, 1.0
-    sizes = np.concatenate([np.linalg.norm(block / largest, axis=1) for _, block in row_blocks(fields, "errors")])
-    sizes = np.maximum(sizes, SMALLEST_SHARE * median_norm(sizes) or 1.0)
-    with blas_threads(1):
-        G = field_coordinates(fields)[1] / largest
-        hat = RidgeFactor(FeatureRows(features, X[rows], bias=False), []).hat()
-    best, chosen = np.inf, _PAPER
-    for _, regularization in lambda_path(hat.largest):
-        with np.errstate(over="ignore", invalid="ignore"):
-            errors = np.linalg.norm(hat.residuals(G, regularization), axis=1) / sizes
-        error = np.where(errors < 1, errors, 1.0).mean()
-        if error < best:
-            best, chosen = error, regularization
-    return float(chosen * n / len(rows))
-
-
-def _is_map(features):
-    return hasattr(features, "transform") and not isinstance(features, type)
-
-
-def _is_fitted(features):
-    if not _is_map(features):
-        return False
-    try:
-        check_is_fitted(features)
-    except (NotFittedError, TypeError):
-        return False
-    return True
-
-
+# -- The two decoders --------------------------------------------------------------------------------
 _FEATURES = (
     """\
 features : transformer or None
@@ -992,8 +1017,6 @@ output_rank : int, float or None
     of P M, for fields of many cells. A count r, or the largest relative L2 error of a training field that the modes
     may leave, such as 1e-6 (relative to 1e-3 of the fields' median norm for smaller ones). Invariants, constant
     cells and bounds hold as ever. Needs `center`. Large memory-mapped fields are read by blocks.
-progress : bool
-    Deprecated: use ``with randsmap.show_progress():``.
 random_state : int, RandomState instance or None
     If not None, set as the feature map's random_state before it is fitted."""
 _ATTRIBUTES = (
@@ -1001,12 +1024,12 @@ _ATTRIBUTES = (
 features_ : transformer
     The fitted clone of `features`.
 coef_ : ndarray (P+1, M)
-    A, float64; the first row is the bias. Not with `output_rank`, which has the next three instead.
-output_coef_ : ndarray (P+1, r)
-    B; the first row is the bias.
-output_basis_ : ndarray (M, r)
+    A, float64; the first row is the bias. With `output_rank` it is computed when it is read, P + 1 numbers per cell.
+output_coef_ : ndarray (P+1, r) or None
+    B; the first row is the bias. This and the next two are None without `output_rank`.
+output_basis_ : ndarray (M, r) or None
     U, orthonormal columns by energy, zero on constant cells and orthogonal to the invariants.
-output_mean_ : ndarray (M,)
+output_mean_ : ndarray (M,) or None
     The mean of the training fields, which satisfies the invariants: f = output_mean_ + U B^T [1 | phi(y)].
 solver_ : {"cholesky", "dual", "qr", "svd", "lowrank", "krylov", "eigh"}
     What was used; "dual" is Cholesky of Phi Phi^T + lambda I, for n < P+1, "eigh" see
@@ -1022,7 +1045,7 @@ error_bound_ : float or None
 n_iter_ : int
     Iterations of "krylov"; 1 for the direct solvers.
 n_samples_seen_ : int
-    Number of samples of all batches; only after `partial_fit`.
+    Number of samples of the fit, or of all batches.
 n_features_in_ : int
     d, the number of latent coordinates."""
 )
@@ -1034,7 +1057,7 @@ def _document_ridge(cls):
 
 
 @_document_ridge
-class RFNNDecoder(_RandomFeatureDecoder):
+class RFNNDecoder(_RandomFeatures, LinearDecoder):
     """Random-feature decoder without invariants: ridge regression on random features.
 
     Parameters
@@ -1067,6 +1090,8 @@ class RFNNDecoder(_RandomFeatureDecoder):
     True
     """
 
+    constraint = "everywhere"  # as of RANDSMAPDecoder, no parameter
+
     def __init__(
         self,
         features: Any = None,
@@ -1078,7 +1103,6 @@ class RFNNDecoder(_RandomFeatureDecoder):
         tol: float | None = None,
         max_iter: int | None = None,
         output_rank: int | float | None = None,
-        progress: bool | str = "deprecated",
         random_state: Any = None,
     ) -> None:
         self.features = features
@@ -1089,28 +1113,18 @@ class RFNNDecoder(_RandomFeatureDecoder):
         self.tol = tol
         self.max_iter = max_iter
         self.output_rank = output_rank
-        self.progress = progress
         self.random_state = random_state
 
-    def _invariants(self, F, dtype):
+    def _invariants_of(self, F, dtype):
         return None
 
-    def _coefficients(self, rows, F, regularizations, invariants):
-        return self._ridge(rows, F, regularizations)
-
-    def _corrected(self, R, invariants):
-        return R
-
-    def _store_invariants(self, invariants):
-        pass
-
-    def _projected_on(self):
+    def _running_invariants(self, M):
         return None
 
 
 @document_invariants
 @_document_ridge
-class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
+class RANDSMAPDecoder(_RandomFeatures, InvariantParameters, LinearDecoder):
     """Random-feature decoder whose fields satisfy linear invariants exactly, mass for one.
 
     Every decoded field f satisfies |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|, at any
@@ -1165,8 +1179,6 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
     True
     """
 
-    _state = {**_RandomFeatureDecoder._state, **InvariantParameters._invariant_state, "_exact": Parameter(bool)}
-
     def __init__(
         self,
         features: Any = None,
@@ -1184,7 +1196,6 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         tol: float | None = None,
         max_iter: int | None = None,
         output_rank: int | float | None = None,
-        progress: bool | str = "deprecated",
         random_state: Any = None,
     ) -> None:
         self.features = features
@@ -1201,10 +1212,13 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
         self.tol = tol
         self.max_iter = max_iter
         self.output_rank = output_rank
-        self.progress = progress
         self.random_state = random_state
 
-    def _invariants(self, F, dtype):
+    @property
+    def invariants_(self) -> AffineInvariants:
+        return self._latest.invariants
+
+    def _invariants_of(self, F, dtype):
         check_choice(self.constraint, "constraint", ("everywhere", "training"))
         everywhere = self.constraint == "everywhere"
         if not everywhere and self.solver in ("cholesky", "krylov", "lowrank"):
@@ -1219,56 +1233,5 @@ class RANDSMAPDecoder(InvariantParameters, _RandomFeatureDecoder):
             )
         return fit_estimator(self, F, dtype, keep_constant_cells=everywhere)
 
-    def _coefficients(self, rows, F, regularizations, invariants):
-        if self.constraint == "training":
-            return lambda value: Solution(_training_constrained(rows, F, value, invariants), "svd")
-        return self._ridge(rows, F, regularizations)
-
-    def _corrected(self, R, invariants):
-        return invariants.constrain_coefficients(R) if self.constraint == "everywhere" else R
-
-    def _has_own_form(self):
-        return self.constraint == "everywhere"
-
-    def _extended_invariants(self, running, F, dtype):
-        if running is None:
-            before = RunningInvariants.of(Invariants.of_estimator(self, F.shape[1]))
-        else:
-            before = running[0]
-        return before.with_fields(F, dtype)
-
-    def _compared(self, other):
-        yield from super()._compared(other)
-        ours, theirs = self._running[0].given, other._running[0].given
-        for name in ("invariants", "invariant_values", "invariant_tol", "cell_weights", "bounds"):
-            yield name, *(getattr(given, _GIVEN.get(name, name)) for given in (ours, theirs))
-
-    def _merge_invariants(self, other):
-        self._running = self._running[0].merged(other._running[0])
-        self._store_invariants(self._running[1])
-
-    def _store_invariants(self, invariants):
-        self.invariants_ = invariants
-        self._exact = self.constraint == "everywhere"
-
-    def _projected_on(self):
-        return self.invariants_ if self._exact else None
-
-
-# names of the parameters in Invariants
-_GIVEN = {"invariants": "matrix", "invariant_values": "values", "invariant_tol": "tol"}
-_TRUNCATION = 1e-8  # relative cut of singular values, delta_S in the paper's implementation details
-
-
-def _training_constrained(rows, F, regularization, invariants):
-    """The paper's closed form (Eq. ShurAfinal0): A C = (Phi^+ 1) m^T, by a truncated SVD of Phi.
-
-    For mass it equals the printed
-    V (Sigma^2 + lambda)^-1 Sigma U^T (F - [1 - U (1 + lambda Sigma^-2) U^T 1] 1^T / M); this form
-    holds for any C and V.
-    """
-    fields = np.hstack([F[:], np.ones((rows.n, 1))])
-    spectral = Spectral(rows, always=True)
-    A = spectral.solve(fields, regularization, _TRUNCATION).coefficients[:, :-1]
-    pseudo_bias = spectral.solve(fields, 0.0, _TRUNCATION).coefficients[:, -1:]
-    return invariants.correct_coefficients(A, pseudo_bias * invariants.values)
+    def _running_invariants(self, M):
+        return RunningInvariants.of(Invariants.of_estimator(self, M))

@@ -56,7 +56,11 @@ FORMAT, VERSION = "randsmap model", 1
 INNER = {
     "AffineInvariants": "invariants",
     "FieldShape": "_interface.fields",
+    "HarmonicFit": "decoders._kernel",
+    "KernelFit": "decoders._kernel",
+    "KernelSpace": "decoders._kernel",
     "NystroemExtension": "encoders._nystroem",
+    "RidgeFit": "decoders._random_features",
     "ScaledTransformer": "maps.bases",
     "XarrayMetadata": "_interface.fields",
 }
@@ -198,17 +202,18 @@ class _Writer:
         if id(value) in self._index:
             return self._index[id(value)]
         params = value.get_params(deep=False) if isinstance(value, BaseEstimator) else {}
-        if "_sums" in vars(value):  # of batches whose coefficients may not be solved for yet
-            value.solve()
-            value._keep_leverage()
+        known = id(value)
+        if hasattr(value, "storable"):  # of batches the solution is stored in place of the sums
+            value = value.storable()
+            self._kept.append(value)
         entry = {"class": name}
         for part, values in (("params", params), ("state", self._state(value, path, params))):
             entry[part] = values and {k: self._value(v, path + k, depth) for k, v in values.items()}
         if entry["state"] is not None:  # after the parts: one that no file can hold is named first
             check_state(value)
         self.objects.append(entry)
-        self._index[id(value)] = len(self.objects) - 1
-        return self._index[id(value)]
+        self._index[known] = len(self.objects) - 1
+        return self._index[known]
 
     def _state(self, value, path, params):
         """The fitted attributes of an object by name; None if it is not fitted."""

@@ -13,7 +13,7 @@ from randsmap._interface.validation import check_matrix, check_number
 from randsmap._linalg.spectral import PATH, HatMatrix
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import check_fields
-from randsmap.decoders._random_features import fixed_regularization
+from randsmap.decoders._regularization import fixed_regularization
 from randsmap.invariants import AffineInvariants
 from randsmap.metrics import field_norms, median_norm, scaled_distances, selection_losses
 from randsmap.tuning._field_span import FieldSpan, invariants_of

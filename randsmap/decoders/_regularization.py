@@ -1,0 +1,60 @@
+"""The regularization of random-feature decoders: given, the paper's, or chosen by held-out errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randsmap._interface.parameters import check_number
+from randsmap._linalg.ridge import RidgeFactor
+from randsmap._linalg.rows import FeatureRows, Rows
+from randsmap._linalg.spectral import lambda_path
+from randsmap._parallel import blas_threads
+from randsmap.decoders._blended import field_coordinates
+from randsmap.metrics import SMALLEST_SHARE, median_norm
+
+__all__ = ["PAPER", "fixed_regularization", "held_out_regularization"]
+
+PAPER = 1e-3  # lambda of the paper, with features that are given
+_SAMPLES = 300  # whose held-out errors are computed: a factorisation of 300 x 300 costs much less than a fit
+
+
+def fixed_regularization(decoder: Any) -> float | None:
+    """lambda >= 0 of a decoder's parameters; None if held-out errors choose it."""
+    regularization = decoder.regularization
+    training = getattr(decoder, "constraint", "") == "training"
+    if regularization is None:
+        return PAPER if getattr(decoder, "features", None) is not None or training else None
+    if isinstance(regularization, str) and regularization == "auto":
+        if training:
+            raise ValueError(
+                "constraint='training' has no held-out errors in closed form: give regularization a number"
+            )
+        return None
+    return check_number(regularization, "regularization", low=0)
+
+
+def held_out_regularization(features: Any, X: NDArray[np.float64], F: Any) -> float:
+    """lambda for features fitted to X (n, d) and fields F (n, M), by leave-one-out errors.
+
+    Of more than 300 samples those of 300 at random. The largest eigenvalue grows with the number of samples, and lambda
+    with it.
+    """
+    n = len(X)
+    some = np.sort(np.random.RandomState(0).permutation(n)[:_SAMPLES])
+    fields = F.take(some) if isinstance(F, Rows) else Rows(F[some])
+    sizes = np.sqrt(fields.norms2())
+    sizes = np.maximum(sizes, SMALLEST_SHARE * median_norm(sizes) or 1.0)
+    with blas_threads(1):
+        G = field_coordinates(fields if fields.mapped else fields[:])[1]
+        hat = RidgeFactor(FeatureRows(features, X[some], bias=False), []).hat()
+    best, chosen = np.inf, PAPER
+    for _, regularization in lambda_path(hat.largest):
+        with np.errstate(over="ignore", invalid="ignore"):
+            errors = np.linalg.norm(hat.residuals(G, regularization), axis=1) / sizes
+        error = np.where(errors < 1, errors, 1.0).mean()
+        if error < best:
+            best, chosen = error, regularization
+    return float(chosen * n / len(some))
