@@ -76,10 +76,6 @@ class Krylov:
             F, self._field_mean = fields[:], fields.mean
         self._size = max(64, _BLOCK_BYTES // (8 * rows.width))
         self._bar = counter("Krylov", "passes")
-        largest = max(float(F.max()), -float(F.min()))
-        self._scale = 1.0 if not largest or 1e-100 < largest < 1e100 else largest
-        if self._scale != 1:  # squares would leave the range of floats
-            F = F / self._scale
         norm = float(np.linalg.norm(F))
         self._goal = tol / 2 * norm
         self._norm = norm
@@ -175,8 +171,6 @@ class Krylov:
         if self._Vt is not None:
             with blas_threads():
                 A = multiply(A, self._Vt)
-        if self._scale != 1:
-            A = A * self._scale
         if self._field_mean is not None:
             A = with_bias(A, self._rows.mean, self._field_mean)
         return Solution(A, "krylov", n_iter)

@@ -34,7 +34,18 @@ if TYPE_CHECKING:  # scikit-learn has no types: a method behind its descriptor k
 else:
     from sklearn.utils.metaestimators import available_if
 
-__all__ = ["FieldRegressor", "LinearDecoder", "available_if", "box_of", "check_fields", "check_unread"]
+__all__ = [
+    "FIT_STATE",
+    "FieldRegression",
+    "FieldRegressor",
+    "Fit",
+    "HoldsFit",
+    "LinearDecoder",
+    "available_if",
+    "box_of",
+    "check_fields",
+    "check_unread",
+]
 
 
 def check_fields(
@@ -155,10 +166,10 @@ def box_of(points: NDArray[np.float64], lengths: NDArray[np.float64] | None = No
     return box if lengths is None else box * lengths
 
 
-class FieldRegressor(FieldOutputMixin, NotFrozen, MultiOutputMixin, RegressorMixin, BaseEstimator):
-    """A regressor from latent points to fields.
+class FieldRegression(FieldOutputMixin, NotFrozen):
+    """`fit` and `score` of a regressor from latent points to fields.
 
-    A subclass has `_fit(X, y)`, which calls `_keep_fields` with the layout of y, and `_n_outputs`, the number of
+    A class with it has `_fit(X, y)`, which calls `_keep_fields` with the layout of y, and `_n_outputs`, the number of
     cells.
     """
 
@@ -246,6 +257,10 @@ class FieldRegressor(FieldOutputMixin, NotFrozen, MultiOutputMixin, RegressorMix
         pass
 
 
+class FieldRegressor(FieldRegression, MultiOutputMixin, RegressorMixin, BaseEstimator):
+    """A regressor from latent points to fields, of any kind."""
+
+
 class Fit(Protocol):
     """The immutable result of a decoder's fit. Fitted attributes, derivatives, freeze and leverage read it."""
 
@@ -312,7 +327,7 @@ class HoldsFit:
         return self._fit_now.box
 
 
-class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegressor):
+class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegression, MultiOutputMixin, RegressorMixin, BaseEstimator):
     """A decoder f(y) = [1 | phi(y)] A, projected on its invariants, whose derivatives are known.
 
     A subclass has `_fit_linear(X, y)` and `_make_linear_map()`, see `LinearMapHolder`, and `_smoother(X, Z, fields)`,

@@ -11,8 +11,8 @@ from randsmap._interface.parameters import check_number
 from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows, Rows
 from randsmap._linalg.spectral import lambda_path
+from randsmap._linalg.svd import principal_coordinates
 from randsmap._parallel import blas_threads
-from randsmap.decoders._blended import field_coordinates
 from randsmap.metrics import SMALLEST_SHARE, median_norm
 
 __all__ = ["PAPER", "fixed_regularization", "held_out_regularization"]
@@ -48,7 +48,7 @@ def held_out_regularization(features: Any, X: NDArray[np.float64], F: Any) -> fl
     sizes = np.sqrt(fields.norms2())
     sizes = np.maximum(sizes, SMALLEST_SHARE * median_norm(sizes) or 1.0)
     with blas_threads(1):
-        G = field_coordinates(fields if fields.mapped else fields[:])[1]
+        G = principal_coordinates(fields)[1]
         hat = RidgeFactor(FeatureRows(features, X[some], bias=False), []).hat()
     best, chosen = np.inf, PAPER
     for _, regularization in lambda_path(hat.largest):
