@@ -67,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         The arguments; those of the process if not given.
     """
     try:
-        arguments = _parser().parse_args(_with_negative_bounds(sys.argv[1:] if argv is None else argv))
+        words = _with_negative_bounds(sys.argv[1:] if argv is None else argv)
+        arguments = _parser(words).parse_args(words)
     finally:
         _print("", end="")  # flush what argparse has printed, to a closed pipe too
     # messages must not go where the output goes
@@ -165,7 +166,7 @@ def _print(text, stream=None, end="\n"):
         os.close(nowhere)
 
 
-def _parser():
+def _parser(argv):
     parser = argparse.ArgumentParser(
         prog="randsmap",
         description="Decode latent coordinates back to physical fields without losing mass.",
@@ -174,8 +175,10 @@ def _parser():
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     parser.add_argument("--debug", action="store_true", help=_DEBUG)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_study, _add_config, _add_dataset, _add_fit, _add_commands_of_models):
+    for add in (_add_study, _add_config, _add_dataset):
         add(commands)
+    _add_fit(commands, _declared_options() if "fit" in argv else {})
+    _add_commands_of_models(commands)
     return parser
 
 
@@ -208,7 +211,8 @@ def _add_command(commands, name, run, text, description, options, **details):
 
 
 def _add_option(command, name, *metavars, text, details):
-    more = details.get(name.lstrip("-").replace("-", "_"), {})
+    more = dict(details.get(name.lstrip("-").replace("-", "_"), {}))
+    text = f"{more.pop('help')} {text}" if "help" in more else text
     if metavars:
         more = {"metavar": metavars[0] if len(metavars) == 1 else metavars, "type": _TYPES[metavars[0]], **more}
         more = more if len(metavars) == 1 else {"nargs": len(metavars), **more}
@@ -558,26 +562,37 @@ _FIT = {
     "(randsmap predict). Instead of few coordinates it has many POD modes where these clearly predict better, unless "
     "--components or --decoder is given",
     "--parameters-key NAME": _KEY,
-    "--alpha A": "density normalisation of the diffusion maps, 0 to 1 (default 1)",
+    "--alpha A": "(diffusion maps; default %(default)s)",
     "--features": "feature map of the one decoder fitted (default sigmoid)",
     "--value V": "slope (sigmoid), length scale (fourier) or maximal frequency (multiscale); tuned if not given",
-    "--n-features P": "a count (500) or a multiple of the number of samples (0.25); default 1.0",
+    "--n-features P": "(such as 500 or 0.25; default 1.0)",
     "--regularization LAMBDA": "ridge parameter (default 1e-3)",
     "--encoder-samples N": "search for the model among N of the snapshots, chosen at random (default: all, 5000 at "
     "most), or, with --features etc., fit the encoder to them; for files larger than memory, with "
     "--n-features as a count",
     "--invariants": "what every decoded field keeps exactly: the mass (sum of the cells), nothing, or (auto, the "
     "default) the mass where it is the same in all snapshots",
-    "--cell-weights FILE": "volumes of the cells of a grid that is not uniform, one positive number per cell, "
-    "flattened or in the shape of a field, in a file as of the snapshots: the mass is the sum of the cells by these",
+    "--cell-weights FILE": "One positive number per cell, in a file as of the snapshots: the mass is the sum of the "
+    "cells by these.",
     "--cell-weights-key NAME": _KEY,
-    "--bounds LOW HIGH": "every decoded value lies between these, numbers or none: --bounds 0 none for values not "
-    "below 0",
+    "--bounds LOW HIGH": "Numbers or none: --bounds 0 none for values not below 0.",
     "--seed S": "seed of the draws (default 0)",
 }
 
 
-def _add_fit(commands):
+def _declared_options():
+    """Type, default and help of options that are parameters of estimators, from their declarations."""
+    from randsmap import DiffusionMaps, SigmoidFeatures
+    from randsmap._interface.parameters import option_of
+    from randsmap.invariants import INVARIANT_PARAMETERS
+
+    declared = {name: INVARIANT_PARAMETERS[name].option() for name in ("cell_weights", "bounds")}
+    declared["n_features"] = {**option_of(SigmoidFeatures, "n_features"), "default": None}  # None: there is a search
+    declared["alpha"] = option_of(DiffusionMaps, "alpha")
+    return declared
+
+
+def _add_fit(commands, declared):
     _add_command(
         commands,
         "fit",
@@ -589,8 +604,8 @@ def _add_fit(commands):
         "fitted, whose one hyperparameter is tuned on a fifth of the snapshots unless --value gives it. MODEL is an "
         ".npz file without pickles, which randsmap.load reads.",
         _FIT,
+        **declared,
         out=_REQUIRED,
-        alpha={"default": 1.0},
         features={"choices": tuple(_FEATURES)},
         invariants={"choices": ("auto", "mass", "none"), "default": "auto"},
         seed=_SEED,

@@ -13,6 +13,7 @@ from scipy.io import loadmat, savemat
 
 from randsmap import (
     POD,
+    DiffusionMaps,
     KernelDecoder,
     ManifoldModel,
     ParametricModel,
@@ -22,6 +23,7 @@ from randsmap import (
     metrics,
     read_snapshots,
 )
+from randsmap._interface.parameters import option_of
 from randsmap._linalg import rows
 from randsmap.cli import main
 from randsmap.decoders import library_path
@@ -140,6 +142,15 @@ def test_help(command, capsys):
         run(command, "--help")
     assert stop.value.code == 0
     assert "MODEL" in capsys.readouterr().out
+
+
+def test_options_that_are_parameters_of_estimators_have_their_declarations(capsys):
+    with pytest.raises(SystemExit):
+        run("fit", "--help")
+    text = " ".join(capsys.readouterr().out.split())
+    for cls, name in ((DiffusionMaps, "alpha"), (SigmoidFeatures, "n_features")):
+        assert option_of(cls, name)["help"] in text
+    assert "(diffusion maps; default 1.0)" in text
 
 
 def test_model_file_is_the_one_that_load_reads_and_no_digit_is_lost(tmp_path, snapshots, capsys):

@@ -29,6 +29,7 @@ __all__ = [
     "check_random_state",
     "document",
     "documented",
+    "option_of",
 ]
 
 _Class = TypeVar("_Class")
@@ -131,6 +132,11 @@ def check_parameters(estimator: Any) -> dict[str, Any]:
         As `Parameter.check`, of the first parameter that is not valid.
     """
     return {name: declared.check(getattr(estimator, name), name) for name, declared in estimator._parameters.items()}
+
+
+def option_of(cls: type, name: str) -> dict[str, Any]:
+    """`Parameter.option` of a parameter of a class, with the default of its constructor."""
+    return cls._parameters[name].option(inspect.signature(cls).parameters[name].default)  # type: ignore[attr-defined]
 
 
 # -- Documentation ---------------------------------------------------------------------------------
