@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap import _parallel
-from randsmap._interface.validation import check_matrix, check_number, check_out, empty_in_lines
+from randsmap._interface.arrays import as_array, check_out, empty_aligned
+from randsmap._interface.parameters import check_number
 from randsmap._io.progress import steps
 from randsmap._kernels import distances as _kernels
 from randsmap._linalg.rows import BLOCK, Rows
@@ -161,9 +162,9 @@ def _by_parts(kernel, D, low, high):
 
 def _pairs(X, Z, scale, out):
     single = [getattr(A, "dtype", None) == np.float32 for A in (X, Z) if A is not None]
-    X = check_matrix(X, "X", min_rows=0)
+    X = as_array(X, "X", min_rows=0)
     if Z is not None:
-        Z = check_matrix(Z, "Z", n_columns=X.shape[1], min_rows=0)
+        Z = as_array(Z, "Z", (None, X.shape[1]), min_rows=0)
         # an equal copy must give the same bits as X itself
         if Z.shape == X.shape and len(X) and (Z[0] == X[0]).all() and np.array_equal(X, Z):
             Z = None
@@ -244,7 +245,7 @@ def centred_rows(
     X: NDArray[np.float64], centre: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """X - centre and the squared norms of its rows."""
-    rows, norms = empty_in_lines(X.shape), np.empty(len(X))
+    rows, norms = empty_aligned(X.shape), np.empty(len(X))
     step = _kernels.PANEL
     _parallel.parallel_for(
         lambda i: _kernels.center(

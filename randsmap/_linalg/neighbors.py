@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.validation import check_count, check_matrix
+from randsmap._interface.arrays import as_array
+from randsmap._interface.parameters import check_count
 from randsmap._kernels import neighbors as _kernel
 from randsmap._parallel import parallel_for
 
@@ -142,7 +143,7 @@ def nearest_neighbors(
     """
     index = index_or_points
     if not isinstance(index, NeighborIndex):
-        index = NeighborIndex(check_matrix(index, "points"))
-    queries = check_matrix(queries, "queries", n_columns=index.n_dims, min_rows=0)
+        index = NeighborIndex(as_array(index, "points"))
+    queries = as_array(queries, "queries", (None, index.n_dims), min_rows=0)
     k = check_count(k, "k", high=index.n_points, high_name="the number of points")
     return index.query(queries, k)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dgemm
 
-from randsmap._interface.arrays import as_array, check_finite, in_domain
+from randsmap._interface.arrays import as_array, check_finite, in_domain, validate_data
 from randsmap._io.files import expanded, mapping_of, replaced_atomically, reserve
 from randsmap._io.progress import steps
 from randsmap._kernels import features as _features_kernel
@@ -31,6 +31,7 @@ __all__ = [
     "Rows",
     "Snapshots",
     "block_rows",
+    "by_blocks",
     "check_npy_header",
     "feature_matrix",
     "filled",
@@ -172,6 +173,14 @@ class Rows:
             as_array(X[: max(1, requirements.get("min_rows", 1))], name, **requirements)
             return MappedRows(X, name)
         return Rows(as_array(X, name, **requirements))
+
+    @staticmethod
+    def validated(estimator: Any, X: Any, *, reset: bool, min_samples: int | None = None) -> Rows:
+        """Rows of the argument X of an estimator's method, checked by `validate_data`; see `of`."""
+        if is_large(X):
+            validate_data(estimator, X[: max(1, min_samples or 1)], reset=reset, min_samples=min_samples)
+            return MappedRows(X, "X")
+        return Rows(validate_data(estimator, X, reset=reset, min_samples=min_samples))
 
     # -- Shape -----------------------------------------------------------------------------------------
     def __len__(self) -> int:
@@ -546,19 +555,22 @@ def row_blocks(F: NDArray[Any] | Snapshots, what: str = "reading") -> Iterator[t
         yield start, F[start:stop]
 
 
-def mapped_rows(
+def by_blocks(
     function: Callable[[NDArray[Any]], NDArray[Any]], X: Any, name: str = "X", what: str = "encoding"
 ) -> NDArray[Any]:
     """function(rows of X), stacked: of a large memory-mapped X block by block."""
     if not is_large(X):
         return function(X)
     out = np.empty(0)
-    for start, block in row_blocks(Snapshots(X, name), what):
+    for start, stop, block in MappedRows(X, name).blocks(what=what):
         part = np.asarray(function(block))
         if start == 0:
             out = np.empty((len(X), *part.shape[1:]), part.dtype)
-        out[start : start + len(block)] = part
+        out[start:stop] = part
     return out
+
+
+mapped_rows = by_blocks
 
 
 def filled(task: Callable[[int, int], object], out: NDArray[np.float64], what: str = "decoding") -> NDArray[np.float64]:

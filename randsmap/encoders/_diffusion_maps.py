@@ -28,7 +28,7 @@ from randsmap._linalg import distances as _distances
 from randsmap._linalg.lanczos import leading_eigenpairs
 from randsmap._linalg.large_graphs import inverted_eigenpairs, neighbor_index
 from randsmap._linalg.products import multiply
-from randsmap._linalg.rows import Rows, is_large, mapped_rows
+from randsmap._linalg.rows import Rows, by_blocks
 from randsmap._linalg.svd import truncated_svd
 from randsmap._parallel import for_tiles, tile_rows
 from randsmap.encoders import _neighbor_kernel as _sparse_kernel
@@ -295,12 +295,9 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         """
         check_fitted(self, "selected_")
         X = field_rows(self, X)
-        if not is_large(X):
-            return self._extension.coordinates(validate_data(self, X, reset=False))
-        validate_data(self, X[:1], reset=False)
         if self._extension.in_file:
-            return self._extension.coordinates_by_columns(Rows.of(X, "X"))
-        return mapped_rows(self._extension.coordinates, X)
+            return self._extension.coordinates_by_columns(Rows.validated(self, X, reset=False))
+        return by_blocks(lambda rows: self._extension.coordinates(validate_data(self, rows, reset=False)), X)
 
     def nystroem_weights(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The weights of the Nystroem extension: coordinates as means over the training fields.
@@ -480,13 +477,9 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
             raise ValueError(
                 "copy=False needs a kernel of all pairs (n_neighbors=None): neighbours are found in memory"
             )
-        given: Any = field_rows(self, X, reset=True)
-        large = is_large(given)
-        X = validate_data(self, given[:1] if large else given, reset=True)
-        if large:
-            mapped = Rows.of(given, "X")
-            X = mapped.whole() if self.copy else mapped
-        in_file, n = isinstance(X, Rows), len(X)
+        fields = Rows.validated(self, field_rows(self, X, reset=True), reset=True)
+        in_file, n = fields.mapped and not self.copy, len(fields)
+        X: Any = fields if in_file else fields.whole()
         if n < 2:
             raise ValueError("DiffusionMaps needs at least 2 samples, got 1 sample")
         if not in_file:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.fields import flattened
-from randsmap._interface.validation import check_count
+from randsmap._interface.parameters import check_count
 from randsmap._linalg.distances import gaussian_kernel, squared_distances
 from randsmap._linalg.rows import Rows
 from randsmap.encoders._diffusion_maps import CANDIDATES, SMALLEST_EIGENVALUE, diffusion_modes

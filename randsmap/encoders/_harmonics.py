@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface import validation
+from randsmap._interface.arrays import as_array
+from randsmap._interface.parameters import check_count
 
 __all__ = ["local_linear_residuals", "neighbor_residual", "non_harmonic_selection"]
 
@@ -64,8 +65,8 @@ def non_harmonic_selection(
     >>> non_harmonic_selection(modes, 2)[0]
     array([1, 3])
     """
-    eigenvectors = validation.check_matrix(eigenvectors, "eigenvectors")
-    n_components = validation.check_count(
+    eigenvectors = as_array(eigenvectors, "eigenvectors")
+    n_components = check_count(
         n_components, "n_components", high=eigenvectors.shape[1], high_name="the number of candidates"
     )
     residuals = local_linear_residuals(eigenvectors, max_samples=max_samples)
@@ -102,8 +103,8 @@ def local_linear_residuals(eigenvectors: ArrayLike, *, max_samples: int = 2000) 
     ----------
     Dsilva et al. 2018, Eqs. (10)-(13).
     """
-    eigenvectors = validation.check_matrix(eigenvectors, "eigenvectors", min_rows=3)
-    max_samples = validation.check_count(max_samples, "max_samples", low=3)
+    eigenvectors = as_array(eigenvectors, "eigenvectors", min_rows=3)
+    max_samples = check_count(max_samples, "max_samples", low=3)
     if len(eigenvectors) > max_samples:
         chosen = np.random.default_rng(0).choice(len(eigenvectors), max_samples, replace=False)
         eigenvectors = eigenvectors[np.sort(chosen)]

@@ -107,9 +107,7 @@ class NystroemExtension:
         return squared_distances(X - self.centre, self.rows)
 
     def coordinates(self, X: _Values) -> _Values:
-        """Coordinates (L, d) of fields X (L, M)."""
-        if self.in_file:
-            return self.coordinates_by_columns(Rows(X))
+        """Coordinates (L, d) of fields X (L, M), with training fields in memory."""
         if self.n_neighbors is not None:
             sums = neighbor_sums(X, self)
             return sums[:, 1:] / sums[:, :1]

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
+from randsmap._interface.arrays import as_array
 from randsmap._interface.fields import FIELD_STATE, FieldInputMixin, field_rows
+from randsmap._interface.parameters import check_count, check_number
 from randsmap._interface.state import NOT_SAVED, Array, Count, check_fitted, restored_on_error, validate_data
-from randsmap._interface.validation import check_count, check_matrix, check_number, check_vectors
-from randsmap._linalg.rows import Rows, is_large, mapped_rows
+from randsmap._linalg.rows import Rows, by_blocks
 from randsmap._linalg.svd import orthonormalize_rows_against, truncated_svd
 from randsmap._parallel import blas_threads, for_tiles
 from randsmap.invariants import InvariantParameters, document_invariants, fit_estimator
@@ -171,15 +172,13 @@ class POD(
     def _fit(self, X):
         X = field_rows(self, X, reset=True)
         given = getattr(X, "dtype", np.dtype(float))
-        large = is_large(X)
-        checked = validate_data(self, X[:2] if large else X, reset=True, min_samples=2)
-        F = Rows.of(X, "X") if large else Rows(checked)
+        F = Rows.validated(self, X, reset=True, min_samples=2)
         n, M = F.shape
         if isinstance(self.n_components, numbers.Integral):
             check_count(self.n_components, "n_components", high=min(n, M), high_name="min(n_samples, n_cells)")
         else:
             check_number(self.n_components, "n_components", low=0, high=1, strict_low=True)
-        invariants = fit_estimator(self, F if large else checked, given)
+        invariants = fit_estimator(self, F, given)
         weights = invariants.cell_weights
         root = np.ones(M) if weights is None else np.sqrt(weights)
         normals = invariants.directions * root  # orthonormal rows
@@ -238,10 +237,9 @@ class POD(
             If X does not have M columns or a value is not finite.
         """
         check_fitted(self, "components_")
-        X = field_rows(self, X)
-        if is_large(X):
-            validate_data(self, X[:1], reset=False)
-            return mapped_rows(self.transform, X)
+        return by_blocks(self._coordinates, field_rows(self, X))
+
+    def _coordinates(self, X):
         X = validate_data(self, X, reset=False)
         out = np.empty((len(X), self.n_components_))
 
@@ -292,7 +290,7 @@ class POD(
         """
         check_fitted(self, "components_")
         X = validate_data(self, field_rows(self, X), reset=False)
-        return check_vectors(self._vectors(V), "V", *X.shape) @ self._analysis
+        return as_array(self._vectors(V), "V", X.shape, repeat=True, min_rows=0) @ self._analysis
 
     def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
         """Gradients of u . x with respect to the fields, x their coordinates.
@@ -315,7 +313,9 @@ class POD(
         """
         check_fitted(self, "components_")
         X = validate_data(self, field_rows(self, X), reset=False)
-        return self._in_shape(check_vectors(U, "U", len(X), self.n_components_) @ self._analysis.T)
+        return self._in_shape(
+            as_array(U, "U", (len(X), self.n_components_), repeat=True, min_rows=0) @ self._analysis.T
+        )
 
     def inverse_transform(
         self,
@@ -352,7 +352,7 @@ class POD(
             fit or are out of reach within the bounds.
         """
         linear = self._linear_map
-        X = check_matrix(X, "X", n_columns=self.n_components_, min_rows=0)
+        X = as_array(X, "X", (None, self.n_components_), min_rows=0)
         fields = linear.fields(X, invariant_values, cells, out, self.field_shape_)
         return self._labelled(fields, cells, out)
 
@@ -374,9 +374,7 @@ class POD(
         As `inverse_transform`.
         """
         linear = self._linear_map
-        return linear.jacobian(
-            check_matrix(X, "X", n_columns=self.n_components_, min_rows=0), cells, shape=self.field_shape_
-        )
+        return linear.jacobian(as_array(X, "X", (None, self.n_components_), min_rows=0), cells, shape=self.field_shape_)
 
     def inverse_jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Tangents of the fields along directions in the coordinates.
@@ -401,7 +399,7 @@ class POD(
             As `inverse_transform`, and if V does not fit.
         """
         linear = self._linear_map
-        X = check_matrix(X, "X", n_columns=self.n_components_, min_rows=0)
+        X = as_array(X, "X", (None, self.n_components_), min_rows=0)
         return linear.jvp(X, V, cells, self.field_shape_)
 
     def inverse_vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -426,7 +424,7 @@ class POD(
             As `inverse_transform`, and if U does not fit.
         """
         linear = self._linear_map
-        X = check_matrix(X, "X", n_columns=self.n_components_, min_rows=0)
+        X = as_array(X, "X", (None, self.n_components_), min_rows=0)
         return linear.vjp(X, self._vectors(U), cells, self.field_shape_)
 
     def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:
