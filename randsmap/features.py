@@ -405,23 +405,11 @@ class FourierFeatures(_RandomFeatures):
     Eq. (fourierrand) of the paper. Its tuned "sigma_w" is this length scale, although its text
     makes it the standard deviation of the frequencies.
 
-    What `paired` and `orthogonal` gain at equal P, as the ratio of root-mean-square errors of the kernel
-    without and with them (150 uniform points, P = 100 and 1000, 40 draws):
-
-    ====  ======  ==========  ====
-    d     paired  orthogonal  both
-    ====  ======  ==========  ====
-    1     1.4     1.0         1.4
-    2     1.2     1.1 to 1.2  1.6
-    3     1.2     1.0 to 1.1  1.5
-    10    1.1     1.2         2.0
-    ====  ======  ==========  ====
-
-    Pairs have no phase to average over: for even P the diagonal of the kernel is exact. Decoded
-    fields gain nothing: at equal P their distance from those of `KernelDecoder` changed by at most
+    The root-mean-square error of the kernel at equal P is 1.1 to 1.4 times smaller with `paired`, 1.0 to 1.2 times
+    with `orthogonal`, and 1.4 to 2.0 times with both (150 uniform points, d = 1 to 10, P = 100 and 1000, 40 draws).
+    Decoded fields gain nothing: at equal P their distance from the fields of `KernelDecoder` changed by at most
     13 % either way (regularization 1e-3 to 3), their error on traffic data by less than 0.5 %, and on
-    moving bumps with P <= n it grew by up to 9 %. There the number of different frequencies counts,
-    of which pairs have half.
+    moving bumps with P <= n it grew by up to 9 %, because pairs have half as many different frequencies.
 
     References
     ----------
@@ -529,7 +517,7 @@ class MaternFeatures(_RandomFeatures):
         "length_scale": _LENGTH_SCALE,
         "nu": Parameter(
             float,
-            "Smoothness: 1.5 and 2.5 are those of `KernelDecoder`; for nu to infinity the kernel is Gaussian.",
+            "Smoothness: `KernelDecoder` has 1.5 and 2.5; for nu to infinity the kernel is Gaussian.",
             low=0,
             strict=True,
         ),

@@ -1,4 +1,4 @@
-"""What the generators share: random streams, work in blocks with a progress bar, output on disk."""
+"""Parts of all generators: random streams, work in blocks with a progress bar, output on disk."""
 
 from __future__ import annotations
 

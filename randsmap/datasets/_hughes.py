@@ -42,8 +42,8 @@ class HughesSolver:
         F = n min(D(rho_behind), S(rho_ahead)),   D(r) = q(min(r, r_c)),  S(r) = q(max(r, r_c)),
 
     q(r) = r f(r), r_c = rho_max / 2; F = 0 at walls. The gradient's component across the face is
-    the difference of its two cells, the other one a quarter of the sum of the four differences
-    beside it, where a difference across a wall counts 0.
+    the difference of its two cells, the other one a quarter of the sum of the four adjacent
+    differences, where a difference across a wall counts 0.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class HughesSolver:
     ------
     ValueError, TypeError
         If a parameter is out of range, no row of the exit is open, or the Courant number is above 1
-        (the message says the largest admissible dt).
+        (the message states the largest admissible dt).
 
     Notes
     -----
@@ -272,7 +272,7 @@ def _integrate(solver, initial, events, out, *, normalised, done=None):
     """Integrate each row of initial, in groups of the kernel's lanes; snapshots to rows of out.
 
     events(group), group a slice of trajectories, gives ascending steps (n,), fractions (n,) and
-    rows (n, len(group)) of out, -1 for none. done(steps) is told of progress, steps of all trajectories.
+    rows (n, len(group)) of out, -1 for none. done(steps) is called with the steps made, of all trajectories.
     """
     n_trajectories, (nx, ny) = len(initial), solver.shape
     corridor = solver._kind, solver._exits, solver._open_x, solver._open_y, solver.dx, solver.dy

@@ -1,4 +1,4 @@
-"""Rotations of one image (paper, Case Study 2), and the test that an embedding tells them apart."""
+"""Rotations of one image (paper, Case Study 2), and the test that an embedding distinguishes them."""
 
 from __future__ import annotations
 
@@ -39,10 +39,6 @@ _ELLIPSES = (
     (0.1, 0.023, 0.023, 0.0, -0.606, 0.0),
     (0.1, 0.023, 0.046, 0.06, -0.605, 0.0),
 )
-_PHANTOM_SCALE = 0.80
-_PHANTOM_SHIFT = 0.17
-_PHANTOM_TEXTURE = 0.05
-_PHANTOM_SUBPIXELS = 4
 
 _DESCR = """\
 One image, rotated about its centre by equally spaced angles (paper, Case Study 2).
@@ -85,7 +81,7 @@ def make_rotated_images(
     Returns
     -------
     Bunch
-        ``data`` (n_samples, height * width): an image a row, flattened row by row; ``angles``
+        ``data`` (n_samples, height * width): one image per row, flattened row by row; ``angles``
         (n_samples,) in radians; ``coordinates`` (n_samples, 1): the angles; ``coordinate_names``;
         ``image`` (height, width): what was rotated, scaled to maximum 1; ``shape``; ``DESCR``.
 
@@ -105,7 +101,7 @@ def make_rotated_images(
     `scipy.ndimage.rotate` does; the values are those of its ``order=1, reshape=False,
     mode="grid-constant"``: beyond the outermost pixels the image continues with zeros, between them
     and the zeros the value is interpolated. Images are therefore continuous functions of the angle.
-    A quarter turn of a square image is exact, and so a little sharper than the images beside it,
+    A quarter turn of a square image is exact, and so a little sharper than its neighbours,
     which interpolation blurs: four small spurs in an embedding.
 
     The paper's image, slice 4 of MATLAB's ``mri`` data, cannot be distributed: with MATLAB at hand,
@@ -228,15 +224,15 @@ def head_phantom(shape: int | tuple[int, int] = 128) -> NDArray[np.float64]:
     (64, 64)
     """
     height, width = _check_shape(shape)
-    half = min(height, width) / 2
-    offsets = (np.arange(_PHANTOM_SUBPIXELS) + 0.5) / _PHANTOM_SUBPIXELS
+    half, scale, shift, subpixels = min(height, width) / 2, 0.80, 0.17, 4
+    offsets = (np.arange(subpixels) + 0.5) / subpixels
     image = np.zeros((height, width))
     for row_offset in offsets:
         y = -(np.arange(height) + row_offset - height / 2)[:, None] / half
         for column_offset in offsets:
             x = (np.arange(width) + column_offset - width / 2)[None, :] / half
-            image += _phantom_intensity((x - _PHANTOM_SHIFT) / _PHANTOM_SCALE, y / _PHANTOM_SCALE)
-    return image / _PHANTOM_SUBPIXELS**2
+            image += _phantom_intensity((x - shift) / scale, y / scale)
+    return image / subpixels**2
 
 
 def _phantom_intensity(x, y):
@@ -248,7 +244,7 @@ def _phantom_intensity(x, y):
         intensity += added * ((along / a) ** 2 + (across / b) ** 2 <= 1)
     texture = np.sin(23 * x + 7 * y + 1) * np.sin(11 * x - 19 * y)
     # 1 - 0.8 - 0.2 is 5e-17 below zero
-    return np.maximum(intensity, 0.0) * (1 + _PHANTOM_TEXTURE * texture)
+    return np.maximum(intensity, 0.0) * (1 + 0.05 * texture)
 
 
 def load_image(image: ArrayLike | str | os.PathLike[str]) -> NDArray[np.float64]:
@@ -366,10 +362,10 @@ def _overlaps(size, new_size):
 
 
 def winding_number(latents: ArrayLike, angles: ArrayLike | None = None) -> int:
-    """How often a closed curve in the plane goes round its centroid.
+    """Number of turns of a closed curve in the plane about its centroid.
 
     The latent points of the rotated images form a closed curve; they tell all angles apart only if
-    it goes round once. An image that half a turn leaves nearly as it is makes the embedding go
+    it goes round once. An image that half a turn hardly changes makes the embedding go
     round twice.
 
     Parameters
@@ -457,7 +453,7 @@ def warn_unless_covered_once(latents: ArrayLike, angles: ArrayLike | None = None
         if number:
             reason = (
                 f"images 1/{abs(number)} of a turn apart share a latent point and cannot be "
-                f"told apart, since the image is nearly symmetric under that turn; shift it "
+                f"distinguished, since the image is nearly symmetric under that turn; shift it "
                 f"off the centre, or take another image or other eigenvectors"
             )
         warn_caller(f"while the image makes one turn its embedding goes {number} times round, not once: {reason}")

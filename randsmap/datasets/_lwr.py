@@ -60,7 +60,7 @@ class LWRSolver:
     Raises
     ------
     ValueError, TypeError
-        If a parameter is out of range, or the Courant number is above 1 (the message says the
+        If a parameter is out of range, or the Courant number is above 1 (the message states the
         largest admissible dt).
 
     Notes

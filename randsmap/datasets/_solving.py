@@ -1,4 +1,4 @@
-"""What the two traffic solvers share: output times, checks of densities, threads, snapshots of random runs."""
+"""Parts of both solvers: output times, checks of densities, threads, snapshots of random runs."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _UNNOTICED = 5e-15
 
 
 class AffineInvariants:
-    """What every decoded field satisfies: C^T f = m, f = c on the constant cells, and bounds.
+    """The constraints on every decoded field: C^T f = m, f = c on the constant cells, and bounds.
 
     Parameters
     ----------
@@ -44,14 +44,11 @@ class AffineInvariants:
     cell_weights : ndarray (M,) or None
         The diagonal of V, positive; None: the identity.
     bounds : (ndarray (M,), ndarray (M,)) or None
-        Lower and upper bounds of the fields, infinite where there is none. Then at most one
-        independent invariant, without negative entries on S.
+        Lower and upper bounds of the fields, infinite for a cell without bound; attributes `lower` and `upper`. They
+        need at most one independent invariant, without negative entries on S.
 
     Attributes
     ----------
-    matrix, values, constant, constant_values, cell_weights
-        As given (values made consistent).
-    lower, upper : ndarray (M,), or None without bounds
     independent : ndarray of int
         The independent columns of C on the cells S; the other columns follow from them.
     triangle, directions : ndarray (rank, rank), (rank, M)
@@ -59,7 +56,7 @@ class AffineInvariants:
     projector : Projector
         The linear algebra of the independent columns.
     projection : randsmap._kernels.decode.Projection
-        The form that the decode kernel applies to each row.
+        The compiled projection that is applied to each decoded row.
     """
 
     _state = {
@@ -216,8 +213,8 @@ class AffineInvariants:
         for j, tau in zip(dependent, self.projector.rest(self.matrix[:, dependent].T)):
             if tau > _UNNOTICED:
                 warn_caller(
-                    f"column {j} of the invariants is a combination of the others but for {tau:.1e} of its size, "
-                    f"too little to be told from it, and is dropped: decoded fields will satisfy it to {tau:.1e} "
+                    f"column {j} of the invariants is a combination of the others up to {tau:.1e} of its size, "
+                    f"too little to be distinguished, and is dropped: decoded fields will satisfy it to {tau:.1e} "
                     f"of |C|^T |f|, C the column, not to round-off"
                 )
 
@@ -250,7 +247,7 @@ class AffineInvariants:
                 f"cell {cells[i]} is {c[i]} in all training fields, outside its bounds "
                 f"[{lower[cells[i]]}, {upper[cells[i]]}]; bounds=None decodes without them"
             )
-        lower[cells] = upper[cells] = c + 0.0  # 0.0 beside -0.0 of the other bound would not matter
+        lower[cells] = upper[cells] = c + 0.0  # no -0.0, so that both bounds have the same bits
         direction = np.zeros(len(self.constant))
         for w in self.projector.rows:
             for i in np.flatnonzero((w < 0) & ~self.constant)[:1]:
@@ -290,17 +287,7 @@ class AffineInvariants:
         return self._compiled(np.zeros(len(self.independent)), np.zeros(np.count_nonzero(self.constant)))
 
     def correct_coefficients(self, A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A + (B - A C)(C_S^T V_S^-1 C_S)^-1 C_S^T V_S^-1, in place: then A C = B (over all cells).
-
-        The smallest change, in the V-weighted norm of each row, that does so on the cells S: the
-        Lagrange-multiplier correction of the paper (Proposition RANDSMAP) with B = e_bias m^T, for
-        every latent point, instead of its B = (Phi^+ 1) m^T, for the training points.
-
-        Parameters
-        ----------
-        A : ndarray (P+1, M)
-        B : ndarray (P+1, q)
-        """
+        """Correct A (P+1, M) in place to A C = B (P+1, q): see `Projector.correct`."""
         return self.projector.correct(A, B[:, self.independent])
 
     def constrain_coefficients(self, R: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -321,9 +308,9 @@ class AffineInvariants:
         """Columns `cells` of A (P+1, M) that decode what the projection makes of whole fields [1 | phi] A.
 
         The projection adds (m - C^T f) T^-1 W to a field f, which is a correction of A: (e_bias m^T - A C)
-        T^-1 W, here of these columns alone. A C is e_bias m^T but for the round-off of A, which
-        matters where A is huge; its sums over all cells are taken in twice the precision. On the
-        constant cells A must hold their values.
+        T^-1 W, here of these columns alone. A C differs from e_bias m^T by the round-off of A, which matters where A
+        is huge; its sums over all cells are taken in twice the precision. On the constant cells A must hold their
+        values.
         """
         gathered = np.ascontiguousarray(A[:, cells])
         if len(self.independent):

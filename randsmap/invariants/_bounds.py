@@ -31,14 +31,14 @@ __all__ = [
     "project_rows",
 ]
 
-_TASK = 1 << 16  # cells a task takes
+_TASK = 1 << 16  # cells of a task (0.5 MB)
 # message for rows with kernel status -2 - row
 STALLED = (
     "does not converge: they are nearly dependent, or no field satisfies them all. Leave out the invariant "
     "that follows from the others, or check the values given"
 )
-# |w . f - m| <= _PROMISE (|w| . |f| + |m|) after a projection
-_PROMISE = 1e-14
+# |w . f - m| <= _TOLERANCE (|w| . |f| + |m|) after a projection, as documented
+_TOLERANCE = 1e-14
 # how far outside its bounds round-off can put a value, of the largest of its field, by number type
 _ROUND_OFF = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-5}
 
@@ -56,20 +56,14 @@ def check_cell_weights(weights: ArrayLike, M: int, name: str = "cell_weights") -
 def check_bounds(
     bounds: Any, n_cells: int, name: str = "bounds"
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Arrays lower, upper (n_cells,), infinite where there is no bound; None without any.
+    """Arrays lower, upper (n_cells,) of (lower, upper), "nonnegative" or None; infinite for a cell without bound.
 
-    Parameters
-    ----------
-    bounds : (lower, upper), "nonnegative" or None
-        Each bound a number, one value a cell, or None.
-    n_cells : int
-    name : str
-        How messages call it.
+    A bound is a number, one value per cell, or None; `name` is what messages call the pair.
 
     Raises
     ------
     ValueError
-        If it is no such pair, a value is NaN or a lower bound exceeds the upper one; the message
+        If bounds is no such pair, a value is NaN or a lower bound exceeds the upper one; the message
         names the cell.
     """
     if bounds is None:
@@ -153,9 +147,9 @@ class AttainableRange:
         """Distance of totals (n,) from the range; 0 within it, up to round-off."""
         totals = np.asarray(totals, dtype=float)
         below = self.low - totals
-        below[below <= _PROMISE * (self.low_size + np.abs(totals))] = 0
+        below[below <= _TOLERANCE * (self.low_size + np.abs(totals))] = 0
         above = totals - self.high
-        above[above <= _PROMISE * (self.high_size + np.abs(totals))] = 0
+        above[above <= _TOLERANCE * (self.high_size + np.abs(totals))] = 0
         return np.maximum(np.maximum(below, above), 0)
 
     def __str__(self) -> str:
@@ -165,7 +159,7 @@ class AttainableRange:
 def dual_direction(w: NDArray[np.float64], v: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
     """w / v for w >= 0 and v > 0, over a power of 2 near its largest entry: only its direction matters.
 
-    Entries that vanish beside the largest are raised to the smallest normal number, so that every cell that has
+    Entries that vanish compared with the largest are raised to the smallest normal number, so that every cell that has
     weight moves.
     """
     if v is None:
@@ -245,17 +239,17 @@ def project_bounds(
     Parameters
     ----------
     F : array-like (n, M) or (M,)
-        Fields, one a row; not changed. There may be no rows. (n, *shape) are fields of a shape of two axes or more,
-        which bounds and weights may have, too.
+        Fields, one per row; not changed. There may be no rows. (n, *shape) are fields of a shape of two axes or more,
+        which bounds and weights may have as well.
     lower, upper : float, array (M,) or None
         Bounds of each cell; None: no bound.
     weights : array (M,) or None
         w >= 0, such as cell volumes; None: ones. A cell of weight 0 is clipped.
     total : float, array (n,) or None
-        w . f of the result, one for all rows or one a row. None: no condition; the fields are
+        w . f of the result, one for all rows or one per row. None: no condition; the fields are
         clipped.
     cell_weights : array (M,) or None
-        v > 0: the distance is that of the norm sum_i v_i f_i^2. None: ones.
+        v > 0: the distance is measured in the norm sum_i v_i f_i^2. None: ones.
     out : ndarray of the shape of F, float64, C-contiguous, or None
         Where to put the fields. May be F.
 
@@ -263,7 +257,7 @@ def project_bounds(
     -------
     ndarray of the shape of F, float64
         `out` if given. The bounds hold exactly, and |w . f - total| <= 1e-14 (w . |f| + |total|). A
-        field that satisfies both to 8 eps comes back as it is. The same bits for any number of
+        field that satisfies both to 8 eps is not changed. The same bits for any number of
         threads and instruction level.
 
     Raises

@@ -1,4 +1,4 @@
-"""What fields must satisfy, as a user gives it: one value object made of the estimators' flat parameters."""
+"""Invariants and bounds as a user gives them: one value object made of the estimators' flat parameters."""
 
 from __future__ import annotations
 
@@ -61,16 +61,9 @@ class Invariants:
     ) -> Invariants:
         """Check the parameters for fields of `n_cells` cells.
 
-        Parameters
-        ----------
-        n_cells : int
-        invariants : "mass", array (M,) or (M, q), or None
-            C. "mass" is the weighted sum of the cells: C = cell_weights, or ones without weights. None: no invariant.
-        values, tol, cell_weights
-            As the attributes; values may be a number if q is 1.
-        bounds : (lower, upper), "nonnegative" or None
-            See `randsmap.invariants._bounds.check_bounds`.
-        keep_constant_cells : bool
+        `invariants` is C or "mass", the weighted sum of the cells (C = cell_weights, or ones without weights), or
+        None. The others are as the attributes; `values` may be a number if q is 1, `bounds` is what `check_bounds`
+        takes.
 
         Raises
         ------

@@ -28,7 +28,7 @@ _CORRECTIONS = 3
 
 @dataclass(frozen=True, eq=False)
 class Projector:
-    """What the correction of fields and coefficients needs of the invariants.
+    """The independent invariants in the form in which fields and coefficients are corrected.
 
     Attributes
     ----------
@@ -61,16 +61,19 @@ class Projector:
     def correction(
         self, A: NDArray[np.float64], B: NDArray[np.float64], cells: NDArray[np.intp] | None = None
     ) -> NDArray[np.float64]:
-        """What A (P+1, M) needs, in these cells, to have A C = B (P+1, rank)."""
+        """The change of A (P+1, M), in these cells, that makes A C = B (P+1, rank)."""
         directions = self.directions if cells is None else self.directions[:, cells]
         return self.multipliers(self.defects(A, B)) @ directions
 
     def correct(self, A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Correct A (P+1, M) in place to A C = B (P+1, rank), by the smallest change in the V-weighted norm.
+        """A + (B - A C)(C_S^T V_S^-1 C_S)^-1 C_S^T V_S^-1, in place: then A C = B (P+1, rank), over all cells.
 
-        Round-off of A C is amplified where invariants nearly depend on each other; with several of them the sums
-        are taken in twice the precision, and the correction is repeated.
+        This is the smallest change, in the V-weighted norm of each row, on the cells S: the Lagrange-multiplier
+        correction of the paper (Proposition RANDSMAP) with B = e_bias m^T, for every latent point, instead of its
+        B = (Phi^+ 1) m^T, for the training points.
         """
+        # The round-off of A C is amplified where invariants nearly depend on each other: with several of them the
+        # sums are taken in twice the precision, and the correction is repeated.
         if len(self.rows) == 1:
             multipliers, size = self.multipliers(B - A @ self.rows.T), block_rows(A.shape[1], 1)
             for start in range(0, len(A), size):  # never an array as large as A
@@ -96,12 +99,10 @@ class Projector:
         return U
 
     def rest(self, C: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How far columns C^T (k, M) are from the span of the independent ones, relative to the size of each entry.
-
-        Two ways, both twice, which leaves the round-off of C alone. W of columns that are not nearly dependent is
-        right to round-off of its norm, not of each cell, where the columns themselves are better; W of those that
-        are is the better one.
-        """
+        """Distance of columns C^T (k, M) from the span of the independent ones, relative to the size of each entry."""
+        # Two ways, both twice, which leaves the round-off of C alone. W of columns that are not nearly dependent is
+        # accurate to round-off of its norm, not of each cell, for which the columns themselves are better; for
+        # nearly dependent columns W is the better one.
         C, rows = np.where(self.constant, 0.0, C), np.where(self.constant, 0.0, self.rows)
         by_directions = by_columns = C
         for _ in range(2 * (len(rows) > 0)):

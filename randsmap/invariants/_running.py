@@ -230,14 +230,14 @@ class RunningInvariants:
         return np.array([high / self.n for high, _ in sums])
 
     def _missed(self, values):
-        """The invariants whose values are not those of all the fields seen."""
+        """The invariants that some of the fields seen do not have with these values."""
         slack = 8 * _EPS * (self._mean(self.scale_sums) + np.abs(values))
         return np.flatnonzero(~((self.lowest - slack <= values) & (values <= self.highest + slack)))
 
     def _check(self, found, scale, tol, values, where):
         """Raise ValueError, naming a field of the last batch, if the fields do not satisfy the invariants.
 
-        The values of dependent columns follow from those of the others.
+        The values of dependent columns are implied by the others.
         """
         typical, given = self._mean(self.scale_sums), self.given.values
         if given is not None:
