@@ -144,7 +144,8 @@ def test_help(command, capsys):
     assert "MODEL" in capsys.readouterr().out
 
 
-def test_options_that_are_parameters_of_estimators_have_their_declarations(capsys):
+def test_options_that_are_parameters_of_estimators_have_their_declarations(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
     with pytest.raises(SystemExit):
         run("fit", "--help")
     text = " ".join(capsys.readouterr().out.split())
