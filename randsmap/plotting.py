@@ -286,7 +286,7 @@ def plot_comparison(
 
 def draw_compared_lines(truth: Any, decoded: Any, fields: Axes, difference: Axes, **place: Any) -> list[Artist]:
     """Truth, decoded and their difference, which is dashed if both axes are the same."""
-    together = {"linestyle": "--"} if fields is difference else {}
+    together: dict[str, Any] = {"linestyle": "--"} if fields is difference else {}
     label = place.pop("label", None)
     lines = [
         plot_field(truth, ax=fields, color=_TRUTH_COLOR, linewidth=3, label=label, **place),
@@ -432,7 +432,7 @@ def plot_space_time(
     Parameters
     ----------
     fields : array_like (n_times, n_cells), or DataArray
-        Fields on a line, one a row; further axes must be of length 1.
+        Fields on a line, one per row; further axes must have length 1.
     times : array_like (n_times,)
         Times of the rows, ascending; equal steps are not needed, a field's colour reaches half-way
         to the next time.
@@ -654,7 +654,7 @@ def plot_embedding(
         style |= {"c": color, "cmap": _CYCLIC_COLORS if cyclic else SEQUENTIAL_COLORS}
         if log and (color > 0).any():
             norm = log_colors(color[color > 0].min(), color.max())
-            style |= {"c": np.maximum(color, norm.vmin), "norm": norm}
+            style |= {"c": np.maximum(color, color[color > 0].min()), "norm": norm}
     points = draw_points(ax, latents, **style)
     ax.set(**dict(zip(("xlabel", "ylabel", "zlabel"), names)))
     if color is not None:
@@ -868,7 +868,7 @@ def _label_lowest(axes, n_columns, name):
 
 
 def _several_axes(ax, count, size, at_least=None):
-    """That many axes: those given (one for all, where `at_least` is 1), or of a new figure next to each other."""
+    """`count` axes: those given (one for all if `at_least` is 1), or those of a new figure."""
     if ax is None:
         return list(new_figure(size).subplots(1, count))
     axes = list(np.ravel(np.asarray(ax, dtype=object)))
@@ -899,8 +899,9 @@ def draw_bar_below(artist: Any, axes: list[Axes], label: str | None, **style: An
     from matplotlib.ticker import MaxNLocator
 
     bar = axes[0].figure.colorbar(artist, ax=axes, label=label, location="bottom", **style)
-    bar.locator, bar.formatter.useMathText = MaxNLocator(4), True
-    bar.formatter.set_powerlimits((-2, 3))
+    numbers: Any = bar.formatter
+    bar.locator, numbers.useMathText = MaxNLocator(4), True
+    numbers.set_powerlimits((-2, 3))
     bar.update_ticks()
     return bar
 
@@ -979,7 +980,7 @@ def _checked_errors(values, name):
 
 
 def _above_zero(values):
-    """Values for a logarithmic axis: half the smallest in place of 0."""
+    """Values for a logarithmic axis: 0 is replaced by half the smallest positive value."""
     positive = values[values > 0]
     return np.maximum(values, positive.min() / 2 if len(positive) else 1e-18)
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap import metrics
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
+from randsmap._linalg.scales import median_norm
 from randsmap.maps.extrapolation import NoLeverage, extrapolation_ignored, leverage_cost, training_points
 
 __all__ = ["Evaluation", "decoded_rows", "decoding_part", "evaluate", "worst_rows"]
@@ -91,8 +92,8 @@ def evaluate(model: Any, snapshots: ArrayLike) -> Evaluation:
     sizes_l2, distances_l2, sizes_linf, distances_linf = np.concatenate(norms, axis=1)
     if not sizes_l2.any() and distances_l2.any():
         raise ValueError("snapshots are 0 in every cell: errors have nothing to be relative to")
-    l2 = metrics.scaled_distances(distances_l2, sizes_l2, metrics.median_norm(sizes_l2))
-    linf = metrics.scaled_distances(distances_linf, sizes_linf, metrics.median_norm(sizes_linf))
+    l2 = metrics.scaled_distances(distances_l2, sizes_l2, median_norm(sizes_l2))
+    linf = metrics.scaled_distances(distances_linf, sizes_linf, median_norm(sizes_linf))
     lowest, highest = np.min(ranges, axis=0), np.max(ranges, axis=0)
     Y = np.concatenate(latents)
     examined = _examined(l2)

@@ -61,18 +61,19 @@ def write_model_report(
     title: str = "A model and its snapshots",
     command: str = "",
 ) -> Path:
-    """Write a report on what a model makes of snapshots: one HTML file that needs nothing else.
+    """Write a report of a model on snapshots: one HTML file that needs nothing else.
 
-    It shows the embedding, the errors one after the other, the worst fields beside their reconstructions, errors of the
-    mass or of other invariants, how far the snapshots are from the training points (leverage), and what was tuned.
+    It shows the embedding, the errors one after the other, the worst fields next to their reconstructions, errors of
+    the mass or of other invariants, how far the snapshots are from the training points (leverage), and what was tuned.
 
     Parameters
     ----------
     model : ManifoldModel, or another fitted object with transform and inverse_transform
     snapshots : array_like (n, n_cells) or (n, ny, nx)
-        Fields, one a row, at best some that the model was not fitted to. A memory-mapped array is read by blocks, once.
+        One field per row, preferably some that the model was not fitted to. A memory-mapped array is read by blocks,
+        once.
     path : path
-        Of the file, written whole or not at all; its folder is made if missing.
+        The file, written whole or not at all; its folder is made if missing.
     groups : array_like (n,), optional
         Labels of trajectories or other groups, each of which is a line in the picture of the errors.
     shape : sequence of int, optional
@@ -82,7 +83,7 @@ def write_model_report(
         Points and triangles of a mesh, for fields with a value for each point or triangle.
     title : str
     command : str
-        The command that makes the report again, if there is one.
+        The command that repeats the report, if there is one.
 
     Returns
     -------
@@ -91,7 +92,7 @@ def write_model_report(
     Raises
     ------
     ValueError, TypeError
-        If snapshots are no finite array of the model's cells, or groups, shape or mesh do not suit them.
+        If snapshots are not a finite array of the model's cells, or groups, shape or mesh do not agree with them.
     ImportError
         If jinja2 is not installed. Without matplotlib the report has no pictures and says what to install.
 

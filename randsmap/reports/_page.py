@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -85,33 +84,16 @@ def _png(figure: Any) -> bytes:
 
 
 def write_page(path: str | os.PathLike[str], package: str, template: str, **content: Any) -> Path:
-    """Write a page, whole or not at all.
+    """Write a page, whole or not at all; its folder is made if missing.
 
-    Parameters
-    ----------
-    path : path
-        Of the file; its folder is made if missing.
-    package : str
-        Whose folder ``templates`` has the template; those of `randsmap.reports` may be extended and imported.
-    template : str
-    **content
-        What the template names.
-
-    Returns
-    -------
-    Path
-
-    Raises
-    ------
-    ImportError
-        If jinja2 is not installed.
+    The template stands in ``templates`` of the package, `content` has the names that it uses. It may extend and import
+    those of `randsmap.reports`.
     """
     check_jinja()
     import jinja2
 
-    folders = [files(name).joinpath("templates") for name in dict.fromkeys((package, "randsmap.reports"))]
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda name: _template(folders, name)),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(name) for name in (package, "randsmap.reports")]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -158,14 +140,8 @@ def check_jinja() -> None:
         raise ImportError("reports need jinja2: pip install 'randsmap[studies]'") from None
 
 
-def _template(folders: list[Any], name: str) -> str | None:
-    return next(
-        (file.read_text(encoding="utf-8") for folder in folders if (file := folder.joinpath(name)).is_file()), None
-    )
-
-
 def _machine() -> str:
-    """Of the machine that wrote the report; nothing that names it."""
+    """System, cores and packages of the machine that wrote the report; nothing that identifies it."""
     packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
     return (
         f"Written on {platform.system()} {platform.machine()} with {os.cpu_count()} cores "

@@ -22,7 +22,7 @@ import numpy as np
 
 from randsmap.reports._page import percent
 from randsmap.studies._result import StudyResult
-from randsmap.studies._table import QUANTITIES, features_text, markdown_row, paper_rows
+from randsmap.studies._table import QUANTITIES, case_text, features_text, markdown_row, paper_rows
 
 __all__ = ["Verdict", "claims_markdown", "judge", "read_claims"]
 
@@ -101,8 +101,8 @@ def judge(results: Sequence[StudyResult], *, missing: bool = True) -> list[Verdi
     for claim in read_claims():
         if not ours.keys().isdisjoint(claim["datasets"]):
             datasets = [d for d in claim["datasets"] if missing or d in ours]
-            theirs, _ = _verdict(claim, datasets, paper)
-            verdicts.append(Verdict(claim, *_verdict(claim, datasets, ours), theirs))
+            verdict, measured = _verdict(claim, datasets, ours)
+            verdicts.append(Verdict(claim, verdict, measured, _verdict(claim, datasets, paper)[0]))
     return verdicts
 
 
@@ -257,7 +257,7 @@ def _is_of(row: _Row, name: str) -> bool:
 
 def _row_name(key):
     split, label, fraction = key
-    return f"{label}{'' if fraction is None else ', ' + features_text(fraction)} ({split})"
+    return f"{case_text(label, fraction)} ({split})"
 
 
 def _value(value, measure):

@@ -16,11 +16,12 @@ from sklearn.base import clone
 from randsmap._interface.arrays import as_array
 from randsmap._interface.fields import flattened
 from randsmap._io.files import checksum
+from randsmap._linalg.scales import median_norm
 from randsmap._linalg.svd import low_rank
 from randsmap._parallel import blas_threads, for_tiles
 from randsmap.datasets._cache import cached
 from randsmap.invariants import Invariants, fit_invariants
-from randsmap.metrics import field_norms, median_norm, unchecked_errors
+from randsmap.metrics import field_norms, unchecked_errors
 from randsmap.snapshots import read_snapshots
 from randsmap.studies._store import Store
 from randsmap.studies._study import DecoderCase, Study, TunedEncoder
@@ -55,7 +56,7 @@ def seed_for(seed: int, *path: int) -> int:
 
 
 def timed(call: Callable[[], T]) -> tuple[T, float]:
-    """What the call returns, and the seconds it took."""
+    """Result of the call, and the seconds it took."""
     start = time.perf_counter()
     result = call()
     return result, time.perf_counter() - start
@@ -64,7 +65,7 @@ def timed(call: Callable[[], T]) -> tuple[T, float]:
 def load_data(
     study: Study, folder: Path, version: str, seed: int, progress: bool
 ) -> tuple[Fields, dict[str, NDArray[Any]]]:
-    """Fields (n, n_cells), memory-mapped, and a dict of what is known of them; made once."""
+    """Fields (n, n_cells), memory-mapped, and a dict that describes them; computed once."""
     description = {"version": version, "dataset": study.dataset, "seed": seed, **file_description(study.data_options)}
     return cached(
         folder,
@@ -101,7 +102,7 @@ def user_data(path: str | os.PathLike[str], conserves: bool) -> tuple[Fields, st
 
 
 def user_sizes(sizes: Iterable[Sizes], n_samples: int) -> tuple[Sizes, ...]:
-    """A study's split sizes as fractions of n_samples samples."""
+    """Split sizes of a study, scaled to n_samples samples."""
     scaled = []
     for train, validation, test in sizes:
         total = train + validation + test

@@ -1,4 +1,4 @@
-"""What the figures of a study show of its data: coordinates, summary statistics and one field."""
+"""Data of a study's figures: coordinates, summary statistics, one field, the map of DDM."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from randsmap._linalg import distances as _distances
+from randsmap._linalg.scales import median_norm
 from randsmap._linalg.svd import pivoted_cholesky
 from randsmap.decoders._kernel import retained_modes
-from randsmap.metrics import field_norms, median_norm, scaled_l2
+from randsmap.metrics import field_norms, scaled_l2
 from randsmap.studies._study import Study
 
 __all__ = ["View", "field_view", "harmonics_map", "rank_of_rule", "point_view", "summary_statistics", "user_view"]
@@ -23,7 +24,7 @@ _NAMES = ("mean", "variance", "skewness")
 
 @dataclass(frozen=True)
 class View:
-    """How the figures show fields.
+    """Selection of columns, axes and colours for the figures of a study.
 
     Parameters
     ----------
@@ -63,7 +64,7 @@ class View:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a field; () for points."""
+        """Shape of a field; () for points."""
         return tuple(len(axis) for axis in self.axes)
 
     def describe(self, F: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
@@ -76,14 +77,14 @@ class View:
     def colors(
         self, F: NDArray[np.float64], rows: NDArray[np.intp], described: dict[str, NDArray[np.float64]]
     ) -> NDArray[np.float64]:
-        """What colours the samples F, rows of the data set."""
+        """Values that colour the samples F, which are `rows` of the data set."""
         kind, column = self.color
         if kind == "intrinsic":
             return self.intrinsic[rows, column]
         return (described["statistics"] if kind == "statistic" else np.asarray(F))[:, column]
 
     def pick(self, rows: NDArray[np.intp]) -> int:
-        """Which of the samples is shown as a field."""
+        """Index of the sample that is shown as a field."""
         if self.target is None:
             return len(rows) // 2
         column, value = self.target

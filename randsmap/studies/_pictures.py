@@ -13,7 +13,7 @@ import numpy as np
 from randsmap import plotting
 from randsmap.reports._page import NARROW, WIDE, Picture, percent
 from randsmap.studies._result import StudyResult
-from randsmap.studies._table import features_text
+from randsmap.studies._table import case_text, features_text
 
 __all__ = ["detail_pictures", "main_pictures", "overview_pictures"]
 
@@ -127,10 +127,9 @@ def _overview(rows, slots, panels, width, theirs):
 def _slot_text(slots, k):
     """The decoder's name, once, and the feature count."""
     label, fraction = slots[k]
-    if fraction is None:
-        return plotting.plain(label)
-    count = features_text(fraction)
-    return count if k and slots[k - 1][0] == label else f"{plotting.plain(label)}, {count}"
+    if k and slots[k - 1][0] == label:
+        return features_text(fraction)
+    return case_text(plotting.plain(label), fraction)
 
 
 def _mark(ax, row, whose, quantity, y, **style):
@@ -160,7 +159,7 @@ def _decoded(result, part, *keys):
             error, color = float(found[0].mean()), _kind(label)
             if color not in best or error < best[color][0]:
                 fraction = float(result.arrays.get(f"{part}/decoder/{label}/features_per_sample", np.nan))
-                title = label if np.isnan(fraction) else f"{label}, {features_text(fraction)}"
+                title = case_text(label, None if np.isnan(fraction) else fraction)
                 best[color] = error, (title, color, *found[1:])
     return [shown for _, shown in sorted(best.values(), key=lambda pair: pair[0])]
 

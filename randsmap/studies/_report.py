@@ -17,7 +17,7 @@ from randsmap.reports._page import check_jinja, embedded, percent, write_page
 from randsmap.studies._claims import FAILS, HOLDS, UNKNOWN, Verdict, judge
 from randsmap.studies._pictures import detail_pictures, main_pictures, overview_pictures
 from randsmap.studies._result import StudyResult
-from randsmap.studies._table import Row, features_text, legend, summary_text, table_text
+from randsmap.studies._table import Row, case_text, legend, summary_text, table_text
 
 __all__ = ["write_index", "write_report"]
 
@@ -31,14 +31,14 @@ def write_report(result: StudyResult, folder: str | os.PathLike[str]) -> Path:
     Parameters
     ----------
     result : StudyResult
-        Such as `load_result` gives of a finished study's folder.
+        For example `load_result` of a finished study's folder.
     folder : path
         Created if missing.
 
     Returns
     -------
     Path
-        Of the file, ``report.html`` in the folder, written whole or not at all.
+        The file, ``report.html`` in the folder, written whole or not at all.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def write_report(result: StudyResult, folder: str | os.PathLike[str]) -> Path:
 
 
 def _part(result: StudyResult, part: str) -> dict[str, Any]:
-    """What the page shows of one training size."""
+    """Content of the page for one training size."""
     overview = embedded(overview_pictures(result, part))
     return {
         "name": f"N = {part[1:]}",
@@ -100,13 +100,13 @@ def write_index(results: Sequence[StudyResult], folder: str | os.PathLike[str]) 
     ----------
     results : sequence of StudyResult
     folder : path
-        The folder that holds the studies' own (NAME, with the user's data NAME-DATA): a report is
-        linked where it is there, beside the result of the same command.
+        The folder that holds the studies' folders (NAME, with the user's data NAME-DATA). Reports are linked if they
+        are there, next to the result of the same command.
 
     Returns
     -------
     Path
-        Of the file, ``index.html`` in the folder.
+        The file, ``index.html`` in the folder.
 
     Raises
     ------
@@ -135,20 +135,15 @@ def write_index(results: Sequence[StudyResult], folder: str | os.PathLike[str]) 
 
 def _edges(result):
     return [
-        f"{row['decoder']}{_size(row)}, N = {row['n_train']}: "
+        f"{_named(row)}, N = {row['n_train']}: "
         f"{(row['parameter'] or 'value').removeprefix('features__')} = {row['hyperparameter']:.4g}"
         for row in result.rows
         if row["on_edge"] and row["split"] == result.rows[0]["split"]
     ]
 
 
-def _size(row):
-    P = row["features_per_sample"]
-    return "" if P is None else f", {features_text(P)}"
-
-
 def _named(row: Row) -> str:
-    return f"{row['decoder']}{_size(row)}"
+    return case_text(row["decoder"], row["features_per_sample"])
 
 
 def _best(rows: Sequence[Row], quantity: str = "rel_l2") -> Row | None:
@@ -167,7 +162,7 @@ def _masses(rows: Sequence[Row], keep: Any) -> list[float]:
 
 
 def _sentences(result: StudyResult, verdicts: Sequence[Verdict]) -> list[str]:
-    """What the study found, in short."""
+    """Summary of the study."""
     found = []
     for part in result.part_names:
         size = f"N = {part[1:]}: " if len(result.part_names) > 1 else ""
@@ -212,7 +207,7 @@ def _summary(result: StudyResult) -> tuple[str, ...]:
 
 
 def _link(result, folder):
-    """Where the report stands, as seen from the index; None if it is not there."""
+    """Address of the report relative to the index; None if it is not there."""
     for place in (folder / result.name, *sorted(folder.glob(f"{result.name}-*"))):
         try:
             command = json.loads((place / "result.json").read_text())["command"]

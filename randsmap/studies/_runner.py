@@ -77,7 +77,7 @@ _SEARCH_NOTE = (
 _DDM_NOTE = (
     "DDM keeps the harmonics that the paper's printed eigenvalue rule keeps; {label} the number "
     "starred in its figure, with w_2 from the map over (w_2, r) on the validation set, whose time counts "
-    "as tuning. Both stand beside the paper's one DDM row."
+    "as tuning. Both are compared with the paper's one DDM row."
 )
 
 
@@ -212,7 +212,7 @@ def run_study(
 
 
 def _configuration(study, options, own):
-    """What the pieces of a run depend on, as JSON values."""
+    """JSON values on which the pieces of a run depend."""
     return {
         "version": _version(),
         "dataset": study.dataset,

@@ -1,4 +1,4 @@
-"""What a study is: its data, split, encoder and decoders; and the decoders that studies share."""
+"""Definition of a study: data, splits, encoder and decoders; and the decoders that studies share."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class DecoderCase:
     by_map : bool
         Tuned by the study's (w_2, r) map of DDM, at the decoder's rank.
     paper_label : str or None
-        Label of the paper's row to stand beside it. None: `label`, unless `extra`.
+        Label of the paper's row to compare with. None: `label`, unless `extra`.
     extra : bool
         The paper has no such decoder.
     training_form : bool
@@ -93,7 +93,7 @@ class DecoderCase:
         return self.decoder is not None and "features__n_features" in self.decoder.get_params()
 
     def runs(self, runs: int) -> int:
-        """How many of the runs asked for are made.
+        """Number of runs for this case, of the number requested.
 
         Parameters
         ----------

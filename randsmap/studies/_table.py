@@ -1,4 +1,4 @@
-"""A study's table: our figures beside the paper's, on the terminal, as CSV and as Markdown."""
+"""A study's table: our figures next to the paper's, on the terminal, as CSV and as Markdown."""
 
 from __future__ import annotations
 
@@ -64,6 +64,11 @@ _DISPENSABLE = (
 def features_text(fraction: float) -> str:
     """P / N in words: "P = N/2"."""
     return {1.0: "P = N", 0.5: "P = N/2", 0.25: "P = N/4"}.get(fraction, f"P = {fraction:g} N")
+
+
+def case_text(label: str, fraction: float | None) -> str:
+    """A decoder with its number of features, if it draws any: "RFNN-Sig, P = N/2"."""
+    return label if fraction is None else f"{label}, {features_text(fraction)}"
 
 
 def paper_rows() -> list[Row]:
