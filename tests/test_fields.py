@@ -241,32 +241,21 @@ def test_images_keep_the_shape(tmp_path, precision):
 
 
 def test_a_forged_shape_in_an_image_is_refused():
-    from randsmap._kernels import frozen as kernel
-    from randsmap.maps import frozen as _frozen
+    from randsmap._kernels import linear_map as kernel
+    from randsmap.maps import image as _image
 
     whole = randsmap.RANDSMAPDecoder(random_state=0).fit(Y, F).freeze()
-    image = np.frombuffer(bytes(whole._decoder.image), np.uint8)
-    count = int(image[:64].view(_frozen._HEADER)["n_sections"][0])
-    sections = image[64 : 64 + count * _frozen._SECTION.itemsize].view(_frozen._SECTION)
-    (section,) = sections[sections["id"] == _frozen._FIELD_SHAPE]
+    image = np.frombuffer(bytes(whole._map.kernel.source), np.uint8)
+    count = int(image[:64].view(_image._HEADER)["n_sections"][0])
+    sections = image[64 : 64 + count * _image._SECTION.itemsize].view(_image._SECTION)
+    (section,) = sections[sections["id"] == kernel.SECTIONS["field_shape"]]
     for shape in ((3, 6), (-4, -6), (24, 1 << 40)):
         forged = image.copy()
         forged[section["offset"] : section["offset"] + 16].view(np.int64)[:] = shape
-        header = forged[:64].view(_frozen._HEADER)
+        header = forged[:64].view(_image._HEADER)
         header["checksum"] = kernel.checksum(forged)
         with pytest.raises(ValueError, match="do not have the shape"):
             randsmap.FrozenDecoder(forged)
-
-
-def test_the_section_of_the_shape_is_the_one_of_the_header_of_c():
-    import re
-    from pathlib import Path
-
-    from randsmap.maps import frozen as _frozen
-
-    header = Path(__file__).parent.parent / "src" / "randsmap" / "_kernels" / "rk_image.h"
-    names = re.findall(r"^    (RK_\w+)[ ,]", header.read_text().partition("enum rk_section_id")[2], re.M)
-    assert names.index("RK_FIELD_SHAPE") + 1 == _frozen._FIELD_SHAPE
 
 
 def test_searches_give_models_of_the_shape():

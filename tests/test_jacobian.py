@@ -38,9 +38,10 @@ from randsmap import (
 from randsmap._kernels import gradients as kernel
 from randsmap._kernels.features import COSINE, LOGISTIC
 from randsmap._linalg.distances import multi_gaussian_slope_in_place
+from randsmap.features import polynomial_jacobian
+from randsmap.invariants import AffineInvariants
 from randsmap.maps import linear_map as _linear_map
-from randsmap.maps.active_bounds import free_tangents, free_tangents_adjoint
-from randsmap.maps.bases import polynomial_jacobian
+from randsmap.maps.bases import identity_basis
 
 from helpers import python, with_common_invariants
 from helpers import random_problem as problem
@@ -717,10 +718,10 @@ def test_kept_cells_are_few_forgotten_at_fit_and_in_no_copy(tmp_path):
     parts = [decoder.predict(Y, cells=[k]) for k in range(10)]
     assert set(vars(decoder)) == before
     linear = decoder._linear_map
-    assert len(linear.kept) == _linear_map._KEPT
+    assert len(linear.cached) == _linear_map._CACHED
     assert linear.gather(np.array([9])) is linear.gather(np.array([9]))
     again = pickle.loads(pickle.dumps(decoder))
-    assert not len(again._linear_map.kept) and not len(copy.deepcopy(decoder)._linear_map.kept)
+    assert not len(again._linear_map.cached) and not len(copy.deepcopy(decoder)._linear_map.cached)
     assert (again.predict(Y, cells=[3]) == parts[3]).all()
     randsmap.persistence.save(decoder, tmp_path / "decoder.npz")
     loaded = randsmap.load(tmp_path / "decoder.npz")
@@ -767,13 +768,13 @@ def plain_bounded(z, lower, upper, w, v, m):
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("invariant", [False, True])
-def test_free_tangents_are_the_derivative_of_the_bounded_projection(seed, invariant):
+def test_tangents_are_the_derivative_of_the_bounded_projection(seed, invariant):
     rng = np.random.default_rng(seed)
     M, d = 20, 3
     w = rng.uniform(0.5, 2, M) if invariant else None
     v = rng.uniform(0.5, 2, M)
     lower, upper = np.zeros(M), np.full(M, 0.8)
-    z, J = rng.normal(size=M) * 0.7 + 0.2, rng.normal(size=(M, d))
+    z, J = rng.normal(size=M) * 0.7 + 0.2, rng.normal(size=(d, M))
     m = 0.3 * w.sum() if invariant else None
     f = plain_bounded(z, lower, upper, w, v, m)
     free = (f > lower) & (f < upper)
@@ -783,20 +784,20 @@ def test_free_tangents_are_the_derivative_of_the_bounded_projection(seed, invari
         [
             (plain_bounded(z + h * g, lower, upper, w, v, m) - plain_bounded(z - h * g, lower, upper, w, v, m))
             / (2 * h)
-            for g in J.T
+            for g in J
         ]
     )
-    T = free_tangents(J.T, free, w, v)
+    C, values = (np.zeros((M, 0)), np.zeros(0)) if w is None else (w[:, None], np.array([m]))
+    invariants = AffineInvariants(C, values, np.zeros(M, bool), np.zeros(0), v, (lower, upper))
+    projection = _linear_map.LinearMap(identity_basis(M), np.vstack([np.zeros(M), np.eye(M)]), invariants)
+    Z = np.tile(z, (d, 1))
+    T = projection.jvp(Z, J)
     assert abs(T - expected).max() <= 1e-7
     assert (T[:, ~free] == 0).all()
     if invariant:
         assert (abs(T @ w) <= 1e-13 * abs(T) @ w).all()
-    # rows with masks of their own, one tangent or several a row
-    masks = np.stack([free, ~free, np.zeros(M, bool)])
-    several = free_tangents(np.stack([J.T] * 3), masks[:, None], w, v)
-    assert (several[0] == T).all() and (several[2] == 0).all()
-    U = rng.normal(size=(3, M))
-    pulled = free_tangents_adjoint(U, masks, w, v)
-    for tangent in J.T:
-        pushed = free_tangents(np.tile(tangent, (3, 1)), masks, w, v)
-        assert abs((pushed * U).sum(axis=1) - (pulled * tangent).sum(axis=1)).max() <= 200 * EPS * M
+    U = rng.normal(size=(d, M))
+    pulled = projection.vjp(Z, U)
+    assert abs((T * U).sum(axis=1) - (pulled * J).sum(axis=1)).max() <= 200 * EPS * M
+    assert abs(projection.jacobian(z[None])[0] @ J.T - T.T).max() <= 200 * EPS * M
+    assert (projection.jvp(Z - 10, J) == 0).all() or invariant

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randsmap._kernels import distances as _kernels
-from randsmap._kernels import frozen as _frozen
+from randsmap._kernels import linear_map as _map_kernel
 from randsmap._linalg.distances import fill_pairs
 
 __all__ = ["Gaussian", "Matern", "ThinPlate", "polynomial_tail"]
@@ -34,7 +34,7 @@ class _Radial:
     def frozen(self) -> dict[str, Any]:
         """How an image of a frozen decoder names the kernel."""
         kernel = self._kernel if self.scale else _kernels.SQUARED_DISTANCE
-        return {"kind": _frozen.RADIAL_KERNEL, "function": kernel, "scale": self.scale}
+        return {"kind": _map_kernel.RADIAL_KERNEL, "function": kernel, "scale": self.scale}
 
 
 class Gaussian(_Radial):

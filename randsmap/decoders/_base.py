@@ -22,7 +22,8 @@ from randsmap._linalg.spans import FactoredRows
 from randsmap._parallel import blas_threads
 from randsmap.invariants import AffineInvariants
 from randsmap.maps.extrapolation import Leverage, LeverageMixin
-from randsmap.maps.linear_map import LinearMap, LinearMapHolder
+from randsmap.maps.frozen import LinearMapHolder
+from randsmap.maps.linear_map import LinearMap
 
 _Class = TypeVar("_Class", bound=type)
 _Method = TypeVar("_Method", bound=Callable[..., Any])

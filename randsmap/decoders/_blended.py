@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +12,12 @@ from sklearn.base import clone
 from randsmap._interface.fields import FIELD_STATE
 from randsmap._interface.state import NOT_SAVED, Array, Count, Parameter, Part, check_fitted, validate_data
 from randsmap._interface.validation import check_number, in_lines
-from randsmap._kernels import decode as _decode_kernel
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.svd import principal_coordinates
 from randsmap.decoders._base import LinearDecoder, check_fields
 from randsmap.decoders._capabilities import require
 from randsmap.invariants import InvariantParameters, document_invariants, fit_estimator
-from randsmap.maps.bases import refuse_overflow
 from randsmap.maps.extrapolation import FACTOR, Leverage, NoLeverage
 from randsmap.maps.linear_map import LinearMap
 
@@ -176,7 +174,7 @@ class BlendBasis:
     """The coordinates x(y) of the geometric median of several decoders' fields, each within `limit` of the nearest
     training point's field, moved from there to y along the linear trend of all fields."""
 
-    constant_gradients = False
+    rows = _ROWS
     limit: Any
 
     def __init__(
@@ -194,11 +192,10 @@ class BlendBasis:
         if limit is not None:
             self._points, self._index, self._trend = points, NeighborIndex(points), trend
 
-    def frozen(self) -> NoReturn:
-        raise TypeError(
-            "a blend of decoders cannot be frozen: C knows feature maps and kernels, not the median of fields. "
-            "Fit a clone of one of its `decoders`, with the invariants that it shall keep, and freeze that"
-        )
+    not_frozen = (
+        "a blend of decoders cannot be frozen: C knows feature maps and kernels, not the median of fields. "
+        "Fit a clone of one of its `decoders`, with the invariants that it shall keep, and freeze that"
+    )
 
     def _parts(self, X):
         """Fields of the decoders before the limit (K, n, r), and those that they must be near."""
@@ -215,15 +212,6 @@ class BlendBasis:
         if near is not None:
             P = limited(P, near, self.limit)
         return geometric_median(P, self.smoothing)[0]
-
-    def decode(
-        self, X: NDArray[np.float64], A: NDArray[np.float64], projection: Any, out: NDArray[np.float64], first: int = 0
-    ) -> None:
-        for a in range(0, len(X), _ROWS):
-            part = slice(a, a + _ROWS)
-            bad = _decode_kernel.decode_features(self.values(X[part]), A, projection, out[part])
-            if bad != -1:
-                refuse_overflow(bad, first + a)
 
     # -- Derivatives -------------------------------------------------------------------------------
     # x solves sum_k e_k / d_k = 0 with e_k = x - p_k and d_k = sqrt(|e_k|^2 + eps^2), so

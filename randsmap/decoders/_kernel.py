@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._interface.parameters import check_choice, check_count, check_number
 from randsmap._interface.state import Array, Parameter, Part, validate_data
 from randsmap._interface.validation import empty_in_lines, in_lines
-from randsmap._kernels import frozen as _frozen
+from randsmap._kernels import linear_map as _map_kernel
 from randsmap._kernels import ridge as _ridge
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.dual import Dual
@@ -35,7 +35,7 @@ from randsmap.decoders._base import (
 )
 from randsmap.features import check_frequency_range, check_length_scale
 from randsmap.invariants import AffineInvariants, InvariantParameters, document_invariants, fit_estimator
-from randsmap.maps.bases import KernelBasis, TailedBasis, in_units
+from randsmap.maps.bases import in_blocks, in_units, kernel_basis, tailed_basis
 from randsmap.maps.extrapolation import Leverage
 from randsmap.maps.linear_map import LinearMap
 
@@ -65,7 +65,7 @@ class MultiGaussian:
 
     def frozen(self) -> dict[str, Any]:
         """How an image of a frozen decoder names the kernel."""
-        return {"kind": _frozen.MULTI_GAUSSIAN, "low": self.low, "high": self.high}
+        return {"kind": _map_kernel.MULTI_GAUSSIAN, "low": self.low, "high": self.high}
 
 
 def radial_kernel(name: str | None, nu: Any = None) -> Any:
@@ -156,7 +156,7 @@ class HarmonicFit:
 
     def linear_map(self) -> LinearMap:
         """The map from latents to fields."""
-        basis = KernelBasis(self.radial, self.points, self.weights, self.lengths)
+        basis = kernel_basis(self.radial, self.points, self.weights, self.lengths)
         return LinearMap(basis, self.coefficients if self.expanded is None else self.expanded, self.invariants)
 
     def leverage(self) -> Leverage:
@@ -166,10 +166,11 @@ class HarmonicFit:
         else:
             V = self.weights * self.eigenvalues
         scaled = np.ascontiguousarray(V / np.sqrt(self.eigenvalues))
-        kernel = KernelBasis(self.radial, self.points, lengths=self.lengths)
 
         def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
-            return np.maximum(1 - kernel.in_blocks(X, lambda K, _: np.square(K @ scaled).sum(axis=1)), 0)
+            x = X if self.lengths is None else in_units(X, self.lengths)
+            squares = in_blocks(self.radial, self.points, x, lambda K, _: np.square(K @ scaled).sum(axis=1))
+            return np.maximum(1 - squares, 0)
 
         # harmonics that are dropped count as if they had the smallest eigenvalue kept
         inverse = np.square(scaled).sum(axis=1)
@@ -488,9 +489,9 @@ class KernelFit:
     def linear_map(self) -> LinearMap:
         """The map from latents to fields."""
         space = self.space
-        basis: Any = KernelBasis(space.radial, self.points, lengths=space.lengths)
+        basis = kernel_basis(space.radial, self.points, lengths=space.lengths)
         if space.centre is not None:
-            basis = TailedBasis(
+            basis = tailed_basis(
                 basis, space.centre, np.ones(len(space.centre)) if space.lengths is None else space.lengths
             )
         return LinearMap(basis, self.coefficients, self.invariants)
@@ -498,14 +499,16 @@ class KernelFit:
     def leverage(self) -> Leverage:
         """The leverage of any point."""
         points, space = self.training_points, self.space
-        basis = KernelBasis(space.radial, self.points, lengths=space.lengths)
         K = space.kernel(self.points)
         own = float(K[0, 0])
         model = Dual(K, space.tail(points)).leverage(self.regularization)
 
         def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
             T = space.tail(X)
-            return basis.in_blocks(X, lambda k, part: model.values(k + space.penalised_bias, T[part], own))
+            x = X if space.lengths is None else in_units(X, space.lengths)
+            return in_blocks(
+                space.radial, self.points, x, lambda k, part: model.values(k + space.penalised_bias, T[part], own)
+            )
 
         highest = (own if model.variance else own / self.regularization) or np.inf
         training = at(points) if model.training is None else model.training

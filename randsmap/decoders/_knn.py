@@ -22,7 +22,7 @@ from randsmap._parallel import parallel_for
 from randsmap.decoders._base import FieldRegressor, check_fields, fitted_scale
 from randsmap.maps.bases import in_units
 from randsmap.maps.extrapolation import DISTANCE_FACTOR, Leverage, LeverageMixin, Surroundings
-from randsmap.maps.linear_map import KeptCells
+from randsmap.maps.linear_map import CellSubsetCache
 
 __all__ = ["KNNDecoder"]
 
@@ -348,7 +348,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         if isinstance(F, Snapshots):
             step = max(1, BLOCK // (self._n_neighbors * max(1, fields.shape[1])))
         elif cells is not None:
-            kept = self.__dict__.setdefault("_kept_cells", KeptCells())
+            kept = self.__dict__.setdefault("_kept_cells", CellSubsetCache())
             F = kept.get(F, cells, lambda cells: np.ascontiguousarray(self.fields_[:, cells]))
 
         def task(start, stop):

@@ -53,7 +53,7 @@ from randsmap.invariants import (
     document_invariants,
     fit_estimator,
 )
-from randsmap.maps.bases import ReducedBasis, ScaledTransformer, feature_basis, in_units
+from randsmap.maps.bases import ScaledTransformer, feature_basis, in_units, reduced_basis
 from randsmap.maps.extrapolation import Leverage
 from randsmap.maps.linear_map import LinearMap
 from randsmap.metrics import field_norms
@@ -163,7 +163,7 @@ class RidgeFit:
         basis, projected = feature_basis(self.features), self.invariants if self.projected else None
         if self.synthesis is None:
             return LinearMap(basis, self.coefficients, projected)
-        return LinearMap(ReducedBasis(basis, self.coefficients), self.synthesis, projected)
+        return LinearMap(reduced_basis(basis, self.coefficients), self.synthesis, projected)
 
     @property
     def training_points(self) -> NDArray[np.float64]:

@@ -34,7 +34,7 @@ from randsmap._parallel import for_tiles, tile_rows
 from randsmap.encoders import _neighbor_kernel as _sparse_kernel
 from randsmap.encoders._harmonics import non_harmonic_selection
 from randsmap.encoders._nystroem import NystroemExtension
-from randsmap.maps.frozen import FrozenEncoder
+from randsmap.maps.image import FrozenEncoder
 
 __all__ = ["DiffusionMaps"]
 

@@ -17,9 +17,10 @@ from randsmap._linalg.rows import Rows, by_blocks
 from randsmap._linalg.svd import orthonormalize_rows_against, truncated_svd
 from randsmap._parallel import blas_threads, for_tiles
 from randsmap.invariants import InvariantParameters, document_invariants, fit_estimator
-from randsmap.maps.bases import IdentityBasis
-from randsmap.maps.frozen import FrozenEncoder
-from randsmap.maps.linear_map import LinearMap, LinearMapHolder
+from randsmap.maps.bases import identity_basis
+from randsmap.maps.frozen import LinearMapHolder
+from randsmap.maps.image import FrozenEncoder
+from randsmap.maps.linear_map import LinearMap
 
 __all__ = ["POD"]
 
@@ -452,7 +453,7 @@ class POD(
 
     def _make_linear_map(self):
         check_fitted(self, "components_")
-        return LinearMap(IdentityBasis(self.n_components_), self._synthesis, self.invariants_)
+        return LinearMap(identity_basis(self.n_components_), self._synthesis, self.invariants_)
 
     def _restore(self):
         self._linear_map  # noqa: B018  (its shapes are checked)

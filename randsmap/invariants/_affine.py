@@ -14,11 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.state import NOT_SAVED, Array
-from randsmap._interface.validation import check_matrix
 from randsmap._kernels import decode as _kernel
 from randsmap.invariants._bounds import AttainableRange, check_bounds, dual_direction, project_rows
 from randsmap.invariants._projector import Projector, independent_columns
-from randsmap.invariants._values import invariant_values
+from randsmap.invariants._values import invariant_values, values_of_rows
 
 __all__ = ["AffineInvariants"]
 
@@ -178,17 +177,7 @@ class AffineInvariants:
         q = self.matrix.shape[1]
         if q == 0:
             raise ValueError("invariant_values given, but there are no invariants (invariants=None)")
-        shape = np.shape(values)
-        if shape not in {(), (q,), (n, q)} | ({(n,)} if q == 1 else set()) or (shape == () and q > 1):
-            raise ValueError(
-                f"invariant_values must have shape ({q},) for all rows"
-                + (" or be a number" if q == 1 else "")
-                + (f", or ({n},) or" if q == 1 else ", or")
-                + f" ({n}, {q}) for each, got {shape}"
-            )
-        values = np.asarray(values)
-        values = values[:, None] if shape == (n,) and q == 1 and n != 1 else np.atleast_2d(values)
-        values = np.array(np.broadcast_to(check_matrix(values, "invariant_values", min_rows=0), (n, q)))
+        values = values_of_rows(values, n, q)
         dependent = self.dependent
         if len(dependent):
             implied, size = self._implied(values)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from randsmap._interface.validation import check_matrix
 from randsmap._kernels import decode as _kernel
 from randsmap._parallel import parallel_for
 
-__all__ = ["invariant_values"]
+__all__ = ["invariant_values", "values_of_rows"]
 
 _TILE = 256  # fields of a task: 2 MB of a field of 1000 cells
 
@@ -36,3 +37,18 @@ def invariant_values(
     parallel_for(task, -(-len(F) // _TILE))
     value += 0.0
     return value, scale
+
+
+def values_of_rows(values: ArrayLike, n: int, q: int) -> NDArray[np.float64]:
+    """`invariant_values` of n fields as an array (n, q): a number, (q,), (n, q), or with one invariant (n,)."""
+    shape = np.shape(values)
+    if shape not in {(), (q,), (n, q)} | ({(n,)} if q == 1 else set()) or (shape == () and q > 1):
+        raise ValueError(
+            f"invariant_values must have shape ({q},) for all rows"
+            + (" or be a number" if q == 1 else "")
+            + (f", or ({n},) or" if q == 1 else ", or")
+            + f" ({n}, {q}) for each, got {shape}"
+        )
+    values = np.asarray(values)
+    values = values[:, None] if shape == (n,) and q == 1 and n != 1 else np.atleast_2d(values)
+    return np.ascontiguousarray(np.broadcast_to(check_matrix(values, "invariant_values", min_rows=0), (n, q)))

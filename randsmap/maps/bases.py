@@ -1,248 +1,161 @@
-"""The functions phi of the latent point of which decoded fields [1 | phi(y)] A are made, and their derivatives.
+"""The functions phi of the latent point of which decoded fields [1 | phi(y)] A are made.
 
-A basis has `size`, the number of functions; ``decode(X, A, projection, out, first)``, which puts the
-fields of the points X (n, d) into out (n, M), each row projected unless projection is None; and
+C evaluates a `Basis`, which is a few numbers and arrays (rk_image.h). Other functions are evaluated here, and C gets
+their values; they are an object with
 
-- ``gradients(X)``, (n d, P): d rows a point, one for each latent coordinate,
+- ``values(X)``, (n, P): the functions at points X (n, d), and `rows`, the number of points to map at a time,
+- ``gradients(X)``, (n d, P): d rows per point, one for each latent coordinate,
 - ``directional(X, V)``, (n, P): derivatives along the rows of V (n, d),
 - ``contract(X, H)``, (n, d): gradients of sum_k H_k phi_k.
-- ``frozen()``: the `FrozenBasis` by which C evaluates it; TypeError, which says why, if it cannot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from randsmap._interface.state import Array, Part
 from randsmap._interface.validation import check_matrix
-from randsmap._kernels import decode as _decode_kernel
-from randsmap._kernels import frozen as _frozen
-from randsmap._kernels import gradients as _kernel
+from randsmap._kernels import linear_map as _kernel
 from randsmap._kernels.distances import DIRECT_DIM
 from randsmap._linalg.rows import feature_matrix
-from randsmap._parallel import FEW, MAX_TILE, TILE_ENTRIES, for_tiles
+from randsmap._parallel import TILE_ENTRIES
 from randsmap.features import polynomial_jacobian
-from randsmap.invariants._bounds import STALLED
 
 __all__ = [
-    "FeatureMapBasis",
-    "FrozenBasis",
-    "IdentityBasis",
-    "KernelBasis",
-    "ReducedBasis",
-    "TailedBasis",
+    "Basis",
     "TransformerBasis",
     "feature_basis",
+    "identity_basis",
+    "in_blocks",
     "in_units",
-    "polynomial_jacobian",
-    "refuse_overflow",
+    "kernel_basis",
+    "reduced_basis",
+    "tailed_basis",
 ]
 
-_LARGEST = np.finfo(float).max
-_CHUNK = 8192  # rows that another transformer maps at a time: bounded memory
+_Values = NDArray[np.float64]
 
 
-@dataclass
-class FrozenBasis:
-    """A basis as images hold it (rk_image.h): its kind, the number of its activation or kernel, and its arrays.
+@dataclass(frozen=True, kw_only=True)
+class Basis:
+    """Functions that C evaluates: their kind, the number of their activation or kernel, and arrays.
 
-    With `output_coef` B (P+1, r) fields are made of [1 | phi] B, and an image has the two factors of coefficients.
+    With `combinations` B (P+1, size) of P functions phi these are the functions [1 | phi] B.
     """
 
     kind: int
     n_components: int
+    size: int
     function: int = 0
     scale: float = 0.0
     low: float = 0.0
     high: float = 0.0
-    arrays: dict[str, NDArray[np.float64] | None] = field(default_factory=dict)
-    output_coef: NDArray[np.float64] | None = None
+    arrays: dict[str, _Values] = field(default_factory=dict)
+    combinations: _Values | None = None
+
+    def coefficients(self, A: _Values) -> dict[str, _Values]:
+        """Bias and coefficients, or two factors of them, of the fields [1 | functions] A."""
+        B = self.combinations
+        if B is None:
+            return {"bias": A[0], "coefficients": A[1:]}
+        return {"bias": A[0] + B[0] @ A[1:], "factor": np.ascontiguousarray(B[1:]), "modes": A[1:]}
 
 
-def _in_tiles(tile, X, A, projection, out, first, most=MAX_TILE):
-    """tile(rows of X, A, projection, rows of out) over all rows; it says which row overflows, or -1."""
-    if len(X) <= FEW:  # one row must cost microseconds
-        bad = tile(X, A, projection, out)
-        if bad != -1:
-            refuse_overflow(bad, first)
-        return
-
-    def task(a, b):
-        bad = tile(X[a:b], A, projection, out[a:b])
-        if bad != -1:
-            refuse_overflow(bad, a + first)
-
-    for_tiles(task, len(X), most)
+def identity_basis(size: int) -> Basis:
+    """The coordinates themselves: phi(y) = y, of length `size`."""
+    return Basis(kind=_kernel.IDENTITY, n_components=size, size=size)
 
 
-def refuse_overflow(bad: int, first: int) -> NoReturn:
-    """ValueError for what a kernel says of the rows from `first` on: i if row i overflows, -2 - i if its projection
-    does not converge."""
-    if bad < -1:
-        raise ValueError(f"the projection of the field at row {first - 2 - bad} of X on its invariants {STALLED}")
-    raise ValueError(
-        f"the field at row {first + bad} of X is too large for floating-point numbers, so it cannot satisfy its "
-        "invariants: its latent point is too far away"
+def reduced_basis(basis: Any, B: _Values) -> Any:
+    """The combinations [1 | phi(y)] B of another basis, B (P+1, r): the coordinates of fields in few modes."""
+    if isinstance(basis, Basis):
+        return replace(basis, size=B.shape[1], combinations=B)
+    return TransformerBasis(basis.features, B)
+
+
+def tailed_basis(basis: Basis, centre: _Values, lengths: _Values) -> Basis:
+    """The functions of a kernel, then the coordinates (y - centre) / lengths: a linear tail."""
+    arrays = {**basis.arrays, "tail_centre": centre, "lengths": lengths}
+    return replace(basis, size=basis.size + len(centre), arrays=arrays)
+
+
+def feature_basis(features: Any) -> Basis | TransformerBasis:
+    """The basis of a fitted feature map, the package's own or any transformer."""
+    if not hasattr(features, "activation_parameters"):
+        return TransformerBasis(features)
+    activation, weights, offsets, scale = features.activation_parameters()
+    return Basis(
+        kind=_kernel.FEATURE_MAP,
+        n_components=len(weights),
+        size=weights.shape[1],
+        function=activation,
+        scale=scale,
+        arrays={"weights": weights, "offsets": offsets},
     )
 
 
-class IdentityBasis:
-    """The coordinates themselves: phi(y) = y, of length `size`."""
+def kernel_basis(kernel: Any, points: _Values, weights: _Values | None = None, lengths: _Values | None = None) -> Basis:
+    """A radial kernel g(|x - z|^2) at fixed points z, x = y / lengths, or combinations of these functions.
 
-    constant_gradients = True
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def decode(
-        self, X: NDArray[np.float64], A: NDArray[np.float64], projection: Any, out: NDArray[np.float64], first: int = 0
-    ) -> None:
-        _in_tiles(_decode_kernel.decode_features, X, A, projection, out, first)
-
-    def frozen(self) -> FrozenBasis:
-        return FrozenBasis(_frozen.IDENTITY, self.size)
-
-    def gradients(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.tile(np.eye(self.size), (len(X), 1))
-
-    def directional(self, X: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
-        return V
-
-    def contract(self, X: NDArray[np.float64], H: NDArray[np.float64]) -> NDArray[np.float64]:
-        return H
-
-
-class ReducedBasis:
-    """The combinations [1 | phi(y)] B of another basis: the coordinates of fields in few modes.
-
-    B is (P+1, r), its first row the bias.
+    Parameters
+    ----------
+    kernel : object
+        ``kernel.frozen()`` gives its entries of a `Basis`.
+    points : ndarray (n_points, d)
+        z, in units of the lengths.
+    weights : ndarray (n_points, P) or None
+        The functions are k(y) weights; None: the kernel itself.
+    lengths : ndarray (d,) or None
     """
-
-    constant_gradients = False
-
-    def __init__(self, basis: Any, B: NDArray[np.float64]) -> None:
-        self.size = B.shape[1]
-        self.functions, self._B, self._modes = basis, B, IdentityBasis(B.shape[1])
-
-    def decode(
-        self, X: NDArray[np.float64], A: NDArray[np.float64], projection: Any, out: NDArray[np.float64], first: int = 0
-    ) -> None:
-        Z = np.empty((len(X), self.size))
-        if self.size:
-            self.functions.decode(X, self._B, None, Z, first)
-        self._modes.decode(Z, A, projection, out, first)
-
-    def frozen(self) -> FrozenBasis:
-        return replace(self.functions.frozen(), output_coef=self._B)
-
-    def gradients(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self.functions.gradients(X) @ self._B[1:]
-
-    def directional(self, X: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self.functions.directional(X, V) @ self._B[1:]
-
-    def contract(self, X: NDArray[np.float64], H: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self.functions.contract(X, H @ self._B[1:].T)
+    n, d = points.shape
+    arrays = {"columns": np.ascontiguousarray(points.T)}
+    if d > DIRECT_DIM:
+        arrays["points"] = points
+    if lengths is not None:
+        arrays["lengths"] = lengths
+    basis = Basis(n_components=d, size=n, arrays=arrays, **kernel.frozen())
+    if weights is None:
+        return basis
+    return reduced_basis(basis, np.vstack([np.zeros((1, weights.shape[1])), weights]))
 
 
-def feature_basis(features: Any) -> FeatureMapBasis | TransformerBasis:
-    """The basis of a fitted feature map, the package's own or any transformer."""
-    return (FeatureMapBasis if hasattr(features, "activation_parameters") else TransformerBasis)(features)
-
-
-class FeatureMapBasis:
-    """The package's own feature maps: scale * act(w_k . y + b_k)."""
-
-    constant_gradients = False
-
-    def __init__(self, features: Any) -> None:
-        self._features = features
-        self._read()
-        self.size = self._weights.shape[1]
-
-    def _read(self):
-        self._activation, self._weights, self._offsets, self._scale = self._features.activation_parameters()
-
-    def _check(self, X):
-        """The kernels trust shapes: whoever replaces the map's arrays must not make them read beyond one."""
-        features = self._features
-        if features.weights_ is not self._weights or features.offsets_ is not self._offsets:
-            self._read()
-        d, P = self._weights.shape
-        if P != self.size or self._offsets.shape != (P,) or X.shape[1] != d:
-            raise ValueError(
-                f"the feature map was changed after fit: it now takes {d} coordinates to {P} features, the "
-                f"decoder has coefficients for {X.shape[1]} coordinates and {self.size} features"
-            )
-
-    def decode(
-        self, X: NDArray[np.float64], A: NDArray[np.float64], projection: Any, out: NDArray[np.float64], first: int = 0
-    ) -> None:
-        self._check(X)
-        _in_tiles(self._tile, X, A, projection, out, first)
-
-    def _tile(self, X, A, projection, out):
-        return _decode_kernel.decode(self._activation, X, self._weights, self._offsets, self._scale, A, projection, out)
-
-    def frozen(self) -> FrozenBasis:
-        d = len(self._features.weights_)
-        self._check(np.empty((0, d)))
-        arrays = {"weights": self._weights, "offsets": self._offsets}
-        return FrozenBasis(_frozen.FEATURE_MAP, d, self._activation, self._scale, arrays=arrays)
-
-    def _slopes(self, X):
-        self._check(X)
-        S = np.empty((len(X), self.size))
-        _kernel.slopes(self._activation, X, self._weights, self._offsets, self._scale, S)
-        return S
-
-    def gradients(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        (n, d), P = X.shape, self.size
-        out = np.empty((n, d, P))
-        _kernel.gradients(self._slopes(X), None, self._weights, out)
-        return out.reshape(n * d, P)
-
-    def directional(self, X: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
-        S = self._slopes(X)
-        _kernel.directional(S, None, self._weights, V, S)
-        return S
-
-    def contract(self, X: NDArray[np.float64], H: NDArray[np.float64]) -> NDArray[np.float64]:
-        out = np.empty(X.shape)
-        _kernel.contract(self._slopes(X), None, self._weights, np.ascontiguousarray(H), out)
-        return out
+def in_blocks(
+    kernel: Any, points: _Values, X: _Values, function: Callable[[_Values, slice], _Values]
+) -> NDArray[np.float64]:
+    """``function(K, rows)``, one number per row, of the kernel K (m, n_points) at rows of X (n, d), in its units."""
+    out, step = np.empty(len(X)), max(32, TILE_ENTRIES // len(points))
+    for a in range(0, len(X), step):
+        rows = slice(a, a + step)
+        out[rows] = function(kernel.values(X[rows], points), rows)
+    return out
 
 
 class TransformerBasis:
-    """Any other transformer; derivatives from its ``jacobian(Y)``, or known for PolynomialFeatures."""
+    """Any other transformer, or combinations [1 | phi] B of its features.
 
-    constant_gradients = False
+    Derivatives come from its ``jacobian(Y)``, or are known for PolynomialFeatures.
+    """
 
-    def __init__(self, features: Any) -> None:
-        self._features, self.size = features, None  # the width of another's transform is known from its rows
+    rows = 8192  # that a transformer maps at a time: bounded memory
 
-    def decode(
-        self, X: NDArray[np.float64], A: NDArray[np.float64], projection: Any, out: NDArray[np.float64], first: int = 0
-    ) -> None:
-        for start in range(0, len(X), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            Z = feature_matrix(self._features, X[part], len(A) - 1)
-            _in_tiles(_decode_kernel.decode_features, Z, A, projection, out[part], first + start)
+    def __init__(self, features: Any, combinations: _Values | None = None) -> None:
+        self.features, self._B = features, combinations
+        # the width of a transform is known from its rows
+        self.size = None if combinations is None else combinations.shape[1]
 
-    def frozen(self) -> FrozenBasis:
-        raise TypeError(
-            f"a decoder with features of {type(self._features).__name__} cannot be frozen: C knows the package's own "
-            "feature maps and kernels alone"
-        )
+    def values(self, X: _Values) -> _Values:
+        if self._B is None:
+            return feature_matrix(self.features, X)
+        return self._B[0] + feature_matrix(self.features, X, len(self._B) - 1) @ self._B[1:]
 
-    def jacobian(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+    def jacobian(self, X: _Values) -> _Values:
         """Derivatives (n, P, d) of the transform."""
-        features = self._features
+        features = self.features
         if hasattr(features, "jacobian"):
             J = np.asarray(features.jacobian(X), dtype=np.float64)
         else:
@@ -258,15 +171,26 @@ class TransformerBasis:
             raise ValueError(f"the features' jacobian(Y) must have shape ({len(X)}, P, {X.shape[1]}), got {J.shape}")
         return J
 
-    def gradients(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _combined(self, G):
+        G = check_matrix(G, "the features' jacobian")
+        return G if self._B is None else G @ self._B[1:]
+
+    def gradients(self, X: _Values) -> _Values:
         J = self.jacobian(X)
-        return check_matrix(J.transpose(0, 2, 1).reshape(-1, J.shape[1]), "the features' jacobian")
+        return self._combined(J.transpose(0, 2, 1).reshape(-1, J.shape[1]))
 
-    def directional(self, X: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
-        return check_matrix(np.einsum("nkj,nj->nk", self.jacobian(X), V), "the features' jacobian")
+    def directional(self, X: _Values, V: _Values) -> _Values:
+        return self._combined(np.einsum("nkj,nj->nk", self.jacobian(X), V))
 
-    def contract(self, X: NDArray[np.float64], H: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.einsum("nkj,nk->nj", self.jacobian(X), H)
+    def contract(self, X: _Values, H: _Values) -> _Values:
+        return np.einsum("nkj,nk->nj", self.jacobian(X), H if self._B is None else H @ self._B[1:].T)
+
+    @property
+    def not_frozen(self) -> str:
+        return (
+            f"a decoder with features of {type(self.features).__name__} cannot be frozen: C knows the package's own "
+            "feature maps and kernels alone"
+        )
 
 
 class ScaledTransformer:
@@ -277,7 +201,7 @@ class ScaledTransformer:
         "scale": Array("d", low=np.finfo(float).smallest_subnormal),
     }
 
-    def __init__(self, transformer: Any, scale: NDArray[np.float64]) -> None:
+    def __init__(self, transformer: Any, scale: _Values) -> None:
         self.transformer, self.scale = transformer, scale
 
     @property
@@ -288,157 +212,17 @@ class ScaledTransformer:
     def _n_features_out(self):
         return self.transformer._n_features_out
 
-    def transform(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+    def transform(self, X: _Values) -> _Values:
         """Features of points X (n, d)."""
         return self.transformer.transform(in_units(X, self.scale))
 
-    def jacobian(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+    def jacobian(self, X: _Values) -> _Values:
         """Derivatives (n, P, d) of `transform`."""
         return TransformerBasis(self.transformer).jacobian(in_units(X, self.scale)) / self.scale
 
 
-def in_units(Y: NDArray[np.float64], lengths: NDArray[np.float64]) -> NDArray[np.float64]:
+def in_units(Y: _Values, lengths: _Values) -> _Values:
     """Y / lengths; no further than the largest number."""
-    with np.errstate(over="ignore"):
-        X = Y / lengths
-    return X if np.isfinite(X).all() else np.clip(X, -_LARGEST, _LARGEST)
-
-
-class TailedBasis:
-    """The functions of another basis, then the coordinates (y - centre) / lengths: a linear tail."""
-
-    constant_gradients = False
-
-    def __init__(self, basis: KernelBasis, centre: NDArray[np.float64], lengths: NDArray[np.float64]) -> None:
-        self.basis, self.centre, self.lengths = basis, centre, lengths
-        self.size = basis.size + len(centre)
-
-    def decode(
-        self, X: NDArray[np.float64], A: NDArray[np.float64], projection: Any, out: NDArray[np.float64], first: int = 0
-    ) -> None:
-        most = max(32, TILE_ENTRIES // self.size)
-        _in_tiles(self._tile, X, A, projection, out, first, most)
-
-    def _tile(self, X, A, projection, out):
-        basis = self.basis
-        Z = np.concatenate([basis.values(basis.scaled(X)), in_units(X - self.centre, self.lengths)], axis=1)
-        return _decode_kernel.decode_features(Z, A, projection, out)
-
-    def frozen(self) -> FrozenBasis:
-        basis = self.basis.frozen()
-        basis.arrays.update(tail_centre=self.centre, lengths=self.lengths)
-        return basis
-
-    def gradients(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        slopes = np.tile(np.diag(1 / self.lengths), (len(X), 1))
-        return np.concatenate([self.basis.gradients(X), slopes], axis=1)
-
-    def directional(self, X: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.concatenate([self.basis.directional(X, V), V / self.lengths], axis=1)
-
-    def contract(self, X: NDArray[np.float64], H: NDArray[np.float64]) -> NDArray[np.float64]:
-        size = self.basis.size
-        return self.basis.contract(X, np.ascontiguousarray(H[:, :size])) + H[:, size:] / self.lengths
-
-
-class KernelBasis:
-    """A radial kernel g(|x - z|^2) at fixed points z, x = y / lengths, or combinations of these functions.
-
-    Parameters
-    ----------
-    kernel : object
-        ``kernel.values(X, Z)`` is g, ``kernel.slopes(X, Z)`` is 2 g', each (n, n_points); ``kernel.frozen()`` its
-        entries of a `FrozenBasis`.
-    points : ndarray (n_points, d)
-        z, in units of the lengths.
-    weights : ndarray (n_points, P) or None
-        The functions are k(y) weights; None: the kernel itself.
-    lengths : ndarray (d,) or None
-    """
-
-    constant_gradients = False
-
-    def __init__(
-        self,
-        kernel: Any,
-        points: NDArray[np.float64],
-        weights: NDArray[np.float64] | None = None,
-        lengths: NDArray[np.float64] | None = None,
-    ) -> None:
-        self.kernel, self.points, self.weights, self.lengths = kernel, points, weights, lengths
-        self.size = len(points) if weights is None else weights.shape[1]
-        self._columns = np.ascontiguousarray(points.T)
-        self._moderate = lengths is not None and lengths.min() > 1e-100
-
-    def scaled(self, Y: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Points in units of the lengths."""
-        if self.lengths is None:
-            return Y
-        # a third of the time of `in_units`, for one row that cannot overflow
-        if self._moderate and Y.size <= 64 and np.vdot(Y, Y) < 1e200:
-            return Y / self.lengths
-        return in_units(Y, self.lengths)
-
-    def values(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The functions (n, P) at points in units of the lengths."""
-        K = self.kernel.values(X, self.points)
-        if self.weights is None:
-            return K
-        if len(X) > FEW:
-            return K @ self.weights
-        # large weights cancel: the sums of C, so that frozen decoders agree
-        out = np.zeros((len(X), self.size))
-        _decode_kernel.add_rows(K, self.weights, out)
-        return out
-
-    def in_blocks(
-        self, Y: NDArray[np.float64], function: Callable[[NDArray[np.float64], slice], NDArray[np.float64]]
-    ) -> NDArray[np.float64]:
-        """``function(K, rows)``, one number a row, of the kernel K (m, n_points) at rows of the points Y (n, d)."""
-        X, out, step = self.scaled(Y), np.empty(len(Y)), max(32, TILE_ENTRIES // len(self.points))
-        for a in range(0, len(X), step):
-            rows = slice(a, a + step)
-            out[rows] = function(self.kernel.values(X[rows], self.points), rows)
-        return out
-
-    def decode(
-        self, X: NDArray[np.float64], A: NDArray[np.float64], projection: Any, out: NDArray[np.float64], first: int = 0
-    ) -> None:
-        most = max(32, TILE_ENTRIES // len(self.points))  # never the whole kernel (n, n_points)
-        _in_tiles(self._tile, self.scaled(X), A, projection, out, first, most)
-
-    def _tile(self, X, A, projection, out):
-        return _decode_kernel.decode_features(self.values(X), A, projection, out)
-
-    def frozen(self) -> FrozenBasis:
-        d = self.points.shape[1]
-        arrays = {"columns": self._columns, "lengths": self.lengths, "combinations": self.weights}
-        if d > DIRECT_DIM:
-            arrays["points"] = self.points
-        return FrozenBasis(n_components=d, arrays=arrays, **self.kernel.frozen())
-
-    def _slopes(self, Y):
-        X = self.scaled(Y)
-        return X, self.kernel.slopes(X, self.points)
-
-    def gradients(self, Y: NDArray[np.float64]) -> NDArray[np.float64]:
-        X, S = self._slopes(Y)
-        out = np.empty((len(X), X.shape[1], S.shape[1]))
-        _kernel.gradients(S, X, self._columns, out)
-        if self.lengths is not None:
-            out /= self.lengths[:, None]
-        out = out.reshape(-1, S.shape[1])
-        return out if self.weights is None else out @ self.weights
-
-    def directional(self, Y: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
-        X, S = self._slopes(Y)
-        _kernel.directional(S, X, self._columns, V if self.lengths is None else V / self.lengths, S)
-        return S if self.weights is None else S @ self.weights
-
-    def contract(self, Y: NDArray[np.float64], H: NDArray[np.float64]) -> NDArray[np.float64]:
-        X, S = self._slopes(Y)
-        if self.weights is not None:
-            H = H @ self.weights.T
-        out = np.empty(X.shape)
-        _kernel.contract(S, X, self._columns, np.ascontiguousarray(H), out)
-        return out if self.lengths is None else out / self.lengths
+    X = np.empty(Y.shape)
+    _kernel.in_units(np.ascontiguousarray(Y), np.ascontiguousarray(lengths), X)
+    return X

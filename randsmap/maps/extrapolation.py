@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from randsmap._interface.callers import warn_caller
 from randsmap._interface.state import validate_data
 from randsmap._kernels.decode import MOST_BOXES, Boxes
 from randsmap._linalg.neighbors import NeighborIndex
@@ -72,14 +71,6 @@ class ExtrapolationWarning(UserWarning):
         super().__init__(message)
 
 
-# The warning names the caller's line; before Python 3.12 that of the call of `predict` from a fixed depth.
-_CALLER: dict[str, Any] = (
-    {"skip_file_prefixes": (str(Path(__file__).resolve().parent.parent),)}
-    if sys.version_info >= (3, 12)
-    else {"stacklevel": 3}
-)
-
-
 @contextmanager
 def extrapolation_ignored() -> Iterator[None]:
     """A filter that ignores `ExtrapolationWarning`, for searches and reports: they decode held-out points."""
@@ -118,12 +109,11 @@ class TrustRegion:
         row = self._boxes.farthest(X)
         if row < 0:
             return
-        warnings.warn(
+        warn_caller(
             f"row {row} of X is far from the training points of this {type(decoder).__name__}: "
             f"{self._boxes.distance(X[row]):.3g} standard deviations of the latents, and beyond {self._limit:.3g} "
             "decoded fields may be far off. `leverage` measures how far",
             ExtrapolationWarning,
-            **_CALLER,
         )
 
 

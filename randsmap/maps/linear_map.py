@@ -5,31 +5,30 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
-from functools import cached_property
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from randsmap._interface.arrays import check_cells, check_out
 from randsmap._interface.fields import output
-from randsmap._interface.validation import check_cells, check_out, check_vectors
-from randsmap._kernels import gradients as _kernel
+from randsmap._interface.validation import check_vectors
+from randsmap._kernels import linear_map as _kernel
 from randsmap._linalg.rows import filled
 from randsmap._parallel import FEW, blas_threads, for_tiles, tile_rows
-from randsmap.invariants import AffineInvariants
-from randsmap.invariants._bounds import STALLED
-from randsmap.maps.active_bounds import ActiveBounds
-from randsmap.maps.extrapolation import NoLeverage, Surroundings
-from randsmap.maps.frozen import MAX_BYTES, FrozenDecoder, FrozenEncoder, FrozenModel, image_of
+from randsmap.invariants._affine import AffineInvariants
+from randsmap.invariants._values import values_of_rows
+from randsmap.maps.bases import Basis, identity_basis
+from randsmap.maps.extrapolation import Surroundings
 
-__all__ = ["KeptCells", "LinearMap", "LinearMapHolder"]
+__all__ = ["CellSubsetCache", "LinearMap", "map_arrays"]
 
-_KEPT = 4  # subsets of cells whose coefficients a map keeps
+_CACHED = 4  # subsets of cells whose coefficients a map keeps
 _SHARED = 1 << 19  # multiplications from which BLAS's threads need a limit, which costs 30 us
 
 
-class KeptCells:
+class CellSubsetCache:
     """What was gathered from an array for the last few sets of cells; empty in a pickle or a copy."""
 
     _array: Any
@@ -42,7 +41,7 @@ class KeptCells:
         return len(self._parts)
 
     def __reduce__(self):
-        return KeptCells, ()
+        return CellSubsetCache, ()
 
     def get(self, A: NDArray[np.float64], cells: NDArray[np.intp], gather: Callable[[NDArray[np.intp]], Any]) -> Any:
         """``gather(cells)``, as long as it is asked for the same array A and cells (k,)."""
@@ -57,9 +56,41 @@ class KeptCells:
         part = gather(cells)
         with self._lock:
             parts[key] = part
-            while len(parts) > _KEPT:
+            while len(parts) > _CACHED:
                 parts.popitem(last=False)
         return part
+
+
+def map_arrays(
+    basis: Basis,
+    coefficients: dict[str, NDArray[Any]],
+    invariants: AffineInvariants | None = None,
+    *,
+    kind: int = _kernel.FEATURES,
+    precision: int = 64,
+    single: bool = False,
+    encoder_width: float = 0.0,
+) -> dict[str, NDArray[Any]]:
+    """The arrays of a map by the names of their sections in rk_image.h: what C decodes with, and an image holds."""
+    arrays: dict[str, NDArray[Any] | None] = {**basis.arrays, **coefficients}
+    q = 0
+    if invariants is not None:
+        arrays.update(invariants.frozen())
+        q = invariants.matrix.shape[1]
+    parameters = {
+        "n_components": basis.n_components,
+        "n_cells": len(coefficients["bias"]),
+        "n_invariants": q,
+        "basis": basis.kind,
+        "function": basis.function,
+        "kind": kind,
+        "precision": precision,
+        "projected": invariants is not None,
+        "single": single,
+    }
+    arrays["parameters"] = np.array([parameters[name] for name in _kernel.PARAMETERS], dtype=np.int64)
+    arrays["scalars"] = np.array([basis.scale, basis.low, basis.high, encoder_width])
+    return {name: np.require(array, None, ["C", "A"]) for name, array in arrays.items() if array is not None}
 
 
 class LinearMap:
@@ -78,10 +109,18 @@ class LinearMap:
     ------
     ValueError
         If the shapes do not fit: no kernel may read beyond an array.
+
+    Notes
+    -----
+    The C structure of rk_image.h does the work. `of` opens the same structure in the memory of an image.
     """
 
+    basis: Any
+    A: Any
+    invariants: AffineInvariants | None
+
     def __init__(self, basis: Any, A: NDArray[np.float64], invariants: AffineInvariants | None = None) -> None:
-        # a view: what becomes of the shape of the caller's array is nothing to the kernels
+        # a view, so that reshaping the caller's array cannot change this one
         A = np.require(A, np.float64, ["C", "A"]).view()
         wanted = basis.size and basis.size + 1, None if invariants is None else len(invariants.constant)
         if A.ndim != 2 or not len(A) or any(w is not None and w != s for w, s in zip(wanted, A.shape)):
@@ -90,9 +129,25 @@ class LinearMap:
                 f"the decoder's coefficients must be an array ({', '.join(names)}), as after fit, got shape {A.shape}"
             )
         self.basis, self.A, self.invariants = basis, A, invariants
-        self.projection = None if invariants is None else invariants.projection
+        # C gets the values of functions that it does not know
+        self._values = None if isinstance(basis, Basis) else basis.values
+        evaluated = basis if self._values is None else identity_basis(len(A) - 1)
+        self._open(_kernel.Map(map_arrays(evaluated, evaluated.coefficients(A), invariants)))
         self._bounded = invariants is not None and invariants.lower is not None
-        self.kept = KeptCells()
+
+    @classmethod
+    def of(cls, source: Any) -> Self:
+        """The map of an image, or of `map_arrays`; neither is copied."""
+        linear = cls.__new__(cls)
+        linear.basis = linear.A = linear.invariants = linear._values = None
+        linear._bounded = False
+        linear._open(_kernel.Map(source))
+        return linear
+
+    def _open(self, kernel):
+        self.kernel, self.n_cells = kernel, kernel.n_cells
+        self._width = max(kernel.n_cells, kernel.n_features)
+        self.cached = CellSubsetCache()
         self.surroundings: Surroundings | None = None  # set by a decoder that knows its training points
 
     def gather(self, cells: NDArray[np.intp]) -> LinearMap:
@@ -100,7 +155,7 @@ class LinearMap:
 
         Not for fields with bounds, whose cells depend on all others.
         """
-        return self.kept.get(self.A, cells, self._gather)
+        return self.cached.get(self.A, cells, self._gather)
 
     def _gather(self, cells):
         if self.invariants is None:
@@ -119,23 +174,16 @@ class LinearMap:
         shape: tuple[int, ...] | None = None,
     ) -> NDArray[np.float64]:
         """What `predict` returns for checked latent points X (n, d); shape: of a field, None: (M,)."""
-        n, M = len(X), self.A.shape[1]
-        if cells is None and invariant_values is None:  # one row must cost microseconds
-            out = output(out, X, (n, M) if shape is None else (n, *shape))
-            self.decode(X, out if shape is None else out.reshape(n, M))
-            return out
-        values = None
-        if invariant_values is not None:
-            if self.invariants is None:
-                raise ValueError("invariant_values given, but this decoder does not project its fields on invariants")
-            values = self.invariants.row_values(invariant_values, n)
+        n, M = len(X), self.n_cells
         if cells is None:
+            values = None if invariant_values is None else self._row_values(invariant_values, n)
             out = output(out, X, (n, M) if shape is None else (n, *shape))
-            self.decode(X, out.reshape(n, M), values)
+            self.decode(X, out if out.ndim == 2 else out.reshape(n, M), values)
             return out
+        values = None if invariant_values is None else self._row_values(invariant_values, n)
         cells = check_cells(cells, M, shape)
         out = output(out, X, (n, len(cells)))
-        if values is None and not self._bounded:
+        if len(cells) and values is None and not self._bounded:
             self.gather(cells).decode(X, out)
             return out
         rows = max(1, min(n, max(256, (1 << 22) // M)))  # of whole fields in memory
@@ -146,6 +194,13 @@ class LinearMap:
             out[a:b] = memory[: b - a, cells]
         return out
 
+    def _row_values(self, values, n):
+        if self.invariants is not None:
+            return self.invariants.row_values(values, n)
+        if not self.kernel.n_invariants:
+            raise ValueError("invariant_values given, but this decoder does not project its fields on invariants")
+        return values_of_rows(values, n, self.kernel.n_invariants)  # of an image: C checks and selects them
+
     def decode(
         self,
         X: NDArray[np.float64],
@@ -153,40 +208,77 @@ class LinearMap:
         values: NDArray[np.float64] | None = None,
         first: int = 0,
     ) -> None:
-        """Whole fields into out (n, M), each projected; values (n, rank): of the invariants, a row each.
+        """Whole fields into out (n, M), each projected; values (n, rank): of the independent invariants.
 
         ValueError if a row is so far away that it overflows: it cannot satisfy its invariants. It is
         named as number `first` and following.
         """
-        if not out.size:
-            return
-        if values is None and len(X) <= FEW:
-            self.basis.decode(X, self.A, self.projection, out, first)
-            return
+        if not out.size or (values is None and self._values is None and len(X) <= FEW and not self.kernel.row(X, out)):
+            return  # one row must cost microseconds
+        filled(lambda a, b: self._decode(X[a:b], None if values is None else values[a:b], out[a:b], first + a), out)
 
-        def block(a, b):
-            self.basis.decode(X[a:b], self.A, self.projection if values is None else None, out[a:b], first + a)
-            if values is not None:
-                self.invariants.project(out[a:b], values[a:b], first=first + a)
+    def _decode(self, X, values, out, first):
+        step = len(X) if self._values is None else self.basis.rows
+        selected = values is None or self.invariants is not None
+        method = self.kernel.decode if selected else self.kernel.decode_values
+        for a in range(0, len(X), step):
+            part = slice(a, a + step)
+            Z = X if self._values is None else self._given(X[part])
+            arrays = Z, None if values is None else values[part], out[part]
+            for_tiles(lambda i, j: self._run(method, arrays, i, j, first + a), len(Z))
 
-        filled(block, out)
+    @staticmethod
+    def _run(method, arrays, start, stop, first=0):
+        """method(rows start:stop of the arrays), which returns a status; ValueError names the first row that fails, as
+        number `first` + its index."""
+
+        def status(a, b):
+            return method(*(None if array is None else array[a:b] for array in arrays))
+
+        failed = status(start, stop)
+        if failed:
+            row = next((i for i in range(start, stop) if status(i, i + 1)), start)
+            raise ValueError(f"row {first + row} of X: {_kernel.message(failed)}")
+
+    def _given(self, X):
+        """The values of functions that C does not know."""
+        Z = np.ascontiguousarray(self._values(X))
+        if Z.shape[1] != self.kernel.n_components:
+            raise ValueError(f"{self.kernel.n_components} functions of the latents are expected, got {Z.shape[1]}")
+        return Z
+
+    def encode(self, F: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Latent points (n, d) of fields F (n, M), of an image with an encoder."""
+        out = np.empty((len(F), self.kernel.n_components))
+        for_tiles(lambda a, b: self._run(self.kernel.encode, (F, out), a, b), len(F))
+        return out
 
     # -- Derivatives -------------------------------------------------------------------------------
-    def _tangents_at(self, X, cells, given):
-        """The map whose derivatives are wanted, the bounds that are active in the fields at X (None: the
-        map has none), and the shape of a field."""
-        whole = cells is None
-        if not whole:
-            cells = check_cells(cells, self.A.shape[1], given)
-        if self._bounded:
-            F = np.empty((len(X), self.A.shape[1]))
-            self.decode(X, F)
-            part, active = LinearMap(self.basis, self.A), ActiveBounds(self.invariants, F, cells)
-            k = active.n_cells
-        else:
-            part, active = self if whole else self.gather(cells), None
-            k = part.A.shape[1]
-        return part, active, (k,) if given is None or not whole else given
+    def _part(self, cells, shape):
+        """The map whose derivatives are wanted, the cells that are to be taken of them (None: all), and the shape of a
+        field."""
+        M = self.n_cells
+        if cells is None:
+            return self, None, (M,) if shape is None else shape
+        cells = check_cells(cells, M, shape)
+        if self._bounded or not len(cells):
+            return self, cells, cells.shape
+        return self.gather(cells), None, cells.shape
+
+    def _tangents(self, X, V, first):
+        """Derivatives (n, p, M) along V (n, p, d), None: along the coordinates."""
+        n, p = len(X), X.shape[1] if V is None else V.shape[1]
+        T = np.empty((n, p, self.n_cells))
+        if self._values is not None:
+            G = self.basis.gradients(X) if V is None else self.basis.directional(X, V[:, 0])
+            P = self.kernel.n_components
+            if G.shape[1] != P:
+                raise ValueError(f"the derivatives of {P} functions are wanted, got those of {G.shape[1]}")
+            V = np.ascontiguousarray(G).reshape(n, p, P)
+            X = self._given(X) if self._bounded else np.zeros((n, P))
+        with blas_threads() if T.size * self._width > _SHARED else nullcontext():
+            self._run(self.kernel.tangents, (X, V, T), 0, n, first)
+        return T
 
     def jacobian(
         self,
@@ -196,193 +288,69 @@ class LinearMap:
         shape: tuple[int, ...] | None = None,
     ) -> NDArray[np.float64]:
         """Derivatives df/dy (L, M, d), or (L, *shape, d), at checked points X (L, d)."""
-        part, active, shape = self._tangents_at(X, cells, shape)
-        (L, d), M = X.shape, part.A.shape[1]
+        part, pick, shape = self._part(cells, shape)
+        (L, d), k = X.shape, part.n_cells if pick is None else len(pick)
         if len(shape) > 1 and getattr(out, "ndim", 0) == 3:
-            shape = (M,)
+            shape = (k,)
         out = check_out(out, (L, *shape, d), apart=X)
-        J = out.reshape(L, M, d) if active is None else np.empty((L, M, d))
-        tangents = part._tangents()
+        J = out.reshape(L, k, d)
 
         def task(a, b):
-            T = tangents(part.basis.gradients(X[a:b]), a, d)
-            J[a:b] = T.reshape(b - a, d, M).transpose(0, 2, 1)
+            T = part._tangents(X[a:b], None, a)
+            J[a:b] = (T if pick is None else T[:, :, pick]).transpose(0, 2, 1)
 
-        if part.basis.constant_gradients and L:
+        if L and part._is_affine:
             task(0, 1)
             J[1:] = J[0]
         else:
-            for_tiles(task, L, tile_rows(d * max(part.A.shape)))
-        if active is not None:
-            out[:] = active.push(J).reshape(out.shape)
+            for_tiles(task, L, tile_rows(d * part._width))
         return out
+
+    @property
+    def _is_affine(self):
+        return self._values is None and self.kernel.is_affine
 
     def jvp(
         self, X: NDArray[np.float64], V: ArrayLike, cells: ArrayLike | None = None, shape: tuple[int, ...] | None = None
     ) -> NDArray[np.float64]:
         """Products J v (L, M), or (L, *shape), at checked points X (L, d), for V (L, d) or (d,)."""
-        part, active, shape = self._tangents_at(X, cells, shape)
-        V = check_vectors(V, "V", *X.shape)
-        out, tangents = np.empty((len(X), part.A.shape[1])), part._tangents()
+        part, pick, shape = self._part(cells, shape)
+        V = np.ascontiguousarray(check_vectors(V, "V", *X.shape))[:, None]
+        out = np.empty((len(X), part.n_cells if pick is None else len(pick)))
 
         def task(a, b):
-            out[a:b] = tangents(part.basis.directional(X[a:b], V[a:b]), a)
+            T = part._tangents(X[a:b], V[a:b], a)[:, 0]
+            out[a:b] = T if pick is None else T[:, pick]
 
-        for_tiles(task, len(X), tile_rows(max(part.A.shape)))
-        if active is not None:
-            out = active.push(out)
+        for_tiles(task, len(X), tile_rows(part._width))
         return out.reshape(len(X), *shape)
 
     def vjp(
         self, X: NDArray[np.float64], U: ArrayLike, cells: ArrayLike | None = None, shape: tuple[int, ...] | None = None
     ) -> NDArray[np.float64]:
         """Products J^T u (L, d) at checked points X (L, d), for U (L, M) or (M,); (L,) where shape is ()."""
-        part, active, shape = self._tangents_at(X, cells, shape)
+        part, pick, shape = self._part(cells, shape)
         if not shape:
             U = np.asarray(U)[..., None] if np.ndim(U) else U
-        U = check_vectors(U, "U", len(X), part.A.shape[1] if active is None else active.n_cells)
-        if active is not None:
-            U = active.pull(U)
-        A, invariants, out = part.A, part.invariants, np.empty(X.shape)
+        U = check_vectors(U, "U", len(X), part.n_cells if pick is None else len(pick))
+        if pick is not None:
+            wanted, U = U, np.zeros((len(X), part.n_cells))
+            columns: Any = (slice(None), pick)
+            np.add.at(U, columns, wanted)
+        U, out = np.ascontiguousarray(U), np.empty(X.shape)
 
         def task(a, b):
-            T = U[a:b] if invariants is None else invariants.projector.adjoint(U[a:b])
-            # a few rows are bound by the read of A, which more threads hardly speed up
-            with blas_threads(1) if len(T) * A.size > _SHARED else nullcontext():
-                H = T @ A[1:].T
-            out[a:b] = part.basis.contract(X[a:b], H)
+            out[a:b] = part._cotangents(X[a:b], U[a:b], a)
 
-        for_tiles(task, len(X), tile_rows(max(A.shape)))
+        for_tiles(task, len(X), tile_rows(part._width))
         return out
 
-    def _tangents(self):
-        """A function of derivatives G (n, P) of phi: the tangents [0 | G] A (n, M), projected on C^T g = 0.
-
-        Row i of G belongs to the latent point start + i // d, which an error names.
-        """
-        A, projection = self.A, None if self.invariants is None else self.invariants.tangent_projection()
-
-        def tangents(G, start=0, d=1):
-            if G.shape[1] != len(A) - 1:
-                raise ValueError(f"the derivatives of {len(A) - 1} functions are wanted, got those of {G.shape[1]}")
-            T = np.empty((len(G), A.shape[1]))
-            with blas_threads() if len(G) * A.size > _SHARED else nullcontext():
-                _kernel.product(np.ascontiguousarray(G), A, T)
-            bad = -1 if projection is None else projection.project(T)
-            if bad < -1:
-                raise ValueError(
-                    f"the projection of the derivative at row {start - (2 + bad) // d} of X on the invariants {STALLED}"
-                )
-            if bad >= 0:
-                raise ValueError(
-                    f"the derivative at row {start + bad // d} of X is too large for "
-                    "floating-point numbers, so it cannot satisfy the invariants"
-                )
-            return T
-
-        return tangents
-
-
-class LinearMapHolder:
-    """An estimator that decodes by a `LinearMap`, made from its fitted attributes.
-
-    A subclass has `_make_linear_map()`, which raises NotFittedError before `fit`, and names in `_map_sources`
-    the attributes that the map is made of. The map is made anew when one of them is set, and is in no
-    pickle and no model file.
-    """
-
-    _make_linear_map: Callable[[], Any]
-    _map_sources: tuple[str, ...] = ("coef_", "features_", "invariants_")
-
-    @cached_property
-    def _linear_map(self) -> Any:
-        linear = self._make_linear_map()
-        if linear.surroundings is None and hasattr(self, "_training_points"):
-            with suppress(NoLeverage):
-                linear.surroundings = Surroundings(self._training_points())
-        return linear
-
-    def freeze(
-        self,
-        *,
-        precision: str = "float64",
-        tol: float | None = None,
-        kind: str = "features",
-        latents: ArrayLike | None = None,
-        max_bytes: int = MAX_BYTES,
-        encoder: FrozenEncoder | None = None,
-    ) -> FrozenDecoder:
-        """The decoder as one immutable block of memory, which decodes without Python: in C, or here with less overhead.
-
-        Parameters
-        ----------
-        precision : {"float64", "float32"}, default="float64"
-            Of the coefficients that are stored. "float32" decodes to 5e-6 of a field's norm. Sums have double
-            precision, and invariants, constant cells and bounds hold as exactly, in both.
-        tol : float or None
-            kind="features": relative L2 error at `latents` that fields may have for a product of two smaller matrices
-            in place of the coefficients, of as few modes as that needs; None: the coefficients themselves. Smooth
-            fields have few modes, shocks many. kind="table": that of the table at the centres of its cells; None: 1e-7.
-        kind : {"features", "table"}, default="features"
-            "table", for one or two latent coordinates: tensor B-splines of degree 7 on a uniform grid over the
-            bounding box of `latents`, refined until `tol` holds: the cost does not depend on the number of features.
-            Outside the box, and before bounds and invariants, the decoder itself.
-        latents : array-like (n, d) or None
-            Points such as those that will be decoded. None: the box of the training points, where the decoder knows
-            it (POD and decoders of older files do not).
-        max_bytes : int
-            Largest table.
-        encoder : FrozenEncoder or None
-            What `ManifoldModel.freeze` puts beside it.
-
-        Returns
-        -------
-        FrozenDecoder, with an encoder FrozenModel
-            In float64, without `tol` and table, it decodes what `predict` does to 1e-13 of the coefficients.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        TypeError
-            If what is decoded with is not the package's own: another transformer's features, a blend.
-        ValueError
-            If an argument is out of range, a table needs more than max_bytes, coefficients cancel too much for
-            float32, or latents are needed and not given.
-
-        Examples
-        --------
-        >>> import numpy as np, randsmap
-        >>> latents = np.linspace(0, 1, 20)[:, None]
-        >>> fields = np.hstack([latents**2, 1 - latents**2])
-        >>> decoder = randsmap.RANDSMAPDecoder(random_state=0).fit(latents, fields)
-        >>> table = decoder.freeze(kind="table")
-        >>> bool(abs(table.predict([[0.3]]) - decoder.predict([[0.3]])).max() < 1e-7)
-        True
-        """
-        image = image_of(
-            self._linear_map,
-            precision=precision,
-            tol=tol,
-            kind=kind,
-            latents=latents,
-            box=self._training_box(),
-            max_bytes=max_bytes,
-            single=self.field_shape_ == (),
-            field_shape=self.field_shape_ if len(self.field_shape_) > 1 else None,
-            encoder=encoder,
-        )
-        return FrozenDecoder(image) if encoder is None else FrozenModel(image)
-
-    def _training_box(self) -> NDArray[np.float64] | None:
-        """Smallest and largest latent coordinates (2, d) of the training points, if known."""
-        return None
-
-    def __setattr__(self, name, value):
-        super().__setattr__(name, value)
-        if name in self._map_sources:
-            self.__dict__.pop("_linear_map", None)
-
-    def __getstate__(self):
-        state = super().__getstate__()
-        return {name: value for name, value in state.items() if name != "_linear_map"}
+    def _cotangents(self, X, U, first):
+        Z = X
+        if self._values is not None:
+            Z = self._given(X) if self._bounded else np.zeros((len(X), self.kernel.n_components))
+        H = np.empty(Z.shape)
+        # a few rows are bound by the read of A, which more threads hardly speed up
+        with blas_threads(1) if len(X) * self.kernel.n_features * self.n_cells > _SHARED else nullcontext():
+            self._run(self.kernel.cotangents, (Z, U, H), 0, len(X), first)
+        return H if self._values is None else self.basis.contract(X, H)

@@ -149,8 +149,8 @@ static void *example(int kind, size_t *size)
             add_uniform(&t, RK_TAIL_CENTRE, 1, D, -1, 1);
             functions += D;
         } else {
-            functions = 5;
-            add_uniform(&t, RK_COMBINATIONS, P, 5, -1, 1);
+            add_uniform(&t, RK_FACTOR, P, 5, -1, 1); /* combinations of a kernel */
+            add_uniform(&t, RK_MODES, 5, M, -1, 1);
         }
     }
     add_uniform(&t, RK_BIAS, 1, M, 0, 1);
@@ -160,7 +160,7 @@ static void *example(int kind, size_t *size)
             factor[i] = (float)uniform(-1, 1);
         for (int i = 0; i < 4 * M; i++)
             modes[i] = (float)uniform(-1, 1);
-    } else {
+    } else if (kind != 4) {
         add_uniform(&t, RK_COEFFICIENTS, (uint64_t)functions, M, -1, 1);
     }
     if (kind == 6) {

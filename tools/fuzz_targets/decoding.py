@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from dataclasses import replace
 
 import numpy as np
 from sklearn.base import clone
@@ -27,9 +28,10 @@ from randsmap import (
     project_bounds,
 )
 from randsmap._kernels import distances as distance_kernels
-from randsmap._kernels import frozen as frozen_kernels
+from randsmap._kernels import linear_map as map_kernels
 from randsmap._linalg import sums
-from randsmap.maps.bases import ReducedBasis
+from randsmap.maps.bases import Basis
+from randsmap.maps.linear_map import LinearMap
 
 from fuzz_targets.inputs import EPS, WIDE, laid_out, quiet, refused, same_bits, size, spoiled, violation, within
 from helpers import with_common_invariants
@@ -134,30 +136,27 @@ def _linear_decoder(rng, problem):
 # -- Plain decoding --------------------------------------------------------------------------------
 def _functions(decoder, X):
     """phi (L, P), and the round-off of doubles in it, in extended precision; None where there is no formula here."""
-    linear = decoder._linear_map
-    basis = linear.basis
-    try:
-        frozen = basis.frozen()
-    except TypeError:
+    basis = decoder._linear_map.basis
+    if not isinstance(basis, Basis):
         return None
-    arrays = {k: None if v is None else v.astype(WIDE) for k, v in frozen.arrays.items()}
-    if frozen.kind == frozen_kernels.FEATURE_MAP:
+    arrays = {k: v.astype(WIDE) for k, v in basis.arrays.items()}
+    if basis.kind == map_kernels.FEATURE_MAP:
         t = X.astype(WIDE) @ arrays["weights"] + arrays["offsets"]
         sizes = np.abs(X) @ np.abs(arrays["weights"]) + np.abs(arrays["offsets"])
-        error = frozen.scale * np.minimum((X.shape[1] + 2) * EPS * sizes + 4 * EPS, 2)
+        error = basis.scale * np.minimum((X.shape[1] + 2) * EPS * sizes + 4 * EPS, 2)
         with quiet():
-            return frozen.scale * PLAIN[frozen.function](t), error
-    if frozen.kind != frozen_kernels.RADIAL_KERNEL or arrays.get("combinations") is not None:
+            return basis.scale * PLAIN[basis.function](t), error
+    if basis.kind != map_kernels.RADIAL_KERNEL:
         return None
-    name = next(name for name in RADIAL if getattr(distance_kernels, name) == frozen.function)
-    lengths = 1 if arrays["lengths"] is None else arrays["lengths"]
+    name = next(name for name in RADIAL if getattr(distance_kernels, name) == basis.function)
+    lengths = arrays.get("lengths", 1)
     x = X.astype(WIDE) / lengths
     z = arrays["columns"].T
     D = ((x[:, None] - z[None]) ** 2).sum(axis=2)
     # x is rounded, by eps of itself
     moved = 2 * EPS * np.abs(x).max(axis=1, keepdims=True)
     error_of_D = (X.shape[1] + 4) * EPS * D + 2 * np.sqrt(D) * moved + moved**2
-    scale, value = WIDE(frozen.scale), RADIAL[name][1]
+    scale, value = WIDE(basis.scale), RADIAL[name][1]
     with quiet():
         k = np.where(D > 0, value(scale * D), 0 if name == "THIN_PLATE" else 1)
         low, high = value(scale * np.maximum(D - error_of_D, 1e-300)), value(scale * (D + error_of_D))
@@ -176,7 +175,7 @@ def _plain_fields(decoder, X):
         return None
     phi, error = found
     linear = decoder._linear_map
-    A, B = linear.A.astype(WIDE), linear.basis.frozen().output_coef
+    A, B = linear.A.astype(WIDE), linear.basis.combinations
     if B is not None:  # of few modes: [1 | phi] B are their coordinates
         phi, error = _combined(phi, error, B.astype(WIDE))
     return _combined(phi, error, A)
@@ -247,23 +246,19 @@ def decoders(rng):
 def _terms(decoder):
     """phi and |A|; of decoders of few modes, [1 | phi] B A, that is |B| |A|."""
     basis, A = decoder._linear_map.basis, np.abs(decoder._linear_map.A)
-    if not isinstance(basis, ReducedBasis):
+    B = getattr(basis, "combinations", None)
+    if B is None:
         return basis, A
-    B = np.abs(basis._B)
-    return basis.functions, np.vstack([A[:1] + B[:1] @ A[1:], B[1:] @ A[1:]])
+    functions = replace(basis, size=len(B) - 1, combinations=None)
+    return functions, np.vstack([A[:1] + np.abs(B[:1]) @ A[1:], np.abs(B[1:]) @ A[1:]])
 
 
 def _scale(decoder, X, F):
     """|phi(y)| |A| of each row (L, 1): in its units come round-off and what other rows change."""
     linear, (basis, A) = decoder._linear_map, _terms(decoder)
-    Phi = np.empty((len(X), len(A) - 1))
-    identity = np.vstack([np.zeros((1, Phi.shape[1])), np.eye(Phi.shape[1])])
-    basis.decode(X, identity, None, Phi)
+    identity = np.vstack([np.zeros((1, len(A) - 1)), np.eye(len(A) - 1)])
+    Phi = LinearMap(basis, identity).fields(X)
     scale = (A[0] + np.abs(Phi) @ A[1:]).max(axis=1)
-    weights = getattr(basis, "weights", None)
-    if weights is not None:  # harmonics are sums that cancel
-        K = basis.kernel.values(basis.scaled(X), basis.points)
-        scale = np.maximum(scale, (K @ np.abs(weights) @ A[1:]).max(axis=1))
     # the projection may move all cells by what one is off
     held = linear.invariants
     spread = 1.0 if held is None or held.cell_weights is None else np.sqrt(np.ptp(np.log(held.cell_weights)) + 1) * 10

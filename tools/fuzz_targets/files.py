@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import randsmap
-from randsmap._kernels import frozen as kernel
+from randsmap._kernels import linear_map as kernel
 from randsmap.decoders import FrozenDecoder, FrozenModel, library_path
 from randsmap.persistence import _archive
 from randsmap.persistence._model_files import save
@@ -83,7 +83,7 @@ def _images():
         for _, fitted in _fitted():
             for options in ({}, {"precision": "float32"}, {"kind": "table", "tol": 1e-2}, {"tol": 1e-3}):
                 try:
-                    images.append(bytes(fitted.freeze(**options)._decoder.image))
+                    images.append(bytes(fitted.freeze(**options)._map.kernel.source))
                 except (TypeError, ValueError, AttributeError):
                     pass  # what cannot be frozen says so: tests/test_frozen.py
     return [image for image in images if len(image) < 200_000]
@@ -291,7 +291,7 @@ def images(rng):
             return 1
         _use_frozen(rng, frozen)
         if rng.integers(4) == 0:
-            _use_frozen(rng, FrozenModel(image) if frozen._decoder.has_encoder else frozen)
+            _use_frozen(rng, FrozenModel(image) if frozen._map.kernel.has_encoder else frozen)
     return 1
 
 
@@ -300,7 +300,7 @@ def _use_frozen(rng, frozen):
     if max(d, cells, q) > 4096:
         return
     L = size(rng, (1, 9), (10, 20))
-    X, single = rng.uniform(-1, 2, (L, d)) * rng.choice([1.0, 1.0, 1e3]), frozen._decoder.single
+    X, single = rng.uniform(-1, 2, (L, d)) * rng.choice([1.0, 1.0, 1e3]), frozen._map.kernel.single
     for call in (
         lambda: frozen.predict(X),
         lambda: frozen.predict(X, out=np.empty(L if single else (L, cells))),

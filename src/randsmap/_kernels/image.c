@@ -48,10 +48,9 @@ const char *rk_parameter_name(int number)
     return names[number];
 }
 
-/* The sections of an image by their numbers; `bad` once anything is not as it must be. */
+/* The sections by their numbers; `bad` once anything is not as it must be. */
 typedef struct {
-    const unsigned char *image;
-    const rk_image_section *found[RK_SECTIONS];
+    rk_section found[RK_SECTIONS];
     int bad;
 } sections;
 
@@ -64,8 +63,6 @@ static size_t element(uint32_t type)
 static int read_sections(const void *image, size_t size, sections *s)
 {
     const rk_image_header *header = image;
-    memset(s, 0, sizeof *s);
-    s->image = image;
     if (size < sizeof *header || memcmp(header->magic, RK_IMAGE_MAGIC, sizeof header->magic))
         return RANDSMAP_ERROR_IMAGE;
     if (header->byte_order != RK_IMAGE_ORDER)
@@ -76,7 +73,7 @@ static int read_sections(const void *image, size_t size, sections *s)
         || header->n_sections > (size - sizeof *header) / sizeof(rk_image_section)
         || header->checksum != rk_image_checksum(image, size))
         return RANDSMAP_ERROR_IMAGE;
-    const rk_image_section *table = (const rk_image_section *)(s->image + sizeof *header);
+    const rk_image_section *table = (const rk_image_section *)((const unsigned char *)image + sizeof *header);
     const size_t start = sizeof *header + header->n_sections * sizeof *table;
     for (uint32_t i = 0; i < header->n_sections; i++) {
         const rk_image_section *t = table + i;
@@ -85,9 +82,9 @@ static int read_sections(const void *image, size_t size, sections *s)
             continue; /* of a later version that earlier ones may read without it */
         if (!bytes || t->offset % RK_IMAGE_ALIGNMENT || t->offset < start || t->offset > size
             || (t->columns && t->rows > (size - t->offset) / bytes / t->columns) || t->rows > size
-            || t->columns > size || s->found[t->id])
+            || t->columns > size || s->found[t->id].data)
             return RANDSMAP_ERROR_IMAGE;
-        s->found[t->id] = t;
+        s->found[t->id] = (rk_section){t->type, t->rows, t->columns, (const unsigned char *)image + t->offset};
     }
     return RANDSMAP_OK;
 }
@@ -95,13 +92,13 @@ static int read_sections(const void *image, size_t size, sections *s)
 /* The array of a section that must be there with that type and shape; -1: any. */
 static const void *array(sections *s, int id, uint32_t type, ptrdiff_t rows, ptrdiff_t columns)
 {
-    const rk_image_section *t = s->found[id];
-    if (!t || t->type != type || (rows >= 0 && t->rows != (uint64_t)rows)
+    const rk_section *t = s->found + id;
+    if (!t->data || t->type != type || (rows >= 0 && t->rows != (uint64_t)rows)
         || (columns >= 0 && t->columns != (uint64_t)columns)) {
         s->bad = 1;
         return NULL;
     }
-    return s->image + t->offset;
+    return t->data;
 }
 
 static const double *doubles(sections *s, int id, ptrdiff_t rows, ptrdiff_t columns)
@@ -111,13 +108,13 @@ static const double *doubles(sections *s, int id, ptrdiff_t rows, ptrdiff_t colu
 
 static const double *optional(sections *s, int id, ptrdiff_t rows, ptrdiff_t columns)
 {
-    return s->found[id] ? doubles(s, id, rows, columns) : NULL;
+    return s->found[id].data ? doubles(s, id, rows, columns) : NULL;
 }
 
 static rk_matrix matrix(sections *s, int id, ptrdiff_t rows, ptrdiff_t columns)
 {
     rk_matrix A = {rows, columns, NULL, NULL};
-    if (s->found[id] && s->found[id]->type == RK_FLOAT32)
+    if (s->found[id].type == RK_FLOAT32)
         A.narrow = array(s, id, RK_FLOAT32, rows, columns);
     else
         A.wide = doubles(s, id, rows, columns);
@@ -126,7 +123,7 @@ static rk_matrix matrix(sections *s, int id, ptrdiff_t rows, ptrdiff_t columns)
 
 static ptrdiff_t columns_of(const sections *s, int id)
 {
-    return s->found[id] ? (ptrdiff_t)s->found[id]->columns : 0;
+    return (ptrdiff_t)s->found[id].columns;
 }
 
 /* int64 (1, n), each in [0, limit) */
@@ -146,23 +143,19 @@ static void read_basis(sections *s, randsmap_decoder *r)
         r->n_functions = d;
         return;
     case RK_FEATURE_MAP:
-        r->n_functions = r->n_points = columns_of(s, RK_OFFSETS);
-        r->weights = doubles(s, RK_WEIGHTS, d, r->n_points);
-        r->offsets = doubles(s, RK_OFFSETS, 1, r->n_points);
-        s->bad |= r->n_points == 0 || r->function < 0 || r->function >= RK_ACTIVATIONS;
+        r->n_functions = columns_of(s, RK_OFFSETS);
+        r->weights = doubles(s, RK_WEIGHTS, d, r->n_functions);
+        r->offsets = doubles(s, RK_OFFSETS, 1, r->n_functions);
+        s->bad |= r->n_functions == 0 || r->function < 0 || r->function >= RK_ACTIVATIONS;
         return;
     default:
-        r->n_functions = r->n_points = columns_of(s, RK_COLUMNS);
-        r->columns = doubles(s, RK_COLUMNS, d, r->n_points);
+        r->n_functions = columns_of(s, RK_COLUMNS);
+        r->columns = doubles(s, RK_COLUMNS, d, r->n_functions);
         if (d > RK_DIRECT_DIM)
-            r->points = doubles(s, RK_POINTS, r->n_points, d);
+            r->points = doubles(s, RK_POINTS, r->n_functions, d);
         r->lengths = optional(s, RK_LENGTHS, 1, d);
         r->tail_centre = optional(s, RK_TAIL_CENTRE, 1, d);
-        if (s->found[RK_COMBINATIONS]) {
-            r->n_functions = columns_of(s, RK_COMBINATIONS);
-            r->combinations = doubles(s, RK_COMBINATIONS, r->n_points, r->n_functions);
-        }
-        s->bad |= r->n_points == 0 || r->function < 0 || r->function >= RK_RADIALS
+        s->bad |= r->n_functions == 0 || r->function < 0 || r->function >= RK_RADIALS
                   || (r->tail_centre && !r->lengths)
                   || (r->basis == RK_MULTI_GAUSSIAN && !(0 <= r->low && r->low < r->high && r->high < INFINITY));
         for (ptrdiff_t j = 0; r->lengths && j < d; j++)
@@ -201,7 +194,7 @@ static void read_invariants(sections *s, randsmap_decoder *r)
     r->dropped = indices(s, RK_DROPPED, r->q - p->q, r->q);
     r->fixed = doubles(s, RK_FIXED, 2, r->q);
     r->implied = doubles(s, RK_IMPLIED, p->q, r->q - p->q);
-    if (!s->found[RK_LOWER])
+    if (!s->found[RK_LOWER].data)
         return;
     r->bounds.M = M;
     r->bounds.w = p->q ? p->C : NULL;
@@ -242,14 +235,14 @@ static void read_table(sections *s, randsmap_decoder *r)
 
 static void read_encoder(sections *s, randsmap_decoder *r)
 {
-    const ptrdiff_t n = s->found[RK_ENCODER_ROWS] ? (ptrdiff_t)s->found[RK_ENCODER_ROWS]->rows : 0;
+    const ptrdiff_t n = (ptrdiff_t)s->found[RK_ENCODER_ROWS].rows;
     ptrdiff_t width = r->M;
     r->encoder_centre = doubles(s, RK_ENCODER_CENTRE, 1, r->M);
-    if (s->found[RK_ENCODER_MODES]) {
+    if (s->found[RK_ENCODER_MODES].data) {
         width = columns_of(s, RK_ENCODER_MODES);
         r->encoder_modes = matrix(s, RK_ENCODER_MODES, r->M, width);
     }
-    if (s->found[RK_ENCODER_ROWS]) {
+    if (s->found[RK_ENCODER_ROWS].data) {
         r->encoder_rows = matrix(s, RK_ENCODER_ROWS, n, width);
         r->encoder_weights = doubles(s, RK_ENCODER_WEIGHTS, r->d + 1, n);
         s->bad |= n == 0 || width == 0 || !(r->encoder_width >= 1e-150) || !(r->encoder_width <= 1e150);
@@ -258,20 +251,17 @@ static void read_encoder(sections *s, randsmap_decoder *r)
     }
 }
 
-static int read_image(const void *image, size_t size, randsmap_decoder *r)
+/* The map of sections whose numbers are at most `limit`. */
+static int read_map(sections *s, uint64_t limit, randsmap_decoder *r)
 {
-    sections s;
-    const int status = read_sections(image, size, &s);
-    if (status)
-        return status;
-    if (columns_of(&s, RK_PARAMETERS) < RK_N_PARAMETERS || columns_of(&s, RK_SCALARS) < RK_N_SCALARS)
+    if (columns_of(s, RK_PARAMETERS) < RK_N_PARAMETERS || columns_of(s, RK_SCALARS) < RK_N_SCALARS)
         return RANDSMAP_ERROR_IMAGE;
-    const int64_t *parameter = array(&s, RK_PARAMETERS, RK_INT64, 1, -1);
-    const double *scalar = doubles(&s, RK_SCALARS, 1, -1);
-    if (s.bad)
+    const int64_t *parameter = array(s, RK_PARAMETERS, RK_INT64, 1, -1);
+    const double *scalar = doubles(s, RK_SCALARS, 1, -1);
+    if (s->bad)
         return RANDSMAP_ERROR_IMAGE;
     for (int i = 0; i < RK_N_PARAMETERS; i++)
-        if (parameter[i] < 0 || (uint64_t)parameter[i] > size || (i > RK_N_INVARIANTS && parameter[i] > 64))
+        if (parameter[i] < 0 || (uint64_t)parameter[i] > limit || (i > RK_N_INVARIANTS && parameter[i] > 64))
             return RANDSMAP_ERROR_IMAGE;
     r->d = (ptrdiff_t)parameter[RK_N_COMPONENTS];
     r->M = (ptrdiff_t)parameter[RK_N_CELLS];
@@ -286,38 +276,39 @@ static int read_image(const void *image, size_t size, randsmap_decoder *r)
     r->single = (int)parameter[RK_SINGLE];
     r->scale = scalar[RK_SCALE], r->low = scalar[RK_LOW], r->high = scalar[RK_HIGH];
 
-    read_basis(&s, r);
-    r->bias = doubles(&s, RK_BIAS, 1, r->M);
+    read_basis(s, r);
+    r->bias = doubles(s, RK_BIAS, 1, r->M);
     const ptrdiff_t P = r->n_functions + (r->tail_centre ? r->d : 0);
-    if (s.found[RK_FACTOR]) {
-        const ptrdiff_t rank = columns_of(&s, RK_FACTOR);
-        r->factor = matrix(&s, RK_FACTOR, P, rank);
-        r->modes = matrix(&s, RK_MODES, rank, r->M);
+    if (s->found[RK_FACTOR].data) {
+        const ptrdiff_t rank = columns_of(s, RK_FACTOR);
+        r->factor = matrix(s, RK_FACTOR, P, rank);
+        r->modes = matrix(s, RK_MODES, rank, r->M);
     } else {
-        r->coefficients = matrix(&s, RK_COEFFICIENTS, P, r->M);
+        r->coefficients = matrix(s, RK_COEFFICIENTS, P, r->M);
     }
     r->encoder_width = scalar[RK_ENCODER_WIDTH];
-    if (s.found[RK_ENCODER_CENTRE])
-        read_encoder(&s, r);
+    if (s->found[RK_ENCODER_CENTRE].data)
+        read_encoder(s, r);
     if (r->kind == RANDSMAP_TABLE)
-        read_table(&s, r);
+        read_table(s, r);
     else if (r->kind != RANDSMAP_FEATURES)
-        s.bad = 1;
+        s->bad = 1;
     if (r->projected)
-        read_invariants(&s, r);
-    return s.bad ? RANDSMAP_ERROR_IMAGE : RANDSMAP_OK;
+        read_invariants(s, r);
+    return s->bad ? RANDSMAP_ERROR_IMAGE : RANDSMAP_OK;
 }
 
-static int opened(const void *image, size_t size, randsmap_decoder **out)
+static int opened(sections *s, uint64_t limit, rk_gemm gemm, randsmap_decoder **out)
 {
     randsmap_decoder *r = calloc(1, sizeof *r);
     if (!r)
         return RANDSMAP_ERROR_MEMORY;
-    const int status = read_image(image, size, r);
+    const int status = read_map(s, limit, r);
     if (status) {
         free(r);
         return status;
     }
+    r->gemm = r->coefficients.narrow || r->factor.narrow || r->modes.narrow ? NULL : gemm;
     r->features = rk_features_select();
     r->gradients = rk_gradients_select();
     r->distances = rk_distances_select();
@@ -325,6 +316,13 @@ static int opened(const void *image, size_t size, randsmap_decoder **out)
     r->project = rk_projection_select();
     *out = r;
     return RANDSMAP_OK;
+}
+
+int rk_map_of(const rk_section *table, rk_gemm gemm, randsmap_decoder **out)
+{
+    sections s = {.bad = 0};
+    memcpy(s.found, table, sizeof s.found);
+    return opened(&s, PTRDIFF_MAX, gemm, out);
 }
 
 int randsmap_view(const void *image, size_t size, randsmap_decoder **out)
@@ -335,7 +333,9 @@ int randsmap_view(const void *image, size_t size, randsmap_decoder **out)
         return RANDSMAP_ERROR_ARGUMENT;
     if (sizeof(ptrdiff_t) < sizeof(int64_t)) /* indices are read as they stand */
         return RANDSMAP_ERROR_UNSUPPORTED;
-    return opened(image, size, out);
+    sections s = {.bad = 0};
+    const int status = read_sections(image, size, &s);
+    return status ? status : opened(&s, size, NULL, out);
 }
 
 static void release(void *memory, size_t size, int mapped)
@@ -472,8 +472,8 @@ const char *randsmap_strerror(int status)
     case RANDSMAP_ERROR_BYTE_ORDER: return "an image of a machine of the other byte order";
     case RANDSMAP_ERROR_NOT_FINITE: return "a latent coordinate, vector, field or value is not finite";
     case RANDSMAP_ERROR_OVERFLOW:
-        return "a field is too large for floating-point numbers: it cannot satisfy its invariants, its latent point is "
-               "too far away, or it has no latent point";
+        return "a field or derivative is too large for floating-point numbers, because its point is too far away: it can "
+               "neither satisfy invariants nor be encoded";
     case RANDSMAP_ERROR_CONVERGENCE: return "no field is found that satisfies the invariants and bounds";
     case RANDSMAP_ERROR_VALUES: return "the values of invariants that depend on each other are contradictory";
     case RANDSMAP_ERROR_UNSUPPORTED: return "the image does not hold what this needs, or the platform has less than 64 bits";

@@ -1,7 +1,9 @@
-/* The memory image of a frozen decoder, which is its file.
+/* The linear map from latent points to fields and back, made of arrays in memory or of an image, which is a file.
  *
- * A header of 64 bytes, `n_sections` entries of 32 bytes, and the sections, arrays of rows x columns that start
- * at multiples of 64 bytes. The checksum is of everything but itself. Numbers stay what they mean once an image
+ * Either is a table of sections, arrays of rows x columns: what Python fits, and what a frozen decoder keeps.
+ *
+ * An image is a header of 64 bytes, `n_sections` entries of 32 bytes, and the sections, which start at
+ * multiples of 64 bytes. The checksum is of everything but itself. Numbers stay what they mean once an image
  * has been written: new ones are appended, and a section that is not known is passed over. */
 #ifndef RK_IMAGE_H
 #define RK_IMAGE_H
@@ -28,6 +30,13 @@ typedef struct {
     uint64_t offset, rows, columns;
 } rk_image_section;
 
+/* A section in memory; without data there is none. */
+typedef struct {
+    uint32_t type;
+    uint64_t rows, columns;
+    const void *data;
+} rk_section;
+
 enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
 
 /* The sections by their numbers, from 1: the enumeration and the names that Python writes are made of this list. */
@@ -39,7 +48,6 @@ enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
     X(COLUMNS)             /* (d, n): points of a kernel, in units of the lengths */                                   \
     X(POINTS)              /* (n, d): the same, where d > RK_DIRECT_DIM */                                             \
     X(LENGTHS)             /* (1, d) */                                                                                \
-    X(COMBINATIONS)        /* (n, r): the functions are combinations of the kernel's */                                \
     X(TAIL_CENTRE)         /* (1, d): the functions (y - centre) / lengths follow */                                   \
     X(BIAS)                /* (1, M) */                                                                                \
     X(COEFFICIENTS)        /* (P, M) float64 or float32, or in their place: */                                         \
@@ -101,6 +109,11 @@ typedef struct {
     const float *narrow;
 } rk_matrix;
 
+/* C = alpha op(A) op(B) + beta C of row-major matrices, op(A) (m, k) and op(B) (k, n) with their row strides */
+typedef void (*rk_gemm)(int transpose_a, int transpose_b, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, double alpha,
+                        const double *A, ptrdiff_t lda, const double *B, ptrdiff_t ldb, double beta, double *C,
+                        ptrdiff_t ldc);
+
 struct randsmap_decoder {
     ptrdiff_t d, M, q;
     int kind, precision, projected, single;
@@ -108,9 +121,8 @@ struct randsmap_decoder {
     enum rk_basis basis;
     int function;
     ptrdiff_t n_functions; /* of the basis, without the tail */
-    ptrdiff_t n_points;    /* of a feature map or kernel, before combinations */
     const double *weights, *offsets;
-    const double *columns, *points, *lengths, *combinations, *tail_centre;
+    const double *columns, *points, *lengths, *tail_centre;
     double scale, low, high;
 
     const double *bias;
@@ -129,6 +141,7 @@ struct randsmap_decoder {
     rk_matrix encoder_modes, encoder_rows;
     double encoder_width;
 
+    rk_gemm gemm; /* for more than RK_DECODE_FEW rows; NULL: loops, and no row depends on the others */
     const rk_features_table *features;
     const rk_gradients_table *gradients;
     const rk_distances_table *distances;
@@ -145,6 +158,11 @@ static inline int rk_image_is_single(const randsmap_decoder *r)
     return r->single;
 }
 
+static inline int rk_image_is_affine(const randsmap_decoder *r)
+{
+    return r->basis == RK_IDENTITY && !r->projection.bounds && !r->table.rows;
+}
+
 static inline int rk_image_has_encoder(const randsmap_decoder *r)
 {
     return r->encoder_centre != NULL;
@@ -153,6 +171,26 @@ static inline int rk_image_has_encoder(const randsmap_decoder *r)
 /* The name of a section or parameter in the lists above. */
 const char *rk_section_name(int id);
 const char *rk_parameter_name(int number);
+
+/* The map that RK_SECTIONS arrays describe, which must stay where they are. Every shape is verified. */
+int rk_map_of(const rk_section *sections, rk_gemm gemm, randsmap_decoder **out);
+
+/* x = (y - centre) / lengths (d), no further than the largest number; centre and lengths may be NULL. */
+void rk_in_units(const double *y, const double *centre, const double *lengths, ptrdiff_t d, double *x);
+
+/* Fields out (n, M) of points y (n, d), with values (n, rank) of the independent invariants or NULL. */
+int rk_decode(const randsmap_decoder *map, const double *y, const double *values, ptrdiff_t n, double *out,
+              double *work);
+/* Derivatives T (n, p, M) of the fields at points y (n, d) along v (n, p, d), or with NULL along the coordinates. */
+int rk_tangents(const randsmap_decoder *map, const double *y, const double *v, ptrdiff_t n, ptrdiff_t p, double *T,
+                double *work);
+/* Products out (n, d) = J^T u, u (n, M). */
+int rk_cotangents(const randsmap_decoder *map, const double *y, const double *u, ptrdiff_t n, double *out,
+                  double *work);
+/* Doubles of workspace for each of these, and for randsmap_encode. */
+ptrdiff_t rk_work(const randsmap_decoder *map, ptrdiff_t n);
+ptrdiff_t rk_tangents_work(const randsmap_decoder *map, ptrdiff_t n, ptrdiff_t p);
+ptrdiff_t rk_cotangents_work(const randsmap_decoder *map, ptrdiff_t n);
 
 /* Of an image of that many bytes, a multiple of 8. */
 uint64_t rk_image_checksum(const void *image, size_t size);

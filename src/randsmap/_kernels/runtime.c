@@ -1,4 +1,5 @@
-/* Decoding by images: the kernels of `predict`, one after the other, in the caller's memory. */
+/* Decoding and encoding by a linear map, in the caller's memory: the one code of `predict`, its derivatives and frozen
+ * decoders. */
 #include "rk_image.h"
 #include <float.h>
 #include <math.h>
@@ -10,6 +11,11 @@ enum { CHUNK = RK_DECODE_FEW };
 static ptrdiff_t smaller(ptrdiff_t a, ptrdiff_t b)
 {
     return a < b ? a : b;
+}
+
+static ptrdiff_t larger(ptrdiff_t a, ptrdiff_t b)
+{
+    return a > b ? a : b;
 }
 
 static int all_finite(const double *x, ptrdiff_t n)
@@ -25,15 +31,22 @@ static ptrdiff_t n_coefficients(const randsmap_decoder *r)
     return r->n_functions + (r->tail_centre ? r->d : 0);
 }
 
-/* Doubles that `functions` and its derivatives need for n rows, beside their results. */
-static ptrdiff_t basis_work(const randsmap_decoder *r, ptrdiff_t n)
+/* Functions that are evaluated at a time: all for a few rows, else as many as a GEMM takes. */
+static ptrdiff_t depth(const randsmap_decoder *r, ptrdiff_t n)
 {
-    return n * (r->d + r->n_points) + 2 * r->n_points + (CHUNK + 3) * r->d;
+    return n > CHUNK ? smaller(n_coefficients(r), RK_DECODE_DEPTH) : n_coefficients(r);
 }
 
+/* Doubles for n rows of functions, what they are computed from, and the coordinates in few modes. */
 static ptrdiff_t linear_work(const randsmap_decoder *r, ptrdiff_t n)
 {
-    return n * (n_coefficients(r) + r->modes.rows) + basis_work(r, n);
+    return depth(r, n) * (n + r->d) + n * (r->d + r->factor.columns);
+}
+
+/* For the slopes at a point, and directions. */
+static ptrdiff_t slopes_work(const randsmap_decoder *r)
+{
+    return r->n_functions + (CHUNK + 3) * r->d;
 }
 
 static ptrdiff_t encoder_work(const randsmap_decoder *r, ptrdiff_t n)
@@ -41,21 +54,47 @@ static ptrdiff_t encoder_work(const randsmap_decoder *r, ptrdiff_t n)
     return n * (r->M + r->encoder_modes.columns + r->encoder_rows.rows + r->encoder_rows.columns + r->d + 1);
 }
 
+/* For the projection of a row, and what goes before it in `randsmap_decode_values` */
+static ptrdiff_t projection_work(const randsmap_decoder *r)
+{
+    return r->projected ? r->project->workspace(&r->projection) + r->q : 0;
+}
+
+ptrdiff_t rk_work(const randsmap_decoder *r, ptrdiff_t n)
+{
+    const ptrdiff_t rows = r->gemm ? n : smaller(n, CHUNK);
+    const ptrdiff_t encoding = r->encoder_centre ? encoder_work(r, smaller(n, CHUNK)) : 0;
+    const ptrdiff_t decoding = larger(linear_work(r, rows), linear_work(r, 1)) + projection_work(r);
+    return larger(encoding, decoding) + 1;
+}
+
+ptrdiff_t rk_tangents_work(const randsmap_decoder *r, ptrdiff_t n, ptrdiff_t p)
+{
+    if (!r->gemm)
+        return r->M + randsmap_work(r, p);
+    const ptrdiff_t fields = r->projection.bounds ? n * r->M + rk_work(r, n) : 0;
+    return slopes_work(r) + n * p * (n_coefficients(r) + r->factor.columns) + fields + projection_work(r);
+}
+
+ptrdiff_t rk_cotangents_work(const randsmap_decoder *r, ptrdiff_t n)
+{
+    const ptrdiff_t fields = r->projection.bounds ? n * r->M + rk_work(r, n) : 0;
+    const ptrdiff_t pulled = r->projected ? n * r->M + projection_work(r) : 0;
+    return slopes_work(r) + n * (n_coefficients(r) + r->factor.columns) + fields + pulled;
+}
+
 ptrdiff_t randsmap_work(const randsmap_decoder *r, ptrdiff_t n)
 {
     if (!r || n < 0)
         return -1;
-    const ptrdiff_t rows = n < CHUNK ? n + 1 : CHUNK;
-    const ptrdiff_t encoding = r->encoder_centre ? encoder_work(r, smaller(n, CHUNK)) : 0;
-    const ptrdiff_t decoding =
-        linear_work(r, rows) + (r->projected ? r->project->workspace(&r->projection) + r->q : 0) + 2 * r->M + 1;
-    return encoding > decoding ? encoding : decoding;
+    const ptrdiff_t rows = smaller(n + 1, CHUNK);
+    const ptrdiff_t jvp = slopes_work(r) + linear_work(r, rows) + projection_work(r);
+    return larger(larger(rk_work(r, n), jvp), rk_cotangents_work(r, 1));
 }
 
 /* -- Functions of the latent point ----------------------------------------------------------------- */
 
-/* (y - centre) / lengths, no further than the largest number; centre and lengths may be NULL. */
-static void in_units(const double *y, const double *centre, const double *lengths, ptrdiff_t d, double *x)
+void rk_in_units(const double *y, const double *centre, const double *lengths, ptrdiff_t d, double *x)
 {
     for (ptrdiff_t j = 0; j < d; j++) {
         const double v = (centre ? y[j] - centre[j] : y[j]) / (lengths ? lengths[j] : 1);
@@ -63,97 +102,97 @@ static void in_units(const double *y, const double *centre, const double *length
     }
 }
 
-static void squared_distances(const randsmap_decoder *r, const double *X, ptrdiff_t n, double *D, ptrdiff_t ld)
+/* D (n, count; row stride ld) of the points X (n, d), in units, from the points `first` and following of the kernel */
+static void squared_distances(const randsmap_decoder *r, const double *X, ptrdiff_t n, ptrdiff_t first, ptrdiff_t count,
+                              double *D, ptrdiff_t ld)
 {
     if (r->points)
-        r->distances->direct_rows(X, n, r->points, r->n_points, r->d, D, ld);
+        r->distances->direct_rows(X, n, r->points + first * r->d, count, r->d, D, ld);
     else
-        r->distances->direct_columns(X, n, r->columns, r->n_points, r->n_points, r->d, D, ld);
+        r->distances->direct_columns(X, n, r->columns + first, r->n_functions, count, r->d, D, ld);
 }
 
-static void radial(const randsmap_decoder *r, int slopes, double *D, ptrdiff_t ld, ptrdiff_t n)
+static void radial(const randsmap_decoder *r, int slopes, double *D, ptrdiff_t ld, ptrdiff_t n, ptrdiff_t count)
 {
     if (r->basis == RK_RADIAL_KERNEL) {
-        r->distances->radial(r->function, slopes, D, ld, n, r->n_points, r->scale);
+        r->distances->radial(r->function, slopes, D, ld, n, count, r->scale);
         return;
     }
     for (ptrdiff_t i = 0; i < n; i++)
-        (slopes ? r->distances->multi_gaussian_slope : r->distances->multi_gaussian)(D + i * ld, r->n_points,
-                                                                                    r->low, r->high);
+        (slopes ? r->distances->multi_gaussian_slope : r->distances->multi_gaussian)(D + i * ld, count, r->low, r->high);
 }
 
-/* Z (n, r) += K C, C the combinations. */
-static void combine(const randsmap_decoder *r, const double *K, ptrdiff_t n, double *Z, ptrdiff_t ldz)
+/* W (d, count): those weights of a feature map, which the kernel wants without a stride */
+static const double *some_weights(const randsmap_decoder *r, ptrdiff_t first, ptrdiff_t count, double *W)
 {
-    double *to[CHUNK];
-    for (ptrdiff_t i = 0; i < n; i++) {
-        to[i] = Z + i * ldz;
-        memset(to[i], 0, (size_t)r->n_functions * sizeof **to);
-    }
-    r->decode->rows_to(K, n, r->n_points, r->n_points, r->combinations, r->n_functions, to);
+    if (count == r->n_functions)
+        return r->weights;
+    for (ptrdiff_t j = 0; j < r->d; j++)
+        memcpy(W + j * count, r->weights + j * r->n_functions + first, (size_t)count * sizeof *W);
+    return W;
 }
 
-/* Z (n, P) = phi(y) for n <= CHUNK rows. */
-static void functions(const randsmap_decoder *r, const double *y, ptrdiff_t n, double *Z, double *work)
+/* Z (n, count) = the functions `first` and following at n points, those of the tail last */
+static void functions(const randsmap_decoder *r, const double *y, ptrdiff_t n, ptrdiff_t first, ptrdiff_t count,
+                      double *Z, double *work)
 {
-    const ptrdiff_t d = r->d, P = n_coefficients(r);
-    double *X = work, *K = X + n * d;
-    switch (r->basis) {
-    case RK_IDENTITY:
-        memcpy(Z, y, (size_t)(n * d) * sizeof *Z);
-        return;
-    case RK_FEATURE_MAP:
-        r->features->fused(r->function, y, n, d, r->weights, r->offsets, P, r->scale, Z, P);
-        return;
-    default:
-        break;
-    }
-    for (ptrdiff_t i = 0; i < n; i++)
-        in_units(y + i * d, NULL, r->lengths, d, X + i * d);
-    double *D = r->combinations ? K : Z;
-    const ptrdiff_t ld = r->combinations ? r->n_points : P;
-    squared_distances(r, X, n, D, ld);
-    radial(r, 0, D, ld, n);
-    if (r->combinations)
-        combine(r, K, n, Z, P);
-    if (r->tail_centre)
+    const ptrdiff_t d = r->d, own = smaller(first + count, r->n_functions) - first, tail = first + count - r->n_functions;
+    if (r->basis == RK_IDENTITY) {
         for (ptrdiff_t i = 0; i < n; i++)
-            in_units(y + i * d, r->tail_centre, r->lengths, d, Z + i * P + r->n_functions);
+            memcpy(Z + i * count, y + i * d + first, (size_t)count * sizeof *Z);
+        return;
+    }
+    if (r->basis == RK_FEATURE_MAP) {
+        r->features->fused(r->function, y, n, d, some_weights(r, first, count, work), r->offsets + first, count, r->scale,
+                           Z, count);
+        return;
+    }
+    if (own > 0) {
+        for (ptrdiff_t i = 0; i < n; i++)
+            rk_in_units(y + i * d, NULL, r->lengths, d, work + i * d);
+        squared_distances(r, work, n, first, own, Z, count);
+        radial(r, 0, Z, count, n, own);
+    }
+    for (ptrdiff_t i = 0; tail > 0 && i < n; i++) {
+        rk_in_units(y + i * d, r->tail_centre, r->lengths, d, work);
+        memcpy(Z + i * count + larger(own, 0), work + larger(-own, 0), (size_t)smaller(tail, count) * sizeof *Z);
+    }
 }
 
-/* What the gradient of function k is a multiple of: slopes S (n_points) at y, and X = y in units (NULL for a
+/* What the gradient of function k is a multiple of: slopes S (n_functions) at y, and X = y in units (NULL for a
  * feature map). */
 static const double *slopes(const randsmap_decoder *r, const double *y, double *S, double *X)
 {
+    if (r->basis == RK_IDENTITY)
+        return NULL;
     if (r->basis == RK_FEATURE_MAP) {
-        r->gradients->slopes(r->function, y, 1, r->d, r->weights, r->offsets, r->n_points, r->scale, S);
+        r->gradients->slopes(r->function, y, 1, r->d, r->weights, r->offsets, r->n_functions, r->scale, S);
         return NULL;
     }
-    in_units(y, NULL, r->lengths, r->d, X);
-    squared_distances(r, X, 1, S, r->n_points);
-    radial(r, 1, S, r->n_points, 1);
+    rk_in_units(y, NULL, r->lengths, r->d, X);
+    squared_distances(r, X, 1, 0, r->n_functions, S, r->n_functions);
+    radial(r, 1, S, r->n_functions, 1, r->n_functions);
     return X;
 }
 
-/* G (n, P): derivatives of the functions at one point along the rows of V (n, d). `S` from `slopes`. */
-static void directional(const randsmap_decoder *r, const double *S, const double *X, const double *V, ptrdiff_t n,
-                        double *G, double *work)
+/* G (n, P): derivatives of the functions at one point along the rows of V (n, d), or with NULL along the coordinates from
+ * `first` on. S and X from `slopes`. */
+static void directional(const randsmap_decoder *r, const double *S, const double *X, const double *V, ptrdiff_t first,
+                        ptrdiff_t n, double *G, double *work)
 {
     const ptrdiff_t d = r->d, P = n_coefficients(r);
-    double *v = work, *K = v + d;
-    for (ptrdiff_t i = 0; i < n; i++) {
-        if (r->basis == RK_IDENTITY) {
-            memcpy(G + i * P, V + i * d, (size_t)d * sizeof *G);
-            continue;
-        }
-        in_units(V + i * d, NULL, r->lengths, d, v);
-        r->gradients->directional(S, X, X ? r->columns : r->weights, v, 1, d, r->n_points,
-                                  r->combinations ? K + i * r->n_points : G + i * P);
+    double *unit = work, *v = unit + d;
+    for (ptrdiff_t i = 0; i < n; i++, G += P) {
+        memset(unit, 0, (size_t)d * sizeof *unit);
+        unit[first + (V ? 0 : i)] = 1;
+        rk_in_units(V ? V + i * d : unit, NULL, r->lengths, d, v);
+        if (r->basis == RK_IDENTITY)
+            memcpy(G, v, (size_t)d * sizeof *G);
+        else
+            r->gradients->directional(S, X, X ? r->columns : r->weights, v, 1, d, r->n_functions, G);
         if (r->tail_centre)
-            memcpy(G + i * P + r->n_functions, v, (size_t)d * sizeof *G);
+            memcpy(G + r->n_functions, v, (size_t)d * sizeof *G);
     }
-    if (r->combinations)
-        combine(r, K, n, G, P);
 }
 
 /* -- Tables ---------------------------------------------------------------------------------------- */
@@ -187,6 +226,9 @@ static rk_matrix table_part(const randsmap_decoder *r, const place *at, int a)
     return part;
 }
 
+/* The coordinate directions of a table, which has at most two */
+static const double unit_directions[2][2] = {{1, 0}, {0, 1}};
+
 /* w (RK_SPLINE_ORDER) of those: the field's, or with v (d) the derivative's along v. */
 static void table_weights(const randsmap_decoder *r, const place *at, int a, const double *v, double *w)
 {
@@ -202,27 +244,58 @@ static void table_weights(const randsmap_decoder *r, const place *at, int a, con
 
 /* -- Fields ---------------------------------------------------------------------------------------- */
 
-static void multiply(const randsmap_decoder *r, const double *Z, ptrdiff_t n, const rk_matrix *A, double *const *out)
+/* out[i] += row i of Z (n, count) times the rows `first` and following of A. More than CHUNK rows need `gemm`, and lie one
+ * after the other from out[0] on. */
+static void multiply(const randsmap_decoder *r, const double *Z, ptrdiff_t n, const rk_matrix *A, ptrdiff_t first,
+                     ptrdiff_t count, double *const *out)
 {
+    const ptrdiff_t columns = A->columns;
+    if (n == 0 || columns == 0)
+        return;
     if (A->narrow)
-        r->decode->rows_to_single(Z, n, A->rows, A->rows, A->narrow, A->columns, out);
+        r->decode->rows_to_single(Z, n, count, count, A->narrow + first * columns, columns, out);
+    else if (n <= CHUNK)
+        r->decode->rows_to(Z, n, count, count, A->wide + first * columns, columns, out);
     else
-        r->decode->rows_to(Z, n, A->rows, A->rows, A->wide, A->columns, out);
+        r->gemm(0, 0, n, columns, count, 1, Z, count, A->wide + first * columns, columns, 1, out[0], columns);
 }
 
-/* out[i] += row i of Z (n, P) times the coefficients */
+/* Where row i of n rows X (n, columns) begins; of more than CHUNK the first alone */
+static void rows_of(double *X, ptrdiff_t n, ptrdiff_t columns, double **to)
+{
+    for (ptrdiff_t i = 0; i < (n <= CHUNK ? n : 1); i++)
+        to[i] = X + i * columns;
+}
+
+/* out[i] += the functions Z (n, P) times the coefficients */
 static void linear(const randsmap_decoder *r, const double *Z, ptrdiff_t n, double *const *out, double *work)
 {
+    double *to[CHUNK];
     if (!r->factor.rows) {
-        multiply(r, Z, n, &r->coefficients, out);
+        multiply(r, Z, n, &r->coefficients, 0, n_coefficients(r), out);
         return;
     }
-    double *to[CHUNK];
     memset(work, 0, (size_t)(n * r->modes.rows) * sizeof *work);
-    for (ptrdiff_t i = 0; i < n; i++)
-        to[i] = work + i * r->modes.rows;
-    multiply(r, Z, n, &r->factor, to);
-    multiply(r, work, n, &r->modes, out);
+    rows_of(work, n, r->modes.rows, to);
+    multiply(r, Z, n, &r->factor, 0, n_coefficients(r), to);
+    multiply(r, work, n, &r->modes, 0, r->modes.rows, out);
+}
+
+/* out[i] += the functions at row i of y (n, d) times the coefficients, some functions at a time */
+static void linear_at(const randsmap_decoder *r, const double *y, ptrdiff_t n, double *const *out, double *work)
+{
+    const ptrdiff_t P = n_coefficients(r), step = depth(r, n), rank = r->factor.columns;
+    double *coordinates = work, *Z = work + n * rank, *to[CHUNK];
+    const int factored = r->factor.rows > 0;
+    memset(coordinates, 0, (size_t)(n * rank) * sizeof *work);
+    rows_of(coordinates, n, rank, to);
+    for (ptrdiff_t first = 0; first < P; first += step) {
+        const ptrdiff_t count = smaller(step, P - first);
+        functions(r, y, n, first, count, Z, Z + n * count);
+        multiply(r, Z, n, factored ? &r->factor : &r->coefficients, first, count, factored ? to : out);
+    }
+    if (factored)
+        multiply(r, coordinates, n, &r->modes, 0, rank, out);
 }
 
 /* From the table: with `field`, the field to out[0], and the derivatives along the rows of v (n, d) to those after it. */
@@ -238,7 +311,7 @@ static void table_rows(const randsmap_decoder *r, const place *at, const double 
             table_weights(r, at, a, NULL, w);
         for (ptrdiff_t i = 0; i < n; i++)
             table_weights(r, at, a, v + i * r->d, w + (field + i) * RK_SPLINE_ORDER);
-        multiply(r, w, field + n, &part, out);
+        multiply(r, w, field + n, &part, 0, RK_SPLINE_ORDER, out);
     }
 }
 
@@ -277,56 +350,50 @@ static int independent_values(const randsmap_decoder *r, const double *m, double
     return RANDSMAP_OK;
 }
 
-static int decode_rows(const randsmap_decoder *r, const double *y, const double *m, ptrdiff_t n, double *out,
+/* Rows that have no table, from out[0] on if they are more than CHUNK */
+static void decode_block(const randsmap_decoder *r, const double *y, ptrdiff_t n, double *out, double *work)
+{
+    double *to[CHUNK];
+    for (ptrdiff_t i = 0; i < n; i++)
+        memcpy(out + i * r->M, r->bias, (size_t)r->M * sizeof *out);
+    rows_of(out, n, r->M, to);
+    linear_at(r, y, n, to, work);
+}
+
+static int decode_rows(const randsmap_decoder *r, const double *y, const double *values, ptrdiff_t n, double *out,
                        double *work)
 {
-    const ptrdiff_t d = r->d, M = r->M, P = n_coefficients(r);
-    double *to[CHUNK], *Z = work, *rest = Z + n * P;
-    int status = all_finite(y, n * d) ? RANDSMAP_OK : RANDSMAP_ERROR_NOT_FINITE;
-    if (status) {
+    const ptrdiff_t d = r->d, M = r->M, rank = r->projection.q;
+    place at;
+    if (!all_finite(y, n * d)) {
         if (n == 1)
-            return status;
+            return RANDSMAP_ERROR_NOT_FINITE;
+        int status = RANDSMAP_OK;
         for (ptrdiff_t i = 0; i < n; i++) { /* the others one by one */
-            const int s = decode_rows(r, y + i * d, m ? m + i * r->q : NULL, 1, out + i * M, work);
-            status = i == 0 || status == RANDSMAP_OK ? s : status;
+            const int s = decode_rows(r, y + i * d, values ? values + i * rank : NULL, 1, out + i * M, work);
+            status = status ? status : s;
         }
         return status;
     }
-    ptrdiff_t left = 0; /* rows that no table has */
-    for (ptrdiff_t i = 0; i < n; i++) {
-        place at;
-        to[left] = out + i * M;
-        if (in_table(r, y + i * d, &at)) {
-            table_rows(r, &at, NULL, 1, 0, to + left);
-            continue;
-        }
-        memcpy(to[left], r->bias, (size_t)M * sizeof *out);
-        if (r->table.rows)
-            functions(r, y + i * d, 1, Z + left * P, rest);
-        left++;
-    }
     if (!r->table.rows)
-        functions(r, y, n, Z, rest);
-    linear(r, Z, left, to, rest);
-    for (ptrdiff_t i = 0; r->projected && i < n; i++) {
-        const double *values = NULL;
-        int s = RANDSMAP_OK;
-        if (m) {
-            s = independent_values(r, m + i * r->q, work);
-            values = work;
-        }
-        if (!s)
-            s = row_status(r->project->project(&r->projection, values, out + i * M, 1, M, work + r->q));
-        status = status ? status : s;
+        decode_block(r, y, n, out, work);
+    for (ptrdiff_t i = 0; r->table.rows && i < n; i++) {
+        double *to = out + i * M;
+        if (in_table(r, y + i * d, &at))
+            table_rows(r, &at, NULL, 1, 0, &to);
+        else
+            decode_block(r, y + i * d, 1, to, work);
     }
-    return status;
+    return r->projected ? row_status(r->project->project(&r->projection, values, out, n, M, work)) : RANDSMAP_OK;
 }
 
-static int decode(const randsmap_decoder *r, const double *y, const double *m, ptrdiff_t n, double *out, double *work)
+int rk_decode(const randsmap_decoder *r, const double *y, const double *values, ptrdiff_t n, double *out, double *work)
 {
+    const ptrdiff_t step = r->gemm ? larger(n, 1) : CHUNK;
     int status = RANDSMAP_OK;
-    for (ptrdiff_t i = 0; i < n; i += CHUNK) {
-        const int s = decode_rows(r, y + i * r->d, m ? m + i * r->q : NULL, smaller(CHUNK, n - i), out + i * r->M, work);
+    for (ptrdiff_t i = 0; i < n; i += step) {
+        const int s = decode_rows(r, y + i * r->d, values ? values + i * r->projection.q : NULL, smaller(step, n - i),
+                                  out + i * r->M, work);
         status = status ? status : s;
     }
     return status;
@@ -336,7 +403,7 @@ int randsmap_decode(const randsmap_decoder *r, const double *y, ptrdiff_t n, dou
 {
     if (!r || n < 0 || (n && (!y || !out || !work)))
         return RANDSMAP_ERROR_ARGUMENT;
-    return decode(r, y, NULL, n, out, work);
+    return rk_decode(r, y, NULL, n, out, work);
 }
 
 int randsmap_decode_values(const randsmap_decoder *r, const double *y, const double *m, ptrdiff_t n, double *out,
@@ -346,7 +413,13 @@ int randsmap_decode_values(const randsmap_decoder *r, const double *y, const dou
         return RANDSMAP_ERROR_ARGUMENT;
     if (!r->projected || !r->q)
         return RANDSMAP_ERROR_UNSUPPORTED;
-    return decode(r, y, m, n, out, work);
+    int status = RANDSMAP_OK;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        int s = independent_values(r, m + i * r->q, work);
+        s = s ? s : rk_decode(r, y + i * r->d, work, 1, out + i * r->M, work + r->q);
+        status = status ? status : s;
+    }
+    return status;
 }
 
 /* -- Encoding -------------------------------------------------------------------------------------- */
@@ -407,7 +480,7 @@ static void encode_rows(const randsmap_decoder *r, const double *f, ptrdiff_t n,
         memset(Z, 0, (size_t)(n * r->encoder_modes.columns) * sizeof *Z);
         for (ptrdiff_t i = 0; i < n; i++)
             to[i] = Z + i * r->encoder_modes.columns;
-        multiply(r, X, n, &r->encoder_modes, to);
+        multiply(r, X, n, &r->encoder_modes, 0, M, to);
     } else {
         Z = X;
     }
@@ -460,6 +533,17 @@ int randsmap_encode(const randsmap_decoder *r, const double *f, ptrdiff_t n, dou
 
 /* -- Derivatives ----------------------------------------------------------------------------------- */
 
+/* The projection's derivative at the field f, of n tangents T (n, M) */
+static int push(const randsmap_decoder *r, const double *f, ptrdiff_t n, double *const *T, double *work)
+{
+    int status = RANDSMAP_OK;
+    for (ptrdiff_t i = 0; r->projected && i < n; i++) {
+        const int s = row_status(r->project->push(&r->projection, f, T[i], work));
+        status = status ? status : s;
+    }
+    return status;
+}
+
 int randsmap_decode_jvp(const randsmap_decoder *r, const double *y, const double *v, ptrdiff_t p, double *f,
                         double *Jv, double *work)
 {
@@ -468,118 +552,173 @@ int randsmap_decode_jvp(const randsmap_decoder *r, const double *y, const double
     const ptrdiff_t d = r->d, M = r->M, P = n_coefficients(r);
     if (!all_finite(y, d) || (v && !all_finite(v, p * d)))
         return RANDSMAP_ERROR_NOT_FINITE;
-    double *S = work, *X = S + r->n_points, *units = X + d, *Z = units + CHUNK * d;
-    const double *slopes_at = NULL;
+    double *S = work, *X = S + r->n_functions, *scratch = X + d, *Z = scratch + 2 * d;
+    const double *X_at = NULL;
     place at;
     const int tabulated = in_table(r, y, &at);
-    if (!tabulated && p && r->basis != RK_IDENTITY)
-        slopes_at = slopes(r, y, S, X);
+    if (!tabulated && p)
+        X_at = slopes(r, y, S, X);
     int status = RANDSMAP_OK;
     for (ptrdiff_t start = 0, first = 1; first || start < p; first = 0) {
         const ptrdiff_t n = smaller(CHUNK - first, p - start); /* directions beside, at first, the field */
         double *to[CHUNK], *rest = Z + (n + first) * P;
-        const double *directions = v ? v + start * d : units;
-        if (!v) {
-            memset(units, 0, (size_t)(n * d) * sizeof *units);
-            for (ptrdiff_t i = 0; i < n; i++)
-                units[i * d + start + i] = 1;
-        }
         to[0] = f;
         for (ptrdiff_t i = 0; i < n; i++)
             to[first + i] = Jv + (start + i) * M;
         if (tabulated) {
-            table_rows(r, &at, directions, first, n, to);
+            table_rows(r, &at, v ? v + start * d : unit_directions[0], first, n, to);
         } else {
             if (first) {
                 memcpy(f, r->bias, (size_t)M * sizeof *f);
-                functions(r, y, 1, Z, rest);
+                functions(r, y, 1, 0, P, Z, rest);
             }
             for (ptrdiff_t i = first; i < first + n; i++)
                 memset(to[i], 0, (size_t)M * sizeof *f);
-            directional(r, S, slopes_at, directions, n, Z + first * P, rest);
+            directional(r, S, X_at, v ? v + start * d : NULL, start, n, Z + first * P, scratch);
             linear(r, Z, n + first, to, rest);
         }
-        if (r->projected) {
-            if (first)
-                status = row_status(r->project->project(&r->projection, NULL, f, 1, M, Z));
-            for (ptrdiff_t i = first; i < n + first; i++) {
-                const int s = row_status(r->project->push(&r->projection, f, to[i], Z));
-                status = status ? status : s;
-            }
-        }
+        if (first && r->projected)
+            status = row_status(r->project->project(&r->projection, NULL, f, 1, M, Z));
+        const int s = push(r, f, n, to + first, Z);
+        status = status ? status : s;
         start += n;
     }
     return status;
 }
 
-static void transpose_multiply(const randsmap_decoder *r, const rk_matrix *A, const double *u, double *out)
+/* The fields at y, where the derivatives of the projection depend on them: f (n, M) and what follows it in `work` */
+static int fields_of_bounds(const randsmap_decoder *r, const double *y, ptrdiff_t n, double **work)
 {
-    if (A->narrow)
-        r->decode->adjoint_single(A->narrow, A->rows, A->columns, u, out);
-    else
-        r->decode->adjoint(A->wide, A->rows, A->columns, u, out);
+    double *f = *work;
+    if (!r->projection.bounds)
+        return RANDSMAP_OK;
+    *work += n * r->M;
+    return rk_decode(r, y, NULL, n, f, *work);
+}
+
+int rk_tangents(const randsmap_decoder *r, const double *y, const double *v, ptrdiff_t n, ptrdiff_t p, double *T,
+                double *work)
+{
+    const ptrdiff_t d = r->d, M = r->M, P = n_coefficients(r);
+    int status = RANDSMAP_OK;
+    if (!r->gemm) { /* the field comes for little */
+        for (ptrdiff_t i = 0; i < n; i++) {
+            const int s = randsmap_decode_jvp(r, y + i * d, v ? v + i * p * d : NULL, p, work, T + i * p * M, work + M);
+            status = status ? status : s;
+        }
+        return status;
+    }
+    double *S = work, *X = S + r->n_functions, *scratch = X + d, *G = scratch + 2 * d, *rest = G + n * p * P, *f = rest;
+    double *to[CHUNK];
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const double *X_at = slopes(r, y + i * d, S, X);
+        directional(r, S, X_at, v ? v + i * p * d : NULL, 0, p, G + i * p * P, scratch);
+    }
+    memset(T, 0, (size_t)(n * p * M) * sizeof *T);
+    rows_of(T, n * p, M, to);
+    linear(r, G, n * p, to, rest);
+    status = fields_of_bounds(r, y, n, &rest);
+    for (ptrdiff_t i = 0; i < n * p; i++) {
+        double *t = T + i * M;
+        const int s = push(r, f + i / p * M, 1, &t, rest);
+        status = status ? status : s;
+    }
+    return status;
+}
+
+/* out (n, A->rows) = u A^T for u (n, A->columns) */
+static void transpose_multiply(const randsmap_decoder *r, const rk_matrix *A, const double *u, ptrdiff_t n, double *out)
+{
+    const ptrdiff_t rows = A->rows, columns = A->columns;
+    if (r->gemm && n > 1 && rows && columns) {
+        r->gemm(0, 1, n, rows, columns, 1, u, columns, A->wide, columns, 0, out, rows);
+        return;
+    }
+    for (ptrdiff_t i = 0; i < n; i++) {
+        if (A->narrow)
+            r->decode->adjoint_single(A->narrow, rows, columns, u + i * columns, out + i * rows);
+        else
+            r->decode->adjoint(A->wide, rows, columns, u + i * columns, out + i * rows);
+    }
 }
 
 static void table_gradient(const randsmap_decoder *r, const place *at, const double *u, double *out)
 {
-    const double unit[2][2] = {{1, 0}, {0, 1}};
     memset(out, 0, (size_t)r->d * sizeof *out);
     for (int a = 0; a < (r->d == 1 ? 1 : RK_SPLINE_ORDER); a++) {
         const rk_matrix part = table_part(r, at, a);
         double h[RK_SPLINE_ORDER], w[RK_SPLINE_ORDER];
-        transpose_multiply(r, &part, u, h);
+        transpose_multiply(r, &part, u, 1, h);
         for (ptrdiff_t j = 0; j < r->d; j++) {
-            table_weights(r, at, a, unit[j], w);
+            table_weights(r, at, a, unit_directions[j], w);
             for (int b = 0; b < RK_SPLINE_ORDER; b++)
                 out[j] += w[b] * h[b];
         }
     }
 }
 
-int randsmap_vjp(const randsmap_decoder *r, const double *y, const double *u, double *out, double *work)
+/* out (d) = the gradient of H (P) times the functions at y */
+static void contract(const randsmap_decoder *r, const double *y, const double *H, double *out, double *work)
 {
-    if (!r || !y || !u || !out || !work)
-        return RANDSMAP_ERROR_ARGUMENT;
-    const ptrdiff_t d = r->d, M = r->M, P = n_coefficients(r);
-    double *f = work, *g = f + M, *S = g + M, *X = S + r->n_points, *H = X + d, *rest = H + P;
-    if (!all_finite(y, d) || !all_finite(u, M))
-        return RANDSMAP_ERROR_NOT_FINITE;
-    if (r->projected) {
-        if (r->projection.bounds) {
-            const int status = decode(r, y, NULL, 1, f, g);
-            if (status)
-                return status;
-        }
-        memcpy(g, u, (size_t)M * sizeof *g);
-        r->project->pull(&r->projection, f, g, S);
-        u = g;
-    }
-    place cell;
-    if (in_table(r, y, &cell)) {
-        table_gradient(r, &cell, u, out);
-        return RANDSMAP_OK;
-    }
-    if (r->factor.rows) {
-        transpose_multiply(r, &r->modes, u, rest);
-        transpose_multiply(r, &r->factor, rest, H);
-    } else {
-        transpose_multiply(r, &r->coefficients, u, H);
-    }
+    double *S = work, *X = S + r->n_functions;
     if (r->basis == RK_IDENTITY) {
-        memcpy(out, H, (size_t)d * sizeof *out);
-        return RANDSMAP_OK;
+        memcpy(out, H, (size_t)r->d * sizeof *out);
+        return;
     }
-    const double *at = slopes(r, y, S, X), *h = H;
-    if (r->combinations) {
-        r->decode->adjoint(r->combinations, r->n_points, r->n_functions, H, rest);
-        h = rest;
-    }
-    r->gradients->contract(S, at, at ? r->columns : r->weights, h, 1, d, r->n_points, out);
-    for (ptrdiff_t j = 0; j < d; j++) {
+    const double *at = slopes(r, y, S, X);
+    r->gradients->contract(S, at, at ? r->columns : r->weights, H, 1, r->d, r->n_functions, out);
+    for (ptrdiff_t j = 0; j < r->d; j++) {
         if (r->tail_centre)
             out[j] += H[r->n_functions + j];
         if (r->lengths)
             out[j] /= r->lengths[j];
     }
+}
+
+int rk_cotangents(const randsmap_decoder *r, const double *y, const double *u, ptrdiff_t n, double *out, double *work)
+{
+    const ptrdiff_t d = r->d, M = r->M, P = n_coefficients(r);
+    double *slopes_at = work, *H = slopes_at + slopes_work(r), *coordinates = H + n * P;
+    double *rest = coordinates + n * r->factor.columns, *f = rest;
+    place cell;
+    int status = RANDSMAP_OK;
+    if (r->table.rows && n > 1) { /* what is in a table has no need of the coefficients */
+        for (ptrdiff_t i = 0; i < n; i++) {
+            const int s = rk_cotangents(r, y + i * d, u + i * M, 1, out + i * d, work);
+            status = status ? status : s;
+        }
+        return status;
+    }
+    status = fields_of_bounds(r, y, n, &rest);
+    if (status)
+        return status;
+    if (r->projected) {
+        double *g = rest, *own = g + n * M;
+        memcpy(g, u, (size_t)(n * M) * sizeof *g);
+        for (ptrdiff_t i = 0; i < n; i++)
+            r->project->pull(&r->projection, f + i * M, g + i * M, own);
+        u = g;
+    }
+    if (n == 1 && in_table(r, y, &cell)) {
+        table_gradient(r, &cell, u, out);
+        return RANDSMAP_OK;
+    }
+    if (r->factor.rows) {
+        transpose_multiply(r, &r->modes, u, n, coordinates);
+        transpose_multiply(r, &r->factor, coordinates, n, H);
+    } else {
+        transpose_multiply(r, &r->coefficients, u, n, H);
+    }
+    for (ptrdiff_t i = 0; i < n; i++)
+        contract(r, y + i * d, H + i * P, out + i * d, slopes_at);
     return RANDSMAP_OK;
+}
+
+int randsmap_vjp(const randsmap_decoder *r, const double *y, const double *u, double *out, double *work)
+{
+    if (!r || !y || !u || !out || !work)
+        return RANDSMAP_ERROR_ARGUMENT;
+    if (!all_finite(y, r->d) || !all_finite(u, r->M))
+        return RANDSMAP_ERROR_NOT_FINITE;
+    return rk_cotangents(r, y, u, 1, out, work);
 }

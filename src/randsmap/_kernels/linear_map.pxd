@@ -1,0 +1,66 @@
+from libc.stdint cimport uint32_t, uint64_t
+
+from randsmap.c_api cimport RANDSMAP_FEATURES, RANDSMAP_OK, RANDSMAP_TABLE, randsmap_decoder, randsmap_info_t
+
+
+cdef extern from "rk_image.h" nogil:
+    const char *RK_IMAGE_MAGIC
+    int RK_IMAGE_VERSION, RK_IMAGE_ORDER, RK_IMAGE_ALIGNMENT
+    int RK_FLOAT64, RK_FLOAT32, RK_INT64
+    int RK_SPLINE_ORDER, RK_TABLE_MARGIN
+    int RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN
+    int RK_N_PARAMETERS
+    enum:
+        RK_SECTIONS
+    ctypedef struct rk_section:
+        uint32_t type
+        uint64_t rows, columns
+        const void *data
+    ctypedef void (*rk_gemm)(bint transpose_a, bint transpose_b, Py_ssize_t m, Py_ssize_t n, Py_ssize_t k, double alpha,
+                             const double *A, Py_ssize_t lda, const double *B, Py_ssize_t ldb, double beta, double *C,
+                             Py_ssize_t ldc) noexcept
+    const char *rk_section_name(int id)
+    const char *rk_parameter_name(int number)
+    void rk_spline_weights(double u, double *value, double *slope)
+    void rk_in_units(const double *y, const double *centre, const double *lengths, Py_ssize_t d, double *x)
+    int rk_map_of(const rk_section *sections, rk_gemm gemm, randsmap_decoder **out)
+    int rk_decode(const randsmap_decoder *map, const double *y, const double *values, Py_ssize_t n, double *out,
+                  double *work)
+    int rk_tangents(const randsmap_decoder *map, const double *y, const double *v, Py_ssize_t n, Py_ssize_t p, double *T,
+                    double *work)
+    int rk_cotangents(const randsmap_decoder *map, const double *y, const double *u, Py_ssize_t n, double *out,
+                      double *work)
+    Py_ssize_t rk_work(const randsmap_decoder *map, Py_ssize_t n)
+    Py_ssize_t rk_tangents_work(const randsmap_decoder *map, Py_ssize_t n, Py_ssize_t p)
+    Py_ssize_t rk_cotangents_work(const randsmap_decoder *map, Py_ssize_t n)
+    bint rk_image_is_single(const randsmap_decoder *decoder)
+    bint rk_image_is_affine(const randsmap_decoder *decoder)
+    bint rk_image_has_encoder(const randsmap_decoder *decoder)
+    int randsmap_abi()
+    const char *randsmap_strerror(int status)
+    int randsmap_open(const char *path, randsmap_decoder **out)
+    int randsmap_view(const void *image, size_t size, randsmap_decoder **out)
+    void randsmap_close(randsmap_decoder *decoder)
+    int randsmap_info(const randsmap_decoder *decoder, randsmap_info_t *info)
+    ptrdiff_t randsmap_work(const randsmap_decoder *decoder, ptrdiff_t n)
+    int randsmap_decode(const randsmap_decoder *decoder, const double *y, ptrdiff_t n, double *out, double *work)
+    int randsmap_decode_values(const randsmap_decoder *decoder, const double *y, const double *m, ptrdiff_t n,
+                               double *out, double *work)
+    int randsmap_encode(const randsmap_decoder *decoder, const double *f, ptrdiff_t n, double *y, double *work)
+    int randsmap_decode_jvp(const randsmap_decoder *decoder, const double *y, const double *v, ptrdiff_t p, double *f,
+                            double *Jv, double *work)
+    int randsmap_vjp(const randsmap_decoder *decoder, const double *y, const double *u, double *out, double *work)
+    uint64_t rk_image_checksum(const void *image, size_t size)
+
+
+cdef class Map:
+    cdef randsmap_decoder *map
+    cdef Py_buffer buffers[RK_SECTIONS]
+    cdef int n_buffers
+    cdef readonly object source
+    cdef readonly Py_ssize_t n_components, n_cells, n_invariants, n_features
+    cdef readonly int kind, precision
+    cdef readonly bint single, has_encoder, is_affine
+    cdef Py_buffer *hold(self, source, int flags) except NULL
+    cdef int read_arrays(self, dict arrays) except -1
+    cdef int check(self, bint fits) except -1

@@ -1,0 +1,217 @@
+"""The linear map from latent points to fields (rk_image.h), made of arrays or of an image, and how images are written."""
+
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from randsmap._kernels.blas cimport gemm
+
+MAGIC, VERSION, ORDER, ALIGNMENT = RK_IMAGE_MAGIC, RK_IMAGE_VERSION, RK_IMAGE_ORDER, RK_IMAGE_ALIGNMENT
+TYPES = {"float64": RK_FLOAT64, "float32": RK_FLOAT32, "int64": RK_INT64}
+SECTIONS = {rk_section_name(i).decode().lower(): i for i in range(1, RK_SECTIONS)}
+PARAMETERS = [rk_parameter_name(i).decode().lower() for i in range(RK_N_PARAMETERS)]
+IDENTITY, FEATURE_MAP, RADIAL_KERNEL, MULTI_GAUSSIAN = (
+    RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN)
+FEATURES, TABLE = RANDSMAP_FEATURES, RANDSMAP_TABLE
+ORDER_OF_SPLINES, MARGIN = RK_SPLINE_ORDER, RK_TABLE_MARGIN
+ABI = randsmap_abi()
+
+
+def spline_weights(const double[::1] u, double[:, ::1] out):
+    """out (n, 8): the splines of a table that are not 0 in a cell, at points u (n,) of it in [0, 1]."""
+    cdef double slope[16]
+    cdef Py_ssize_t i
+    for i in range(u.shape[0]):
+        rk_spline_weights(u[i], &out[i, 0], slope)
+
+
+def in_units(const double[:, ::1] Y, const double[::1] lengths, double[:, ::1] out):
+    """out = Y / lengths, no further than the largest number."""
+    cdef Py_ssize_t i
+    if Y.shape[1] != lengths.shape[0] or out.shape[0] != Y.shape[0] or out.shape[1] != Y.shape[1]:
+        raise ValueError(f"points ({Y.shape[0]}, {Y.shape[1]}) in units of {lengths.shape[0]} lengths")
+    for i in range(Y.shape[0] if Y.shape[1] else 0):
+        rk_in_units(&Y[i, 0], NULL, &lengths[0], Y.shape[1], &out[i, 0])
+
+
+def checksum(const unsigned char[::1] image):
+    """The checksum of an image, a multiple of 8 bytes long."""
+    return rk_image_checksum(&image[0], image.shape[0])
+
+
+def message(int status):
+    """What a status means."""
+    return randsmap_strerror(status).decode()
+
+
+cdef double *allocate(Py_ssize_t n) except NULL:
+    cdef double *work = <double *> malloc(<size_t> (n + 1) * sizeof(double))
+    if work == NULL:
+        raise MemoryError("no memory for decoding")
+    return work
+
+
+cdef class Map:
+    """A linear map, open for reading: of `source`, which is not copied, an image or arrays by the names of `SECTIONS`.
+
+    Arrays decode batches by GEMM, an image row by row. Several threads may use one. Methods return a status, of the
+    first point that fails.
+    """
+
+    def __cinit__(self, source):
+        cdef randsmap_info_t info
+        cdef int status
+        if isinstance(source, dict):
+            status = self.read_arrays(source)
+        else:
+            self.hold(source, PyBUF_SIMPLE)
+            if self.buffers[0].len == 0:
+                raise ValueError("an image of no bytes")
+            with nogil:
+                status = randsmap_view(self.buffers[0].buf, self.buffers[0].len, &self.map)
+        if status:
+            raise ValueError(message(status))
+        self.source = source
+        info.size = sizeof(info)
+        randsmap_info(self.map, &info)
+        self.n_components, self.n_cells, self.n_invariants = info.n_components, info.n_cells, info.n_invariants
+        self.n_features, self.kind, self.precision = info.n_features, info.kind, info.precision
+        self.single, self.has_encoder = rk_image_is_single(self.map), rk_image_has_encoder(self.map)
+        self.is_affine = rk_image_is_affine(self.map)
+
+    cdef Py_buffer *hold(self, source, int flags) except NULL:
+        cdef Py_buffer *buffer = &self.buffers[self.n_buffers]
+        PyObject_GetBuffer(source, buffer, flags)
+        self.n_buffers += 1
+        return buffer
+
+    cdef int read_arrays(self, dict arrays) except -1:
+        cdef rk_section sections[RK_SECTIONS]
+        cdef rk_section *section
+        cdef Py_buffer *array
+        memset(sections, 0, sizeof(sections))
+        for name, value in arrays.items():
+            array = self.hold(value, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
+            section = &sections[<int> SECTIONS[name]]
+            section.type = RK_FLOAT64 if array.format[0] == c"d" else RK_FLOAT32 if array.format[0] == c"f" else RK_INT64
+            if array.ndim not in (1, 2) or array.itemsize != (4 if section.type == RK_FLOAT32 else 8):
+                raise ValueError(f"{name} is no vector or matrix of numbers of the map")
+            section.rows = array.shape[0] if array.ndim == 2 else 1
+            section.columns = array.shape[array.ndim - 1]
+            section.data = array.buf
+        return rk_map_of(sections, <rk_gemm> gemm, &self.map)
+
+    def __dealloc__(self):
+        randsmap_close(self.map)
+        for i in range(self.n_buffers):
+            PyBuffer_Release(&self.buffers[i])
+
+    def row(self, Y, out):
+        """Status of decoding the array Y (n, d) into `out` (n, M), or -1 if these are not float64, C-contiguous
+        and of those shapes, or overlap: a few microseconds' worth of checks in a fraction of one."""
+        cdef Py_buffer y, f
+        cdef int status = -1
+        cdef Py_ssize_t n
+        cdef double *work
+        PyObject_GetBuffer(Y, &y, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
+        try:
+            PyObject_GetBuffer(out, &f, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | PyBUF_WRITABLE)
+            try:
+                n = y.shape[0] if y.ndim == 2 else 0
+                if (n > 0 and not self.single and y.shape[1] == self.n_components and f.ndim == 2 and f.shape[0] == n
+                        and f.shape[1] == self.n_cells and y.format[0] == c"d" and y.format[1] == 0
+                        and f.format[0] == c"d" and f.format[1] == 0
+                        and (<size_t> y.buf | <size_t> f.buf) % 8 == 0
+                        and (<char *> y.buf + y.len <= <char *> f.buf or <char *> f.buf + f.len <= <char *> y.buf)):
+                    work = allocate(rk_work(self.map, n))
+                    with nogil:
+                        status = rk_decode(self.map, <const double *> y.buf, NULL, n, <double *> f.buf, work)
+                    free(work)
+            finally:
+                PyBuffer_Release(&f)
+        finally:
+            PyBuffer_Release(&y)
+        return status
+
+    def decode(self, const double[:, ::1] Y, const double[:, ::1] values, double[:, ::1] out):
+        """Fields out (n, M) of points Y (n, d); values (n, rank) of the independent invariants, or None."""
+        cdef int status
+        cdef Py_ssize_t n = Y.shape[0]
+        cdef const double *m = NULL
+        cdef double *work
+        self.check(Y.shape[1] == self.n_components and out.shape[0] == n and out.shape[1] == self.n_cells)
+        if n == 0:
+            return RANDSMAP_OK
+        if values is not None and values.shape[1]:
+            m = &values[0, 0]
+        work = allocate(rk_work(self.map, n))
+        with nogil:
+            status = rk_decode(self.map, &Y[0, 0], m, n, &out[0, 0], work)
+        free(work)
+        return status
+
+    def decode_values(self, const double[:, ::1] Y, const double[:, ::1] values, double[:, ::1] out):
+        """`decode` with the values (n, q) of all invariants, the dependent ones too."""
+        cdef int status
+        cdef double *work
+        self.check(Y.shape[1] == self.n_components and out.shape[0] == Y.shape[0] and out.shape[1] == self.n_cells
+                   and values.shape[0] == Y.shape[0] and values.shape[1] == self.n_invariants)
+        if Y.shape[0] == 0:
+            return RANDSMAP_OK
+        work = allocate(rk_work(self.map, 1))
+        with nogil:
+            status = randsmap_decode_values(self.map, &Y[0, 0], &values[0, 0], Y.shape[0], &out[0, 0], work)
+        free(work)
+        return status
+
+    def tangents(self, const double[:, ::1] Y, const double[:, :, ::1] V, double[:, :, ::1] out):
+        """Derivatives out (n, p, M) of the fields at Y (n, d) along V (n, p, d), or with None the coordinates."""
+        cdef int status
+        cdef Py_ssize_t n = Y.shape[0], p = out.shape[1]
+        cdef const double *v = NULL
+        cdef double *work
+        self.check(Y.shape[1] == self.n_components and out.shape[0] == n and out.shape[2] == self.n_cells
+                   and (p == self.n_components if V is None else V.shape[0] == n and V.shape[1] == p
+                        and V.shape[2] == self.n_components))
+        if n == 0 or p == 0:
+            return RANDSMAP_OK
+        if V is not None:
+            v = &V[0, 0, 0]
+        work = allocate(rk_tangents_work(self.map, n, p))
+        with nogil:
+            status = rk_tangents(self.map, &Y[0, 0], v, n, p, &out[0, 0, 0], work)
+        free(work)
+        return status
+
+    def cotangents(self, const double[:, ::1] Y, const double[:, ::1] U, double[:, ::1] out):
+        """Products out (n, d) = J^T u for U (n, M)."""
+        cdef int status
+        cdef double *work
+        self.check(Y.shape[1] == self.n_components and U.shape[0] == Y.shape[0] and U.shape[1] == self.n_cells
+                   and out.shape[0] == Y.shape[0] and out.shape[1] == self.n_components)
+        if Y.shape[0] == 0:
+            return RANDSMAP_OK
+        work = allocate(rk_cotangents_work(self.map, Y.shape[0]))
+        with nogil:
+            status = rk_cotangents(self.map, &Y[0, 0], &U[0, 0], Y.shape[0], &out[0, 0], work)
+        free(work)
+        return status
+
+    def encode(self, const double[:, ::1] F, double[:, ::1] out):
+        """Latent points out (n, d) of fields F (n, M)."""
+        cdef int status
+        cdef double *work
+        self.check(F.shape[1] == self.n_cells and out.shape[0] == F.shape[0] and out.shape[1] == self.n_components)
+        if F.shape[0] == 0:
+            return RANDSMAP_OK
+        work = allocate(rk_work(self.map, F.shape[0]))
+        with nogil:
+            status = randsmap_encode(self.map, &F[0, 0], F.shape[0], &out[0, 0], work)
+        free(work)
+        return status
+
+    cdef int check(self, bint fits) except -1:
+        """The one place where arrays meet the map: nothing is read beyond its end."""
+        if not fits:
+            raise ValueError(f"shapes do not fit a map from {self.n_components} coordinates to {self.n_cells} cells")
+        return 0
