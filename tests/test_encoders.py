@@ -203,8 +203,8 @@ def test_far_points_get_their_nearest_neighbours_coordinates(n_cells):
             np.testing.assert_allclose(latents, encoder.eigenvectors_[nearest] / encoder.eigenvalues_, rtol=1e-6)
     # the two ways to sum agree where both work
     near = X[:1] + 0.9 * encoder.epsilon_
-    rows, norms, centre = encoder._extension.points
-    sums = encoder._extension.weights @ far_values(near[0] - centre, rows, norms, encoder.epsilon_)
+    rows, norms, centre = encoder._encoding.points
+    sums = encoder._encoding.weights @ far_values(near[0] - centre, rows, norms, encoder.epsilon_)
     np.testing.assert_allclose(sums[1:] / sums[0], encoder.transform(near)[0], rtol=1e-11)
 
 

@@ -472,7 +472,7 @@ def test_one_dimensional_fields_have_no_axis_of_cells():
 
 
 def plain_nystroem(encoder, X, joined=None):
-    extension = encoder._extension
+    extension = encoder._encoding
     rows = extension.rows + extension.centre
     K = np.exp(-squared(X, rows) / encoder.epsilon_**2)
     if joined is not None:
@@ -493,12 +493,12 @@ def test_derivatives_of_the_nystroem_map(M, parameters):
     X[0] = F[0]
     joined = None
     if "n_neighbors" in parameters:
-        joined = encoder._extension.transitions(X) > 0
+        joined = encoder._encoding.transitions(X) > 0
         assert 15 < joined.sum(axis=1).mean() < 60
     J = encoder.jacobian(X)
     assert J.shape == (30, 2, M)
-    values = encoder._extension.values
-    bound = 80 * EPS * abs(values).max() * abs(encoder._extension.rows).max() / encoder.epsilon_**2 * M
+    values = encoder._encoding.values
+    bound = 80 * EPS * abs(values).max() * abs(encoder._encoding.rows).max() / encoder.epsilon_**2 * M
     expected = complex_step(lambda Z: plain_nystroem(encoder, Z, joined), X)
     assert abs(J - expected).max() <= bound
     h = 1e-6
@@ -524,8 +524,8 @@ def test_nystroem_derivatives_of_far_and_of_duplicate_points(parameters):
     encoder = DiffusionMaps(2, epsilon=0.8, **parameters).fit(F)
     # some ten widths away the shifted softmax still mixes samples: its derivative, not 0
     X = F[:1] + 12 * np.ones(5)
-    P = encoder._extension.transitions(X)
-    values = encoder._extension.values
+    P = encoder._encoding.transitions(X)
+    values = encoder._encoding.values
     mean = P @ values.T
     expected = 2 / 0.8**2 * np.einsum("j,dj,jm->dm", P[0], values - mean.T, F)
     J = encoder.jacobian(X)

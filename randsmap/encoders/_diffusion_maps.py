@@ -16,22 +16,21 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from randsmap import _parallel
 from randsmap._interface.arrays import as_array, check_domain
 from randsmap._interface.callers import warn_caller
-from randsmap._interface.fields import FIELD_STATE, FieldInputMixin, field_rows
+from randsmap._interface.fields import FIELD_STATE, field_rows
 from randsmap._interface.parameters import check_count, check_parameters, documented
-from randsmap._interface.state import Array, Count, Parameter, Part, check_fitted, restored_on_error, validate_data
+from randsmap._interface.state import Array, Count, Parameter, Part, check_fitted
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.lanczos import leading_eigenpairs
 from randsmap._linalg.large_graphs import inverted_eigenpairs, neighbor_index
 from randsmap._linalg.products import multiply
-from randsmap._linalg.rows import Rows, by_blocks
+from randsmap._linalg.rows import Rows
 from randsmap._linalg.svd import truncated_svd
-from randsmap._parallel import for_tiles, tile_rows
 from randsmap.encoders import _neighbor_kernel as _sparse_kernel
+from randsmap.encoders._base import FieldEncoder
 from randsmap.encoders._harmonics import non_harmonic_selection
 from randsmap.encoders._nystroem import NystroemExtension
 from randsmap.maps.image import FrozenEncoder
@@ -51,7 +50,7 @@ SPARSE_MEDIAN_ROWS = 2000
 
 
 @documented
-class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class DiffusionMaps(FieldEncoder):
     """Diffusion maps with the Nystroem extension to new points.
 
     Parameters
@@ -145,7 +144,7 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         "eigenvectors_": Array("n", "modes"),
         "selected_": Array("d", dtype=np.intp, low=1, high="modes"),
         "_n_features_out": Count("d"),
-        "_extension": Part(NystroemExtension, M="M", n="n", d="d"),
+        "_encoding": Part(NystroemExtension, M="M", n="n", d="d"),
         **FIELD_STATE,
     }
 
@@ -227,30 +226,6 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         self.n_neighbors = n_neighbors
         self.copy = copy
 
-    def fit(self, X: ArrayLike, y: Any = None) -> DiffusionMaps:
-        """Find the coordinates of the training fields.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_cells) or (n_samples, *shape)
-            Fields, one a row, or of any shape; at least two.
-        y : ignored
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            If a value is not finite, a parameter is out of range, n_components is not below n_samples,
-            the median distance is 0, or a selected eigenvalue is below 1e-8. The estimator is then
-            left as it was.
-        """
-        with restored_on_error(self):
-            self._fit(X)
-        return self
-
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray[np.float64]:
         """`fit`, then the coordinates of the same fields.
 
@@ -274,30 +249,11 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         modes = self.selected_ - 1
         return diffusion_coordinates(self.eigenvalues_[modes], self.eigenvectors_[:, modes], self.diffusion_time)
 
-    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Coordinates of fields by the Nystroem extension.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_cells)
-            May have no rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_components)
-            For the training fields the same as `fit_transform`, to 1e-12 relative to 1/xi. A row does
-            not depend on the others beyond 1e-12.
-
-        Raises
-        ------
-        ValueError
-            If the width is not that of the training fields or a value is not finite.
-        """
-        check_fitted(self, "selected_")
-        X = field_rows(self, X)
-        if self._extension.in_file:
-            return self._extension.coordinates_by_columns(Rows.validated(self, X, reset=False))
-        return by_blocks(lambda rows: self._extension.coordinates(validate_data(self, rows, reset=False)), X)
+    def transform(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
+        check_fitted(self, "_encoding")
+        if not self._encoding.in_file:
+            return super().transform(X)
+        return self._encoding.coordinates_by_columns(Rows.validated(self, field_rows(self, X), reset=False))
 
     def nystroem_weights(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The weights of the Nystroem extension: coordinates as means over the training fields.
@@ -331,14 +287,14 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         >>> bool(abs(P @ values.T - encoder.transform(fields[:3])).max() < 1e-12)
         True
         """
-        check_fitted(self, "selected_")
-        extension = self._extension
-        if extension.n_neighbors is not None:
+        check_fitted(self, "_encoding")
+        encoding = self._encoding
+        if encoding.n_neighbors is not None:
             raise ValueError(
                 "the weights of the extension need a dense kernel (n_neighbors=None), "
-                f"got n_neighbors={extension.n_neighbors}"
+                f"got n_neighbors={encoding.n_neighbors}"
             )
-        return extension.weights[0], extension.values
+        return encoding.weights[0], encoding.values
 
     def squared_distances(self, X: ArrayLike) -> NDArray[np.float64]:
         """Squared distances of fields to the training fields.
@@ -359,117 +315,9 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         ValueError
             If the width is not that of the training fields or a value is not finite.
         """
-        check_fitted(self, "selected_")
+        check_fitted(self, "_encoding")
         X = as_array(field_rows(self, X), "X", (None, self.n_features_in_), min_rows=0)
-        return self._extension.squared_distances(X)
-
-    def jacobian(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Derivatives of the coordinates with respect to the fields.
-
-        Parameters
-        ----------
-        X : array-like of shape (L, n_cells)
-            May have no rows.
-
-        Returns
-        -------
-        ndarray of shape (L, n_components, n_cells)
-            dy/df of the Nystroem extension at each row. `jvp` and `vjp` multiply by it without forming it.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        ValueError
-            If the width is not that of the training fields or a value is not finite.
-
-        Notes
-        -----
-        The derivative of the extension as `transform` computes it, alpha-normalisation included, so it
-        tends to 0 where the nearest training point alone decides, far from the data. With
-        n_neighbors it is the derivative at fixed neighbours; the jumps where they change are left out.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from randsmap import DiffusionMaps
-        >>> angle = np.linspace(0, np.pi, 30)
-        >>> arc = np.column_stack([np.cos(angle), np.sin(angle)])
-        >>> J = DiffusionMaps(n_components=1).fit(arc).jacobian(arc[15:16])
-        >>> along, across = J[0] @ [np.sin(angle[15]), -np.cos(angle[15])], J[0] @ arc[15]
-        >>> bool(abs(across) < 0.1 * abs(along))
-        True
-        """
-        F = self._checked(X)
-        out = np.empty((len(F), self._n_features_out, self.n_features_in_))
-        self._in_tiles(self._extension.jacobian, out, F, rows_each=self._n_features_out)
-        return self._in_shape(out)
-
-    def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
-        """Products of the derivatives with vectors: how the coordinates move as the fields change by v.
-
-        Pushes the right-hand side v of an equation df/dt = v forward to the latents.
-
-        Parameters
-        ----------
-        X : array-like of shape (L, n_cells)
-        V : array-like of shape (L, n_cells) or (n_cells,)
-            A vector for each row, or one for all.
-
-        Returns
-        -------
-        ndarray of shape (L, n_components)
-
-        Raises
-        ------
-        As `jacobian`; ValueError, too, if V does not fit.
-        """
-        F = self._checked(X)
-        V = as_array(self._vectors(V), "V", F.shape, repeat=True, min_rows=0, min_columns=0)
-        return self._in_tiles(self._extension.jvp, np.empty((len(F), self._n_features_out)), F, V)
-
-    def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
-        """Products of the transposed derivatives with vectors: the gradient of u . y in the fields.
-
-        Parameters
-        ----------
-        X : array-like of shape (L, n_cells)
-        U : array-like of shape (L, n_components) or (n_components,)
-            A vector for each row, or one for all.
-
-        Returns
-        -------
-        ndarray of shape (L, n_cells)
-
-        Raises
-        ------
-        As `jacobian`; ValueError, too, if U does not fit.
-        """
-        F = self._checked(X)
-        U = as_array(U, "U", (len(F), self._n_features_out), repeat=True, min_rows=0, min_columns=0)
-        return self._in_shape(self._in_tiles(self._extension.vjp, np.empty(F.shape), F, U))
-
-    def _checked(self, X: ArrayLike) -> NDArray[np.float64]:
-        check_fitted(self, "selected_")
-        if self._extension.in_file:
-            raise ValueError(
-                "derivatives need the training fields in memory, but this encoder left them in "
-                "their file: fit it with copy=True"
-            )
-        return validate_data(self, field_rows(self, X), reset=False)
-
-    def _in_tiles(self, derivative, out, *given, rows_each=1):
-        """`out` filled with a derivative of the extension from tiles of rows of the arrays given.
-
-        `rows_each`: rows of length max(n, M) that the task needs for each row.
-        """
-
-        def part(a, b):
-            out[a:b] = derivative(*(array[a:b] for array in given))
-
-        with _parallel.blas_threads(1):  # even of a few rows: bound by the read of the training fields
-            for_tiles(part, len(out), tile_rows(rows_each * max(self._extension.rows.shape)))
-        return out
+        return self._encoding.squared_distances(X)
 
     def _fit(self, X):
         parameters = check_parameters(self)
@@ -516,7 +364,7 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         self._n_features_out = len(selected)
         modes = selected - 1
         weights = nystrom_weights(density, eigenvalues[modes], eigenvectors[:, modes], self.diffusion_time)
-        self._extension = NystroemExtension(points, weights, self.epsilon_, neighbors)
+        self._encoding = NystroemExtension(points, weights, self.epsilon_, neighbors)
 
     def _wanted_modes(self, n, n_components):
         """How many modes to compute and which are selected (None: to be chosen)."""
@@ -604,15 +452,15 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         TypeError
             With n_neighbors or copy=False.
         """
-        check_fitted(self, "selected_")
-        extension = self._extension
-        if extension.n_neighbors is not None or extension.in_file:
+        check_fitted(self, "_encoding")
+        encoding = self._encoding
+        if encoding.n_neighbors is not None or encoding.in_file:
             raise TypeError(
                 "an encoder with n_neighbors, or whose training fields stayed in their file (copy=False), cannot be "
                 "frozen: C sums over all training fields, in memory"
             )
-        rows, weights = extension.rows, extension.weights
-        encoder = FrozenEncoder(extension.centre, None, rows.astype(precision), weights, self.epsilon_)
+        rows, weights = encoding.rows, encoding.weights
+        encoder = FrozenEncoder(encoding.centre, None, rows.astype(precision), weights, self.epsilon_)
         if tol is not None:
             modes, coordinates = self._leading_coordinates(tol)
             if len(modes) * sum(rows.shape) < rows.size:
@@ -622,7 +470,7 @@ class DiffusionMaps(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
     def _leading_coordinates(self, tol):
         """Principal directions (r, M) of the training fields and their coordinates (n, r): as few as give their latents
         to `tol` of the largest."""
-        points, weights = self._extension.points, self._extension.weights
+        points, weights = self._encoding.points, self._encoding.weights
 
         def latents(rows):
             norms = np.einsum("ij,ij->i", rows, rows)

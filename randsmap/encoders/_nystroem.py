@@ -29,6 +29,7 @@ from randsmap._linalg.distances import (
 )
 from randsmap._linalg.large_graphs import neighbor_index
 from randsmap._linalg.rows import BLOCK, Rows
+from randsmap._parallel import blas_threads, for_tiles, tile_rows
 from randsmap.encoders._neighbor_kernel import neighbor_sums, neighbor_values
 
 __all__ = ["NystroemExtension"]
@@ -154,17 +155,49 @@ class NystroemExtension:
     # -- Derivatives -----------------------------------------------------------------------------------
     def jacobian(self, X: _Values) -> _Values:
         """dy/dx (L, d, M) at fields X (L, M)."""
-        moments = _moments(self.values, self.transitions(X)[:, None, :])
-        J = moments.reshape(-1, len(self.rows)) @ self.rows
-        return J.reshape(len(X), len(self.values), X.shape[1]) * (2 / self.width**2)
+        values = self.values
+
+        def derivative(X):
+            moments = _moments(values, self.transitions(X)[:, None, :])
+            return (moments.reshape(-1, len(self.rows)) @ self.rows).reshape(len(X), len(values), -1)
+
+        return self._in_tiles(derivative, np.empty((len(X), len(values), X.shape[1])), X)
 
     def jvp(self, X: _Values, V: _Values) -> _Values:
         """dy/dx v (L, d) for V (L, M), without forming dy/dx."""
-        return _moments(V @ self.rows.T, self.transitions(X)) @ self.values.T * (2 / self.width**2)
+        values = self.values
+
+        def derivative(X, V):
+            return _moments(V @ self.rows.T, self.transitions(X)) @ values.T
+
+        return self._in_tiles(derivative, np.empty((len(X), len(values))), X, V)
 
     def vjp(self, X: _Values, U: _Values) -> _Values:
         """u dy/dx (L, M) for U (L, d), without forming dy/dx."""
-        return _moments(U @ self.values, self.transitions(X)) @ self.rows * (2 / self.width**2)
+        values = self.values
+
+        def derivative(X, U):
+            return _moments(U @ values, self.transitions(X)) @ self.rows
+
+        return self._in_tiles(derivative, np.empty(X.shape), X, U)
+
+    def _in_tiles(self, derivative, out, *given):
+        """`out` (L, ...) filled with a derivative, but for the factor 2 / epsilon^2, by tiles of rows of the arrays
+        given."""
+        if self.in_file:
+            raise ValueError(
+                "derivatives need the training fields in memory, but this encoder left them in "
+                "their file: fit it with copy=True"
+            )
+
+        def part(a, b):
+            out[a:b] = derivative(*(array[a:b] for array in given)) if b > a else 0
+            out[a:b] *= 2 / self.width**2
+
+        rows_each = out.shape[1] if out.ndim == 3 else 1
+        with blas_threads(1):  # even of a few rows: bound by the read of the training fields
+            for_tiles(part, len(out), tile_rows(rows_each * max(self.rows.shape)))
+        return out
 
 
 def _moments(c, P):

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from randsmap._interface.arrays import as_array
-from randsmap._interface.fields import FIELD_STATE, FieldInputMixin, field_rows
+from randsmap._interface.fields import FIELD_STATE, field_rows
 from randsmap._interface.parameters import check_count, check_number
-from randsmap._interface.state import NOT_SAVED, Array, Count, check_fitted, restored_on_error, validate_data
-from randsmap._linalg.rows import Rows, by_blocks
+from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted
+from randsmap._linalg.rows import Rows
 from randsmap._linalg.svd import orthonormalize_rows_against, truncated_svd
 from randsmap._parallel import blas_threads, for_tiles
+from randsmap.encoders._base import FieldEncoder
 from randsmap.invariants import InvariantParameters, document_invariants, fit_estimator
 from randsmap.maps.bases import identity_basis
 from randsmap.maps.frozen import LinearMapHolder
@@ -27,15 +27,39 @@ __all__ = ["POD"]
 _EPS = np.finfo(float).eps
 
 
+class ModeCoordinates:
+    """Coordinates (f - centre) . w of fields, the columns of W = `modes` (M, k)."""
+
+    _state = {"centre": Array("M"), "modes": Array("M", "k")}
+
+    def __init__(self, centre: NDArray[np.float64], modes: NDArray[np.float64]) -> None:
+        self.centre, self.modes = centre, modes
+
+    def coordinates(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Coordinates (L, k) of fields X (L, M)."""
+        out = np.empty((len(X), self.modes.shape[1]))
+
+        def task(a, b):
+            np.dot(X[a:b] - self.centre, self.modes, out=out[a:b])
+
+        for_tiles(task, len(X), max(32, (1 << 21) // X.shape[1]))
+        return out
+
+    def jacobian(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """W^T (L, k, M), the same everywhere."""
+        return np.repeat(self.modes.T[None], len(X), axis=0)
+
+    def jvp(self, X: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
+        """V W (L, k)."""
+        return V @ self.modes
+
+    def vjp(self, X: NDArray[np.float64], U: NDArray[np.float64]) -> NDArray[np.float64]:
+        """U W^T (L, M)."""
+        return U @ self.modes.T
+
+
 @document_invariants
-class POD(
-    FieldInputMixin,
-    InvariantParameters,
-    LinearMapHolder,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    BaseEstimator,
-):
+class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
     """Proper orthogonal decomposition of centred fields, with an inverse that keeps invariants.
 
     Parameters
@@ -120,7 +144,7 @@ class POD(
         "components_": Array("k", "M"),
         "singular_values_": Array("k", low=0),
         "energies_": Array("k", low=0),
-        "_analysis": Array("M", "k"),
+        "_encoding": Part(ModeCoordinates, M="M", k="k"),
         "_synthesis": Array("k+1", "M"),
         "_linear_map": NOT_SAVED,
         **FIELD_STATE,
@@ -144,31 +168,6 @@ class POD(
         self.invariant_tol = invariant_tol
         self.cell_weights = cell_weights
         self.bounds = bounds
-
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Find mean and modes of fields.
-
-        Parameters
-        ----------
-        X : array-like (n, M) or (n, *shape)
-            Fields, one a row, or of any shape, in which they come back; n >= 2. Large memory-mapped ones stay in their
-            file (see the class).
-        y : ignored
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            If a value is not finite, a parameter is out of range, all fields are the same, or they
-            do not satisfy the invariants. The estimator then keeps the state it had.
-        """
-        with restored_on_error(self):
-            self._fit(X)
-            self._linear_map  # noqa: B018  (made now: decoding changes nothing)
-        return self
 
     def _fit(self, X):
         X = field_rows(self, X, reset=True)
@@ -200,10 +199,10 @@ class POD(
         self.singular_values_ = sigma[: len(modes)].copy()
         self.energies_ = (self.singular_values_ / sigma[0]) ** 2 / energy
         self.n_components_ = len(modes)
-        # V u, with which a field's coordinates are (f - mean) . V u
-        self._analysis = np.ascontiguousarray((modes * root).T)
+        self._encoding = ModeCoordinates(mean, np.ascontiguousarray((modes * root).T))
         self._synthesis = np.vstack([mean, self.components_])
         self.invariants_ = invariants
+        self._linear_map  # noqa: B018  (made now: decoding changes nothing)
 
     def _count(self, sigma, n, M):
         """Number of modes to keep of those with singular values sigma (all of them)."""
@@ -218,105 +217,6 @@ class POD(
         # the tolerance is the round-off of the sum: 1.0 must not depend on it
         enough = energy >= (float(self.n_components) - len(sigma) * _EPS) * energy[-1]
         return min(int(np.argmax(enough)) + 1 if self.n_components < 1 else rank, rank)
-
-    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Coordinates (f - mean) . u of fields, u the modes.
-
-        Parameters
-        ----------
-        X : array-like (L, M)
-
-        Returns
-        -------
-        ndarray (L, n_components_)
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        ValueError
-            If X does not have M columns or a value is not finite.
-        """
-        check_fitted(self, "components_")
-        return by_blocks(self._coordinates, field_rows(self, X))
-
-    def _coordinates(self, X):
-        X = validate_data(self, X, reset=False)
-        out = np.empty((len(X), self.n_components_))
-
-        def task(a, b):
-            np.dot(X[a:b] - self.mean_, self._analysis, out=out[a:b])
-
-        for_tiles(task, len(X), max(32, (1 << 21) // X.shape[1]))
-        return out
-
-    def jacobian(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Derivatives of the coordinates with respect to the fields: the same everywhere.
-
-        Parameters
-        ----------
-        X : array-like (L, M)
-
-        Returns
-        -------
-        ndarray (L, n_components_, M)
-
-        Raises
-        ------
-        As `transform`.
-        """
-        check_fitted(self, "components_")
-        X = validate_data(self, field_rows(self, X), reset=False)
-        return self._in_shape(np.repeat(self._analysis.T[None], len(X), axis=0))
-
-    def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
-        """Coordinates of tangents of fields: pushes the right-hand side v of df/dt = v forward to the latents.
-
-        Parameters
-        ----------
-        X : array-like (L, M)
-            Fields.
-        V : array-like (L, M) or (M,)
-            A tangent a field, or one for all.
-
-        Returns
-        -------
-        ndarray (L, d)
-            d = `n_components_`.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As `transform`, and if V does not fit.
-        """
-        check_fitted(self, "components_")
-        X = validate_data(self, field_rows(self, X), reset=False)
-        return as_array(self._vectors(V), "V", X.shape, repeat=True, min_rows=0) @ self._analysis
-
-    def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
-        """Gradients of u . x with respect to the fields, x their coordinates.
-
-        Parameters
-        ----------
-        X : array-like (L, M)
-            Fields.
-        U : array-like (L, d) or (d,)
-            A functional of the d = `n_components_` coordinates a field, or one for all.
-
-        Returns
-        -------
-        ndarray (L, M)
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As `transform`, and if U does not fit.
-        """
-        check_fitted(self, "components_")
-        X = validate_data(self, field_rows(self, X), reset=False)
-        return self._in_shape(
-            as_array(U, "U", (len(X), self.n_components_), repeat=True, min_rows=0) @ self._analysis.T
-        )
 
     def inverse_transform(
         self,
@@ -449,7 +349,7 @@ class POD(
             Before `fit`.
         """
         check_fitted(self, "components_")
-        return FrozenEncoder(self.mean_, modes=self._analysis.astype(precision))
+        return FrozenEncoder(self.mean_, modes=self._encoding.modes.astype(precision))
 
     def _make_linear_map(self):
         check_fitted(self, "components_")

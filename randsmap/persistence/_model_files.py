@@ -61,6 +61,7 @@ INNER = {
     "KernelFit": "decoders._kernel",
     "KernelSpace": "decoders._kernel",
     "NystroemExtension": "encoders._nystroem",
+    "ModeCoordinates": "encoders._pod",
     "RidgeFit": "decoders._random_features",
     "ScaledTransformer": "maps.bases",
     "XarrayMetadata": "_interface.fields",
