@@ -664,24 +664,16 @@ def _training_rows(arguments, snapshots, search):
     if not rows.mapped:
         return rows
     path, (n, M) = arguments.input, rows.shape
-    if arguments.encoder_samples is None and 8 * n * M >= _LARGEST_TRAINING_SET:
+    if arguments.encoder_samples is None and (search or 8 * n * M >= _LARGEST_TRAINING_SET):
+        instead = ", or --n-features as a count (500) for a decoder fitted to all" if search else ""
         raise ValueError(
-            f"{path} holds {n} snapshots of {M} cells, which the model file would have to hold as well: give "
-            "--encoder-samples, a number of snapshots that fits into memory"
+            f"{path} is large, {n} snapshots of {M} cells: give --encoder-samples, a number of snapshots (2000) that "
+            f"fits into memory and into the model file, to which the encoder is fitted{instead}"
         )
-    if search and arguments.encoder_samples is None:
+    if not search and (arguments.parameters is not None or not isinstance(arguments.n_features, int)):
         raise ValueError(
-            f"{path} is large: give --encoder-samples, a number of snapshots (2000) to search for a model among, or "
-            "--n-features as a count (500) for a decoder fitted to all"
-        )
-    if not search and not isinstance(arguments.n_features, int):
-        raise ValueError(
-            f"{path} is large: give --n-features as a count (500), not as a multiple of the number of snapshots"
-        )
-    if arguments.parameters is not None and not search:
-        raise ValueError(
-            f"{path} is large: with --parameters a model is searched for among --encoder-samples of the snapshots; "
-            "leave out the options of one decoder"
+            f"{path} is large: give --n-features as a count (500), not as a multiple of the number of snapshots, and "
+            "no --parameters, or leave the options of one decoder out, for a search among --encoder-samples"
         )
     return rows
 
@@ -747,13 +739,11 @@ def _invariants(arguments, rows, dtype, weights):
         )
     by = "" if weights is None else " by the cells' weights"
     text = (
-        f"the mass{by}, {mass[0]:.6g} in every snapshot, which decoded fields keep exactly"
-        if mass is not None
-        else (
-            f"none, since not every snapshot has the same mass ({reason.partition('. ')[0]}). Is every row one field? "
-            "--invariants mass makes this an error"
-        )
+        f"none, since not every snapshot has the same mass ({reason.partition('. ')[0]}). Is every row one field? "
+        "--invariants mass makes this an error"
     )
+    if mass is not None:
+        text = f"the mass{by}, {mass[0]:.6g} in every snapshot, which decoded fields keep exactly"
     if arguments.invariants == "auto":
         _print(f"invariants: {text}")
     return None if mass is None else "mass"

@@ -190,7 +190,7 @@ class _Array:
         values = values.astype(
             dtype if np.can_cast(stored, dtype, "same_kind") else stored.newbyteorder("="), copy=False
         )
-        return np.require(values, requirements="AW")
+        return np.require(values, requirements=("A", "W"))
 
     def members(self, name: str, depth: int = 0) -> Iterator[tuple[str, MatArray]]:
         """(name/field, array) of the numbers in a struct, as HDF5 names them; of an array of structs nothing."""
