@@ -146,18 +146,19 @@ def test_the_search_starts_from_each_neighbour(encoded):
     Z = encoder.transform(G) * 1.3  # some of them out of reach: no zero ends the search
     k = 6
     m = KNNDecoder(k, objective="encoder", encoder=encoder).fit(Y, F)
+    d = m._fitted
     neighbors, weights = m.neighbor_weights(Z)
     misfit, lowest = np.empty(len(Z)), np.full(len(Z), np.inf)
     for turn in range(k):
         rows = np.ascontiguousarray(np.roll(neighbors, turn, axis=1))
         a = np.empty(rows.shape)
-        kernel.encoder(m._kept, m._map.offset, m._map.values, Y, Z, rows, rows, a)
+        kernel.encoder(d.exponents, d.nystroem.offset, d.nystroem.values, Y, Z, rows, rows, a)
         psi = np.empty(2)
         for i in range(len(Z)):
-            kernel.encode(m._kept, m._map.offset, m._map.values, rows[i], a[i], psi)
+            kernel.encode(d.exponents, d.nystroem.offset, d.nystroem.values, rows[i], a[i], psi)
             lowest[i] = min(lowest[i], np.linalg.norm(psi - Z[i]))
             if turn == 0:
-                kernel.encode(m._kept, m._map.offset, m._map.values, neighbors[i], weights[i], psi)
+                kernel.encode(d.exponents, d.nystroem.offset, d.nystroem.values, neighbors[i], weights[i], psi)
                 misfit[i] = np.linalg.norm(psi - Z[i])
     assert (lowest > 1e-6).sum() > 10
     assert (misfit <= lowest * (1 + 1e-6) + 1e-10).all()
@@ -168,12 +169,12 @@ def test_encoder_objective_is_the_encoder_at_the_mixture(encoded):
 
     F, encoder, Y, _ = encoded
     for other in (encoder, DiffusionMaps(2, alpha=0.0, diffusion_time=1, select=[2, 3]).fit(F)):
-        m = KNNDecoder(5, objective="encoder", encoder=other).fit(other.transform(F), F)
+        d = KNNDecoder(5, objective="encoder", encoder=other).fit(other.transform(F), F)._fitted
         rng = np.random.default_rng(0)
         for _ in range(5):
             row, a = rng.integers(0, 300, 5), rng.dirichlet(np.ones(5))
             psi = np.empty(2)
-            kernel.encode(m._kept, m._map.offset, m._map.values, row, a, psi)
+            kernel.encode(d.exponents, d.nystroem.offset, d.nystroem.values, row, a, psi)
             np.testing.assert_allclose(psi, other.transform([a @ F[row]])[0], atol=1e-11)
 
 
@@ -186,7 +187,7 @@ def test_distances_by_blocks_give_the_same_weights(encoded, monkeypatch):
     monkeypatch.setattr(_knn, "KEPT_DISTANCES", 0)
     monkeypatch.setattr(_knn, "BLOCK_DISTANCES", 3 * 300 * 7)
     blocks = KNNDecoder(3, objective="encoder", encoder=encoder).fit(Y, F)
-    assert blocks._kept is None and whole._kept is not None
+    assert blocks._fitted.exponents is None and whole._fitted.exponents is not None
     np.testing.assert_allclose(blocks.predict(Z), whole.predict(Z), atol=1e-7)
 
 
@@ -414,14 +415,3 @@ def test_latent_scale_is_that_of_latents_divided_by_it(objective):
     assert np.allclose(std.latent_scale_, X.std(axis=0))
     with pytest.raises(ValueError, match="latent_scale"):
         KNNDecoder(5, latent_scale=-1.0).fit(X, F)
-
-
-def test_pickles_of_before_latent_scale_decode():
-    rng = np.random.default_rng(0)
-    X, F = rng.uniform(size=(30, 2)), rng.uniform(size=(30, 4))
-    decoder = KNNDecoder(3).fit(X, F)
-    expected = decoder.predict(X[:5] + 0.01)
-    for name in ("latent_scale", "latent_scale_", "_points"):
-        del decoder.__dict__[name]
-    again = pickle.loads(pickle.dumps(decoder))
-    assert np.array_equal(again.predict(X[:5] + 0.01), expected) and again.get_params()["latent_scale"] is None

@@ -285,7 +285,7 @@ def test_neighbours_that_stay_in_their_file(tmp_path, small):
     F[80, 3] = np.nan
     with pytest.raises(ValueError, match=r"y must be finite, got NaN at \(80, 3\)"):
         randsmap.KNNDecoder(4, copy=False).fit(Y, mapped(tmp_path / "N.npy", F))
-    with pytest.raises(TypeError, match="copy must be True or False, got 1"):
+    with pytest.raises(TypeError, match="copy must be a bool, got 1"):
         randsmap.KNNDecoder(4, copy=1).fit(Y, M)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-import warnings
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from randsmap._interface.arrays import check_cells
+from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import FIELD_STATE
-from randsmap._interface.state import NOT_SAVED, Array, Count, Parameter, Part, check_fitted, validate_data
-from randsmap._interface.validation import check_cells, check_choice, check_count
+from randsmap._interface.parameters import check_choice, check_count, check_flag
+from randsmap._interface.state import NOT_SAVED, Array, Count, Part, validate_data
 from randsmap._kernels import simplex as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import BLOCK, Snapshots, filled, row_blocks
@@ -30,40 +33,206 @@ __all__ = ["KNNDecoder"]
 # row costs microseconds; beyond, those that a block of rows needs are computed with it.
 KEPT_DISTANCES = 2**25
 BLOCK_DISTANCES = 2**22
+_COMPUTED = ("points", "index", "nystroem", "exponents", "columns")  # of a fit, whatever the number of neighbours
+_LATENT_ROWS, _ENCODER_ROWS = 256, 16  # rows a task: some 0.1 ms each, beside which its start costs nothing
+
+
+@dataclass(frozen=True, eq=False)
+class KNNFit:
+    """A fit of a k-NN decoder: its training data, and what is computed from them once.
+
+    Attributes
+    ----------
+    latents : ndarray (n, d)
+    fields : ndarray (n, M), or rows of a mapped file
+    latent_scale : ndarray (d,)
+    encoder : DiffusionMaps or None
+        Of objective="encoder".
+    n_neighbors : int
+    """
+
+    latents: NDArray[np.float64]
+    fields: Any
+    latent_scale: NDArray[np.float64]
+    encoder: Any
+    n_neighbors: int
+
+    _state = {
+        "latents": Array("n", "d"),
+        "fields": Array("n", "M"),
+        "latent_scale": Array("d", low=np.finfo(float).smallest_subnormal),
+        "encoder": Part("transform", n_in="M", n_out="d", optional=True),
+        "n_neighbors": Count("k"),
+        **dict.fromkeys((*_COMPUTED, "surroundings"), NOT_SAVED),
+    }
+
+    def _restore(self) -> None:
+        if self.n_neighbors > len(self.latents):
+            raise ValueError(f"{self.n_neighbors} neighbours among {len(self.latents)} points")
+        if self.encoder is not None and not _is_diffusion_map(self.encoder):
+            raise ValueError(f"the encoder is of class {type(self.encoder).__name__}")
+        self.prepare()
+
+    def prepare(self) -> tuple[Any, Any]:
+        """Compute what the first decoded row would wait for."""
+        return self.index, None if self.encoder is None else self.exponents
+
+    @cached_property
+    def points(self) -> NDArray[np.float64]:
+        """The latents in their units."""
+        return self.in_units(self.latents)
+
+    @cached_property
+    def index(self) -> NeighborIndex:
+        """The search among the points."""
+        return NeighborIndex(self.points)
+
+    @cached_property
+    def nystroem(self) -> NystroemMap:
+        """The encoder at mixtures."""
+        return NystroemMap(self.encoder)
+
+    @cached_property
+    def exponents(self) -> NDArray[np.float64] | None:
+        """Distances between all fields, as `NystroemMap` takes them; None if they are too many."""
+        few = len(self.fields) * self.nystroem.n_training <= KEPT_DISTANCES
+        return _exponents(self.encoder, self.fields) if few else None
+
+    @cached_property
+    def columns(self) -> CellSubsetCache:
+        """Cells of the fields that were asked for."""
+        return CellSubsetCache()
+
+    def in_units(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        return X if (self.latent_scale == 1).all() else in_units(X, self.latent_scale)
+
+    def _neighbors(self, points, exclude):
+        """The nearest training points (n, k) of each point, the nearest first."""
+        k, n = self.n_neighbors, len(self.latents)
+        if exclude is None:
+            return self.index.query(points, k)[1]
+        exclude = np.asarray(exclude)
+        if exclude.dtype.kind not in "iu" or exclude.shape != (len(points),):
+            raise ValueError(
+                f"exclude must hold {len(points)} integers, one for each row of X, got shape {exclude.shape} of "
+                f"{exclude.dtype}"
+            )
+        if len(points) and not (-1 <= exclude.min() and exclude.max() < n):
+            raise ValueError(
+                f"exclude must hold indices of training points (or -1), below {n}, "
+                f"got {exclude.min()} to {exclude.max()}"
+            )
+        if k == n:
+            raise ValueError(f"exclude leaves {n - 1} training points, fewer than n_neighbors = {k}")
+        candidates = self.index.query(points, k + 1)[1]
+        kept = candidates != exclude[:, None]
+        kept[kept.all(axis=1), -1] = False
+        return candidates[kept].reshape(len(points), k)
+
+    def weights(self, X: NDArray[np.float64], exclude: Any = None) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+        """Neighbours of latents X (n, d) and their weights (n, k)."""
+        points, k = self.in_units(X), self.n_neighbors
+        neighbors, stopped = self._neighbors(points, exclude), list[int]()
+        weights = np.empty(neighbors.shape)
+        if self.encoder is None:
+            _by_rows(_LATENT_ROWS, stopped, 0, _kernel.latent, (self.points,), points, neighbors, weights)
+        elif self.exponents is not None:
+            self._encoder_weights(self.exponents, X, neighbors, neighbors, weights, 0, stopped)
+        else:
+            step = max(1, BLOCK_DISTANCES // (k * self.nystroem.n_training))
+            for i in range(0, len(X), step):
+                part = slice(i, i + step)
+                used, rows = np.unique(neighbors[part], return_inverse=True)
+                exponents, rows = _exponents(self.encoder, self.fields[used]), rows.reshape(-1, k)
+                self._encoder_weights(exponents, X[part], neighbors[part], rows, weights[part], i, stopped)
+        if stopped:
+            warn_caller(
+                f"the search for the convex weights of row {min(stopped)} of X was stopped before it converged, so "
+                "another mixture of its neighbours may come nearer to it. Use fewer neighbours",
+                ConvergenceWarning,
+            )
+        return neighbors, weights
+
+    def _encoder_weights(self, exponents, X, neighbors, rows, weights, first, stopped):
+        shared = exponents, self.nystroem.offset, self.nystroem.values, self.latents
+        _by_rows(_ENCODER_ROWS, stopped, first, _kernel.encoder, shared, X, neighbors, rows, weights)
+
+    @cached_property
+    def surroundings(self) -> Surroundings:
+        return Surroundings(self.latents)
+
+    def with_n_neighbors(self, k: int) -> KNNFit:
+        """The fit with another number of neighbours, which shares what is computed."""
+        other = replace(self, n_neighbors=k)
+        vars(other).update({name: value for name, value in vars(self).items() if name in _COMPUTED})
+        return other
+
+    def leverage(self) -> Leverage:
+        """Mean distance to the k nearest points over their own mean distance to their k nearest others."""
+        k, (n, d) = self.n_neighbors, self.latents.shape
+        # of a point, and never that to its twins alone: at least d + 1 others
+        around = min(max(k, d + 1), n - 1)
+        distances, indices = self.index.query(self.points, min(max(k, around) + 1, n))
+        own = distances[:, 1 : around + 1].mean(axis=1) if around else np.full(1, np.inf)
+
+        def ratio(distances: NDArray[np.float64], indices: NDArray[np.intp]) -> NDArray[np.float64]:
+            theirs, distance = own[indices].mean(axis=1), distances.mean(axis=1)
+            return np.divide(distance, theirs, out=np.where(distance > 0, np.inf, 0.0), where=theirs > 0)
+
+        def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
+            return ratio(*self.index.query(self.in_units(X), k))
+
+        held_out = slice(1, k + 1) if k < n else slice(0, k)
+        training = ratio(distances[:, :k], indices[:, :k])
+        others = np.maximum(ratio(distances[:, held_out], indices[:, held_out]), 1)  # of twins 0
+        return Leverage(at, self.latents, training, others, factor=DISTANCE_FACTOR)
+
+
+def _by_rows(step, stopped, first, kernel, shared, *arrays):
+    """kernel(*shared, *some rows of the arrays) in tasks of `step` rows, the first of which has the number `first`.
+
+    The kernel returns the first row whose search was stopped, or -1: it is noted in `stopped`.
+    """
+
+    def task(i):
+        part = slice(i * step, (i + 1) * step)
+        row = kernel(*shared, *(array[part] for array in arrays))
+        if row >= 0:
+            stopped.append(first + i * step + row)
+
+    parallel_for(task, -(-len(arrays[0]) // step))
 
 
 class KNNDecoder(LeverageMixin, FieldRegressor):
     """Convex mixtures of the training fields whose latent points are nearest.
 
-    The weights are nonnegative and sum to 1, so every linear invariant and every bound that all
-    training fields satisfy holds for every decoded field, to a few ulp.
+    The weights are nonnegative and sum to 1, so every decoded field satisfies, to a few ulp, the linear invariants and
+    the bounds that all training fields satisfy.
 
     Parameters
     ----------
     n_neighbors : int, default=5
         Number k of neighbours, at most the number of training points.
     objective : {"latent", "encoder"}, default="latent"
-        What the weights a minimise over the simplex: "latent" |y - sum_k a_k y_k|, the
-        projection of y on the convex hull of its neighbours; "encoder"
-        |y - encode(sum_k a_k f_k)|, the paper's.
+        The function that the weights a minimise over the simplex. "latent": |y - sum_k a_k y_k|, the projection of y on
+        the convex hull of its neighbours. "encoder": |y - encode(sum_k a_k f_k)|, the paper's.
     encoder : DiffusionMaps or None
-        For objective="encoder". A fitted encoder is used as it is (`clone` keeps it too; it is
-        never changed); one that is not fitted is cloned and fitted on the fields. Inside a
-        `ManifoldModel`, None takes the model's encoder.
+        For objective="encoder". A fitted encoder is used without a copy, and `clone` keeps it. One that is not fitted
+        is cloned and fitted to the fields. Inside a `ManifoldModel`, None means the model's encoder.
     latent_scale : float, array (d,), "std" or None, default=None
-        Units of the latents in which neighbours are the nearest and, with objective="latent", y is projected;
-        "std": the standard deviation of each coordinate of the training latents. None: 1, as in the paper.
+        Units of the latents for distances and, with objective="latent", for the projection. "std": the standard
+        deviation of each coordinate of the training latents. None: 1, as in the paper.
     copy : bool, default=True
         False: large memory-mapped training fields (see Notes) stay in their file instead of being copied.
 
     Attributes
     ----------
     encoder_ : DiffusionMaps
-        The fitted encoder (objective="encoder" only).
+        The fitted encoder; None with objective="latent".
     latents_ : ndarray (n, d)
         Training points.
     fields_ : ndarray (n, M)
-        Training fields; (n, 1) if y was one-dimensional. With copy=False what reads memory-mapped ones:
+        Training fields; (n, 1) if y was one-dimensional. With copy=False an object that reads memory-mapped fields:
         ``fields_[a:b]`` is a copy of some of them.
     latent_scale_ : ndarray (d,)
         Units used.
@@ -79,22 +248,21 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
     -----
     Neighbours are exact; equal distances are ordered by index.
 
-    Among several minimisers (k > d+1) the one with least sum of a_k^2 is taken, which uses
-    the neighbours evenly: decoded errors vary by factors among minimisers. With objective="latent"
-    this is exact; coordinates that the neighbours span only by their rounding errors are ignored.
+    Among several minimisers (k > d+1) the one with the least sum of a_k^2 is taken, which uses the neighbours evenly:
+    decoded errors vary by factors among minimisers. With objective="latent" this is exact; coordinates that the
+    neighbours span only by their rounding errors are ignored.
 
-    objective="encoder" is not convex. The search starts from the latent weights along the
-    linearised encoder (which leads to the zero of least sum of squares, to first order in the
-    encoder's curvature); unless it attains zero, Newton steps on the simplex from there, from
-    uniform weights and from each neighbour follow, and the best is kept. Because the weights
-    sum to 1, squared distances of a mixture are affine in them up to a term that cancels in the
-    Nystroem ratio: an evaluation costs O(k n), not O(M n). Up to 2^25 distances between
-    training fields are kept for that.
+    objective="encoder" is not convex. The search starts from the latent weights along the linearised encoder, which
+    leads to the zero of least sum of squares, to first order in the encoder's curvature. Unless it attains zero, Newton
+    steps on the simplex follow, from there, from uniform weights and from each neighbour, and the best result is taken.
+    Because the weights sum to 1, squared distances of a mixture are affine in them up to a term that cancels in the
+    Nystroem ratio: an evaluation costs O(k n), not O(M n). For that, up to 2^25 distances between training fields are
+    stored.
 
-    Decoding needs the training fields themselves, so that fields are copied once, large memory-mapped ones
-    (`numpy.load` with mmap_mode) by blocks. With copy=False those of 64 MB and more are left where they are: `fit`
-    reads them once, to check them, and `predict` the neighbours of some latent points at a time. So the file must
-    stay as it is. A pickle then holds its name; a model file cannot hold such a decoder.
+    `fit` copies the fields, large memory-mapped ones (`numpy.load` with mmap_mode) by blocks. With copy=False, mapped
+    fields of 64 MB and more stay in their file: `fit` reads them once, to check them, and `predict` reads the
+    neighbours of some latent points at a time, so the file must not change. A pickle holds the name of the file; a
+    model file cannot hold such a decoder.
 
     References
     ----------
@@ -113,12 +281,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
            [0.7 , 0.3 ]])
     """
 
-    latents_: NDArray[np.float64]
-    fields_: NDArray[np.float64]
-    encoder_: Any
-    latent_scale_: NDArray[np.float64]
-    latent_scale: Any = None  # in pickles of before, as the next
-    copy: Any = True
+    _fitted: Any = None
 
     lacks = {
         **dict.fromkeys(
@@ -128,22 +291,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         "partial_fit": "the decoder is its training fields: it is fitted again to more of them",
     }
 
-    _state = {
-        "n_features_in_": Count("d"),
-        "latents_": Array("n", "d"),
-        "fields_": Array("n", "M"),
-        "latent_scale_": Array("d", low=np.finfo(float).smallest_subnormal, optional=True),  # not in files of before
-        "encoder_": Part("transform", n_in="M", n_out="d", optional=True),
-        "_n_neighbors": Count("k"),
-        "_objective": Parameter(str, words=("latent", "encoder")),
-        **FIELD_STATE,
-        "_index": NOT_SAVED,
-        "_points": NOT_SAVED,
-        "_map": NOT_SAVED,
-        "_kept": NOT_SAVED,
-        "_kept_cells": NOT_SAVED,
-        "_surroundings": NOT_SAVED,
-    }
+    _state = {"n_features_in_": Count("d"), "_fitted": Part(KNNFit, d="d", M="M"), **FIELD_STATE}
 
     def __init__(
         self,
@@ -161,21 +309,18 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         self.copy = copy
 
     def __sklearn_clone__(self):
-        # scikit-learn's clone would take the fit out of a nested encoder, which is used as it is
-        params = self.get_params(deep=False)
-        for name, value in params.items():
-            if not (name == "encoder" and _is_fitted(value)):
-                params[name] = clone(value, safe=False)
-        new = type(self)(**params)
-        if hasattr(self, "_metadata_request"):
-            new._metadata_request = self._metadata_request
+        new = super().__sklearn_clone__()
+        if _is_fitted(self.encoder):  # scikit-learn's clone takes the fit out of it
+            new.encoder = self.encoder
         return new
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._fitted is not None
 
     def _fit(self, X, y):
         n_neighbors = check_count(self.n_neighbors, "n_neighbors")
         objective = check_choice(self.objective, "objective", ("latent", "encoder"))
-        if not isinstance(self.copy, (bool, np.bool_)):
-            raise TypeError(f"copy must be True or False, got {self.copy!r}")
+        copied = check_flag(self.copy, "copy")
         X = validate_data(self, X, reset=True)
         F, _, layout = check_fields(y, len(X), blocks=True)
         scale = fitted_scale(self.latent_scale, X)
@@ -185,29 +330,67 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
             )
         if not isinstance(F, Snapshots):
             F = F.copy()
-        elif self.copy:
+        elif copied:
             F = F[:]
         else:
             for _ in row_blocks(F, "checking"):  # a value that is not finite is found now
                 pass
-        if objective == "encoder":
-            self._fit_encoder(X, F)
-        else:
-            for name in ("encoder_", "_map", "_kept"):
-                self.__dict__.pop(name, None)
-        self._objective, self._n_neighbors = objective, n_neighbors
+        encoder = self._fitted_encoder(F) if objective == "encoder" else None
+        fit = KNNFit(X.copy(), F, scale, encoder, n_neighbors)
+        if encoder is not None:
+            if len(fit.nystroem.values) != X.shape[1]:
+                raise ValueError(
+                    f"X must have as many columns as the encoder has coordinates, {len(fit.nystroem.values)}, "
+                    f"got {X.shape[1]}"
+                )
+        fit.prepare()
         self._keep_fields(layout)
-        self.latents_, self.fields_, self.latent_scale_ = X.copy(), F, scale
-        self._find_points()
+        self._fitted = fit
 
-    def _find_points(self):
-        """The latents in their units, and the search among them."""
-        self._points = self._in_units(self.latents_)
-        self._index, self._surroundings = NeighborIndex(self._points), Surroundings(self.latents_)
+    def _fitted_encoder(self, F):
+        if self.encoder is None:
+            raise ValueError(
+                'objective="encoder" needs an encoder, got None: give a '
+                "DiffusionMaps, or use the decoder in a ManifoldModel"
+            )
+        encoder = _unwrapped(self.encoder)
+        if not _is_diffusion_map(encoder):
+            raise TypeError(f'objective="encoder" needs a DiffusionMaps encoder, got {type(self.encoder).__name__}')
+        if not _is_fitted(encoder):
+            encoder = clone(encoder).fit(F.array if isinstance(F, Snapshots) else F)
+        if encoder.n_features_in_ != F.shape[1]:
+            raise ValueError(
+                f"y must have as many columns as the encoder's fields, {encoder.n_features_in_}, got {F.shape[1]}"
+            )
+        return encoder
 
-    def _in_units(self, X):
-        scale = getattr(self, "latent_scale_", None)
-        return X if scale is None or (scale == 1).all() else in_units(X, scale)
+    @property
+    def _fit_now(self) -> KNNFit:
+        """The fit; NotFittedError before there is one."""
+        if self._fitted is None:
+            check_is_fitted(self)
+        fitted: KNNFit = self._fitted
+        return fitted
+
+    @property
+    def latents_(self) -> NDArray[np.float64]:
+        return self._fit_now.latents
+
+    @property
+    def fields_(self) -> Any:
+        return self._fit_now.fields
+
+    @property
+    def latent_scale_(self) -> NDArray[np.float64]:
+        return self._fit_now.latent_scale
+
+    @property
+    def encoder_(self) -> Any:
+        return self._fit_now.encoder
+
+    @property
+    def _n_outputs(self):
+        return self._fit_now.fields.shape[1]
 
     def with_n_neighbors(self, n_neighbors: int) -> KNNDecoder:
         """The decoder of the same data with another number of neighbours, without another fit.
@@ -220,8 +403,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         Returns
         -------
         KNNDecoder
-            Fitted; it shares the training data, the search and the distances with this one, which stays
-            as it is.
+            Fitted; it shares the training data, the search and the distances with this one.
 
         Raises
         ------
@@ -237,54 +419,11 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         >>> decoder.with_n_neighbors(2).predict([[2.0]])
         array([[2.5]])
         """
-        check_fitted(self, "fields_")
+        fit = self._fit_now
+        k = check_count(n_neighbors, "n_neighbors", high=len(fit.latents), high_name="n_samples")
         other = copy.copy(self)
-        other.n_neighbors = n_neighbors
-        other._surroundings = copy.copy(self._surroundings)
-        other._n_neighbors = check_count(n_neighbors, "n_neighbors", high=len(self.latents_), high_name="n_samples")
+        other.n_neighbors, other._fitted = n_neighbors, fit.with_n_neighbors(k)
         return other
-
-    def _fit_encoder(self, X, F):
-        if self.encoder is None:
-            raise ValueError(
-                'objective="encoder" needs an encoder, got None: give a '
-                "DiffusionMaps, or use the decoder in a ManifoldModel"
-            )
-        encoder = _unwrapped(self.encoder)
-        if not _is_diffusion_map(encoder):
-            raise TypeError(f'objective="encoder" needs a DiffusionMaps encoder, got {type(self.encoder).__name__}')
-        if not _is_fitted(encoder):
-            encoder = clone(encoder).fit(F.array if isinstance(F, Snapshots) else F)
-        if encoder.n_features_in_ != F.shape[1]:
-            raise ValueError(
-                f"y must have as many columns as the encoder's fields, {encoder.n_features_in_}, got {F.shape[1]}"
-            )
-        self._prepare_encoder(encoder, F)
-        if len(self._map.values) != X.shape[1]:
-            raise ValueError(
-                f"X must have as many columns as the encoder has coordinates, {len(self._map.values)}, got {X.shape[1]}"
-            )
-        self.encoder_ = encoder
-
-    def _prepare_encoder(self, encoder, F):
-        self._map, self._kept = NystroemMap(encoder), None
-        if len(F) * self._map.n_training <= KEPT_DISTANCES:
-            self._kept = _exponents(encoder, F)
-
-    @property
-    def _n_outputs(self):
-        return self.fields_.shape[1]
-
-    def _restore(self):
-        super()._restore()
-        if self._n_neighbors > len(self.latents_):
-            raise ValueError(f"{self._n_neighbors} neighbours among {len(self.latents_)} points")
-        self._find_points()
-        if self._objective == "encoder":
-            if not _is_diffusion_map(self.encoder_):
-                raise ValueError(f"the encoder is of class {type(self.encoder_).__name__}")
-            # up to 256 MB that a file need not hold; the same bits from the same BLAS
-            self._prepare_encoder(self.encoder_, self.fields_)
 
     def predict(
         self,
@@ -301,10 +440,10 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         X : array-like (n, d)
             Latent coordinates.
         cells : array-like of int (k,) or of bool (M,), or None
-            Only these cells of the fields, at their cost: indices in the flattened field (negative ones count from
-            the end) or a mask, of the field's shape too.
+            Only these cells, at their cost: indices in the flattened field (negative ones count from the end) or a
+            mask, which may have the field's shape.
         out : ndarray (n, M), float64, C-contiguous, or None
-            Where to put the fields, in their shape or as rows; (n, k) for k cells.
+            Array to write to, in the fields' shape or as rows; (n, k) for k cells.
         exclude : array-like of int (n,) or None
             For each row the index of a training point that must not be its neighbour, or -1. With
             ``exclude=range(n)`` the training points are decoded without themselves.
@@ -332,24 +471,24 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
             or shares memory with X, cells are no such array or out of range, or exclude is not such
             an array or leaves too few points.
         """
-        check_fitted(self, "fields_")
+        fit = self._fit_now
         X = validate_data(self, X, reset=False)
         fields = self._decoded(X, cells, out, exclude)
         if exclude is None:
-            self._surroundings.trust.check(self, X)
+            fit.surroundings.trust.check(self, X)
         return fields
 
     def _decoded(self, X, cells=None, out=None, exclude=None):
-        F = self.fields_
+        fit = self._fit_now
+        F, k = fit.fields, fit.n_neighbors
         if cells is not None:
             cells = check_cells(cells, F.shape[1], self.field_shape_)
         result, fields = self._output(out, X, len(X), cells)
-        neighbors, weights = self._weights(X, exclude)
+        neighbors, weights = fit.weights(X, exclude)
         if isinstance(F, Snapshots):
-            step = max(1, BLOCK // (self._n_neighbors * max(1, fields.shape[1])))
+            step = max(1, BLOCK // (k * max(1, fields.shape[1])))
         elif cells is not None:
-            kept = self.__dict__.setdefault("_kept_cells", CellSubsetCache())
-            F = kept.get(F, cells, lambda cells: np.ascontiguousarray(self.fields_[:, cells]))
+            F = fit.columns.get(F, cells, lambda cells: np.ascontiguousarray(fit.fields[:, cells]))
 
         def task(start, stop):
             if not isinstance(F, Snapshots):
@@ -358,39 +497,24 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
             for a in range(start, stop, step):
                 part = slice(a, min(a + step, stop))
                 used, rows = np.unique(neighbors[part], return_inverse=True)
-                _mix(F.cells(used, cells), rows.reshape(-1, self._n_neighbors), weights[part], fields[part])
+                _mix(F.cells(used, cells), rows.reshape(-1, k), weights[part], fields[part])
 
         filled(task, fields)
         return self._labelled(result, cells, out)
 
     # -- Leverage ----------------------------------------------------------------------------------
+    @property
+    def _surroundings(self):
+        return self._fit_now.surroundings
+
     def _training_points(self):
-        check_fitted(self, "fields_")
-        return self.latents_
+        return self._fit_now.latents
 
     def _leverage_cost(self):
         return 0.0
 
     def _make_leverage(self):
-        """Mean distance to the k nearest points over their own mean distance to their k nearest others."""
-        check_fitted(self, "fields_")
-        k, n, index = self._n_neighbors, len(self.latents_), self._index
-        # of a point, and never that to its twins alone: at least d + 1 others
-        around = min(max(k, self.n_features_in_ + 1), n - 1)
-        distances, indices = index.query(self._in_units(self.latents_), min(max(k, around) + 1, n))
-        own = distances[:, 1 : around + 1].mean(axis=1) if around else np.full(1, np.inf)
-
-        def ratio(distances: NDArray[np.float64], indices: NDArray[np.intp]) -> NDArray[np.float64]:
-            theirs, distance = own[indices].mean(axis=1), distances.mean(axis=1)
-            return np.divide(distance, theirs, out=np.where(distance > 0, np.inf, 0.0), where=theirs > 0)
-
-        def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
-            return ratio(*index.query(self._in_units(X), k))
-
-        held_out = slice(1, k + 1) if k < n else slice(0, k)
-        training = ratio(distances[:, :k], indices[:, :k])
-        others = np.maximum(ratio(distances[:, held_out], indices[:, held_out]), 1)  # of twins 0
-        return Leverage(at, self.latents_, training, others, factor=DISTANCE_FACTOR)
+        return self._fit_now.leverage()
 
     def neighbor_weights(
         self, X: ArrayLike, *, exclude: ArrayLike | None = None
@@ -421,87 +545,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         >>> decoder.neighbor_weights([[1.5]])
         (array([[1, 0]]), array([[1., 0.]]))
         """
-        check_fitted(self, "fields_")
-        return self._weights(validate_data(self, X, reset=False), exclude)
-
-    def _weights(self, X, exclude):
-        if "_points" not in self.__dict__:  # in a pickle of before
-            self._find_points()
-        points = self._in_units(X)
-        neighbors, stopped = self._neighbors(points, exclude), _Stopped()
-        weights = np.empty(neighbors.shape)
-        if self._objective == "encoder":
-            self._encoder_weights(X, neighbors, weights, stopped)
-        else:
-            step = 256
-            parallel_for(
-                lambda i: stopped.add(
-                    _kernel.latent(
-                        self._points,
-                        points[i * step : (i + 1) * step],
-                        neighbors[i * step : (i + 1) * step],
-                        weights[i * step : (i + 1) * step],
-                    ),
-                    i * step,
-                ),
-                -(-len(X) // step),
-            )
-        stopped.warn()
-        return neighbors, weights
-
-    def _neighbors(self, X, exclude):
-        k = self._n_neighbors
-        if exclude is None:
-            return self._index.query(X, k)[1]
-        n = len(self.fields_)
-        exclude = np.asarray(exclude)
-        if exclude.dtype.kind not in "iu" or exclude.shape != (len(X),):
-            raise ValueError(
-                f"exclude must hold {len(X)} integers, one a row of X, got shape {exclude.shape} of {exclude.dtype}"
-            )
-        if len(X) and not (-1 <= exclude.min() and exclude.max() < n):
-            raise ValueError(
-                f"exclude must hold indices of training points (or -1), below {n}, "
-                f"got {exclude.min()} to {exclude.max()}"
-            )
-        if k == n:
-            raise ValueError(f"exclude leaves {n - 1} training points, fewer than n_neighbors = {k}")
-        candidates = self._index.query(X, k + 1)[1]
-        kept = candidates != exclude[:, None]
-        kept[kept.all(axis=1), -1] = False
-        return candidates[kept].reshape(len(X), k)
-
-    def _encoder_weights(self, X, neighbors, weights, stopped):
-        if self._kept is not None:
-            self._encoder_block(X, neighbors, neighbors, self._kept, weights, 0, stopped)
-            return
-        step = max(1, BLOCK_DISTANCES // (self._n_neighbors * self._map.n_training))
-        for i in range(0, len(X), step):
-            block = slice(i, i + step)
-            used, rows = np.unique(neighbors[block], return_inverse=True)
-            rows, F = rows.reshape(neighbors[block].shape), self.fields_
-            self._encoder_block(
-                X[block], neighbors[block], rows, _exponents(self.encoder_, F[used]), weights[block], i, stopped
-            )
-
-    def _encoder_block(self, X, neighbors, rows, exponents, weights, start, stopped):
-        step = 16
-        parallel_for(
-            lambda i: stopped.add(
-                _kernel.encoder(
-                    exponents,
-                    self._map.offset,
-                    self._map.values,
-                    self.latents_,
-                    X[i * step : (i + 1) * step],
-                    neighbors[i * step : (i + 1) * step],
-                    rows[i * step : (i + 1) * step],
-                    weights[i * step : (i + 1) * step],
-                ),
-                start + i * step,
-            ),
-            -(-len(X) // step),
-        )
+        return self._fit_now.weights(validate_data(self, X, reset=False), exclude)
 
 
 def _mix(F, neighbors, weights, out):
@@ -513,27 +557,6 @@ def _mix(F, neighbors, weights, out):
         _kernel.mix(F, neighbors[part], weights[part], out[part])
 
     parallel_for(task, -(-len(out) // step))
-
-
-class _Stopped:
-    """Rows whose search for convex weights was stopped; what it had found is used: convex weights all the same."""
-
-    def __init__(self) -> None:
-        self._rows: list[int] = []
-
-    def add(self, row: int, start: int) -> None:
-        """Note what a kernel says of the rows from `start` on: the first that it stopped at, or -1."""
-        if row >= 0:
-            self._rows.append(start + row)
-
-    def warn(self) -> None:
-        if self._rows:
-            warnings.warn(
-                f"the search for the convex weights of row {min(self._rows)} of X was stopped before it converged, so "
-                "another mixture of its neighbours may come nearer to it. Use fewer neighbours",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
 
 
 class NystroemMap:
@@ -559,7 +582,7 @@ def _exponents(encoder, F):
 
 
 def _is_diffusion_map(encoder):
-    """Whether it has what the search needs of a diffusion map, see `NystroemMap`."""
+    """Whether it has the methods of a diffusion map that the search calls, see `NystroemMap`."""
     return all(hasattr(encoder, name) for name in ("transform", "nystroem_weights", "squared_distances"))
 
 

@@ -63,6 +63,7 @@ INNER = {
     "NystroemExtension": "encoders._nystroem",
     "ModeCoordinates": "encoders._pod",
     "RidgeFit": "decoders._random_features",
+    "KNNFit": "decoders._knn",
     "ScaledTransformer": "maps.bases",
     "XarrayMetadata": "_interface.fields",
 }
