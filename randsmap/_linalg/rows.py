@@ -22,6 +22,7 @@ from randsmap._io.progress import steps
 from randsmap._kernels import features as _features_kernel
 from randsmap._kernels import ridge as _kernel
 from randsmap._linalg.products import multiply
+from randsmap._linalg.scales import standard_deviations
 from randsmap._parallel import blas_threads, parallel_for
 
 __all__ = [
@@ -482,8 +483,7 @@ class FeatureRows(Rows):
         X = self._X[points]
         X = X - X.mean(axis=0)
         if self._map is None:
-            spread = X.std(axis=0)
-            return X / np.where(spread > 0, spread, 1)
+            return X / standard_deviations(X)
         squares, axes = np.linalg.eigh(self._map[1] @ self._map[1].T)
         return X @ (axes * np.sqrt(np.maximum(squares, 0)))
 

@@ -12,6 +12,7 @@ from scipy.linalg import lapack
 
 from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import Rows
+from randsmap._linalg.scales import error_scales
 from randsmap._linalg.svd import orthonormalize_rows_against, truncated_svd
 from randsmap._parallel import blas_threads
 
@@ -22,7 +23,6 @@ _PANEL = 64  # fields whose directions the basis gains at a time: products of ma
 _PROBES = 10  # |x|^2 from 10 of them is too small by a factor of 100 once in 1e8 rows
 _KEPT = 8 * _EPS  # of a field's norm: what a direction adds at least
 _NEGLIGIBLE = 1e-14  # of a field's norm: below, an estimate of what is missing of it will do
-_TINY = 1e-3  # of the median norm: what a smaller field misses is relative to that
 _REFLECTIONS = 256  # applied at a time: wide enough for matrix products at full speed
 _BLOCK = 512  # fields that are expressed in coordinates at a time
 
@@ -87,7 +87,7 @@ class FactoredRows(Rows):
         sizes = np.sqrt(np.einsum("ij,ij->i", F, F))
         if most <= q or not sizes.any():
             return None
-        sizes = np.maximum(sizes, _TINY * np.median(sizes[sizes > 0]))
+        sizes = error_scales(sizes)
         if _has_rank(F, sizes, free, most + 1):
             return None
         probes = np.random.default_rng(0).standard_normal((_PROBES, M))

@@ -30,6 +30,7 @@ from scipy.linalg.lapack import dgemqrt, dgeqrt, dormqr, dpstrf
 from randsmap._linalg.eigen import symmetric_eigen
 from randsmap._linalg.products import cross, multiply
 from randsmap._linalg.rows import BLOCK, Rows
+from randsmap._linalg.scales import error_scales
 from randsmap._parallel import blas_threads
 
 __all__ = [
@@ -278,7 +279,6 @@ def sufficient_rank(coordinates: _Values, allowed: _Values, rest: _Values | floa
 
 _ENTRIES = 1 << 24  # of a block of fields (128 MB)
 _CELLS = 1 << 14  # whose modes are turned at a time: a few MB
-_TINY = 1e-3  # of the median size: what a smaller field misses is relative to that
 _ROUNDS = 4  # of modes from one block; each finds those above the round-off of the one before
 
 
@@ -352,8 +352,7 @@ def _representing(rows, F, tol, norms, normals, constant, size):
     n, M = F.shape
     if norms is None:
         norms = np.sqrt(F.norms2())
-    sizes = np.maximum(norms, _TINY * np.median(norms))
-    sizes[sizes == 0] = 1
+    sizes = error_scales(norms)
     # rows that are not used take no memory
     found, r = np.empty((min(n, M) + 1, M)), 0
     found[1] = 0  # one of zeros where all fields are equal

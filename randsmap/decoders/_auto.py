@@ -13,9 +13,10 @@ from randsmap._interface.fields import FIELD_STATE
 from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted, restored_on_error, validate_data
 from randsmap._interface.validation import check_count, check_number, check_random_state
 from randsmap._linalg.rows import Snapshots
+from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.spectral import PATH
 from randsmap.decoders._base import LinearDecoder, check_fields
-from randsmap.decoders._blended import BlendedDecoder, field_coordinates, spread
+from randsmap.decoders._blended import BlendedDecoder, field_coordinates
 from randsmap.decoders._capabilities import require
 from randsmap.decoders._families import DOUBLE_DIFFUSION_MAPS, KNN, LENGTHS, check_families
 from randsmap.decoders._held_out import NEIGHBORS, RANKS, Samples, check_groups, stratified
@@ -227,7 +228,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         self.chosen_invariants_ = self._chosen(F, dtype)
         rng = check_random_state(0 if self.random_state is None else self.random_state)
 
-        n, units = len(X), spread(X)
+        n, units = len(X), standard_deviations(X)
         _, G, _ = field_coordinates(F)
         sizes = field_norms(F.array if isinstance(F, Snapshots) else F)
         everything = Samples(X / units, G, sizes, labels, rng)

@@ -18,6 +18,7 @@ from randsmap._interface.state import NOT_SAVED, Count, NotFrozen, document, res
 from randsmap._interface.validation import check_choice, check_matrix, check_number, check_vector
 from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import Snapshots, is_large
+from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.spans import FactoredRows
 from randsmap._parallel import blas_threads
 from randsmap.invariants import AffineInvariants
@@ -110,9 +111,6 @@ def document_centring(cls: _Class) -> _Class:
     return document(cls, {"centring": CENTRING, "scale_attribute": SCALE_ATTRIBUTE})
 
 
-_SPREAD = 1e-12  # of the largest latent: below it a coordinate is round-off
-
-
 def fitted_scale(latent_scale: Any, X: NDArray[np.float64]) -> NDArray[np.float64]:
     """Units (d,) of the latent coordinates X (n, d): "std", a number, an array (d,) or None (1)."""
     d = X.shape[1]
@@ -120,24 +118,13 @@ def fitted_scale(latent_scale: Any, X: NDArray[np.float64]) -> NDArray[np.float6
         return np.ones(d)
     if isinstance(latent_scale, str):
         check_choice(latent_scale, "latent_scale", ("std",))
-        peak = np.abs(X).max(axis=0)
-        safe = np.where(peak > 0, peak, 1.0)  # squares must not overflow
-        spread = np.array([_standard_deviation(column) for column in (X / safe).T])
-        with np.errstate(over="ignore"):
-            usable = (spread > _SPREAD) & np.isfinite(1 / (safe * np.where(spread > 0, spread, 1.0)))
-        return np.where(usable, safe * spread, 1.0)
+        return standard_deviations(X)
     if np.ndim(latent_scale) == 0:
         return np.full(d, check_number(latent_scale, "latent_scale", low=0.0, strict_low=True))
     scale = check_vector(latent_scale, "latent_scale", length=d).copy()
     if (scale <= 0).any():
         raise ValueError(f"latent_scale must be > 0 in each coordinate, got {scale}")
     return scale
-
-
-def _standard_deviation(x):
-    """Of numbers (n,), of sums that are rounded once: their order does not matter."""
-    mean = math.fsum(x.tolist()) / len(x)
-    return math.sqrt(math.fsum(((x - mean) ** 2).tolist()) / len(x))
 
 
 def check_center(center: Any) -> bool:

@@ -14,6 +14,7 @@ from randsmap._interface.state import NOT_SAVED, Array, Count, Parameter, Part, 
 from randsmap._interface.validation import check_number, in_lines
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
+from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.svd import principal_coordinates
 from randsmap.decoders._base import LinearDecoder, check_fields
 from randsmap.decoders._capabilities import require
@@ -21,15 +22,7 @@ from randsmap.invariants import InvariantParameters, document_invariants, fit_es
 from randsmap.maps.extrapolation import FACTOR, Leverage, NoLeverage
 from randsmap.maps.linear_map import LinearMap
 
-__all__ = [
-    "BlendedDecoder",
-    "field_coordinates",
-    "geometric_median",
-    "limited",
-    "linear_trend",
-    "median_smoothing",
-    "spread",
-]
+__all__ = ["BlendedDecoder", "field_coordinates", "geometric_median", "limited", "linear_trend", "median_smoothing"]
 
 _EPS = np.finfo(float).eps
 _ROWS = 256  # points decoded at a time: a few arrays (parts, rows, coordinates)
@@ -398,7 +391,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         self._keep_fields(layout)
         invariants = fit_estimator(self, F, dtype)
         mean, G, B = field_coordinates(F)
-        scales = spread(X)
+        scales = standard_deviations(X)
         self.decoders_ = [clone(decoder).fit(X, G) for decoder in self.decoders]
         self._points, self.latent_scale_, self._coordinates = X / scales, scales, G
         self._trend = linear_trend(self._points, G)
@@ -452,9 +445,3 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         return all(require(part, capability) for part in self.decoders)
 
     _map_sources = ("coef_", "decoders_", "invariants_")
-
-
-def spread(X: _Values) -> _Values:
-    """Standard deviation (d,) of each coordinate of X (n, d); 1 where it is round-off, <= 1e-12 of the largest |x|."""
-    deviation = X.std(axis=0)
-    return np.where(deviation <= 1e-12 * np.abs(X).max(axis=0), 1.0, deviation)

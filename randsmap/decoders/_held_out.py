@@ -12,13 +12,13 @@ from randsmap._interface.validation import sortable
 from randsmap._linalg.distances import fill_pairs
 from randsmap._linalg.dual import Dual
 from randsmap._linalg.radial import Gaussian
+from randsmap._linalg.scales import error_scales
 from randsmap._linalg.spectral import lambda_path
 from randsmap._linalg.svd import pivoted_cholesky
 from randsmap._parallel import blas_threads
 from randsmap.decoders._families import DOUBLE_DIFFUSION_MAPS, KNN, Trial
 from randsmap.decoders._kernel import retained_modes
 from randsmap.decoders._knn import KNNDecoder
-from randsmap.metrics import SMALLEST_SHARE, median_norm
 
 __all__ = ["NEIGHBORS", "RANKS", "Samples", "Scores", "check_groups", "stratified"]
 
@@ -43,7 +43,7 @@ class Scores:
     """
 
     def __init__(self, sizes: _Values, parts: _Groups) -> None:
-        self._sizes = np.maximum(sizes, SMALLEST_SHARE * median_norm(sizes) or 1.0)
+        self._sizes = error_scales(sizes)
         self._parts = parts
 
     def errors(self, residuals: _Values) -> _Values:

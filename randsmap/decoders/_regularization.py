@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from randsmap._interface.parameters import check_number
 from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows, Rows
+from randsmap._linalg.scales import error_scales
 from randsmap._linalg.spectral import lambda_path
 from randsmap._linalg.svd import principal_coordinates
 from randsmap._parallel import blas_threads
-from randsmap.metrics import SMALLEST_SHARE, median_norm
 
 __all__ = ["PAPER", "fixed_regularization", "held_out_regularization"]
 
@@ -46,7 +46,7 @@ def held_out_regularization(features: Any, X: NDArray[np.float64], F: Any) -> fl
     some = np.sort(np.random.RandomState(0).permutation(n)[:_SAMPLES])
     fields = F.take(some) if isinstance(F, Rows) else Rows(F[some])
     sizes = np.sqrt(fields.norms2())
-    sizes = np.maximum(sizes, SMALLEST_SHARE * median_norm(sizes) or 1.0)
+    sizes = error_scales(sizes)
     with blas_threads(1):
         G = principal_coordinates(fields)[1]
         hat = RidgeFactor(FeatureRows(features, X[some], bias=False), []).hat()

@@ -15,6 +15,7 @@ from randsmap._interface.callers import warn_caller
 from randsmap._interface.state import validate_data
 from randsmap._kernels.decode import MOST_BOXES, Boxes
 from randsmap._linalg.neighbors import NeighborIndex
+from randsmap._linalg.scales import standard_deviations
 
 __all__ = [
     "DISTANCE_FACTOR",
@@ -99,8 +100,7 @@ class TrustRegion:
     """
 
     def __init__(self, points: _Values) -> None:
-        deviation = points.std(axis=0)
-        scale = np.where(deviation <= 1e-12 * np.abs(points).max(axis=0), 1.0, deviation)
+        scale = standard_deviations(points)
         self._limit = max(_LEAST, _GAPS * _usual_gap(points / scale))
         self._boxes = Boxes(*_boxes(points, scale), 1 / scale, self._limit)
 
@@ -166,8 +166,7 @@ def leverage_cost(part: Any) -> float:
 
 def _single(points):
     """Which training points have no twin; all of them where all have one."""
-    deviation = points.std(axis=0)
-    points = points / np.where(deviation <= 1e-12 * np.abs(points).max(axis=0), 1.0, deviation)
+    points = points / standard_deviations(points)
     single = NeighborIndex(points).query(points, min(2, len(points)))[0][:, -1] > _TWINS
     return single if single.any() else ~single
 

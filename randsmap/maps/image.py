@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 
 from randsmap._interface.validation import check_choice, check_count, check_matrix, check_number
 from randsmap._kernels import linear_map as _kernel
+from randsmap._linalg.scales import error_scales
 from randsmap.maps.bases import Basis
 from randsmap.maps.linear_map import LinearMap, map_arrays
 
@@ -136,8 +137,7 @@ def _fields_of(functions, coefficients, X):
 def _relative_errors(F, exact):
     """|f - exact| / |exact| of rows; small fields count as a thousandth of the median."""
     sizes = np.linalg.norm(exact, axis=1)
-    floor = 1e-3 * np.median(sizes[sizes > 0]) if sizes.any() else 1.0
-    return np.linalg.norm(F - exact, axis=1) / np.maximum(sizes, floor)
+    return np.linalg.norm(F - exact, axis=1) / error_scales(sizes)
 
 
 def _reduced(unprojected, coefficients, X, dtype, tol):
@@ -204,8 +204,7 @@ def _modes(G, sizes, tol):
     A few more are kept, to a multiple of eight, which costs nothing.
     """
     U, sigma, Vt = scipy.linalg.svd(G, full_matrices=False, check_finite=False)
-    floor = 1e-3 * np.median(sizes[sizes > 0]) if sizes.any() else 1.0
-    left = np.sqrt(np.cumsum(((U * sigma) ** 2)[:, ::-1], axis=1))[:, ::-1] / np.maximum(sizes, floor)[:, None]
+    left = np.sqrt(np.cumsum(((U * sigma) ** 2)[:, ::-1], axis=1))[:, ::-1] / error_scales(sizes)[:, None]
     enough = np.flatnonzero(left.max(axis=0) <= tol / 2)
     rank = int(enough[0]) if len(enough) else len(sigma)
     rank = min(-(-max(rank, 1) // 8) * 8, len(sigma))

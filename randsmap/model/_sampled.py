@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap._interface.validation import check_cells, check_count, check_matrix, check_vector
+from randsmap._linalg.scales import standard_deviations
 from randsmap._parallel import blas_threads
 
 __all__ = ["SampledModel", "sample_cells"]
@@ -128,8 +129,7 @@ def _sketch(decoding: _Decoding, Y: NDArray[np.float64], rank: int) -> NDArray[n
     """Random combinations (rank + 10, M) of the differences of fields and of the tangents, or they themselves if
     they are no more; exactly 0 in a cell that is the same in all fields.
     """
-    spread = Y.std(axis=0)
-    spread[spread == 0] = 1
+    spread = standard_deviations(Y)
     Y = Y[_far_apart(Y / spread, _POINTS)]
     reference, each = decoding.fields(Y[:1]), decoding.d + 1
     total, size = len(Y) * each, rank + _OVERSAMPLING

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap import metrics
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
-from randsmap._linalg.scales import median_norm
+from randsmap._linalg.scales import median_norm, standard_deviations
 from randsmap.maps.extrapolation import NoLeverage, extrapolation_ignored, leverage_cost, training_points
 
 __all__ = ["Evaluation", "decoded_rows", "decoding_part", "evaluate", "worst_rows"]
@@ -162,7 +162,6 @@ def _known(model: Any, Y: _Values) -> float:
     points = training_points(decoding_part(model))
     if points is None or points.shape[1] != Y.shape[1]:  # the latter where fields were shifted before
         return np.nan
-    deviation = points.std(axis=0)
-    unit = np.where(deviation > 0, deviation, 1.0)
+    unit = standard_deviations(points)
     distances, _ = NeighborIndex(np.ascontiguousarray(points / unit)).query(np.ascontiguousarray(Y / unit), 1)
     return float(np.mean(distances[:, 0] <= 1e-9))  # what encoding again loses to round-off, and no more
