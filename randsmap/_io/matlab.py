@@ -196,9 +196,9 @@ class _Array:
         """(name/field, array) of the numbers in a struct, as HDF5 names them; of an array of structs nothing."""
         length = int(self._integers()[:1].sum())
         fields = bytes(self._element()[1])
-        if depth > _DEEPEST or length < 1 or len(fields) % length:
+        if depth > _DEEPEST or (fields and (length < 1 or len(fields) % length)):
             raise ValueError(f"the struct {name} is damaged")
-        if math.prod(self.shape) != 1:
+        if math.prod(self.shape) != 1 or not fields:
             return
         for start in range(0, len(fields), length):
             kind, content = self._element()
