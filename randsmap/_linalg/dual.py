@@ -23,9 +23,11 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
+from scipy.linalg.blas import dgemm
 
 from randsmap._linalg.cholesky import cholesky_solve, gram_is_accurate, gram_norm
 from randsmap._linalg.eigen import symmetric_eigen
+from randsmap._linalg.products import cross
 from randsmap._linalg.rows import BLOCK
 from randsmap._linalg.spectral import HatMatrix, solve_or_least_squares
 from randsmap._linalg.svd import pivoted_cholesky
@@ -60,22 +62,18 @@ class Tail:
         return self.Q.shape[1]
 
     def remove(self, B: _Values) -> None:
-        """B (n, m) becomes J B. Twice, for the round-off of the first subtraction; some columns at a time."""
-        if not self.rank:
-            return
-        for cells in _column_blocks(B):
-            for _ in range(2):
-                B[:, cells] -= self.Q @ (self.Q.T @ B[:, cells])
+        """B (n, m), C-contiguous, becomes J B. Twice, for the round-off of the first subtraction."""
+        for _ in range(2 if self.rank and B.size else 0):
+            dgemm(-1.0, cross(self.Q, B).T, self.Q.T, beta=1.0, c=B.T, overwrite_c=True)
 
     def removed_from(self, K: _Values) -> _Values:
-        """J K J of a symmetric K, a new array that is symmetric to the bit."""
+        """J K J of a symmetric K, a new array: K - Q R^T - R Q^T, R = K Q - Q (Q^T K Q) / 2."""
         inner = K.copy()
         if self.rank:
-            self.remove(inner)
-            inner = np.ascontiguousarray(inner.T)
-            self.remove(inner)
-            inner += inner.T
-            inner *= 0.5
+            R = K @ self.Q
+            R -= self.Q @ (0.5 * (self.Q.T @ R))
+            left, right = np.hstack([self.Q, R]), np.hstack([R, self.Q])
+            dgemm(-1.0, right.T, left.T, trans_a=True, beta=1.0, c=inner.T, overwrite_c=True)
         return inner
 
     def set_apart(self, inner: _Values) -> None:

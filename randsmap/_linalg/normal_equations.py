@@ -103,7 +103,7 @@ class NormalEquations:
         return self._sample
 
     def _sum(self, sums):
-        X, F = (np.concatenate(parts) for parts in zip(*self._waiting))
+        X, F = self._waiting[0] if len(self._waiting) == 1 else map(np.concatenate, zip(*self._waiting))
         sums.add(FeatureRows(self.features, X, bias=not self.centred).whole(), F)
 
     def merge(self, other: NormalEquations) -> None:

@@ -207,7 +207,7 @@ class RidgeFactor:
         if auto and not dual.cholesky_is_accurate(regularization):
             return None
         fields, mean = self._centred(F)
-        C = np.array(fields[:], order="C")
+        C = fields[:].copy() if mean is None else fields[:]
         with blas_threads():
             solved, trace, pivot = dual.cholesky(C, regularization, auto)
             if solved:

@@ -47,6 +47,7 @@ __all__ = [
     "box_of",
     "check_fields",
     "check_unread",
+    "of_fit",
 ]
 
 
@@ -272,6 +273,11 @@ class Fit(Protocol):
     def leverage(self) -> Leverage: ...
 
 
+def of_fit(name: str) -> Any:
+    """A fitted attribute: a property that reads `name` of the fit."""
+    return property(lambda self: getattr(self._fit_now, name))
+
+
 FIT_STATE: dict[str, Any] = {"n_features_in_": Count("d"), **FIELD_STATE, "_linear_map": NOT_SAVED}
 
 
@@ -291,13 +297,8 @@ class HoldsFit:
     def __sklearn_is_fitted__(self) -> bool:
         return self._fitted is not None
 
-    @property
-    def coef_(self) -> NDArray[np.float64]:
-        return self._fit_now.coefficients
-
-    @property
-    def latent_scale_(self) -> NDArray[np.float64]:
-        return self._fit_now.latent_scale
+    coef_ = of_fit("coefficients")
+    latent_scale_ = of_fit("latent_scale")
 
     def _make_linear_map(self):
         return self._fit_now.linear_map()

@@ -32,6 +32,7 @@ from randsmap.decoders._base import (
     document_centring,
     fitted_scale,
     in_cells,
+    of_fit,
 )
 from randsmap.features import check_frequency_range, check_length_scale
 from randsmap.invariants import AffineInvariants, InvariantParameters, document_invariants, fit_estimator
@@ -133,6 +134,11 @@ class HarmonicFit:
     def _restore(self) -> None:
         if (self.weights is None) == (self.expanded is None):
             raise ValueError("one of weights and expanded must be there, not both")
+
+    @property
+    def rank(self) -> int:
+        """Number of harmonics."""
+        return len(self.eigenvalues)
 
     @property
     def radial(self) -> Gaussian:
@@ -285,21 +291,10 @@ class DoubleDiffusionMapsDecoder(HoldsFit, InvariantParameters, LinearDecoder):
         self.cell_weights = cell_weights
         self.bounds = bounds
 
-    @property
-    def invariants_(self) -> AffineInvariants:
-        return self._fit_now.invariants
-
-    @property
-    def epsilon_(self) -> float:
-        return self._fit_now.epsilon
-
-    @property
-    def rank_(self) -> int:
-        return len(self._fit_now.eigenvalues)
-
-    @property
-    def eigenvalues_(self) -> NDArray[np.float64]:
-        return self._fit_now.eigenvalues
+    invariants_ = of_fit("invariants")
+    epsilon_ = of_fit("epsilon")
+    rank_ = of_fit("rank")
+    eigenvalues_ = of_fit("eigenvalues")
 
     def _harmonics(self, X):
         """Kernel width, eigenvalues (r,), eigenvectors V (n, r) and the weights that make k(y) harmonics at y."""
@@ -636,13 +631,8 @@ class KernelDecoder(HoldsFit, InvariantParameters, LinearDecoder):
         self.cell_weights = cell_weights
         self.bounds = bounds
 
-    @property
-    def invariants_(self) -> AffineInvariants:
-        return self._fit_now.invariants
-
-    @property
-    def solver_(self) -> str:
-        return self._fit_now.solver
+    invariants_ = of_fit("invariants")
+    solver_ = of_fit("solver")
 
     def _fit_linear(self, X, y):
         regularization = check_number(self.regularization, "regularization", low=0)

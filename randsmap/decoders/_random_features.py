@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import numbers
-import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from joblib import hash as hash_of
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -42,6 +42,7 @@ from randsmap.decoders._base import (
     coordinates_of,
     fitted_scale,
     in_cells,
+    of_fit,
 )
 from randsmap.decoders._regularization import PAPER, fixed_regularization, held_out_regularization
 from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
@@ -157,6 +158,21 @@ class RidgeFit:
         A = multiply(self.coefficients, np.ascontiguousarray(self.synthesis[1:]))
         A[0] += self.synthesis[0]
         return A
+
+    @property
+    def output_coefficients(self) -> NDArray[np.float64] | None:
+        """B (P+1, r)."""
+        return None if self.synthesis is None else self.coefficients
+
+    @property
+    def output_basis(self) -> NDArray[np.float64] | None:
+        """U (M, r)."""
+        return None if self.synthesis is None else self.synthesis[1:].T
+
+    @property
+    def output_mean(self) -> NDArray[np.float64] | None:
+        """The mean of the modes' fields (M,)."""
+        return None if self.synthesis is None else self.synthesis[0]
 
     def linear_map(self) -> LinearMap:
         """The map from latents to fields."""
@@ -294,50 +310,17 @@ class _RandomFeatures(HoldsFit):
         found = self._fitted if self._stream is None else self._stream
         return self._fit_now if found is None else found
 
-    @property
-    def features_(self) -> Any:
-        return self._latest.features
-
-    @property
-    def latent_scale_(self) -> NDArray[np.float64]:
-        return self._latest.latent_scale
-
-    @property
-    def coef_(self) -> NDArray[np.float64]:
-        return self._fit_now.A
-
-    @property
-    def output_coef_(self) -> NDArray[np.float64] | None:
-        return None if self._fit_now.synthesis is None else self._fit_now.coefficients
-
-    @property
-    def output_basis_(self) -> NDArray[np.float64] | None:
-        return None if self._fit_now.synthesis is None else self._fit_now.synthesis[1:].T
-
-    @property
-    def output_mean_(self) -> NDArray[np.float64] | None:
-        return None if self._fit_now.synthesis is None else self._fit_now.synthesis[0]
-
-    @property
-    def solver_(self) -> str:
-        return self._fit_now.solver
-
-    @property
-    def n_iter_(self) -> int:
-        return self._fit_now.n_iter
-
-    @property
-    def rank_(self) -> int | None:
-        return self._fit_now.rank
-
-    @property
-    def error_bound_(self) -> float | None:
-        return self._fit_now.bound
-
-    @property
-    def regularization_(self) -> float:
-        """lambda of the fit."""
-        return self._fit_now.regularization
+    features_ = property(lambda self: self._latest.features)
+    latent_scale_ = property(lambda self: self._latest.latent_scale)
+    coef_ = of_fit("A")
+    output_coef_ = of_fit("output_coefficients")
+    output_basis_ = of_fit("output_basis")
+    output_mean_ = of_fit("output_mean")
+    solver_ = of_fit("solver")
+    n_iter_ = of_fit("n_iter")
+    rank_ = of_fit("rank")
+    error_bound_ = of_fit("bound")
+    regularization_ = of_fit("regularization")
 
     @property
     def n_samples_seen_(self) -> int:
@@ -347,7 +330,17 @@ class _RandomFeatures(HoldsFit):
         return self._fitted is not None or (self._stream is not None and self._stream.sums is not None)
 
     def storable(self) -> Self:
-        """The decoder as a model file holds it."""
+        """The decoder as a model file holds it: solved for, without the sums that more batches would be added to.
+
+        Returns
+        -------
+        decoder
+
+        Raises
+        ------
+        ValueError, numpy.linalg.LinAlgError
+            As `solve`.
+        """
         if not self.__sklearn_is_fitted__():
             return self
         stored = copy.copy(self)
@@ -474,41 +467,33 @@ class _RandomFeatures(HoldsFit):
     def fit_path(
         self, X: ArrayLike, y: ArrayLike, regularizations: Sequence[float]
     ) -> Callable[[float], _RandomFeatures]:
-        """Decoders for several lambdas, that share what does not depend on lambda.
-
-        The features are computed, and multiplied, once for all of them, by the low-rank solver or for a Gram matrix.
+        """Decoders for several lambdas, which share the features and their products.
 
         Parameters
         ----------
         X : array-like (n, d)
-            Latent coordinates, n >= 2.
+            Latent coordinates, n >= 2. X and y must not change until the last decoder is asked for.
         y : array-like (n, M)
-            Fields, one a row; (n,) for a single cell.
+            Fields, as in `fit`.
         regularizations : sequence of float
             Values of lambda >= 0.
 
         Returns
         -------
         callable
-            Takes one of the regularizations and returns a decoder like this one, fitted with it. This one is not
-            changed.
+            It takes one of the regularizations and returns a decoder fitted with it. This decoder is not changed.
 
         Raises
         ------
         ValueError, TypeError, numpy.linalg.LinAlgError
-            As `fit`; what concerns one lambda alone when that decoder is asked for.
-
-        Notes
-        -----
-        X and y are not copied and are read again when a decoder is asked for: they must not change until then.
+            As `fit`; an error of one lambda is raised when that decoder is asked for.
 
         Examples
         --------
         >>> import numpy as np
         >>> from randsmap import FourierFeatures, RFNNDecoder
         >>> X = np.linspace(0, 1, 50)[:, None]
-        >>> decoder = RFNNDecoder(FourierFeatures(0.5), random_state=0)
-        >>> fitted = decoder.fit_path(X, np.sin(3 * X), [1e-6, 1e-3])
+        >>> fitted = RFNNDecoder(FourierFeatures(0.5), random_state=0).fit_path(X, np.sin(3 * X), [1e-6, 1e-3])
         >>> bool(fitted(1e-6).score(X, np.sin(3 * X)) > fitted(1e-3).score(X, np.sin(3 * X)))
         True
         """
@@ -525,10 +510,9 @@ class _RandomFeatures(HoldsFit):
 
     # -- Batches ---------------------------------------------------------------------------------------
     def fit_features(self, X: ArrayLike) -> Self:
-        """Fit the feature map and the latent scale to all latent points, for the fields to come by `partial_fit`.
+        """Fit the feature map and the latent scale to all latent points, before the fields come by `partial_fit`.
 
-        Latent points take little memory beside fields. With these, features are drawn and latents scaled as `fit`
-        does, whatever the map, its n_features and latent_scale.
+        Latent points take little memory. Features are drawn and latents scaled as in `fit`, for any feature map.
 
         Parameters
         ----------
@@ -538,7 +522,7 @@ class _RandomFeatures(HoldsFit):
         Returns
         -------
         self
-            Without what it was fitted to before. Pickle it to fit parts of the fields elsewhere, see `merge`.
+            An earlier fit is dropped. Pickle it to fit parts of the fields elsewhere, see `merge`.
 
         Raises
         ------
@@ -573,7 +557,7 @@ class _RandomFeatures(HoldsFit):
         X : array-like (n, d)
             Latent coordinates, n >= 1.
         y : array-like (n, M)
-            Fields, one a row, or of any shape, as in `fit`; (n,) for a single cell.
+            Fields, as in `fit`.
 
         Returns
         -------
@@ -582,49 +566,38 @@ class _RandomFeatures(HoldsFit):
         Raises
         ------
         ValueError, TypeError
-            If X or y is not a finite array of numbers of these shapes (d and M as in the first batch), a
-            parameter is out of range, or the fields seen so far do not satisfy the invariants (a row
-            of this batch is named), or features overflow. The estimator then keeps the state it had.
+            If X or y is not a finite array of numbers of these shapes (d and M of the first batch), a parameter is out
+            of range, the fields seen so far do not satisfy the invariants (a row of this batch is named), or features
+            overflow. The estimator then keeps the state it had.
         AttributeError
-            If the parameters do not allow batches (see Notes): ``hasattr(decoder, "partial_fit")`` is then
-            False. Its cause, a `NotStreamable`, says why.
+            If the parameters do not allow batches: ``hasattr(decoder, "partial_fit")`` is then False. The cause, a
+            `NotStreamable`, has the reason.
 
         Warns
         -----
         UserWarning
-            If the estimator comes from `fit` or from a model file, which keep no sums: it starts anew
-            with this batch.
+            If the estimator comes from `fit` or from a model file, which keep no sums: it starts anew.
 
         Notes
         -----
-        The first batch fixes features, invariants, bounds, d and M (set_params later changes none of
-        them), so the features may need no more of the data than
-        d: a map that is fitted already (a copy is used as it is; `random_state` does not matter),
-        `FourierFeatures` or `MultiscaleFourierFeatures` with an integer n_features, or
-        `SigmoidFeatures` with an integer n_features and a `latent_box`; and latent_scale=None, a number or an array
-        (a fitted map keeps its own units). After `fit_features` any will do. constraint="everywhere" and
+        The first batch fixes features, invariants, bounds, d and M. The features must not depend on later batches: a
+        map that is fitted already (used as it is, in its own units), `FourierFeatures`, `MaternFeatures` or
+        `MultiscaleFourierFeatures` with an integer n_features, `SigmoidFeatures` that also has a `latent_box`; and
+        latent_scale is None, a number or an array. After `fit_features` any map will do. constraint="everywhere" and
         solver "auto" or "cholesky" are needed.
 
-        Phi^T Phi, Phi^T F, and what the invariants and constant cells need are summed: O(P^2 + P M)
-        numbers, however many samples. Coefficients are solved for when they are first used, by
-        `predict` for one, from all samples so far (`n_samples_seen_`); a requested Cholesky
-        factorisation that fails raises there. Fields decoded are those of `fit` on all samples (which
-        would fit an already fitted map anew): where that takes Cholesky for n >= P+1, to the bit for the same order
-        of samples, in batches of any size, and for any order of batches that are whole blocks of 1024 samples, at the
-        same number of BLAS threads. The sums over blocks are kept in two numbers each, so that their order changes
-        nothing, unless a sum cancels by more than 2^40. Samples that do not fill a block wait for the next
-        ones; blocks are of 512, 256, ... samples where P + M is beyond 2^15, 2^16, ... In any other case the
-        fields are as near as those of such a `fit` for reordered samples: sums cannot be factored as
-        accurately as Phi, which solver="auto" does in `fit` for small lambda. With
-        lambda <= 10 eps trace(Phi^T Phi) solver_ is "eigh": the minimum-norm solution by the eigenvectors of
-        Phi^T Phi, which misses what belongs to singular values of Phi below about 1e-7 of the largest.
+        Memory is O(P^2 + P M) for any number of samples: Phi^T Phi, Phi^T F and statistics of the invariants. The
+        coefficients are solved for when they are first needed; a requested Cholesky factorisation that fails raises
+        then. Where `fit` uses Cholesky for n >= P+1, the fields are those of `fit` to the bit: for batches of any size
+        in the same order, and for any order of batches that are whole blocks of 1024 samples, at the same number of
+        BLAS threads, unless a sum cancels by more than 2^40. (Blocks have 512, 256, ... samples where P + M is above
+        2^15, 2^16, ...) For small lambda `fit` factors Phi itself, which is more accurate than its sums. For lambda
+        <= 10 eps trace(Phi^T Phi) solver_ is "eigh": the minimum-norm solution by the eigenvectors of Phi^T Phi,
+        without singular values of Phi below about 1e-7 of the largest.
 
-        Fields that deviate from the invariants by nearly the tolerance may be refused in one order of the
-        batches and not in another, for the mean so far is what they are checked against: give
-        invariant_values. After an interrupt the sums are incomplete; the estimator then says so.
-
-        A pickle keeps the sums, so that batches can go on; a model file keeps the decoder only. `merge` adds what
-        another decoder has seen.
+        Fields are checked against the mean value of the invariants so far; give `invariant_values` if they deviate by
+        nearly the tolerance. After an interrupt the sums are incomplete, and further calls raise. A pickle keeps the
+        sums, a model file does not.
 
         Examples
         --------
@@ -689,11 +662,11 @@ class _RandomFeatures(HoldsFit):
         return regularization
 
     def merge(self, other: Self) -> Self:
-        """Add all samples that another decoder has got by `partial_fit`, as if this one had got them.
+        """Add all samples that another decoder has got by `partial_fit`.
 
-        Parts of the data may so be fitted apart, in other processes and on other machines: fit the same features
-        in each (a map that is fitted already, or the same `random_state`), then merge the decoders, which
-        pickle, by any tree. `randsmap.distributed` does it for dask arrays.
+        Parts of the data may so be fitted in other processes and on other machines: each starts from the same features
+        (a map that is fitted already, or the same `random_state`), and the decoders, which pickle, are merged by any
+        tree. `randsmap.distributed` does it for dask arrays.
 
         Parameters
         ----------
@@ -704,36 +677,30 @@ class _RandomFeatures(HoldsFit):
         Returns
         -------
         self
-            Which goes on with `partial_fit` and `merge`.
 
         Raises
         ------
         TypeError
             If other is of another class.
         ValueError
-            If one of the two has no sums, because it comes from `fit` or from a model file; if they differ, in
-            which the message names; or if the fields of both do not satisfy the invariants together. The
-            estimator then keeps the state it had.
+            If one of the two has no sums, if they differ (the message names in what), or if the fields of both do not
+            satisfy the invariants together. The estimator then keeps the state it had.
 
         Notes
         -----
         `coef_` has the same bits for any tree and order of decoders that have each seen whole blocks of 1024
-        samples (one may have seen any number), those of one `partial_fit` over all samples, and of `fit` under the
-        conditions that `partial_fit` names: at the same number of BLAS threads, unless a sum cancels by more than
-        2^40. Other numbers of samples agree to round-off: those of other that wait for a block to be filled are
-        put after those that wait here.
+        samples (one may have seen any number), under the conditions that `partial_fit` names. Other numbers of samples
+        agree to round-off.
 
         Examples
         --------
         >>> import numpy as np
         >>> from randsmap import FourierFeatures, RANDSMAPDecoder
         >>> X = np.linspace(0, 1, 4096)[:, None]
-        >>> fields = np.hstack([X**2, 1 - X**2])
+        >>> F = np.hstack([X**2, 1 - X**2])
         >>> new = lambda: RANDSMAPDecoder(FourierFeatures(0.5, n_features=20), latent_scale=None, random_state=0)
-        >>> first = new().partial_fit(X[:1024], fields[:1024])
-        >>> rest = new().partial_fit(X[1024:], fields[1024:])
-        >>> one_by_one = new().partial_fit(X, fields).solve()
-        >>> bool((rest.merge(first).solve().coef_ == one_by_one.coef_).all())
+        >>> merged = new().partial_fit(X[1024:], F[1024:]).merge(new().partial_fit(X[:1024], F[:1024]))
+        >>> bool((merged.coef_ == new().partial_fit(X, F).coef_).all())
         True
         """
         if type(other) is not type(self):
@@ -761,9 +728,9 @@ class _RandomFeatures(HoldsFit):
         return self
 
     def solve(self) -> Self:
-        """Coefficients from all batches so far, if they are not solved for yet.
+        """Solve for the coefficients of all batches so far, if that has not been done.
 
-        After `partial_fit` there are only sums; `predict`, derivatives, `coef_` and model files call this.
+        `predict`, derivatives, `coef_` and model files call it.
 
         Returns
         -------
@@ -777,16 +744,6 @@ class _RandomFeatures(HoldsFit):
             If solver="cholesky" and the factorisation fails; the message names lambda.
         ValueError
             If an earlier `partial_fit` was interrupted, so that the sums are incomplete.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from randsmap import FourierFeatures, RFNNDecoder
-        >>> X = np.linspace(0, 1, 50)[:, None]
-        >>> decoder = RFNNDecoder(FourierFeatures(0.5, n_features=9), latent_scale=None, random_state=0)
-        >>> decoder = decoder.partial_fit(X, X**2)
-        >>> decoder.solve().coef_.shape
-        (10, 1)
         """
         if self._fitted is None:
             if self._stream is None or self._stream.sums is None:
@@ -864,22 +821,12 @@ class _RandomFeatures(HoldsFit):
         Returns
         -------
         callable
-            Takes one of the regularizations and returns W (L, n), or W times the fields (L, k), float64.
+            It takes one of the regularizations and returns W (L, n), or W times the fields (L, k), float64.
 
         Raises
         ------
         ValueError, TypeError, AttributeError
             As `smoother`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from randsmap import FourierFeatures, RFNNDecoder
-        >>> X = np.linspace(0, 1, 50)[:, None]
-        >>> decoder = RFNNDecoder(FourierFeatures(0.5), random_state=0)
-        >>> weights = decoder.smoother_path(X, X[:3], [1e-6, 1e-3])
-        >>> weights(1e-6).shape
-        (3, 50)
         """
         values = [check_number(value, "regularization", low=0) for value in regularizations]
         fresh = clone(self)
@@ -940,34 +887,22 @@ _GIVEN = {
 
 def _compared_features(ours, theirs):
     """(name, ours, theirs) of what makes two fitted feature maps one function."""
-    yield "the class of their features", type(ours), type(theirs)
+    yield "the class of their features", type(ours).__name__, type(theirs).__name__
     if hasattr(ours, "activation_parameters"):
-        for name, *both in zip(
-            ("kind", "weights", "offsets", "scale"), ours.activation_parameters(), theirs.activation_parameters()
-        ):
-            yield f"the {name} of their features", *both
+        names, both = ("kind", "weights", "offsets", "scale"), (ours, theirs)
+        for name, *values in zip(names, *(features.activation_parameters() for features in both)):
+            yield f"the {name} of their features", *values
         return
-    ours, theirs = vars(ours), vars(theirs)
-    for name in sorted(ours.keys() | theirs.keys()):
+    for name in sorted(vars(ours).keys() | vars(theirs).keys()):
         if "random_state" not in name:
-            yield f"{name} of their features", ours.get(name), theirs.get(name)
+            yield f"{name} of their features", vars(ours).get(name), vars(theirs).get(name)
 
 
 def _same(a, b):
     """Whether two values are equal to the bit, arrays and what holds arrays too."""
-    if isinstance(a, type) or a is b:
-        return a is b
-    if type(a) is not type(b):
-        return np.isscalar(a) and np.isscalar(b) and bool(a == b)
-    if isinstance(a, np.ndarray) and a.dtype != object:
-        return np.array_equal(a, b)
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(_same(a[name], b[name]) for name in a)
-    if isinstance(a, (list, tuple, np.ndarray)):
-        return len(a) == len(b) and all(map(_same, a, b))
-    if hasattr(a, "get_params"):
+    if hasattr(a, "get_params") and type(a) is type(b):
         return all(_same(x, y) for _, x, y in _compared_features(a, b))
-    return bool(a == b) or pickle.dumps(a) == pickle.dumps(b)
+    return hash_of(a) == hash_of(b)
 
 
 def _shown(value):
@@ -1214,9 +1149,7 @@ class RANDSMAPDecoder(_RandomFeatures, InvariantParameters, LinearDecoder):
         self.output_rank = output_rank
         self.random_state = random_state
 
-    @property
-    def invariants_(self) -> AffineInvariants:
-        return self._latest.invariants
+    invariants_ = property(lambda self: self._latest.invariants)
 
     def _invariants_of(self, F, dtype):
         check_choice(self.constraint, "constraint", ("everywhere", "training"))
