@@ -1130,7 +1130,7 @@ def _labels_of(arguments, n):
 
 def _weights_of(arguments, shape):
     """Weights (M,) of --cell-weights for the cells of fields of this shape, or None."""
-    from randsmap.invariants._bounds import check_cell_weights
+    from randsmap.invariants import check_cell_weights
     from randsmap.snapshots import read_numbers
 
     path = arguments.cell_weights

@@ -28,7 +28,7 @@ from randsmap import (
     project_bounds,
 )
 from randsmap._kernels import decode
-from randsmap.invariants._affine import AffineInvariants
+from randsmap.invariants import AffineInvariants
 from randsmap.invariants._bounds import project_rows
 
 from helpers import python, random_problem

@@ -5,8 +5,11 @@ a column (ones for mass, cell volumes on a mesh); J0 are the cells that never ch
 data, S the others; V is the diagonal matrix of cell weights.
 """
 
-# other parts of the package import these names from here; users need the last one
+# other parts of the package import these names from here; users need `project_bounds`
 from randsmap.invariants._affine import AffineInvariants as AffineInvariants
+from randsmap.invariants._bounds import check_bounds as check_bounds
+from randsmap.invariants._bounds import check_cell_weights as check_cell_weights
+from randsmap.invariants._bounds import outside as outside
 from randsmap.invariants._bounds import project_bounds
 from randsmap.invariants._given import Invariants as Invariants
 from randsmap.invariants._parameters import INVARIANT_PARAMETERS as INVARIANT_PARAMETERS
@@ -18,5 +21,6 @@ from randsmap.invariants._running import constant_cells as constant_cells
 from randsmap.invariants._running import fit_estimator as fit_estimator
 from randsmap.invariants._running import fit_invariants as fit_invariants
 from randsmap.invariants._values import invariant_values as invariant_values
+from randsmap.invariants._values import values_of_rows as values_of_rows
 
 __all__ = ["project_bounds"]

@@ -104,11 +104,8 @@ class AffineInvariants:
         bounds = self._attainable = None
         if self.lower is not None:
             bounds = self._kernel_bounds()
-        return self._compiled(self.values[self.independent], self.constant_values, bounds)
-
-    def _compiled(self, values, constant_values, bounds=None):
-        """The kernel's projection on C^T f = values of the independent columns, and on values of the constant cells."""
-        cells, held = np.flatnonzero(self.constant), np.ascontiguousarray(constant_values)
+        cells, held = np.flatnonzero(self.constant), np.ascontiguousarray(self.constant_values)
+        values = self.values[self.independent]
         return _kernel.Projection(self.projector.rows, values, self.directions, self.triangle, cells, held, bounds)
 
     def _restore(self) -> None:
@@ -150,13 +147,6 @@ class AffineInvariants:
             if np.isfinite(bound).any():
                 words.append(f"{word} {low:g}" + ("" if low == high else f" to {high:g}, by the cell"))
         return sums, " and ".join(words)
-
-    def free_cells(self, F: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """The cells (n, M) of fields F that are not constant, and strictly between their bounds."""
-        free = np.broadcast_to(~self.constant, F.shape)
-        if self.lower is None or self.upper is None:
-            return free
-        return free & (self.lower < F) & (F < self.upper)
 
     def row_values(self, values: ArrayLike, n: int) -> NDArray[np.float64]:
         """Values m of each of n fields, for the independent columns: (n, rank).
@@ -270,10 +260,6 @@ class AffineInvariants:
         hold exactly; ValueError if a field overflows: it is named, the first as number `first`.
         """
         return project_rows(self.projection, F, values, first)
-
-    def tangent_projection(self) -> Any:
-        """The compiled projection of derivatives of decoded fields: C^T g = 0, and 0 on the constant cells."""
-        return self._compiled(np.zeros(len(self.independent)), np.zeros(np.count_nonzero(self.constant)))
 
     def correct_coefficients(self, A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.float64]:
         """Correct A (P+1, M) in place to A C = B (P+1, q): see `Projector.correct`."""

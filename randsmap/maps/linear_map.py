@@ -17,8 +17,7 @@ from randsmap._interface.validation import check_vectors
 from randsmap._kernels import linear_map as _kernel
 from randsmap._linalg.rows import filled
 from randsmap._parallel import FEW, blas_threads, for_tiles, tile_rows
-from randsmap.invariants._affine import AffineInvariants
-from randsmap.invariants._values import values_of_rows
+from randsmap.invariants import AffineInvariants, values_of_rows
 from randsmap.maps.bases import Basis, identity_basis
 from randsmap.maps.extrapolation import Surroundings
 

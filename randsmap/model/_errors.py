@@ -13,7 +13,7 @@ from randsmap import metrics
 from randsmap._interface.fields import flattened
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import median_norm
-from randsmap.invariants._bounds import outside
+from randsmap.invariants import outside
 
 __all__ = ["reconstruction_errors"]
 

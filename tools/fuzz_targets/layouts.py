@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 
 import randsmap
-from randsmap.invariants._bounds import check_bounds
+from randsmap.invariants import check_bounds
 
 from entry_points import ENTRY_POINTS
 from fuzz_targets.inputs import laid_out, numbers, quiet, same_bits, size
