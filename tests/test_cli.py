@@ -822,7 +822,7 @@ def test_large_files_of_shaped_fields_stay_in_their_file(tmp_path, snapshots, mo
         np.save(tmp_path / f"{name}.npy", F)
         transpose = ("--transpose",) if name == "columns" else ()
         read = []
-        monkeypatch.setattr(rows.Snapshots, "__init__", noted(rows.Snapshots.__init__, read))
+        monkeypatch.setattr(rows.MappedRows, "__init__", noted(rows.MappedRows.__init__, read))
         large = ("--encoder-samples", 30, "--n-features", 20, "--features", "sigmoid")
         assert run("fit", tmp_path / f"{name}.npy", *transpose, "--out", tmp_path / name, *MASS, *large) == 0
         assert read and all(rows.mapping_of(array) is not None for array in read)

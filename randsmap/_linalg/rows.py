@@ -30,17 +30,15 @@ __all__ = [
     "FeatureRows",
     "MappedRows",
     "Rows",
-    "Snapshots",
     "block_rows",
     "by_blocks",
     "check_npy_header",
     "feature_matrix",
-    "filled",
+    "fill_by_blocks",
     "is_large",
     "load_npy",
-    "mapped_rows",
     "release",
-    "row_blocks",
+    "taken",
     "write_npy",
 ]
 
@@ -427,9 +425,6 @@ def _reopened(filename, dtype, shape, offset, order, name):
     return MappedRows(np.memmap(filename, dtype, "r", offset, shape, order), name)
 
 
-Snapshots = MappedRows
-
-
 class FeatureRows(Rows):
     """Rows of Phi = [1 | features of X] on demand (paper Eq. RFNNBasis); without `bias` the features alone.
 
@@ -546,13 +541,13 @@ def block_rows(M: int, fewest: int = _FEWEST) -> int:
     return max(fewest, BLOCK // max(1, M))
 
 
-def row_blocks(F: NDArray[Any] | Snapshots, what: str = "reading") -> Iterator[tuple[int, NDArray[Any]]]:
-    """(start, block) over the rows of F; an array in memory is one block."""
-    if not isinstance(F, Snapshots):
-        yield 0, F
-        return
-    for start, stop in steps(len(F), block_rows(F.shape[1]), what):
-        yield start, F[start:stop]
+def taken(X: Any, rows: NDArray[np.intp], name: str) -> Any:
+    """Rows of the array-like X by their ascending indices; of a large memory-mapped array as checked float64."""
+    if is_large(X):
+        return MappedRows(X, name)[rows]
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    return (X if hasattr(X, "shape") else np.asarray(X))[rows]
 
 
 def by_blocks(
@@ -570,10 +565,9 @@ def by_blocks(
     return out
 
 
-mapped_rows = by_blocks
-
-
-def filled(task: Callable[[int, int], object], out: NDArray[np.float64], what: str = "decoding") -> NDArray[np.float64]:
+def fill_by_blocks(
+    task: Callable[[int, int], object], out: NDArray[np.float64], what: str = "decoding"
+) -> NDArray[np.float64]:
     """`out` after task(a, b) over blocks of its rows, the pages of a memory-mapped one dropped."""
     if not is_large(out):
         task(0, len(out))

@@ -12,7 +12,6 @@ from sklearn.utils import Bunch
 from randsmap._interface.fields import FIELD_STATE
 from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted, restored_on_error, validate_data
 from randsmap._interface.validation import check_count, check_number, check_random_state
-from randsmap._linalg.rows import Snapshots
 from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.spectral import PATH
 from randsmap.decoders._base import LinearDecoder, check_fields
@@ -230,7 +229,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
 
         n, units = len(X), standard_deviations(X)
         _, G, _ = field_coordinates(F)
-        sizes = field_norms(F.array if isinstance(F, Snapshots) else F)
+        sizes = field_norms(F)
         everything = Samples(X / units, G, sizes, labels, rng)
         count = min(n, max(_SUBSET, round(validation * n)))
         if count < n:

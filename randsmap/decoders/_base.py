@@ -15,9 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from randsmap._interface.arrays import check_domain
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, FieldShape, field_rows, flattened, output
 from randsmap._interface.state import NOT_SAVED, Count, NotFrozen, document, restored_on_error, validate_data
-from randsmap._interface.validation import check_choice, check_matrix, check_number, check_vector
+from randsmap._interface.validation import check_choice, check_number, check_vector
 from randsmap._linalg.products import multiply
-from randsmap._linalg.rows import Snapshots, is_large
+from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.spans import FactoredRows
 from randsmap._parallel import blas_threads
@@ -56,7 +56,7 @@ def check_fields(
 ) -> tuple[Any, np.dtype[Any], FieldShape]:
     """y as contiguous float64 (n, M), the number type it came in, and the layout of its fields.
 
-    With `blocks`, a large memory-mapped y comes as Snapshots; with `factored`, FactoredRows as they are.
+    With `blocks`, a large memory-mapped y comes as Rows; with `factored`, FactoredRows as they are.
     """
     if isinstance(y, FactoredRows):
         return (y if factored else as_fields(y)), *y.origin
@@ -69,10 +69,9 @@ def check_fields(
     y = np.asanyarray(y)
     dtype = getattr(y, "dtype", np.dtype(float))
     single = getattr(y, "ndim", 2) == 1
-    if blocks and is_large(y):
-        F = Snapshots(y, "y")
-    else:
-        F = check_matrix(y[:, None] if single else y, "y")
+    F: Any = Rows.of(y[:, None] if single else y, "y")
+    if not (blocks and F.mapped):
+        F = F.whole()
         check_domain(F, "y")
     if len(F) != n:
         what = f" (fields of shape {layout.shape})" if len(layout.shape) > 1 else ""

@@ -9,7 +9,7 @@ from sklearn.utils import get_tags
 
 from randsmap._interface.state import check_fitted, restored_on_error
 from randsmap._interface.validation import check_cells, check_matrix
-from randsmap._linalg.rows import Snapshots
+from randsmap._linalg.rows import Rows
 from randsmap.decoders._base import FieldRegression, FieldRegressor, check_fields
 from randsmap.decoders._capabilities import LeverageOfPart
 from randsmap.invariants import InvariantParameters, document_invariants, fit_estimator
@@ -125,7 +125,7 @@ class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMi
         F, dtype, layout = check_fields(y, n, blocks=True)
         self._keep_fields(layout)
         invariants = fit_estimator(self, F, dtype)
-        if isinstance(F, Snapshots):
+        if isinstance(F, Rows):
             as_it_is = isinstance(self.estimator, FieldRegression) or F.array.dtype == np.float64
             F = F.array if as_it_is else F[:]
         estimator = clone(self.estimator).fit(X, F[:, 0] if self._single else F, **fit_params)

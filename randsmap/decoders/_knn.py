@@ -20,7 +20,7 @@ from randsmap._interface.parameters import check_choice, check_count, check_flag
 from randsmap._interface.state import NOT_SAVED, Array, Count, Part, validate_data
 from randsmap._kernels import simplex as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
-from randsmap._linalg.rows import BLOCK, Snapshots, filled, row_blocks
+from randsmap._linalg.rows import BLOCK, Rows, fill_by_blocks
 from randsmap._parallel import parallel_for
 from randsmap.decoders._base import FieldRegressor, check_fields, fitted_scale
 from randsmap.maps.bases import in_units
@@ -328,12 +328,12 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
             raise ValueError(
                 f"n_neighbors must be at most the number of training points (n_samples = {len(X)}), got {n_neighbors}"
             )
-        if not isinstance(F, Snapshots):
+        if not isinstance(F, Rows):
             F = F.copy()
         elif copied:
-            F = F[:]
+            F = F.whole()
         else:
-            for _ in row_blocks(F, "checking"):  # a value that is not finite is found now
+            for _ in F.blocks(what="checking"):  # a value that is not finite is found now
                 pass
         encoder = self._fitted_encoder(F) if objective == "encoder" else None
         fit = KNNFit(X.copy(), F, scale, encoder, n_neighbors)
@@ -357,7 +357,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         if not _is_diffusion_map(encoder):
             raise TypeError(f'objective="encoder" needs a DiffusionMaps encoder, got {type(self.encoder).__name__}')
         if not _is_fitted(encoder):
-            encoder = clone(encoder).fit(F.array if isinstance(F, Snapshots) else F)
+            encoder = clone(encoder).fit(F.array if isinstance(F, Rows) else F)
         if encoder.n_features_in_ != F.shape[1]:
             raise ValueError(
                 f"y must have as many columns as the encoder's fields, {encoder.n_features_in_}, got {F.shape[1]}"
@@ -485,13 +485,13 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
             cells = check_cells(cells, F.shape[1], self.field_shape_)
         result, fields = self._output(out, X, len(X), cells)
         neighbors, weights = fit.weights(X, exclude)
-        if isinstance(F, Snapshots):
+        if isinstance(F, Rows):
             step = max(1, BLOCK // (k * max(1, fields.shape[1])))
         elif cells is not None:
             F = fit.columns.get(F, cells, lambda cells: np.ascontiguousarray(fit.fields[:, cells]))
 
         def task(start, stop):
-            if not isinstance(F, Snapshots):
+            if not isinstance(F, Rows):
                 _mix(F, neighbors[start:stop], weights[start:stop], fields[start:stop])
                 return
             for a in range(start, stop, step):
@@ -499,7 +499,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
                 used, rows = np.unique(neighbors[part], return_inverse=True)
                 _mix(F.cells(used, cells), rows.reshape(-1, k), weights[part], fields[part])
 
-        filled(task, fields)
+        fill_by_blocks(task, fields)
         return self._labelled(result, cells, out)
 
     # -- Leverage ----------------------------------------------------------------------------------
@@ -576,7 +576,8 @@ class NystroemMap:
 
 def _exponents(encoder, F):
     """E (len(F), n_training) of the fields F, see `NystroemMap`."""
-    E = np.concatenate([encoder.squared_distances(block) for _, block in row_blocks(F, "distances")])
+    blocks = (F if isinstance(F, Rows) else Rows(F)).blocks(what="distances")
+    E = np.concatenate([encoder.squared_distances(block) for _, _, block in blocks])
     E /= -(encoder.epsilon_**2)
     return E
 

@@ -24,7 +24,7 @@ from randsmap._linalg.cholesky import Solution
 from randsmap._linalg.normal_equations import NormalEquations
 from randsmap._linalg.products import multiply
 from randsmap._linalg.ridge import RidgeFactor
-from randsmap._linalg.rows import FeatureRows, Rows, Snapshots
+from randsmap._linalg.rows import FeatureRows, Rows
 from randsmap._linalg.spectral import FeatureLeverage, Spectral
 from randsmap._linalg.svd import field_modes, orthonormalize_rows_against
 from randsmap._parallel import blas_threads
@@ -423,7 +423,7 @@ class _RandomFeatures(HoldsFit):
             if len(normals):
                 normals = orthonormalize_rows_against(normals, normals[:0])
             options = {"corrected": invariants.project, "normals": normals, "constant": invariants.constant}
-        norms = field_norms(F.array if isinstance(F, Snapshots) else F)
+        norms = field_norms(F)
         return field_modes(F if isinstance(F, Rows) else Rows(F), rank, norms=norms, **options)
 
     def _fit_map(self, X):

@@ -537,7 +537,7 @@ def markov_modes(
             S = csr_array((K.data * np.repeat(scale, np.diff(K.indptr)), K.indices, K.indptr), shape=K.shape)
             S.data *= scale[K.indices]
             pairs = inverted_eigenpairs(S, n_modes, trivial)
-            blocks = _sparse_kernel.row_blocks(S)
+            blocks = _sparse_kernel.slabs(S)
 
             def apply(X):
                 return _sparse_kernel.blocked_product(blocks, np.ascontiguousarray(X))

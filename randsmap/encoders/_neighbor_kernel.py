@@ -18,7 +18,7 @@ from randsmap import _parallel
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.distances import CentredPoints
 
-__all__ = ["blocked_product", "neighbor_kernel", "neighbor_sums", "neighbor_values", "row_blocks"]
+__all__ = ["blocked_product", "neighbor_kernel", "neighbor_sums", "neighbor_values", "slabs"]
 
 # Relative slack of the squared radii, so that ties and rounding are not decided by the last digits
 SLACK = 1e-9
@@ -117,7 +117,7 @@ def neighbor_values(
     return i, j, values, first
 
 
-def row_blocks(K: csr_array) -> list[csr_array]:
+def slabs(K: csr_array) -> list[csr_array]:
     """K (csr_array) as blocks of rows, the tasks of `blocked_product`; they share its memory."""
     n = K.shape[0]
     blocks = []
@@ -129,7 +129,7 @@ def row_blocks(K: csr_array) -> list[csr_array]:
 
 
 def blocked_product(blocks: list[csr_array], X: NDArray[np.float64]) -> NDArray[np.float64]:
-    """K X for the `row_blocks` of K; each row is one sum in the order of its columns."""
+    """K X for the `slabs` of K; each row is one sum in the order of its columns."""
     parts = [np.empty(0)] * len(blocks)
 
     def task(t):

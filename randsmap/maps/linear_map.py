@@ -15,7 +15,7 @@ from randsmap._interface.arrays import check_cells, check_out
 from randsmap._interface.fields import output
 from randsmap._interface.validation import check_vectors
 from randsmap._kernels import linear_map as _kernel
-from randsmap._linalg.rows import filled
+from randsmap._linalg.rows import fill_by_blocks
 from randsmap._parallel import FEW, blas_threads, for_tiles, tile_rows
 from randsmap.invariants import AffineInvariants, values_of_rows
 from randsmap.maps.bases import Basis, identity_basis
@@ -214,7 +214,9 @@ class LinearMap:
         """
         if not out.size or (values is None and self._values is None and len(X) <= FEW and not self.kernel.row(X, out)):
             return  # one row must cost microseconds
-        filled(lambda a, b: self._decode(X[a:b], None if values is None else values[a:b], out[a:b], first + a), out)
+        fill_by_blocks(
+            lambda a, b: self._decode(X[a:b], None if values is None else values[a:b], out[a:b], first + a), out
+        )
 
     def _decode(self, X, values, out, first):
         step = len(X) if self._values is None else self.basis.rows

@@ -30,7 +30,7 @@ from randsmap._interface.validation import (
     refuse_dask,
     refuse_missing,
 )
-from randsmap._linalg.rows import Snapshots, is_large, mapped_rows, row_blocks
+from randsmap._linalg.rows import Rows, by_blocks, taken
 from randsmap.decoders import MAX_BYTES, FrozenModel, KNNDecoder, RFNNDecoder
 from randsmap.decoders._base import available_if
 from randsmap.decoders._capabilities import available_from, require
@@ -539,14 +539,12 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
             As `reconstruct`.
         """
         X = field_rows(self, X)
-        if is_large(X):
-            latents, usual = self.transform(X), median_norm(field_norms(X))
-            errors = [
-                scaled_l2(F, self.inverse_transform(latents[a : a + len(F)]), reference=usual)
-                for a, F in row_blocks(Snapshots(X, "X"), "errors")
-            ]
-            return -float(np.concatenate(errors).mean())
-        return -float(scaled_l2(X, self.reconstruct(X)).mean())
+        latents, usual = self.transform(X), median_norm(field_norms(X))
+        errors = [
+            scaled_l2(F, self.inverse_transform(latents[start:stop]), reference=usual)
+            for start, stop, F in Rows.of(X, "X").blocks(what="errors")
+        ]
+        return -float(np.concatenate(errors).mean())
 
     def _restore(self):
         if self.decoder_ is None and not hasattr(self.encoder_, "inverse_transform"):
@@ -574,7 +572,7 @@ def fitted_encoder(model: ManifoldModel, X: Any) -> tuple[Any, Any]:
     if count >= n:
         return encoder, encoder.fit_transform(reshape_for(encoder, X, layout))
     chosen = sample_rows(n, count)
-    encoder.fit(reshape_for(encoder, Snapshots(X, "X")[chosen] if is_large(X) else _rows(X, chosen), layout))
+    encoder.fit(reshape_for(encoder, taken(X, chosen, "X"), layout))
     return encoder, encoded(encoder, X)
 
 
@@ -589,7 +587,7 @@ def decoder_for(model: ManifoldModel, encoder: Any) -> Any:
 def assembled(model: ManifoldModel, X: Any, encoder: Any, decoder: Any) -> ManifoldModel:
     """The model itself, with an encoder and a decoder that are fitted to the fields X already."""
     rows = field_rows(model, X, reset=True)
-    validate_data(model, rows[:2] if is_large(rows) else rows, reset=True)  # of large ones the parts check the values
+    Rows.validated(model, rows, reset=True)  # of large ones the parts check the values
     model.encoder_, model.decoder_ = encoder, decoder
     return model
 
@@ -598,7 +596,7 @@ def encoded(encoder: Any, X: Any) -> Any:
     """Latents of the fields X, read by blocks where they are in a large file."""
     if isinstance(encoder, DiffusionMaps):  # reads by blocks itself
         return encoder.transform(X)
-    return mapped_rows(encoder.transform, X)
+    return by_blocks(encoder.transform, X)
 
 
 def latents_of(X: Any) -> Any:
@@ -612,12 +610,6 @@ def latents_of(X: Any) -> Any:
 def _has_no_rows(X):
     shape = getattr(X, "shape", ())
     return len(shape) == 2 and shape[0] == 0
-
-
-def _rows(X, chosen):
-    if hasattr(X, "iloc"):
-        return X.iloc[chosen]
-    return (X if hasattr(X, "shape") else np.asarray(X))[chosen]
 
 
 @functools.lru_cache(maxsize=64)  # a signature takes longer than a row of fields

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randsmap._interface.fields import flattened
-from randsmap._linalg.rows import Rows, is_large
+from randsmap._linalg.rows import taken
 
 __all__ = ["sample_rows", "sampled"]
 
@@ -25,5 +25,5 @@ def sampled(snapshots: Any, count: int, random_state: int = 0) -> tuple[NDArray[
     """
     rows, layout = flattened(snapshots, "snapshots")
     chosen = sample_rows(len(rows), count, random_state)
-    part = Rows.of(rows, "snapshots")[chosen].astype(rows.dtype) if is_large(rows) else rows[chosen]
+    part = taken(rows, chosen, "snapshots").astype(rows.dtype, copy=False)
     return chosen, layout.restored(part)
