@@ -53,7 +53,7 @@ _DIVERGING_COLORS = "RdBu_r"
 _OBSTACLE_COLOR = "0.55"
 # of Okabe and Ito, which the colour-blind can tell apart
 _TRUTH_COLOR, _DECODED_COLOR, _ALARM_COLOR = "0.6", "#0072B2", "#D55E00"
-_MOST_POINTS = 2000  # more errors than a line of so many pixels can show one by one
+MOST_POINTS = 2000  # of a picture: more only cover one another
 _BINS = 300  # intervals in which more errors are summed up: about one per point of the paper
 
 _COMPARED = ("truth", "decoded", "decoded \u2212 truth")
@@ -987,7 +987,7 @@ def _above_zero(values):
 
 def _errors_of_rows(ax, times, errors):
     median = float(np.median(errors))
-    if len(errors) <= _MOST_POINTS:
+    if len(errors) <= MOST_POINTS:
         artists = ax.plot(times, errors, ".", color=_DECODED_COLOR, markersize=4, label="a field")
     else:
         middles, parts = in_bins(times, errors, _BINS)
@@ -1030,6 +1030,11 @@ def _errors_of_groups(ax, times, errors, groups):
         marker = "." if len(part) < 30 else ""  # a group of one field is no line
         artists += ax.plot(x[order], errors[part][order], marker=marker, markersize=3, **style)
     return artists
+
+
+def spread_rows(n: int, count: int) -> NDArray[np.intp]:
+    """At most `count` of n rows, evenly from the first to the last."""
+    return np.arange(n) if n <= count else np.linspace(0, n - 1, count).round().astype(np.intp)
 
 
 def plain(text: str) -> str:
@@ -1083,7 +1088,7 @@ def _check_panels(fields, labels, fields_name, name, shape, n_panels):
     if labels is not None:
         labels = as_array(labels, name, (len(fields),))
     n_panels = min(check_count(n_panels, "n_panels"), len(fields))
-    return fields, labels, np.linspace(0, len(fields) - 1, n_panels).round().astype(int)
+    return fields, labels, spread_rows(len(fields), n_panels)
 
 
 def _ascending(values, name, length):

@@ -13,10 +13,11 @@ from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import median_norm, standard_deviations
 from randsmap.maps.extrapolation import NoLeverage, extrapolation_ignored, leverage_cost, training_points
+from randsmap.plotting import spread_rows
 
 __all__ = ["Evaluation", "decoded_rows", "decoding_part", "evaluate", "worst_rows"]
 
-MOST_EXAMINED = 5000  # snapshots whose leverage is computed: a second for 2000 features, and enough for a picture
+MOST_EXAMINED = 5000  # snapshots whose leverage is computed: a share of them is right to 1 or 2 per cent
 _MOST_OPERATIONS = 1e12  # of the leverage: more would take minutes
 
 _Values = NDArray[np.float64]
@@ -134,11 +135,10 @@ def worst_rows(errors: _Values, groups: NDArray[Any] | None, count: int = 3) -> 
 
 
 def _examined(errors: _Values) -> NDArray[np.intp]:
-    n = len(errors)
-    if n <= MOST_EXAMINED:
-        return np.arange(n)
-    worst = np.argpartition(-errors, MOST_EXAMINED // 10)[: MOST_EXAMINED // 10]
-    return np.union1d(np.linspace(0, n - 1, MOST_EXAMINED).round().astype(int), worst)
+    rows = spread_rows(len(errors), MOST_EXAMINED)
+    if len(rows) == len(errors):
+        return rows
+    return np.union1d(rows, np.argpartition(-errors, MOST_EXAMINED // 10)[: MOST_EXAMINED // 10])
 
 
 def _invariant_errors(F: _Values, F_hat: _Values, C: _Values) -> _Values:

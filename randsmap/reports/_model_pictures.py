@@ -14,7 +14,6 @@ from randsmap.reports._page import NARROW, WIDE, Picture, percent
 
 __all__ = ["model_pictures"]
 
-_MOST_POINTS = 2000  # of an embedding: more only cover one another
 _MOST_CELLS = 1000  # of a line, or along each axis of a plane: as many as a picture has pixels
 _SMALL = (5.0, 3.6)  # inches of a picture that shares its row of the page
 _ERROR = "relative L2 error"
@@ -88,9 +87,10 @@ def _embeddings(found: Evaluation) -> Iterator[Picture]:
     """Latent coordinates by pairs, coloured by the row and by the error."""
     n, d = found.latents.shape
     some = np.arange(n)
-    if n > _MOST_POINTS:  # the largest errors among them
-        worst = np.argpartition(-found.l2, _MOST_POINTS // 10)[: _MOST_POINTS // 10]
-        some = np.union1d(np.linspace(0, n - 1, _MOST_POINTS - len(worst)).round().astype(int), worst)
+    if n > plotting.MOST_POINTS:  # the largest errors among them
+        n_worst = plotting.MOST_POINTS // 10
+        worst = np.argpartition(-found.l2, n_worst)[:n_worst]
+        some = np.union1d(plotting.spread_rows(n, plotting.MOST_POINTS - n_worst), worst)
     pairs = [(0,)] if d == 1 else [(0, k) for k in range(1, min(d, 3))]
     # of errors far below the largest nothing is to be seen but that they are
     colors = [(np.maximum(found.l2, 1e-6 * found.l2.max()), _ERROR, True)]

@@ -25,7 +25,7 @@ __all__ = ["write_model_report"]
 
 _Table = list[tuple[str, ...]]  # header and rows
 
-_MOST_ROWS = 12  # of the tables of groups, worst rows and trials
+_MOST_ROWS = 12  # of the tables of groups, worst rows and trials, which then fit on a screen
 # fitted attributes that tell what was found -> in words
 _FOUND = {
     "epsilon_": "kernel width epsilon",

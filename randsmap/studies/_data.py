@@ -44,7 +44,7 @@ T = TypeVar("T")
 Fields = NDArray[np.float64]  # (n_samples, n_cells)
 Sizes = tuple[int, int, int]  # of training, validation and test set
 
-SMALLEST_TRAINING = 30  # samples of the user's own data
+SMALLEST_TRAINING = 30  # samples of the user's own data: P = N/4 are then 7 features
 _BLOCK_ENTRIES = 2**24  # numbers of the test fields in memory at a time (128 MB) if they are not kept
 _TILE_ENTRIES = 2**17  # numbers that are read, or whose errors are computed, at a time: they stay in cache (1 MB)
 _KEPT_ENTRIES = 2**26  # numbers of the test fields up to which they are kept in memory (512 MB)

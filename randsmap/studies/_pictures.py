@@ -171,11 +171,6 @@ def _kind(label):
     return next((color for starts, color in KINDS.items() if label.startswith(starts)), OTHER_KIND)
 
 
-def _spread(n, n_shown):
-    """At most so many indices, evenly: more points only cover one another."""
-    return np.arange(n) if n <= n_shown else np.linspace(0, n - 1, n_shown).round().astype(int)
-
-
 def _elevation(result):
     """A roll is seen from above, along its axis; all else as usual."""
     return 65 if result.rows[0]["dataset"] == "swiss_roll" else 30
@@ -199,7 +194,7 @@ def _data_and_embedding(result, part, size):
         what = (
             f"{dimension} coordinates" if points.shape[1] <= 3 else f"the first three of {points.shape[1]} coordinates"
         )
-        some = _spread(len(points), 2000)
+        some = plotting.spread_rows(len(points), plotting.MOST_POINTS)
         figure, ax = plotting.new_axes((5.0, 3.9), "3d" if dimension == 3 else None)
         if dimension == 3:
             ax.view_init(elev=_elevation(result))
@@ -236,7 +231,7 @@ def _reconstructed_points(result, part, size):
 
 
 def _point_clouds(truth, shown, names, elevation, width, n_columns):
-    some = _spread(len(truth), 1000)
+    some = plotting.spread_rows(len(truth), plotting.MOST_POINTS // 2)
     errors = np.concatenate([error for *_, error in shown])
     positive = errors[errors > 0]
     norm = plotting.log_colors(*(np.percentile(positive, [1, 99]) if positive.size else (0.1, 1.0)))

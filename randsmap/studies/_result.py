@@ -57,7 +57,7 @@ from randsmap.studies._store import read_arrays
 
 __all__ = ["StudyResult", "load_result", "save_result"]
 
-MAX_SHOWN = 2000  # test samples in the figures
+MAX_SHOWN = 2000  # test samples in the figures: of more fields the file would be as large as the data
 
 
 @dataclass

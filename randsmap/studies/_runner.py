@@ -48,7 +48,7 @@ __all__ = ["run_study"]
 FRACTIONS = (1.0, 0.5, 0.25)  # P = N, N/2, N/4
 QUICK_FRACTIONS = (0.25,)
 RUNS, QUICK_RUNS = 100, 2
-RULE_RANKS_ROWS = 2000  # training points up to which the rule's ranks are found for every w_2
+RULE_RANKS_ROWS = 2000  # training points up to which the rule's ranks are found for every w_2: O(n^3) for each
 
 _NOTES = (
     "Latents: diffusion time t = 0 and eigenvectors scaled so that the trivial one is 1 everywhere; the "
