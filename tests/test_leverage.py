@@ -380,12 +380,12 @@ def test_the_boxes_cover_the_training_points(n, d):
     trust = TrustRegion(points)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        trust.check(None, points)
-    assert max(trust._boxes.distance(x) for x in points) == 0
+        trust.warn(None, points)
+    assert max(trust.boxes.distance(x) for x in points) == 0
     with pytest.warns(ExtrapolationWarning, match=f"row {min(n - 1, 4)} of X"):
         far = points[:5].copy()
         far[-1] += 1e3 * (np.ptp(points, axis=0) + 1)
-        trust.check(None, far)
+        trust.warn(None, far)
 
 
 def test_points_that_coincide_count_as_one():
@@ -393,16 +393,16 @@ def test_points_that_coincide_count_as_one():
     for points in (line, np.repeat(line, 30, axis=0)):
         trust = TrustRegion(points)
         gap = 1.5 / line.std()
-        assert trust._limit == pytest.approx(max(0.6, gap))
-        trust.check(None, np.array([[-1.0], [10.5]]))
-    TrustRegion(np.zeros((5, 2))).check(None, np.array([[0.5, 0.0]]))
+        assert trust.limit == pytest.approx(max(0.6, gap))
+        trust.warn(None, np.array([[-1.0], [10.5]]))
+    TrustRegion(np.zeros((5, 2))).warn(None, np.array([[0.5, 0.0]]))
 
 
 def test_a_point_in_a_hole_is_far():
     angle = np.linspace(0, 2 * np.pi, 4000, endpoint=False)
     ring = np.column_stack([np.cos(angle), np.sin(angle)])
     with pytest.warns(ExtrapolationWarning, match="row 1 of X"):
-        TrustRegion(ring).check(None, np.array([[0.9, 0.0], [0.0, 0.0]]))
+        TrustRegion(ring).warn(None, np.array([[0.9, 0.0], [0.0, 0.0]]))
 
 
 def test_searches_do_not_warn():

@@ -12,6 +12,7 @@ from randsmap._interface.arrays import as_array, check_out, empty_aligned
 from randsmap._interface.parameters import check_number
 from randsmap._io.progress import steps
 from randsmap._kernels import distances as _kernels
+from randsmap._kernels import linear_map as _map_kernel
 from randsmap._linalg.rows import BLOCK, Rows
 
 __all__ = [
@@ -300,19 +301,16 @@ def kernel_rows(X: NDArray[np.float64], points: CentredPoints, epsilon: float) -
     return K
 
 
-def far_values(
-    x: NDArray[np.float64], rows: NDArray[np.float64], norms: NDArray[np.float64], epsilon: float
-) -> NDArray[np.float64]:
+def far_values(x: NDArray[np.float64], rows: NDArray[np.float64], epsilon: float) -> NDArray[np.float64]:
     """The kernel of one centred point x, up to a common factor, where it underflows.
 
     The terms |x|^2 / epsilon^2 of the exponents are common to all training points and cancel in
     the Nystroem ratio, which leaves a softmax of (2 x.f_j - |f_j|^2) / epsilon^2; shifted by its
     maximum it cannot underflow. Far away the nearest training point decides.
     """
-    exponents = 2 * (rows @ x) - norms
-    exponents -= exponents.max()
-    with np.errstate(over="ignore"):  # of points that do not count
-        return np.exp(exponents / epsilon**2)
+    out = np.empty(len(rows))
+    _map_kernel.far_values(x, np.ascontiguousarray(rows), epsilon, out)
+    return out
 
 
 def symmetric_product(K: NDArray[np.float64], X: NDArray[np.float64]) -> NDArray[np.float64]:

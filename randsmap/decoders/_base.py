@@ -384,8 +384,8 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegression, MultiOutput
         linear = self._linear_map
         X = validate_data(self, X, reset=False)
         fields = linear.fields(X, invariant_values, cells, out, self.field_shape_)
-        if linear.surroundings is not None:
-            linear.surroundings.trust.check(self, X)
+        if linear.surroundings is not None and linear.surroundings.farthest(X) >= 0:
+            linear.surroundings.warn(self, X)
         return self._labelled(fields, cells, out)
 
     def _decoded(self, X):

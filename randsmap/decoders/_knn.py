@@ -475,7 +475,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         X = validate_data(self, X, reset=False)
         fields = self._decoded(X, cells, out, exclude)
         if exclude is None:
-            fit.surroundings.trust.check(self, X)
+            fit.surroundings.warn(self, X)
         return fields
 
     def _decoded(self, X, cells=None, out=None, exclude=None):

@@ -112,7 +112,7 @@ def neighbor_values(
     values = np.exp(squared * -_distances.kernel_scale(epsilon))
     for row in np.flatnonzero(far):
         part = slice(first[row], first[row + 1] if row + 1 < len(first) else None)
-        values[part] = _distances.far_values(X[row] - centre, rows[j[part]], norms[j[part]], epsilon)
+        values[part] = _distances.far_values(X[row] - centre, rows[j[part]], epsilon)
     values[values < SMALLEST_VALUE] = 0
     return i, j, values, first
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randsmap._interface.state import NOT_SAVED, Array, Parameter
+from randsmap._kernels.linear_map import FAR_SUM, FAR_WIDTHS, UNDERFLOWN_SUM  # see rk_image.h
 from randsmap._linalg.distances import (
     EPSILON_RANGE,
     CentredPoints,
@@ -33,11 +34,6 @@ from randsmap._parallel import blas_threads, for_tiles, tile_rows
 from randsmap.encoders._neighbor_kernel import neighbor_sums, neighbor_values
 
 __all__ = ["NystroemExtension"]
-
-# Kernel sums below which a point may be far from all training points, and below which it is for sure
-FAR_SUM, UNDERFLOWN_SUM = 1e-15, 1e-280
-# Distance from the centre, in kernel widths, from which the sums of such a point have lost their digits
-FAR_WIDTHS = 32.0
 
 _Values = NDArray[np.float64]
 
@@ -115,7 +111,7 @@ class NystroemExtension:
         sums = kernel_sums(X, self.points, self.weights, self.width)
         total = sums[:, :1]
         for i, x in self._far(X, total[:, 0]):
-            sums[i] = self.weights @ far_values(x, self.rows, self.norms, self.width)
+            sums[i] = self.weights @ far_values(x, self.rows, self.width)
         return sums[:, 1:] / total
 
     def coordinates_by_columns(self, X: Rows) -> _Values:
@@ -140,7 +136,7 @@ class NystroemExtension:
         else:
             P = kernel_rows(X, self.points, self.width)
             for i, x in self._far(X, P @ self.weights[0]):
-                P[i] = far_values(x, self.rows, self.norms, self.width)
+                P[i] = far_values(x, self.rows, self.width)
         P *= self.weights[0]
         P /= P.sum(axis=1)[:, None]
         return P

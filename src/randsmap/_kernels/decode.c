@@ -44,16 +44,28 @@
                 one_row##single(Z[i * ldz + k], A + k * M, M, out[i]);                             \
     }                                                                                              \
                                                                                                    \
+    /* Four rows of A a pass over u: a sum alone waits for its own additions. */                   \
     static void adjoint##single(const real *restrict A, ptrdiff_t K, ptrdiff_t M,                  \
                                 const double *restrict u, double *restrict out)                    \
     {                                                                                              \
-        for (ptrdiff_t k = 0; k < K; k++) {                                                        \
+        ptrdiff_t k = 0;                                                                           \
+        for (; k + 4 <= K; k += 4) {                                                               \
+            const real *restrict a = A + k * M, *restrict b = a + M, *restrict c = b + M, *restrict d = c + M; \
+            double s = 0, t = 0, v = 0, w = 0;                                                     \
+            _Pragma("omp simd reduction(+ : s, t, v, w)")                                          \
+            for (ptrdiff_t j = 0; j < M; j++) {                                                    \
+                s += a[j] * u[j], t += b[j] * u[j];                                                \
+                v += c[j] * u[j], w += d[j] * u[j];                                                \
+            }                                                                                      \
+            out[k] = s, out[k + 1] = t, out[k + 2] = v, out[k + 3] = w;                            \
+        }                                                                                          \
+        for (; k < K; k++) {                                                                       \
             const real *restrict a = A + k * M;                                                    \
-            double sum = 0;                                                                        \
-            _Pragma("omp simd reduction(+ : sum)")                                                 \
+            double s = 0;                                                                          \
+            _Pragma("omp simd reduction(+ : s)")                                                   \
             for (ptrdiff_t j = 0; j < M; j++)                                                      \
-                sum += a[j] * u[j];                                                                \
-            out[k] = sum;                                                                          \
+                s += a[j] * u[j];                                                                  \
+            out[k] = s;                                                                            \
         }                                                                                          \
     }
 DEFINE(, double)

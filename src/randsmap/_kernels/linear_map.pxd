@@ -23,6 +23,12 @@ cdef extern from "rk_image.h" nogil:
     const char *rk_parameter_name(int number)
     void rk_spline_weights(double u, double *value, double *slope)
     void rk_in_units(const double *y, const double *centre, const double *lengths, Py_ssize_t d, double *x)
+    double RK_FAR_SUM, RK_UNDERFLOWN_SUM, RK_FAR_WIDTHS
+    ctypedef struct rk_matrix:
+        Py_ssize_t rows, columns
+        const double *wide
+        const float *narrow
+    void rk_far_values(const rk_matrix *F, const double *z, double width, double *k)
     int rk_map_of(const rk_section *sections, rk_gemm gemm, randsmap_decoder **out)
     int rk_decode(const randsmap_decoder *map, const double *y, const double *values, Py_ssize_t n, double *out,
                   double *work)

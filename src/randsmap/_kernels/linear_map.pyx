@@ -13,6 +13,7 @@ PARAMETERS = [rk_parameter_name(i).decode().lower() for i in range(RK_N_PARAMETE
 IDENTITY, FEATURE_MAP, RADIAL_KERNEL, MULTI_GAUSSIAN = (
     RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN)
 FEATURES, TABLE = RANDSMAP_FEATURES, RANDSMAP_TABLE
+FAR_SUM, UNDERFLOWN_SUM, FAR_WIDTHS = RK_FAR_SUM, RK_UNDERFLOWN_SUM, RK_FAR_WIDTHS
 ORDER_OF_SPLINES, MARGIN = RK_SPLINE_ORDER, RK_TABLE_MARGIN
 ABI = randsmap_abi()
 
@@ -32,6 +33,16 @@ def in_units(const double[:, ::1] Y, const double[::1] lengths, double[:, ::1] o
         raise ValueError(f"points ({Y.shape[0]}, {Y.shape[1]}) in units of {lengths.shape[0]} lengths")
     for i in range(Y.shape[0] if Y.shape[1] else 0):
         rk_in_units(&Y[i, 0], NULL, &lengths[0], Y.shape[1], &out[i, 0])
+
+
+def far_values(const double[::1] z, const double[:, ::1] rows, double width, double[::1] out):
+    """out (n,): a Gaussian kernel between the point z and far rows (n, r), up to a common factor."""
+    cdef rk_matrix F
+    if rows.shape[1] != z.shape[0] or out.shape[0] != rows.shape[0] or rows.shape[0] == 0 or rows.shape[1] == 0:
+        raise ValueError(f"rows ({rows.shape[0]}, {rows.shape[1]}) do not fit a point ({z.shape[0]},)")
+    F.rows, F.columns, F.wide, F.narrow = rows.shape[0], rows.shape[1], &rows[0, 0], NULL
+    with nogil:
+        rk_far_values(&F, &z[0], width, &out[0])
 
 
 def checksum(const unsigned char[::1] image):

@@ -178,6 +178,15 @@ int rk_map_of(const rk_section *sections, rk_gemm gemm, randsmap_decoder **out);
 /* x = (y - centre) / lengths (d), no further than the largest number; centre and lengths may be NULL. */
 void rk_in_units(const double *y, const double *centre, const double *lengths, ptrdiff_t d, double *x);
 
+/* Sums of a Gaussian kernel below which a field may be far from the training fields, and below which it is for sure;
+ * distance from the centre, in widths, from which such a sum has lost its digits. */
+#define RK_FAR_SUM 1e-15
+#define RK_UNDERFLOWN_SUM 1e-280
+#define RK_FAR_WIDTHS 32.
+/* The kernel k (n) of that width at z, up to a common factor, where it underflows: a softmax of
+ * (2 z.f_j - |f_j|^2) / width^2 over the rows f_j of F, in which the terms of z alone cancel. */
+void rk_far_values(const rk_matrix *F, const double *z, double width, double *k);
+
 /* Fields out (n, M) of points y (n, d), with values (n, rank) of the independent invariants or NULL. */
 int rk_decode(const randsmap_decoder *map, const double *y, const double *values, ptrdiff_t n, double *out,
               double *work);

@@ -423,21 +423,13 @@ int randsmap_decode_values(const randsmap_decoder *r, const double *y, const dou
 }
 
 /* -- Encoding -------------------------------------------------------------------------------------- */
-/* Sums of a kernel below which a field is far from the training fields, and what then must hold, as in
- * DiffusionMaps: the kernel says nothing, and the limit of the ratio is taken. */
-#define FAR_SUM 1e-15
-#define UNDERFLOWN_SUM 1e-280
-#define FAR_EXPONENT 1024.
-
 static double entry(const rk_matrix *A, ptrdiff_t i, ptrdiff_t j)
 {
     return A->wide ? A->wide[i * A->columns + j] : (double)A->narrow[i * A->columns + j];
 }
 
-/* The kernel k (n) at z up to a common factor, where it underflows: a softmax of (2 z.f_j - |f_j|^2) / epsilon^2. */
-static void far_values(const randsmap_decoder *r, const double *z, double *k)
+void rk_far_values(const rk_matrix *F, const double *z, double width, double *k)
 {
-    const rk_matrix *F = &r->encoder_rows;
     double size = 1, most = -INFINITY;
     for (ptrdiff_t i = 0; i < F->columns; i++)
         size = fabs(z[i]) > size ? fabs(z[i]) : size;
@@ -450,7 +442,7 @@ static void far_values(const randsmap_decoder *r, const double *z, double *k)
         k[j] = 2 * dot - norm / size;
         most = k[j] > most ? k[j] : most;
     }
-    double factor = size / r->encoder_width / r->encoder_width;
+    double factor = size / width / width;
     factor = factor < DBL_MAX ? factor : DBL_MAX;
     for (ptrdiff_t j = 0; j < F->rows; j++)
         k[j] = exp((k[j] - most) * factor);
@@ -459,11 +451,11 @@ static void far_values(const randsmap_decoder *r, const double *z, double *k)
 static int is_far(const randsmap_decoder *r, const double *z, double total)
 {
     double square = 0;
-    if (!(total < FAR_SUM))
+    if (!(total < RK_FAR_SUM))
         return 0;
     for (ptrdiff_t i = 0; i < r->encoder_rows.columns; i++)
         square += (z[i] / r->encoder_width) * (z[i] / r->encoder_width);
-    return total < UNDERFLOWN_SUM || square > FAR_EXPONENT;
+    return total < RK_UNDERFLOWN_SUM || square > RK_FAR_WIDTHS * RK_FAR_WIDTHS;
 }
 
 static void encode_rows(const randsmap_decoder *r, const double *f, ptrdiff_t n, double *y, double *work)
@@ -504,7 +496,7 @@ static void encode_rows(const randsmap_decoder *r, const double *f, ptrdiff_t n,
     for (ptrdiff_t i = 0; i < n; i++) {
         double *sum = sums + i * q;
         if (is_far(r, Z + i * width, sum[0])) {
-            far_values(r, Z + i * width, K);
+            rk_far_values(&r->encoder_rows, Z + i * width, r->encoder_width, K);
             memset(sum, 0, (size_t)q * sizeof *sum);
             r->distances->weighted_sums(K, training, 1, training, r->encoder_weights, training, q, sum);
         }
