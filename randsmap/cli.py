@@ -1037,8 +1037,8 @@ def _load_parametric(path):
 
 def _read_fields(arguments, model):
     """The input file as rows (n, M) for a fitted model."""
+    from randsmap._interface.arrays import refuse_other_dimensions
     from randsmap._interface.fields import flattened
-    from randsmap._interface.validation import refuse_other_dimensions
     from randsmap.snapshots import read_array, warn_of_columns
 
     path, M, shape = arguments.input, model.n_features_in_, model.field_shape_
@@ -1056,7 +1056,7 @@ def _read_fields(arguments, model):
 
 def _read_latents(arguments, d):
     """The input file as latents (n, d)."""
-    from randsmap._interface.validation import refuse_other_dimensions
+    from randsmap._interface.arrays import refuse_other_dimensions
     from randsmap.snapshots import read_numbers
 
     latents = read_numbers(arguments.input, key=arguments.key, transpose=arguments.transpose)

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from randsmap._interface.fields import flattened, reshape_for
+from randsmap._interface.parameters import check_count
 from randsmap._interface.state import restored_on_error
-from randsmap._interface.validation import check_count
 from randsmap._linalg.rows import load_npy
 from randsmap.decoders._capabilities import why_not
 from randsmap.metrics import field_norms, median_norm, scaled_distances

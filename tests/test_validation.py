@@ -2,21 +2,22 @@ import numpy as np
 import pytest
 
 import randsmap
-from randsmap._interface import validation as v
+from randsmap._interface import arrays as v
+from randsmap._interface import parameters
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int32, bool, np.float16, np.float32, list])
 def test_matrix_accepts_any_real_numbers(kind):
     X = np.array([[0, 1], [1, 0]])
     given = X.tolist() if kind is list else X.astype(kind)
-    result = v.check_matrix(given, "X")
+    result = v.as_array(given, "X")
     assert result.dtype == np.float64 and result.flags.c_contiguous
     assert np.array_equal(result, X)
 
 
 def test_matrix_does_not_copy_what_is_right_already():
     X = np.ones((2, 3))
-    assert v.check_matrix(X, "X") is X
+    assert v.as_array(X, "X") is X
 
 
 @pytest.mark.parametrize(
@@ -36,15 +37,15 @@ def test_matrix_does_not_copy_what_is_right_already():
 )
 def test_matrix_errors_name_what_is_wrong(bad, message):
     with pytest.raises(ValueError, match="snapshots must.*" + message):
-        v.check_matrix(bad, "snapshots")
+        v.as_array(bad, "snapshots")
 
 
 def test_numbers_beyond_the_domain_are_refused_and_large_ones_accepted():
     with pytest.raises(ValueError, match="X must be 0 or of magnitude 1e-140 to 1e\\+140, got 1e\\+308: use a unit"):
-        v.check_matrix([[1e308, 1e308]], "X")
+        v.as_array([[1e308, 1e308]], "X")
     for shape in ((2, 3), (50, 80)):
-        assert v.check_matrix(np.full(shape, -1e140), "X").shape == shape
-        assert v.check_matrix(np.full(shape, 1e-320), "X").shape == shape
+        assert v.as_array(np.full(shape, -1e140), "X").shape == shape
+        assert v.as_array(np.full(shape, 1e-320), "X").shape == shape
     with pytest.raises(ValueError, match="X must be 0 or of magnitude .* got 1e-320"):
         randsmap.POD(1).fit([[1e-320, 0.0], [0.0, 0.0]])
 
@@ -77,7 +78,7 @@ def test_masked_values_are_refused(what):
 
 def test_a_mask_without_masked_values_is_harmless():
     X = np.ma.masked_array(np.ones((2, 2)), mask=False)
-    assert type(v.check_matrix(X, "X")) is np.ndarray
+    assert type(v.as_array(X, "X")) is np.ndarray
 
 
 def test_a_sum_that_overflows_is_no_warning():
@@ -91,7 +92,7 @@ def test_sparse_is_refused():
     from scipy.sparse import csr_array
 
     with pytest.raises(TypeError, match="X must be dense"):
-        v.check_matrix(csr_array(np.eye(2)), "X")
+        v.as_array(csr_array(np.eye(2)), "X")
     with pytest.raises(TypeError, match="invariants must be dense"):
         randsmap.RANDSMAPDecoder(invariants=csr_array(np.eye(2))).fit(np.eye(2), np.eye(2))
 
@@ -111,18 +112,18 @@ def test_sparse_is_refused():
 )
 def test_number(bad, error):
     with pytest.raises(error, match="regularization must be .*got"):
-        v.check_number(bad, "regularization", low=0.0)
-    assert v.check_number(np.float32(0.5), "x") == 0.5
-    assert v.check_number(0, "x", low=0.0) == 0.0
+        parameters.check_number(bad, "regularization", low=0.0)
+    assert parameters.check_number(np.float32(0.5), "x") == 0.5
+    assert parameters.check_number(0, "x", low=0.0) == 0.0
     with pytest.raises(ValueError, match="> 0"):
-        v.check_number(0, "x", low=0.0, strict_low=True)
+        parameters.check_number(0, "x", low=0.0, strict_low=True)
 
 
 @pytest.mark.parametrize("bad, error", [(0, ValueError), (7, ValueError), (1.0, TypeError), (True, TypeError)])
 def test_count(bad, error):
     with pytest.raises(error, match="k must be .*got"):
-        v.check_count(bad, "k", low=1, high=6)
-    assert v.check_count(np.int16(6), "k", high=6) == 6
+        parameters.check_count(bad, "k", low=1, high=6)
+    assert parameters.check_count(np.int16(6), "k", high=6) == 6
 
 
 def test_out():
@@ -144,8 +145,8 @@ def test_out():
 
 def test_random_state_accepts_numpy_generators():
     generator = np.random.default_rng(0)
-    assert v.check_random_state(generator) is generator
-    assert v.check_random_state(3).uniform() == np.random.RandomState(3).uniform()
+    assert parameters.check_random_state(generator) is generator
+    assert parameters.check_random_state(3).uniform() == np.random.RandomState(3).uniform()
 
 
 def misaligned(shape, values=0.0):
@@ -162,9 +163,9 @@ def test_misaligned_arrays_are_copied_on_input_and_refused_for_output():
     F[:, 0] += 0.1 * X[:, 0]
     F[:, 1] -= 0.1 * X[:, 0]
     odd = {name: misaligned(values.shape, values) for name, values in (("X", X), ("F", F))}
-    for check in (lambda a: v.check_matrix(a, "X"), lambda a: v.check_vectors(a, "V", 5, 2)):
+    for check in (lambda a: v.as_array(a, "X"), lambda a: v.as_array(a, "V", (5, 2), repeat=True)):
         assert check(odd["X"]).flags.aligned and np.array_equal(check(odd["X"]), X)
-    assert v.check_vector(misaligned(4, 2.0), "x").flags.aligned
+    assert v.as_array(misaligned(4, 2.0), "x", (4,)).flags.aligned
     decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(n_features=5), random_state=0).fit(odd["X"], odd["F"])
     fields = decoder.fit(X, F).predict(X)
     assert np.array_equal(decoder.predict(odd["X"]), fields)
@@ -198,7 +199,7 @@ def test_rows_of_numbers_take_the_short_path():
     class Fitted:
         n_features_in_ = 3
 
-    from randsmap._interface.state import validate_data
+    from randsmap._interface.arrays import validate_data
 
     fitted, row = Fitted(), np.ones((1, 3))
     assert validate_data(fitted, row, reset=False) is row

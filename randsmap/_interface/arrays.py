@@ -29,6 +29,7 @@ __all__ = [
     "check_out",
     "empty_aligned",
     "refuse_dask",
+    "refuse_other_dimensions",
     "refuse_unreadable",
     "validate_data",
 ]
@@ -55,7 +56,7 @@ def as_array(
     min_rows, min_columns : int
         Smallest lengths of the axes of a matrix.
     repeat : bool
-        Accept one row (shape[1],) for all rows.
+        Accept one row (shape[1],) for all rows, of which there may be none.
 
     Raises
     ------
@@ -68,7 +69,7 @@ def as_array(
     if repeat and array.ndim == 1:
         array = np.broadcast_to(array, (shape[0], len(array)))  # type: ignore[arg-type]
     _check_shape(array.shape, name, shape, repeat)
-    if array.ndim == 2 and (array.shape[0] < min_rows or array.shape[1] < min_columns):
+    if array.ndim == 2 and not repeat and (array.shape[0] < min_rows or array.shape[1] < min_columns):
         few = f"{min_rows} row(s)" if array.shape[0] < min_rows else f"{min_columns} column(s)"
         raise ValueError(f"{name} must have at least {few}, got shape {array.shape}")
     array = aligned(np.ascontiguousarray(array))
@@ -182,6 +183,16 @@ def _check_shape(given: tuple[int, ...], name: str, shape: Shape, repeat: bool) 
     if shape[0] not in (None, given[0]):
         also = f", or be one vector ({shape[-1]},)" if repeat else ""
         raise ValueError(f"{name} must have one row for each row of X, {shape[0]}{also}, got shape {given}")
+
+
+def refuse_other_dimensions(shape: tuple[int, ...], name: str) -> None:
+    """ValueError with a hint how to reshape, unless an array of this shape has rows and columns."""
+    if len(shape) == 2:
+        return
+    hint = "reshape(1, -1) makes it one row, reshape(-1, 1) one column"
+    if len(shape) > 2:
+        hint = f"reshape({shape[0]}, -1) makes each entry of the first axis a row"
+    raise ValueError(f"{name} must have 2 dimensions (rows, columns), got shape {shape}. Reshape your data: {hint}")
 
 
 # -- Numeric domain --------------------------------------------------------------------------------

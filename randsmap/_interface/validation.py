@@ -18,6 +18,7 @@ from randsmap._interface.arrays import (
     check_out,
     empty_aligned,
     refuse_dask,
+    refuse_other_dimensions,
 )
 from randsmap._interface.parameters import check_choice, check_count, check_number, check_random_state
 
@@ -65,9 +66,3 @@ def refuse_missing(X: Any, name: str) -> None:
     X = np.asarray(X) if hasattr(X, "__array__") else np.asarray(X, dtype=object)
     if X.dtype == object:
         as_array(X, name)
-
-
-def refuse_other_dimensions(shape: tuple[int, ...], name: str) -> None:
-    """ValueError unless an array of this shape has rows and columns."""
-    if len(shape) != 2:
-        as_array(np.broadcast_to(0.0, shape), name)

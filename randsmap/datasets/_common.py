@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randsmap import _parallel
-from randsmap._interface import validation
-from randsmap._interface.parameters import document
+from randsmap._interface.arrays import check_out
+from randsmap._interface.parameters import check_random_state, document
 from randsmap._io import files
 from randsmap._io.progress import ProgressBar
 from randsmap._linalg import rows
@@ -55,7 +55,7 @@ def documented(function: _Function) -> _Function:
 
 def random_streams(random_state: RandomState, n_streams: int) -> list[np.random.Generator]:
     """Independent generators; the first ones do not depend on how many there are."""
-    words = validation.check_random_state(random_state)
+    words = check_random_state(random_state)
     words = words.integers if isinstance(words, np.random.Generator) else words.randint
     seeds = np.random.SeedSequence(words(0, 2**32, size=4, dtype=np.uint64)).spawn(n_streams)
     return [np.random.default_rng(seed) for seed in seeds]
@@ -81,7 +81,7 @@ def fill_output(
     A file appears under its name only when it is complete; a failure leaves what was there before.
     """
     if out is None or isinstance(out, np.ndarray):
-        array = validation.check_out(out, shape)
+        array = check_out(out, shape)
         fill(array)
         return array
     if not isinstance(out, (str, os.PathLike)):

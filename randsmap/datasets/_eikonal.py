@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap import _parallel
-from randsmap._interface import validation
+from randsmap._interface.arrays import aligned, check_out
+from randsmap._interface.parameters import check_choice, check_number
 from randsmap._kernels import crowd
 
 __all__ = ["solve_eikonal"]
@@ -104,9 +105,9 @@ def solve_eikonal(
     left, right, bottom, top = _check_exits(exits)
     if not (left or right or bottom or top or (kind == crowd.SOURCE).any()):
         raise ValueError("there must be a source cell or an exit, got neither")
-    validation.check_choice(method, "method", ("marching", "sweeping"))
+    check_choice(method, "method", ("marching", "sweeping"))
     _check_slowness(fields, kind, max(dx, dy), min(dx, dy))
-    out = validation.check_out(out, shape)
+    out = check_out(out, shape)
     if np.may_share_memory(out, fields):  # columns are read while others are written
         fields = fields.copy()
     flags = np.repeat(np.array([left, right, bottom, top], np.uint8), [grid[1], grid[1], 1, 1])
@@ -145,10 +146,7 @@ def check_pair(pair: Any, name: str) -> tuple[float, float]:
         x, y = pair
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a pair of numbers, got {pair!r}") from None
-    return (
-        validation.check_number(x, name, low=0.0, strict_low=True),
-        validation.check_number(y, name, low=0.0, strict_low=True),
-    )
+    return (check_number(x, name, low=0.0, strict_low=True), check_number(y, name, low=0.0, strict_low=True))
 
 
 def check_mask(mask: ArrayLike, name: str, shape: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -166,7 +164,7 @@ def _check_fields(slowness):
         fields = np.asarray(slowness)
         if fields.dtype.kind == "c":
             raise TypeError("complex values")
-        fields = validation.aligned(np.asarray(fields, dtype=np.float64, order="C"))
+        fields = aligned(np.asarray(fields, dtype=np.float64, order="C"))
     except (TypeError, ValueError) as error:
         raise ValueError(f"slowness must be an array of real numbers: {error}") from None
     if fields.ndim not in (2, 3):
@@ -203,7 +201,7 @@ def _mark_sources(sources, kind):
 def _check_exits(exits):
     exits = (exits,) if isinstance(exits, str) else tuple(exits)
     for side in exits:
-        validation.check_choice(side, "exits", _SIDES)
+        check_choice(side, "exits", _SIDES)
     return [side in exits for side in _SIDES]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface import validation
+from randsmap._interface.parameters import check_choice, check_count, check_number
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._kernels import crowd
 from randsmap.datasets import _eikonal
@@ -137,15 +137,15 @@ class HughesSolver:
             nx, ny = n_cells
         except (TypeError, ValueError):
             raise ValueError(f"n_cells must be a pair of integers, got {n_cells!r}") from None
-        nx = validation.check_count(nx, "n_cells[0]", low=2)
-        ny = validation.check_count(ny, "n_cells[1]", low=1)
+        nx = check_count(nx, "n_cells[0]", low=2)
+        ny = check_count(ny, "n_cells[1]", low=1)
         self.shape = self.n_cells = (nx, ny)
         self.lengths = _eikonal.check_pair(lengths, "lengths")
         self.dx, self.dy = self.lengths[0] / nx, self.lengths[1] / ny
-        self.v_max = validation.check_number(v_max, "v_max", low=0.0, strict_low=True)
-        self.rho_max = validation.check_number(rho_max, "rho_max", low=0.0, strict_low=True)
-        self.min_speed = validation.check_number(min_speed, "min_speed", low=0.0, strict_low=True, high=self.v_max)
-        self.dt = validation.check_number(dt, "dt", low=0.0, strict_low=True)
+        self.v_max = check_number(v_max, "v_max", low=0.0, strict_low=True)
+        self.rho_max = check_number(rho_max, "rho_max", low=0.0, strict_low=True)
+        self.min_speed = check_number(min_speed, "min_speed", low=0.0, strict_low=True, high=self.v_max)
+        self.dt = check_number(dt, "dt", low=0.0, strict_low=True)
         self.courant = 2 * self.v_max * (self.dt / self.dx + self.dt / self.dy)
         if not self.courant <= 1 + 4 * _EPS:  # a number that is 1 on paper may come out above it
             raise ValueError(
@@ -394,7 +394,7 @@ def make_hughes(
     >>> float(abs(crowd.data.sum(axis=1) - 1).max()) < 1e-14
     True
     """
-    validation.check_choice(normalization, "normalization", ("before", "after"))
+    check_choice(normalization, "normalization", ("before", "after"))
     empty = HughesSolver(n_cells, dt=dt)
     x, y = empty.cell_centers.T
     obstacle = (x > 10) & (x < 11) & (y > 2) & (y < 3)

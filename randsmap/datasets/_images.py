@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface import validation
-from randsmap._interface.arrays import check_domain
+from randsmap._interface.arrays import as_array, check_domain
 from randsmap._interface.callers import warn_caller
+from randsmap._interface.parameters import check_count
 from randsmap._io import files
 from randsmap._io.matlab import NUMBERS, mat_arrays
 from randsmap._io.progress import if_asked
@@ -122,7 +122,7 @@ def make_rotated_images(
     """
     from sklearn.utils import Bunch
 
-    n_samples = validation.check_count(n_samples, "n_samples")
+    n_samples = check_count(n_samples, "n_samples")
     shape = None if shape is None else _check_shape(shape)
     if image is None:
         image = head_phantom(shape or 128)
@@ -173,7 +173,7 @@ def _check_shape(shape):
     pair = shape if isinstance(shape, (tuple, list)) else (shape, shape)
     if len(pair) != 2:
         raise ValueError(f"shape must be a number of pixels or (height, width), got {shape!r}")
-    return tuple(validation.check_count(size, "shape", low=2) for size in pair)
+    return tuple(check_count(size, "shape", low=2) for size in pair)
 
 
 def _cosines_and_sines(steps, n):
@@ -288,7 +288,7 @@ def load_image(image: ArrayLike | str | os.PathLike[str]) -> NDArray[np.float64]
         image = _read_image(path)
     if np.ndim(image) != 2:
         raise ValueError(f"{name} must be two-dimensional (height, width), got shape {np.shape(image)}")
-    image = np.array(validation.check_matrix(image, name, min_rows=2, min_columns=2))
+    image = np.array(as_array(image, name, min_rows=2, min_columns=2))
     if image.min() < 0:
         where = tuple(int(i) for i in np.argwhere(image < 0)[0])
         raise ValueError(f"{name} must not be negative, got {image[where]} at {where}")
@@ -405,9 +405,9 @@ def winding_number(latents: ArrayLike, angles: ArrayLike | None = None) -> int:
     >>> winding_number(np.column_stack((np.cos(2 * t), np.sin(2 * t))))
     2
     """
-    latents = validation.check_matrix(latents, "latents", n_columns=2, min_rows=3)
+    latents = as_array(latents, "latents", (None, 2), min_rows=3)
     if angles is not None:
-        angles = validation.check_vector(angles, "angles", length=len(latents))
+        angles = as_array(angles, "angles", (len(latents),))
         latents = latents[np.argsort(angles, kind="stable")]
     check_domain(latents, "latents")
     points = (latents - latents.mean(axis=0)) @ [1, 1j]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._interface import validation
+from randsmap._interface.parameters import check_count, check_number, check_random_state
 from randsmap._io.progress import if_asked
 from randsmap.datasets import _common
 
@@ -149,10 +149,10 @@ def make_s_curve(
     >>> curve.data.shape, curve.coordinates.shape
     ((500, 20), (500, 2))
     """
-    n_features = validation.check_count(n_features, "n_features", low=3)
-    validation.check_count(n_samples, "n_samples")
+    n_features = check_count(n_features, "n_features", low=3)
+    check_count(n_samples, "n_samples")
     # a seed of its own, drawn first: the same n_samples or not, a seed gives the same R
-    random_state = validation.check_random_state(random_state)
+    random_state = check_random_state(random_state)
     embedding = _orthonormal_columns(n_features, _common.random_streams(random_state, 1)[0])
 
     def points(rng, n):
@@ -174,8 +174,8 @@ def _orthonormal_columns(n_features, rng):
 def _make(points, n_samples, noise, random_state, out, progress, description, names, descr, embedding=None):
     from sklearn.utils import Bunch
 
-    n_samples = validation.check_count(n_samples, "n_samples")
-    noise = validation.check_number(noise, "noise", low=0.0)
+    n_samples = check_count(n_samples, "n_samples")
+    noise = check_number(noise, "noise", low=0.0)
     streams = _common.random_streams(random_state, -(-n_samples // _BLOCK))
     coordinates = np.empty((n_samples, 2))
 

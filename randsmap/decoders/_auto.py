@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 
+from randsmap._interface.arrays import validate_data
 from randsmap._interface.fields import FIELD_STATE
-from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted, restored_on_error, validate_data
-from randsmap._interface.validation import check_count, check_number, check_random_state
+from randsmap._interface.parameters import check_count, check_number, check_random_state
+from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted, restored_on_error
 from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.spectral import PATH
 from randsmap.decoders._base import LinearDecoder, check_fields

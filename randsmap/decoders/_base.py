@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._interface.arrays import check_domain
+from randsmap._interface.arrays import as_array, check_domain, validate_data
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, FieldShape, field_rows, flattened, output
-from randsmap._interface.state import NOT_SAVED, Count, NotFrozen, document, restored_on_error, validate_data
-from randsmap._interface.validation import check_choice, check_number, check_vector
+from randsmap._interface.parameters import check_choice, check_number, document
+from randsmap._interface.state import NOT_SAVED, Count, NotFrozen, restored_on_error
 from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import standard_deviations
@@ -121,7 +121,7 @@ def fitted_scale(latent_scale: Any, X: NDArray[np.float64]) -> NDArray[np.float6
         return standard_deviations(X)
     if np.ndim(latent_scale) == 0:
         return np.full(d, check_number(latent_scale, "latent_scale", low=0.0, strict_low=True))
-    scale = check_vector(latent_scale, "latent_scale", length=d).copy()
+    scale = as_array(latent_scale, "latent_scale", (d,)).copy()
     if (scale <= 0).any():
         raise ValueError(f"latent_scale must be > 0 in each coordinate, got {scale}")
     return scale

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from randsmap._interface.arrays import cache_aligned, validate_data
 from randsmap._interface.fields import FIELD_STATE
-from randsmap._interface.state import NOT_SAVED, Array, Count, Parameter, Part, check_fitted, validate_data
-from randsmap._interface.validation import check_number, in_lines
+from randsmap._interface.parameters import Parameter, check_number
+from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import standard_deviations
@@ -397,7 +398,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         self._trend = linear_trend(self._points, G)
         self._limit = limit
         self._smoothing = median_smoothing(G)
-        self.coef_ = in_lines(invariants.constrain_coefficients(np.vstack([mean, B])))
+        self.coef_ = cache_aligned(invariants.constrain_coefficients(np.vstack([mean, B])))
         self.invariants_ = invariants
 
     def _make_linear_map(self):

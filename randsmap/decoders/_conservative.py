@@ -7,8 +7,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MetaEstimatorMixin, clone
 from sklearn.utils import get_tags
 
+from randsmap._interface.arrays import as_array, check_cells
 from randsmap._interface.state import check_fitted, restored_on_error
-from randsmap._interface.validation import check_cells, check_matrix
 from randsmap._linalg.rows import Rows
 from randsmap.decoders._base import FieldRegression, FieldRegressor, check_fields
 from randsmap.decoders._capabilities import LeverageOfPart
@@ -183,7 +183,7 @@ class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMi
         M = self._n_outputs
         if predicted.ndim == 1 and M == 1:
             predicted = predicted[:, None]
-        predicted = check_matrix(predicted, "the regressor's prediction", n_columns=M, min_rows=0)
+        predicted = as_array(predicted, "the regressor's prediction", (None, M), min_rows=0)
         values = None
         if invariant_values is not None:
             values = self.invariants_.row_values(invariant_values, len(predicted))

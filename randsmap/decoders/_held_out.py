@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.validation import sortable
+from randsmap._interface.arrays import as_labels
 from randsmap._linalg.distances import fill_pairs
 from randsmap._linalg.dual import Dual
 from randsmap._linalg.radial import Gaussian
@@ -169,7 +169,7 @@ def check_groups(groups: ArrayLike | None, n: int) -> NDArray[np.intp] | None:
     """Groups as numbers from 0 on, (n,), at least two of them; None if there are none."""
     if groups is None:
         return None
-    groups = sortable(groups)
+    groups = as_labels(groups)
     if groups.shape != (n,):
         raise ValueError(f"groups must hold one label for each of the {n} samples, got shape {groups.shape}")
     names, labels = np.unique(groups, return_inverse=True)

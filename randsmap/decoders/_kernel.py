@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.parameters import check_choice, check_count, check_number
-from randsmap._interface.state import Array, Parameter, Part, validate_data
-from randsmap._interface.validation import empty_in_lines, in_lines
+from randsmap._interface.arrays import cache_aligned, empty_aligned, validate_data
+from randsmap._interface.parameters import Parameter, check_choice, check_count, check_number
+from randsmap._interface.state import Array, Part
 from randsmap._kernels import linear_map as _map_kernel
 from randsmap._kernels import ridge as _ridge
 from randsmap._linalg import distances as _distances
@@ -347,14 +347,14 @@ class DoubleDiffusionMapsDecoder(HoldsFit, InvariantParameters, LinearDecoder):
         coef = invariants.constrain_coefficients(coef)
         expanded = None
         if n * F.shape[1] <= r * (n + F.shape[1]):
-            expanded = empty_in_lines((n + 1, F.shape[1]))
+            expanded = empty_aligned((n + 1, F.shape[1]))
             expanded[0] = coef[0]
             with blas_threads():
                 np.dot(weights, coef[1:], out=expanded[1:])
             weights = None
 
         self._fitted = HarmonicFit(
-            epsilon, eigenvalues, in_lines(coef), scale, lengths, points, weights, expanded, invariants
+            epsilon, eigenvalues, cache_aligned(coef), scale, lengths, points, weights, expanded, invariants
         )
 
 
@@ -642,7 +642,7 @@ class KernelDecoder(HoldsFit, InvariantParameters, LinearDecoder):
         invariants = fit_estimator(self, as_fields(F), dtype)
         space = self._space(X)
         A, solver = self._coefficients(space, X, coordinates_of(F), regularization)
-        A = in_lines(invariants.constrain_coefficients(in_cells(A, F)))
+        A = cache_aligned(invariants.constrain_coefficients(in_cells(A, F)))
         self._fitted = KernelFit(space, space.in_units(X), A, invariants, solver, regularization)
 
     def _coefficients(self, space, X, F, regularization):

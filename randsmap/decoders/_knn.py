@@ -13,11 +13,11 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._interface.arrays import check_cells
+from randsmap._interface.arrays import check_cells, validate_data
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import FIELD_STATE
 from randsmap._interface.parameters import check_choice, check_count, check_flag
-from randsmap._interface.state import NOT_SAVED, Array, Count, Part, validate_data
+from randsmap._interface.state import NOT_SAVED, Array, Count, Part
 from randsmap._kernels import simplex as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import BLOCK, Rows, fill_by_blocks

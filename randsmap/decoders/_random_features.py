@@ -15,11 +15,11 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from randsmap._interface.arrays import cache_aligned, validate_data
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import field_rows
-from randsmap._interface.parameters import Parameter, check_choice, check_count, check_number
-from randsmap._interface.state import NOT_SAVED, Array, Part, document, restored_on_error, validate_data
-from randsmap._interface.validation import in_lines
+from randsmap._interface.parameters import Parameter, check_choice, check_count, check_number, document
+from randsmap._interface.state import NOT_SAVED, Array, Part, restored_on_error
 from randsmap._linalg.cholesky import Solution
 from randsmap._linalg.normal_equations import NormalEquations
 from randsmap._linalg.products import multiply
@@ -388,7 +388,7 @@ class _RandomFeatures(HoldsFit):
             return RidgeFit(
                 features,
                 scale,
-                in_lines(A) if modes is None else A,
+                cache_aligned(A) if modes is None else A,
                 None if modes is None else modes[0],
                 invariants,
                 everywhere and invariants is not None,
@@ -754,7 +754,7 @@ class _RandomFeatures(HoldsFit):
             self._fitted = RidgeFit(
                 stream.features,
                 stream.latent_scale,
-                in_lines(A if invariants is None else invariants.constrain_coefficients(A)),
+                cache_aligned(A if invariants is None else invariants.constrain_coefficients(A)),
                 None,
                 invariants,
                 invariants is not None,

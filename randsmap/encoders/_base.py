@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from randsmap._interface.arrays import as_array
+from randsmap._interface.arrays import as_array, validate_data
 from randsmap._interface.fields import FieldInputMixin, field_rows
-from randsmap._interface.state import check_fitted, restored_on_error, validate_data
+from randsmap._interface.state import check_fitted, restored_on_error
 from randsmap._linalg.rows import by_blocks
 
 __all__ = ["Encoding", "FieldEncoder"]

@@ -21,8 +21,8 @@ from randsmap import _parallel
 from randsmap._interface.arrays import as_array, check_domain
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import FIELD_STATE, field_rows
-from randsmap._interface.parameters import check_count, check_parameters, documented
-from randsmap._interface.state import Array, Count, Parameter, Part, check_fitted
+from randsmap._interface.parameters import Parameter, check_count, check_parameters, documented
+from randsmap._interface.state import Array, Count, Part, check_fitted
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.lanczos import leading_eigenpairs
 from randsmap._linalg.large_graphs import inverted_eigenpairs, neighbor_index

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._interface.state import NOT_SAVED, Array, Parameter
+from randsmap._interface.parameters import Parameter
+from randsmap._interface.state import NOT_SAVED, Array
 from randsmap._kernels.linear_map import FAR_SUM, FAR_WIDTHS, UNDERFLOWN_SUM  # see rk_image.h
 from randsmap._linalg.distances import (
     EPSILON_RANGE,

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from randsmap._interface.arrays import check_domain
+from randsmap._interface.arrays import as_array, check_domain, check_out
 from randsmap._interface.fields import cellwise, flattened
-from randsmap._interface.validation import check_matrix, check_out, check_vector
 from randsmap._kernels import decode as _kernel
 from randsmap._parallel import parallel_for
 from randsmap.invariants._values import invariant_values
@@ -45,7 +44,7 @@ _ROUND_OFF = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-5}
 
 def check_cell_weights(weights: ArrayLike, M: int, name: str = "cell_weights") -> NDArray[np.float64]:
     """Volumes of M cells as float64, positive and finite."""
-    weights = check_vector(weights, name, length=M)
+    weights = as_array(weights, name, (M,))
     if not (weights > 0).all():
         i = int(np.argmin(weights))
         raise ValueError(f"{name} must be positive, got {weights[i]} for cell {i}")
@@ -287,7 +286,7 @@ def project_bounds(
     """
     single = np.ndim(F) == 1
     F, layout = flattened(np.asanyarray(F)[None] if single else F, "F")
-    given = check_matrix(F, "F", min_rows=0)
+    given = as_array(F, "F", min_rows=0)
     check_domain(given, "F")
     n, M = given.shape
     shape = layout.shape
@@ -298,14 +297,14 @@ def project_bounds(
     )
     limits = check_bounds((lower, upper), M, "project_bounds")
     lower, upper = limits or (np.full(M, -np.inf), np.full(M, np.inf))
-    w = np.ones(M) if weights is None else check_vector(weights, "weights", length=M)
+    w = np.ones(M) if weights is None else as_array(weights, "weights", (M,))
     v = None if cell_weights is None else check_cell_weights(cell_weights, M)
     for i in np.flatnonzero(w < 0)[:1]:
         raise ValueError(f"weights must not be negative, got {w[i]} for cell {i}")
     check_domain(w, "weights", each=True)
     values = np.zeros(0)
     if total is not None:
-        values = check_vector(np.full(n, total) if np.ndim(total) == 0 else total, "total", length=n)
+        values = as_array(np.full(n, total) if np.ndim(total) == 0 else total, "total", (n,))
         check_domain(values, "total", each=True)
         attainable = AttainableRange.of(w, lower, upper)
         missed = attainable.missed(values)

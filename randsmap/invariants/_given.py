@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.arrays import check_domain
+from randsmap._interface.arrays import as_array, check_domain
 from randsmap._interface.fields import cellwise
-from randsmap._interface.validation import check_matrix, check_number, check_vector
+from randsmap._interface.parameters import check_number
 from randsmap.invariants._bounds import check_bounds, check_cell_weights
 
 __all__ = ["Invariants"]
@@ -79,7 +79,7 @@ class Invariants:
             if invariants is None:
                 raise ValueError("invariant_values given without invariants (invariants=None)")
             values = [values] if np.ndim(values) == 0 else values
-            values = check_vector(values, "invariant_values", length=matrix.shape[1])
+            values = as_array(values, "invariant_values", (matrix.shape[1],))
             check_domain(values, "invariant_values")
         return cls(matrix, values, tol, weights, limits, keep_constant_cells)
 
@@ -117,7 +117,7 @@ def _check_matrix(invariants, n_cells, cell_weights):
     C = invariants if hasattr(invariants, "toarray") else np.asanyarray(invariants)
     if C.ndim == 1:
         C = C[:, None]
-    C = check_matrix(C, "invariants", min_columns=0)
+    C = as_array(C, "invariants", min_columns=0)
     if len(C) != n_cells:
         raise ValueError(
             f"invariants must have one row per cell, ({n_cells},) or ({n_cells}, q), got {np.shape(invariants)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.validation import check_matrix
+from randsmap._interface.arrays import as_array
 from randsmap._kernels import decode as _kernel
 from randsmap._parallel import parallel_for
 
@@ -51,4 +51,4 @@ def values_of_rows(values: ArrayLike, n: int, q: int) -> NDArray[np.float64]:
         )
     values = np.asarray(values)
     values = values[:, None] if shape == (n,) and q == 1 and n != 1 else np.atleast_2d(values)
-    return np.ascontiguousarray(np.broadcast_to(check_matrix(values, "invariant_values", min_rows=0), (n, q)))
+    return np.ascontiguousarray(np.broadcast_to(as_array(values, "invariant_values", min_rows=0), (n, q)))

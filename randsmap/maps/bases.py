@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from randsmap._interface.arrays import as_array
 from randsmap._interface.state import Array, Part
-from randsmap._interface.validation import check_matrix
 from randsmap._kernels import linear_map as _kernel
 from randsmap._kernels.distances import DIRECT_DIM
 from randsmap._linalg.rows import feature_matrix
@@ -172,7 +172,7 @@ class TransformerBasis:
         return J
 
     def _combined(self, G):
-        G = check_matrix(G, "the features' jacobian")
+        G = as_array(G, "the features' jacobian")
         return G if self._B is None else G @ self._B[1:]
 
     def gradients(self, X: _Values) -> _Values:

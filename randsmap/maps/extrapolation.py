@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from randsmap._interface.arrays import validate_data
 from randsmap._interface.callers import warn_caller
-from randsmap._interface.state import validate_data
 from randsmap._kernels.decode import MOST_BOXES, Boxes
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.scales import standard_deviations

@@ -12,8 +12,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from randsmap._interface.arrays import as_array
 from randsmap._interface.fields import FieldOutputMixin, FieldShape, field_rows
-from randsmap._interface.validation import check_matrix
 from randsmap._io.files import expanded, write_atomically
 from randsmap._kernels import linear_map as _kernel
 from randsmap.maps.extrapolation import NoLeverage, Surroundings
@@ -225,7 +225,7 @@ class FrozenDecoder(FieldOutputMixin):
                     return fields if out is not None else self._in_shape(fields)
             except (BufferError, TypeError, ValueError):  # of another layout: taken, or refused in its own words
                 pass
-        X = check_matrix(X, "X", n_columns=self.n_components, min_rows=0)
+        X = as_array(X, "X", (None, self.n_components), min_rows=0)
         return self._map.fields(X, invariant_values, out=out, shape=self.field_shape_)
 
     # -- Derivatives -------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class FrozenDecoder(FieldOutputMixin):
         ValueError, TypeError
             As `predict`.
         """
-        X = check_matrix(X, "X", n_columns=self.n_components, min_rows=0)
+        X = as_array(X, "X", (None, self.n_components), min_rows=0)
         return self._map.jacobian(X, out=out, shape=self.field_shape_)
 
     def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
@@ -272,7 +272,7 @@ class FrozenDecoder(FieldOutputMixin):
         ValueError, TypeError
             As `predict`, and if V does not fit.
         """
-        X = check_matrix(X, "X", n_columns=self.n_components, min_rows=0)
+        X = as_array(X, "X", (None, self.n_components), min_rows=0)
         return self._map.jvp(X, V, shape=self.field_shape_)
 
     def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
@@ -294,7 +294,7 @@ class FrozenDecoder(FieldOutputMixin):
         ValueError, TypeError
             As `predict`, and if U does not fit.
         """
-        X = check_matrix(X, "X", n_columns=self.n_components, min_rows=0)
+        X = as_array(X, "X", (None, self.n_components), min_rows=0)
         return self._map.vjp(X, self._vectors(U), shape=self.field_shape_)
 
 
@@ -346,7 +346,7 @@ class FrozenModel(FrozenDecoder):
         ValueError
             If X is not a finite array (n, M), or a field is too large for its distances from the training fields.
         """
-        return self._map.encode(check_matrix(field_rows(self, X), "X", n_columns=self.n_cells, min_rows=0))
+        return self._map.encode(as_array(field_rows(self, X), "X", (None, self.n_cells), min_rows=0))
 
     def inverse_transform(
         self, X: ArrayLike, *, invariant_values: float | ArrayLike | None = None, out: NDArray[np.float64] | None = None

@@ -11,7 +11,8 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from randsmap._interface.validation import check_choice, check_count, check_matrix, check_number
+from randsmap._interface.arrays import as_array
+from randsmap._interface.parameters import check_choice, check_count, check_number
 from randsmap._kernels import linear_map as _kernel
 from randsmap._linalg.scales import error_scales
 from randsmap.maps.bases import Basis
@@ -86,7 +87,7 @@ def image_of(
         raise TypeError(basis.not_frozen)
     points = None
     if latents is not None:
-        points = check_matrix(latents, "latents", n_columns=basis.n_components)
+        points = as_array(latents, "latents", (None, basis.n_components))
         box = np.stack([points.min(axis=0), points.max(axis=0)])
     unprojected, arrays = LinearMap(basis, linear.A), basis.coefficients(linear.A)
     rank_tol = None if is_table else tol

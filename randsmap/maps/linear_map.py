@@ -11,9 +11,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.arrays import check_cells, check_out
+from randsmap._interface.arrays import as_array, check_cells, check_out
 from randsmap._interface.fields import output
-from randsmap._interface.validation import check_vectors
 from randsmap._kernels import linear_map as _kernel
 from randsmap._linalg.rows import fill_by_blocks
 from randsmap._parallel import FEW, blas_threads, for_tiles, tile_rows
@@ -316,7 +315,7 @@ class LinearMap:
     ) -> NDArray[np.float64]:
         """Products J v (L, M), or (L, *shape), at checked points X (L, d), for V (L, d) or (d,)."""
         part, pick, shape = self._part(cells, shape)
-        V = np.ascontiguousarray(check_vectors(V, "V", *X.shape))[:, None]
+        V = np.ascontiguousarray(as_array(V, "V", X.shape, repeat=True))[:, None]
         out = np.empty((len(X), part.n_cells if pick is None else len(pick)))
 
         def task(a, b):
@@ -333,7 +332,7 @@ class LinearMap:
         part, pick, shape = self._part(cells, shape)
         if not shape:
             U = np.asarray(U)[..., None] if np.ndim(U) else U
-        U = check_vectors(U, "U", len(X), part.n_cells if pick is None else len(pick))
+        U = as_array(U, "U", (len(X), part.n_cells if pick is None else len(pick)), repeat=True)
         if pick is not None:
             wanted, U = U, np.zeros((len(X), part.n_cells))
             columns: Any = (slice(None), pick)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import TransformerMixin, clone
 
+from randsmap._interface.arrays import as_array, check_cells, refuse_dask, validate_data
 from randsmap._interface.fields import (
     FIELD_STATE,
     FieldInputMixin,
@@ -20,16 +21,8 @@ from randsmap._interface.fields import (
     reshape_for,
     with_coordinates_of,
 )
-from randsmap._interface.state import Count, Part, check_fitted, validate_data
-from randsmap._interface.validation import (
-    check_cells,
-    check_choice,
-    check_count,
-    check_matrix,
-    check_number,
-    refuse_dask,
-    refuse_missing,
-)
+from randsmap._interface.parameters import check_choice, check_count, check_number
+from randsmap._interface.state import Count, Part, check_fitted
 from randsmap._linalg.rows import Rows, by_blocks, taken
 from randsmap.decoders import MAX_BYTES, FrozenModel, KNNDecoder, RFNNDecoder
 from randsmap.decoders._base import available_if
@@ -289,13 +282,13 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         X, decode = latents_of(X), self._decoding("predict", given)
         consistency = check_count(self.consistency if consistency is None else consistency, "consistency", low=0)
         if _has_no_rows(X) and self._n_features_out is not None:  # nor do scikit-learn's regressors take none
-            check_matrix(X, "X", n_columns=self._n_features_out, min_rows=0)
+            as_array(X, "X", (None, self._n_features_out), min_rows=0)
             M, shape = self.n_features_in_, self.field_shape_
             shape = shape if cells is None else (len(check_cells(cells, M, shape)),)
             return self._labelled(output(out, None, (0, *shape)), cells, out)
         if consistency:
             values = {name: given[name] for name in ("invariant_values",) if name in given}
-            X = self._consistent(check_matrix(X, "X"), lambda Y: decode(Y, **values), consistency)
+            X = self._consistent(as_array(X, "X"), lambda Y: decode(Y, **values), consistency)
         fields = decode(X, **given)
         return self._labelled(self._as_given(fields), cells, out) if cells is None and out is None else fields
 
@@ -603,7 +596,7 @@ def latents_of(X: Any) -> Any:
     """Latents as an array: the parts are fitted to latents without names, whatever `set_output` is."""
     if hasattr(X, "columns"):
         X = np.asarray(X)
-        refuse_missing(X, "X")
+        as_array(X, "X", min_rows=0, min_columns=0)
     return X
 
 

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from randsmap._interface.state import Count, NotFrozen, Part, check_fitted, restored_on_error, validate_data
+from randsmap._interface.arrays import validate_data
+from randsmap._interface.state import Count, NotFrozen, Part, check_fitted, restored_on_error
 from randsmap.decoders import AutoDecoder
 from randsmap.decoders._capabilities import require
 from randsmap.metrics import scaled_l2

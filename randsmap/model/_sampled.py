@@ -12,7 +12,8 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._interface.validation import check_cells, check_count, check_matrix, check_vector
+from randsmap._interface.arrays import as_array, check_cells
+from randsmap._interface.parameters import check_count
 from randsmap._linalg.scales import standard_deviations
 from randsmap._parallel import blas_threads
 
@@ -103,7 +104,7 @@ def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
     ((5,), True)
     """
     decoding = _Decoding(decoder)
-    Y = check_matrix(Y, "Y", n_columns=decoding.d)
+    Y = as_array(Y, "Y", (None, decoding.d))
     n_cells = check_count(n_cells, "n_cells", low=decoding.d, high=decoding.M, high_name="the number of cells")
     with np.errstate(over="ignore", invalid="ignore"):
         rows = _sketch(decoding, Y, min(n_cells, _ROUND))
@@ -296,7 +297,7 @@ class SampledModel:
         return float(np.linalg.cond(self._tangents(self._point(y))))
 
     def _point(self, y: ArrayLike) -> NDArray[np.float64]:
-        return check_vector(y, "y", length=self._decoding.d)[None]
+        return as_array(y, "y", (self._decoding.d,))[None]
 
     def _tangents(self, Y: NDArray[np.float64]) -> NDArray[np.float64]:
         return self._decoding.jacobian(Y, cells=self.cells)[0]

@@ -8,18 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 
+from randsmap._interface.arrays import as_array, check_cells, validate_data
 from randsmap._interface.fields import FIELD_STATE, FieldInputMixin, field_rows, output, with_coordinates_of
-from randsmap._interface.state import (
-    Array,
-    Count,
-    NotFrozen,
-    Parameter,
-    Part,
-    check_fitted,
-    restored_on_error,
-    validate_data,
-)
-from randsmap._interface.validation import check_cells, check_matrix, check_vectors
+from randsmap._interface.parameters import Parameter
+from randsmap._interface.state import Array, Count, NotFrozen, Part, check_fitted, restored_on_error
 from randsmap.decoders._base import available_if
 from randsmap.decoders._capabilities import require
 from randsmap.metrics import scaled_l2
@@ -298,7 +290,7 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
 
     def _parts(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         check_fitted(self, "model_")
-        X = check_matrix(X, "X", min_rows=0, min_columns=2)
+        X = as_array(X, "X", min_rows=0, min_columns=2)
         return X[:, 0], np.ascontiguousarray(X[:, 1:])
 
     def reconstruct(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -347,7 +339,7 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
             If the decoder has no derivatives.
         """
         theta, Y = self._parts(X)
-        V = check_vectors(V, "V", len(Y), 1 + Y.shape[1])
+        V = as_array(V, "V", (len(Y), 1 + Y.shape[1]), repeat=True)
         tangent = np.asarray(self.model_.jvp(Y, np.ascontiguousarray(V[:, 1:])))
         aligned = np.asarray(self.model_.inverse_transform(Y))
         moved = shift_lines(

@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils import Bunch
 
+from randsmap._interface.arrays import as_array
 from randsmap._interface.fields import flattened, reshape_for
-from randsmap._interface.validation import check_choice, check_count, check_matrix, check_number, check_random_state
+from randsmap._interface.parameters import check_choice, check_count, check_number, check_random_state
 from randsmap._io.progress import steps
 from randsmap.decoders._auto import AutoDecoder, Results
 from randsmap.decoders._families import FAMILIES, GAUSSIAN, KNN, MATERN, THIN_PLATE, check_families
@@ -141,7 +142,7 @@ def autotune(
     True
     """
     rows, layout = flattened(snapshots, "snapshots")
-    F = check_matrix(rows, "snapshots", min_rows=4)
+    F = as_array(rows, "snapshots", min_rows=4)
     sizes = field_norms(F)
     families = check_families(families)
     if not isinstance(n_components, str):
@@ -203,7 +204,7 @@ def chosen_encoder(
     snapshots: NDArray[np.float64], n_components: int, *, alpha: float = 1.0, groups: ArrayLike | None = None
 ) -> Any:
     """The encoder, not fitted, that `autotune` chooses for n_components latents and decoders of all families."""
-    F = check_matrix(snapshots, "snapshots", min_rows=4)
+    F = as_array(snapshots, "snapshots", min_rows=4)
     labels = check_groups(groups, len(F))
     with search_threads(len(F)):
         judge = _EncoderJudge(F, field_norms(F), labels, 0.2, _TRIALS, FAMILIES, check_random_state(0))

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Bunch
 
-from randsmap._interface.validation import check_matrix, check_number
+from randsmap._interface.arrays import as_array
+from randsmap._interface.parameters import check_number
 from randsmap._linalg.spectral import PATH, HatMatrix
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import check_fields
@@ -89,7 +90,7 @@ def leave_one_out(decoder: Any, X: ArrayLike, y: ArrayLike, *, regularizations: 
     ((4, 40), 1e-06, True)
     """
     lambdas = _checked(decoder, regularizations)
-    points = check_matrix(X, "X", min_rows=2)
+    points = as_array(X, "X", min_rows=2)
     F, dtype, layout = check_fields(y, len(points))
     invariants = invariants_of(decoder, F, dtype, layout.shape)
     reduced = {"least": lambdas.min()} if hasattr(decoder, "fit_path") else {}

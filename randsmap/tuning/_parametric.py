@@ -13,7 +13,7 @@ from sklearn.model_selection import GroupKFold, KFold
 from sklearn.utils import Bunch
 
 from randsmap import metrics
-from randsmap._interface.validation import check_matrix
+from randsmap._interface.arrays import as_array
 from randsmap._io.progress import steps
 from randsmap._linalg.scales import median_norm
 from randsmap.maps.extrapolation import extrapolation_ignored
@@ -74,7 +74,7 @@ def choose_parametric(
     >>> result.best_index_, result.best_model_.predict([0.5]).shape
     (1, (1, 30))
     """
-    X = check_matrix(parameters, "parameters", min_rows=2)
+    X = as_array(parameters, "parameters", min_rows=2)
     labels = None if groups is None else np.asarray(groups)
     candidates = [ParametricModel(model) for model in models]
     errors = [_held_out_error(candidate, X, snapshots, labels, random_state) for candidate in candidates]

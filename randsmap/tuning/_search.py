@@ -14,8 +14,8 @@ from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils import Bunch, check_random_state
 
+from randsmap._interface.arrays import as_array
 from randsmap._interface.fields import FieldOutputMixin, flattened, reshape_for
-from randsmap._interface.validation import check_matrix
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, KNNDecoder, RANDSMAPDecoder, RFNNDecoder
 from randsmap.decoders._base import check_fields
@@ -242,7 +242,7 @@ class _Validation:
     """
 
     def __init__(self, y_train: Any, y_val: ArrayLike, n_candidates: int, grid: Mapping[str, Any]) -> None:
-        self.y_val = check_matrix(flattened(y_val, "y_val")[0], "y_val")
+        self.y_val = as_array(flattened(y_val, "y_val")[0], "y_val")
         self.span: FieldSpan | None = None
         self._y_train, self._n_candidates = y_train, n_candidates
         # if all validation fields are empty, the training fields determine what is large
@@ -375,7 +375,7 @@ def _is_lambda(value: Any) -> bool:
 def _n_terms(decoder: Any, X_train: Any, n: int) -> int:
     """Number of functions of the latents that a decoder combines, about."""
     if getattr(decoder, "features", None) is not None:
-        X = check_matrix(X_train, "X_train")
+        X = as_array(X_train, "X_train")
         return int(clone(decoder.features).fit(X).transform(X[:1]).shape[1])
     rank = getattr(decoder, "rank", n)
     return int(rank) if isinstance(rank, numbers.Integral) else n

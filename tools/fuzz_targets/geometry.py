@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from randsmap import FourierFeatures, MaternFeatures, MonomialFeatures, MultiscaleFourierFeatures, SigmoidFeatures
-from randsmap._interface.validation import check_matrix
+from randsmap._interface.arrays import as_array
 from randsmap._kernels import distances as distance_kernels
 from randsmap._kernels import simplex, vecmath
 from randsmap._kernels.features import COSINE
@@ -136,7 +136,7 @@ def _powers(d, degree):
 
 
 # -- Distances -------------------------------------------------------------------------------------
-def _points(rng, largest=1e150):
+def _points(rng, largest=1e139):
     n, m = size(rng, (0, 1), (1, 9), (10, 40)), size(rng, (1, 12), (13, 60))
     dim = size(rng, (1, 5), (DIRECT - 1, DIRECT + 2), (20, 70))
     X, Z = numbers(rng, (n, dim), largest), numbers(rng, (m, dim), largest)
@@ -291,8 +291,8 @@ def multi_gaussians(rng):
 def neighbours(rng):
     """Exact k nearest neighbours: the bits of a plain search, ties by index. A query an input."""
     d, n = size(rng, (1, 6), (7, 12)), size(rng, (1, 9), (10, 120), (10, 120), (200, 600))
-    points = numbers(rng, (n, d), 1e307)
-    queries = np.concatenate([points[rng.integers(n, size=7)], numbers(rng, (size(rng, (0, 25)), d), 1e307)])
+    points = numbers(rng, (n, d), 1e139)
+    queries = np.concatenate([points[rng.integers(n, size=7)], numbers(rng, (size(rng, (0, 25)), d), 1e139)])
     if rng.integers(2):
         queries[7:] = points.mean(axis=0) / 2 + points[rng.integers(n, size=len(queries) - 7)] / 2
     if rng.integers(15) == 0:
@@ -300,7 +300,7 @@ def neighbours(rng):
         refused(lambda: nearest_neighbors(points, spoiled(rng, queries), 1), "queries must be finite")
         refused(lambda: nearest_neighbors(points, queries, n + 1), "k must be at most")
         return 1
-    index = NeighborIndex(check_matrix(laid_out(rng, points), "points"))
+    index = NeighborIndex(as_array(laid_out(rng, points), "points"))
     for k in {1, size(rng, (1, min(n, 13))), size(rng, (1, n)) if n < 150 else min(n, 33)}:
         distance, which = nearest_neighbors(index, laid_out(rng, queries), k)
         with quiet():

@@ -63,7 +63,7 @@ def _estimator(rng, n, M):
 def extremes(rng):
     """Fits to numbers of any size, and what comes of them: within the bounds, or refused. A fit an input."""
     n, M, d = size(rng, (2, 9), (10, 30)), size(rng, (1, 20)), size(rng, (1, 3))
-    Y, F = numbers(rng, (n, d), 1e300), numbers(rng, (n, M), 1e300)
+    Y, F = numbers(rng, (n, d), 1e139), numbers(rng, (n, M), 1e139)
     estimator = _estimator(rng, n, M)
     options = estimator.get_params()
     bounds = check_bounds(options.get("bounds", options.get("decoder__bounds")), M)
@@ -93,7 +93,7 @@ def _decoded(rng, estimator, Y, F):
         estimator.fit(Y, F)
         X = Y[rng.integers(len(Y), size=4)] * (1 + 1e-3 * rng.normal(size=(4, Y.shape[1])))
         if rng.integers(2):
-            X = numbers(rng, X.shape, 1e300)
+            X = numbers(rng, X.shape, 1e139)
         decode, derivatives = estimator.predict, [(name, X) for name in ("jacobian", "leverage")]
     else:
         latents = estimator.fit(F).transform(F)
