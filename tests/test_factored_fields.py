@@ -20,7 +20,7 @@ def test_fields_and_others_are_their_coordinates_to_round_off(rank, decay, offse
     free[[3, 9]] = False
     F[:, ~free] = 0.0
     beside = free[None] / np.sqrt(free.sum())
-    factored = FactoredRows.of(F, beside, free)
+    factored = FactoredRows.factor(F, beside, free)
     Q, G = factored.basis, factored.coordinates
     assert len(Q) <= rank + 10 and (Q[:, ~free] == 0).all()
     np.testing.assert_allclose(Q @ Q.T, np.eye(len(Q)), atol=50 * EPS)
@@ -38,17 +38,17 @@ def test_fields_and_others_are_their_coordinates_to_round_off(rank, decay, offse
 def test_a_row_that_is_unlike_the_others_is_not_missed():
     F, rng = fields(6, 1.0)
     F[77] += 1e-9 * rng.normal(size=F.shape[1])
-    factored = FactoredRows.of(F, F[:0], np.ones(F.shape[1], dtype=bool))
+    factored = FactoredRows.factor(F, F[:0], np.ones(F.shape[1], dtype=bool))
     np.testing.assert_allclose(factored.coordinates @ factored.basis, F, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("F", [fields(100, 0.0)[0], 1e-200 * fields(3, 0.0)[0], np.zeros((30, 90))])
 def test_full_rank_and_extreme_units_are_left_alone(F):
-    assert FactoredRows.of(F, F[:0], np.ones(F.shape[1], dtype=bool)) is None
+    assert FactoredRows.factor(F, F[:0], np.ones(F.shape[1], dtype=bool)) is None
 
 
 def test_rows_and_shape_are_those_of_the_fields():
     F, _ = fields(4, 0.0)
-    factored = FactoredRows.of(F, F[:0], np.ones(F.shape[1], dtype=bool))
+    factored = FactoredRows.factor(F, F[:0], np.ones(F.shape[1], dtype=bool))
     assert factored.shape == F.shape and len(factored) == len(F) and factored.ndim == 2
     np.testing.assert_array_equal(factored[3:5], F[3:5])

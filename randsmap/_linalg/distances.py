@@ -49,25 +49,10 @@ EPSILON_RANGE = (1e-150, 1e150)
 def squared_distances(X: ArrayLike, Z: ArrayLike | None = None, *, out: NDArray[Any] | None = None) -> NDArray[Any]:
     """Squared Euclidean distances between the rows of X and those of Z (of X when Z is None).
 
-    Parameters
-    ----------
-    X : array-like of shape (n, dim)
-    Z : array-like of shape (m, dim), optional
-    out : ndarray of shape (n, m), optional
-        C-contiguous, of the result's type; must not share memory with X or Z.
-
-    Returns
-    -------
-    ndarray of shape (n, m)
-        float32 if every array given is float32, else float64. Computed in double precision either
-        way: the relative error is of the order of 1e-13, however close the points are compared with
-        their distance from the origin or from one another. X against itself, or against an equal copy,
-        is symmetric to the bit with a zero diagonal. Does not depend on the number of threads.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an array is not a finite matrix, the widths differ, or `out` does not fit.
+    (n, m) for X (n, dim) and Z (m, dim); float32 if every array given is float32, else float64. Computed in double
+    precision either way: the relative error is of the order of 1e-13, however close the points are compared with their
+    distance from the origin or from one another. X against itself, or against an equal copy, is symmetric to the bit
+    with a zero diagonal. `out` is C-contiguous, of the result's type, and shares no memory with X or Z.
 
     Examples
     --------
@@ -84,26 +69,9 @@ def gaussian_kernel(
 ) -> NDArray[Any]:
     """Gaussian kernel exp(-|x_i - z_j|^2 / epsilon^2) (paper, App. C, the kernel K^(1)).
 
-    Parameters
-    ----------
-    X : array-like of shape (n, dim)
-    Z : array-like of shape (m, dim), optional
-        None: X against itself.
-    epsilon : float
-        Kernel width, in the unit of the data.
-    out : ndarray of shape (n, m), optional
-        As in `squared_distances`.
-
-    Returns
-    -------
-    ndarray of shape (n, m)
-        As in `squared_distances`, with an error of the exponent of about 1e-13, of values below 4e-18 more; the
-        diagonal of X against itself is 1. Values below 1e-300 are 0, since subnormal numbers slow down what uses them.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As `squared_distances`, or if epsilon is not between 1e-150 and 1e150.
+    Arrays as for `squared_distances`; epsilon, in the unit of the data, is between 1e-150 and 1e150. The error of the
+    exponent is about 1e-13, of values below 4e-18 more; the diagonal of X against itself is 1. Values below 1e-300 are
+    0, since subnormal numbers slow down what uses them.
 
     Examples
     --------
@@ -394,13 +362,12 @@ def gaussian_of_data(
     The width is epsilon, or epsilon_scale times the median distance when that is None (paper, App.
     C: eps = w median |x_i - x_j|). ValueError if that median is 0.
     """
-    in_file = isinstance(X, Rows)
-    if not in_file and (epsilon is not None or len(X) > MEDIAN_EXACT_ROWS):
+    if not isinstance(X, Rows) and (epsilon is not None or len(X) > MEDIAN_EXACT_ROWS):
         if epsilon is None:
             epsilon = width_of_median(median_distance(X), epsilon_scale)
         return gaussian_kernel(X, epsilon=epsilon), float(epsilon)
     # one matrix: distances, and in place the kernel
-    D = squared_distances_by_columns(X) if in_file else squared_distances(X)
+    D = squared_distances_by_columns(X) if isinstance(X, Rows) else squared_distances(X)
     if epsilon is None:
         epsilon = width_of_median(median_of_squared(D), epsilon_scale)
     return gaussian_in_place(D, epsilon), float(epsilon)

@@ -1,6 +1,6 @@
 """Leading eigenpairs of a large symmetric matrix: block Lanczos with full orthogonalisation.
 
-`low_rank` says how this search for leading modes differs from the others.
+`svd` says how this search for leading modes differs from the others.
 """
 
 from __future__ import annotations

@@ -117,13 +117,16 @@ def check_npy_header(file: Any, size: int) -> tuple[tuple[int, ...], np.dtype[An
 
 def release(X: NDArray[Any]) -> None:
     """Drop the pages of the mapping behind X, if any: they stay in the file."""
-    owner = mapping_of(X)
+    owner: Any = mapping_of(X)
     # the pages of a private mapping would be lost
     if owner is None or owner.mode == "c" or not hasattr(mmap, "MADV_DONTNEED"):
         return
+    while owner is not None and not isinstance(owner, mmap.mmap):
+        owner = getattr(owner, "base", None)
     try:
-        owner._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
-    except (AttributeError, OSError, ValueError):  # closed, or a system that cannot
+        if owner is not None:
+            owner.madvise(mmap.MADV_DONTNEED)
+    except (OSError, ValueError):  # closed, or a system that cannot
         pass
 
 

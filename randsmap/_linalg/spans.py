@@ -30,7 +30,7 @@ _BLOCK = 512  # fields that are expressed in coordinates at a time
 class FactoredRows(Rows):
     """Fields F (n, M) that are G Q on cells S, to round-off, with orthonormal rows Q (r, M), r <= min(n, M) / 2.
 
-    `of` makes them. A decoder that is linear in the fields can be fitted to their coordinates G: its coefficients
+    `factor` makes them. A decoder that is linear in the fields can be fitted to their coordinates G: its coefficients
     times Q are those of the fields. With ten candidates that `tune` compares (n = 720, M = 16384, r = 201) they save
     two thirds of the time.
 
@@ -45,7 +45,7 @@ class FactoredRows(Rows):
 
     Notes
     -----
-    `of` is a QR factorisation whose pivots are panels of 64 rows: those of which most is missing, by the estimate
+    `factor` is a QR factorisation whose pivots are panels of 64 rows: those of which most is missing, by the estimate
     |x|^2 ~ mean of (x g)^2 over 10 Gaussian vectors g. Of what is missing of a panel the leading singular vectors
     are kept, and made orthogonal to the others twice more. It ends when nothing but round-off is missing of any row.
 
@@ -69,7 +69,7 @@ class FactoredRows(Rows):
         self._free, self._probes = free, probes
 
     @classmethod
-    def of(
+    def factor(
         cls, F: NDArray[np.float64], beside: NDArray[np.float64], free: NDArray[np.bool_], origin: Any = None
     ) -> Self | None:
         """The factored fields F (n, M), or None where their rank is above min(n, M) / 2, or 0 and q = 0.
@@ -119,7 +119,7 @@ class FactoredRows(Rows):
                 X = F[rows] / scales
                 X[:, ~free] = 0
                 X -= multiply(G[rows, :r] / scales, Q[:r])
-                new = truncated_svd(Rows(X), lambda sigma, *_: np.count_nonzero(sigma > _KEPT))[1]
+                new = truncated_svd(Rows(X), lambda sigma, *_: int(np.count_nonzero(sigma > _KEPT)))[1]
                 if not len(new):
                     break
                 # a small singular value comes of cancellation: its direction may lie in the span of Q for the most part

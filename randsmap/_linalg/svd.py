@@ -207,12 +207,15 @@ def range_finder(rows: Rows, size: int, *, steps: int = 0, seed: int = 0) -> _Va
     N. Halko, P.-G. Martinsson and J. A. Tropp, SIAM Rev. 53 (2011), Alg. 4.3 and 4.4.
     """
     Q = np.random.default_rng(seed).standard_normal((len(rows), size))
-    for step in itertools.count():
-        B = rows.transposed_times(Q).T
-        modes = orthonormalize_rows_against(B, B[:0])
-        if step == steps:
-            return modes
-        Q = tall_qr(rows.times(modes.T))[0]
+    for _ in range(steps):
+        Q = tall_qr(rows.times(_images(rows, Q).T))[0]
+    return _images(rows, Q)
+
+
+def _images(rows, Q):
+    """Orthonormal rows that span Q^T G."""
+    B = rows.transposed_times(Q).T
+    return orthonormalize_rows_against(B, B[:0])
 
 
 _EXACT = 1024  # columns up to which `low_rank` decomposes all of them
@@ -320,7 +323,8 @@ def field_modes(
     mean: Any = F.centred(size).mean
     if corrected is not None:
         corrected(mean[None])
-    rows = F.less(mean, scale=None if constant is None else 1.0 - constant, normals=normals)
+    moving: Any = None if constant is None else 1.0 - constant
+    rows = F.less(mean, scale=moving, normals=normals)
     largest = min(n, M)
     with blas_threads():
         if isinstance(rank, int):

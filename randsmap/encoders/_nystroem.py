@@ -67,10 +67,17 @@ class NystroemExtension:
     }
 
     def __init__(self, points: CentredPoints | Rows, weights: _Values, width: float, neighbors: Any = None) -> None:
-        in_file = isinstance(points, Rows)
-        self.rows, self.norms, self.centre = (points, None, None) if in_file else points
+        self.rows: Any = points
+        self.norms: Any = None
+        self.centre: Any = None
+        if not isinstance(points, Rows):
+            self.rows, self.norms, self.centre = points
         self.weights, self.width = weights, width
-        self.n_neighbors, self.radii, self.index = neighbors or (None, None, None)
+        self.n_neighbors: int | None = None
+        self.radii: Any = None
+        self.index: Any = None
+        if neighbors is not None:
+            self.n_neighbors, self.radii, self.index = neighbors
 
     def _restore(self):
         if not (self.weights[0] > 0).all():

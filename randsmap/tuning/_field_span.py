@@ -68,7 +68,7 @@ class FieldSpan:
         self._free = np.ones(M, dtype=bool) if invariants is None else ~invariants.constant
         self._constant_values = np.zeros(0) if invariants is None else invariants.constant_values
         normals = np.zeros((0, M)) if invariants is None else invariants.directions
-        self.factored = FactoredRows.of(F, normals, self._free, origin)
+        self.factored = FactoredRows.factor(F, normals, self._free, origin)
         self.fields, self.invariants = None, None
         if self.factored is None and few:
             return
