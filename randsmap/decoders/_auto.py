@@ -10,12 +10,11 @@ from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 
 from randsmap._interface.arrays import validate_data
-from randsmap._interface.fields import FIELD_STATE
 from randsmap._interface.parameters import check_count, check_number, check_random_state
-from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted, restored_on_error
+from randsmap._interface.state import NOT_SAVED, Part, check_fitted, restored_on_error
 from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.spectral import PATH
-from randsmap.decoders._base import LinearDecoder, check_fields
+from randsmap.decoders._base import FIT_STATE, HoldsFit, LinearDecoder, check_fields
 from randsmap.decoders._blended import BlendedDecoder, field_coordinates
 from randsmap.decoders._capabilities import require
 from randsmap.decoders._families import DOUBLE_DIFFUSION_MAPS, KNN, LENGTHS, check_families
@@ -61,7 +60,7 @@ def _as_cell(value: Any) -> str:
 
 
 @document_invariants
-class AutoDecoder(InvariantParameters, LinearDecoder):
+class AutoDecoder(HoldsFit, InvariantParameters, LinearDecoder):
     """The decoder that held-out errors choose among kernels, thin-plate splines and k-NN mixtures.
 
     Parameters
@@ -152,15 +151,9 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
 
     _map_sources = ("best_decoder_",)
     _state = {
-        "n_features_in_": Count("d"),
+        **FIT_STATE,
         "best_decoder_": Part("predict", n_in="d", n_out="M"),
-        "latent_scale_": Array("d", low=np.finfo(float).smallest_subnormal),
-        **FIELD_STATE,
-        "results_": NOT_SAVED,
-        "held_out_error_": NOT_SAVED,
-        "on_edge_": NOT_SAVED,
-        "chosen_invariants_": NOT_SAVED,
-        "_linear_map": NOT_SAVED,
+        **dict.fromkeys(("results_", "held_out_error_", "on_edge_", "chosen_invariants_"), NOT_SAVED),
     }
 
     def __init__(
@@ -252,7 +245,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
             cell_weights=self.cell_weights,
             bounds=self.bounds,
         ).fit(X, np.asarray(y)[:, None] if self._single else y)
-        self.held_out_error_, self.latent_scale_ = error, units
+        self.held_out_error_ = error
         self.results_, self.on_edge_ = _table(trials, members, units, n), _edges(members[0])
 
     def _chosen(self, F, dtype):
@@ -262,18 +255,13 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         mass = Invariants.of_estimator(self, F.shape[1], invariants="mass", bounds=None)
         return None if common_values(F, mass, dtype)[0] is None else "mass"
 
-    def _make_linear_map(self):
+    @property
+    def _fit_now(self) -> Any:
         check_fitted(self, "best_decoder_")
-        return self.best_decoder_._linear_map
+        return self.best_decoder_._fit_now
 
-    def _training_points(self):
-        return self.best_decoder_._training_points()
-
-    def _leverage_cost(self):
-        return self.best_decoder_._leverage_cost()
-
-    def _make_leverage(self):
-        return self.best_decoder_._leverage
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "best_decoder_")
 
     def _check_available(self, capability):
         if capability == "smoother":
@@ -281,9 +269,8 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         return not hasattr(self, "best_decoder_") or require(self.best_decoder_, capability)
 
     @property
-    def invariants_(self) -> AffineInvariants:  # type: ignore[override]  # read from the decoder chosen
-        """What every decoded field satisfies."""
-        return self.best_decoder_.invariants_
+    def invariants_(self) -> AffineInvariants:
+        return self._fit_now.invariants
 
 
 def _compared(samples, members):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,16 +12,15 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from randsmap._interface.arrays import cache_aligned, validate_data
-from randsmap._interface.fields import FIELD_STATE
 from randsmap._interface.parameters import Parameter, check_number
-from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted
+from randsmap._interface.state import NOT_SAVED, Array, Part
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.svd import principal_coordinates
-from randsmap.decoders._base import LinearDecoder, check_fields
+from randsmap.decoders._base import FIT_STATE, HoldsFit, LinearDecoder, box_of, check_fields
 from randsmap.decoders._capabilities import require
-from randsmap.invariants import InvariantParameters, document_invariants, fit_estimator
+from randsmap.invariants import AffineInvariants, InvariantParameters, document_invariants, fit_estimator
 from randsmap.maps.extrapolation import FACTOR, Leverage, NoLeverage
 from randsmap.maps.linear_map import LinearMap
 
@@ -164,32 +165,101 @@ def _median_step(D, W, s, smoothing):
     return np.stack(trials)[best, rows], np.stack(squares)[best, rows]
 
 
-class BlendBasis:
-    """The coordinates x(y) of the geometric median of several decoders' fields, each within `limit` of the nearest
-    training point's field, moved from there to y along the linear trend of all fields."""
+@dataclass(frozen=True, eq=False)
+class BlendFit:
+    """A fit of a blend: the coordinates x(y) of the geometric median of several decoders' fields, and their directions.
+
+    Each decoder's field is within `limit` of the nearest training point's field, moved from there to y along the linear
+    trend of all fields. The fit is the basis of its `LinearMap`.
+
+    Attributes
+    ----------
+    decoders : list
+        The fitted parts, which decode to r coordinates.
+    coefficients : ndarray (r+1, M)
+        Mean field and orthonormal directions, which satisfy the invariants.
+    points : ndarray (n, d)
+        Training points in units of `latent_scale`.
+    latent_scale : ndarray (d,)
+    coordinates : ndarray (n, r)
+        Of the training fields.
+    trend : ndarray (d, r)
+        Slopes of the linear trend.
+    limit : float or None
+    smoothing : float
+        See `geometric_median`.
+    invariants : AffineInvariants
+    """
+
+    decoders: list[Any]
+    coefficients: NDArray[np.float64]
+    points: NDArray[np.float64]
+    latent_scale: NDArray[np.float64]
+    coordinates: NDArray[np.float64]
+    trend: NDArray[np.float64]
+    limit: float | None
+    smoothing: float
+    invariants: AffineInvariants
+
+    _state = {
+        "decoders": Part("predict", many=True, n_in="d", n_out="r"),
+        "coefficients": Array("r+1", "M"),
+        "points": Array("n", "d"),
+        "latent_scale": Array("d", low=np.finfo(float).smallest_subnormal),
+        "coordinates": Array("n", "r"),
+        "trend": Array("d", "r"),
+        "limit": Parameter(float, low=0, words=(None,)),
+        "smoothing": Parameter(float, low=0),
+        "invariants": Part(AffineInvariants, M="M"),
+        "index": NOT_SAVED,
+    }
 
     rows = _ROWS
-    limit: Any
-
-    def __init__(
-        self,
-        decoders: Any,
-        points: NDArray[np.float64],
-        scales: NDArray[np.float64],
-        coordinates: NDArray[np.float64],
-        trend: NDArray[np.float64],
-        limit: float | None,
-        smoothing: float,
-    ) -> None:
-        self.decoders, self.coordinates, self.limit, self.smoothing = decoders, coordinates, limit, smoothing
-        self.size, self._scales = coordinates.shape[1], scales
-        if limit is not None:
-            self._points, self._index, self._trend = points, NeighborIndex(points), trend
-
     not_frozen = (
         "a blend of decoders cannot be frozen: C knows feature maps and kernels, not the median of fields. "
         "Fit a clone of one of its `decoders`, with the invariants that it shall keep, and freeze that"
     )
+
+    @property
+    def size(self) -> int:
+        return self.coordinates.shape[1]
+
+    @cached_property
+    def index(self) -> NeighborIndex:
+        """The search among the points."""
+        return NeighborIndex(self.points)
+
+    @property
+    def training_points(self) -> NDArray[np.float64]:
+        return self.points * self.latent_scale
+
+    @property
+    def box(self) -> NDArray[np.float64]:
+        return box_of(self.points, self.latent_scale)
+
+    def linear_map(self) -> LinearMap:
+        return LinearMap(self, self.coefficients, self.invariants)
+
+    def _judges(self):
+        """The first few parts whose leverage is known."""
+        return [part for part in self.decoders if hasattr(part, "_leverage_cost")][:_JUDGES]
+
+    @property
+    def leverage_cost(self) -> float:
+        return float(sum(part._leverage_cost() for part in self._judges()))
+
+    def leverage(self) -> Leverage:
+        """The median of the parts' leverages in units of their limits."""
+        parts = [part._leverage for part in self._judges()]
+        if not parts:
+            raise NoLeverage("the leverage of a blend is that of its parts, and of none of them it is known")
+
+        def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.median([part.relative(X) for part in parts], axis=0)
+
+        points = self.training_points
+        training = at(points)
+        return Leverage(at, points, training, training, limit=FACTOR)
 
     def _parts(self, X):
         """Fields of the decoders before the limit (K, n, r), and those that they must be near."""
@@ -197,9 +267,9 @@ class BlendBasis:
         P = np.stack([part(X).reshape(len(X), -1) for part in parts])
         if self.limit is None:
             return P, None
-        x = X / self._scales
-        nearest = self._index.query(x, 1)[1][:, 0]
-        return P, self.coordinates[nearest] + (x - self._points[nearest]) @ self._trend
+        x = X / self.latent_scale
+        nearest = self.index.query(x, 1)[1][:, 0]
+        return P, self.coordinates[nearest] + (x - self.points[nearest]) @ self.trend
 
     def values(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         P, near = self._parts(X)
@@ -237,7 +307,7 @@ class BlendBasis:
 
     def _near_tangents(self, tangents):
         """Derivatives (n, c, r) of the fields to be near to along latent tangents (n, c, d)."""
-        return (tangents / self._scales) @ self._trend
+        return (tangents / self.latent_scale) @ self.trend
 
     def _combined(self, X, tangents, directions):
         """Derivatives of x from those of the parts, ``tangents(decoder)`` (n, c, r), along directions (n, c, d)."""
@@ -280,13 +350,13 @@ class BlendBasis:
                 T = q * (H - q * q * e * np.sum(e * H, axis=-1, keepdims=True))
             S = self._shrunk(shrink, k, T)
             if shrink is not None:
-                out += ((T - S)[:, 0] @ self._trend.T) / self._scales
+                out += ((T - S)[:, 0] @ self.trend.T) / self.latent_scale
             out += decoder.vjp(X, np.ascontiguousarray(S[:, 0]))
         return out
 
 
 @document_invariants
-class BlendedDecoder(InvariantParameters, LinearDecoder):
+class BlendedDecoder(HoldsFit, InvariantParameters, LinearDecoder):
     """The geometric median of the fields of several decoders: robust where some of them fail.
 
     Parameters
@@ -294,9 +364,9 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
     decoders : list of regressors
         The parts, such as `KernelDecoder` and `KNNDecoder`, without invariants and bounds of their own; cloned.
     limit : float or None
-        How far, in the L2 norm, a part's field may be from that of the nearest training point, moved from there along
-        the linear trend of the training fields; a field further away is moved towards that until it is not. Far from
-        the training points a kernel's field may be anything. None: not limited.
+        Largest distance (L2 norm) of a part's field from the nearest training point's field, moved from there along the
+        linear trend of the training fields; a field beyond it is moved back to that distance. Far from the training
+        points the field of a kernel decoder is arbitrary. None: no limit.
     {invariant_parameters}
     {cell_weights}
     {bounds}
@@ -327,8 +397,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
 
     The nearest training point is that of least distance in latents divided by their standard deviations.
 
-    Derivatives are those of the median and of the limit, at the parts' own; a part without any (`KNNDecoder`) is
-    refused there.
+    The derivatives follow from those of the parts; with a part that has none (`KNNDecoder`) the blend has none.
 
     References
     ----------
@@ -346,23 +415,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
     array([[0.25, 0.75]])
     """
 
-    decoders_: list[Any]
-    coef_: NDArray[np.float64]
-
-    _state = {
-        "n_features_in_": Count("d"),
-        "decoders_": Part("predict", many=True, n_in="d", n_out="r"),
-        "coef_": Array("r+1", "M"),
-        "_points": Array("n", "d"),
-        "latent_scale_": Array("d", low=np.finfo(float).smallest_subnormal),
-        "_coordinates": Array("n", "r"),
-        "_trend": Array("d", "r"),
-        "_limit": Parameter(float, low=0, words=(None,)),
-        "_smoothing": Parameter(float, low=0),
-        **FIELD_STATE,
-        "_linear_map": NOT_SAVED,
-        **InvariantParameters._invariant_state,
-    }
+    _state = {**FIT_STATE, "_fitted": Part(BlendFit, d="d", M="M")}
 
     def __init__(
         self,
@@ -393,50 +446,26 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         invariants = fit_estimator(self, F, dtype)
         mean, G, B = field_coordinates(F)
         scales = standard_deviations(X)
-        self.decoders_ = [clone(decoder).fit(X, G) for decoder in self.decoders]
-        self._points, self.latent_scale_, self._coordinates = X / scales, scales, G
-        self._trend = linear_trend(self._points, G)
-        self._limit = limit
-        self._smoothing = median_smoothing(G)
-        self.coef_ = cache_aligned(invariants.constrain_coefficients(np.vstack([mean, B])))
-        self.invariants_ = invariants
-
-    def _make_linear_map(self):
-        check_fitted(self, "coef_")
-        basis = BlendBasis(
-            self.decoders_,
-            self._points,
-            self.latent_scale_,
-            self._coordinates,
-            self._trend,
-            self._limit,
-            self._smoothing,
+        points = X / scales
+        self._fitted = BlendFit(
+            decoders=[clone(decoder).fit(X, G) for decoder in self.decoders],
+            coefficients=cache_aligned(invariants.constrain_coefficients(np.vstack([mean, B]))),
+            points=points,
+            latent_scale=scales,
+            coordinates=G,
+            trend=linear_trend(points, G),
+            limit=limit,
+            smoothing=median_smoothing(G),
+            invariants=invariants,
         )
-        return LinearMap(basis, self.coef_, self.invariants_)
 
-    def _training_points(self):
-        check_fitted(self, "coef_")
-        return self._points * self.latent_scale_
+    @property
+    def decoders_(self) -> list[Any]:
+        return self._fit_now.decoders
 
-    def _judges(self):
-        """The first few parts whose leverage is known."""
-        return [part for part in self.decoders_ if hasattr(part, "_make_leverage")][:_JUDGES]
-
-    def _leverage_cost(self):
-        return sum(part._leverage_cost() for part in self._judges())
-
-    def _make_leverage(self):
-        check_fitted(self, "coef_")
-        parts = [part._leverage for part in self._judges()]
-        if not parts:
-            raise NoLeverage("the leverage of a blend is that of its parts, and of none of them it is known")
-
-        def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
-            return np.median([part.relative(X) for part in parts], axis=0)
-
-        points = self._training_points()
-        training = at(points)
-        return Leverage(at, points, training, training, limit=FACTOR)
+    @property
+    def invariants_(self) -> AffineInvariants:
+        return self._fit_now.invariants
 
     def _check_available(self, capability):
         if capability == "smoother":
@@ -444,5 +473,3 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
                 "the weights of a geometric median depend on the fields, so its fit is not linear in them"
             )
         return all(require(part, capability) for part in self.decoders)
-
-    _map_sources = ("coef_", "decoders_", "invariants_")

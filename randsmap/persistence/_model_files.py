@@ -64,6 +64,7 @@ INNER = {
     "ModeCoordinates": "encoders._pod",
     "RidgeFit": "decoders._random_features",
     "KNNFit": "decoders._knn",
+    "BlendFit": "decoders._blended",
     "ScaledTransformer": "maps.bases",
     "XarrayMetadata": "_interface.fields",
 }
