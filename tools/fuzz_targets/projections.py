@@ -75,7 +75,7 @@ def bounds(rng):
         moderate = n and 1e-280 < np.abs(totals[0]) < 1e9 and np.abs(Z).max() < 1e9
         if moderate and M <= 6 and rng.integers(8) == 0:
             _check_exact(F[0], Z[0], w, v, low, high, totals[0])
-    settled = violation(F, w[:, None], totals[:, None])[:, 0] <= 7 * EPS
+    settled = (violation(F, w[:, None], totals[:, None])[:, 0] <= 7 * EPS) & (np.abs(F).max(axis=1) >= SMALLEST)
     if settled.any() and not extreme:
         options["total"] = totals[settled]
         assert same_bits(project_bounds(F[settled], **options), F[settled]), "a field that satisfies both stays"
