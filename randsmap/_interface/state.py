@@ -15,22 +15,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from randsmap._interface.arrays import validate_data
-from randsmap._interface.parameters import Parameter, document
+from randsmap._interface.parameters import Parameter
 
-__all__ = [
-    "Array",
-    "Count",
-    "NOT_SAVED",
-    "Parameter",
-    "Part",
-    "check_fitted",
-    "check_state",
-    "document",
-    "is_optional",
-    "restored_on_error",
-    "validate_data",
-]
+__all__ = ["Array", "Count", "NOT_SAVED", "Part", "check_fitted", "check_state", "is_optional", "restored_on_error"]
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _Lengths = dict[str, int]

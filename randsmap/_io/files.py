@@ -36,7 +36,7 @@ __all__ = [
     "write_checked",
 ]
 
-# what a full disk, a quota and a limit of the process raise, without a file's name where a write fails
+# errors of a full disk, a quota and a limit of the process; a failed write has no file name
 _NO_SPACE = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 # what posix_fallocate raises where the file system cannot reserve
 _CANNOT_RESERVE = (errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -44,12 +44,12 @@ _CHUNK = 1 << 20
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """The path, with a leading ~ (a user's home) written out."""
+    """The path with a leading ~ replaced by the user's home."""
     return Path(os.path.expanduser(path))
 
 
 def is_stream(path: str | os.PathLike[str]) -> bool:
-    """Whether `path` is written to as it is, not replaced: a pipe, a device, where our output goes."""
+    """Whether `path` is written in place: a pipe, a device, or the file that standard output goes to."""
     try:
         status = os.stat(expanded(path))
     except OSError:
@@ -69,8 +69,7 @@ def writable_target(path: str | os.PathLike[str]) -> Path:
     Raises
     ------
     OSError
-        If it cannot be written: its folder is missing, it is a folder, or its mode forbids it, for the
-        superuser too if nobody may write it.
+        If its folder is missing, it is a folder, or its mode forbids writing (for the superuser: to everybody).
     """
     path = expanded(path)
     target = Path(os.path.realpath(path))
@@ -82,38 +81,30 @@ def writable_target(path: str | os.PathLike[str]) -> Path:
         return target
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(f"{path} is a folder, expected the name of a file")
-    # for the superuser os.access says yes to everything
+    # os.access grants everything to the superuser
     if not os.access(path, os.W_OK) or not status.st_mode & 0o222:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     return target
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
-    """Make the file `path` by calling ``write(file)`` on a temporary one, as `replaced_atomically` does.
-
-    Parameters
-    ----------
-    path : path
-    write : callable
-        Gets an empty binary file open for writing and reading.
-    """
+    """Make the file `path` by `replaced_atomically`; `write` gets an empty file, open for writing and reading."""
     with replaced_atomically(path) as temporary, open(temporary, "w+b") as file:
         write(file)
 
 
 @contextlib.contextmanager
 def replaced_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """The name of a temporary file, whose content becomes that of `path` if the block does not fail.
+    """The name of a temporary file, whose content becomes the content of `path` if the block does not fail.
 
-    A failure, an interrupt or a full disk leaves what was there before. A symbolic link stays one, and
-    the file that it names is replaced; an existing file's mode, and its owner if we may, are kept. What
-    is no regular file (a pipe, a device) is written to when the block has ended. Temporary files that a
+    A failure, an interrupt or a full disk leaves the old file. The target of a symbolic link is replaced, with its
+    mode and, if permitted, its owner. Pipes and devices are written when the block has ended. Temporary files that a
     killed process has left for the same `path` are removed.
 
     Raises
     ------
     OSError
-        As `writable_target`, or if a write fails; names `path`, never the temporary file.
+        As `writable_target`, or if a write fails; the message names `path`.
     """
     path = expanded(path)
     target = writable_target(path)
@@ -149,7 +140,7 @@ def replaced_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _locked_temporary(folder, prefix):
-    """A new file, open and locked: the lock ends with the process, however that ends; and its name."""
+    """A new open file and its name; its lock ends with the process, even if that is killed."""
     while True:
         path = folder / f"{prefix}{secrets.token_hex(4)}.tmp"
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -158,7 +149,7 @@ def _locked_temporary(folder, prefix):
             return file, path
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_EX)
-        # before it was locked, another process may have taken it for a leftover
+        # before the lock, another process may have removed it as a leftover
         if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
             return file, path
         file.close()
@@ -187,7 +178,7 @@ def _keep_mode(descriptor, status):
 
 # -- Space on the disk ---------------------------------------------------------------------------------
 def mapping_of(X: object) -> np.memmap | None:
-    """The np.memmap that the array X is, or is a view of; None if there is none."""
+    """The np.memmap that X is or is a view of, else None."""
     found = None
     while isinstance(X, np.ndarray):
         if isinstance(X, np.memmap):
@@ -197,15 +188,9 @@ def mapping_of(X: object) -> np.memmap | None:
 
 
 def reserve(array: np.ndarray) -> None:
-    """Take the space on the disk for a contiguous array, if it is in a file that is mapped for writing.
+    """Reserve disk space for a contiguous array, if it is in a file that is mapped for writing.
 
-    A new file's blocks are taken when its pages are first written: where there are none left, that
-    ends the process (SIGBUS). Once reserved, the pages can be written.
-
-    Raises
-    ------
-    OSError
-        If there is no space; the array is as it was.
+    Without space, the first write to a page of a new file would end the process (SIGBUS). OSError if there is none.
     """
     owner = mapping_of(array)
     if owner is None or owner.mode not in ("r+", "w+") or owner.filename is None or os.name == "nt":
@@ -213,7 +198,7 @@ def reserve(array: np.ndarray) -> None:
     start = owner.offset + array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
     try:
         file = open(owner.filename, "r+b", buffering=0)
-    except OSError:  # removed, or no longer ours: nothing to be known about it
+    except OSError:  # removed, or no longer ours
         return
     with file:
         if os.fstat(file.fileno()).st_size < start + array.nbytes:  # another file of that name
@@ -243,14 +228,14 @@ def _reserve(file, start, size):
 def write_checked(
     path: str | os.PathLike[str], write: Callable[[BinaryIO], object], *others: str | os.PathLike[str]
 ) -> None:
-    """`write_atomically`, with the checksums of the file and of the `others` beside it in ``path.sha256``."""
+    """`write_atomically`, with checksums of the file and of the `others` in ``path.sha256``."""
     write_atomically(path, write)
     text = _checksums(path, *others)
     write_atomically(_stamp(path), lambda file: file.write(text.encode()))
 
 
 def is_intact(path: str | os.PathLike[str], *others: str | os.PathLike[str]) -> bool:
-    """Whether these files are, to the bit, those that `write_checked` vouched for."""
+    """Whether these files have the checksums that `write_checked` has stored."""
     try:
         return _stamp(path).read_text() == _checksums(path, *others)
     except (OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Progress: one switch for everything that takes its time, and one kind of bar."""
+"""Progress: one switch for all long computations, and one kind of bar."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _open = threading.local()  # .bars: how many this thread has open
 
 @contextmanager
 def show_progress(show: bool = True) -> Iterator[None]:
-    """While open, whatever takes its time shows how far it is, on the standard error stream.
+    """Show the progress of long computations on the standard error stream, in a ``with`` block.
 
-    On a terminal or in a notebook that is a bar; in a log it is one line when the work is done.
+    A terminal or a notebook shows a bar, a log one line when the work is done.
 
     Parameters
     ----------
     show : bool, default True
-        False: nothing is shown.
+        False: show nothing.
 
     Yields
     ------
@@ -34,8 +34,7 @@ def show_progress(show: bool = True) -> Iterator[None]:
 
     Notes
     -----
-    Holds for the calls of this thread (or asyncio task). Functions with a parameter ``progress`` open
-    it for themselves.
+    It applies to this thread (or asyncio task). Functions with a parameter ``progress`` open it themselves.
 
     Examples
     --------
@@ -61,13 +60,13 @@ class ProgressBar:
     Parameters
     ----------
     total : int or None
-        Steps to the end, if that is known.
+        Number of steps, if known.
     what, unit : str
-        Its name, and that of a step.
+        Names of the bar and of a step.
     scale : bool
         Write large numbers as 1.2M.
     leave : bool
-        It stays when it is done.
+        Keep the bar when it is done.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class ProgressBar:
             self._bar = tqdm(total=total, desc=what, unit=self._unit or "it", unit_scale=scale, leave=leave)
 
     def update(self, n: int = 1) -> None:
-        """So many steps more."""
+        """Add n steps."""
         if self._stream is None:
             return
         with self._lock:
@@ -95,12 +94,12 @@ class ProgressBar:
                 self._bar.update(n)
 
     def note(self, text: str) -> None:
-        """What stands behind the bar from its next step on."""
+        """Set the text shown after the bar from its next step on."""
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
 
     def close(self) -> None:
-        """End the bar; in a log, where there is none, say how far it came, unless it was part of another."""
+        """End the bar; without a terminal print how far it came, unless it was inside another one."""
         if self._stream is None:
             return
         _open.bars = getattr(_open, "bars", 1) - 1
@@ -125,7 +124,7 @@ class ProgressBar:
 
 
 def counter(what: str, unit: str) -> ProgressBar:
-    """A bar for a number of steps that is not known beforehand."""
+    """A bar for an unknown number of steps."""
     return ProgressBar(None, what, unit=unit)
 
 
