@@ -479,7 +479,7 @@ def plot_crowd(
     n_panels: int = 4,
     label: str = "density",
 ) -> Figure:
-    """Snapshots of a field in a corridor with an obstacle, in one colour scale.
+    """A field in a corridor with an obstacle at some times, in one colour scale.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Snapshots from the files that users have: NumPy's, MATLAB's, text, HDF5, netCDF and zarr."""
+"""Reading snapshots from the files that users have: NumPy's, MATLAB's, text, HDF5, netCDF and zarr."""
 
 from __future__ import annotations
 

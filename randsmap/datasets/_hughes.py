@@ -327,7 +327,7 @@ xc, yc ~ U[1.5, 3.5), not wrapped around the corridor's ends, 0 in the obstacle.
 normalization="before" it is scaled to integral 1 before integration (densities up to about 0.05:
 people hardly hinder one another), with "after" it is integrated as it is (persons per
 m^2; congestion).
-Snapshots are drawn without replacement from the states at the multiples of dt, time 0 included.
+The snapshots are drawn without replacement from the states at the multiples of dt, time 0 included.
 Every row sums to 1; a row's cell i * ny + j is the one at x_i, y_j.
 """
 
@@ -345,7 +345,7 @@ def make_hughes(
     out: Output = None,
     progress: bool = False,
 ) -> Bunch:
-    """Snapshots of crowd density: the data of the paper's Case Study 3.
+    """Densities of a crowd: the data of the paper's Case Study 3.
 
     Each trajectory starts from a Gaussian bump with random amplitude, widths and centre near the
     left end of a corridor of 20 m x 5 m with a square obstacle, and is integrated by
@@ -367,7 +367,7 @@ def make_hughes(
         Time step, s.
     normalization : {"before", "after"}, default "before"
         "before": the initial density is scaled to integral 1, then integrated. "after": it is
-        integrated as drawn, up to 2.1 persons per m^2. Snapshots have cell sum 1 either way.
+        integrated as drawn, up to 2.1 persons per m^2. Fields have cell sum 1 either way.
     {out}
     {progress}
 

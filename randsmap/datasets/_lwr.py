@@ -237,7 +237,7 @@ Traffic density on a periodic road: snapshots of the LWR equation (Case Study 1)
 rho_t + (v_max rho (1 - rho / rho_max))_x = 0 on [-5, 5), v_max = 2, rho_max = 1.
 Initial data: bump a exp(-(x - xc)^2 / (2 w^2)) with a ~ U[0.5, 1.5), w ~ U[0.2, 0.8),
 xc ~ U[-3, 3), plus Gaussian noise, clipped at 0, cells scaled to sum 1 *before* integration
-(densities about 0.02 to 0.05: shocks form late and move right). Snapshots are drawn without
+(densities about 0.02 to 0.05: shocks form late and move right). States are drawn without
 replacement from the states at the multiples of dt, time 0 included. Every row sums to 1.
 """
 
@@ -255,7 +255,7 @@ def make_lwr(
     out: Output = None,
     progress: bool = False,
 ) -> Bunch:
-    """Snapshots of traffic density: the data of the paper's Case Study 1.
+    """Densities of road traffic: the data of the paper's Case Study 1.
 
     Each trajectory starts from a Gaussian bump a exp(-(x - xc)^2 / (2 w^2)) with a ~ U[0.5, 1.5),
     w ~ U[0.2, 0.8) and xc ~ U[-3, 3); noise N(0, noise^2) is added to every cell, negative

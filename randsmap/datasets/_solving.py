@@ -95,7 +95,7 @@ def run_trajectories(run: Callable[[int, threading.Event], object], n: int) -> N
         raise
 
 
-# -- Snapshots of random runs ----------------------------------------------------------------------
+# -- States of random runs -------------------------------------------------------------------------
 def draw_runs(
     random_state: RandomState,
     n_trajectories: int,
@@ -106,7 +106,7 @@ def draw_runs(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]:
     """Parameters (n, p) and initial fields (n, M) by draw(rng), and the steps (n, n_snapshots) of the snapshots.
 
-    Snapshots are drawn without replacement from the states at the multiples of dt up to t_end.
+    The snapshots are drawn without replacement from the states at the multiples of dt up to t_end.
     """
     last = int(steps_to(np.array([check_number(t_end, "t_end", low=0.0, high=LARGEST)]), dt)[0][0])
     n_snapshots = check_count(n_snapshots, "snapshots_per_trajectory", high=last + 1, high_name="the number of states")
