@@ -433,7 +433,7 @@ class LinearMapHolder:
         Returns
         -------
         FrozenDecoder, with an encoder FrozenModel
-            In float64, without `tol` and table, it decodes what `predict` does to 1e-13 of the coefficients.
+            In float64, without `tol` and table, it decodes up to 12 rows to the bits of `predict`, more to round-off.
 
         Raises
         ------

@@ -1,6 +1,6 @@
 """The C interface of frozen decoders as capsules: see c_api.pxd and randsmap.h."""
 
-from randsmap._kernels cimport frozen as c
+from randsmap._kernels cimport linear_map as c
 
 
 cdef int randsmap_abi() noexcept nogil:

@@ -307,7 +307,8 @@ static void test_decode(void)
     const rk_decode_table *k = rk_decode_select();
     const ptrdiff_t n = 3, K = 21, M = 37;
     double *Z = uniforms(n * K, -1, 1), *A = uniforms(K * M, -1, 1), *out = zeros(n * M);
-    k->rows(Z, n, K, K, A, M, out);
+    double *const to[] = {out, out + M, out + 2 * M};
+    k->rows_to(Z, n, K, K, A, M, to);
     for (ptrdiff_t i = 0; i < n; i++)
         for (ptrdiff_t j = 0; j < M; j++) {
             double sum = 0;

@@ -71,18 +71,6 @@
 DEFINE(, double)
 DEFINE(_single, float)
 
-static void rows(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K, const double *A,
-                 ptrdiff_t M, double *out)
-{
-    double *to[RK_DECODE_FEW];
-    for (ptrdiff_t i = 0; i < n; i += RK_DECODE_FEW) {
-        const ptrdiff_t m = n - i < RK_DECODE_FEW ? n - i : RK_DECODE_FEW;
-        for (ptrdiff_t l = 0; l < m; l++)
-            to[l] = out + (i + l) * M;
-        rows_to(Z + i * ldz, m, ldz, K, A, M, to);
-    }
-}
-
 static double box_distance(const double *y, const double *weight, ptrdiff_t d, const double *low, const double *high,
                            ptrdiff_t n)
 {
@@ -103,6 +91,6 @@ static double box_distance(const double *y, const double *weight, ptrdiff_t d, c
     return least;
 }
 
-const rk_decode_table RK_TABLE(decode) = {.rows = rows, .rows_to = rows_to, .rows_to_single = rows_to_single,
+const rk_decode_table RK_TABLE(decode) = {.rows_to = rows_to, .rows_to_single = rows_to_single,
     .adjoint = adjoint, .adjoint_single = adjoint_single,
     .box_distance = box_distance};

@@ -30,12 +30,9 @@ cdef extern from "rk_projection.h" nogil:
 
 cdef extern from "rk_decode.h" nogil:
     cdef enum:
-        RK_DECODE_DEPTH
         RK_DECODE_FEW
         RK_MOST_BOXES
     ctypedef struct rk_decode_table:
-        void (*rows)(const double *Z, Py_ssize_t n, Py_ssize_t ldz, Py_ssize_t K, const double *A,
-                     Py_ssize_t M, double *out) noexcept nogil
         double (*box_distance)(const double *y, const double *weight, Py_ssize_t d, const double *low,
                                const double *high, Py_ssize_t n) noexcept nogil
     const rk_decode_table *rk_decode_select() noexcept nogil

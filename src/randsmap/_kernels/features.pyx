@@ -14,20 +14,12 @@ def features(int activation, const double[:, ::1] Y, const double[:, ::1] W,
 
     A float32 out receives the float64 result, rounded once.
     """
-    cdef FeatureMap feature_map
-    cdef Py_ssize_t ld
+    cdef Py_ssize_t n = Y.shape[0], d = Y.shape[1], P = W.shape[1]
+    cdef Py_ssize_t ld = out.strides[0] // <Py_ssize_t> sizeof(floating)
     if out.shape[0] == 0 or out.shape[1] == 0:
         return
-    feature_map.activation = activation
-    feature_map.d = Y.shape[1]
-    feature_map.P = W.shape[1]
-    feature_map.W = &W[0, 0]
-    feature_map.b = &b[0]
-    feature_map.scale = scale
-    ld = out.strides[0] // <Py_ssize_t> sizeof(floating)
     with nogil:
         if floating is double:
-            feature_tile(table, &feature_map, &Y[0, 0], Y.shape[0], &out[0, 0], ld)
+            table.fused(activation, &Y[0, 0], n, d, &W[0, 0], &b[0], P, scale, &out[0, 0], ld)
         else:
-            table.fused_single(activation, &Y[0, 0], Y.shape[0], feature_map.d, feature_map.W, feature_map.b,
-                               feature_map.P, scale, &out[0, 0], ld)
+            table.fused_single(activation, &Y[0, 0], n, d, &W[0, 0], &b[0], P, scale, &out[0, 0], ld)

@@ -4,8 +4,4 @@ cdef extern from "rk_gradients.h" nogil:
                        const double *b, Py_ssize_t P, double scale, double *S) noexcept nogil
         void (*gradients)(const double *S, const double *X, const double *Z, Py_ssize_t n,
                           Py_ssize_t d, Py_ssize_t P, double *out) noexcept nogil
-        void (*directional)(const double *S, const double *X, const double *Z, const double *V,
-                            Py_ssize_t n, Py_ssize_t d, Py_ssize_t P, double *out) noexcept nogil
-        void (*contract)(const double *S, const double *X, const double *Z, const double *H,
-                         Py_ssize_t n, Py_ssize_t d, Py_ssize_t P, double *out) noexcept nogil
     const rk_gradients_table *rk_gradients_select() noexcept nogil

@@ -14,10 +14,7 @@ enum {
 
 /* Products with a matrix A (K, M) of doubles or, `_single`, of floats; sums are of doubles. */
 typedef struct {
-    /* out (n, M) += Z (n, K; row stride ldz) A, for a few rows */
-    void (*rows)(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K, const double *A,
-                 ptrdiff_t M, double *out);
-    /* the same with n rows out[i] (M) in places of their own */
+    /* out[i] (M) += row i of Z (n, K; row stride ldz) times A, for a few rows */
     void (*rows_to)(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K, const double *A,
                     ptrdiff_t M, double *const *out);
     void (*rows_to_single)(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K, const float *A,
