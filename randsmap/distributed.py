@@ -22,8 +22,9 @@ from randsmap._interface.fields import flattened, reshape_for
 from randsmap._interface.parameters import check_count
 from randsmap._interface.state import restored_on_error
 from randsmap._linalg.rows import load_npy
+from randsmap._linalg.scales import median_norm
 from randsmap.decoders._capabilities import why_not
-from randsmap.metrics import field_norms, median_norm, scaled_distances
+from randsmap.metrics import field_norms, scaled_distances
 from randsmap.model import ManifoldModel
 from randsmap.model._manifold import assembled
 

@@ -269,7 +269,7 @@ class AutoDecoder(HoldsFit, InvariantParameters, LinearDecoder):
         return not hasattr(self, "best_decoder_") or require(self.best_decoder_, capability)
 
     @property
-    def invariants_(self) -> AffineInvariants:
+    def invariants_(self) -> AffineInvariants:  # type: ignore[override]  # of the fit
         return self._fit_now.invariants
 
 

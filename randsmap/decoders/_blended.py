@@ -45,7 +45,7 @@ def linear_trend(X: _Values, G: _Values) -> _Values:
     return np.linalg.lstsq(X - X.mean(axis=0), G - G.mean(axis=0), rcond=None)[0]
 
 
-def limited(P: _Values, near: _Values, limit: float) -> _Values:
+def limited(P: _Values, near: _Values, limit: Any) -> _Values:
     """Fields P (..., n, r) no further than `limit` from the fields `near` (n, r): on the segment between both."""
     E = P - near
     distance = np.linalg.norm(E, axis=-1)
@@ -464,7 +464,7 @@ class BlendedDecoder(HoldsFit, InvariantParameters, LinearDecoder):
         return self._fit_now.decoders
 
     @property
-    def invariants_(self) -> AffineInvariants:
+    def invariants_(self) -> AffineInvariants:  # type: ignore[override]  # of the fit
         return self._fit_now.invariants
 
     def _check_available(self, capability):

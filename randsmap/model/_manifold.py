@@ -24,11 +24,12 @@ from randsmap._interface.fields import (
 from randsmap._interface.parameters import check_choice, check_count, check_number
 from randsmap._interface.state import Count, Part, check_fitted
 from randsmap._linalg.rows import Rows, by_blocks, taken
+from randsmap._linalg.scales import median_norm
 from randsmap.decoders import MAX_BYTES, FrozenModel, KNNDecoder, RFNNDecoder
 from randsmap.decoders._base import available_if
 from randsmap.decoders._capabilities import available_from, require
 from randsmap.encoders import DiffusionMaps
-from randsmap.metrics import field_norms, median_norm, scaled_l2
+from randsmap.metrics import field_norms, scaled_l2
 from randsmap.model._base import Model
 from randsmap.model._sampling import sample_rows
 

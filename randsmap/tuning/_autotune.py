@@ -216,7 +216,7 @@ class _EncoderTrial:
     """An encoder, not fitted, with its held-out errors (n,): NaN where it was not judged."""
 
     encoder: Any
-    errors: NDArray[np.float64] | None = None
+    errors: Any = None
     score: float = np.inf
 
     @property
