@@ -44,7 +44,7 @@ def gram_is_accurate(norm: float, regularization: float) -> bool:
     The round-off of the Gram matrix, eps |Phi|^2, over lambda bounds what it changes in the decoded fields. A norm that
     overflows passes: the factorisation then raises with the reason.
     """
-    return not np.isfinite(norm) or _EPS * norm <= _ACCURATE * regularization
+    return not np.isfinite(norm) or bool(_EPS * norm <= _ACCURATE * regularization)
 
 
 def gram_norm(G: NDArray[np.float64], uncentred: int | None = None) -> float:

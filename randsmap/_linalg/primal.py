@@ -41,7 +41,9 @@ class Primal:
 
     def __init__(self, rows: Any, *, auto: bool = True, keep: bool = False) -> None:
         self._rows, self._auto, self._keep = rows, auto, keep
-        self._fields = self._statistics = self._gram = None
+        self._fields: Any = None
+        self._statistics: Any = None
+        self._gram: Any = None
         self._norm: float | None = None
 
     def _is_accurate(self, G, regularization, uncentred):

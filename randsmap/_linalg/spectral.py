@@ -53,7 +53,7 @@ class Spectral:
         solution is wanted (paper Eqs. TikhSVD, MoorePenrose).
     """
 
-    def __init__(self, rows: FeatureRows, *, always: bool = False) -> None:
+    def __init__(self, rows: Any, *, always: bool = False) -> None:
         self._rows, self._always = rows, always
         self._fields: Any = None
         self._system: Any = None
@@ -71,10 +71,8 @@ class Spectral:
             else:
                 if self._singular is None:
                     self._singular = _svd(R)
-                A, name = (
-                    _filtered(*self._singular, QtF, regularization, self._round_off if cut is None else cut),
-                    "svd",
-                )
+                cut = self._round_off if cut is None else cut
+                A, name = _filtered(self._singular, QtF, regularization, cut), "svd"
             return Solution(A if basis is None else basis @ A, name)
 
     def weights(self, Z: _Values, regularization: float) -> _Values:
@@ -164,8 +162,9 @@ def _svd(A):
         return scipy.linalg.svd(A, full_matrices=False, check_finite=False, lapack_driver="gesvd")
 
 
-def _filtered(U, sigma, Vt, F, regularization, cut):
+def _filtered(singular, F, regularization, cut):
     """V diag(sigma / (sigma^2 + lambda)) U^T F over sigma > cut * sigma_1."""
+    U, sigma, Vt = singular
     kept = sigma > cut * sigma[0]
     sigma = sigma[kept]
     damped = 1 / (sigma + regularization / sigma)  # sigma^2 might overflow
@@ -265,9 +264,10 @@ class HatMatrix:
 def solve_or_least_squares(A: _Values, B: _Values) -> _Values:
     """A^-1 B, or the least-squares solution of a singular A."""
     try:
-        return np.linalg.solve(A, B)
+        solution: Any = np.linalg.solve(A, B)
     except np.linalg.LinAlgError:
-        return np.linalg.lstsq(A, B, rcond=None)[0]
+        solution = np.linalg.lstsq(A, B, rcond=None)[0]
+    return solution
 
 
 def _outside_leverage(U: _Values) -> _Values:

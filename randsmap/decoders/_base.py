@@ -162,6 +162,8 @@ class FieldRegression(FieldOutputMixin, NotFrozen):
     """
 
     n_features_in_: int
+    _fit: Callable[[Any, Any], None]
+    predict: Callable[..., Any]
 
     _not_frozen = (
         "its fields are not [1 | phi(y)] A with functions phi that C knows. Random-feature, kernel and "
@@ -284,7 +286,7 @@ class HoldsFit:
     """A `LinearDecoder` whose `_fit_linear(X, y)` sets `_fitted`, a `Fit`; all else is read from that."""
 
     _fitted: Any = None
-    _map_sources = ("_fitted",)
+    _map_sources: tuple[str, ...] = ("_fitted",)
 
     @property
     def _fit_now(self) -> Any:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from randsmap._linalg.radial import polynomial_tail
 from randsmap._parallel import blas_threads
-from randsmap.decoders._kernel import DoubleDiffusionMapsDecoder, KernelDecoder, MultiGaussian, radial_kernel
+from randsmap.decoders._fits import MultiGaussian, radial_kernel
+from randsmap.decoders._kernel import DoubleDiffusionMapsDecoder, KernelDecoder
 from randsmap.decoders._knn import KNNDecoder
 from randsmap.decoders._random_features import RFNNDecoder
 from randsmap.features import (

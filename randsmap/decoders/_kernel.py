@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.arrays import cache_aligned, empty_aligned, validate_data
-from randsmap._interface.parameters import Parameter, check_choice, check_count, check_number
-from randsmap._interface.state import Array, Part
-from randsmap._kernels import linear_map as _map_kernel
+from randsmap._interface.parameters import check_choice, check_count, check_number
+from randsmap._interface.state import Part
 from randsmap._kernels import ridge as _ridge
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.dual import Dual
-from randsmap._linalg.radial import Gaussian, Matern, ThinPlate, polynomial_tail
+from randsmap._linalg.radial import Gaussian
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.svd import pivoted_cholesky
 from randsmap._parallel import blas_threads
@@ -24,7 +22,6 @@ from randsmap.decoders._base import (
     HoldsFit,
     LinearDecoder,
     as_fields,
-    box_of,
     check_center,
     check_fields,
     check_unread,
@@ -34,46 +31,14 @@ from randsmap.decoders._base import (
     in_cells,
     of_fit,
 )
+from randsmap.decoders._fits import KERNELS, HarmonicFit, KernelFit, KernelSpace
 from randsmap.features import check_frequency_range, check_length_scale
-from randsmap.invariants import AffineInvariants, InvariantParameters, document_invariants, fit_estimator
-from randsmap.maps.bases import in_blocks, in_units, kernel_basis, tailed_basis
-from randsmap.maps.extrapolation import Leverage
-from randsmap.maps.linear_map import LinearMap
+from randsmap.invariants import InvariantParameters, document_invariants, fit_estimator
+from randsmap.maps.bases import in_units
 
-__all__ = ["DoubleDiffusionMapsDecoder", "HarmonicFit", "KernelDecoder", "KernelFit", "KernelSpace"]
+__all__ = ["DoubleDiffusionMapsDecoder", "KernelDecoder", "retained_modes"]
 
 _EPS, _SMALLEST = np.finfo(float).eps, np.finfo(float).smallest_subnormal
-_KERNELS = ("gaussian", "multi-gaussian", "matern", "thin-plate")
-
-
-class MultiGaussian:
-    """The mean of exp(-s^2 |x - z|^2 / 2) over s in [low, high] (paper, Theorem 1)."""
-
-    def __init__(self, low: float, high: float) -> None:
-        self.low, self.high = low, high
-
-    def values(self, X: NDArray[np.float64], Z: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """The kernel between points X and Z (None: X)."""
-        D = Gaussian(0.0).values(X, Z)  # at scale 0 the squared distances
-        _distances.multi_gaussian_in_place(D, self.low, self.high)
-        return D
-
-    def slopes(self, X: NDArray[np.float64], Z: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Twice the kernel's derivative in |x - z|^2."""
-        D = Gaussian(0.0).values(X, Z)
-        _distances.multi_gaussian_slope_in_place(D, self.low, self.high)
-        return D
-
-    def frozen(self) -> dict[str, Any]:
-        """How an image of a frozen decoder names the kernel."""
-        return {"kind": _map_kernel.MULTI_GAUSSIAN, "low": self.low, "high": self.high}
-
-
-def radial_kernel(name: str | None, nu: Any = None) -> Any:
-    """The kernel of that name between points in units of its length scale; None: Gaussian."""
-    if name == "matern":
-        return Matern(nu)
-    return ThinPlate() if name == "thin-plate" else Gaussian(0.5)
 
 
 def retained_modes(eigenvalues: NDArray[np.float64], n: int, rank: int | str) -> int:
@@ -86,103 +51,6 @@ def retained_modes(eigenvalues: NDArray[np.float64], n: int, rank: int | str) ->
     if isinstance(rank, str):
         return int(np.count_nonzero(eigenvalues > n * largest * 2.0**-53 * largest))
     return min(rank, int(np.count_nonzero(eigenvalues > n * _EPS * largest)))
-
-
-@dataclass(frozen=True, eq=False)
-class HarmonicFit:
-    """A fit of geometric harmonics: f(y) = [1 | k(y) W] A.
-
-    Attributes
-    ----------
-    epsilon : float
-        Width of the Gaussian kernel k, in units of `lengths`.
-    eigenvalues : ndarray (r,)
-    coefficients : ndarray (r+1, M)
-        A, the first row the bias.
-    latent_scale, lengths : ndarray (d,)
-        Units of the latents; of `points`, or None for 1.
-    points : ndarray (n, d)
-        Training points in units of the lengths.
-    weights : ndarray (n, r) or None
-        W; None if the product W A is cheaper, which is then `expanded`.
-    expanded : ndarray (n+1, M) or None
-    invariants : AffineInvariants
-    """
-
-    epsilon: float
-    eigenvalues: NDArray[np.float64]
-    coefficients: NDArray[np.float64]
-    latent_scale: NDArray[np.float64]
-    lengths: NDArray[np.float64] | None
-    points: NDArray[np.float64]
-    weights: NDArray[np.float64] | None
-    expanded: NDArray[np.float64] | None
-    invariants: AffineInvariants
-
-    _state = {
-        "epsilon": Parameter(float, low=_distances.EPSILON_RANGE[0], high=_distances.EPSILON_RANGE[1]),
-        "eigenvalues": Array("r", low=0),
-        "coefficients": Array("r+1", "M"),
-        "latent_scale": Array("d", low=_SMALLEST),
-        "lengths": Array("d", low=_SMALLEST, optional=True),
-        "points": Array("n", "d"),
-        "weights": Array("n", "r", optional=True),
-        "expanded": Array("n+1", "M", optional=True),
-        "invariants": Part(AffineInvariants, M="M"),
-    }
-
-    def _restore(self) -> None:
-        if (self.weights is None) == (self.expanded is None):
-            raise ValueError("one of weights and expanded must be there, not both")
-
-    @property
-    def rank(self) -> int:
-        """Number of harmonics."""
-        return len(self.eigenvalues)
-
-    @property
-    def radial(self) -> Gaussian:
-        """The kernel."""
-        return Gaussian(_distances.kernel_scale(self.epsilon))
-
-    @property
-    def training_points(self) -> NDArray[np.float64]:
-        """The training points (n, d) as given."""
-        return self.points if self.lengths is None else self.points * self.lengths
-
-    @property
-    def box(self) -> NDArray[np.float64]:
-        """Smallest and largest coordinates (2, d) of the training points."""
-        return box_of(self.points, self.lengths)
-
-    @property
-    def leverage_cost(self) -> float:
-        """Operations of `leverage`, about."""
-        return float(len(self.points)) ** 3
-
-    def linear_map(self) -> LinearMap:
-        """The map from latents to fields."""
-        basis = kernel_basis(self.radial, self.points, self.weights, self.lengths)
-        return LinearMap(basis, self.coefficients if self.expanded is None else self.expanded, self.invariants)
-
-    def leverage(self) -> Leverage:
-        """The leverage of any point, 1 - k^T V L^-1 V^T k."""
-        if self.weights is None:
-            V = pivoted_cholesky(self.radial.values(self.points))[1][:, : len(self.eigenvalues)]
-        else:
-            V = self.weights * self.eigenvalues
-        scaled = np.ascontiguousarray(V / np.sqrt(self.eigenvalues))
-
-        def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
-            x = X if self.lengths is None else in_units(X, self.lengths)
-            squares = in_blocks(self.radial, self.points, x, lambda K, _: np.square(K @ scaled).sum(axis=1))
-            return np.maximum(1 - squares, 0)
-
-        # harmonics that are dropped count as if they had the smallest eigenvalue kept
-        inverse = np.square(scaled).sum(axis=1)
-        inverse += np.maximum(1 - np.square(V).sum(axis=1), 0) / self.eigenvalues[-1]
-        points = self.training_points
-        return Leverage(at, points, at(points), 1 / inverse, highest=1.0)
 
 
 @document_invariants
@@ -358,158 +226,6 @@ class DoubleDiffusionMapsDecoder(HoldsFit, InvariantParameters, LinearDecoder):
         )
 
 
-@dataclass(frozen=True, eq=False)
-class KernelSpace:
-    """A kernel between points in units of its lengths, and the functions that are not penalised.
-
-    Attributes
-    ----------
-    kind : str
-        As the decoder's parameter `kernel`.
-    nu : float or None
-        Of "matern".
-    frequencies : ndarray (2,) or None
-        Of "multi-gaussian".
-    latent_scale, lengths : ndarray (d,)
-        Units of the latents; of the kernel, or None for 1.
-    centre : ndarray (d,) or None
-        Mean of the training points, if there is a linear tail.
-    free_bias : bool
-        Whether the constant is not penalised.
-    """
-
-    kind: str
-    nu: float | None
-    frequencies: NDArray[np.float64] | None
-    latent_scale: NDArray[np.float64]
-    lengths: NDArray[np.float64] | None
-    centre: NDArray[np.float64] | None
-    free_bias: bool
-
-    _state = {
-        "kind": Parameter(str, words=_KERNELS),
-        "nu": Parameter(float, low=0.5, high=2.5, words=(None,)),
-        "frequencies": Array(2, low=0, optional=True),
-        "latent_scale": Array("d", low=_SMALLEST),
-        "lengths": Array("d", low=_SMALLEST, optional=True),
-        "centre": Array("d", optional=True),
-        "free_bias": Parameter(bool),
-    }
-
-    def _restore(self) -> None:
-        if (self.kind == "multi-gaussian") != (self.frequencies is not None):
-            raise ValueError("frequencies belong to the multi-Gaussian kernel")
-        if (self.kind == "matern") != (self.nu in (0.5, 1.5, 2.5)):
-            raise ValueError("nu belongs to the Matern kernel, and must be 0.5, 1.5 or 2.5")
-
-    @property
-    def radial(self) -> Any:
-        """The kernel."""
-        if self.frequencies is not None:
-            return MultiGaussian(*self.frequencies)
-        return radial_kernel(self.kind, self.nu)
-
-    def in_units(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Latents X (n, d) in units of the lengths, a new array."""
-        return X.copy() if self.lengths is None else in_units(X, self.lengths)
-
-    @property
-    def penalised_bias(self) -> float:
-        """What a penalised bias adds to the kernel."""
-        return 0.0 if self.free_bias else 1.0
-
-    def kernel(self, X: NDArray[np.float64], Z: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """The kernel of the regression between points in units of the lengths."""
-        return self.radial.values(X, Z) + self.penalised_bias
-
-    def tail(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The functions that are not penalised at latents X (n, d): [1 | x], x in units of the kernel's lengths from
-        the training points' mean; the constant; or none."""
-        if self.centre is None:
-            return np.ones((len(X), int(self.free_bias)))
-        return polynomial_tail(self.in_units(X - self.centre), 1)
-
-
-@dataclass(frozen=True, eq=False)
-class KernelFit:
-    """A fit of kernel ridge regression: f(y) = [1 | k(y) | y] A, y from the tail's centre.
-
-    Attributes
-    ----------
-    space : KernelSpace
-    points : ndarray (n, d)
-        Training points in units of the lengths.
-    coefficients : ndarray (n+1, M) or (n+d+1, M)
-    invariants : AffineInvariants
-    solver : str
-    regularization : float
-    """
-
-    space: KernelSpace
-    points: NDArray[np.float64]
-    coefficients: NDArray[np.float64]
-    invariants: AffineInvariants
-    solver: str
-    regularization: float
-
-    _state = {
-        "space": Part(KernelSpace, d="d"),
-        "points": Array("n", "d"),
-        "coefficients": Array("P+1", "M"),
-        "invariants": Part(AffineInvariants, M="M"),
-        "solver": Parameter(str, words=("cholesky", "eigenvalues")),
-        "regularization": Parameter(float, low=0),
-    }
-
-    @property
-    def latent_scale(self) -> NDArray[np.float64]:
-        """Units of the latents (d,)."""
-        return self.space.latent_scale
-
-    @property
-    def training_points(self) -> NDArray[np.float64]:
-        """The training points (n, d) as given."""
-        return self.points if self.space.lengths is None else self.points * self.space.lengths
-
-    @property
-    def box(self) -> NDArray[np.float64]:
-        """Smallest and largest coordinates (2, d) of the training points."""
-        return box_of(self.points, self.space.lengths)
-
-    @property
-    def leverage_cost(self) -> float:
-        """Operations of `leverage`, about."""
-        return float(len(self.points)) ** 3
-
-    def linear_map(self) -> LinearMap:
-        """The map from latents to fields."""
-        space = self.space
-        basis = kernel_basis(space.radial, self.points, lengths=space.lengths)
-        if space.centre is not None:
-            basis = tailed_basis(
-                basis, space.centre, np.ones(len(space.centre)) if space.lengths is None else space.lengths
-            )
-        return LinearMap(basis, self.coefficients, self.invariants)
-
-    def leverage(self) -> Leverage:
-        """The leverage of any point."""
-        points, space = self.training_points, self.space
-        K = space.kernel(self.points)
-        own = float(K[0, 0])
-        model = Dual(K, space.tail(points)).leverage(self.regularization)
-
-        def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
-            T = space.tail(X)
-            x = X if space.lengths is None else in_units(X, space.lengths)
-            return in_blocks(
-                space.radial, self.points, x, lambda k, part: model.values(k + space.penalised_bias, T[part], own)
-            )
-
-        highest = (own if model.variance else own / self.regularization) or np.inf
-        training = at(points) if model.training is None else model.training
-        return Leverage(at, points, training, model.held_out, highest)
-
-
 @document_invariants
 @document_centring
 class KernelDecoder(HoldsFit, InvariantParameters, LinearDecoder):
@@ -669,7 +385,7 @@ class KernelDecoder(HoldsFit, InvariantParameters, LinearDecoder):
         return A, solver
 
     def _check_kernel(self):
-        kernel = check_choice(self.kernel, "kernel", _KERNELS)
+        kernel = check_choice(self.kernel, "kernel", KERNELS)
         unread = ("length_scale",) if kernel == "multi-gaussian" else ("max_frequency", "min_frequency")
         check_unread(self, unread if kernel == "matern" else (*unread, "nu"), f"kernel={kernel!r}")
         if kernel == "matern" and self.nu not in (0.5, 1.5, 2.5):

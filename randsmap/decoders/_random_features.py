@@ -18,14 +18,14 @@ from sklearn.utils.validation import check_is_fitted
 from randsmap._interface.arrays import cache_aligned, validate_data
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import field_rows
-from randsmap._interface.parameters import Parameter, check_choice, check_count, check_number, document
-from randsmap._interface.state import NOT_SAVED, Array, Part, restored_on_error
+from randsmap._interface.parameters import check_choice, check_count, check_number, document
+from randsmap._interface.state import NOT_SAVED, Part, restored_on_error
 from randsmap._linalg.cholesky import Solution
 from randsmap._linalg.normal_equations import NormalEquations
 from randsmap._linalg.products import multiply
 from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows, Rows
-from randsmap._linalg.spectral import FeatureLeverage, Spectral
+from randsmap._linalg.spectral import Spectral
 from randsmap._linalg.svd import field_modes, orthonormalize_rows_against
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import (
@@ -36,7 +36,6 @@ from randsmap.decoders._base import (
     LinearDecoder,
     as_fields,
     available_if,
-    box_of,
     check_center,
     check_fields,
     coordinates_of,
@@ -44,6 +43,7 @@ from randsmap.decoders._base import (
     in_cells,
     of_fit,
 )
+from randsmap.decoders._fits import RidgeFit
 from randsmap.decoders._regularization import PAPER, fixed_regularization, held_out_regularization
 from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 from randsmap.invariants import (
@@ -54,170 +54,15 @@ from randsmap.invariants import (
     document_invariants,
     fit_estimator,
 )
-from randsmap.maps.bases import ScaledTransformer, feature_basis, in_units, reduced_basis
-from randsmap.maps.extrapolation import Leverage
-from randsmap.maps.linear_map import LinearMap
+from randsmap.maps.bases import ScaledTransformer, in_units
 from randsmap.metrics import field_norms
 
-__all__ = ["NotStreamable", "RANDSMAPDecoder", "RFNNDecoder", "RidgeFit"]
+__all__ = ["NotStreamable", "RANDSMAPDecoder", "RFNNDecoder"]
 
 _TRUNCATION = 1e-8  # relative cut of singular values, delta_S in the paper's implementation details
-_ALONE = 1e-8  # 1 - leverage below which a sample of an unpenalised fit is met whatever the others are
-_SOLVERS = ("cholesky", "dual", "qr", "lowrank", "krylov", "svd", "eigh")
 
 
 # -- Fitted state ----------------------------------------------------------------------------------
-@dataclass(frozen=True, eq=False)
-class RidgeFit:
-    """A fit of random features: f(y) = [1 | phi(y)] A, or [1 | phi(y)] B [mean; U^T] with modes of the fields.
-
-    Attributes
-    ----------
-    features : transformer
-        phi, fitted.
-    latent_scale : ndarray (d,)
-    coefficients : ndarray (P+1, M) or (P+1, r)
-        A or B, the first row the bias.
-    synthesis : ndarray (r+1, M) or None
-        [mean; U^T].
-    invariants : AffineInvariants or None
-    projected : bool
-        Whether every decoded field is projected on the invariants.
-    solver, n_iter, rank, bound
-        As of `Solution`.
-    points : ndarray (n, d)
-        Training points, after batches some of them.
-    n_samples : int
-    regularization : float
-    free_bias : bool
-        Whether the bias is not penalised.
-    sums : NormalEquations or None
-        Of batches; a model file has the factor of the leverage instead.
-    factor, factor_mean, factor_offset
-        Arguments of `FeatureLeverage`, of batches in a model file.
-    """
-
-    features: Any
-    latent_scale: NDArray[np.float64]
-    coefficients: NDArray[np.float64]
-    synthesis: NDArray[np.float64] | None
-    invariants: AffineInvariants | None
-    projected: bool
-    solver: str
-    n_iter: int
-    rank: int | None
-    bound: float | None
-    points: NDArray[np.float64]
-    n_samples: int
-    regularization: float
-    free_bias: bool
-    sums: NormalEquations | None = None
-    factor: NDArray[np.float64] | None = None
-    factor_mean: NDArray[np.float64] | None = None
-    factor_offset: float = 0.0
-
-    _state = {
-        "features": Part("transform", n_in="d", n_out="P"),
-        "latent_scale": Array("d", low=np.finfo(float).smallest_subnormal),
-        "coefficients": Array("P+1", "K"),
-        "synthesis": Array("K+1", "M", optional=True),
-        "invariants": Part(AffineInvariants, optional=True, M="M"),
-        "projected": Parameter(bool),
-        "solver": Parameter(str, words=_SOLVERS),
-        "n_iter": Parameter(int, low=0),
-        "rank": Parameter(int, low=0, words=(None,)),
-        "bound": Parameter(object),
-        "points": Array("n", "d"),
-        "n_samples": Parameter(int, low=1),
-        "regularization": Parameter(float, low=0),
-        "free_bias": Parameter(bool),
-        "sums": NOT_SAVED,
-        "factor": Array("w", "r", optional=True),
-        "factor_mean": Array("P", optional=True),
-        "factor_offset": Parameter(float, low=0, high=1),
-    }
-
-    def _restore(self) -> None:
-        M = self.coefficients.shape[1]
-        if self.synthesis is None and self.invariants is not None and len(self.invariants.constant) != M:
-            raise ValueError(f"coefficients of {M} cells, invariants of {len(self.invariants.constant)}")
-
-    def storable(self) -> RidgeFit:
-        """The fit as a model file holds it: with the factor of the leverage in place of the sums."""
-        if self.sums is None:
-            return self
-        found = self.sums.leverage(self.regularization)
-        state = {**vars(self), "factor": found.W, "factor_mean": found.mean, "factor_offset": found.offset}
-        return RidgeFit(**{**state, "sums": None})
-
-    @property
-    def A(self) -> NDArray[np.float64]:
-        """Coefficients (P+1, M) of [1 | phi]."""
-        if self.synthesis is None:
-            return self.coefficients
-        A = multiply(self.coefficients, np.ascontiguousarray(self.synthesis[1:]))
-        A[0] += self.synthesis[0]
-        return A
-
-    @property
-    def output_coefficients(self) -> NDArray[np.float64] | None:
-        """B (P+1, r)."""
-        return None if self.synthesis is None else self.coefficients
-
-    @property
-    def output_basis(self) -> NDArray[np.float64] | None:
-        """U (M, r)."""
-        return None if self.synthesis is None else self.synthesis[1:].T
-
-    @property
-    def output_mean(self) -> NDArray[np.float64] | None:
-        """The mean of the modes' fields (M,)."""
-        return None if self.synthesis is None else self.synthesis[0]
-
-    def linear_map(self) -> LinearMap:
-        """The map from latents to fields."""
-        basis, projected = feature_basis(self.features), self.invariants if self.projected else None
-        if self.synthesis is None:
-            return LinearMap(basis, self.coefficients, projected)
-        return LinearMap(reduced_basis(basis, self.coefficients), self.synthesis, projected)
-
-    @property
-    def training_points(self) -> NDArray[np.float64]:
-        """The training points, or some of them."""
-        return self.points
-
-    @property
-    def box(self) -> NDArray[np.float64]:
-        """Smallest and largest coordinates (2, d) of the training points."""
-        return box_of(self.points)
-
-    @property
-    def leverage_cost(self) -> float:
-        """Operations of `leverage`, about."""
-        if self.solver == "krylov":  # which avoids that factorisation
-            return np.inf
-        n, P = len(self.points), len(self.coefficients)
-        return 0.0 if self.factor is not None else float(n) * P * min(n, P)
-
-    def leverage(self) -> Leverage:
-        """The leverage of any point."""
-        if self.sums is not None:
-            ridge = self.sums.leverage(self.regularization)
-        elif self.factor is not None:
-            ridge = FeatureLeverage(self.factor, self.factor_mean, self.factor_offset)
-        else:
-            rows = FeatureRows(self.features, self.points, bias=not self.free_bias)
-            ridge = RidgeFactor(rows, []).leverage(self.regularization)
-        training = ridge.values(self.features, self.points)
-        free, highest = np.maximum(1 - training, np.finfo(float).eps), np.inf
-        if self.regularization:
-            held_out = training / free
-            highest = float(ridge.sizes(self.features, self.points).mean()) / self.regularization
-        else:  # the minimum-norm solution knows no variance of a point that is met whatever the others are
-            held_out = np.where(free > _ALONE, training / free, training)
-        return Leverage(lambda X: ridge.values(self.features, X), self.points, training, held_out, highest)
-
-
 @dataclass(frozen=True, eq=False)
 class _Stream:
     """State between batches: the features, and sums of what has come. Its sums are this decoder's own."""
@@ -292,7 +137,8 @@ def _is_fitted(features):
 class _RandomFeatures(HoldsFit):
     """Methods of RFNNDecoder and RANDSMAPDecoder: both fit a `RidgeFit`, of one batch or of many."""
 
-    _stream: _Stream | None = None
+    _stream: Any = None  # a _Stream, from the first batch on
+    solver: str
     # a model file holds the fit, not the sums that more batches would be added to
     _state = {**FIT_STATE, "_fitted": Part(RidgeFit, d="d"), "_stream": NOT_SAVED}
 
@@ -393,10 +239,10 @@ class _RandomFeatures(HoldsFit):
                 invariants,
                 everywhere and invariants is not None,
                 *solution[1:],
-                points,
-                len(points),
-                float(regularization),
-                not rows.bias,
+                points=points,
+                n_samples=len(points),
+                regularization=float(regularization),
+                free_bias=not rows.bias,
             )
 
         return fit
@@ -759,11 +605,11 @@ class _RandomFeatures(HoldsFit):
                 invariants,
                 invariants is not None,
                 *solution[1:],
-                stream.sums.sample(),
-                stream.sums.n,
-                float(regularization),
-                stream.sums.centred,
-                stream.sums,
+                points=stream.sums.sample(),
+                n_samples=stream.sums.n,
+                regularization=float(regularization),
+                free_bias=stream.sums.centred,
+                sums=stream.sums,
             )
         return self
 

@@ -1,0 +1,467 @@
+"""The immutable results of fits: what decoders keep, decode with and save."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randsmap._interface.parameters import Parameter
+from randsmap._interface.state import NOT_SAVED, Array, Part
+from randsmap._kernels import linear_map as _map_kernel
+from randsmap._linalg import distances as _distances
+from randsmap._linalg.dual import Dual
+from randsmap._linalg.normal_equations import NormalEquations
+from randsmap._linalg.products import multiply
+from randsmap._linalg.radial import Gaussian, Matern, ThinPlate, polynomial_tail
+from randsmap._linalg.ridge import RidgeFactor
+from randsmap._linalg.rows import FeatureRows
+from randsmap._linalg.spectral import FeatureLeverage
+from randsmap._linalg.svd import pivoted_cholesky
+from randsmap.decoders._base import box_of
+from randsmap.invariants import AffineInvariants
+from randsmap.maps.bases import feature_basis, in_blocks, in_units, kernel_basis, reduced_basis, tailed_basis
+from randsmap.maps.extrapolation import Leverage
+from randsmap.maps.linear_map import LinearMap
+
+__all__ = ["KERNELS", "HarmonicFit", "KernelFit", "KernelSpace", "MultiGaussian", "RidgeFit", "radial_kernel"]
+
+KERNELS = ("gaussian", "multi-gaussian", "matern", "thin-plate")
+_SMALLEST = np.finfo(float).smallest_subnormal
+_SOLVERS = ("cholesky", "dual", "qr", "lowrank", "krylov", "svd", "eigh")
+_ALONE = 1e-8  # 1 - leverage below which a sample of an unpenalised fit is met whatever the others are
+
+
+# -- Random features -------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class RidgeFit:
+    """A fit of random features: f(y) = [1 | phi(y)] A, or [1 | phi(y)] B [mean; U^T] with modes of the fields.
+
+    Attributes
+    ----------
+    features : transformer
+        phi, fitted.
+    latent_scale : ndarray (d,)
+    coefficients : ndarray (P+1, M) or (P+1, r)
+        A or B, the first row the bias.
+    synthesis : ndarray (r+1, M) or None
+        [mean; U^T].
+    invariants : AffineInvariants or None
+    projected : bool
+        Whether every decoded field is projected on the invariants.
+    solver, n_iter, rank, bound
+        As of `Solution`.
+    points : ndarray (n, d)
+        Training points, after batches some of them.
+    n_samples : int
+    regularization : float
+    free_bias : bool
+        Whether the bias is not penalised.
+    sums : NormalEquations or None
+        Of batches; a model file has the factor of the leverage instead.
+    factor, factor_mean, factor_offset
+        Arguments of `FeatureLeverage`, of batches in a model file.
+    """
+
+    features: Any
+    latent_scale: NDArray[np.float64]
+    coefficients: NDArray[np.float64]
+    synthesis: NDArray[np.float64] | None
+    invariants: AffineInvariants | None
+    projected: bool
+    solver: str
+    n_iter: int
+    rank: int | None
+    bound: float | None
+    points: NDArray[np.float64]
+    n_samples: int
+    regularization: float
+    free_bias: bool
+    sums: NormalEquations | None = None
+    factor: NDArray[np.float64] | None = None
+    factor_mean: NDArray[np.float64] | None = None
+    factor_offset: float = 0.0
+
+    _state = {
+        "features": Part("transform", n_in="d", n_out="P"),
+        "latent_scale": Array("d", low=np.finfo(float).smallest_subnormal),
+        "coefficients": Array("P+1", "K"),
+        "synthesis": Array("K+1", "M", optional=True),
+        "invariants": Part(AffineInvariants, optional=True, M="M"),
+        "projected": Parameter(bool),
+        "solver": Parameter(str, words=_SOLVERS),
+        "n_iter": Parameter(int, low=0),
+        "rank": Parameter(int, low=0, words=(None,)),
+        "bound": Parameter(object),
+        "points": Array("n", "d"),
+        "n_samples": Parameter(int, low=1),
+        "regularization": Parameter(float, low=0),
+        "free_bias": Parameter(bool),
+        "sums": NOT_SAVED,
+        "factor": Array("w", "r", optional=True),
+        "factor_mean": Array("P", optional=True),
+        "factor_offset": Parameter(float, low=0, high=1),
+    }
+
+    def _restore(self) -> None:
+        M = self.coefficients.shape[1]
+        if self.synthesis is None and self.invariants is not None and len(self.invariants.constant) != M:
+            raise ValueError(f"coefficients of {M} cells, invariants of {len(self.invariants.constant)}")
+
+    def storable(self) -> RidgeFit:
+        """The fit as a model file holds it: with the factor of the leverage in place of the sums."""
+        if self.sums is None:
+            return self
+        found = self.sums.leverage(self.regularization)
+        state = {**vars(self), "factor": found.W, "factor_mean": found.mean, "factor_offset": found.offset}
+        return RidgeFit(**{**state, "sums": None})
+
+    @property
+    def A(self) -> NDArray[np.float64]:
+        """Coefficients (P+1, M) of [1 | phi]."""
+        if self.synthesis is None:
+            return self.coefficients
+        A = multiply(self.coefficients, np.ascontiguousarray(self.synthesis[1:]))
+        A[0] += self.synthesis[0]
+        return A
+
+    @property
+    def output_coefficients(self) -> NDArray[np.float64] | None:
+        """B (P+1, r)."""
+        return None if self.synthesis is None else self.coefficients
+
+    @property
+    def output_basis(self) -> NDArray[np.float64] | None:
+        """U (M, r)."""
+        return None if self.synthesis is None else self.synthesis[1:].T
+
+    @property
+    def output_mean(self) -> NDArray[np.float64] | None:
+        """The mean of the modes' fields (M,)."""
+        return None if self.synthesis is None else self.synthesis[0]
+
+    def linear_map(self) -> LinearMap:
+        """The map from latents to fields."""
+        basis, projected = feature_basis(self.features), self.invariants if self.projected else None
+        if self.synthesis is None:
+            return LinearMap(basis, self.coefficients, projected)
+        return LinearMap(reduced_basis(basis, self.coefficients), self.synthesis, projected)
+
+    @property
+    def training_points(self) -> NDArray[np.float64]:
+        """The training points, or some of them."""
+        return self.points
+
+    @property
+    def box(self) -> NDArray[np.float64]:
+        """Smallest and largest coordinates (2, d) of the training points."""
+        return box_of(self.points)
+
+    @property
+    def leverage_cost(self) -> float:
+        """Operations of `leverage`, about."""
+        if self.solver == "krylov":  # which avoids that factorisation
+            return np.inf
+        n, P = len(self.points), len(self.coefficients)
+        return 0.0 if self.factor is not None else float(n) * P * min(n, P)
+
+    def leverage(self) -> Leverage:
+        """The leverage of any point."""
+        if self.sums is not None:
+            ridge = self.sums.leverage(self.regularization)
+        elif self.factor is not None:
+            ridge = FeatureLeverage(self.factor, self.factor_mean, self.factor_offset)
+        else:
+            rows = FeatureRows(self.features, self.points, bias=not self.free_bias)
+            ridge = RidgeFactor(rows, []).leverage(self.regularization)
+        training = ridge.values(self.features, self.points)
+        free, highest = np.maximum(1 - training, np.finfo(float).eps), np.inf
+        if self.regularization:
+            held_out = training / free
+            highest = float(ridge.sizes(self.features, self.points).mean()) / self.regularization
+        else:  # the minimum-norm solution knows no variance of a point that is met whatever the others are
+            held_out = np.where(free > _ALONE, training / free, training)
+        return Leverage(lambda X: ridge.values(self.features, X), self.points, training, held_out, highest)
+
+
+# -- Kernels ---------------------------------------------------------------------------------------
+class MultiGaussian:
+    """The mean of exp(-s^2 |x - z|^2 / 2) over s in [low, high] (paper, Theorem 1)."""
+
+    def __init__(self, low: float, high: float) -> None:
+        self.low, self.high = low, high
+
+    def values(self, X: NDArray[np.float64], Z: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """The kernel between points X and Z (None: X)."""
+        D = Gaussian(0.0).values(X, Z)  # at scale 0 the squared distances
+        _distances.multi_gaussian_in_place(D, self.low, self.high)
+        return D
+
+    def slopes(self, X: NDArray[np.float64], Z: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Twice the kernel's derivative in |x - z|^2."""
+        D = Gaussian(0.0).values(X, Z)
+        _distances.multi_gaussian_slope_in_place(D, self.low, self.high)
+        return D
+
+    def frozen(self) -> dict[str, Any]:
+        """How an image of a frozen decoder names the kernel."""
+        return {"kind": _map_kernel.MULTI_GAUSSIAN, "low": self.low, "high": self.high}
+
+
+def radial_kernel(name: str | None, nu: Any = None) -> Any:
+    """The kernel of that name between points in units of its length scale; None: Gaussian."""
+    if name == "matern":
+        return Matern(nu)
+    return ThinPlate() if name == "thin-plate" else Gaussian(0.5)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSpace:
+    """A kernel between points in units of its lengths, and the functions that are not penalised.
+
+    Attributes
+    ----------
+    kind : str
+        As the decoder's parameter `kernel`.
+    nu : float or None
+        Of "matern".
+    frequencies : ndarray (2,) or None
+        Of "multi-gaussian".
+    latent_scale, lengths : ndarray (d,)
+        Units of the latents; of the kernel, or None for 1.
+    centre : ndarray (d,) or None
+        Mean of the training points, if there is a linear tail.
+    free_bias : bool
+        Whether the constant is not penalised.
+    """
+
+    kind: str
+    nu: float | None
+    frequencies: NDArray[np.float64] | None
+    latent_scale: NDArray[np.float64]
+    lengths: NDArray[np.float64] | None
+    centre: NDArray[np.float64] | None
+    free_bias: bool
+
+    _state = {
+        "kind": Parameter(str, words=KERNELS),
+        "nu": Parameter(float, low=0.5, high=2.5, words=(None,)),
+        "frequencies": Array(2, low=0, optional=True),
+        "latent_scale": Array("d", low=_SMALLEST),
+        "lengths": Array("d", low=_SMALLEST, optional=True),
+        "centre": Array("d", optional=True),
+        "free_bias": Parameter(bool),
+    }
+
+    def _restore(self) -> None:
+        if (self.kind == "multi-gaussian") != (self.frequencies is not None):
+            raise ValueError("frequencies belong to the multi-Gaussian kernel")
+        if (self.kind == "matern") != (self.nu in (0.5, 1.5, 2.5)):
+            raise ValueError("nu belongs to the Matern kernel, and must be 0.5, 1.5 or 2.5")
+
+    @property
+    def radial(self) -> Any:
+        """The kernel."""
+        if self.frequencies is not None:
+            return MultiGaussian(*self.frequencies)
+        return radial_kernel(self.kind, self.nu)
+
+    def in_units(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Latents X (n, d) in units of the lengths, a new array."""
+        return X.copy() if self.lengths is None else in_units(X, self.lengths)
+
+    @property
+    def penalised_bias(self) -> float:
+        """What a penalised bias adds to the kernel."""
+        return 0.0 if self.free_bias else 1.0
+
+    def kernel(self, X: NDArray[np.float64], Z: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """The kernel of the regression between points in units of the lengths."""
+        return self.radial.values(X, Z) + self.penalised_bias
+
+    def tail(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The functions that are not penalised at latents X (n, d): [1 | x], x in units of the kernel's lengths from
+        the training points' mean; the constant; or none."""
+        if self.centre is None:
+            return np.ones((len(X), int(self.free_bias)))
+        return polynomial_tail(self.in_units(X - self.centre), 1)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelFit:
+    """A fit of kernel ridge regression: f(y) = [1 | k(y) | y] A, y from the tail's centre.
+
+    Attributes
+    ----------
+    space : KernelSpace
+    points : ndarray (n, d)
+        Training points in units of the lengths.
+    coefficients : ndarray (n+1, M) or (n+d+1, M)
+    invariants : AffineInvariants
+    solver : str
+    regularization : float
+    """
+
+    space: KernelSpace
+    points: NDArray[np.float64]
+    coefficients: NDArray[np.float64]
+    invariants: AffineInvariants
+    solver: str
+    regularization: float
+
+    _state = {
+        "space": Part(KernelSpace, d="d"),
+        "points": Array("n", "d"),
+        "coefficients": Array("P+1", "M"),
+        "invariants": Part(AffineInvariants, M="M"),
+        "solver": Parameter(str, words=("cholesky", "eigenvalues")),
+        "regularization": Parameter(float, low=0),
+    }
+
+    @property
+    def latent_scale(self) -> NDArray[np.float64]:
+        """Units of the latents (d,)."""
+        return self.space.latent_scale
+
+    @property
+    def training_points(self) -> NDArray[np.float64]:
+        """The training points (n, d) as given."""
+        return self.points if self.space.lengths is None else self.points * self.space.lengths
+
+    @property
+    def box(self) -> NDArray[np.float64]:
+        """Smallest and largest coordinates (2, d) of the training points."""
+        return box_of(self.points, self.space.lengths)
+
+    @property
+    def leverage_cost(self) -> float:
+        """Operations of `leverage`, about."""
+        return float(len(self.points)) ** 3
+
+    def linear_map(self) -> LinearMap:
+        """The map from latents to fields."""
+        space = self.space
+        basis = kernel_basis(space.radial, self.points, lengths=space.lengths)
+        if space.centre is not None:
+            basis = tailed_basis(
+                basis, space.centre, np.ones(len(space.centre)) if space.lengths is None else space.lengths
+            )
+        return LinearMap(basis, self.coefficients, self.invariants)
+
+    def leverage(self) -> Leverage:
+        """The leverage of any point."""
+        points, space = self.training_points, self.space
+        K = space.kernel(self.points)
+        own = float(K[0, 0])
+        model = Dual(K, space.tail(points)).leverage(self.regularization)
+
+        def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
+            T = space.tail(X)
+            x = X if space.lengths is None else in_units(X, space.lengths)
+            return in_blocks(
+                space.radial, self.points, x, lambda k, part: model.values(k + space.penalised_bias, T[part], own)
+            )
+
+        highest = (own if model.variance else own / self.regularization) or np.inf
+        training = at(points) if model.training is None else model.training
+        return Leverage(at, points, training, model.held_out, highest)
+
+
+# -- Geometric harmonics ---------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class HarmonicFit:
+    """A fit of geometric harmonics: f(y) = [1 | k(y) W] A.
+
+    Attributes
+    ----------
+    epsilon : float
+        Width of the Gaussian kernel k, in units of `lengths`.
+    eigenvalues : ndarray (r,)
+    coefficients : ndarray (r+1, M)
+        A, the first row the bias.
+    latent_scale, lengths : ndarray (d,)
+        Units of the latents; of `points`, or None for 1.
+    points : ndarray (n, d)
+        Training points in units of the lengths.
+    weights : ndarray (n, r) or None
+        W; None if the product W A is cheaper, which is then `expanded`.
+    expanded : ndarray (n+1, M) or None
+    invariants : AffineInvariants
+    """
+
+    epsilon: float
+    eigenvalues: NDArray[np.float64]
+    coefficients: NDArray[np.float64]
+    latent_scale: NDArray[np.float64]
+    lengths: NDArray[np.float64] | None
+    points: NDArray[np.float64]
+    weights: NDArray[np.float64] | None
+    expanded: NDArray[np.float64] | None
+    invariants: AffineInvariants
+
+    _state = {
+        "epsilon": Parameter(float, low=_distances.EPSILON_RANGE[0], high=_distances.EPSILON_RANGE[1]),
+        "eigenvalues": Array("r", low=0),
+        "coefficients": Array("r+1", "M"),
+        "latent_scale": Array("d", low=_SMALLEST),
+        "lengths": Array("d", low=_SMALLEST, optional=True),
+        "points": Array("n", "d"),
+        "weights": Array("n", "r", optional=True),
+        "expanded": Array("n+1", "M", optional=True),
+        "invariants": Part(AffineInvariants, M="M"),
+    }
+
+    def _restore(self) -> None:
+        if (self.weights is None) == (self.expanded is None):
+            raise ValueError("one of weights and expanded must be there, not both")
+
+    @property
+    def rank(self) -> int:
+        """Number of harmonics."""
+        return len(self.eigenvalues)
+
+    @property
+    def radial(self) -> Gaussian:
+        """The kernel."""
+        return Gaussian(_distances.kernel_scale(self.epsilon))
+
+    @property
+    def training_points(self) -> NDArray[np.float64]:
+        """The training points (n, d) as given."""
+        return self.points if self.lengths is None else self.points * self.lengths
+
+    @property
+    def box(self) -> NDArray[np.float64]:
+        """Smallest and largest coordinates (2, d) of the training points."""
+        return box_of(self.points, self.lengths)
+
+    @property
+    def leverage_cost(self) -> float:
+        """Operations of `leverage`, about."""
+        return float(len(self.points)) ** 3
+
+    def linear_map(self) -> LinearMap:
+        """The map from latents to fields."""
+        basis = kernel_basis(self.radial, self.points, self.weights, self.lengths)
+        return LinearMap(basis, self.coefficients if self.expanded is None else self.expanded, self.invariants)
+
+    def leverage(self) -> Leverage:
+        """The leverage of any point, 1 - k^T V L^-1 V^T k."""
+        if self.weights is None:
+            V = pivoted_cholesky(self.radial.values(self.points))[1][:, : len(self.eigenvalues)]
+        else:
+            V = self.weights * self.eigenvalues
+        scaled = np.ascontiguousarray(V / np.sqrt(self.eigenvalues))
+
+        def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
+            x = X if self.lengths is None else in_units(X, self.lengths)
+            squares = in_blocks(self.radial, self.points, x, lambda K, _: np.square(K @ scaled).sum(axis=1))
+            return np.maximum(1 - squares, 0)
+
+        # harmonics that are dropped count as if they had the smallest eigenvalue kept
+        inverse = np.square(scaled).sum(axis=1)
+        inverse += np.maximum(1 - np.square(V).sum(axis=1), 0) / self.eigenvalues[-1]
+        points = self.training_points
+        return Leverage(at, points, at(points), 1 / inverse, highest=1.0)
