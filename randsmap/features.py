@@ -9,7 +9,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Mapping
 from itertools import combinations_with_replacement
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,6 +32,8 @@ from randsmap._kernels.features import features as _feature_kernel
 from randsmap._parallel import blas_threads, parallel_for
 
 __all__ = ["FourierFeatures", "MaternFeatures", "MonomialFeatures", "MultiscaleFourierFeatures", "SigmoidFeatures"]
+
+_Class = TypeVar("_Class", bound=type)
 
 # Entries of the feature matrix computed by one task: large enough to hide the cost of a task (0.2
 # ms of work), small enough for the second-level cache. Blocks do not depend on the thread count.
@@ -192,7 +194,7 @@ ValueError, TypeError
 }
 
 
-def _feature_map(cls):
+def _feature_map(cls: _Class) -> _Class:
     """Write the docstring of a map from its declared parameters and the texts that maps share."""
     return documented(document(cls, _TEXTS))
 

@@ -74,6 +74,8 @@ class AffineInvariants:
         "_attainable": NOT_SAVED,
     }
 
+    lower: NDArray[np.float64] | None
+    upper: NDArray[np.float64] | None
     projection: Any
     _attainable: AttainableRange | None
 

@@ -91,7 +91,9 @@ class Invariants:
 
         shape : shape of a field, None for rows of cells; (): `field_shape_` of the estimator
         """
-        given = {name: getattr(estimator, name, None) for name in ("invariants", "cell_weights", "bounds")}
+        given: dict[str, Any] = {
+            name: getattr(estimator, name, None) for name in ("invariants", "cell_weights", "bounds")
+        }
         given.update(values=estimator.invariant_values, tol=estimator.invariant_tol)
         given.update(changes)
         shape = getattr(estimator, "field_shape_", None) if shape == () else shape
