@@ -647,8 +647,11 @@ def _fit(arguments):
         elif not search:
             model.fit(snapshots)
         model.save(arguments.out)
-        errors = reconstruction_errors(model, snapshots, parameters=parameters, names=("relative_l2",))
-    _print_fit(arguments, getattr(model, "model_", model), snapshots, errors["relative_l2"], search)
+        if parameters is None:
+            error = -model.score(snapshots)
+        else:
+            error = reconstruction_errors(model, snapshots, parameters=parameters)["relative_l2"].mean()
+    _print_fit(arguments, getattr(model, "model_", model), snapshots, error, search)
 
 
 def _at(rows, array):
@@ -678,13 +681,13 @@ def _training_rows(arguments, snapshots, search):
     return rows
 
 
-def _print_fit(arguments, fitted, snapshots, errors, search):
+def _print_fit(arguments, fitted, snapshots, error, search):
     d = len(fitted.get_feature_names_out())
     cells = " x ".join(map(str, snapshots.shape[1:]))
     features = "" if search else f", {len(fitted.decoder_.coef_) - 1} features"
     _print(
         f"{len(snapshots)} snapshots of {cells} cells -> {d} latent coordinate{'' if d == 1 else 's'}{features}; mean "
-        f"relative L2 error on the snapshots {errors.mean():.4g}"
+        f"relative L2 error on the snapshots {error:.4g}"
     )
     _print(f"written: {arguments.out}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ _Errors = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float6
 
 
 def reconstruction_errors(
-    model: Any, snapshots: ArrayLike, *, parameters: ArrayLike | None = None, names: Collection[str] | None = None
+    model: Any, snapshots: ArrayLike, *, parameters: ArrayLike | None = None
 ) -> dict[str, NDArray[np.float64]]:
     """Errors of each snapshot's reconstruction, or of the field that is predicted at its parameters.
 
@@ -33,8 +33,6 @@ def reconstruction_errors(
         A large memory-mapped array is read by blocks.
     parameters : array-like of shape (n, p) or None
         Parameters of the snapshots, at which the model predicts. None: the snapshots are encoded and decoded.
-    names : collection of str or None
-        Only these errors. None: all.
 
     Returns
     -------
@@ -61,28 +59,26 @@ def reconstruction_errors(
     rows = Rows.of(F, "snapshots", min_rows=0)
     if not len(rows):
         raise ValueError("there are no snapshots to evaluate the model on")
-    fitted = model if parameters is None else model.model_
-    makers = _makers(getattr(fitted, "decoder_", None), F)
-    functions = {name: make() for name, make in makers.items() if names is None or name in names}
-    parts: dict[str, list[NDArray[np.float64]]] = {name: [] for name in functions}
+    errors_of = _measures(getattr(model if parameters is None else model.model_, "decoder_", None), F)
+    parts = []
     for start, stop, block in rows.blocks(what="evaluating"):
         found = model.reconstruct(block) if parameters is None else model.predict(np.asarray(parameters)[start:stop])
         fields = np.asarray(found).reshape(len(block), -1)
-        for name, function in functions.items():
-            parts[name].append(function(block, fields))
-    return {name: np.concatenate(errors) for name, errors in parts.items()}
+        parts.append([errors(block, fields) for errors in errors_of.values()])
+    return dict(zip(errors_of, map(np.concatenate, zip(*parts, strict=True)), strict=True))
 
 
-def _makers(decoder: Any, F: Any) -> dict[str, Callable[[], _Errors]]:
-    """Functions that make a function of errors each: a reference is a pass over the snapshots, made if it is needed."""
+def _measures(decoder: Any, F: Any) -> dict[str, _Errors]:
+    """Functions of fields and decoded fields; the norms they are relative to are those of all snapshots F."""
     C, kept = getattr(decoder, "invariant_matrix_", None), getattr(decoder, "invariants_", None)
-    makers: dict[str, Callable[[], _Errors]] = {
-        "relative_l2": lambda: partial(metrics.scaled_l2, reference=median_norm(metrics.field_norms(F))),
-        "relative_linf": lambda: partial(metrics.scaled_linf, reference=median_norm(metrics.field_norms(F, "linf"))),
-        "conservation_error": lambda: partial(
+    l2, linf = (median_norm(metrics.field_norms(F, norm)) for norm in ("l2", "linf"))
+    measures: dict[str, _Errors] = {
+        "relative_l2": partial(metrics.scaled_l2, reference=l2),
+        "relative_linf": partial(metrics.scaled_linf, reference=linf),
+        "conservation_error": partial(
             metrics.conservation_error, invariants="mass" if C is None or C.shape[1] == 0 else C
         ),
     }
     if kept is not None and kept.lower is not None:
-        makers["outside_bounds"] = lambda: lambda _, fields: outside(fields, kept.lower, kept.upper).max(axis=1)
-    return makers
+        measures["outside_bounds"] = lambda _, fields: outside(fields, kept.lower, kept.upper).max(axis=1)
+    return measures
