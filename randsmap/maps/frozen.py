@@ -386,6 +386,7 @@ class LinearMapHolder:
     pickle and no model file.
     """
 
+    field_shape_: tuple[int, ...]
     _make_linear_map: Callable[[], Any]
     _map_sources: tuple[str, ...] = ("coef_", "features_", "invariants_")
 

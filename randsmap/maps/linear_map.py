@@ -116,6 +116,7 @@ class LinearMap:
     basis: Any
     A: Any
     invariants: AffineInvariants | None
+    surroundings: Surroundings | None  # set by a decoder that knows its training points
 
     def __init__(self, basis: Any, A: NDArray[np.float64], invariants: AffineInvariants | None = None) -> None:
         # a view, so that reshaping the caller's array cannot change this one
@@ -146,7 +147,7 @@ class LinearMap:
         self.kernel, self.n_cells = kernel, kernel.n_cells
         self._width = max(kernel.n_cells, kernel.n_features)
         self.cached = CellSubsetCache()
-        self.surroundings: Surroundings | None = None  # set by a decoder that knows its training points
+        self.surroundings = None
 
     def gather(self, cells: NDArray[np.intp]) -> LinearMap:
         """The map to these cells (k,), as parts of the whole projected fields; the last few are kept.
