@@ -300,7 +300,8 @@ def field_rows(estimator: FieldOutputMixin, X: Any, *, reset: bool = False, name
     if reset:
         estimator._field_shape = layout
     elif hasattr(estimator, "_field_shape"):
-        estimator._field_shape.check(layout, name, getattr(X, "shape", None) or getattr(rows, "shape", ()))
+        shape: Shape = getattr(X, "shape", None) or getattr(rows, "shape", ())
+        estimator._field_shape.check(layout, name, shape)
     return rows
 
 

@@ -143,7 +143,7 @@ def option_of(cls: type, name: str) -> dict[str, Any]:
 def documented(cls: _Class) -> _Class:
     """Replace the line {parameters} of a class's docstring by the entries of its declared parameters."""
     declared: Mapping[str, Parameter] = cls._parameters  # type: ignore[attr-defined]
-    signature = inspect.signature(cls).parameters
+    signature = inspect.signature(cls).parameters  # type: ignore[arg-type]
     entries = [declared[name].entry(name, parameter.default) for name, parameter in signature.items()]
     return document(cls, {"parameters": "\n".join(entries)})
 

@@ -177,13 +177,13 @@ def storable_class(name: str) -> Any:
     """The class of this name that a file can hold; None if there is none."""
     if name in INNER:
         return getattr(import_module(f"randsmap.{INNER[name]}"), name)
-    found = getattr(randsmap, name) if name in randsmap.__all__ else None
+    found = getattr(randsmap, name) if name in dir(randsmap) else None
     return found if isinstance(found, type) and hasattr(found, "_state") else None
 
 
 def _stored(kind: type) -> dict[str, Any]:
     """The fitted attributes of a class that a file holds, by name, with their declarations."""
-    return {name: how for name, how in kind._state.items() if how is not NOT_SAVED}
+    return {name: how for name, how in kind._state.items() if how is not NOT_SAVED}  # type: ignore[attr-defined]
 
 
 # -- Objects to a manifest -------------------------------------------------------------------------
