@@ -246,7 +246,10 @@ def _kernel_system(rng, X, F, regularization):
     n = len(X)
     scale = terms.max() * 1e2 * n * EPS
     within(residual, 0.0, scale, f"residual ({solver})")
-    within(T.T.astype(WIDE) @ wide, 0.0, 1e2 * n * EPS * np.abs(T).max() * np.abs(C).sum(axis=0).max(), "orthogonality")
+    # where T spans the fields' space (n <= 1 + d) C is what round-off leaves of F: the first of two subtractions of T's
+    # part leaves eps |F|, the second eps^2 |F|, which the regression divides by lambda
+    sizes = np.abs(C).sum(axis=0).max() + EPS * np.abs(F).sum(axis=0).max() / regularization
+    within(T.T.astype(WIDE) @ wide, 0.0, 1e2 * n * EPS * np.abs(T).max() * sizes, "orthogonality")
     return 1
 
 
