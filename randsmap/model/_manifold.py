@@ -30,7 +30,7 @@ from randsmap.decoders._base import available_if
 from randsmap.decoders._capabilities import available_from, require
 from randsmap.encoders import DiffusionMaps
 from randsmap.metrics import field_norms, scaled_l2
-from randsmap.model._base import Model
+from randsmap.model._base import Model, shared_texts
 from randsmap.model._sampling import sample_rows
 
 __all__ = ["ManifoldModel", "assembled", "decoder_for", "encoded", "fitted_encoder"]
@@ -51,14 +51,15 @@ def _inverse(method: str) -> str:
     return "inverse_transform" if method == "predict" else f"inverse_{method}"
 
 
+@shared_texts
 class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
     """Fields to latent coordinates and back.
 
     Parameters
     ----------
     encoder : transformer
-        From fields (n_samples, n_cells) to latents (n_samples, n_components): `DiffusionMaps`, `POD` or any
-        scikit-learn transformer. Cloned, as is the decoder.
+        From fields (n, M) to latents (n, d): `DiffusionMaps`, `POD` or any scikit-learn transformer. Cloned, as is the
+        decoder.
     decoder : regressor, optional
         From latents to fields: `RANDSMAPDecoder`, `AutoDecoder` or any multi-output scikit-learn regressor. None uses
         the encoder's own `inverse_transform`.
@@ -74,14 +75,11 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
     ----------
     encoder_, decoder_ : fitted copies of the two (decoder_ is None without a decoder)
     n_features_in_ : int
-        Number of cells of a field.
+        Number M of cells of a field.
     field_shape_ : tuple of int
-        Shape of a field: (n_cells,) for rows.
+        Shape of a field: (M,) for rows.
 
-    Raises
-    ------
-    ValueError, TypeError
-        From `fit`: the constructor stores its arguments as they are.
+    {constructor}
 
     Notes
     -----
@@ -136,7 +134,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_cells) or (n_samples, *shape)
+        X : array-like of shape (n, M) or (n, *shape)
             Fields. The package's own encoders and decoders are fitted to fields of any shape, others to rows. Decoded
             fields have the shape of these and, if X is an xarray DataArray whose first axis counts samples, its names
             and coordinates.
@@ -161,12 +159,12 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_cells) or (n_samples, *shape)
-        y : ignored
+        X, y
+            As for `fit`.
 
         Returns
         -------
-        ndarray (n_samples, n_components)
+        ndarray (n, d)
 
         Raises
         ------
@@ -180,24 +178,19 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         assembled(self, X, encoder, decoder)
         return latents
 
+    @shared_texts
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Latents of fields.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_cells) or (n_samples, *field_shape_)
-            Fields; n_samples may be 0.
+        {fields}
 
         Returns
         -------
-        ndarray (n_samples, n_components)
+        ndarray (n, d)
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        ValueError, TypeError
-            If X is not finite, of another width or a dask array, or as the encoder raises.
+        {raises}
         """
         check_fitted(self, "encoder_")
         refuse_dask(X, "X")
@@ -221,7 +214,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
 
         Returns
         -------
-        ndarray of str (n_components,)
+        ndarray of str (d,)
 
         Raises
         ------
@@ -234,6 +227,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         return self.encoder_.get_feature_names_out(input_features)
 
     @available_from(_decoding_part("predict"))
+    @shared_texts
     def inverse_transform(
         self,
         X: ArrayLike,
@@ -247,29 +241,21 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_components)
-            May have no rows.
+        {latents}
         consistency : int or None
             Number of consistency steps (see Notes); each costs a decoding and an encoding. 1 to 3 are worth trying.
             None: the model's own `consistency`.
         invariant_values, cells, out : optional
-            Passed to the decoder's `predict` (or the encoder's `inverse_transform`) if given: values of the invariants
-            for these rows, the only cells to decode, and the array to write to. `numpy.lib.format.open_memmap` makes
-            one that is larger than memory.
+            Passed to the decoder's `predict` (or the encoder's `inverse_transform`), which must take them: values of
+            the invariants for these rows, the only cells to decode, and the array to write to.
+            `numpy.lib.format.open_memmap` makes an array that is larger than memory.
 
         Returns
         -------
-        ndarray of shape (n_samples, n_cells)
-            (n_samples, k) for k cells; otherwise (n_samples, *field_shape_), as a DataArray if `fit` got one. `out` if
-            given.
+        ndarray (n, *field_shape_)
+            A DataArray if `fit` got one; (n, k) for k cells; `out` if given.
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        ValueError, TypeError
-            If consistency is not an integer >= 0, if invariant_values are given for a decoder without invariants, if
-            the decoder does not take one of the other options, or as the decoder raises.
+        {raises}
 
         Notes
         -----
@@ -376,51 +362,45 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         )
 
     @available_from(_decoding_part("jacobian"))
+    @shared_texts
     def jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Derivatives of `inverse_transform` with respect to the latents.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_components)
-            Latents.
-        cells : array-like of int (k,) or of bool (n_cells,), or None
+        {latents}
+        cells : array-like of int (k,) or of bool (M,), or None
             Only these cells, as in `inverse_transform`.
 
         Returns
         -------
-        ndarray (n_samples, *field_shape_, n_components)
-            (n_samples, k, n_components) for k cells.
+        ndarray (n, *field_shape_, d)
+            (n, k, d) for k cells.
 
-        Raises
-        ------
-        AttributeError
-            If the decoder has no derivatives.
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As the decoder's `jacobian` (`POD.inverse_jacobian`).
+        {raises_derivative}
         """
         J = self._derivative("jacobian", cells)(latents_of(X))
         return J if cells is not None else J.reshape(len(J), *self.field_shape_, J.shape[-1])
 
     @available_from(_decoding_part("jvp"))
+    @shared_texts
     def jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J v of the Jacobians of `inverse_transform` at latents X with vectors of latents.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_components)
-        V : array-like of shape (n_samples, n_components) or (n_components,)
+        {latents}
+        V : array-like of shape (n, d) or (d,)
             A vector for each row, or one for all.
         cells : optional
             As in `inverse_transform`.
 
         Returns
         -------
-        ndarray of shape (n_samples, n_cells)
-            Rates of the fields as the latents move along v; (n_samples, k) for k cells.
+        ndarray (n, *field_shape_)
+            Rates of the fields as the latents move along v; (n, k) for k cells.
 
-        Raises
-        ------
-        As `jacobian`.
+        {raises_derivative}
 
         See Also
         --------
@@ -430,25 +410,24 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         return tangents if cells is not None else self._as_given(tangents)
 
     @available_from(_decoding_part("vjp"))
+    @shared_texts
     def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J^T u of the transposed Jacobians of `inverse_transform` at latents X with vectors of fields.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_components)
-        U : array-like of shape (n_samples, n_cells) or (n_cells,)
+        {latents}
+        U : array-like of shape (n, *field_shape_) or field_shape_
             A vector for each row, or one for all; k entries for k cells.
         cells : optional
             As in `inverse_transform`.
 
         Returns
         -------
-        ndarray of shape (n_samples, n_components)
+        ndarray (n, d)
             The gradients of u . f in the latents.
 
-        Raises
-        ------
-        As `jacobian`.
+        {raises_derivative}
         """
         return self._derivative("vjp", cells)(latents_of(X), self._vectors(U))
 
@@ -486,31 +465,28 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         return function
 
     @available_from(_decoding_part("predict"))
+    @shared_texts
     def reconstruct(self, X: ArrayLike, *, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Fields encoded and decoded.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_cells)
-            Fields.
-        out : ndarray of shape (n_samples, n_cells), float64, or None
+        {fields}
+        out : optional
             As in `inverse_transform`.
 
         Returns
         -------
-        ndarray (n_samples, n_cells)
-            (n_samples, *field_shape_) for fields of a shape. For a DataArray one with the same coordinates, those of
-            the samples included.
+        ndarray (n, *field_shape_)
+            A DataArray with the same coordinates if X is one.
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As `transform` and `inverse_transform`.
+        {raises}
         """
         fields = self.inverse_transform(self.transform(X), out=out)
         return with_coordinates_of(X, fields) if out is None else fields
 
     @available_from(_decoding_part("predict"))
+    @shared_texts
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Minus the mean of `metrics.scaled_l2` over the reconstructed fields (higher is better, 0 at best).
 
@@ -519,18 +495,14 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_cells)
-            Fields.
+        {fields}
         y : ignored
 
         Returns
         -------
         float
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As `reconstruct`.
+        {raises}
         """
         X = field_rows(self, X)
         latents, usual = self.transform(X), median_norm(field_norms(X))

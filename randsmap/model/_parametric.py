@@ -15,7 +15,7 @@ from randsmap._interface.state import Count, NotFrozen, Part, check_fitted, rest
 from randsmap.decoders import AutoDecoder
 from randsmap.decoders._capabilities import require
 from randsmap.metrics import scaled_l2
-from randsmap.model._base import Model
+from randsmap.model._base import Model, shared_texts
 
 __all__ = ["ParametricModel"]
 
@@ -23,6 +23,7 @@ _DIFFERENT = 1e-3  # standard deviations of the latents: fields whose latents di
 _MOST_NAMED = 6  # parameters, in a message
 
 
+@shared_texts
 class ParametricModel(NotFrozen, Model):
     """Fields as functions of parameters or time: snapshots are encoded, and the latents are interpolated.
 
@@ -40,10 +41,7 @@ class ParametricModel(NotFrozen, Model):
     n_features_in_ : int
         p, number of parameters.
 
-    Raises
-    ------
-    ValueError, TypeError
-        From `fit`: the constructor stores its arguments as they are.
+    {constructor}
 
     Notes
     -----
@@ -99,12 +97,13 @@ class ParametricModel(NotFrozen, Model):
         self.model = model
         self.regressor = regressor
 
+    @shared_texts
     def fit(self, parameters: ArrayLike, snapshots: ArrayLike, groups: ArrayLike | None = None) -> Self:
         """Fit the model to the snapshots, and the regressor to their latents.
 
         Parameters
         ----------
-        parameters : array-like (n, p) or (n,)
+        {parameters}
             Parameters or times of the snapshots.
         snapshots : array-like (n, M) or (n, *shape)
             Fields, in rows or of any shape, as for `ManifoldModel`.
@@ -157,35 +156,33 @@ class ParametricModel(NotFrozen, Model):
         shape: tuple[int, ...] = self.model_.field_shape_
         return shape
 
+    @shared_texts
     def latents(self, parameters: ArrayLike) -> NDArray[np.float64]:
         """Latents at parameters.
 
         Parameters
         ----------
-        parameters : array-like (n, p) or (n,)
+        {parameters}
 
         Returns
         -------
         ndarray (n, d)
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As `predict`.
+        {raises}
         """
         check_fitted(self, "regressor_")
         X = validate_data(self, _as_columns(parameters), reset=False)
-        d = self.model_._n_features_out
-        if not len(X) and d is not None:  # scikit-learn's regressors want some rows
-            return np.empty((0, d))
+        if not len(X):  # scikit-learn's regressors want some rows
+            return np.asarray(self.model_.transform(np.empty((0, *self.field_shape_))))
         return np.asarray(self.regressor_.predict(X)).reshape(len(X), -1)
 
+    @shared_texts
     def predict(self, parameters: ArrayLike, **options: Any) -> NDArray[np.float64]:
         """Fields at parameters.
 
         Parameters
         ----------
-        parameters : array-like (n, p) or (n,)
+        {parameters}
         **options
             Passed to the model's `inverse_transform`: invariant_values, cells, out, ...
 
@@ -194,12 +191,7 @@ class ParametricModel(NotFrozen, Model):
         ndarray (n, M)
             (n, *shape) for fields of a shape.
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        ValueError, TypeError
-            If parameters are not finite or of another width, or as the model raises.
+        {raises}
         """
         latents = self.latents(parameters)
         return self.model_.inverse_transform(latents, **options)
@@ -210,12 +202,13 @@ class ParametricModel(NotFrozen, Model):
     def _judged(self, X):
         return validate_data(self, _as_columns(X), reset=False)
 
+    @shared_texts
     def score(self, parameters: ArrayLike, snapshots: ArrayLike) -> float:
         """Minus the mean of `metrics.scaled_l2` over the predicted fields (0 at best).
 
         Parameters
         ----------
-        parameters : array-like (n, p) or (n,)
+        {parameters}
         snapshots : array-like (n, M)
             True fields at these parameters.
 
@@ -223,10 +216,7 @@ class ParametricModel(NotFrozen, Model):
         -------
         float
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As `predict`, and if the snapshots do not fit.
+        {raises}
         """
         return -float(scaled_l2(snapshots, self.predict(parameters)).mean())
 

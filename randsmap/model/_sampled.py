@@ -265,7 +265,7 @@ class SampledModel:
         """
         Y = self._point(y)
         g = self._rate(t, self._decoding.fields(Y, cells=self.stencil)[0])
-        v, _, rank, _ = np.linalg.lstsq(self._tangents(Y), g, rcond=None)
+        v, _, rank, _ = np.linalg.lstsq(self._derivatives(Y), g, rcond=None)
         if rank < len(v):
             warnings.warn(
                 "the derivatives of the decoded field in the sampled cells do not determine dy/dt, whose least "
@@ -294,12 +294,12 @@ class SampledModel:
         ValueError, TypeError
             If y is not finite or of another length.
         """
-        return float(np.linalg.cond(self._tangents(self._point(y))))
+        return float(np.linalg.cond(self._derivatives(self._point(y))))
 
     def _point(self, y: ArrayLike) -> NDArray[np.float64]:
         return as_array(y, "y", (self._decoding.d,))[None]
 
-    def _tangents(self, Y: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _derivatives(self, Y: NDArray[np.float64]) -> NDArray[np.float64]:
         return self._decoding.jacobian(Y, cells=self.cells)[0]
 
     def _rate(self, t: float, f: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from randsmap._interface.state import Array, Count, NotFrozen, Part, check_fitte
 from randsmap.decoders._base import available_if
 from randsmap.decoders._capabilities import require
 from randsmap.metrics import scaled_l2
-from randsmap.model._base import Model
+from randsmap.model._base import Model, shared_texts
 from randsmap.model._manifold import ManifoldModel
 
 __all__ = ["ShiftRegistration", "shift_lines"]
@@ -24,6 +24,7 @@ __all__ = ["ShiftRegistration", "shift_lines"]
 _SMALLEST_MODE = 1e-12
 
 
+@shared_texts
 class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
     """A manifold model of fields that move along a periodic axis: shift and shape are separate coordinates.
 
@@ -46,10 +47,7 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
     n_features_in_ : int
         M, number of cells of a field.
 
-    Raises
-    ------
-    ValueError, TypeError
-        From `fit`: the constructor stores its arguments as they are.
+    {constructor}
 
     Notes
     -----
@@ -153,7 +151,7 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
 
     def _check_symmetry(self) -> None:
         """ValueError unless what the decoder keeps is the same all along the axis."""
-        invariants = self._invariants()
+        invariants = self._kept()
         if invariants is None:
             return
         kept = {
@@ -171,14 +169,14 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
                     "one value along the axis, or a model without ShiftRegistration"
                 )
 
-    def _invariants(self) -> Any:
+    def _kept(self) -> Any:
         """The invariants of decoded fields, None if there are none."""
         part = self.model_.encoder_ if self.model_.decoder_ is None else self.model_.decoder_
         return getattr(part, "invariants_", None)
 
     def _limits(self) -> tuple[Any, Any]:
         """Bounds of the cells of shifted fields, (n_lines, 1) or numbers."""
-        invariants = self._invariants()
+        invariants = self._kept()
         if invariants is None or invariants.lower is None:
             return -np.inf, np.inf
         return tuple(
@@ -214,29 +212,27 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
         """Angles in cells."""
         return theta * (self._lengths[1] / (2 * np.pi))
 
+    @shared_texts
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Latents of fields.
 
         Parameters
         ----------
-        X : array-like (n, M)
-            Fields.
+        {fields}
 
         Returns
         -------
         ndarray (n, 1 + d)
             theta in [-pi, pi), then the latents of the aligned field.
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            Before `fit`, if X is not finite or of another width, or as the model raises.
+        {raises}
         """
         check_fitted(self, "model_")
         X = validate_data(self, field_rows(self, X), reset=False)
         theta, aligned = self._aligned(X)
         return np.column_stack([theta, np.asarray(self.model_.transform(aligned))])
 
+    @shared_texts
     def inverse_transform(
         self,
         X: ArrayLike,
@@ -252,12 +248,9 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
         ----------
         X : array-like (n, 1 + d)
             theta, any real number, and the latents of the aligned field.
-        invariant_values : array-like, or None
-            As for `ManifoldModel.inverse_transform`.
-        cells : array-like of int (k,) or of bool (M,), or None
-            Only these cells. Whole fields are decoded and shifted for them, so this saves no time.
-        out : ndarray (n, M), float64, C-contiguous, or None
-            Array to write to; (n, k) for k cells.
+        invariant_values, cells, out : optional
+            As for `ManifoldModel.inverse_transform`. Whole fields are decoded and shifted for some cells, so `cells`
+            saves no time.
         **options
             Passed to `ManifoldModel.inverse_transform`.
 
@@ -266,14 +259,9 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
         ndarray (n, M)
             `out` if given; (n, k) for k cells.
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        ValueError, TypeError
-            As `ManifoldModel.inverse_transform`.
+        {raises}
         """
-        theta, Y = self._parts(X)
+        theta, Y = self._theta_and_shape(X)
         if invariant_values is not None:
             options["invariant_values"] = invariant_values
         aligned = np.asarray(self.model_.inverse_transform(Y, **options))
@@ -288,32 +276,30 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
         out[:] = fields.reshape(out.shape)
         return out
 
-    def _parts(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _theta_and_shape(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         check_fitted(self, "model_")
         X = as_array(X, "X", min_rows=0, min_columns=2)
         return X[:, 0], np.ascontiguousarray(X[:, 1:])
 
+    @shared_texts
     def reconstruct(self, X: ArrayLike) -> NDArray[np.float64]:
         """Fields encoded and decoded.
 
         Parameters
         ----------
-        X : array-like (n, M)
-            Fields.
+        {fields}
 
         Returns
         -------
         ndarray (n, M)
-            For a DataArray one with the same coordinates.
+            A DataArray with the same coordinates if X is one.
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As `transform` and `inverse_transform`.
+        {raises}
         """
         return with_coordinates_of(X, self.inverse_transform(self.transform(X)))
 
     @available_if(lambda self: require(self.model, "jvp"))
+    @shared_texts
     def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
         """Tangents of decoded fields along directions in the latents.
 
@@ -331,14 +317,9 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
         -------
         ndarray (n, M)
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As `inverse_transform`.
-        AttributeError
-            If the decoder has no derivatives.
+        {raises_derivative}
         """
-        theta, Y = self._parts(X)
+        theta, Y = self._theta_and_shape(X)
         V = as_array(V, "V", (len(Y), 1 + Y.shape[1]), repeat=True)
         tangent = np.asarray(self.model_.jvp(Y, np.ascontiguousarray(V[:, 1:])))
         aligned = np.asarray(self.model_.inverse_transform(Y))
@@ -348,32 +329,29 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
         return self._in_shape(self._fields(moved))
 
     def _judged(self, X):
-        return self._parts(X)[1]
+        return self._theta_and_shape(X)[1]
 
+    @shared_texts
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Minus the mean error of the reconstructed fields, measured as by `ManifoldModel.score`.
 
         Parameters
         ----------
-        X : array-like (n, M)
-            Fields.
+        {fields}
         y : ignored
 
         Returns
         -------
         float
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As `reconstruct`.
+        {raises}
         """
         check_fitted(self, "model_")
         return -float(scaled_l2(X, self.reconstruct(X)).mean())
 
     @property
     def _n_features_out(self) -> int:
-        return 1 + (self.model_._n_features_out or 0)
+        return 1 + np.shape(self.model_.transform(np.empty((0, *self.model_.field_shape_))))[1]
 
     def _restore(self) -> None:
         if int(np.prod(self._lengths)) != self.n_features_in_:
