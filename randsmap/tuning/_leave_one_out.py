@@ -11,12 +11,13 @@ from sklearn.utils import Bunch
 
 from randsmap._interface.arrays import as_array
 from randsmap._interface.parameters import check_number
+from randsmap._linalg.scales import median_norm
 from randsmap._linalg.spectral import PATH, HatMatrix
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import check_fields
 from randsmap.decoders._regularization import fixed_regularization
 from randsmap.invariants import AffineInvariants
-from randsmap.metrics import field_norms, median_norm, scaled_distances, selection_losses
+from randsmap.metrics import field_norms, scaled_distances, selection_losses
 from randsmap.tuning._field_span import FieldSpan, invariants_of
 from randsmap.tuning._search import on_edge
 
