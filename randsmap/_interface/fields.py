@@ -300,7 +300,7 @@ def field_rows(estimator: FieldOutputMixin, X: Any, *, reset: bool = False, name
     if reset:
         estimator._field_shape = layout
     elif hasattr(estimator, "_field_shape"):
-        shape: Shape = getattr(X, "shape", None) or getattr(rows, "shape", ())
+        shape: Shape = getattr(X, "shape", ()) or getattr(rows, "shape", ())
         estimator._field_shape.check(layout, name, shape)
     return rows
 

@@ -183,7 +183,7 @@ def storable_class(name: str) -> Any:
 
 def _stored(kind: Any) -> dict[str, Any]:
     """The fitted attributes of a class that a file holds, by name, with their declarations."""
-    return {name: how for name, how in kind._state.items() if how is not NOT_SAVED}  # type: ignore[attr-defined]
+    return {name: how for name, how in kind._state.items() if how is not NOT_SAVED}
 
 
 # -- Objects to a manifest -------------------------------------------------------------------------
