@@ -231,16 +231,15 @@ def _set_blas_threads(library, count):
     release(force=True)
 
 
-# Rows a decoding task takes. BLAS packs A anew for each task, which costs about as much as 30 rows;
-# eight tasks or more share the work between threads.
-_MIN_TILE, MAX_TILE, _TILES = 128, 1024, 8
+MAX_TILE = 1024  # rows a task takes at most
 FEW = _kernel.FEW
 TILE_ENTRIES = 1 << 21  # of the largest temporary of a tile (16 MB)
 
 
 def _tiles(n, most=MAX_TILE):
     """Number of tiles for n rows; depends on n alone, so that results do not depend on threads."""
-    rows = min(max(-(-n // _TILES), _MIN_TILE), most)
+    # BLAS packs A anew for each task, which costs about as much as 30 rows; eight tasks share the work between threads
+    rows = min(max(-(-n // 8), 128), most)
     return -(-n // rows)
 
 

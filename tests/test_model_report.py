@@ -137,10 +137,10 @@ def test_a_large_map_is_read_by_blocks_and_once(model, bumps, tmp_path, monkeypa
     np.save(tmp_path / "fields.npy", bumps)
     mapped = np.load(tmp_path / "fields.npy", mmap_mode="r")
     read = []
-    copied = rows.MappedRows._read
+    copied = rows.MappedRows.read
     monkeypatch.setattr(
         rows.MappedRows,
-        "_read",
+        "read",
         lambda self, which, cells=slice(None): read.append(which) or copied(self, which, cells),
     )
     found = _evaluation.evaluate(model, mapped)

@@ -4,7 +4,7 @@ from sklearn.preprocessing import PolynomialFeatures
 
 import randsmap
 from randsmap._linalg import projection_table
-from randsmap._linalg.products import times_transposed
+from randsmap._linalg.products import multiply
 from randsmap._linalg.projection_table import ProjectionTable
 from randsmap._linalg.ridge import FeatureRows
 
@@ -30,7 +30,7 @@ def problem(name, d, n, seed=0):
     V = np.linalg.qr(rng.normal(size=(400, 12)))[0].T.copy()
     rows = FeatureRows(features, X, bias=False)
     rows.mean = rows.take(slice(0, 50)).whole().mean(axis=0)
-    return X, rows, V, lambda Y: times_transposed(rows.at(Y).whole(), V)
+    return X, rows, V, lambda Y: multiply(rows.at(Y).whole(), V.T)
 
 
 @pytest.mark.slow

@@ -14,8 +14,6 @@ from randsmap._kernels import ridge as _kernel
 __all__ = ["Solution", "cholesky_solve", "gram_is_accurate", "gram_norm", "singular_gram_error", "with_bias"]
 
 _EPS = np.finfo(float).eps
-_ACCURATE = 1e-6  # largest change of decoded fields by the round-off of a Gram matrix
-_STEPS = 12  # of the Lanczos method: the largest eigenvalue to some per cent
 
 
 class Solution(NamedTuple):
@@ -44,7 +42,7 @@ def gram_is_accurate(norm: float, regularization: float) -> bool:
     The round-off of the Gram matrix, eps |Phi|^2, over lambda bounds what it changes in the decoded fields. A norm that
     overflows passes: the factorisation then raises with the reason.
     """
-    return not np.isfinite(norm) or bool(_EPS * norm <= _ACCURATE * regularization)
+    return not np.isfinite(norm) or bool(_EPS * norm <= 1e-6 * regularization)
 
 
 def gram_norm(G: NDArray[np.float64], uncentred: int | None = None) -> float:
@@ -53,10 +51,12 @@ def gram_norm(G: NDArray[np.float64], uncentred: int | None = None) -> float:
     uncentred : None if G is of rows less their mean; n if G is [1 | Phi]^T [1 | Phi] of n rows; 0 if G is
         [1 | Phi] [1 | Phi]^T
     """
+    # twelve steps of the Lanczos method give the largest eigenvalue to a few per cent
+    steps = 12
     v, before = np.random.default_rng(0).standard_normal(len(G)), 0.0
     alpha: list[float] = []
     beta = [float(np.linalg.norm(v))]
-    while len(alpha) < min(len(G), _STEPS) and beta[-1] > 0:
+    while len(alpha) < min(len(G), steps) and beta[-1] > 0:
         v = v / beta[-1]
         if uncentred == 0:
             v -= v.mean()

@@ -40,8 +40,6 @@ __all__ = [
 # Above this many rows the median is taken over a sample of pairs.
 MEDIAN_EXACT_ROWS = 20_000
 MEDIAN_SAMPLED_PAIRS = 250_000
-MEDIAN_BRACKET_SAMPLE = 2**14
-PRODUCT_PARTS = 4
 # exp(-D / eps^2) needs eps^2 and 1/eps^2 as normal numbers
 EPSILON_RANGE = (1e-150, 1e150)
 
@@ -286,15 +284,14 @@ def symmetric_product(K: NDArray[np.float64], X: NDArray[np.float64]) -> NDArray
 
     Both C-contiguous. Bound by memory for small p. The parts do not depend on the number of threads.
     """
+    n_parts = 4
     n = len(K)
     # rows of equal parts of the triangle, in fours
-    share = 1 - np.sqrt(1 - np.arange(PRODUCT_PARTS + 1) / PRODUCT_PARTS)
+    share = 1 - np.sqrt(1 - np.arange(n_parts + 1) / n_parts)
     bounds = (n * share).astype(int) // 4 * 4
     bounds[-1] = n
-    parts = np.zeros((PRODUCT_PARTS, *X.shape))
-    _parallel.parallel_for(
-        lambda t: _kernels.symmetric_product(K, bounds[t], bounds[t + 1], X, parts[t]), PRODUCT_PARTS
-    )
+    parts = np.zeros((n_parts, *X.shape))
+    _parallel.parallel_for(lambda t: _kernels.symmetric_product(K, bounds[t], bounds[t + 1], X, parts[t]), n_parts)
     return parts.sum(axis=0)
 
 
@@ -407,17 +404,18 @@ def median_of_squared(D: NDArray[np.float64]) -> float:
     A sample of D brackets the median; one pass counts the values below the bracket and collects
     those inside, among which the exact one is selected.
     """
+    n_sampled = 2**14
     n = len(D)
     n_pairs = n * (n - 1) // 2
     low, high = (n_pairs - 1) // 2, n_pairs // 2  # ranks whose mean is the median
     brackets = [(-np.inf, np.inf)]
-    if n_pairs > 4 * MEDIAN_BRACKET_SAMPLE:
+    if n_pairs > 4 * n_sampled:
         rng = np.random.default_rng(0)
-        i = rng.integers(n, size=MEDIAN_BRACKET_SAMPLE)
-        j = rng.integers(n - 1, size=MEDIAN_BRACKET_SAMPLE)
+        i = rng.integers(n, size=n_sampled)
+        j = rng.integers(n - 1, size=n_sampled)
         sample = np.sort(D[i, j + (j >= i)])
-        margin = 2 * int(MEDIAN_BRACKET_SAMPLE**0.5)  # four standard deviations of the rank
-        middle = MEDIAN_BRACKET_SAMPLE // 2
+        margin = 2 * int(n_sampled**0.5)  # four standard deviations of the rank
+        middle = n_sampled // 2
         brackets.insert(0, (sample[middle - margin], sample[middle + margin]))
     for lo, hi in brackets:
         n_below, inside = _bracketed(D, lo, hi)

@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dgemm
 
 from randsmap._linalg.cholesky import cholesky_solve, gram_is_accurate, gram_norm
-from randsmap._linalg.eigen import symmetric_eigen
-from randsmap._linalg.products import cross
+from randsmap._linalg.products import cross, symmetric_eigen
 from randsmap._linalg.rows import BLOCK
 from randsmap._linalg.spectral import HatMatrix, solve_or_least_squares
 from randsmap._linalg.svd import pivoted_cholesky

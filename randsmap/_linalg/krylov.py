@@ -30,7 +30,6 @@ __all__ = ["Krylov", "available_memory"]
 
 _EPS = np.finfo(float).eps
 _BLOCK_BYTES = 2**25  # a row block of Phi
-_SKETCH_BYTES = 2**29  # the preconditioner, eight arrays of its size while it is made
 
 
 class Krylov:
@@ -121,10 +120,12 @@ class Krylov:
         Returns whether it got there within `largest_rank` (default: a quarter of the columns, or 256)
         and 512 MB. It goes on from the rank it has.
         """
+        # the limit of the preconditioner, of whose size there are eight arrays while it is made
+        sketch_bytes = 2**29
         width = self._rows.width
         if largest_rank is None:  # beyond, a direct solver would cost no more
             largest_rank = max(2 * self.first_rank, width // 4)
-        largest_rank = max(1, min(largest_rank, width, _SKETCH_BYTES // (64 * width)))
+        largest_rank = max(1, min(largest_rank, width, sketch_bytes // (64 * width)))
         while True:
             rank = self.rank
             if rank and (rank == width or self._eigenvalues[-1] <= 10 * self._regularization):

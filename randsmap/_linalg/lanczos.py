@@ -12,12 +12,8 @@ from numpy.typing import NDArray
 
 __all__ = ["block_size", "leading_eigenpairs"]
 
-# Residual at which a pair has converged, unless told otherwise; the norm of S is about 1.
-TOLERANCE = 4e-15
-# Vectors of a block: so many more than eigenpairs wanted, within limits; even.
-EXTRA_VECTORS, SMALLEST_BLOCK, LARGEST_BLOCK = 2, 4, 8
-# Vectors of the basis, at least, before it is compressed; compressions before giving up.
-BASIS, COMPRESSIONS = 80, 2000
+# The basis is compressed when it has this many vectors
+BASIS = 80
 
 
 def leading_eigenpairs(
@@ -25,7 +21,7 @@ def leading_eigenpairs(
     n: int,
     count: int,
     constraint: NDArray[np.float64],
-    tolerance: float = TOLERANCE,
+    tolerance: float = 4e-15,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The largest eigenvalues of a symmetric matrix S of norm about 1, and their eigenvectors.
 
@@ -38,7 +34,7 @@ def leading_eigenpairs(
     constraint : ndarray of shape (n,)
         A unit eigenvector of S, which is left out.
     tolerance : float
-        Residual |S u - theta u| at which a pair has converged.
+        Residual |S u - theta u| at which a pair has converged. The default is some 20 eps, S having norm 1.
 
     Returns
     -------
@@ -97,7 +93,7 @@ def leading_eigenpairs(
             if residual <= tolerance:
                 return eigenvalues[:count], basis[:, 1 : 1 + done] @ Y[:, :count]
         if full:
-            if compressions == COMPRESSIONS:
+            if compressions == 2000:  # ends a search that round-off would keep from ever converging
                 raise np.linalg.LinAlgError(
                     f"the {count} leading eigenvectors did not converge (residual {residual:.1e}): "
                     "their eigenvalues are too close to one another"
@@ -111,8 +107,9 @@ def leading_eigenpairs(
 
 
 def block_size(count: int) -> int:
-    """Vectors of a block, for `count` eigenpairs."""
-    return min(max(2 * ((count + 1) // 2) + EXTRA_VECTORS, SMALLEST_BLOCK), LARGEST_BLOCK)
+    """Vectors of a block, for `count` eigenpairs: an even number from 4 to 8."""
+    # two more than wanted: the last eigenpairs of a block converge slowest
+    return min(max(2 * ((count + 1) // 2) + 2, 4), 8)
 
 
 def _orthonormalised(W, basis, coefficients):

@@ -16,9 +16,9 @@ from scipy.linalg.blas import ddot
 from randsmap._io.progress import steps
 from randsmap._linalg.cholesky import Solution, cholesky_solve, gram_is_accurate, gram_norm
 from randsmap._linalg.primal import Primal
-from randsmap._linalg.products import cross, multiply, times_transposed
+from randsmap._linalg.products import cross, multiply
 from randsmap._linalg.projection_table import ProjectionTable
-from randsmap._linalg.rows import FeatureRows, Rows
+from randsmap._linalg.rows import FeatureRows, Rows, mean_of
 from randsmap._linalg.spectral import Spectral
 from randsmap._linalg.sums import GramAccumulator, GramStatistics, sum_rows
 from randsmap._linalg.svd import orthonormalize_rows_against
@@ -32,14 +32,11 @@ PROBES = 10
 _MARGIN = 2.0
 TESTS = 64  # points that say how well V represents the features, before the pass over all says it
 _CANDIDATES = 16384  # points among which the farthest are sought
-_LARGEST_GAIN = 3  # times what the first step gains, that a later one may
 _SLACK = np.log(10.0)  # of the extrapolated logarithm of tau
 LARGEST_SHARE = 6  # V of more than min(n, P) / 6 columns gains nothing
 _STORED = 1 << 25  # numbers of Phi V that are kept; of more it is computed anew in every pass
-_TOL = 1e-8
 _GIVE_UP_RATIO = 1e4  # times `tol`: above, the residual and some more columns do not help
 _PASSES = 3  # over the features, at most
-_TABLE_ROWS = 16384  # of Phi V from a table at a time: enough in each of its cells
 _EPS = np.finfo(float).eps
 
 
@@ -140,7 +137,7 @@ class LowRankSpace:
             # products too narrow to gain from more threads
             with blas_threads(1):
                 new = orthonormalize_rows_against(new, self._Vt)
-                seen = times_transposed(self._tests, new)
+                seen = multiply(self._tests, new.T)
             before, self._rank_before = self._energy, self.rank
             if not once:  # the last step need not be a whole one
                 energies = before - self._per_test * np.cumsum(np.einsum("ij,ij->j", seen, seen))
@@ -159,11 +156,13 @@ class LowRankSpace:
 
     def _out_of_reach(self, goal):
         """Whether the decay so far says that `most` columns are not enough, so that giving up is cheap."""
+        # a later step gains at most three times what the first one does
+        largest_gain = 3
         if self._energy <= goal:
             return False
         last, left = self._decays[-1], self._most - self.rank
         if len(self._decays) == 1:
-            rest = _LARGEST_GAIN * last * left / STEP
+            rest = largest_gain * last * left / STEP
         elif last <= self._decays[-2]:
             rest = last * left / STEP
         else:  # slower and slower: the logarithm falls like the root of the columns
@@ -209,12 +208,14 @@ class LowRankSpace:
         rest = self._rest if done else np.ascontiguousarray(Z[:, k:])
         Z = np.ascontiguousarray(Z[:, :k])
         with blas_threads():
-            rest -= multiply(Z, times_transposed(new, self._probes))
+            rest -= multiply(Z, multiply(new, self._probes.T))
         self._Z, self._rest = Z if not done else np.hstack([self._Z, Z]), rest
         self.tau = _MARGIN * ddot(rest.ravel(), rest.ravel())
 
     def _projections(self, right, size=2048):
         """(start, stop, rows of Phi times right^T) over all rows, from a table where that pays."""
+        # rows that are read from a table at a time: enough in each of its cells for a product of matrices
+        table_rows = 16384
         table = None
         if self.table_goal:
             if self._table[0] != self.rank:
@@ -223,7 +224,7 @@ class LowRankSpace:
                     features.activation_parameters,
                     features.points,
                     len(right),
-                    lambda X: times_transposed(features.at(X).whole(), right),
+                    lambda X: multiply(features.at(X).whole(), right.T),
                     self.table_goal,
                 )
                 self._table = self.rank, found
@@ -231,10 +232,10 @@ class LowRankSpace:
         if table is None:
             for start, stop, block in self._features.blocks(size):
                 with blas_threads():
-                    Z = times_transposed(block, right)
+                    Z = multiply(block, right.T)
                 yield start, stop, Z
             return
-        for first, last in steps(self.n, _TABLE_ROWS, "fitting"):
+        for first, last in steps(self.n, table_rows, "fitting"):
             Z = table.rows(self._features.points[first:last])
             for start in range(first, last, size):
                 stop = min(start + size, last)
@@ -245,7 +246,7 @@ class LowRankSpace:
         first = int(self.bias)
         right, energy = None, 0.0
         if self._Z is None:
-            probes = self._probes - multiply(times_transposed(self._probes, self._Vt), self._Vt)
+            probes = self._probes - multiply(multiply(self._probes, self._Vt.T), self._Vt)
             right = np.vstack([self._Vt, probes])
         source = self._projections(right, size) if right is not None else self._stored_blocks(size)
         for start, stop, Z in source:
@@ -272,10 +273,7 @@ class LowRankSpace:
     def centre(self) -> None:
         """Take the mean off all rows from now on."""
         if self.mean is None:
-            total = np.zeros(self.width)
-            for _, _, block in self.blocks():
-                total += block.sum(axis=0)
-            self.mean = total / self.n
+            self.mean = mean_of(self)
 
     def project_points(self, points: FeatureRows) -> NDArray[np.float64]:
         """[1 |] Phi V less `mean` of other points, (L, width)."""
@@ -284,7 +282,7 @@ class LowRankSpace:
         out = np.ones((points.n, self.width))
         for start, stop, block in features.blocks():
             with blas_threads():
-                out[start:stop, int(self.bias) :] = times_transposed(block, self._Vt)
+                out[start:stop, int(self.bias) :] = multiply(block, self._Vt.T)
         if self.mean is not None:
             out -= self.mean
         return out
@@ -317,7 +315,7 @@ class LowRankSpace:
             if self.table_error:
                 size = float(np.sqrt(ddot(alpha.ravel(), alpha.ravel()) / self._energy_of_fields))
                 bound += self.table_error * (left / (2 * np.sqrt(regularization)) + size)
-        return self._coefficients(alpha), bound
+        return self._full_coefficients(alpha), bound
 
     def _by_orthogonal_factors(self, F, regularization):
         """alpha where the round-off of the Gram matrix would be felt."""
@@ -347,7 +345,7 @@ class LowRankSpace:
             W = spectral.weights(Z, regularization)
         return W if self.bias else W + 1 / self.n
 
-    def _coefficients(self, alpha):
+    def _full_coefficients(self, alpha):
         sums = self._statistics
         with blas_threads():
             R = cross(self._Vt, np.ascontiguousarray(alpha[int(self.bias) :]))
@@ -387,7 +385,7 @@ class LowRank:
     def __init__(
         self, rows: FeatureRows, most: int, regularizations: Sequence[float], tol: float | None, *, forced: bool
     ) -> None:
-        self.tol = _TOL if tol is None else tol if forced else min(tol, _TOL)
+        self.tol = 1e-8 if tol is None else tol if forced else min(tol, 1e-8)
         self._space: LowRankSpace | None = None
         self._fields: Any = None  # of the last pass; self stands for none
         if not most or not regularizations or not all(map(np.isfinite, regularizations)):
@@ -400,7 +398,7 @@ class LowRank:
                 space.table_goal = self.tol * np.sqrt(value) / 8
                 break
 
-    def _project(self, F):
+    def _pass(self, F):
         """One pass over the features, where the space has grown or the fields are others."""
         assert self._space is not None
         if self._fields is None or (F is not None and self._fields is not F):
@@ -412,7 +410,7 @@ class LowRank:
         """The space, if no square of a singular value that it leaves out is above `tol` times `least`."""
         if self._space is None:
             return None
-        self._project(None)
+        self._pass(None)
         return self._space.hat_rows() if self._space.tau <= self.tol * least else None
 
     def solve(self, F: Any, regularization: float) -> Solution | None:
@@ -421,7 +419,7 @@ class LowRank:
         if space is None or not regularization > 0:
             return None
         for _ in range(_PASSES):
-            self._project(F)
+            self._pass(F)
             if not space.certificate(regularization) <= _GIVE_UP_RATIO * self.tol:
                 return None
             A, bound = space.solve(F, regularization)
@@ -439,7 +437,7 @@ class LowRank:
         if space is None or not regularization > 0:
             return None
         for _ in range(_PASSES):
-            self._project(None)
+            self._pass(None)
             if space.certificate(regularization) + space.table_error / np.sqrt(regularization) <= self.tol:
                 return space.weights(points, regularization)
             if not space.certificate(regularization) <= _GIVE_UP_RATIO * self.tol or not space.grow(0.0, once=True):

@@ -13,11 +13,6 @@ from randsmap._parallel import parallel_for
 __all__ = ["NeighborIndex", "nearest_neighbors"]
 
 _LEAF = 8  # points in a leaf at most; measured, see benchmarks
-_CELL = 3  # points in a grid cell on average
-_UNEVEN = 10  # mean over the points of the occupancy of their cell, above which the tree is faster
-_GRID_MAX_K = 8
-_TREE_MAX_DIM = 6  # boxes of random points part nothing beyond it
-_QUERIES, _TASKS = 2048, 32  # a task has at least so many queries; about so many tasks at most
 
 
 class NeighborIndex:
@@ -35,7 +30,7 @@ class NeighborIndex:
     def __init__(self, points: NDArray[np.float64]) -> None:
         n, d = points.shape
         self.n_points, self.n_dims = n, d
-        self.is_tree = d <= _TREE_MAX_DIM
+        self.is_tree = d <= 6  # in more dimensions the boxes of random points prune nothing
         self._grid_arrays = self._build_grid(points) if d == 2 else None
         if self.is_tree:
             self._build_tree(points)
@@ -54,6 +49,10 @@ class NeighborIndex:
 
     def _build_grid(self, points):
         """Cells of the plane with a few points each; None where they crowd in some of them."""
+        # points per cell on average
+        per_cell = 3
+        # above this mean occupancy of the cell of a point, the tree is faster
+        uneven = 10
         n = len(points)
         low, high = points.min(axis=0), points.max(axis=0)
         with np.errstate(over="ignore"):
@@ -62,14 +61,14 @@ class NeighborIndex:
             return None
         # square cells, at most one row or column for each point
         aspect = min(max(extent[0] / extent[1], 1 / n), n)
-        nx = int(max(1, round((n / _CELL * aspect) ** 0.5)))
-        ny = int(max(1, round(n / _CELL / nx)))
+        nx = int(max(1, round((n / per_cell * aspect) ** 0.5)))
+        ny = int(max(1, round(n / per_cell / nx)))
         shape = (nx, ny)
         scale = shape / extent
         cell = [np.minimum(((points[:, j] - low[j]) * scale[j]).astype(np.intp), shape[j] - 1) for j in (0, 1)]
         number = cell[0] * ny + cell[1]
         count = np.bincount(number, minlength=nx * ny)
-        if (count.astype(float) ** 2).sum() > _UNEVEN * n:
+        if (count.astype(float) ** 2).sum() > uneven * n:
             return None
         order = np.argsort(number, kind="stable")
         start = np.concatenate([[0], np.cumsum(count)]).astype(np.intp)
@@ -99,9 +98,11 @@ class NeighborIndex:
 
     def query(self, Q, k):
         """Distances and indices (m, k) of the k nearest points of each row of Q (m, d)."""
+        # more neighbours lie in too many cells, and the tree is faster
+        grid_max_k = 8
         m = Q.shape[0]
         distance, index = np.empty((m, k)), np.empty((m, k), np.intp)
-        size = max(_QUERIES, m // _TASKS)
+        size = max(2048, m // 32)  # queries of a task: enough to be worth a thread, and at most about 32 tasks
         n_tasks = -(-m // size)
         rows = [slice(i * size, (i + 1) * size) for i in range(n_tasks)]
         if not self.is_tree:
@@ -119,7 +120,7 @@ class NeighborIndex:
         # neighbouring queries share a packet: sort them by the leaf they fall into
         leaf = np.empty(m, np.intp)
         grid = None
-        if self._grid_arrays is not None and k <= _GRID_MAX_K:
+        if self._grid_arrays is not None and k <= grid_max_k:
             grid = _kernel.Grid(*self._grid_arrays)
             n_leaves = self._grid_arrays[0] * self._grid_arrays[1]
             parallel_for(lambda i: _kernel.cells(grid, Q[rows[i]], leaf[rows[i]]), n_tasks)

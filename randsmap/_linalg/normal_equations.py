@@ -42,15 +42,15 @@ class NormalEquations:
         self.features, self.cells, self.n, self.centred = features, M, 0, centred
         self.width = FeatureRows(features, np.zeros((1, d)), bias=not centred).width
         self.incomplete = False  # an interrupt may leave a batch half added
-        self._sums = GramAccumulator(self.width, M, centred)
+        self.sums = GramAccumulator(self.width, M, centred)
         self._size = sum_rows(self.width, M)
-        self._waiting: list[Any] = []  # (X, F) of rows that do not fill a block yet
+        self.waiting: list[Any] = []  # (X, F) of rows that do not fill a block yet
         self._n_waiting = 0
-        self._sample, self._stride = np.empty((0, d)), 1  # every 2^k-th point
+        self._sample, self.stride = np.empty((0, d)), 1  # every 2^k-th point
 
     def check(self, X: NDArray[np.float64]) -> None:
         """Raise the errors that the features of X may raise, before X is added."""
-        self._check_complete()
+        self.check_complete()
         with np.errstate(over="ignore", invalid="ignore"):
             if hasattr(self.features, "activation_parameters"):
                 _, W, b, _ = self.features.activation_parameters()
@@ -64,7 +64,8 @@ class NormalEquations:
                 "use smaller units for the latent coordinates"
             )
 
-    def _check_complete(self):
+    def check_complete(self) -> None:
+        """Raise a ValueError if an interrupt left a batch half added."""
         if self.incomplete:
             raise ValueError(
                 "an earlier partial_fit was interrupted while it added its batch, so the sums are "
@@ -84,18 +85,18 @@ class NormalEquations:
         start = 0
         while start < len(X):
             stop = min(len(X), start + self._size - self._n_waiting)
-            self._waiting.append((np.array(X[start:stop]), np.array(F[start:stop])))
+            self.waiting.append((np.array(X[start:stop]), np.array(F[start:stop])))
             self._n_waiting += stop - start
             start = stop
             if self._n_waiting == self._size:
-                self._sum(self._sums)
-                self._waiting, self._n_waiting = [], 0
+                self._sum(self.sums)
+                self.waiting, self._n_waiting = [], 0
 
     def _add_to_sample(self, X):
-        new = X[-self.n % self._stride :: self._stride]
+        new = X[-self.n % self.stride :: self.stride]
         while len(self._sample) + len(new) > _SAMPLE:
             new = new[len(self._sample) % 2 :: 2]
-            self._sample, self._stride = self._sample[::2], 2 * self._stride
+            self._sample, self.stride = self._sample[::2], 2 * self.stride
         self._sample = np.concatenate([self._sample, new])
 
     def sample(self) -> NDArray[np.float64]:
@@ -103,31 +104,31 @@ class NormalEquations:
         return self._sample
 
     def _sum(self, sums):
-        X, F = self._waiting[0] if len(self._waiting) == 1 else map(np.concatenate, zip(*self._waiting))
+        X, F = self.waiting[0] if len(self.waiting) == 1 else map(np.concatenate, zip(*self.waiting))
         sums.add(FeatureRows(self.features, X, bias=not self.centred).whole(), F)
 
     def merge(self, other: NormalEquations) -> None:
         """Add all rows of another, of the same features; those that wait there come after those that wait here."""
-        self._check_complete()
-        other._check_complete()
+        self.check_complete()
+        other.check_complete()
         self.incomplete = True
-        self._sums.merge(other._sums)
-        for X, F in other._waiting:
+        self.sums.merge(other.sums)
+        for X, F in other.waiting:
             self._add_rows(X, F)
-        stride = max(self._stride, other._stride)
-        points = np.concatenate([sums.sample()[:: stride // sums._stride] for sums in (self, other)])
+        stride = max(self.stride, other.stride)
+        points = np.concatenate([part.sample()[:: stride // part.stride] for part in (self, other)])
         while len(points) > _SAMPLE:
             points, stride = points[::2], 2 * stride
-        self._sample, self._stride = points, stride
+        self._sample, self.stride = points, stride
         self.n += other.n
         self.incomplete = False
 
     def statistics(self) -> GramStatistics:
         """The sums over all rows so far, as new arrays."""
-        self._check_complete()
-        if not self._waiting:
-            return self._sums.statistics()
-        sums = self._sums.copy()
+        self.check_complete()
+        if not self.waiting:
+            return self.sums.statistics()
+        sums = self.sums.copy()
         self._sum(sums)
         return sums.statistics()
 
@@ -164,5 +165,5 @@ class NormalEquations:
     def copy(self) -> NormalEquations:
         """A copy that more can be added to."""
         new = copy.copy(self)
-        new._sums, new._waiting = self._sums.copy(), list(self._waiting)
+        new.sums, new.waiting = self.sums.copy(), list(self.waiting)
         return new

@@ -17,13 +17,7 @@ from randsmap._parallel import blas_threads
 __all__ = ["ProjectionTable"]
 
 _LEAST_ROWS = 20000  # below, features are cheap
-_DEGREES = (6, 8, 10, 12, 14, 16, 20, 24, 28)
-_MOST_CELLS = 128  # along a coordinate
-_ENTRIES = 1 << 26  # of a table (512 MB)
-_FEATURE, _TERM = 60, 30  # operations of GEMM that take as long as a feature, and as a product of polynomials
 _SAMPLE = 512  # rows that say what the table misses
-_MARGIN = 2.0  # times what they say
-_ROWS = 16384  # that are sorted by their cells at a time: enough of each for products of matrices
 _EPS = np.finfo(float).eps
 
 
@@ -115,32 +109,41 @@ class ProjectionTable:
         table = cls(X, values, *found, accuracy)
         rows = X[np.sort(np.random.default_rng(0).choice(n, _SAMPLE, replace=False))]
         missed = table.rows(rows) - values(rows)
-        error = _MARGIN * np.sqrt(n / _SAMPLE) * np.linalg.norm(missed, 2)
+        error = 2 * np.sqrt(n / _SAMPLE) * np.linalg.norm(missed, 2)
         return (table, float(error)) if error <= goal else None
 
     @staticmethod
     def _cheapest(features: Any, X: NDArray[np.float64], width: int, accuracy: float) -> tuple[int, int] | None:
         """(cells, degree) for which least work is expected, from what is known of the features' Chebyshev series."""
+        # multiplications of GEMM that take as long as one feature
+        per_feature = 60
+        # multiplications of GEMM that take as long as one product of polynomials
+        term = 30
+        # numbers of a table (512 MB)
+        entries = 1 << 26
+        # cells along a coordinate
+        most_cells = 128
+        degrees = (6, 8, 10, 12, 14, 16, 20, 24, 28)
         activation, W, _, scale = features
         n, d = X.shape
         half = (X.max(axis=0) - X.min(axis=0)) / 2
         reach = np.abs(W).T @ half  # of w . y on the box, by feature
-        direct = W.shape[1] * (2 * width + _FEATURE)
+        direct = W.shape[1] * (2 * width + per_feature)
         best, least = None, n * direct / 2
         sample = X[:: max(1, n // 4096)]
-        for degree in _DEGREES:
+        for degree in degrees:
             cells = 1
-            while cells <= _MOST_CELLS and not (
+            while cells <= most_cells and not (
                 abs(scale) * np.linalg.norm(_left_out(activation, reach / cells, degree)) <= accuracy / 4
             ):
                 cells += 1 + cells // 8
-            if cells > _MOST_CELLS:
+            if cells > most_cells:
                 continue
             terms = (degree + 1) if d == 1 else (degree + 1) * (degree + 2) // 2
             corner = np.minimum((sample - sample.min(axis=0)) / np.maximum(2 * half, 1e-300) * cells, cells - 1)
             occupied = len(np.unique(corner.astype(int), axis=0))
-            work = n * terms * (2 * width + _TERM) + occupied * (degree + 1) ** d * direct
-            if work < least and occupied * terms * width <= _ENTRIES:
+            work = n * terms * (2 * width + term) + occupied * (degree + 1) ** d * direct
+            if work < least and occupied * terms * width <= entries:
                 best, least = (cells, degree), work
         return best
 
@@ -153,9 +156,11 @@ class ProjectionTable:
 
     def rows(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """The functions' values (m, k) at latents (m, d) in the box."""
+        # rows that are sorted by their cells at a time: enough of each cell for products of matrices
+        size = 16384
         out = np.empty((len(X), self._coefficients.shape[2]))
-        for start in range(0, len(X), _ROWS):
-            self._fill(X[start : start + _ROWS], out[start : start + _ROWS])
+        for start in range(0, len(X), size):
+            self._fill(X[start : start + size], out[start : start + size])
         return out
 
     def _fill(self, X, out):

@@ -31,7 +31,6 @@ __all__ = ["RidgeFactor", "choose", "operations"]
 
 _WORTHWHILE = 2e9  # multiplications of a direct solution, some 0.1 s, below which nothing cheaper is looked for
 _KRYLOV_SIZE = 4000  # min(n, P+1) from which "auto" considers the Krylov solver: below, it gains less than it costs
-_KRYLOV_ITERATIONS = 10  # expected of one right-hand side, once preconditioned
 _MEMORY_SHARE = 0.9  # of the memory available that matrices of direct solvers may take
 _EPS = np.finfo(float).eps
 _Values = NDArray[np.float64]
@@ -168,6 +167,8 @@ class RidgeFactor:
 
     def _by_krylov(self, F, regularization):
         """None, in "auto", where it is found to be no cheaper than a direct method that fits in memory."""
+        # iterations per right-hand side that are expected after preconditioning
+        krylov_iterations = 10
         rows, tol = self._rows, 1e-7 if self._tol is None else self._tol
         mapped = isinstance(F, Rows) and F.mapped
         if self._solver == "krylov":
@@ -181,12 +182,12 @@ class RidgeFactor:
         fits = _direct_fits(n, P, self._cells or F.shape[1])
         # products that take half as long as the direct method's Gram matrix; more take more than is gained
         affordable = operations("dual" if n < P else "primal", n, P, 0, 0) / 2 / operations("krylov", n, P, 0, 1, 1)
-        most = max(1, int((affordable - first) // _KRYLOV_ITERATIONS))
+        most = max(1, int((affordable - first) // krylov_iterations))
         krylov = Krylov(rows, F, regularization, tol, most if fits else None)
         cheap = krylov.n_columns <= most
         if cheap or not fits:
             found = krylov.precondition(max(first, min(n, P) // 32))
-            cheap = found and krylov.rank + _KRYLOV_ITERATIONS * krylov.n_columns <= affordable
+            cheap = found and krylov.rank + krylov_iterations * krylov.n_columns <= affordable
             if regularization > 10 * _EPS * krylov.trace:
                 if not fits:
                     krylov.precondition()
@@ -206,7 +207,7 @@ class RidgeFactor:
         auto = self._solver != "cholesky"
         if auto and not dual.cholesky_is_accurate(regularization):
             return None
-        fields, mean = self._centred(F)
+        fields, mean = self._less_mean(F)
         C = fields[:].copy() if mean is None else fields[:]
         with blas_threads():
             solved, trace, pivot = dual.cholesky(C, regularization, auto)
@@ -221,7 +222,7 @@ class RidgeFactor:
     def _by_spectral(self, F, regularization):
         if isinstance(F, Rows) and F.mapped and self._rows.n < self._rows.width:
             return self._of_unit_fields(self._by_spectral, F, regularization)
-        fields, mean = self._centred(F)
+        fields, mean = self._less_mean(F)
         return self._completed(self._spectral.solve(fields, regularization), mean)
 
     def _of_unit_fields(self, solve, F, regularization):
@@ -238,9 +239,9 @@ class RidgeFactor:
                 _kernel.cross(np.ascontiguousarray(found.coefficients[:, start:stop].T), F[start:stop], True, A)
         if mean is not None:
             A[0] += mean
-        return found._replace(coefficients=A)
+        return Solution(A, *found[1:])
 
-    def _centred(self, F):
+    def _less_mean(self, F):
         """What a method without T is asked for: the fields less their mean, and that; the rows are then less theirs."""
         if self._rows.bias:
             return F, None
@@ -252,7 +253,7 @@ class RidgeFactor:
     def _completed(self, solution, mean):
         if mean is None:
             return solution
-        return solution._replace(coefficients=with_bias(solution.coefficients, self._rows.mean, mean))
+        return Solution(with_bias(solution.coefficients, self._rows.mean, mean), *solution[1:])
 
     # -- Methods, made when they are asked for -----------------------------------------------------------
     def _low_rank(self, M):

@@ -37,6 +37,7 @@ __all__ = [
     "fill_by_blocks",
     "is_large",
     "load_npy",
+    "mean_of",
     "release",
     "taken",
     "write_npy",
@@ -46,7 +47,6 @@ LARGE = 1 << 26  # bytes (as float64) from which a memory-mapped array is handle
 BLOCK = 1 << 22  # entries of a block (32 MB)
 _FEWEST = 32  # rows of a block, for products of matrices at full speed
 _SUMMED = 2048  # rows of features, or of one sum of a mean: enough for SYRK and GEMM to run at full speed
-_TILE = 64  # rows of features a task computes
 
 
 def is_large(X: object) -> TypeGuard[NDArray[Any]]:
@@ -156,11 +156,8 @@ class Rows:
 
     def __init__(self, array: Any) -> None:
         self.array, self.shape, self.dtype = array, array.shape, array.dtype
-        self._adjust_by(None)
-
-    def _adjust_by(self, mean, scale=None, normals=None):
-        self.mean: NDArray[np.float64] | None = mean
-        self._scale, self._normals, self._seen = scale, normals, None
+        self.mean: NDArray[np.float64] | None = None
+        self._scale = self._normals = self._seen = None
 
     @staticmethod
     def of(X: Any, name: str = "X", **requirements: Any) -> Rows:
@@ -198,9 +195,10 @@ class Rows:
         """Number of columns."""
         return self.shape[1]
 
-    def _twin(self) -> Self:
+    def _with(self, **changes: Any) -> Self:
+        """The same rows with some attributes changed."""
         other = object.__new__(type(self))  # copy.copy would ask for a pickle
-        other.__dict__.update(self.__dict__)
+        other.__dict__.update(self.__dict__, _seen=None, **changes)
         return other
 
     # -- Other rows ------------------------------------------------------------------------------------
@@ -212,9 +210,7 @@ class Rows:
         normals: NDArray[np.float64] | None = None,
     ) -> Self:
         """(F - mean) diag(scale) (I - N^T N) for orthonormal rows N = `normals` (q, M); F itself is not changed."""
-        other = self._twin()
-        other._adjust_by(mean, scale, normals if normals is not None and len(normals) else None)
-        return other
+        return self._with(mean=mean, _scale=scale, _normals=normals if normals is not None and len(normals) else None)
 
     def centred(self, size: int = _SUMMED) -> Self:
         """The rows less their mean, which is right to the last digits: of sums over `size` rows, twice.
@@ -238,10 +234,8 @@ class Rows:
 
     def take(self, rows: Any) -> Rows:
         """Some of the rows, by a slice or their indices, less the same mean."""
-        other = self._twin()
-        other.array = self.array[rows]
-        other.shape, other._seen = other.array.shape, None
-        return other
+        array = self.array[rows]
+        return self._with(array=array, shape=array.shape)
 
     # -- Numbers ---------------------------------------------------------------------------------------
     def __getitem__(self, rows: Any) -> NDArray[np.float64]:
@@ -263,10 +257,10 @@ class Rows:
         """Columns start..stop of all rows, or of a slice of them."""
         if self._normals is not None and self._seen is None:
             size = block_rows(self.shape[1], 1)
-            parts = (self._scaled(self._read(slice(a, a + size)), slice(None)) for a in range(0, len(self), size))
+            parts = (self._scaled(self.read(slice(a, a + size)), slice(None)) for a in range(0, len(self), size))
             self._seen = np.concatenate([part @ self._normals.T for part in parts])
         cells = slice(start, stop)
-        F = self._scaled(self._read(rows, cells), cells)
+        F = self._scaled(self.read(rows, cells), cells)
         if self._normals is not None:
             F -= self._seen[rows] @ self._normals[:, cells]
         return F
@@ -282,8 +276,8 @@ class Rows:
         for start, stop in steps(len(self), size, what):
             yield start, stop, self[start:stop]
 
-    def _read(self, rows, cells=slice(None)):
-        """Rows and columns of F as it is, as a new array."""
+    def read(self, rows: Any, cells: Any = slice(None)) -> NDArray[np.float64]:
+        """Rows and columns of F as it is, without the mean, as a new array."""
         return self.array[rows, cells].copy()
 
     def _scaled(self, F, cells):
@@ -356,7 +350,7 @@ class MappedRows(Rows):
             self.shape = len(rows), array.shape[1]
 
     def __getitem__(self, rows: Any) -> NDArray[np.float64]:
-        F = self._read(rows)
+        F = self.read(rows)
         if self.mean is None:
             return F
         F -= self.mean
@@ -364,16 +358,14 @@ class MappedRows(Rows):
 
     def take(self, rows: Any) -> MappedRows:
         """Some of the rows, by a slice or their indices in ascending order, less the same mean."""
-        other = self._twin()
-        other._rows = np.arange(len(self))[rows] if self._rows is None else self._rows[rows]
-        other.shape, other._seen = (len(other._rows), self.shape[1]), None
-        return other
+        taken = np.arange(len(self))[rows] if self._rows is None else self._rows[rows]
+        return self._with(_rows=taken, shape=(len(taken), self.shape[1]))
 
     def cells(self, rows: NDArray[np.intp], cells: NDArray[np.intp] | None) -> NDArray[np.float64]:
         """Some cells of some rows, ascending, as they are; None: all cells."""
-        return self._read(np.asarray(rows), slice(None) if cells is None else cells)
+        return self.read(np.asarray(rows), slice(None) if cells is None else cells)
 
-    def _read(self, rows, cells=slice(None)):
+    def read(self, rows: Any, cells: Any = slice(None)) -> NDArray[np.float64]:  # noqa: D102
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
             if step != 1:
@@ -433,12 +425,16 @@ class FeatureRows(Rows):
 
     They are computed block by block, so that Phi need not be stored whole: the package's own maps
     by their kernel, any other transformer by its `transform`.
+
+    Attributes
+    ----------
+    points : ndarray (n, d)
+        X, the latents.
     """
 
     def __init__(self, features: Any, X: NDArray[np.float64], *, bias: bool = True) -> None:
-        self.bias, self.dtype = bias, np.dtype(np.float64)
-        self._adjust_by(None)
-        self._X, self._features = X, features
+        self.bias, self.dtype, self.mean = bias, np.dtype(np.float64), None
+        self.points, self._features = X, features
         if hasattr(features, "activation_parameters"):
             self._map = features.activation_parameters()
             width = self._map[1].shape[1]
@@ -449,16 +445,11 @@ class FeatureRows(Rows):
 
     def take(self, rows: Any) -> FeatureRows:
         """The rows of some of the points, by their indices or a slice, less the same mean."""
-        return self._like(self._X[rows], self.bias, self.mean)
+        return self._like(self.points[rows], self.bias, self.mean)
 
     def at(self, X: NDArray[np.float64]) -> FeatureRows:
         """The rows of other points (m, d), less the same mean."""
         return self._like(X, self.bias, self.mean)
-
-    @property
-    def points(self) -> NDArray[np.float64]:
-        """The latents (n, d)."""
-        return self._X
 
     @property
     def activation_parameters(self) -> Any:
@@ -467,18 +458,15 @@ class FeatureRows(Rows):
 
     def without_bias(self) -> FeatureRows:
         """The features alone, as they are."""
-        return self._like(self._X, False, None)
+        return self._like(self.points, False, None)
 
     def _like(self, X, bias, mean):
-        other = self._twin()
-        other._X, other.bias, other.mean = X, bias, mean
-        other.shape = len(X), self.width + bias - self.bias
-        return other
+        return self._with(points=X, bias=bias, mean=mean, shape=(len(X), self.width + bias - self.bias))
 
     def metric_points(self, points: NDArray[np.intp]) -> NDArray[np.float64]:
         """The points with these indices in coordinates whose distances the features see: |W^T (x - y)|, or in
         standard deviations for another transformer."""
-        X = self._X[points]
+        X = self.points[points]
         X = X - X.mean(axis=0)
         if self._map is None:
             return X / standard_deviations(X)
@@ -488,30 +476,28 @@ class FeatureRows(Rows):
     def centre(self) -> None:
         """Take the mean off all rows from now on."""
         if self.mean is None:
-            total = np.zeros(self.width)
-            for _, _, block in self.blocks():
-                total += block.sum(axis=0)
-            self.mean = total / self.n
+            self.mean = mean_of(self)
 
     def __getitem__(self, rows: Any) -> NDArray[np.float64]:
         return self.take(rows).whole()
 
     def fill(self, start: int, stop: int, out: NDArray[np.float64]) -> None:
         """Rows start..stop into out (stop - start, width)."""
+        tile = 64
         first = int(self.bias)
         out[:, :first] = 1
         if self._map is None:
-            out[:, first:] = feature_matrix(self._features, self._X[start:stop], self.width - first)
+            out[:, first:] = feature_matrix(self._features, self.points[start:stop], self.width - first)
         else:
             activation, weights, offsets, scale = self._map
 
             def task(i):
-                a, b = start + i * _TILE, min(start + (i + 1) * _TILE, stop)
+                a, b = start + i * tile, min(start + (i + 1) * tile, stop)
                 part = out[a - start : b - start, first:]
-                _features_kernel.features(activation, self._X[a:b], weights, offsets, scale, part)
+                _features_kernel.features(activation, self.points[a:b], weights, offsets, scale, part)
 
             with blas_threads(1):
-                parallel_for(task, -(-(stop - start) // _TILE))
+                parallel_for(task, -(-(stop - start) // tile))
         if self.mean is not None:
             out -= self.mean
 
@@ -529,6 +515,14 @@ class FeatureRows(Rows):
             block = memory[: stop - start]
             self.fill(start, stop, block)
             yield start, stop, block
+
+
+def mean_of(rows: Any) -> NDArray[np.float64]:
+    """Mean of rows that have `blocks`, block by block."""
+    total = np.zeros(rows.width)
+    for _, _, block in rows.blocks():
+        total += block.sum(axis=0)
+    return total / rows.n
 
 
 def feature_matrix(features: Any, X: NDArray[np.float64], P: int | None = None) -> NDArray[np.float64]:

@@ -12,7 +12,6 @@ __all__ = ["SMALLEST_SHARE", "error_floor", "error_scales", "median_norm", "stan
 # A field far smaller than the others must not decide a mean of relative errors alone: below this share of the
 # median norm its error is relative to that share. 1e-3 does not change the errors of fields that decay to 0.1 %.
 SMALLEST_SHARE = 1e-3
-_ROUND_OFF = 1e-12  # of the largest |x|: a spread that the round-off of the values explains
 
 
 def median_norm(norms: ArrayLike) -> float:
@@ -42,10 +41,12 @@ def standard_deviations(X: NDArray[np.float64]) -> NDArray[np.float64]:
 
     The sums are rounded once, so that the result does not depend on the order of the rows.
     """
+    # the round-off of the values explains a spread of this part of the largest |x|
+    round_off = 1e-12
     peak = np.abs(X).max(axis=0)
     safe = np.where(peak > 0, peak, 1.0)
     spread = np.array([_standard_deviation(column) for column in (X / safe).T])
-    return np.where(spread > _ROUND_OFF, safe * spread, 1.0)
+    return np.where(spread > round_off, safe * spread, 1.0)
 
 
 def _standard_deviation(x):

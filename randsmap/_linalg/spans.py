@@ -19,11 +19,6 @@ from randsmap._parallel import blas_threads
 __all__ = ["FactoredRows", "ReflectedRows"]
 
 _EPS = np.finfo(float).eps
-_PANEL = 64  # fields whose directions the basis gains at a time: products of matrices at full speed
-_PROBES = 10  # |x|^2 from 10 of them is too small by a factor of 100 once in 1e8 rows
-_KEPT = 8 * _EPS  # of a field's norm: what a direction adds at least
-_NEGLIGIBLE = 1e-14  # of a field's norm: below, an estimate of what is missing of it will do
-_REFLECTIONS = 256  # applied at a time: wide enough for matrix products at full speed
 _BLOCK = 512  # fields that are expressed in coordinates at a time
 
 
@@ -82,6 +77,12 @@ class FactoredRows(Rows):
         free : ndarray (M,) of bool
             The cells S.
         """
+        # the estimate of |x|^2 from ten probes is too small by a factor of 100 once in 1e8 rows
+        n_probes = 10
+        # a direction must add more than round-off to a field of norm 1
+        kept = 8 * _EPS
+        # directions of 64 fields at a time: products of matrices at full speed
+        panel = 64
         n, M = F.shape
         q, most = len(beside), min(n, M) // 2
         sizes = np.sqrt(np.einsum("ij,ij->i", F, F))
@@ -90,7 +91,7 @@ class FactoredRows(Rows):
         sizes = error_scales(sizes)
         if _has_rank(F, sizes, free, most + 1):
             return None
-        probes = np.random.default_rng(0).standard_normal((_PROBES, M))
+        probes = np.random.default_rng(0).standard_normal((n_probes, M))
         probes[:, ~free] = 0
         # rows that are not used take no memory
         Q, G, r = np.empty((most, M)), np.empty((n, most)), 0
@@ -108,7 +109,7 @@ class FactoredRows(Rows):
                     missed -= multiply(columns, multiply(new, probes.T))
                     r += k
                 estimates = np.sqrt(np.mean(missed**2, axis=1)) / sizes
-                rows = np.argsort(-estimates, kind="stable")[:_PANEL]
+                rows = np.argsort(-estimates, kind="stable")[:panel]
                 rows = rows[estimates[rows] > _round_off(r)]
                 if not len(rows):
                     break
@@ -119,7 +120,7 @@ class FactoredRows(Rows):
                 X = F[rows] / scales
                 X[:, ~free] = 0
                 X -= multiply(G[rows, :r] / scales, Q[:r])
-                new = truncated_svd(Rows(X), lambda sigma, *_: int(np.count_nonzero(sigma > _KEPT)))[1]
+                new = truncated_svd(Rows(X), lambda sigma, *_: int(np.count_nonzero(sigma > kept)))[1]
                 if not len(new):
                     break
                 # a small singular value comes of cancellation: its direction may lie in the span of Q for the most part
@@ -135,13 +136,15 @@ class FactoredRows(Rows):
 
         Where that is no more than round-off, it is the estimate.
         """
+        # below this part of the norm of a field, the estimate of its distance is enough
+        negligible = 1e-14
         if not len(F):
             return np.empty((0, len(self.basis))), np.empty(0)
         with blas_threads():
             X = multiply(F, self.basis.T)
             missed = multiply(F, self._probes.T) - multiply(X, multiply(self.basis, self._probes.T))
             rest = np.sqrt(np.mean(missed**2, axis=1))
-            far = np.flatnonzero(rest > _NEGLIGIBLE * np.sqrt(np.einsum("ij,ij->i", F, F)))
+            far = np.flatnonzero(rest > negligible * np.sqrt(np.einsum("ij,ij->i", F, F)))
             for start in range(0, len(far), _BLOCK):
                 part = far[start : start + _BLOCK]
                 left = F[part] - multiply(X[part], self.basis)
@@ -172,6 +175,8 @@ class ReflectedRows:
     factorisation, to which rank does not matter."""
 
     def __init__(self, F: NDArray[np.float64], beside: NDArray[np.float64], free: NDArray[np.bool_]) -> None:
+        # reflections are applied in blocks, wide enough for matrix products at full speed
+        reflections = 256
         self._free = free
         q, n = len(beside), len(F)
         rows = np.vstack([beside, F])
@@ -180,7 +185,7 @@ class ReflectedRows:
         # products too narrow to gain from more threads, which lose much on a busy machine
         with blas_threads(1):
             # the factors overwrite the transposed rows, so R^T is their lower triangle
-            self._factors, self._blocks, _ = lapack.dgeqrt(min(_REFLECTIONS, q + n), rows.T, overwrite_a=1)
+            self._factors, self._blocks, _ = lapack.dgeqrt(min(reflections, q + n), rows.T, overwrite_a=1)
         self.coordinates = np.ascontiguousarray(np.tril(self._factors.T[:, : q + n])[q:])
 
     def of_others(self, F: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from randsmap._linalg.cholesky import Solution
-from randsmap._linalg.eigen import symmetric_eigen
+from randsmap._linalg.products import symmetric_eigen
 from randsmap._linalg.rows import FeatureRows
 from randsmap._parallel import blas_threads
 
@@ -23,7 +23,6 @@ __all__ = ["FeatureLeverage", "HatMatrix", "PATH", "Spectral", "lambda_path", "s
 
 _EPS, _TINY = np.finfo(float).eps, np.finfo(float).tiny
 _BLOCK = 2048  # rows of Phi in a block of the QR factorisation, or as many as it has columns if that is more
-_POINTS = 1024  # points whose leverage is computed at a time
 _ENTRIES = 1 << 21  # numbers in a block of rows of the hat matrix (16 MB)
 _Values = NDArray[np.float64]
 PATH: _Values = np.power(10.0, np.arange(-12, 3, dtype=np.float64))  # lambda over the largest eigenvalue
@@ -346,7 +345,7 @@ class FeatureLeverage:
     def _by_blocks(self, function, features, X):
         rows = FeatureRows(features, X, bias=self.mean is None)
         rows.mean = self.mean
-        return np.concatenate([function(Psi) for _, _, Psi in rows.blocks(_POINTS)] or [np.empty(0)])
+        return np.concatenate([function(Psi) for _, _, Psi in rows.blocks(1024)] or [np.empty(0)])
 
 
 def _squares(A: _Values) -> _Values:

@@ -21,14 +21,15 @@ from randsmap._parallel import blas_threads, parallel_for
 __all__ = ["CompensatedMatrix", "GramAccumulator", "GramStatistics", "sum_rows", "two_product", "two_sum"]
 
 _BLOCK = 1024  # rows that are summed by BLAS, whatever the batches
-_ENTRIES, _FEWEST = 1 << 25, 32  # of a block of features and fields, and rows that it has at least
 _TASK = 64  # rows of the sums that a thread adds at a time
 
 
 def sum_rows(width: int, M: int) -> int:
     """Rows of Phi (n, width) and of the fields (n, M) in a block: 1024, of very wide ones a half, a quarter, ..."""
+    # numbers of a block of features and fields (256 MB), which has 32 rows at least
+    entries, fewest = 1 << 25, 32
     rows = _BLOCK
-    while rows > _FEWEST and rows * (width + M) > _ENTRIES:
+    while rows > fewest and rows * (width + M) > entries:
         rows //= 2  # so that what is cut at multiples of 1024 is cut at multiples of it
     return rows
 
@@ -99,8 +100,8 @@ class GramAccumulator:
 
     def __init__(self, width: int, M: int, centred: bool) -> None:
         self.n, self.centred = 0, centred
-        self._G, self._H = CompensatedMatrix(width, width, True), CompensatedMatrix(width, M, False)
-        self._of_features, self._of_fields = np.zeros((2, width)), np.zeros((2, M))  # sums of rows, in two numbers
+        self.gram, self.cross = CompensatedMatrix(width, width, True), CompensatedMatrix(width, M, False)
+        self.feature_sums, self.field_sums = np.zeros((2, width)), np.zeros((2, M))  # sums of rows, in two numbers
 
     def add(self, Phi: NDArray[np.float64], F: NDArray[np.float64]) -> None:
         """Add a block of rows Phi (m, width), which may be overwritten, and their fields (m, M)."""
@@ -113,8 +114,8 @@ class GramAccumulator:
             field_mean += F.mean(axis=0)  # to the last digits
             weighted = self._add_means(m, mean, field_mean)
         for pairs, product, b in (
-            (self._G, lambda out: _ridge.gram(Phi, False, False, out), mean),
-            (self._H, lambda out: _ridge.cross(Phi, F, False, out), field_mean),
+            (self.gram, lambda out: _ridge.gram(Phi, False, False, out), mean),
+            (self.cross, lambda out: _ridge.cross(Phi, F, False, out), field_mean),
         ):
             block = np.empty(pairs.high.shape)
             with blas_threads():
@@ -125,27 +126,27 @@ class GramAccumulator:
     def _add_means(self, m, mean, field_mean):
         """Add m times the means of a block; returns that of the features."""
         weighted = np.array(two_product(float(m), mean))
-        _add(self._of_features, weighted)
-        _add(self._of_fields, np.array(two_product(float(m), field_mean)))
+        _add(self.feature_sums, weighted)
+        _add(self.field_sums, np.array(two_product(float(m), field_mean)))
         return np.ascontiguousarray(weighted.T)
 
     def merge(self, other: GramAccumulator) -> None:
         """Add what another has summed of the same features."""
         self.n += other.n
-        self._G.merge(other._G)
-        self._H.merge(other._H)
-        _add(self._of_features, other._of_features)
-        _add(self._of_fields, other._of_fields)
+        self.gram.merge(other.gram)
+        self.cross.merge(other.cross)
+        _add(self.feature_sums, other.feature_sums)
+        _add(self.field_sums, other.field_sums)
 
     def statistics(self) -> GramStatistics:
         """The sums so far, as new arrays."""
         if not self.centred:
-            return GramStatistics(self._G.total(), self._H.total(), self.n, None, None)
-        features, fields = (np.array(two_sum(*pair)) for pair in (self._of_features, self._of_fields))
+            return GramStatistics(self.gram.total(), self.cross.total(), self.n, None, None)
+        features, fields = (np.array(two_sum(*pair)) for pair in (self.feature_sums, self.field_sums))
         mean, field_mean = _quotient(features, self.n), _quotient(fields, self.n)
         columns = np.ascontiguousarray(mean.T)
         return GramStatistics(
-            self._G.total(columns, features), self._H.total(columns, fields), self.n, mean[0], field_mean[0]
+            self.gram.total(columns, features), self.cross.total(columns, fields), self.n, mean[0], field_mean[0]
         )
 
     def copy(self) -> GramAccumulator:

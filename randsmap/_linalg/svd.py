@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import ddot
 from scipy.linalg.lapack import dgemqrt, dgeqrt, dormqr, dpstrf
 
-from randsmap._linalg.eigen import symmetric_eigen
-from randsmap._linalg.products import cross, multiply
+from randsmap._linalg.products import cross, multiply, symmetric_eigen
 from randsmap._linalg.rows import BLOCK, Rows
 from randsmap._linalg.scales import error_scales
 from randsmap._parallel import blas_threads
@@ -86,8 +85,6 @@ def orthonormalize_rows_against(new: _Values, old: _Values) -> _Values:
 
 
 # -- Singular value decompositions -----------------------------------------------------------------
-# Up to this many rows a triangle, made in one pass over a file, is better than iterations that read it again
-_TRIANGLE = 2048
 
 
 def truncated_svd(rows: Rows, count: Callable[..., int], few: int | None = None) -> tuple[_Values, _Values, float]:
@@ -101,11 +98,13 @@ def truncated_svd(rows: Rows, count: Callable[..., int], few: int | None = None)
     Of a file the triangle is made a block at a time, of no more than min(n, M) + some thousand rows, and a wide G is
     read again for the vectors V = G^T U / sigma.
     """
+    # up to this many rows a triangle, made in one pass over a file, is faster than iterations that read it again
+    smallest_iterated = 2048
     n, M = rows.shape
     mapped, own = rows.mapped, rows.mean is not None
     if not mapped:
         rows = Rows(rows.whole())
-    if few is not None and 8 * _block_size(few) <= min(n, M) and not (mapped and min(n, M) <= _TRIANGLE):
+    if few is not None and 8 * _block_size(few) <= min(n, M) and not (mapped and min(n, M) <= smallest_iterated):
         found = _by_block_iteration(rows, few)
         if found is not None:
             sigma, modes, energy = found
@@ -218,9 +217,6 @@ def _images(rows, Q):
     return orthonormalize_rows_against(B, B[:0])
 
 
-_EXACT = 1024  # columns up to which `low_rank` decomposes all of them
-
-
 def low_rank(F: _Values, tolerance: float, most: int | None = None) -> tuple[_Values, _Values | None]:
     """B (n, k) and V^T (k, M) with |F - B V^T| <= tolerance (Frobenius), k least; V orthonormal.
 
@@ -232,7 +228,7 @@ def low_rank(F: _Values, tolerance: float, most: int | None = None) -> tuple[_Va
     if M < 16 or not F.any():
         return F, None
     basis, B, rest = None, F, 0.0
-    if M > _EXACT:
+    if M > 1024:  # fewer columns are decomposed as they are
         size = 128
         while True:
             if 2 * size > min(n, M):
@@ -281,8 +277,6 @@ def sufficient_rank(coordinates: _Values, allowed: _Values, rest: _Values | floa
 
 
 _ENTRIES = 1 << 24  # of a block of fields (128 MB)
-_CELLS = 1 << 14  # whose modes are turned at a time: a few MB
-_ROUNDS = 4  # of modes from one block; each finds those above the round-off of the one before
 
 
 def field_modes(
@@ -318,6 +312,8 @@ def field_modes(
     what is missing; the final modes are the leading ones of all coordinates. Half of the tolerance is kept in
     reserve for what a regression makes of it. A count is met by `range_finder` with one power iteration.
     """
+    # cells whose modes are rotated at a time: a few MB
+    width = 1 << 14
     n, M = F.shape
     size = max(1, min(n, _ENTRIES // M))
     mean: Any = F.centred(size).mean
@@ -344,15 +340,17 @@ def field_modes(
         wanted = rank if rest is None else sufficient_rank(G, 2 * rest, rest)
         k = max(1, min(most if wanted is None else int(wanted), most))
         Qt = np.ascontiguousarray(Qt[:k]) * (most > 0)
-        for start in range(0, M, _CELLS):
-            part = np.ascontiguousarray(found[1 : r + 1, start : start + _CELLS])
-            found[1 : k + 1, start : start + _CELLS] = multiply(Qt, part)
+        for start in range(0, M, width):
+            part = np.ascontiguousarray(found[1 : r + 1, start : start + width])
+            found[1 : k + 1, start : start + width] = multiply(Qt, part)
     found.resize((k + 1, M), refcheck=False)  # no copy: the memory behind is given back
     return found, np.ascontiguousarray(G[:, :k])
 
 
 def _representing(rows, F, tol, norms, normals, constant, size):
     """A row for the mean and r modes that represent each field to tol / 4; r and the sizes of the fields."""
+    # each round finds the modes above the round-off of the one before
+    rounds = 4
     n, M = F.shape
     if norms is None:
         norms = np.sqrt(F.norms2())
@@ -362,7 +360,7 @@ def _representing(rows, F, tol, norms, normals, constant, size):
     found[1] = 0  # one of zeros where all fields are equal
     for start, stop, X in rows.blocks(size, "modes"):
         X /= sizes[start:stop, None]
-        for _ in range(_ROUNDS):
+        for _ in range(rounds):
             if r:
                 X -= multiply(multiply(X, found[1 : r + 1].T), found[1 : r + 1])
             missing = np.flatnonzero(np.linalg.norm(X, axis=1) > tol / 4)

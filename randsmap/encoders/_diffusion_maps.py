@@ -39,14 +39,8 @@ __all__ = ["DiffusionMaps"]
 
 # Modes below are refused: the Nystroem extension divides by the eigenvalue.
 SMALLEST_EIGENVALUE = 1e-8
-# An eigenvalue this close to 1 counts as a repetition of the trivial one.
-REPEATED_ONE = 1e-10
-# Up to this many samples the full symmetric solver is the faster one.
-DENSE_SAMPLES = 300
-# Eigenvectors among which select="non-harmonic" chooses: so many, or this multiple of n_components.
-CANDIDATES, CANDIDATES_PER_COMPONENT = 15, 3
-# Above this many samples the median for a sparse kernel is over a sample of the pairs.
-SPARSE_MEDIAN_ROWS = 2000
+# Eigenvectors among which select="non-harmonic" chooses, or three for each component
+CANDIDATES = 15
 
 
 @documented
@@ -340,7 +334,7 @@ class DiffusionMaps(FieldEncoder):
             K, epsilon = _distances.gaussian_of_data(X, epsilon, self.epsilon_scale)
         else:
             if epsilon is None:
-                median = _distances.median_distance(X, exact_rows=SPARSE_MEDIAN_ROWS)
+                median = _distances.median_distance(X, exact_rows=2000)  # of more, a sample of the pairs
                 epsilon = _distances.width_of_median(median, self.epsilon_scale)
             points = _distances.CentredPoints.of(X)
             index = neighbor_index(points.rows, n_neighbors + 2)
@@ -387,7 +381,7 @@ class DiffusionMaps(FieldEncoder):
             what = "n_components" if isinstance(self.select, str) else "an index in select"
             raise ValueError(f"{what} must be at most n_samples - 1 = {n - 1}, got {selected.max()} (n_samples = {n})")
         if isinstance(self.select, str) and self.select == "non-harmonic":
-            wanted = max(CANDIDATES, CANDIDATES_PER_COMPONENT * n_components)
+            wanted = max(CANDIDATES, 3 * n_components)
             return min(n - 1, wanted), None
         return int(selected.max()), selected
 
@@ -413,7 +407,7 @@ class DiffusionMaps(FieldEncoder):
         return non_harmonic_selection(eigenvectors[:, :n_candidates], self.n_components)[0]
 
     def _warn_of_components(self, eigenvalues, epsilon, graph=None):
-        n_repeated = int((eigenvalues >= 1 - REPEATED_ONE).sum())
+        n_repeated = int((eigenvalues >= 1 - 1e-10).sum())  # 1, up to the round-off of the kernel
         n_components = 1 if graph is None else connected_components(graph, directed=False)[0]
         if n_components > 1:
             warn_caller(
@@ -522,7 +516,8 @@ def markov_modes(
     n = K.shape[0]
     scale = density / np.sqrt(degrees)
     trivial = np.sqrt(degrees / degrees.sum())
-    if n <= DENSE_SAMPLES or n_modes > n // 10:
+    # the full symmetric solver is the faster one for few samples, or many modes
+    if n <= 300 or n_modes > n // 10:
         S = (K.toarray() if isinstance(K, csr_array) else K) * scale[:, None]
         S *= scale
         # moves the trivial eigenvalue from 1 to -1, below all others (a sparse S may have negative

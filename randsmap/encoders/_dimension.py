@@ -15,13 +15,6 @@ from randsmap.encoders._harmonics import neighbor_residual
 __all__ = ["estimate_n_components"]
 
 _EPS = np.finfo(float).eps
-_NEIGHBORS = 7  # the kernel's width is the median distance of so many-th neighbours
-_JOINED = 0.02  # of the samples: parts at least as large must be joined by the kernel
-_SHARE = 0.05  # of the samples: eigenvectors on fewer tell but these from the others
-_PER_CANDIDATE = 10  # samples for each eigenvector that is looked at: fewer do not resolve its oscillations
-_FACTORS = 1.0, 1.5  # of the width: what is a direction at both counts
-_NEW = 0.6  # residual from which an eigenvector is a new direction
-_GAP = 100.0  # between the rates of successive directions: the next is about ten times shorter
 
 
 def estimate_n_components(snapshots: ArrayLike, *, max_components: int = CANDIDATES, max_samples: int = 2000) -> int:
@@ -78,21 +71,30 @@ def estimate_n_components(snapshots: ArrayLike, *, max_components: int = CANDIDA
     max_samples = check_count(max_samples, "max_samples", low=3)
     F = _sample(snapshots, max_samples)
     width = _kernel_width(F)
-    return min(_directions(F, factor * width, max_components) for factor in _FACTORS)
+    # too wide a kernel and too narrow a one both count too many: a direction shows at both widths
+    return min(_directions(F, factor * width, max_components) for factor in (1.0, 1.5))
 
 
 def _directions(F: NDArray[np.float64], width: float, most: int) -> int:
     """How many of the leading eigenvectors are new directions."""
-    wanted = max(1, min(CANDIDATES, len(F) // _PER_CANDIDATE))
+    # an eigenvector with at least this residual is a new direction
+    smallest_residual = 0.6
+    # rates go with the square of the inverse length: the next direction is about ten times shorter
+    gap = 100.0
+    # fewer samples per eigenvector do not resolve its oscillations
+    per_candidate = 10
+    # eigenvectors on a smaller share of the samples only separate these from the others
+    share = 0.05
+    wanted = max(1, min(CANDIDATES, len(F) // per_candidate))
     _, eigenvalues, V = diffusion_modes(gaussian_kernel(F, epsilon=width), 1.0, wanted)
     determined = max(1, int(np.count_nonzero(eigenvalues >= SMALLEST_EIGENVALUE)))
     V, rates = V[:, :determined], -np.log(np.clip(eigenvalues[:determined], np.finfo(float).tiny, 1 - _EPS))
     spread = (V**2).sum(axis=0) ** 2 / (V**4).sum(axis=0)  # samples on which an eigenvector is not small
     found: list[int] = []
-    for k in map(int, np.flatnonzero(spread >= _SHARE * len(V))):
-        if found and (len(found) == most or rates[k] > _GAP * rates[found[-1]]):
+    for k in map(int, np.flatnonzero(spread >= share * len(V))):
+        if found and (len(found) == most or rates[k] > gap * rates[found[-1]]):
             break
-        if not found or neighbor_residual(V[:, found], V[:, k]) >= _NEW:
+        if not found or neighbor_residual(V[:, found], V[:, k]) >= smallest_residual:
             found.append(k)
     return max(1, len(found))
 
@@ -107,16 +109,19 @@ def _sample(snapshots: ArrayLike, max_samples: int) -> NDArray[np.float64]:
 
 def _kernel_width(F: NDArray[np.float64]) -> float:
     """Median distance to the seventh neighbour, or what joins the parts of the samples if that is more."""
+    # the kernel must join parts of at least this share of the samples
+    joined = 0.02
+    neighbors = 7
     from scipy.cluster.hierarchy import linkage
     from scipy.spatial.distance import squareform
 
     D = np.sqrt(squared_distances(F))
-    k = min(_NEIGHBORS, len(D) - 1)
+    k = min(neighbors, len(D) - 1)
     near = float(np.median(np.partition(D, k, axis=1)[:, k]))
     tree = linkage(squareform(D, checks=False), "single")
     sizes = np.concatenate([np.ones(len(D)), tree[:, 3]])
     smaller = sizes[tree[:, :2].astype(int)].min(axis=1)
-    joins = tree[smaller >= max(2, _JOINED * len(D)), 2]
+    joins = tree[smaller >= max(2, joined * len(D)), 2]
     width = max(near, float(joins.max(initial=0.0)))
     if width == 0:  # over half of the samples have copies
         width = float(D.max())

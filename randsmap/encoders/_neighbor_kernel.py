@@ -24,11 +24,6 @@ __all__ = ["blocked_product", "neighbor_kernel", "neighbor_sums", "neighbor_valu
 SLACK = 1e-9
 # Values below are 0, as in the dense kernel.
 SMALLEST_VALUE = 1e-300
-# Squared distance to the nearest sample, in units of epsilon^2, beyond which differences of squared
-# distances have lost digits.
-FAR_DISTANCE = 2.0**20
-# Rows of one task of a product, and new points extended at a time: they bound the scratch.
-PRODUCT_ROWS, EXTENSION_ROWS = 4096, 2**14
 
 
 def neighbor_kernel(
@@ -85,10 +80,12 @@ def neighbor_sums(X: NDArray[np.float64], extension: Any) -> NDArray[np.float64]
     The factor makes the largest kernel value of a row 1 (a shifted softmax), so that far from all
     samples nothing underflows and the nearest sample decides.
     """
+    # points at a time: they bound the scratch
+    extension_rows = 2**14
     weights = extension.weights
     sums = np.empty((len(X), len(weights)))
-    for start in range(0, len(X), EXTENSION_ROWS):
-        block = X[start : start + EXTENSION_ROWS]
+    for start in range(0, len(X), extension_rows):
+        block = X[start : start + extension_rows]
         _, j, values, first = neighbor_values(block, extension)
         for p, w in enumerate(weights):
             sums[start : start + len(block), p] = np.add.reduceat(values * w[j], first)
@@ -100,6 +97,8 @@ def neighbor_values(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64], NDArray[np.intp]]:
     """Kernel values of a few rows X and the samples of a `NystroemExtension` they are joined to, with the factors of
     `neighbor_sums`: row and sample of each value, the values, and the place of each row's first."""
+    # squared distances beyond, in units of epsilon^2, have lost digits of their differences
+    far_distance = 2.0**20
     points, epsilon = extension.points, extension.width
     rows, norms, centre = points
     distances, _ = extension.index.query(X - centre, extension.n_neighbors + 1)
@@ -107,7 +106,7 @@ def neighbor_values(
     i, j, squared = _distances.pairs_within(X, points, own, extension.radii)
     first = np.searchsorted(i, np.arange(len(X)))
     nearest = np.minimum.reduceat(squared, first)
-    far = nearest > FAR_DISTANCE * epsilon**2
+    far = nearest > far_distance * epsilon**2
     squared -= np.where(far, 0, nearest)[i]
     values = np.exp(squared * -_distances.kernel_scale(epsilon))
     for row in np.flatnonzero(far):
@@ -119,10 +118,11 @@ def neighbor_values(
 
 def slabs(K: csr_array) -> list[csr_array]:
     """K (csr_array) as blocks of rows, the tasks of `blocked_product`; they share its memory."""
+    product_rows = 4096
     n = K.shape[0]
     blocks = []
-    for start in range(0, n, PRODUCT_ROWS):
-        stop = min(start + PRODUCT_ROWS, n)
+    for start in range(0, n, product_rows):
+        stop = min(start + product_rows, n)
         a, b = K.indptr[start], K.indptr[stop]
         blocks.append(csr_array((K.data[a:b], K.indices[a:b], K.indptr[start : stop + 1] - a), shape=(stop - start, n)))
     return blocks

@@ -23,12 +23,10 @@ __all__ = ["ProjectedNeighbors", "neighbor_index"]
 
 # Points below which the other searches have nothing to gain from this one
 SMALLEST = 5000
-# Points of a leaf, at most; queries of a group, on average; points that are bounded together: they fit in the cache
-LEAF, GROUP, CHUNK = 16, 64, 8192
-# Leaves of a cell, and queries whose candidates are compared together: best of 1 to 8 and of 4 to 64
-CELL, TOGETHER = 2, 16
-# What bounding the distance to a point by one coordinate costs, in units of one column of an exact comparison
-BOUND_COST = 0.2
+# Points per leaf at most
+LEAF = 16
+# Points that are bounded together: they fit in the cache
+CHUNK = 8192
 # Part of the cost of bounding by all columns, or of comparing all pairs in single precision, that this may have
 ALLOWED = 0.5
 
@@ -78,6 +76,8 @@ def _projected(points, directions):
 def _best_rank(points, directions, k):
     """How many coordinates make the search of k neighbours cheapest by a sample of the pairs; None: comparing all
     pairs is cheaper."""
+    # bounding a distance by one coordinate takes this part of one column of an exact comparison
+    bound_cost = 0.2
     n, M = points.shape
     chosen = np.arange(0, n, -(-n // 32))
     squared, _ = _search_among(points, np.arange(n), points[chosen], k)
@@ -94,10 +94,10 @@ def _best_rank(points, directions, k):
         passed += (lower <= nearest[-1]).sum(axis=0)
     passed *= n / len(others) / len(chosen)
     # some 30 points are bounded for each neighbour
-    cost = np.maximum(passed, k) * M + 30 * BOUND_COST * k * (ranks + 1)
+    cost = np.maximum(passed, k) * M + 30 * bound_cost * k * (ranks + 1)
     best = int(np.argmin(cost))
-    worst = passed[best] * M + BOUND_COST * n * (ranks[best] + 1)  # should every point be bounded
-    return int(ranks[best]) if worst < ALLOWED * BOUND_COST * n * M else None
+    worst = passed[best] * M + bound_cost * n * (ranks[best] + 1)  # should every point be bounded
+    return int(ranks[best]) if worst < ALLOWED * bound_cost * n * M else None
 
 
 def _left_at(ranks, coordinates):
@@ -115,13 +115,14 @@ def _search_among(points, chosen, Q, k):
 
 
 def _group_bounds(leaf, n_leaves):
-    """Where groups of about GROUP of the sorted leaf numbers begin, and the end; each within a subtree."""
+    """Where groups of about 64 of the sorted leaf numbers begin, and the end; each within a subtree."""
+    group = 64
     together = 1
-    while 2 * together <= n_leaves and len(leaf) * together < GROUP * n_leaves:
+    while 2 * together <= n_leaves and len(leaf) * together < group * n_leaves:
         together *= 2
     starts = np.flatnonzero(np.diff(leaf // together, prepend=-1))
     within = np.arange(len(leaf)) - np.repeat(starts, np.diff(starts, append=len(leaf)))
-    return np.append(np.flatnonzero(within % (2 * GROUP) == 0), len(leaf))
+    return np.append(np.flatnonzero(within % (2 * group) == 0), len(leaf))
 
 
 class ProjectedNeighbors:
@@ -140,6 +141,8 @@ class ProjectedNeighbors:
     def __init__(
         self, points: NDArray[np.float64], directions: NDArray[np.float64], coordinates: NDArray[np.float64]
     ) -> None:
+        # Leaves per cell: the best of 1 to 8
+        cell = 2
         self.n_points, self.n_dims = points.shape
         self._points, self._directions = points, directions
         n, d = coordinates.shape
@@ -150,7 +153,7 @@ class ProjectedNeighbors:
         _kernel.build(coordinates, depth, self._order, boxes, lowest, split)
         self._coordinates = coordinates[self._order]
         self._tree = (depth, boxes, lowest, split)
-        self._start = n * np.arange(0, 2**depth + 1, min(CELL, 2**depth)) // 2**depth
+        self._start = n * np.arange(0, 2**depth + 1, min(cell, 2**depth)) // 2**depth
         counts = np.diff(self._start)
         self._centres = np.add.reduceat(self._coordinates, self._start[:-1], axis=0) / counts[:, None]
         away = self._coordinates - np.repeat(self._centres, counts, axis=0)
@@ -188,6 +191,8 @@ class ProjectedNeighbors:
 
     def _search(self, Q, y, k):
         """The same for a group of near queries, whose coordinates are y."""
+        # Queries whose candidates are compared together: the best of 4 to 64
+        together = 16
         centre = y.mean(axis=0)
         away = y - centre
         own = np.einsum("ij,ij->i", away, away)
@@ -195,7 +200,7 @@ class ProjectedNeighbors:
         apart = np.sqrt(np.einsum("ij,ij->i", apart, apart))
         squared = np.full((len(Q), k), np.inf)
         numbers = np.full((len(Q), k), np.iinfo(np.intp).max, np.intp)
-        parts = [slice(i, i + TOGETHER) for i in range(0, len(Q), TOGETHER)]
+        parts = [slice(i, i + together) for i in range(0, len(Q), together)]
 
         def compare(part, places):
             _kernel.among(self._points, self._order[places], Q[part], squared[part], numbers[part])

@@ -21,8 +21,6 @@ from randsmap._linalg.large_graphs._cholesky import Dissection, SparseCholesky, 
 
 __all__ = ["inverted_eigenpairs"]
 
-# Distance of the shift from 1: the trivial eigenvector is left out, so that rounding divided by it does no harm
-SHIFT = 1e-8
 # Nanoseconds, measured with one thread (only their ratios matter)
 COST = {
     "product": 1.0,  # with an entry of S, for each vector of Lanczos
@@ -60,6 +58,8 @@ def inverted_eigenpairs(
     eigenvalues (count,), in descending order, and orthonormal vectors (n, count), or None
         As `leading_eigenpairs`.
     """
+    # so small a distance from 1 is harmless: the trivial eigenvector, which rounding over it would spoil, is left out
+    shift = 1e-8
     n = S.shape[0]
     basis = _OfComponents(S, constraint)
     ones = basis.vectors(count)
@@ -80,8 +80,8 @@ def inverted_eigenpairs(
     if inverted > LIMITS["share"] * direct or dissection.entries > LIMITS["entries"] * S.nnz:
         return None
     A = -S
-    A.setdiag(1 + SHIFT - S.diagonal())
-    scale = SHIFT + gap  # Lanczos wants a norm of about 1
+    A.setdiag(1 + shift - S.diagonal())
+    scale = shift + gap  # Lanczos wants a norm of about 1
 
     def inverse(X):
         return basis.left(factor.solve(basis.left(X))) * scale
