@@ -139,9 +139,7 @@ def test_a_large_map_is_read_by_blocks_and_once(model, bumps, tmp_path, monkeypa
     read = []
     copied = rows.MappedRows.read
     monkeypatch.setattr(
-        rows.MappedRows,
-        "read",
-        lambda self, which, cells=slice(None): read.append(which) or copied(self, which, cells),
+        rows.MappedRows, "read", lambda self, which, cells=slice(None): read.append(which) or copied(self, which, cells)
     )
     found = _evaluation.evaluate(model, mapped)
     assert [(rows.start, rows.stop) for rows in read] == [(0, 5), (5, 10), (10, 15), (15, 20), (20, 24)]

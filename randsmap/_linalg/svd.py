@@ -85,6 +85,8 @@ def orthonormalize_rows_against(new: _Values, old: _Values) -> _Values:
 
 
 # -- Singular value decompositions -----------------------------------------------------------------
+# Up to this many rows a triangle, made in one pass over a file, is faster than iterations that read it again
+_TRIANGLE = 2048
 
 
 def truncated_svd(rows: Rows, count: Callable[..., int], few: int | None = None) -> tuple[_Values, _Values, float]:
@@ -98,13 +100,11 @@ def truncated_svd(rows: Rows, count: Callable[..., int], few: int | None = None)
     Of a file the triangle is made a block at a time, of no more than min(n, M) + some thousand rows, and a wide G is
     read again for the vectors V = G^T U / sigma.
     """
-    # up to this many rows a triangle, made in one pass over a file, is faster than iterations that read it again
-    smallest_iterated = 2048
     n, M = rows.shape
     mapped, own = rows.mapped, rows.mean is not None
     if not mapped:
         rows = Rows(rows.whole())
-    if few is not None and 8 * _block_size(few) <= min(n, M) and not (mapped and min(n, M) <= smallest_iterated):
+    if few is not None and 8 * _block_size(few) <= min(n, M) and not (mapped and min(n, M) <= _TRIANGLE):
         found = _by_block_iteration(rows, few)
         if found is not None:
             sigma, modes, energy = found
