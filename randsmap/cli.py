@@ -52,7 +52,6 @@ _STUDIES = {
 
 _LARGEST_TRAINING_SET = 1 << 30  # bytes as float64: the model file of a command holds the training snapshots
 _MOST_SEARCHED = 5000  # snapshots in a search: kernel decoders hold a matrix of all pairs, here 200 MB
-_VARIANCE = 0.99999  # of the fields, in the modes that are compared with few coordinates for a model of parameters
 _ONE_DECODER = ("features", "value", "n_features", "regularization")  # options that replace the search
 
 
@@ -846,14 +845,14 @@ def _parametric(arguments, model, snapshots, parameters, groups, search, kept):
     import randsmap
     from randsmap.tuning import choose_parametric
 
-    models = [model]
+    models, share = [model], 0.99999  # of the variance, in the modes that are compared with few coordinates
     if search and arguments.components is None and arguments.decoder is None:
-        models.append(randsmap.ManifoldModel(randsmap.POD(_VARIANCE, **kept)))
+        models.append(randsmap.ManifoldModel(randsmap.POD(share, **kept)))
     result = choose_parametric(models, parameters, snapshots, groups=groups, random_state=arguments.seed)
     errors, why = result.held_out_errors_, ""
     if result.best_index_ > 0:
         why = (
-            f" from {_VARIANCE:.3%} of the variance in POD modes, {errors[0]:.4g} from the coordinates above: the "
+            f" from {share:.3%} of the variance in POD modes, {errors[0]:.4g} from the coordinates above: the "
             "modes are taken, --components keeps few coordinates"
         )
     _print(f"held-out relative L2 error of fields at parameters {errors[result.best_index_]:.4g}{why}")

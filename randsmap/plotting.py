@@ -54,7 +54,6 @@ _OBSTACLE_COLOR = "0.55"
 # of Okabe and Ito, which the colour-blind can tell apart
 _TRUTH_COLOR, _DECODED_COLOR, _ALARM_COLOR = "0.6", "#0072B2", "#D55E00"
 MOST_POINTS = 2000  # of a picture: more only cover one another
-_BINS = 300  # intervals in which more errors are summed up: about one per point of the paper
 
 _COMPARED = ("truth", "decoded", "decoded \u2212 truth")
 
@@ -990,11 +989,12 @@ def _errors_of_rows(ax, times, errors):
     if len(errors) <= MOST_POINTS:
         artists = ax.plot(times, errors, ".", color=_DECODED_COLOR, markersize=4, label="a field")
     else:
-        middles, parts = in_bins(times, errors, _BINS)
+        count = 300  # intervals: about one for each point (1/72 inch) of the axis
+        middles, parts = in_bins(times, errors, count)
         low, middle, high = ([f(part) for part in parts] for f in (np.min, np.median, np.max))
         artists = [
             ax.fill_between(middles, low, high, color=_DECODED_COLOR, alpha=0.3, linewidth=0, label="range"),
-            *ax.plot(middles, middle, color=_DECODED_COLOR, linewidth=1, label=f"median of {len(errors) // _BINS}"),
+            *ax.plot(middles, middle, color=_DECODED_COLOR, linewidth=1, label=f"median of {len(errors) // count}"),
         ]
     artists.append(ax.axhline(median, color=_ALARM_COLOR, linewidth=1, label=f"median {median:.3g}"))
     return artists

@@ -408,13 +408,6 @@ _READERS: dict[str, Callable[[Path, str | None], Any]] = {
 
 
 # -- Rows or columns -------------------------------------------------------------------------------
-# Shares of the squared differences of two lines drawn at random. With these no data set of `randsmap.datasets` looks
-# transposed, and the transposes of travelling and growing bumps do (tests/test_snapshots.py).
-_SMOOTH, _ROUGH = 0.05, 0.5
-_FEWEST_COLUMNS, _MORE_ROWS = 25, 4  # in fewer, or less long, columns smoothness is chance
-_SAMPLE = 200  # rows: read from a large file in a second
-
-
 def transposed_evidence(F: Any) -> str | None:
     """The sign that the columns of F are the fields, not its rows, or None: see `read_snapshots`."""
     if not isinstance(F, np.ndarray) or F.ndim < 2 or min(F.shape) < 2:
@@ -424,7 +417,7 @@ def transposed_evidence(F: Any) -> str | None:
             columns, rows = F.reshape(-1, F.shape[-1]), F.reshape(len(F), -1)
             if _equal_sums(columns, 0) and not _equal_sums(rows, 1):
                 return "all its columns have the same sum, and its rows have not"
-        if F.ndim > 2 or F.shape[1] < _FEWEST_COLUMNS or len(F) < _MORE_ROWS * F.shape[1]:
+        if F.ndim > 2 or F.shape[1] < 25 or len(F) < 4 * F.shape[1]:  # smoothness is chance
             return None
         return _evidence_of_smoothness(F)
 
@@ -437,16 +430,19 @@ def _equal_sums(F: NDArray[Any], axis: int) -> bool:
 
 
 def _evidence_of_smoothness(F: NDArray[Any]) -> str | None:
-    at = np.unique(np.linspace(0, len(F) - 2, _SAMPLE).astype(int))
+    # Shares of the squared differences of two lines drawn at random. With these no data set of `randsmap.datasets`
+    # looks transposed, and the transposes of travelling and growing bumps do (tests/test_snapshots.py).
+    smooth, rough = 0.05, 0.5
+    at = np.unique(np.linspace(0, len(F) - 2, 200).astype(int))  # read from a large file in a second
     rows, following = np.asarray(F[at], float), np.asarray(F[at + 1], float)
     # mean squared distances of two rows, and of two columns, at random
     of_rows, of_columns = 2 * rows.var(axis=0).sum(), 2 * rows.var(axis=1).sum()
-    if not _mean_square(following - rows, 1) < _SMOOTH * of_rows:
+    if not _mean_square(following - rows, 1) < smooth * of_rows:
         return None
-    if _mean_square(np.diff(rows, axis=1), 0) > _ROUGH * of_columns > 0:
+    if _mean_square(np.diff(rows, axis=1), 0) > rough * of_columns > 0:
         return "its rows go on smoothly from one to the next, and its columns do not"
     ends, sides = np.asarray(F[[0]], float) - np.asarray(F[[-1]], float), rows[:, [0]] - rows[:, [-1]]
-    if _mean_square(ends, 1) < _SMOOTH * of_rows and _mean_square(sides, 0) > _ROUGH * of_columns > 0:
+    if _mean_square(ends, 1) < smooth * of_rows and _mean_square(sides, 0) > rough * of_columns > 0:
         return "its first and last rows agree, as the ends of a domain do, and its first and last columns do not"
     return None
 

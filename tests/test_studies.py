@@ -34,7 +34,7 @@ def test_every_row_of_the_paper_has_a_row(name):
         (n_train, fraction, case.paper_label or (None if case.extra else case.label))
         for n_train, _, _ in study.sizes
         for case in study.cases
-        for fraction in (_runner.FRACTIONS if case.draws_features else (None,))
+        for fraction in (_runner.fractions({"quick": False}) if case.draws_features else (None,))
     }
     paper = [row for row in _table.paper_rows() if row["dataset"] == study.dataset]
     assert paper
@@ -285,7 +285,7 @@ def test_interrupted_study_goes_on(study, tmp_path, monkeypatch):
     labels = ["RANDSMAP-Sig", "RFNN-Sig", "DDM", "k-NN", "POD"]
     whole = run(study, tmp_path / "whole", quick=True, runs=3, decoders=labels)
     made = []
-    real = _runner._PartRunner._run
+    real = _runner._PartRunner._measure
 
     def interrupted(*args):
         if len(made) == 4:
@@ -293,12 +293,12 @@ def test_interrupted_study_goes_on(study, tmp_path, monkeypatch):
         made.append(args)
         return real(*args)
 
-    monkeypatch.setattr(_runner._PartRunner, "_run", interrupted)
+    monkeypatch.setattr(_runner._PartRunner, "_measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(study, tmp_path / "cut", quick=True, runs=3, decoders=labels)
     assert not (tmp_path / "cut" / "result.json").exists()
     made.clear()
-    monkeypatch.setattr(_runner._PartRunner, "_run", lambda *args: made.append(args) or real(*args))
+    monkeypatch.setattr(_runner._PartRunner, "_measure", lambda *args: made.append(args) or real(*args))
     result = run(study, tmp_path / "cut", quick=True, runs=3, decoders=labels)
     assert errors(result) == errors(whole)
     assert len(made) == 5  # of nine runs, four were on disk

@@ -18,24 +18,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from randsmap._io.files import reserve
 
-__all__ = [
-    "aligned",
-    "as_array",
-    "as_labels",
-    "cache_aligned",
-    "check_cells",
-    "check_domain",
-    "check_finite",
-    "check_out",
-    "empty_aligned",
-    "refuse_dask",
-    "refuse_other_dimensions",
-    "refuse_unreadable",
-    "validate_data",
-]
-
 _LINE = 64  # bytes of a cache line
-_CACHED = 1 << 25  # bytes up to which it matters where an array starts
 _FLOAT = np.dtype(np.float64)
 
 Shape = tuple[int | None, ...]
@@ -173,10 +156,7 @@ def _check_shape(given: tuple[int, ...], name: str, shape: Shape, repeat: bool) 
     if len(given) != len(shape):
         if len(shape) == 1:
             raise ValueError(f"{name} must have 1 dimension, got shape {given}")
-        hint = "reshape(1, -1) makes it one row, reshape(-1, 1) one column"
-        if len(given) > 2:
-            hint = f"reshape({given[0]}, -1) makes each entry of the first axis a row"
-        raise ValueError(f"{name} must have 2 dimensions (rows, columns), got shape {given}. Reshape your data: {hint}")
+        refuse_other_dimensions(given, name)
     if shape[-1] not in (None, given[-1]):
         what = f"length {shape[0]}" if len(shape) == 1 else f"{shape[1]} columns"
         raise ValueError(f"{name} must have {what}, got {given[-1]}")
@@ -199,12 +179,11 @@ def refuse_other_dimensions(shape: tuple[int, ...], name: str) -> None:
 # Squares of numbers up to 1e140, and sums of 1e27 squares, do not overflow: below the public methods no formula
 # needs a safeguard against the ends of the floating-point range. Numbers below 1e-140 count as 0: their squares do.
 SMALLEST, LARGEST = 1e-140, 1e140
-_FEW = 16  # numbers that Python adds faster than NumPy
 
 
 def in_domain(X: NDArray[np.float64]) -> bool:
     """True only if all numbers are finite and at most 1e140; one pass that allocates nothing. False if unsure."""
-    if X.size <= _FEW:
+    if X.size <= 16:  # Python adds so few numbers faster than NumPy
         return sum(map(abs, X.ravel().tolist())) <= LARGEST
     x = X.ravel()
     # without the threads of BLAS, which would keep a core busy for 0.1 s after the call
@@ -341,7 +320,7 @@ def cache_aligned(A: NDArray[Any]) -> NDArray[Any]:
     For coefficients: if each loaded vector lies in two lines, a decode of 12 points takes 1.3 to 1.5 times as long
     (2000 x 400 numbers). A matrix that does not fit in the cache waits for memory anyway and is not copied.
     """
-    if A.nbytes > _CACHED or (A.flags.c_contiguous and A.ctypes.data % _LINE == 0):
+    if A.nbytes > 1 << 25 or (A.flags.c_contiguous and A.ctypes.data % _LINE == 0):
         return A
     copy = empty_aligned(A.shape, A.dtype)
     copy[...] = A

@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 import warnings
 
-__all__ = ["warn_caller"]
-
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line outside of the package that led to this call."""

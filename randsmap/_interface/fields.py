@@ -19,24 +19,8 @@ from randsmap._interface.callers import warn_caller
 from randsmap._interface.parameters import Parameter
 from randsmap._interface.state import Count, Part
 
-__all__ = [
-    "FIELD_STATE",
-    "FieldInputMixin",
-    "FieldOutputMixin",
-    "FieldShape",
-    "XarrayMetadata",
-    "cellwise",
-    "field_rows",
-    "flattened",
-    "output",
-    "reshape_for",
-    "with_coordinates_of",
-]
-
 _Array = TypeVar("_Array", bound=NDArray[Any])
 Shape = tuple[int, ...]
-
-_SAME_PLACE = 1e-6  # of the largest coordinate: float32 coordinates of the same place differ by less
 
 
 class XarrayMetadata:
@@ -113,7 +97,7 @@ class XarrayMetadata:
             if axes != (axis,) or kind or axis not in along or np.shape(along[axis]) != np.shape(values):
                 continue
             here, there = (np.asarray(v, dtype=np.float64) for v in (values, along[axis]))
-            if np.abs(here - there).max() > _SAME_PLACE * np.abs(there).max():
+            if np.abs(here - there).max() > 1e-6 * np.abs(there).max():  # float32 has seven digits
                 warn_caller(
                     f"{name} has other coordinates along {axis!r} than the fields of fit, {here[0]:g} to {here[-1]:g} "
                     f"where those had {there[0]:g} to {there[-1]:g}, and cells are taken by their order: sort or "

@@ -19,19 +19,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = [
-    "Parameter",
-    "check_choice",
-    "check_count",
-    "check_flag",
-    "check_number",
-    "check_parameters",
-    "check_random_state",
-    "document",
-    "documented",
-    "option_of",
-]
-
 _Class = TypeVar("_Class")
 
 

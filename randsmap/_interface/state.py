@@ -17,8 +17,6 @@ from numpy.typing import DTypeLike
 
 from randsmap._interface.parameters import Parameter
 
-__all__ = ["Array", "Count", "NOT_SAVED", "Part", "check_fitted", "check_state", "is_optional", "restored_on_error"]
-
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _Lengths = dict[str, int]
 
@@ -125,6 +123,11 @@ class Part:
         return {"n_in": n_in, "n_out": n_out}
 
 
+def declared_state(kind: type) -> dict[str, Any]:
+    """The declared fitted attributes of a class, ``_state``."""
+    return kind._state  # type: ignore[attr-defined, no-any-return]
+
+
 def is_optional(kind: Any) -> bool:
     """Whether the attribute may be None or missing."""
     return getattr(kind, "optional", False)
@@ -139,7 +142,7 @@ def check_state(value: Any) -> _Lengths:
         If an attribute is missing or not as declared.
     """
     lengths: _Lengths = {}
-    for name, kind in type(value)._state.items():
+    for name, kind in declared_state(type(value)).items():
         if kind is NOT_SAVED or (is_optional(kind) and vars(value).get(name) is None):
             continue
         if not hasattr(value, name):

@@ -22,25 +22,11 @@ try:
 except ImportError:  # Windows, where a file that is open cannot be removed
     fcntl = None  # type: ignore[assignment]
 
-__all__ = [
-    "checksum",
-    "expanded",
-    "is_intact",
-    "is_stream",
-    "mapping_of",
-    "replaced_atomically",
-    "reserve",
-    "save_arrays",
-    "writable_target",
-    "write_atomically",
-    "write_checked",
-]
-
 # errors of a full disk, a quota and a limit of the process; a failed write has no file name
 _NO_SPACE = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 # what posix_fallocate raises where the file system cannot reserve
 _CANNOT_RESERVE = (errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP)
-_CHUNK = 1 << 20
+CHUNK = 1 << 20  # bytes that are read or written at a time: they stay in cache
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
@@ -123,7 +109,7 @@ def replaced_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.fsync(lock.fileno())
             if stream:
                 with open(temporary, "rb") as source, open(path, "wb") as sink:
-                    shutil.copyfileobj(source, sink, _CHUNK)
+                    shutil.copyfileobj(source, sink, CHUNK)
             else:
                 if fcntl is None:
                     lock.close()  # Windows replaces no file that is open
@@ -216,8 +202,8 @@ def _reserve(file, start, size):
         except OSError as error:
             if error.errno not in _CANNOT_RESERVE:
                 raise
-    for at in range(start, start + size, _CHUNK):  # write what is there: holes are filled
-        length = min(_CHUNK, start + size - at)
+    for at in range(start, start + size, CHUNK):  # write what is there: holes are filled
+        length = min(CHUNK, start + size - at)
         file.seek(at)
         content = file.read(length)
         file.seek(at)

@@ -18,8 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NUMBERS", "NUMBER_CLASSES", "MatArray", "mat_arrays"]
-
 NUMBERS = "numbers"
 # names of MATLAB's classes of numbers, which files of -v7.3 have
 NUMBER_CLASSES = {"double", "single", "logical", *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64))}
@@ -31,10 +29,6 @@ _STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8
 _DTYPES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4", 14: "i8", 15: "u8"}
 _STRUCT, _OPAQUE = 2, 17
 _OTHERS = {1: "cell", _STRUCT: "struct", 3: "object", 4: "char", 5: "sparse", 16: "function", _OPAQUE: "opaque"}
-_COMPLEX = 0x800  # flag of an array with an imaginary part
-_HEADER = 4096  # bytes: flags, shape and name take less than 500 in what MATLAB writes
-_CHUNK = 1 << 16  # compressed bytes at a time, which hold 64 MB at most
-_DEEPEST = 50  # structs in structs: each is a call, of which Python allows about 1000
 
 
 @dataclass(frozen=True)
@@ -85,7 +79,7 @@ def _arrays_of_format_5(file: BufferedReader, end: int, order: str) -> Iterator[
 
 def _named_arrays(content: Callable[..., memoryview], place: Any, order: str) -> Iterator[tuple[str, MatArray]]:
     """(name, array) of the array at a place of the file, or of each in a struct."""
-    head = content(*place, limit=_HEADER)
+    head = content(*place, limit=4096)  # flags, shape and name take less than 500 bytes in what MATLAB writes
     array = _Array(head, order)
     if not array.name:  # empty, or what MATLAB keeps for opaque objects
         return
@@ -128,11 +122,12 @@ def _decompressed(file: BufferedReader, start: int, size: int, limit: int) -> tu
     """At most so many bytes, and whether they are all, with the right checksum."""
     stream, content = zlib.decompressobj(), bytearray()
     file.seek(start)
+    step = 1 << 16  # compressed bytes at a time, which hold 64 MB at most
     try:
         while size > 0 and len(content) < limit and not stream.eof:
-            part = file.read(min(size, _CHUNK))
+            part = file.read(min(size, step))
             content += stream.decompress(part, limit - len(content))
-            size -= _CHUNK
+            size -= step
     except zlib.error as error:
         raise ValueError(f"a compressed element is damaged ({error})") from None
     return content, stream.eof
@@ -157,7 +152,7 @@ class _Array:
         if dtype is None:
             self.kind = _OTHERS.get(self.code, f"class {self.code}")
         else:
-            self.kind = np.result_type(dtype, np.complex64).name if flags & _COMPLEX else NUMBERS
+            self.kind = np.result_type(dtype, np.complex64).name if flags & 0x800 else NUMBERS  # with an imaginary part
 
     def _element(self) -> tuple[int, memoryview]:
         """Type and bytes of the next element."""
@@ -196,7 +191,8 @@ class _Array:
         """(name/field, array) of the numbers in a struct, as HDF5 names them; of an array of structs nothing."""
         length = int(self._integers()[:1].sum())
         fields = bytes(self._element()[1])
-        if depth > _DEEPEST or (fields and (length < 1 or len(fields) % length)):
+        # each struct in a struct is a call, of which Python allows about 1000
+        if depth > 50 or (fields and (length < 1 or len(fields) % length)):
             raise ValueError(f"the struct {name} is damaged")
         if math.prod(self.shape) != 1 or not fields:
             return

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
-__all__ = ["ProgressBar", "counter", "if_asked", "show_progress", "steps"]
-
 _shown: ContextVar[bool] = ContextVar("shown", default=False)
 _open = threading.local()  # .bars: how many this thread has open
 

@@ -17,8 +17,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["read_table"]
-
 # names of a column of times, such as t, Time, t_ms, time [s]
 _TIME = re.compile(r"(t|times?)(_(s|ms|us|ns|sec|min|h|d)| ?[(\[].*[)\]])?", re.IGNORECASE)
 # Numbers that Python does not read: 1.000,5 and 1 000 and 1d5. A line that begins with one is no line of names.
@@ -26,7 +24,6 @@ _FOREIGN_NUMBER = re.compile(
     r"[-+\N{MINUS SIGN}]?\.?\d[\d.,'\N{RIGHT SINGLE QUOTATION MARK}\s]*([de][-+\N{MINUS SIGN}]?\d+)?", re.IGNORECASE
 )
 _MISSING = {"na", "n/a", "null", "none", "-", "--", "?", "."}  # what programs write for a missing value
-_MOST_NAMED = 12  # columns in a message
 
 
 @dataclass(frozen=True)
@@ -64,8 +61,8 @@ class _Dialect:
         if name in self.names:
             return self.names.index(name)
         some = self.names
-        if len(some) > _MOST_NAMED:
-            some = [*some[: _MOST_NAMED - 2], "...", some[-1]]
+        if len(some) > 12:  # a message fits into a few lines
+            some = [*some[:10], "...", some[-1]]
         columns = f"its columns are {', '.join(some)}" if some else "its columns have no names"
         raise ValueError(f"{columns}: leave key (--key) {name!r} out")
 

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from randsmap._io.files import is_intact, save_arrays, write_checked
 
-__all__ = ["cached"]
-
 
 def cached(
     folder: Path, description: Mapping[str, Any], make: Callable[[Path], Mapping[str, Any]]

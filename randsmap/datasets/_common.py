@@ -16,8 +16,6 @@ from randsmap._io import files
 from randsmap._io.progress import ProgressBar
 from randsmap._linalg import rows
 
-__all__ = ["Output", "RandomState", "documented", "fill_blocks", "fill_output", "random_streams"]
-
 RandomState = None | int | np.random.RandomState | np.random.Generator
 Output = None | NDArray[np.float64] | str | os.PathLike[str]
 _Function = TypeVar("_Function")

@@ -14,12 +14,7 @@ from randsmap._interface.arrays import aligned, check_out
 from randsmap._interface.parameters import check_choice, check_number
 from randsmap._kernels import crowd
 
-__all__ = ["solve_eikonal"]
-
 _SIDES = ("left", "right", "bottom", "top")
-# Crossing times of a cell are squared, and stand for "unreached" at 1e140 in the kernel.
-_SMALLEST, _LARGEST = 1e-100, 1e100
-_FIELDS_PER_TASK = 64
 
 
 def solve_eikonal(
@@ -132,12 +127,14 @@ def travel_times(
     else:
         pivot = int(sources[-1]) // ny + 1 if len(sources) else 0
 
+    step = 64  # fields of one task
+
     def task(i):
-        part = slice(i * _FIELDS_PER_TASK, (i + 1) * _FIELDS_PER_TASK)
+        part = slice(i * step, (i + 1) * step)
         work = np.empty(crowd.eikonal_work_size(len(out[part]), nx, ny))
         crowd.eikonal(fields[part], kind, exits, dx, dy / dx, pivot, sweeping, work, out[part])
 
-    _parallel.parallel_for(task, -(-n // _FIELDS_PER_TASK))
+    _parallel.parallel_for(task, -(-n // step))
 
 
 def check_pair(pair: Any, name: str) -> tuple[float, float]:
@@ -217,8 +214,10 @@ def _check_slowness(fields, kind, widest, narrowest):
         raise ValueError(
             f"slowness must be positive and finite outside the obstacles, got {float(fields[at])!r} at {at}"
         )
-    if low * narrowest < _SMALLEST or high * widest > _LARGEST:
+    # crossing times of a cell are squared, and 1e140 stands for "unreached" in the kernel
+    smallest, largest = 1e-100, 1e100
+    if low * narrowest < smallest or high * widest > largest:
         raise ValueError(
-            f"slowness times spacing must lie between {_SMALLEST:g} and {_LARGEST:g}, "
+            f"slowness times spacing must lie between {smallest:g} and {largest:g}, "
             f"got {low * narrowest:g} to {high * widest:g}"
         )

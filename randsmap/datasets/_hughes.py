@@ -17,8 +17,6 @@ from randsmap.datasets._solving import check_densities, draw_runs, output_times,
 if TYPE_CHECKING:
     from sklearn.utils import Bunch
 
-__all__ = ["HughesSolver", "make_hughes"]
-
 # Cell updates of a group of trajectories in one call of the kernel (some 50 ms): between calls
 # Ctrl-C is seen and the progress bar moves.
 _UPDATES_PER_CALL = 8_000_000
@@ -175,14 +173,6 @@ class HughesSolver:
             )
         self.mask = free.reshape(-1)
         self.exit = doors
-        # as the kernel wants them, see its `run`
-        self._kind = np.where(free, crowd.FREE, crowd.WALL).astype(np.uint8)
-        self._exits = np.concatenate([np.zeros(ny), doors, [0, 0]]).astype(np.uint8)
-        self._open_x = np.zeros((nx + 1, ny))
-        self._open_x[1:-1] = free[1:] & free[:-1]
-        self._open_x[-1] = doors
-        self._open_y = np.zeros((nx, ny + 1))
-        self._open_y[:, 1:-1] = (free[:, 1:] & free[:, :-1]) * (self.dx / self.dy)
 
     def __repr__(self) -> str:
         return (
@@ -252,9 +242,8 @@ class HughesSolver:
         cells = self._check_densities(density, "density")
         speed = np.maximum(self.v_max * (1 - cells / self.rho_max), self.min_speed)
         potential = np.empty((len(cells), *self.shape))
-        _eikonal.travel_times(
-            (1 / speed).reshape(potential.shape), self._kind, self._exits, self.dx, self.dy, potential
-        )
+        kind, exits, *_ = _corridor(self)
+        _eikonal.travel_times((1 / speed).reshape(potential.shape), kind, exits, self.dx, self.dy, potential)
         return potential.reshape(np.shape(density))
 
     def _check_densities(self, densities, name):
@@ -268,6 +257,20 @@ class HughesSolver:
         return cells
 
 
+def _corridor(solver):
+    """Kinds of the cells, flags of the exits and open shares of the faces along x and y, as the kernel takes them."""
+    nx, ny = solver.shape
+    free = solver.mask.reshape(nx, ny)
+    kind = np.where(free, crowd.FREE, crowd.WALL).astype(np.uint8)
+    exits = np.concatenate([np.zeros(ny), solver.exit, [0, 0]]).astype(np.uint8)
+    open_x = np.zeros((nx + 1, ny))
+    open_x[1:-1] = free[1:] & free[:-1]
+    open_x[-1] = solver.exit
+    open_y = np.zeros((nx, ny + 1))
+    open_y[:, 1:-1] = (free[:, 1:] & free[:, :-1]) * (solver.dx / solver.dy)
+    return kind, exits, open_x, open_y
+
+
 def _integrate(solver, initial, events, out, *, normalised, done=None):
     """Integrate each row of initial, in groups of the kernel's lanes; snapshots to rows of out.
 
@@ -275,7 +278,7 @@ def _integrate(solver, initial, events, out, *, normalised, done=None):
     rows (n, len(group)) of out, -1 for none. done(steps) is called with the steps made, of all trajectories.
     """
     n_trajectories, (nx, ny) = len(initial), solver.shape
-    corridor = solver._kind, solver._exits, solver._open_x, solver._open_y, solver.dx, solver.dy
+    corridor = *_corridor(solver), solver.dx, solver.dy
     model = solver.dt, solver.v_max, solver.rho_max, solver.min_speed
 
     def group_of_lanes(i, stopped):

@@ -20,26 +20,6 @@ from randsmap.datasets import _common
 if TYPE_CHECKING:
     from sklearn.utils import Bunch
 
-__all__ = ["make_rotated_images", "head_phantom", "load_image", "winding_number", "warn_unless_covered_once"]
-
-# Images of one task: a few milliseconds
-_BLOCK = 32
-
-# Modified Shepp-Logan head phantom (Toft 1996): intensity added inside an ellipse, half-axes,
-# centre, counter-clockwise tilt in degrees.
-_ELLIPSES = (
-    (1.0, 0.69, 0.92, 0.0, 0.0, 0.0),
-    (-0.8, 0.6624, 0.874, 0.0, -0.0184, 0.0),
-    (-0.2, 0.11, 0.31, 0.22, 0.0, -18.0),
-    (-0.2, 0.16, 0.41, -0.22, 0.0, 18.0),
-    (0.1, 0.21, 0.25, 0.0, 0.35, 0.0),
-    (0.1, 0.046, 0.046, 0.0, 0.1, 0.0),
-    (0.1, 0.046, 0.046, 0.0, -0.1, 0.0),
-    (0.1, 0.046, 0.023, -0.08, -0.605, 0.0),
-    (0.1, 0.023, 0.023, 0.0, -0.606, 0.0),
-    (0.1, 0.023, 0.046, 0.06, -0.605, 0.0),
-)
-
 _DESCR = """\
 One image, rotated about its centre by equally spaced angles (paper, Case Study 2).
 
@@ -154,7 +134,8 @@ def make_rotated_images(
                     f"everywhere: its content lies too close to the corners"
                 )
 
-        _common.fill_blocks(fill_block, n_samples, _BLOCK, description="rotated images")
+        # a task of 32 images takes a few milliseconds
+        _common.fill_blocks(fill_block, n_samples, 32, description="rotated images")
 
     with if_asked(progress):
         data = _common.fill_output(out, (n_samples, height * width), fill)
@@ -237,8 +218,21 @@ def head_phantom(shape: int | tuple[int, int] = 128) -> NDArray[np.float64]:
 
 def _phantom_intensity(x, y):
     """Modified Shepp-Logan phantom with texture; the head spans |x| < 0.69, |y| < 0.92."""
+    # Toft (1996), Appendix B: intensity added inside an ellipse, half-axes, centre, counter-clockwise tilt in degrees
+    ellipses = (
+        (1.0, 0.69, 0.92, 0.0, 0.0, 0.0),
+        (-0.8, 0.6624, 0.874, 0.0, -0.0184, 0.0),
+        (-0.2, 0.11, 0.31, 0.22, 0.0, -18.0),
+        (-0.2, 0.16, 0.41, -0.22, 0.0, 18.0),
+        (0.1, 0.21, 0.25, 0.0, 0.35, 0.0),
+        (0.1, 0.046, 0.046, 0.0, 0.1, 0.0),
+        (0.1, 0.046, 0.046, 0.0, -0.1, 0.0),
+        (0.1, 0.046, 0.023, -0.08, -0.605, 0.0),
+        (0.1, 0.023, 0.023, 0.0, -0.606, 0.0),
+        (0.1, 0.023, 0.046, 0.06, -0.605, 0.0),
+    )
     intensity = np.zeros(np.broadcast_shapes(x.shape, y.shape))
-    for added, a, b, x0, y0, degrees in _ELLIPSES:
+    for added, a, b, x0, y0, degrees in ellipses:
         c, s = np.cos(np.deg2rad(degrees)), np.sin(np.deg2rad(degrees))
         along, across = c * (x - x0) + s * (y - y0), c * (y - y0) - s * (x - x0)
         intensity += added * ((along / a) ** 2 + (across / b) ** 2 <= 1)

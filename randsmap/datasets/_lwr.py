@@ -17,8 +17,6 @@ from randsmap.datasets._solving import check_densities, draw_runs, output_times,
 if TYPE_CHECKING:
     from sklearn.utils import Bunch
 
-__all__ = ["LWRSolver", "make_lwr"]
-
 # Cell updates in one call of the kernel (some 20 ms): between calls Ctrl-C is seen.
 _UPDATES_PER_CALL = 20_000_000
 _EPS = np.finfo(np.float64).eps

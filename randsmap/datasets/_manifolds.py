@@ -14,11 +14,6 @@ from randsmap.datasets import _common
 if TYPE_CHECKING:
     from sklearn.utils import Bunch
 
-__all__ = ["make_swiss_roll", "make_s_curve", "swiss_roll", "s_curve"]
-
-# Rows of one random stream: the data do not depend on the number of threads.
-_BLOCK = 8192
-
 _SWISS_ROLL_DESCR = """\
 Swiss roll in 3 dimensions (paper, Eq. SwissRolleq).
 
@@ -176,7 +171,8 @@ def _make(points, n_samples, noise, random_state, out, progress, description, na
 
     n_samples = check_count(n_samples, "n_samples")
     noise = check_number(noise, "noise", low=0.0)
-    streams = _common.random_streams(random_state, -(-n_samples // _BLOCK))
+    block_size = 8192  # rows of one random stream: the data do not depend on the number of threads
+    streams = _common.random_streams(random_state, -(-n_samples // block_size))
     coordinates = np.empty((n_samples, 2))
 
     def fill(data):
@@ -189,7 +185,7 @@ def _make(points, n_samples, noise, random_state, out, progress, description, na
             else:  # three terms, not a BLAS call: bit-identical for any number of threads
                 data[rows] = x[:, :1] * embedding[:, 0] + x[:, 1:2] * embedding[:, 1] + x[:, 2:] * embedding[:, 2]
 
-        _common.fill_blocks(fill_block, n_samples, _BLOCK, description=description)
+        _common.fill_blocks(fill_block, n_samples, block_size, description=description)
 
     n_features = 3 if embedding is None else len(embedding)
     with if_asked(progress):

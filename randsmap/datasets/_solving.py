@@ -17,8 +17,6 @@ from randsmap.datasets._common import RandomState, random_streams
 if TYPE_CHECKING:
     from sklearn.utils import Bunch
 
-__all__ = ["check_densities", "draw_runs", "output_times", "run_trajectories", "snapshots_of_runs", "steps_to"]
-
 _EPS = np.finfo(np.float64).eps
 
 

@@ -27,8 +27,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from randsmap._interface.arrays import empty_aligned
-
-__all__ = ["DTYPES", "read", "write"]
+from randsmap._io.files import CHUNK
 
 # what an array may hold; bytes in the file are little-endian
 DTYPES = ("|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8")
@@ -36,7 +35,6 @@ DTYPES = ("|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", 
 MANIFEST_BYTES = 4 << 20
 _MANIFEST = "manifest.json"
 _DIGEST_BYTES = 64  # hexadecimal
-_CHUNK = 1 << 20  # bytes that are read at a time: they stay in cache
 # what `zipfile` raises for directories that are damaged or forged
 _BAD_ZIP = (zipfile.BadZipFile, EOFError, NotImplementedError, OverflowError, RuntimeError, struct.error)
 
@@ -62,7 +60,7 @@ def write(file: BinaryIO, manifest: Mapping[str, Any], arrays: Mapping[str, NDAr
             member.write(text)
         for name, array in arrays.items():
             array = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
-            with archive.open(_member(f"{name}.npy", array.nbytes + _CHUNK), "w") as member:
+            with archive.open(_member(f"{name}.npy", array.nbytes + CHUNK), "w") as member:
                 npy.write_array(member, array, version=(1, 0), allow_pickle=False)
     seal(file)
 
@@ -86,7 +84,7 @@ def _digest(file: BinaryIO, length: int) -> bytes:
     digest = hashlib.sha256()
     file.seek(0)
     while length:
-        part = file.read(min(length, _CHUNK))
+        part = file.read(min(length, CHUNK))
         if not part:
             raise ValueError("it ends too early")
         digest.update(part)
@@ -178,8 +176,8 @@ def _read_array(file: Any, name: str, size: int) -> NDArray[Any]:
         raise ValueError(f"{name} has not the bytes of an array of shape {shape}")
     array = empty_aligned(shape, dtype)
     memory = array.reshape(-1).view(np.uint8)
-    for start in range(0, len(memory), _CHUNK):
-        part = memory[start : start + _CHUNK]
+    for start in range(0, len(memory), CHUNK):
+        part = memory[start : start + CHUNK]
         if file.readinto(part) != len(part):
             raise ValueError(f"{name} ends too early")
     if dtype.kind == "b" and len(memory) and memory.max() > 1:

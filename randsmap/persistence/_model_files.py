@@ -6,13 +6,12 @@ JSON (the classes by name, their parameters) and the arrays, named by the attrib
 
 What can be stored: the package's own classes that declare their fitted attributes, with parameters that are numbers,
 strings, None, arrays of numbers, lists and tuples of these, and other stored objects. A `numpy.random.RandomState` or
-`Generator` is stored as None: its draws are in the fitted attributes, but a second `fit` of the loaded model draws
-others. NumPy scalars come back as Python's numbers. `save` refuses transformers and regressors of scikit-learn or of
-the user, which only a pickle can hold.
+`Generator` is stored as None, so a second `fit` of the loaded model draws other features. NumPy scalars come back as
+Python's numbers. `save` refuses transformers and regressors of scikit-learn or of the user.
 
-Loading runs no code of the file's choosing: only these classes are made, and each parameter and fitted attribute is
-checked against its declaration (type, shape, finite values, index ranges, agreement with the other attributes). So a
-forged file raises ValueError, and never makes a compiled kernel read beyond an array.
+Loading makes these classes only, and checks each parameter and fitted attribute against its declaration (type, shape,
+finite values, index ranges, agreement with the other attributes). So a forged file raises ValueError, and never makes
+a compiled kernel read beyond an array.
 
 To make a class storable, declare all of its fitted attributes in a dictionary ``_state`` of the class (the kinds are
 in `randsmap._interface.state`)::
@@ -44,13 +43,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 import randsmap
-from randsmap._interface.state import NOT_SAVED, check_state, is_optional
+from randsmap._interface.state import NOT_SAVED, check_state, declared_state, is_optional
 from randsmap._io.files import expanded, write_atomically
 from randsmap.maps.frozen import load_image
 from randsmap.maps.image import is_image
 from randsmap.persistence import _archive
-
-__all__ = ["load", "save"]
 
 FORMAT, VERSION = "randsmap model", 1
 # classes with `_state` that are no public names of the package -> their module
@@ -68,7 +65,7 @@ INNER = {
     "ScaledTransformer": "maps.bases",
     "XarrayMetadata": "_interface.fields",
 }
-_MAX_DEPTH = 20  # of parameters within parameters
+_MAX_DEPTH = 20  # of parameters within parameters: a forged file must not exhaust Python's stack
 _MAX_OBJECTS = 400  # blends of 12 decoders of random features, of fields and of latents over parameters, are 230
 _NAMES = "feature_names_in_"  # of scikit-learn, in an estimator that was fitted on a data frame
 
@@ -81,8 +78,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     model : fitted estimator of this package
         `ManifoldModel`, or an encoder, decoder or feature map alone.
     path : path
-        Taken as it is, except for a leading ``~``; ``.npz`` is customary. If writing fails, an existing file stays
-        as it was. A symbolic link stays one, and an existing file keeps its mode.
+        Usually with the ending ``.npz``. If writing fails, an existing file stays as it was.
 
     Raises
     ------
@@ -112,7 +108,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     writer = _Writer()
     writer.add(model, "", 0)
     if writer.objects[-1]["state"] is None:
-        check_is_fitted(model, next(iter(type(model)._state)))
+        check_is_fitted(model, next(iter(declared_state(type(model)))))
     if len(writer.objects) > _MAX_OBJECTS:
         raise TypeError(f"the model has {len(writer.objects)} parts, at most {_MAX_OBJECTS} fit")
     manifest = {"format": FORMAT, "version": VERSION, "randsmap": version("randsmap"), "objects": writer.objects}
@@ -142,9 +138,8 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Notes
     -----
-    No code of the file's choosing runs, and memory is taken for the arrays alone, after their sizes were compared
-    with the size of the file. A forged file can hold a model that decodes nonsense: a digest detects damage, not who
-    wrote the file.
+    No code of the file runs, and it takes no more memory than its size. A forged file can hold a model that decodes
+    nonsense: the digest detects damage, not who wrote the file.
 
     Examples
     --------
@@ -183,7 +178,7 @@ def storable_class(name: str) -> Any:
 
 def _stored(kind: Any) -> dict[str, Any]:
     """The fitted attributes of a class that a file holds, by name, with their declarations."""
-    return {name: how for name, how in kind._state.items() if how is not NOT_SAVED}
+    return {name: how for name, how in declared_state(kind).items() if how is not NOT_SAVED}
 
 
 # -- Objects to a manifest -------------------------------------------------------------------------
@@ -222,7 +217,7 @@ class _Writer:
     def _state(self, value, path, params):
         """The fitted attributes of an object by name; None if it is not fitted."""
         attributes, stored = vars(value), _stored(type(value))
-        unknown = sorted(set(attributes) - set(params) - set(value._state) - {_NAMES})
+        unknown = sorted(set(attributes) - set(params) - set(declared_state(type(value))) - {_NAMES})
         if unknown:
             raise TypeError(
                 f"{path}{unknown[0]}: a model file does not keep attributes that {type(value).__name__} does not "

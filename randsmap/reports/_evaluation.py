@@ -15,10 +15,7 @@ from randsmap._linalg.scales import median_norm, standard_deviations
 from randsmap.maps.extrapolation import NoLeverage, extrapolation_ignored, leverage_cost, training_points
 from randsmap.plotting import spread_rows
 
-__all__ = ["Evaluation", "decoded_rows", "decoding_part", "evaluate", "worst_rows"]
-
 MOST_EXAMINED = 5000  # snapshots whose leverage is computed: a share of them is right to 1 or 2 per cent
-_MOST_OPERATIONS = 1e12  # of the leverage: more would take minutes
 
 _Values = NDArray[np.float64]
 
@@ -149,7 +146,7 @@ def _invariant_errors(F: _Values, F_hat: _Values, C: _Values) -> _Values:
 
 
 def _leverage(model: Any, Y: _Values) -> tuple[_Values | None, float]:
-    if hasattr(model, "leverage") and leverage_cost(decoding_part(model)) <= _MOST_OPERATIONS:
+    if hasattr(model, "leverage") and leverage_cost(decoding_part(model)) <= 1e12:  # more would take minutes
         try:
             return np.asarray(model.leverage(Y)), float(model.leverage_limit_)
         except NoLeverage:

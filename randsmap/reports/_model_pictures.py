@@ -12,8 +12,6 @@ from randsmap import plotting
 from randsmap.reports._evaluation import Evaluation, decoded_rows
 from randsmap.reports._page import NARROW, WIDE, Picture, percent
 
-__all__ = ["model_pictures"]
-
 _MOST_CELLS = 1000  # of a line, or along each axis of a plane: as many as a picture has pixels
 _SMALL = (5.0, 3.6)  # inches of a picture that shares its row of the page
 _ERROR = "relative L2 error"

@@ -21,8 +21,6 @@ from randsmap.reports._evaluation import Evaluation, decoding_part, evaluate, wo
 from randsmap.reports._model_pictures import model_pictures
 from randsmap.reports._page import check_jinja, embedded, percent, percents, write_page
 
-__all__ = ["write_model_report"]
-
 _Table = list[tuple[str, ...]]  # header and rows
 
 _MOST_ROWS = 12  # of the tables of groups, worst rows and trials, which then fit on a screen

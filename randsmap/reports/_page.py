@@ -20,10 +20,7 @@ from typing import Any
 from randsmap._io.files import write_atomically
 from randsmap._parallel import get_num_threads
 
-__all__ = ["NARROW", "WIDE", "Picture", "check_jinja", "embedded", "percent", "percents", "write_page"]
-
 DPI = 144  # one and a half times that of the page, on which an inch is 96 pixels
-PNG_COLORS = 255  # of a picture's palette: a third of the bytes, no difference to the eye
 _POWER = re.compile(r"[-+]?\d[\d.]*e-\d+")
 WIDE, NARROW = 10.4, 4.6  # inches of pictures as wide as the page, and as a phone
 
@@ -77,7 +74,8 @@ def _png(figure: Any) -> bytes:
     figure.savefig(file, format="png", dpi=DPI, facecolor="white")
     file.seek(0)
     with Image.open(file) as picture:
-        small = picture.convert("RGB").quantize(PNG_COLORS, dither=Image.Dither.NONE)
+        # a palette takes a third of the bytes and makes no difference to the eye
+        small = picture.convert("RGB").quantize(255, dither=Image.Dither.NONE)
     file = io.BytesIO()
     small.save(file, format="PNG", optimize=True)
     return file.getvalue()

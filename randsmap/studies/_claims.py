@@ -1,8 +1,7 @@
 """Verdicts on the paper's testable sentences, computed from the studies' rows.
 
-``data/claims.toml`` has the sentences, each with rows (case, measure, relation, number) that make it true. One
-evaluator decides them for a data set and a training size. The same rows on the paper's own tables show which sentences
-those tables do not support either.
+``data/claims.toml`` has the sentences, each with rows (case, measure, relation, number) that make it true. The same
+rows on the paper's own tables show which sentences those tables do not support either.
 
 A verdict is "holds" (in every data set that the sentence is about), "does not hold" (one counterexample is enough) or
 "cannot be compared" (figures are missing; the reason is given).
@@ -24,8 +23,6 @@ from randsmap.reports._page import percent
 from randsmap.studies._result import StudyResult
 from randsmap.studies._table import QUANTITIES, case_text, features_text, markdown_row, paper_rows
 
-__all__ = ["Verdict", "claims_markdown", "judge", "read_claims"]
-
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "cannot be compared"
 _NAMES = {"swiss_roll": "Swiss roll", "s_curve": "S-curve", "lwr": "traffic", "mri": "images", "hughes": "crowd"}
 _MEASURES = dict(zip(QUANTITIES, ("L2 error", "Linf error", "conservation error", "time")))
@@ -44,22 +41,12 @@ _Figures = dict[_Key, float]
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim, as `read_claims` gives it, and what the rows say about it.
-
-    Parameters
-    ----------
-    claim : dict
-    verdict : {"holds", "does not hold", "cannot be compared"}
-    measured : str
-        The figures, or the reason why they cannot be compared.
-    paper : str
-        Verdict of the same tests on the paper's own tables.
-    """
+    """The verdict on a claim of `read_claims`."""
 
     claim: dict[str, Any]
-    verdict: str
-    measured: str
-    paper: str
+    verdict: str  # "holds", "does not hold" or "cannot be compared"
+    measured: str  # the figures, or the reason why they cannot be compared
+    paper: str  # verdict of the same tests on the paper's own tables
 
 
 def read_claims() -> list[dict[str, Any]]:
@@ -84,8 +71,7 @@ def judge(results: Sequence[StudyResult], *, missing: bool = True) -> list[Verdi
     Parameters
     ----------
     results : sequence of StudyResult
-        Results of any of the studies; a study that is not there counts as missing data. Studies of the user's own data
-        do not concern the paper and are left out.
+        Results of any of the studies; those of the user's own data are left out.
     missing : bool
         If True, a data set that is not among the results leaves a claim about it open. If False, the results alone
         decide, as in the report of one study.

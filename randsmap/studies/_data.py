@@ -26,28 +26,9 @@ from randsmap.snapshots import read_snapshots
 from randsmap.studies._store import Store
 from randsmap.studies._study import DecoderCase, Study, TunedEncoder
 
-__all__ = [
-    "Part",
-    "error_summary",
-    "file_description",
-    "load_data",
-    "random_split",
-    "sample_errors",
-    "seed_for",
-    "timed",
-    "trajectory_split",
-    "user_data",
-    "user_sizes",
-]
-
 T = TypeVar("T")
 Fields = NDArray[np.float64]  # (n_samples, n_cells)
 Sizes = tuple[int, int, int]  # of training, validation and test set
-
-SMALLEST_TRAINING = 30  # samples of the user's own data: P = N/4 are then 7 features
-_BLOCK_ENTRIES = 2**24  # numbers of the test fields in memory at a time (128 MB) if they are not kept
-_TILE_ENTRIES = 2**17  # numbers that are read, or whose errors are computed, at a time: they stay in cache (1 MB)
-_KEPT_ENTRIES = 2**26  # numbers of the test fields up to which they are kept in memory (512 MB)
 
 
 def seed_for(seed: int, *path: int) -> int:
@@ -103,14 +84,15 @@ def user_data(path: str | os.PathLike[str], conserves: bool) -> tuple[Fields, st
 
 def user_sizes(sizes: Iterable[Sizes], n_samples: int) -> tuple[Sizes, ...]:
     """Split sizes of a study, scaled to n_samples samples."""
+    fewest = 30  # for training: P = N/4 are then 7 features
     scaled = []
     for train, validation, test in sizes:
         total = train + validation + test
         n_train, n_validation = (n_samples * part // total for part in (train, validation))
-        if n_train < SMALLEST_TRAINING:
+        if n_train < fewest:
             raise ValueError(
                 f"{n_samples} samples give {n_train} for training (the study's fraction is "
-                f"{train / total:g}), expected at least {SMALLEST_TRAINING}"
+                f"{train / total:g}), expected at least {fewest}"
             )
         scaled.append((n_train, n_validation, n_samples - n_train - n_validation))
     return tuple(scaled)
@@ -165,7 +147,8 @@ def rows_of(data: Fields, rows: NDArray[np.intp], out: Fields | None = None) -> 
 
 
 def _tile_rows(F):
-    return max(1, _TILE_ENTRIES // F.shape[1])
+    """Rows that are read, or whose errors are computed, at a time: 1 MB stays in cache."""
+    return max(1, 2**17 // F.shape[1])
 
 
 def sample_errors(F: Fields, F_hat: Fields, references: tuple[float, float], conserves: bool) -> NDArray[np.float64]:
@@ -234,9 +217,9 @@ class Part:
 
     @cached_property
     def _F_test(self) -> Fields | None:
-        """The test fields, or None if they are too many to be kept."""
+        """The test fields, or None if they take more than 512 MB."""
         rows = self.rows["test"]
-        return rows_of(self._data, rows) if len(rows) * self._data.shape[1] <= _KEPT_ENTRIES else None
+        return rows_of(self._data, rows) if len(rows) * self._data.shape[1] <= 2**26 else None
 
     def first_test_fields(self, count: int) -> Fields:
         return rows_of(self._data, self.rows["test"][:count])
@@ -247,7 +230,7 @@ class Part:
         if self._F_test is not None:
             yield slice(0, len(rows)), self._F_test
             return
-        step = max(1, _BLOCK_ENTRIES // self._data.shape[1])
+        step = max(1, 2**24 // self._data.shape[1])  # 128 MB in memory
         buffer = np.empty((min(step, len(rows)), self._data.shape[1]))
         for start in range(0, len(rows), step):
             block = slice(start, min(start + step, len(rows)))
@@ -268,11 +251,11 @@ class Part:
         if whole or self._study.tuning_left_out is None:
             return self.F_train, F_validation, 0.0
         if self._coefficients is None:
-            self._coefficients = timed(lambda: self._project(F_validation))
+            self._coefficients = timed(lambda: self._leading_coefficients(F_validation))
         (coefficients, validation), seconds = self._coefficients
         return coefficients, validation, seconds
 
-    def _project(self, F_validation):
+    def _leading_coefficients(self, F_validation):
         tolerance = self._study.tuning_left_out**0.5 * np.linalg.norm(self.F_train)
         with blas_threads():
             coefficients, modes = low_rank(self.F_train, tolerance)
@@ -289,19 +272,19 @@ class Part:
         """The fitted encoder of a case; fitted again after an interruption, to the same bits."""
         name = self._encoder_name(case)
         if name not in self._encoders:
-            self._encoders[name] = self._fitted(case)[0]
+            self._encoders[name] = self._fit_encoder(case)[0]
         return self._encoders[name]
 
     def _encoder_name(self, case):
         return "encoder" if case.encoder is None else type(case.encoder).__name__
 
-    def _fitted(self, case):
+    def _fit_encoder(self, case):
         encoder = clone(self._study.encoder if case.encoder is None else case.encoder)
         options = {"groups": self.groups} if isinstance(encoder, TunedEncoder) else {}
         return encoder, encoder.fit_transform(self.F_train, **options)
 
     def _encode(self, case):
-        (encoder, Y_train), seconds_fit = timed(lambda: self._fitted(case))
+        (encoder, Y_train), seconds_fit = timed(lambda: self._fit_encoder(case))
         self._encoders[self._encoder_name(case)] = encoder
         blocks = [timed(lambda: encoder.transform(F)) for _, F in self.test_blocks()]
         latents = {

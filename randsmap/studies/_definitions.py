@@ -2,11 +2,13 @@
 
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from randsmap._interface.parameters import document
 from randsmap.datasets import (
     make_hughes,
     make_lwr,
@@ -19,7 +21,7 @@ from randsmap.encoders import DiffusionMaps
 from randsmap.studies._figures import field_view, point_view
 from randsmap.studies._study import Study, paper_cases, searched_cases
 
-__all__ = ["hughes_study", "lwr_study", "mri_study", "s_curve_study", "swiss_roll_study"]
+_Function = TypeVar("_Function", bound=Callable[..., Study])
 
 # the paper's ranges of length scale, highest frequency, slope, scale of DDM's kernel (w_2) and number of neighbours
 _RANGES = {
@@ -31,6 +33,19 @@ _RANGES = {
 }
 _SEEDS = "The data cannot be the paper's: its random draws are not known."
 _N_OBS = "N_obs = 10000 samples, which the paper does not print."
+
+
+def _documented(function: _Function) -> _Function:
+    """Fill the lines {returns} and {example} of a study's docstring."""
+    name = function.__name__
+    dataset = name.removesuffix("_study")
+    example = f"""\
+Examples
+--------
+>>> from randsmap.studies import {name}
+>>> {name}().dataset
+'{dataset}'"""
+    return document(function, {"returns": "Returns\n-------\nStudy", "example": example})
 
 
 def _study(name: str, encoder: DiffusionMaps, *, conserves: bool = True, **options: Any) -> Study:
@@ -47,21 +62,15 @@ def _study(name: str, encoder: DiffusionMaps, *, conserves: bool = True, **optio
     )
 
 
+@_documented
 def swiss_roll_study() -> Study:
     """The Swiss roll as the paper describes it, sparse (N = 1000) and dense (N = 2000).
 
-    Diffusion maps with alpha = 1, w_1 = 0.12 and d = 2; ten values of each hyperparameter over the
-    paper's range.
+    Diffusion maps with alpha = 1, w_1 = 0.12 and d = 2; ten values of each hyperparameter over the paper's range.
 
-    Returns
-    -------
-    Study
+    {returns}
 
-    Examples
-    --------
-    >>> from randsmap.studies import swiss_roll_study
-    >>> swiss_roll_study().sizes
-    ((1000, 1000, 8000), (2000, 2000, 6000))
+    {example}
     """
     return _study(
         "swiss-roll",
@@ -76,22 +85,16 @@ def swiss_roll_study() -> Study:
     )
 
 
+@_documented
 def s_curve_study() -> Study:
     """The S-curve in 20 dimensions as the paper describes it.
 
-    N = 1000; diffusion maps with alpha = 1, w_1 = 0.2 and d = 2, the eigenvectors chosen by
-    non-harmonic selection: the paper's caption names the first and the third, but those do not resolve
-    the width.
+    N = 1000; diffusion maps with alpha = 1, w_1 = 0.2 and d = 2. Eigenvectors by non-harmonic selection: the first and
+    the third, which the paper's caption names, do not resolve the width.
 
-    Returns
-    -------
-    Study
+    {returns}
 
-    Examples
-    --------
-    >>> from randsmap.studies import s_curve_study
-    >>> s_curve_study().sizes
-    ((1000, 1000, 8000),)
+    {example}
     """
     return _study(
         "s-curve",
@@ -112,23 +115,17 @@ def s_curve_study() -> Study:
     )
 
 
+@_documented
 def lwr_study() -> Study:
     """The traffic study (Lighthill, Whitham, Richards) as the paper describes it.
 
-    12000 snapshots of 100 trajectories, split at random into 2000 for training, 2000 for validation
-    and 8000 for testing; diffusion maps with alpha = 0 and d = 2; lambda = 1e-3; ten values of each
-    hyperparameter over the paper's range. The paper's "sigma_w" is the length scale of the Gaussian
-    kernel (its text prints the inverse), hence its geometric grid.
+    12000 snapshots of 100 trajectories, split at random into 2000 for training, 2000 for validation and 8000 for
+    testing; diffusion maps with alpha = 0 and d = 2; lambda = 1e-3; ten values of each hyperparameter over the paper's
+    range.
 
-    Returns
-    -------
-    Study
+    {returns}
 
-    Examples
-    --------
-    >>> from randsmap.studies import lwr_study
-    >>> lwr_study().sizes
-    ((2000, 2000, 8000),)
+    {example}
     """
     return _study(
         "lwr",
@@ -159,26 +156,21 @@ def _times_and_trajectories(about):
     return np.column_stack([about["times"], about["trajectories"]]), ("time", "trajectory")
 
 
+@_documented
 def mri_study(image: str | os.PathLike[str] | None = None) -> Study:
     """The study of rotated images as the paper describes it.
 
-    3600 rotations of one image, 720 for training, 720 for validation and 2160 for testing; diffusion
-    maps with alpha = 1, w_1 = 0.5 and d = 2.
+    3600 rotations of one image, 720 for training, 720 for validation and 2160 for testing; diffusion maps with alpha =
+    1, w_1 = 0.5 and d = 2.
 
     Parameters
     ----------
     image : path, optional
         Your own image (see `randsmap.datasets.make_rotated_images`); by default the head phantom.
 
-    Returns
-    -------
-    Study
+    {returns}
 
-    Examples
-    --------
-    >>> from randsmap.studies import mri_study
-    >>> mri_study().sizes
-    ((720, 720, 2160),)
+    {example}
     """
     if image is None:
         note = (
@@ -243,26 +235,21 @@ _HUGHES_READINGS = {
 }
 
 
+@_documented
 def hughes_study(normalization: str = "before") -> Study:
     """The study of Hughes's crowd in a corridor with an obstacle as the paper describes it.
 
-    30000 snapshots of 80 trajectories, split at random into 5000 for training, 5000 for validation
-    and 20000 for testing; diffusion maps with alpha = 1, w_1 = 0.4 and d = 10.
+    30000 snapshots of 80 trajectories, split at random into 5000 for training, 5000 for validation and 20000 for
+    testing; diffusion maps with alpha = 1, w_1 = 0.4 and d = 10.
 
     Parameters
     ----------
     normalization : {"before", "after"}, default "before"
         See `randsmap.datasets.make_hughes`.
 
-    Returns
-    -------
-    Study
+    {returns}
 
-    Examples
-    --------
-    >>> from randsmap.studies import hughes_study
-    >>> hughes_study().sizes
-    ((5000, 5000, 20000),)
+    {example}
     """
     return _study(
         "hughes",

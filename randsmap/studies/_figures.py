@@ -17,10 +17,6 @@ from randsmap.decoders._kernel import retained_modes
 from randsmap.metrics import field_norms, scaled_l2
 from randsmap.studies._study import Study
 
-__all__ = ["View", "field_view", "harmonics_map", "rank_of_rule", "point_view", "summary_statistics", "user_view"]
-
-_NAMES = ("mean", "variance", "skewness")
-
 
 @dataclass(frozen=True)
 class View:
@@ -28,15 +24,14 @@ class View:
 
     Parameters
     ----------
-    axes : tuple of ndarray
-        Coordinates along each axis of a field; () for points, which are no fields.
-    axis_names : tuple of str
     shown, point_names : tuple of int, tuple of str
         Columns that are plotted, of the summary statistics or of a point's coordinates, and their names.
     color, color_name : ("statistic" | "intrinsic" | "coordinate", column), str
         The value that colours the samples.
     intrinsic, intrinsic_names : ndarray (n_samples, q), tuple of str
         Known values of each sample of the data set that are not in its field.
+    axes, axis_names : tuple of ndarray, tuple of str
+        Coordinates along each axis of a field; () for points, which are no fields.
     mask : ndarray (nx, ny) of bool or None
         False where a field is always 0.
     target : (column, value) or None
@@ -45,14 +40,14 @@ class View:
         Whether the coordinates of the axes have a meaning (not for images).
     """
 
-    axes: tuple[NDArray[np.float64], ...]
-    axis_names: tuple[str, ...]
     shown: tuple[int, ...]
     point_names: tuple[str, ...]
     color: tuple[str, int]
     color_name: str
     intrinsic: NDArray[np.float64]
     intrinsic_names: tuple[str, ...]
+    axes: tuple[NDArray[np.float64], ...] = ()
+    axis_names: tuple[str, ...] = ()
     mask: NDArray[np.bool_] | None = None
     target: tuple[int, float] | None = None
     with_axes: bool = True
@@ -92,7 +87,7 @@ class View:
 
 
 def _statistics_of(axis_names):
-    return tuple(f"{what} {axis}" for axis in axis_names for what in _NAMES)
+    return tuple(f"{what} {axis}" for axis in axis_names for what in ("mean", "variance", "skewness"))
 
 
 def summary_statistics(F: NDArray[np.float64], axes: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -120,8 +115,6 @@ def point_view(about: dict[str, Any], shown: tuple[int, ...], names: tuple[str, 
     """View of points of a manifold, coloured by their first intrinsic coordinate."""
     coordinates = tuple(str(name) for name in about["coordinate_names"])
     return View(
-        axes=(),
-        axis_names=(),
         shown=shown,
         point_names=names,
         color=("intrinsic", 0),
@@ -164,8 +157,6 @@ def user_view(study: Study, n_samples: int, n_cells: int) -> View:
         return field_view((np.arange(float(n_cells)),), ("cell",), (0, 1, 2), nothing, ())
     shown = tuple(min(j, n_cells - 1) for j in range(3))
     return View(
-        axes=(),
-        axis_names=(),
         shown=shown,
         point_names=tuple(f"x{j + 1}" for j in shown),
         color=("coordinate", 0),
@@ -186,10 +177,9 @@ def harmonics_map(
 ) -> NDArray[np.float64]:
     """Mean relative L2 validation error of double diffusion maps over w_2 and the number r of harmonics.
 
-    This is the paper's exhaustive search (Figs. DM_GH_tuning), as (len(weights), len(ranks)). The `weights` w_2 are
-    kernel widths in units of the median distance, the `ranks` r ascend and are below the number of training points.
-    Harmonics whose eigenvalue is round-off are left out, as in `DoubleDiffusionMapsDecoder`. The fields of the leading
-    harmonics are summed one interval of ranks after the other, so that all ranks together cost one decoding.
+    This is the paper's exhaustive search (Figs. DM_GH_tuning), of shape (len(weights), len(ranks)). The `weights` w_2
+    are kernel widths in units of the median distance; the `ranks` r ascend and are below the number of training points.
+    Harmonics whose eigenvalue is round-off are left out, as in `DoubleDiffusionMapsDecoder`.
     """
     n, step = len(Y_train), max(1, 2**23 // F_train.shape[1])
     start = np.random.RandomState(0).standard_normal(n)
@@ -209,7 +199,7 @@ def harmonics_map(
             )
             harmonics = K_new @ (V / eigenvalues)
             F_hat = np.zeros_like(F_validation[rows])
-            done = 0
+            done = 0  # all ranks together cost one decoding: each adds the harmonics that the one before lacks
             for j, rank in enumerate(ranks):
                 F_hat += harmonics[:, done:rank] @ coef[done:rank]
                 done = min(rank, kept)

@@ -15,8 +15,6 @@ from randsmap.reports._page import NARROW, WIDE, Picture, percent
 from randsmap.studies._result import StudyResult
 from randsmap.studies._table import case_text, features_text
 
-__all__ = ["detail_pictures", "main_pictures", "overview_pictures"]
-
 # from the palette of Okabe and Ito, which colour-blind readers can distinguish
 OURS, THEIRS = "#0072B2", "0.45"
 # beginnings of the decoders' labels, and the colour of that kind where they share a panel

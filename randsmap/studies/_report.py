@@ -19,8 +19,6 @@ from randsmap.studies._pictures import detail_pictures, main_pictures, overview_
 from randsmap.studies._result import StudyResult
 from randsmap.studies._table import Row, case_text, legend, summary_text, table_text
 
-__all__ = ["write_index", "write_report"]
-
 REPORT, INDEX = "report.html", "index.html"
 _KINDS = {FAILS: "bad", UNKNOWN: "open", HOLDS: "good"}
 

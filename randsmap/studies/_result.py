@@ -55,8 +55,6 @@ from numpy.typing import NDArray
 from randsmap._io.files import save_arrays, write_atomically
 from randsmap.studies._store import read_arrays
 
-__all__ = ["StudyResult", "load_result", "save_result"]
-
 MAX_SHOWN = 2000  # test samples in the figures: of more fields the file would be as large as the data
 
 
@@ -66,14 +64,10 @@ class StudyResult:
 
     Parameters
     ----------
-    name : str
-        As on the command line: "swiss-roll".
-    title, section : str
-        What it is; where it stands in the paper.
-    notes : list of str
-        Readings of the paper and caveats, a sentence each.
-    cuts : list of str
-        What this run left out of the full study (``quick``, fewer runs, some decoders).
+    name, title, section : str
+        Name on the command line, title, and section of the paper.
+    notes, cuts : list of str
+        Readings of the paper and caveats, and what this run leaves out of the full study.
     options : dict
         Arguments of the run: runs, seed, feature_seed, quick, split, ... (JSON values).
     command, date, version : str

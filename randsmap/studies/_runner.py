@@ -1,8 +1,6 @@
 """Run a study: data, split, encoder, then for every decoder and feature count tune, fit and test.
 
-Each finished piece (the latents, the tuning of a decoder, one run) is a small file, written
-atomically, so that an interrupted study goes on where it stopped. A folder that holds another
-configuration is refused.
+Each finished piece (latents, tuning of a decoder, one run) is a small file, so that an interrupted study can go on.
 """
 
 from __future__ import annotations
@@ -43,12 +41,7 @@ from randsmap.studies._table import QUANTITIES, with_paper
 from randsmap.tuning import tune
 from randsmap.tuning._search import on_edge
 
-__all__ = ["run_study"]
-
-FRACTIONS = (1.0, 0.5, 0.25)  # P = N, N/2, N/4
-QUICK_FRACTIONS = (0.25,)
-RUNS, QUICK_RUNS = 100, 2
-RULE_RANKS_ROWS = 2000  # training points up to which the rule's ranks are found for every w_2: O(n^3) for each
+PAPER_RUNS = 100
 
 _NOTES = (
     "Latents: diffusion time t = 0 and eigenvectors scaled so that the trivial one is 1 everywhere; the "
@@ -105,28 +98,24 @@ def run_study(
     out : path
         Folder for the finished pieces and the result; created if missing.
     quick : bool
-        Three grid values, one draw for tuning, P = N/4 only, 2 runs unless `runs` says otherwise, and
-        smaller data where the study says so.
+        Three grid values, one draw for tuning, P = N/4 only, 2 runs, and the study's smaller data if it has them.
     runs : int, optional
-        Independent draws of the features, over which medians and percentiles are taken. 100 as in
-        the paper if not given; raising it later keeps the runs already done.
+        Independent draws of the features, over which medians are taken; by default 100 as in the paper. Raising it
+        later keeps the runs already done.
     decoders : sequence of str, optional
-        Labels of the decoders to run. All if not given; more later keep what is done.
+        Labels of the decoders to run; by default all.
     seed : int
         Fixes the data, the split and all draws.
     feature_seed : int, optional
-        Fixes the draws of the features in the runs instead of `seed`; data, split and tuned values
-        stay those of `seed`.
+        Seed of the features of the runs; data, split and tuned values depend on `seed` only.
     split : {"random", "trajectory"}
-        "random": the paper's, which puts neighbouring times of one trajectory into training and test
-        set. "trajectory": whole trajectories.
+        "random" is the paper's split: neighbouring times of one trajectory are in training and test set.
     data : path, optional
-        Your own snapshots (n, n_cells) in a .npy file instead of the study's data: same fractions for
-        training, validation and testing, same decoders, no numbers of the paper.
+        File of your own snapshots (n, n_cells) instead of the study's data, split in the same fractions.
     training_form : bool, optional
-        Whether to run the paper's closed form too. As the study says if not given.
+        Whether to run the paper's closed form too; by default as the study says.
     searched : bool, optional
-        Whether to run the decoders that are searched for by held-out errors too. If not given, unless `quick`.
+        Whether to run the decoders that are searched for by held-out errors too; by default unless `quick`.
     command : str
         Command line to be named in the result.
     progress : bool
@@ -140,8 +129,7 @@ def run_study(
     Raises
     ------
     ValueError
-        If `out` holds the pieces of another configuration, an argument is out of range, a label is not
-        known, the data have no trajectories, or the user's data do not suit the study.
+        If `out` holds the pieces of another configuration, an argument is not valid, or the data do not suit the study.
 
     Examples
     --------
@@ -155,7 +143,7 @@ def run_study(
     out = Path(out)
     seed = check_count(seed, "seed", low=0)
     feature_seed = seed if feature_seed is None else check_count(feature_seed, "feature_seed", low=0)
-    runs = check_count((QUICK_RUNS if quick else RUNS) if runs is None else runs, "runs")
+    runs = check_count((2 if quick else PAPER_RUNS) if runs is None else runs, "runs")
     check_choice(split, "split", ("random", "trajectory"))
     if quick:
         study = _quick(study)
@@ -220,7 +208,7 @@ def _configuration(study, options, own):
         "split": [options["split"], *study.sizes],
         "encoder": repr(study.encoder),
         "decoders": {case.label: repr(case) for case in study.cases},
-        "features_per_sample": _fractions(options),
+        "features_per_sample": fractions(options),
         "tuning": [study.tuning_draws, study.tuning_samples, study.tuning_left_out],
         "seed": options["seed"],
         "feature_seed": options["feature_seed"],
@@ -263,8 +251,9 @@ def _quick(study):
     )
 
 
-def _fractions(options):
-    return QUICK_FRACTIONS if options["quick"] else FRACTIONS
+def fractions(options: dict[str, Any]) -> tuple[float, ...]:
+    """P / N of the decoders with random features, as in the paper."""
+    return (0.25,) if options["quick"] else (1.0, 0.5, 0.25)
 
 
 def _chosen(study, options):
@@ -293,7 +282,7 @@ def _draws(case, study):
 def _n_units(case, study, options):
     """Fits that the progress bar counts; a tuning that was found or taken over counts as made."""
     tuning = len(case.grid) * _draws(case, study) if case.parameter else 0
-    return (tuning + case.runs(options["runs"])) * (len(_fractions(options)) if case.draws_features else 1)
+    return (tuning + case.runs(options["runs"])) * (len(fractions(options)) if case.draws_features else 1)
 
 
 def _notes(study, chosen, findings, options, shape):
@@ -333,8 +322,8 @@ def _cuts(study, chosen, options):
                 f"it: {study.sizes[0][0]} training points."
             )
     runs = options["runs"]
-    if runs < RUNS:
-        cuts.append(f"{runs} run{'' if runs == 1 else 's'} instead of the paper's {RUNS}.")
+    if runs < PAPER_RUNS:
+        cuts.append(f"{runs} run{'' if runs == 1 else 's'} instead of the paper's {PAPER_RUNS}.")
     if options["decoders"] is not None:
         return [*cuts, f"Only the decoders {', '.join(case.label for case in chosen)}."]
     if not options["training_form"] and any(case.training_form for case in study.cases):
@@ -369,7 +358,7 @@ class _PartRunner:
         rows = [
             row
             for case in cases
-            for fraction in (_fractions(self.options) if case.draws_features else (None,))
+            for fraction in (fractions(self.options) if case.draws_features else (None,))
             for row in self._case(case, fraction)
         ]
         return sorted(rows, key=lambda row: row["split"], reverse=True)  # train, test
@@ -378,13 +367,13 @@ class _PartRunner:
         tuned = self._tuned(case, fraction)
         name = self._name(case, fraction)
         results = [
-            self.store.get(f"{name}-run-{run}", lambda: self._run(case, fraction, tuned, run), self.update)
+            self.store.get(f"{name}-run-{run}", lambda: self._measure(case, fraction, tuned, run), self.update)
             for run in range(case.runs(self.options["runs"]))
         ]
         self.ranks[case.label] = tuned, results[0]["rank"]
         error = float(np.median([result["train"]["rel_l2"] for result in results]))
         if case.label not in self.figures or error < self.figures[case.label][0]:
-            make = partial(self._run, case, fraction, tuned, 0, only_figure=True)
+            make = partial(self._measure, case, fraction, tuned, 0, only_figure=True)
             self.figures[case.label] = error, fraction, partial(self.store.get, f"{name}-figure.npz", make)
         return [self._row(case, fraction, tuned, results, split) for split in ("train", "test")]
 
@@ -450,13 +439,13 @@ class _PartRunner:
                 )
             )
             arrays = {"weights": case.grid, "ranks": ranks, "errors": errors, "seconds": seconds + seconds_map}
-            if part.n_train <= RULE_RANKS_ROWS:
+            if part.n_train <= 2000:  # O(n^3) operations for each w_2
                 arrays["rule_ranks"] = [rank_of_rule(latents["train"], w) for w in case.grid]
             return {name: np.array(value) for name, value in arrays.items()}
 
         return self.store.get(f"{self.part.name}-ddm-map.npz", make)
 
-    def _fitted(self, case, fraction, tuned, run):
+    def _fit_decoder(self, case, fraction, tuned, run):
         """The decoder of one draw, fitted with the tuned value, and the seconds; no decoder if the encoder decodes."""
         if case.decoder is None:
             return None, 0.0
@@ -466,10 +455,10 @@ class _PartRunner:
         groups = {"groups": self.part.groups} if case.searched else {}
         return timed(lambda: decoder.fit(self.part.latents(case)["train"], self.part.F_train, **groups))
 
-    def _run(self, case, fraction, tuned, run, only_figure=False):
+    def _measure(self, case, fraction, tuned, run, only_figure=False):
         """Fit one draw with the tuned value and measure it on the training and the test set."""
         part, latents, conserves = self.part, self.part.latents(case), self.study.conserves
-        decoder, seconds_fit = self._fitted(case, fraction, tuned, run)
+        decoder, seconds_fit = self._fit_decoder(case, fraction, tuned, run)
         decode = part.encoder(case).inverse_transform if decoder is None else decoder.predict
         if not only_figure:
             # a training point is not its own neighbour

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from randsmap._io.files import is_intact, save_arrays, write_atomically, write_checked
 
-__all__ = ["Store", "read_arrays"]
-
 Piece = dict[str, Any]
 
 

@@ -28,15 +28,11 @@ from randsmap.tuning._autotune import chosen_encoder
 if TYPE_CHECKING:
     from randsmap.studies._figures import View
 
-__all__ = ["DecoderCase", "Study", "TunedEncoder", "paper_cases", "searched_cases", "thinned"]
-
 Fields = NDArray[np.float64]  # (n_samples, n_cells)
 
-QUICK_CANDIDATES = (2, 5, 8)  # of ten grid values: three inner ones
 # arguments by which ridge and kernel decoders are the paper's
 PAPER: dict[str, Any] = {"center": False, "latent_scale": None}
 RIDGE: dict[str, Any] = {**PAPER, "regularization": 1e-3}
-TRAINING_FORM_RUNS = 5  # one SVD a run
 
 
 @dataclass(frozen=True)
@@ -49,23 +45,22 @@ class DecoderCase:
         In the table, in file names and on the command line.
     decoder : regressor or None
         None: the encoder's own inverse.
-    parameter : str or None
-        `set_params` name of what is tuned, over `grid`. None: nothing is.
-    grid : tuple
+    parameter, grid : str or None, tuple
+        `set_params` name of the tuned parameter, and its values.
     encoder : transformer or None
-        An encoder of its own. None: the study's.
+        None: the study's encoder.
     tuned_as : str or None
-        Label of another case whose tuned value, and tuning time, this one takes over.
+        Label of the case whose tuned value, and tuning time, this case takes over.
     by_map : bool
-        Tuned by the study's (w_2, r) map of DDM, at the decoder's rank.
+        Whether it is tuned by the study's (w_2, r) map of DDM, at the decoder's rank.
     paper_label : str or None
         Label of the paper's row to compare with. None: `label`, unless `extra`.
     extra : bool
-        The paper has no such decoder.
+        Whether the paper lacks this decoder.
     training_form : bool
-        The paper's closed form, which constrains the training points only (an SVD a run).
+        Whether it is the paper's closed form, which constrains the training points only.
     searched : bool
-        The decoder, or encoder too, is searched for by held-out errors of the training set.
+        Whether the decoder, or the encoder too, is found by held-out errors of the training set.
 
     Examples
     --------
@@ -93,12 +88,12 @@ class DecoderCase:
         return self.decoder is not None and "features__n_features" in self.decoder.get_params()
 
     def runs(self, runs: int) -> int:
-        """Number of runs for this case, of the number requested.
+        """Number of runs for this case.
 
         Parameters
         ----------
         runs : int
-            How many are asked for.
+            Number requested.
 
         Returns
         -------
@@ -107,7 +102,7 @@ class DecoderCase:
         """
         if not self.draws_features:
             return 1
-        return min(runs, TRAINING_FORM_RUNS) if self.training_form else runs
+        return min(runs, 5) if self.training_form else runs  # each of these runs takes an SVD
 
 
 @dataclass(frozen=True)
@@ -121,16 +116,16 @@ class Study:
     dataset : str
         In the table; the paper's rows are found by it.
     make_data : callable
-        ``make_data(random_state=, out=, progress=, **data_options)`` writes the fields
-        (n_samples, n_cells) to the .npy file `out` and returns a Bunch that describes them.
+        ``make_data(random_state=, out=, progress=, **data_options)`` writes the fields (n_samples, n_cells) to the .npy
+        file `out` and returns a Bunch that describes them.
     sizes : tuple of (int, int, int)
-        Samples for training, validation and testing; one triple for each table.
+        Samples for training, validation and testing, for each table.
     encoder : transformer
     cases : tuple of DecoderCase
     view : callable
         ``view(about, n_cells)`` is the `_figures.View` of data described by the dict `about`.
     title, section : str
-        What it is and where it stands in the paper.
+        Its title, and its section in the paper.
     conserves : bool
         Whether the fields have a common mass.
     notes : tuple of str
@@ -142,12 +137,12 @@ class Study:
     tuning_draws : int
         Feature draws over which a candidate's error is averaged in tuning.
     tuning_samples : int or None
-        Validation samples on which candidates are judged. None: all.
+        Validation samples for tuning. None: all.
     tuning_left_out : float or None
-        Candidates are compared in the leading modes of the training fields, all but this fraction of
-        the energy, where that is possible (not for k-NN). None: on the fields themselves.
+        Candidates, except k-NN, are compared in the leading modes of the training fields, all but this fraction of the
+        energy. None: on the fields.
     training_form : bool
-        Whether the cases of the paper's closed form are run unless asked otherwise.
+        Whether the paper's closed form is run by default.
     ranks : tuple of int
         Numbers of harmonics in the (w_2, r) map of DDM.
     starred : (float, int) or None
@@ -237,10 +232,10 @@ def searched_cases(encoder: DiffusionMaps, *, conserves: bool) -> tuple[DecoderC
 
 
 def thinned(case: DecoderCase) -> DecoderCase:
-    """The case with three of its grid values."""
-    if len(case.grid) <= len(QUICK_CANDIDATES):
+    """The case with three inner values of its grid of ten."""
+    if len(case.grid) <= 3:
         return case
-    return replace(case, grid=tuple(case.grid[i] for i in QUICK_CANDIDATES))
+    return replace(case, grid=tuple(case.grid[i] for i in (2, 5, 8)))
 
 
 def paper_cases(
@@ -256,9 +251,8 @@ def paper_cases(
 ) -> tuple[DecoderCase, ...]:
     """The decoders of a study's tables, then those that the paper lacks.
 
-    Ranges (low, high) of the tuned parameters become ten values: a geometric sequence for the length
-    scale of the Gaussian kernel (the paper's "sigma_w"), arithmetic ones for the others. `d` is the
-    number of POD modes.
+    Ranges (low, high) of the tuned parameters become ten values: a geometric sequence for the length scale of the
+    Gaussian kernel (the paper's "sigma_w"), arithmetic ones for the others. `d` is the number of POD modes.
     """
     lengths = tuple(np.geomspace(*length_scale, 10).tolist())
     frequencies, slopes, scales = (tuple(np.linspace(*ends, 10).tolist()) for ends in (max_frequency, slope, ddm_scale))

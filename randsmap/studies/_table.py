@@ -19,17 +19,6 @@ from randsmap.reports._page import percents
 if TYPE_CHECKING:
     from randsmap.studies._result import StudyResult
 
-__all__ = [
-    "COLUMNS",
-    "format_table",
-    "summary_text",
-    "table_text",
-    "terminal_width",
-    "with_paper",
-    "write_csv",
-    "write_markdown",
-]
-
 Row = dict[str, Any]
 _Column = tuple[str, list[str]]
 
@@ -84,8 +73,8 @@ def paper_rows() -> list[Row]:
 def with_paper(rows: Iterable[Row], *, paper: bool = True) -> list[Row]:
     """The rows with the paper's figures for the same decoder, and ratios, added as columns.
 
-    The paper's row is found by dataset, split, features_per_sample, n_train and ``paper_decoder``
-    (``decoder`` where that key is missing). paper=False leaves the columns empty.
+    The paper's row is found by dataset, split, features_per_sample, n_train and ``paper_decoder`` (if that key is
+    missing, ``decoder``). paper=False leaves the columns empty.
     """
     key = ("dataset", "split", "decoder", "features_per_sample", "n_train")
     known = {tuple(row[k] for k in key): row for row in paper_rows()} if paper else {}
@@ -142,8 +131,7 @@ def table_text(rows: Sequence[Row], without: Collection[str] = ()) -> list[tuple
     rows : list of dict
         Of one table: `StudyResult.part_rows`.
     without : collection of str
-        What to leave out: keys of the rows (``paper_``, ``ratio_`` or nothing before a quantity,
-        "hyperparameter") or "percentiles".
+        Columns to leave out: keys of the rows without ``_median``, or "percentiles".
 
     Returns
     -------
@@ -282,8 +270,8 @@ def format_table(rows: Sequence[Row], width: int | None = None) -> str:
     ----------
     rows : list of dict
     width : int, optional
-        Characters of a line: columns that do not fit are left out, and said to be; where nothing more can be left out
-        names are cut. By default `terminal_width`.
+        Characters of a line: columns that do not fit are left out and listed, then names are cut. By default
+        `terminal_width`.
 
     Returns
     -------
