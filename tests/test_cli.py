@@ -569,7 +569,7 @@ def test_fit_searches_for_the_model(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_fit_warns_of_an_optimum_on_an_edge(tmp_path, snapshots, capsys, monkeypatch):
-    monkeypatch.setattr("randsmap.tuning._autotune._WIDTHS", (1.0,))
+    monkeypatch.setattr("randsmap.tuning._autotune._WIDTHS", {"leading": (1.0,)})
     arguments = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--decoder", "k-nn")
     assert run(*arguments) == 0
     said = capsys.readouterr()

@@ -218,6 +218,8 @@ def test_coefficient_space_is_used_where_it_pays():
     assert not tuning._pays(2000, 2000, 400, 2001, 10)  # traffic
     assert not tuning._pays(720, 720, 16384, 721, 1)
     assert not tuning._pays(720, 720, 16384, 5, 10)  # a few modes: the fields are soon fitted
+    assert tuning._may_pay(2000, 500, 400, 2000, 10)
+    assert not tuning._may_pay(2000, 500, 400, 2, 2)  # two terms: the fields are soon fitted
 
 
 def test_zero_validation_field_and_extreme_units(always):
@@ -507,7 +509,7 @@ def test_fields_of_few_dimensions_are_compared_and_fitted_by_their_coordinates(a
 
 
 def test_few_cells_of_few_dimensions_are_compared_by_coordinates(monkeypatch):
-    monkeypatch.setattr(tuning, "_FEWEST", 1)
+    monkeypatch.setattr(tuning, "_may_pay", lambda *arguments: True)
     Y, F, Y_val, F_val = flat_fields(n=150, M=80)
     decoder = randsmap.RFNNDecoder(randsmap.FourierFeatures(n_features=100), random_state=0)
     grid = {"features__length_scale": [0.5, 1.0], "regularization": [1e-6, 1e-4, 1e-2, 1.0]}
@@ -518,8 +520,6 @@ def test_few_cells_of_few_dimensions_are_compared_by_coordinates(monkeypatch):
     np.testing.assert_allclose(result.sample_errors_, direct[order], rtol=1e-6, atol=1e-11)
     noisy = F + 1e-6 * np.random.default_rng(0).normal(size=F.shape)
     assert tuning.tune(decoder, grid, Y, noisy, Y_val, F_val).evaluation_ == "direct"
-    assert tuning._may_pay(2000, 500, 400, 2000, 10)
-    assert not tuning._may_pay(2000, 500, 400, 2, 2)  # two terms: the fields are soon fitted
 
 
 def test_winner_among_full_fields_has_the_bits_of_a_fit(always):

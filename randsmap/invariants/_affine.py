@@ -92,23 +92,21 @@ class AffineInvariants:
         self.lower, self.upper = bounds or (None, None)
         self.constant, self.constant_values = constant, constant_values
         self.independent, self.triangle, self.directions = independent_columns(matrix, constant, cell_weights)
-        self.projector = self._make_projector()
         self.values = np.array(values, dtype=float)
-        if len(self.dependent):
+        self.prepare()
+        if len(self.dependent):  # they are not part of the projection
             self.values[self.dependent] = self._implied(self.values[None])[0][0]
-        self.projection = self._make_projection()
 
-    def _make_projector(self) -> Projector:
+    def prepare(self) -> None:
+        """Make `projector` and `projection` from the other attributes."""
         rows = np.ascontiguousarray(self.matrix[:, self.independent].T)
-        return Projector(rows, self.triangle, self.directions, self.constant, self.cell_weights)
-
-    def _make_projection(self) -> Any:
+        self.projector = Projector(rows, self.triangle, self.directions, self.constant, self.cell_weights)
         bounds = self._attainable = None
         if self.lower is not None:
             bounds = self._kernel_bounds()
         cells, held = np.flatnonzero(self.constant), np.ascontiguousarray(self.constant_values)
         values = self.values[self.independent]
-        return _kernel.Projection(self.projector.rows, values, self.directions, self.triangle, cells, held, bounds)
+        self.projection = _kernel.Projection(rows, values, self.directions, self.triangle, cells, held, bounds)
 
     def _restore(self) -> None:
         """Make what a model file does not hold, and check what the declaration cannot express."""
@@ -123,8 +121,7 @@ class AffineInvariants:
         if (self.lower is None) != (self.upper is None):
             raise ValueError("one of lower and upper is missing")
         self.lower, self.upper = check_bounds((self.lower, self.upper), len(self.constant)) or (None, None)
-        self.projector = self._make_projector()
-        self.projection = self._make_projection()
+        self.prepare()
 
     # -- What the fields satisfy -----------------------------------------------------------------------
     @property
@@ -319,8 +316,7 @@ class AffineInvariants:
         other.matrix, other.directions, other.cell_weights = matrix, directions, None
         other.values = self.values - self._constant_part()[0]
         other.constant, other.constant_values = np.zeros(len(matrix), dtype=bool), np.zeros(0)
-        other.projector = other._make_projector()
-        other.projection = other._make_projection()
+        other.prepare()
         return other
 
     def frozen(self) -> dict[str, NDArray[Any] | None]:

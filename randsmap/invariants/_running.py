@@ -189,8 +189,8 @@ class RunningInvariants:
             lowest=lowest,
             highest=highest,
         )
-        invariants = new._invariants()
-        new._check(found, scale, tol, invariants.values, " of this batch" if self.n else "")
+        invariants = new.invariants()
+        new.check(found, scale, tol, invariants.values, " of this batch" if self.n else "")
         if not self.n:
             invariants.warn_of_dependent()
         return new, invariants
@@ -212,15 +212,16 @@ class RunningInvariants:
             lowest=np.fmax(self.lowest, other.lowest),
             highest=np.fmin(self.highest, other.highest),
         )
-        invariants = new._invariants()
-        for j in new._missed(invariants.values):
+        invariants = new.invariants()
+        for j in new.missed(invariants.values):
             raise ValueError(
                 f"the training fields of the two do not satisfy invariant {j} together: their mean is "
                 f"{invariants.values[j]}, and some of one of them do not have it. {_VARYING}"
             )
         return new, invariants
 
-    def _invariants(self):
+    def invariants(self) -> AffineInvariants:
+        """The invariants of the fields seen."""
         given = self.given
         values = self._mean(self.sums) if given.values is None else given.values
         first = self.first[self.constant]
@@ -229,12 +230,19 @@ class RunningInvariants:
     def _mean(self, sums):
         return np.array([high / self.n for high, _ in sums])
 
-    def _missed(self, values):
+    def missed(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
         """The invariants that some of the fields seen do not have with these values."""
         slack = 8 * _EPS * (self._mean(self.scale_sums) + np.abs(values))
         return np.flatnonzero(~((self.lowest - slack <= values) & (values <= self.highest + slack)))
 
-    def _check(self, found, scale, tol, values, where):
+    def check(
+        self,
+        found: NDArray[np.float64],
+        scale: NDArray[np.float64],
+        tol: float,
+        values: NDArray[np.float64],
+        where: str,
+    ) -> None:
         """Raise ValueError, naming a field of the last batch, if the fields do not satisfy the invariants.
 
         The values of dependent columns are implied by the others.
@@ -249,7 +257,7 @@ class RunningInvariants:
                 )
         if tol < 1:
             _check_fields(found, scale, typical, values, tol, where)
-        for j in self._missed(values):  # fields of an earlier batch, from which this one moved the mean
+        for j in self.missed(values):  # fields of an earlier batch, from which this one moved the mean
             before = self.sums[j][0] - math.fsum(found[:, j].tolist())
             i = int(np.argmax(np.abs(found[:, j] - before / max(self.n - len(found), 1))))
             raise ValueError(

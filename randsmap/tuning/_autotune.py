@@ -29,19 +29,14 @@ from randsmap.model._manifold import assembled
 
 __all__ = ["autotune", "chosen_encoder"]
 
-_WIDTHS = (1.0, 0.5, 0.3, 0.2, 0.12, 0.07, 2.0, 4.0)  # epsilon_scale
-_NON_HARMONIC = (1.0, 0.3, 0.12)  # of encoders that choose among eigenvectors
-_FINER, _ROUNDS = 1.4, 2  # factor of the widths beside the best one, and how often they are tried
-_FOLDS = 5, 10  # without and with groups, at most
-_COMPARED = (KNN, THIN_PLATE, GAUSSIAN, MATERN)  # families by which encoders are compared, where they may be
-_TRIALS = 4  # of decoders, for each encoder and fold
-_MOST_STEPS = 3  # of consistency
-_PER_COMPONENT = 3  # samples, where their number is to be found
-_SAMPLES = 1000  # that encoders are compared on
-_FAILURES = ValueError, UserWarning, ArithmeticError, np.linalg.LinAlgError  # of encoders that cannot be used
-_HOPELESS = np.log(2)  # behind the best encoder after two folds: not tried on the next ones
-_GOOD = 0.01  # held-out error from which on it is looked what one more coordinate would give
-_NO_WORSE = np.log(1.02)  # than with one more coordinate, which is then not taken
+# Values of `epsilon_scale` that are tried for each `select`, in steps of at most 2, which `neighbors` refines
+_WIDTHS = {"leading": (1.0, 0.5, 0.3, 0.2, 0.12, 0.07, 2.0, 4.0), "non-harmonic": (1.0, 0.3, 0.12)}
+# Families by which encoders are compared, if they are allowed: nothing is drawn, which would add noise to the errors
+_COMPARED = (KNN, THIN_PLATE, GAUSSIAN, MATERN)
+# Errors of encoders that cannot be used for the samples
+_FAILURES = ValueError, UserWarning, ArithmeticError, np.linalg.LinAlgError
+# Samples per coordinate, where the number of coordinates is searched for; with fewer, samples do not determine it
+_PER_COMPONENT = 3
 
 
 def autotune(
@@ -162,7 +157,8 @@ def autotune(
     seed = 0 if random_state is None else random_state
     rng = check_random_state(seed)
     table, error, more = None, None, np.nan
-    judge = _EncoderJudge(F, sizes, labels, validation, min(n_trials, _TRIALS), families, rng)
+    good = 0.01  # an error that one more coordinate need not improve
+    judge = _EncoderJudge(F, sizes, labels, validation, n_trials, families, rng)
     with search_threads(len(F)):
         if model is None:
             found, best = search_encoders(judge, n_components, max_components, alpha)
@@ -170,7 +166,7 @@ def autotune(
             by_spectrum = n_components == "auto" and max_components is None
             d = encoder.n_components
             enough = (d + 1) * _PER_COMPONENT <= len(F)  # or a search with max_components=d + 1 would not try it
-            if by_spectrum and enough and error > _GOOD and d == table.n_components.max():
+            if by_spectrum and enough and error > good and d == table.n_components.max():
                 more = judge.one_more(best, alpha)
         else:
             encoder = model.encoder
@@ -207,7 +203,7 @@ def chosen_encoder(
     F = as_array(snapshots, "snapshots", min_rows=4)
     labels = check_groups(groups, len(F))
     with search_threads(len(F)):
-        judge = _EncoderJudge(F, field_norms(F), labels, 0.2, _TRIALS, FAMILIES, check_random_state(0))
+        judge = _EncoderJudge(F, field_norms(F), labels, 0.2, 4, FAMILIES, check_random_state(0))
         return search_encoders(judge, n_components, None, alpha)[1].encoder
 
 
@@ -231,8 +227,8 @@ class _EncoderTrial:
         """Diffusion maps with larger and smaller widths, and with the other choice of eigenvectors."""
         if not isinstance(self.encoder, DiffusionMaps):
             return []
-        width = self.encoder.epsilon_scale
-        proposals = [clone(self.encoder).set_params(epsilon_scale=w) for w in (width / _FINER, width * _FINER)]
+        width, finer = self.encoder.epsilon_scale, 1.4  # half a step of 2
+        proposals = [clone(self.encoder).set_params(epsilon_scale=w) for w in (width / finer, width * finer)]
         if self.encoder.n_components > 1:
             other = "leading" if self.encoder.select == "non-harmonic" else "non-harmonic"
             proposals.append(clone(self.encoder).set_params(select=other))
@@ -251,14 +247,14 @@ def search_encoders(
         d = int(n_components)
     found.add(_encoders(d, alpha, F.shape))
     best = found.best
-    for _ in range(_ROUNDS):
+    for _ in range(2):  # documented: they reach half and twice the best width
         found.add(best.neighbors())
         best, before = found.best, best
         if best is before:
             break
     while n_components == "auto" and best.encoder.n_components > 1:
         fewer = leading(found.add(_encoders(best.encoder.n_components - 1, alpha, F.shape)))[0]
-        if fewer.score > best.score + _NO_WORSE:
+        if fewer.score > best.score + np.log(1.02):  # documented: a coordinate must gain 2 %
             break
         best = fewer
     return found, best
@@ -277,12 +273,14 @@ class _EncoderJudge:
         families: Sequence[str],
         rng: Any,
     ) -> None:
-        if len(F) > _SAMPLES:
-            rows = np.sort(rng.permutation(len(F))[:_SAMPLES])
+        most = 1000  # documented; the time of a comparison grows with the cube
+        if len(F) > most:
+            rows = np.sort(rng.permutation(len(F))[:most])
             F, sizes = F[rows], sizes[rows]
             labels = None if labels is None else np.unique(labels[rows], return_inverse=True)[1]
         self.fields, self._sizes, self._labels = F, sizes, labels
-        self._options = {"n_trials": n_trials, "families": [f for f in families if f in _COMPARED] or families}
+        compared = [family for family in families if family in _COMPARED] or families
+        self._options = {"n_trials": min(n_trials, 4), "families": compared}  # one trial for each family compared
         self._folds = _folds(len(F), labels, validation, rng)
         self._groups = self._folds if labels is None else [np.flatnonzero(labels == g) for g in np.unique(labels)]
         self._judged: list[_EncoderTrial] = []
@@ -299,14 +297,14 @@ class _EncoderJudge:
             for trial in alive.copy():
                 next(bar)
                 try:
-                    trial.errors[held] = self._errors_of(self._fitted(trial.encoder, held), held)
+                    trial.errors[held] = self._errors_of(self._model_of(trial.encoder, held), held)
                 except _FAILURES as failure:
                     failures.append(failure)
                     alive.remove(trial)
             scores = self._scores_of(np.concatenate(self._folds[: turn + 1]), [t.errors for t in self._judged])
             of = dict(zip(map(id, self._judged), scores))
-            if turn > 0:
-                alive = [trial for trial in alive if of[id(trial)] <= scores.min() + _HOPELESS]
+            if turn > 0:  # documented: twice the error of the best encoder is hopeless
+                alive = [trial for trial in alive if of[id(trial)] <= scores.min() + np.log(2)]
         for _ in bar:
             pass
         if first and not alive:
@@ -324,25 +322,28 @@ class _EncoderJudge:
         turns, errors = self._folds[:2], []
         for trial in _encoders(d, alpha, self.fields.shape):
             if isinstance(trial.encoder, DiffusionMaps):
-                if trial.encoder.epsilon_scale != (width if trial.encoder.select == "leading" else _NON_HARMONIC[0]):
+                if trial.encoder.epsilon_scale != (
+                    width if trial.encoder.select == "leading" else _WIDTHS["non-harmonic"][0]
+                ):
                     continue
             with suppress(*_FAILURES):
-                missed = [self._errors_of(self._fitted(trial.encoder, held), held) for held in turns]
+                missed = [self._errors_of(self._model_of(trial.encoder, held), held) for held in turns]
                 errors.append(np.concatenate(missed).mean())
         known = best.errors[np.concatenate(turns)].mean()
         return float(min(errors) / known * best.error) if errors else np.nan
 
     def consistency(self, encoder: Any) -> int:
         """Number of steps of the best score, the smallest if more hardly help."""
-        errors = np.full((_MOST_STEPS + 1, len(self.fields)), np.nan)
+        numbers = range(3 + 1)  # documented; each step costs a decoding and an encoding
+        errors = np.full((len(numbers), len(self.fields)), np.nan)
         for held in self._folds:
-            model = self._fitted(encoder, held, strict=False)
-            for number in range(_MOST_STEPS + 1):
+            model = self._model_of(encoder, held, strict=False)
+            for number in numbers:
                 errors[number, held] = self._errors_of(model, held, consistency=number)
         scores = self._scores_of(np.concatenate(self._folds), errors)
         return next(number for number, score in enumerate(scores) if score <= scores.min() + WORTH)
 
-    def _fitted(self, encoder, held, *, strict=True):
+    def _model_of(self, encoder, held, *, strict=True):
         """A model of the encoder, fitted without the held-out samples; `strict`: ValueError if it is unusable."""
         rest = np.setdiff1d(np.arange(len(self.fields)), held)
         encoder = clone(encoder)
@@ -393,11 +394,12 @@ def _table(trials: Sequence[_EncoderTrial], best: _EncoderTrial) -> Results:
 
 
 def _encoders(d: int, alpha: float, shape: tuple[int, int]) -> list[_EncoderTrial]:
-    encoders: list[Any] = [DiffusionMaps(d, alpha=alpha, epsilon_scale=width) for width in _WIDTHS]
-    if d > 1:
-        encoders += [
-            DiffusionMaps(d, alpha=alpha, epsilon_scale=width, select="non-harmonic") for width in _NON_HARMONIC
-        ]
+    encoders: list[Any] = [
+        DiffusionMaps(d, alpha=alpha, epsilon_scale=width, select=select)
+        for select, widths in _WIDTHS.items()
+        if select == "leading" or d > 1  # the first eigenvector is never a harmonic
+        for width in widths
+    ]
     if d < min(shape):
         encoders.append(POD(d))
     return [_EncoderTrial(encoder) for encoder in encoders]
@@ -405,16 +407,17 @@ def _encoders(d: int, alpha: float, shape: tuple[int, int]) -> list[_EncoderTria
 
 def _folds(n: int, labels: NDArray[np.intp] | None, validation: float, rng: Any) -> Sequence[NDArray[np.intp]]:
     """Disjoint parts of about that share of the samples; with groups (0, 1, ...) of one, or of a tenth of them."""
+    most = 5 if labels is None else 10  # documented; each fits all encoders that are left
     if labels is None:
         size = min(max(1, round(validation * n)), n - 2)
         order = rng.permutation(n)
-        return [np.sort(order[i * size : (i + 1) * size]) for i in range(min(_FOLDS[0], n // size))]
+        return [np.sort(order[i * size : (i + 1) * size]) for i in range(min(most, n // size))]
     names = rng.permutation(labels.max() + 1)
-    count = min(len(names), _FOLDS[1])
-    return [np.flatnonzero(np.isin(labels, part)) for part in np.array_split(names, count)]
+    return [np.flatnonzero(np.isin(labels, part)) for part in np.array_split(names, min(len(names), most))]
 
 
 def _edges(encoder, model):
     if model is not None or not isinstance(encoder, DiffusionMaps):
         return []
-    return [] if min(_WIDTHS) < encoder.epsilon_scale < max(_WIDTHS) else ["epsilon_scale"]
+    widths = _WIDTHS["leading"]
+    return [] if min(widths) < encoder.epsilon_scale < max(widths) else ["epsilon_scale"]

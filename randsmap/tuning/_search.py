@@ -17,6 +17,7 @@ from sklearn.utils import Bunch, check_random_state
 from randsmap._interface.arrays import as_array
 from randsmap._interface.fields import FieldOutputMixin, flattened, reshape_for
 from randsmap._io.progress import ProgressBar, if_asked
+from randsmap._linalg.ridge import operations
 from randsmap._linalg.scales import median_norm
 from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, KNNDecoder, RANDSMAPDecoder, RFNNDecoder
 from randsmap.decoders._base import check_fields
@@ -28,7 +29,6 @@ from randsmap.tuning._field_span import FieldSpan, invariants_of
 
 __all__ = ["tune"]
 
-_FEWEST = 1 << 17  # numbers in the fields: whatever is done to fewer takes no time
 # Parameters that change the span, what is done outside it, or whether there are weights of the fields
 _SHAPING = {"invariants", "invariant_values", "invariant_tol", "cell_weights", "constraint", "bounds", "solver"}
 _LINEAR = (RFNNDecoder, RANDSMAPDecoder, KernelDecoder, DoubleDiffusionMapsDecoder)
@@ -382,23 +382,25 @@ def _n_terms(decoder: Any, X_train: Any, n: int) -> int:
     return int(rank) if isinstance(rank, numbers.Integral) else n
 
 
-def _direct_costs(n: int, n_val: int, P: int) -> tuple[int, int]:
-    """Operations a cell of a fit and of its validation."""
-    return 2 * n * P + 2 * min(n, P) ** 2 + 100 * n, 2 * n_val * P + 200 * n_val
+def _direct_cost(n: int, n_val: int, M: int, P: int, n_candidates: int) -> float:
+    """Multiplications of fits to M cells and of the validation of all candidates."""
+    # 50 and 100 for each number: passes over the fields (centring, norms, projection) take as long as so many products
+    each = operations("dual" if n < P else "primal", n, P, M, 1) + n_val * P * M + (50 * n + 100 * n_val) * M
+    return n_candidates * each
 
 
 def _may_pay(n: int, n_val: int, M: int, P: int, n_candidates: int) -> bool:
     """Whether coordinates of fields of few dimensions would, and finding out that they have more costs little."""
-    fit, validation = _direct_costs(n, n_val, P)
-    return n * M >= _FEWEST and 20 * n * min(n, M) < n_candidates * (fit + validation)
+    fewest = 1 << 17  # numbers in the fields: fits to fewer take a millisecond
+    factorisation = 10 * n * min(n, M) * M
+    return n * M >= fewest and factorisation < _direct_cost(n, n_val, M, P, n_candidates)
 
 
 def _pays(n: int, n_val: int, M: int, P: int, n_candidates: int) -> bool:
-    """Whether coordinates save time: counts of operations, weighted by what was measured."""
-    smaller = min(n, P)
-    fit, validation = _direct_costs(n, n_val, P)
-    weights = 2 * n_val * (n * P + smaller**2 + n**2)
-    factorisation = 6 * n**2 + 8 * n * n_val + 100 * n
-    direct = n_candidates * (fit + validation) * M
-    coordinates = n_candidates * weights + (factorisation + fit) * M
-    return coordinates < 0.8 * direct
+    """Whether coordinates in a span of n dimensions save time."""
+    # a candidate has weights, solved for as fields of n_val cells, and their products with coordinates
+    weights = operations("dual" if n < P else "primal", n, P, n_val, 1) + n_val * (n * P + n**2)
+    factorisation = (3 * n**2 + 4 * n * n_val + 50 * n) * M
+    last = _direct_cost(n, 0, M, P, 1)  # of the best candidate
+    direct = _direct_cost(n, n_val, M, P, n_candidates)
+    return n_candidates * weights + factorisation + last < 0.8 * direct  # less is not worth another way
