@@ -243,11 +243,13 @@ class DiffusionMaps(FieldEncoder):
         modes = self.selected_ - 1
         return diffusion_coordinates(self.eigenvalues_[modes], self.eigenvectors_[:, modes], self.diffusion_time)
 
-    def transform(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
+    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         check_fitted(self, "_encoding")
         if not self._encoding.in_file:
             return super().transform(X)
         return self._encoding.coordinates_by_columns(Rows.validated(self, field_rows(self, X), reset=False))
+
+    transform.__doc__ = FieldEncoder.transform.__doc__  # the documentation does not look for an inherited text
 
     def nystroem_weights(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The weights of the Nystroem extension: coordinates as means over the training fields.
