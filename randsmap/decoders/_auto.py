@@ -11,16 +11,16 @@ from sklearn.utils import Bunch
 
 from randsmap._interface.arrays import validate_data
 from randsmap._interface.parameters import check_count, check_number, check_random_state
-from randsmap._interface.state import NOT_SAVED, Part, check_fitted, restored_on_error
+from randsmap._interface.state import NOT_SAVED, Part, restored_on_error
 from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.spectral import PATH
-from randsmap.decoders._base import FIT_STATE, HoldsFit, LinearDecoder, check_fields
+from randsmap.decoders._base import FIT_STATE, LinearDecoder, check_fields, of_fit
 from randsmap.decoders._blended import BlendedDecoder, field_coordinates
 from randsmap.decoders._capabilities import require
 from randsmap.decoders._families import DOUBLE_DIFFUSION_MAPS, KNN, LENGTHS, check_families
 from randsmap.decoders._held_out import NEIGHBORS, RANKS, Samples, check_groups, stratified
 from randsmap.decoders._trials import blend, candidates, leading, search, search_threads, trust_limit
-from randsmap.invariants import AffineInvariants, InvariantParameters, Invariants, common_values, document_invariants
+from randsmap.invariants import InvariantParameters, Invariants, common_values, document_invariants
 from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.metrics import field_norms
 
@@ -60,7 +60,7 @@ def _as_cell(value: Any) -> str:
 
 
 @document_invariants
-class AutoDecoder(HoldsFit, InvariantParameters, LinearDecoder):
+class AutoDecoder(InvariantParameters, LinearDecoder):
     """The decoder that held-out errors choose among kernels, thin-plate splines and k-NN mixtures.
 
     Parameters
@@ -149,9 +149,9 @@ class AutoDecoder(HoldsFit, InvariantParameters, LinearDecoder):
     on_edge_: list[str]
     chosen_invariants_: Any
 
-    _map_sources = ("best_decoder_",)
     _state = {
         **FIT_STATE,
+        "_fitted": NOT_SAVED,  # that of best_decoder_
         "best_decoder_": Part("predict", n_in="d", n_out="M"),
         **dict.fromkeys(("results_", "held_out_error_", "on_edge_", "chosen_invariants_"), NOT_SAVED),
     }
@@ -206,11 +206,10 @@ class AutoDecoder(HoldsFit, InvariantParameters, LinearDecoder):
         """
         threads = search_threads(np.shape(y)[0] if np.ndim(y) else 0)
         with restored_on_error(self), threads, extrapolation_ignored():
-            self._fit_linear(X, y, groups)
-            self._linear_map  # noqa: B018  (made now: `predict` changes nothing)
+            self._fitted = self.fit_state(X, y, groups)
         return self
 
-    def _fit_linear(self, X, y, groups=None):
+    def fit_state(self, X, y, groups=None):
         n_trials = check_count(self.n_trials, "n_trials")
         families = check_families(self.families)
         validation = check_number(self.validation, "validation", low=0, high=1, strict_low=True)
@@ -247,6 +246,7 @@ class AutoDecoder(HoldsFit, InvariantParameters, LinearDecoder):
         ).fit(X, np.asarray(y)[:, None] if self._single else y)
         self.held_out_error_ = error
         self.results_, self.on_edge_ = _table(trials, members, units, n), _edges(members[0])
+        return self.best_decoder_.fitted
 
     def _chosen(self, F, dtype):
         """What the blend's `invariants` are: "auto" decided by the fields."""
@@ -255,22 +255,16 @@ class AutoDecoder(HoldsFit, InvariantParameters, LinearDecoder):
         mass = Invariants.of_estimator(self, F.shape[1], invariants="mass", bounds=None)
         return None if common_values(F, mass, dtype)[0] is None else "mass"
 
-    @property
-    def _fit_now(self) -> Any:
-        check_fitted(self, "best_decoder_")
-        return self.best_decoder_._fit_now
+    invariants_ = of_fit("invariants")
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "best_decoder_")
+    def _restore(self):
+        self._fitted = self.best_decoder_.fitted
+        super()._restore()
 
-    def _check_available(self, capability):
+    def check_available(self, capability):
         if capability == "smoother":
             raise AttributeError("the search depends on the fields, so its fit is not linear in them")
         return not hasattr(self, "best_decoder_") or require(self.best_decoder_, capability)
-
-    @property
-    def invariants_(self) -> AffineInvariants:  # type: ignore[override]  # of the fit
-        return self._fit_now.invariants
 
 
 def _compared(samples, members):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,10 +22,8 @@ from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.spans import FactoredRows
 from randsmap._parallel import blas_threads
-from randsmap.invariants import AffineInvariants
-from randsmap.maps.extrapolation import Leverage, LeverageMixin
+from randsmap.maps.extrapolation import Leverage, TrustRegion
 from randsmap.maps.frozen import LinearMapHolder
-from randsmap.maps.linear_map import LinearMap
 
 _Class = TypeVar("_Class", bound=type)
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -37,6 +36,7 @@ else:
     from sklearn.utils.metaestimators import available_if
 
 __all__ = [
+    "COMPUTED_STATE",
     "FIT_STATE",
     "FieldRegression",
     "FieldRegressor",
@@ -44,7 +44,6 @@ __all__ = [
     "HoldsFit",
     "LinearDecoder",
     "available_if",
-    "box_of",
     "check_fields",
     "check_unread",
     "of_fit",
@@ -148,57 +147,19 @@ latent_scale_ : ndarray (d,)
     The units used; `coef_`, features and kernels take latent points as they are."""
 
 
-def box_of(points: NDArray[np.float64], lengths: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """Smallest and largest coordinates (2, d) of points (n, d) in units of the lengths, as they were."""
-    box = np.stack([points.min(axis=0), points.max(axis=0)])
-    return box if lengths is None else box * lengths
-
-
 class FieldRegression(FieldOutputMixin, NotFrozen):
-    """`fit` and `score` of a regressor from latent points to fields.
+    """`score` and the outputs of a regressor from latent points to fields.
 
-    A class with it has `_fit(X, y)`, which calls `_keep_fields` with the layout of y, and `_n_outputs`, the number of
-    cells.
+    A class with it has `_n_outputs`, the number of cells, and a `fit` that calls `_keep_fields` with the layout of y.
     """
 
     n_features_in_: int
-    _fit: Callable[[Any, Any], None]
     predict: Callable[..., Any]
 
     _not_frozen = (
         "its fields are not [1 | phi(y)] A with functions phi that C knows. Random-feature, kernel and "
         "double-diffusion-map decoders and POD can"
     )
-
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit the decoder to latent points and their fields.
-
-        Parameters
-        ----------
-        X : array-like (n, d)
-            Latent coordinates, n >= 2.
-        y : array-like (n, M) or (n, *shape)
-            Fields, one a row, or of any shape, in which `predict` returns them, as an xarray DataArray if y is one;
-            (n,) for a single cell, and `predict` then returns (n,) too. Large memory-mapped ones (`numpy.load` with
-            mmap_mode, from 64 MB) are read by blocks and not copied as a whole: memory is that of what the decoder
-            keeps, and some blocks. They are read whole with solver="krylov", which multiplies by them again and
-            again, and with constraint="training", the paper's form, which is kept for its figures.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            If X or y is not a finite array of numbers of these shapes, if a parameter is out of
-            range, if the fields do not satisfy the invariants (where there are any), or
-            (numpy.linalg.LinAlgError) if a requested factorisation fails. The estimator then keeps
-            the state it had.
-        """
-        with restored_on_error(self):
-            self._fit(X, y)
-        return self
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Coefficient of determination R^2 of the decoded fields, the mean over the cells: 1 at best.
@@ -251,46 +212,74 @@ class FieldRegressor(FieldRegression, MultiOutputMixin, RegressorMixin, BaseEsti
     """A regressor from latent points to fields, of any kind."""
 
 
-class Fit(Protocol):
-    """The immutable result of a decoder's fit. Fitted attributes, derivatives, freeze and leverage read it."""
+class Fit:
+    """The immutable result of a decoder's fit, of which `predict`, derivatives, `freeze` and `leverage` are made.
 
-    latent_scale: NDArray[np.float64]
-    invariants: AffineInvariants | None
+    A subclass is a frozen dataclass. It has the properties below and, computed once, `leverage`, a `Leverage`, and
+    `linear_map`, a `LinearMap`. What is computed is in no pickle and no model file.
+    """
 
-    @property
-    def coefficients(self) -> NDArray[np.float64]: ...
+    linear_map: Any
+    leverage: Any
 
-    @property
-    def training_points(self) -> NDArray[np.float64]: ...
-
-    @property
-    def box(self) -> NDArray[np.float64]: ...
+    COMPUTED = ("linear_map", "leverage", "trust")
 
     @property
-    def leverage_cost(self) -> float: ...
+    def training_points(self) -> NDArray[np.float64]:
+        """The training points (n, d) as given, or some of them."""
+        raise NotImplementedError
 
-    def linear_map(self) -> LinearMap: ...
+    @property
+    def box(self) -> NDArray[np.float64]:
+        """Smallest and largest coordinates (2, d) of the training points."""
+        points = self.training_points
+        return np.stack([points.min(axis=0), points.max(axis=0)])
 
-    def leverage(self) -> Leverage: ...
+    @property
+    def leverage_cost(self) -> float:
+        """Operations of the first read of `leverage`, about."""
+        return float(len(self.training_points)) ** 3
+
+    @cached_property
+    def trust(self) -> TrustRegion:
+        """The surroundings of the training points. A search fits many decoders for which it is not needed."""
+        return TrustRegion(self.training_points)
+
+    def prepare(self) -> Any:
+        """Make what the first decoded row would wait for: `predict` changes nothing."""
+        return self.linear_map
+
+    def decode(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Fields (n, M) at checked latents X (n, d)."""
+        fields: NDArray[np.float64] = self.linear_map.fields(X)
+        return fields
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in self.COMPUTED}
 
 
 def of_fit(name: str) -> Any:
     """A fitted attribute: a property that reads `name` of the fit."""
-    return property(lambda self: getattr(self._fit_now, name))
+    return property(lambda self: getattr(self.fitted, name))
 
 
-FIT_STATE: dict[str, Any] = {"n_features_in_": Count("d"), **FIELD_STATE, "_linear_map": NOT_SAVED}
+# what a `Fit` computes once
+COMPUTED_STATE = dict.fromkeys(Fit.COMPUTED, NOT_SAVED)
+FIT_STATE: dict[str, Any] = {"n_features_in_": Count("d"), **FIELD_STATE}
 
 
 class HoldsFit:
-    """A `LinearDecoder` whose `_fit_linear(X, y)` sets `_fitted`, a `Fit`; all else is read from that."""
+    """`fit`, fitted attributes and `leverage` of a decoder.
+
+    A subclass has `fit_state`, which returns a `Fit`; `weights_of`, if it is linear in the fields; `eigenpairs`, if it
+    is a ridge regression; and `check_available`, if some of its methods depend on parameters.
+    """
 
     _fitted: Any = None
-    _map_sources: tuple[str, ...] = ("_fitted",)
 
     @property
-    def _fit_now(self) -> Any:
-        """The fit; NotFittedError before there is one."""
+    def fitted(self) -> Any:
+        """The immutable result of the fit, a `Fit`; NotFittedError before there is one."""
         if self._fitted is None:
             check_is_fitted(self)
         return self._fitted
@@ -298,37 +287,204 @@ class HoldsFit:
     def __sklearn_is_fitted__(self) -> bool:
         return self._fitted is not None
 
-    coef_ = of_fit("coefficients")
     latent_scale_ = of_fit("latent_scale")
 
-    def _make_linear_map(self):
-        return self._fit_now.linear_map()
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit the decoder to latent points and their fields.
 
-    def _training_points(self):
-        return self._fit_now.training_points
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent coordinates, n >= 2.
+        y : array-like (n, M) or (n, *shape)
+            Fields, one a row, or of any shape, in which `predict` returns them, as an xarray DataArray if y is one;
+            (n,) for a single cell, and `predict` then returns (n,) too. Large memory-mapped ones (`numpy.load` with
+            mmap_mode, from 64 MB) are read by blocks and not copied as a whole: memory is that of what the decoder
+            keeps, and some blocks. They are read whole with solver="krylov", which multiplies by them again and
+            again, and with constraint="training", the paper's form, which is kept for its figures.
 
-    def _leverage_cost(self):
-        return self._fit_now.leverage_cost
+        Returns
+        -------
+        self
 
-    def _make_leverage(self):
-        return self._fit_now.leverage()
+        Raises
+        ------
+        ValueError, TypeError
+            If X or y is not a finite array of numbers of these shapes, if a parameter is out of
+            range, if the fields do not satisfy the invariants (where there are any), or
+            (numpy.linalg.LinAlgError) if a requested factorisation fails. The estimator then keeps
+            the state it had.
+        """
+        with restored_on_error(self):
+            fitted = self.fit_state(X, y)
+            fitted.prepare()
+            self._fitted = fitted
+        return self
 
-    def _training_box(self):
-        return self._fit_now.box
+    def fit_state(self, X: ArrayLike, y: ArrayLike) -> Fit:
+        """Return the result of a fit; `fit` keeps it.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent coordinates, n >= 2.
+        y : array-like (n, M) or (n, *shape)
+            Fields.
+
+        Returns
+        -------
+        Fit
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`.
+        """
+        raise NotImplementedError
+
+    def check_available(self, capability: str) -> bool:
+        """Check whether a decoder with these parameters has a method of its class.
+
+        Parameters
+        ----------
+        capability : str
+            The name of the method.
+
+        Returns
+        -------
+        bool
+            True.
+
+        Raises
+        ------
+        AttributeError
+            If it lacks the method; the message is the reason.
+        """
+        return True
+
+    def weights_of(
+        self, X: NDArray[np.float64], Z: NDArray[np.float64], fields: NDArray[np.float64] | None
+    ) -> NDArray[np.float64]:
+        """The result of `smoother`, for checked arrays; of fits that are linear in the fields.
+
+        Parameters
+        ----------
+        X, Z : ndarray (n, d), (L, d)
+        fields : ndarray (n, k) or None
+
+        Returns
+        -------
+        ndarray (L, n) or (L, k)
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `smoother`.
+        """
+        raise NotImplementedError
+
+    def eigenpairs(
+        self, X: NDArray[np.float64], least: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+        """The result of `spectrum`, for checked latents; of ridge regressions.
+
+        Parameters
+        ----------
+        X : ndarray (n, d)
+        least : float
+
+        Returns
+        -------
+        U, s, angle
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `spectrum`.
+        """
+        raise NotImplementedError
+
+    def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
+        """How far latent points are from the training points, as the fit sees it.
+
+        Small where training points are dense, about 1 at one that is alone, more beyond: errors of the training fields
+        are amplified by the square root, and where it is large the fields are a guess.
+
+        Parameters
+        ----------
+        X : array-like (L, d)
+            Latent coordinates.
+
+        Returns
+        -------
+        ndarray (L,), float64
+            At least 0. See `leverage_limit_` for what is large.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError, TypeError
+            If X is not a finite array (L, d).
+        AttributeError
+            If the decoder comes from a model file without what it is computed from.
+
+        Notes
+        -----
+        Ridge regression on features: phi(y)^T (Phi^T Phi + lambda I)^-1 phi(y), with an unpenalised bias 1/n and the
+        same of the features less their means; at lambda = 0 with the pseudo-inverse. Kernels: the same number,
+        (k(y, y) - k^T (K + lambda I)^-1 k) / lambda with the tail as in kriging, and at lambda = 0, or one too small to
+        be felt, the variance k(y, y) - k^T K^-1 k itself. Double diffusion maps: 1 - k^T V L^-1 V^T k. k-NN: mean
+        distance to the k neighbours over their own mean distance to theirs. A blend, and so `AutoDecoder`: 100 times
+        the median over its first three parts of the leverage in units of their limits (squared for k-NN).
+
+        The factorisation that it needs is made when it is first asked for, at about the cost of a fit.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randsmap import KernelDecoder
+        >>> latents = np.linspace(0, 1, 20)[:, None]
+        >>> decoder = KernelDecoder(length_scale=0.5).fit(latents, np.hstack([latents, 1 - latents]))
+        >>> decoder.leverage([[0.5], [1.2], [3.0]]).round(2)
+        array([4.70000e-01, 5.59070e+02, 1.26552e+03])
+        >>> round(decoder.leverage_, 2), round(decoder.leverage_limit_)
+        (0.94, 101)
+        """
+        leverage: Leverage = self.fitted.leverage
+        return leverage.at(validate_data(self, X, reset=False))
+
+    @property
+    def leverage_(self) -> float:
+        """The largest leverage of the training points."""
+        return float(self.fitted.leverage.largest)
+
+    @property
+    def leverage_limit_(self) -> float:
+        """Leverage above which decoded fields may be far off: 100 times that of training points.
+
+        For k-NN 5 times. What is multiplied is `leverage_` or, if it is more, what 70 % of the training points would
+        not exceed if they were none, as where a decoder interpolates. The limit is at most half-way from `leverage_` to
+        what it would be without any training point, k(y, y) / lambda or the mean of |psi(y)|^2 / lambda.
+        """
+        return float(self.fitted.leverage.limit)
 
 
-class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegression, MultiOutputMixin, RegressorMixin, BaseEstimator):
+class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin, RegressorMixin, BaseEstimator):
     """A decoder f(y) = [1 | phi(y)] A, projected on its invariants, whose derivatives are known.
 
-    A subclass has `_fit_linear(X, y)` and `_make_linear_map()`, see `LinearMapHolder`, and `_smoother(X, Z, fields)`,
-    which may set what it likes.
+    A subclass has what `HoldsFit` names.
     """
 
-    latent_scale_: NDArray[np.float64]
+    coef_ = of_fit("coefficients")
 
-    def _fit(self, X, y):
-        self._fit_linear(X, y)
-        self._linear_map  # noqa: B018  (made now: `predict` changes nothing)
+    @property
+    def _linear_map(self):
+        return self.fitted.linear_map
+
+    @property
+    def _box(self):
+        return self.fitted.box
 
     def predict(
         self,
@@ -383,26 +539,14 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegression, MultiOutput
 
         The coefficients of the last few sets of `cells` are kept until the next `fit`.
         """
-        linear = self._linear_map
+        fit = self._fitted or self.fitted  # the attribute first: one row must cost microseconds
         X = validate_data(self, X, reset=False)
-        fields = linear.fields(X, invariant_values, cells, out, self.field_shape_)
-        if linear.surroundings is not None and linear.surroundings.farthest(X) >= 0:
-            linear.surroundings.warn(self, X)
+        fields = fit.linear_map.fields(X, invariant_values, cells, out, self.field_shape_)
+        if fit.trust.farthest(X) >= 0:
+            fit.trust.warn(self, X)
         return self._labelled(fields, cells, out)
 
-    def _decoded(self, X):
-        """Rows of fields at X, for a decoder that this one is a part of, and that checks X itself."""
-        return self._linear_map.fields(X)
-
-    @property
-    def _surroundings(self):
-        return self._linear_map.surroundings
-
-    def _check_available(self, capability: str) -> bool:
-        """Raise AttributeError with the reason if a decoder with these parameters lacks a method of its class."""
-        return True
-
-    @available_if(lambda self: self._check_available("smoother"))
+    @available_if(lambda self: self.check_available("smoother"))
     def smoother(self, X: ArrayLike, Z: ArrayLike, *, fields: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Weights of the training fields in the decoded ones, which need no fields.
 
@@ -453,9 +597,9 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegression, MultiOutput
         fresh = clone(self)
         X = validate_data(fresh, X, reset=True, min_samples=2)
         Z = validate_data(fresh, Z, reset=False)
-        return fresh._smoother(X, Z, None if fields is None else check_fields(fields, len(X))[0])
+        return fresh.weights_of(X, Z, None if fields is None else check_fields(fields, len(X))[0])
 
-    @available_if(lambda self: hasattr(self, "_spectrum"))
+    @available_if(lambda self: type(self).eigenpairs is not HoldsFit.eigenpairs)
     def spectrum(self, X: ArrayLike, *, least: float = 0.0) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
         """Eigenvectors and eigenvalues of Phi Phi^T, Phi the features of X, which need no fields.
 
@@ -499,9 +643,9 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegression, MultiOutput
         (True, True)
         """
         fresh = clone(self)
-        return fresh._spectrum(validate_data(fresh, X, reset=True, min_samples=2), least)
+        return fresh.eigenpairs(validate_data(fresh, X, reset=True, min_samples=2), least)
 
-    @available_if(lambda self: self._check_available("jacobian"))
+    @available_if(lambda self: self.check_available("jacobian"))
     def jacobian(
         self, X: ArrayLike, *, cells: ArrayLike | None = None, out: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
@@ -551,7 +695,7 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegression, MultiOutput
         linear = self._linear_map
         return linear.jacobian(validate_data(self, X, reset=False), cells, out, self.field_shape_)
 
-    @available_if(lambda self: self._check_available("jvp"))
+    @available_if(lambda self: self.check_available("jvp"))
     def jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J v of the Jacobians with vectors: how fields change as the latents move along v.
 
@@ -581,7 +725,7 @@ class LinearDecoder(LinearMapHolder, LeverageMixin, FieldRegression, MultiOutput
         linear = self._linear_map
         return linear.jvp(validate_data(self, X, reset=False), V, cells, self.field_shape_)
 
-    @available_if(lambda self: self._check_available("vjp"))
+    @available_if(lambda self: self.check_available("vjp"))
     def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J^T u of the transposed Jacobians with vectors: the gradient of u . f in the latents.
 

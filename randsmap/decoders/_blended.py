@@ -18,7 +18,7 @@ from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.svd import principal_coordinates
-from randsmap.decoders._base import FIT_STATE, HoldsFit, LinearDecoder, box_of, check_fields
+from randsmap.decoders._base import COMPUTED_STATE, FIT_STATE, Fit, HoldsFit, LinearDecoder, check_fields, of_fit
 from randsmap.decoders._capabilities import require
 from randsmap.invariants import AffineInvariants, InvariantParameters, document_invariants, fit_estimator
 from randsmap.maps.extrapolation import FACTOR, Leverage, NoLeverage
@@ -166,7 +166,7 @@ def _median_step(D, W, s, smoothing):
 
 
 @dataclass(frozen=True, eq=False)
-class BlendFit:
+class BlendFit(Fit):
     """A fit of a blend: the coordinates x(y) of the geometric median of several decoders' fields, and their directions.
 
     Each decoder's field is within `limit` of the nearest training point's field, moved from there to y along the linear
@@ -212,6 +212,7 @@ class BlendFit:
         "smoothing": Parameter(float, low=0),
         "invariants": Part(AffineInvariants, M="M"),
         "index": NOT_SAVED,
+        **COMPUTED_STATE,
     }
 
     rows = _ROWS
@@ -233,24 +234,23 @@ class BlendFit:
     def training_points(self) -> NDArray[np.float64]:
         return self.points * self.latent_scale
 
-    @property
-    def box(self) -> NDArray[np.float64]:
-        return box_of(self.points, self.latent_scale)
-
+    @cached_property
     def linear_map(self) -> LinearMap:
         return LinearMap(self, self.coefficients, self.invariants)
 
     def _judges(self):
-        """The first few parts whose leverage is known."""
-        return [part for part in self.decoders if hasattr(part, "_leverage_cost")][:_JUDGES]
+        """The fits of the first few parts whose leverage is known."""
+        fits = [getattr(part, "fitted", None) for part in self.decoders]
+        return [fit for fit in fits if isinstance(fit, Fit)][:_JUDGES]
 
     @property
     def leverage_cost(self) -> float:
-        return float(sum(part._leverage_cost() for part in self._judges()))
+        return float(sum(part.leverage_cost for part in self._judges()))
 
+    @cached_property
     def leverage(self) -> Leverage:
         """The median of the parts' leverages in units of their limits."""
-        parts = [part._leverage for part in self._judges()]
+        parts = [part.leverage for part in self._judges()]
         if not parts:
             raise NoLeverage("the leverage of a blend is that of its parts, and of none of them it is known")
 
@@ -263,8 +263,9 @@ class BlendFit:
 
     def _parts(self, X):
         """Fields of the decoders before the limit (K, n, r), and those that they must be near."""
-        parts = (getattr(decoder, "_decoded", decoder.predict) for decoder in self.decoders)  # the blend checks X
-        P = np.stack([part(X).reshape(len(X), -1) for part in parts])
+        # the blend has checked X
+        parts = (part.fitted.decode if isinstance(part, HoldsFit) else part.predict for part in self.decoders)
+        P = np.stack([decode(X).reshape(len(X), -1) for decode in parts])
         if self.limit is None:
             return P, None
         x = X / self.latent_scale
@@ -356,7 +357,7 @@ class BlendFit:
 
 
 @document_invariants
-class BlendedDecoder(HoldsFit, InvariantParameters, LinearDecoder):
+class BlendedDecoder(InvariantParameters, LinearDecoder):
     """The geometric median of the fields of several decoders: robust where some of them fail.
 
     Parameters
@@ -436,7 +437,7 @@ class BlendedDecoder(HoldsFit, InvariantParameters, LinearDecoder):
         self.cell_weights = cell_weights
         self.bounds = bounds
 
-    def _fit_linear(self, X, y):
+    def fit_state(self, X, y):
         limit = None if self.limit is None else float(check_number(self.limit, "limit", low=0))
         if not isinstance(self.decoders, (list, tuple)) or not self.decoders:
             raise TypeError(f"decoders must be a list of decoders, got {self.decoders!r}")
@@ -447,7 +448,7 @@ class BlendedDecoder(HoldsFit, InvariantParameters, LinearDecoder):
         mean, G, B = field_coordinates(F)
         scales = standard_deviations(X)
         points = X / scales
-        self._fitted = BlendFit(
+        return BlendFit(
             decoders=[clone(decoder).fit(X, G) for decoder in self.decoders],
             coefficients=cache_aligned(invariants.constrain_coefficients(np.vstack([mean, B]))),
             points=points,
@@ -459,15 +460,10 @@ class BlendedDecoder(HoldsFit, InvariantParameters, LinearDecoder):
             invariants=invariants,
         )
 
-    @property
-    def decoders_(self) -> list[Any]:
-        return self._fit_now.decoders
+    decoders_ = of_fit("decoders")
+    invariants_ = of_fit("invariants")
 
-    @property
-    def invariants_(self) -> AffineInvariants:  # type: ignore[override]  # of the fit
-        return self._fit_now.invariants
-
-    def _check_available(self, capability):
+    def check_available(self, capability):
         if capability == "smoother":
             raise AttributeError(
                 "the weights of a geometric median depend on the fields, so its fit is not linear in them"

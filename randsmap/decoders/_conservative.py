@@ -116,10 +116,10 @@ class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMi
             it had.
         """
         with restored_on_error(self):
-            self._fit(X, y, **fit_params)
+            self._fit_regressor(X, y, fit_params)
         return self
 
-    def _fit(self, X, y, **fit_params):
+    def _fit_regressor(self, X, y, fit_params):
         # sparse matrices, which the regressor may take, have no length, and array-likes may have neither
         n = X.shape[0] if hasattr(X, "shape") else len(np.asarray(X))
         F, dtype, layout = check_fields(y, n, blocks=True)

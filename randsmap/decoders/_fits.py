@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,12 @@ from randsmap._linalg import distances as _distances
 from randsmap._linalg.dual import Dual
 from randsmap._linalg.normal_equations import NormalEquations
 from randsmap._linalg.products import multiply
-from randsmap._linalg.radial import Radial, polynomial_tail
+from randsmap._linalg.radial import Gaussian, Matern, ThinPlate, polynomial_tail
 from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows
 from randsmap._linalg.spectral import FeatureLeverage
 from randsmap._linalg.svd import pivoted_cholesky
-from randsmap.decoders._base import box_of
+from randsmap.decoders._base import COMPUTED_STATE, Fit
 from randsmap.invariants import AffineInvariants
 from randsmap.maps.bases import feature_basis, in_blocks, in_units, kernel_basis, reduced_basis, tailed_basis
 from randsmap.maps.extrapolation import Leverage
@@ -36,7 +37,7 @@ _ALONE = 1e-8  # 1 - leverage below which a sample of an unpenalised fit is met 
 
 # -- Random features -------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
-class RidgeFit:
+class RidgeFit(Fit):
     """A fit of random features: f(y) = [1 | phi(y)] A, or [1 | phi(y)] B [mean; U^T] with modes of the fields.
 
     Attributes
@@ -85,6 +86,7 @@ class RidgeFit:
     factor_offset: float = 0.0
 
     _state = {
+        **COMPUTED_STATE,
         "features": Part("transform", n_in="d", n_out="P"),
         "latent_scale": Array("d", low=np.finfo(float).smallest_subnormal),
         "coefficients": Array("P+1", "K"),
@@ -115,8 +117,7 @@ class RidgeFit:
         if self.sums is None:
             return self
         found = self.sums.leverage(self.regularization)
-        state = {**vars(self), "factor": found.W, "factor_mean": found.mean, "factor_offset": found.offset}
-        return RidgeFit(**{**state, "sums": None})
+        return replace(self, sums=None, factor=found.W, factor_mean=found.mean, factor_offset=found.offset)
 
     @property
     def A(self) -> NDArray[np.float64]:
@@ -142,6 +143,7 @@ class RidgeFit:
         """The mean of the modes' fields (M,)."""
         return None if self.synthesis is None else self.synthesis[0]
 
+    @cached_property
     def linear_map(self) -> LinearMap:
         """The map from latents to fields."""
         basis, projected = feature_basis(self.features), self.invariants if self.projected else None
@@ -151,22 +153,16 @@ class RidgeFit:
 
     @property
     def training_points(self) -> NDArray[np.float64]:
-        """The training points, or some of them."""
         return self.points
 
     @property
-    def box(self) -> NDArray[np.float64]:
-        """Smallest and largest coordinates (2, d) of the training points."""
-        return box_of(self.points)
-
-    @property
     def leverage_cost(self) -> float:
-        """Operations of `leverage`, about."""
         if self.solver == "krylov":  # which avoids that factorisation
             return np.inf
         n, P = len(self.points), len(self.coefficients)
         return 0.0 if self.factor is not None else float(n) * P * min(n, P)
 
+    @cached_property
     def leverage(self) -> Leverage:
         """The leverage of any point."""
         if self.sums is not None:
@@ -195,13 +191,13 @@ class MultiGaussian:
 
     def values(self, X: NDArray[np.float64], Z: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """The kernel between points X and Z (None: X)."""
-        D = Radial.gaussian(0.0).values(X, Z)  # at scale 0 the squared distances
+        D = Gaussian(0.0).values(X, Z)  # at scale 0 the squared distances
         _distances.multi_gaussian_in_place(D, self.low, self.high)
         return D
 
     def slopes(self, X: NDArray[np.float64], Z: NDArray[np.float64]) -> NDArray[np.float64]:
         """Twice the kernel's derivative in |x - z|^2."""
-        D = Radial.gaussian(0.0).values(X, Z)
+        D = Gaussian(0.0).values(X, Z)
         _distances.multi_gaussian_slope_in_place(D, self.low, self.high)
         return D
 
@@ -213,8 +209,8 @@ class MultiGaussian:
 def radial_kernel(name: str | None, nu: Any = None) -> Any:
     """The kernel of that name between points in units of its length scale; None: Gaussian."""
     if name == "matern":
-        return Radial.matern(nu)
-    return Radial.thin_plate() if name == "thin-plate" else Radial.gaussian(0.5)
+        return Matern(nu)
+    return ThinPlate() if name == "thin-plate" else Gaussian(0.5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,7 +286,7 @@ class KernelSpace:
 
 
 @dataclass(frozen=True, eq=False)
-class KernelFit:
+class KernelFit(Fit):
     """A fit of kernel ridge regression: f(y) = [1 | k(y) | y] A, y from the tail's centre.
 
     Attributes
@@ -312,6 +308,7 @@ class KernelFit:
     regularization: float
 
     _state = {
+        **COMPUTED_STATE,
         "space": Part(KernelSpace, d="d"),
         "points": Array("n", "d"),
         "coefficients": Array("P+1", "M"),
@@ -327,19 +324,9 @@ class KernelFit:
 
     @property
     def training_points(self) -> NDArray[np.float64]:
-        """The training points (n, d) as given."""
         return self.points if self.space.lengths is None else self.points * self.space.lengths
 
-    @property
-    def box(self) -> NDArray[np.float64]:
-        """Smallest and largest coordinates (2, d) of the training points."""
-        return box_of(self.points, self.space.lengths)
-
-    @property
-    def leverage_cost(self) -> float:
-        """Operations of `leverage`, about."""
-        return float(len(self.points)) ** 3
-
+    @cached_property
     def linear_map(self) -> LinearMap:
         """The map from latents to fields."""
         space = self.space
@@ -350,6 +337,7 @@ class KernelFit:
             )
         return LinearMap(basis, self.coefficients, self.invariants)
 
+    @cached_property
     def leverage(self) -> Leverage:
         """The leverage of any point."""
         points, space = self.training_points, self.space
@@ -371,7 +359,7 @@ class KernelFit:
 
 # -- Geometric harmonics ---------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
-class HarmonicFit:
+class HarmonicFit(Fit):
     """A fit of geometric harmonics: f(y) = [1 | k(y) W] A.
 
     Attributes
@@ -402,6 +390,7 @@ class HarmonicFit:
     invariants: AffineInvariants
 
     _state = {
+        **COMPUTED_STATE,
         "epsilon": Parameter(float, low=_distances.EPSILON_RANGE[0], high=_distances.EPSILON_RANGE[1]),
         "eigenvalues": Array("r", low=0),
         "coefficients": Array("r+1", "M"),
@@ -423,30 +412,21 @@ class HarmonicFit:
         return len(self.eigenvalues)
 
     @property
-    def radial(self) -> Radial:
+    def radial(self) -> Gaussian:
         """The kernel."""
-        return Radial.gaussian(_distances.kernel_scale(self.epsilon))
+        return Gaussian(_distances.kernel_scale(self.epsilon))
 
     @property
     def training_points(self) -> NDArray[np.float64]:
-        """The training points (n, d) as given."""
         return self.points if self.lengths is None else self.points * self.lengths
 
-    @property
-    def box(self) -> NDArray[np.float64]:
-        """Smallest and largest coordinates (2, d) of the training points."""
-        return box_of(self.points, self.lengths)
-
-    @property
-    def leverage_cost(self) -> float:
-        """Operations of `leverage`, about."""
-        return float(len(self.points)) ** 3
-
+    @cached_property
     def linear_map(self) -> LinearMap:
         """The map from latents to fields."""
         basis = kernel_basis(self.radial, self.points, self.weights, self.lengths)
         return LinearMap(basis, self.coefficients if self.expanded is None else self.expanded, self.invariants)
 
+    @cached_property
     def leverage(self) -> Leverage:
         """The leverage of any point, 1 - k^T V L^-1 V^T k."""
         if self.weights is None:

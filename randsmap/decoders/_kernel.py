@@ -13,13 +13,12 @@ from randsmap._interface.state import Part
 from randsmap._kernels import ridge as _ridge
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.dual import Dual
-from randsmap._linalg.radial import Radial
+from randsmap._linalg.radial import Gaussian
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.svd import pivoted_cholesky
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import (
     FIT_STATE,
-    HoldsFit,
     LinearDecoder,
     as_fields,
     check_center,
@@ -55,7 +54,7 @@ def retained_modes(eigenvalues: NDArray[np.float64], n: int, rank: int | str) ->
 
 @document_invariants
 @document_centring
-class DoubleDiffusionMapsDecoder(HoldsFit, InvariantParameters, LinearDecoder):
+class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
     """Double diffusion maps: geometric harmonics of a Gaussian kernel on the latent points.
 
     Parameters
@@ -179,11 +178,11 @@ class DoubleDiffusionMapsDecoder(HoldsFit, InvariantParameters, LinearDecoder):
         eigenvalues, V = eigenvalues[:r].copy(), V[:, :r]
         return epsilon, eigenvalues, V, np.ascontiguousarray(V / eigenvalues)
 
-    def _smoother(self, X, Z, fields):
+    def weights_of(self, X, Z, fields):
         scale, centred = fitted_scale(self.latent_scale, X), check_center(self.center)
         points, Z = in_units(X, scale), in_units(Z, scale)
         epsilon, _, V, weights = self._harmonics(points)
-        K = Radial.gaussian(_distances.kernel_scale(epsilon)).values(Z, points)
+        K = Gaussian(_distances.kernel_scale(epsilon)).values(Z, points)
         mean = V.mean(axis=0) if centred else 0.0
         with blas_threads():
             right = (V - mean).T if fields is None else (V - mean).T @ fields
@@ -192,7 +191,7 @@ class DoubleDiffusionMapsDecoder(HoldsFit, InvariantParameters, LinearDecoder):
             return W
         return W + (1 / len(X) if fields is None else fields.mean(axis=0))
 
-    def _fit_linear(self, X, y):
+    def fit_state(self, X, y):
         X = validate_data(self, X, reset=True, min_samples=2)
         n = len(X)
         F, dtype, layout = check_fields(y, n, blocks=True)
@@ -221,14 +220,14 @@ class DoubleDiffusionMapsDecoder(HoldsFit, InvariantParameters, LinearDecoder):
                 np.dot(weights, coef[1:], out=expanded[1:])
             weights = None
 
-        self._fitted = HarmonicFit(
+        return HarmonicFit(
             epsilon, eigenvalues, cache_aligned(coef), scale, lengths, points, weights, expanded, invariants
         )
 
 
 @document_invariants
 @document_centring
-class KernelDecoder(HoldsFit, InvariantParameters, LinearDecoder):
+class KernelDecoder(InvariantParameters, LinearDecoder):
     """Kernel ridge regression with a bias: the limit of infinitely many random features; splines.
 
     Parameters
@@ -350,7 +349,7 @@ class KernelDecoder(HoldsFit, InvariantParameters, LinearDecoder):
     invariants_ = of_fit("invariants")
     solver_ = of_fit("solver")
 
-    def _fit_linear(self, X, y):
+    def fit_state(self, X, y):
         regularization = check_number(self.regularization, "regularization", low=0)
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, layout = check_fields(y, len(X), blocks=True, factored=True)
@@ -359,7 +358,7 @@ class KernelDecoder(HoldsFit, InvariantParameters, LinearDecoder):
         space = self._space(X)
         A, solver = self._coefficients(space, X, coordinates_of(F), regularization)
         A = cache_aligned(invariants.constrain_coefficients(in_cells(A, F)))
-        self._fitted = KernelFit(space, space.in_units(X), A, invariants, solver, regularization)
+        return KernelFit(space, space.in_units(X), A, invariants, solver, regularization)
 
     def _coefficients(self, space, X, F, regularization):
         """[b_0; C; b] of the fields F, an array or Rows, and the name of the solver."""
@@ -415,12 +414,12 @@ class KernelDecoder(HoldsFit, InvariantParameters, LinearDecoder):
         )
 
     # -- What needs no fields ----------------------------------------------------------------------------
-    def _spectrum(self, X, least=0.0):
+    def eigenpairs(self, X, least):
         space = self._space(X)
         hat = Dual(space.kernel(space.in_units(X)), space.tail(X)).hat()
         return hat.U, hat.squares, hat.angle
 
-    def _smoother(self, X, Z, fields):
+    def weights_of(self, X, Z, fields):
         regularization, space = check_number(self.regularization, "regularization", low=0), self._space(X)
         points = space.in_units(X)
         k = space.kernel(space.in_units(Z), points)

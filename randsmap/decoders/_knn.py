@@ -20,11 +20,11 @@ from randsmap._interface.parameters import check_choice, check_count, check_flag
 from randsmap._interface.state import NOT_SAVED, Array, Count, Part
 from randsmap._kernels import simplex as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
-from randsmap._linalg.rows import BLOCK, Rows, fill_by_blocks
+from randsmap._linalg.rows import BLOCK, MappedRows, Rows, fill_by_blocks
 from randsmap._parallel import parallel_for
-from randsmap.decoders._base import FieldRegressor, check_fields, fitted_scale
+from randsmap.decoders._base import COMPUTED_STATE, FieldRegressor, Fit, HoldsFit, check_fields, fitted_scale, of_fit
 from randsmap.maps.bases import in_units
-from randsmap.maps.extrapolation import DISTANCE_FACTOR, Leverage, LeverageMixin, Surroundings
+from randsmap.maps.extrapolation import DISTANCE_FACTOR, Leverage
 from randsmap.maps.linear_map import CellSubsetCache
 
 __all__ = ["KNNDecoder"]
@@ -38,7 +38,7 @@ _LATENT_ROWS, _ENCODER_ROWS = 256, 16  # rows a task: some 0.1 ms each, beside w
 
 
 @dataclass(frozen=True, eq=False)
-class KNNFit:
+class KNNFit(Fit):
     """A fit of a k-NN decoder: its training data, and what is computed from them once.
 
     Attributes
@@ -63,7 +63,8 @@ class KNNFit:
         "latent_scale": Array("d", low=np.finfo(float).smallest_subnormal),
         "encoder": Part("transform", n_in="M", n_out="d", optional=True),
         "n_neighbors": Count("k"),
-        **dict.fromkeys((*_COMPUTED, "surroundings"), NOT_SAVED),
+        **COMPUTED_STATE,
+        **dict.fromkeys(_COMPUTED, NOT_SAVED),
     }
 
     def _restore(self) -> None:
@@ -157,9 +158,36 @@ class KNNFit:
         shared = exponents, self.nystroem.offset, self.nystroem.values, self.latents
         _by_rows(_ENCODER_ROWS, stopped, first, _kernel.encoder, shared, X, neighbors, rows, weights)
 
-    @cached_property
-    def surroundings(self) -> Surroundings:
-        return Surroundings(self.latents)
+    def decode(
+        self,
+        X: NDArray[np.float64],
+        cells: NDArray[np.intp] | None = None,
+        out: NDArray[np.float64] | None = None,
+        exclude: Any = None,
+    ) -> NDArray[np.float64]:
+        """Fields (n, M), or some of their cells (n, c), at checked latents X (n, d)."""
+        F: Any = self.fields
+        k = self.n_neighbors
+        if out is None:
+            out = np.empty((len(X), F.shape[1] if cells is None else len(cells)))
+        fields = out
+        neighbors, weights = self.weights(X, exclude)
+        if isinstance(F, MappedRows):
+            step = max(1, BLOCK // (k * max(1, fields.shape[1])))
+        elif cells is not None:
+            F = self.columns.get(F, cells, lambda cells: np.ascontiguousarray(self.fields[:, cells]))
+
+        def task(start: int, stop: int) -> None:
+            if not isinstance(F, MappedRows):
+                _mix(F, neighbors[start:stop], weights[start:stop], fields[start:stop])
+                return
+            for a in range(start, stop, step):
+                part = slice(a, min(a + step, stop))
+                used, rows = np.unique(neighbors[part], return_inverse=True)
+                _mix(F.cells(used, cells), rows.reshape(-1, k), weights[part], fields[part])
+
+        fill_by_blocks(task, fields)
+        return fields
 
     def with_n_neighbors(self, k: int) -> KNNFit:
         """The fit with another number of neighbours, which shares what is computed."""
@@ -167,6 +195,15 @@ class KNNFit:
         vars(other).update({name: value for name, value in vars(self).items() if name in _COMPUTED})
         return other
 
+    @property
+    def training_points(self) -> NDArray[np.float64]:
+        return self.latents
+
+    @property
+    def leverage_cost(self) -> float:
+        return 0.0
+
+    @cached_property
     def leverage(self) -> Leverage:
         """Mean distance to the k nearest points over their own mean distance to their k nearest others."""
         k, (n, d) = self.n_neighbors, self.latents.shape
@@ -203,7 +240,7 @@ def _by_rows(step, stopped, first, kernel, shared, *arrays):
     parallel_for(task, -(-len(arrays[0]) // step))
 
 
-class KNNDecoder(LeverageMixin, FieldRegressor):
+class KNNDecoder(HoldsFit, FieldRegressor):
     """Convex mixtures of the training fields whose latent points are nearest.
 
     The weights are nonnegative and sum to 1, so every decoded field satisfies, to a few ulp, the linear invariants and
@@ -281,8 +318,6 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
            [0.7 , 0.3 ]])
     """
 
-    _fitted: Any = None
-
     lacks = {
         **dict.fromkeys(
             ("jacobian", "jvp", "vjp"), "a mixture of neighbours has kinks and jumps where the neighbours change"
@@ -314,10 +349,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
             new.encoder = self.encoder
         return new
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return self._fitted is not None
-
-    def _fit(self, X, y):
+    def fit_state(self, X, y):
         n_neighbors = check_count(self.n_neighbors, "n_neighbors")
         objective = check_choice(self.objective, "objective", ("latent", "encoder"))
         copied = check_flag(self.copy, "copy")
@@ -343,9 +375,8 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
                     f"X must have as many columns as the encoder has coordinates, {len(fit.nystroem.values)}, "
                     f"got {X.shape[1]}"
                 )
-        fit.prepare()
         self._keep_fields(layout)
-        self._fitted = fit
+        return fit
 
     def _fitted_encoder(self, F):
         if self.encoder is None:
@@ -364,33 +395,13 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
             )
         return encoder
 
-    @property
-    def _fit_now(self) -> KNNFit:
-        """The fit; NotFittedError before there is one."""
-        if self._fitted is None:
-            check_is_fitted(self)
-        fitted: KNNFit = self._fitted
-        return fitted
-
-    @property
-    def latents_(self) -> NDArray[np.float64]:
-        return self._fit_now.latents
-
-    @property
-    def fields_(self) -> Any:
-        return self._fit_now.fields
-
-    @property
-    def latent_scale_(self) -> NDArray[np.float64]:
-        return self._fit_now.latent_scale
-
-    @property
-    def encoder_(self) -> Any:
-        return self._fit_now.encoder
+    latents_ = of_fit("latents")
+    fields_ = of_fit("fields")
+    encoder_ = of_fit("encoder")
 
     @property
     def _n_outputs(self):
-        return self._fit_now.fields.shape[1]
+        return self.fitted.fields.shape[1]
 
     def with_n_neighbors(self, n_neighbors: int) -> KNNDecoder:
         """The decoder of the same data with another number of neighbours, without another fit.
@@ -419,7 +430,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         >>> decoder.with_n_neighbors(2).predict([[2.0]])
         array([[2.5]])
         """
-        fit = self._fit_now
+        fit = self.fitted
         k = check_count(n_neighbors, "n_neighbors", high=len(fit.latents), high_name="n_samples")
         other = copy.copy(self)
         other.n_neighbors, other._fitted = n_neighbors, fit.with_n_neighbors(k)
@@ -471,50 +482,15 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
             or shares memory with X, cells are no such array or out of range, or exclude is not such
             an array or leaves too few points.
         """
-        fit = self._fit_now
+        fit = self.fitted
         X = validate_data(self, X, reset=False)
-        fields = self._decoded(X, cells, out, exclude)
-        if exclude is None:
-            fit.surroundings.warn(self, X)
-        return fields
-
-    def _decoded(self, X, cells=None, out=None, exclude=None):
-        fit = self._fit_now
-        F, k = fit.fields, fit.n_neighbors
         if cells is not None:
-            cells = check_cells(cells, F.shape[1], self.field_shape_)
+            cells = check_cells(cells, self._n_outputs, self.field_shape_)
         result, fields = self._output(out, X, len(X), cells)
-        neighbors, weights = fit.weights(X, exclude)
-        if isinstance(F, Rows):
-            step = max(1, BLOCK // (k * max(1, fields.shape[1])))
-        elif cells is not None:
-            F = fit.columns.get(F, cells, lambda cells: np.ascontiguousarray(fit.fields[:, cells]))
-
-        def task(start, stop):
-            if not isinstance(F, Rows):
-                _mix(F, neighbors[start:stop], weights[start:stop], fields[start:stop])
-                return
-            for a in range(start, stop, step):
-                part = slice(a, min(a + step, stop))
-                used, rows = np.unique(neighbors[part], return_inverse=True)
-                _mix(F.cells(used, cells), rows.reshape(-1, k), weights[part], fields[part])
-
-        fill_by_blocks(task, fields)
+        fit.decode(X, cells, fields, exclude)
+        if exclude is None:
+            fit.trust.warn(self, X)
         return self._labelled(result, cells, out)
-
-    # -- Leverage ----------------------------------------------------------------------------------
-    @property
-    def _surroundings(self):
-        return self._fit_now.surroundings
-
-    def _training_points(self):
-        return self._fit_now.latents
-
-    def _leverage_cost(self):
-        return 0.0
-
-    def _make_leverage(self):
-        return self._fit_now.leverage()
 
     def neighbor_weights(
         self, X: ArrayLike, *, exclude: ArrayLike | None = None
@@ -545,7 +521,7 @@ class KNNDecoder(LeverageMixin, FieldRegressor):
         >>> decoder.neighbor_weights([[1.5]])
         (array([[1, 0]]), array([[1., 0.]]))
         """
-        return self._fit_now.weights(validate_data(self, X, reset=False), exclude)
+        return self.fitted.weights(validate_data(self, X, reset=False), exclude)
 
 
 def _mix(F, neighbors, weights, out):

@@ -137,6 +137,7 @@ def _is_fitted(features):
 class _RandomFeatures(HoldsFit):
     """Methods of RFNNDecoder and RANDSMAPDecoder: both fit a `RidgeFit`, of one batch or of many."""
 
+    _fitted: RidgeFit | None = None
     _stream: Any = None  # a _Stream, from the first batch on
     solver: str
     # a model file holds the fit, not the sums that more batches would be added to
@@ -144,17 +145,16 @@ class _RandomFeatures(HoldsFit):
 
     # -- Fitted attributes -----------------------------------------------------------------------------
     @property
-    def _fit_now(self) -> RidgeFit:
+    def fitted(self) -> RidgeFit:
         """The fit; after batches it is solved for."""
-        if self._fitted is None:
-            self.solve()
-        return self._fitted
+        fit = self._fitted
+        return self._solved() if fit is None else fit
 
     @property
     def _latest(self):
         """What has features and invariants: the fit, or the batches so far."""
         found = self._fitted if self._stream is None else self._stream
-        return self._fit_now if found is None else found
+        return self.fitted if found is None else found
 
     features_ = property(lambda self: self._latest.features)
     latent_scale_ = property(lambda self: self._latest.latent_scale)
@@ -170,7 +170,7 @@ class _RandomFeatures(HoldsFit):
 
     @property
     def n_samples_seen_(self) -> int:
-        return self._fit_now.n_samples if self._stream is None or self._stream.sums is None else self._stream.sums.n
+        return self.fitted.n_samples if self._stream is None or self._stream.sums is None else self._stream.sums.n
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._fitted is not None or (self._stream is not None and self._stream.sums is not None)
@@ -190,13 +190,15 @@ class _RandomFeatures(HoldsFit):
         if not self.__sklearn_is_fitted__():
             return self
         stored = copy.copy(self)
-        stored._fitted, stored._stream = self._fit_now.storable(), None
+        stored._fitted, stored._stream = self.fitted.storable(), None
         return stored
 
     # -- Fit -------------------------------------------------------------------------------------------
-    def _fit_linear(self, X, y):
+    def fit_state(self, X, y):
         regularization = fixed_regularization(self)
-        self._fitted, self._stream = self._prepare_path(X, y, [regularization])(regularization), None
+        fit = self._prepare_path(X, y, [regularization])(regularization)
+        self._stream = None
+        return fit
 
     def _prepare_path(self, X, y, regularizations):
         """What fits of several lambdas share; a function of lambda that returns a RidgeFit.
@@ -592,29 +594,37 @@ class _RandomFeatures(HoldsFit):
             If an earlier `partial_fit` was interrupted, so that the sums are incomplete.
         """
         if self._fitted is None:
-            if self._stream is None or self._stream.sums is None:
-                check_is_fitted(self)
-            stream, regularization = self._stream, self._streamed_regularization()
-            solution = stream.sums.solve(regularization, self.solver)
-            A, invariants = solution.coefficients, stream.invariants
-            self._fitted = RidgeFit(
-                stream.features,
-                stream.latent_scale,
-                cache_aligned(A if invariants is None else invariants.constrain_coefficients(A)),
-                None,
-                invariants,
-                invariants is not None,
-                *solution[1:],
-                points=stream.sums.sample(),
-                n_samples=stream.sums.n,
-                regularization=float(regularization),
-                free_bias=stream.sums.centred,
-                sums=stream.sums,
-            )
+            self._solved()
         return self
 
+    def _solved(self) -> RidgeFit:
+        """Solve for the coefficients of the batches, and keep the fit."""
+        if self._stream is None or self._stream.sums is None:
+            check_is_fitted(self)
+        stream, regularization = self._stream, self._streamed_regularization()
+        A, solver, n_iter, rank, bound = stream.sums.solve(regularization, self.solver)
+        invariants = stream.invariants
+        self._fitted = RidgeFit(
+            stream.features,
+            stream.latent_scale,
+            cache_aligned(A if invariants is None else invariants.constrain_coefficients(A)),
+            None,
+            invariants,
+            invariants is not None,
+            solver,
+            n_iter,
+            rank,
+            bound,
+            points=stream.sums.sample(),
+            n_samples=stream.sums.n,
+            regularization=float(regularization),
+            free_bias=stream.sums.centred,
+            sums=stream.sums,
+        )
+        return self._fitted
+
     # -- What needs no fields ----------------------------------------------------------------------------
-    def _check_available(self, capability):
+    def check_available(self, capability):
         if capability != "smoother":
             return True
         if self.solver == "krylov":
@@ -627,7 +637,7 @@ class _RandomFeatures(HoldsFit):
             raise AttributeError("lambda is chosen by held-out errors, which depend on the fields")
         return True
 
-    def _smoother(self, X, Z, fields):
+    def weights_of(self, X, Z, fields):
         regularization = fixed_regularization(self)
         return self._smoother_path(X, Z, [regularization], fields)(regularization)
 
@@ -647,7 +657,7 @@ class _RandomFeatures(HoldsFit):
 
         return decoded
 
-    @available_if(lambda self: self._check_available("smoother"))
+    @available_if(lambda self: self.check_available("smoother"))
     def smoother_path(
         self, X: ArrayLike, Z: ArrayLike, regularizations: Sequence[float], *, fields: NDArray[np.float64] | None = None
     ) -> Callable[[float], NDArray[np.float64]]:
@@ -680,7 +690,7 @@ class _RandomFeatures(HoldsFit):
         Z = validate_data(fresh, Z, reset=False)
         return fresh._smoother_path(X, Z, values, None if fields is None else check_fields(fields, len(X))[0])
 
-    def _spectrum(self, X, least=0.0):
+    def eigenpairs(self, X, least):
         rows = FeatureRows(self._fit_map(X)[0], X, bias=not self._centred())
         hat = RidgeFactor(rows, [least], self.solver, tol=self.tol).hat()
         return hat.U, hat.squares, hat.angle

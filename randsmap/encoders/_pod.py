@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any, Self
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._interface.arrays import as_array
 from randsmap._interface.fields import FIELD_STATE, field_rows
 from randsmap._interface.parameters import check_count, check_number
-from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted, restored_on_error
+from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.svd import orthonormalize_rows_against, truncated_svd
 from randsmap._parallel import blas_threads, for_tiles
@@ -150,7 +151,6 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         **FIELD_STATE,
         **InvariantParameters._invariant_state,
     }
-    _map_sources = ("_synthesis", "invariants_")
 
     def __init__(
         self,
@@ -169,44 +169,41 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         self.cell_weights = cell_weights
         self.bounds = bounds
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:  # noqa: D102
-        with restored_on_error(self):
-            X = field_rows(self, X, reset=True)
-            given = getattr(X, "dtype", np.dtype(float))
-            F = Rows.validated(self, X, reset=True, min_samples=2)
-            n, M = F.shape
-            if isinstance(self.n_components, numbers.Integral):
-                check_count(self.n_components, "n_components", high=min(n, M), high_name="min(n_samples, n_cells)")
-            else:
-                check_number(self.n_components, "n_components", low=0, high=1, strict_low=True)
-            invariants = fit_estimator(self, F, given)
-            weights = invariants.cell_weights
-            root = np.ones(M) if weights is None else np.sqrt(weights)
-            normals = invariants.directions * root  # orthonormal rows
+    def _fit(self, X):
+        X = field_rows(self, X, reset=True)
+        given = getattr(X, "dtype", np.dtype(float))
+        F = Rows.validated(self, X, reset=True, min_samples=2)
+        n, M = F.shape
+        if isinstance(self.n_components, numbers.Integral):
+            check_count(self.n_components, "n_components", high=min(n, M), high_name="min(n_samples, n_cells)")
+        else:
+            check_number(self.n_components, "n_components", low=0, high=1, strict_low=True)
+        invariants = fit_estimator(self, F, given)
+        weights = invariants.cell_weights
+        root = np.ones(M) if weights is None else np.sqrt(weights)
+        normals = invariants.directions * root  # orthonormal rows
 
-            # to the last digit, so that no mode holds its error
-            mean = invariants.project(np.array(F.centred(n).mean)[None])[0]
-            scale = (
-                None if weights is None and not invariants.constant.any() else np.where(invariants.constant, 0, root)
-            )
-            centred = F.less(mean, scale=scale, normals=normals)
-            with blas_threads():
-                few = self.n_components if isinstance(self.n_components, numbers.Integral) else None
-                sigma, modes, energy = truncated_svd(centred, self._count, few)
-                modes = orthonormalize_rows_against(np.ascontiguousarray(modes), normals)
-            modes[:, invariants.constant] = 0
-            modes *= np.where(modes[np.arange(len(modes)), _largest(modes)] < 0, -1, 1)[:, None]
+        # to the last digit, so that no mode holds its error
+        mean = invariants.project(np.array(F.centred(n).mean)[None])[0]
+        scale = None if weights is None and not invariants.constant.any() else np.where(invariants.constant, 0, root)
+        centred = F.less(mean, scale=scale, normals=normals)
+        with blas_threads():
+            few = self.n_components if isinstance(self.n_components, numbers.Integral) else None
+            sigma, modes, energy = truncated_svd(centred, self._count, few)
+            modes = orthonormalize_rows_against(np.ascontiguousarray(modes), normals)
+        modes[:, invariants.constant] = 0
+        modes *= np.where(modes[np.arange(len(modes)), _largest(modes)] < 0, -1, 1)[:, None]
 
-            self.mean_ = mean
-            self.components_ = np.ascontiguousarray(modes / root)
-            self.singular_values_ = sigma[: len(modes)].copy()
-            self.energies_ = (self.singular_values_ / sigma[0]) ** 2 / energy
-            self.n_components_ = len(modes)
-            self._encoding = ModeCoordinates(mean, np.ascontiguousarray((modes * root).T))
-            self._synthesis = np.vstack([mean, self.components_])
-            self.invariants_ = invariants
-            self._linear_map  # noqa: B018  (made now: decoding changes nothing)
-        return self
+        self.mean_ = mean
+        self.components_ = np.ascontiguousarray(modes / root)
+        self.singular_values_ = sigma[: len(modes)].copy()
+        self.energies_ = (self.singular_values_ / sigma[0]) ** 2 / energy
+        self.n_components_ = len(modes)
+        self._encoding = ModeCoordinates(mean, np.ascontiguousarray((modes * root).T))
+        self._synthesis = np.vstack([mean, self.components_])
+        self.invariants_ = invariants
+        self.__dict__.pop("_linear_map", None)
+        self._linear_map  # noqa: B018  (made now: decoding changes nothing)
 
     def _count(self, sigma, n, M):
         """Number of modes to keep of those with singular values sigma (all of them)."""
@@ -355,9 +352,13 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         check_fitted(self, "components_")
         return FrozenEncoder(self.mean_, modes=self._encoding.modes.astype(precision))
 
-    def _make_linear_map(self):
+    @cached_property
+    def _linear_map(self):
         check_fitted(self, "components_")
         return LinearMap(identity_basis(self.n_components_), self._synthesis, self.invariants_)
+
+    def __getstate__(self):
+        return {name: value for name, value in super().__getstate__().items() if name != "_linear_map"}
 
     def _restore(self):
         self._linear_map  # noqa: B018  (its shapes are checked)

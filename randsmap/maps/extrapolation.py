@@ -5,13 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from randsmap._interface.arrays import validate_data
 from randsmap._interface.callers import warn_caller
 from randsmap._kernels.decode import MOST_BOXES, Boxes
 from randsmap._linalg.neighbors import NeighborIndex
@@ -21,9 +19,7 @@ __all__ = [
     "DISTANCE_FACTOR",
     "ExtrapolationWarning",
     "Leverage",
-    "LeverageMixin",
     "NoLeverage",
-    "Surroundings",
     "TrustRegion",
     "extrapolation_ignored",
     "leverage_cost",
@@ -151,18 +147,14 @@ class NoLeverage(AttributeError):
 
 def training_points(part: Any) -> _Values | None:
     """Latents (n, d) that an estimator was fitted to; None if it does not know them."""
-    try:
-        return part._training_points() if hasattr(part, "_training_points") else None
-    except NoLeverage:
-        return None
+    fit = getattr(part, "fitted", None)
+    return None if fit is None else fit.training_points
 
 
 def leverage_cost(part: Any) -> float:
     """Operations of the first call of an estimator's `leverage`, about; infinite if it has none."""
-    try:
-        return float(part._leverage_cost()) if hasattr(part, "leverage") else np.inf
-    except NoLeverage:
-        return np.inf
+    fit = getattr(part, "fitted", None)
+    return np.inf if fit is None else float(fit.leverage_cost)
 
 
 def _single(points):
@@ -231,120 +223,3 @@ class Leverage:
         with np.errstate(over="ignore"):
             share = np.divide(values, self.limit, out=np.where(values > 0, np.inf, 0.0), where=self.limit > 0)
             return FACTOR * share**power
-
-
-class Surroundings:
-    """The trust region of a fitted decoder and its leverage, each computed when it is first needed.
-
-    A search fits many decoders of which neither is asked for. A pickle has the training points alone.
-    """
-
-    def __init__(self, points: _Values) -> None:
-        self._points = points
-        self.leverage: Leverage | None = None
-
-    @cached_property
-    def trust(self) -> TrustRegion:
-        return TrustRegion(self._points)
-
-    @cached_property
-    def farthest(self) -> Callable[[_Values], int]:
-        """The row of X (n, d) that is farthest from the training points if it is far away, else -1."""
-        return self.trust.farthest
-
-    def warn(self, decoder: Any, X: _Values) -> None:
-        """Warn of that row, if there is one."""
-        self.trust.warn(decoder, X)
-
-    def __reduce__(self):
-        return Surroundings, (self._points,)
-
-
-class LeverageMixin:
-    """`leverage` of a decoder.
-
-    A subclass has `_training_points()` (n, d), `_make_leverage()`, a `Leverage`, and `_surroundings`, made with each
-    fit; None where the training points are not known. NoLeverage is what the first two may raise.
-    """
-
-    _training_points: Callable[[], _Values]
-    _make_leverage: Callable[[], Leverage]
-    _surroundings: Surroundings | None = None
-
-    def _leverage_cost(self) -> float:
-        """Operations of `_make_leverage`, about: n P min(n, P)."""
-        return float(len(self._training_points())) ** 3
-
-    @property
-    def _leverage(self) -> Leverage:
-        surroundings = self._surroundings
-        if surroundings is None:
-            return self._make_leverage()
-        if surroundings.leverage is None:
-            surroundings.leverage = self._make_leverage()
-        return surroundings.leverage
-
-    def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
-        """How far latent points are from the training points, as the fit sees it.
-
-        Small where training points are dense, about 1 at one that is alone, more beyond: errors of the training fields
-        are amplified by the square root, and where it is large the fields are a guess.
-
-        Parameters
-        ----------
-        X : array-like (L, d)
-            Latent coordinates.
-
-        Returns
-        -------
-        ndarray (L,), float64
-            At least 0. See `leverage_limit_` for what is large.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        ValueError, TypeError
-            If X is not a finite array (L, d).
-        AttributeError
-            If the decoder comes from a model file without what it is computed from.
-
-        Notes
-        -----
-        Ridge regression on features: phi(y)^T (Phi^T Phi + lambda I)^-1 phi(y), with an unpenalised bias 1/n and the
-        same of the features less their means; at lambda = 0 with the pseudo-inverse. Kernels: the same number,
-        (k(y, y) - k^T (K + lambda I)^-1 k) / lambda with the tail as in kriging, and at lambda = 0, or one too small to
-        be felt, the variance k(y, y) - k^T K^-1 k itself. Double diffusion maps: 1 - k^T V L^-1 V^T k. k-NN: mean
-        distance to the k neighbours over their own mean distance to theirs. A blend, and so `AutoDecoder`: 100 times
-        the median over its first three parts of the leverage in units of their limits (squared for k-NN).
-
-        The factorisation that it needs is made when it is first asked for, at about the cost of a fit.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from randsmap import KernelDecoder
-        >>> latents = np.linspace(0, 1, 20)[:, None]
-        >>> decoder = KernelDecoder(length_scale=0.5).fit(latents, np.hstack([latents, 1 - latents]))
-        >>> decoder.leverage([[0.5], [1.2], [3.0]]).round(2)
-        array([4.70000e-01, 5.59070e+02, 1.26552e+03])
-        >>> round(decoder.leverage_, 2), round(decoder.leverage_limit_)
-        (0.94, 101)
-        """
-        leverage = self._leverage
-        return leverage.at(validate_data(self, X, reset=False))
-
-    @property
-    def leverage_(self) -> float:
-        """The largest leverage of the training points."""
-        return self._leverage.largest
-
-    @property
-    def leverage_limit_(self) -> float:
-        """Leverage above which decoded fields may be far off: 100 times that of training points.
-
-        For k-NN 5 times. What is multiplied is `leverage_` or, if it is more, what 70 % of the training points would
-        not exceed if they were none, as where a decoder interpolates. The limit is at most half-way from `leverage_` to
-        what it would be without any training point, k(y, y) / lambda or the mean of |psi(y)|^2 / lambda.
-        """
-        return self._leverage.limit

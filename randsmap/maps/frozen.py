@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +13,6 @@ from randsmap._interface.arrays import as_array
 from randsmap._interface.fields import FieldOutputMixin, FieldShape, field_rows
 from randsmap._io.files import expanded, write_atomically
 from randsmap._kernels import linear_map as _kernel
-from randsmap.maps.extrapolation import NoLeverage, Surroundings
 from randsmap.maps.image import MAX_BYTES, FrozenEncoder, field_shape_of, image_of
 from randsmap.maps.linear_map import LinearMap
 
@@ -378,25 +374,11 @@ def load_image(path: str | os.PathLike[str]) -> FrozenDecoder:
     return FrozenModel(decoder._map.kernel.source) if decoder._map.kernel.has_encoder else decoder
 
 
-class LinearMapHolder:
-    """An estimator that decodes by a `LinearMap`, made from its fitted attributes.
+class LinearMapHolder(FieldOutputMixin):
+    """`freeze` of an estimator that decodes by `_linear_map`, a `LinearMap`."""
 
-    A subclass has `_make_linear_map()`, which raises NotFittedError before `fit`, and names in `_map_sources`
-    the attributes that the map is made of. The map is made anew when one of them is set, and is in no
-    pickle and no model file.
-    """
-
-    field_shape_: tuple[int, ...]
-    _make_linear_map: Callable[[], Any]
-    _map_sources: tuple[str, ...] = ("coef_", "features_", "invariants_")
-
-    @cached_property
-    def _linear_map(self) -> Any:
-        linear = self._make_linear_map()
-        if linear.surroundings is None and hasattr(self, "_training_points"):
-            with suppress(NoLeverage):
-                linear.surroundings = Surroundings(self._training_points())
-        return linear
+    _linear_map: Any
+    _box: NDArray[np.float64] | None = None  # smallest and largest latents (2, d) of the training points, if known
 
     def freeze(
         self,
@@ -462,22 +444,9 @@ class LinearMapHolder:
             tol=tol,
             kind=kind,
             latents=latents,
-            box=self._training_box(),
+            box=self._box,
             max_bytes=max_bytes,
             field_shape=self.field_shape_,
             encoder=encoder,
         )
         return FrozenDecoder(image) if encoder is None else FrozenModel(image)
-
-    def _training_box(self) -> NDArray[np.float64] | None:
-        """Smallest and largest latent coordinates (2, d) of the training points, if known."""
-        return None
-
-    def __setattr__(self, name, value):
-        super().__setattr__(name, value)
-        if name in self._map_sources:
-            self.__dict__.pop("_linear_map", None)
-
-    def __getstate__(self):
-        state = super().__getstate__()
-        return {name: value for name, value in state.items() if name != "_linear_map"}

@@ -18,7 +18,6 @@ from randsmap._linalg.rows import fill_by_blocks
 from randsmap._parallel import FEW, blas_threads, for_tiles, tile_rows
 from randsmap.invariants import AffineInvariants, values_of_rows
 from randsmap.maps.bases import Basis, identity_basis
-from randsmap.maps.extrapolation import Surroundings
 
 __all__ = ["CellSubsetCache", "LinearMap", "map_arrays"]
 
@@ -116,7 +115,6 @@ class LinearMap:
     basis: Any
     A: Any
     invariants: AffineInvariants | None
-    surroundings: Surroundings | None  # set by a decoder that knows its training points
 
     def __init__(self, basis: Any, A: NDArray[np.float64], invariants: AffineInvariants | None = None) -> None:
         # a view, so that reshaping the caller's array cannot change this one
@@ -147,7 +145,6 @@ class LinearMap:
         self.kernel, self.n_cells = kernel, kernel.n_cells
         self._width = max(kernel.n_cells, kernel.n_features)
         self.cached = CellSubsetCache()
-        self.surroundings = None
 
     def gather(self, cells: NDArray[np.intp]) -> LinearMap:
         """The map to these cells (k,), as parts of the whole projected fields; the last few are kept.
