@@ -1,14 +1,13 @@
 """Pictures of fields, embeddings, errors and of the data sets; needs the extra ``plots`` (matplotlib).
 
-Pictures of one panel are drawn into the axes `ax`, or into those of a new figure, and return matplotlib's artists,
-which can be styled further; ``artist.figure`` is the figure. Pictures of several panels make a figure and return it.
-Figures are made without pyplot: nothing opens a window, no global state changes, and ``figure.savefig(...)`` works
-with and without a display. Matplotlib is imported on the first call.
+Pictures of one panel are drawn into the axes `ax`, or into those of a new figure, and return matplotlib's artists;
+``artist.figure`` is the figure. Pictures of several panels return a new figure. Figures are made without pyplot: no
+window opens, no global state changes, and ``figure.savefig(...)`` needs no display.
 
 Fields are lines (n_cells,), planes (ny, nx), or values on a triangular mesh, which is given as the pair
-(points (n_points, 2), triangles (n_triangles, 3)) with a value for each point or for each triangle. They are given as
-the estimators take and return them: in their shape; flattened, with ``shape``, such as a model's ``field_shape_``; as
-the only one of an array (1, ny, nx); as an xarray DataArray. Of fields of more than two axes the middle plane is drawn.
+(points (n_points, 2), triangles (n_triangles, 3)) with a value for each point or for each triangle. A field can be an
+array in its shape, flattened (with ``shape``), the only one of an array (1, ny, nx), or an xarray DataArray. Of fields
+of more than two axes the middle plane is drawn.
 """
 
 from __future__ import annotations
@@ -62,12 +61,25 @@ _TEXTS = {
     "fields": """\
 truth, decoded : array_like (n_cells,) or (ny, nx), or DataArray
     Fields of one shape, of which one may be flattened.""",
+    "shape": """\
+shape : sequence of int, optional
+    Shape of fields that are given flattened, such as a model's ``field_shape_``.""",
+    "positions": """\
+positions : array_like (n_cells,), optional
+    For lines: centres of the cells, ascending; by default their indices.""",
     "label": """\
 label : str, default "relative L2 error"
     Name of the errors.""",
+    "density": """\
+label : str, default "density"
+    Name of the field.""",
     "ax": """\
 ax : matplotlib Axes, optional
     Where to draw; by default a new figure.""",
+    "figure": """\
+Returns
+-------
+matplotlib.figure.Figure""",
     "raises": """\
 Raises
 ------
@@ -99,31 +111,26 @@ def plot_field(
     Parameters
     ----------
     field : array_like (n_cells,) or (ny, nx), or DataArray
-        The values, in the field's shape, flattened, or as an array of this one field.
-    shape : sequence of int, optional
-        That of a field that is given flattened, row by row: ny and nx of a plane, or a model's ``field_shape_``. Of
-        more axes the middle of those before the last two is drawn. By default the shape that the array has.
-    positions : array_like (n_cells,), optional
-        Of a line: centres of the cells, ascending; by default their indices.
+        The values.
+    {shape}
+    {positions}
     mesh : (array_like (n_points, 2), array_like (n_triangles, 3)), optional
-        Points in the plane, and triangles as the indices of three points each. The field has a value for each point or
-        for each triangle.
+        Points in the plane, and triangles as the indices of three points each.
     extent : (float, float, float, float), optional
-        Of a plane: left, right, bottom and top in coordinates; by default numbers of cells.
+        For planes: left, right, bottom and top in coordinates; by default numbers of cells.
     origin : {"lower", "upper"}, default "lower"
-        Of a plane: where row 0 is. "upper" for images.
+        For planes: where row 0 is. "upper" for images.
     label : str, optional
         Name of the field, at its axis or colour bar.
     colorbar : bool, default True
         Whether planes and meshes get one.
     {ax}
     **style
-        Handed to matplotlib's ``plot``, ``imshow`` or ``tripcolor``, such as color, cmap, vmin, vmax.
+        Passed to matplotlib's ``plot``, ``imshow`` or ``tripcolor``.
 
     Returns
     -------
-    matplotlib artist
-        A Line2D, an AxesImage, or the collection that tripcolor makes. Its ``figure`` is the figure.
+    matplotlib Line2D, AxesImage, or the collection that tripcolor makes
 
     {raises}
 
@@ -173,7 +180,7 @@ def plot_difference(
     ax: Axes | None = None,
     **style: Any,
 ) -> Artist:
-    """Difference of a decoded field from the true one, in colours or about a line that are neutral at 0.
+    """Difference of a decoded field from the true one.
 
     Parameters
     ----------
@@ -185,8 +192,7 @@ def plot_difference(
 
     Returns
     -------
-    matplotlib artist
-        As of `plot_field`.
+    As of `plot_field`.
 
     {raises}
 
@@ -232,7 +238,7 @@ def plot_comparison(
     label: str | None = None,
     ax: Axes | Sequence[Axes] | None = None,
 ) -> list[Artist]:
-    """A true field and what a model makes of it, and their difference, side by side.
+    """A true field, the decoded one and their difference, side by side.
 
     Parameters
     ----------
@@ -242,7 +248,7 @@ def plot_comparison(
     label : str, optional
         Name of the field.
     ax : matplotlib Axes, or a sequence of them, optional
-        Of lines two, for the fields and for the difference, or one for both. Of planes and meshes three: truth and
+        For lines two, for the fields and for the difference, or one for both. For planes and meshes three: truth and
         decoded, in one colour scale, and the difference. By default those of a new figure.
 
     Returns
@@ -308,24 +314,24 @@ def plot_errors(
     label: str = "relative L2 error",
     ax: Axes | None = None,
 ) -> list[Artist]:
-    """Errors of fields one after the other, along time or the rows of an array, on a logarithmic axis.
+    """Errors of fields along time or the rows of an array, on a logarithmic axis.
 
     Parameters
     ----------
     errors : array_like (n,)
-        At least 0, such as those of `randsmap.metrics`. Errors of 0 are drawn at half the smallest other.
+        At least 0. Errors of 0 are drawn at half the smallest other.
     times : array_like (n,), optional
-        Times of the fields; by default the numbers of the rows, with groups counted from the first of the group.
+        Times of the fields; by default the numbers of the rows, within their groups.
     groups : array_like (n,), optional
-        Labels of groups, such as trajectories: each is a line of its own, and the one of the largest mean stands out.
+        Labels of groups, such as trajectories: one line for each, and the one of the largest mean stands out.
     {label}
     {ax}
 
     Returns
     -------
     list of matplotlib artists
-        Without groups the points, of more than 2000 fields the median and the range of 300 intervals of
-        the horizontal axis instead, and the line of the median. With groups their lines, in the order of their labels.
+        Without groups the points (of more than 2000 fields the median and the range of 300 intervals) and the line of
+        the median. With groups their lines, in the order of their labels.
 
     {raises}
 
@@ -364,23 +370,23 @@ def plot_leverage(
     label: str = "relative L2 error",
     ax: Axes | None = None,
 ) -> list[Artist]:
-    """Errors of fields against their leverage: how far they are from what a decoder has been fitted to.
+    """Errors of fields against their leverage, the distance from the training points of a decoder.
 
     Parameters
     ----------
     leverage : array_like (n,)
-        Of the fields' latents: a decoder's or a model's ``leverage``. Infinite ones are left out.
+        A decoder's or a model's ``leverage`` of the fields' latents. Infinite ones are left out.
     errors : array_like (n,)
         At least 0.
     limit : float, optional
-        The decoder's ``leverage_limit_``: what is beyond it stands out.
+        The decoder's ``leverage_limit_``: points beyond it stand out.
     {label}
     {ax}
 
     Returns
     -------
     list of matplotlib artists
-        The points within the limit, those beyond it if there are any, and the line of the limit if there is one.
+        The points within the limit, those beyond it if there are any, and the line of the limit if it is given.
 
     {raises}
 
@@ -433,12 +439,9 @@ def plot_space_time(
     fields : array_like (n_times, n_cells), or DataArray
         Fields on a line, one per row; further axes must have length 1.
     times : array_like (n_times,)
-        Times of the rows, ascending; equal steps are not needed, a field's colour reaches half-way
-        to the next time.
-    positions : array_like (n_cells,), optional
-        Centres of the cells, ascending; by default their numbers.
-    label : str, default "density"
-        Name of the field at the colour bar.
+        Times of the rows, ascending.
+    {positions}
+    {density}
     {ax}
 
     Returns
@@ -493,13 +496,10 @@ def plot_crowd(
     obstacle : array_like of bool, (n_x, n_y) or (n_x * n_y,), optional
         True in the cells of the obstacle, which are drawn grey.
     n_panels : int, default 4
-        At most so many rows are shown, spread evenly from the first to the last.
-    label : str, default "density"
-        Name of the field at the colour bar.
+        Largest number of rows shown, spread evenly from the first to the last.
+    {density}
 
-    Returns
-    -------
-    matplotlib.figure.Figure
+    {figure}
 
     {raises}
 
@@ -556,12 +556,10 @@ def plot_images(
     shape : (int, int), optional
         Height and width of flattened images.
     n_panels : int, default 6
-        At most so many rows are shown. Without angles they are spread evenly from the first row to
-        the last; with angles they are those nearest to equal parts of a full turn.
+        Largest number of images shown: without angles spread evenly from the first row to the last, with angles those
+        nearest to equal parts of a full turn.
 
-    Returns
-    -------
-    matplotlib.figure.Figure
+    {figure}
 
     {raises}
 
@@ -605,24 +603,21 @@ def plot_embedding(
     Parameters
     ----------
     latents : array_like (n, 1), (n, 2) or (n, 3)
-        The points; those in one dimension are drawn over the numbers of their rows.
-    color : array_like (n,), optional
-        The value that colours them, such as an intrinsic coordinate of the data or an error.
-    label : str, optional
-        Name of that value at the colour bar.
+        The points; in one dimension they are drawn over the numbers of their rows.
+    color, label : array_like (n,), str, optional
+        The value that colours them, such as an error, and its name at the colour bar.
     names : sequence of str, optional
         Names of the coordinates; by default y1, y2, y3.
     cyclic : bool, default False
-        Colours that meet at their ends, for an angle of a full turn.
+        Use a cyclic colour map, for angles.
     log : bool, default False
-        A logarithmic colour scale, of the values above 0.
+        Use a logarithmic colour scale.
     ax : matplotlib Axes, optional
         Where to draw (three-dimensional axes for three columns); by default a new figure.
 
     Returns
     -------
     matplotlib PathCollection
-        The points; its ``figure`` is the figure.
 
     {raises}
 
@@ -682,30 +677,25 @@ def plot_reconstructions(
     Parameters
     ----------
     truth : array_like (n_cells,), (n_x, n_y) or (height, width), or DataArray
-        The field itself: a profile, a field in the plane, or an image.
+        The field: a line, a field in the plane, or an image.
     reconstructions : dict of str to array_like of the same shape, or flattened
-        What decoders made of it, by the names that the panels get.
-    shape : sequence of int, optional
-        That of a truth that is given flattened.
-    positions : array_like (n_cells,), optional
-        For a profile: centres of the cells, ascending; by default their numbers.
+        Its reconstructions, by the titles of their panels.
+    {shape}
+    {positions}
     extent : (float, float), optional
-        For a field in the plane, whose first axis goes to the right and second upwards: its length
-        and width. A two-dimensional field without it is drawn as a grey image, row 0 on top.
+        Length and width of a field in the plane, whose first axis goes to the right and second upwards. Without it a
+        two-dimensional field is drawn as a grey image, row 0 on top.
     mask : array_like of bool, of the same shape, optional
         False where there is no field, such as in an obstacle; drawn grey.
-    label : str, default "density"
-        Name of the field.
+    {density}
     n_columns : int, optional
-        Reconstructions next to each other; by default 2, of long corridors 1.
+        Reconstructions next to each other; by default 2, for long corridors 1.
     width : float, optional
-        Of the figure, in inches.
+        Width of the figure in inches.
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Profiles: two panels per reconstruction, with the two fields and their difference below. Fields in the plane:
-        a pair of panels per reconstruction, with its absolute error in one logarithmic scale of three decades.
+    {figure}
+        Two panels for each reconstruction: lines and their difference, or the field and its absolute error in one
+        logarithmic scale of three decades.
 
     {raises}
 
@@ -770,7 +760,8 @@ def _error_maps(truth, fields, extent, mask, label, n_pairs, full_width):
         aspect, place, style = truth.shape[0] / truth.shape[1], {"origin": "upper"}, {"cmap": "gray"}
     else:  # the first axis goes to the right
         aspect, place, style = extent[1] / extent[0], {"extent": (0, extent[0], 0, extent[1])}, {}
-        hidden, fields, errors = hidden.T, _transposed(fields), _transposed(errors)
+        hidden = hidden.T
+        fields, errors = ({name: field.T for name, field in each.items()} for each in (fields, errors))
     shown = fields["truth"][~hidden]
     style |= {"vmin": min(shown.min(initial=0), 0), "vmax": shown.max(initial=0) or 1}
     # values below the scale get its lowest colour, not a hole
@@ -802,10 +793,6 @@ def _error_maps(truth, fields, extent, mask, label, n_pairs, full_width):
     bar.set_label(label, loc="left")  # the power of ten stands to the right
     figure.colorbar(error, ax=used, label="absolute error", location="bottom", **bar_style)
     return figure
-
-
-def _transposed(fields):
-    return {name: field.T for name, field in fields.items()}
 
 
 def _titled(ax, title, extent):
@@ -1111,13 +1098,7 @@ def cell_edges(centers: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def plot_shape(shape: Any) -> tuple[int, ...]:
-    """Axes of a field that are longer than 1; (n_cells,) of a line.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If `shape` is not a sequence of numbers of cells.
-    """
+    """Axes of a field that are longer than 1; (n_cells,) of a line."""
     if isinstance(shape, (str, bytes)) or np.ndim(shape) != 1 or not np.size(shape):
         raise ValueError(f"shape must be the numbers of cells along the axes of a field, got {shape!r}")
     lengths = tuple(check_count(length, "shape") for length in np.asarray(shape).tolist())
@@ -1127,18 +1108,8 @@ def plot_shape(shape: Any) -> tuple[int, ...]:
 def plot_arrays(fields: Mapping[str, Any], shape: Any = None) -> dict[str, NDArray[np.float64]]:
     """Arrays for plotting, by name: lines (n_cells,) or planes (ny, nx), all of one shape.
 
-    Parameters
-    ----------
-    fields : mapping of str to array_like or DataArray
-        Each is one field in its shape, flattened, or the only one of an array. Of more than two axes the middle of
-        those before the last two is taken.
-    shape : sequence of int, optional
-        Shape of a field. By default the shape that one of the arrays has, without axes of length 1.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an array is not one field of that shape, or has values that are not finite.
+    Each of `fields` is one field in its shape, flattened, or the only one of an array. By default `shape` is that of
+    the first array of two axes. ValueError or TypeError for any other array.
     """
     if shape is None:
         shapes = [tuple(length for length in np.shape(field) if length != 1) for field in fields.values()]

@@ -26,9 +26,8 @@ def cached(
     description : dict
         What the data depend on, JSON-able; its hash is in the file's name (the content key).
     make : callable
-        ``make(path)`` writes the array to the .npy file `path`, whole or not at all, and returns a
-        mapping with what else there is to know; its arrays (but "data"), numbers, strings and tuples
-        of them are kept too.
+        ``make(path)`` writes the array to the .npy file `path`, whole or not at all, and returns a mapping with what
+        else there is to know; its arrays (but "data"), numbers, strings and tuples of them are kept too.
 
     Returns
     -------

@@ -24,10 +24,14 @@ _TEXTS = {
     "seed": """\
 random_state : None, int, RandomState or Generator
     Seed. The data are the same for any number of threads.""",
-    "trajectory_seed": """\
+    "n_trajectories": """\
+n_trajectories : int
+    Number of trajectories.
+snapshots_per_trajectory : int
+    Number of snapshots of each, at most the number of its states, t_end / dt + 1.
 random_state : None, int, RandomState or Generator
-    Seed. Trajectory i has a random stream of its own, so its data do not depend on the number
-    of trajectories, nor on the number of threads.""",
+    Seed. Trajectory i has a random stream of its own, so its data do not depend on the number of trajectories or
+    threads.""",
     "out": """\
 out : ndarray of the shape of ``data`` or path of a .npy file, optional
     Where to write the data: a C-contiguous float64 array, memory-mapped perhaps, or a file, which is written as
@@ -40,9 +44,22 @@ t_end : float
     Final time, at least 0.
 times : array_like (n_times,), optional
     Times of the returned fields, ascending, between 0 and t_end; by default t_end alone.""",
-    "time_notes": """\
-A time that is a multiple of dt to round-off is reached by whole steps; any other by whole
-steps and one shorter step. At time 0 the initial data are returned as they are.""",
+    "solution": """\
+Returns
+-------
+Bunch
+    ``fields``: (n_times, n_cells), or (n_trajectories, n_times, n_cells) for two-dimensional `initial`; ``times``:
+    (n_times,), exactly the times requested.
+
+Raises
+------
+ValueError, TypeError
+    If `initial` has the wrong shape or values out of range, or the times are negative, not ascending or beyond t_end.
+
+Notes
+-----
+A time that is a multiple of dt to round-off is reached by whole steps; any other by whole steps and one shorter step.
+At time 0 the initial data are returned as they are.""",
 }
 
 

@@ -12,7 +12,14 @@ from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._kernels import crowd
 from randsmap.datasets import _eikonal
 from randsmap.datasets._common import Output, RandomState, documented, fill_output
-from randsmap.datasets._solving import check_densities, draw_runs, output_times, run_trajectories, snapshots_of_runs
+from randsmap.datasets._solving import (
+    bounded_calls,
+    check_densities,
+    draw_runs,
+    output_times,
+    run_trajectories,
+    snapshots_of_runs,
+)
 
 if TYPE_CHECKING:
     from sklearn.utils import Bunch
@@ -32,10 +39,9 @@ class HughesSolver:
 
         rho_t - div(rho f(rho) grad phi / |grad phi|) = 0,    |grad phi| = 1 / f(rho).
 
-    Each step solves for phi by the first-order upwind scheme (see `solve_eikonal`), with f floored
-    at `min_speed` and phi = 0 at the centres of the ghost cells beyond the exit, then moves people
-    by a first-order Godunov flux. Through a face with potential gradient g, that is walking
-    direction n = -g/|g|,
+    Each step solves for phi by the first-order upwind scheme (see `solve_eikonal`), with f floored at `min_speed` and
+    phi = 0 at the centres of the ghost cells beyond the exit, then moves people by a first-order Godunov flux. Through
+    a face with potential gradient g, that is walking direction n = -g/|g|,
 
         F = n min(D(rho_behind), S(rho_ahead)),   D(r) = q(min(r, r_c)),  S(r) = q(max(r, r_c)),
 
@@ -59,8 +65,7 @@ class HughesSolver:
     rho_max : float, default 5.0
         Density at which nobody moves, persons per m^2, positive.
     min_speed : float, default 1e-3
-        Lowest speed that the potential assumes, m/s, positive and at most v_max: keeps it finite in
-        jams.
+        Lowest speed that the potential assumes, m/s, positive and at most v_max: keeps it finite in jams.
     dt : float, default 0.025
         Time step, s. It is never changed; only a step that ends at a requested time between two
         multiples of dt is shorter.
@@ -68,8 +73,7 @@ class HughesSolver:
     Attributes
     ----------
     shape : (int, int)
-        nx, ny. A field is a vector of nx * ny cells; ``field.reshape(solver.shape)[i, j]`` is the
-        cell at x_i, y_j.
+        nx, ny. A field is a vector of nx * ny cells; ``field.reshape(solver.shape)[i, j]`` is the cell at x_i, y_j.
     mask : ndarray of bool (nx * ny,)
         True in cells that people can enter.
     cell_centers : ndarray (nx * ny, 2)
@@ -90,18 +94,15 @@ class HughesSolver:
     *Mass.* One flux serves both sides of a face, the exit's included: the number of people is kept
     to the rounding of the cells (below 1e-13 after thousands of steps).
 
-    *Bounds.* With a Courant number up to 1, what can leave a cell through its four faces in a step
-    is at most what it holds, and what can enter at most what it has room for. Densities are never
-    negative, and exactly 0 in obstacles.
+    *Bounds.* With a Courant number up to 1, what can leave a cell through its four faces in a step is at most what it
+    holds, and what can enter at most what it has room for. Densities are never negative, and exactly 0 in obstacles.
 
-    People who cannot reach the exit stay where they are. Fields depend neither on the other times
-    requested nor on the trajectories solved together, and are the same, bit for bit, for any number
-    of threads.
+    People who cannot reach the exit stay where they are. Fields depend neither on the other times requested nor on the
+    trajectories solved together, and are the same, bit for bit, for any number of threads.
 
     References
     ----------
-    .. [1] R. L. Hughes, A continuum theory for the flow of pedestrians, Transp. Res. B 36 (2002)
-       507-535.
+    .. [1] R. L. Hughes, A continuum theory for the flow of pedestrians, Transp. Res. B 36 (2002) 507-535.
 
     Examples
     --------
@@ -187,26 +188,10 @@ class HughesSolver:
         Parameters
         ----------
         initial : array_like (nx * ny,) or (n_trajectories, nx * ny)
-            Densities (cell averages) at time 0, persons per m^2, between 0 and rho_max, 0 in
-            obstacles. Not changed.
+            Densities (cell averages) at time 0, persons per m^2, between 0 and rho_max, 0 in obstacles. Not changed.
         {times}
 
-        Returns
-        -------
-        Bunch
-            ``fields``: (n_times, nx * ny), or (n_trajectories, n_times, nx * ny) for
-            two-dimensional `initial`; ``times``: (n_times,), exactly the times requested.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If `initial` has the wrong shape or holds values that are not finite, not in
-            [0, rho_max] or not 0 in an obstacle, or the times are negative, not ascending or
-            beyond t_end.
-
-        Notes
-        -----
-        {time_notes}
+        {solution}
         """
         from sklearn.utils import Bunch
 
@@ -291,7 +276,8 @@ def _integrate(solver, initial, events, out, *, normalised, done=None):
         steps, fractions, rows = events(group)
         all_rows = np.full((len(steps), crowd.LANES), -1, np.intp)
         all_rows[:, :n] = rows
-        for call in _calls(steps, fractions, all_rows, nx * ny):
+        limit = max(1, _UPDATES_PER_CALL // (crowd.LANES * nx * ny))
+        for call in bounded_calls(steps, fractions, all_rows, limit):
             if stopped.is_set():
                 return
             crowd.run(state, work, *corridor, *model, *call, normalised, out)
@@ -299,25 +285,6 @@ def _integrate(solver, initial, events, out, *, normalised, done=None):
                 done(int(call[0].sum()) * n)
 
     run_trajectories(group_of_lanes, -(-n_trajectories // crowd.LANES))
-
-
-def _calls(steps, fractions, rows, n_cells):
-    """The kernel's events (steps from one to the next) in calls of bounded length."""
-    limit = max(1, _UPDATES_PER_CALL // (crowd.LANES * n_cells))
-    reached, first = 0, 0
-    while first < len(steps):
-        last = first + int(np.searchsorted(steps[first:], reached + limit, side="right"))
-        # the events within the limit; if there are none, steps alone
-        chosen = slice(first, last)
-        if last == first:
-            gaps, fraction, row = [limit], [0.0], np.full((1, crowd.LANES), -1)
-            reached += limit
-        else:
-            gaps = np.diff(steps[chosen], prepend=reached)
-            fraction, row = fractions[chosen], rows[chosen]
-            reached = int(steps[last - 1])
-        yield (np.array(gaps, np.intp), np.array(fraction, np.float64), np.ascontiguousarray(row, np.intp))
-        first = last
 
 
 _DESCR = """\
@@ -350,18 +317,13 @@ def make_hughes(
 ) -> Bunch:
     """Densities of a crowd: the data of the paper's Case Study 3.
 
-    Each trajectory starts from a Gaussian bump with random amplitude, widths and centre near the
-    left end of a corridor of 20 m x 5 m with a square obstacle, and is integrated by
-    `HughesSolver`; snapshots are drawn without replacement from its states and divided by the sum
-    of their cells.
+    Each trajectory starts from a Gaussian bump with random amplitude, widths and centre near the left end of a corridor
+    of 20 m x 5 m with a square obstacle, and is integrated by `HughesSolver`; snapshots are drawn without replacement
+    from its states and divided by the sum of their cells.
 
     Parameters
     ----------
-    n_trajectories : int, default 80
-        Number of trajectories.
-    snapshots_per_trajectory : int, default 375
-        Number of snapshots of each, at most the number of its states, t_end / dt + 1.
-    {trajectory_seed}
+    {n_trajectories}
     n_cells : (int, int), default (200, 50)
         Numbers of cells along and across the corridor.
     t_end : float, default 70.0
@@ -377,11 +339,10 @@ def make_hughes(
     Returns
     -------
     Bunch
-        ``data`` (n, nx * ny): the snapshots, trajectory by trajectory, in order of time,
-        n = n_trajectories * snapshots_per_trajectory, in `out` if given; ``times`` (n,);
-        ``trajectories`` (n,): number of the trajectory; ``parameters`` (n_trajectories, 5): a, wx,
-        wy, xc, yc; ``mask`` (nx * ny,): False in the obstacle; ``cell_centers`` (nx * ny, 2);
-        ``shape``: (nx, ny); ``DESCR``.
+        ``data`` (n, nx * ny): the snapshots, trajectory by trajectory, in order of time, n = n_trajectories *
+        snapshots_per_trajectory, in `out` if given; ``times`` (n,); ``trajectories`` (n,): number of the trajectory;
+        ``parameters`` (n_trajectories, 5): a, wx, wy, xc, yc; ``mask`` (nx * ny,): False in the obstacle;
+        ``cell_centers`` (nx * ny, 2); ``shape``: (nx, ny); ``DESCR``.
 
     Raises
     ------

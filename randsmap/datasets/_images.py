@@ -48,9 +48,8 @@ def make_rotated_images(
     image : array_like (height, width) or path, optional
         The image: non-negative, or a file as `load_image` reads it. By default `head_phantom`.
     shape : int or (int, int), optional
-        Height and width of the images in pixels; one number makes them square. By default 128 x 128
-        for the phantom and the image's own shape otherwise; an image of another shape is resampled
-        by area averages.
+        Height and width of the images in pixels; one number makes them square. By default 128 x 128 for the phantom and
+        the image's own shape otherwise; an image of another shape is resampled by area averages.
     shuffle : bool, default False
         Put the images in random order instead of the order of angle.
     random_state : None, int, RandomState or Generator
@@ -77,11 +76,10 @@ def make_rotated_images(
 
     Notes
     -----
-    Images are shown with row 0 on top. Positive angles turn counter-clockwise, as
-    `scipy.ndimage.rotate` does; the values are those of its ``order=1, reshape=False,
-    mode="grid-constant"``: beyond the outermost pixels the image continues with zeros, between them
-    and the zeros the value is interpolated. Images are therefore continuous functions of the angle.
-    A quarter turn of a square image is exact, and so a little sharper than its neighbours,
+    Images are shown with row 0 on top. Positive angles turn counter-clockwise, as `scipy.ndimage.rotate` does; the
+    values are those of its ``order=1, reshape=False, mode="grid-constant"``: beyond the outermost pixels the image
+    continues with zeros, between them and the zeros the value is interpolated. Images are therefore continuous
+    functions of the angle. A quarter turn of a square image is exact, and so a little sharper than its neighbours,
     which interpolation blurs: four small spurs in an embedding.
 
     The paper's image, slice 4 of MATLAB's ``mri`` data, cannot be distributed: with MATLAB at hand,
@@ -189,9 +187,8 @@ def head_phantom(shape: int | tuple[int, int] = 128) -> NDArray[np.float64]:
 
     Notes
     -----
-    The phantom alone is nearly symmetric under half a turn; diffusion maps of its rotations would
-    then begin with cos 2t, sin 2t, and images half a turn apart would fall on one latent point. Off
-    the centre it is not.
+    The phantom alone is nearly symmetric under half a turn; diffusion maps of its rotations would then begin with cos
+    2t, sin 2t, and images half a turn apart would fall on one latent point. Off the centre it is not.
 
     References
     ----------
@@ -247,10 +244,9 @@ def load_image(image: ArrayLike | str | os.PathLike[str]) -> NDArray[np.float64]
     Parameters
     ----------
     image : array_like (height, width) or path
-        Non-negative values, at least 2 x 2. A file is a ``.npy`` array; a ``.mat`` file with a
-        variable D (height, width[, 1], slices), of which slice 4 is taken (the paper's image in
-        MATLAB's ``mri.mat``), or D (height, width); or a picture that Pillow reads (colours become
-        luminance, transparency is ignored).
+        Non-negative values, at least 2 x 2. A file is a ``.npy`` array; a ``.mat`` file with a variable D (height,
+        width[, 1], slices), of which slice 4 is taken (the paper's image in MATLAB's ``mri.mat``), or D (height,
+        width); or a picture that Pillow reads (colours become luminance, transparency is ignored).
 
     Returns
     -------
@@ -260,9 +256,8 @@ def load_image(image: ArrayLike | str | os.PathLike[str]) -> NDArray[np.float64]
     Raises
     ------
     ValueError, TypeError
-        If the image is not two-dimensional, holds NaN, infinite or negative values or nothing but
-        zeros, or the file cannot be understood. Arrays of Python objects are refused: reading them
-        runs code.
+        If the image is not two-dimensional, holds NaN, infinite or negative values or nothing but zeros, or the file
+        cannot be understood. Arrays of Python objects are refused: reading them runs code.
     FileNotFoundError
         If there is no such file.
     ImportError
@@ -358,9 +353,8 @@ def _overlaps(size, new_size):
 def winding_number(latents: ArrayLike, angles: ArrayLike | None = None) -> int:
     """Number of turns of a closed curve in the plane about its centroid.
 
-    The latent points of the rotated images form a closed curve; they tell all angles apart only if
-    it goes round once. An image that half a turn hardly changes makes the embedding go
-    round twice.
+    The latent points of the rotated images form a closed curve; they tell all angles apart only if it goes round once.
+    An image that half a turn hardly changes makes the embedding go round twice.
 
     Parameters
     ----------
@@ -377,8 +371,7 @@ def winding_number(latents: ArrayLike, angles: ArrayLike | None = None) -> int:
     Raises
     ------
     ValueError, TypeError
-        If there are fewer than 3 points, not two columns, a value is not finite, or a point is the
-        centroid.
+        If there are fewer than 3 points, not two columns, a value is not finite, or a point is the centroid.
 
     See Also
     --------
@@ -386,8 +379,7 @@ def winding_number(latents: ArrayLike, angles: ArrayLike | None = None) -> int:
 
     Notes
     -----
-    From a point to the next the shorter way round is taken: consecutive points must lie less than
-    half a turn apart.
+    From a point to the next the shorter way round is taken: consecutive points must lie less than half a turn apart.
 
     Examples
     --------

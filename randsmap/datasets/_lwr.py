@@ -12,7 +12,14 @@ from randsmap._interface.parameters import check_count, check_number
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._kernels import traffic
 from randsmap.datasets._common import Output, RandomState, documented, fill_output
-from randsmap.datasets._solving import check_densities, draw_runs, output_times, run_trajectories, snapshots_of_runs
+from randsmap.datasets._solving import (
+    bounded_calls,
+    check_densities,
+    draw_runs,
+    output_times,
+    run_trajectories,
+    snapshots_of_runs,
+)
 
 if TYPE_CHECKING:
     from sklearn.utils import Bunch
@@ -25,11 +32,10 @@ _EPS = np.finfo(np.float64).eps
 class LWRSolver:
     """Finite-volume solver of the LWR traffic equation on a periodic road.
 
-    Solves rho_t + (v_max rho (1 - rho / rho_max))_x = 0 (paper, Case Study 1) by the
-    high-resolution Godunov scheme in wave-propagation form [1]_: Roe flux with entropy fix and a
-    Lax-Wendroff correction limited by van Leer's function, with a fixed time step. It is the scheme
-    of PyClaw's classic solver with the Riemann solver ``traffic_1D`` (order 2, van Leer), and
-    agrees with it to round-off.
+    Solves rho_t + (v_max rho (1 - rho / rho_max))_x = 0 (paper, Case Study 1) by the high-resolution Godunov scheme in
+    wave-propagation form [1]_: Roe flux with entropy fix and a Lax-Wendroff correction limited by van Leer's function,
+    with a fixed time step. It is the scheme of PyClaw's classic solver with the Riemann solver ``traffic_1D`` (order 2,
+    van Leer), and agrees with it to round-off.
 
     Parameters
     ----------
@@ -52,34 +58,28 @@ class LWRSolver:
     dx : float
         Cell width.
     courant : float
-        Courant number v_max dt / dx, at most 1; v_max is the largest wave speed of densities
-        between 0 and rho_max.
+        Courant number v_max dt / dx, at most 1; v_max is the largest wave speed of densities between 0 and rho_max.
 
     Raises
     ------
     ValueError, TypeError
-        If a parameter is out of range, or the Courant number is above 1 (the message states the
-        largest admissible dt).
+        If a parameter is out of range, or the Courant number is above 1 (the message states the largest admissible dt).
 
     Notes
     -----
-    *Mass.* Initial densities are rounded to multiples of a quantum, about one ulp of the largest
-    density, and face fluxes likewise; all sums of the scheme are then exact. The total of the cells
-    is the same number at all times t > 0: ``math.fsum(field)`` does not change in a single bit
-    (while no density exceeds the largest initial one by over 5 %). The rounding at the start moves
-    each cell by about half an ulp of the largest density at most; nothing is lost after that.
+    *Mass.* Initial densities and face fluxes are rounded to multiples of a quantum, about one ulp of the largest
+    density, so that all sums of the scheme are exact: ``math.fsum(field)`` is the same number at all times t > 0, while
+    no density exceeds the largest initial one by over 5 %.
 
-    *Extrema.* For a Courant number up to 0.4 densities stay between the extremes of the initial
-    data (to round-off; never below zero). Near 1 the scheme itself overshoots, on rough data by
-    some 1e-2 rho_max.
+    *Extrema.* For a Courant number up to 0.4 densities stay between the extremes of the initial data (to round-off;
+    never below zero). Near 1 the scheme itself overshoots, on rough data by some 1e-2 rho_max.
 
     The field at a time depends neither on the other times requested nor on the other trajectories
     solved with it, and is the same, bit for bit, for any number of threads.
 
     References
     ----------
-    .. [1] R. J. LeVeque, Finite Volume Methods for Hyperbolic Problems, Cambridge, 2002, chapters
-       6, 11, 12.
+    .. [1] R. J. LeVeque, Finite Volume Methods for Hyperbolic Problems, Cambridge, 2002, chapters 6, 11, 12.
 
     Examples
     --------
@@ -139,70 +139,35 @@ class LWRSolver:
             Densities (cell averages) at time 0, between 0 and rho_max. Not changed.
         {times}
 
-        Returns
-        -------
-        Bunch
-            ``fields``: (n_times, n_cells), or (n_trajectories, n_times, n_cells) for
-            two-dimensional `initial`; ``times``: (n_times,), exactly the times requested.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If `initial` has the wrong shape or holds values that are not finite or not in
-            [0, rho_max], or the times are negative, not ascending or beyond t_end.
-
-        Notes
-        -----
-        {time_notes}
+        {solution}
         """
         from sklearn.utils import Bunch
 
         cells = check_densities(initial, "initial", self.n_cells, self.rho_max)
         times, steps, fractions = output_times(t_end, times, self.dt)
         fields = np.empty((len(cells), len(times), self.n_cells))
-        schedule = _Schedule(steps, fractions, self.n_cells)
+        schedule = _schedule(steps, fractions, self.n_cells)
         _integrate(self, cells, lambda i: (schedule, fields[i]))
         return Bunch(fields=fields[0] if np.ndim(initial) == 1 else fields, times=times)
 
 
-class _Schedule:
-    """The kernel's events for ascending step counts, in calls of bounded length.
-
-    An event: so many steps, then the state into that row (-1: into none).
-    """
-
-    def __init__(self, steps, fractions, n_cells):
-        self.at_start = np.flatnonzero((steps == 0) & (fractions == 0))
-        limit = max(1, _UPDATES_PER_CALL // n_cells)
-        self.calls, call, used, reached = [], [], 0, 0
-        for row in range(len(self.at_start), len(steps)):
-            gap = int(steps[row]) - reached
-            reached += gap
-            while used + gap > limit:
-                call.append((limit - used, 0.0, -1))
-                gap -= limit - used
-                self.calls.append(_events(call))
-                call, used = [], 0
-            call.append((gap, fractions[row], row))
-            used += gap
-        if call:
-            self.calls.append(_events(call))
-
-
-def _events(call):
-    steps, fractions, rows = zip(*call)
-    return np.array(steps, np.intp), np.array(fractions, np.float64), np.array(rows, np.intp)
+def _schedule(steps, fractions, n_cells):
+    """Snapshots at time 0, and the kernel's events of the others, in calls of bounded length."""
+    at_start = np.flatnonzero((steps == 0) & (fractions == 0))
+    later = np.arange(len(at_start), len(steps))
+    limit = max(1, _UPDATES_PER_CALL // n_cells)
+    return at_start, list(bounded_calls(steps[later], fractions[later], later, limit))
 
 
 def _integrate(solver, initial, job, done=None):
     """Integrate each row of initial; job(i) gives its schedule and the array of its snapshots."""
 
     def trajectory(i, stopped):
-        schedule, out = job(i)
-        out[schedule.at_start] = initial[i]
+        (at_start, calls), out = job(i)
+        out[at_start] = initial[i]
         state, rounding = _quantised(initial[i])
         aside = np.empty_like(state)
-        for steps, fractions, rows in schedule.calls:
+        for steps, fractions, rows in calls:
             if stopped.is_set():
                 return
             traffic.run(state, aside, solver.courant, solver.rho_max, rounding, steps, fractions, rows, out)
@@ -255,19 +220,14 @@ def make_lwr(
 ) -> Bunch:
     """Densities of road traffic: the data of the paper's Case Study 1.
 
-    Each trajectory starts from a Gaussian bump a exp(-(x - xc)^2 / (2 w^2)) with a ~ U[0.5, 1.5),
-    w ~ U[0.2, 0.8) and xc ~ U[-3, 3); noise N(0, noise^2) is added to every cell, negative
-    densities become 0, and the cells are scaled to sum 1. It is integrated by `LWRSolver` with
-    v_max = 2, rho_max = 1 on [-5, 5), periodic, and snapshots are drawn without replacement from
-    its states. A field's mass is the same double at all times (see `LWRSolver`).
+    Each trajectory starts from a Gaussian bump a exp(-(x - xc)^2 / (2 w^2)) with a ~ U[0.5, 1.5), w ~ U[0.2, 0.8) and
+    xc ~ U[-3, 3); noise N(0, noise^2) is added to every cell, negative densities become 0, and the cells are scaled to
+    sum 1. It is integrated by `LWRSolver` with v_max = 2, rho_max = 1 on [-5, 5), periodic, and snapshots are drawn
+    without replacement from its states. A field's mass is the same double at all times (see `LWRSolver`).
 
     Parameters
     ----------
-    n_trajectories : int, default 100
-        Number of trajectories.
-    snapshots_per_trajectory : int, default 120
-        Number of snapshots of each, at most the number of its states, t_end / dt + 1.
-    {trajectory_seed}
+    {n_trajectories}
     n_cells : int, default 400
         Number of cells.
     t_end : float, default 20.0
@@ -282,10 +242,9 @@ def make_lwr(
     Returns
     -------
     Bunch
-        ``data`` (n, n_cells): the snapshots, trajectory by trajectory, in order of time,
-        n = n_trajectories * snapshots_per_trajectory, in `out` if given; ``times`` (n,); ``trajectories`` (n,):
-        number of the trajectory; ``parameters`` (n_trajectories, 3): a, w, xc; ``cell_centers``
-        (n_cells,); ``DESCR``.
+        ``data`` (n, n_cells): the snapshots, trajectory by trajectory, in order of time, n = n_trajectories *
+        snapshots_per_trajectory, in `out` if given; ``times`` (n,); ``trajectories`` (n,): number of the trajectory;
+        ``parameters`` (n_trajectories, 3): a, w, xc; ``cell_centers`` (n_cells,); ``DESCR``.
 
     Raises
     ------
@@ -318,7 +277,7 @@ def make_lwr(
 
         def fill(data):
             data = data.reshape(n, n_snapshots, M)
-            _integrate(solver, initial, lambda i: (_Schedule(steps[i], whole, M), data[i]), bar.update)
+            _integrate(solver, initial, lambda i: (_schedule(steps[i], whole, M), data[i]), bar.update)
 
         data = fill_output(out, (steps.size, M), fill)
     return snapshots_of_runs(data, parameters, steps, solver.dt, cell_centers=solver.cell_centers, DESCR=_DESCR)

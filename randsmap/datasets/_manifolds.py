@@ -118,10 +118,9 @@ def make_s_curve(
     Returns
     -------
     Bunch
-        ``data`` (n_samples, n_features); ``coordinates`` (n_samples, 2): the angle theta in radians
-        and the width w; ``coordinate_names``; ``embedding`` (n_features, 3): the matrix R with
-        orthonormal columns, so that ``data @ embedding`` are the points in three dimensions;
-        ``DESCR``.
+        ``data`` (n_samples, n_features); ``coordinates`` (n_samples, 2): the angle theta in radians and the width w;
+        ``coordinate_names``; ``embedding`` (n_features, 3): the matrix R with orthonormal columns, so that ``data @
+        embedding`` are the points in three dimensions; ``DESCR``.
 
     Raises
     ------

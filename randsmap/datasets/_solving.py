@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,6 +91,29 @@ def run_trajectories(run: Callable[[int, threading.Event], object], n: int) -> N
     except BaseException:
         stopped.set()
         raise
+
+
+def bounded_calls(
+    steps: NDArray[np.intp], fractions: NDArray[np.float64], rows: NDArray[np.intp], limit: int
+) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.intp]]]:
+    """A kernel's events in calls of at most `limit` steps, between which Ctrl-C is seen.
+
+    An event is a number of steps from the event before, a fraction of a step, and the row of the snapshot (-1: none).
+    """
+    reached, first = 0, 0
+    while first < len(steps):
+        last = first + int(np.searchsorted(steps[first:], reached + limit, side="right"))
+        # the events within the limit; if there are none, steps alone
+        chosen = slice(first, last)
+        if last == first:
+            gaps, fraction, row = [limit], [0.0], np.full((1, *rows.shape[1:]), -1)
+            reached += limit
+        else:
+            gaps = np.diff(steps[chosen], prepend=reached)
+            fraction, row = fractions[chosen], rows[chosen]
+            reached = int(steps[last - 1])
+        yield (np.array(gaps, np.intp), np.array(fraction, np.float64), np.ascontiguousarray(row, np.intp))
+        first = last
 
 
 # -- States of random runs -------------------------------------------------------------------------
