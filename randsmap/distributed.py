@@ -30,9 +30,9 @@ from randsmap.model._manifold import assembled
 
 __all__ = ["fit", "fit_model", "from_npy", "inverse_transform", "score", "transform"]
 
-_BYTES = 1 << 27  # of the fields of a part
-_UNIT, _USUAL = 1024, 8192  # rows of which parts hold a multiple, so that their sums are blocks; fewest that pay
-_ENCODER_SAMPLES = 2000
+_BYTES = 1 << 27  # documented size of a part: a worker holds several
+_UNIT = 1024  # parts hold a multiple of so many rows, the blocks of sums, which then do not depend on the parts
+_USUAL = 8192  # fewest rows of a part: smaller ones are not worth a merge
 
 
 def fit(decoder: Any, Y: Any, F: Any) -> Any:
@@ -142,10 +142,10 @@ def fit_model(model: ManifoldModel, F: Any) -> ManifoldModel:
     True
     """
     F = _fields(F)
-    n = len(F)
-    count = n
-    if model.encoder_samples is not None or n > _ENCODER_SAMPLES:
-        count = min(n, check_count(model.encoder_samples or _ENCODER_SAMPLES, "encoder_samples", low=2))
+    n = count = len(F)
+    usual = 2000  # documented: all pairs of the sample are one matrix of 32 MB
+    if model.encoder_samples is not None or n > usual:
+        count = min(n, check_count(model.encoder_samples or usual, "encoder_samples", low=2))
     edges = np.arange(count + 1) * n // count
     chosen = np.random.default_rng(0).integers(edges[:-1], edges[1:])
     sample = F[chosen].compute()

@@ -34,10 +34,7 @@ from randsmap._parallel import blas_threads, parallel_for
 __all__ = ["FourierFeatures", "MaternFeatures", "MonomialFeatures", "MultiscaleFourierFeatures", "SigmoidFeatures"]
 
 _Class = TypeVar("_Class", bound=type)
-
-# Entries of the feature matrix computed by one task: large enough to hide the cost of a task (0.2
-# ms of work), small enough for the second-level cache. Blocks do not depend on the thread count.
-_BLOCK_ENTRIES = 1 << 17
+_Documented = TypeVar("_Documented")
 
 
 # -- The paper's draws -----------------------------------------------------------------------------
@@ -191,19 +188,48 @@ Raises
 ------
 ValueError, TypeError
     From `fit`: the constructor stores its arguments as they are.""",
+    "points": """\
+Parameters
+----------
+X : array-like of shape (n, d)
+    Latent points.""",
+    "fit": """\
+y : None
+    Ignored.""",
+    "raises_fit": """\
+Returns
+-------
+self
+
+Raises
+------
+TypeError, ValueError
+    If X is not a finite matrix, or a parameter of the map is out of its range. The map keeps the state it had.""",
+    "raises_points": """\
+Raises
+------
+sklearn.exceptions.NotFittedError
+    Before `fit`.
+ValueError, TypeError
+    If X is not a finite matrix with the number of columns seen in `fit`.""",
 }
+
+
+def _shared_texts(thing: _Documented) -> _Documented:
+    """Fill the texts that maps share in a docstring."""
+    return document(thing, _TEXTS)
 
 
 def _feature_map(cls: _Class) -> _Class:
     """Write the docstring of a map from its declared parameters and the texts that maps share."""
-    return documented(document(cls, _TEXTS))
+    return documented(_shared_texts(cls))
 
 
 # -- Transformers ----------------------------------------------------------------------------------
 
 
 class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """A map scale * act(X @ weights_ + offsets_); a subclass has `_activation`, `_parameters` and `_draw`."""
+    """A map scale * act(X @ weights_ + offsets_); a subclass has `_activation`, `_parameters` and `draw`."""
 
     n_features_in_: int
     weights_: NDArray[np.float64]
@@ -215,28 +241,17 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     _state = {"n_features_in_": Count("d"), "weights_": Array("d", "P"), "offsets_": Array("P")}
 
+    @_shared_texts
     def fit(self, X: ArrayLike, y: Any = None, *, latent_scale: ArrayLike | None = None) -> Self:
         """Draw the weights.
 
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            Latent points of the training set.
-        y : None
-            Ignored.
+        {points}
+        {fit}
         latent_scale : array-like of shape (d,), default=None
             Units in which lengths and slopes are meant: the map of X / latent_scale is drawn, and its weights are
             then divided by the units, so that `transform` takes points as they are. None: 1.
 
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If X is not a finite matrix, or a parameter of the map is out of its range; the map then
-            stays as it was.
+        {raises_fit}
         """
         with restored_on_error(self):
             rng = check_random_state(self.random_state)
@@ -245,7 +260,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             P = check_n_features(self.n_features, X.shape[0])
             scale = np.ones(1) if latent_scale is None else np.asarray(latent_scale, dtype=float)
             with np.errstate(over="ignore", invalid="ignore"):  # the error below names the parameters
-                drawn = self._draw(rng, X / scale, P, scale, given)
+                drawn = self.draw(rng, X / scale, P, scale, given)
                 drawn["weights_"] = np.ascontiguousarray(drawn["weights_"] / scale[:, None])
             if not all(np.isfinite(value).all() for value in drawn.values()):
                 raise ValueError(
@@ -256,18 +271,39 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 setattr(self, name, value)
         return self
 
-    def _draw(
+    def draw(
         self, rng: Any, X: NDArray[np.float64], P: int, scale: NDArray[np.float64], given: dict[str, Any]
     ) -> dict[str, NDArray[np.float64]]:
-        """Fitted arrays of P features for points X in units of `scale`, by the valid parameters `given`."""
-        raise NotImplementedError
-
-    def transform(self, X: ArrayLike, *, out: NDArray[np.floating[Any]] | None = None) -> NDArray[np.floating[Any]]:
-        """Features of latent points.
+        """Draw what `fit` stores.
 
         Parameters
         ----------
-        X : array-like of shape (n, d)
+        rng : numpy.random.RandomState or numpy.random.Generator
+        X : ndarray (n, d)
+            Latent points in units of `scale`.
+        P : int
+            Number of features.
+        scale : ndarray (d,) or (1,)
+        given : dict
+            The valid values of the declared parameters.
+
+        Returns
+        -------
+        dict of str to ndarray
+            `weights_` (d, P) for points in units of `scale`, `offsets_` (P,), and further fitted arrays.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If a parameter that depends on d is not valid.
+        """
+        raise NotImplementedError
+
+    @_shared_texts
+    def transform(self, X: ArrayLike, *, out: NDArray[np.floating[Any]] | None = None) -> NDArray[np.floating[Any]]:
+        """Features of latent points.
+
+        {points}
         out : ndarray of shape (n, P), C-contiguous, of the type of the result, default=None
             Array for the result. New memory costs as much time as the features: pass `out` when calling repeatedly.
 
@@ -276,13 +312,8 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         features : ndarray of shape (n, P)
             float32 if X is float32, else float64; `out` if given. A float32 result is the float64 one, rounded.
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        ValueError, TypeError
-            If X is not a finite matrix with the number of columns seen in `fit`, or out has the wrong shape, type
-            or layout or shares memory with X.
+        {raises_points}
+            If out has the wrong shape, type or layout or shares memory with X.
 
         Examples
         --------
@@ -302,12 +333,11 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         _by_blocks(out, lambda part: _feature_kernel(activation, X[part], weights, offsets, scale, out[part]))
         return out
 
+    @_shared_texts
     def jacobian(self, X: ArrayLike) -> NDArray[np.float64]:
         """Derivatives of the features with respect to the latent coordinates.
 
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
+        {points}
 
         Returns
         -------
@@ -315,12 +345,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             d phi_k / d y_j = scale * act'(w_k . y + b_k) w_kj, without overflow: -sin for Fourier features,
             s (1 - s) for sigmoids.
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        ValueError
-            If X is not a finite matrix with the number of columns seen in `fit`.
+        {raises_points}
 
         Examples
         --------
@@ -376,7 +401,10 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
 def _by_blocks(out, task):
     """task(rows) in parallel over blocks of rows of `out`."""
-    rows = max(1, _BLOCK_ENTRIES * len(out) // max(1, out.size))
+    # Entries of a task: enough to hide its cost (0.2 ms of work), few enough for the second-level cache. Blocks do not
+    # depend on the number of threads.
+    entries = 1 << 17
+    rows = max(1, entries * len(out) // max(1, out.size))
     parallel_for(lambda i: task(slice(i * rows, (i + 1) * rows)), -(-len(out) // rows))
 
 
@@ -460,7 +488,7 @@ class FourierFeatures(_RandomFeatures):
         self.orthogonal = orthogonal
         self.random_state = random_state
 
-    def _draw(self, rng, X, P, scale, given):
+    def draw(self, rng, X, P, scale, given):
         d = X.shape[1]
         length_scale = check_length_scale(self.length_scale, d)
         draw = draw_orthogonal_frequencies if given["orthogonal"] else draw_gaussian_frequencies
@@ -538,7 +566,7 @@ class MaternFeatures(_RandomFeatures):
         self.n_features = n_features
         self.random_state = random_state
 
-    def _draw(self, rng, X, P, scale, given):
+    def draw(self, rng, X, P, scale, given):
         d, nu = X.shape[1], given["nu"]
         weights = draw_gaussian_frequencies(rng, d, P, check_length_scale(self.length_scale, d))
         weights *= np.sqrt(2 * nu / rng.chisquare(2 * nu, P))
@@ -619,7 +647,7 @@ class MultiscaleFourierFeatures(_RandomFeatures):
         self.n_features = n_features
         self.random_state = random_state
 
-    def _draw(self, rng, X, P, scale, given):
+    def draw(self, rng, X, P, scale, given):
         low, high = check_frequency_range(given["min_frequency"], given["max_frequency"])
         scales = draw_scales(rng, given["n_scales"], low, high)
         weights = draw_multiscale_frequencies(rng, X.shape[1], P, scales)
@@ -687,7 +715,7 @@ class SigmoidFeatures(_RandomFeatures):
         self.latent_box = latent_box
         self.random_state = random_state
 
-    def _draw(self, rng, X, P, scale, given):
+    def draw(self, rng, X, P, scale, given):
         weights = draw_uniform_weights(rng, X.shape[1], P, given["slope"])
         box = X if self.latent_box is None else check_latent_box(self.latent_box, X.shape[1]) / scale
         offsets = -np.einsum("jk,kj->k", weights, draw_centers(rng, box, P))
@@ -755,23 +783,14 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def __init__(self, degree: int = 2) -> None:
         self.degree = degree
 
+    @_shared_texts
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Compute the mean of the latent points X (n, d) and the exponents.
+        """Compute the mean of the latent points and the exponents.
 
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-        y : None
-            Ignored.
+        {points}
+        {fit}
 
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If X is not a finite matrix or `degree` is not from 1 to 100.
+        {raises_fit}
         """
         with restored_on_error(self):
             degree = check_parameters(self)["degree"]
@@ -782,25 +801,19 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             self.center_ = X.mean(axis=0)
         return self
 
+    @_shared_texts
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """The monomials (n, P) at latent points X (n, d).
+        """Values of the monomials at latent points.
 
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
+        {points}
 
         Returns
         -------
         ndarray of shape (n, P)
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        ValueError
-            If X is not a finite matrix with the number of columns seen in `fit`.
+        {raises_points}
         """
-        Y = self._centred(X)
+        Y = self._less_center(X)
         out = np.ones((len(Y), len(self.powers_)))
         with np.errstate(over="ignore", invalid="ignore"):  # the decoder names the row
             for j in range(Y.shape[1]):
@@ -808,24 +821,21 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 out *= powers[:, self.powers_[:, j]]
         return out
 
+    @_shared_texts
     def jacobian(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Derivatives (n, P, d) of the monomials at latent points X (n, d).
+        """Derivatives of the monomials with respect to the latent coordinates.
 
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
+        {points}
 
         Returns
         -------
         ndarray of shape (n, P, d)
 
-        Raises
-        ------
-        As `transform`.
+        {raises_points}
         """
-        return polynomial_jacobian(self.powers_, self._centred(X))
+        return polynomial_jacobian(self.powers_, self._less_center(X))
 
-    def _centred(self, X):
+    def _less_center(self, X):
         check_fitted(self, "powers_")
         return validate_data(self, X, reset=False, min_samples=1) - self.center_
 

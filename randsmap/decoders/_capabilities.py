@@ -47,22 +47,48 @@ def available_from(part_of: Callable[[Any], tuple[Any, str]]) -> Callable[[Any],
 class LeverageOfPart:
     """`leverage` of an estimator that decodes by one of its parts.
 
-    A subclass names the parameter that this part is in `_judge`; `_judged` turns X into what the part's `leverage`
-    takes.
+    Attributes
+    ----------
+    judge : str
+        Name of the parameter that is this part.
+    without_judge : str
+        Why there is no leverage if the parameter is None; "" if `fit` then uses a part that has one.
     """
 
-    _judge: str
+    judge: str
+    without_judge = ""
 
-    def _judged(self, X: Any) -> Any:
+    def judged(self, X: Any) -> Any:
+        """X as the part's `leverage` takes it.
+
+        Parameters
+        ----------
+        X : array-like
+            As for `leverage`.
+
+        Returns
+        -------
+        array-like
+
+        Raises
+        ------
+        ValueError, TypeError
+            If X has the wrong shape.
+        """
         return X
 
     def _check_leverage(self) -> bool:
-        return require(getattr(self, self._judge), "leverage")
+        part = getattr(self, self.judge)
+        if part is not None:
+            return require(part, "leverage")
+        if self.without_judge:
+            raise AttributeError(self.without_judge)
+        return True
 
     def _leverage_part(self) -> Any:
         self._check_leverage()
-        check_fitted(self, f"{self._judge}_")
-        return getattr(self, f"{self._judge}_")
+        check_fitted(self, f"{self.judge}_")
+        return getattr(self, f"{self.judge}_")
 
     @available_if(lambda self: self._check_leverage())
     def leverage(self, X: ArrayLike) -> NDArray[Any]:
@@ -90,7 +116,7 @@ class LeverageOfPart:
             Before `fit`, and as the part's `leverage`.
         """
         part = self._leverage_part()
-        result: NDArray[Any] = part.leverage(self._judged(X))
+        result: NDArray[Any] = part.leverage(self.judged(X))
         return result
 
     @property

@@ -66,7 +66,7 @@ class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMi
 
     estimator_: Any
 
-    _judge = "estimator"
+    judge = "estimator"
     lacks = dict.fromkeys(
         ("jacobian", "jvp", "vjp", "smoother", "partial_fit"),
         "any regressor will do, and its predictions alone are used: decoders with invariants of their own can do more",

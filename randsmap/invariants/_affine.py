@@ -23,8 +23,6 @@ __all__ = ["AffineInvariants"]
 
 _EPS = np.finfo(float).eps
 _TINY = np.finfo(float).smallest_subnormal
-# warn if a dropped column may be violated by more than half of the documented 1e-14
-_UNNOTICED = 5e-15
 
 
 class AffineInvariants:
@@ -189,7 +187,7 @@ class AffineInvariants:
         if not len(dependent):
             return
         for j, tau in zip(dependent, self.projector.rest(self.matrix[:, dependent].T)):
-            if tau > _UNNOTICED:
+            if tau > 5e-15:  # the column may be violated by more than half of the documented 1e-14
                 warn_caller(
                     f"column {j} of the invariants is a combination of the others up to {tau:.1e} of its size, "
                     f"too little to be distinguished, and is dropped: decoded fields will satisfy it to {tau:.1e} "

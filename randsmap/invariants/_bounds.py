@@ -30,14 +30,11 @@ __all__ = [
     "project_rows",
 ]
 
-_TASK = 1 << 16  # cells of a task (0.5 MB)
 # message for rows with kernel status -2 - row
 STALLED = (
     "does not converge: they are nearly dependent, or no field satisfies them all. Leave out the invariant "
     "that follows from the others, or check the values given"
 )
-# |w . f - m| <= _TOLERANCE (|w| . |f| + |m|) after a projection, as documented
-_TOLERANCE = 1e-14
 # how far outside its bounds round-off can put a value, of the largest of its field, by number type
 _ROUND_OFF = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-5}
 
@@ -144,11 +141,11 @@ class AttainableRange:
 
     def missed(self, totals: ArrayLike) -> NDArray[np.float64]:
         """Distance of totals (n,) from the range; 0 within it, up to round-off."""
-        totals = np.asarray(totals, dtype=float)
+        tol, totals = 1e-14, np.asarray(totals, dtype=float)  # the documented accuracy of a projection
         below = self.low - totals
-        below[below <= _TOLERANCE * (self.low_size + np.abs(totals))] = 0
+        below[below <= tol * (self.low_size + np.abs(totals))] = 0
         above = totals - self.high
-        above[above <= _TOLERANCE * (self.high_size + np.abs(totals))] = 0
+        above[above <= tol * (self.high_size + np.abs(totals))] = 0
         return np.maximum(np.maximum(below, above), 0)
 
     def __str__(self) -> str:
@@ -202,7 +199,7 @@ def project_rows(
         `first`.
     """
 
-    tile = max(1, min(256, _TASK // max(1, F.shape[1])))
+    tile = max(1, min(256, (1 << 16) // max(1, F.shape[1])))  # 0.5 MB stay in the second-level cache
 
     def task(i):
         part = slice(i * tile, (i + 1) * tile)

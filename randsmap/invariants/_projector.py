@@ -20,8 +20,6 @@ from randsmap.invariants._values import invariant_values
 __all__ = ["Projector", "independent_columns"]
 
 _EPS = np.finfo(float).eps
-# pivot (of columns of length 1) below which the QR factorisation, which errs by eps over it, is not enough
-_NEARLY_DEPENDENT = 1e-3
 # corrections of coefficients; the second leaves what invariants that nearly depend on each other amplify
 _CORRECTIONS = 3
 
@@ -134,7 +132,8 @@ def independent_columns(
     independent = order[:rank].astype(np.intp)  # of 32 or 64 bits, as LAPACK has it
     T, W = np.ascontiguousarray(np.triu(R[:rank, :rank] * length[independent])), np.zeros((rank, M))
     W[:, free] = Q[:, :rank].T if inverse_root is None else Q[:, :rank].T * inverse_root
-    if rank and diagonal[rank - 1] < _NEARLY_DEPENDENT:
+    # the factorisation errs by eps over the last pivot, of columns of length 1
+    if rank and diagonal[rank - 1] < 1e-3:
         weights = None if cell_weights is None else cell_weights[free]
         T, W[:, free] = _gram_schmidt(matrix[free][:, independent].T, weights)
     return independent, T, W

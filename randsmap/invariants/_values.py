@@ -11,8 +11,6 @@ from randsmap._parallel import parallel_for
 
 __all__ = ["invariant_values", "values_of_rows"]
 
-_TILE = 256  # fields of a task: 2 MB of a field of 1000 cells
-
 
 def invariant_values(
     C: NDArray[np.float64], F: NDArray[np.float64], minus: NDArray[np.float64] | None = None
@@ -28,13 +26,15 @@ def invariant_values(
         rows = np.hstack([rows, -np.eye(len(rows))])
     value, scale = np.zeros((len(F), len(rows))), np.zeros((len(F), len(rows)))
 
+    tile = 256  # fields of a task: 2 MB of fields of 1000 cells
+
     def task(i):
-        part = slice(i * _TILE, (i + 1) * _TILE)
+        part = slice(i * tile, (i + 1) * tile)
         fields = F[part] if minus is None else np.hstack([F[part], minus[part]])
         fields = np.ascontiguousarray(fields)  # hstack keeps the order of columns where both have it
         _kernel.dots(rows, fields, value[part], scale[part])
 
-    parallel_for(task, -(-len(F) // _TILE))
+    parallel_for(task, -(-len(F) // tile))
     value += 0.0
     return value, scale
 

@@ -27,7 +27,7 @@ from randsmap._linalg.rows import Rows, by_blocks, taken
 from randsmap._linalg.scales import median_norm
 from randsmap.decoders import MAX_BYTES, FrozenModel, KNNDecoder, RFNNDecoder
 from randsmap.decoders._base import available_if
-from randsmap.decoders._capabilities import available_from, require
+from randsmap.decoders._capabilities import available_from
 from randsmap.encoders import DiffusionMaps
 from randsmap.metrics import field_norms, scaled_l2
 from randsmap.model._base import Model, shared_texts
@@ -116,7 +116,10 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         **FIELD_STATE,
     }
 
-    _judge = "decoder"
+    judge = "decoder"
+    without_judge = (
+        "the model has no decoder, whose leverage it would be: its encoder decodes. Give it a KernelDecoder()"
+    )
     encoder_: Any
     decoder_: Any
     n_features_in_: int
@@ -431,15 +434,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         """
         return self._derivative("vjp", cells)(latents_of(X), self._vectors(U))
 
-    def _check_leverage(self):
-        if self.decoder is None:
-            raise AttributeError(
-                f"the model has no decoder, whose leverage it would be: {type(self.encoder).__name__} decodes by "
-                "itself. Give it a KernelDecoder()"
-            )
-        return require(self.decoder, "leverage")
-
-    def _judged(self, X):
+    def judged(self, X: Any) -> Any:
         return latents_of(X)
 
     def _derivative(self, method: str, cells: ArrayLike | None) -> Callable[..., NDArray[np.float64]]:

@@ -13,14 +13,10 @@ from sklearn.utils.validation import has_fit_parameter
 from randsmap._interface.arrays import validate_data
 from randsmap._interface.state import Count, NotFrozen, Part, check_fitted, restored_on_error
 from randsmap.decoders import AutoDecoder
-from randsmap.decoders._capabilities import require
 from randsmap.metrics import scaled_l2
 from randsmap.model._base import Model, shared_texts
 
 __all__ = ["ParametricModel"]
-
-_DIFFERENT = 1e-3  # standard deviations of the latents: fields whose latents differ by less count as the same
-_MOST_NAMED = 6  # parameters, in a message
 
 
 @shared_texts
@@ -79,7 +75,7 @@ class ParametricModel(NotFrozen, Model):
     model_: Any
     regressor_: Any
 
-    _judge = "regressor"
+    judge = "regressor"
     lacks = {
         **Model.lacks,
         **dict.fromkeys(
@@ -196,10 +192,7 @@ class ParametricModel(NotFrozen, Model):
         latents = self.latents(parameters)
         return self.model_.inverse_transform(latents, **options)
 
-    def _check_leverage(self):
-        return self.regressor is None or require(self.regressor, "leverage")
-
-    def _judged(self, X):
+    def judged(self, X: Any) -> Any:
         return validate_data(self, _as_columns(X), reset=False)
 
     @shared_texts
@@ -223,14 +216,16 @@ class ParametricModel(NotFrozen, Model):
 
 def _warn_of_undetermined(parameters: NDArray[np.float64], latents: NDArray[np.float64]) -> None:
     """Warn if snapshots of equal parameters have different latents."""
+    different = 1e-3  # documented, in standard deviations of the latents
     first, group = np.unique(parameters, axis=0, return_index=True, return_inverse=True)[1:]
-    apart = np.abs(latents - latents[first[np.ravel(group)]]).max(axis=1) > _DIFFERENT * latents.std(axis=0).max()
+    apart = np.abs(latents - latents[first[np.ravel(group)]]).max(axis=1) > different * latents.std(axis=0).max()
     rows = np.flatnonzero(apart)
     if len(rows):
         row = int(rows[0])
         other = int(first[np.ravel(group)[row]])
-        values = ", ".join(f"{value:g}" for value in parameters[row, :_MOST_NAMED])
-        values += ", ..." if parameters.shape[1] > _MOST_NAMED else ""
+        most = 6  # parameters in a message
+        values = ", ".join(f"{value:g}" for value in parameters[row, :most])
+        values += ", ..." if parameters.shape[1] > most else ""
         warnings.warn(
             f"the parameters do not determine the field: {len(rows)} of {len(parameters)} snapshots differ from "
             f"another of equal parameters, row {row} from row {other}, both at ({values}). Predicted fields are in "

@@ -19,11 +19,6 @@ from randsmap._parallel import blas_threads
 
 __all__ = ["SampledModel", "sample_cells"]
 
-_POINTS = 64  # latent points whose fields and tangents are sampled
-_ROUND = 128  # most cells that one pivoted QR factorisation chooses
-_OVERSAMPLING = 10  # rows of the sketch beyond them
-_BLOCK = 1 << 24  # numbers of fields and tangents held at a time
-
 
 class _Decoding:
     """What a decoder, a model or POD calls its fields and their derivatives; d latents, M cells."""
@@ -55,21 +50,21 @@ class _Decoding:
 
 
 def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
-    """Cells from which the latent coordinates of a decoder's fields, and their rates, are best told.
+    """Choose the cells that determine latent coordinates of a decoder's fields, and their rates, best.
 
     Parameters
     ----------
     decoder : fitted decoder with `jacobian`, `ManifoldModel` or `POD`
     Y : array-like (n, d)
-        Latent points of the fields that are to be told apart, such as those of the training fields.
+        Latent points of the fields that the cells must distinguish, such as the training latents.
     n_cells : int
-        Number of cells k, at least d. Some 20 to 60 for each latent coordinate come near what all cells give.
+        Number of cells k, at least d. With 20 to 60 cells per latent coordinate, results are near those of all cells.
 
     Returns
     -------
     cells : ndarray (k,) of np.intp
-        Different indices, the most telling first. Cells that do not vary over Y are never chosen. No
-        other argument than these, no seed and no unit of Y matters.
+        Different indices, the most important first. Cells that do not vary over Y are never chosen. The result does
+        not depend on a seed or on the units of Y.
 
     Raises
     ------
@@ -82,10 +77,10 @@ def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
 
     Notes
     -----
-    The pivots of a QR factorisation of the differences of decoded fields and of the tangents, in units of the spread
-    of Y, one a row, at up to 64 of the points Y that are far from one another: Q-DEIM for modes weighted by their
-    singular values. Of more than k + 10 rows as many random combinations stand for all, and a factorisation chooses 128
-    cells at most, the next one further ones. At M = 1e5, 100 cells take a few seconds.
+    The cells are the pivots of a QR factorisation (Q-DEIM with modes weighted by their singular values). Its rows are
+    differences of decoded fields, and tangents in units of the spread of Y, at up to 64 of the points Y that are far
+    from one another. More than k + 10 rows are replaced by k + 10 random combinations. One factorisation chooses at
+    most 128 cells. At M = 1e5, 100 cells take a few seconds.
 
     References
     ----------
@@ -106,8 +101,9 @@ def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
     decoding = _Decoding(decoder)
     Y = as_array(Y, "Y", (None, decoding.d))
     n_cells = check_count(n_cells, "n_cells", low=decoding.d, high=decoding.M, high_name="the number of cells")
+    most = 128  # cells of one factorisation, whose time grows with the square of its rows
     with np.errstate(over="ignore", invalid="ignore"):
-        rows = _sketch(decoding, Y, min(n_cells, _ROUND))
+        rows = _sketch(decoding, Y, min(n_cells, most))
     if not np.isfinite(rows).all():
         raise ValueError("fields or their derivatives at the points Y overflow: cells cannot be told apart")
     varying = np.flatnonzero(rows.any(axis=0))
@@ -119,7 +115,7 @@ def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
         with blas_threads():
             R, pivots = scipy.linalg.qr(rows, mode="r", pivoting=True, check_finite=False)
         telling = np.abs(R.diagonal()) > len(rows) * np.finfo(float).eps * abs(R[0, 0])
-        pivots = pivots[: max(1, min(n_cells, np.count_nonzero(telling), _ROUND))]
+        pivots = pivots[: max(1, min(n_cells, np.count_nonzero(telling), most))]
         chosen.append(varying[pivots])
         rows, varying = np.delete(rows, pivots, axis=1), np.delete(varying, pivots)
         n_cells -= len(pivots)
@@ -131,11 +127,12 @@ def _sketch(decoding: _Decoding, Y: NDArray[np.float64], rank: int) -> NDArray[n
     they are no more; exactly 0 in a cell that is the same in all fields.
     """
     spread = standard_deviations(Y)
-    Y = Y[_far_apart(Y / spread, _POINTS)]
+    Y = Y[_far_apart(Y / spread, 64)]  # documented; each point costs a field and its tangents
     reference, each = decoding.fields(Y[:1]), decoding.d + 1
-    total, size = len(Y) * each, rank + _OVERSAMPLING
+    total, size = len(Y) * each, rank + 10  # 5 to 10 more rows than the rank suffice (Halko et al. 2011, Sec. 4.2)
     weights = np.random.default_rng(0).standard_normal((size, total)) if size < total else np.eye(total)
-    sketch, rows = np.zeros((len(weights), decoding.M)), max(1, _BLOCK // (each * decoding.M))
+    held = 1 << 24  # numbers of fields and tangents at a time, 128 MB
+    sketch, rows = np.zeros((len(weights), decoding.M)), max(1, held // (each * decoding.M))
     for start in range(0, len(Y), rows):
         part = Y[start : start + rows]
         block = np.empty((len(part), each, decoding.M))
@@ -286,8 +283,8 @@ class SampledModel:
         Returns
         -------
         float
-            By so much are relative errors of g_S amplified at most; infinite, or beyond 1e15, where the cells do not
-            determine dy/dt.
+            The largest amplification of relative errors of g_S; infinite, or beyond 1e15, if the cells do not determine
+            dy/dt.
 
         Raises
         ------

@@ -20,9 +20,6 @@ from randsmap.model._manifold import ManifoldModel
 
 __all__ = ["ShiftRegistration", "shift_lines"]
 
-# a first Fourier mode below this fraction of the sum of |f| is round-off, so it has no phase
-_SMALLEST_MODE = 1e-12
-
 
 @shared_texts
 class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
@@ -93,7 +90,7 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
     n_features_in_: int
     model_: ManifoldModel
 
-    _judge = "model"
+    judge = "model"
     lacks = {
         **Model.lacks,
         **dict.fromkeys(("jacobian", "vjp"), "`jvp` along each latent coordinate gives the columns of the Jacobian"),
@@ -199,7 +196,8 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
         angles = 2 * np.pi * np.arange(profile.shape[1]) / profile.shape[1]
         cosine, sine = profile @ np.cos(angles), profile @ np.sin(angles)
         theta = np.arctan2(sine, cosine)
-        theta[~(np.hypot(cosine, sine) >= _SMALLEST_MODE * size) | (size == 0)] = 0
+        # a first Fourier mode below 1e-12 of the sum of |f| is round-off, so it has no phase
+        theta[~(np.hypot(cosine, sine) >= 1e-12 * size) | (size == 0)] = 0
         return np.where(theta >= np.pi, -np.pi, theta)
 
     def _aligned(self, F: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -328,7 +326,7 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
         )[1]
         return self._in_shape(self._fields(moved))
 
-    def _judged(self, X):
+    def judged(self, X: Any) -> Any:
         return self._theta_and_shape(X)[1]
 
     @shared_texts

@@ -21,12 +21,6 @@ from randsmap.model import ParametricModel
 
 __all__ = ["choose_parametric"]
 
-_FOLDS = 5  # scikit-learn's number; each costs a fit of the model
-# A later model has to gain a tenth: the error of one and the same model moves by about that much from one division into
-# folds to another.
-_CLEARLY_BETTER = 0.9
-_SNAPSHOTS_PER_VALUE = 3  # from which on a snapshot left out has others at its value of a parameter
-
 
 def choose_parametric(
     models: Sequence[Any],
@@ -80,7 +74,8 @@ def choose_parametric(
     errors = [_held_out_error(candidate, X, snapshots, labels, random_state) for candidate in candidates]
     best = 0
     for index, error in enumerate(errors):
-        if error < _CLEARLY_BETTER * errors[best]:
+        # the error of one and the same model moves by a tenth from one division into folds to another
+        if error < 0.9 * errors[best]:
             best = index
     fitted = candidates[best].fit(X, snapshots, groups=labels)
     return Bunch(
@@ -91,7 +86,7 @@ def choose_parametric(
 def _repeated_values(X: NDArray[np.float64]) -> dict[int, int]:
     """{parameter: number of its values} of those that take few values each; empty for a single parameter."""
     counts = [len(np.unique(column)) for column in X.T]
-    most = len(X) / _SNAPSHOTS_PER_VALUE
+    most = len(X) / 3  # a snapshot left out then has others at its value of a parameter
     return {j: count for j, count in enumerate(counts) if len(counts) > 1 and 1 < count <= most}
 
 
@@ -103,10 +98,11 @@ def _held_out_error(
     random_state: int | None,
 ) -> float:
     """Mean relative L2 error of fields left out, by folds."""
+    most = 5  # scikit-learn's number; each fold costs a fit of the model
     if groups is None:
-        folds: Any = KFold(min(_FOLDS, len(X)), shuffle=True, random_state=random_state)
+        folds: Any = KFold(min(most, len(X)), shuffle=True, random_state=random_state)
     else:
-        folds = GroupKFold(min(_FOLDS, len(np.unique(groups))))
+        folds = GroupKFold(min(most, len(np.unique(groups))))
     reference = median_norm(metrics.field_norms(snapshots))
     errors = np.empty(len(X))
     splits = folds.split(X, groups=groups)

@@ -9,8 +9,6 @@ from sklearn.utils import Bunch
 
 __all__ = ["advised_components", "search_summary"]
 
-_WORTH_ONE_MORE = 0.7  # of the held-out error: what one more coordinate has to bring before it is advised
-
 
 def advised_components(result: Bunch) -> int | None:
     """Number of latent coordinates to try in place of those that `autotune` found; None if there is nothing to gain.
@@ -18,7 +16,7 @@ def advised_components(result: Bunch) -> int | None:
     It is one more, if that brings the held-out error below 0.7 times its value although the spectrum shows no other
     coordinate.
     """
-    if not result.one_more_error_ < _WORTH_ONE_MORE * result.held_out_error_:
+    if not result.one_more_error_ < 0.7 * result.held_out_error_:  # documented; the estimate is of two folds only
         return None
     return int(result.best_model_.encoder_.n_components) + 1
 
