@@ -24,6 +24,7 @@ __all__ = [
     "for_tiles",
     "get_num_threads",
     "parallel_for",
+    "parallel_rows",
     "set_num_threads",
 ]
 
@@ -181,6 +182,11 @@ def parallel_for(task: Callable[[int], object], n_tasks: int) -> None:
             future.result()
     if state["error"] is not None:
         raise state["error"]
+
+
+def parallel_rows(task: Callable[[slice], object], n: int, size: int) -> None:
+    """Call ``task(rows)`` for the slices of `size` of n rows, as `parallel_for`."""
+    parallel_for(lambda i: task(slice(i * size, min(n, (i + 1) * size))), -(-n // size))
 
 
 @contextmanager

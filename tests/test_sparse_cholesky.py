@@ -10,7 +10,7 @@ from randsmap._linalg.distances import CentredPoints, centred_rows
 from randsmap._linalg.lanczos import leading_eigenpairs
 from randsmap._linalg.large_graphs import _cholesky as _sparse
 from randsmap._linalg.large_graphs import _shift_invert
-from randsmap._linalg.large_graphs._cholesky import Dissection, SparseCholesky, step_coordinates
+from randsmap._linalg.large_graphs._cholesky import SparseCholesky, step_coordinates
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap.encoders import _diffusion_maps as encoders
 from randsmap.encoders._neighbor_kernel import neighbor_kernel
@@ -49,13 +49,13 @@ def test_solutions(shape, leaf, monkeypatch):
     A = csr_array(1.001 * np.eye(n) - S.toarray())
     # bad coordinates cost, but the solution is right
     for coordinates in (points, step_coordinates(S, 3), np.random.default_rng(2).random((n, 2))):
-        dissection = Dissection(A, coordinates)
-        assert np.array_equal(np.sort(dissection.permutation), np.arange(n))
-        factor = SparseCholesky(A, dissection)
+        factor = SparseCholesky(A, coordinates)
+        assert np.array_equal(np.sort(factor.permutation), np.arange(n))
+        factor.factor(A)
         X = np.random.default_rng(1).normal(size=(n, 3))
         np.testing.assert_allclose(factor.solve(A @ X), X, rtol=0, atol=1e-11)
     # no more entries than the dense factor, and those of A among them
-    assert A.nnz // 2 <= dissection.entries <= n * (n + 1) // 2
+    assert A.nnz // 2 <= factor.entries <= n * (n + 1) // 2
 
 
 def test_size_of_the_factor_in_the_plane():
@@ -63,14 +63,14 @@ def test_size_of_the_factor_in_the_plane():
     entries = []
     for n in (2000, 8000):
         S, _, points = markov(np.random.default_rng(0).random((n, 2)))
-        entries.append(Dissection(S, points).entries)
+        entries.append(SparseCholesky(S, points).entries)
     assert entries[1] < 5.5 * entries[0] and entries[1] < 0.05 * 8000**2 / 2
 
 
 def test_indefinite_matrices_are_refused():
     S, _, points = markov(shapes()["plane"])
     with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
-        SparseCholesky(csr_array(0.9 * np.eye(900) - S.toarray()), Dissection(S, points))
+        SparseCholesky(S, points).factor(csr_array(0.9 * np.eye(900) - S.toarray()))
 
 
 def test_steps():
@@ -144,7 +144,8 @@ def test_leading_pairs_of_an_operator_without_gap():
     """Lanczos itself, on the inverse of a path's Laplacian, whose eigenvalues are known."""
     n = 400
     path = csr_array(np.diag(np.full(n, 2.0)) - np.diag(np.ones(n - 1), 1) - np.diag(np.ones(n - 1), -1))
-    factor = SparseCholesky(path, Dissection(path, np.arange(n, dtype=float)[:, None]))
+    factor = SparseCholesky(path, np.arange(n, dtype=float)[:, None])
+    factor.factor(path)
     known = 2 - 2 * np.cos(np.pi * np.arange(1, 5) / (n + 1))
     ends = np.zeros(n)
     # an eigenvector to leave out: the first

@@ -91,10 +91,7 @@ def kernel_scale(epsilon: float) -> float:
 def gaussian_in_place(D: NDArray[Any], epsilon: float) -> NDArray[Any]:
     """Turn squared distances D (float64, C-contiguous) into exp(-D / epsilon^2), in D itself."""
     scale = kernel_scale(epsilon)
-    n_rows = 64
-    _parallel.parallel_for(
-        lambda i: _kernels.gaussian_rows(D, i * n_rows, min(len(D), (i + 1) * n_rows), scale), -(-len(D) // n_rows)
-    )
+    _parallel.parallel_rows(lambda rows: _kernels.gaussian_rows(D, rows.start, rows.stop, scale), len(D), 64)
     return D
 
 
@@ -123,8 +120,7 @@ def multi_gaussian_slope_in_place(D: NDArray[np.float64], low: float, high: floa
 
 def _by_parts(kernel, D, low, high):
     D = D.reshape(-1)
-    step = 1 << 15
-    _parallel.parallel_for(lambda i: kernel(D[i * step : (i + 1) * step], low, high), -(-len(D) // step))
+    _parallel.parallel_rows(lambda part: kernel(D[part], low, high), len(D), 1 << 15)
 
 
 def _pairs(X, Z, scale, out):
@@ -213,12 +209,8 @@ def centred_rows(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """X - centre and the squared norms of its rows."""
     rows, norms = empty_aligned(X.shape), np.empty(len(X))
-    step = _kernels.PANEL
-    _parallel.parallel_for(
-        lambda i: _kernels.center(
-            X[i * step : (i + 1) * step], centre, rows[i * step : (i + 1) * step], norms[i * step : (i + 1) * step]
-        ),
-        -(-len(X) // step),
+    _parallel.parallel_rows(
+        lambda part: _kernels.center(X[part], centre, rows[part], norms[part]), len(X), _kernels.PANEL
     )
     return rows, norms
 
@@ -426,14 +418,12 @@ def median_of_squared(D: NDArray[np.float64]) -> float:
 
 
 def _bracketed(D, lo, hi):
-    n, step = len(D), 64
-    parts = [None] * -(-n // step)
+    n, found = len(D), {}
 
-    def task(t):
-        i0, i1 = t * step, min(n, (t + 1) * step)
-        inside = np.empty((i1 - i0) * (n - i0) + 1)  # mapped only as far as it is filled
-        n_below, n_inside = _kernels.bracket(D, i0, i1, lo, hi, inside)
-        parts[t] = n_below, inside[:n_inside].copy()
+    def task(rows):
+        inside = np.empty((rows.stop - rows.start) * (n - rows.start) + 1)  # mapped only as far as it is filled
+        n_below, n_inside = _kernels.bracket(D, rows.start, rows.stop, lo, hi, inside)
+        found[rows.start] = n_below, inside[:n_inside].copy()
 
-    _parallel.parallel_for(task, len(parts))
-    return sum(n_below for n_below, _ in parts), np.concatenate([inside for _, inside in parts])
+    _parallel.parallel_rows(task, n, 64)
+    return sum(n_below for n_below, _ in found.values()), np.concatenate([inside for _, inside in found.values()])

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._interface.arrays import as_array
 from randsmap._interface.parameters import check_count
 from randsmap._kernels import neighbors as _kernel
-from randsmap._parallel import parallel_for
+from randsmap._parallel import parallel_rows
 
 __all__ = ["NeighborIndex", "nearest_neighbors"]
 
@@ -103,19 +103,8 @@ class NeighborIndex:
         m = Q.shape[0]
         distance, index = np.empty((m, k)), np.empty((m, k), np.intp)
         size = max(2048, m // 32)  # queries of a task: enough to be worth a thread, and at most about 32 tasks
-        n_tasks = -(-m // size)
-        rows = [slice(i * size, (i + 1) * size) for i in range(n_tasks)]
         if not self.is_tree:
-            step = 64
-            parallel_for(
-                lambda i: _kernel.flat(
-                    *self._arrays,
-                    Q[i * step : (i + 1) * step],
-                    distance[i * step : (i + 1) * step],
-                    index[i * step : (i + 1) * step],
-                ),
-                -(-m // step),
-            )
+            parallel_rows(lambda part: _kernel.flat(*self._arrays, Q[part], distance[part], index[part]), m, 64)
             return distance, index
         # neighbouring queries share a packet: sort them by the leaf they fall into
         leaf = np.empty(m, np.intp)
@@ -123,13 +112,13 @@ class NeighborIndex:
         if self._grid_arrays is not None and k <= grid_max_k:
             grid = _kernel.Grid(*self._grid_arrays)
             n_leaves = self._grid_arrays[0] * self._grid_arrays[1]
-            parallel_for(lambda i: _kernel.cells(grid, Q[rows[i]], leaf[rows[i]]), n_tasks)
+            parallel_rows(lambda part: _kernel.cells(grid, Q[part], leaf[part]), m, size)
         else:
             n_leaves = 2 ** self._arrays[2]
-            parallel_for(lambda i: _kernel.assign(*self._arrays, Q[rows[i]], leaf[rows[i]]), n_tasks)
+            parallel_rows(lambda part: _kernel.assign(*self._arrays, Q[part], leaf[part]), m, size)
         order, start = np.empty(m, np.intp), np.empty(n_leaves + 1, np.intp)
         _kernel.sort(leaf, start, order)
-        parallel_for(lambda i: _kernel.tree(*self._arrays, grid, Q, order[rows[i]], distance, index), n_tasks)
+        parallel_rows(lambda part: _kernel.tree(*self._arrays, grid, Q, order[part], distance, index), m, size)
         return distance, index
 
 

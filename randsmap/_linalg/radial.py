@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,16 +11,34 @@ from randsmap._kernels import distances as _kernels
 from randsmap._kernels import linear_map as _map_kernel
 from randsmap._linalg.distances import fill_pairs
 
-__all__ = ["Gaussian", "Matern", "ThinPlate", "polynomial_tail"]
+__all__ = ["Radial", "polynomial_tail"]
 
 _Values = NDArray[np.float64]
 
 
-class _Radial:
+class Radial:
     """A kernel g(scale |x - z|^2), by the number that `_kernels.distances` has for g."""
 
     def __init__(self, kernel: int, scale: float) -> None:
         self._kernel, self.scale = kernel, scale
+
+    @classmethod
+    def gaussian(cls, scale: float) -> Self:
+        """exp(-scale |x - z|^2)."""
+        return cls(_kernels.GAUSSIAN, scale)
+
+    @classmethod
+    def matern(cls, nu: float) -> Self:
+        """The Matern kernel of smoothness nu = 0.5, 1.5 or 2.5 between points in units of the length scale.
+
+        With s = sqrt(2 nu) |x - z|: exp(-s), (1 + s) exp(-s), (1 + s + s^2 / 3) exp(-s).
+        """
+        return cls({0.5: _kernels.MATERN_12, 1.5: _kernels.MATERN_32, 2.5: _kernels.MATERN_52}[nu], 2 * nu)
+
+    @classmethod
+    def thin_plate(cls) -> Self:
+        """The thin-plate spline |x - z|^2 log |x - z|: conditionally positive definite, for tails of degree 1."""
+        return cls(_kernels.THIN_PLATE, 1.0)
 
     def values(self, X: _Values, Z: _Values | None = None) -> _Values:
         """The kernel between points X and Z (None: X)."""
@@ -35,30 +53,6 @@ class _Radial:
         """How an image of a frozen decoder names the kernel."""
         kernel = self._kernel if self.scale else _kernels.SQUARED_DISTANCE
         return {"kind": _map_kernel.RADIAL_KERNEL, "function": kernel, "scale": self.scale}
-
-
-class Gaussian(_Radial):
-    """exp(-scale |x - z|^2)."""
-
-    def __init__(self, scale: float) -> None:
-        super().__init__(_kernels.GAUSSIAN, scale)
-
-
-class Matern(_Radial):
-    """The Matern kernel of smoothness nu = 0.5, 1.5 or 2.5 between points in units of the length scale.
-
-    With s = sqrt(2 nu) |x - z|: exp(-s), (1 + s) exp(-s), (1 + s + s^2 / 3) exp(-s).
-    """
-
-    def __init__(self, nu: float) -> None:
-        super().__init__({0.5: _kernels.MATERN_12, 1.5: _kernels.MATERN_32, 2.5: _kernels.MATERN_52}[nu], 2 * nu)
-
-
-class ThinPlate(_Radial):
-    """The thin-plate spline |x - z|^2 log |x - z|: conditionally positive definite, for tails of degree 1."""
-
-    def __init__(self) -> None:
-        super().__init__(_kernels.THIN_PLATE, 1.0)
 
 
 def polynomial_tail(X: _Values, degree: int) -> _Values:

@@ -23,7 +23,7 @@ from randsmap._kernels import features as _features_kernel
 from randsmap._kernels import ridge as _kernel
 from randsmap._linalg.products import multiply
 from randsmap._linalg.scales import standard_deviations
-from randsmap._parallel import blas_threads, parallel_for
+from randsmap._parallel import blas_threads, parallel_rows
 
 __all__ = [
     "LARGE",
@@ -483,21 +483,19 @@ class FeatureRows(Rows):
 
     def fill(self, start: int, stop: int, out: NDArray[np.float64]) -> None:
         """Rows start..stop into out (stop - start, width)."""
-        tile = 64
         first = int(self.bias)
         out[:, :first] = 1
         if self._map is None:
             out[:, first:] = feature_matrix(self._features, self.points[start:stop], self.width - first)
         else:
             activation, weights, offsets, scale = self._map
+            X = self.points[start:stop]
 
-            def task(i):
-                a, b = start + i * tile, min(start + (i + 1) * tile, stop)
-                part = out[a - start : b - start, first:]
-                _features_kernel.features(activation, self.points[a:b], weights, offsets, scale, part)
+            def task(rows):
+                _features_kernel.features(activation, X[rows], weights, offsets, scale, out[rows, first:])
 
             with blas_threads(1):
-                parallel_for(task, -(-(stop - start) // tile))
+                parallel_rows(task, len(X), 64)
         if self.mean is not None:
             out -= self.mean
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from randsmap._kernels import ridge as _ridge
 from randsmap._kernels import sums as _kernel
-from randsmap._parallel import blas_threads, parallel_for
+from randsmap._parallel import blas_threads, parallel_rows
 
 __all__ = ["CompensatedMatrix", "GramAccumulator", "GramStatistics", "sum_rows", "two_product", "two_sum"]
 
@@ -68,25 +68,21 @@ class CompensatedMatrix:
 
     def add(self, X, a, b):
         """Add X + a b^T, a (P, 2) being in two numbers; b None: X alone."""
-        P = len(X)
-
-        def task(i):
-            _kernel.add(self.high, self.low, i * _TASK, min((i + 1) * _TASK, P), self.upper, X, a, b)
-
-        parallel_for(task, -(-P // _TASK))
+        parallel_rows(
+            lambda rows: _kernel.add(self.high, self.low, rows.start, rows.stop, self.upper, X, a, b), len(X), _TASK
+        )
 
     def merge(self, other):
         _kernel.merge(self.high, self.low, other.high, other.low)
 
     def total(self, a=None, b=None):
         """high + low - a b^T, a (P, 2) and b (2, N) being in two numbers, as one."""
-        P, N = self.high.shape
-        out = np.empty((P, N))
-
-        def task(i):
-            _kernel.total(self.high, self.low, i * _TASK, min((i + 1) * _TASK, P), self.upper, a, b, out)
-
-        parallel_for(task, -(-P // _TASK))
+        out = np.empty(self.high.shape)
+        parallel_rows(
+            lambda rows: _kernel.total(self.high, self.low, rows.start, rows.stop, self.upper, a, b, out),
+            len(out),
+            _TASK,
+        )
         return out
 
 

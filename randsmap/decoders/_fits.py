@@ -16,7 +16,7 @@ from randsmap._linalg import distances as _distances
 from randsmap._linalg.dual import Dual
 from randsmap._linalg.normal_equations import NormalEquations
 from randsmap._linalg.products import multiply
-from randsmap._linalg.radial import Gaussian, Matern, ThinPlate, polynomial_tail
+from randsmap._linalg.radial import Radial, polynomial_tail
 from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows
 from randsmap._linalg.spectral import FeatureLeverage
@@ -191,13 +191,13 @@ class MultiGaussian:
 
     def values(self, X: NDArray[np.float64], Z: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """The kernel between points X and Z (None: X)."""
-        D = Gaussian(0.0).values(X, Z)  # at scale 0 the squared distances
+        D = Radial.gaussian(0.0).values(X, Z)  # at scale 0 the squared distances
         _distances.multi_gaussian_in_place(D, self.low, self.high)
         return D
 
     def slopes(self, X: NDArray[np.float64], Z: NDArray[np.float64]) -> NDArray[np.float64]:
         """Twice the kernel's derivative in |x - z|^2."""
-        D = Gaussian(0.0).values(X, Z)
+        D = Radial.gaussian(0.0).values(X, Z)
         _distances.multi_gaussian_slope_in_place(D, self.low, self.high)
         return D
 
@@ -209,8 +209,8 @@ class MultiGaussian:
 def radial_kernel(name: str | None, nu: Any = None) -> Any:
     """The kernel of that name between points in units of its length scale; None: Gaussian."""
     if name == "matern":
-        return Matern(nu)
-    return ThinPlate() if name == "thin-plate" else Gaussian(0.5)
+        return Radial.matern(nu)
+    return Radial.thin_plate() if name == "thin-plate" else Radial.gaussian(0.5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -412,9 +412,9 @@ class HarmonicFit(Fit):
         return len(self.eigenvalues)
 
     @property
-    def radial(self) -> Gaussian:
+    def radial(self) -> Radial:
         """The kernel."""
-        return Gaussian(_distances.kernel_scale(self.epsilon))
+        return Radial.gaussian(_distances.kernel_scale(self.epsilon))
 
     @property
     def training_points(self) -> NDArray[np.float64]:

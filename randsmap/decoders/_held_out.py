@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._interface.arrays import as_labels
 from randsmap._linalg.distances import fill_pairs
 from randsmap._linalg.dual import Dual
-from randsmap._linalg.radial import Gaussian
+from randsmap._linalg.radial import Radial
 from randsmap._linalg.scales import error_scales
 from randsmap._linalg.spectral import lambda_path
 from randsmap._linalg.svd import pivoted_cholesky
@@ -128,7 +128,7 @@ class Samples:
         for fold in np.array_split(np.arange(len(self._parts)), min(_FOLDS, len(self._parts))):
             held = np.concatenate([self._parts[i] for i in fold])
             rest = np.setdiff1d(np.arange(len(X)), held)
-            kernel = Gaussian(1.0)
+            kernel = Radial.gaussian(1.0)
             eigenvalues, V = pivoted_cholesky(kernel.values(X[rest]))
             r = retained_modes(eigenvalues, len(rest), len(rest))
             found, V, mean = max(found, r), V[:, :r], self.G[rest].mean(axis=0)

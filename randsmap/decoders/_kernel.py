@@ -13,7 +13,7 @@ from randsmap._interface.state import Part
 from randsmap._kernels import ridge as _ridge
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.dual import Dual
-from randsmap._linalg.radial import Gaussian
+from randsmap._linalg.radial import Radial
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.svd import pivoted_cholesky
 from randsmap._parallel import blas_threads
@@ -182,7 +182,7 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         scale, centred = fitted_scale(self.latent_scale, X), check_center(self.center)
         points, Z = in_units(X, scale), in_units(Z, scale)
         epsilon, _, V, weights = self._harmonics(points)
-        K = Gaussian(_distances.kernel_scale(epsilon)).values(Z, points)
+        K = Radial.gaussian(_distances.kernel_scale(epsilon)).values(Z, points)
         mean = V.mean(axis=0) if centred else 0.0
         with blas_threads():
             right = (V - mean).T if fields is None else (V - mean).T @ fields

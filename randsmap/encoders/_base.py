@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 
 from randsmap._interface.arrays import as_array, validate_data
 from randsmap._interface.fields import FieldInputMixin, field_rows
-from randsmap._interface.state import check_fitted, restored_on_error
+from randsmap._interface.state import check_fitted
 from randsmap._linalg.rows import by_blocks
 
 __all__ = ["Encoding", "FieldEncoder"]
@@ -37,7 +37,7 @@ class Encoding(Protocol):
 class FieldEncoder(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """An encoder whose `fit` makes an `Encoding`.
 
-    A subclass has ``_fit(X)``, which sets the fitted attributes, ``_encoding`` and ``_n_features_out``.
+    A subclass has ``fit``, which sets the fitted attributes, ``_encoding`` and ``_n_features_out``.
     """
 
     _encoding: Any
@@ -63,11 +63,6 @@ class FieldEncoder(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transformer
             If a value is not finite, a parameter is out of range, or the fields do not determine the coordinates
             (see the class). The estimator then keeps the state it had.
         """
-        with restored_on_error(self):
-            self._fit(X)
-        return self
-
-    def _fit(self, X: Any) -> None:
         raise NotImplementedError
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:

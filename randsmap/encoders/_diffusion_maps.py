@@ -9,7 +9,7 @@ eigenvectors of `_harmonics`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.linalg
@@ -22,7 +22,7 @@ from randsmap._interface.arrays import as_array, check_domain
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import FIELD_STATE, field_rows
 from randsmap._interface.parameters import Parameter, check_count, check_parameters, documented
-from randsmap._interface.state import Array, Count, Part, check_fitted
+from randsmap._interface.state import Array, Count, Part, check_fitted, restored_on_error
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.lanczos import leading_eigenpairs
 from randsmap._linalg.large_graphs import inverted_eigenpairs, neighbor_index
@@ -243,11 +243,13 @@ class DiffusionMaps(FieldEncoder):
         modes = self.selected_ - 1
         return diffusion_coordinates(self.eigenvalues_[modes], self.eigenvectors_[:, modes], self.diffusion_time)
 
-    def transform(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
+    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         check_fitted(self, "_encoding")
         if not self._encoding.in_file:
             return super().transform(X)
         return self._encoding.coordinates_by_columns(Rows.validated(self, field_rows(self, X), reset=False))
+
+    transform.__doc__ = FieldEncoder.transform.__doc__  # the documentation does not look for an inherited text
 
     def nystroem_weights(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The weights of the Nystroem extension: coordinates as means over the training fields.
@@ -313,52 +315,54 @@ class DiffusionMaps(FieldEncoder):
         X = as_array(field_rows(self, X), "X", (None, self.n_features_in_), min_rows=0)
         return self._encoding.squared_distances(X)
 
-    def _fit(self, X):
-        parameters = check_parameters(self)
-        if not self.copy and self.n_neighbors is not None:
-            raise ValueError(
-                "copy=False needs a kernel of all pairs (n_neighbors=None): neighbours are found in memory"
-            )
-        fields = Rows.validated(self, field_rows(self, X, reset=True), reset=True)
-        in_file, n = fields.mapped and not self.copy, len(fields)
-        X: Any = fields if in_file else fields.whole()
-        if n < 2:
-            raise ValueError("DiffusionMaps needs at least 2 samples, got 1 sample")
-        if not in_file:
-            check_domain(X, "X")
-        n_modes, selected = self._wanted_modes(n, parameters["n_components"])
-        # all pairs: the matrix is full
-        n_neighbors = self.n_neighbors if self.n_neighbors is not None and self.n_neighbors < n - 1 else None
-        points, neighbors, epsilon = None, None, self.epsilon
-        if n_neighbors is None:
-            K, epsilon = _distances.gaussian_of_data(X, epsilon, self.epsilon_scale)
-        else:
-            if epsilon is None:
-                median = _distances.median_distance(X, exact_rows=2000)  # of more, a sample of the pairs
-                epsilon = _distances.width_of_median(median, self.epsilon_scale)
-            points = _distances.CentredPoints.of(X)
-            index = neighbor_index(points.rows, n_neighbors + 2)
-            K, radii = _sparse_kernel.neighbor_kernel(X, points, index, n_neighbors, epsilon)
-            neighbors = n_neighbors, radii, index
-        density, eigenvalues, eigenvectors = diffusion_modes(K, self.alpha, n_modes)
-        if selected is None:
-            selected = self._least_harmonic(eigenvalues, eigenvectors)
-            n_modes = int(selected.max())
-            eigenvalues = eigenvalues[:n_modes].copy()
-            eigenvectors = eigenvectors[:, :n_modes].copy()
-        self._check_modes(eigenvalues, selected, epsilon)
-        self._warn_of_components(eigenvalues, epsilon, K if n_neighbors else None)
-        eigenvectors *= eigenvector_signs(eigenvectors, X.array if in_file else X)
-        del K  # before the copy of the data
-        if points is None:
-            points = X if in_file else _distances.CentredPoints.of(X)
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:  # noqa: D102
+        with restored_on_error(self):
+            parameters = check_parameters(self)
+            if not self.copy and self.n_neighbors is not None:
+                raise ValueError(
+                    "copy=False needs a kernel of all pairs (n_neighbors=None): neighbours are found in memory"
+                )
+            fields = Rows.validated(self, field_rows(self, X, reset=True), reset=True)
+            in_file, n = fields.mapped and not self.copy, len(fields)
+            F: Any = fields if in_file else fields.whole()
+            if n < 2:
+                raise ValueError("DiffusionMaps needs at least 2 samples, got 1 sample")
+            if not in_file:
+                check_domain(F, "X")
+            n_modes, selected = self._wanted_modes(n, parameters["n_components"])
+            # all pairs: the matrix is full
+            n_neighbors = self.n_neighbors if self.n_neighbors is not None and self.n_neighbors < n - 1 else None
+            points, neighbors, epsilon = None, None, self.epsilon
+            if n_neighbors is None:
+                K, epsilon = _distances.gaussian_of_data(F, epsilon, self.epsilon_scale)
+            else:
+                if epsilon is None:
+                    median = _distances.median_distance(F, exact_rows=2000)  # of more, a sample of the pairs
+                    epsilon = _distances.width_of_median(median, self.epsilon_scale)
+                points = _distances.CentredPoints.of(F)
+                index = neighbor_index(points.rows, n_neighbors + 2)
+                K, radii = _sparse_kernel.neighbor_kernel(F, points, index, n_neighbors, epsilon)
+                neighbors = n_neighbors, radii, index
+            density, eigenvalues, eigenvectors = diffusion_modes(K, self.alpha, n_modes)
+            if selected is None:
+                selected = self._least_harmonic(eigenvalues, eigenvectors)
+                n_modes = int(selected.max())
+                eigenvalues = eigenvalues[:n_modes].copy()
+                eigenvectors = eigenvectors[:, :n_modes].copy()
+            self._check_modes(eigenvalues, selected, epsilon)
+            self._warn_of_components(eigenvalues, epsilon, K if n_neighbors else None)
+            eigenvectors *= eigenvector_signs(eigenvectors, F.array if in_file else F)
+            del K  # before the copy of the data
+            if points is None:
+                points = F if in_file else _distances.CentredPoints.of(F)
 
-        self.epsilon_ = float(epsilon)
-        self.eigenvalues_, self.eigenvectors_, self.selected_ = eigenvalues, eigenvectors, selected
-        self._n_features_out = len(selected)
-        modes = selected - 1
-        weights = nystrom_weights(density, eigenvalues[modes], eigenvectors[:, modes], self.diffusion_time)
-        self._encoding = NystroemExtension(points, weights, self.epsilon_, neighbors)
+            self.epsilon_ = float(epsilon)
+            self.eigenvalues_, self.eigenvectors_, self.selected_ = eigenvalues, eigenvectors, selected
+            self._n_features_out = len(selected)
+            modes = selected - 1
+            weights = nystrom_weights(density, eigenvalues[modes], eigenvectors[:, modes], self.diffusion_time)
+            self._encoding = NystroemExtension(points, weights, self.epsilon_, neighbors)
+        return self
 
     def _wanted_modes(self, n, n_components):
         """How many modes to compute and which are selected (None: to be chosen)."""

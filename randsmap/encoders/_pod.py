@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._interface.arrays import as_array
 from randsmap._interface.fields import FIELD_STATE, field_rows
 from randsmap._interface.parameters import check_count, check_number
-from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted
+from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted, restored_on_error
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.svd import orthonormalize_rows_against, truncated_svd
 from randsmap._parallel import blas_threads, for_tiles
@@ -169,41 +169,45 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         self.cell_weights = cell_weights
         self.bounds = bounds
 
-    def _fit(self, X):
-        X = field_rows(self, X, reset=True)
-        given = getattr(X, "dtype", np.dtype(float))
-        F = Rows.validated(self, X, reset=True, min_samples=2)
-        n, M = F.shape
-        if isinstance(self.n_components, numbers.Integral):
-            check_count(self.n_components, "n_components", high=min(n, M), high_name="min(n_samples, n_cells)")
-        else:
-            check_number(self.n_components, "n_components", low=0, high=1, strict_low=True)
-        invariants = fit_estimator(self, F, given)
-        weights = invariants.cell_weights
-        root = np.ones(M) if weights is None else np.sqrt(weights)
-        normals = invariants.directions * root  # orthonormal rows
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:  # noqa: D102
+        with restored_on_error(self):
+            X = field_rows(self, X, reset=True)
+            given = getattr(X, "dtype", np.dtype(float))
+            F = Rows.validated(self, X, reset=True, min_samples=2)
+            n, M = F.shape
+            if isinstance(self.n_components, numbers.Integral):
+                check_count(self.n_components, "n_components", high=min(n, M), high_name="min(n_samples, n_cells)")
+            else:
+                check_number(self.n_components, "n_components", low=0, high=1, strict_low=True)
+            invariants = fit_estimator(self, F, given)
+            weights = invariants.cell_weights
+            root = np.ones(M) if weights is None else np.sqrt(weights)
+            normals = invariants.directions * root  # orthonormal rows
 
-        # to the last digit, so that no mode holds its error
-        mean = invariants.project(np.array(F.centred(n).mean)[None])[0]
-        scale = None if weights is None and not invariants.constant.any() else np.where(invariants.constant, 0, root)
-        centred = F.less(mean, scale=scale, normals=normals)
-        with blas_threads():
-            few = self.n_components if isinstance(self.n_components, numbers.Integral) else None
-            sigma, modes, energy = truncated_svd(centred, self._count, few)
-            modes = orthonormalize_rows_against(np.ascontiguousarray(modes), normals)
-        modes[:, invariants.constant] = 0
-        modes *= np.where(modes[np.arange(len(modes)), _largest(modes)] < 0, -1, 1)[:, None]
+            # to the last digit, so that no mode holds its error
+            mean = invariants.project(np.array(F.centred(n).mean)[None])[0]
+            scale = (
+                None if weights is None and not invariants.constant.any() else np.where(invariants.constant, 0, root)
+            )
+            centred = F.less(mean, scale=scale, normals=normals)
+            with blas_threads():
+                few = self.n_components if isinstance(self.n_components, numbers.Integral) else None
+                sigma, modes, energy = truncated_svd(centred, self._count, few)
+                modes = orthonormalize_rows_against(np.ascontiguousarray(modes), normals)
+            modes[:, invariants.constant] = 0
+            modes *= np.where(modes[np.arange(len(modes)), _largest(modes)] < 0, -1, 1)[:, None]
 
-        self.mean_ = mean
-        self.components_ = np.ascontiguousarray(modes / root)
-        self.singular_values_ = sigma[: len(modes)].copy()
-        self.energies_ = (self.singular_values_ / sigma[0]) ** 2 / energy
-        self.n_components_ = len(modes)
-        self._encoding = ModeCoordinates(mean, np.ascontiguousarray((modes * root).T))
-        self._synthesis = np.vstack([mean, self.components_])
-        self.invariants_ = invariants
-        self.__dict__.pop("_linear_map", None)
-        self._linear_map  # noqa: B018  (made now: decoding changes nothing)
+            self.mean_ = mean
+            self.components_ = np.ascontiguousarray(modes / root)
+            self.singular_values_ = sigma[: len(modes)].copy()
+            self.energies_ = (self.singular_values_ / sigma[0]) ** 2 / energy
+            self.n_components_ = len(modes)
+            self._encoding = ModeCoordinates(mean, np.ascontiguousarray((modes * root).T))
+            self._synthesis = np.vstack([mean, self.components_])
+            self.invariants_ = invariants
+            self.__dict__.pop("_linear_map", None)
+            self._linear_map  # noqa: B018  (made now: decoding changes nothing)
+        return self
 
     def _count(self, sigma, n, M):
         """Number of modes to keep of those with singular values sigma (all of them)."""

@@ -22,14 +22,14 @@ from scipy.sparse import csr_array
 from randsmap._kernels import fronts as _kernel
 from randsmap._kernels import neighbors as _tree
 
-__all__ = ["Dissection", "SparseCholesky", "step_coordinates"]
+__all__ = ["SparseCholesky", "step_coordinates"]
 
 # Vertices of a part that is not dissected any more
 LEAF = 256
 
 
-class Dissection:
-    """Order of elimination of the vertices of a graph, and the fronts that it leads to.
+class SparseCholesky:
+    """L L^T of sparse symmetric positive definite matrices of one graph, whose dissection says what a factor takes.
 
     Parameters
     ----------
@@ -65,6 +65,7 @@ class Dissection:
         place[self.permutation] = np.arange(n)
         bounds = np.concatenate([[0], np.cumsum(np.bincount(home, minlength=len(nodes)))])
         self.fronts: list[tuple[int, int, NDArray[np.intp], tuple[int, ...]]] = []
+        self._factors: list[tuple[int, int, NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]] = []
         self.entries = self.operations = 0
         for number, node in enumerate(nodes):
             start, stop = bounds[number], bounds[number + 1]
@@ -77,6 +78,65 @@ class Dissection:
             self.fronts.append((int(start), int(stop), above, children))
             self.entries += s * (s + 1) // 2 + s * b
             self.operations += s * s * s // 3 + s * s * b + s * b * b
+
+    def factor(self, matrix: csr_array) -> None:
+        """Factor a matrix (n, n) of this graph, symmetric, every entry stored.
+
+        Raises
+        ------
+        numpy.linalg.LinAlgError
+            If the matrix is not positive definite.
+        """
+        n = len(self.permutation)
+        place = np.empty(n, np.intp)
+        place[self.permutation] = np.arange(n)
+        self._factors = []
+        left: dict[int, NDArray[np.float64]] = {}  # what children leave for their parents
+        for number, (start, stop, above, children) in enumerate(self.fronts):
+            s, b = stop - start, len(above)
+            own = np.zeros((s, s), order="F")
+            below = np.zeros((b, s), order="F")
+            rest = np.zeros((b, b), order="F")
+            rows = self.permutation[start:stop]
+            first, last = matrix.indptr[rows], matrix.indptr[rows + 1]
+            entries = _ranges(first, last)
+            i = np.repeat(np.arange(s), last - first)
+            j = place[matrix.indices[entries]]
+            inside = (j >= start) & (j < stop)
+            own[i[inside], j[inside] - start] = matrix.data[entries[inside]]
+            beyond = j >= stop
+            below[np.searchsorted(above, j[beyond]), i[beyond]] = matrix.data[entries[beyond]]
+            for child in children:
+                update = left.pop(child)
+                touched = self.fronts[child][2]
+                c = int(np.searchsorted(touched, stop))
+                to_own, to_rest = touched[:c] - start, np.searchsorted(above, touched[c:])
+                _kernel.add(update, 0, 0, to_own, to_own, True, own)
+                _kernel.add(update, c, 0, to_rest, to_own, False, below)
+                _kernel.add(update, c, c, to_rest, to_rest, True, rest)
+            if s:
+                own, info = lapack.dpotrf(own, lower=1, clean=1, overwrite_a=1)
+                if info:
+                    raise np.linalg.LinAlgError("the sparse matrix is not positive definite")
+                if b:
+                    below = blas.dtrsm(1.0, own, below, side=1, lower=1, trans_a=1, overwrite_b=1)
+                    rest = blas.dsyrk(-1.0, below, beta=1.0, c=rest, lower=1, overwrite_c=1)
+                self._factors.append((start, stop, above, own, below))
+            left[number] = rest
+
+    def solve(self, B: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A^-1 B for B (n, p), A being the matrix that was factored last."""
+        X = np.ascontiguousarray(B[self.permutation])
+        for start, stop, above, own, below in self._factors:
+            x = blas.dtrsm(1.0, own, X[start:stop].T, side=1, lower=1, trans_a=1)
+            X[start:stop] = x.T
+            X[above] -= below @ x.T
+        for start, stop, above, own, below in reversed(self._factors):
+            x = X[start:stop] - below.T @ X[above]
+            X[start:stop] = blas.dtrsm(1.0, own, x.T, side=1, lower=1, overwrite_b=1).T
+        out = np.empty_like(X)
+        out[self.permutation] = X
+        return out
 
 
 def step_coordinates(graph: csr_array, count: int) -> NDArray[np.float64]:
@@ -158,73 +218,3 @@ def _separators(graph, order, depth):
             taken = fewer[node] == which
             home[side[taken]] = node[taken] + (2**ell - 1)
     return home
-
-
-class SparseCholesky:
-    """L L^T of a sparse symmetric positive definite matrix.
-
-    Parameters
-    ----------
-    matrix : csr_array of shape (n, n)
-        Symmetric, every entry stored.
-    dissection : Dissection
-        Of its graph.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If the matrix is not positive definite.
-    """
-
-    def __init__(self, matrix: csr_array, dissection: Dissection) -> None:
-        self._permutation = dissection.permutation
-        n = len(self._permutation)
-        place = np.empty(n, np.intp)
-        place[self._permutation] = np.arange(n)
-        self._factors: list[tuple[int, int, NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]] = []
-        left: dict[int, NDArray[np.float64]] = {}  # what children leave for their parents
-        for number, (start, stop, above, children) in enumerate(dissection.fronts):
-            s, b = stop - start, len(above)
-            own = np.zeros((s, s), order="F")
-            below = np.zeros((b, s), order="F")
-            rest = np.zeros((b, b), order="F")
-            rows = self._permutation[start:stop]
-            first, last = matrix.indptr[rows], matrix.indptr[rows + 1]
-            entries = _ranges(first, last)
-            i = np.repeat(np.arange(s), last - first)
-            j = place[matrix.indices[entries]]
-            inside = (j >= start) & (j < stop)
-            own[i[inside], j[inside] - start] = matrix.data[entries[inside]]
-            beyond = j >= stop
-            below[np.searchsorted(above, j[beyond]), i[beyond]] = matrix.data[entries[beyond]]
-            for child in children:
-                update = left.pop(child)
-                touched = dissection.fronts[child][2]
-                c = int(np.searchsorted(touched, stop))
-                to_own, to_rest = touched[:c] - start, np.searchsorted(above, touched[c:])
-                _kernel.add(update, 0, 0, to_own, to_own, True, own)
-                _kernel.add(update, c, 0, to_rest, to_own, False, below)
-                _kernel.add(update, c, c, to_rest, to_rest, True, rest)
-            if s:
-                own, info = lapack.dpotrf(own, lower=1, clean=1, overwrite_a=1)
-                if info:
-                    raise np.linalg.LinAlgError("the sparse matrix is not positive definite")
-                if b:
-                    below = blas.dtrsm(1.0, own, below, side=1, lower=1, trans_a=1, overwrite_b=1)
-                    rest = blas.dsyrk(-1.0, below, beta=1.0, c=rest, lower=1, overwrite_c=1)
-                self._factors.append((start, stop, above, own, below))
-            left[number] = rest
-
-    def solve(self, B: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A^-1 B for B (n, p)."""
-        X = np.ascontiguousarray(B[self._permutation])
-        for start, stop, above, own, below in self._factors:
-            x = blas.dtrsm(1.0, own, X[start:stop].T, side=1, lower=1, trans_a=1)
-            X[start:stop] = x.T
-            X[above] -= below @ x.T
-        for start, stop, above, own, below in reversed(self._factors):
-            x = X[start:stop] - below.T @ X[above]
-            X[start:stop] = blas.dtrsm(1.0, own, x.T, side=1, lower=1, overwrite_b=1).T
-        out = np.empty_like(X)
-        out[self._permutation] = X
-        return out

@@ -61,15 +61,14 @@ def _projected(points, directions):
     """Coordinates V^T x and the length of what they leave of each point, (n, r + 1)."""
     out = np.empty((len(points), directions.shape[1] + 1))
 
-    def task(i):
-        block = slice(i * 1024, (i + 1) * 1024)
+    def task(block):
         y = points[block] @ directions
         rest = points[block] - y @ directions.T
         out[block, :-1] = y
         out[block, -1] = np.sqrt(np.einsum("ij,ij->i", rest, rest))
 
     with _parallel.blas_threads(1):
-        _parallel.parallel_for(task, -(-len(points) // 1024))
+        _parallel.parallel_rows(task, len(points), 1024)
     return out
 
 

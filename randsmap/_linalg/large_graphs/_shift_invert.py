@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from randsmap._linalg.lanczos import block_size, leading_eigenpairs
-from randsmap._linalg.large_graphs._cholesky import Dissection, SparseCholesky, step_coordinates
+from randsmap._linalg.large_graphs._cholesky import SparseCholesky, step_coordinates
 
 __all__ = ["inverted_eigenpairs"]
 
@@ -74,10 +74,10 @@ def inverted_eigenpairs(
     direct = LIMITS["steps"] / gap**0.5 * p * (COST["product"] * S.nnz + COST["orthogonalisation"] * n)
     if direct < LIMITS["dissection"] * S.nnz:
         return None
-    dissection = Dissection(S, np.ascontiguousarray(coordinates))
+    factor = SparseCholesky(S, np.ascontiguousarray(coordinates))
     for_entry = COST["assembly"] + LIMITS["inverted steps"] * p * COST["solution"]
-    inverted = COST["factorisation"] * dissection.operations + for_entry * dissection.entries
-    if inverted > LIMITS["share"] * direct or dissection.entries > LIMITS["entries"] * S.nnz:
+    inverted = COST["factorisation"] * factor.operations + for_entry * factor.entries
+    if inverted > LIMITS["share"] * direct or factor.entries > LIMITS["entries"] * S.nnz:
         return None
     A = -S
     A.setdiag(1 + shift - S.diagonal())
@@ -87,7 +87,7 @@ def inverted_eigenpairs(
         return basis.left(factor.solve(basis.left(X))) * scale
 
     try:
-        factor = SparseCholesky(A, dissection)
+        factor.factor(A)
         # relative to the inverse's norm: eigenvalues next to 1 lie far apart there
         _, U = leading_eigenpairs(inverse, n, count - ones.shape[1], constraint, tolerance=1e-13)
     except np.linalg.LinAlgError:
