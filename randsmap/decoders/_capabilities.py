@@ -52,7 +52,8 @@ class LeverageOfPart:
     judge : str
         Name of the parameter that is this part.
     without_judge : str
-        Why there is no leverage if the parameter is None; "" if `fit` then uses a part that has one.
+        Why there is no leverage if the parameter is None, a format with the estimator as {0}; "" if `fit` then uses a
+        part that has a leverage.
     """
 
     judge: str
@@ -82,7 +83,7 @@ class LeverageOfPart:
         if part is not None:
             return require(part, "leverage")
         if self.without_judge:
-            raise AttributeError(self.without_judge)
+            raise AttributeError(self.without_judge.format(self))
         return True
 
     def _leverage_part(self) -> Any:

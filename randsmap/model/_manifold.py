@@ -118,7 +118,8 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
 
     judge = "decoder"
     without_judge = (
-        "the model has no decoder, whose leverage it would be: its encoder decodes. Give it a KernelDecoder()"
+        "the model has no decoder, whose leverage it would be: {0.encoder.__class__.__name__} decodes by itself. "
+        "Give it a KernelDecoder()"
     )
     encoder_: Any
     decoder_: Any
