@@ -1,9 +1,8 @@
 """Diffusion maps: coordinates of fields from a Markov chain on them (paper, App. C).
 
-`DiffusionMaps` is the estimator; below it stand the steps, a function each: normalisation of the kernel, modes of
-the Markov matrix, sign rule, coordinates. The kernel itself, with its width, is made in `randsmap._linalg.distances`
-(all pairs) and `_neighbor_kernel` (nearest neighbours); new fields are the business of `_nystroem`, the choice of
-eigenvectors of `_harmonics`.
+`DiffusionMaps` is the estimator; below it each step is one function. The kernel and its width are computed in
+`randsmap._linalg.distances` (all pairs) and `_neighbor_kernel` (nearest neighbours), the coordinates of new fields in
+`_nystroem`, and the choice of eigenvectors in `_harmonics`.
 """
 
 from __future__ import annotations
@@ -78,40 +77,31 @@ class DiffusionMaps(FieldEncoder):
 
     Notes
     -----
-    The kernel is exp(-|f_i - f_j|^2 / epsilon^2), values below 1e-300 being 0. The median is taken
-    over all pairs up to 20000 samples, beyond over 250000 pairs drawn with a fixed seed.
+    The kernel is exp(-|f_i - f_j|^2 / epsilon^2); values below 1e-300 are set to 0. The median distance is exact up to
+    20000 samples, beyond it is estimated from 250000 pairs drawn with a fixed seed (with n_neighbors: beyond 2000).
 
-    Memory is one n_samples x n_samples matrix and a copy of the training data; with n_neighbors, of the
-    order of n_samples * n_neighbors numbers instead of the matrix. Identical samples are all
-    neighbours of one another. Neighbours are searched in a k-d tree: of the fields up to six cells, else of their
-    leading principal coordinates, whose distances leave few pairs to be compared in all cells; fields that these do
-    not describe, such as noise, are all compared. The result is exact either way. The eigenvectors are found by
-    Lanczos on a shifted inverse where its Cholesky factor pays (two parameters, or three and few samples; it
-    takes up to 40 numbers for each of the kernel's), else by Lanczos on the matrix.
+    The kernel takes n_samples^2 numbers, with n_neighbors some n_samples * n_neighbors; the training data are copied.
+    With copy=False, memory-mapped fields (`numpy.load` with mmap_mode) of 64 MB and more stay in their file. `fit`
+    reads it a few cells at a time, and `transform` reads it once for up to 2^22 / n_samples new fields, so the file
+    must not change. A pickle then holds its name; a model file cannot hold such an encoder. For many fields see
+    `encoder_samples` of `ManifoldModel`.
 
-    With copy=False, memory-mapped fields (`numpy.load` with mmap_mode) of 64 MB and more are not copied: they
-    are read some cells at a time, and the file is read again for `transform`, once for up to
-    2^22 / n_samples new fields. So it must stay as it is. A pickle then holds its name; a model file cannot
-    hold such an encoder. `ManifoldModel` with `encoder_samples` is the way for many fields.
+    With n_neighbors, two points are joined if their distance is at most the radius of one of them: its distance to the
+    (n_neighbors + 1)-th nearest sample, itself included. This holds for new points as well, so each has neighbours.
+    Unless the kernel is small at the radius, the coordinates of new points have small jumps where the neighbours
+    change. The search is exact, and identical samples are all neighbours of one another.
 
-    With n_neighbors the unit of epsilon_scale is still the median over *all* pairs (exact up to 2000
-    samples, else sampled as above). Two points are joined if their distance is at most the radius of
-    one of them, its distance to the (n_neighbors + 1)-th nearest sample (a sample is its own first);
-    this holds for new points as well, so each has neighbours. Unless the kernel is small at the
-    radius, coordinates of new points have small jumps where the neighbours change.
+    select="non-harmonic" judges the leading max(15, 3 n_components) eigenvectors of eigenvalue at least 1e-8. Each is
+    predicted from the eigenvectors before it by local linear regression (on at most 2000 samples), and the n_components
+    with the largest residuals are selected, in ascending order. Eigenvectors such as cos 2x after cos x add no
+    direction; a long strip has many of them before its width appears.
 
-    select="non-harmonic" judges the leading max(15, 3 n_components) eigenvectors of eigenvalue at least
-    1e-8: each is predicted from those before it by local linear regression (on at most 2000 samples),
-    and the n_components with the largest residuals are selected, in ascending order. Eigenvectors such
-    as cos 2x after cos x say nothing new; a long strip has many before its width appears.
+    Among the entries within 1e-8 of the largest magnitude of an eigenvector, the entry whose data row is
+    lexicographically largest becomes positive. Coordinates then do not depend on the order of the samples. No rule
+    fixes the eigenvectors of a repeated eigenvalue.
 
-    The sign of an eigenvector makes positive, among its entries within 1e-8 of the largest
-    magnitude, the one whose data row is lexicographically largest; coordinates then do not depend on
-    the order of the samples. No rule fixes the eigenvectors of a repeated eigenvalue.
-
-    Modes whose eigenvalue is below 1e-8 are refused. A new point so far from the training data that
-    the kernel says nothing gets the limit of the Nystroem formula, the coordinates of its nearest
-    training points; there is no guarantee that they mean anything.
+    Modes of an eigenvalue below 1e-8 are refused. A new point so far from the training data that the kernel underflows
+    gets the limit of the Nystroem formula, the coordinates of its nearest training points, without guarantee.
 
     References
     ----------
@@ -221,18 +211,16 @@ class DiffusionMaps(FieldEncoder):
         self.copy = copy
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray[np.float64]:
-        """`fit`, then the coordinates of the same fields.
+        """`fit`, then the coordinates of the same fields, which `transform` gives to 1e-12 over the eigenvalue.
 
         Parameters
         ----------
-        X : array-like (n_samples, n_cells)
-            Fields, one a row.
-        y : ignored
+        X, y
+            As for `fit`.
 
         Returns
         -------
         ndarray (n_samples, n_components)
-            What `transform` gives for them, to 1e-12 over the eigenvalue.
 
         Raises
         ------
@@ -298,7 +286,6 @@ class DiffusionMaps(FieldEncoder):
         Parameters
         ----------
         X : array-like (L, n_cells)
-            Fields; there may be no rows.
 
         Returns
         -------
@@ -306,10 +293,8 @@ class DiffusionMaps(FieldEncoder):
 
         Raises
         ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        ValueError
-            If the width is not that of the training fields or a value is not finite.
+        sklearn.exceptions.NotFittedError, ValueError
+            As `transform`.
         """
         check_fitted(self, "_encoding")
         X = as_array(field_rows(self, X), "X", (None, self.n_features_in_), min_rows=0)
@@ -433,15 +418,14 @@ class DiffusionMaps(FieldEncoder):
         Parameters
         ----------
         precision : {"float64", "float32"}
-            Of the training fields, in units of which distances are measured; sums have double precision.
+            Of the training fields; sums have double precision.
         tol : float or None
-            Distances are those of the fields' leading principal components, of as few as leave the latents of the
-            training fields as they are to `tol` of the largest; None: of the fields.
+            Distances are taken between leading principal components: as few as keep the latents of the training
+            fields to `tol` of the largest. None: between the fields.
 
         Returns
         -------
         FrozenEncoder
-            Arrays for the image; `ManifoldModel.freeze` is what users call.
 
         Raises
         ------
@@ -498,25 +482,18 @@ def diffusion_modes(
 
 
 def density_weights(K: NDArray[np.float64] | csr_array, alpha: float) -> NDArray[np.float64]:
-    """Factors q^-alpha of the alpha-normalised kernel q_i^-alpha K_ij q_j^-alpha, q the sums of K.
-
-    Paper, App. C, the alpha-normalised kernel K^(1,a).
-    """
+    """Factors q^-alpha of the alpha-normalised kernel q_i^-alpha K_ij q_j^-alpha (paper, App. C), q the sums of K."""
     return K.sum(axis=1) ** -alpha if alpha else np.ones(K.shape[0])
 
 
 def markov_modes(
     K: NDArray[np.float64] | csr_array, density: NDArray[np.float64], degrees: NDArray[np.float64], n_modes: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Leading nontrivial modes of the Markov matrix of the alpha-normalised kernel.
-
-    The matrix T = D^-1 A K A (A = diag(density), D = diag(degrees); paper, Eq. (transitionmatrix)) has
-    the eigenvalues of the symmetric S = D^-1/2 A K A D^-1/2, and right eigenvectors
-    v = u / u_0, where u_0 = (degrees / sum(degrees))^1/2 is the trivial eigenvector of S. So v_0 = 1
-    and sum_i pi_i v_i^2 = 1 in the stationary measure pi = u_0^2. (The paper prints S for alpha = 0.)
-
-    Returns eigenvalues (n_modes,), in descending order, and v (n, n_modes).
-    """
+    """Leading nontrivial eigenvalues (n_modes,), in descending order, and right eigenvectors v (n, n_modes) of the
+    Markov matrix T = D^-1 A K A with A = diag(density), D = diag(degrees) (paper, Eq. (transitionmatrix))."""
+    # T has the eigenvalues of the symmetric S = D^-1/2 A K A D^-1/2 (the paper prints S for alpha = 0) and the right
+    # eigenvectors u / u_0, where u_0 = (degrees / sum(degrees))^1/2 is the trivial eigenvector of S. So v_0 = 1, and
+    # sum_i pi_i v_i^2 = 1 in the stationary measure pi = u_0^2.
     n = K.shape[0]
     scale = density / np.sqrt(degrees)
     trivial = np.sqrt(degrees / degrees.sum())
@@ -552,15 +529,11 @@ def markov_modes(
 
 
 def eigenvector_signs(V: NDArray[np.float64], X: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sign of each column of V (n, n_modes) that the sign rule asks for.
-
-    Among the entries within 1e-8 of the largest magnitude the one whose row of the data X is
-    lexicographically largest becomes positive: a choice that rounding and the order of the samples
-    do not change.
-    """
+    """Sign of each column of V (n, n_modes) by the rule of `DiffusionMaps`, for the data X."""
     signs = np.ones(V.shape[1])
     for mode, v in enumerate(V.T):
         size = abs(v)
+        # neither rounding nor the order of the samples changes which entries are tied, nor their order by the data
         tied = np.flatnonzero(size >= (1 - 1e-8) * size.max())
         for column in range(X.shape[1]):
             if len(tied) == 1:

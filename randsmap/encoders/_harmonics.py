@@ -81,27 +81,14 @@ def local_linear_residuals(eigenvectors: ArrayLike, *, max_samples: int = 2000) 
     the *other* points best, weighted with exp(-|Phi_{k-1}(i) - Phi_{k-1}(j)|^2 / eps^2), where eps is a third of
     the median distance of the Phi_{k-1}; r_k^2 is the sum of squared errors over the sum of phi_k^2, and r_1 = 1.
 
-    Parameters
-    ----------
-    eigenvectors : array_like (n, n_candidates)
-        Eigenvectors in descending order of eigenvalue, without the trivial one.
-    max_samples : int, default 2000
-        Rows used: above this number, a subset drawn with a fixed seed.
-
-    Returns
-    -------
-    ndarray (n_candidates,)
-        Not above 1 by much; above it where a prediction is worse than zero.
+    Arguments as of `non_harmonic_selection`. The residuals (n_candidates,) are not above 1 by much; above 1 the
+    prediction is worse than zero. Reference: Dsilva et al. 2018, Eqs. (10)-(13).
 
     Raises
     ------
     ValueError, TypeError
         If a value is not finite, there are fewer than 3 points, max_samples is below 3, or an
         eigenvector is zero on the points used.
-
-    References
-    ----------
-    Dsilva et al. 2018, Eqs. (10)-(13).
     """
     eigenvectors = as_array(eigenvectors, "eigenvectors", min_rows=3)
     max_samples = check_count(max_samples, "max_samples", low=3)

@@ -31,22 +31,8 @@ def neighbor_kernel(
 ) -> tuple[csr_array, NDArray[np.float64]]:
     """Kernel exp(-|f_i - f_j|^2 / epsilon^2) of the joined samples, and their squared radii.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, dim)
-        Samples; `points` are the same.
-    index : NeighborIndex or ProjectedNeighbors
-        Of ``points.rows``.
-    n_neighbors : int
-        k, at most n - 2.
-    epsilon : float
-
-    Returns
-    -------
-    K : csr_array of shape (n, n)
-        Symmetric, diagonal 1, no stored zeros, indices sorted.
-    radii : ndarray of shape (n,)
-        r^2, with its slack.
+    X (n, dim) are the samples, `points` the same ones, and `index` finds ``points.rows``; n_neighbors is at most n - 2.
+    The kernel (n, n) is symmetric with diagonal 1, sorted indices and no stored zeros.
     """
     n = len(X)
     distances, columns = index.query(points.rows, n_neighbors + 2)  # one more: does it tie with the last?

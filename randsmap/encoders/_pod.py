@@ -99,19 +99,17 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
 
     Notes
     -----
-    In exact arithmetic the modes of conservative fields conserve by themselves (paper, Prop. POD):
-    centred fields satisfy C^T g = 0, and so do their combinations. Computed modes at noise level
-    do not; with invariants they are projected, and so is every field of `inverse_transform`.
+    In exact arithmetic the modes of conservative fields conserve by themselves (paper, Prop. POD): centred fields
+    satisfy C^T g = 0, and so do their combinations. Computed modes at noise level do not; with invariants they are
+    projected, and so is every field of `inverse_transform`.
 
-    Both for n < M (the method of snapshots) and n >= M the data are reduced by a QR factorisation
-    and its triangle by a singular value decomposition; the matrix of inner products of the
-    snapshots, which would lose the modes below sigma_1 sqrt(eps), is never formed.
+    The data are reduced by a QR factorisation and its triangle by a singular value decomposition. The matrix of inner
+    products of the snapshots, which would lose the modes below sigma_1 sqrt(eps), is never formed.
 
-    Large memory-mapped fields (`numpy.load` with mmap_mode, from 64 MB) are read a block at a time, rows or columns,
-    six times, and never copied as a whole: the triangle has min(n, M)^2 numbers, the modes n_components_ M.
-    Where min(n, M) is above 2048 and n_components a count up to a tenth of it, block iteration takes the triangle's
-    place, and reads the file twice a step, some ten to forty times. Modes and singular values are as accurate as those
-    of fields in memory.
+    Large memory-mapped fields (`numpy.load` with mmap_mode, from 64 MB) are read by blocks, six times, and never copied
+    as a whole; modes and singular values are as accurate as in memory. The triangle has min(n, M)^2 numbers, the modes
+    n_components_ M. Where min(n, M) is above 2048 and n_components is a count up to a tenth of it, block iteration
+    replaces the triangle and reads the file twice per step, in some ten to forty steps.
 
     References
     ----------
@@ -236,11 +234,9 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         Parameters
         ----------
         X : array-like (L, n_components_)
-        invariant_values, cells
-            As for `RANDSMAPDecoder.predict`: values of the invariants for these rows, and only some
-            cells of the fields.
-        out : ndarray (L, M), float64, C-contiguous, or None
-            Where to put the fields; (L, k) for k cells.
+        invariant_values, cells, out
+            As for `RANDSMAPDecoder.predict`: values of the invariants for these rows, only some cells of the fields,
+            and where to put the fields.
 
         Returns
         -------
@@ -250,15 +246,10 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
 
         Raises
         ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        ValueError, TypeError
-            If X is not a finite array of that many columns, out has the wrong shape, type or layout
-            or shares memory with X, cells are no such array or out of range, or invariant_values do not
-            fit or are out of reach within the bounds.
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As `RANDSMAPDecoder.predict`.
         """
-        linear = self._linear_map
-        X = as_array(X, "X", (None, self.n_components_), min_rows=0)
+        linear, X = self._map_and_coordinates(X)
         fields = linear.fields(X, invariant_values, cells, out, self.field_shape_)
         return self._labelled(fields, cells, out)
 
@@ -277,10 +268,11 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
 
         Raises
         ------
-        As `inverse_transform`.
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As `inverse_transform`.
         """
-        linear = self._linear_map
-        return linear.jacobian(as_array(X, "X", (None, self.n_components_), min_rows=0), cells, shape=self.field_shape_)
+        linear, X = self._map_and_coordinates(X)
+        return linear.jacobian(X, cells, shape=self.field_shape_)
 
     def inverse_jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Tangents of the fields along directions in the coordinates.
@@ -290,9 +282,8 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         X : array-like (L, d)
             Coordinates, d = `n_components_`.
         V : array-like (L, d) or (d,)
-            A direction a row, or one for all.
-        cells : array-like of int (k,) or of bool (M,), or None
-            Only these cells.
+            A direction per row, or one for all.
+        cells : as for `inverse_transform`
 
         Returns
         -------
@@ -304,8 +295,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         sklearn.exceptions.NotFittedError, ValueError, TypeError
             As `inverse_transform`, and if V does not fit.
         """
-        linear = self._linear_map
-        X = as_array(X, "X", (None, self.n_components_), min_rows=0)
+        linear, X = self._map_and_coordinates(X)
         return linear.jvp(X, V, cells, self.field_shape_)
 
     def inverse_vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -316,9 +306,8 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         X : array-like (L, d)
             Coordinates, d = `n_components_`.
         U : array-like (L, M) or (M,)
-            A functional a row, or one for all; (L, k) or (k,) for k cells.
-        cells : array-like of int (k,) or of bool (M,), or None
-            Only these cells.
+            A functional per row, or one for all; (L, k) or (k,) for k cells.
+        cells : as for `inverse_transform`
 
         Returns
         -------
@@ -329,8 +318,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         sklearn.exceptions.NotFittedError, ValueError, TypeError
             As `inverse_transform`, and if U does not fit.
         """
-        linear = self._linear_map
-        X = as_array(X, "X", (None, self.n_components_), min_rows=0)
+        linear, X = self._map_and_coordinates(X)
         return linear.vjp(X, self._vectors(U), cells, self.field_shape_)
 
     def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:
@@ -341,12 +329,11 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         precision : {"float64", "float32"}
             Of the modes.
         tol : float or None
-            Without effect: nothing is left out.
+            Ignored: nothing is left out.
 
         Returns
         -------
         FrozenEncoder
-            Arrays for the image; `ManifoldModel.freeze` is what users call.
 
         Raises
         ------
@@ -355,6 +342,10 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         """
         check_fitted(self, "components_")
         return FrozenEncoder(self.mean_, modes=self._encoding.modes.astype(precision))
+
+    def _map_and_coordinates(self, X):
+        """The linear map of a fitted estimator, and coordinates X checked for it."""
+        return self._linear_map, as_array(X, "X", (None, self.n_components_), min_rows=0)
 
     @cached_property
     def _linear_map(self):
