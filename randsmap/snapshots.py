@@ -30,11 +30,10 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
     Parameters
     ----------
     path : path
-        The ending determines the format: ``.npy``, ``.npz``, ``.mat`` (all of MATLAB's formats; that of ``-v7.3``
-        needs h5py), ``.csv`` or ``.txt`` (numbers between commas, or with decimal commas between semicolons or white
-        space, with a line of names or without), ``.h5`` or ``.hdf5`` (needs h5py), ``.nc`` (needs xarray), or a folder
-        ``.zarr`` (needs zarr, and xarray if it is a group). ``pip install 'randsmap[files]'`` brings these. A file
-        with another ending has to be a .npy file, or without an ending text.
+        The ending determines the format: ``.npy``, ``.npz``, ``.mat`` (``-v7.3`` needs h5py), ``.csv`` or ``.txt``
+        (with commas, semicolons or white space, decimal commas, and a line of names or none), ``.h5`` or ``.hdf5``
+        (needs h5py), ``.nc`` (needs xarray), or a folder ``.zarr`` (needs zarr, a group also xarray). ``pip install
+        'randsmap[files]'`` installs these. A file with another ending has to be a .npy file, or without an ending text.
     key : str or None
         Name of the array in a file of several (``group/name`` in HDF5 and for MATLAB's structs), or of a column of
         text. None: the one that has numbers along at least two axes, or the only array.
@@ -45,8 +44,8 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
     Returns
     -------
     ndarray or xarray.DataArray (n_samples, ...)
-        In the file's number type. A large .npy file is memory-mapped, with `transpose` too. netCDF and groups of zarr
-        give a DataArray with its coordinates. MATLAB's arrays have MATLAB's axes.
+        In the file's number type. A large .npy file is memory-mapped. netCDF and groups of zarr give a DataArray.
+        MATLAB's arrays have MATLAB's axes.
 
     Raises
     ------
@@ -61,11 +60,10 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
     Warns
     -----
     UserWarning
-        If a column of times is left out, or if the columns (along the last axis) look like fields and the rows do not:
-        all columns have the same sum (to 1e-6 of their sizes) and the rows do not; or neighbouring rows of a matrix of
-        at least 25 columns and 4 times as many rows are similar, while neighbouring columns are not, or while the first
-        and last row agree, as the two ends of a domain do, and the first and last column do not. Of large memory-mapped
-        files a sample of the rows is compared, and no sums.
+        If a column of times is left out, or if the columns look like fields and the rows do not: all columns have the
+        same sum (to 1e-6 of their sizes); or, with at least 25 columns and 4 times as many rows, neighbouring rows are
+        similar while neighbouring columns are not, or the first and last row agree while the first and last column do
+        not. Of large memory-mapped files a sample of the rows is compared, and no sums.
 
     Examples
     --------
@@ -160,11 +158,7 @@ def is_npy_target(path: str | os.PathLike[str]) -> bool:
 def check_target(path: str | os.PathLike[str], n_values: int = 0) -> None:
     """Raise what `write_array` would raise for so many values, before the work is done.
 
-    Raises
-    ------
-    ValueError, ImportError, OSError
-        If arrays are not written in the format of the ending, or it cannot hold so many; if a package is missing; or
-        as `writable_target`.
+    ValueError for the format of the ending, ImportError for a missing package, OSError as `writable_target`.
     """
     path = expanded(path)
     ending = path.suffix.lower()
@@ -186,11 +180,6 @@ def write_array(
 
     The ending determines the format, .npy if it is none that is read. Text holds rows (n, n_cells) whatever the shape
     of a field. `name` is that of the variable in .mat, .npz and HDF5. With `transpose` the first axis becomes the last.
-
-    Raises
-    ------
-    ValueError, ImportError, OSError
-        As `check_target`, or if a write fails.
     """
     check_target(path, array.size)
     path = expanded(path)

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import randsmap
-from randsmap._io.progress import ProgressBar, counter, if_asked, steps
+from randsmap._io.progress import ProgressBar, if_asked, steps
 
 
 class Terminal:
@@ -42,7 +42,7 @@ def test_a_log_gets_one_line_at_the_end_of_each_outermost_bar(capsys):
             list(steps(3, 1, "inner"))
         assert list(steps(3, 4, "one block")) == [(0, 3)]
         randsmap.datasets.make_swiss_roll(10, random_state=0)
-        passes = counter("Krylov", "passes")
+        passes = ProgressBar(None, "Krylov", unit="passes")
         passes.update()
         passes.update(2)
         passes.close()

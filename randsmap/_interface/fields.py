@@ -24,18 +24,10 @@ Shape = tuple[int, ...]
 
 
 class XarrayMetadata:
-    """Dimension names, name, attributes and non-sample coordinates of a DataArray of fields.
+    """Dimension names, name, attributes (JSON) and non-sample coordinates of a DataArray of fields.
 
-    Attributes
-    ----------
-    dims : tuple of str
-        Names of the axes; the first one counts samples.
-    name : str or None
-    attrs : str
-        JSON.
-    coords : list of (name, dims, type, values, attrs)
-        `values`: an array of numbers or a tuple of strings. `type`: type of dates and durations, which are stored as
-        integers, "str", or "". `attrs`: JSON.
+    The first dimension counts samples. A coordinate is (name, dims, type, values, attributes): `values` an array of
+    numbers or a tuple of strings, `type` the type of dates and durations (stored as integers), "str", or "".
     """
 
     _state = {name: Parameter(object) for name in ("dims", "name", "attrs", "coords")}
@@ -209,13 +201,7 @@ def flattened(X: Any, name: str) -> tuple[Any, FieldShape]:
     """X as rows of cells, and how its fields are arranged.
 
     Two-dimensional array-likes are returned as they are, and nothing is copied if the memory's order allows it.
-
-    Raises
-    ------
-    TypeError
-        If X is sparse, an xarray Dataset, or not in memory.
-    ValueError
-        If a value is masked.
+    TypeError or ValueError for what `refuse_unreadable` refuses.
     """
     metadata = None
     if type(X) is not np.ndarray:
@@ -268,17 +254,8 @@ class FieldInputMixin(FieldOutputMixin):
 def field_rows(estimator: FieldOutputMixin, X: Any, *, reset: bool = False, name: str = "X") -> Any:
     """The fields X, an argument of an estimator's method, as rows of cells.
 
-    Parameters
-    ----------
-    reset : bool
-        As for scikit-learn's `validate_data`: whether the estimator is to remember how the fields are arranged.
-
-    Raises
-    ------
-    ValueError
-        If they are arranged in another way than those of `fit`; rows (n, M) always fit.
-    TypeError
-        As `flattened`.
+    On reset the estimator keeps how they are arranged. Otherwise fields that are arranged in another way than those of
+    `fit` raise ValueError; rows (n, M) always fit.
     """
     rows, layout = flattened(X, name)
     if reset:

@@ -56,13 +56,7 @@ class Parameter:
         return None in self.words
 
     def check(self, value: Any, name: str) -> Any:
-        """value, as a Python number if it is one.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If it is none of the values declared; the message names the parameter.
-        """
+        """value, as a Python number if it is one; TypeError or ValueError if it is none of the values declared."""
         if self.kind is object or (value is None and self.optional):
             return value
         if self.kind is str or (any(self.words) and isinstance(value, str)):
@@ -111,13 +105,7 @@ def _literal(value: Any) -> str:
 
 
 def check_parameters(estimator: Any) -> dict[str, Any]:
-    """The values of all declared parameters of an estimator, by name.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `Parameter.check`, of the first parameter that is not valid.
-    """
+    """The values of all declared parameters of an estimator, by name, after `Parameter.check`."""
     return {name: declared.check(getattr(estimator, name), name) for name, declared in estimator._parameters.items()}
 
 

@@ -134,13 +134,7 @@ def is_optional(kind: Any) -> bool:
 
 
 def check_state(value: Any) -> _Lengths:
-    """Check all the declared attributes of an object; returns the lengths by name.
-
-    Raises
-    ------
-    ValueError
-        If an attribute is missing or not as declared.
-    """
+    """Raise ValueError unless an object has all its declared attributes; returns the lengths by name."""
     lengths: _Lengths = {}
     for name, kind in declared_state(type(value)).items():
         if kind is NOT_SAVED or (is_optional(kind) and vars(value).get(name) is None):

@@ -52,10 +52,7 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
 def writable_target(path: str | os.PathLike[str]) -> Path:
     """The file that a write to `path` makes or replaces: the last of a chain of links.
 
-    Raises
-    ------
-    OSError
-        If its folder is missing, it is a folder, or its mode forbids writing (for the superuser: to everybody).
+    OSError if its folder is missing, it is a folder, or its mode forbids writing (for the superuser: to everybody).
     """
     path = expanded(path)
     target = Path(os.path.realpath(path))
@@ -85,12 +82,7 @@ def replaced_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     A failure, an interrupt or a full disk leaves the old file. The target of a symbolic link is replaced, with its
     mode and, if permitted, its owner. Pipes and devices are written when the block has ended. Temporary files that a
-    killed process has left for the same `path` are removed.
-
-    Raises
-    ------
-    OSError
-        As `writable_target`, or if a write fails; the message names `path`.
+    killed process has left for the same `path` are removed. An OSError names `path`.
     """
     path = expanded(path)
     target = writable_target(path)

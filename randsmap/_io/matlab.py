@@ -43,15 +43,7 @@ class MatArray:
 def mat_arrays(file: BufferedReader) -> dict[str, MatArray]:
     """The arrays of a .mat file of format 4 or 5 by their names; numbers in structs are "struct/field".
 
-    Parameters
-    ----------
-    file : file, open for reading bytes
-        It must still be open when values are read.
-
-    Raises
-    ------
-    ValueError
-        If the file is damaged.
+    The file must still be open when values are read. ValueError if it is damaged.
     """
     end = file.seek(0, os.SEEK_END)
     file.seek(0)

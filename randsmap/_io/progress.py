@@ -53,18 +53,9 @@ def if_asked(progress: bool) -> AbstractContextManager[None]:
 
 
 class ProgressBar:
-    """A bar with this name, as a context; its `update` may be called by any thread.
+    """A bar named `what` of `total` steps (None: unknown), as a context; any thread may call its `update`.
 
-    Parameters
-    ----------
-    total : int or None
-        Number of steps, if known.
-    what, unit : str
-        Names of the bar and of a step.
-    scale : bool
-        Write large numbers as 1.2M.
-    leave : bool
-        Keep the bar when it is done.
+    `unit` names a step, `scale` writes large numbers as 1.2M, `leave` keeps the bar when it is done.
     """
 
     def __init__(
@@ -119,11 +110,6 @@ class ProgressBar:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def counter(what: str, unit: str) -> ProgressBar:
-    """A bar for an unknown number of steps."""
-    return ProgressBar(None, what, unit=unit)
 
 
 def steps(n: int, size: int, what: str) -> Iterator[tuple[int, int]]:

@@ -28,23 +28,12 @@ _MISSING = {"na", "n/a", "null", "none", "-", "--", "?", "."}  # what programs w
 
 @dataclass(frozen=True)
 class _Dialect:
-    """How the lines of a table are read.
+    """How the lines of a table are read."""
 
-    Attributes
-    ----------
-    separator : str or None
-        None: white space.
-    decimal_commas : bool
-    header : bool
-        Whether the first line has names.
-    names : list of str
-        Names of the columns, "" of one that numbers the rows; empty if there are none, or not one for each column.
-    """
-
-    separator: str | None
+    separator: str | None  # None: white space
     decimal_commas: bool
-    header: bool
-    names: list[str]
+    header: bool  # the first line has names
+    names: list[str]  # of the columns, "" for row numbers; empty unless there is one for each column
 
     @classmethod
     def of(cls, first: str, second: str) -> _Dialect:
@@ -85,20 +74,9 @@ class _Dialect:
 
 
 def read_table(path: Path, key: str | None = None, *, without_times: bool = False) -> NDArray[np.float64]:
-    """The numbers (n, p) of a text.
+    """The numbers (n, p) of a text: of the column named `key`, or of all columns except one that numbers the rows.
 
-    Parameters
-    ----------
-    path : Path
-    key : str or None
-        Name of one column. None: all, except one that numbers the rows.
-    without_times : bool
-        Leave a first column out, with a warning, whose name is that of times.
-
-    Raises
-    ------
-    ValueError
-        If there is a line of something else than numbers, or no column of that name.
+    `without_times` leaves a first column of times out, with a warning. ValueError if a line has anything but numbers.
     """
     first, second = [*itertools.islice(_lines(path), 2), "", ""][:2]
     dialect = _Dialect.of(first, second)

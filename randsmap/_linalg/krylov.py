@@ -18,7 +18,7 @@ from scipy.linalg.blas import ddot
 from sklearn.exceptions import ConvergenceWarning
 
 from randsmap._interface.callers import warn_caller
-from randsmap._io.progress import counter
+from randsmap._io.progress import ProgressBar
 from randsmap._kernels import ridge as _kernel
 from randsmap._linalg.cholesky import Solution, with_bias
 from randsmap._linalg.products import cross, multiply
@@ -74,7 +74,7 @@ class Krylov:
             fields = Rows(F).centred()
             F, self._field_mean = fields[:], fields.mean
         self._size = max(64, _BLOCK_BYTES // (8 * rows.width))
-        self._bar = counter("Krylov", "passes")
+        self._bar = ProgressBar(None, "Krylov", unit="passes")
         norm = float(np.linalg.norm(F))
         self._goal = tol / 2 * norm
         self._norm = norm

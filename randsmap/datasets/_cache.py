@@ -17,27 +17,10 @@ from randsmap._io.files import is_intact, save_arrays, write_checked
 def cached(
     folder: Path, description: Mapping[str, Any], make: Callable[[Path], Mapping[str, Any]]
 ) -> tuple[NDArray[np.float64], dict[str, NDArray[Any]]]:
-    """The data set that ``make(path)`` puts into a .npy file, made once for each description.
+    """The memory-mapped data set that ``make(path)`` writes to a .npy file, and the other arrays that it returns.
 
-    Parameters
-    ----------
-    folder : Path
-        Where the files are; must exist.
-    description : dict
-        What the data depend on, JSON-able; its hash is in the file's name (the content key).
-    make : callable
-        ``make(path)`` writes the array to the .npy file `path`, whole or not at all, and returns a mapping with what
-        else there is to know; its arrays (but "data"), numbers, strings and tuples of them are kept too.
-
-    Returns
-    -------
-    data : ndarray
-        Memory-mapped, read-only.
-    about : dict of str to ndarray
-
-    Notes
-    -----
-    Files that are damaged, or that nothing vouches for, are made anew.
+    It is made once for each `description`, JSON values on which the data depend and whose hash is in the file's name.
+    Files without the right checksums are made again.
     """
     key = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
     path, about = (folder / f"data-{key}.{kind}" for kind in ("npy", "npz"))

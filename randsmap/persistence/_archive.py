@@ -40,15 +40,7 @@ _BAD_ZIP = (zipfile.BadZipFile, EOFError, NotImplementedError, OverflowError, Ru
 
 
 def write(file: BinaryIO, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write a manifest (JSON values) and arrays {name: array} of `DTYPES` to the empty binary file.
-
-    The file must be open for reading, too.
-
-    Raises
-    ------
-    ValueError
-        If the manifest is too long.
-    """
+    """Write a manifest (JSON values) and arrays {name: array} of `DTYPES` to an empty file, open for reading too."""
     text = json.dumps(manifest, allow_nan=False).encode()
     if len(text) > MANIFEST_BYTES:
         raise ValueError(
@@ -105,15 +97,9 @@ class _File(io.FileIO):
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The manifest and the arrays {name: array} of the file `path`.
+    """The manifest and the arrays {name: array} of the file `path`: C-contiguous, writeable, native-endian.
 
-    The arrays are C-contiguous, writeable and native-endian.
-
-    Raises
-    ------
-    ValueError
-        If any byte is not what `write` would have written. What the manifest and the arrays mean is not checked:
-        they can come from anyone.
+    ValueError if any byte is not what `write` would have written. What the manifest and the arrays mean is not checked.
     """
     if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for a writer
         raise ValueError("not a regular file")

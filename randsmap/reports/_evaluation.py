@@ -22,43 +22,20 @@ _Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Figures of a model on n snapshots of M cells.
+    """Figures of a model on n snapshots of M cells."""
 
-    Parameters
-    ----------
-    snapshots : Rows (n, M)
-    latents : ndarray (n, d)
-    l2, linf : ndarray (n,)
-        Scaled errors of the decoded fields.
-    invariants : ndarray (n,)
-        Largest error of an invariant, relative to what it sums up: ``|C_j.f_hat - C_j.f| / |C_j|.|f|``.
-    has_invariants : bool
-        Whether the model preserves invariants. If not, `invariants` is the error of the mass.
-    n_invariants : int
-    ranges : tuple of four floats
-        Lowest and highest value of the snapshots, and of the decoded fields.
-    examined : ndarray of int
-        Rows of `leverage`: at most about 5000, those of the largest errors among them.
-    leverage : ndarray or None
-        Leverage of these rows; None if the model has none or it would take minutes.
-    limit : float
-        The model's `leverage_limit_`.
-    known : float
-        Share of the examined rows that the model was fitted to; NaN if that is not known.
-    """
-
-    snapshots: Rows
-    latents: _Values
-    l2: _Values
+    snapshots: Rows  # (n, M)
+    latents: _Values  # (n, d)
+    l2: _Values  # (n,), errors of the decoded fields
     linf: _Values
-    invariants: _Values
+    invariants: _Values  # (n,), the largest |C_j.f_hat - C_j.f| / |C_j|.|f|; of the mass if the model has none
     has_invariants: bool
     n_invariants: int
-    ranges: tuple[float, float, float, float]
-    examined: NDArray[np.intp]
-    leverage: _Values | None
-    limit: float
-    known: float
+    ranges: tuple[float, float, float, float]  # lowest and highest value of the snapshots, and of the decoded fields
+    examined: NDArray[np.intp]  # rows of `leverage`: at most about 5000, with those of the largest errors
+    leverage: _Values | None  # None if the model has none or it would take minutes
+    limit: float  # the model's `leverage_limit_`
+    known: float  # share of the examined rows that the model was fitted to; NaN if that is not known
 
 
 def decoding_part(model: Any) -> Any:

@@ -25,17 +25,9 @@ def model_pictures(
     shape: tuple[int, ...] | None,
     mesh: tuple[ArrayLike, ArrayLike] | None,
 ) -> Iterator[Picture]:
-    """The pictures one after another: errors, worst fields, embedding, leverage, invariants.
+    """The pictures one after another: errors, fields of the rows `worst`, embedding, leverage, invariants.
 
-    Parameters
-    ----------
-    model : fitted model
-    found : Evaluation
-    groups : ndarray (n,) or None
-    worst : list of int
-        Rows of the fields of the largest errors that are shown.
-    shape, mesh
-        Shape of a field that is a plane, or the mesh that it lies on; both None for a line.
+    `shape` is that of a field that is a plane, `mesh` the one that it lies on; both are None for a line.
     """
     yield _errors(found, groups)
     yield _fields(model, found, worst, shape, mesh)

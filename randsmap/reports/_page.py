@@ -27,21 +27,13 @@ WIDE, NARROW = 10.4, 4.6  # inches of pictures as wide as the page, and as a pho
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with caption and alternative text.
-
-    Parameters
-    ----------
-    title, caption, alt : str
-    figure : matplotlib Figure
-    narrow : matplotlib Figure, optional
-        In its place where the page is narrow.
-    """
+    """A figure with caption and alternative text."""
 
     title: str
     caption: str
     alt: str
     figure: Any
-    narrow: Any = None
+    narrow: Any = None  # a figure for narrow pages
 
 
 def embedded(pictures: Iterable[Picture]) -> list[tuple[Picture, list[dict[str, Any]]]] | None:

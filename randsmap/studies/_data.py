@@ -63,11 +63,7 @@ def file_description(options: dict[str, Any]) -> dict[str, Any]:
 def user_data(path: str | os.PathLike[str], conserves: bool) -> tuple[Fields, str]:
     """The user's own snapshots (n, n_cells) from a file of `read_snapshots`, memory-mapped if large, and its checksum.
 
-    Raises
-    ------
-    ValueError
-        If the file does not hold a finite array of numbers, or its fields have not all the same mass
-        where the study's decoders keep it.
+    ValueError if they have not all the same mass although the study's decoders keep it.
     """
     F = flattened(read_snapshots(path), str(path))[0]
     numbers = as_array(F, str(path))
@@ -109,8 +105,8 @@ def random_split(n_samples: int, sizes: Sizes, seed: int) -> list[NDArray[np.int
 def trajectory_split(trajectories: NDArray[Any], sizes: Sizes, seed: int) -> list[NDArray[np.intp]]:
     """Rows for training, validation and testing such that no trajectory is in two parts.
 
-    Whole trajectories are dealt out until a part has its size; what its last one has too much is not
-    used at all. Testing gets the trajectories that are left, so it may be a little smaller.
+    Whole trajectories are dealt out until a part has its size; the surplus of its last one is not used. Testing gets
+    the trajectories that are left, so it may be a little smaller.
     """
     rng = np.random.RandomState(seed)
     names = rng.permutation(np.unique(trajectories))
@@ -177,17 +173,8 @@ def error_summary(errors: NDArray[np.float64], conserves: bool, seconds: float) 
 class Part:
     """One split of the data: fields, and their latents by the study's encoder or by that of a case.
 
-    Parameters
-    ----------
-    study : Study
-    data : ndarray (n, n_cells)
-        All fields; perhaps a memory map.
-    rows : sequence of three arrays
-        Rows for training, validation and testing.
-    store : Store
-        Keeps the latents.
-    groups : ndarray or None
-        Groups of the training fields, which searches hold out as a whole.
+    `rows` are those of `data` for training, validation and testing; searches hold out `groups` of the training fields
+    as a whole.
     """
 
     def __init__(

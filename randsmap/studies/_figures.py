@@ -20,37 +20,19 @@ from randsmap.studies._study import Study
 
 @dataclass(frozen=True)
 class View:
-    """Selection of columns, axes and colours for the figures of a study.
+    """Selection of columns, axes and colours for the figures of a study."""
 
-    Parameters
-    ----------
-    shown, point_names : tuple of int, tuple of str
-        Columns that are plotted, of the summary statistics or of a point's coordinates, and their names.
-    color, color_name : ("statistic" | "intrinsic" | "coordinate", column), str
-        The value that colours the samples.
-    intrinsic, intrinsic_names : ndarray (n_samples, q), tuple of str
-        Known values of each sample of the data set that are not in its field.
-    axes, axis_names : tuple of ndarray, tuple of str
-        Coordinates along each axis of a field; () for points, which are no fields.
-    mask : ndarray (nx, ny) of bool or None
-        False where a field is always 0.
-    target : (column, value) or None
-        The field shown is the one whose intrinsic value in that column is nearest. None: the middle one.
-    with_axes : bool
-        Whether the coordinates of the axes have a meaning (not for images).
-    """
-
-    shown: tuple[int, ...]
+    shown: tuple[int, ...]  # columns that are plotted: of the summary statistics, or of a point's coordinates
     point_names: tuple[str, ...]
-    color: tuple[str, int]
+    color: tuple[str, int]  # "statistic", "intrinsic" or "coordinate", and the column
     color_name: str
-    intrinsic: NDArray[np.float64]
+    intrinsic: NDArray[np.float64]  # (n_samples, q), known values of each sample that are not in its field
     intrinsic_names: tuple[str, ...]
-    axes: tuple[NDArray[np.float64], ...] = ()
+    axes: tuple[NDArray[np.float64], ...] = ()  # coordinates along each axis of a field; () for points
     axis_names: tuple[str, ...] = ()
-    mask: NDArray[np.bool_] | None = None
-    target: tuple[int, float] | None = None
-    with_axes: bool = True
+    mask: NDArray[np.bool_] | None = None  # (nx, ny), False where a field is always 0
+    target: tuple[int, float] | None = None  # column and value of the field shown; None: the middle one
+    with_axes: bool = True  # whether the coordinates of the axes have a meaning (not for images)
 
     @property
     def statistic_names(self) -> tuple[str, ...]:

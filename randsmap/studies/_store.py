@@ -16,17 +16,7 @@ Piece = dict[str, Any]
 class Store:
     """Finished pieces of one configuration: small JSON and .npz files, written atomically, with checksums.
 
-    Parameters
-    ----------
-    folder : Path
-        Created if missing.
-    configuration : dict
-        JSON values on which the pieces depend.
-
-    Raises
-    ------
-    ValueError
-        If the folder holds pieces of another configuration.
+    `configuration` has the JSON values on which the pieces depend; a folder of another one raises ValueError.
     """
 
     def __init__(self, folder: Path, configuration: dict[str, Any]) -> None:
