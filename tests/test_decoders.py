@@ -331,6 +331,7 @@ for n in (1, 9, 50):
 def test_no_blas_threads_inside_tasks(monkeypatch):
     Y, F = problem(400)
     decoder = RANDSMAPDecoder(random_state=0).fit(Y, F)
+    decoder.predict(Y[:1])  # finds the trusted region, which needs tasks that run
     seen = []
     monkeypatch.setattr(_parallel, "parallel_for", lambda task, n: seen.append((n, list(_parallel._blas_limits))))
     decoder.predict(Y)

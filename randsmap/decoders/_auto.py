@@ -17,19 +17,14 @@ from randsmap._linalg.spectral import PATH
 from randsmap.decoders._base import FIT_STATE, LinearDecoder, check_fields, of_fit
 from randsmap.decoders._blended import BlendedDecoder, field_coordinates
 from randsmap.decoders._capabilities import require
-from randsmap.decoders._families import DOUBLE_DIFFUSION_MAPS, KNN, LENGTHS, check_families
-from randsmap.decoders._held_out import NEIGHBORS, RANKS, Samples, check_groups, stratified
+from randsmap.decoders._families import LENGTHS, check_families
+from randsmap.decoders._held_out import COUNTED, Samples, check_groups, stratified
 from randsmap.decoders._trials import blend, candidates, leading, search, search_threads, trust_limit
 from randsmap.invariants import InvariantParameters, Invariants, common_values, document_invariants
 from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.metrics import field_norms
 
 __all__ = ["AutoDecoder", "Results"]
-
-_SUBSET = 1000  # samples of the search
-_MOST_PRINTED = 60  # rows of a table
-# families without lambda: what they have instead, and its values
-_BY_COUNT: dict[str, tuple[str, Any]] = {KNN: ("n_neighbors", NEIGHBORS), DOUBLE_DIFFUSION_MAPS: ("rank", RANKS)}
 
 
 class Results(Bunch):
@@ -45,7 +40,8 @@ class Results(Bunch):
     def __repr__(self) -> str:
         """The table as text, of many rows the first and the last; a Bunch would print every array."""
         n = max(map(len, self.values()), default=0)
-        rows = list(range(n)) if n <= _MOST_PRINTED else [*range(_MOST_PRINTED - 3), None, n - 2, n - 1]
+        most = 60  # as many rows as pandas prints
+        rows = list(range(n)) if n <= most else [*range(most - 3), None, n - 2, n - 1]
         columns = [[""] + ["..." if i is None else str(i) for i in rows]]
         columns += [
             [name] + ["..." if i is None else _as_cell(values[i]) for i in rows] for name, values in self.items()
@@ -224,7 +220,8 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         _, G, _ = field_coordinates(F)
         sizes = field_norms(F)
         everything = Samples(X / units, G, sizes, labels, rng)
-        count = min(n, max(_SUBSET, round(validation * n)))
+        # the eigendecomposition of a trial takes 0.4 s for 1000 samples on one core, and grows with the cube
+        count = min(n, max(1000, round(validation * n)))
         if count < n:
             chosen = everything.subset(stratified(labels, n, count, rng), sizes, rng)
             trials = search(chosen, n_trials, families)
@@ -282,10 +279,10 @@ def _table(trials, members, units, n):
         nu=np.array([np.nan if trial.nu is None else trial.nu for trial in trials]),
         degree=np.array([-1 if trial.degree is None else trial.degree for trial in trials]),
         **{f"length_scale_{j + 1}": scales[:, j] for j in range(scales.shape[1])},
-        regularization=np.array([np.nan if t.family in _BY_COUNT else t.regularization(n) for t in trials]),
+        regularization=np.array([np.nan if t.family in COUNTED else t.regularization(n) for t in trials]),
         **{
             name: np.array([int(t.value) if t.family == family and np.isfinite(t.value) else 0 for t in trials])
-            for family, (name, _) in _BY_COUNT.items()
+            for family, (name, _) in COUNTED.items()
         },
         error=np.array([trial.error for trial in trials]),
         score=np.array([trial.score for trial in trials]),
@@ -294,8 +291,8 @@ def _table(trials, members, units, n):
 
 
 def _edges(trial):
-    name, values = _BY_COUNT.get(trial.family, ("regularization", PATH))
-    ends = (values[-1],) if trial.family in _BY_COUNT else (values[0], values[-1])
+    name, values = COUNTED.get(trial.family, ("regularization", PATH))
+    ends = (values[-1],) if trial.family in COUNTED else (values[0], values[-1])
     edges = [name] if trial.value in ends else []
     if trial.scales.min() < 2 * LENGTHS[0] or trial.scales.max() > LENGTHS[1] / 2:
         edges.append("length_scale")

@@ -26,12 +26,6 @@ from randsmap.maps.linear_map import LinearMap
 
 __all__ = ["BlendedDecoder", "field_coordinates", "geometric_median", "limited", "linear_trend", "median_smoothing"]
 
-_EPS = np.finfo(float).eps
-_ROWS = 256  # points decoded at a time: a few arrays (parts, rows, coordinates)
-_SMOOTHING = 1e-9  # of the fields' spread: nearer fields are averaged
-_TOLERANCE, _ITERATIONS, _POLISHING = 1e-11, 50, 3
-_JUDGES = 3  # parts that say how far away a point is
-_DAMPING = 1.0, 0.3, 0.1, 0.03  # of Newton's step
 _Values = NDArray[np.float64]
 
 
@@ -86,11 +80,12 @@ def geometric_median(P: _Values, smoothing: float) -> tuple[_Values, _Values]:
         with np.errstate(over="ignore", invalid="ignore"):
             D = np.stack([np.square(P - p).sum(axis=2) for p in P], axis=2).transpose(1, 0, 2)  # (n, K, K)
             s = _squares(D, W)
-            for _ in range(_ITERATIONS):
+            # changes of the weights below 1e-11 move fields by no more of their distances; 50 is a guard
+            for _ in range(50):
                 new, new_s = _median_step(D, W, s, smoothing)
                 change = np.abs(new - W).max(initial=0)
                 W, s = new, new_s
-                if change < _TOLERANCE:
+                if change < 1e-11:
                     break
         x = _polished(np.einsum("nk,knr->nr", W, P), P, smoothing)
         q = 1 / _smoothed_distances(x - P, smoothing).T
@@ -105,7 +100,7 @@ def _smoothed_distances(E, smoothing):
 
 def _polished(x, P, smoothing):
     """x after Newton steps that subtract points, not squares of distances, where they lower the sum of distances."""
-    for _ in range(_POLISHING):
+    for _ in range(3):  # squares of distances lose half of the digits, which two quadratic steps bring back
         E = x - P
         d = _smoothed_distances(E, smoothing)
         gradient = np.einsum("knr,kn->nr", E, 1 / d)
@@ -136,7 +131,7 @@ def hessian_solve(E: _Values, d: _Values, T: _Values) -> _Values:
 
 def median_smoothing(G: _Values) -> float:
     """The smoothing of medians of fields with the coordinates G (n, r): 1e-9 of their root mean square."""
-    return max(_SMOOTHING * float(np.linalg.norm(G) / np.sqrt(len(G))), 1e-150)
+    return max(1e-9 * float(np.linalg.norm(G) / np.sqrt(len(G))), 1e-150)
 
 
 def _squares(D, W):
@@ -158,7 +153,7 @@ def _median_step(D, W, s, smoothing):
     S[:, np.arange(K), np.arange(K)] += 1e-14 * a / q.min(axis=1, keepdims=True)
     w = q * np.linalg.solve(S, inner.sum(axis=2)[..., None])[..., 0]
     newton = weiszfeld - (w.sum(axis=1, keepdims=True) * W - w) / a
-    trials = [weiszfeld, *(W + step * (newton - W) for step in _DAMPING)]
+    trials = [weiszfeld, *(W + damping * (newton - W) for damping in (1.0, 0.3, 0.1, 0.03))]
     squares = [_squares(D, new) for new in trials]
     best = np.argmin([np.sqrt(x + smoothing**2).sum(axis=1) for x in squares], axis=0)
     rows = np.arange(len(W))
@@ -215,7 +210,7 @@ class BlendFit(Fit):
         **COMPUTED_STATE,
     }
 
-    rows = _ROWS
+    rows = 256  # points decoded at a time: a few arrays (parts, rows, coordinates)
     not_frozen = (
         "a blend of decoders cannot be frozen: C knows feature maps and kernels, not the median of fields. "
         "Fit a clone of one of its `decoders`, with the invariants that it shall keep, and freeze that"
@@ -239,9 +234,9 @@ class BlendFit(Fit):
         return LinearMap(self, self.coefficients, self.invariants)
 
     def _judges(self):
-        """The fits of the first few parts whose leverage is known."""
+        """The fits of the first three parts whose leverage is known; the median of three outvotes one."""
         fits = [getattr(part, "fitted", None) for part in self.decoders]
-        return [fit for fit in fits if isinstance(fit, Fit)][:_JUDGES]
+        return [fit for fit in fits if isinstance(fit, Fit)][:3]
 
     @property
     def leverage_cost(self) -> float:

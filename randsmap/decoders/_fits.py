@@ -32,7 +32,6 @@ __all__ = ["KERNELS", "HarmonicFit", "KernelFit", "KernelSpace", "MultiGaussian"
 KERNELS = ("gaussian", "multi-gaussian", "matern", "thin-plate")
 _SMALLEST = np.finfo(float).smallest_subnormal
 _SOLVERS = ("cholesky", "dual", "qr", "lowrank", "krylov", "svd", "eigh")
-_ALONE = 1e-8  # 1 - leverage below which a sample of an unpenalised fit is met whatever the others are
 
 
 # -- Random features -------------------------------------------------------------------------------
@@ -178,7 +177,8 @@ class RidgeFit(Fit):
             held_out = training / free
             highest = float(ridge.sizes(self.features, self.points).mean()) / self.regularization
         else:  # the minimum-norm solution knows no variance of a point that is met whatever the others are
-            held_out = np.where(free > _ALONE, training / free, training)
+            alone = 1e-8  # 1 - leverage below which a sample is met whatever the others are
+            held_out = np.where(free > alone, training / free, training)
         return Leverage(lambda X: ridge.values(self.features, X), self.points, training, held_out, highest)
 
 

@@ -20,17 +20,17 @@ from randsmap.decoders._families import DOUBLE_DIFFUSION_MAPS, KNN, Trial
 from randsmap.decoders._kernel import retained_modes
 from randsmap.decoders._knn import KNNDecoder
 
-__all__ = ["NEIGHBORS", "RANKS", "Samples", "Scores", "check_groups", "stratified"]
+__all__ = ["COUNTED", "Samples", "Scores", "check_groups", "stratified"]
 
 _Values = NDArray[np.float64]
 _Groups = Sequence[NDArray[np.intp]]
 
-NEIGHBORS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
-RANKS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-_FOLDS = 5  # where there is no closed form
-_PARTS = 8  # into which samples without groups fall for the score
-_COORDINATES, _SKETCH = 192, 128  # coordinates of fields beyond which the search takes random combinations
-_FLOOR = 1e-12
+# Families without lambda: what they have instead, and the values compared. Ranks 2, 3, 4, 6, 8, 12, ..., 1024 grow by
+# factors of at most 1.5.
+COUNTED: dict[str, tuple[str, Sequence[int]]] = {
+    KNN: ("n_neighbors", (1, 2, 3, 4, 5, 6, 8, 10, 12)),
+    DOUBLE_DIFFUSION_MAPS: ("rank", [base << k for k in range(10) for base in (2, 3)][:-1]),
+}
 
 
 class Scores:
@@ -53,7 +53,8 @@ class Scores:
 
     def score(self, errors: _Values) -> float:
         means = np.array([errors[part].mean() for part in self._parts])
-        return float(0.5 * np.log(errors.mean() + _FLOOR) + 0.5 * np.log(means + _FLOOR).mean())
+        floor = 1e-12  # errors below it are round-off and count as equal
+        return float(0.5 * np.log(errors.mean() + floor) + 0.5 * np.log(means + floor).mean())
 
 
 class Samples:
@@ -66,7 +67,8 @@ class Samples:
         self.groups = None if labels is None else [np.flatnonzero(labels == g) for g in np.unique(labels)]
         parts = self.groups
         if parts is None:
-            parts = np.array_split(rng.permutation(len(X)), min(_PARTS, len(X)))
+            # few enough that a part's mean error is no accident, enough that one part does not decide
+            parts = np.array_split(rng.permutation(len(X)), min(8, len(X)))
         self.seed = int(rng.uniform(0, 2**31)) if seed is None else seed
         self._parts = parts
         self.scores = Scores(sizes, parts)
@@ -75,12 +77,12 @@ class Samples:
         """The trial at each lambda, number of neighbours or rank, and what held-out fields then miss."""
         if trial.family == KNN:
             fewest = len(self.X) - (0 if self.groups is None else max(map(len, self.groups))) - 1
-            for k in [k for k in NEIGHBORS if k <= max(1, fewest // 2)]:
+            for k in [k for k in COUNTED[KNN][1] if k <= max(1, fewest // 2)]:
                 new = trial.at(k)
                 yield new, self.residuals(new)
             return
         if trial.family == DOUBLE_DIFFUSION_MAPS:
-            for rank, residuals in self._harmonic_residuals(self.X / trial.scales, RANKS).items():
+            for rank, residuals in self._harmonic_residuals(self.X / trial.scales, COUNTED[trial.family][1]).items():
                 yield trial.at(rank), residuals
             return
         K, T = trial.functions(self.X, self.seed)
@@ -125,7 +127,8 @@ class Samples:
         """
         out = {rank: np.empty_like(self.G) for rank in ranks if rank <= len(X)}
         found = 0
-        for fold in np.array_split(np.arange(len(self._parts)), min(_FOLDS, len(self._parts))):
+        n_folds = min(5, len(self._parts))  # each costs an eigendecomposition
+        for fold in np.array_split(np.arange(len(self._parts)), n_folds):
             held = np.concatenate([self._parts[i] for i in fold])
             rest = np.setdiff1d(np.arange(len(X)), held)
             kernel = Radial.gaussian(1.0)
@@ -159,9 +162,11 @@ class Samples:
 
     def subset(self, rows: NDArray[np.intp], sizes: _Values, rng: Any) -> Samples:
         labels = None if self.labels is None else self.labels[rows]
-        G = self.G[rows]
-        if G.shape[1] > _COORDINATES:  # lengths are kept to 6 %, the same for all candidates
-            G = G @ (rng.standard_normal((G.shape[1], _SKETCH)) / np.sqrt(_SKETCH))
+        G, size = self.G[rows], 128
+        # random combinations keep lengths to 1 / sqrt(2 size) = 6 %, the same for all candidates; for a few more
+        # coordinates than combinations they would save nothing
+        if G.shape[1] > 1.5 * size:
+            G = G @ (rng.standard_normal((G.shape[1], size)) / np.sqrt(size))
         return Samples(self.X[rows], G, sizes[rows], labels, rng, self.seed)
 
 

@@ -37,8 +37,6 @@ from randsmap.maps.bases import in_units
 
 __all__ = ["DoubleDiffusionMapsDecoder", "KernelDecoder", "retained_modes"]
 
-_EPS, _SMALLEST = np.finfo(float).eps, np.finfo(float).smallest_subnormal
-
 
 def retained_modes(eigenvalues: NDArray[np.float64], n: int, rank: int | str) -> int:
     """Number r of geometric harmonics kept.
@@ -49,7 +47,7 @@ def retained_modes(eigenvalues: NDArray[np.float64], n: int, rank: int | str) ->
     largest = eigenvalues[0]
     if isinstance(rank, str):
         return int(np.count_nonzero(eigenvalues > n * largest * 2.0**-53 * largest))
-    return min(rank, int(np.count_nonzero(eigenvalues > n * _EPS * largest)))
+    return min(rank, int(np.count_nonzero(eigenvalues > n * np.finfo(float).eps * largest)))
 
 
 @document_invariants

@@ -34,7 +34,6 @@ __all__ = ["KNNDecoder"]
 KEPT_DISTANCES = 2**25
 BLOCK_DISTANCES = 2**22
 _COMPUTED = ("points", "index", "nystroem", "exponents", "columns")  # of a fit, whatever the number of neighbours
-_LATENT_ROWS, _ENCODER_ROWS = 256, 16  # rows a task: some 0.1 ms each, beside which its start costs nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +135,7 @@ class KNNFit(Fit):
         neighbors, stopped = self._neighbors(points, exclude), list[int]()
         weights = np.empty(neighbors.shape)
         if self.encoder is None:
-            _by_rows(_LATENT_ROWS, stopped, 0, _kernel.latent, (self.points,), points, neighbors, weights)
+            _by_rows(256, stopped, 0, _kernel.latent, (self.points,), points, neighbors, weights)
         elif self.exponents is not None:
             self._encoder_weights(self.exponents, X, neighbors, neighbors, weights, 0, stopped)
         else:
@@ -156,7 +155,7 @@ class KNNFit(Fit):
 
     def _encoder_weights(self, exponents, X, neighbors, rows, weights, first, stopped):
         shared = exponents, self.nystroem.offset, self.nystroem.values, self.latents
-        _by_rows(_ENCODER_ROWS, stopped, first, _kernel.encoder, shared, X, neighbors, rows, weights)
+        _by_rows(16, stopped, first, _kernel.encoder, shared, X, neighbors, rows, weights)
 
     def decode(
         self,
@@ -227,6 +226,8 @@ class KNNFit(Fit):
 
 def _by_rows(step, stopped, first, kernel, shared, *arrays):
     """kernel(*shared, *some rows of the arrays) in tasks of `step` rows, the first of which has the number `first`.
+
+    A task takes some 0.1 ms, compared with which its start costs nothing.
 
     The kernel returns the first row whose search was stopped, or -1: it is noted in `stopped`.
     """

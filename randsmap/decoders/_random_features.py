@@ -59,8 +59,6 @@ from randsmap.metrics import field_norms
 
 __all__ = ["NotStreamable", "RANDSMAPDecoder", "RFNNDecoder"]
 
-_TRUNCATION = 1e-8  # relative cut of singular values, delta_S in the paper's implementation details
-
 
 # -- Fitted state ----------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
@@ -708,8 +706,9 @@ def _training_constrained(rows, F, regularization, invariants):
     """
     fields = np.hstack([as_fields(F)[:], np.ones((rows.n, 1))])
     spectral = Spectral(rows, always=True)
-    A = spectral.solve(fields, regularization, _TRUNCATION).coefficients[:, :-1]
-    pseudo_bias = spectral.solve(fields, 0.0, _TRUNCATION).coefficients[:, -1:]
+    truncation = 1e-8  # relative cut of singular values, delta_S in the paper's implementation details
+    A = spectral.solve(fields, regularization, truncation).coefficients[:, :-1]
+    pseudo_bias = spectral.solve(fields, 0.0, truncation).coefficients[:, -1:]
     return invariants.correct_coefficients(A, pseudo_bias * invariants.values)
 
 

@@ -18,7 +18,6 @@ from randsmap._parallel import blas_threads
 __all__ = ["PAPER", "fixed_regularization", "held_out_regularization"]
 
 PAPER = 1e-3  # lambda of the paper, with features that are given
-_SAMPLES = 300  # whose held-out errors are computed: a factorisation of 300 x 300 costs much less than a fit
 
 
 def fixed_regularization(decoder: Any) -> float | None:
@@ -43,7 +42,8 @@ def held_out_regularization(features: Any, X: NDArray[np.float64], F: Any) -> fl
     with it.
     """
     n = len(X)
-    some = np.sort(np.random.RandomState(0).permutation(n)[:_SAMPLES])
+    # a factorisation of 300 x 300 costs much less than a fit
+    some = np.sort(np.random.RandomState(0).permutation(n)[:300])
     fields = F.take(some) if isinstance(F, Rows) else Rows(F[some])
     sizes = np.sqrt(fields.norms2())
     sizes = error_scales(sizes)

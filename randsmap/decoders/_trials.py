@@ -19,14 +19,9 @@ __all__ = ["WORTH", "Search", "blend", "candidates", "leading", "search", "searc
 
 _Values = NDArray[np.float64]
 
-_STEP, _FINEST = np.log(2.5), 0.1  # of length scales, in their logarithms: the first step, and where halving ends
 _USUAL = (THIN_PLATE, GAUSSIAN, MATERN)  # families that are refined although others are better
-_LEADERS = 3  # families whose best members are refined in turn
-_SIZES = (1, 3, 5, 8, 12)  # decoders in the blend
+_LARGEST = 12  # decoders in the blend, at most
 WORTH = 0.01  # improvement of the score, about as much of the error, for which a larger blend is taken
-_KINDRED, _BEHIND = 3, 2.0  # with groups: members of one family, and how far behind the best score
-_SLACK = 2.0, 1.25  # without and with groups, times the largest distance between fields of neighbours: `trust_limit`
-_SERIAL = 700  # samples up to which more threads only cost time
 
 
 class Search:
@@ -65,7 +60,8 @@ def search_threads(n: int) -> AbstractContextManager[None]:
     Factorisations of small matrices, one after the other, take five to ten times as long on threads that wait for
     each other (measured on 58 fields with two cores).
     """
-    return blas_threads(1 if n < _SERIAL else None)
+    serial = 700  # samples up to which more threads only cost time
+    return blas_threads(1 if n < serial else None)
 
 
 def search(samples: Samples, n_trials: int, families: Sequence[str]) -> list[Trial]:
@@ -81,16 +77,17 @@ def search(samples: Samples, n_trials: int, families: Sequence[str]) -> list[Tri
 
     found = Search(judge)
     starts = iter(starts_of(families, samples.X.shape[1]))
-    step, turn = _STEP, 0
+    # steps of the scales' logarithms: from a factor 2.5 down to 1.1, below which held-out errors hardly change
+    step, finest, turn = np.log(2.5), 0.1, 0
     for _ in steps(n_trials, 1, "tuning"):
         proposals = next(starts, [])
         if not proposals:
-            while not proposals and step >= _FINEST:
+            while not proposals and step >= finest:
                 proposals = _refinement(found, turn, step)
                 step = step if proposals else step / 2
             turn += 1
         found.add(proposals)
-        for trial in leading(found.candidates)[max(_SIZES) :]:
+        for trial in leading(found.candidates)[_LARGEST:]:
             trial.residuals = None  # memory: the blend takes those of the best alone
     return found.candidates
 
@@ -123,7 +120,7 @@ def _refinement(found, turn, step):
         if not best or trial.family in _USUAL:
             best.setdefault(trial.kind, trial)
     ranked = list(best.values())
-    first = turn % _LEADERS
+    first = turn % 3  # the best three families are refined in turn
     for trial in ranked[first:] + ranked[:first]:
         proposals = found.unknown(trial.neighbors(step))
         if proposals:
@@ -134,30 +131,33 @@ def _refinement(found, turn, step):
 def trust_limit(samples: Samples) -> float:
     """Largest distance of a decoded field from the nearest training point's, moved along the linear trend.
 
-    It exceeds the largest distance of a training field from its nearest neighbour's (outside its group) by a factor.
+    It exceeds the largest distance of a training field from its nearest neighbour's (outside its group) by a factor,
+    the smaller one with groups, whose nearest neighbours are as far as those of new fields.
     """
     rest = samples.G - samples.X @ linear_trend(samples.X, samples.G)
     jumps = np.linalg.norm(rest - rest[samples.nearest()], axis=1)
-    return _SLACK[samples.groups is not None] * float(jumps.max())
+    return (2.0 if samples.groups is None else 1.25) * float(jumps.max())
 
 
 def candidates(samples: Samples, trials: list[Trial]) -> list[Trial]:
     """The trials that may become parts of the blend, the best first.
 
     Groups are few, and their errors hardly distinguish similar decoders. So at most 3 members of a family are taken
-    then, which makes the parts differ, except for k-NN mixtures, which cannot fail far from their data.
+    then, which makes the parts differ, except for k-NN mixtures, which cannot fail far from their data, and none whose
+    score is more than 2 behind the best (errors e^2 = 7 times as large).
     """
+    kindred, behind = 3, 2.0
     best = leading(trials)
     if samples.groups is None:
-        return best[: max(_SIZES)]
+        return best[:_LARGEST]
     taken: dict[Any, int] = {}
     chosen = []
     for trial in best:
         taken[trial.kind] = taken.get(trial.kind, 0) + 1
-        close = trial.score <= best[0].score + _BEHIND
-        if close and (trial.family == KNN or taken[trial.kind] <= _KINDRED):
+        close = trial.score <= best[0].score + behind
+        if close and (trial.family == KNN or taken[trial.kind] <= kindred):
             chosen.append(trial)
-    return chosen[: max(_SIZES)]
+    return chosen[:_LARGEST]
 
 
 def blend(samples: Samples, members: list[Trial], limit: float) -> tuple[list[Trial], float]:
@@ -170,7 +170,7 @@ def blend(samples: Samples, members: list[Trial], limit: float) -> tuple[list[Tr
     near = samples.G[nearest] + (samples.X - samples.X[nearest]) @ linear_trend(samples.X, samples.G)
     P = limited(np.stack([samples.G - r for r in residuals]), near, limit)
     smoothing = median_smoothing(samples.G)
-    sizes = [size for size in _SIZES if size < len(members)] + [len(members)]
+    sizes = [size for size in (1, 3, 5, 8) if size < len(members)] + [len(members)]
     errors = [
         samples.scores.errors(samples.G - geometric_median(P[:size], smoothing)[0])
         for size in (sizes if samples.groups is None else sizes[-1:])

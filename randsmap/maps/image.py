@@ -21,10 +21,6 @@ from randsmap.maps.linear_map import LinearMap, map_arrays
 __all__ = ["MAX_BYTES", "FrozenEncoder", "assembled", "field_shape_of", "image_of", "is_image"]
 
 MAX_BYTES = 256_000_000  # of a table
-_SAMPLE_ROWS, _SAMPLE_ENTRIES = 2048, 1 << 26  # fields at which errors are measured
-_SINGLE_ERROR = 2e-6  # relative, that float32 may add: half of what is promised
-_FEWEST_CELLS, _PROBES = 8, 256
-_MOST_AXES = 32
 _Values = NDArray[np.float64]
 
 
@@ -115,7 +111,7 @@ def image_of(
 # -- Fewer or shorter numbers ----------------------------------------------------------------------
 def _sample(points, box, M):
     """Latent points at which errors are measured: some of those given, or spread over the box; None without both."""
-    n = int(np.clip(_SAMPLE_ENTRIES // M, 64, _SAMPLE_ROWS))
+    n = int(np.clip((1 << 26) // M, 64, 2048))  # at most 512 MB of fields, unless 64 of them are more
     if points is not None:
         return points[np.unique(np.linspace(0, len(points) - 1, n).astype(np.intp))]
     if box is None:
@@ -151,7 +147,8 @@ def _reduced(unprojected, coefficients, X, dtype, tol):
     basis, exact = unprojected.basis, _fields(unprojected, X)
     if basis.combinations is not None:
         basis = replace(basis, size=len(basis.combinations) - 1, combinations=None)
-    allowed = (0.0 if tol is None else tol) + (_SINGLE_ERROR if dtype == np.float32 else 0.0)
+    # float32 may add less than half of the 5e-6 that are promised
+    allowed = (0.0 if tol is None else tol) + (2e-6 if dtype == np.float32 else 0.0)
     best = np.inf
     for candidate in _candidates(basis, coefficients, X, exact, dtype, tol):
         error = _relative_errors(_fields_of(basis, candidate, X), exact).max()
@@ -226,7 +223,7 @@ def _table(unprojected, box, tol, max_bytes, dtype):
         raise ValueError("kind='table' needs to know where: give latents=, points whose bounding box the table covers")
     low, width = box[0], box[1] - box[0]
     width = np.maximum(width, np.maximum(np.abs(low), 1) * 1e-9)  # of a coordinate that does not vary
-    M, cells = unprojected.n_cells, np.full(d, _FEWEST_CELLS)
+    M, cells = unprojected.n_cells, np.full(d, 8)
     error = np.inf
     while True:
         grid = cells + 2 * _kernel.MARGIN
@@ -307,10 +304,7 @@ def _table_errors(unprojected, coefficients, low, step, cells, tol):
     rng = np.random.default_rng(0)
     for axis in range(len(cells)):  # centres along one axis, nodes along the others: a sample of them
         t = np.stack(
-            [
-                rng.integers(_kernel.MARGIN, n - _kernel.MARGIN, _PROBES) + 0.5 * (j == axis)
-                for j, n in enumerate(cells)
-            ],
+            [rng.integers(_kernel.MARGIN, n - _kernel.MARGIN, 256) + 0.5 * (j == axis) for j, n in enumerate(cells)],
             axis=1,
         )
         exact = _fields(unprojected, low + t * step)
@@ -373,7 +367,8 @@ def field_shape_of(image: Any, n_cells: int) -> tuple[int, ...] | None:
     table = memory[64 : 64 + count * _SECTION.itemsize].view(_SECTION)
     for entry in table[table["id"] == _kernel.SECTIONS["field_shape"]]:
         start, axes = int(entry["offset"]), int(entry["columns"])
-        part = memory[start : start + 8 * axes] if 2 <= axes <= _MOST_AXES else memory[:0]
+        # NumPy's arrays had at most 32 axes; a forged number must not become memory
+        part = memory[start : start + 8 * axes] if 2 <= axes <= 32 else memory[:0]
         shape = tuple(part.view(np.int64).tolist()) if len(part) == 8 * axes else ()
         if len(shape) < 2 or min(shape) < 1 or math.prod(shape) != n_cells:
             raise ValueError(f"the image is damaged: fields of {n_cells} cells do not have the shape {shape}")
