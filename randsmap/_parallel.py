@@ -67,10 +67,9 @@ def set_num_threads(n: int | None) -> None:
 
     Notes
     -----
-    Random draws, distances and the package's own kernels are bit-identical for any thread count. What goes
-    through BLAS agrees to the solver's own sensitivity, a relative change of fields of about eps |Phi|^2 / lambda:
-    for n = 400, P = 300 3e-11 at lambda = 1e-3 and, by Cholesky, 3e-5 at 1e-9; sigmoids with n = P = 2000 2e-8 at
-    1e-3. ``solver="auto"`` leaves Cholesky where that exceeds 1e-6, and QR agrees to 1e-12 there.
+    Random draws, distances and the package's own kernels are bit-identical for any thread count. Results of BLAS agree
+    to the solver's sensitivity, a relative change of fields of about eps |Phi|^2 / lambda: 3e-11 at lambda = 1e-3 for
+    n = 400, P = 300. ``solver="auto"`` replaces Cholesky by QR, which agrees to 1e-12, where that exceeds 1e-6.
 
     Examples
     --------
@@ -237,9 +236,11 @@ def _set_blas_threads(library, count):
     release(force=True)
 
 
-MAX_TILE = 1024  # rows a task takes at most
+# Rows per task at most: they bound the memory of its temporaries
+MAX_TILE = 1024
 FEW = _kernel.FEW
-TILE_ENTRIES = 1 << 21  # of the largest temporary of a tile (16 MB)
+# Entries of the largest temporary of a tile (16 MB)
+TILE_ENTRIES = 1 << 21
 
 
 def _tiles(n, most=MAX_TILE):

@@ -37,8 +37,9 @@ __all__ = [
     "width_of_median",
 ]
 
-# Above this many rows the median is taken over a sample of pairs.
+# Above this many rows, whose distance matrix takes 3.2 GB, the median is taken over a sample of pairs
 MEDIAN_EXACT_ROWS = 20_000
+# Pairs of that sample: a rank of their median is off by 0.1 % (1 / (2 sqrt(pairs)))
 MEDIAN_SAMPLED_PAIRS = 250_000
 # exp(-D / eps^2) needs eps^2 and 1/eps^2 as normal numbers
 EPSILON_RANGE = (1e-150, 1e150)
@@ -47,10 +48,10 @@ EPSILON_RANGE = (1e-150, 1e150)
 def squared_distances(X: ArrayLike, Z: ArrayLike | None = None, *, out: NDArray[Any] | None = None) -> NDArray[Any]:
     """Squared Euclidean distances between the rows of X and those of Z (of X when Z is None).
 
-    (n, m) for X (n, dim) and Z (m, dim); float32 if every array given is float32, else float64. Computed in double
-    precision either way: the relative error is of the order of 1e-13, however close the points are compared with their
-    distance from the origin or from one another. X against itself, or against an equal copy, is symmetric to the bit
-    with a zero diagonal. `out` is C-contiguous, of the result's type, and shares no memory with X or Z.
+    (n, m) for X (n, dim) and Z (m, dim); float32 if every array given is float32, else float64. The computation has
+    double precision: the relative error is about 1e-13, however close the points are compared with their distance from
+    the origin. X against itself, or against an equal copy, is symmetric to the bit with a zero diagonal. `out` is
+    C-contiguous, of the result's type, and shares no memory with X or Z.
 
     Examples
     --------
@@ -98,23 +99,21 @@ def gaussian_in_place(D: NDArray[Any], epsilon: float) -> NDArray[Any]:
 def multi_gaussian_in_place(D: NDArray[np.float64], low: float, high: float) -> None:
     """Turn squared distances D (float64) into the multi-Gaussian kernel, in D itself.
 
-    The mean of exp(-s^2 r^2 / 2) over s in [low, high] (paper, Theorem 1 and Eq. (mixedgaussians)):
-    sqrt(pi/2) [erf(high r/sqrt2) - erf(low r/sqrt2)] / (r (high - low)), the difference taken as one
-    of erfc, which keeps its digits for large low r. Near r = 0 or for a narrow interval, where it
-    cancels, a Gauss-Legendre rule over s takes its place: it is exact to round-off there, as the
-    series 1 - r^2 (high^2 + high low + low^2) / 6 + ... is next to 0. The relative error is within
-    12 + 2 (low r)^2 ulp. Values below 1e-300 are 0.
+    The mean of exp(-s^2 r^2 / 2) over s in [low, high] (paper, Theorem 1 and Eq. (mixedgaussians)). The relative error
+    is within 12 + 2 (low r)^2 ulp; values below 1e-300 are 0.
     """
+    # sqrt(pi/2) [erf(high r/sqrt2) - erf(low r/sqrt2)] / (r (high - low)): a difference of erfc keeps its digits for
+    # large low r. Near r = 0, or for a narrow interval, it cancels, and a Gauss-Legendre rule over s is exact to
+    # round-off.
     _by_parts(_kernels.multi_gaussian, D, low, high)
 
 
 def multi_gaussian_slope_in_place(D: NDArray[np.float64], low: float, high: float) -> None:
     """Turn squared distances D (float64) into twice the multi-Gaussian kernel's derivative by them.
 
-    Minus the mean of s^2 exp(-s^2 r^2 / 2) over s in [low, high]; the gradient of the kernel in x is
-    that times x - z. By parts it is a difference of Gaussians and the kernel itself; near r = 0,
-    where that cancels, the quadrature of `multi_gaussian_in_place`.
+    Minus the mean of s^2 exp(-s^2 r^2 / 2) over s in [low, high]; the kernel's gradient in x is this times x - z.
     """
+    # by parts a difference of Gaussians and the kernel itself; near r = 0, where it cancels, the quadrature
     _by_parts(_kernels.multi_gaussian_slope, D, low, high)
 
 
@@ -191,11 +190,9 @@ def squared_distances_by_columns(X: Rows, Z: Rows | None = None) -> NDArray[np.f
 
 
 def centre_of(X: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A point amid the rows of X to take distances from: a mean, in float32 where it fits.
-
-    Some rows are enough, since any point near them will do. The few digits make x - centre exact for data of few
-    digits (float32, integers, pixels), and where the spread is small against the mean.
-    """
+    """A point amid the rows of X to take distances from: a mean of some rows, in float32 where it fits."""
+    # any point near the rows will do; its few digits make x - centre exact for data of few digits (float32, integers,
+    # pixels), and where the spread is small compared with the mean
     with np.errstate(over="ignore", invalid="ignore"):
         mean = X[:: max(1, len(X) // 128)].mean(axis=0)
         single = mean.astype(np.float32).astype(np.float64)
@@ -262,10 +259,10 @@ def kernel_rows(X: NDArray[np.float64], points: CentredPoints, epsilon: float) -
 def far_values(x: NDArray[np.float64], rows: NDArray[np.float64], epsilon: float) -> NDArray[np.float64]:
     """The kernel of one centred point x, up to a common factor, where it underflows.
 
-    The terms |x|^2 / epsilon^2 of the exponents are common to all training points and cancel in
-    the Nystroem ratio, which leaves a softmax of (2 x.f_j - |f_j|^2) / epsilon^2; shifted by its
-    maximum it cannot underflow. Far away the nearest training point decides.
+    Far away the nearest training point decides.
     """
+    # |x|^2 / epsilon^2 in the exponents is common to all training points and cancels in the Nystroem ratio; what is
+    # left is a softmax of (2 x.f_j - |f_j|^2) / epsilon^2, which cannot underflow when shifted by its maximum
     out = np.empty(len(rows))
     _map_kernel.far_values(x, np.ascontiguousarray(rows), epsilon, out)
     return out
@@ -391,11 +388,9 @@ def median_distance(X: NDArray[np.float64], *, exact_rows: int = MEDIAN_EXACT_RO
 
 
 def median_of_squared(D: NDArray[np.float64]) -> float:
-    """Median distance of the pairs i < j, from their squared distances D (n, n).
-
-    A sample of D brackets the median; one pass counts the values below the bracket and collects
-    those inside, among which the exact one is selected.
-    """
+    """Median distance of the pairs i < j, from their squared distances D (n, n)."""
+    # a sample of D brackets the median; one pass counts the values below the bracket and collects the values inside,
+    # among which the exact one is selected
     n_sampled = 2**14
     n = len(D)
     n_pairs = n * (n - 1) // 2

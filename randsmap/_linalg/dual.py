@@ -99,10 +99,6 @@ class Dual:
     uncentred : 0 or None
         As of `gram_norm`.
 
-    Notes
-    -----
-    Cholesky serves where the round-off of K is felt by at most 1e-6, see `gram_is_accurate`. Kernels with a linear
-    trend go down to lambda > 10 eps |K|_F: they have many eigenvalues, which would take ten times as long.
     """
 
     def __init__(self, K: _Values, T: _Values | None = None, *, uncentred: int | None = None) -> None:
@@ -118,6 +114,7 @@ class Dual:
 
     def cholesky_is_accurate(self, regularization: float) -> bool:
         """Whether `solve` uses Cholesky for this lambda, if the factorisation does not fail."""
+        # kernels with a linear trend have many eigenvalues, which would take ten times as long as Cholesky
         if self.tail.columns.shape[1] > 1:
             return regularization > self.smallest
         if self._norm is None:
@@ -225,7 +222,7 @@ class Dual:
 
     # -- Leverage --------------------------------------------------------------------------------------
     def leverage(self, regularization: float) -> KernelLeverage:
-        """h = |w|^2 + (k(y, y) - 2 k^T w + w^T K w) / lambda; below `smallest`, the variance alone, not over lambda."""
+        """h = |w|^2 + (k(y, y) - 2 k^T w + w^T K w) / lambda; for lambda up to `smallest`, the bracket alone."""
         if not regularization > self.smallest:
             regularization = 0.0
         root = self._inverse_root(regularization) if regularization else None

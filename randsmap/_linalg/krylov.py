@@ -29,7 +29,8 @@ from randsmap._parallel import blas_threads
 __all__ = ["Krylov", "available_memory"]
 
 _EPS = np.finfo(float).eps
-_BLOCK_BYTES = 2**25  # a row block of Phi
+# Size of a row block of Phi
+_BLOCK_BYTES = 2**25
 
 
 class Krylov:
@@ -54,9 +55,6 @@ class Krylov:
     approximation, ::
 
         |Phi (A - A*)|^2 <= r^T (Phi^T Phi + lambda I)^-1 r <= r^T (N + lambda I)^-1 r
-
-    which costs next to nothing. The iteration stops on this bound, and the bound is then computed
-    again from the residual itself, in one more pass, since the one in the recurrence drifts off.
     """
 
     first_rank = 128  # of the preconditioner; it doubles from there
@@ -151,6 +149,7 @@ class Krylov:
         self._damping = np.sqrt(rest / self._shifted) - 1
         A, n_iter, R = np.zeros_like(self._H), 0, self._H
         error = self._error(self._half_power(R))
+        # the bound in the recurrence drifts off: it is computed again from the residual itself, in one more pass
         while error > self._goal and n_iter < max_iter:
             step, used = self._iterate(R, max_iter - n_iter)
             n_iter += used

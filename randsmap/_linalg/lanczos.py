@@ -48,25 +48,20 @@ def leading_eigenpairs(
     numpy.linalg.LinAlgError
         If it does not converge.
 
-    Notes
-    -----
-    A block finds eigenvalues up to as many times as it has vectors, where a single vector would miss
-    repetitions (the circle has every eigenvalue twice), and one pass over a matrix that is larger than
-    the caches serves the whole block. The start is fixed and without symmetry, so that a second
-    call gives the same bits. A basis that grows too large is compressed to its best part (thick
-    restart).
-
     References
     ----------
     Golub and Underwood, The block Lanczos method, 1977. Wu and Simon, Thick-restart Lanczos method,
     SIAM J. Matrix Anal. Appl. 22 (2000).
     """
+    # A block finds an eigenvalue as many times as it has vectors, where a single vector would miss repetitions (the
+    # circle has every eigenvalue twice), and one pass over a matrix that is larger than the caches serves the block.
     p = block_size(count)
     most = min(max(BASIS, 3 * count + 4 * p), n - 1 - p)
     # Column 0 is the constraint. `projected` is basis^T S basis, without the constraint.
     basis = np.empty((n, 1 + most + p), order="F")
     projected = np.zeros((most + p, most + p))
     basis[:, 0] = constraint
+    # fixed, so that a second call gives the same bits, and without symmetry
     start = np.asfortranarray(np.random.default_rng(0).standard_normal((n, p)))
     block, _ = _orthonormalised(start, basis[:, :1], basis[:, :1].T @ start)
     done, next_check, compressions = 0, p, 0
@@ -98,6 +93,7 @@ def leading_eigenpairs(
                     f"the {count} leading eigenvectors did not converge (residual {residual:.1e}): "
                     "their eigenvalues are too close to one another"
                 )
+            # thick restart: the best part of the basis
             compressions += 1
             kept = count + (done - count) // 3 // p * p
             basis[:, 1 : 1 + kept] = basis[:, 1 : 1 + done] @ Y[:, :kept]

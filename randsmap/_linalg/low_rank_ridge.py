@@ -26,36 +26,40 @@ from randsmap._parallel import blas_threads
 
 __all__ = ["LARGEST_SHARE", "PROBES", "STEP", "TESTS", "LowRank", "LowRankSpace"]
 
-STEP = 64  # latent points whose features V gains at a time
+# Latent points whose features V gains at a time
+STEP = 64
+# Gaussian probes of the features outside V. The bound tau is too small if a chi-squared variable of 10 degrees of
+# freedom is below 1 / _MARGIN: once in 150000 fits
 PROBES = 10
-# tau < |Phi (I - V V^T)|_2^2 needs a chi-squared variable of 10 degrees of freedom below 1/2: once in 150000 fits
 _MARGIN = 2.0
-TESTS = 64  # points that say how well V represents the features, before the pass over all says it
-_CANDIDATES = 16384  # points among which the farthest are sought
+# Points by which V is judged before the pass over all points
+TESTS = 64
+# Points among which the farthest are sought
+_CANDIDATES = 16384
 _SLACK = np.log(10.0)  # of the extrapolated logarithm of tau
-LARGEST_SHARE = 6  # V of more than min(n, P) / 6 columns gains nothing
-_STORED = 1 << 25  # numbers of Phi V that are kept; of more it is computed anew in every pass
-_GIVE_UP_RATIO = 1e4  # times `tol`: above, the residual and some more columns do not help
-_PASSES = 3  # over the features, at most
+# V of more than min(n, P) / 6 columns gains nothing over a direct method
+LARGEST_SHARE = 6
+# Numbers of Phi V that are kept (256 MB); a larger one is computed anew in every pass
+_STORED = 1 << 25
 _EPS = np.finfo(float).eps
 
 
 class LowRankSpace:
-    """Feature rows Phi V in the span V of few points' features: rows of a ridge regression, for any lambda they serve.
+    """Feature rows Phi V in the span V of few points' features: the rows of a ridge regression.
 
     Parameters
     ----------
     rows : FeatureRows
         Without bias, the bias is not penalised: means of features and fields are taken off.
     most : int or None
-        Columns that V may have; None: max(128, min(n, P) / 6), what pays.
+        Columns that V may have; None: max(128, min(n, P) / 6).
 
     Attributes
     ----------
     table_goal : float
-        |E|_2 that tables of Phi V, for latents of one or two dimensions, may miss of it; 0: none.
+        Error |E|_2 that a table of Phi V, for latents of one or two dimensions, may have; 0: no table.
     table_error : float
-        |E|_2 that they miss.
+        Error |E|_2 of the table.
 
     Notes
     -----
@@ -67,8 +71,7 @@ class LowRankSpace:
 
     With a table (see `ProjectionTable`) |E|_2 (|F - Phi A| / (2 sqrt(lambda)) + |alpha|) is added to that.
 
-    tau comes from Gaussian probes: the sum of |Phi (I - V V^T) g|^2 over 10 of them, times 2, is too small once in
-    150000 draws at worst. Points that decide when V is large enough, and probes, have a fixed seed.
+    tau is twice the sum of |Phi (I - V V^T) g|^2 over ten Gaussian probes g. Test points and probes have a fixed seed.
 
     References
     ----------
@@ -413,14 +416,19 @@ class LowRank:
         self._pass(None)
         return self._space.hat_rows() if self._space.tau <= self.tol * least else None
 
+    def _is_hopeless(self, regularization):
+        """Whether neither a small residual nor 64 more columns would bring the bound down to `tol`."""
+        assert self._space is not None
+        return not self._space.certificate(regularization) <= 1e4 * self.tol
+
     def solve(self, F: Any, regularization: float) -> Solution | None:
-        """The solution for fields F (n, M), the same ones always; None where its bound is more than `tol`."""
+        """The solution for fields F (n, M), always the same; None where its bound is more than `tol`."""
         space = self._space
         if space is None or not regularization > 0:
             return None
-        for _ in range(_PASSES):
+        for _ in range(3):  # passes over the features
             self._pass(F)
-            if not space.certificate(regularization) <= _GIVE_UP_RATIO * self.tol:
+            if self._is_hopeless(regularization):
                 return None
             A, bound = space.solve(F, regularization)
             if bound <= self.tol:
@@ -436,11 +444,11 @@ class LowRank:
         space = self._space
         if space is None or not regularization > 0:
             return None
-        for _ in range(_PASSES):
+        for _ in range(3):
             self._pass(None)
             if space.certificate(regularization) + space.table_error / np.sqrt(regularization) <= self.tol:
                 return space.weights(points, regularization)
-            if not space.certificate(regularization) <= _GIVE_UP_RATIO * self.tol or not space.grow(0.0, once=True):
+            if self._is_hopeless(regularization) or not space.grow(0.0, once=True):
                 return None
             self._fields = None
         return None

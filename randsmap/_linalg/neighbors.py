@@ -18,9 +18,6 @@ _LEAF = 8  # points in a leaf at most; measured, see benchmarks
 class NeighborIndex:
     """Points (n, d) made ready for `nearest_neighbors`: plain arrays, so that it pickles.
 
-    In few dimensions the points are ordered in a balanced k-d tree; in more, boxes no longer part
-    near from far and every pair is compared.
-
     Parameters
     ----------
     points : ndarray of shape (n, d), float64, C-contiguous, finite
@@ -30,7 +27,9 @@ class NeighborIndex:
     def __init__(self, points: NDArray[np.float64]) -> None:
         n, d = points.shape
         self.n_points, self.n_dims = n, d
-        self.is_tree = d <= 6  # in more dimensions the boxes of random points prune nothing
+        # In few dimensions a balanced k-d tree; in more, the boxes of random points prune nothing, and every pair is
+        # compared
+        self.is_tree = d <= 6
         self._grid_arrays = self._build_grid(points) if d == 2 else None
         if self.is_tree:
             self._build_tree(points)
@@ -127,9 +126,8 @@ def nearest_neighbors(
 ) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
     """Distances, increasing along a row, and indices (m, k) of the k nearest points (n, d) of queries (m, d), checked.
 
-    Among equal distances the lower index comes first. Squared distances are sums of squared differences in the
-    order of the coordinates, so points far from the origin lose no digits, and the result does not depend on the
-    threads or on which queries come together.
+    Among equal distances the lower index comes first. The result does not depend on the threads, or on which queries
+    come together, and points far from the origin lose no digits.
     """
     index = index_or_points
     if not isinstance(index, NeighborIndex):

@@ -24,9 +24,8 @@ _SAMPLE = 8192  # points that are kept, at most: enough for distances between ne
 class NormalEquations:
     """Sums over batches of rows of Phi = [1 | features] and of fields, in O(P^2 + P M) memory.
 
-    Rows wait until they fill a block of the size that `fit` takes: one batch or many, whole blocks in any order and
-    merged in any tree, the sums have the same bits, and batches of one row cost no more per row than others. Some
-    latent points are kept, see `sample`.
+    Rows wait until they fill a block of the size that `fit` takes. The sums then have the same bits for any batches and
+    any order of merging whole blocks, and a batch of one row costs no more per row than others.
 
     Parameters
     ----------
@@ -100,7 +99,7 @@ class NormalEquations:
         self._sample = np.concatenate([self._sample, new])
 
     def sample(self) -> NDArray[np.float64]:
-        """All latent points if they are no more than 8192, otherwise so many or fewer, evenly spread in their order."""
+        """All latent points if they are at most 8192, otherwise at most 8192 of them, evenly spread in their order."""
         return self._sample
 
     def _sum(self, sums):
@@ -136,10 +135,8 @@ class NormalEquations:
     def solve(self, regularization: float, solver: str) -> Solution:
         """Ridge coefficients A (P+1, M) of all rows.
 
-        Cholesky; with solver="auto" and lambda <= 10 eps trace(Phi^T Phi), or if it fails, the
-        minimum-norm solution by the eigenvectors of Phi^T Phi (paper Eqs. TikhSVD, MoorePenrose), of
-        which only those with eigenvalues above (P+1) eps times the largest are resolved: singular values of
-        Phi below some 1e-7 of the largest are lost, which a singular value decomposition would keep.
+        By Cholesky; with solver="auto" and lambda <= 10 eps trace(Phi^T Phi), or if Cholesky fails, the minimum-norm
+        solution by the eigenvectors of Phi^T Phi (paper Eqs. TikhSVD, MoorePenrose).
         """
         sums, name = self.statistics(), "cholesky"
         solved = False
@@ -152,6 +149,7 @@ class NormalEquations:
             sums, name = self.statistics(), "eigh"  # the attempt has overwritten them
             with blas_threads():
                 eigenvalues, V = scipy.linalg.eigh(sums.G, lower=False, overwrite_a=True, check_finite=False)
+                # the squares: singular values of Phi below some 1e-7 of the largest are lost in the sums
                 kept = eigenvalues > self.width * _EPS * eigenvalues[-1]
                 V = V[:, kept]
                 A = V @ ((V.T @ sums.H) / (eigenvalues[kept] + regularization)[:, None])

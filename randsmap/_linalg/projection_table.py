@@ -16,8 +16,10 @@ from randsmap._parallel import blas_threads
 
 __all__ = ["ProjectionTable"]
 
-_LEAST_ROWS = 20000  # below, features are cheap
-_SAMPLE = 512  # rows that say what the table misses
+# Latents below which features are cheap
+_LEAST_ROWS = 20000
+# Rows by which the error of the table is estimated
+_SAMPLE = 512
 _EPS = np.finfo(float).eps
 
 

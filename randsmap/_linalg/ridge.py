@@ -29,9 +29,12 @@ from randsmap._parallel import blas_threads
 
 __all__ = ["RidgeFactor", "choose", "operations"]
 
-_WORTHWHILE = 2e9  # multiplications of a direct solution, some 0.1 s, below which nothing cheaper is looked for
-_KRYLOV_SIZE = 4000  # min(n, P+1) from which "auto" considers the Krylov solver: below, it gains less than it costs
-_MEMORY_SHARE = 0.9  # of the memory available that matrices of direct solvers may take
+# Multiplications of a direct solution, some 0.1 s, below which nothing cheaper is looked for
+_WORTHWHILE = 2e9
+# min(n, P+1) from which "auto" considers the Krylov solver: below, it gains less than it costs
+_KRYLOV_SIZE = 4000
+# Matrices of direct solvers may take this share of the available memory
+_MEMORY_SHARE = 0.9
 _EPS = np.finfo(float).eps
 _Values = NDArray[np.float64]
 

@@ -43,10 +43,14 @@ __all__ = [
     "write_npy",
 ]
 
-LARGE = 1 << 26  # bytes (as float64) from which a memory-mapped array is handled by blocks
-BLOCK = 1 << 22  # entries of a block (32 MB)
-_FEWEST = 32  # rows of a block, for products of matrices at full speed
-_SUMMED = 2048  # rows of features, or of one sum of a mean: enough for SYRK and GEMM to run at full speed
+# Bytes (as float64) from which a memory-mapped array is handled by blocks
+LARGE = 1 << 26
+# Entries of a block (32 MB)
+BLOCK = 1 << 22
+# Rows of a block at least, for products of matrices at full speed
+_FEWEST = 32
+# Rows of features, or of one sum of a mean: enough for SYRK and GEMM to run at full speed
+_SUMMED = 2048
 
 
 def is_large(X: object) -> TypeGuard[NDArray[Any]]:
@@ -95,7 +99,7 @@ def check_npy_header(file: Any, size: int) -> tuple[tuple[int, ...], np.dtype[An
     Raises
     ------
     ValueError
-        If there is no such header, or `size` is less than it declares: reading would ask for memory that it needs not.
+        If there is no such header, or it declares more than `size` bytes, for which reading would ask for the memory.
     """
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

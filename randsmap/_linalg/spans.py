@@ -25,9 +25,9 @@ _BLOCK = 512  # fields that are expressed in coordinates at a time
 class FactoredRows(Rows):
     """Fields F (n, M) that are G Q on cells S, to round-off, with orthonormal rows Q (r, M), r <= min(n, M) / 2.
 
-    `factor` makes them. A decoder that is linear in the fields can be fitted to their coordinates G: its coefficients
-    times Q are those of the fields. With ten candidates that `tune` compares (n = 720, M = 16384, r = 201) they save
-    two thirds of the time.
+    A decoder that is linear in the fields can be fitted to their coordinates G: its coefficients times Q are the
+    coefficients for the fields. For ten candidates of `tune` (n = 720, M = 16384, r = 201) this saves two thirds of
+    the time. `factor` makes the rows.
 
     Attributes
     ----------
@@ -37,12 +37,6 @@ class FactoredRows(Rows):
         Q, zero on the cells that are not in S.
     origin : (dtype, FieldShape) or None
         How the fields came.
-
-    Notes
-    -----
-    `factor` is a QR factorisation whose pivots are panels of 64 rows: those of which most is missing, by the estimate
-    |x|^2 ~ mean of (x g)^2 over 10 Gaussian vectors g. Of what is missing of a panel the leading singular vectors
-    are kept, and made orthogonal to the others twice more. It ends when nothing but round-off is missing of any row.
 
     References
     ----------
@@ -83,6 +77,9 @@ class FactoredRows(Rows):
         kept = 8 * _EPS
         # directions of 64 fields at a time: products of matrices at full speed
         panel = 64
+        # A QR factorisation whose pivots are panels of 64 rows: the rows of which most is missing, by the estimate
+        # |x|^2 ~ mean of (x g)^2 over Gaussian vectors g. The leading singular vectors of what is missing of a panel
+        # are kept, and made orthogonal to the others twice more. It ends when nothing but round-off is missing.
         n, M = F.shape
         q, most = len(beside), min(n, M) // 2
         sizes = np.sqrt(np.einsum("ij,ij->i", F, F))

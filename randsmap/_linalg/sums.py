@@ -90,8 +90,7 @@ class GramAccumulator:
     """Phi^T Phi and Phi^T F over blocks of rows; `centred`: of what is less its means.
 
     Each block is centred on its own means, so that no digits are lost to them (T. F. Chan, G. H. Golub and
-    R. J. LeVeque, Amer. Statist. 37, 1983). The products of the blocks' means, and in the end that of the means
-    of all rows, are of two numbers too.
+    R. J. LeVeque, Amer. Statist. 37, 1983). The products of means are sums in two numbers too.
     """
 
     def __init__(self, width: int, M: int, centred: bool) -> None:

@@ -93,13 +93,11 @@ def truncated_svd(rows: Rows, count: Callable[..., int], few: int | None = None)
     """Singular values of G (n, M), its leading k = count(sigma, n, M) right singular vectors (k, M), and the energy
     |G|_F^2 / sigma_1^2.
 
-    A QR factorisation of the longer side first, then the singular value decomposition of the
-    triangle (T. F. Chan, 1982): backward stable, unlike the eigenvectors of G G^T. If no more than
-    `few` are wanted, and these are few, block iteration: only they, as accurately, in less time.
-
-    Of a file the triangle is made a block at a time, of no more than min(n, M) + some thousand rows, and a wide G is
-    read again for the vectors V = G^T U / sigma.
+    If no more than `few` are wanted, and these are few, block iteration finds only them, as accurately, in less time.
     """
+    # A QR factorisation of the longer side, then the singular value decomposition of the triangle (T. F. Chan, 1982):
+    # backward stable, unlike the eigenvectors of G G^T. The triangle of a file is made a block at a time, and a wide G
+    # is read again for the vectors V = G^T U / sigma.
     n, M = rows.shape
     mapped, own = rows.mapped, rows.mean is not None
     if not mapped:
@@ -154,13 +152,14 @@ def _block_size(k):
 
 
 def _by_block_iteration(rows, k):
-    """As `truncated_svd`, of the k leading ones; None if that takes too long.
+    """The k leading ones of `truncated_svd`; None if that takes too long.
 
     Block power iteration with orthonormalisation on each side (Halko, Martinsson and Tropp, SIAM
-    Rev. 53, 2011, Alg. 4.4) until |G v - s u| = 0 and |G^T u - s v| <= 1e-14 |G|_2 for each pair: as
-    good as a backward stable decomposition. It gains a factor (sigma_b / sigma_k)^2 a step, b being
-    the size of the block, and gives up on less than a digit in ten steps.
+    Rev. 53, 2011, Alg. 4.4).
     """
+    # It ends when |G v - s u| = 0 and |G^T u - s v| <= 1e-14 |G|_2 for each pair, as good as a backward stable
+    # decomposition. A step gains a factor (sigma_b / sigma_k)^2, b being the size of the block; less than a digit in
+    # ten steps is given up.
     norm = math.hypot(*(np.linalg.norm(block) for _, _, block in rows.blocks()))
     if norm == 0:
         return None
@@ -220,15 +219,14 @@ def _images(rows, Q):
 def low_rank(F: _Values, tolerance: float, most: int | None = None) -> tuple[_Values, _Values | None]:
     """B (n, k) and V^T (k, M) with |F - B V^T| <= tolerance (Frobenius), k least; V orthonormal.
 
-    (F, None) if that does not halve the columns. Beyond some thousand cells the leading space is
-    found by `range_finder`, whose error is measured; it gives up, with (F, None), when a space of 4 `most` dimensions
-    or more is not enough.
+    (F, None) if that does not halve the columns, or a space of 4 `most` dimensions is not enough.
     """
     n, M = F.shape
     if M < 16 or not F.any():
         return F, None
     basis, B, rest = None, F, 0.0
     if M > 1024:  # fewer columns are decomposed as they are
+        # the leading space, doubled until the measured error leaves half of the tolerance
         size = 128
         while True:
             if 2 * size > min(n, M):
@@ -308,9 +306,9 @@ def field_modes(
 
     Notes
     -----
-    With an accuracy, the fields of a block that the modes so far do not represent add the leading singular vectors of
-    what is missing; the final modes are the leading ones of all coordinates. Half of the tolerance is kept in
-    reserve for what a regression makes of it. A count is met by `range_finder` with one power iteration.
+    For an accuracy, each block adds the leading singular vectors of what the modes so far miss of its fields; the final
+    modes are the leading ones of all coordinates. Half of the tolerance is a reserve for the regression. A count is met
+    by `range_finder` with one power iteration.
     """
     # cells whose modes are rotated at a time: a few MB
     width = 1 << 14
@@ -387,20 +385,15 @@ def _representing(rows, F, tol, norms, normals, constant, size):
 
 # -- Kernels ---------------------------------------------------------------------------------------
 def pivoted_cholesky(K: _Values, tail: Any = None) -> tuple[_Values, _Values]:
-    """Eigenvalues (descending) and orthonormal eigenvectors of a kernel matrix, to round-off.
+    """Eigenvalues (descending) and orthonormal eigenvectors of a kernel matrix K, to round-off.
 
-    tail : `dual.Tail` or None; of J K J instead, J the projection on the complement of its columns
-
-    Smooth kernels have few eigenvalues above round-off. A pivoted Cholesky factorisation K = L L^T
-    + E, |E| <= n eps max diag, finds them: with s columns it costs O(n^2 s), and the singular
-    values of L are the roots of the eigenvalues, without the squaring. When s > n / 2 all
-    eigenvalues are computed.
-
-    References
-    ----------
-    H. Harbrecht, M. Peters and R. Schneider, On the low-rank approximation by the pivoted Cholesky
-    decomposition, Appl. Numer. Math. 62 (2012).
+    With a tail (`dual.Tail`), of J K J, J being the projection on the complement of its columns. Reference: H.
+    Harbrecht, M. Peters and R. Schneider, On the low-rank approximation by the pivoted Cholesky decomposition, Appl.
+    Numer. Math. 62 (2012).
     """
+    # Smooth kernels have few eigenvalues above round-off. K = L L^T + E with |E| <= n eps max diag finds them: s
+    # columns cost O(n^2 s), and the singular values of L are the roots of the eigenvalues, without the squaring. When
+    # s > n / 2 all eigenvalues are computed.
     n = len(K)
     # products of narrow blocks: more threads gain little, and lose on a busy machine
     with blas_threads(1):

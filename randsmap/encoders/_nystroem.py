@@ -129,7 +129,7 @@ class NystroemExtension:
         for start in range(0, len(X), size):
             rows = slice(start, min(start + size, len(X)))
             E = squared_distances_by_columns(X.take(rows), self.rows)
-            # the nearest training point's term becomes 1: it cancels in the ratio, and nothing underflows
+            # the nearest training point's term becomes 1: the factor cancels in the ratio, and nothing underflows
             E -= E.min(axis=1, keepdims=True)
             sums = np.dot(gaussian_in_place(E, self.width), self.weights.T)
             out[rows] = sums[:, 1:] / sums[:, :1]

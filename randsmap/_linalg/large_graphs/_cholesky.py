@@ -40,11 +40,11 @@ class SparseCholesky:
 
     Attributes
     ----------
-    permutation : ndarray of shape (n,)
+    permutation : ndarray (n,)
         The vertices in the order of their elimination.
     fronts : list of (int, int, ndarray, tuple of int)
-        For each node, children first: the range of its own vertices (places in `permutation`); the places of those
-        above that it touches, in ascending order; the numbers of its children in this list.
+        For each node, children first: the range of its own vertices (places in `permutation`); the places of the
+        vertices above that it touches, ascending; the numbers of its children in this list.
     entries, operations : int
         Numbers of the factor, and multiplications to find it.
     """
