@@ -12,14 +12,14 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
 from randsmap._interface.fields import flattened, reshape_for
-from randsmap._interface.parameters import check_count
+from randsmap._interface.parameters import check_count, document
 from randsmap._interface.state import restored_on_error
 from randsmap._linalg.rows import load_npy
 from randsmap._linalg.scales import median_norm
@@ -35,17 +35,34 @@ _UNIT = 1024  # parts hold a multiple of so many rows, the blocks of sums, which
 _USUAL = 8192  # fewest rows of a part: smaller ones are not worth a merge
 
 
+_TEXTS = {
+    "raises": """\
+Raises
+------
+ImportError
+    Without dask.
+TypeError, ValueError
+    If fields are no dask array, if the lengths of chunks are not known, or as the estimator raises."""
+}
+_Function = TypeVar("_Function")
+
+
+def _shared_texts(function: _Function) -> _Function:
+    """Fill {raises} in a docstring."""
+    return document(function, _TEXTS)
+
+
 def fit(decoder: Any, Y: Any, F: Any) -> Any:
-    """Fit a decoder to latents and fields that are dask arrays, as a tree of merges.
+    """Fit a decoder to latents and fields that are dask arrays.
 
     Parameters
     ----------
     decoder : RANDSMAPDecoder or RFNNDecoder
         It is fitted itself, and goes on with `partial_fit`. Its solver must be "auto" or "cholesky".
     Y : dask array or array-like (n, d)
-        Latent coordinates. They are brought here, and kept by the workers: n d numbers must fit in memory.
+        Latent coordinates, which must fit in memory here and on the workers.
     F : dask array (n, M) or (n, *shape)
-        Fields, one a row, or of any shape, in chunks of any shape; (n,) for a single cell.
+        Fields in chunks of any shape; (n,) for a single cell.
 
     Returns
     -------
@@ -63,15 +80,13 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
 
     Notes
     -----
-    Features and latent scale are those of `decoder.fit`; so is `coef_`, to the bit, for any chunks and workers, where
-    `regularization` is a number (lambda is chosen by held-out errors in `fit` alone; here None is 1e-3),
-    `fit` takes Cholesky with n >= P+1, at the same number of BLAS threads, unless a sum cancels by more than 2^40.
-    Workers of a ``LocalCluster`` have one BLAS thread each (OMP_NUM_THREADS), so compare with
-    ``randsmap.set_num_threads(1)``. The coefficients are solved for here, when they are first used, or by
-    ``decoder.solve()``.
+    Features, latent scale and `coef_` have the bits of `decoder.fit`, for any chunks and workers, if `regularization`
+    is a number, `fit` uses Cholesky with n >= P+1, the number of BLAS threads is the same, and no sum cancels by more
+    than 2^40. Workers of a ``LocalCluster`` have one BLAS thread each, so compare with ``randsmap.set_num_threads(1)``.
+    Without a number, `fit` chooses lambda by held-out errors; here lambda is then 1e-3. The coefficients are solved for
+    here, when they are first used, or by ``decoder.solve()``.
 
-    A part is about 128 MB of fields. A worker needs memory for a few parts, and for some sums of P (P + M) pairs of
-    numbers.
+    A part is about 128 MB of fields. A worker needs memory for a few parts and for sums of P (P + M) pairs of numbers.
 
     Examples
     --------
@@ -95,15 +110,18 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
         Y = _latents(Y, rows)
         if len(Y) != len(F):
             raise ValueError(f"Y and F must have the same number of rows, got {len(Y)} and {len(F)}")
+        # all parts need the same features, drawn from all latents as `decoder.fit` draws them
         decoder.fit_features(Y.compute())
         reason = why_not(decoder, "partial_fit")
         if reason is not None:
             raise ValueError(f"distributed.fit adds up parts: {reason}")
+        # pure=False: a key by content would hash the decoder and all fields
         start = dask.delayed(decoder, traverse=False)
         parts = [
             dask.delayed(_fitted, pure=False)(start, X, fields, number * rows)
             for number, (X, fields) in enumerate(zip(Y.to_delayed().ravel(), F.rechunk({0: rows}).to_delayed().ravel()))
         ]
+        # in pairs: workers merge side by side, and no worker receives the sums of all parts
         while len(parts) > 1:
             merged = [dask.delayed(_merged, pure=False)(*pair) for pair in zip(parts[::2], parts[1::2])]
             parts = merged + parts[len(merged) * 2 :]
@@ -111,25 +129,23 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
     return decoder
 
 
+@_shared_texts
 def fit_model(model: ManifoldModel, F: Any) -> ManifoldModel:
     """Fit an encoder to some of the fields of a dask array, and a decoder to all of them.
 
     Parameters
     ----------
     model : ManifoldModel
-        It is fitted itself. Its encoder gets `encoder_samples` fields (None: 2000) or all if there are fewer: one
-        of each of that many equal stretches of the rows, drawn with a fixed seed, whatever the chunks. Its decoder
-        is as for `fit`, or None.
+        It is fitted itself. Its encoder is fitted to `encoder_samples` fields (None: 2000), or to all if there are
+        fewer: one of each of as many equal stretches of the rows, drawn with a fixed seed. Its decoder is as for `fit`,
+        or None.
     F : dask array (n, M) or (n, *shape)
 
     Returns
     -------
     model
 
-    Raises
-    ------
-    ImportError, TypeError, ValueError
-        As `fit`, and as the encoder raises.
+    {raises}
 
     Examples
     --------
@@ -146,6 +162,7 @@ def fit_model(model: ManifoldModel, F: Any) -> ManifoldModel:
     usual = 2000  # documented: all pairs of the sample are one matrix of 32 MB
     if model.encoder_samples is not None or n > usual:
         count = min(n, check_count(model.encoder_samples or usual, "encoder_samples", low=2))
+    # one row of each stretch: the sample covers trajectories stored one after the other, whatever the chunks
     edges = np.arange(count + 1) * n // count
     chosen = np.random.default_rng(0).integers(edges[:-1], edges[1:])
     sample = F[chosen].compute()
@@ -157,6 +174,7 @@ def fit_model(model: ManifoldModel, F: Any) -> ManifoldModel:
     return assembled(model, sample, encoder, decoder)
 
 
+@_shared_texts
 def transform(encoder: Any, F: Any) -> Any:
     """Latents of the fields of a dask array.
 
@@ -170,10 +188,7 @@ def transform(encoder: Any, F: Any) -> Any:
     dask array (n, d)
         Not computed yet, in the row chunks of F; ``.persist()`` keeps it on the workers.
 
-    Raises
-    ------
-    ImportError, TypeError, ValueError
-        As `fit`, of F, and as the encoder's `transform`.
+    {raises}
 
     Examples
     --------
@@ -190,6 +205,7 @@ def transform(encoder: Any, F: Any) -> Any:
     return _map(encoder.transform, F.reshape((len(F), math.prod(F.shape[1:]))) if F.ndim > 2 else F)
 
 
+@_shared_texts
 def inverse_transform(decoder: Any, Y: Any) -> Any:
     """Fields at the latents of a dask array.
 
@@ -204,10 +220,7 @@ def inverse_transform(decoder: Any, Y: Any) -> Any:
         Not computed yet, in chunks of at most 128 MB: ``.to_zarr(...)`` stores it. (n, *shape) as in `fit`, (n,) for a
         single cell.
 
-    Raises
-    ------
-    ImportError, ValueError, TypeError
-        As the decoder's `predict`.
+    {raises}
 
     Examples
     --------
@@ -231,8 +244,9 @@ def inverse_transform(decoder: Any, Y: Any) -> Any:
     return decoded.reshape((len(Y), *sample.shape[1:]))
 
 
+@_shared_texts
 def score(model: Any, X: Any, y: Any = None) -> float:
-    """How well fields of a dask array are reconstructed: the `score` of the model or the decoder.
+    """The `score` of a model or a decoder on fields of a dask array.
 
     Parameters
     ----------
@@ -245,13 +259,10 @@ def score(model: Any, X: Any, y: Any = None) -> float:
     Returns
     -------
     float
-        Of a model minus the mean of `metrics.scaled_l2`, 0 at best; of a decoder R^2, the mean over the cells, 1 at
-        best: those of `score` but for round-off.
+        The `score` of the model or decoder, up to round-off: minus the mean of `metrics.scaled_l2` (0 at best), or the
+        mean R^2 over the cells (1 at best).
 
-    Raises
-    ------
-    ImportError, TypeError, ValueError
-        As `fit`, of the arrays, and as `score`.
+    {raises}
 
     Examples
     --------
@@ -278,9 +289,11 @@ def score(model: Any, X: Any, y: Any = None) -> float:
     first = F[:1].compute().astype(float).reshape(1, -1)  # less it, cells of one value are exactly 0
     n, mean, spread, missed = 0, 0.0, 0.0, 0.0
     for m, part_mean, part_spread, part_missed in _by_parts(_moments, model.predict, X, F, first):
+        # the update of Chan, Golub and LeVeque (1983): nothing cancels when parts have different means
         step = part_mean - mean
         spread = spread + part_spread + step**2 * (n * m / (n + m))
         n, mean, missed = n + m, mean + step * (m / (n + m)), missed + part_missed
+    # as scikit-learn: a cell of one value has R^2 1 if it is exact, else 0
     with np.errstate(divide="ignore", invalid="ignore"):
         scores = np.where(spread > 0, 1 - missed / spread, np.where(missed > 0, 0.0, 1.0))
     return float(np.mean(scores))
@@ -365,7 +378,7 @@ def _latents(Y, rows=None):
     import dask.array as da
 
     if isinstance(Y, da.Array):
-        Y = _known(Y, "the latents").persist()
+        Y = _known(Y, "the latents").persist()  # read several times: they are computed once
     else:
         Y = da.from_array(np.asarray(Y), chunks=-1)
     if Y.ndim != 2:

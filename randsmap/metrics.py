@@ -228,6 +228,7 @@ def unchecked_errors(F: _Values, F_hat: _Values, references: tuple[float, float]
 
 def scaled_distances(distances: _Values, sizes: _Values, reference: float) -> _Values:
     """Scaled errors of fields with these norms: distance / max(norm, 1e-3 reference), and 0 for 0 / 0."""
+    # 0 / 0: a field of zeros that is reconstructed exactly
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(distances == 0, 0.0, distances / np.maximum(sizes, SMALLEST_SHARE * reference))
 
@@ -243,10 +244,12 @@ def selection_losses(errors: _Values, sizes: _Values, reference: float) -> _Valu
 
 
 def _l2(X: _Values) -> _Values:
+    # without an array of squares; checked fields are below 1e140, so squares do not overflow
     return np.sqrt(np.einsum("ij,ij->i", X, X))
 
 
 def _linf(X: _Values) -> _Values:
+    # without an array of magnitudes
     return abs(np.maximum(X.max(axis=1), -X.min(axis=1)))
 
 

@@ -295,6 +295,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         def missed(Y: NDArray[np.float64]) -> NDArray[np.float64]:
             return X - np.asarray(encoded(self.encoder_, flattened(decode(Y), "the fields")[0]))
 
+        # one step length for each row: rows far from the manifold must not slow down the others
         Y, step = X, np.ones((len(X), 1))
         residuals = missed(Y)
         for _ in range(steps):
@@ -529,6 +530,7 @@ def fitted_encoder(model: ManifoldModel, X: Any) -> tuple[Any, Any]:
     X, layout = flattened(X, "X")
     if model.encoder_samples is None:
         return encoder, encoder.fit_transform(reshape_for(encoder, X, layout))
+    # before the comparison with n, so that a wrong number is an error for few fields as well
     count = check_count(model.encoder_samples, "encoder_samples", low=2)
     n = X.shape[0] if hasattr(X, "shape") else len(X)
     if count >= n:

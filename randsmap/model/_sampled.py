@@ -109,6 +109,9 @@ def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
     varying = np.flatnonzero(rows.any(axis=0))
     if len(varying) < n_cells:
         raise ValueError(f"n_cells must be at most the {len(varying)} cells that vary over Y, got {n_cells}")
+    # Each pivot is the column farthest from the span of those before it, which keeps the derivatives in the chosen
+    # cells well conditioned. Pivots within the round-off of the factorisation would be arbitrary: new ones are found
+    # among the cells that are left.
     rows = rows[:, varying]
     chosen: list[NDArray[np.intp]] = []
     while n_cells:
@@ -126,10 +129,12 @@ def _sketch(decoding: _Decoding, Y: NDArray[np.float64], rank: int) -> NDArray[n
     """Random combinations (rank + 10, M) of the differences of fields and of the tangents, or they themselves if
     they are no more; exactly 0 in a cell that is the same in all fields.
     """
+    # differences from one of the fields: a cell that never varies is then exactly 0, however large it is
     spread = standard_deviations(Y)
     Y = Y[_far_apart(Y / spread, 64)]  # documented; each point costs a field and its tangents
     reference, each = decoding.fields(Y[:1]), decoding.d + 1
     total, size = len(Y) * each, rank + 10  # 5 to 10 more rows than the rank suffice (Halko et al. 2011, Sec. 4.2)
+    # a fixed seed: the cells must not depend on anything but the arguments
     weights = np.random.default_rng(0).standard_normal((size, total)) if size < total else np.eye(total)
     held = 1 << 24  # numbers of fields and tangents at a time, 128 MB
     sketch, rows = np.zeros((len(weights), decoding.M)), max(1, held // (each * decoding.M))

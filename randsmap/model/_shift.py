@@ -131,7 +131,7 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
             self._lengths = self._checked_lengths(X.shape[1])
             self._nonnegative = bool((X >= 0).all())
             self.model_ = clone(self.model).fit(self._in_shape(self._aligned(X)[1]))
-            self._check_symmetry()
+            self._check_symmetry()  # after the fit, which turns the parameters into invariants of each cell
         return self
 
     def _checked_lengths(self, M: int) -> NDArray[np.intp]:
@@ -198,7 +198,7 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
         theta = np.arctan2(sine, cosine)
         # a first Fourier mode below 1e-12 of the sum of |f| is round-off, so it has no phase
         theta[~(np.hypot(cosine, sine) >= 1e-12 * size) | (size == 0)] = 0
-        return np.where(theta >= np.pi, -np.pi, theta)
+        return np.where(theta >= np.pi, -np.pi, theta)  # arctan2 has both ends of the circle
 
     def _aligned(self, F: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """theta (n,) of fields F (n, M), and the fields shifted back by it."""
@@ -385,6 +385,7 @@ def shift_lines(
     moved : ndarray (n, k, N) or None
         Their derivatives.
     """
+    # whole cells are moved by indexing, which changes no value; only the rest needs the reconstruction
     whole = np.floor(shift)
     part = (shift - whole)[:, None, None]
     floor = np.where(lines.min(axis=2, keepdims=True, initial=0.0) >= 0, np.maximum(low, 0.0), low)
@@ -392,6 +393,7 @@ def shift_lines(
     # the last `part` of each cell moves into the next one; what both leave is positive where the parabola is
     gone, stays = _tail(a, left, right, part), _head(a, left, right, 1 - part)
     shifted = np.roll(gone, 1, axis=2) + stays
+    # the integrals leave the limits by round-off only
     np.clip(shifted, floor, high, out=shifted, where=_within(lines, floor, high))
     index = (np.arange(lines.shape[2]) - whole[:, None].astype(np.int64)) % lines.shape[2]
     moved: Any = None

@@ -172,6 +172,7 @@ def autotune(
             encoder = model.encoder
         if consistency == "auto":
             number = judge.consistency(encoder)
+    # the encoder was judged on parts of the samples: the model's own is fitted to all of them
     fitted = clone(encoder)
     latents = np.asarray(fitted.fit_transform(reshape_for(fitted, F, layout)))
     decoder = AutoDecoder(
@@ -301,6 +302,7 @@ class _EncoderJudge:
                 except _FAILURES as failure:
                     failures.append(failure)
                     alive.remove(trial)
+            # on the samples held out so far, on which all encoders that are left were judged
             scores = self._scores_of(np.concatenate(self._folds[: turn + 1]), [t.errors for t in self._judged])
             of = dict(zip(map(id, self._judged), scores))
             if turn > 0:  # documented: twice the error of the best encoder is hopeless
@@ -329,6 +331,7 @@ class _EncoderJudge:
             with suppress(*_FAILURES):
                 missed = [self._errors_of(self._model_of(trial.encoder, held), held) for held in turns]
                 errors.append(np.concatenate(missed).mean())
+        # the ratio on the same samples: the mean over two turns alone would carry their difficulty
         known = best.errors[np.concatenate(turns)].mean()
         return float(min(errors) / known * best.error) if errors else np.nan
 

@@ -218,6 +218,7 @@ def on_edge(values: Iterable[Any], best: Any, position: int | None = None) -> bo
 
 def _groups(positions: list[dict[str, int]], with_model: bool) -> Iterator[tuple[bool, list[int]]]:
     """Candidates, by number, that differ in a shared parameter alone; and whether they need another encoder."""
+    # encoders outermost, since they take longest to fit; then what a single fit serves
     everyone = range(len(positions))
     for members in _alike(positions, everyone, lambda name: with_model and name.partition("__")[0] == "encoder"):
         for group in _alike(positions, members, lambda name: name.removeprefix("decoder__") not in _SHARED):
@@ -320,6 +321,7 @@ class _Validation:
         decoder.fit(X_train, y)
 
     def _errors_of_coordinates(self, X: NDArray[np.float64], span: FieldSpan) -> NDArray[np.float64]:
+        # both parts are orthogonal: nothing is subtracted from anything large
         distance = np.linalg.norm(span.corrected(X) - self._coordinates, axis=1)
         return scaled_distances(np.hypot(distance, self._rest), self._sizes, self._usual)
 
