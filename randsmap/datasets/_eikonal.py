@@ -29,50 +29,44 @@ def solve_eikonal(
 ) -> NDArray[np.float64]:
     """Travel times T with |grad T| = slowness and T = 0 at the sources.
 
-    First-order upwind scheme (Godunov) [1]_: with a, b the smaller neighbours of a cell along the
-    two axes, T solves ((T - a)+ / dx)^2 + ((T - b)+ / dy)^2 = slowness^2. The discrete solution is
-    unique; the two methods agree to round-off.
+    First-order upwind scheme (Godunov) [1]_: with a, b the smaller neighbours of a cell along the two axes, T solves
+    ((T - a)+ / dx)^2 + ((T - b)+ / dy)^2 = slowness^2.
 
     Parameters
     ----------
     slowness : array_like (nx, ny) or (n_fields, nx, ny)
-        Time per length in each cell, positive and finite; ignored in obstacles. A batch of fields
-        shares sources, exits and obstacles, and costs less a field than single calls.
+        Time per length in each cell, positive and finite; ignored in obstacles. A batch shares sources, exits and
+        obstacles.
     spacing : float or (float, float)
         Cell width, of square cells or along the two axes.
     sources : array_like of bool (nx, ny), or sequence of (i, j), optional
         Cells where T = 0.
     exits : str or sequence of str, default ()
-        Sides of the grid beyond which T = 0: "left", "right" (before the first and behind the last
-        index of axis 0), "bottom", "top" (of axis 1). T is 0 at the centres of the ghost cells
-        there, one spacing away from the centres of the side's cells.
+        Sides of the grid beyond which T = 0, at the centres of ghost cells: "left", "right" (of axis 0), "bottom",
+        "top" (of axis 1).
     obstacles : array_like of bool (nx, ny), optional
         Cells that nothing crosses.
     method : {"marching", "sweeping"}, default "marching"
-        "marching": columns one after the other away from the sources, each solved by one chain of
-        updates upwards and one downwards, then repairs until a pass over the grid finds nothing.
-        "sweeping": the fast sweeping method of [1]_, some 5 times slower; a check of the other.
-
+        "marching": columns away from the sources, each by one chain of updates upwards and one downwards, then repairs
+        until a pass over the grid finds nothing. "sweeping": the fast sweeping method of [1]_, about 5 times slower;
+        the two agree to round-off.
     out : ndarray, the shape of slowness, optional
         C-contiguous float64 array for the result.
 
     Returns
     -------
     ndarray, the shape of slowness
-        Travel times, float64 (`out` if given). Infinite in obstacles and in cells that no path from
-        a source reaches (steps go to the four neighbours of a cell).
+        Travel times, infinite in obstacles and in cells that no path from a source reaches.
 
     Raises
     ------
     ValueError, TypeError
-        If shapes do not agree, slowness is not positive and finite outside the obstacles, there is
-        no source and no exit, or a source lies outside the grid or in an obstacle.
+        If there is no source and no exit, or a source lies outside the grid or in an obstacle.
 
     Notes
     -----
-    The scheme is of first order: halving the spacing halves the error (near a point source,
-    as h log(1/h)). The diagonal neighbour of a point source gets (1 + 1/sqrt(2)) h, not sqrt(2) h.
-    Results do not depend on the batch or on the number of threads, to the last bit.
+    Halving the spacing halves the error (near a point source, as h log(1/h)). Results do not depend on the batch or on
+    the number of threads, to the last bit.
 
     References
     ----------

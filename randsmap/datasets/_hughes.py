@@ -33,9 +33,8 @@ _EPS = np.finfo(np.float64).eps
 class HughesSolver:
     """Finite-volume solver of Hughes' crowd model in a corridor that is periodic along x.
 
-    People at density rho walk with speed f(rho) = v_max (1 - rho / rho_max) down the potential phi
-    of the shortest walking time to the exit at the right end; who leaves there enters again at the
-    left end (paper, Case Study 3; discomfort g = 1) [1]_::
+    People at density rho walk with speed f(rho) = v_max (1 - rho / rho_max) down the potential phi of the shortest
+    walking time to the exit at the right end, and enter again at the left end (paper, Case Study 3) [1]_::
 
         rho_t - div(rho f(rho) grad phi / |grad phi|) = 0,    |grad phi| = 1 / f(rho).
 
@@ -45,9 +44,8 @@ class HughesSolver:
 
         F = n min(D(rho_behind), S(rho_ahead)),   D(r) = q(min(r, r_c)),  S(r) = q(max(r, r_c)),
 
-    q(r) = r f(r), r_c = rho_max / 2; F = 0 at walls. The gradient's component across the face is
-    the difference of its two cells, the other one a quarter of the sum of the four adjacent
-    differences, where a difference across a wall counts 0.
+    q(r) = r f(r), r_c = rho_max / 2; F = 0 at walls. The gradient's component across the face is the difference of its
+    two cells, the other one a quarter of the sum of the four adjacent differences, of which those across walls are 0.
 
     Parameters
     ----------
@@ -58,8 +56,7 @@ class HughesSolver:
     obstacles : array_like of bool (nx, ny), optional
         Cells that people cannot enter. Default: none.
     exit : array_like of bool (ny,), optional
-        Rows of the right end that are open (a door). Default: all. Rows with an obstacle at either
-        end are closed in any case.
+        Rows of the right end that are open. Default: all. Rows with an obstacle at either end are closed.
     v_max : float, default 1.0
         Walking speed in an empty place, m/s, positive.
     rho_max : float, default 5.0
@@ -67,8 +64,7 @@ class HughesSolver:
     min_speed : float, default 1e-3
         Lowest speed that the potential assumes, m/s, positive and at most v_max: keeps it finite in jams.
     dt : float, default 0.025
-        Time step, s. It is never changed; only a step that ends at a requested time between two
-        multiples of dt is shorter.
+        Time step, s. Only a step that ends at a requested time between two multiples of dt is shorter.
 
     Attributes
     ----------
@@ -86,19 +82,18 @@ class HughesSolver:
     Raises
     ------
     ValueError, TypeError
-        If a parameter is out of range, no row of the exit is open, or the Courant number is above 1
-        (the message states the largest admissible dt).
+        If no row of the exit is open, or the Courant number is above 1 (the message states the largest admissible dt).
 
     Notes
     -----
-    *Mass.* One flux serves both sides of a face, the exit's included: the number of people is kept
-    to the rounding of the cells (below 1e-13 after thousands of steps).
+    *Mass.* One flux serves both sides of a face: the number of people is kept to the rounding of the cells (below 1e-13
+    after thousands of steps).
 
     *Bounds.* With a Courant number up to 1, what can leave a cell through its four faces in a step is at most what it
     holds, and what can enter at most what it has room for. Densities are never negative, and exactly 0 in obstacles.
 
-    People who cannot reach the exit stay where they are. Fields depend neither on the other times requested nor on the
-    trajectories solved together, and are the same, bit for bit, for any number of threads.
+    People who cannot reach the exit stay where they are. The field at a time does not depend on the other times, the
+    other trajectories or the number of threads.
 
     References
     ----------
@@ -331,8 +326,8 @@ def make_hughes(
     dt : float, default 0.025
         Time step, s.
     normalization : {"before", "after"}, default "before"
-        "before": the initial density is scaled to integral 1, then integrated. "after": it is
-        integrated as drawn, up to 2.1 persons per m^2. Fields have cell sum 1 either way.
+        "before": the initial density is scaled to integral 1, then integrated. "after": it is integrated as drawn, up
+        to 2.1 persons per m^2.
     {out}
     {progress}
 

@@ -67,8 +67,7 @@ def make_rotated_images(
     Raises
     ------
     ValueError, TypeError
-        If an argument is out of range, the image is not usable (not two-dimensional, NaN or
-        infinite, negative, nothing but zeros), or a rotation carries everything out of the frame.
+        If the image is not valid (see `load_image`), or a rotation carries everything out of the frame.
 
     See Also
     --------
@@ -78,16 +77,9 @@ def make_rotated_images(
     -----
     Images are shown with row 0 on top. Positive angles turn counter-clockwise, as `scipy.ndimage.rotate` does; the
     values are those of its ``order=1, reshape=False, mode="grid-constant"``: beyond the outermost pixels the image
-    continues with zeros, between them and the zeros the value is interpolated. Images are therefore continuous
-    functions of the angle. A quarter turn of a square image is exact, and so a little sharper than its neighbours,
-    which interpolation blurs: four small spurs in an embedding.
+    continues with zeros. A quarter turn of a square image is exact, and so a little sharper than its neighbours.
 
-    The paper's image, slice 4 of MATLAB's ``mri`` data, cannot be distributed: with MATLAB at hand,
-    ``image="mri.mat"``.
-
-    References
-    ----------
-    Paper, Sec. 5, Case Study 2.
+    The paper's image, slice 4 of MATLAB's ``mri`` data, cannot be distributed; ``image="mri.mat"`` reads it.
 
     Examples
     --------
@@ -187,8 +179,7 @@ def head_phantom(shape: int | tuple[int, int] = 128) -> NDArray[np.float64]:
 
     Notes
     -----
-    The phantom alone is nearly symmetric under half a turn; diffusion maps of its rotations would then begin with cos
-    2t, sin 2t, and images half a turn apart would fall on one latent point. Off the centre it is not.
+    The phantom alone is nearly symmetric under half a turn: images half a turn apart would fall on one latent point.
 
     References
     ----------
@@ -257,11 +248,9 @@ def load_image(image: ArrayLike | str | os.PathLike[str]) -> NDArray[np.float64]
     ------
     ValueError, TypeError
         If the image is not two-dimensional, holds NaN, infinite or negative values or nothing but zeros, or the file
-        cannot be understood. Arrays of Python objects are refused: reading them runs code.
-    FileNotFoundError
-        If there is no such file.
-    ImportError
-        If a picture is given and Pillow is not installed.
+        cannot be read. Arrays of Python objects are refused: reading them runs code.
+    FileNotFoundError, ImportError
+        If there is no such file, or Pillow is needed and not installed.
 
     Examples
     --------
@@ -353,8 +342,8 @@ def _overlaps(size, new_size):
 def winding_number(latents: ArrayLike, angles: ArrayLike | None = None) -> int:
     """Number of turns of a closed curve in the plane about its centroid.
 
-    The latent points of the rotated images form a closed curve; they tell all angles apart only if it goes round once.
-    An image that half a turn hardly changes makes the embedding go round twice.
+    The latent points of rotated images form a closed curve, which goes round once if they distinguish all angles, and
+    twice if half a turn hardly changes the image.
 
     Parameters
     ----------
@@ -371,7 +360,7 @@ def winding_number(latents: ArrayLike, angles: ArrayLike | None = None) -> int:
     Raises
     ------
     ValueError, TypeError
-        If there are fewer than 3 points, not two columns, a value is not finite, or a point is the centroid.
+        If there are fewer than 3 points, or a point is the centroid.
 
     See Also
     --------
@@ -379,7 +368,7 @@ def winding_number(latents: ArrayLike, angles: ArrayLike | None = None) -> int:
 
     Notes
     -----
-    From a point to the next the shorter way round is taken: consecutive points must lie less than half a turn apart.
+    Consecutive points must lie less than half a turn apart.
 
     Examples
     --------

@@ -48,8 +48,7 @@ class LWRSolver:
     rho_max : float, default 1.0
         Density at which traffic stands still, from 1e-140 to 1e140.
     dt : float, default 0.005
-        Time step, positive. It is never changed; only a step that ends at a requested time between
-        two multiples of dt is shorter.
+        Time step. Only a step that ends at a requested time between two multiples of dt is shorter.
 
     Attributes
     ----------
@@ -74,8 +73,7 @@ class LWRSolver:
     *Extrema.* For a Courant number up to 0.4 densities stay between the extremes of the initial data (to round-off;
     never below zero). Near 1 the scheme itself overshoots, on rough data by some 1e-2 rho_max.
 
-    The field at a time depends neither on the other times requested nor on the other trajectories
-    solved with it, and is the same, bit for bit, for any number of threads.
+    The field at a time does not depend on the other times, the other trajectories or the number of threads.
 
     References
     ----------

@@ -86,8 +86,6 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         Before `fit`.
     TypeError
         If a part or a parameter cannot be stored without a pickle; the message names it.
-    ValueError
-        If an attribute is not what `fit` makes it.
     OSError
         If the file cannot be written.
 

@@ -61,27 +61,24 @@ def write_model_report(
 ) -> Path:
     """Write a report of a model on snapshots: one HTML file that needs nothing else.
 
-    It shows the embedding, the errors one after the other, the worst fields next to their reconstructions, errors of
-    the mass or of other invariants, how far the snapshots are from the training points (leverage), and what was tuned.
+    It shows the embedding, the errors, the worst fields and their reconstructions, errors of the mass or of other
+    invariants, the leverage, and the tuned values.
 
     Parameters
     ----------
     model : ManifoldModel, or another fitted object with transform and inverse_transform
     snapshots : array_like (n, n_cells) or (n, ny, nx)
-        One field per row, preferably some that the model was not fitted to. A memory-mapped array is read by blocks,
-        once.
+        One field per row, preferably some that the model was not fitted to.
     path : path
         The file, written whole or not at all; its folder is made if missing.
     groups : array_like (n,), optional
         Labels of trajectories or other groups, each of which is a line in the picture of the errors.
     shape : sequence of int, optional
-        Shape of a field, (ny, nx) for a plane, or with more axes before, of which the middle ones are shown. By default
-        the model's ``field_shape_``, if it has one, else fields are lines.
+        Shape of a field; by default the model's ``field_shape_``.
     mesh : (array_like (n_points, 2), array_like (n_triangles, 3)), optional
         Points and triangles of a mesh, for fields with a value for each point or triangle.
-    title : str
-    command : str
-        The command that repeats the report, if there is one.
+    title, command : str
+        Title of the page, and the command that repeats it.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """Reports of studies: one HTML file each, and an index over several, from the pages in ``templates``.
 
 A report is a summary, with all else folded below it: claims by their verdicts, tables, figures, readings. Without
-matplotlib it has all but the pictures and says what to install. `randsmap.reports` has the style and writes the files.
+matplotlib it has no pictures and says what to install.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ def write_report(result: StudyResult, folder: str | os.PathLike[str]) -> Path:
     Parameters
     ----------
     result : StudyResult
-        For example `load_result` of a finished study's folder.
     folder : path
         Created if missing.
 
@@ -98,8 +97,7 @@ def write_index(results: Sequence[StudyResult], folder: str | os.PathLike[str]) 
     ----------
     results : sequence of StudyResult
     folder : path
-        The folder that holds the studies' folders (NAME, with the user's data NAME-DATA). Reports are linked if they
-        are there, next to the result of the same command.
+        The folder that holds the studies' folders. Reports are linked if they are there.
 
     Returns
     -------
