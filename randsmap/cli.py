@@ -17,7 +17,10 @@ import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from randsmap._io.files import expanded, is_stream, save_arrays, writable_target, write_atomically
+from randsmap._io.progress import show_progress
 
 __all__ = ["main"]
 
@@ -513,8 +516,6 @@ def _dataset(arguments):
         random_state=arguments.seed, progress=True, **given, out=None if everything else out
     )
     if everything:
-        import numpy as np
-
         arrays = {key: value for key, value in bunch.items() if isinstance(value, np.ndarray)}
         write_atomically(out, lambda file: save_arrays(file, arrays))
     _print(f"written: {out} {bunch.data.shape}")
@@ -612,7 +613,6 @@ def _add_fit(commands, declared):
 
 
 def _fit(arguments):
-    from randsmap._io.progress import show_progress
     from randsmap.model import reconstruction_errors
     from randsmap.model._sampling import sampled
     from randsmap.snapshots import read_snapshots
@@ -867,8 +867,6 @@ def _parametric(arguments, model, snapshots, parameters, groups, search, kept):
 
 # -- encode, decode, predict, evaluate, report ---------------------------------------------------------------
 def _encode(arguments):
-    from randsmap._io.progress import show_progress
-
     _check_array_target(arguments)  # fail before the work is done
     model = _load_model(arguments.model)
     snapshots = _read_fields(arguments, model)
@@ -892,10 +890,7 @@ def _predict(arguments):
 
 
 def _evaluate(arguments):
-    import numpy as np
-
     from randsmap import metrics
-    from randsmap._io.progress import show_progress
     from randsmap.model import reconstruction_errors
 
     if arguments.out is not None:
@@ -928,7 +923,6 @@ def _evaluate(arguments):
 
 
 def _report(arguments):
-    from randsmap._io.progress import show_progress
     from randsmap.reports import write_model_report
 
     if arguments.out.suffix.lower() in (".npy", ".npz"):
@@ -1111,8 +1105,6 @@ def _parameters_for(arguments, n, width=None):
 
 def _labels_of(arguments, n):
     """Labels (n,) of --groups, or None."""
-    import numpy as np
-
     from randsmap.snapshots import read_labels
 
     path = arguments.groups
@@ -1172,9 +1164,6 @@ def _write_array(arguments, array, name):
 
 def _write_fields(arguments, decode, X, shape):
     """decode(X), fields of that shape; large ones of a .npy file are computed in the file."""
-    import numpy as np
-
-    from randsmap._io.progress import show_progress
     from randsmap._linalg import rows
     from randsmap.snapshots import check_target, is_npy_target
 
