@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._kernels import ridge as _kernel
 from randsmap._linalg.cholesky import (
     Solution,
     cholesky_solve,
@@ -16,6 +15,7 @@ from randsmap._linalg.cholesky import (
     singular_gram_error,
     with_bias,
 )
+from randsmap._linalg.rows import Rows
 from randsmap._linalg.sums import GramAccumulator, sum_rows
 from randsmap._parallel import blas_threads
 
@@ -81,9 +81,8 @@ class Primal:
         """(Z (Phi^T Phi + lambda I)^-1) Phi^T (L, n) for rows Z (L, P) less the mean of Phi, which are less it too."""
         if self._gram is None:
             Phi = self._rows.whole()
-            G = np.empty((self._rows.width,) * 2)
             with blas_threads():
-                _kernel.gram(Phi, False, False, G)
+                G = Rows(Phi).gram()
             self._gram = Phi, G
         Phi, G = self._gram
         if self._auto and not self._is_accurate(G, regularization, self._rows.n if self._rows.bias else None):

@@ -276,12 +276,12 @@ class RidgeFactor:
     def _dual(self):
         """Phi, less its mean without a bias, and the kernel's factor."""
         rows = self._rows
-        Phi, K = rows.whole(), np.empty((rows.n, rows.n))
+        Phi = rows.whole()
         if not rows.bias and rows.mean is None:
             rows.mean = Phi.mean(axis=0)
             Phi -= rows.mean
         with blas_threads():
-            _kernel.gram(Phi, True, False, K)
+            K = Rows(Phi).gram(dual=True)
         return Phi, Dual(K, uncentred=0 if rows.bias else None)
 
     @cached_property

@@ -143,7 +143,7 @@ def _leave_one_out_predictions(X, y):
     bandwidth = np.median(pdist(X)) / 3
     if bandwidth == 0:  # over half of the points coincide: nothing to regress on
         return np.full(n, y.mean())
-    # The moments about each point come from moments about the origin, one product W @ terms
+    # the moments about each point come from moments about the origin, one product of matrices for many points
     a, b = np.triu_indices(d)
     terms = _plane_terms(X, y, a, b)
     predicted = np.empty(n)

@@ -205,8 +205,9 @@ class NystroemExtension:
 
 
 def _moments(c, P):
-    """P (c - sum P c) over the last axis, of sum 0 to round-off of its own size."""
+    """P (c - sum P c) over the last axis; the sum of the result is 0 to round-off."""
     w = c - (P * c).sum(axis=-1, keepdims=True)
     w *= P
+    # the round-off of the sum again: multiplied by fields far from the origin it would not be small
     w -= P * w.sum(axis=-1, keepdims=True)
     return w

@@ -17,7 +17,7 @@ from randsmap._linalg.rows import Rows
 from randsmap._linalg.svd import orthonormalize_rows_against, truncated_svd
 from randsmap._parallel import blas_threads, for_tiles
 from randsmap.encoders._base import FieldEncoder
-from randsmap.invariants import InvariantParameters, document_invariants, fit_estimator
+from randsmap.invariants import AffineInvariants, InvariantParameters, document_invariants, fit_estimator
 from randsmap.maps.bases import identity_basis
 from randsmap.maps.frozen import LinearMapHolder
 from randsmap.maps.image import FrozenEncoder
@@ -147,7 +147,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         "_synthesis": Array("k+1", "M"),
         "_linear_map": NOT_SAVED,
         **FIELD_STATE,
-        **InvariantParameters._invariant_state,
+        "invariants_": Part(AffineInvariants, M="M"),
     }
 
     def __init__(

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randsmap._interface.parameters import Parameter, document
-from randsmap._interface.state import Part
 from randsmap.invariants._affine import AffineInvariants
 
 __all__ = ["INVARIANT_PARAMETERS", "InvariantParameters", "document_invariants"]
@@ -76,9 +75,6 @@ class InvariantParameters:
     cell_weights: Any
     bounds: Any
     invariants_: AffineInvariants
-
-    # what a model file holds (see randsmap._interface.state)
-    _invariant_state = {"invariants_": Part(AffineInvariants, M="M")}
 
     @property
     def invariant_values_(self) -> NDArray[np.float64]:
