@@ -65,8 +65,8 @@ def autotune(
     snapshots : array-like of shape (n, M) or (n, *shape)
         Fields, as for `ManifoldModel`.
     model : ManifoldModel or None
-        Its encoder is used with its parameters, and only the decoder is searched for. None: the encoder as well, among
-        diffusion maps of several widths, with the leading or the non-harmonic eigenvectors, and POD.
+        A model whose encoder is used with its parameters. None: the encoder is chosen among POD and diffusion maps of
+        several widths, with the leading or the non-harmonic eigenvectors.
     n_components : int or "auto", default=2
         d, the number of latent coordinates. "auto": at most `max_components`, and fewer if the held-out error grows by
         at most 2 %. Not used with a model.
@@ -78,8 +78,8 @@ def autotune(
     groups : array-like of shape (n,) or None
         Labels of groups, such as trajectories, that are held out as a whole.
     validation : float, default=0.2
-        Share of the samples that is held out of an encoder's fit, in turn, up to 5 times. With groups one group is held
-        out, up to 10 times, or a tenth of the groups if there are more. For the decoder as in `AutoDecoder`.
+        Share of the samples that is held out of an encoder's fit, up to 5 times in turn. With groups, one group is held
+        out, up to 10 times; of more than 10 groups, a tenth. For the decoder as in `AutoDecoder`.
     n_trials : int, default=40
         Trials of the decoder's search on the latents of the selected encoder. Encoders are compared with 4 trials of
         kernels and k-NN mixtures if these are among the families.
@@ -88,12 +88,8 @@ def autotune(
     consistency : int or "auto", default=0
         Consistency steps of `best_model_.inverse_transform`. "auto": the number from 0 to 3 with the least held-out
         error, the smaller one if the next gains less than 1 %.
-    invariants : "auto", "mass", array (M,) or (M, q), or None, default="auto"
-        As in `AutoDecoder`; so are the next four.
-    invariant_values : float, array (q,) or None
-    invariant_tol : float or None
-    cell_weights : array (M,) or None
-    bounds : (lower, upper), "nonnegative" or None
+    invariants, invariant_values, invariant_tol, cell_weights, bounds : optional
+        As in `AutoDecoder`.
     random_state : int, RandomState instance or None, default=None
         For the choice of held-out samples. None: 0.
 

@@ -55,8 +55,8 @@ def tune(
         (``{"encoder__n_components": [1, 2, 3], "decoder__features__slope": [1, 5]}``). The encoder is fitted once for
         each setting of them.
     grid : dict of str to sequence
-        Values to try for each parameter, by `set_params` name: ``{"features__slope": [1, 5, 10]}``. Several parameters
-        make their product. `default_values` has some.
+        Values to try for each parameter, by `set_params` name: ``{"features__slope": [1, 5, 10]}``. All combinations
+        are tried. `default_values` returns usual values.
     X_train : array-like of shape (n_train, d)
         Latents to fit on; None with a `ManifoldModel`, whose encoder makes them.
     y_train : array-like of shape (n_train, n_cells)
