@@ -95,7 +95,7 @@ def test_a_cell_that_is_constant_but_for_one_ulp_stays_so(name):
 def test_the_bias_row_is_the_mean_less_what_the_mean_features_give(name):
     Y, F = random_problem(60, 20)
     decoder = clone(DECODERS[name]).fit(Y, F)
-    linear = decoder._linear_map
+    linear = decoder.linear_map
     if name in RANDOM:
         phi = decoder.features_.transform(Y)
     else:

@@ -245,7 +245,7 @@ def test_a_forged_shape_in_an_image_is_refused():
     from randsmap.maps import image as _image
 
     whole = randsmap.RANDSMAPDecoder(random_state=0).fit(Y, F).freeze()
-    image = np.frombuffer(bytes(whole._map.kernel.source), np.uint8)
+    image = np.frombuffer(bytes(whole.linear_map.kernel.source), np.uint8)
     count = int(image[:64].view(_image._HEADER)["n_sections"][0])
     sections = image[64 : 64 + count * _image._SECTION.itemsize].view(_image._SECTION)
     (section,) = sections[sections["id"] == kernel.SECTIONS["field_shape"]]

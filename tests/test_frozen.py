@@ -149,7 +149,7 @@ def test_derivatives_are_those_of_the_decoder(name):
     X = np.vstack([rng.uniform(size=(10, 2)), rng.uniform(-1, 2, (5, 2))])
     V, U = rng.normal(size=X.shape), rng.normal(size=(len(X), M))
     # sums are taken in another order, of terms as large as the coefficients
-    loss = 1e-13 * max(10, largest(decoder._linear_map.A))
+    loss = 1e-13 * max(10, largest(decoder.linear_map.A))
     for ours, theirs in (
         (frozen.jacobian(X), decoder.jacobian(X)),
         (frozen.jvp(X, V), decoder.jvp(X, V)),
@@ -465,7 +465,7 @@ def test_models_that_cannot_be_frozen_say_why():
     with pytest.raises(NotFittedError):
         ManifoldModel(POD(2)).freeze()
     with pytest.raises(ValueError, match="holds no encoder"):
-        FrozenModel(fitted("sigmoid")[0].freeze()._map.kernel.source)
+        FrozenModel(fitted("sigmoid")[0].freeze().linear_map.kernel.source)
 
 
 # -- Errors ----------------------------------------------------------------------------------------
@@ -528,14 +528,14 @@ def test_the_image_is_the_file(tmp_path):
     frozen.save(path)
     assert path.stat().st_size == frozen.nbytes
     loaded = FrozenDecoder.load(path)
-    assert isinstance(loaded._map.kernel.source, np.memmap)  # nothing was copied
+    assert isinstance(loaded.linear_map.kernel.source, np.memmap)  # nothing was copied
     for again in (loaded, randsmap.load(path), pickle.loads(pickle.dumps(loaded)), FrozenDecoder(path.read_bytes())):
         assert (again.predict(X) == frozen.predict(X)).all()
         assert repr(again) == repr(frozen)
     loaded.save(path)  # over the file that is mapped
     assert (loaded.predict(X) == frozen.predict(X)).all()
     with pytest.raises(ValueError, match="read-only"):
-        loaded._map.kernel.source[0] = 0
+        loaded.linear_map.kernel.source[0] = 0
     assert (frozen.n_components, frozen.n_cells, frozen.n_invariants, frozen.n_features) == (2, M, 1, len(Y))
     assert (frozen.kind, frozen.precision) == ("features", "float64")
 
@@ -558,7 +558,7 @@ def test_damaged_files(tmp_path):
 
 def test_memory_of_an_image_is_held():
     decoder, Y = fitted("sigmoid")
-    image = bytearray(decoder.freeze()._map.kernel.source)
+    image = bytearray(decoder.freeze().linear_map.kernel.source)
     frozen = FrozenDecoder(image)
     with pytest.raises(BufferError):
         image.clear()

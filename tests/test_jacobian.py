@@ -95,13 +95,13 @@ def plain_kernel(decoder, Y):
 
 def plain_decode(decoder, Y):
     phi = (plain_features if hasattr(decoder, "features_") else plain_kernel)(decoder, Y)
-    A = decoder._linear_map.A
+    A = decoder.linear_map.A
     return A[0] + phi @ A[1:]
 
 
 def scale_of(decoder, X):
     """Size (L, M, 1) of the terms of the sums in J, in units of which round-off comes."""
-    A = np.abs(decoder._linear_map.A[1:])
+    A = np.abs(decoder.linear_map.A[1:])
     if hasattr(decoder, "features_"):
         W = decoder.features_.weights_
         t = np.abs(X) @ np.abs(W) + np.abs(decoder.features_.offsets_)
@@ -619,7 +619,7 @@ def test_cells_are_those_of_the_whole_field(name):
     V = np.ones(2)
     whole, J, T = decoder.predict(X), decoder.jacobian(X), decoder.jvp(X, V)
     mask = np.arange(30) % 7 == 4
-    A = np.abs(decoder._linear_map.A)
+    A = np.abs(decoder.linear_map.A)
     bound = 1e-12 * max(abs(whole).max(), 1e-2 * A.sum(axis=0).max())
     for cells in ([3, -1, 3, 4], np.array([29, 0], np.uint8), mask, np.array([], int), [], np.arange(30)[::-2]):
         index = np.asarray(cells, dtype=None if len(cells) else int)
@@ -717,18 +717,18 @@ def test_kept_cells_are_few_forgotten_at_fit_and_in_no_copy(tmp_path):
     before = set(vars(decoder))
     parts = [decoder.predict(Y, cells=[k]) for k in range(10)]
     assert set(vars(decoder)) == before
-    linear = decoder._linear_map
+    linear = decoder.linear_map
     assert len(linear.cached) == _linear_map._CACHED
     assert linear.gather(np.array([9])) is linear.gather(np.array([9]))
     again = pickle.loads(pickle.dumps(decoder))
-    assert not len(again._linear_map.cached) and not len(copy.deepcopy(decoder)._linear_map.cached)
+    assert not len(again.linear_map.cached) and not len(copy.deepcopy(decoder).linear_map.cached)
     assert (again.predict(Y, cells=[3]) == parts[3]).all()
     randsmap.persistence.save(decoder, tmp_path / "decoder.npz")
     loaded = randsmap.load(tmp_path / "decoder.npz")
     assert (loaded.predict(Y, cells=[3]) == parts[3]).all()
     decoder.fit(Y, F[:, ::-1])
     assert abs(decoder.predict(Y, cells=[9])[:, 0] - decoder.predict(Y)[:, 9]).max() <= 1e-13
-    assert decoder._linear_map is not linear
+    assert decoder.linear_map is not linear
 
 
 def test_cells_from_many_threads():

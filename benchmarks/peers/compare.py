@@ -537,7 +537,7 @@ def rows_one(options):
         Y, F
     )
     y, out = Y[:1].copy(), np.empty((1, 400))
-    kernel = decoder._linear_map.kernel
+    kernel = decoder.linear_map.kernel
 
     def kernel_only():
         kernel.row(y, out)

@@ -256,7 +256,6 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
 
     def _restore(self):
         self._fitted = self.best_decoder_.fitted
-        super()._restore()
 
     def check_available(self, capability):
         if capability == "smoother":

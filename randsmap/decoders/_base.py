@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from collections.abc import Callable, Iterable
@@ -46,6 +47,7 @@ __all__ = [
     "available_if",
     "check_fields",
     "check_unread",
+    "holding",
     "of_fit",
 ]
 
@@ -150,7 +152,7 @@ latent_scale_ : ndarray (d,)
 class FieldRegression(FieldOutputMixin, NotFrozen):
     """`score` and the outputs of a regressor from latent points to fields.
 
-    A class with it has `_n_outputs`, the number of cells, and a `fit` that calls `_keep_fields` with the layout of y.
+    A class with it has a `fit` that calls `_keep_fields` with the layout of y.
     """
 
     n_features_in_: int
@@ -195,6 +197,10 @@ class FieldRegression(FieldOutputMixin, NotFrozen):
         self._keep_layout(layout)
 
     @property
+    def _n_outputs(self):
+        return math.prod(self.field_shape_)
+
+    @property
     def _single(self):
         return self.field_shape_ == ()
 
@@ -203,9 +209,6 @@ class FieldRegression(FieldOutputMixin, NotFrozen):
         k = self._n_outputs if cells is None else len(cells)
         out = output(out, X, (n, *self.field_shape_) if cells is None else (n, k))
         return out, out.reshape(n, k)
-
-    def _restore(self):
-        pass
 
 
 class FieldRegressor(FieldRegression, MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -266,6 +269,13 @@ def of_fit(name: str) -> Any:
 # what a `Fit` computes once
 COMPUTED_STATE = dict.fromkeys(Fit.COMPUTED, NOT_SAVED)
 FIT_STATE: dict[str, Any] = {"n_features_in_": Count("d"), **FIELD_STATE}
+
+
+def holding(decoder: Any, fit: Fit, **attributes: Any) -> Any:
+    """A copy of a decoder with another fit and attributes."""
+    other = copy.copy(decoder)
+    vars(other).update(attributes, _fitted=fit)
+    return other
 
 
 class HoldsFit:
@@ -479,7 +489,8 @@ class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin
     coef_ = of_fit("coefficients")
 
     @property
-    def _linear_map(self):
+    def linear_map(self) -> Any:
+        """The map from latents to fields."""
         return self.fitted.linear_map
 
     @property
@@ -692,7 +703,7 @@ class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin
         array([[[ 1.],
                 [-1.]]])
         """
-        linear = self._linear_map
+        linear = self.linear_map
         return linear.jacobian(validate_data(self, X, reset=False), cells, out, self.field_shape_)
 
     @available_if(lambda self: self.check_available("jvp"))
@@ -722,7 +733,7 @@ class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin
         -----
         Costs about as much as `predict`.
         """
-        linear = self._linear_map
+        linear = self.linear_map
         return linear.jvp(validate_data(self, X, reset=False), V, cells, self.field_shape_)
 
     @available_if(lambda self: self.check_available("vjp"))
@@ -747,13 +758,10 @@ class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin
         ------
         As `jacobian`.
         """
-        linear = self._linear_map
+        linear = self.linear_map
         return linear.vjp(validate_data(self, X, reset=False), self._vectors(U), cells, self.field_shape_)
 
-    @property
-    def _n_outputs(self):
-        return self._linear_map.A.shape[1]
-
     def _restore(self):
-        if self._n_outputs != math.prod(self.field_shape_):  # makes the map, which checks its shapes
-            raise ValueError(f"fields of shape {self.field_shape_}, coefficients of {self._n_outputs} cells")
+        cells = self.linear_map.A.shape[1]  # makes the map, which checks its shapes
+        if cells != self._n_outputs:
+            raise ValueError(f"fields of shape {self.field_shape_}, coefficients of {cells} cells")

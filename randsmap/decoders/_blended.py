@@ -166,34 +166,16 @@ class BlendFit(Fit):
 
     Each decoder's field is within `limit` of the nearest training point's field, moved from there to y along the linear
     trend of all fields. The fit is the basis of its `LinearMap`.
-
-    Attributes
-    ----------
-    decoders : list
-        The fitted parts, which decode to r coordinates.
-    coefficients : ndarray (r+1, M)
-        Mean field and orthonormal directions, which satisfy the invariants.
-    points : ndarray (n, d)
-        Training points in units of `latent_scale`.
-    latent_scale : ndarray (d,)
-    coordinates : ndarray (n, r)
-        Of the training fields.
-    trend : ndarray (d, r)
-        Slopes of the linear trend.
-    limit : float or None
-    smoothing : float
-        See `geometric_median`.
-    invariants : AffineInvariants
     """
 
-    decoders: list[Any]
-    coefficients: NDArray[np.float64]
-    points: NDArray[np.float64]
+    decoders: list[Any]  # fitted parts, which decode to r coordinates
+    coefficients: NDArray[np.float64]  # (r+1, M): mean field, directions that keep the invariants
+    points: NDArray[np.float64]  # training points in units of `latent_scale`
     latent_scale: NDArray[np.float64]
-    coordinates: NDArray[np.float64]
-    trend: NDArray[np.float64]
+    coordinates: NDArray[np.float64]  # (n, r) of the training fields
+    trend: NDArray[np.float64]  # slopes (d, r) of the linear trend
     limit: float | None
-    smoothing: float
+    smoothing: float  # see `geometric_median`
     invariants: AffineInvariants
 
     _state = {

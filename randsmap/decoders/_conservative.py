@@ -137,10 +137,6 @@ class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMi
         self.estimator_ = estimator
         self.invariants_ = invariants
 
-    @property
-    def _n_outputs(self):
-        return len(self.constant_cells_)
-
     def predict(
         self,
         X: ArrayLike,

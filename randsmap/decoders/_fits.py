@@ -37,50 +37,24 @@ _SOLVERS = ("cholesky", "dual", "qr", "lowrank", "krylov", "svd", "eigh")
 # -- Random features -------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class RidgeFit(Fit):
-    """A fit of random features: f(y) = [1 | phi(y)] A, or [1 | phi(y)] B [mean; U^T] with modes of the fields.
+    """A fit of random features: f(y) = [1 | phi(y)] A, or [1 | phi(y)] B [mean; U^T] with modes of the fields."""
 
-    Attributes
-    ----------
-    features : transformer
-        phi, fitted.
-    latent_scale : ndarray (d,)
-    coefficients : ndarray (P+1, M) or (P+1, r)
-        A or B, the first row the bias.
-    synthesis : ndarray (r+1, M) or None
-        [mean; U^T].
-    invariants : AffineInvariants or None
-    projected : bool
-        Whether every decoded field is projected on the invariants.
-    solver, n_iter, rank, bound
-        As of `Solution`.
-    points : ndarray (n, d)
-        Training points, after batches some of them.
-    n_samples : int
-    regularization : float
-    free_bias : bool
-        Whether the bias is not penalised.
-    sums : NormalEquations or None
-        Of batches; a model file has the factor of the leverage instead.
-    factor, factor_mean, factor_offset
-        Arguments of `FeatureLeverage`, of batches in a model file.
-    """
-
-    features: Any
+    features: Any  # phi, fitted
     latent_scale: NDArray[np.float64]
-    coefficients: NDArray[np.float64]
-    synthesis: NDArray[np.float64] | None
+    coefficients: NDArray[np.float64]  # A (P+1, M) or B (P+1, r), the first row the bias
+    synthesis: NDArray[np.float64] | None  # [mean; U^T] (r+1, M)
     invariants: AffineInvariants | None
-    projected: bool
-    solver: str
+    projected: bool  # every decoded field, on the invariants
+    solver: str  # this and the next three as of `Solution`
     n_iter: int
     rank: int | None
     bound: float | None
-    points: NDArray[np.float64]
+    points: NDArray[np.float64]  # training points, after batches some of them
     n_samples: int
     regularization: float
-    free_bias: bool
-    sums: NormalEquations | None = None
-    factor: NDArray[np.float64] | None = None
+    free_bias: bool  # the bias is not penalised
+    sums: NormalEquations | None = None  # of batches; a model file has `factor`
+    factor: NDArray[np.float64] | None = None  # this and the next two: arguments of `FeatureLeverage`
     factor_mean: NDArray[np.float64] | None = None
     factor_offset: float = 0.0
 
@@ -215,31 +189,15 @@ def radial_kernel(name: str | None, nu: Any = None) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class KernelSpace:
-    """A kernel between points in units of its lengths, and the functions that are not penalised.
+    """A kernel between points in units of its lengths, and the functions that are not penalised."""
 
-    Attributes
-    ----------
-    kind : str
-        As the decoder's parameter `kernel`.
-    nu : float or None
-        Of "matern".
-    frequencies : ndarray (2,) or None
-        Of "multi-gaussian".
-    latent_scale, lengths : ndarray (d,)
-        Units of the latents; of the kernel, or None for 1.
-    centre : ndarray (d,) or None
-        Mean of the training points, if there is a linear tail.
-    free_bias : bool
-        Whether the constant is not penalised.
-    """
-
-    kind: str
-    nu: float | None
-    frequencies: NDArray[np.float64] | None
-    latent_scale: NDArray[np.float64]
-    lengths: NDArray[np.float64] | None
-    centre: NDArray[np.float64] | None
-    free_bias: bool
+    kind: str  # the decoder's parameter `kernel`
+    nu: float | None  # of "matern"
+    frequencies: NDArray[np.float64] | None  # (2,) of "multi-gaussian"
+    latent_scale: NDArray[np.float64]  # units (d,) of the latents
+    lengths: NDArray[np.float64] | None  # units (d,) of the kernel; None: 1
+    centre: NDArray[np.float64] | None  # mean of the training points, if there is a linear tail
+    free_bias: bool  # the constant is not penalised
 
     _state = {
         "kind": Parameter(str, words=KERNELS),
@@ -287,22 +245,11 @@ class KernelSpace:
 
 @dataclass(frozen=True, eq=False)
 class KernelFit(Fit):
-    """A fit of kernel ridge regression: f(y) = [1 | k(y) | y] A, y from the tail's centre.
-
-    Attributes
-    ----------
-    space : KernelSpace
-    points : ndarray (n, d)
-        Training points in units of the lengths.
-    coefficients : ndarray (n+1, M) or (n+d+1, M)
-    invariants : AffineInvariants
-    solver : str
-    regularization : float
-    """
+    """A fit of kernel ridge regression: f(y) = [1 | k(y) | y] A, y from the tail's centre."""
 
     space: KernelSpace
-    points: NDArray[np.float64]
-    coefficients: NDArray[np.float64]
+    points: NDArray[np.float64]  # training points in units of the lengths
+    coefficients: NDArray[np.float64]  # (n+1, M), with a tail (n+d+1, M)
     invariants: AffineInvariants
     solver: str
     regularization: float
@@ -360,33 +307,16 @@ class KernelFit(Fit):
 # -- Geometric harmonics ---------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class HarmonicFit(Fit):
-    """A fit of geometric harmonics: f(y) = [1 | k(y) W] A.
+    """A fit of geometric harmonics: f(y) = [1 | k(y) W] A."""
 
-    Attributes
-    ----------
-    epsilon : float
-        Width of the Gaussian kernel k, in units of `lengths`.
-    eigenvalues : ndarray (r,)
-    coefficients : ndarray (r+1, M)
-        A, the first row the bias.
-    latent_scale, lengths : ndarray (d,)
-        Units of the latents; of `points`, or None for 1.
-    points : ndarray (n, d)
-        Training points in units of the lengths.
-    weights : ndarray (n, r) or None
-        W; None if the product W A is cheaper, which is then `expanded`.
-    expanded : ndarray (n+1, M) or None
-    invariants : AffineInvariants
-    """
-
-    epsilon: float
+    epsilon: float  # width of the Gaussian kernel k, in units of `lengths`
     eigenvalues: NDArray[np.float64]
-    coefficients: NDArray[np.float64]
+    coefficients: NDArray[np.float64]  # A (r+1, M), the first row the bias
     latent_scale: NDArray[np.float64]
-    lengths: NDArray[np.float64] | None
-    points: NDArray[np.float64]
-    weights: NDArray[np.float64] | None
-    expanded: NDArray[np.float64] | None
+    lengths: NDArray[np.float64] | None  # units of `points`; None: 1
+    points: NDArray[np.float64]  # training points
+    weights: NDArray[np.float64] | None  # W (n, r); None if W A is cheaper
+    expanded: NDArray[np.float64] | None  # then that product (n+1, M)
     invariants: AffineInvariants
 
     _state = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,7 +21,16 @@ from randsmap._kernels import simplex as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import BLOCK, MappedRows, Rows, fill_by_blocks
 from randsmap._parallel import parallel_for
-from randsmap.decoders._base import COMPUTED_STATE, FieldRegressor, Fit, HoldsFit, check_fields, fitted_scale, of_fit
+from randsmap.decoders._base import (
+    COMPUTED_STATE,
+    FieldRegressor,
+    Fit,
+    HoldsFit,
+    check_fields,
+    fitted_scale,
+    holding,
+    of_fit,
+)
 from randsmap.maps.bases import in_units
 from randsmap.maps.extrapolation import DISTANCE_FACTOR, Leverage
 from randsmap.maps.linear_map import CellSubsetCache
@@ -38,22 +46,12 @@ _COMPUTED = ("points", "index", "nystroem", "exponents", "columns")  # of a fit,
 
 @dataclass(frozen=True, eq=False)
 class KNNFit(Fit):
-    """A fit of a k-NN decoder: its training data, and what is computed from them once.
+    """A fit of a k-NN decoder: its training data, and what is computed from them once."""
 
-    Attributes
-    ----------
-    latents : ndarray (n, d)
-    fields : ndarray (n, M), or rows of a mapped file
-    latent_scale : ndarray (d,)
-    encoder : DiffusionMaps or None
-        Of objective="encoder".
-    n_neighbors : int
-    """
-
-    latents: NDArray[np.float64]
-    fields: Any
-    latent_scale: NDArray[np.float64]
-    encoder: Any
+    latents: NDArray[np.float64]  # (n, d)
+    fields: Any  # (n, M), or rows of a mapped file
+    latent_scale: NDArray[np.float64]  # (d,)
+    encoder: Any  # a diffusion map, of objective="encoder"
     n_neighbors: int
 
     _state = {
@@ -400,10 +398,6 @@ class KNNDecoder(HoldsFit, FieldRegressor):
     fields_ = of_fit("fields")
     encoder_ = of_fit("encoder")
 
-    @property
-    def _n_outputs(self):
-        return self.fitted.fields.shape[1]
-
     def with_n_neighbors(self, n_neighbors: int) -> KNNDecoder:
         """The decoder of the same data with another number of neighbours, without another fit.
 
@@ -433,8 +427,7 @@ class KNNDecoder(HoldsFit, FieldRegressor):
         """
         fit = self.fitted
         k = check_count(n_neighbors, "n_neighbors", high=len(fit.latents), high_name="n_samples")
-        other = copy.copy(self)
-        other.n_neighbors, other._fitted = n_neighbors, fit.with_n_neighbors(k)
+        other: KNNDecoder = holding(self, fit.with_n_neighbors(k), n_neighbors=n_neighbors)
         return other
 
     def predict(

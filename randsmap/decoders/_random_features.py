@@ -40,6 +40,7 @@ from randsmap.decoders._base import (
     check_fields,
     coordinates_of,
     fitted_scale,
+    holding,
     in_cells,
     of_fit,
 )
@@ -90,7 +91,7 @@ def _streamable(decoder):
             f"partial_fit needs constraint='everywhere', got {decoder.constraint!r}, which needs all samples at once"
         )
     features = decoder.features
-    if decoder._stream is not None or _is_fitted(features) or not (features is None or _is_map(features)):
+    if decoder.stream is not None or _is_fitted(features) or not (features is None or _is_map(features)):
         return True  # what is no feature map is refused later
     if features is None:
         raise NotStreamable(
@@ -115,6 +116,15 @@ def _streamable(decoder):
             "known: give a count, or a map that is fitted already"
         )
     return True
+
+
+def _streamed_regularization(decoder):
+    regularization = PAPER if decoder.regularization is None else fixed_regularization(decoder)
+    if regularization is None:
+        raise ValueError(
+            'partial_fit needs a number for regularization, got "auto", for which all samples must be known'
+        )
+    return regularization
 
 
 def _is_map(features):
@@ -147,6 +157,11 @@ class _RandomFeatures(HoldsFit):
         """The fit; after batches it is solved for."""
         fit = self._fitted
         return self._solved() if fit is None else fit
+
+    @property
+    def stream(self) -> Any:
+        """The state between batches; None before the first one and after `fit`."""
+        return self._stream
 
     @property
     def _latest(self):
@@ -187,9 +202,7 @@ class _RandomFeatures(HoldsFit):
         """
         if not self.__sklearn_is_fitted__():
             return self
-        stored = copy.copy(self)
-        stored._fitted, stored._stream = self.fitted.storable(), None
-        return stored
+        return holding(self, self.fitted.storable(), _stream=None)
 
     # -- Fit -------------------------------------------------------------------------------------------
     def fit_state(self, X, y):
@@ -207,7 +220,7 @@ class _RandomFeatures(HoldsFit):
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, layout = check_fields(y, len(X), blocks=True, factored=True)
         self._keep_fields(layout)
-        invariants = self._invariants_of(as_fields(F), dtype)
+        invariants = _fitted_invariants(self, as_fields(F), dtype)
         everywhere = self.constraint == "everywhere"
         features, scale = self._fit_map(X)
         rows = FeatureRows(features, X, bias=not self._centred())
@@ -348,9 +361,8 @@ class _RandomFeatures(HoldsFit):
         fit = fresh._prepare_path(X, y, values)
 
         def fitted(regularization: float) -> _RandomFeatures:
-            decoder = copy.copy(fresh).set_params(regularization=regularization)
-            decoder._fitted = fit(check_number(regularization, "regularization", low=0))
-            return decoder
+            given = check_number(regularization, "regularization", low=0)
+            return holding(fresh, fit(given)).set_params(regularization=regularization)
 
         return fitted
 
@@ -466,7 +478,7 @@ class _RandomFeatures(HoldsFit):
                 f"this {type(self).__name__} was fitted by fit or comes from a model file, which keep "
                 "no sums that a batch could be added to: it starts anew with this batch"
             )
-        self._streamed_regularization()
+        _streamed_regularization(self)
         self._check_solver(("auto", "cholesky"))
         X = validate_data(self, X, reset=before is None)
         F, dtype, layout = check_fields(y, len(X), blocks=True)
@@ -474,7 +486,7 @@ class _RandomFeatures(HoldsFit):
             self._keep_fields(layout)
             features, scale = self._streamed_map(X) if before is None else (before.features, before.latent_scale)
             sums = NormalEquations(features, X.shape[1], F.shape[1], centred=self._centred())
-            running = self._running_invariants(F.shape[1])
+            running = _running_invariants(self, F.shape[1])
         else:
             features, scale, sums, running = before.features, before.latent_scale, before.sums, before.running
             field_rows(self, y, name="y")  # arranged as those of the first batch
@@ -498,14 +510,6 @@ class _RandomFeatures(HoldsFit):
         if _is_fitted(self.features):
             return copy.deepcopy(self.features), np.ones(X.shape[1])
         return self._fit_map(X)
-
-    def _streamed_regularization(self):
-        regularization = PAPER if self.regularization is None else fixed_regularization(self)
-        if regularization is None:
-            raise ValueError(
-                'partial_fit needs a number for regularization, got "auto", for which all samples must be known'
-            )
-        return regularization
 
     def merge(self, other: Self) -> Self:
         """Add all samples that another decoder has got by `partial_fit`.
@@ -552,11 +556,12 @@ class _RandomFeatures(HoldsFit):
         if type(other) is not type(self):
             raise TypeError(f"merge needs another {type(self).__name__}, got {type(other).__name__}")
         for decoder, name in ((self, "this"), (other, "the other")):
-            if decoder._stream is None or decoder._stream.sums is None:
+            if decoder.stream is None or decoder.stream.sums is None:
+                from_fit = decoder.stream is None and decoder.__sklearn_is_fitted__()
+                reason = "comes from fit or a model file, which keep" if from_fit else "has"
                 raise ValueError(
-                    f"merge needs two decoders after partial_fit, but {name} {type(decoder).__name__} "
-                    + ("comes from fit or a model file, which keep" if decoder._fitted is not None else "has")
-                    + " no sums that could be added"
+                    f"merge needs two decoders after partial_fit, but {name} {type(decoder).__name__} {reason} no sums "
+                    "that could be added"
                 )
         for name, ours, theirs in _compared(self, other):
             if not _same(ours, theirs):
@@ -564,7 +569,7 @@ class _RandomFeatures(HoldsFit):
                     f"decoders that differ in {name} cannot be merged: got {_shown(ours)} and {_shown(theirs)}. "
                     "All parts of the data need one and the same decoder to start from"
                 )
-        ours, theirs = self._stream, other._stream
+        ours, theirs = self._stream, other.stream
         running = invariants = None
         if ours.running is not None:
             running, invariants = ours.running.merged(theirs.running)
@@ -599,7 +604,7 @@ class _RandomFeatures(HoldsFit):
         """Solve for the coefficients of the batches, and keep the fit."""
         if self._stream is None or self._stream.sums is None:
             check_is_fitted(self)
-        stream, regularization = self._stream, self._streamed_regularization()
+        stream, regularization = self._stream, _streamed_regularization(self)
         A, solver, n_iter, rank, bound = stream.sums.solve(regularization, self.solver)
         invariants = stream.invariants
         self._fitted = RidgeFit(
@@ -697,6 +702,31 @@ class _RandomFeatures(HoldsFit):
 _SOLVERS_OF_FIT = ("auto", "cholesky", "svd", "lowrank", "krylov")
 
 
+def _fitted_invariants(decoder, F, dtype):
+    """The invariants of the fields F; None of an RFNNDecoder, which has none."""
+    if not isinstance(decoder, InvariantParameters):
+        return None
+    check_choice(decoder.constraint, "constraint", ("everywhere", "training"))
+    everywhere = decoder.constraint == "everywhere"
+    if not everywhere and decoder.solver in ("cholesky", "krylov", "lowrank"):
+        raise ValueError(
+            "constraint='training' needs singular values down to 1e-8, which a "
+            "Gram matrix does not resolve: use solver='auto' or 'svd'"
+        )
+    if not everywhere and decoder.bounds is not None:
+        raise ValueError(
+            "bounds need the projection of every row, which constraint='training' does "
+            "not have: use constraint='everywhere'"
+        )
+    return fit_estimator(decoder, F, dtype, keep_constant_cells=everywhere)
+
+
+def _running_invariants(decoder, M):
+    if not isinstance(decoder, InvariantParameters):
+        return None
+    return RunningInvariants.of(Invariants.of_estimator(decoder, M))
+
+
 def _training_constrained(rows, F, regularization, invariants):
     """The paper's closed form (Eq. ShurAfinal0): A C = (Phi^+ 1) m^T, by a truncated SVD of Phi.
 
@@ -715,17 +745,17 @@ def _training_constrained(rows, F, regularization, invariants):
 # -- Equality of decoders to be merged ---------------------------------------------------------------
 def _compared(ours, theirs):
     """(name, ours, theirs) of what two decoders must have in common to be merged."""
-    sums, other = ours._stream.sums, theirs._stream.sums
+    sums, other = ours.stream.sums, theirs.stream.sums
     yield "the number of latent coordinates", ours.n_features_in_, theirs.n_features_in_
     yield "the number of cells", sums.cells, other.cells
     yield "the shape of the fields", ours.field_shape_, theirs.field_shape_
     yield "latent_scale", ours.latent_scale_, theirs.latent_scale_
     yield from _compared_features(ours.features_, theirs.features_)
     yield "center", sums.centred, other.centred
-    yield "regularization", ours._streamed_regularization(), theirs._streamed_regularization()
+    yield "regularization", _streamed_regularization(ours), _streamed_regularization(theirs)
     yield "solver", ours.solver, theirs.solver
-    if ours._stream.running is not None:
-        given, also = ours._stream.running.given, theirs._stream.running.given
+    if ours.stream.running is not None:
+        given, also = ours.stream.running.given, theirs.stream.running.given
         for name, attribute in _GIVEN.items():
             yield name, getattr(given, attribute), getattr(also, attribute)
 
@@ -905,12 +935,6 @@ class RFNNDecoder(_RandomFeatures, LinearDecoder):
         self.output_rank = output_rank
         self.random_state = random_state
 
-    def _invariants_of(self, F, dtype):
-        return None
-
-    def _running_invariants(self, M):
-        return None
-
 
 @document_invariants
 @_document_ridge
@@ -1005,21 +1029,3 @@ class RANDSMAPDecoder(_RandomFeatures, InvariantParameters, LinearDecoder):
         self.random_state = random_state
 
     invariants_ = property(lambda self: self._latest.invariants)
-
-    def _invariants_of(self, F, dtype):
-        check_choice(self.constraint, "constraint", ("everywhere", "training"))
-        everywhere = self.constraint == "everywhere"
-        if not everywhere and self.solver in ("cholesky", "krylov", "lowrank"):
-            raise ValueError(
-                "constraint='training' needs singular values down to 1e-8, which a "
-                "Gram matrix does not resolve: use solver='auto' or 'svd'"
-            )
-        if not everywhere and self.bounds is not None:
-            raise ValueError(
-                "bounds need the projection of every row, which constraint='training' does "
-                "not have: use constraint='everywhere'"
-            )
-        return fit_estimator(self, F, dtype, keep_constant_cells=everywhere)
-
-    def _running_invariants(self, M):
-        return RunningInvariants.of(Invariants.of_estimator(self, M))

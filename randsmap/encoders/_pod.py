@@ -145,7 +145,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         "energies_": Array("k", low=0),
         "_encoding": Part(ModeCoordinates, M="M", k="k"),
         "_synthesis": Array("k+1", "M"),
-        "_linear_map": NOT_SAVED,
+        "linear_map": NOT_SAVED,
         **FIELD_STATE,
         "invariants_": Part(AffineInvariants, M="M"),
     }
@@ -203,8 +203,8 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
             self._encoding = ModeCoordinates(mean, np.ascontiguousarray((modes * root).T))
             self._synthesis = np.vstack([mean, self.components_])
             self.invariants_ = invariants
-            self.__dict__.pop("_linear_map", None)
-            self._linear_map  # noqa: B018  (made now: decoding changes nothing)
+            self.__dict__.pop("linear_map", None)
+            self.linear_map  # noqa: B018  (made now: decoding changes nothing)
         return self
 
     def _count(self, sigma, n, M):
@@ -345,18 +345,19 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
 
     def _map_and_coordinates(self, X):
         """The linear map of a fitted estimator, and coordinates X checked for it."""
-        return self._linear_map, as_array(X, "X", (None, self.n_components_), min_rows=0)
+        return self.linear_map, as_array(X, "X", (None, self.n_components_), min_rows=0)
 
     @cached_property
-    def _linear_map(self):
+    def linear_map(self) -> Any:
+        """The map from latents to fields."""
         check_fitted(self, "components_")
         return LinearMap(identity_basis(self.n_components_), self._synthesis, self.invariants_)
 
     def __getstate__(self):
-        return {name: value for name, value in super().__getstate__().items() if name != "_linear_map"}
+        return {name: value for name, value in super().__getstate__().items() if name != "linear_map"}
 
     def _restore(self):
-        self._linear_map  # noqa: B018  (its shapes are checked)
+        self.linear_map  # noqa: B018  (its shapes are checked)
 
     @property
     def _n_features_out(self):

@@ -171,16 +171,16 @@ class TransformerBasis:
             raise ValueError(f"the features' jacobian(Y) must have shape ({len(X)}, P, {X.shape[1]}), got {J.shape}")
         return J
 
-    def _combined(self, G):
+    def _with_combinations(self, G):
         G = as_array(G, "the features' jacobian")
         return G if self._B is None else G @ self._B[1:]
 
     def gradients(self, X: _Values) -> _Values:
         J = self.jacobian(X)
-        return self._combined(J.transpose(0, 2, 1).reshape(-1, J.shape[1]))
+        return self._with_combinations(J.transpose(0, 2, 1).reshape(-1, J.shape[1]))
 
     def directional(self, X: _Values, V: _Values) -> _Values:
-        return self._combined(np.einsum("nkj,nj->nk", self.jacobian(X), V))
+        return self._with_combinations(np.einsum("nkj,nj->nk", self.jacobian(X), V))
 
     def contract(self, X: _Values, H: _Values) -> _Values:
         return np.einsum("nkj,nk->nj", self.jacobian(X), H if self._B is None else H @ self._B[1:].T)

@@ -97,39 +97,39 @@ class FrozenDecoder(FieldOutputMixin):
     """
 
     def __init__(self, image: Any) -> None:
-        self._map = LinearMap.of(image)
-        self._row = self._map.kernel.row  # bound: one row must cost microseconds
-        self._n_cells = self._map.n_cells
+        self.linear_map = LinearMap.of(image)
+        self._row = self.linear_map.kernel.row  # bound: one row must cost microseconds
+        self._n_cells = self.linear_map.n_cells
         shape = field_shape_of(image, self._n_cells)
-        self._field_shape = FieldShape(shape or (() if self._map.kernel.single else (self._n_cells,)))
+        self._field_shape = FieldShape(shape or (() if self.linear_map.kernel.single else (self._n_cells,)))
 
     @property
     def n_components(self) -> int:
-        return self._map.kernel.n_components
+        return self.linear_map.kernel.n_components
 
     @property
     def n_cells(self) -> int:
-        return self._map.kernel.n_cells
+        return self.linear_map.kernel.n_cells
 
     @property
     def n_invariants(self) -> int:
-        return self._map.kernel.n_invariants
+        return self.linear_map.kernel.n_invariants
 
     @property
     def n_features(self) -> int:
-        return self._map.kernel.n_features
+        return self.linear_map.kernel.n_features
 
     @property
     def kind(self) -> str:
-        return "table" if self._map.kernel.kind == _kernel.TABLE else "features"
+        return "table" if self.linear_map.kernel.kind == _kernel.TABLE else "features"
 
     @property
     def precision(self) -> str:
-        return f"float{self._map.kernel.precision}"
+        return f"float{self.linear_map.kernel.precision}"
 
     @property
     def nbytes(self) -> int:
-        return memoryview(self._map.kernel.source).nbytes
+        return memoryview(self.linear_map.kernel.source).nbytes
 
     def __repr__(self) -> str:
         return (
@@ -138,7 +138,7 @@ class FrozenDecoder(FieldOutputMixin):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (bytes(self._map.kernel.source),)
+        return type(self), (bytes(self.linear_map.kernel.source),)
 
     # -- Files -------------------------------------------------------------------------------------
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -155,7 +155,7 @@ class FrozenDecoder(FieldOutputMixin):
         OSError
             If it cannot be written.
         """
-        write_atomically(path, lambda file: file.write(memoryview(self._map.kernel.source)))
+        write_atomically(path, lambda file: file.write(memoryview(self.linear_map.kernel.source)))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -222,7 +222,7 @@ class FrozenDecoder(FieldOutputMixin):
             except (BufferError, TypeError, ValueError):  # of another layout: taken, or refused in its own words
                 pass
         X = as_array(X, "X", (None, self.n_components), min_rows=0)
-        return self._map.fields(X, invariant_values, out=out, shape=self.field_shape_)
+        return self.linear_map.fields(X, invariant_values, out=out, shape=self.field_shape_)
 
     # -- Derivatives -------------------------------------------------------------------------------
     def jacobian(self, X: ArrayLike, *, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
@@ -246,7 +246,7 @@ class FrozenDecoder(FieldOutputMixin):
             As `predict`.
         """
         X = as_array(X, "X", (None, self.n_components), min_rows=0)
-        return self._map.jacobian(X, out=out, shape=self.field_shape_)
+        return self.linear_map.jacobian(X, out=out, shape=self.field_shape_)
 
     def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
         """Products J v of the derivatives with directions in the latent space.
@@ -269,7 +269,7 @@ class FrozenDecoder(FieldOutputMixin):
             As `predict`, and if V does not fit.
         """
         X = as_array(X, "X", (None, self.n_components), min_rows=0)
-        return self._map.jvp(X, V, shape=self.field_shape_)
+        return self.linear_map.jvp(X, V, shape=self.field_shape_)
 
     def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
         """Products J^T u: gradients of u . f with respect to the latents.
@@ -291,7 +291,7 @@ class FrozenDecoder(FieldOutputMixin):
             As `predict`, and if U does not fit.
         """
         X = as_array(X, "X", (None, self.n_components), min_rows=0)
-        return self._map.vjp(X, self._vectors(U), shape=self.field_shape_)
+        return self.linear_map.vjp(X, self._vectors(U), shape=self.field_shape_)
 
 
 class FrozenModel(FrozenDecoder):
@@ -322,7 +322,7 @@ class FrozenModel(FrozenDecoder):
 
     def __init__(self, image: Any) -> None:
         super().__init__(image)
-        if not self._map.kernel.has_encoder:
+        if not self.linear_map.kernel.has_encoder:
             raise ValueError("the image holds no encoder: open it as a FrozenDecoder")
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -342,7 +342,7 @@ class FrozenModel(FrozenDecoder):
         ValueError
             If X is not a finite array (n, M), or a field is too large for its distances from the training fields.
         """
-        return self._map.encode(as_array(field_rows(self, X), "X", (None, self.n_cells), min_rows=0))
+        return self.linear_map.encode(as_array(field_rows(self, X), "X", (None, self.n_cells), min_rows=0))
 
     def inverse_transform(
         self, X: ArrayLike, *, invariant_values: float | ArrayLike | None = None, out: NDArray[np.float64] | None = None
@@ -371,13 +371,13 @@ class FrozenModel(FrozenDecoder):
 def load_image(path: str | os.PathLike[str]) -> FrozenDecoder:
     """A `FrozenModel` if the file holds an encoder, else a `FrozenDecoder`."""
     decoder = FrozenDecoder.load(path)
-    return FrozenModel(decoder._map.kernel.source) if decoder._map.kernel.has_encoder else decoder
+    return FrozenModel(decoder.linear_map.kernel.source) if decoder.linear_map.kernel.has_encoder else decoder
 
 
 class LinearMapHolder(FieldOutputMixin):
-    """`freeze` of an estimator that decodes by `_linear_map`, a `LinearMap`."""
+    """`freeze` of an estimator that decodes by `linear_map`, a `LinearMap`."""
 
-    _linear_map: Any
+    linear_map: Any
     _box: NDArray[np.float64] | None = None  # smallest and largest latents (2, d) of the training points, if known
 
     def freeze(
@@ -439,7 +439,7 @@ class LinearMapHolder(FieldOutputMixin):
         True
         """
         image = image_of(
-            self._linear_map,
+            self.linear_map,
             precision=precision,
             tol=tol,
             kind=kind,

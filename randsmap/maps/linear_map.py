@@ -22,6 +22,7 @@ from randsmap.maps.bases import Basis, identity_basis
 __all__ = ["CellSubsetCache", "LinearMap", "map_arrays"]
 
 _CACHED = 4  # subsets of cells whose coefficients a map keeps
+_Values = NDArray[np.float64]
 _SHARED = 1 << 19  # multiplications from which BLAS's threads need a limit, which costs 30 us
 
 
@@ -112,9 +113,12 @@ class LinearMap:
     The C structure of rk_image.h does the work. `of` opens the same structure in the memory of an image.
     """
 
-    basis: Any
-    A: Any
-    invariants: AffineInvariants | None
+    # of an image, whose arrays only C reads
+    basis: Any = None
+    A: Any = None
+    invariants: AffineInvariants | None = None
+    _values: Any = None
+    _bounded = False
 
     def __init__(self, basis: Any, A: NDArray[np.float64], invariants: AffineInvariants | None = None) -> None:
         # a view, so that reshaping the caller's array cannot change this one
@@ -129,21 +133,20 @@ class LinearMap:
         # C gets the values of functions that it does not know
         self._values = None if isinstance(basis, Basis) else basis.values
         evaluated = basis if self._values is None else identity_basis(len(A) - 1)
-        self._open(_kernel.Map(map_arrays(evaluated, evaluated.coefficients(A), invariants)))
+        self.open_kernel(_kernel.Map(map_arrays(evaluated, evaluated.coefficients(A), invariants)))
         self._bounded = invariants is not None and invariants.lower is not None
 
     @classmethod
     def of(cls, source: Any) -> Self:
         """The map of an image, or of `map_arrays`; neither is copied."""
         linear = cls.__new__(cls)
-        linear.basis = linear.A = linear.invariants = linear._values = None
-        linear._bounded = False
-        linear._open(_kernel.Map(source))
+        linear.open_kernel(_kernel.Map(source))
         return linear
 
-    def _open(self, kernel):
+    def open_kernel(self, kernel: Any) -> None:
+        """Decode with a structure of the kernel module."""
         self.kernel, self.n_cells = kernel, kernel.n_cells
-        self._width = max(kernel.n_cells, kernel.n_features)
+        self.width = max(kernel.n_cells, kernel.n_features)
         self.cached = CellSubsetCache()
 
     def gather(self, cells: NDArray[np.intp]) -> LinearMap:
@@ -263,8 +266,8 @@ class LinearMap:
             return self, cells, cells.shape
         return self.gather(cells), None, cells.shape
 
-    def _tangents(self, X, V, first):
-        """Derivatives (n, p, M) along V (n, p, d), None: along the coordinates."""
+    def tangents(self, X: _Values, V: _Values | None, first: int) -> _Values:
+        """Derivatives (n, p, M) at rows from number `first` on, along V (n, p, d), None: along the coordinates."""
         n, p = len(X), X.shape[1] if V is None else V.shape[1]
         T = np.empty((n, p, self.n_cells))
         if self._values is not None:
@@ -274,7 +277,7 @@ class LinearMap:
                 raise ValueError(f"the derivatives of {P} functions are wanted, got those of {G.shape[1]}")
             V = np.ascontiguousarray(G).reshape(n, p, P)
             X = self._given(X) if self._bounded else np.zeros((n, P))
-        with blas_threads() if T.size * self._width > _SHARED else nullcontext():
+        with blas_threads() if T.size * self.width > _SHARED else nullcontext():
             self._run(self.kernel.tangents, (X, V, T), 0, n, first)
         return T
 
@@ -294,18 +297,18 @@ class LinearMap:
         J = out.reshape(L, k, d)
 
         def task(a, b):
-            T = part._tangents(X[a:b], None, a)
+            T = part.tangents(X[a:b], None, a)
             J[a:b] = (T if pick is None else T[:, :, pick]).transpose(0, 2, 1)
 
-        if L and part._is_affine:
+        if L and part.is_affine:
             task(0, 1)
             J[1:] = J[0]
         else:
-            for_tiles(task, L, tile_rows(d * part._width))
+            for_tiles(task, L, tile_rows(d * part.width))
         return out
 
     @property
-    def _is_affine(self):
+    def is_affine(self) -> bool:
         return self._values is None and self.kernel.is_affine
 
     def jvp(
@@ -317,10 +320,10 @@ class LinearMap:
         out = np.empty((len(X), part.n_cells if pick is None else len(pick)))
 
         def task(a, b):
-            T = part._tangents(X[a:b], V[a:b], a)[:, 0]
+            T = part.tangents(X[a:b], V[a:b], a)[:, 0]
             out[a:b] = T if pick is None else T[:, pick]
 
-        for_tiles(task, len(X), tile_rows(part._width))
+        for_tiles(task, len(X), tile_rows(part.width))
         return out.reshape(len(X), *shape)
 
     def vjp(
@@ -338,12 +341,12 @@ class LinearMap:
         U, out = np.ascontiguousarray(U), np.empty(X.shape)
 
         def task(a, b):
-            out[a:b] = part._cotangents(X[a:b], U[a:b], a)
+            out[a:b] = part.cotangents(X[a:b], U[a:b], a)
 
-        for_tiles(task, len(X), tile_rows(part._width))
+        for_tiles(task, len(X), tile_rows(part.width))
         return out
 
-    def _cotangents(self, X, U, first):
+    def cotangents(self, X: _Values, U: _Values, first: int) -> _Values:
         Z = X
         if self._values is not None:
             Z = self._given(X) if self._bounded else np.zeros((len(X), self.kernel.n_components))

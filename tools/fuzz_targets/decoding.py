@@ -136,7 +136,7 @@ def _linear_decoder(rng, problem):
 # -- Plain decoding --------------------------------------------------------------------------------
 def _functions(decoder, X):
     """phi (L, P), and the round-off of doubles in it, in extended precision; None where there is no formula here."""
-    basis = decoder._linear_map.basis
+    basis = decoder.linear_map.basis
     if not isinstance(basis, Basis):
         return None
     arrays = {k: v.astype(WIDE) for k, v in basis.arrays.items()}
@@ -174,7 +174,7 @@ def _plain_fields(decoder, X):
     if found is None:
         return None
     phi, error = found
-    linear = decoder._linear_map
+    linear = decoder.linear_map
     A, B = linear.A.astype(WIDE), linear.basis.combinations
     if B is not None:  # of few modes: [1 | phi] B are their coordinates
         phi, error = _combined(phi, error, B.astype(WIDE))
@@ -245,7 +245,7 @@ def decoders(rng):
 
 def _terms(decoder):
     """phi and |A|; of decoders of few modes, [1 | phi] B A, that is |B| |A|."""
-    basis, A = decoder._linear_map.basis, np.abs(decoder._linear_map.A)
+    basis, A = decoder.linear_map.basis, np.abs(decoder.linear_map.A)
     B = getattr(basis, "combinations", None)
     if B is None:
         return basis, A
@@ -255,7 +255,7 @@ def _terms(decoder):
 
 def _scale(decoder, X, F):
     """|phi(y)| |A| of each row (L, 1): in its units come round-off and what other rows change."""
-    linear, (basis, A) = decoder._linear_map, _terms(decoder)
+    linear, (basis, A) = decoder.linear_map, _terms(decoder)
     identity = np.vstack([np.zeros((1, len(A) - 1)), np.eye(len(A) - 1)])
     Phi = LinearMap(basis, identity).fields(X)
     scale = (A[0] + np.abs(Phi) @ A[1:]).max(axis=1)
@@ -483,7 +483,7 @@ def _pod(rng, problem):
     assert np.abs(frozen.predict(Z) - F).max() <= 1e-13 * np.abs(F).max()
     V, U = rng.normal(size=Z.shape), rng.normal(size=F.shape)
     J = pod.inverse_jacobian(Z)
-    scale = 1e-12 * np.abs(pod._linear_map.A[1:]).max()
+    scale = 1e-12 * np.abs(pod.linear_map.A[1:]).max()
     within(pod.inverse_jvp(Z, V), np.einsum("lmd,ld->lm", J, V), scale * np.abs(V).sum(), "jvp of modes")
     within(pod.inverse_vjp(Z, U), np.einsum("lmd,lm->ld", J, U), scale * np.abs(U).sum(), "vjp of modes")
     return len(Z)

@@ -83,7 +83,7 @@ def _images():
         for _, fitted in _fitted():
             for options in ({}, {"precision": "float32"}, {"kind": "table", "tol": 1e-2}, {"tol": 1e-3}):
                 try:
-                    images.append(bytes(fitted.freeze(**options)._map.kernel.source))
+                    images.append(bytes(fitted.freeze(**options).linear_map.kernel.source))
                 except (TypeError, ValueError, AttributeError):
                     pass  # what cannot be frozen says so: tests/test_frozen.py
     return [image for image in images if len(image) < 200_000]
@@ -291,7 +291,7 @@ def images(rng):
             return 1
         _use_frozen(rng, frozen)
         if rng.integers(4) == 0:
-            _use_frozen(rng, FrozenModel(image) if frozen._map.kernel.has_encoder else frozen)
+            _use_frozen(rng, FrozenModel(image) if frozen.linear_map.kernel.has_encoder else frozen)
     return 1
 
 
@@ -300,7 +300,7 @@ def _use_frozen(rng, frozen):
     if max(d, cells, q) > 4096:
         return
     L = size(rng, (1, 9), (10, 20))
-    X, single = rng.uniform(-1, 2, (L, d)) * rng.choice([1.0, 1.0, 1e3]), frozen._map.kernel.single
+    X, single = rng.uniform(-1, 2, (L, d)) * rng.choice([1.0, 1.0, 1e3]), frozen.linear_map.kernel.single
     for call in (
         lambda: frozen.predict(X),
         lambda: frozen.predict(X, out=np.empty(L if single else (L, cells))),
