@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from randsmap import FourierFeatures, SigmoidFeatures
 from randsmap._linalg.dual import Dual
 from randsmap._linalg.large_graphs import _cholesky
-from randsmap._linalg.large_graphs._cholesky import Dissection, SparseCholesky, step_coordinates
+from randsmap._linalg.large_graphs._cholesky import SparseCholesky, step_coordinates
 from randsmap._linalg.radial import polynomial_tail
 from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows
@@ -159,17 +159,18 @@ def sparse_factors(rng):
     leaf = _cholesky.LEAF
     _cholesky.LEAF = size(rng, (1, 3), (4, 30))
     try:
-        dissection = Dissection(sparse, coordinates)
+        cholesky = SparseCholesky(sparse, coordinates)
     finally:
         _cholesky.LEAF = leaf
     B = rng.normal(size=(n, p))
-    X = SparseCholesky(sparse, dissection).solve(B)
+    cholesky.factor(sparse)
+    X = cholesky.solve(B)
     sizes = np.abs(A) @ np.abs(X) + np.abs(B)
     # backward stable in the units that make the diagonal 1, whatever the order (Higham 2002, Thm 10.4)
     scale = np.sqrt(np.diag(A))[:, None]
     bound = 4 * (n + 1) * n * EPS * scale * ((np.abs(X) * scale).max(axis=0) + (np.abs(B) / scale).max(axis=0))
     within(A.astype(WIDE) @ X, B, np.maximum(bound, n * EPS * sizes), "residuals")
-    refused(lambda: SparseCholesky(csr_array(-A), dissection), "not positive definite", errors=np.linalg.LinAlgError)
+    refused(lambda: cholesky.factor(csr_array(-A)), "not positive definite", errors=np.linalg.LinAlgError)
     return p
 
 
