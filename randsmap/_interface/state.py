@@ -123,9 +123,10 @@ class Part:
         return {"n_in": n_in, "n_out": n_out}
 
 
-def declared_state(kind: type) -> dict[str, Any]:
+def declared_state(cls: Any) -> dict[str, Any]:
     """The declared fitted attributes of a class, ``_state``."""
-    return kind._state  # type: ignore[attr-defined, no-any-return]
+    declared: dict[str, Any] = cls._state
+    return declared
 
 
 def is_optional(kind: Any) -> bool:

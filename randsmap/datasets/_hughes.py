@@ -246,6 +246,7 @@ def _corridor(solver):
     open_x = np.zeros((nx + 1, ny))
     open_x[1:-1] = free[1:] & free[:-1]
     open_x[-1] = solver.exit
+    # the kernel takes gradients as differences of neighbouring cells, in units of dx along both axes
     open_y = np.zeros((nx, ny + 1))
     open_y[:, 1:-1] = (free[:, 1:] & free[:, :-1]) * (solver.dx / solver.dy)
     return kind, exits, open_x, open_y

@@ -151,6 +151,7 @@ class LWRSolver:
 
 def _schedule(steps, fractions, n_cells):
     """Snapshots at time 0, and the kernel's events of the others, in calls of bounded length."""
+    # the kernel's state is rounded to multiples of a quantum: at time 0 the initial data are returned as they are
     at_start = np.flatnonzero((steps == 0) & (fractions == 0))
     later = np.arange(len(at_start), len(steps))
     limit = max(1, _UPDATES_PER_CALL // n_cells)

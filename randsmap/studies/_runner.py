@@ -44,16 +44,15 @@ from randsmap.tuning._search import on_edge
 PAPER_RUNS = 100
 
 _NOTES = (
-    "Latents: diffusion time t = 0 and eigenvectors scaled so that the trivial one is 1 everywhere; the "
-    "paper writes t = 1, with which its own tuned values do not agree.",
-    'The paper\'s "sigma_w" is the length scale of the Gaussian kernel (its text prints the inverse), '
-    "tuned over a geometric sequence.",
+    "Latents: diffusion time t = 0 and eigenvectors scaled so that the trivial one is 1 everywhere; the paper writes "
+    "t = 1, with which its own tuned values do not agree.",
+    'The paper\'s "sigma_w" is the length scale of the Gaussian kernel (its text prints the inverse), tuned over a '
+    "geometric sequence.",
     "Regularisation lambda = 1e-3 as such, not squared.",
-    "Seconds: training is the encoder's fit, the tuning of the decoder and its fit, testing is encoding "
-    "and decoding the test set; ours on this machine with all its cores, the paper's on one core of a "
-    "Xeon E5-2630 v4 in MATLAB.",
-    "k-NN: weights that minimise the paper's objective |y - encode(mixture)| (App. B), solved to "
-    "convergence; on the training set a point is not its own neighbour, which the paper leaves open.",
+    "Seconds: training is the encoder's fit, the tuning of the decoder and its fit, testing is encoding and decoding "
+    "the test set; ours on this machine with all its cores, the paper's on one core of a Xeon E5-2630 v4 in MATLAB.",
+    "k-NN: weights that minimise the paper's objective |y - encode(mixture)| (App. B), solved to convergence; on the "
+    "training set a point is not its own neighbour, which the paper leaves open.",
 )
 _MASS_NOTES = (
     "RANDSMAP-Sig-bounds takes the slope that RANDSMAP-Sig was tuned to, and DDM-mass the w_2 of DDM: the "

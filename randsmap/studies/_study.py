@@ -263,6 +263,7 @@ def paper_cases(
         "Sig": (SigmoidFeatures(), "features__slope", slopes),
     }
     mass = "mass" if conserves else None
+    # without an invariant there is nothing to preserve: the tables of the paper then have RFNN
     kind, ridge = ("RANDSMAP", RANDSMAPDecoder) if conserves else ("RFNN", RFNNDecoder)
 
     cases = [
