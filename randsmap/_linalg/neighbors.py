@@ -12,7 +12,8 @@ from randsmap._parallel import parallel_rows
 
 __all__ = ["NeighborIndex", "nearest_neighbors"]
 
-_LEAF = 8  # points in a leaf at most; measured, see benchmarks
+# Points per leaf at most, by measurements (see benchmarks)
+_LEAF = 8
 
 
 class NeighborIndex:

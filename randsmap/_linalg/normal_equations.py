@@ -18,7 +18,8 @@ from randsmap._parallel import blas_threads
 __all__ = ["NormalEquations"]
 
 _EPS = np.finfo(float).eps
-_SAMPLE = 8192  # points that are kept, at most: enough for distances between neighbours
+# Points that are kept at most: enough for distances between neighbours
+_SAMPLE = 8192
 
 
 class NormalEquations:

@@ -19,7 +19,8 @@ from randsmap._parallel import blas_threads
 __all__ = ["FactoredRows", "ReflectedRows"]
 
 _EPS = np.finfo(float).eps
-_BLOCK = 512  # fields that are expressed in coordinates at a time
+# Fields that are expressed in coordinates at a time
+_BLOCK = 512
 
 
 class FactoredRows(Rows):

@@ -22,8 +22,10 @@ from randsmap._parallel import blas_threads
 __all__ = ["FeatureLeverage", "HatMatrix", "PATH", "Spectral", "lambda_path", "solve_or_least_squares"]
 
 _EPS, _TINY = np.finfo(float).eps, np.finfo(float).tiny
-_BLOCK = 2048  # rows of Phi in a block of the QR factorisation, or as many as it has columns if that is more
-_ENTRIES = 1 << 21  # numbers in a block of rows of the hat matrix (16 MB)
+# Rows of Phi in a block of the QR factorisation, or as many as it has columns if that is more
+_BLOCK = 2048
+# Numbers in a block of rows of the hat matrix (16 MB)
+_ENTRIES = 1 << 21
 _Values = NDArray[np.float64]
 PATH: _Values = np.power(10.0, np.arange(-12, 3, dtype=np.float64))  # lambda over the largest eigenvalue
 
@@ -188,8 +190,8 @@ def _damped_solution(R, C, regularization):
 class HatMatrix:
     """H = U diag(s / (s + lambda)) U^T for every lambda: the decoded fields at the training points are H F.
 
-    I - H = (I - U U^T) + U diag(lambda / (s + lambda)) U^T is computed as this sum without cancellation, so that
-    leverages near 1 keep their digits.
+    I - H = (I - U U^T) + U diag(lambda / (s + lambda)) U^T is computed as this sum, so that leverages near 1 keep their
+    digits.
 
     Parameters
     ----------
@@ -270,11 +272,9 @@ def solve_or_least_squares(A: _Values, B: _Values) -> _Values:
 
 
 def _outside_leverage(U: _Values) -> _Values:
-    """(I - U U^T)_ii, to relative round-off where it is near 0.
-
-    With P = U U^T a projection, x = 1 - P_ii satisfies x = x^2 + s, s the sum of P_ij^2 over j != i:
-    nothing is subtracted from 1.
-    """
+    """(I - U U^T)_ii, to relative round-off where it is near 0."""
+    # P = U U^T is a projection, so that x = 1 - P_ii solves x = x^2 + s, s being the sum of P_ij^2 over j != i: where
+    # x is near 0, nothing is subtracted from 1
     n, r = U.shape
     if r == n:
         return np.zeros(n)

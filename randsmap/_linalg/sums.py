@@ -20,8 +20,10 @@ from randsmap._parallel import blas_threads, parallel_rows
 
 __all__ = ["CompensatedMatrix", "GramAccumulator", "GramStatistics", "sum_rows", "two_product", "two_sum"]
 
-_BLOCK = 1024  # rows that are summed by BLAS, whatever the batches
-_TASK = 64  # rows of the sums that a thread adds at a time
+# Rows that BLAS sums, whatever the batches: the sums then do not depend on them
+_BLOCK = 1024
+# Rows of the sums that a thread adds at a time
+_TASK = 64
 
 
 def sum_rows(width: int, M: int) -> int:

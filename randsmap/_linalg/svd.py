@@ -274,7 +274,8 @@ def sufficient_rank(coordinates: _Values, allowed: _Values, rest: _Values | floa
     return int(np.argmax(enough)) if enough.any() else None
 
 
-_ENTRIES = 1 << 24  # of a block of fields (128 MB)
+# Numbers of a block of fields (128 MB)
+_ENTRIES = 1 << 24
 
 
 def field_modes(

@@ -80,10 +80,8 @@ class FieldEncoder(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transformer
 
         Raises
         ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        ValueError
-            If the width is not that of the training fields or a value is not finite.
+        sklearn.exceptions.NotFittedError, ValueError
+            Before `fit`; if the width is not that of the training fields or a value is not finite.
         """
         check_fitted(self, "_encoding")
         return by_blocks(self._coordinates, field_rows(self, X))

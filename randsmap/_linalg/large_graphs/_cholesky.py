@@ -1,10 +1,9 @@
 """Cholesky factorisation of large sparse matrices: nested dissection and dense fronts.
 
-Numbers of steps from a few vertices to all others are coordinates in which the graph lies as it lies in space. Halving
-its vertices by them again and again (a k-d tree) dissects it: of the edges between two halves, the vertices on one
-side are a separator, eliminated after both. Elimination goes up the tree of separators; at each of its nodes a dense
-front is factored, and what it leaves for the separators above is added to its parent's (multifrontal method). The
-sizes of all fronts, so memory and operations, are known before anything is factored.
+A k-d tree halves the vertices again and again by coordinates: their places in space, or numbers of steps to a few
+vertices. Of the edges between two halves, the vertices on one side are a separator, which is eliminated after both.
+At each node of the tree of separators a dense front is factored, and its update of the separators above is added to
+the parent's front (multifrontal method). The sizes of all fronts are known before anything is factored.
 
 References
 ----------

@@ -4,10 +4,9 @@ With V (M, r) orthonormal, y = V^T x and rho = |x - V y|,
 
     |y - y'|^2 + (rho - rho')^2 <= |x - x'|^2,
 
-so distances of the r + 1 numbers (y, rho) tell which points cannot be among the nearest. What is left is compared in
-all M columns, by the sums of `NeighborIndex`: the neighbours, their order among equals and the bits of their
-distances are the same. The points are put into the leaves of a k-d tree of the r + 1 numbers, queries into groups of
-near ones; a group looks at the leaves that its balls reach.
+so distances of the r + 1 numbers (y, rho) exclude points from the nearest. The other points are compared in all M
+columns by the sums of `NeighborIndex`, with the same neighbours, order among equals and bits. The points are in the
+leaves of a k-d tree of the r + 1 numbers, and a group of near queries searches the leaves that its balls reach.
 """
 
 from __future__ import annotations
@@ -129,12 +128,12 @@ class ProjectedNeighbors:
 
     Parameters
     ----------
-    points : ndarray of shape (n, M)
+    points : ndarray (n, M)
         Not copied.
-    directions : ndarray of shape (M, r)
-        Orthonormal columns.
-    coordinates : ndarray of shape (n, r + 1)
-        As the module's text says.
+    directions : ndarray (M, r)
+        V, orthonormal columns.
+    coordinates : ndarray (n, r + 1)
+        (y, rho) of the points.
     """
 
     def __init__(
