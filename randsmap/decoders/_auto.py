@@ -196,9 +196,8 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         Raises
         ------
         ValueError, TypeError
-            If X or y is not a finite array of numbers of these shapes, groups are not one label a sample or all the
-            same, a parameter is out of range, or the fields do not satisfy given invariants or bounds. The estimator
-            then keeps the state it had.
+            If an argument is not as described, a parameter is out of range, or the fields do not satisfy given
+            invariants or bounds. The estimator then keeps its state.
         """
         threads = search_threads(np.shape(y)[0] if np.ndim(y) else 0)
         with restored_on_error(self), threads, extrapolation_ignored():

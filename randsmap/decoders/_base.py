@@ -307,11 +307,9 @@ class HoldsFit:
         X : array-like (n, d)
             Latent coordinates, n >= 2.
         y : array-like (n, M) or (n, *shape)
-            Fields, one a row, or of any shape, in which `predict` returns them, as an xarray DataArray if y is one;
-            (n,) for a single cell, and `predict` then returns (n,) too. Large memory-mapped ones (`numpy.load` with
-            mmap_mode, from 64 MB) are read by blocks and not copied as a whole: memory is that of what the decoder
-            keeps, and some blocks. They are read whole with solver="krylov", which multiplies by them again and
-            again, and with constraint="training", the paper's form, which is kept for its figures.
+            Fields, one per row, of any shape, in which `predict` returns them; (n,) for a single cell. `predict`
+            returns a DataArray if y is one. Large memory-mapped fields (`numpy.load` with mmap_mode, from 64 MB) are
+            read by blocks, except with solver="krylov" and constraint="training", which need them as a whole.
 
         Returns
         -------
@@ -320,10 +318,9 @@ class HoldsFit:
         Raises
         ------
         ValueError, TypeError
-            If X or y is not a finite array of numbers of these shapes, if a parameter is out of
-            range, if the fields do not satisfy the invariants (where there are any), or
-            (numpy.linalg.LinAlgError) if a requested factorisation fails. The estimator then keeps
-            the state it had.
+            If X or y is not a finite array of numbers of these shapes, a parameter is out of range, the fields do
+            not satisfy the invariants, or (numpy.linalg.LinAlgError) a requested factorisation fails. The estimator
+            then keeps its state.
         """
         with restored_on_error(self):
             fitted = self.fit_state(X, y)
@@ -512,13 +509,12 @@ class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin
         X : array-like (n, d)
             Latent coordinates.
         invariant_values : float, array (q,), (n,) if q is 1, or (n, q), or None
-            m of these rows in place of the fitted one (in- and outflow): one value an invariant for
-            all rows, or one row of values a field. Values of dependent columns must be those that the
-            others imply.
+            m of these rows instead of the fitted values (in- and outflow): one value per invariant, or one row of
+            values per field. Values of dependent columns must be those that the others imply.
         cells : array-like of int (k,) or of bool (M,), or None
-            Only these cells of the fields, at their cost: indices in the flattened field (negative ones count from
-            the end) or a mask, of the field's shape too. They are those of the whole field, whose invariants hold.
-            With bounds or invariant_values they cost as much as the whole.
+            Only these cells of the projected fields, at their cost: indices in the flattened field (negative ones
+            count from the end) or a mask, which may have the field's shape. With bounds or invariant_values they cost
+            as much as whole fields.
         out : ndarray (n, M), float64, C-contiguous, or None
             Where to put the fields, in their shape or as rows; (n, k) for k cells.
 
@@ -533,10 +529,8 @@ class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            If X is not a finite array (n, d) with n >= 1, out has the wrong shape, type or layout or
-            shares memory with X, cells are no such array or out of range, invariant_values do not fit, are
-            out of reach within the bounds or meet a decoder whose rows are not projected, or a whole
-            field that has invariants to satisfy overflows.
+            If X is not a finite array (n, d) with n >= 1, another argument is not as described, out shares memory
+            with X, invariant_values are out of reach within the bounds, or a field with invariants overflows.
 
         Warns
         -----

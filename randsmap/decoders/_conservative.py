@@ -97,10 +97,9 @@ class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMi
         X : array-like (n, d)
             Handed to the regressor as it is.
         y : array-like (n, M) or (n, *shape)
-            Fields, one a row, or of any shape, in which `predict` returns them; (n,) for a single cell, and `predict`
-            then returns (n,) too. The regressor gets rows. Large memory-mapped ones are checked by blocks and handed
-            on as they are, to the package's decoders in any number type. Other regressors do with them what they do
-            with any array, and get float64 copies of other number types.
+            Fields, one per row, of any shape, in which `predict` returns them; (n,) for a single cell. The regressor
+            gets rows. Large memory-mapped fields are checked by blocks and passed on without a copy, except that
+            regressors of other packages get float64 copies of other number types.
         **fit_params
             Further arguments of the regressor's `fit`.
 
@@ -111,9 +110,8 @@ class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMi
         Raises
         ------
         ValueError, TypeError
-            If y is not a finite array of numbers with a row for each of X, if the fields do not
-            satisfy the invariants, or as the regressor raises. The estimator then keeps the state
-            it had.
+            If y is not a finite array of numbers with a row for each of X, the fields do not satisfy the invariants,
+            or as the regressor raises. The estimator then keeps its state.
         """
         with restored_on_error(self):
             self._fit_regressor(X, y, fit_params)
@@ -151,9 +149,7 @@ class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMi
         ----------
         X : array-like (n, d)
         invariant_values : float, array (q,), (n,) if q is 1, or (n, q), or None
-            m of these rows in place of the fitted one (in- and outflow): one value an invariant for
-            all rows, or one row of values a field. Values of dependent columns must be those that the
-            others imply.
+            m of these rows instead of the fitted values, as in `RANDSMAPDecoder.predict`.
         cells : array-like of int (k,) or of bool (M,), or None
             Only these cells; the regressor predicts all of them, so that it saves nothing.
         out : ndarray (n, M), float64, C-contiguous, or None
@@ -170,9 +166,8 @@ class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMi
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            If out has the wrong shape, type or layout, cells are no such array or out of range,
-            invariant_values do not fit or are out of reach, if the regressor's prediction is not a
-            finite (n, M) array, or as the regressor raises.
+            If an argument is not as described, invariant_values are out of reach, the regressor's prediction is not
+            a finite (n, M) array, or as the regressor raises.
         """
         check_fitted(self, "estimator_")
         predicted = np.asarray(self.estimator_.predict(X))

@@ -472,9 +472,8 @@ class KNNDecoder(HoldsFit, FieldRegressor):
         sklearn.exceptions.NotFittedError
             Before `fit`.
         ValueError, TypeError
-            If X is not a finite array (n, d) with n >= 1, out has the wrong shape, type or layout
-            or shares memory with X, cells are no such array or out of range, or exclude is not such
-            an array or leaves too few points.
+            If X is not a finite array (n, d) with n >= 1, another argument is not as described, out shares memory
+            with X, or exclude leaves too few points.
         """
         fit = self.fitted
         X = validate_data(self, X, reset=False)
