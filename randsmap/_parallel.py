@@ -15,19 +15,6 @@ from typing import Any
 
 from randsmap._kernels import decode as _kernel
 
-__all__ = [
-    "FEW",
-    "MAX_TILE",
-    "TILE_ENTRIES",
-    "tile_rows",
-    "blas_threads",
-    "for_tiles",
-    "get_num_threads",
-    "parallel_for",
-    "parallel_rows",
-    "set_num_threads",
-]
-
 _lock = threading.RLock()
 _local = threading.local()
 _requested: int | None = None  # by set_num_threads

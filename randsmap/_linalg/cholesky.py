@@ -11,8 +11,6 @@ from scipy.linalg.blas import dsymv
 
 from randsmap._kernels import ridge as _kernel
 
-__all__ = ["Solution", "cholesky_solve", "gram_is_accurate", "gram_norm", "singular_gram_error", "with_bias"]
-
 _EPS = np.finfo(float).eps
 
 

@@ -15,28 +15,6 @@ from randsmap._kernels import distances as _kernels
 from randsmap._kernels import linear_map as _map_kernel
 from randsmap._linalg.rows import BLOCK, Rows
 
-__all__ = [
-    "CentredPoints",
-    "centre_of",
-    "centred_rows",
-    "far_values",
-    "fill_pairs",
-    "gaussian_in_place",
-    "gaussian_kernel",
-    "gaussian_of_data",
-    "kernel_rows",
-    "kernel_sums",
-    "median_distance",
-    "median_of_squared",
-    "multi_gaussian_in_place",
-    "multi_gaussian_slope_in_place",
-    "pairs_within",
-    "squared_distances",
-    "squared_distances_by_columns",
-    "symmetric_product",
-    "width_of_median",
-]
-
 # Above this many rows, whose distance matrix takes 3.2 GB, the median is taken over a sample of pairs
 MEDIAN_EXACT_ROWS = 20_000
 # Pairs of that sample: a rank of their median is off by 0.1 % (1 / (2 sqrt(pairs)))

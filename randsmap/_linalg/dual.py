@@ -32,8 +32,6 @@ from randsmap._linalg.spectral import HatMatrix, solve_or_least_squares
 from randsmap._linalg.svd import pivoted_cholesky
 from randsmap._parallel import blas_threads
 
-__all__ = ["Dual", "KernelLeverage", "Tail"]
-
 _EPS, _TINY = np.finfo(float).eps, np.finfo(float).tiny
 _Values = NDArray[np.float64]
 

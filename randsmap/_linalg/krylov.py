@@ -26,8 +26,6 @@ from randsmap._linalg.rows import FeatureRows, Rows
 from randsmap._linalg.svd import low_rank, nystroem, orthonormalize_against, tall_qr
 from randsmap._parallel import blas_threads
 
-__all__ = ["Krylov", "available_memory"]
-
 _EPS = np.finfo(float).eps
 # Size of a row block of Phi
 _BLOCK_BYTES = 2**25

@@ -10,8 +10,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["block_size", "leading_eigenpairs"]
-
 # The basis is compressed when it has this many vectors
 BASIS = 80
 

@@ -24,8 +24,6 @@ from randsmap._linalg.sums import GramAccumulator, GramStatistics, sum_rows
 from randsmap._linalg.svd import orthonormalize_rows_against
 from randsmap._parallel import blas_threads
 
-__all__ = ["LARGEST_SHARE", "PROBES", "STEP", "TESTS", "LowRank", "LowRankSpace"]
-
 # Latent points whose features V gains at a time
 STEP = 64
 # Gaussian probes of the features outside V. The bound tau is too small if a chi-squared variable of 10 degrees of

@@ -10,8 +10,6 @@ from randsmap._interface.parameters import check_count
 from randsmap._kernels import neighbors as _kernel
 from randsmap._parallel import parallel_rows
 
-__all__ = ["NeighborIndex", "nearest_neighbors"]
-
 # Points per leaf at most, by measurements (see benchmarks)
 _LEAF = 8
 

@@ -15,8 +15,6 @@ from randsmap._linalg.spectral import FeatureLeverage
 from randsmap._linalg.sums import GramAccumulator, GramStatistics, sum_rows
 from randsmap._parallel import blas_threads
 
-__all__ = ["NormalEquations"]
-
 _EPS = np.finfo(float).eps
 # Points that are kept at most: enough for distances between neighbours
 _SAMPLE = 8192

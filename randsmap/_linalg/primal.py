@@ -19,8 +19,6 @@ from randsmap._linalg.rows import Rows
 from randsmap._linalg.sums import GramAccumulator, sum_rows
 from randsmap._parallel import blas_threads
 
-__all__ = ["Primal"]
-
 _Values = NDArray[np.float64]
 
 

@@ -14,8 +14,6 @@ from scipy.linalg.blas import dgemm
 
 from randsmap._kernels import ridge as _kernel
 
-__all__ = ["cross", "multiply", "symmetric_eigen"]
-
 
 def multiply(
     A: NDArray[np.float64], B: NDArray[np.float64], out: NDArray[np.float64] | None = None

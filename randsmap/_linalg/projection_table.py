@@ -14,8 +14,6 @@ from randsmap._kernels import features as _kernel
 from randsmap._linalg.products import cross, multiply
 from randsmap._parallel import blas_threads
 
-__all__ = ["ProjectionTable"]
-
 # Latents below which features are cheap
 _LEAST_ROWS = 20000
 # Rows by which the error of the table is estimated

@@ -11,8 +11,6 @@ from randsmap._kernels import distances as _kernels
 from randsmap._kernels import linear_map as _map_kernel
 from randsmap._linalg.distances import fill_pairs
 
-__all__ = ["Radial", "polynomial_tail"]
-
 _Values = NDArray[np.float64]
 
 

@@ -27,8 +27,6 @@ from randsmap._linalg.rows import FeatureRows, Rows, block_rows
 from randsmap._linalg.spectral import FeatureLeverage, HatMatrix, Spectral
 from randsmap._parallel import blas_threads
 
-__all__ = ["RidgeFactor", "choose", "operations"]
-
 # Multiplications of a direct solution, some 0.1 s, below which nothing cheaper is looked for
 _WORTHWHILE = 2e9
 # min(n, P+1) from which "auto" considers the Krylov solver: below, it gains less than it costs

@@ -25,24 +25,6 @@ from randsmap._linalg.products import multiply
 from randsmap._linalg.scales import standard_deviations
 from randsmap._parallel import blas_threads, parallel_rows
 
-__all__ = [
-    "LARGE",
-    "FeatureRows",
-    "MappedRows",
-    "Rows",
-    "block_rows",
-    "by_blocks",
-    "check_npy_header",
-    "feature_matrix",
-    "fill_by_blocks",
-    "is_large",
-    "load_npy",
-    "mean_of",
-    "release",
-    "taken",
-    "write_npy",
-]
-
 # Bytes (as float64) from which a memory-mapped array is handled by blocks
 LARGE = 1 << 26
 # Entries of a block (32 MB)

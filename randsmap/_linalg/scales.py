@@ -7,8 +7,6 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["SMALLEST_SHARE", "error_floor", "error_scales", "median_norm", "standard_deviations"]
-
 # A field far smaller than the others must not decide a mean of relative errors alone: below this share of the
 # median norm its error is relative to that share. 1e-3 does not change the errors of fields that decay to 0.1 %.
 SMALLEST_SHARE = 1e-3

@@ -16,8 +16,6 @@ from randsmap._linalg.scales import error_scales
 from randsmap._linalg.svd import orthonormalize_rows_against, truncated_svd
 from randsmap._parallel import blas_threads
 
-__all__ = ["FactoredRows", "ReflectedRows"]
-
 _EPS = np.finfo(float).eps
 # Fields that are expressed in coordinates at a time
 _BLOCK = 512

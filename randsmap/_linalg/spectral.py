@@ -19,8 +19,6 @@ from randsmap._linalg.products import symmetric_eigen
 from randsmap._linalg.rows import FeatureRows
 from randsmap._parallel import blas_threads
 
-__all__ = ["FeatureLeverage", "HatMatrix", "PATH", "Spectral", "lambda_path", "solve_or_least_squares"]
-
 _EPS, _TINY = np.finfo(float).eps, np.finfo(float).tiny
 # Rows of Phi in a block of the QR factorisation, or as many as it has columns if that is more
 _BLOCK = 2048

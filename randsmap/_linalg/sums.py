@@ -18,8 +18,6 @@ from randsmap._kernels import ridge as _ridge
 from randsmap._kernels import sums as _kernel
 from randsmap._parallel import blas_threads, parallel_rows
 
-__all__ = ["CompensatedMatrix", "GramAccumulator", "GramStatistics", "sum_rows", "two_product", "two_sum"]
-
 # Rows that BLAS sums, whatever the batches: the sums then do not depend on them
 _BLOCK = 1024
 # Rows of the sums that a thread adds at a time

@@ -32,20 +32,6 @@ from randsmap._linalg.rows import BLOCK, Rows
 from randsmap._linalg.scales import error_scales
 from randsmap._parallel import blas_threads
 
-__all__ = [
-    "field_modes",
-    "low_rank",
-    "nystroem",
-    "orthonormalize_against",
-    "orthonormalize_rows_against",
-    "pivoted_cholesky",
-    "principal_coordinates",
-    "range_finder",
-    "sufficient_rank",
-    "tall_qr",
-    "truncated_svd",
-]
-
 _EPS = np.finfo(float).eps
 _Values = NDArray[np.float64]
 

@@ -24,8 +24,6 @@ from randsmap.invariants import InvariantParameters, Invariants, common_values, 
 from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.metrics import field_norms
 
-__all__ = ["AutoDecoder", "Results"]
-
 
 class Results(Bunch):
     """A table: one array a column, one entry a trial."""

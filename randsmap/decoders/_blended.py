@@ -24,8 +24,6 @@ from randsmap.invariants import AffineInvariants, InvariantParameters, document_
 from randsmap.maps.extrapolation import FACTOR, Leverage, NoLeverage
 from randsmap.maps.linear_map import LinearMap
 
-__all__ = ["BlendedDecoder", "field_coordinates", "geometric_median", "limited", "linear_trend", "median_smoothing"]
-
 _Values = NDArray[np.float64]
 
 

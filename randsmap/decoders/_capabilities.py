@@ -10,9 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._interface.state import check_fitted
 from randsmap.decoders._base import available_if
 
-__all__ = ["LeverageOfPart", "available_from", "require", "why_not"]
-
-
 _PARTIAL_FIT = "batches are added to random features alone (RANDSMAPDecoder, RFNNDecoder): other fits need all samples"
 
 

@@ -14,8 +14,6 @@ from randsmap.decoders._base import FieldRegression, FieldRegressor, check_field
 from randsmap.decoders._capabilities import LeverageOfPart
 from randsmap.invariants import InvariantParameters, document_invariants, fit_estimator
 
-__all__ = ["ConservativeRegressor"]
-
 
 @document_invariants
 class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMixin, FieldRegressor):

@@ -24,25 +24,6 @@ from randsmap.features import (
     SigmoidFeatures,
 )
 
-__all__ = [
-    "DOUBLE_DIFFUSION_MAPS",
-    "FAMILIES",
-    "FOURIER",
-    "GAUSSIAN",
-    "KNN",
-    "LENGTHS",
-    "MATERN",
-    "MATERN_FEATURES",
-    "MULTISCALE_FOURIER",
-    "MULTI_GAUSSIAN",
-    "POLYNOMIAL",
-    "SIGMOID",
-    "THIN_PLATE",
-    "Trial",
-    "check_families",
-    "starts_of",
-]
-
 _Values = NDArray[np.float64]
 
 SIGMOID, FOURIER, MULTISCALE_FOURIER, MATERN_FEATURES = "sigmoid", "fourier", "multiscale-fourier", "matern-features"

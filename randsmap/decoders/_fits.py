@@ -27,8 +27,6 @@ from randsmap.maps.bases import feature_basis, in_blocks, in_units, kernel_basis
 from randsmap.maps.extrapolation import Leverage
 from randsmap.maps.linear_map import LinearMap
 
-__all__ = ["KERNELS", "HarmonicFit", "KernelFit", "KernelSpace", "MultiGaussian", "RidgeFit", "radial_kernel"]
-
 KERNELS = ("gaussian", "multi-gaussian", "matern", "thin-plate")
 _SMALLEST = np.finfo(float).smallest_subnormal
 _SOLVERS = ("cholesky", "dual", "qr", "lowrank", "krylov", "svd", "eigh")

@@ -20,8 +20,6 @@ from randsmap.decoders._families import DOUBLE_DIFFUSION_MAPS, KNN, Trial
 from randsmap.decoders._kernel import retained_modes
 from randsmap.decoders._knn import KNNDecoder
 
-__all__ = ["COUNTED", "Samples", "Scores", "check_groups", "stratified"]
-
 _Values = NDArray[np.float64]
 _Groups = Sequence[NDArray[np.intp]]
 

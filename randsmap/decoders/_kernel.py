@@ -35,8 +35,6 @@ from randsmap.features import check_frequency_range, check_length_scale
 from randsmap.invariants import InvariantParameters, document_invariants, fit_estimator
 from randsmap.maps.bases import in_units
 
-__all__ = ["DoubleDiffusionMapsDecoder", "KernelDecoder", "retained_modes"]
-
 
 def retained_modes(eigenvalues: NDArray[np.float64], n: int, rank: int | str) -> int:
     """Number r of geometric harmonics kept.

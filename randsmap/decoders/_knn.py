@@ -35,8 +35,6 @@ from randsmap.maps.bases import in_units
 from randsmap.maps.extrapolation import DISTANCE_FACTOR, Leverage
 from randsmap.maps.linear_map import CellSubsetCache
 
-__all__ = ["KNNDecoder"]
-
 # Distances between all training fields are kept up to this many (256 MB), so that decoding one
 # row costs microseconds; beyond, those that a block of rows needs are computed with it.
 KEPT_DISTANCES = 2**25

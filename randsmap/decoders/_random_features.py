@@ -58,8 +58,6 @@ from randsmap.invariants import (
 from randsmap.maps.bases import ScaledTransformer, in_units
 from randsmap.metrics import field_norms
 
-__all__ = ["NotStreamable", "RANDSMAPDecoder", "RFNNDecoder"]
-
 
 # -- Fitted state ----------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)

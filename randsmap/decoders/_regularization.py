@@ -15,8 +15,6 @@ from randsmap._linalg.spectral import lambda_path
 from randsmap._linalg.svd import principal_coordinates
 from randsmap._parallel import blas_threads
 
-__all__ = ["PAPER", "fixed_regularization", "held_out_regularization"]
-
 PAPER = 1e-3  # lambda of the paper, with features that are given
 
 

@@ -15,8 +15,6 @@ from randsmap.decoders._blended import geometric_median, limited, linear_trend, 
 from randsmap.decoders._families import GAUSSIAN, KNN, MATERN, THIN_PLATE, Trial, starts_of
 from randsmap.decoders._held_out import Samples
 
-__all__ = ["WORTH", "Search", "blend", "candidates", "leading", "search", "search_threads", "trust_limit"]
-
 _Values = NDArray[np.float64]
 
 _USUAL = (THIN_PLATE, GAUSSIAN, MATERN)  # families that are refined although others are better

@@ -13,8 +13,6 @@ from randsmap._interface.fields import FieldInputMixin, field_rows
 from randsmap._interface.state import check_fitted
 from randsmap._linalg.rows import by_blocks
 
-__all__ = ["Encoding", "FieldEncoder"]
-
 _Values = NDArray[np.float64]
 
 

@@ -34,8 +34,6 @@ from randsmap.encoders._harmonics import non_harmonic_selection
 from randsmap.encoders._nystroem import NystroemExtension
 from randsmap.maps.image import FrozenEncoder
 
-__all__ = ["DiffusionMaps"]
-
 # Modes below are refused: the Nystroem extension divides by the eigenvalue.
 SMALLEST_EIGENVALUE = 1e-8
 # Eigenvectors among which select="non-harmonic" chooses, or three for each component

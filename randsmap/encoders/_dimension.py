@@ -12,8 +12,6 @@ from randsmap._linalg.rows import Rows
 from randsmap.encoders._diffusion_maps import CANDIDATES, SMALLEST_EIGENVALUE, diffusion_modes
 from randsmap.encoders._harmonics import neighbor_residual
 
-__all__ = ["estimate_n_components"]
-
 _EPS = np.finfo(float).eps
 
 

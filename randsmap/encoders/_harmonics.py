@@ -13,8 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._interface.arrays import as_array
 from randsmap._interface.parameters import check_count
 
-__all__ = ["local_linear_residuals", "neighbor_residual", "non_harmonic_selection"]
-
 # Rows of the regressions' weight matrix held at once
 _BLOCK = 512
 

@@ -18,8 +18,6 @@ from randsmap import _parallel
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.distances import CentredPoints
 
-__all__ = ["blocked_product", "neighbor_kernel", "neighbor_sums", "neighbor_values", "slabs"]
-
 # Relative slack of the squared radii, so that ties and rounding are not decided by the last digits
 SLACK = 1e-9
 # Values below are 0, as in the dense kernel.

@@ -34,8 +34,6 @@ from randsmap._linalg.rows import BLOCK, Rows
 from randsmap._parallel import blas_threads, for_tiles, tile_rows
 from randsmap.encoders._neighbor_kernel import neighbor_sums, neighbor_values
 
-__all__ = ["NystroemExtension"]
-
 _Values = NDArray[np.float64]
 
 

@@ -23,8 +23,6 @@ from randsmap.maps.frozen import LinearMapHolder
 from randsmap.maps.image import FrozenEncoder
 from randsmap.maps.linear_map import LinearMap
 
-__all__ = ["POD"]
-
 _EPS = np.finfo(float).eps
 
 

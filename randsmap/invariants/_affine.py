@@ -19,8 +19,6 @@ from randsmap.invariants._bounds import AttainableRange, check_bounds, dual_dire
 from randsmap.invariants._projector import Projector, independent_columns
 from randsmap.invariants._values import invariant_values, values_of_rows
 
-__all__ = ["AffineInvariants"]
-
 _EPS = np.finfo(float).eps
 _TINY = np.finfo(float).smallest_subnormal
 

@@ -19,17 +19,6 @@ from randsmap._kernels import decode as _kernel
 from randsmap._parallel import parallel_for
 from randsmap.invariants._values import invariant_values
 
-__all__ = [
-    "AttainableRange",
-    "check_bounds",
-    "check_cell_weights",
-    "check_within",
-    "dual_direction",
-    "outside",
-    "project_bounds",
-    "project_rows",
-]
-
 # message for rows with kernel status -2 - row
 STALLED = (
     "does not converge: they are nearly dependent, or no field satisfies them all. Leave out the invariant "

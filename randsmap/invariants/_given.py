@@ -13,8 +13,6 @@ from randsmap._interface.fields import cellwise
 from randsmap._interface.parameters import check_number
 from randsmap.invariants._bounds import check_bounds, check_cell_weights
 
-__all__ = ["Invariants"]
-
 # relative deviation from the invariants that the number type of the training data explains
 _TOLERANCE = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-4}
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from randsmap._interface.parameters import Parameter, document
 from randsmap.invariants._affine import AffineInvariants
 
-__all__ = ["INVARIANT_PARAMETERS", "InvariantParameters", "document_invariants"]
-
 _Class = TypeVar("_Class", bound=type)
 
 INVARIANT_PARAMETERS = {

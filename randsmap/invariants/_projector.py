@@ -17,8 +17,6 @@ from randsmap._linalg.rows import block_rows
 from randsmap._linalg.sums import two_product, two_sum
 from randsmap.invariants._values import invariant_values
 
-__all__ = ["Projector", "independent_columns"]
-
 _EPS = np.finfo(float).eps
 # corrections of coefficients; the second leaves what invariants that nearly depend on each other amplify
 _CORRECTIONS = 3

@@ -15,8 +15,6 @@ from randsmap.invariants._bounds import check_within
 from randsmap.invariants._given import Invariants
 from randsmap.invariants._values import invariant_values
 
-__all__ = ["RunningInvariants", "common_values", "constant_cells", "fit_estimator", "fit_invariants"]
-
 _EPS = np.finfo(float).eps
 _Sums = tuple[tuple[float, float], ...]  # of each invariant: a sum in two numbers, high and low
 _VARYING = (

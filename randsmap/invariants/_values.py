@@ -9,8 +9,6 @@ from randsmap._interface.arrays import as_array
 from randsmap._kernels import decode as _kernel
 from randsmap._parallel import parallel_for
 
-__all__ = ["invariant_values", "values_of_rows"]
-
 
 def invariant_values(
     C: NDArray[np.float64], F: NDArray[np.float64], minus: NDArray[np.float64] | None = None

@@ -11,8 +11,6 @@ from randsmap._interface.parameters import document
 from randsmap.decoders._capabilities import LeverageOfPart
 from randsmap.persistence import save
 
-__all__ = ["Model", "shared_texts"]
-
 _Documented = TypeVar("_Documented")
 
 _TEXTS = {

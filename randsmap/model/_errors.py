@@ -15,8 +15,6 @@ from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import median_norm
 from randsmap.invariants import outside
 
-__all__ = ["reconstruction_errors"]
-
 _Errors = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 
 

@@ -33,8 +33,6 @@ from randsmap.metrics import field_norms, scaled_l2
 from randsmap.model._base import Model, shared_texts
 from randsmap.model._sampling import sample_rows
 
-__all__ = ["ManifoldModel", "assembled", "decoder_for", "encoded", "fitted_encoder"]
-
 
 def _decoding_part(method: str) -> Callable[[ManifoldModel], tuple[Any, str]]:
     """The part that decodes, and what it calls the method: an encoder that decodes has `inverse_jacobian` ..."""

@@ -16,8 +16,6 @@ from randsmap.decoders import AutoDecoder
 from randsmap.metrics import scaled_l2
 from randsmap.model._base import Model, shared_texts
 
-__all__ = ["ParametricModel"]
-
 
 @shared_texts
 class ParametricModel(NotFrozen, Model):

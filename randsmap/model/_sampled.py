@@ -17,8 +17,6 @@ from randsmap._interface.parameters import check_count
 from randsmap._linalg.scales import standard_deviations
 from randsmap._parallel import blas_threads
 
-__all__ = ["SampledModel", "sample_cells"]
-
 
 class _Decoding:
     """What a decoder, a model or POD calls its fields and their derivatives; d latents, M cells."""

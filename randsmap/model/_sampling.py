@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from randsmap._interface.fields import flattened
 from randsmap._linalg.rows import taken
 
-__all__ = ["sample_rows", "sampled"]
-
 
 def sample_rows(n: int, count: int, random_state: int = 0) -> NDArray[np.intp]:
     """Ascending indices of `count` of n rows, at random."""

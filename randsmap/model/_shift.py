@@ -18,8 +18,6 @@ from randsmap.metrics import scaled_l2
 from randsmap.model._base import Model, shared_texts
 from randsmap.model._manifold import ManifoldModel
 
-__all__ = ["ShiftRegistration", "shift_lines"]
-
 
 @shared_texts
 class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):

@@ -15,7 +15,6 @@ from randsmap._linalg.scales import median_norm
 from randsmap._linalg.svd import pivoted_cholesky
 from randsmap.decoders._kernel import retained_modes
 from randsmap.metrics import field_norms, scaled_l2
-from randsmap.studies._study import Study
 
 
 @dataclass(frozen=True)
@@ -129,22 +128,6 @@ def field_view(
         intrinsic=intrinsic,
         intrinsic_names=intrinsic_names,
         **options,
-    )
-
-
-def user_view(study: Study, n_samples: int, n_cells: int) -> View:
-    """View of the user's own snapshots: densities along the cell index, or the first coordinates."""
-    nothing = np.empty((n_samples, 0))
-    if study.conserves:
-        return field_view((np.arange(float(n_cells)),), ("cell",), (0, 1, 2), nothing, ())
-    shown = tuple(min(j, n_cells - 1) for j in range(3))
-    return View(
-        shown=shown,
-        point_names=tuple(f"x{j + 1}" for j in shown),
-        color=("coordinate", 0),
-        color_name="x1",
-        intrinsic=nothing,
-        intrinsic_names=(),
     )
 
 

@@ -33,7 +33,7 @@ from randsmap.studies._data import (
     user_data,
     user_sizes,
 )
-from randsmap.studies._figures import harmonics_map, rank_of_rule, user_view
+from randsmap.studies._figures import View, field_view, harmonics_map, rank_of_rule
 from randsmap.studies._result import MAX_SHOWN, StudyResult, save_result
 from randsmap.studies._store import Store
 from randsmap.studies._study import Study, TunedEncoder, thinned
@@ -563,3 +563,19 @@ class _PartRunner:
             arrays["ddm/rule_errors"] = [errors.get(w, np.nan) for w in piece["weights"]]
             arrays["ddm/rule"] = [tuned.value, rank, errors[tuned.value]]
         return arrays
+
+
+def user_view(study: Study, n_samples: int, n_cells: int) -> View:
+    """View of the user's own snapshots: densities along the cell index, or the first coordinates."""
+    nothing = np.empty((n_samples, 0))
+    if study.conserves:
+        return field_view((np.arange(float(n_cells)),), ("cell",), (0, 1, 2), nothing, ())
+    shown = tuple(min(j, n_cells - 1) for j in range(3))
+    return View(
+        shown=shown,
+        point_names=tuple(f"x{j + 1}" for j in shown),
+        color=("coordinate", 0),
+        color_name="x1",
+        intrinsic=nothing,
+        intrinsic_names=(),
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +23,8 @@ from randsmap.decoders import (
 )
 from randsmap.encoders import POD, DiffusionMaps
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
+from randsmap.studies._figures import View
 from randsmap.tuning._autotune import chosen_encoder
-
-if TYPE_CHECKING:
-    from randsmap.studies._figures import View
 
 Fields = NDArray[np.float64]  # (n_samples, n_cells)
 

@@ -27,8 +27,6 @@ from randsmap.metrics import field_norms
 from randsmap.model import ManifoldModel
 from randsmap.model._manifold import assembled
 
-__all__ = ["autotune", "chosen_encoder"]
-
 # Values of `epsilon_scale` that are tried for each `select`, in steps of at most 2, which `neighbors` refines
 _WIDTHS = {"leading": (1.0, 0.5, 0.3, 0.2, 0.12, 0.07, 2.0, 4.0), "non-harmonic": (1.0, 0.3, 0.12)}
 # Families by which encoders are compared, if they are allowed: nothing is drawn, which would add noise to the errors

@@ -15,8 +15,6 @@ from numpy.typing import DTypeLike, NDArray
 from randsmap._linalg.spans import FactoredRows, ReflectedRows
 from randsmap.invariants import AffineInvariants, Invariants, fit_invariants
 
-__all__ = ["FieldSpan", "invariants_of"]
-
 
 def invariants_of(
     decoder: Any, F: NDArray[np.float64], dtype: DTypeLike, shape: tuple[int, ...] | None = None

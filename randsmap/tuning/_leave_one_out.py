@@ -21,8 +21,6 @@ from randsmap.metrics import field_norms, scaled_distances, selection_losses
 from randsmap.tuning._field_span import FieldSpan, invariants_of
 from randsmap.tuning._search import on_edge
 
-__all__ = ["leave_one_out"]
-
 _Values = NDArray[np.float64]
 
 _ENTRIES = 1 << 21  # numbers in a block of cells (16 MB)

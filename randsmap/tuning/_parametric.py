@@ -19,8 +19,6 @@ from randsmap._linalg.scales import median_norm
 from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.model import ParametricModel
 
-__all__ = ["choose_parametric"]
-
 
 def choose_parametric(
     models: Sequence[Any],

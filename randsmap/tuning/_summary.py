@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from sklearn.utils import Bunch
 
-__all__ = ["advised_components", "search_summary"]
-
 
 def advised_components(result: Bunch) -> int | None:
     """Number of latent coordinates to try in place of those that `autotune` found; None if there is nothing to gain.

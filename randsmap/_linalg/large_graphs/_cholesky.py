@@ -21,8 +21,6 @@ from scipy.sparse import csr_array
 from randsmap._kernels import fronts as _kernel
 from randsmap._kernels import neighbors as _tree
 
-__all__ = ["SparseCholesky", "step_coordinates"]
-
 # Vertices of a part that is not dissected any more
 LEAF = 256
 

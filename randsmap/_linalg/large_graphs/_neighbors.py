@@ -18,8 +18,6 @@ from randsmap import _parallel
 from randsmap._kernels import neighbors as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
 
-__all__ = ["ProjectedNeighbors", "neighbor_index"]
-
 # Points below which the other searches have nothing to gain from this one
 SMALLEST = 5000
 # Points per leaf at most

@@ -19,8 +19,6 @@ from scipy.sparse.csgraph import connected_components
 from randsmap._linalg.lanczos import block_size, leading_eigenpairs
 from randsmap._linalg.large_graphs._cholesky import SparseCholesky, step_coordinates
 
-__all__ = ["inverted_eigenpairs"]
-
 # Nanoseconds, measured with one thread (only their ratios matter)
 COST = {
     "product": 1.0,  # with an entry of S, for each vector of Lanczos
