@@ -36,21 +36,6 @@ if TYPE_CHECKING:  # scikit-learn has no types: a method behind its descriptor k
 else:
     from sklearn.utils.metaestimators import available_if
 
-__all__ = [
-    "COMPUTED_STATE",
-    "FIT_STATE",
-    "FieldRegression",
-    "FieldRegressor",
-    "Fit",
-    "HoldsFit",
-    "LinearDecoder",
-    "available_if",
-    "check_fields",
-    "check_unread",
-    "holding",
-    "of_fit",
-]
-
 
 def check_fields(
     y: Any, n: int, *, blocks: bool = False, factored: bool = False
@@ -551,7 +536,7 @@ class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin
             fit.trust.warn(self, X)
         return self._labelled(fields, cells, out)
 
-    @available_if(lambda self: self.check_available("smoother"))
+    @available_if(lambda self: self.check_available("smoother") and type(self).weights_of is not HoldsFit.weights_of)
     def smoother(self, X: ArrayLike, Z: ArrayLike, *, fields: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Weights of the training fields in the decoded ones, which need no fields.
 
