@@ -734,13 +734,18 @@ def rows_tuning(options):
         fitted = clone(decoder).set_params(features__slope=slope).fit(Y, F)
         return fitted, randsmap.metrics.relative_l2(F_validation, fitted.predict(Y_validation)).mean()
 
-    fields = tuning._Fields(F, F_validation, len(slopes), {"features__slope": slopes})
-    fields.errors(clone(decoder), Y, Y_validation, [decoder.regularization])  # which factors the training fields
+    validation = tuning._Validation(F, F_validation, len(slopes), {"features__slope": slopes})
+
+    def in_coefficients():
+        validation.begin([decoder])
+        validation.errors(clone(decoder), Y, Y_validation)
+
+    in_coefficients()  # which factors the training fields
     for work, target, ours, peer in (
         (
             "validation of one candidate in coefficient space, M = 16384, n = P = 720",
             ">= 10",
-            lambda: fields.errors(clone(decoder), Y, Y_validation, [decoder.regularization]) and None,
+            in_coefficients,
             lambda: direct(1.0) and None,
         ),
         (
