@@ -89,10 +89,9 @@ class Invariants:
 
         shape : shape of a field, None for rows of cells; (): `field_shape_` of the estimator
         """
-        given: dict[str, Any] = {
-            name: getattr(estimator, name, None) for name in ("invariants", "cell_weights", "bounds")
-        }
-        given.update(values=estimator.invariant_values, tol=estimator.invariant_tol)
+        names = {"values": "invariant_values", "tol": "invariant_tol"}
+        names |= {name: name for name in ("invariants", "cell_weights", "bounds")}
+        given: dict[str, Any] = {argument: getattr(estimator, name, None) for argument, name in names.items()}
         given.update(changes)
         shape = getattr(estimator, "field_shape_", None) if shape == () else shape
         if isinstance(given["bounds"], (tuple, list)) and len(given["bounds"]) == 2:
