@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -132,6 +131,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
     singular_values_: NDArray[np.float64]
     energies_: NDArray[np.float64]
     n_components_: int
+    _map: LinearMap | None = None
     n_features_in_: int
 
     _state = {
@@ -143,7 +143,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         "energies_": Array("k", low=0),
         "_encoding": Part(ModeCoordinates, M="M", k="k"),
         "_synthesis": Array("k+1", "M"),
-        "linear_map": NOT_SAVED,
+        "_map": NOT_SAVED,
         **FIELD_STATE,
         "invariants_": Part(AffineInvariants, M="M"),
     }
@@ -201,8 +201,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
             self._encoding = ModeCoordinates(mean, np.ascontiguousarray((modes * root).T))
             self._synthesis = np.vstack([mean, self.components_])
             self.invariants_ = invariants
-            self.__dict__.pop("linear_map", None)
-            self.linear_map  # noqa: B018  (made now: decoding changes nothing)
+            self._map = self._make_map()  # made now, so that decoding changes nothing
         return self
 
     def _count(self, sigma, n, M):
@@ -345,17 +344,22 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         """The linear map of a fitted estimator, and coordinates X checked for it."""
         return self.linear_map, as_array(X, "X", (None, self.n_components_), min_rows=0)
 
-    @cached_property
+    @property
     def linear_map(self) -> Any:
         """The map from latents to fields."""
         check_fitted(self, "components_")
+        if self._map is None:  # after unpickling
+            self._map = self._make_map()
+        return self._map
+
+    def _make_map(self):
         return LinearMap(identity_basis(self.n_components_), self._synthesis, self.invariants_)
 
     def __getstate__(self):
-        return {name: value for name, value in super().__getstate__().items() if name != "linear_map"}
+        return {name: value for name, value in super().__getstate__().items() if name != "_map"}
 
     def _restore(self):
-        self.linear_map  # noqa: B018  (its shapes are checked)
+        self._map = self._make_map()  # which checks its shapes
 
     @property
     def _n_features_out(self):
