@@ -257,7 +257,17 @@ def skip_foreign(app, what, name, obj, skip, options):
     return True if (getattr(obj, "__module__", None) or "").startswith("sklearn") else None
 
 
+def inherit_docstrings():
+    """Methods that override a documented one without a text of their own have its text; numpydoc looks at their own."""
+    for cls in filter(inspect.isclass, map(randsmap.__getattr__, randsmap._LAZY)):
+        for base in cls.__mro__:
+            for name, method in vars(base).items():
+                if inspect.isfunction(method) and not name.startswith("_") and not method.__doc__:
+                    method.__doc__ = inspect.getdoc(getattr(base, name))
+
+
 def setup(app):
+    inherit_docstrings()
     app.add_role("name", Name())
     app.connect("autodoc-process-docstring", escape_mathematics, priority=400)  # before numpydoc
     app.connect("missing-reference", as_code, priority=900)  # after intersphinx

@@ -203,6 +203,22 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         return self
 
     def fit_state(self, X, y, groups=None):
+        """Return the result of a search and of the fit of what it found; `fit` keeps it.
+
+        Parameters
+        ----------
+        X, y, groups
+            As of `fit`.
+
+        Returns
+        -------
+        Fit
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`.
+        """
         n_trials = check_count(self.n_trials, "n_trials")
         families = check_families(self.families)
         validation = check_number(self.validation, "validation", low=0, high=1, strict_low=True)

@@ -235,8 +235,6 @@ class DiffusionMaps(FieldEncoder):
             return super().transform(X)
         return self._encoding.coordinates_by_columns(Rows.validated(self, field_rows(self, X), reset=False))
 
-    transform.__doc__ = FieldEncoder.transform.__doc__  # the documentation does not look for an inherited text
-
     def nystroem_weights(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The weights of the Nystroem extension: coordinates as means over the training fields.
 
