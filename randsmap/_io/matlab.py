@@ -27,8 +27,9 @@ _MATRIX, _COMPRESSED = 14, 15
 _STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 # classes of arrays, those of numbers with their types
 _DTYPES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4", 14: "i8", 15: "u8"}
-_STRUCT, _OPAQUE = 2, 17
-_OTHERS = {1: "cell", _STRUCT: "struct", 3: "object", 4: "char", 5: "sparse", 16: "function", _OPAQUE: "opaque"}
+_OPAQUE = 17
+_OTHERS = {1: "cell", 2: "struct", 3: "object", 4: "char", 5: "sparse", 16: "function", _OPAQUE: "opaque"}
+_Elements = Iterator[tuple[int, memoryview]]
 
 
 @dataclass(frozen=True)
@@ -72,13 +73,13 @@ def _arrays_of_format_5(file: BufferedReader, end: int, order: str) -> Iterator[
 def _named_arrays(content: Callable[..., memoryview], place: Any, order: str) -> Iterator[tuple[str, MatArray]]:
     """(name, array) of the array at a place of the file, or of each in a struct."""
     head = content(*place, limit=4096)  # flags, shape and name take less than 500 bytes in what MATLAB writes
-    array = _Array(head, order)
-    if not array.name:  # empty, or what MATLAB keeps for opaque objects
+    name, array, _ = _array(head, order)
+    if not name:  # empty, or what MATLAB keeps for opaque objects
         return
-    if array.code == _STRUCT:
-        yield from _Array(content(*place), order).members(array.name)
-        return
-    yield array.name, MatArray(array.kind, array.shape, lambda: _Array(content(*place), order).numbers())
+    if array.kind == "struct":
+        yield from _members(*_array(content(*place), order), order)
+    else:
+        yield name, MatArray(array.kind, array.shape, lambda: _array(content(*place), order)[1].read())
 
 
 def _tag(data: Any, order: str) -> tuple[int, int]:
@@ -125,79 +126,80 @@ def _decompressed(file: BufferedReader, start: int, size: int, limit: int) -> tu
     return content, stream.eof
 
 
-class _Array:
-    """An array in the bytes of a file: its header, and the elements behind that."""
+def _array(content: memoryview, order: str) -> tuple[str, MatArray, _Elements]:
+    """Name and array in the bytes of an array, and the elements behind its header."""
+    elements = _elements(content, order)
+    if not content:
+        return "", MatArray("empty", (0, 0), lambda: np.empty((0, 0))), elements
+    flags = int(_integers(elements, order)[:1].sum())
+    code, shape = flags & 0xFF, (0, 0)
+    if code != _OPAQUE:
+        shape = tuple(_integers(elements, order).tolist())
+        if len(shape) < 2 or min(shape) < 0:
+            raise ValueError(f"an array has the shape {shape}")
+    name = bytes(next(elements)[1]).decode("latin1")
+    kind = _OTHERS.get(code, f"class {code}")
+    if code in _DTYPES:
+        is_complex = flags & 0x800
+        kind = np.result_type(_DTYPES[code], np.complex64).name if is_complex else NUMBERS
+    return name, MatArray(kind, shape, lambda: _numbers(elements, order, shape, np.dtype(_DTYPES[code]))), elements
 
-    def __init__(self, content: memoryview, order: str) -> None:
-        self._rest, self._order = content, order
-        self.code, self.shape, self.name, self.kind = 0, (0, 0), "", "empty"
-        if not content:
-            return
-        flags = self._integers()[:1].sum()
-        self.code = int(flags) & 0xFF
-        if self.code != _OPAQUE:
-            self.shape = tuple(self._integers().tolist())
-            if len(self.shape) < 2 or min(self.shape) < 0:
-                raise ValueError(f"an array has the shape {self.shape}")
-        self.name = bytes(self._element()[1]).decode("latin1")
-        dtype = _DTYPES.get(self.code)
-        if dtype is None:
-            self.kind = _OTHERS.get(self.code, f"class {self.code}")
-        else:
-            self.kind = np.result_type(dtype, np.complex64).name if flags & 0x800 else NUMBERS  # with an imaginary part
 
-    def _element(self) -> tuple[int, memoryview]:
-        """Type and bytes of the next element."""
-        kind, size = _tag(self._rest, self._order)
+def _elements(rest: memoryview, order: str) -> _Elements:
+    """Type and bytes of one element after the other; ValueError after the last."""
+    while True:
+        kind, size = _tag(rest, order)
         body, following = 8, 8 + size + -size % 8
         if kind >> 16:  # a small element: size and type in one word, and at most four bytes
             kind, size, body, following = kind & 0xFFFF, kind >> 16, 4, 8
-        if body + size > min(len(self._rest), following):
+        if body + size > min(len(rest), following):
             raise ValueError(f"an element of type {kind} says that it has {size} bytes, which are not there")
-        element, self._rest = self._rest[body : body + size], self._rest[following:]
-        return kind, element
+        element, rest = rest[body : body + size], rest[following:]
+        yield kind, element
 
-    def _integers(self) -> NDArray[Any]:
-        kind, element = self._element()
-        if kind not in (5, 6) or len(element) % 4:
-            raise ValueError(f"an element of type {kind} stands where integers are expected")
-        return np.frombuffer(element, self._order + "i4")
 
-    def numbers(self) -> NDArray[Any]:
-        """The values, in the type of the array's class."""
-        kind, element = self._element()
-        if kind not in _STORED:
-            raise ValueError(f"an element of type {kind} stands where numbers are expected")
-        stored = np.dtype(self._order + _STORED[kind])
-        if len(element) != stored.itemsize * math.prod(self.shape):
-            raise ValueError(f"an array of shape {self.shape} has {len(element)} bytes of {stored.name}")
-        values = np.frombuffer(element, stored).reshape(self.shape, order="F")
-        dtype = np.dtype(_DTYPES[self.code])
-        # MATLAB stores numbers in the smallest type that has them; what no type of it has is left alone
-        values = values.astype(
-            dtype if np.can_cast(stored, dtype, "same_kind") else stored.newbyteorder("="), copy=False
-        )
-        return np.require(values, requirements=("A", "W"))
+def _integers(elements: _Elements, order: str) -> NDArray[Any]:
+    kind, element = next(elements)
+    if kind not in (5, 6) or len(element) % 4:
+        raise ValueError(f"an element of type {kind} stands where integers are expected")
+    return np.frombuffer(element, order + "i4")
 
-    def members(self, name: str, depth: int = 0) -> Iterator[tuple[str, MatArray]]:
-        """(name/field, array) of the numbers in a struct, as HDF5 names them; of an array of structs nothing."""
-        length = int(self._integers()[:1].sum())
-        fields = bytes(self._element()[1])
-        # each struct in a struct is a call, of which Python allows about 1000
-        if depth > 50 or (fields and (length < 1 or len(fields) % length)):
+
+def _numbers(elements: _Elements, order: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The values of an array, in the type of its class."""
+    kind, element = next(elements)
+    if kind not in _STORED:
+        raise ValueError(f"an element of type {kind} stands where numbers are expected")
+    stored = np.dtype(order + _STORED[kind])
+    if len(element) != stored.itemsize * math.prod(shape):
+        raise ValueError(f"an array of shape {shape} has {len(element)} bytes of {stored.name}")
+    values = np.frombuffer(element, stored).reshape(shape, order="F")
+    # MATLAB stores numbers in the smallest type that has them; what no type of it has is left alone
+    values = values.astype(dtype if np.can_cast(stored, dtype, "same_kind") else stored.newbyteorder("="), copy=False)
+    return np.require(values, requirements=("A", "W"))
+
+
+def _members(
+    name: str, struct: MatArray, elements: _Elements, order: str, depth: int = 0
+) -> Iterator[tuple[str, MatArray]]:
+    """(name/field, array) of the numbers in a struct, as HDF5 names them; of an array of structs nothing."""
+    length = int(_integers(elements, order)[:1].sum())
+    fields = bytes(next(elements)[1])
+    # each struct in a struct is a call, of which Python allows about 1000
+    if depth > 50 or (fields and (length < 1 or len(fields) % length)):
+        raise ValueError(f"the struct {name} is damaged")
+    if math.prod(struct.shape) != 1 or not fields:
+        return
+    for start in range(0, len(fields), length):
+        kind, content = next(elements)
+        if kind != _MATRIX:
             raise ValueError(f"the struct {name} is damaged")
-        if math.prod(self.shape) != 1 or not fields:
-            return
-        for start in range(0, len(fields), length):
-            kind, content = self._element()
-            if kind != _MATRIX:
-                raise ValueError(f"the struct {name} is damaged")
-            member = _Array(content, self._order)
-            path = f"{name}/{fields[start : start + length].partition(bytes(1))[0].decode('latin1')}"
-            if member.code == _STRUCT:
-                yield from member.members(path, depth + 1)
-            elif member.kind == NUMBERS:
-                yield path, MatArray(NUMBERS, member.shape, member.numbers)
+        _, member, inner = _array(content, order)
+        path = f"{name}/{fields[start : start + length].partition(bytes(1))[0].decode('latin1')}"
+        if member.kind == "struct":
+            yield from _members(path, member, inner, order, depth + 1)
+        elif member.kind == NUMBERS:
+            yield path, member
 
 
 # -- Format 4: arrays with headers of five integers ------------------------------------------------------------

@@ -11,7 +11,6 @@ import itertools
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,73 +25,66 @@ _FOREIGN_NUMBER = re.compile(
 _MISSING = {"na", "n/a", "null", "none", "-", "--", "?", "."}  # what programs write for a missing value
 
 
-@dataclass(frozen=True)
-class _Dialect:
-    """How the lines of a table are read."""
-
-    separator: str | None  # None: white space
-    decimal_commas: bool
-    header: bool  # the first line has names
-    names: list[str]  # of the columns, "" for row numbers; empty unless there is one for each column
-
-    @classmethod
-    def of(cls, first: str, second: str) -> _Dialect:
-        separator, decimal_commas = _separator(second or first)
-        n_columns = len(_words(second, separator))
-        rows_named = second.lstrip()[:1] in ('"', "'")
-        words = _words(first, separator, *range(n_columns, n_columns - rows_named - 1, -1))
-        header = _are_names([word.replace(",", ".") for word in words] if decimal_commas else words)
-        if rows_named and len(words) == n_columns - 1:
-            words = ["", *words]  # R numbers the rows, in quotes, and has no name for that column
-        return cls(separator, decimal_commas, header, words if header and len(words) == n_columns else [])
-
-    def column(self, name: str) -> int:
-        if name in self.names:
-            return self.names.index(name)
-        some = self.names
-        if len(some) > 12:  # a message fits into a few lines
-            some = [*some[:10], "...", some[-1]]
-        columns = f"its columns are {', '.join(some)}" if some else "its columns have no names"
-        raise ValueError(f"{columns}: leave key (--key) {name!r} out")
-
-    def cells(self, path: Path, without_times: bool) -> list[int] | None:
-        """The columns except numbers, and if so asked times, of the rows; None for all."""
-        if not self.names:
-            return None
-        # the column that numbers the rows has no name in what pandas and R's write.csv write
-        columns = list(range(not self.names[0], len(self.names)))
-        if without_times and len(columns) > 1 and _TIME.fullmatch(self.names[columns[0]]):
-            name = self.names[columns.pop(0)]
-            warnings.warn(
-                f"{path}: the first column, {name!r}, is taken for the times of the snapshots and left out of the "
-                f"fields; key {name!r} reads it (--parameters {path} --parameters-key {name!r}). Rename it if it is a "
-                "cell",
-                UserWarning,
-                stacklevel=2,
-            )
-        return None if len(columns) == len(self.names) else columns
-
-
 def read_table(path: Path, key: str | None = None, *, without_times: bool = False) -> NDArray[np.float64]:
     """The numbers (n, p) of a text: of the column named `key`, or of all columns except one that numbers the rows.
 
     `without_times` leaves a first column of times out, with a warning. ValueError if a line has anything but numbers.
     """
     first, second = [*itertools.islice(_lines(path), 2), "", ""][:2]
-    dialect = _Dialect.of(first, second)
-    columns = dialect.cells(path, without_times) if key is None else [dialect.column(key)]
-    lines = itertools.islice(_lines(path), int(dialect.header), None)
-    if dialect.decimal_commas:
+    separator, decimal_commas = _separator(second or first)
+    has_names, names = _header(first, second, separator, decimal_commas)
+    columns = _cells(names, path, without_times) if key is None else [_column(names, key)]
+    lines = itertools.islice(_lines(path), int(has_names), None)
+    if decimal_commas:
         lines = (line.replace(",", ".") for line in lines)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of no numbers, which is an error below
-        array = np.loadtxt(lines, delimiter=dialect.separator, ndmin=2, encoding=None, quotechar='"', usecols=columns)
+        array = np.loadtxt(lines, delimiter=separator, ndmin=2, encoding=None, quotechar='"', usecols=columns)
     if not array.size:
         raise ValueError("it holds no numbers")
     return array
 
 
+def _header(first: str, second: str, separator: str | None, decimal_commas: bool) -> tuple[bool, list[str]]:
+    """Whether the first line has names, and these if there is one for each column, "" for that of row numbers."""
+    n_columns = len(_words(second, separator))
+    rows_named = second.lstrip()[:1] in ('"', "'")
+    words = _words(first, separator, *range(n_columns, n_columns - rows_named - 1, -1))
+    if not _are_names([word.replace(",", ".") for word in words] if decimal_commas else words):
+        return False, []
+    if rows_named and len(words) == n_columns - 1:
+        words = ["", *words]  # R numbers the rows, in quotes, and has no name for that column
+    return True, words if len(words) == n_columns else []
+
+
+def _column(names: list[str], name: str) -> int:
+    if name in names:
+        return names.index(name)
+    if len(names) > 12:  # a message fits into a few lines
+        names = [*names[:10], "...", names[-1]]
+    columns = f"its columns are {', '.join(names)}" if names else "its columns have no names"
+    raise ValueError(f"{columns}: leave key (--key) {name!r} out")
+
+
+def _cells(names: list[str], path: Path, without_times: bool) -> list[int] | None:
+    """The columns except numbers, and if so asked times, of the rows; None for all."""
+    if not names:
+        return None
+    # the column that numbers the rows has no name in what pandas and R's write.csv write
+    columns = list(range(not names[0], len(names)))
+    if without_times and len(columns) > 1 and _TIME.fullmatch(names[columns[0]]):
+        name = names[columns.pop(0)]
+        warnings.warn(
+            f"{path}: the first column, {name!r}, is taken for the times of the snapshots and left out of the fields; "
+            f"key {name!r} reads it (--parameters {path} --parameters-key {name!r}). Rename it if it is a cell",
+            UserWarning,
+            stacklevel=2,
+        )
+    return None if len(columns) == len(names) else columns  # None: rows of another length are errors
+
+
 def _lines(path: Path) -> Iterator[str]:
+    """The lines of a text, without empty ones and comments."""
     with open(path, encoding="utf-8-sig") as file:  # Excel begins with a mark of the encoding
         yield from (line for line in file if line.strip() and not line.lstrip().startswith(("#", "%")))
 
