@@ -1,11 +1,8 @@
 """The bytes of a model file: an .npz archive with one digest.
 
 A file is a zip archive without compression: first ``manifest.json``, then one ``.npy`` member for each array. The
-archive's comment, the last 64 bytes of the file, is the SHA-256 of everything before it, so that a file that differs
-from the written one in any bit is refused. `numpy.load` and any zip tool open it.
-
-The digest does not say who wrote a file. Before memory is taken for an array, its length is compared with the bytes
-that the file has: a forged file takes no more memory than that.
+archive's comment, the last 64 bytes of the file, is the SHA-256 of everything before it, so that a file with any bit
+changed is refused. Before memory is taken for an array, its length is compared with the bytes that the file has.
 """
 
 from __future__ import annotations
@@ -99,7 +96,8 @@ class _File(io.FileIO):
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The manifest and the arrays {name: array} of the file `path`: C-contiguous, writeable, native-endian.
 
-    ValueError if any byte is not what `write` would have written. What the manifest and the arrays mean is not checked.
+    ValueError if any byte is not what `write` would have written, RecursionError if the manifest is nested too deeply.
+    What the manifest and the arrays mean is not checked.
     """
     if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for a writer
         raise ValueError("not a regular file")
@@ -126,7 +124,7 @@ def _members(archive: zipfile.ZipFile, size: int) -> tuple[dict[str, Any], dict[
         raise ValueError("a member is compressed or encrypted")
     if sum(member.file_size for member in members) > size:  # members that overlap would be read twice
         raise ValueError("its members have more bytes than the file")
-    manifest = _parse(archive.read(members[0]))
+    manifest = json.loads(archive.read(members[0]).decode())
     arrays: dict[str, NDArray[Any]] = {}
     for member in members[1:]:
         name = member.filename.removesuffix(".npy")
@@ -135,19 +133,6 @@ def _members(archive: zipfile.ZipFile, size: int) -> tuple[dict[str, Any], dict[
         with archive.open(member) as content:
             arrays[name] = _read_array(content, name, member.file_size)
     return manifest, arrays
-
-
-def _parse(text: bytes) -> dict[str, Any]:
-    def constant(name: str) -> None:
-        raise ValueError(f"{name} in the manifest")
-
-    try:
-        manifest = json.loads(text.decode(), parse_constant=constant)
-    except RecursionError:
-        raise ValueError("the manifest is nested too deeply") from None
-    if not isinstance(manifest, dict):
-        raise ValueError("the manifest is no JSON object")
-    return manifest
 
 
 def _read_array(file: Any, name: str, size: int) -> NDArray[Any]:

@@ -1,31 +1,21 @@
 """Model files: fitted models on disk, exact to the bit, safe to load from anyone.
 
-``model.save(path)`` writes a file and `load` reads the model. A file is an ``.npz`` without pickles: a manifest in
-JSON (the classes by name, their parameters) and the arrays, named by the attribute that holds them
-(``decoder_.coef_``). `randsmap.persistence._archive` describes the bytes.
+A file is an ``.npz`` without pickles: a manifest in JSON (the classes by name, their parameters) and the arrays, named
+by the attribute that holds them (``decoder_.coef_``). `randsmap.persistence._archive` describes the bytes. Parameters
+are numbers, strings, None, arrays of numbers, lists and tuples of these, and other stored objects. A random generator
+is stored as None, so a second `fit` of the loaded model draws other features; NumPy scalars come back as Python's.
 
-What can be stored: the package's own classes that declare their fitted attributes, with parameters that are numbers,
-strings, None, arrays of numbers, lists and tuples of these, and other stored objects. A `numpy.random.RandomState` or
-`Generator` is stored as None, so a second `fit` of the loaded model draws other features. NumPy scalars come back as
-Python's numbers. `save` refuses transformers and regressors of scikit-learn or of the user.
-
-Loading makes these classes only, and checks each parameter and fitted attribute against its declaration (type, shape,
-finite values, index ranges, agreement with the other attributes). So a forged file raises ValueError, and never makes
-a compiled kernel read beyond an array.
+Loading makes classes of the package only, and checks each parameter and fitted attribute against its declaration: a
+forged file raises ValueError, and never makes a compiled kernel read beyond an array.
 
 To make a class storable, declare all of its fitted attributes in a dictionary ``_state`` of the class (the kinds are
-in `randsmap._interface.state`)::
+in `randsmap._interface.state`), among them parameters that are used after `fit`. A class that is no public name of
+`randsmap` also needs a line in `INNER`. Rules:
 
-    _state = {"n_features_in_": Count("d"), "weights_": Array("d", "P"), "offsets_": Array("P")}
-
-A class that is no public name of `randsmap` also needs a line in `INNER`. Rules:
-
-- ``__init__`` only stores its arguments, as scikit-learn asks. A class that is no scikit-learn estimator has no
-  parameters, only ``_state``.
-- An attribute that is declared NOT_SAVED is not stored. A method ``_restore()`` makes it from the others, and makes
-  the checks that a declaration cannot express (ValueError). The result of a BLAS is stored, not recomputed.
+- ``__init__`` only stores its arguments, as scikit-learn asks. Other classes have no parameters, only ``_state``.
+- An attribute that is declared NOT_SAVED is made from the others by a method ``_restore()``, which also makes the
+  checks that a declaration cannot express (ValueError). The result of a BLAS is stored, not recomputed.
 - A transformer has `_n_features_out` and a regressor `_n_outputs`, so that the parts of a model are known to fit.
-- A parameter that is used after `fit` belongs in ``_state`` as well.
 - A parameter that is missing in a file takes its default. If anything else changes, `VERSION` grows.
 """
 
@@ -65,7 +55,7 @@ INNER = {
     "ScaledTransformer": "maps.bases",
     "XarrayMetadata": "_interface.fields",
 }
-_MAX_DEPTH = 20  # of parameters within parameters: a forged file must not exhaust Python's stack
+_MAX_DEPTH = 20  # of parameters within parameters: a list may hold itself
 _MAX_OBJECTS = 400  # blends of 12 decoders of random features, of fields and of latents over parameters, are 230
 _NAMES = "feature_names_in_"  # of scikit-learn, in an estimator that was fitted on a data frame
 
@@ -91,15 +81,12 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
 
     Examples
     --------
-    >>> import pathlib, tempfile
-    >>> import numpy as np
-    >>> from randsmap import SigmoidFeatures, load
-    >>> from randsmap.persistence import save
-    >>> features = SigmoidFeatures(3.0, n_features=5, random_state=0).fit([[0.0], [1.0]])
+    >>> import pathlib, tempfile, randsmap
+    >>> features = randsmap.SigmoidFeatures(3.0, n_features=5, random_state=0).fit([[0.0], [1.0]])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "features.npz")
-    ...     save(features, path)
-    ...     again = load(path)
+    ...     randsmap.persistence.save(features, path)
+    ...     again = randsmap.load(path)
     >>> again, bool((again.weights_ == features.weights_).all())
     (SigmoidFeatures(n_features=5, random_state=0, slope=3.0), True)
     """
@@ -143,15 +130,14 @@ def load(path: str | os.PathLike[str]) -> Any:
     --------
     >>> import pathlib, tempfile
     >>> import numpy as np, randsmap
-    >>> angle = np.linspace(0, np.pi, 30)
-    >>> arc = np.column_stack([np.cos(angle), np.sin(angle)]) ** 2
-    >>> encoder, decoder = randsmap.DiffusionMaps(1), randsmap.RANDSMAPDecoder()
-    >>> model = randsmap.ManifoldModel(encoder, decoder).fit(arc)
+    >>> t = np.linspace(0, 1, 30)[:, None]
+    >>> line = np.hstack([t, 1 - t])
+    >>> model = randsmap.ManifoldModel(randsmap.POD(1)).fit(line)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "model.npz")
     ...     model.save(path)
     ...     again = randsmap.load(path)
-    >>> bool((again.reconstruct(arc) == model.reconstruct(arc)).all())
+    >>> bool((again.reconstruct(line) == model.reconstruct(line)).all())
     True
     """
     path = expanded(path)
@@ -185,7 +171,7 @@ class _Writer:
 
     def __init__(self):
         self.objects, self.arrays = [], {}
-        self._index, self._kept = {}, []
+        self._known = {}  # id -> place in the file, and the object, which keeps its id its own
 
     def add(self, value, path, depth):
         """Index of an object in the list; the objects that it refers to come before it."""
@@ -196,21 +182,19 @@ class _Writer:
                 "cannot hold (it holds estimators of randsmap); use pickle, for files that only you and those who "
                 "trust you load"
             )
-        if id(value) in self._index:
-            return self._index[id(value)]
+        if id(value) in self._known:
+            return self._known[id(value)][0]
         params = value.get_params(deep=False) if isinstance(value, BaseEstimator) else {}
-        known = id(value)
-        if hasattr(value, "storable"):  # of batches the solution is stored in place of the sums
-            value = value.storable()
-            self._kept.append(value)
+        # of batches the solution is stored in place of the sums
+        stored = value.storable() if hasattr(value, "storable") else value
         entry = {"class": name}
-        for part, values in (("params", params), ("state", self._state(value, path, params))):
+        for part, values in (("params", params), ("state", self._state(stored, path, params))):
             entry[part] = values and {k: self._value(v, path + k, depth) for k, v in values.items()}
         if entry["state"] is not None:  # after the parts: one that no file can hold is named first
-            check_state(value)
+            check_state(stored)
+        self._known[id(value)] = len(self.objects), (value, stored)
         self.objects.append(entry)
-        self._index[known] = len(self.objects) - 1
-        return self._index[known]
+        return len(self.objects) - 1
 
     def _state(self, value, path, params):
         """The fitted attributes of an object by name; None if it is not fitted."""
@@ -239,20 +223,15 @@ class _Writer:
         if isinstance(value, (np.random.RandomState, np.random.Generator)):
             return None
         if type(value) in (np.ndarray, np.memmap):
-            return {"array": self._array(value, path)}
+            if value.dtype.newbyteorder("<").str not in _archive.DTYPES:
+                raise TypeError(f"{path} has elements of type {value.dtype}, which a model file cannot hold")
+            name, _ = self._known.setdefault(id(value), (path, value))
+            self.arrays.setdefault(name, value)
+            return {"array": name}
         if type(value) in (list, tuple):
             items = [self._value(v, f"{path}.{i}", depth + 1) for i, v in enumerate(value)]
             return items if type(value) is list else {"tuple": items}
         return {"object": self.add(value, f"{path}.", depth + 1)}
-
-    def _array(self, value, path):
-        if value.dtype.newbyteorder("<").str not in _archive.DTYPES:
-            raise TypeError(f"{path} has elements of type {value.dtype}, which a model file cannot hold")
-        if id(value) not in self._index:
-            self._kept.append(value)  # its id stays its own
-            self._index[id(value)] = path
-            self.arrays[path] = value
-        return self._index[id(value)]
 
 
 # -- A manifest to objects -------------------------------------------------------------------------
@@ -279,10 +258,10 @@ def _restored_object(entry, objects, arrays):
     kind = storable_class(entry["class"])
     if kind is None:
         raise ValueError(f"unknown class {entry['class']!r}")
-    value = _new_object(kind, {k: _restored_value(v, objects, arrays, 0) for k, v in entry["params"].items()})
+    value = _new_object(kind, {k: _restored_value(v, objects, arrays) for k, v in entry["params"].items()})
     if entry["state"] is None:
         return value
-    state = {k: _restored_value(v, objects, arrays, 0) for k, v in entry["state"].items()}
+    state = {k: _restored_value(v, objects, arrays) for k, v in entry["state"].items()}
     names, stored = state.pop(_NAMES, None), _stored(kind)
     if not {k for k, how in stored.items() if not is_optional(how)} <= set(state) <= set(stored):
         raise ValueError(f"{kind.__name__} has other attributes: {', '.join(sorted(state))}")
@@ -312,9 +291,8 @@ def _new_object(kind, params):
     return kind(**params)
 
 
-def _restored_value(value, objects, arrays, depth):
-    if depth > _MAX_DEPTH + 1:
-        raise ValueError("a parameter is nested too deeply")
+def _restored_value(value, objects, arrays):
+    """A parameter or attribute from JSON."""
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:
@@ -322,12 +300,12 @@ def _restored_value(value, objects, arrays, depth):
             raise ValueError("a number is too large")
         return value
     if type(value) is list:
-        return [_restored_value(v, objects, arrays, depth + 1) for v in value]
+        return [_restored_value(v, objects, arrays) for v in value]
     ((tag, content),) = value.items()
     if tag == "float" and content in ("inf", "-inf", "nan"):
         return float(content)
     if tag == "tuple" and type(content) is list:
-        return tuple(_restored_value(v, objects, arrays, depth + 1) for v in content)
+        return tuple(_restored_value(content, objects, arrays))
     if tag == "array" and type(content) is str:
         return arrays[content]
     if tag == "object" and type(content) is int and 0 <= content < len(objects):
