@@ -6,17 +6,18 @@ Notation as in `randsmap.invariants`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.state import NOT_SAVED, Array
 from randsmap._kernels import decode as _kernel
-from randsmap.invariants._bounds import AttainableRange, check_bounds, dual_direction, project_rows
-from randsmap.invariants._projector import Projector, independent_columns
+from randsmap._linalg.rows import block_rows
+from randsmap.invariants._bounds import attainable_range, check_attainable, check_bounds, dual_direction, project_rows
+from randsmap.invariants._independent import CORRECTIONS, independent_columns
 from randsmap.invariants._values import invariant_values, values_of_rows
 
 _EPS = np.finfo(float).eps
@@ -26,30 +27,23 @@ _TINY = np.finfo(float).smallest_subnormal
 class AffineInvariants:
     """The constraints on every decoded field: C^T f = m, f = c on the constant cells, and bounds.
 
-    Parameters
-    ----------
-    matrix : ndarray (M, q)
-        C, one invariant per column. Dependent and zero columns are allowed.
-    values : ndarray (q,)
-        m. The values of dependent columns are replaced by those that the others imply.
-    constant : ndarray (M,) of bool
-        J0, the constant cells.
-    constant_values : ndarray
-        c, the value of each constant cell.
-    cell_weights : ndarray (M,) or None
-        The diagonal of V, positive; None: the identity.
-    bounds : (ndarray (M,), ndarray (M,)) or None
-        Lower and upper bounds of the fields, infinite for a cell without bound; attributes `lower` and `upper`. They
-        need at most one independent invariant, without negative entries on S.
-
     Attributes
     ----------
+    matrix, values : ndarray (M, q), (q,)
+        C, which may have dependent or zero columns, and m. The values of dependent columns follow from the others.
+    constant, constant_values : ndarray (M,) of bool, ndarray
+        J0, and the value c of each constant cell.
+    cell_weights : ndarray (M,) or None
+        The diagonal of V, positive; None: the identity.
+    lower, upper : ndarray (M,) or None
+        Bounds of the fields, infinite for a cell without bound. They need at most one independent invariant, without
+        negative entries on S.
     independent : ndarray of int
-        The independent columns of C on the cells S; the other columns follow from them.
+        The independent columns of C on the cells S.
     triangle, directions : ndarray (rank, rank), (rank, M)
-        T and W of `Projector`.
-    projector : Projector
-        The linear algebra of the independent columns.
+        T and W: T^-T e multiples of W, of which W V^1/2 has orthonormal rows, change C^T f by e in these columns.
+    rows : ndarray (rank, M)
+        C^T of the independent columns.
     projection : randsmap._kernels.decode.Projection
         The compiled projection that is applied to each decoded row.
     """
@@ -65,7 +59,7 @@ class AffineInvariants:
         "upper": Array("M", infinite=True, optional=True),
         "triangle": Array("rank", "rank", empty=True),
         "directions": Array("rank", "M", empty=True),
-        "projector": NOT_SAVED,
+        "rows": NOT_SAVED,
         "projection": NOT_SAVED,
         "_attainable": NOT_SAVED,
     }
@@ -73,7 +67,6 @@ class AffineInvariants:
     lower: NDArray[np.float64] | None
     upper: NDArray[np.float64] | None
     projection: Any
-    _attainable: AttainableRange | None
 
     def __init__(
         self,
@@ -94,15 +87,13 @@ class AffineInvariants:
             self.values[self.dependent] = self._implied(self.values[None])[0][0]
 
     def prepare(self) -> None:
-        """Make `projector` and `projection` from the other attributes."""
-        rows = np.ascontiguousarray(self.matrix[:, self.independent].T)
-        self.projector = Projector(rows, self.triangle, self.directions, self.constant, self.cell_weights)
-        bounds = self._attainable = None
-        if self.lower is not None:
-            bounds = self._kernel_bounds()
+        """Make `rows` and `projection` from the other attributes."""
+        self.rows = np.ascontiguousarray(self.matrix[:, self.independent].T)
+        self._attainable = None
+        bounds = None if self.lower is None else self._kernel_bounds()
         cells, held = np.flatnonzero(self.constant), np.ascontiguousarray(self.constant_values)
         values = self.values[self.independent]
-        self.projection = _kernel.Projection(rows, values, self.directions, self.triangle, cells, held, bounds)
+        self.projection = _kernel.Projection(self.rows, values, self.directions, self.triangle, cells, held, bounds)
 
     def _restore(self) -> None:
         """Make what a model file does not hold, and check what the declaration cannot express."""
@@ -144,20 +135,9 @@ class AffineInvariants:
         return sums, " and ".join(words)
 
     def row_values(self, values: ArrayLike, n: int) -> NDArray[np.float64]:
-        """Values m of each of n fields, for the independent columns: (n, rank).
+        """Values (n, rank) of the independent columns, of n fields whose values are as `values_of_rows` takes them.
 
-        Parameters
-        ----------
-        values : float, array (q,), (n,) if q is 1, or (n, q)
-            One-dimensional: one value per invariant, for all rows; or, with one invariant, one value per row.
-        n : int
-
-        Raises
-        ------
-        ValueError
-            If there are no invariants, values have another shape, the value of a dependent column
-            is not the one that the others imply, or no field within the bounds has the value; the message
-            names row and column.
+        ValueError if the value of a dependent column is not the implied one, or no field within the bounds has a value.
         """
         q = self.matrix.shape[1]
         if q == 0:
@@ -175,8 +155,7 @@ class AffineInvariants:
                     f"cells, which imply {implied[i, k]}"
                 )
         values = np.ascontiguousarray(values[:, self.independent])
-        if len(self.independent):
-            self._check_attainable(values[:, 0], lambda i: f" in row {i}")
+        self._check_attainable(values.reshape(-1), " in row {}")
         return values
 
     def warn_of_dependent(self) -> None:
@@ -184,13 +163,30 @@ class AffineInvariants:
         dependent = self.dependent
         if not len(dependent):
             return
-        for j, tau in zip(dependent, self.projector.rest(self.matrix[:, dependent].T)):
+        for j, tau in zip(dependent, self._rest(self.matrix[:, dependent].T)):
             if tau > 5e-15:  # the column may be violated by more than half of the documented 1e-14
                 warn_caller(
                     f"column {j} of the invariants is a combination of the others up to {tau:.1e} of its size, "
                     f"too little to be distinguished, and is dropped: decoded fields will satisfy it to {tau:.1e} "
                     f"of |C|^T |f|, C the column, not to round-off"
                 )
+
+    def _rest(self, C):
+        """Distance of columns C^T (k, M) from the span of the independent ones, relative to the size of each entry."""
+        # Two ways, both twice, which leaves the round-off of C alone. W of columns that are not nearly dependent is
+        # accurate to round-off of its norm, not of each cell, for which the columns themselves are better; for
+        # nearly dependent columns W is the better one.
+        C, rows = np.where(self.constant, 0.0, C), np.where(self.constant, 0.0, self.rows)
+        by_directions = by_columns = C
+        for _ in range(2 * (len(rows) > 0)):
+            by_directions = self.adjoint(by_directions)
+            moments = self.directions @ by_columns.T
+            coefficients = scipy.linalg.solve_triangular(self.triangle, moments, check_finite=False)
+            by_columns = by_columns - coefficients.T @ rows
+        rest = np.fmin(np.abs(by_directions), np.abs(by_columns))
+        typical = np.sqrt((C**2).sum(axis=1) / np.maximum(np.count_nonzero(C, axis=1), 1))
+        size = np.maximum(np.abs(C), typical[:, None])
+        return np.divide(rest, size, out=np.zeros_like(rest), where=size > 0).max(axis=1, initial=0)
 
     def _constant_part(self):
         """C_J0^T c and |C_J0|^T |c|, each (q,)."""
@@ -202,8 +198,7 @@ class AffineInvariants:
     def _implied(self, values):
         """Values (n, dependent) that those of the independent columns imply, and their terms' magnitude."""
         dependent, (fixed, size) = self.dependent, self._constant_part()
-        free = (values - fixed)[:, self.independent]
-        z = self.projector.multipliers(free) if len(self.independent) else np.zeros((len(values), 0))
+        z = self.multipliers((values - fixed)[:, self.independent])
         R = self.directions @ self.matrix[:, dependent]  # C_dependent = C_independent T^-1 R on S
         return fixed[dependent] + z @ R, size[dependent] + np.abs(z) @ np.abs(R)
 
@@ -223,50 +218,70 @@ class AffineInvariants:
             )
         lower[cells] = upper[cells] = c + 0.0  # no -0.0, so that both bounds have the same bits
         direction = np.zeros(len(self.constant))
-        for w in self.projector.rows:
+        for w in self.rows:
             for i in np.flatnonzero((w < 0) & ~self.constant)[:1]:
                 raise ValueError(
                     "bounds go with an invariant of weights >= 0, but invariant "
                     f"{self.independent[0]} has the weight {w[i]} for cell {i}"
                 )
             direction = dual_direction(np.where(self.constant, 0.0, w), self.cell_weights)
-            self._attainable = AttainableRange.of(w, lower, upper)
-            self._check_attainable(self.values[self.independent], lambda i: "")
+            self._attainable = attainable_range(w, lower, upper)
+            self._check_attainable(self.values[self.independent])
         return direction, lower, upper
 
-    def _check_attainable(self, values: NDArray[np.float64], where: Callable[[int], str]) -> None:
-        if self._attainable is None:
-            return
-        missed = self._attainable.missed(values)
-        for i in np.flatnonzero(missed)[:1]:
-            raise ValueError(
-                f"the value {values[i]} of invariant {self.independent[0]}{where(i)} is out of reach by "
-                f"{missed[i]:.3g}: within the bounds the invariant is in {self._attainable}"
-            )
+    def _check_attainable(self, values, where=""):
+        if self._attainable is not None:
+            what = f"the value {{}} of invariant {self.independent[0]}{where}"
+            check_attainable(values, self._attainable, what, "the invariant")
 
     # -- Fields, tangents and coefficients -------------------------------------------------------------
-    def project(
-        self, F: NDArray[np.float64], values: NDArray[np.float64] | None = None, *, first: int = 0
-    ) -> NDArray[np.float64]:
+    def project(self, F: NDArray[np.float64], values: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """The nearest fields, in the V-weighted norm, with C^T f = m, f = c on J0, and in the bounds.
 
-        F is (n, M), contiguous float64, and changed in place. values (n, rank), from `row_values`, are
-        the m of each row. Afterwards |C_j^T f - m_j| <= a few eps (|C_j|^T |f| + |m_j|), and the bounds
-        hold exactly; ValueError if a field overflows: it is named, the first as number `first`.
+        F is (n, M), contiguous float64, and changed in place. values (n, rank), from `row_values`, are the m of each
+        row. Afterwards |C_j^T f - m_j| <= a few eps (|C_j|^T |f| + |m_j|), and the bounds hold exactly; ValueError,
+        which names the row, if a field overflows.
         """
-        return project_rows(self.projection, F, values, first)
+        return project_rows(self.projection, F, values)
+
+    def multipliers(self, E: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The Lagrange multipliers E T^-1 (n, rank): fields (n, M) plus multipliers(E) W change C^T f by E."""
+        if not len(self.rows):
+            return E
+        return scipy.linalg.solve_triangular(self.triangle, E.T, trans="T", check_finite=False).T
+
+    def defects(self, F: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """values - C^T f (n, rank) of fields F (n, M), rounded once; values (n, rank) or (rank,)."""
+        return -invariant_values(self.rows.T, F, minus=np.broadcast_to(values, (len(F), len(self.rows))))[0]
 
     def correct_coefficients(self, A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Correct A (P+1, M) in place to A C = B (P+1, q): see `Projector.correct`."""
-        return self.projector.correct(A, B[:, self.independent])
+        """A + (B - A C)(C_S^T V_S^-1 C_S)^-1 C_S^T V_S^-1, in place: then A C = B (P+1, q), over all cells.
+
+        This is the smallest change, in the V-weighted norm of each row, on the cells S: the Lagrange-multiplier
+        correction of the paper (Proposition RANDSMAP) with B = e_bias m^T, for every latent point, instead of its
+        B = (Phi^+ 1) m^T, for the training points.
+        """
+        B = B[:, self.independent]
+        if len(self.rows) == 1:
+            multipliers, size = self.multipliers(B - A @ self.rows.T), block_rows(A.shape[1], 1)
+            for start in range(0, len(A), size):  # never an array as large as A
+                A[start : start + size] += multipliers[start : start + size] @ self.directions
+        elif len(self.rows):
+            # The round-off of A C is amplified where invariants nearly depend on each other: the sums are taken in
+            # twice the precision, and the correction is repeated
+            size = block_rows(A.shape[1])
+            for start in range(0, len(A), size):
+                part = slice(start, start + size)
+                for _ in range(CORRECTIONS):
+                    A[part] += self.multipliers(self.defects(A[part], B[part])) @ self.directions
+        return A
 
     def constrain_coefficients(self, R: NDArray[np.float64]) -> NDArray[np.float64]:
         """Coefficients R (P+1, M) of features [1 | phi], corrected in place: A C = e_bias m^T.
 
-        Then C^T f(y) = m for every y, since the bias column of [1 | phi(y)] is 1; and f = c on the
-        constant cells.
+        Then C^T f(y) = m for every y, since the bias column of [1 | phi(y)] is 1; and f = c on the constant cells.
         """
-        return self.projector.correct(self.assign_constants(R), self._bias_values(len(R)))
+        return self.correct_coefficients(self.assign_constants(R), self._bias_values(len(R)))
 
     def assign_constants(self, A: NDArray[np.float64]) -> NDArray[np.float64]:
         """A[:, J0] = e_bias c^T, in place."""
@@ -277,36 +292,37 @@ class AffineInvariants:
     def gather_coefficients(self, A: NDArray[np.float64], cells: NDArray[np.intp]) -> NDArray[np.float64]:
         """Columns `cells` of A (P+1, M) that decode what the projection makes of whole fields [1 | phi] A.
 
-        The projection adds (m - C^T f) T^-1 W to a field f, which is a correction of A: (e_bias m^T - A C)
-        T^-1 W, here of these columns alone. A C differs from e_bias m^T by the round-off of A, which matters where A
-        is huge; its sums over all cells are taken in twice the precision. On the constant cells A must hold their
-        values.
+        The projection adds (m - C^T f) T^-1 W to a field f, which is a correction of A: (e_bias m^T - A C) T^-1 W, here
+        of these columns alone. On the constant cells A must hold their values.
         """
         gathered = np.ascontiguousarray(A[:, cells])
-        if len(self.independent):
-            gathered += self.projector.correction(A, self._bias_values(len(A)), cells)
+        if len(self.rows):
+            # A C differs from e_bias m^T by the round-off of A, which matters where A is huge
+            defects = self.defects(A, self._bias_values(len(A))[:, self.independent])
+            gathered += self.multipliers(defects) @ self.directions[:, cells]
         return gathered
 
     def _bias_values(self, n):
-        """e_bias m^T (n, rank)."""
-        B = np.zeros((n, len(self.independent)))
-        B[0] = self.values[self.independent]
+        """e_bias m^T (n, q)."""
+        B = np.zeros((n, len(self.values)))
+        B[0] = self.values
         return B
+
+    def adjoint(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The transpose of the projection of tangents, applied to U (n, M): u - C T^-1 W u, and 0 on J0."""
+        if len(self.rows):
+            # C_S T^-1 is V_S W_S^T, in which nothing cancels where invariants nearly depend on each other
+            W = self.directions
+            U = U - (U @ W.T) @ (W if self.cell_weights is None else W * self.cell_weights)
+        return np.where(self.constant, 0.0, U)
 
     # -- Other forms -----------------------------------------------------------------------------------
     def in_coordinates(self, matrix: NDArray[np.float64], directions: NDArray[np.float64]) -> AffineInvariants:
         """The same invariants for coordinates x (r,) of fields, f = Q x on the cells S.
 
-        The columns of Q (|S|, r) are orthonormal and span the fields that are decoded and V_S^-1 C_S,
-        so that correcting coordinates is correcting fields. The constant cells have no coordinates:
-        the values left for the others are m - C_J0^T c.
-
-        Parameters
-        ----------
-        matrix : ndarray (r, q)
-            Q^T C_S.
-        directions : ndarray (rank, r)
-            W_S Q.
+        The columns of Q (|S|, r) are orthonormal and span the fields that are decoded and V_S^-1 C_S, so that
+        correcting coordinates is correcting fields. `matrix` is Q^T C_S, (r, q), and `directions` W_S Q, (rank, r).
+        The constant cells have no coordinates: the values left for the others are m - C_J0^T c.
         """
         other = copy.copy(self)
         other.matrix, other.directions, other.cell_weights = matrix, directions, None
@@ -319,7 +335,7 @@ class AffineInvariants:
         """The arrays by which an image of a frozen decoder (rk_image.h) projects fields."""
         independent, dependent = self.independent, self.dependent
         arrays: dict[str, NDArray[Any] | None] = {
-            "invariants": self.projector.rows,
+            "invariants": self.rows,
             "values": self.values[independent],
             "directions": self.directions,
             "triangle": self.triangle,

@@ -7,7 +7,6 @@ upper and w = v the projection on the simplex).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,6 @@ from randsmap._kernels import decode as _kernel
 from randsmap._parallel import parallel_for
 from randsmap.invariants._values import invariant_values
 
-# message for rows with kernel status -2 - row
-STALLED = (
-    "does not converge: they are nearly dependent, or no field satisfies them all. Leave out the invariant "
-    "that follows from the others, or check the values given"
-)
 # how far outside its bounds round-off can put a value, of the largest of its field, by number type
 _ROUND_OFF = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-5}
 
@@ -43,13 +37,8 @@ def check_bounds(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Arrays lower, upper (n_cells,) of (lower, upper), "nonnegative" or None; infinite for a cell without bound.
 
-    A bound is a number, one value per cell, or None; `name` is what messages call the pair.
-
-    Raises
-    ------
-    ValueError
-        If bounds is no such pair, a value is NaN or a lower bound exceeds the upper one; the message
-        names the cell.
+    A bound is a number, one value per cell, or None. ValueError, which names the cell, if a value is NaN or a lower
+    bound exceeds the upper one.
     """
     if bounds is None:
         return None
@@ -93,10 +82,9 @@ def check_within(
     dtype: DTypeLike = np.float64,
     first: int = 0,
 ) -> None:
-    """ValueError that names the worst value if fields F (n, M), the first as number `first`, violate the bounds.
+    """ValueError that names the worst value if fields F (n, M), from number `first` on, violate the bounds.
 
-    A value may be outside by 1e-12 of the largest magnitude of its field (1e-5 for fields that
-    came as float32, 1e-2 as float16), which is round-off.
+    A value may be outside by round-off: 1e-12 of the largest of its field, `_ROUND_OFF` of narrower number types.
     """
     excess = outside(F, lower, upper)
     excess[excess <= _ROUND_OFF.get(np.dtype(dtype), 1e-12) * np.abs(F).max(axis=1, keepdims=True)] = 0
@@ -114,31 +102,24 @@ def outside(F: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[n
     return np.maximum(np.maximum(lower - F, F - upper), 0)
 
 
-@dataclass(frozen=True)
-class AttainableRange:
-    """Smallest and largest w . f, w >= 0, of the fields within bounds, and |w| . |f| of those fields."""
+def attainable_range(w: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> Any:
+    """(w . f, |w| . |f|) of the fields within bounds that have the smallest and the largest w . f, for w >= 0."""
+    return _total(w, lower), _total(w, upper)
 
-    low: float
-    high: float
-    low_size: float
-    high_size: float
 
-    @classmethod
-    def of(cls, w: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> AttainableRange:
-        (low, low_size), (high, high_size) = _total(w, lower), _total(w, upper)
-        return cls(low, high, low_size, high_size)
-
-    def missed(self, totals: ArrayLike) -> NDArray[np.float64]:
-        """Distance of totals (n,) from the range; 0 within it, up to round-off."""
-        tol, totals = 1e-14, np.asarray(totals, dtype=float)  # the documented accuracy of a projection
-        below = self.low - totals
-        below[below <= tol * (self.low_size + np.abs(totals))] = 0
-        above = totals - self.high
-        above[above <= tol * (self.high_size + np.abs(totals))] = 0
-        return np.maximum(np.maximum(below, above), 0)
-
-    def __str__(self) -> str:
-        return f"[{self.low}, {self.high}]"
+def check_attainable(totals: NDArray[np.float64], attainable: Any, what: str, name: str) -> None:
+    """ValueError about the first of the totals (n,) that is not in the range, up to round-off; `what` is of {total}."""
+    tol = 1e-14  # the documented accuracy of a projection
+    (low, low_size), (high, high_size) = attainable
+    below, above = low - totals, totals - high
+    below[below <= tol * (low_size + np.abs(totals))] = 0
+    above[above <= tol * (high_size + np.abs(totals))] = 0
+    missed = np.maximum(np.maximum(below, above), 0)
+    for i in np.flatnonzero(missed)[:1]:
+        raise ValueError(
+            f"{what.format(totals[i], i)} is out of reach by {missed[i]:.3g}: within the bounds {name} is in "
+            f"[{low}, {high}]"
+        )
 
 
 def dual_direction(w: NDArray[np.float64], v: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
@@ -178,21 +159,14 @@ def project_rows(
 ) -> NDArray[np.float64]:
     """Apply a compiled projection to the rows of F (n, M), in place; values (n, q): m of each row.
 
-    With `source` (n, M), its rows are copied to F and checked first, each just before it is projected: memory is
-    read once.
-
-    Raises
-    ------
-    ValueError
-        If a row is too large for it, or it does not converge; the message names it, counted from
-        `first`.
+    Rows of `source` (n, M) are copied to F first. ValueError, which names the row, from number `first` on, if it is
+    too large or the projection does not converge.
     """
-
     tile = max(1, min(256, (1 << 16) // max(1, F.shape[1])))  # 0.5 MB stay in the second-level cache
 
     def task(i):
         part = slice(i * tile, (i + 1) * tile)
-        if source is not None:
+        if source is not None:  # just before they are projected: memory is read once
             F[part] = source[part]
         bad = projection.project(F[part], None if values is None else values[part])
         if bad >= 0:
@@ -202,7 +176,9 @@ def project_rows(
             )
         if bad < -1:
             raise ValueError(
-                f"the projection of field {first + i * tile - 2 - bad} on its invariants and bounds {STALLED}"
+                f"the projection of field {first + i * tile - 2 - bad} on its invariants and bounds does not converge: "
+                "they are nearly dependent, or no field satisfies them all. Leave out the invariant that follows from "
+                "the others, or check the values given"
             )
 
     parallel_for(task, -(-len(F) // tile))
@@ -275,12 +251,8 @@ def project_bounds(
     given = as_array(F, "F", min_rows=0)
     check_domain(given, "F")
     n, M = given.shape
-    shape = layout.shape
-    lower, upper = (cellwise(bound, shape, name=name) for bound, name in ((lower, "lower"), (upper, "upper")))
-    weights, cell_weights = (
-        cellwise(given_weights, shape, name=name)
-        for given_weights, name in ((weights, "weights"), (cell_weights, "cell_weights"))
-    )
+    named = {"lower": lower, "upper": upper, "weights": weights, "cell_weights": cell_weights}
+    lower, upper, weights, cell_weights = (cellwise(values, layout.shape, name=name) for name, values in named.items())
     limits = check_bounds((lower, upper), M, "project_bounds")
     lower, upper = limits or (np.full(M, -np.inf), np.full(M, np.inf))
     w = np.ones(M) if weights is None else as_array(weights, "weights", (M,))
@@ -292,27 +264,17 @@ def project_bounds(
     if total is not None:
         values = as_array(np.full(n, total) if np.ndim(total) == 0 else total, "total", (n,))
         check_domain(values, "total", each=True)
-        attainable = AttainableRange.of(w, lower, upper)
-        missed = attainable.missed(values)
-        for i in np.flatnonzero(missed)[:1]:
-            raise ValueError(
-                f"the total {values[i]} (row {i}) is out of reach by {missed[i]:.3g}: within the "
-                f"bounds weights . f is in {attainable}"
-            )
-    result = check_out(out, (M,) if single else (n, *shape))
+        check_attainable(values, attainable_range(w, lower, upper), "the total {} (row {})", "weights . f")
+    result = check_out(out, (M,) if single else (n, *layout.shape))
     rows = result.reshape(n, M)
     source = None if out is not None and rows.ctypes.data == given.ctypes.data else given
     if out is not None and source is not None and np.shares_memory(rows, given):
         source = given.copy()
     q = int(total is not None)
+    C, none = np.ascontiguousarray(w[None, :][:q]), np.zeros(0)
+    bounds = dual_direction(w, v), lower, upper  # which take the place of W and R
     projection = _kernel.Projection(
-        w[None].copy() if q else np.zeros((0, M)),
-        np.zeros(q),
-        np.zeros((q, M)),
-        np.ones((q, q)),
-        np.zeros(0, np.intp),
-        np.zeros(0),
-        (dual_direction(w, v), lower, upper),
+        C, np.zeros(q), np.zeros((q, M)), np.ones((q, q)), none.astype(np.intp), none, bounds
     )
     project_rows(projection, rows, values[:, None] if q else None, source=source)
     return result

@@ -19,31 +19,15 @@ _TOLERANCE = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-4}
 
 @dataclass(frozen=True, eq=False)
 class Invariants:
-    """Linear invariants C^T f = m and bounds of fields f, checked, before any field was seen.
+    """Linear invariants C^T f = m and bounds of fields f, checked, before any field was seen."""
 
-    Attributes
-    ----------
-    matrix : ndarray (M, q)
-        C, one invariant per column.
-    values : ndarray (q,) or None
-        m. None: the mean over the training fields.
-    tol : float or None
-        |C_j^T f_i - m_j| <= tol |C_j|^T |f_i| is required of training fields, nothing from 1 on. None: 1e-6, for
-        float32 data 1e-4, for float16 data 1e-2.
-    cell_weights : ndarray (M,) or None
-        Positive weights of the norm in which the projection is orthogonal.
-    bounds : (ndarray (M,), ndarray (M,)) or None
-        Lower and upper bounds of the fields, infinite where there is none.
-    keep_constant_cells : bool
-        Whether cells with one value in all training fields keep it in every field.
-    """
-
-    matrix: NDArray[np.float64]
-    values: NDArray[np.float64] | None = None
+    matrix: NDArray[np.float64]  # C (M, q), one invariant per column
+    values: NDArray[np.float64] | None = None  # m (q,); None: the mean over the training fields
+    # |C_j^T f_i - m_j| <= tol |C_j|^T |f_i| is required of training fields, nothing from 1 on; None: by number type
     tol: float | None = None
-    cell_weights: NDArray[np.float64] | None = None
-    bounds: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
-    keep_constant_cells: bool = True
+    cell_weights: NDArray[np.float64] | None = None  # of the norm in which the projection is orthogonal
+    bounds: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None  # infinite where there is none
+    keep_constant_cells: bool = True  # cells with one value in all training fields keep it in every field
 
     @classmethod
     def of(
@@ -57,16 +41,10 @@ class Invariants:
         bounds: Any = None,
         keep_constant_cells: bool = True,
     ) -> Invariants:
-        """Check the parameters for fields of `n_cells` cells.
+        """The parameters of fields of `n_cells` cells, checked; ValueError if one is not valid.
 
-        `invariants` is C or "mass", the weighted sum of the cells (C = cell_weights, or ones without weights), or
-        None. The others are as the attributes; `values` may be a number if q is 1, `bounds` is what `check_bounds`
-        takes.
-
-        Raises
-        ------
-        ValueError
-            If an argument has the wrong shape or is not finite, or if weights are not positive.
+        `invariants` is C, "mass" for the sum of the cells by their weights, or None; `values` may be a number if q is
+        1, and `bounds` is what `check_bounds` takes.
         """
         limits = check_bounds(bounds, n_cells)
         weights = None if cell_weights is None else check_cell_weights(cell_weights, n_cells).copy()
@@ -85,9 +63,9 @@ class Invariants:
     def of_estimator(
         cls, estimator: Any, n_cells: int, *, shape: tuple[int, ...] | None = (), **changes: Any
     ) -> Invariants:
-        """The parameters of an estimator, of which some may be changed; arrays may have the shape of its fields.
+        """The parameters of an estimator, with changes, whose arrays may have the shape of a field.
 
-        shape : shape of a field, None for rows of cells; (): `field_shape_` of the estimator
+        `shape` is that shape, or None of rows of cells; (): the estimator's `field_shape_`.
         """
         names = {"values": "invariant_values", "tol": "invariant_tol"}
         names |= {name: name for name in ("invariants", "cell_weights", "bounds")}

@@ -24,36 +24,10 @@ _VARYING = (
 
 
 def fit_invariants(F: NDArray[np.float64] | Rows, given: Invariants, dtype: DTypeLike = np.float64) -> AffineInvariants:
-    """Find values and constant cells of training fields, and check that the fields satisfy the invariants.
+    """The invariants of training fields F (n, M), which came as `dtype`: their values and constant cells.
 
-    Parameters
-    ----------
-    F : ndarray (n, M) or Rows
-        Training fields, contiguous float64.
-    given : Invariants
-    dtype : dtype
-        Number type in which the fields came.
-
-    Raises
-    ------
-    ValueError
-        If the training fields do not satisfy the invariants or the bounds.
-
-    Warns
-    -----
-    UserWarning
-        If a column is dropped that is not, to round-off, a combination of the others.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randsmap.invariants import Invariants, fit_invariants
-    >>> fields = np.array([[0.0, 0.25, 0.75], [0.0, 0.5, 0.5]])
-    >>> invariants = fit_invariants(fields, Invariants.of(3, invariants="mass"))
-    >>> invariants.values, invariants.constant
-    (array([1.]), array([ True, False, False]))
-    >>> invariants.project(np.array([[0.1, 0.5, 1.0]]))
-    array([[0.  , 0.25, 0.75]])
+    ValueError if the fields do not satisfy the invariants or the bounds; warns of columns that are dropped although
+    they are not, to round-off, combinations of the others.
     """
     return RunningInvariants.of(given).with_fields(F, dtype)[1]
 
@@ -63,10 +37,7 @@ def common_values(
 ) -> tuple[NDArray[np.float64] | None, str]:
     """Values of the invariants that all training fields have in common; or None, and the reason why they have none.
 
-    Raises
-    ------
-    ValueError
-        If something other than the invariants is wrong, such as values outside the bounds.
+    ValueError if something other than the invariants is wrong, such as values outside the bounds.
     """
     try:
         return fit_invariants(F, given, dtype).values, ""
@@ -96,8 +67,8 @@ def constant_cells(
 ) -> NDArray[np.bool_]:
     """Mask (M,) of the cells with one and the same value in every row of F (n, M).
 
-    Values are compared exactly; 0.0 and -0.0 are the same value. Given `first` (M,) and `mask`: of
-    the cells in the mask those with the value of `first` in every row.
+    Values are compared exactly; 0.0 and -0.0 are one value. Given `first` (M,) and `mask`: of the cells in the mask
+    those with the value of `first` in every row.
     """
     first = F[0] if first is None else first
     mask = np.ones(F.shape[1], dtype=bool) if mask is None else mask.copy()
@@ -121,29 +92,15 @@ class RunningInvariants:
     |C_j^T f_i - m_j| <= tol_i |C_j|^T |f_i| for all i if and only if the largest C_j^T f_i - tol_i |C_j|^T |f_i| is
     at most m_j and the smallest C_j^T f_i + tol_i |C_j|^T |f_i| at least m_j. From tol = 1 on nothing is required
     of the fields: their values may vary.
-
-    Attributes
-    ----------
-    given : Invariants
-    n : int
-        Number of fields seen.
-    constant : ndarray (M,) of bool
-        Cells with one value in all of them.
-    first : ndarray (M,)
-        The first field.
-    sums, scale_sums : tuple of (high, low)
-        Sums of C_j^T f_i and of |C_j|^T |f_i|.
-    lowest, highest : ndarray (q,)
-        What the values m may be.
     """
 
     given: Invariants
-    n: int
-    constant: NDArray[np.bool_]
-    first: NDArray[np.float64]
-    sums: _Sums
-    scale_sums: _Sums
-    lowest: NDArray[np.float64]
+    n: int  # fields seen
+    constant: NDArray[np.bool_]  # (M,): the cells with one value in all of them
+    first: NDArray[np.float64]  # (M,): the first field
+    sums: _Sums  # of C_j^T f_i
+    scale_sums: _Sums  # of |C_j|^T |f_i|
+    lowest: NDArray[np.float64]  # (q,): what the values m may be
     highest: NDArray[np.float64]
 
     @classmethod
@@ -157,12 +114,9 @@ class RunningInvariants:
     def with_fields(
         self, F: NDArray[np.float64] | Rows, dtype: DTypeLike = np.float64
     ) -> tuple[RunningInvariants, AffineInvariants]:
-        """The statistics with the fields F (n, M), of number type `dtype`, and the invariants of all fields.
+        """The statistics with the fields F (n, M), which came as `dtype`, and the invariants of all fields.
 
-        Raises
-        ------
-        ValueError
-            Naming a row of F, if the fields do not satisfy the invariants or the bounds.
+        ValueError, which names a row of F, if the fields do not satisfy the invariants or the bounds.
         """
         rows = F if isinstance(F, Rows) else Rows(F)
         first = self.first if self.n else rows[:1][0] + 0.0  # 0.0 and -0.0 are one value, whichever came first
@@ -187,8 +141,8 @@ class RunningInvariants:
             lowest=lowest,
             highest=highest,
         )
-        invariants = new.invariants()
-        new.check(found, scale, tol, invariants.values, " of this batch" if self.n else "")
+        invariants = new._invariants()
+        new._check(found, scale, tol, invariants.values, " of this batch" if self.n else "")
         if not self.n:
             invariants.warn_of_dependent()
         return new, invariants
@@ -196,10 +150,7 @@ class RunningInvariants:
     def merged(self, other: RunningInvariants) -> tuple[RunningInvariants, AffineInvariants]:
         """The statistics with the fields that another of the same parameters has seen, and the invariants of all.
 
-        Raises
-        ------
-        ValueError
-            If the fields of both do not satisfy the invariants together.
+        ValueError if the fields of both do not satisfy the invariants together.
         """
         new = replace(
             self,
@@ -210,16 +161,15 @@ class RunningInvariants:
             lowest=np.fmax(self.lowest, other.lowest),
             highest=np.fmin(self.highest, other.highest),
         )
-        invariants = new.invariants()
-        for j in new.missed(invariants.values):
+        invariants = new._invariants()
+        for j in new._missed(invariants.values):
             raise ValueError(
                 f"the training fields of the two do not satisfy invariant {j} together: their mean is "
                 f"{invariants.values[j]}, and some of one of them do not have it. {_VARYING}"
             )
         return new, invariants
 
-    def invariants(self) -> AffineInvariants:
-        """The invariants of the fields seen."""
+    def _invariants(self):
         given = self.given
         values = self._mean(self.sums) if given.values is None else given.values
         first = self.first[self.constant]
@@ -228,23 +178,13 @@ class RunningInvariants:
     def _mean(self, sums):
         return np.array([high / self.n for high, _ in sums])
 
-    def missed(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
+    def _missed(self, values):
         """The invariants that some of the fields seen do not have with these values."""
         slack = 8 * _EPS * (self._mean(self.scale_sums) + np.abs(values))
         return np.flatnonzero(~((self.lowest - slack <= values) & (values <= self.highest + slack)))
 
-    def check(
-        self,
-        found: NDArray[np.float64],
-        scale: NDArray[np.float64],
-        tol: float,
-        values: NDArray[np.float64],
-        where: str,
-    ) -> None:
-        """Raise ValueError, naming a field of the last batch, if the fields do not satisfy the invariants.
-
-        The values of dependent columns are implied by the others.
-        """
+    def _check(self, found, scale, tol, values, where):
+        """ValueError that names a field of the last batch if the fields do not satisfy the invariants."""
         typical, given = self._mean(self.scale_sums), self.given.values
         if given is not None:
             for j in np.flatnonzero(~(np.abs(values - given) <= tol * typical + 8 * _EPS * np.abs(given))):
@@ -255,7 +195,7 @@ class RunningInvariants:
                 )
         if tol < 1:
             _check_fields(found, scale, typical, values, tol, where)
-        for j in self.missed(values):  # fields of an earlier batch, from which this one moved the mean
+        for j in self._missed(values):  # fields of an earlier batch, from which this one moved the mean
             before = self.sums[j][0] - math.fsum(found[:, j].tolist())
             i = int(np.argmax(np.abs(found[:, j] - before / max(self.n - len(found), 1))))
             raise ValueError(
@@ -275,7 +215,7 @@ def _added(totals, columns):
 
 
 def _check_fields(found, scale, typical, values, tol, where):
-    """Raise ValueError, naming the worst training field, if one does not satisfy its invariants."""
+    """ValueError that names the worst training field if one does not satisfy its invariants."""
     excess = np.abs(found - values)
     # the second term is round-off: a field of zeros among fields whose invariant is 0
     bad = ~(excess <= tol * scale + 8 * _EPS * (typical + np.abs(values)))

@@ -150,7 +150,7 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
         if invariants is None:
             return
         kept = {
-            "invariants": invariants.projector.rows,
+            "invariants": invariants.rows,
             "cell_weights": invariants.cell_weights,
             "bounds": None if invariants.lower is None else np.stack([invariants.lower, invariants.upper]),
         }

@@ -162,6 +162,5 @@ def _shifts(
     if invariants is None or not len(invariants.independent):
         return None
     moments = F[:, free] @ invariants.matrix[np.ix_(free, invariants.independent)]
-    projector = invariants.projector
-    defect = projector.defects(F, invariants.values[invariants.independent])
-    return [projector.multipliers(defect + hat.residuals(moments, value)) for value in lambdas]
+    defect = invariants.defects(F, invariants.values[invariants.independent])
+    return [invariants.multipliers(defect + hat.residuals(moments, value)) for value in lambdas]
