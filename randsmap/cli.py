@@ -584,9 +584,9 @@ def _declared_options():
     """Type, default and help of options that are parameters of estimators, from their declarations."""
     from randsmap import DiffusionMaps, SigmoidFeatures
     from randsmap._interface.parameters import option_of
-    from randsmap.invariants import INVARIANT_PARAMETERS
+    from randsmap.invariants import InvariantParameters
 
-    declared = {name: INVARIANT_PARAMETERS[name].option() for name in ("cell_weights", "bounds")}
+    declared = {name: option_of(InvariantParameters, name) for name in ("cell_weights", "bounds")}
     declared["n_features"] = {**option_of(SigmoidFeatures, "n_features"), "default": None}  # None: there is a search
     declared["alpha"] = option_of(DiffusionMaps, "alpha")
     return declared

@@ -7,9 +7,8 @@ column (decoders add it); the random ones are of the form ``scale * act(X @ weig
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping
 from itertools import combinations_with_replacement
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,13 +16,13 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 
 from randsmap._interface.arrays import as_array, check_out, validate_data
 from randsmap._interface.parameters import (
-    Parameter,
     check_count,
     check_number,
     check_parameters,
     check_random_state,
     document,
-    documented,
+    estimator,
+    parameter,
 )
 from randsmap._interface.state import Array, Count, check_fitted, restored_on_error
 from randsmap._kernels import gradients as _gradient_kernel
@@ -33,7 +32,6 @@ from randsmap._parallel import blas_threads, parallel_for
 
 __all__ = ["FourierFeatures", "MaternFeatures", "MonomialFeatures", "MultiscaleFourierFeatures", "SigmoidFeatures"]
 
-_Class = TypeVar("_Class", bound=type)
 _Documented = TypeVar("_Documented")
 
 
@@ -154,40 +152,7 @@ def check_latent_box(latent_box: Any, d: int) -> NDArray[np.float64]:
     return np.stack(ends)
 
 
-_LENGTH_SCALE = Parameter(
-    object,
-    """
-    Length scale of the kernel, in the units of the latent coordinates; an array holds one per coordinate.""",
-    shown="float or array-like of shape (d,)",
-)
-_DRAWN = {
-    "n_features": Parameter(
-        object,
-        """
-        Number P of features: an integer as it is, a float as a multiple of the number of training points (rounded, at
-        least 1).""",
-        shown="int or float",
-    ),
-    "random_state": Parameter(
-        object,
-        "Source of the draws. The same int gives the same features, whatever the number of threads.",
-        shown="None, int, numpy.random.RandomState or numpy.random.Generator",
-    ),
-}
 _TEXTS = {
-    "frequencies": """\
-weights_ : ndarray of shape (d, P)
-    Frequencies.
-offsets_ : ndarray of shape (P,)
-    Phases, in [0, 2 pi).""",
-    "n_features_in": """\
-n_features_in_ : int
-    Latent dimension d.""",
-    "raises": """\
-Raises
-------
-ValueError, TypeError
-    From `fit`: the constructor stores its arguments as they are.""",
     "points": """\
 Parameters
 ----------
@@ -220,24 +185,35 @@ def _shared_texts(thing: _Documented) -> _Documented:
     return document(thing, _TEXTS)
 
 
-def _feature_map(cls: _Class) -> _Class:
-    """Write the docstring of a map from its declared parameters and the texts that maps share."""
-    return documented(_shared_texts(cls))
-
-
 # -- Transformers ----------------------------------------------------------------------------------
 
 
+@estimator
 class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """A map scale * act(X @ weights_ + offsets_); a subclass has `_activation`, `_parameters` and `draw`."""
+    """A map scale * act(X @ weights_ + offsets_); a subclass has `_activation` and `draw`.
 
-    n_features_in_: int
-    weights_: NDArray[np.float64]
-    offsets_: NDArray[np.float64]
-    random_state: Any
-    n_features: float
-    _activation: int
-    _parameters: Mapping[str, Parameter]
+    Parameters
+    ----------
+    n_features
+        Number P of features: an integer as it is, a float as a multiple of the number of training points (rounded, at
+        least 1).
+    random_state
+        Source of the draws. The same int gives the same features, whatever the number of threads.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (d, P)
+        Frequencies, or slopes.
+    offsets_ : ndarray of shape (P,)
+        Phases in [0, 2 pi), or offsets.
+    n_features_in_ : int
+        Latent dimension d.
+    """
+
+    n_features: int | float = parameter(default=1.0, shown="int or float")
+    random_state: Any = parameter(default=None, shown="None, int, numpy.random.RandomState or numpy.random.Generator")
+
+    _activation: ClassVar[int]
 
     _state = {"n_features_in_": Count("d"), "weights_": Array("d", "P"), "offsets_": Array("P")}
 
@@ -408,7 +384,7 @@ def _by_blocks(out, task):
     parallel_for(lambda i: task(slice(i * rows, (i + 1) * rows)), -(-len(out) // rows))
 
 
-@_feature_map
+@estimator
 class FourierFeatures(_RandomFeatures):
     """Random Fourier features sqrt(2/P) cos(w . y + b) of a Gaussian kernel.
 
@@ -417,14 +393,13 @@ class FourierFeatures(_RandomFeatures):
 
     Parameters
     ----------
-    {parameters}
-
-    Attributes
-    ----------
-    {frequencies}
-    {n_features_in}
-
-    {raises}
+    length_scale
+        Length scale of the kernel, in the units of the latent coordinates; an array holds one per coordinate.
+    paired
+        cos(w . y) and sin(w . y) of P/2 frequencies instead of P frequencies with random phases.
+    orthogonal
+        Frequencies in groups of d that are orthogonal to one another (before division by the length scale), each
+        with the Gaussian distribution. No effect for d = 1.
 
     See Also
     --------
@@ -459,34 +434,9 @@ class FourierFeatures(_RandomFeatures):
     """
 
     _activation = COSINE
-    _parameters = {
-        **_DRAWN,
-        "length_scale": _LENGTH_SCALE,
-        "paired": Parameter(
-            bool, "cos(w . y) and sin(w . y) of P/2 frequencies instead of P frequencies with random phases."
-        ),
-        "orthogonal": Parameter(
-            bool,
-            """
-            Frequencies in groups of d that are orthogonal to one another (before division by the length scale), each
-            with the Gaussian distribution. No effect for d = 1.""",
-        ),
-    }
-
-    def __init__(
-        self,
-        length_scale: float | ArrayLike = 1.0,
-        *,
-        n_features: int | float = 1.0,
-        paired: bool = False,
-        orthogonal: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.length_scale = length_scale
-        self.n_features = n_features
-        self.paired = paired
-        self.orthogonal = orthogonal
-        self.random_state = random_state
+    length_scale: float | ArrayLike = parameter(default=1.0, kw_only=False, shown="float or array-like of shape (d,)")
+    paired: bool = parameter(bool, default=False)
+    orthogonal: bool = parameter(bool, default=False)
 
     def draw(self, rng, X, P, scale, given):
         d = X.shape[1]
@@ -503,7 +453,7 @@ class FourierFeatures(_RandomFeatures):
         return {"weights_": np.hstack([weights, weights[:, : P // 2]]), "offsets_": offsets}
 
 
-@_feature_map
+@estimator
 class MaternFeatures(_RandomFeatures):
     """Random Fourier features sqrt(2/P) cos(w . y + b) of a Matern kernel: fields less smooth than a Gaussian's.
 
@@ -512,14 +462,10 @@ class MaternFeatures(_RandomFeatures):
 
     Parameters
     ----------
-    {parameters}
-
-    Attributes
-    ----------
-    {frequencies}
-    {n_features_in}
-
-    {raises}
+    length_scale
+        Length scale of the kernel, in the units of the latent coordinates; an array holds one per coordinate.
+    nu
+        Smoothness: `KernelDecoder` has 1.5 and 2.5; for nu to infinity the kernel is Gaussian.
 
     Notes
     -----
@@ -542,29 +488,8 @@ class MaternFeatures(_RandomFeatures):
     """
 
     _activation = COSINE
-    _parameters = {
-        **_DRAWN,
-        "length_scale": _LENGTH_SCALE,
-        "nu": Parameter(
-            float,
-            "Smoothness: `KernelDecoder` has 1.5 and 2.5; for nu to infinity the kernel is Gaussian.",
-            low=0,
-            strict=True,
-        ),
-    }
-
-    def __init__(
-        self,
-        length_scale: float | ArrayLike = 1.0,
-        *,
-        nu: float = 1.5,
-        n_features: int | float = 1.0,
-        random_state: Any = None,
-    ) -> None:
-        self.length_scale = length_scale
-        self.nu = nu
-        self.n_features = n_features
-        self.random_state = random_state
+    length_scale: float | ArrayLike = parameter(default=1.0, kw_only=False, shown="float or array-like of shape (d,)")
+    nu: float = parameter(float, default=1.5, low=0, strict=True)
 
     def draw(self, rng, X, P, scale, given):
         d, nu = X.shape[1], given["nu"]
@@ -573,7 +498,7 @@ class MaternFeatures(_RandomFeatures):
         return {"weights_": weights, "offsets_": draw_phases(rng, P)}
 
 
-@_feature_map
+@estimator
 class MultiscaleFourierFeatures(_RandomFeatures):
     """Random Fourier features whose frequencies come from several Gaussian scales.
 
@@ -582,16 +507,18 @@ class MultiscaleFourierFeatures(_RandomFeatures):
 
     Parameters
     ----------
-    {parameters}
+    max_frequency
+        Upper end of the interval of scales (inverse length scales), above `min_frequency`.
+    min_frequency
+        Lower end of the interval.
+    n_scales
+        Number Q of scales, sigma_q ~ U[min_frequency, max_frequency). When Q does not divide P, the first scales
+        get one feature more; with Q > P, the last scales get none.
 
     Attributes
     ----------
-    {frequencies}
     scales_ : ndarray of shape (n_scales,)
         The scales drawn; frequencies are arranged scale after scale.
-    {n_features_in}
-
-    {raises}
 
     Notes
     -----
@@ -610,42 +537,11 @@ class MultiscaleFourierFeatures(_RandomFeatures):
     (4,)
     """
 
-    scales_: NDArray[np.float64]
-
     _state = {**_RandomFeatures._state, "scales_": Array("Q")}
     _activation = COSINE
-    _parameters = {
-        **_DRAWN,
-        "max_frequency": Parameter(
-            float,
-            "Upper end of the interval of scales (inverse length scales), above `min_frequency`.",
-            low=0,
-            strict=True,
-        ),
-        "min_frequency": Parameter(float, "Lower end of the interval.", low=0),
-        "n_scales": Parameter(
-            int,
-            """
-            Number Q of scales, sigma_q ~ U[min_frequency, max_frequency). When Q does not divide P, the first scales
-            get one feature more; with Q > P, the last scales get none.""",
-            low=1,
-        ),
-    }
-
-    def __init__(
-        self,
-        max_frequency: float = 1.0,
-        *,
-        min_frequency: float = 1e-3,
-        n_scales: int = 10,
-        n_features: int | float = 1.0,
-        random_state: Any = None,
-    ) -> None:
-        self.max_frequency = max_frequency
-        self.min_frequency = min_frequency
-        self.n_scales = n_scales
-        self.n_features = n_features
-        self.random_state = random_state
+    max_frequency: float = parameter(float, default=1.0, kw_only=False, low=0, strict=True)
+    min_frequency: float = parameter(float, default=1e-3, low=0)
+    n_scales: int = parameter(int, default=10, low=1)
 
     def draw(self, rng, X, P, scale, given):
         low, high = check_frequency_range(given["min_frequency"], given["max_frequency"])
@@ -654,13 +550,17 @@ class MultiscaleFourierFeatures(_RandomFeatures):
         return {"weights_": weights, "offsets_": draw_phases(rng, P), "scales_": scales}
 
 
-@_feature_map
+@estimator
 class SigmoidFeatures(_RandomFeatures):
     """Random sigmoids 1 / (1 + exp(-w . (y - c))) centred among the training points.
 
     Parameters
     ----------
-    {parameters}
+    slope
+        Weights are drawn from U[-slope, slope) in each coordinate.
+    latent_box
+        Box of the centres, in the units of the latent coordinates; a number is used for each coordinate. None: the
+        bounding box of the training points. With a box, nothing but d depends on the training points.
 
     Attributes
     ----------
@@ -669,9 +569,6 @@ class SigmoidFeatures(_RandomFeatures):
     offsets_ : ndarray of shape (P,)
         -w . c for the centres c, drawn uniformly in the bounding box of the training points, or in
         `latent_box`.
-    {n_features_in}
-
-    {raises}
 
     Notes
     -----
@@ -688,32 +585,10 @@ class SigmoidFeatures(_RandomFeatures):
     """
 
     _activation = LOGISTIC
-    _parameters = {
-        **_DRAWN,
-        "slope": Parameter(
-            float,
-            "Weights are drawn from U[-slope, slope) in each coordinate.",
-            low=0,
-            high=np.finfo(np.float64).max / 4,
-            strict=True,
-            shown="float > 0",
-        ),
-        "latent_box": Parameter(
-            object,
-            """
-            Box of the centres, in the units of the latent coordinates; a number is used for each coordinate. None:
-            the bounding box of the training points. With a box, nothing but d depends on the training points.""",
-            shown="None, (low, high) or array-like of shape (2, d)",
-        ),
-    }
-
-    def __init__(
-        self, slope: float = 1.0, *, n_features: int | float = 1.0, latent_box: Any = None, random_state: Any = None
-    ) -> None:
-        self.slope = slope
-        self.n_features = n_features
-        self.latent_box = latent_box
-        self.random_state = random_state
+    slope: float = parameter(
+        float, default=1.0, kw_only=False, low=0, high=np.finfo(np.float64).max / 4, strict=True, shown="float > 0"
+    )
+    latent_box: Any = parameter(default=None, shown="None, (low, high) or array-like of shape (2, d)")
 
     def draw(self, rng, X, P, scale, given):
         weights = draw_uniform_weights(rng, X.shape[1], P, given["slope"])
@@ -732,7 +607,7 @@ def polynomial_jacobian(powers: NDArray[np.intp], Y: NDArray[np.float64]) -> NDA
     return out
 
 
-@_feature_map
+@estimator
 class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """All products of latent coordinates, less their means, of total degree 1 to `degree`.
 
@@ -740,7 +615,8 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     Parameters
     ----------
-    {parameters}
+    degree
+        Highest total degree.
 
     Attributes
     ----------
@@ -748,9 +624,6 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         Means of the training points.
     powers_ : ndarray of int of shape (P, d)
         Exponents; P is (d + degree choose degree) - 1.
-    {n_features_in}
-
-    {raises}
 
     See Also
     --------
@@ -778,10 +651,7 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         "powers_": Array("P", "d", dtype=np.intp, low=0, high=100),
     }
 
-    _parameters = {"degree": Parameter(int, "Highest total degree.", low=1, high=100)}
-
-    def __init__(self, degree: int = 2) -> None:
-        self.degree = degree
+    degree: int = parameter(int, default=2, kw_only=False, low=1, high=100)
 
     @_shared_texts
     def fit(self, X: ArrayLike, y: Any = None) -> Self:

@@ -1,9 +1,23 @@
-"""Parameters declared once: their validation, documentation, command-line option and check in model files.
+"""Parameters declared once: constructor, validation, documentation, command-line option and check in model files.
 
-A class with declared parameters has a dictionary ``_parameters`` from name to `Parameter`, and ``__init__`` with the
-same names, which stores them. `documented` writes the Parameters section of its docstring, `check_parameters` returns
-the valid values, `option` describes an option of the command line, and `randsmap.persistence` checks the values of a
-file. `Parameter` also declares the plain values among fitted attributes (see `randsmap._interface.state`).
+The body of an estimator declares each parameter as an annotated attribute, and its docstring says what it means::
+
+    @estimator
+    class Encoder(BaseEstimator):
+        \"\"\"Latents of fields.
+
+        Parameters
+        ----------
+        alpha
+            Exponent of the density.
+        \"\"\"
+
+        alpha: float = parameter(float, default=1.0, low=0, high=1)
+
+`estimator` makes ``__init__`` of them, which stores the values, and completes the docstring with types and defaults,
+and with the parameters and attributes of base classes, which are inherited. `check_parameters` returns the valid
+values, `option_of` describes an option of the command line, and `randsmap.persistence` checks the values of a file.
+`Parameter` also declares the plain values among fitted attributes (see `randsmap._interface.state`).
 """
 
 from __future__ import annotations
@@ -14,12 +28,13 @@ import numbers
 import re
 import textwrap
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 
 _Class = TypeVar("_Class")
+_REQUIRED = inspect.Parameter.empty
 
 
 @dataclass(frozen=True)
@@ -30,8 +45,6 @@ class Parameter:
     ----------
     kind : float, int, bool, str or object
         Type of a value; `object`: anything, checked where it is used. `str`: one of the words.
-    text : str
-        Sentences for the documentation.
     low, high : float
         Bounds of a number.
     strict : bool
@@ -40,15 +53,23 @@ class Parameter:
         Other values that are accepted.
     shown : str
         The type in the documentation; "": made from the other attributes.
+    default : object
+        The value where none is given.
+    kw_only : bool
+        Whether the constructor takes it by name alone.
+    text : str
+        What it means: sentences, which `estimator` takes from the docstring.
     """
 
-    kind: type
-    text: str = ""
+    kind: type = object
     low: float = -math.inf
     high: float = math.inf
     strict: bool = False
     words: tuple[str | None, ...] = ()
     shown: str = ""
+    default: Any = _REQUIRED
+    kw_only: bool = True
+    text: str = ""
 
     @property
     def optional(self) -> bool:
@@ -86,15 +107,15 @@ class Parameter:
             return f" {'>' if self.strict else '>='} {self.low:g}"
         return f" in {'(' if self.strict else '['}{self.low:g}, {self.high:g}]"
 
-    def entry(self, name: str, default: Any = inspect.Parameter.empty) -> str:
+    def entry(self, name: str) -> str:
         """The lines of the parameter in a section Parameters."""
-        shown = "" if default is inspect.Parameter.empty else f", default={_literal(default)}"
-        return f"{name} : {self.type}{shown}\n{textwrap.indent(inspect.cleandoc(self.text), '    ')}"
+        default = "" if self.default is _REQUIRED else f", default={_literal(self.default)}"
+        return f"{name} : {self.type}{default}\n{self.text}"
 
-    def option(self, default: Any = None) -> dict[str, Any]:
+    def option(self) -> dict[str, Any]:
         """Arguments of `argparse.ArgumentParser.add_argument`: type, choices, default and help."""
         sentence = re.split(r"(?<=\.)\s", " ".join(self.text.split()), maxsplit=1)[0]
-        known: dict[str, Any] = {"default": default, "help": sentence.replace("%", "%%")}
+        known: dict[str, Any] = {"default": self.default, "help": sentence.replace("%", "%%")}
         if self.kind is str:
             return {**known, "choices": [word for word in self.words if word is not None]}
         return {**known, "type": self.kind} if self.kind in (int, float) and not self.words else known
@@ -104,23 +125,99 @@ def _literal(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
+def parameter(kind: type = object, *, default: Any = _REQUIRED, **limits: Any) -> Any:
+    """Declare a parameter in the body of an `estimator`: its default and the attributes of `Parameter`.
+
+    A default alone replaces that of an inherited parameter.
+    """
+    return Parameter(kind, default=default, **limits)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(parameter,))
+def estimator(cls: type[_Class]) -> type[_Class]:
+    """Give a class ``__init__``, ``_parameters`` and a whole docstring from what it and its bases declare.
+
+    A class attribute that is no `parameter` takes the one of its name away.
+    """
+    sections = _sections(cls)
+    texts, attributes = _entries(sections.get("Parameters", "")), _entries(sections.get("Attributes", ""))
+    declared = {name: value for name, value in vars(cls).items() if isinstance(value, Parameter)}
+    for name in declared:
+        delattr(cls, name)  # instances have it
+    for base in cls.__mro__[1:]:  # those of the nearest bases first
+        for name, inherited in vars(base).get("_parameters", {}).items():
+            if hasattr(cls, name):
+                continue
+            if declared.setdefault(name, inherited) == Parameter(default=declared[name].default):
+                declared[name] = replace(inherited, default=declared[name].default)
+            texts.setdefault(name, ("", inherited.text))
+        for name, lines in vars(base).get("_attributes", {}).items():
+            attributes.setdefault(name, lines)
+    ordered = sorted(declared.items(), key=lambda item: item[1].kw_only)
+    cls._parameters = {name: replace(value, text=texts.get(name, ("", ""))[1]) for name, value in ordered}  # type: ignore[attr-defined]
+    cls._attributes = attributes  # type: ignore[attr-defined]
+    _make_constructor(cls)
+    if sections[""]:  # not under python -OO
+        _complete_docstring(cls, sections)
+    return cls
+
+
+def _make_constructor(cls: Any) -> None:
+    def of_signature(name: str, declared: Parameter) -> inspect.Parameter:
+        kind = inspect.Parameter.KEYWORD_ONLY if declared.kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+        annotations = filter(None, (inspect.get_annotations(base).get(name) for base in cls.__mro__))
+        return inspect.Parameter(name, kind, default=declared.default, annotation=next(annotations))
+
+    signature = inspect.Signature([of_signature(*item) for item in cls._parameters.items()], return_annotation=None)
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        values = signature.bind(*args, **kwargs)
+        values.apply_defaults()
+        vars(self).update(values.arguments)
+
+    this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    __init__.__signature__ = signature.replace(parameters=[this, *signature.parameters.values()])  # type: ignore[attr-defined]
+    __init__.__qualname__, __init__.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
+    cls.__init__ = __init__
+
+
 def check_parameters(estimator: Any) -> dict[str, Any]:
     """The values of all declared parameters of an estimator, by name, after `Parameter.check`."""
     return {name: declared.check(getattr(estimator, name), name) for name, declared in estimator._parameters.items()}
 
 
 def option_of(cls: type, name: str) -> dict[str, Any]:
-    """`Parameter.option` of a parameter of a class, with the default of its constructor."""
-    return cls._parameters[name].option(inspect.signature(cls).parameters[name].default)  # type: ignore[attr-defined]
+    """`Parameter.option` of a parameter of a class."""
+    return cls._parameters[name].option()  # type: ignore[attr-defined]
 
 
 # -- Documentation ---------------------------------------------------------------------------------
-def documented(cls: _Class) -> _Class:
-    """Replace the line {parameters} of a class's docstring by the entries of its declared parameters."""
-    declared: Mapping[str, Parameter] = cls._parameters  # type: ignore[attr-defined]
-    signature = inspect.signature(cls).parameters  # type: ignore[arg-type]
-    entries = [declared[name].entry(name, parameter.default) for name, parameter in signature.items()]
-    return document(cls, {"parameters": "\n".join(entries)})
+_RAISES = "Raises\n------\nValueError, TypeError\n    From `fit`: the constructor stores its arguments as they are."
+
+
+def _sections(cls: type) -> dict[str, str]:
+    """The sections of a class's own docstring by their titles; "" has what stands before them."""
+    head, *sections = re.split(r"\n\n(?=[A-Z][A-Za-z ]+\n-{3,})", inspect.cleandoc(vars(cls).get("__doc__") or ""))
+    return {"": head, **{section.partition("\n")[0]: section for section in sections}}
+
+
+def _entries(section: str) -> dict[str, tuple[str, str]]:
+    """(what follows the name, lines below) of each entry of a section, by name."""
+    found = re.findall(r"^(\w+)(.*)\n((?:(?: .*)?\n)*)", section.partition("-\n")[2] + "\n", re.M)
+    return {name: (rest, lines.rstrip()) for name, rest, lines in found}
+
+
+def _complete_docstring(cls: Any, sections: dict[str, str]) -> None:
+    entries = [declared.entry(name) for name, declared in cls._parameters.items()]
+    attributes = [f"{name}{rest}\n{lines}" for name, (rest, lines) in cls._attributes.items()]
+    whole = {
+        "": sections.pop(""),
+        "Parameters": "\n".join(["Parameters", "-" * 10, *entries]),
+        "Attributes": "\n".join(["Attributes", "-" * 10, *attributes]) if attributes else "",
+        "Raises": _RAISES,
+    }
+    whole |= {title: section for title, section in sections.items() if title not in ("Parameters", "Attributes")}
+    cls.__doc__ = "\n\n".join(filter(None, whole.values())) + "\n"
 
 
 def document(cls: _Class, texts: Mapping[str, str]) -> _Class:

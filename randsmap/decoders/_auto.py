@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 
 from randsmap._interface.arrays import validate_data
-from randsmap._interface.parameters import check_count, check_number, check_random_state
+from randsmap._interface.parameters import check_count, check_number, check_random_state, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Part, restored_on_error
 from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.spectral import PATH
@@ -20,7 +20,7 @@ from randsmap.decoders._capabilities import require
 from randsmap.decoders._families import LENGTHS, check_families
 from randsmap.decoders._held_out import COUNTED, Samples, check_groups, stratified
 from randsmap.decoders._trials import blend, candidates, leading, search, search_threads, trust_limit
-from randsmap.invariants import InvariantParameters, Invariants, common_values, document_invariants
+from randsmap.invariants import InvariantParameters, Invariants, common_values
 from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.metrics import field_norms
 
@@ -53,35 +53,33 @@ def _as_cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
 
 
-@document_invariants
+@estimator
 class AutoDecoder(InvariantParameters, LinearDecoder):
     """The decoder that held-out errors choose among kernels, thin-plate splines and k-NN mixtures.
 
     Parameters
     ----------
-    n_trials : int, default=40
+    n_trials
         Number of trials: each a family of decoders with its length scales, one a latent coordinate, at the best of 15
         regularisations from 1e-12 to 100 times the kernel's largest eigenvalue (or of numbers of neighbours, or
         ranks). The first trial of a family compares the up to 7 members where its search starts.
-    families : str, sequence of str, or None, default=None
+    families
         The families searched, some of `randsmap.decoders.FAMILIES`: random features ("sigmoid", "fourier",
         "multiscale-fourier", "matern-features", as many as samples, at most 2000), kernels ("gaussian",
         "multi-gaussian", "matern", "thin-plate"), "polynomial" (of degree 2 to 4), "k-nn" and
         "double-diffusion-maps". None: all.
-    validation : float, default=0.2
+    validation
         Share of the samples on which the search is made when there are more than 1000, at least 1000 and chosen at
         random; the best are then compared on all. Each sample's error is that of a decoder that has not seen it (nor
         its group), in closed form, so nothing is set aside for good.
-    invariants : "auto", "mass", array (M,) or (M, q), or None, default="auto"
+    invariants
         "auto": mass if the training fields keep it to `invariant_tol`, otherwise none; `chosen_invariants_` says which.
         Others as in `RANDSMAPDecoder`.
-    invariant_values : float, array (q,) or None
+    invariant_values
         As in `RANDSMAPDecoder`.
-    invariant_tol : float or None
+    invariant_tol
         As in `RANDSMAPDecoder`.
-    {cell_weights}
-    {bounds}
-    random_state : int, RandomState instance or None, default=None
+    random_state
         For the samples of the search in large sets, and for the parts that scores are averaged over. None: 0.
 
     Attributes
@@ -101,11 +99,6 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         Standard deviations of the latents.
     n_features_in_ : int
         d, the number of latent coordinates.
-
-    Raises
-    ------
-    ValueError, TypeError
-        From `fit`: the constructor stores its arguments as they are.
 
     Notes
     -----
@@ -137,12 +130,6 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     ('mass', array([[0.25, 0.75]]))
     """
 
-    best_decoder_: BlendedDecoder
-    results_: Results
-    held_out_error_: float
-    on_edge_: list[str]
-    chosen_invariants_: Any
-
     _state = {
         **FIT_STATE,
         "_fitted": NOT_SAVED,  # that of best_decoder_
@@ -150,28 +137,13 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         **dict.fromkeys(("results_", "held_out_error_", "on_edge_", "chosen_invariants_"), NOT_SAVED),
     }
 
-    def __init__(
-        self,
-        *,
-        n_trials: int = 40,
-        families: str | Iterable[str] | None = None,
-        validation: float = 0.2,
-        invariants: Any = "auto",
-        invariant_values: Any = None,
-        invariant_tol: float | None = None,
-        cell_weights: ArrayLike | None = None,
-        bounds: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_trials = n_trials
-        self.families = families
-        self.validation = validation
-        self.invariants = invariants
-        self.invariant_values = invariant_values
-        self.invariant_tol = invariant_tol
-        self.cell_weights = cell_weights
-        self.bounds = bounds
-        self.random_state = random_state
+    n_trials: int = parameter(int, default=40)
+    families: str | Iterable[str] | None = parameter(default=None, shown="str, sequence of str, or None")
+    validation: float = parameter(float, default=0.2)
+    invariants: Any = parameter(default="auto", shown='"auto", "mass", array (M,) or (M, q), or None')
+    invariant_values: Any = parameter(default=None, shown="float, array (q,) or None")
+    invariant_tol: float | None = parameter(float, default=None, words=(None,))
+    random_state: Any = parameter(default=None, shown="int, RandomState instance or None")
 
     def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
         """Search for the best decoder of these latents and fields, and fit it to all of them.

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from randsmap._interface.arrays import as_array, check_domain, validate_data
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, FieldShape, field_rows, flattened, output
-from randsmap._interface.parameters import check_choice, check_number, document
+from randsmap._interface.parameters import check_choice, check_number, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Count, NotFrozen, restored_on_error
 from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import Rows
@@ -92,11 +92,6 @@ def check_unread(estimator: Any, names: Iterable[str], reader: str) -> None:
             raise ValueError(f"{name} is not read with {reader}, so it must be {default!r}, got {value!r}")
 
 
-def document_centring(cls: _Class) -> _Class:
-    """Fill {centring} and {scale_attribute} in the docstring of a decoder."""
-    return document(cls, {"centring": CENTRING, "scale_attribute": SCALE_ATTRIBUTE})
-
-
 def fitted_scale(latent_scale: Any, X: NDArray[np.float64]) -> NDArray[np.float64]:
     """Units (d,) of the latent coordinates X (n, d): "std", a number, an array (d,) or None (1)."""
     d = X.shape[1]
@@ -120,18 +115,29 @@ def check_center(center: Any) -> bool:
     return bool(center)
 
 
-CENTRING = """\
-center : bool, default=True
-    Whether the bias is not penalised: the regression is that of the fields less their mean on
-    functions less theirs, f(y) = mean(F) + (phi(y) - mean(phi)) A, so that a large background costs no
-    accuracy. False: the paper's form, with the bias penalised like the others.
-latent_scale : "std", float, array (d,) or None, default="std"
-    Units by which latent coordinates are divided before lengths, slopes and frequencies are meant. "std":
-    their standard deviations over the training points (1 for a coordinate whose spread is round-off); an
-    array: one a coordinate (automatic relevance determination); None: the coordinates as they are."""
-SCALE_ATTRIBUTE = """\
-latent_scale_ : ndarray (d,)
-    The units used; `coef_`, features and kernels take latent points as they are."""
+@estimator
+class LatentScaling:
+    """The units of latent coordinates, and the mean of the fields, of a regression.
+
+    Parameters
+    ----------
+    center
+        Whether the bias is not penalised: the regression is that of the fields less their mean on
+        functions less theirs, f(y) = mean(F) + (phi(y) - mean(phi)) A, so that a large background costs no
+        accuracy. False: the paper's form, with the bias penalised like the others.
+    latent_scale
+        Units by which latent coordinates are divided before lengths, slopes and frequencies are meant. "std":
+        their standard deviations over the training points (1 for a coordinate whose spread is round-off); an
+        array: one a coordinate (automatic relevance determination); None: the coordinates as they are.
+
+    Attributes
+    ----------
+    latent_scale_ : ndarray (d,)
+        The units used; `coef_`, features and kernels take latent points as they are.
+    """
+
+    center: bool = parameter(bool, default=True)
+    latent_scale: str | float | ArrayLike | None = parameter(default="std", shown='"std", float, array (d,) or None')
 
 
 class FieldRegression(FieldOutputMixin, NotFrozen):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from randsmap._interface.arrays import cache_aligned, validate_data
-from randsmap._interface.parameters import Parameter, check_number
+from randsmap._interface.parameters import Parameter, check_number, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Array, Part
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
@@ -20,7 +20,7 @@ from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.svd import principal_coordinates
 from randsmap.decoders._base import COMPUTED_STATE, FIT_STATE, Fit, HoldsFit, LinearDecoder, check_fields, of_fit
 from randsmap.decoders._capabilities import require
-from randsmap.invariants import AffineInvariants, InvariantParameters, document_invariants, fit_estimator
+from randsmap.invariants import AffineInvariants, InvariantParameters, fit_estimator
 from randsmap.maps.extrapolation import FACTOR, Leverage, NoLeverage
 from randsmap.maps.linear_map import LinearMap
 
@@ -331,21 +331,18 @@ class BlendFit(Fit):
         return out
 
 
-@document_invariants
+@estimator
 class BlendedDecoder(InvariantParameters, LinearDecoder):
     """The geometric median of the fields of several decoders: robust where some of them fail.
 
     Parameters
     ----------
-    decoders : list of regressors
+    decoders
         The parts, such as `KernelDecoder` and `KNNDecoder`, without invariants and bounds of their own; cloned.
-    limit : float or None
+    limit
         Largest distance (L2 norm) of a part's field from the nearest training point's field, moved from there along the
         linear trend of the training fields; a field beyond it is moved back to that distance. Far from the training
         points the field of a kernel decoder is arbitrary. None: no limit.
-    {invariant_parameters}
-    {cell_weights}
-    {bounds}
 
     Attributes
     ----------
@@ -357,12 +354,6 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         Standard deviations of the latents, in units of which the nearest training point is found.
     n_features_in_ : int
         d, the number of latent coordinates.
-    {invariant_attributes}
-
-    Raises
-    ------
-    ValueError, TypeError
-        From `fit`: the constructor stores its arguments as they are.
 
     Notes
     -----
@@ -393,24 +384,8 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
 
     _state = {**FIT_STATE, "_fitted": Part(BlendFit, d="d", M="M")}
 
-    def __init__(
-        self,
-        decoders: Sequence[Any],
-        *,
-        limit: float | None = None,
-        invariants: Any = None,
-        invariant_values: Any = None,
-        invariant_tol: float | None = None,
-        cell_weights: Any = None,
-        bounds: Any = None,
-    ) -> None:
-        self.decoders = decoders
-        self.limit = limit
-        self.invariants = invariants
-        self.invariant_values = invariant_values
-        self.invariant_tol = invariant_tol
-        self.cell_weights = cell_weights
-        self.bounds = bounds
+    decoders: Sequence[Any] = parameter(kw_only=False, shown="list of regressors")
+    limit: float | None = parameter(float, default=None, words=(None,))
 
     def fit_state(self, X, y):
         limit = None if self.limit is None else float(check_number(self.limit, "limit", low=0))

@@ -8,14 +8,15 @@ from sklearn.base import MetaEstimatorMixin, clone
 from sklearn.utils import get_tags
 
 from randsmap._interface.arrays import as_array, check_cells
+from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import check_fitted, restored_on_error
 from randsmap._linalg.rows import Rows
 from randsmap.decoders._base import FieldRegression, FieldRegressor, check_fields
 from randsmap.decoders._capabilities import LeverageOfPart
-from randsmap.invariants import InvariantParameters, document_invariants, fit_estimator
+from randsmap.invariants import InvariantParameters, fit_estimator
 
 
-@document_invariants
+@estimator
 class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMixin, FieldRegressor):
     """Any multi-output regressor, with predictions that satisfy linear invariants exactly.
 
@@ -24,12 +25,9 @@ class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMi
 
     Parameters
     ----------
-    estimator : regressor
+    estimator
         With `fit(X, y)` and `predict(X)`. It is cloned, not changed; its parameters are
         ``estimator__...`` here.
-    {invariant_parameters}
-    {cell_weights}
-    {bounds}
 
     Attributes
     ----------
@@ -37,12 +35,6 @@ class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMi
         The fitted clone.
     n_features_in_ : int
         Number of columns of X, if the regressor says so.
-    {invariant_attributes}
-
-    Raises
-    ------
-    ValueError, TypeError
-        From `fit`: the constructor stores its arguments as they are.
 
     Notes
     -----
@@ -70,22 +62,8 @@ class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMi
         "any regressor will do, and its predictions alone are used: decoders with invariants of their own can do more",
     )
 
-    def __init__(
-        self,
-        estimator: Any,
-        *,
-        invariants: str | ArrayLike | None = "mass",
-        invariant_values: float | ArrayLike | None = None,
-        invariant_tol: float | None = None,
-        cell_weights: ArrayLike | None = None,
-        bounds: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.invariants = invariants
-        self.invariant_values = invariant_values
-        self.invariant_tol = invariant_tol
-        self.cell_weights = cell_weights
-        self.bounds = bounds
+    estimator: Any = parameter(kw_only=False, shown="regressor")
+    invariants: str | ArrayLike | None = parameter(default="mass")
 
     def fit(self, X: ArrayLike, y: ArrayLike, **fit_params: Any) -> Self:
         """Fit a clone of the regressor, and the invariants.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.arrays import cache_aligned, empty_aligned, validate_data
-from randsmap._interface.parameters import check_choice, check_count, check_number
+from randsmap._interface.parameters import check_choice, check_count, check_number, estimator, parameter
 from randsmap._interface.state import Part
 from randsmap._kernels import ridge as _ridge
 from randsmap._linalg import distances as _distances
@@ -19,20 +17,20 @@ from randsmap._linalg.svd import pivoted_cholesky
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import (
     FIT_STATE,
+    LatentScaling,
     LinearDecoder,
     as_fields,
     check_center,
     check_fields,
     check_unread,
     coordinates_of,
-    document_centring,
     fitted_scale,
     in_cells,
     of_fit,
 )
 from randsmap.decoders._fits import KERNELS, HarmonicFit, KernelFit, KernelSpace
 from randsmap.features import check_frequency_range, check_length_scale
-from randsmap.invariants import InvariantParameters, document_invariants, fit_estimator
+from randsmap.invariants import InvariantParameters, fit_estimator
 from randsmap.maps.bases import in_units
 
 
@@ -48,27 +46,22 @@ def retained_modes(eigenvalues: NDArray[np.float64], n: int, rank: int | str) ->
     return min(rank, int(np.count_nonzero(eigenvalues > n * np.finfo(float).eps * largest)))
 
 
-@document_invariants
-@document_centring
-class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
+@estimator
+class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecoder):
     """Double diffusion maps: geometric harmonics of a Gaussian kernel on the latent points.
 
     Parameters
     ----------
-    epsilon : float or None
+    epsilon
         Width of the kernel exp(-|y - y'|^2 / epsilon^2), in units of latent_scale.
         None: epsilon_scale times the median distance.
-    epsilon_scale : float, default=1.0
+    epsilon_scale
         Factor of the median distance between the latent points; the paper's w_2. Not used when
         epsilon is given.
-    rank : "rule" or int, default="rule"
+    rank
         Number r of harmonics. "rule": the eigenvalues lambda_i > delta lambda_1 with delta = n
         lambda_1 2^-53, the paper's. A number keeps that many, at most n, but never one with
         lambda_i <= n eps lambda_1 (there is nothing but round-off in it).
-    {centring}
-    {invariant_parameters}
-    {cell_weights}
-    {bounds}
 
     Attributes
     ----------
@@ -80,15 +73,8 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         Their eigenvalues, in descending order.
     coef_ : ndarray (r+1, M)
         Coefficients of [1 | harmonics]; with center=False the first row, the bias, is 0 without invariants.
-    {scale_attribute}
     n_features_in_ : int
         d, the number of latent coordinates.
-    {invariant_attributes}
-
-    Raises
-    ------
-    ValueError, TypeError
-        From `fit`: the constructor stores its arguments as they are.
 
     Notes
     -----
@@ -129,30 +115,9 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
 
     _state = {**FIT_STATE, "_fitted": Part(HarmonicFit, d="d", M="M")}
 
-    def __init__(
-        self,
-        *,
-        epsilon: float | None = None,
-        epsilon_scale: float = 1.0,
-        rank: int | str = "rule",
-        center: bool = True,
-        latent_scale: str | float | ArrayLike | None = "std",
-        invariants: str | ArrayLike | None = None,
-        invariant_values: float | ArrayLike | None = None,
-        invariant_tol: float | None = None,
-        cell_weights: ArrayLike | None = None,
-        bounds: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.epsilon_scale = epsilon_scale
-        self.rank = rank
-        self.center = center
-        self.latent_scale = latent_scale
-        self.invariants = invariants
-        self.invariant_values = invariant_values
-        self.invariant_tol = invariant_tol
-        self.cell_weights = cell_weights
-        self.bounds = bounds
+    epsilon: float | None = parameter(float, default=None, words=(None,))
+    epsilon_scale: float = parameter(float, default=1.0)
+    rank: int | str = parameter(default="rule", shown='"rule" or int')
 
     invariants_ = of_fit("invariants")
     epsilon_ = of_fit("epsilon")
@@ -221,39 +186,34 @@ class DoubleDiffusionMapsDecoder(InvariantParameters, LinearDecoder):
         )
 
 
-@document_invariants
-@document_centring
-class KernelDecoder(InvariantParameters, LinearDecoder):
+@estimator
+class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder):
     """Kernel ridge regression with a bias: the limit of infinitely many random features; splines.
 
     Parameters
     ----------
-    kernel : {"gaussian", "multi-gaussian", "matern", "thin-plate"}, default="gaussian"
+    kernel
         "gaussian": exp(-|y - y'|^2 / (2 length_scale^2)), the limit of `FourierFeatures`.
         "multi-gaussian": the mean of exp(-s^2 |y - y'|^2 / 2) over s in
         [min_frequency, max_frequency], the limit of `MultiscaleFourierFeatures` for many scales.
         "matern": the Matern kernel of smoothness nu, the limit of `MaternFeatures`. "thin-plate": r^2 log r of the
         distance r in units of length_scale, which needs degree=1.
-    length_scale : float or array (d,), default=1.0
+    length_scale
         Length scale of the kernel, in units of latent_scale; one a coordinate
         if an array. "multi-gaussian" does not read it: any other value than the default is refused.
-    nu : float (0.5, 1.5 or 2.5), default=1.5
+    nu
         Smoothness of the Matern kernel: fields are as often differentiable in mean square. Read by "matern" alone.
-    degree : int (0 or 1), default=0
+    degree
         1: a linear function of the latents is added whose coefficients are not penalised (a tail: universal
         kriging), nor is the constant then. 0: the constant alone.
-    max_frequency : float, default=1.0
+    max_frequency
         Upper end of the interval of scales (inverse lengths, in inverse units of latent_scale). The other
         kernels refuse other values.
-    min_frequency : float, default=1e-3
+    min_frequency
         Lower end, at least 0. The other kernels refuse other values.
-    regularization : float, default=1e-3
+    regularization
         lambda >= 0. At 0, or too small to be felt, the minimum-norm solution without the
         eigenvalues below n eps lambda_1.
-    {centring}
-    {invariant_parameters}
-    {cell_weights}
-    {bounds}
 
     Attributes
     ----------
@@ -263,15 +223,8 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
     solver_ : {"cholesky", "eigenvalues"}
         What was used; the second where the round-off of the kernel matrix would be felt by more than 1e-6,
         eps |K| > 1e-6 lambda.
-    {scale_attribute}
     n_features_in_ : int
         d, the number of latent coordinates.
-    {invariant_attributes}
-
-    Raises
-    ------
-    ValueError, TypeError
-        From `fit`: the constructor stores its arguments as they are.
 
     Notes
     -----
@@ -309,38 +262,15 @@ class KernelDecoder(InvariantParameters, LinearDecoder):
 
     _state = {**FIT_STATE, "_fitted": Part(KernelFit, d="d", M="M")}
 
-    def __init__(
-        self,
-        kernel: str = "gaussian",
-        *,
-        length_scale: float | ArrayLike = 1.0,
-        nu: float = 1.5,
-        degree: int | None = 0,
-        max_frequency: float = 1.0,
-        min_frequency: float = 1e-3,
-        regularization: float = 1e-3,
-        center: bool = True,
-        latent_scale: str | float | ArrayLike | None = "std",
-        invariants: str | ArrayLike | None = None,
-        invariant_values: float | ArrayLike | None = None,
-        invariant_tol: float | None = None,
-        cell_weights: ArrayLike | None = None,
-        bounds: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.length_scale = length_scale
-        self.nu = nu
-        self.degree = degree
-        self.max_frequency = max_frequency
-        self.min_frequency = min_frequency
-        self.regularization = regularization
-        self.center = center
-        self.latent_scale = latent_scale
-        self.invariants = invariants
-        self.invariant_values = invariant_values
-        self.invariant_tol = invariant_tol
-        self.cell_weights = cell_weights
-        self.bounds = bounds
+    kernel: str = parameter(
+        str, default="gaussian", kw_only=False, words=("gaussian", "multi-gaussian", "matern", "thin-plate")
+    )
+    length_scale: float | ArrayLike = parameter(default=1.0, shown="float or array (d,)")
+    nu: float = parameter(default=1.5, shown="float (0.5, 1.5 or 2.5)")
+    degree: int | None = parameter(default=0, shown="int (0 or 1)")
+    max_frequency: float = parameter(float, default=1.0)
+    min_frequency: float = parameter(float, default=1e-3)
+    regularization: float = parameter(float, default=1e-3)
 
     invariants_ = of_fit("invariants")
     solver_ = of_fit("solver")

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from randsmap._interface.arrays import check_cells, validate_data
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import FIELD_STATE
-from randsmap._interface.parameters import check_choice, check_count, check_flag
+from randsmap._interface.parameters import check_choice, check_count, check_flag, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Array, Count, Part
 from randsmap._kernels import simplex as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
@@ -237,6 +237,7 @@ def _by_rows(step, stopped, first, kernel, shared, *arrays):
     parallel_for(task, -(-len(arrays[0]) // step))
 
 
+@estimator
 class KNNDecoder(HoldsFit, FieldRegressor):
     """Convex mixtures of the training fields whose latent points are nearest.
 
@@ -245,18 +246,18 @@ class KNNDecoder(HoldsFit, FieldRegressor):
 
     Parameters
     ----------
-    n_neighbors : int, default=5
+    n_neighbors
         Number k of neighbours, at most the number of training points.
-    objective : {"latent", "encoder"}, default="latent"
+    objective
         The function that the weights a minimise over the simplex. "latent": |y - sum_k a_k y_k|, the projection of y on
         the convex hull of its neighbours. "encoder": |y - encode(sum_k a_k f_k)|, the paper's.
-    encoder : DiffusionMaps or None
+    encoder
         For objective="encoder". A fitted encoder is used without a copy, and `clone` keeps it. One that is not fitted
         is cloned and fitted to the fields. Inside a `ManifoldModel`, None means the model's encoder.
-    latent_scale : float, array (d,), "std" or None, default=None
+    latent_scale
         Units of the latents for distances and, with objective="latent", for the projection. "std": the standard
         deviation of each coordinate of the training latents. None: 1, as in the paper.
-    copy : bool, default=True
+    copy
         False: large memory-mapped training fields (see Notes) stay in their file instead of being copied.
 
     Attributes
@@ -272,11 +273,6 @@ class KNNDecoder(HoldsFit, FieldRegressor):
         Units used.
     n_features_in_ : int
         d, the number of latent coordinates.
-
-    Raises
-    ------
-    ValueError, TypeError
-        From `fit`: the constructor stores its arguments as they are.
 
     Notes
     -----
@@ -325,20 +321,11 @@ class KNNDecoder(HoldsFit, FieldRegressor):
 
     _state = {"n_features_in_": Count("d"), "_fitted": Part(KNNFit, d="d", M="M"), **FIELD_STATE}
 
-    def __init__(
-        self,
-        n_neighbors: int = 5,
-        *,
-        objective: str = "latent",
-        encoder: Any = None,
-        latent_scale: str | float | ArrayLike | None = None,
-        copy: bool = True,
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.objective = objective
-        self.encoder = encoder
-        self.latent_scale = latent_scale
-        self.copy = copy
+    n_neighbors: int = parameter(int, default=5, kw_only=False)
+    objective: str = parameter(str, default="latent", words=("latent", "encoder"))
+    encoder: Any = parameter(default=None, shown="DiffusionMaps or None")
+    latent_scale: str | float | ArrayLike | None = parameter(default=None, shown='float, array (d,), "std" or None')
+    copy: bool = parameter(bool, default=True)
 
     def __sklearn_clone__(self):
         new = super().__sklearn_clone__()

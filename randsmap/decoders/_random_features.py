@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from randsmap._interface.arrays import cache_aligned, validate_data
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import field_rows
-from randsmap._interface.parameters import check_choice, check_count, check_number, document
+from randsmap._interface.parameters import check_choice, check_count, check_number, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Part, restored_on_error
 from randsmap._linalg.cholesky import Solution
 from randsmap._linalg.normal_equations import NormalEquations
@@ -29,10 +29,8 @@ from randsmap._linalg.spectral import Spectral
 from randsmap._linalg.svd import field_modes, orthonormalize_rows_against
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import (
-    CENTRING,
     FIT_STATE,
-    SCALE_ATTRIBUTE,
-    HoldsFit,
+    LatentScaling,
     LinearDecoder,
     as_fields,
     available_if,
@@ -47,14 +45,7 @@ from randsmap.decoders._base import (
 from randsmap.decoders._fits import RidgeFit
 from randsmap.decoders._regularization import PAPER, fixed_regularization, held_out_regularization
 from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
-from randsmap.invariants import (
-    AffineInvariants,
-    InvariantParameters,
-    Invariants,
-    RunningInvariants,
-    document_invariants,
-    fit_estimator,
-)
+from randsmap.invariants import AffineInvariants, InvariantParameters, Invariants, RunningInvariants, fit_estimator
 from randsmap.maps.bases import ScaledTransformer, in_units
 from randsmap.metrics import field_norms
 
@@ -140,12 +131,106 @@ def _is_fitted(features):
 
 
 # -- Decoders --------------------------------------------------------------------------------------
-class _RandomFeatures(HoldsFit):
-    """Methods of RFNNDecoder and RANDSMAPDecoder: both fit a `RidgeFit`, of one batch or of many."""
+@estimator
+class RFNNDecoder(LatentScaling, LinearDecoder):
+    """Random-feature decoder without invariants: ridge regression on random features.
+
+    Parameters
+    ----------
+    features
+        Feature map: `SigmoidFeatures`, `FourierFeatures`, `MultiscaleFourierFeatures`, or any
+        scikit-learn transformer (its `transform` then gives the features). It is cloned, not
+        changed. None: ``FourierFeatures()``, of length scale 1.
+    regularization
+        lambda >= 0. "auto": the best of 17 values, from 1e-14 to 100 times the largest eigenvalue of Phi Phi^T, by
+        leave-one-out errors in closed form of all samples or 300 at random; then the fit is not linear in the fields.
+        None: "auto" without `features`, 1e-3 (the paper's) with them and for `partial_fit`.
+    solver
+        "lowrank": the exact solution among the combinations of the features of a few latent points, which smooth
+        features of latents of one to three dimensions hardly differ from; it needs lambda > 0. Where more than
+        min(n, P) / 6 of them (or 128) would be needed, it goes on as "auto".
+        "krylov": preconditioned block conjugate gradients, which never store Phi or a P x P matrix, for n and P
+        beyond some thousands; it needs lambda > 0. "auto": low rank where
+        that takes at most half of the operations and `error_bound_` is at most 1e-8; Krylov if min(n, P+1) >= 4000
+        and it is found to be cheaper, or if the others' matrices do not fit in memory; otherwise
+        Cholesky while eps |Phi|^2 <= 1e-6 lambda (Phi without its mean), then a QR factorisation of Phi, and for
+        lambda <= 10 eps trace(Phi^T Phi), or when Cholesky fails, the minimum-norm solution by a singular value
+        decomposition. Relative errors of decoded fields, off the training manifold too: "cholesky" about
+        eps |Phi|^2 / lambda, "svd" and QR below 1e-8 for lambda >= 1e-12 and smooth fields, "krylov" and "lowrank"
+        `tol` over the training set; a single field at a new point may be 100 times worse.
+    tol
+        For "lowrank" and "krylov": bound of |Phi (A - A*)| / |F| over the training set (Frobenius norms), A* being the
+        exact ridge solution and F less its mean with `center`. None: 1e-8 for "lowrank", 1e-7 for "krylov". Where
+        "auto" takes them too, but for low rank no more than 1e-8. The round-off of the factorisation is not in it.
+        Refused beside "cholesky" and "svd".
+    max_iter
+        For "krylov": iterations after which it stops with a ConvergenceWarning. None: 500. Refused beside "cholesky",
+        "svd" and "lowrank".
+    output_rank
+        Keep the coefficients as B U^T, with r modes U of the training fields less their mean: P r + r M numbers in
+        place of P M, for fields of many cells. A count r, or the largest relative L2 error of a training field that the
+        modes may leave, such as 1e-6 (relative to 1e-3 of the fields' median norm for smaller ones). Invariants,
+        constant cells and bounds hold as ever. Needs `center`. Large memory-mapped fields are read by blocks.
+    random_state
+        If not None, set as the feature map's random_state before it is fitted.
+
+    Attributes
+    ----------
+    features_ : transformer
+        The fitted clone of `features`.
+    coef_ : ndarray (P+1, M)
+        A, float64; the first row is the bias. With `output_rank` it is computed when it is read, P + 1 numbers per
+        cell.
+    output_coef_ : ndarray (P+1, r) or None
+        B; the first row is the bias. This and the next two are None without `output_rank`.
+    output_basis_ : ndarray (M, r) or None
+        U, orthonormal columns by energy, zero on constant cells and orthogonal to the invariants.
+    output_mean_ : ndarray (M,) or None
+        The mean of the training fields, which satisfies the invariants: f = output_mean_ + U B^T [1 | phi(y)].
+    solver_ : {"cholesky", "dual", "qr", "svd", "lowrank", "krylov", "eigh"}
+        What was used; "dual" is Cholesky of Phi Phi^T + lambda I, for n < P+1, "eigh" see
+        `partial_fit`.
+    rank_ : int or None
+        Latent points whose features were combined by "lowrank"; None for other solvers.
+    error_bound_ : float or None
+        Of "lowrank": bound of |Phi (A - A*)| / |F|, see `tol`, that holds unless random probes of a fixed seed fail,
+        once in 150000 fits at worst.
+
+    n_iter_ : int
+        Iterations of "krylov"; 1 for the direct solvers.
+    n_samples_seen_ : int
+        Number of samples of the fit, or of all batches.
+    n_features_in_ : int
+        d, the number of latent coordinates.
+
+    Notes
+    -----
+    f(y) = [1 | phi(y)] A with A = argmin |F - Phi A|^2 + lambda |A|^2 (paper Eqs. RFNN,
+    vanillaTikhonov, dualform). Mass is not conserved and there are no bounds: see `RANDSMAPDecoder`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap import RFNNDecoder, SigmoidFeatures
+    >>> latents = np.linspace(0, 1, 20)[:, None]
+    >>> fields = np.hstack([latents, 1 - latents])
+    >>> decoder = RFNNDecoder(SigmoidFeatures(slope=3.0), random_state=0).fit(latents, fields)
+    >>> bool(abs(decoder.predict([[0.25]]) - [0.25, 0.75]).max() < 0.02)
+    True
+    """
+
+    constraint = "everywhere"  # a parameter of RANDSMAPDecoder
+
+    features: Any = parameter(default=None, kw_only=False, shown="transformer or None")
+    regularization: float | str | None = parameter(default=None, shown='float, "auto" or None')
+    solver: str = parameter(str, default="auto", words=("auto", "cholesky", "svd", "lowrank", "krylov"))
+    tol: float | None = parameter(default=None, shown="float or None")
+    max_iter: int | None = parameter(default=None, shown="int or None")
+    output_rank: int | float | None = parameter(default=None, shown="int, float or None")
+    random_state: Any = parameter(default=None, shown="int, RandomState instance or None")
 
     _fitted: RidgeFit | None = None
     _stream: Any = None  # a _Stream, from the first batch on
-    solver: str
     # a model file holds the fit, not the sums that more batches would be added to
     _state = {**FIT_STATE, "_fitted": Part(RidgeFit, d="d"), "_stream": NOT_SAVED}
 
@@ -321,9 +406,7 @@ class _RandomFeatures(HoldsFit):
             if value is not None and solver not in readers:
                 raise ValueError(f"{name} is not read by solver={solver!r}, so it must be None, got {value!r}")
 
-    def fit_path(
-        self, X: ArrayLike, y: ArrayLike, regularizations: Sequence[float]
-    ) -> Callable[[float], _RandomFeatures]:
+    def fit_path(self, X: ArrayLike, y: ArrayLike, regularizations: Sequence[float]) -> Callable[[float], Self]:
         """Decoders for several lambdas, which share the features and their products.
 
         Parameters
@@ -358,7 +441,7 @@ class _RandomFeatures(HoldsFit):
         fresh = clone(self)
         fit = fresh._prepare_path(X, y, values)
 
-        def fitted(regularization: float) -> _RandomFeatures:
+        def fitted(regularization):
             given = check_number(regularization, "regularization", low=0)
             return holding(fresh, fit(given)).set_params(regularization=regularization)
 
@@ -795,148 +878,8 @@ def _shown(value):
 
 
 # -- The two decoders --------------------------------------------------------------------------------
-_FEATURES = (
-    """\
-features : transformer or None
-    Feature map: `SigmoidFeatures`, `FourierFeatures`, `MultiscaleFourierFeatures`, or any
-    scikit-learn transformer (its `transform` then gives the features). It is cloned, not
-    changed. None: ``FourierFeatures()``, of length scale 1.
-regularization : float, "auto" or None, default=None
-    lambda >= 0. "auto": the best of 17 values, from 1e-14 to 100 times the largest eigenvalue of Phi Phi^T, by
-    leave-one-out errors in closed form of all samples or 300 at random; then the fit is not linear in the fields. None:
-    "auto" without `features`, 1e-3 (the paper's) with them and for `partial_fit`.
-"""
-    + CENTRING
-)
-_SOLVER = """\
-solver : {"auto", "cholesky", "svd", "lowrank", "krylov"}, default="auto"
-    "lowrank": the exact solution among the combinations of the features of a few latent points, which smooth
-    features of latents of one to three dimensions hardly differ from; it needs lambda > 0. Where more than
-    min(n, P) / 6 of them (or 128) would be needed, it goes on as "auto".
-    "krylov": preconditioned block conjugate gradients, which never store Phi or a P x P matrix, for n and P
-    beyond some thousands; it needs lambda > 0. "auto": low rank where
-    that takes at most half of the operations and `error_bound_` is at most 1e-8; Krylov if min(n, P+1) >= 4000
-    and it is found to be cheaper, or if the others' matrices do not fit in memory; otherwise
-    Cholesky while eps |Phi|^2 <= 1e-6 lambda (Phi without its mean), then a QR factorisation of Phi, and for
-    lambda <= 10 eps trace(Phi^T Phi), or when Cholesky fails, the minimum-norm solution by a singular value
-    decomposition. Relative errors of decoded fields, off the training manifold too: "cholesky" about
-    eps |Phi|^2 / lambda, "svd" and QR below 1e-8 for lambda >= 1e-12 and smooth fields, "krylov" and "lowrank"
-    `tol` over the training set; a single field at a new point may be 100 times worse.
-tol : float or None
-    For "lowrank" and "krylov": bound of |Phi (A - A*)| / |F| over the training set (Frobenius norms), A* being the
-    exact ridge solution and F less its mean with `center`. None: 1e-8 for "lowrank", 1e-7 for "krylov". Where "auto"
-    takes them too, but for low rank no more than 1e-8. The round-off of the factorisation is not in it. Refused
-    beside "cholesky" and "svd".
-max_iter : int or None
-    For "krylov": iterations after which it stops with a ConvergenceWarning. None: 500. Refused beside "cholesky",
-    "svd" and "lowrank".
-output_rank : int, float or None
-    Keep the coefficients as B U^T, with r modes U of the training fields less their mean: P r + r M numbers in place
-    of P M, for fields of many cells. A count r, or the largest relative L2 error of a training field that the modes
-    may leave, such as 1e-6 (relative to 1e-3 of the fields' median norm for smaller ones). Invariants, constant
-    cells and bounds hold as ever. Needs `center`. Large memory-mapped fields are read by blocks.
-random_state : int, RandomState instance or None
-    If not None, set as the feature map's random_state before it is fitted."""
-_ATTRIBUTES = (
-    """\
-features_ : transformer
-    The fitted clone of `features`.
-coef_ : ndarray (P+1, M)
-    A, float64; the first row is the bias. With `output_rank` it is computed when it is read, P + 1 numbers per cell.
-output_coef_ : ndarray (P+1, r) or None
-    B; the first row is the bias. This and the next two are None without `output_rank`.
-output_basis_ : ndarray (M, r) or None
-    U, orthonormal columns by energy, zero on constant cells and orthogonal to the invariants.
-output_mean_ : ndarray (M,) or None
-    The mean of the training fields, which satisfies the invariants: f = output_mean_ + U B^T [1 | phi(y)].
-solver_ : {"cholesky", "dual", "qr", "svd", "lowrank", "krylov", "eigh"}
-    What was used; "dual" is Cholesky of Phi Phi^T + lambda I, for n < P+1, "eigh" see
-    `partial_fit`.
-rank_ : int or None
-    Latent points whose features were combined by "lowrank"; None for other solvers.
-error_bound_ : float or None
-    Of "lowrank": bound of |Phi (A - A*)| / |F|, see `tol`, that holds unless random probes of a fixed seed fail,
-    once in 150000 fits at worst.
-"""
-    + SCALE_ATTRIBUTE
-    + """
-n_iter_ : int
-    Iterations of "krylov"; 1 for the direct solvers.
-n_samples_seen_ : int
-    Number of samples of the fit, or of all batches.
-n_features_in_ : int
-    d, the number of latent coordinates."""
-)
-
-
-def _document_ridge(cls):
-    """Fill {features}, {solver} and {attributes} in the docstring of a random-feature decoder."""
-    return document(cls, {"features": _FEATURES, "solver": _SOLVER, "attributes": _ATTRIBUTES})
-
-
-@_document_ridge
-class RFNNDecoder(_RandomFeatures, LinearDecoder):
-    """Random-feature decoder without invariants: ridge regression on random features.
-
-    Parameters
-    ----------
-    {features}
-    {solver}
-
-    Attributes
-    ----------
-    {attributes}
-
-    Raises
-    ------
-    ValueError, TypeError
-        From `fit`: the constructor stores its arguments as they are.
-
-    Notes
-    -----
-    f(y) = [1 | phi(y)] A with A = argmin |F - Phi A|^2 + lambda |A|^2 (paper Eqs. RFNN,
-    vanillaTikhonov, dualform). Mass is not conserved and there are no bounds: see `RANDSMAPDecoder`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randsmap import RFNNDecoder, SigmoidFeatures
-    >>> latents = np.linspace(0, 1, 20)[:, None]
-    >>> fields = np.hstack([latents, 1 - latents])
-    >>> decoder = RFNNDecoder(SigmoidFeatures(slope=3.0), random_state=0).fit(latents, fields)
-    >>> bool(abs(decoder.predict([[0.25]]) - [0.25, 0.75]).max() < 0.02)
-    True
-    """
-
-    constraint = "everywhere"  # as of RANDSMAPDecoder, no parameter
-
-    def __init__(
-        self,
-        features: Any = None,
-        *,
-        regularization: float | str | None = None,
-        center: bool = True,
-        latent_scale: str | float | ArrayLike | None = "std",
-        solver: str = "auto",
-        tol: float | None = None,
-        max_iter: int | None = None,
-        output_rank: int | float | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.features = features
-        self.regularization = regularization
-        self.center = center
-        self.latent_scale = latent_scale
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.output_rank = output_rank
-        self.random_state = random_state
-
-
-@document_invariants
-@_document_ridge
-class RANDSMAPDecoder(_RandomFeatures, InvariantParameters, LinearDecoder):
+@estimator
+class RANDSMAPDecoder(InvariantParameters, RFNNDecoder):
     """Random-feature decoder whose fields satisfy linear invariants exactly, mass for one.
 
     Every decoded field f satisfies |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|, at any
@@ -945,26 +888,11 @@ class RANDSMAPDecoder(_RandomFeatures, InvariantParameters, LinearDecoder):
 
     Parameters
     ----------
-    {features}
-    {invariant_parameters}
-    constraint : {"everywhere", "training"}, default="everywhere"
+    constraint
         "everywhere": C^T f(y) = m for every y. "training": the paper's closed form (Eq.
         ShurAfinal0), which imposes it at the n training points only, up to the truncation of singular
         values at 1e-8, which needs solver="auto" or "svd"; kept to reproduce the paper. It neither
         treats constant cells nor projects rows, and `center` and `latent_scale` do not apply to it.
-    {cell_weights}
-    {bounds}
-    {solver}
-
-    Attributes
-    ----------
-    {attributes}
-    {invariant_attributes}
-
-    Raises
-    ------
-    ValueError, TypeError
-        From `fit`: the constructor stores its arguments as they are.
 
     Notes
     -----
@@ -991,39 +919,7 @@ class RANDSMAPDecoder(_RandomFeatures, InvariantParameters, LinearDecoder):
     True
     """
 
-    def __init__(
-        self,
-        features: Any = None,
-        *,
-        regularization: float | str | None = None,
-        center: bool = True,
-        latent_scale: str | float | ArrayLike | None = "std",
-        invariants: str | ArrayLike | None = "mass",
-        invariant_values: float | ArrayLike | None = None,
-        invariant_tol: float | None = None,
-        constraint: str = "everywhere",
-        cell_weights: ArrayLike | None = None,
-        bounds: Any = None,
-        solver: str = "auto",
-        tol: float | None = None,
-        max_iter: int | None = None,
-        output_rank: int | float | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.features = features
-        self.regularization = regularization
-        self.center = center
-        self.latent_scale = latent_scale
-        self.invariants = invariants
-        self.invariant_values = invariant_values
-        self.invariant_tol = invariant_tol
-        self.constraint = constraint
-        self.cell_weights = cell_weights
-        self.bounds = bounds
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.output_rank = output_rank
-        self.random_state = random_state
+    invariants: str | ArrayLike | None = parameter(default="mass")
+    constraint: str = parameter(str, default="everywhere", words=("everywhere", "training"))
 
     invariants_ = property(lambda self: self._latest.invariants)

@@ -20,7 +20,7 @@ from randsmap import _parallel
 from randsmap._interface.arrays import as_array, check_domain
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import FIELD_STATE, field_rows
-from randsmap._interface.parameters import Parameter, check_count, check_parameters, documented
+from randsmap._interface.parameters import Parameter, check_count, check_parameters, estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, restored_on_error
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.lanczos import leading_eigenpairs
@@ -40,13 +40,34 @@ SMALLEST_EIGENVALUE = 1e-8
 CANDIDATES = 15
 
 
-@documented
+@estimator
 class DiffusionMaps(FieldEncoder):
     """Diffusion maps with the Nystroem extension to new points.
 
     Parameters
     ----------
-    {parameters}
+    n_components
+        Number of latent coordinates, at most n_samples - 1.
+    alpha
+        Exponent of the density normalisation: 1 (Laplace-Beltrami) removes the effect of uneven sampling, 0
+        (Fokker-Planck) keeps it.
+    epsilon
+        Kernel width, in the unit of the data. None: `epsilon_scale` times the median distance.
+    epsilon_scale
+        Factor of the median distance between training samples; the paper's w_1. Not used if epsilon is given.
+    diffusion_time
+        Power t of the eigenvalues in the coordinates xi^t v. The paper prints t = 1, but its tuned hyperparameters
+        are those of t = 0.
+    select
+        Which eigenvectors become coordinates: the first n_components after the trivial one; those that are the
+        least functions of the ones before them; or their 1-based indices (1 is the first after the trivial one),
+        n_components in number.
+    n_neighbors
+        Keep only the kernel of each sample with its n_neighbors nearest others and with the samples that have it
+        among theirs: a sparse matrix, for 1e5 samples and more. None, or n_samples - 1 and more: all pairs.
+    copy
+        False: large memory-mapped training fields (see Notes) stay in their file instead of being copied. Not with
+        n_neighbors.
 
     Attributes
     ----------
@@ -61,11 +82,6 @@ class DiffusionMaps(FieldEncoder):
         1-based indices of the modes that are the coordinates.
     n_features_in_ : int
         Number of cells of a field.
-
-    Raises
-    ------
-    ValueError, TypeError
-        From `fit`: the constructor stores its arguments as they are.
 
     Warns
     -----
@@ -130,83 +146,14 @@ class DiffusionMaps(FieldEncoder):
         **FIELD_STATE,
     }
 
-    _parameters = {
-        "n_components": Parameter(int, "Number of latent coordinates, at most n_samples - 1.", low=1),
-        "alpha": Parameter(
-            float,
-            """Exponent of the density normalisation: 1 (Laplace-Beltrami) removes the effect of
-            uneven sampling, 0 (Fokker-Planck) keeps it.""",
-            low=0,
-            high=1,
-        ),
-        "epsilon": Parameter(
-            float,
-            "Kernel width, in the unit of the data. None: `epsilon_scale` times the median distance.",
-            low=0,
-            strict=True,
-            words=(None,),
-        ),
-        "epsilon_scale": Parameter(
-            float,
-            """Factor of the median distance between training samples; the paper's w_1. Not used if epsilon
-            is given.""",
-            low=0,
-            strict=True,
-        ),
-        "diffusion_time": Parameter(
-            float,
-            """Power t of the eigenvalues in the coordinates xi^t v. The paper prints t = 1, but its tuned
-            hyperparameters are those of t = 0.""",
-            low=0,
-        ),
-        "select": Parameter(
-            object,
-            """Which eigenvectors become coordinates: the first n_components after the trivial one; those that
-            are the least functions of the ones before them; or their 1-based indices (1 is the first after
-            the trivial one), n_components in number.""",
-            shown='"leading", "non-harmonic" or list of int',
-        ),
-        "n_neighbors": Parameter(
-            int,
-            """Keep only the kernel of each sample with its n_neighbors nearest others and with the samples that
-            have it among theirs: a sparse matrix, for 1e5 samples and more. None, or n_samples - 1 and
-            more: all pairs.""",
-            low=1,
-            words=(None,),
-        ),
-        "copy": Parameter(
-            bool,
-            """False: large memory-mapped training fields (see Notes) stay in their file instead of being copied.
-            Not with n_neighbors.""",
-        ),
-    }
-
-    epsilon_: float
-    eigenvalues_: NDArray[np.float64]
-    eigenvectors_: NDArray[np.float64]
-    selected_: NDArray[np.intp]
-    n_features_in_: int
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        alpha: float = 1.0,
-        epsilon: float | None = None,
-        epsilon_scale: float = 1.0,
-        diffusion_time: float = 0,
-        select: str | Sequence[int] = "leading",
-        n_neighbors: int | None = None,
-        copy: bool = True,
-    ) -> None:
-        self.n_components = n_components
-        self.alpha = alpha
-        self.epsilon = epsilon
-        self.epsilon_scale = epsilon_scale
-        self.diffusion_time = diffusion_time
-        self.select = select
-        self.n_neighbors = n_neighbors
-        self.copy = copy
+    n_components: int = parameter(int, default=2, kw_only=False, low=1)
+    alpha: float = parameter(float, default=1.0, low=0, high=1)
+    epsilon: float | None = parameter(float, default=None, low=0, strict=True, words=(None,))
+    epsilon_scale: float = parameter(float, default=1.0, low=0, strict=True)
+    diffusion_time: float = parameter(float, default=0, low=0)
+    select: str | Sequence[int] = parameter(default="leading", shown='"leading", "non-harmonic" or list of int')
+    n_neighbors: int | None = parameter(int, default=None, low=1, words=(None,))
+    copy: bool = parameter(bool, default=True)
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray[np.float64]:
         """`fit`, then the coordinates of the same fields, which `transform` gives to 1e-12 over the eigenvalue.

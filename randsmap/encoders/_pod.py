@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.arrays import as_array
 from randsmap._interface.fields import FIELD_STATE, field_rows
-from randsmap._interface.parameters import check_count, check_number
+from randsmap._interface.parameters import check_count, check_number, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted, restored_on_error
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.svd import orthonormalize_rows_against, truncated_svd
 from randsmap._parallel import blas_threads, for_tiles
 from randsmap.encoders._base import FieldEncoder
-from randsmap.invariants import AffineInvariants, InvariantParameters, document_invariants, fit_estimator
+from randsmap.invariants import AffineInvariants, InvariantParameters, fit_estimator
 from randsmap.maps.bases import identity_basis
 from randsmap.maps.frozen import LinearMapHolder
 from randsmap.maps.image import FrozenEncoder
@@ -56,21 +56,19 @@ class ModeCoordinates:
         return U @ self.modes.T
 
 
-@document_invariants
+@estimator
 class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
     """Proper orthogonal decomposition of centred fields, with an inverse that keeps invariants.
 
     Parameters
     ----------
-    n_components : int or float
+    n_components
         Number of modes, at most min(n, M). A float in (0, 1]: the fewest modes with at least that
         fraction of the energy, the sum of sigma^2. Modes with sigma <= max(n, M) eps sigma_1 are
         round-off and never kept, so there may be fewer.
-    {invariant_parameters}
-    cell_weights : array (M,) or None
+    cell_weights
         Positive weights v, such as cell volumes, of the inner product sum_i v_i f_i g_i in which
         modes are orthonormal, energies are measured and corrections are smallest.
-    {bounds}
 
     Attributes
     ----------
@@ -87,12 +85,6 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         Number of modes kept.
     n_features_in_ : int
         M, number of cells of a field.
-    {invariant_attributes}
-
-    Raises
-    ------
-    ValueError, TypeError
-        From `fit`: the constructor stores its arguments as they are.
 
     Notes
     -----
@@ -126,13 +118,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
     True
     """
 
-    mean_: NDArray[np.float64]
-    components_: NDArray[np.float64]
-    singular_values_: NDArray[np.float64]
-    energies_: NDArray[np.float64]
-    n_components_: int
     _map: LinearMap | None = None
-    n_features_in_: int
 
     _state = {
         "n_features_in_": Count("M"),
@@ -148,22 +134,8 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         "invariants_": Part(AffineInvariants, M="M"),
     }
 
-    def __init__(
-        self,
-        n_components: int | float,
-        *,
-        invariants: str | ArrayLike | None = None,
-        invariant_values: float | ArrayLike | None = None,
-        invariant_tol: float | None = None,
-        cell_weights: ArrayLike | None = None,
-        bounds: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.invariants = invariants
-        self.invariant_values = invariant_values
-        self.invariant_tol = invariant_tol
-        self.cell_weights = cell_weights
-        self.bounds = bounds
+    n_components: int | float = parameter(kw_only=False, shown="int or float")
+    cell_weights: ArrayLike | None = parameter(default=None, shown="array (M,) or None")
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:  # noqa: D102
         with restored_on_error(self):

@@ -12,9 +12,7 @@ from randsmap.invariants._bounds import check_cell_weights as check_cell_weights
 from randsmap.invariants._bounds import outside as outside
 from randsmap.invariants._bounds import project_bounds
 from randsmap.invariants._given import Invariants as Invariants
-from randsmap.invariants._parameters import INVARIANT_PARAMETERS as INVARIANT_PARAMETERS
 from randsmap.invariants._parameters import InvariantParameters as InvariantParameters
-from randsmap.invariants._parameters import document_invariants as document_invariants
 from randsmap.invariants._running import RunningInvariants as RunningInvariants
 from randsmap.invariants._running import common_values as common_values
 from randsmap.invariants._running import constant_cells as constant_cells
