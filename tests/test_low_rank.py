@@ -17,7 +17,7 @@ from randsmap import (
     SigmoidFeatures,
 )
 from randsmap._linalg import low_rank_ridge as _low_rank
-from randsmap._linalg.low_rank_ridge import LowRankSpace, _farthest
+from randsmap._linalg.low_rank_ridge import LowRank, _farthest
 from randsmap._linalg.rows import FeatureRows
 from randsmap._linalg.svd import orthonormalize_rows_against
 from randsmap.persistence import save
@@ -98,24 +98,24 @@ def test_a_space_of_all_points_has_no_more_columns():
     """So that where it does not meet its bound, as round-off may keep it from, another solver takes over."""
     Y = np.random.default_rng(0).normal(size=(33, 2))
     rows = FeatureRows(FourierFeatures(8.0, n_features=60, random_state=0).fit(Y), Y)
-    space = LowRankSpace(rows)
+    space = LowRank(rows)
     assert space.grow(0.0, once=True) and space.rank == 33
     assert space.grow(0.0) and not space.grow(0.0, once=True) and space.rank == 33
 
 
 def test_a_space_goes_on_where_round_off_made_a_step_too_short():
     Y = np.random.default_rng(0).normal(size=(14, 1))
-    space = LowRankSpace(FeatureRows(FourierFeatures(1.92, n_features=11, random_state=0).fit(Y), Y))
+    space = LowRank(FeatureRows(FourierFeatures(1.92, n_features=11, random_state=0).fit(Y), Y))
     assert space.grow(4e-18) and space.rank == 11
 
 
 def test_the_bound_is_the_one_of_the_spectral_norm_left_out():
     Y, F = problem(300)
     rows = FeatureRows(FourierFeatures(0.7, n_features=200, random_state=0).fit(Y), Y, bias=False)
-    space = LowRankSpace(rows)
-    assert space.grow(1e-6)
-    space.project(F)
+    space = LowRank(rows, None, [1e-3], 0.04, forced=True)
+    A, used, _, rank, bound = space.solve(F, 1e-3)
     V = space._Vt.T
+    assert used == "lowrank" and rank == space.rank and bound <= 0.04
     assert np.allclose(V.T @ V, np.eye(space.rank), atol=20 * EPS)
     Phi = rows.whole()
     Phi -= Phi.mean(axis=0)
@@ -123,7 +123,6 @@ def test_the_bound_is_the_one_of_the_spectral_norm_left_out():
     frobenius = np.linalg.norm(Phi - Phi @ V @ V.T) ** 2
     # probes: 20 times the Frobenius norm on the average, with a standard deviation of at most sqrt(2/10) of that
     assert norm <= space.tau <= 60 * frobenius
-    A, bound = space.solve(F, 1e-3)
     exact = by_qr(rows.whole(), F, 1e-3, True)
     centred = F - F.mean(axis=0)
     residual = np.linalg.norm(centred - Phi @ exact[1:])

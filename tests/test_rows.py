@@ -93,7 +93,7 @@ def test_features_with_a_bias_and_at_other_points():
     Phi = np.hstack([np.ones((90, 1)), FEATURES.transform(POINTS)])
     assert found.width == 8 and np.array_equal(found.whole(), Phi)
     assert np.array_equal(found.without_bias().whole(), Phi[:, 1:])
-    found.centre()
+    found.mean = Phi.mean(axis=0)
     assert found.at(POINTS[:3]).mean is found.mean and np.array_equal(
         found.at(POINTS[:3]).whole(), Phi[:3] - found.mean
     )

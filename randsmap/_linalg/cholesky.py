@@ -1,4 +1,4 @@
-"""What the methods of ridge regression share: their result, and Cholesky where a Gram matrix is accurate enough."""
+"""Ridge regression by Cholesky of the Gram matrix, primal or dual, where that is accurate enough."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dsymv
 
 from randsmap._kernels import ridge as _kernel
+from randsmap._linalg.products import cross
+from randsmap._linalg.rows import Rows, less_means
+from randsmap._linalg.sums import GramAccumulator, sum_rows
+from randsmap._parallel import blas_threads
 
 _EPS = np.finfo(float).eps
+_Values = NDArray[np.float64]
 
 
 class Solution(NamedTuple):
-    """Coefficients A (P+1, M), the solver used and its iterations; of the low-rank solver r and its bound of
-    |Phi (A - A*)| / |F|."""
+    """The result of one ridge regression."""
 
-    coefficients: NDArray[np.float64]
-    solver: str
+    coefficients: _Values  # A (P+1, M), the first row the bias
+    solver: str  # the one used
     n_iter: int = 1
-    rank: int | None = None
+    rank: int | None = None  # of the low-rank solver r, and its bound of |Phi (A - A*)| / |F|
     bound: float | None = None
 
 
-def with_bias(R: NDArray[np.float64], mean: Any, field_mean: Any) -> NDArray[np.float64]:
+def with_bias(R: _Values, mean: Any, field_mean: Any) -> _Values:
     """Coefficients of [1 | phi] for those R (P, M) of phi - mean(phi): the bias row is mean(F) - mean(phi) R."""
     A = np.empty((len(R) + 1, R.shape[1]))
     A[1:] = R
@@ -34,16 +38,15 @@ def with_bias(R: NDArray[np.float64], mean: Any, field_mean: Any) -> NDArray[np.
     return A
 
 
+# -- Accuracy --------------------------------------------------------------------------------------
 def gram_is_accurate(norm: float, regularization: float) -> bool:
-    """Whether eps |Phi|^2 <= 1e-6 lambda, |Phi|^2 being `gram_norm`.
-
-    The round-off of the Gram matrix, eps |Phi|^2, over lambda bounds what it changes in the decoded fields. A norm that
-    overflows passes: the factorisation then raises with the reason.
-    """
+    """Whether eps |Phi|^2 <= 1e-6 lambda, |Phi|^2 being `gram_norm`."""
+    # The round-off of the Gram matrix, eps |Phi|^2, over lambda bounds what it changes in the decoded fields. A norm
+    # that overflows passes: the factorisation then raises with the reason.
     return not np.isfinite(norm) or bool(_EPS * norm <= 1e-6 * regularization)
 
 
-def gram_norm(G: NDArray[np.float64], uncentred: int | None = None) -> float:
+def gram_norm(G: _Values, uncentred: int | None = None) -> float:
     """|Phi|^2, the largest eigenvalue of the Gram matrix G (upper triangle) of Phi without its mean.
 
     uncentred : None if G is of rows less their mean; n if G is [1 | Phi]^T [1 | Phi] of n rows; 0 if G is
@@ -74,27 +77,14 @@ def gram_norm(G: NDArray[np.float64], uncentred: int | None = None) -> float:
     return float(scipy.linalg.eigvalsh_tridiagonal(alpha, beta[1 : len(alpha)])[-1]) if alpha else 0.0
 
 
-def singular_gram_error(
-    pivot: int, size: int, regularization: float, trace: float, others: str
-) -> np.linalg.LinAlgError:
-    """The error of a Cholesky factorisation that the user has asked for and that failed."""
-    return np.linalg.LinAlgError(
-        f"Cholesky factorisation failed at pivot {pivot} of {size} with "
-        f"regularization (lambda) = {regularization:g}: the Gram matrix of the features is "
-        f"numerically singular (its trace is {trace:.3g}). Use a larger regularization, or "
-        f"solver={others} for the minimum-norm solution"
-    )
-
-
+# -- Solutions -------------------------------------------------------------------------------------
 def cholesky_solve(
-    G: NDArray[np.float64], H: NDArray[np.float64], regularization: float, auto: bool
-) -> tuple[bool, float, int]:
-    """H becomes (G + lambda I)^-1 H, by Cholesky in place.
+    G: _Values, H: _Values, regularization: float, auto: bool = True, others: str = "'auto' or 'svd'"
+) -> bool:
+    """H becomes (G + lambda I)^-1 H, by Cholesky in place; returns whether it succeeded.
 
     G : symmetric, of which the upper triangle is read and overwritten
-    auto : do not try where lambda <= 10 eps trace(G)
-
-    Returns whether it succeeded, the trace, and otherwise the failing pivot.
+    auto : do not try where lambda <= 10 eps trace(G); otherwise a failure raises an error that names `others`
     """
     trace = float(np.trace(G))
     if not np.isfinite(trace):
@@ -104,7 +94,97 @@ def cholesky_solve(
         )
     smallest = 10 * _EPS * trace
     if auto and not regularization > smallest:
-        return False, trace, 0
+        return False
     # in exact arithmetic no pivot is below lambda; half of the bound leaves room for round-off
     pivot = _kernel.solve(G, regularization, smallest / 2, H)
-    return not pivot, trace, pivot
+    if pivot and not auto:
+        raise np.linalg.LinAlgError(
+            f"Cholesky factorisation failed at pivot {pivot} of {len(G)} with "
+            f"regularization (lambda) = {regularization:g}: the Gram matrix of the features is "
+            f"numerically singular (its trace is {trace:.3g}). Use a larger regularization, or "
+            f"solver={others} for the minimum-norm solution"
+        )
+    return not pivot
+
+
+class Cholesky:
+    """Cholesky of Phi^T Phi + lambda I (paper Eq. vanillaTikhonov), or with `dual` of Phi Phi^T + lambda I (Eq.
+    dualform). Phi is less its mean where the bias is not penalised.
+
+    With `auto`, results are None where the round-off of the Gram matrix is felt by more than 1e-6, or the factorisation
+    fails; otherwise a failure is an error. `keep`: other lambdas will be asked for.
+    """
+
+    def __init__(self, rows: Any, *, dual: bool = False, auto: bool = True, keep: bool = False) -> None:
+        self._rows, self._is_dual, self._auto, self._keep = rows, dual, auto, keep
+        self._fields: Any = None  # those of the sums
+        self._sums: Any = None
+        self._gram: Any = None
+        self._norm: float | None = None
+
+    def solve(self, F: Any, regularization: float) -> Solution | None:
+        """The solution for fields F (n, M), an array or Rows."""
+        if self._is_dual:
+            return self._solve_dual(F, regularization)
+        G, H, mean, field_mean = self._sums_of(F)
+        if not self._rows.bias:
+            self._rows.mean = mean
+        if not self._replaced(G, H, regularization):
+            return None
+        return Solution(H if self._rows.bias else with_bias(H, mean, field_mean), "cholesky")
+
+    def _sums_of(self, F):
+        """Phi^T Phi, Phi^T F and the means, which may be overwritten; to the bit those of `partial_fit`."""
+        sums = self._sums
+        if sums is None or self._fields is not F:
+            rows = self._rows
+            if not rows.bias:
+                rows.mean = None  # the accumulator finds it, block by block
+            accumulator = GramAccumulator(rows.width, F.shape[1], not rows.bias)
+            for start, stop, Phi in rows.blocks(sum_rows(rows.width, F.shape[1])):
+                accumulator.add(Phi, F[start:stop])
+            sums = accumulator.totals()
+            self._fields, self._sums = (F, sums) if self._keep else (None, None)
+        G, H, *means = sums
+        return (G.copy(), H.copy(), *means) if self._keep else sums
+
+    def _solve_dual(self, F, regularization):
+        Phi, K = self._features_and_gram()
+        fields, field_mean = less_means(self._rows, F)
+        C = fields[:].copy() if field_mean is None else fields[:]
+        with blas_threads():
+            if not self._replaced(K.copy(), C, regularization):
+                return None
+            A = cross(Phi, C)
+        return Solution(A if field_mean is None else with_bias(A, self._rows.mean, field_mean), "dual")
+
+    def weights(self, Z: _Values, regularization: float) -> _Values | None:
+        """Z (Phi^T Phi + lambda I)^-1 Phi^T (L, n) for rows Z (L, P) less the mean of Phi."""
+        Phi, G = self._features_and_gram()
+        with blas_threads():
+            H = Phi @ Z.T if self._is_dual else np.ascontiguousarray(Z.T)
+            if not self._replaced(G.copy(), H, regularization):
+                return None
+            return np.ascontiguousarray(H.T) if self._is_dual else H.T @ Phi.T
+
+    def _features_and_gram(self):
+        """Phi, less its mean without a bias, and its Gram matrix."""
+        if self._gram is None:
+            rows = self._rows
+            Phi = rows.whole()
+            if not rows.bias and rows.mean is None:
+                rows.mean = Phi.mean(axis=0)
+                Phi -= rows.mean
+            with blas_threads():
+                self._gram = Phi, Rows(Phi).gram(dual=self._is_dual)
+        return self._gram
+
+    def _replaced(self, G, H, regularization):
+        """Whether H became (G + lambda I)^-1 H; with `auto` only where that is accurate."""
+        if self._auto:
+            if self._norm is None:
+                n = 0 if self._is_dual else self._rows.n
+                self._norm = gram_norm(G, n if self._rows.bias else None)
+            if not gram_is_accurate(self._norm, regularization):
+                return False
+        return cholesky_solve(G, H, regularization, self._auto)

@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import ddot
 
 from randsmap._io.progress import steps
-from randsmap._linalg.cholesky import Solution, cholesky_solve, gram_is_accurate, gram_norm
-from randsmap._linalg.primal import Primal
+from randsmap._linalg.cholesky import Cholesky, Solution, cholesky_solve, gram_is_accurate, gram_norm
 from randsmap._linalg.products import cross, multiply
 from randsmap._linalg.projection_table import ProjectionTable
-from randsmap._linalg.rows import FeatureRows, Rows, mean_of
+from randsmap._linalg.rows import FeatureRows, mean_of
 from randsmap._linalg.spectral import Spectral
-from randsmap._linalg.sums import GramAccumulator, GramStatistics, sum_rows
+from randsmap._linalg.sums import GramAccumulator, sum_rows
 from randsmap._linalg.svd import orthonormalize_rows_against
 from randsmap._parallel import blas_threads
 
@@ -35,15 +34,20 @@ TESTS = 64
 # Points among which the farthest are sought
 _CANDIDATES = 16384
 _SLACK = np.log(10.0)  # of the extrapolated logarithm of tau
-# V of more than min(n, P) / 6 columns gains nothing over a direct method
-LARGEST_SHARE = 6
 # Numbers of Phi V that are kept (256 MB); a larger one is computed anew in every pass
 _STORED = 1 << 25
 _EPS = np.finfo(float).eps
 
 
-class LowRankSpace:
-    """Feature rows Phi V in the span V of few points' features: the rows of a ridge regression.
+def most_columns(n: int, P: int) -> int:
+    """Columns with which V gains something over a direct method of n rows and P features."""
+    return max(2 * STEP, min(n, P) // 6)
+
+
+class LowRank:
+    """Ridge regressions within the span V of few points' features, each as far as its error is bounded by `tol`.
+
+    It is the feature rows [1 |] Phi V too, less `mean`, as FeatureRows are those of Phi.
 
     Parameters
     ----------
@@ -51,13 +55,10 @@ class LowRankSpace:
         Without bias, the bias is not penalised: means of features and fields are taken off.
     most : int or None
         Columns that V may have; None: max(128, min(n, P) / 6).
-
-    Attributes
-    ----------
-    table_goal : float
-        Error |E|_2 that a table of Phi V, for latents of one or two dimensions, may have; 0: no table.
-    table_error : float
-        Error |E|_2 of the table.
+    regularizations : sequence of float
+        The lambdas > 0 asked for later.
+    tol : float or None
+        Largest bound of |Phi (A - A*)| / |F|; None: 1e-8. Unless `forced` no more than that.
 
     Notes
     -----
@@ -67,9 +68,9 @@ class LowRankSpace:
 
         |Phi (A - A*)| <= c |F - Phi A*|,   c = (tau / lambda) (1 + tau / lambda)
 
-    With a table (see `ProjectionTable`) |E|_2 (|F - Phi A| / (2 sqrt(lambda)) + |alpha|) is added to that.
-
-    tau is twice the sum of |Phi (I - V V^T) g|^2 over ten Gaussian probes g. Test points and probes have a fixed seed.
+    With a table of Phi V (see `ProjectionTable`), whose error is E, |E|_2 (|F - Phi A| / (2 sqrt(lambda)) + |alpha|) is
+    added to that. tau is twice the sum of |Phi (I - V V^T) g|^2 over ten Gaussian probes g. Test points and probes have
+    a fixed seed.
 
     References
     ----------
@@ -77,14 +78,21 @@ class LowRankSpace:
     N. Halko, P.-G. Martinsson and J. A. Tropp, SIAM Rev. 53 (2011), Sec. 4.3 (probes).
     """
 
-    def __init__(self, rows: FeatureRows, most: int | None = None) -> None:
+    def __init__(
+        self,
+        rows: FeatureRows,
+        most: int | None = None,
+        regularizations: Sequence[float] = (),
+        tol: float | None = None,
+        *,
+        forced: bool = False,
+    ) -> None:
         self.n, self.bias = rows.n, rows.bias
         self.mean: NDArray[np.float64] | None = None
+        self.tol = 1e-8 if tol is None else tol if forced else min(tol, 1e-8)
         self._features = rows.without_bias()
         P = self._features.width
-        if most is None:
-            most = max(2 * STEP, min(self.n, P) // LARGEST_SHARE)
-        self._most = min(most, P)
+        self._most = min(most_columns(self.n, P) if most is None else most, P)
         rng = np.random.default_rng(0)
         self._some = np.arange(self.n)
         if self.n > _CANDIDATES:
@@ -100,15 +108,26 @@ class LowRankSpace:
         self._farthest = _farthest(self._features.metric_points(self._some))
         self._Vt, self._rank_before = np.empty((0, P)), 0
         self._probes = rng.standard_normal((PROBES, P))
+        # what a pass over the features finds
+        self._is_projected = False
+        self._fields: Any = None
+        self._sums: Any = None
         self._Z: NDArray[np.float64] | None = None
-        self.table_goal = self.table_error = 0.0
-        self._table: tuple[int, Any] = -1, None
         self._rest = np.empty((0, PROBES))
         self.tau = np.inf
-        self._statistics: GramStatistics | None = None
-        self._norm: float | None = None
-        self._spectral: Any = None
-        self._smoother: Any = None
+        # errors |E|_2 that a table of Phi V may have (0: no table) and has
+        self._table_goal = self._table_error = 0.0
+        self._table: tuple[int, Any] = -1, None
+        self._is_useful = self._grow_for(regularizations)
+
+    def _grow_for(self, regularizations):
+        """Grow V for the least lambda that it can serve; False if there is none."""
+        margin = 2 * _MARGIN * PROBES  # one pass in most cases: probes say 20 times what the tests say
+        for value in sorted(regularizations):
+            if self.grow(self.tol * value / margin):
+                self._table_goal = self.tol * np.sqrt(value) / 8
+                return self.rank > 0  # 0: latents that are all the same
+        return False
 
     @property
     def rank(self) -> int:
@@ -171,29 +190,35 @@ class LowRankSpace:
             rest = last * (np.sqrt(self._most) - np.sqrt(now)) / (np.sqrt(now) - np.sqrt(before))
         return np.log(self._energy) + rest > np.log(max(goal, 1e-300)) + _SLACK
 
-    def project(self, F: Any = None) -> None:
-        """Phi V and tau in one pass over the features; with fields F (n, M) also what `solve` needs."""
-        self._statistics = self._norm = self._spectral = self._smoother = None
-        stored = self.n * (self.rank + PROBES) <= _STORED
-        if stored:
+    def _project(self, F):
+        """Phi V and tau in one pass over the features; with fields F (n, M) also the sums for their solutions."""
+        if self._is_projected and (F is None or self._fields is F):
+            return
+        self.mean = self._norm = self._spectral = self._smoother = None
+        self._is_projected, self._fields = True, F
+        if self.n * (self.rank + PROBES) <= _STORED:
             self._store()
         else:
             self._Z = None
         if F is not None:
-            sums, energy = GramAccumulator(self.width, F.shape[1], not self.bias), 0.0
-            reference = np.zeros(F.shape[1]) if self.bias else F[:1][0]
-            for start, stop, Z in self.blocks(sum_rows(self.width, F.shape[1])):
-                fields = F[start:stop]
-                distance = (fields - reference).ravel()
-                energy += ddot(distance, distance)
-                sums.add(Z, fields)
-            self._statistics = sums.statistics()
-            if not self.bias:
-                energy -= self.n * np.sum((self._statistics.field_mean - reference) ** 2)
-            self._energy_of_fields = max(energy, 0.0)
-        elif not stored:
+            self._add_up(F)
+        elif self._Z is None:
             for _ in self.blocks():
                 pass
+
+    def _add_up(self, F):
+        """The Gram matrix of Phi V, the products with the fields, and the energy of these, less their mean."""
+        sums, energy = GramAccumulator(self.width, F.shape[1], not self.bias), 0.0
+        reference = np.zeros(F.shape[1]) if self.bias else F[:1][0]
+        for start, stop, Z in self.blocks(sum_rows(self.width, F.shape[1])):
+            fields = F[start:stop]
+            distance = (fields - reference).ravel()
+            energy += ddot(distance, distance)
+            sums.add(Z, fields)
+        self._sums = sums.totals()
+        if not self.bias:
+            energy -= self.n * np.sum((self._sums[3] - reference) ** 2)
+        self._energy_of_fields = max(energy, 0.0)
 
     def _store(self):
         """Columns of Phi V that are new, from a pass over the features; the probes' remainders follow."""
@@ -201,10 +226,10 @@ class LowRankSpace:
         new = self._Vt[done:]
         right = new if done else np.vstack([new, self._probes])
         Z = np.empty((self.n, len(right)))
-        before = self.table_error if done else 0.0
+        before = self._table_error if done else 0.0
         for start, stop, block in self._projections(right):
             Z[start:stop] = block
-        self.table_error = np.hypot(before, self.table_error)
+        self._table_error = np.hypot(before, self._table_error)
         k = len(new)
         rest = self._rest if done else np.ascontiguousarray(Z[:, k:])
         Z = np.ascontiguousarray(Z[:, :k])
@@ -218,7 +243,7 @@ class LowRankSpace:
         # rows that are read from a table at a time: enough in each of its cells for a product of matrices
         table_rows = 16384
         table = None
-        if self.table_goal:
+        if self._table_goal:
             if self._table[0] != self.rank:
                 features = self._features
                 found = ProjectionTable.where_it_pays(
@@ -226,10 +251,10 @@ class LowRankSpace:
                     features.points,
                     len(right),
                     lambda X: multiply(features.at(X).whole(), right.T),
-                    self.table_goal,
+                    self._table_goal,
                 )
                 self._table = self.rank, found
-            table, self.table_error = self._table[1] or (None, 0.0)
+            table, self._table_error = self._table[1] or (None, 0.0)
         if table is None:
             for start, stop, block in self._features.blocks(size):
                 with blas_threads():
@@ -249,7 +274,7 @@ class LowRankSpace:
         if self._Z is None:
             probes = self._probes - multiply(multiply(self._probes, self._Vt.T), self._Vt)
             right = np.vstack([self._Vt, probes])
-        source = self._projections(right, size) if right is not None else self._stored_blocks(size)
+        source = self._stored_blocks(size) if right is None else self._projections(right, size)
         for start, stop, Z in source:
             out = np.ones((stop - start, self.width))
             out[:, first:] = Z[:, : self.rank]
@@ -272,11 +297,11 @@ class LowRankSpace:
         return np.vstack([block for _, _, block in self.blocks()])
 
     def centre(self) -> None:
-        """Take the mean off all rows from now on."""
-        if self.mean is None:
+        """Take the mean off all rows from now on, unless there is a bias."""
+        if not self.bias and self.mean is None:
             self.mean = mean_of(self)
 
-    def project_points(self, points: FeatureRows) -> NDArray[np.float64]:
+    def _rows_at(self, points):
         """[1 |] Phi V less `mean` of other points, (L, width)."""
         features = points.without_bias()
         features.mean = self._features.mean
@@ -289,72 +314,84 @@ class LowRankSpace:
         return out
 
     # -- The regression --------------------------------------------------------------------------------
-    def certificate(self, regularization: float) -> float:
+    def _certificate(self, regularization):
         """c with |Phi (A - A*)| <= c |F - Phi A|, for the A of `solve`; infinite where nothing is known."""
         ratio = self.tau / regularization if regularization > 0 else np.inf
         c = ratio * (1 + ratio)
         return c / (1 - c) if c < 1 else np.inf
 
-    def solve(self, F: Any, regularization: float) -> tuple[NDArray[np.float64], float]:
-        """A (P+1, M) of the fields F (n, M) that `project` had, and the bound of |Phi (A - A*)| / |F|."""
-        assert self._statistics is not None
-        G, alpha = self._statistics.G.copy(), self._statistics.H.copy()
+    def _passes(self, F, regularization):
+        """Passes over the features, each with 64 more columns, as long as they may bring the bound down to `tol`."""
+        for _ in range(3 if self._is_useful else 0):
+            self._project(F)
+            # neither a small residual nor more columns would gain that much
+            if not self._certificate(regularization) <= 1e4 * self.tol:
+                return
+            yield
+            if not self.grow(0.0, once=True):
+                return
+            self._is_projected = False
+
+    def solve(self, F: Any, regularization: float) -> Solution | None:
+        """The solution for fields F (n, M), always the same; None where its bound is more than `tol`."""
+        for _ in self._passes(F, regularization):
+            alpha, bound = self._solution(F, regularization)
+            if bound <= self.tol:
+                return Solution(self._full_coefficients(alpha), "lowrank", 1, self.rank, bound)
+        return None
+
+    def _solution(self, F, regularization):
+        """alpha (width, M), A = V alpha, and the bound of |Phi (A - A*)| / |F|."""
+        G, H, mean, _ = self._sums
+        alpha = H.copy()
         if self._norm is None:
             self._norm = gram_norm(G, self.n if self.bias else None)
         left = self._energy_of_fields
-        if gram_is_accurate(self._norm, regularization) and cholesky_solve(G, alpha, regularization, True)[0]:
+        if gram_is_accurate(self._norm, regularization) and cholesky_solve(G.copy(), alpha, regularization):
             # |F - Z alpha|^2 = |F|^2 - alpha^T (H + lambda alpha), Z^T Z alpha being H - lambda alpha
-            left -= ddot(alpha.ravel(), self._statistics.H.ravel())
+            left -= ddot(alpha.ravel(), H.ravel())
             left -= regularization * ddot(alpha.ravel(), alpha.ravel())
             left += 8 * _EPS * self.n * self._energy_of_fields  # its round-off
-        else:
-            alpha = self._by_orthogonal_factors(F, regularization)
-        bound = 0.0
-        if self._energy_of_fields:
-            left = float(np.sqrt(min(max(left, 0.0) / self._energy_of_fields, 1.0)))
-            bound = self.certificate(regularization) * left
-            if self.table_error:
-                size = float(np.sqrt(ddot(alpha.ravel(), alpha.ravel()) / self._energy_of_fields))
-                bound += self.table_error * (left / (2 * np.sqrt(regularization)) + size)
-        return self._full_coefficients(alpha), bound
-
-    def _by_orthogonal_factors(self, F, regularization):
-        """alpha where the round-off of the Gram matrix would be felt."""
-        if not self.bias:
-            self.mean = self._statistics.mean
-        if self._spectral is None:
-            self._spectral = Spectral(self), F if self.bias else (F if isinstance(F, Rows) else Rows(F)).centred()
-        spectral, fields = self._spectral
-        alpha = spectral.solve(fields, regularization).coefficients
-        self.mean = None
-        return alpha
-
-    def hat_rows(self) -> LowRankSpace:
-        """The rows of the regression less their mean, where the bias is not penalised."""
-        if not self.bias:
-            self.centre()
-        return self
-
-    def weights(self, points: FeatureRows, regularization: float) -> NDArray[np.float64]:
-        """Weights W (L, n) of the fields in those decoded at `points`."""
-        if self._smoother is None:
-            self.hat_rows()
-            self._smoother = Primal(self), Spectral(self), self.project_points(points)
-        primal, spectral, Z = self._smoother
-        W = primal.weights(Z, regularization)
-        if W is None:
-            W = spectral.weights(Z, regularization)
-        return W if self.bias else W + 1 / self.n
+        else:  # the round-off of the Gram matrix would be felt
+            self.mean = mean
+            self._spectral = self._spectral or Spectral(self)
+            alpha = self._spectral.solve(F, regularization).coefficients[int(not self.bias) :]
+        if not self._energy_of_fields:
+            return alpha, 0.0
+        left = float(np.sqrt(min(max(left, 0.0) / self._energy_of_fields, 1.0)))
+        bound = self._certificate(regularization) * left
+        if self._table_error:
+            size = float(np.sqrt(ddot(alpha.ravel(), alpha.ravel()) / self._energy_of_fields))
+            bound += self._table_error * (left / (2 * np.sqrt(regularization)) + size)
+        return alpha, bound
 
     def _full_coefficients(self, alpha):
-        sums = self._statistics
+        _, _, mean, field_mean = self._sums
         with blas_threads():
             R = cross(self._Vt, np.ascontiguousarray(alpha[int(self.bias) :]))
             if self.bias:
                 return np.vstack([alpha[:1], R])
             # mean(phi) is the reference and what the rows less it have for a mean, seen through V
-            mean = self._features.mean @ R + sums.mean @ alpha
-        return np.vstack([sums.field_mean - mean, R])
+            return np.vstack([field_mean - (self._features.mean @ R + mean @ alpha), R])
+
+    def weights(self, points: FeatureRows, regularization: float) -> NDArray[np.float64] | None:
+        """Weights (L, n) of the fields, less their mean without a bias, in those decoded at `points`, always the same;
+        None where |Phi (A - A*)| <= tol |F| is not known for all fields."""
+        for _ in self._passes(None, regularization):
+            if self._certificate(regularization) + self._table_error / np.sqrt(regularization) <= self.tol:
+                if self._smoother is None:
+                    self.centre()
+                    self._smoother = Cholesky(self), Spectral(self), self._rows_at(points)
+                cholesky, spectral, Z = self._smoother
+                W = cholesky.weights(Z, regularization)
+                return spectral.weights(Z, regularization) if W is None else W
+        return None
+
+    def covers(self, least: float) -> bool:
+        """Whether no square of a singular value that V leaves out is above `tol` times `least`."""
+        if self._is_useful:
+            self._project(None)
+        return self._is_useful and self.tau <= self.tol * least
 
 
 def _farthest(points: NDArray[np.float64]) -> Iterator[int]:
@@ -365,88 +402,3 @@ def _farthest(points: NDArray[np.float64]) -> Iterator[int]:
         yield i
         step = points - points[i]
         np.minimum(distances, np.einsum("ij,ij->i", step, step), out=distances)
-
-
-class LowRank:
-    """Ridge regressions with several lambdas in one `LowRankSpace`, each as far as its error is bounded by `tol`.
-
-    Parameters
-    ----------
-    rows : FeatureRows
-    most : int
-        Columns that V may have; 0: none, and nothing is solved.
-    regularizations : sequence of float
-        The lambdas > 0 asked for later.
-    tol : float or None
-        Largest bound of |Phi (A - A*)| / |F|; None: 1e-8. Unless `forced` no more than that.
-    forced : bool
-        Whether a larger `tol` counts.
-    """
-
-    def __init__(
-        self, rows: FeatureRows, most: int, regularizations: Sequence[float], tol: float | None, *, forced: bool
-    ) -> None:
-        self.tol = 1e-8 if tol is None else tol if forced else min(tol, 1e-8)
-        self._space: LowRankSpace | None = None
-        self._fields: Any = None  # of the last pass; self stands for none
-        if not most or not regularizations or not all(map(np.isfinite, regularizations)):
-            return
-        space = LowRankSpace(rows, most)
-        margin = 2 * _MARGIN * PROBES  # one pass in most cases: probes say 20 times what the tests say
-        for value in sorted(regularizations):
-            if space.grow(self.tol * value / margin):
-                self._space = space if space.rank else None  # of latents that are all the same
-                space.table_goal = self.tol * np.sqrt(value) / 8
-                break
-
-    def _pass(self, F):
-        """One pass over the features, where the space has grown or the fields are others."""
-        assert self._space is not None
-        if self._fields is None or (F is not None and self._fields is not F):
-            self._space.mean = None
-            self._space.project(F)
-            self._fields = self if F is None else F
-
-    def space_for(self, least: float) -> LowRankSpace | None:
-        """The space, if no square of a singular value that it leaves out is above `tol` times `least`."""
-        if self._space is None:
-            return None
-        self._pass(None)
-        return self._space.hat_rows() if self._space.tau <= self.tol * least else None
-
-    def _is_hopeless(self, regularization):
-        """Whether neither a small residual nor 64 more columns would bring the bound down to `tol`."""
-        assert self._space is not None
-        return not self._space.certificate(regularization) <= 1e4 * self.tol
-
-    def solve(self, F: Any, regularization: float) -> Solution | None:
-        """The solution for fields F (n, M), always the same; None where its bound is more than `tol`."""
-        space = self._space
-        if space is None or not regularization > 0:
-            return None
-        for _ in range(3):  # passes over the features
-            self._pass(F)
-            if self._is_hopeless(regularization):
-                return None
-            A, bound = space.solve(F, regularization)
-            if bound <= self.tol:
-                return Solution(A, "lowrank", 1, space.rank, bound)
-            if not space.grow(0.0, once=True):
-                return None
-            self._fields = None
-        return None
-
-    def weights(self, points: FeatureRows, regularization: float) -> NDArray[np.float64] | None:
-        """Weights W (L, n) of the fields in those decoded at `points`, always the same ones; None where
-        |Phi (A - A*)| <= tol |F| is not known for all fields."""
-        space = self._space
-        if space is None or not regularization > 0:
-            return None
-        for _ in range(3):
-            self._pass(None)
-            if space.certificate(regularization) + space.table_error / np.sqrt(regularization) <= self.tol:
-                return space.weights(points, regularization)
-            if self._is_hopeless(regularization) or not space.grow(0.0, once=True):
-                return None
-            self._fields = None
-        return None

@@ -9,10 +9,10 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from randsmap._linalg.cholesky import Solution, cholesky_solve, singular_gram_error, with_bias
+from randsmap._linalg.cholesky import Solution, cholesky_solve, with_bias
 from randsmap._linalg.rows import FeatureRows, feature_matrix
 from randsmap._linalg.spectral import FeatureLeverage
-from randsmap._linalg.sums import GramAccumulator, GramStatistics, sum_rows
+from randsmap._linalg.sums import GramAccumulator, sum_rows
 from randsmap._parallel import blas_threads
 
 _EPS = np.finfo(float).eps
@@ -23,17 +23,10 @@ _SAMPLE = 8192
 class NormalEquations:
     """Sums over batches of rows of Phi = [1 | features] and of fields, in O(P^2 + P M) memory.
 
-    Rows wait until they fill a block of the size that `fit` takes. The sums then have the same bits for any batches and
-    any order of merging whole blocks, and a batch of one row costs no more per row than others.
-
-    Parameters
-    ----------
-    features : transformer
-        Fitted.
-    d, M : int
-        Numbers of latent coordinates and of cells.
-    centred : bool
-        Whether sums are of features and fields less their means, so that the bias is not penalised.
+    With `centred` both are less their means, so that the bias is not penalised. Rows wait until they fill a block of
+    the size that `fit` takes: the sums then have the same bits for any batches and any order of merging whole blocks,
+    and a batch of one row costs no more per row than others. The features are fitted; d and M are the numbers of latent
+    coordinates and of cells.
     """
 
     def __init__(self, features: Any, d: int, M: int, *, centred: bool = False) -> None:
@@ -98,7 +91,7 @@ class NormalEquations:
         self._sample = np.concatenate([self._sample, new])
 
     def sample(self) -> NDArray[np.float64]:
-        """All latent points if they are at most 8192, otherwise at most 8192 of them, evenly spread in their order."""
+        """All latent points, or at most 8192 of them, evenly spread in their order."""
         return self._sample
 
     def _sum(self, sums):
@@ -121,14 +114,20 @@ class NormalEquations:
         self.n += other.n
         self.incomplete = False
 
-    def statistics(self) -> GramStatistics:
-        """The sums over all rows so far, as new arrays."""
+    def totals(self) -> tuple[Any, Any, Any, Any]:
+        """The sums over all rows so far, see `GramAccumulator.totals`."""
         self.check_complete()
         if not self.waiting:
-            return self.sums.statistics()
+            return self.sums.totals()
         sums = self.sums.copy()
         self._sum(sums)
-        return sums.statistics()
+        return sums.totals()
+
+    def copy(self) -> NormalEquations:
+        """A copy that more can be added to."""
+        new = copy.copy(self)
+        new.sums, new.waiting = self.sums.copy(), list(self.waiting)
+        return new
 
     # -- Solutions -------------------------------------------------------------------------------------
     def solve(self, regularization: float, solver: str) -> Solution:
@@ -137,30 +136,20 @@ class NormalEquations:
         By Cholesky; with solver="auto" and lambda <= 10 eps trace(Phi^T Phi), or if Cholesky fails, the minimum-norm
         solution by the eigenvectors of Phi^T Phi (paper Eqs. TikhSVD, MoorePenrose).
         """
-        sums, name = self.statistics(), "cholesky"
-        solved = False
-        if regularization > 0 or solver == "cholesky":
-            solved, trace, pivot = cholesky_solve(sums.G, sums.H, regularization, solver == "auto")
-            if not solved and solver == "cholesky":
-                raise singular_gram_error(pivot, self.width, regularization, trace, "'auto'")
-        A = sums.H
-        if not solved:
-            sums, name = self.statistics(), "eigh"  # the attempt has overwritten them
+        G, A, mean, field_mean = self.totals()
+        name, auto = "cholesky", solver == "auto"
+        if not (regularization > 0 or not auto) or not cholesky_solve(G, A, regularization, auto, "'auto'"):
+            G, H, _, _ = self.totals()  # the attempt has overwritten them
+            name = "eigh"
             with blas_threads():
-                eigenvalues, V = scipy.linalg.eigh(sums.G, lower=False, overwrite_a=True, check_finite=False)
+                eigenvalues, V = scipy.linalg.eigh(G, lower=False, overwrite_a=True, check_finite=False)
                 # the squares: singular values of Phi below some 1e-7 of the largest are lost in the sums
                 kept = eigenvalues > self.width * _EPS * eigenvalues[-1]
                 V = V[:, kept]
-                A = V @ ((V.T @ sums.H) / (eigenvalues[kept] + regularization)[:, None])
-        return Solution(with_bias(A, sums.mean, sums.field_mean) if self.centred else A, name)
+                A = V @ ((V.T @ H) / (eigenvalues[kept] + regularization)[:, None])
+        return Solution(with_bias(A, mean, field_mean) if self.centred else A, name)
 
     def leverage(self, regularization: float) -> FeatureLeverage:
         """The leverage in the regression on all rows."""
-        sums = self.statistics()
-        return FeatureLeverage.of_gram(sums.G, regularization, sums.mean, 1 / self.n if self.centred else 0.0)
-
-    def copy(self) -> NormalEquations:
-        """A copy that more can be added to."""
-        new = copy.copy(self)
-        new.sums, new.waiting = self.sums.copy(), list(self.waiting)
-        return new
+        G, _, mean, _ = self.totals()
+        return FeatureLeverage.of_gram(G, regularization, mean, 1 / self.n if self.centred else 0.0)

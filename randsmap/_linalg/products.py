@@ -45,3 +45,20 @@ def symmetric_eigen(
     """
     driver: Any = "evd" if len(A) > 1 else None
     return scipy.linalg.eigh(A, lower=lower, overwrite_a=overwrite, check_finite=False, driver=driver)
+
+
+def remove_span(Q: NDArray[np.float64], B: NDArray[np.float64]) -> None:
+    """B (n, m), C-contiguous, becomes J B, J = I - Q Q^T for orthonormal columns Q (n, r)."""
+    for _ in range(2 if Q.size and B.size else 0):  # twice, for the round-off of the first subtraction
+        dgemm(-1.0, cross(Q, B).T, Q.T, beta=1.0, c=B.T, overwrite_c=True)
+
+
+def without_span(Q: NDArray[np.float64], K: NDArray[np.float64]) -> NDArray[np.float64]:
+    """J K J of a symmetric K, a new array: K - Q R^T - R Q^T, R = K Q - Q (Q^T K Q) / 2."""
+    inner = K.copy()
+    if Q.size:
+        R = K @ Q
+        R -= Q @ (0.5 * (Q.T @ R))
+        left, right = np.hstack([Q, R]), np.hstack([R, Q])
+        dgemm(-1.0, right.T, left.T, trans_a=True, beta=1.0, c=inner.T, overwrite_c=True)
+    return inner

@@ -1,16 +1,18 @@
 """Ridge regression on features: min |F - T b - Phi A|^2 + lambda |A|^2, T a constant or nothing.
 
-`RidgeFactor` holds what solutions, smoother weights, held-out residuals and leverages for several lambdas share. There
-are five methods: Cholesky of the Gram matrix (`primal.Primal`) or of the kernel matrix (`dual.Dual`), orthogonal
-factorisations of Phi (`spectral.Spectral`), the span of a few points' features (`low_rank_ridge.LowRank`), and
-conjugate gradients (`krylov.Krylov`). `choose` names those worth trying, by one table of costs; a method that would not
-be accurate returns None, and the next one is asked.
+`RidgeFactor` holds what solutions, smoother weights, held-out residuals and leverages for several lambdas share. A
+method is an object with `solve(F, lambda)` and `weights(points, lambda)`, which return None where it would not be
+accurate; the next one is then asked. `choose` names those worth trying, by one table of costs:
+
+- "primal", "dual": Cholesky of the Gram matrix of the features or of the samples (`cholesky.Cholesky`)
+- "spectral": orthogonal factorisations of Phi (`spectral.Spectral`)
+- "lowrank": the span of a few points' features (`low_rank_ridge.LowRank`)
+- "krylov": conjugate gradients (`krylov.Krylov`), for solutions alone
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +20,9 @@ from numpy.typing import NDArray
 
 from randsmap._io.progress import steps
 from randsmap._kernels import ridge as _kernel
-from randsmap._linalg.cholesky import Solution, singular_gram_error, with_bias
-from randsmap._linalg.dual import Dual
+from randsmap._linalg.cholesky import Cholesky, Solution
 from randsmap._linalg.krylov import Krylov, available_memory
-from randsmap._linalg.low_rank_ridge import LARGEST_SHARE, PROBES, STEP, TESTS, LowRank
-from randsmap._linalg.primal import Primal
+from randsmap._linalg.low_rank_ridge import PROBES, STEP, TESTS, LowRank, most_columns
 from randsmap._linalg.rows import FeatureRows, Rows, block_rows
 from randsmap._linalg.spectral import FeatureLeverage, HatMatrix, Spectral
 from randsmap._parallel import blas_threads
@@ -75,7 +75,7 @@ def choose(n: int, P: int, M: int, k: int, solver: str) -> list[str]:
 def affordable_rank(n: int, P: int, M: int, k: int, *, forced: bool = False) -> int:
     """Columns of a low-rank space with which k solutions cost half of direct ones; 0 where these are cheap anyway."""
     direct = operations("dual" if n < P else "primal", n, P, M, k)
-    most = max(2 * STEP, min(n, P) // LARGEST_SHARE)
+    most = most_columns(n, P)
     if forced:
         several = k > 1 and direct >= _WORTHWHILE and operations("lowrank", n, P, M, k, most) <= direct / 2
         return min(n, P) // 2 if several else most
@@ -129,7 +129,35 @@ class RidgeFactor:
         self._rows, self._solver, self._tol, self._max_iter, self._cells = rows, solver, tol, max_iter, cells
         self._lambdas = [value for value in regularizations if value > 0]
         self._keep = len(regularizations) > 1
-        self._fields = self._centred_fields = self._points = self._Z = None
+        self._made: dict[str, Any] = {}
+        self._points: Any = None  # those that weights were asked for last, and their features
+        self._Z: Any = None
+
+    # -- The methods -----------------------------------------------------------------------------------
+    def _methods(self, M, regularization):
+        """Names of the methods to be tried for M right-hand sides."""
+        if self._solver == "auto" and not regularization > 0:
+            return ["spectral"]
+        return choose(self._rows.n, self._rows.width, self._cells or M, max(1, len(self._lambdas)), self._solver)
+
+    def _method(self, name, M):
+        """The method of that name, made when it is first asked for."""
+        if name not in self._made:
+            rows = self._rows
+            if name == "spectral":
+                made: Any = Spectral(rows, always=self._solver == "svd")
+            elif name == "lowrank":
+                made = self._low_rank(M)
+            else:
+                made = Cholesky(rows, dual=name == "dual", auto=self._solver != "cholesky", keep=self._keep)
+            self._made[name] = made
+        return self._made[name]
+
+    def _low_rank(self, M):
+        """None where no space is cheap enough."""
+        rows, forced = self._rows, self._solver == "lowrank"
+        most = affordable_rank(rows.n, rows.width, self._cells or M, max(1, len(self._lambdas)), forced=forced)
+        return LowRank(rows, most, self._lambdas, self._tol, forced=forced) if most else None
 
     # -- Solutions -------------------------------------------------------------------------------------
     def solve(self, F: Any, regularization: float) -> Solution:
@@ -147,31 +175,39 @@ class RidgeFactor:
                 f"solver={self._solver!r} needs regularization (lambda) > 0, got "
                 f"{regularization:g}; solver='svd' gives the minimum-norm solution"
             )
-        for method in self._methods(F.shape[1], regularization):
-            found = getattr(self, f"_by_{method}")(F, regularization)
+        mapped = isinstance(F, Rows) and F.mapped
+        for name in self._methods(F.shape[1], regularization):
+            if name == "krylov":
+                found = self._by_krylov(F, regularization, mapped)
+            elif mapped and name in ("dual", "spectral") and self._rows.n < self._rows.width:
+                found = self._of_unit_fields(self._method(name, F.shape[1]), F, regularization)
+            else:
+                found = self._method(name, F.shape[1]).solve(F, regularization)
             if found is not None:
                 return found
         raise AssertionError("the last method answers or raises")
 
-    def path(self, F: Any, regularizations: Sequence[float]) -> Iterator[Solution]:
-        """The solutions for several lambdas."""
-        for regularization in regularizations:
-            yield self.solve(F, regularization)
+    def _of_unit_fields(self, method, F, regularization):
+        """Coefficients A = W F of fields in a file, which are not copied, W (P+1, n) being those of the unit fields."""
+        found = method.solve(np.eye(self._rows.n), regularization)
+        if found is None:
+            return None
+        A, mean = np.zeros((len(found.coefficients), F.shape[1])), None
+        if not self._rows.bias:  # what cancels in W F otherwise
+            F = F.centred()
+            mean = F.mean
+        with blas_threads():
+            for start, stop in steps(len(F), block_rows(F.shape[1]), "fitting"):
+                _kernel.cross(np.ascontiguousarray(found.coefficients[:, start:stop].T), F[start:stop], True, A)
+        if mean is not None:
+            A[0] += mean
+        return Solution(A, *found[1:])
 
-    def _methods(self, M, regularization):
-        if self._solver == "auto" and not regularization > 0:
-            return ["spectral"]
-        return choose(self._rows.n, self._rows.width, self._cells or M, max(1, len(self._lambdas)), self._solver)
-
-    def _by_lowrank(self, F, regularization):
-        return self._low_rank(F.shape[1]).solve(F, regularization)
-
-    def _by_krylov(self, F, regularization):
+    def _by_krylov(self, F, regularization, mapped):
         """None, in "auto", where it is found to be no cheaper than a direct method that fits in memory."""
         # iterations per right-hand side that are expected after preconditioning
         krylov_iterations = 10
         rows, tol = self._rows, 1e-7 if self._tol is None else self._tol
-        mapped = isinstance(F, Rows) and F.mapped
         if self._solver == "krylov":
             F = _in_memory(F) if mapped else F
             krylov = Krylov(rows, F, regularization, tol)
@@ -198,94 +234,6 @@ class RidgeFactor:
         rows.mean = None  # the direct method finds it in the pass over the features that it makes anyway
         return None
 
-    def _by_primal(self, F, regularization):
-        return self._primal.solve(F, regularization)
-
-    def _by_dual(self, F, regularization):
-        if isinstance(F, Rows) and F.mapped:  # what follows would copy the fields
-            return self._of_unit_fields(self._by_dual, F, regularization)
-        Phi, dual = self._dual
-        auto = self._solver != "cholesky"
-        if auto and not dual.cholesky_is_accurate(regularization):
-            return None
-        fields, mean = self._less_mean(F)
-        C = fields[:].copy() if mean is None else fields[:]
-        with blas_threads():
-            solved, trace, pivot = dual.cholesky(C, regularization, auto)
-            if solved:
-                A = np.empty((self._rows.width, F.shape[1]))
-                _kernel.cross(Phi, C, False, A)
-                return self._completed(Solution(A, "dual"), mean)
-        if not auto:
-            raise singular_gram_error(pivot, len(Phi), regularization, trace, "'auto' or 'svd'")
-        return None
-
-    def _by_spectral(self, F, regularization):
-        if isinstance(F, Rows) and F.mapped and self._rows.n < self._rows.width:
-            return self._of_unit_fields(self._by_spectral, F, regularization)
-        fields, mean = self._less_mean(F)
-        return self._completed(self._spectral.solve(fields, regularization), mean)
-
-    def _of_unit_fields(self, solve, F, regularization):
-        """Coefficients A = W F of fields in a file, W (P+1, n) being those of the unit fields."""
-        found = solve(np.eye(self._rows.n), regularization)
-        if found is None:
-            return None
-        A, mean = np.zeros((len(found.coefficients), F.shape[1])), None
-        if not self._rows.bias:  # what cancels in W F otherwise
-            F = F.centred()
-            mean = F.mean
-        with blas_threads():
-            for start, stop in steps(len(F), block_rows(F.shape[1]), "fitting"):
-                _kernel.cross(np.ascontiguousarray(found.coefficients[:, start:stop].T), F[start:stop], True, A)
-        if mean is not None:
-            A[0] += mean
-        return Solution(A, *found[1:])
-
-    def _less_mean(self, F):
-        """What a method without T is asked for: the fields less their mean, and that; the rows are then less theirs."""
-        if self._rows.bias:
-            return F, None
-        self._rows.centre()
-        if self._fields is not F or not self._keep:
-            self._fields, self._centred_fields = F, (F if isinstance(F, Rows) else Rows(F)).centred()
-        return self._centred_fields, self._centred_fields.mean
-
-    def _completed(self, solution, mean):
-        if mean is None:
-            return solution
-        return Solution(with_bias(solution.coefficients, self._rows.mean, mean), *solution[1:])
-
-    # -- Methods, made when they are asked for -----------------------------------------------------------
-    def _low_rank(self, M):
-        if self._made_low_rank is None:
-            rows, forced = self._rows, self._solver == "lowrank"
-            most = affordable_rank(rows.n, rows.width, self._cells or M, max(1, len(self._lambdas)), forced=forced)
-            self._made_low_rank = LowRank(rows, most, self._lambdas, self._tol, forced=forced)
-        return self._made_low_rank
-
-    _made_low_rank: LowRank | None = None
-
-    @cached_property
-    def _primal(self):
-        return Primal(self._rows, auto=self._solver != "cholesky", keep=self._keep)
-
-    @cached_property
-    def _dual(self):
-        """Phi, less its mean without a bias, and the kernel's factor."""
-        rows = self._rows
-        Phi = rows.whole()
-        if not rows.bias and rows.mean is None:
-            rows.mean = Phi.mean(axis=0)
-            Phi -= rows.mean
-        with blas_threads():
-            K = Rows(Phi).gram(dual=True)
-        return Phi, Dual(K, uncentred=0 if rows.bias else None)
-
-    @cached_property
-    def _spectral(self):
-        return Spectral(self._rows, always=self._solver == "svd")
-
     # -- What needs no fields ----------------------------------------------------------------------------
     def weights(self, points: FeatureRows, regularization: float) -> _Values:
         """Weights W (L, n) of the fields in those decoded at other points: W F is phi(Z) A.
@@ -296,45 +244,23 @@ class RidgeFactor:
             As `solve`.
         """
         rows = self._rows
-        if not rows.bias:
-            rows.centre()
+        rows.centre()
         points.mean = rows.mean
-        for method in self._methods(points.n, regularization):
-            W = None
-            if method == "lowrank":
-                W = self._low_rank(points.n).weights(points, regularization)
-                if W is not None:
-                    return W
-            elif method != "krylov":
-                W = getattr(self, f"_weights_by_{method}")(points, regularization)
+        for name in self._methods(points.n, regularization):
+            if name == "krylov":
+                continue
+            if name == "lowrank":
+                W = self._method(name, points.n).weights(points, regularization)
+            else:
+                W = self._method(name, points.n).weights(self._features_at(points), regularization)
             if W is not None:
                 return W if rows.bias else W + 1 / rows.n
         raise AssertionError("the last method answers or raises")
 
-    def _rows_at(self, points):
+    def _features_at(self, points):
         if self._points is not points:
             self._points, self._Z = points, points.whole()
         return self._Z
-
-    def _weights_by_primal(self, points, regularization):
-        return self._primal.weights(self._rows_at(points), regularization)
-
-    def _weights_by_dual(self, points, regularization):
-        Phi, dual = self._dual
-        auto = self._solver != "cholesky"
-        if auto and not dual.cholesky_is_accurate(regularization):
-            return None
-        with blas_threads():
-            H = Phi @ self._rows_at(points).T
-            solved, trace, pivot = dual.cholesky(H, regularization, auto)
-        if solved:
-            return np.ascontiguousarray(H.T)
-        if not auto:
-            raise singular_gram_error(pivot, len(Phi), regularization, trace, "'auto' or 'svd'")
-        return None
-
-    def _weights_by_spectral(self, points, regularization):
-        return self._spectral.weights(self._rows_at(points), regularization)
 
     def hat(self) -> HatMatrix:
         """The hat matrix of every lambda.
@@ -344,25 +270,13 @@ class RidgeFactor:
         """
         least = min(self._lambdas, default=0.0)
         if self._solver in ("auto", "lowrank") and least > 0:
-            space = self._low_rank(0).space_for(least)
-            if space is not None:
-                return Spectral(space).hat()
-        if not self._rows.bias:
-            self._rows.centre()
+            low_rank = self._low_rank(0)
+            if low_rank is not None and low_rank.covers(least):
+                return Spectral(low_rank).hat()
         return Spectral(self._rows).hat()
-
-    def residuals(self, F: _Values, regularization: float, groups: Sequence[NDArray[np.intp]] | None = None) -> _Values:
-        """Errors of the fields decoded without each sample or its group, see `HatMatrix.residuals`."""
-        return self._hat.residuals(F, regularization, groups)
-
-    @cached_property
-    def _hat(self):
-        return self.hat()
 
     def leverage(self, regularization: float) -> FeatureLeverage:
         """Leverage of any point."""
-        if not self._rows.bias:
-            self._rows.centre()
         return Spectral(self._rows).leverage(regularization)
 
 

@@ -460,8 +460,8 @@ class FeatureRows(Rows):
         return X @ (axes * np.sqrt(np.maximum(squares, 0)))
 
     def centre(self) -> None:
-        """Take the mean off all rows from now on."""
-        if self.mean is None:
+        """Take the mean off all rows from now on, unless there is a bias."""
+        if not self.bias and self.mean is None:
             self.mean = mean_of(self)
 
     def __getitem__(self, rows: Any) -> NDArray[np.float64]:
@@ -507,6 +507,15 @@ def mean_of(rows: Any) -> NDArray[np.float64]:
     for _, _, block in rows.blocks():
         total += block.sum(axis=0)
     return total / rows.n
+
+
+def less_means(rows: Any, F: Any) -> tuple[Any, NDArray[np.float64] | None]:
+    """Fields F less their mean, and that, with feature rows that become less theirs; with a bias F itself, and None."""
+    if rows.bias:
+        return F, None
+    rows.centre()
+    F = (F if isinstance(F, Rows) else Rows(F)).centred()
+    return F, F.mean
 
 
 def feature_matrix(features: Any, X: NDArray[np.float64], P: int | None = None) -> NDArray[np.float64]:

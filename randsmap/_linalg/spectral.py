@@ -14,9 +14,9 @@ import scipy.linalg
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from randsmap._linalg.cholesky import Solution
+from randsmap._linalg.cholesky import Solution, with_bias
 from randsmap._linalg.products import symmetric_eigen
-from randsmap._linalg.rows import FeatureRows
+from randsmap._linalg.rows import FeatureRows, less_means
 from randsmap._parallel import blas_threads
 
 _EPS, _TINY = np.finfo(float).eps, np.finfo(float).tiny
@@ -43,19 +43,16 @@ def lambda_path(largest: float, smallest: float | None = None) -> Iterator[tuple
 class Spectral:
     """argmin |F - Phi A|^2 + lambda |A|^2 from a triangle R: by QR of [R; sqrt(lambda) I], or the singular values of R.
 
-    Parameters
-    ----------
-    rows : rows of Phi (n, P)
-        Less their mean where the bias is not penalised.
-    always : bool
-        Use singular values for each lambda; otherwise for lambda <= 10 eps |Phi|_F^2 alone, where the minimum-norm
-        solution is wanted (paper Eqs. TikhSVD, MoorePenrose).
+    Singular values are used for each lambda with `always`; otherwise for lambda <= 10 eps |Phi|_F^2 alone, where the
+    minimum-norm solution is wanted (paper Eqs. TikhSVD, MoorePenrose). Rows without a bias are less their mean.
     """
 
     def __init__(self, rows: Any, *, always: bool = False) -> None:
         self._rows, self._always = rows, always
-        self._fields: Any = None
-        self._system: Any = None
+        self._given: Any = None
+        self._fields: Any = None  # those given, less their mean
+        self._field_mean: Any = None
+        self._triangle: Any = None
         self._singular: Any = None
 
     def solve(self, F: Any, regularization: float, cut: float | None = None) -> Solution:
@@ -63,44 +60,50 @@ class Spectral:
 
         cut : singular values below this part of the largest are left out; None: max(n, P) eps
         """
+        if self._given is not F:
+            self._given, (self._fields, self._field_mean) = F, less_means(self._rows, F)
+            self._triangle = None
+        A, name = self._less_mean_solution(self._fields, regularization, cut)
+        return Solution(A if self._field_mean is None else with_bias(A, self._rows.mean, self._field_mean), name)
+
+    def weights(self, Z: _Values, regularization: float) -> _Values:
+        """Z A (L, n) for the coefficients A of the n unit fields, rows Z being less the mean of Phi."""
+        self._triangle = None
+        A, _ = self._less_mean_solution(np.eye(self._rows.n), regularization)
+        with blas_threads():
+            return Z @ A
+
+    def _less_mean_solution(self, F, regularization, cut=None):
+        """A, without a bias row where the rows are less their mean, and the solver's name."""
         R, QtF, basis = self._triangular_system(F)
         with blas_threads():
-            if self._is_damped(R, regularization):
+            if not self._always and regularization > 10 * _EPS * np.linalg.norm(R) ** 2 > 0:
                 A, name = _damped_solution(R, QtF, regularization), "qr"
             else:
                 if self._singular is None:
                     self._singular = _svd(R)
                 cut = self._round_off if cut is None else cut
                 A, name = _filtered(self._singular, QtF, regularization, cut), "svd"
-            return Solution(A if basis is None else basis @ A, name)
-
-    def weights(self, Z: _Values, regularization: float) -> _Values:
-        """Z A (L, n) for the coefficients A of the n unit fields."""
-        A = self.solve(np.eye(self._rows.n), regularization).coefficients
-        with blas_threads():
-            return Z @ A
+            return A if basis is None else basis @ A, name
 
     @property
     def _round_off(self):
         return max(self._rows.n, self._rows.width) * _EPS
 
-    def _is_damped(self, R, regularization):
-        return not self._always and regularization > 10 * _EPS * np.linalg.norm(R) ** 2 > 0
-
     def _triangular_system(self, F):
-        """Upper triangle R, Q^T F, and orthonormal columns B with Phi = Q R B^T, or None for the identity."""
-        if self._system is None or self._fields is not F:
-            rows = self._rows
+        """R, Q^T F, and orthonormal columns B with Phi = Q R B^T, or None for the identity."""
+        if self._triangle is None:
+            rows, self._singular = self._rows, None
             with blas_threads():
                 if rows.n >= rows.width:
-                    self._system = *_tall_triangle(rows, F), None
+                    self._triangle = *_tall_triangle(rows, F), None
                 else:
-                    self._system = _wide_triangle(rows.whole(), None if F is None else F[:])
-            self._fields, self._singular = F, None
-        return self._system
+                    self._triangle = _wide_triangle(rows.whole(), None if F is None else F[:])
+        return self._triangle
 
     def hat(self) -> HatMatrix:
         """The hat matrix of every lambda, without singular values that are round-off."""
+        self._rows.centre()
         with blas_threads():
             A = self._rows.whole()
             if A.shape[1] > len(A):  # U is that of the triangle
@@ -115,6 +118,7 @@ class Spectral:
     def leverage(self, regularization: float) -> FeatureLeverage:
         """Of all points; where lambda is 0 or below the round-off of Phi, that of the minimum-norm solution."""
         rows = self._rows
+        rows.centre()
         R, _, basis = self._triangular_system(None)
         with blas_threads():
             if np.sqrt(regularization) > self._round_off * np.linalg.norm(R):
@@ -125,10 +129,8 @@ class Spectral:
                 W, regularization = (Vt[kept] / sigma[kept, None]).T, 0.0
             if basis is not None:
                 W = basis @ W
-        offset = 0.0 if rows.bias else 1 / rows.n
-        return FeatureLeverage(
-            np.ascontiguousarray(W), rows.mean, offset, basis if regularization else None, regularization
-        )
+        offset, Q = 0.0 if rows.bias else 1 / rows.n, basis if regularization else None
+        return FeatureLeverage(np.ascontiguousarray(W), rows.mean, offset, Q, regularization)
 
 
 def _tall_triangle(rows, F):
@@ -188,17 +190,11 @@ def _damped_solution(R, C, regularization):
 class HatMatrix:
     """H = U diag(s / (s + lambda)) U^T for every lambda: the decoded fields at the training points are H F.
 
+    U (n, r) has orthonormal columns, turned by round-off by no more than `angle`; s (r,) are the squared singular
+    values of Phi or eigenvalues of the kernel, infinite for what is not penalised.
+
     I - H = (I - U U^T) + U diag(lambda / (s + lambda)) U^T is computed as this sum, so that leverages near 1 keep their
     digits.
-
-    Parameters
-    ----------
-    U : ndarray (n, r)
-        Orthonormal columns.
-    squares : ndarray (r,)
-        Squared singular values s of Phi, or eigenvalues of the kernel; infinite for what is not penalised.
-    angle : float
-        The angle by which round-off may have turned the space that U spans.
     """
 
     def __init__(self, U: _Values, squares: _Values, angle: float = 0.0) -> None:
@@ -291,24 +287,10 @@ def _outside_leverage(U: _Values) -> _Values:
 class FeatureLeverage:
     """h(y) = psi (Psi^T Psi + lambda I)^-1 psi^T of feature rows psi = phi(y) less their mean, and 1/n more.
 
-    It is computed as offset + |psi W|^2 + |psi - psi Q Q^T|^2 / lambda: sums of squares, whose errors enter squared.
-
-    Parameters
-    ----------
-    W : ndarray (w, r)
-        W W^T is the inverse of Psi^T Psi + lambda I, or its part in the span of Q.
-    mean : ndarray (w,) or None
-        What is taken off the features, which then have no bias.
-    offset : float
-        1/n with a mean, otherwise 0.
-    Q : ndarray (w, r) or None
-        Orthonormal columns that span the rows of Psi, where these are fewer than its columns.
-    regularization : float
-        lambda, read with Q.
-
-    References
-    ----------
-    D. A. Belsley, E. Kuh and R. E. Welsch, Regression Diagnostics, Wiley (1980).
+    Computed as offset + |psi W|^2 + |psi - psi Q Q^T|^2 / lambda: sums of squares, whose errors enter squared. W W^T is
+    the inverse of Psi^T Psi + lambda I, or its part in the span of Q: orthonormal columns that span the rows of Psi,
+    where these are fewer than its columns. Without a mean there is a bias, and the offset, otherwise 1/n, is 0.
+    Reference: D. A. Belsley, E. Kuh and R. E. Welsch, Regression Diagnostics, Wiley (1980).
     """
 
     def __init__(

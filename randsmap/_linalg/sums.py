@@ -9,7 +9,7 @@ number: until a sum cancels by about 2^40 of its terms, where its last bit may d
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,16 +48,6 @@ def two_product(a: Any, b: Any) -> tuple[Any, Any]:
     b_high = 134217729.0 * b - (134217729.0 * b - b)
     a_low, b_low = a - a_high, b - b_high
     return p, ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low
-
-
-class GramStatistics(NamedTuple):
-    """G = Phi^T Phi (upper triangle) and H = Phi^T F of n rows; with means: of what is less them."""
-
-    G: NDArray[np.float64]
-    H: NDArray[np.float64]
-    n: int
-    mean: Any
-    field_mean: Any
 
 
 class CompensatedMatrix:
@@ -133,16 +123,14 @@ class GramAccumulator:
         _add(self.feature_sums, other.feature_sums)
         _add(self.field_sums, other.field_sums)
 
-    def statistics(self) -> GramStatistics:
-        """The sums so far, as new arrays."""
+    def totals(self) -> tuple[Any, Any, Any, Any]:
+        """G = Phi^T Phi (upper triangle), H = Phi^T F and, with `centred`, the means of both: all new arrays."""
         if not self.centred:
-            return GramStatistics(self.gram.total(), self.cross.total(), self.n, None, None)
+            return self.gram.total(), self.cross.total(), None, None
         features, fields = (np.array(two_sum(*pair)) for pair in (self.feature_sums, self.field_sums))
         mean, field_mean = _quotient(features, self.n), _quotient(fields, self.n)
         columns = np.ascontiguousarray(mean.T)
-        return GramStatistics(
-            self.gram.total(columns, features), self.cross.total(columns, fields), self.n, mean[0], field_mean[0]
-        )
+        return self.gram.total(columns, features), self.cross.total(columns, fields), mean[0], field_mean[0]
 
     def copy(self) -> GramAccumulator:
         """A copy that more can be added to."""

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import ddot
 from scipy.linalg.lapack import dgemqrt, dgeqrt, dormqr, dpstrf
 
-from randsmap._linalg.products import cross, multiply, symmetric_eigen
+from randsmap._linalg.products import cross, multiply, remove_span, symmetric_eigen, without_span
 from randsmap._linalg.rows import BLOCK, Rows
 from randsmap._linalg.scales import error_scales
 from randsmap._parallel import blas_threads
@@ -371,12 +371,11 @@ def _representing(rows, F, tol, norms, normals, constant, size):
 
 
 # -- Kernels ---------------------------------------------------------------------------------------
-def pivoted_cholesky(K: _Values, tail: Any = None) -> tuple[_Values, _Values]:
+def pivoted_cholesky(K: _Values, Q: _Values | None = None) -> tuple[_Values, _Values]:
     """Eigenvalues (descending) and orthonormal eigenvectors of a kernel matrix K, to round-off.
 
-    With a tail (`dual.Tail`), of J K J, J being the projection on the complement of its columns. Reference: H.
-    Harbrecht, M. Peters and R. Schneider, On the low-rank approximation by the pivoted Cholesky decomposition, Appl.
-    Numer. Math. 62 (2012).
+    With orthonormal columns Q, of J K J, J = I - Q Q^T. Reference: H. Harbrecht, M. Peters and R. Schneider, On the
+    low-rank approximation by the pivoted Cholesky decomposition, Appl. Numer. Math. 62 (2012).
     """
     # Smooth kernels have few eigenvalues above round-off. K = L L^T + E with |E| <= n eps max diag finds them: s
     # columns cost O(n^2 s), and the singular values of L are the roots of the eigenvalues, without the squaring. When
@@ -386,15 +385,15 @@ def pivoted_cholesky(K: _Values, tail: Any = None) -> tuple[_Values, _Values]:
     with blas_threads(1):
         L, pivots, s, _ = dpstrf(K.T, tol=4 * _EPS * K.diagonal().max(), lower=1)
     if 2 * s > n:
-        K = K if tail is None else tail.removed_from(K)
+        K = K if Q is None else without_span(Q, K)
         with blas_threads():
             eigenvalues, V = symmetric_eigen(K)
         return eigenvalues[::-1], V[:, ::-1]
     with blas_threads(1):
         rows = np.empty((n, s))
         rows[pivots - 1] = np.tril(L[:, :s])
-        if tail is not None:
-            tail.remove(rows)
+        if Q is not None:
+            remove_span(Q, rows)
         V, sigma, _ = scipy.linalg.svd(rows, full_matrices=False, overwrite_a=True, check_finite=False)
     return sigma**2, V
 
