@@ -4,6 +4,23 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_ignored: ContextVar[bool] = ContextVar("extrapolation_ignored", default=False)
+# Whether `predict` need not look for points far away: a built-in method, since one decoded row takes microseconds
+extrapolation_is_ignored = _ignored.get
+
+
+@contextmanager
+def extrapolation_ignored() -> Iterator[None]:
+    """While open, `predict` gives no `ExtrapolationWarning`: searches and reports decode held-out points."""
+    token = _ignored.set(True)
+    try:
+        yield
+    finally:
+        _ignored.reset(token)
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:

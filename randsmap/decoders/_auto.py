@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 
 from randsmap._interface.arrays import validate_data
+from randsmap._interface.callers import extrapolation_ignored
 from randsmap._interface.parameters import check_count, check_number, check_random_state, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Part, restored_on_error
 from randsmap._linalg.scales import standard_deviations
@@ -21,7 +22,6 @@ from randsmap.decoders._families import LENGTHS, check_families
 from randsmap.decoders._held_out import COUNTED, Samples, check_groups, stratified
 from randsmap.decoders._trials import blend, candidates, leading, search, search_threads, trust_limit
 from randsmap.invariants import InvariantParameters, Invariants, common_values
-from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.metrics import field_norms
 
 

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap._interface.arrays import as_array, check_domain, validate_data
+from randsmap._interface.callers import extrapolation_is_ignored
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, FieldShape, field_rows, flattened, output
 from randsmap._interface.parameters import check_choice, check_number, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Count, NotFrozen, restored_on_error
@@ -538,7 +539,7 @@ class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin
         fit = self._fitted or self.fitted  # the attribute first: one row must cost microseconds
         X = validate_data(self, X, reset=False)
         fields = fit.linear_map.fields(X, invariant_values, cells, out, self.field_shape_)
-        if fit.trust.farthest(X) >= 0:
+        if not extrapolation_is_ignored() and fit.trust.farthest(X) >= 0:
             fit.trust.warn(self, X)
         return self._labelled(fields, cells, out)
 

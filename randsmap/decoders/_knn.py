@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap._interface.arrays import check_cells, validate_data
-from randsmap._interface.callers import warn_caller
+from randsmap._interface.callers import extrapolation_is_ignored, warn_caller
 from randsmap._interface.fields import FIELD_STATE
 from randsmap._interface.parameters import check_choice, check_count, check_flag, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Array, Count, Part
@@ -466,7 +466,7 @@ class KNNDecoder(HoldsFit, FieldRegressor):
             cells = check_cells(cells, self._n_outputs, self.field_shape_)
         result, fields = self._output(out, X, len(X), cells)
         fit.decode(X, cells, fields, exclude)
-        if exclude is None:
+        if exclude is None and not extrapolation_is_ignored():
             fit.trust.warn(self, X)
         return self._labelled(result, cells, out)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,6 @@ __all__ = [
     "Leverage",
     "NoLeverage",
     "TrustRegion",
-    "extrapolation_ignored",
     "leverage_cost",
     "training_points",
 ]
@@ -62,14 +59,6 @@ class ExtrapolationWarning(UserWarning):
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-
-
-@contextmanager
-def extrapolation_ignored() -> Iterator[None]:
-    """A filter that ignores `ExtrapolationWarning`, for searches and reports: they decode held-out points."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExtrapolationWarning)
-        yield
 
 
 class TrustRegion:

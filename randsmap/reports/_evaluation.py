@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap import metrics
+from randsmap._interface.callers import extrapolation_ignored
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import median_norm, standard_deviations
-from randsmap.maps.extrapolation import NoLeverage, extrapolation_ignored, leverage_cost, training_points
+from randsmap.maps.extrapolation import NoLeverage, leverage_cost, training_points
 from randsmap.plotting import spread_rows
 
 MOST_EXAMINED = 5000  # snapshots whose leverage is computed: a share of them is right to 1 or 2 per cent

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import clone
 
+from randsmap._interface.callers import extrapolation_ignored
 from randsmap._interface.parameters import check_choice, check_count
 from randsmap._io.progress import ProgressBar, if_asked, show_progress
 from randsmap.decoders import KNNDecoder
-from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.studies._data import (
     Part,
     error_summary,

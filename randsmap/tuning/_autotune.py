@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn.utils import Bunch
 
 from randsmap._interface.arrays import as_array
+from randsmap._interface.callers import extrapolation_ignored
 from randsmap._interface.fields import flattened, reshape_for
 from randsmap._interface.parameters import check_choice, check_count, check_number, check_random_state
 from randsmap._io.progress import steps
@@ -22,7 +23,6 @@ from randsmap.decoders._families import FAMILIES, GAUSSIAN, KNN, MATERN, THIN_PL
 from randsmap.decoders._held_out import Scores, check_groups
 from randsmap.decoders._trials import WORTH, Search, leading, search_threads
 from randsmap.encoders import POD, DiffusionMaps, estimate_n_components
-from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.metrics import field_norms
 from randsmap.model import ManifoldModel
 from randsmap.model._manifold import assembled

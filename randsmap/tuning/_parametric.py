@@ -16,7 +16,6 @@ from randsmap import metrics
 from randsmap._interface.arrays import as_array
 from randsmap._io.progress import steps
 from randsmap._linalg.scales import median_norm
-from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.model import ParametricModel
 
 
@@ -105,7 +104,7 @@ def _held_out_error(
     errors = np.empty(len(X))
     splits = folds.split(X, groups=groups)
     for _, (train, test) in zip(steps(folds.get_n_splits(), 1, "held-out errors"), splits, strict=True):
-        with warnings.catch_warnings(), extrapolation_ignored():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the fit to all snapshots gives them again
             known = None if groups is None or len(np.unique(groups[train])) < 2 else groups[train]
             fitted = clone(model).fit(X[train], snapshots[train], groups=known)

@@ -15,13 +15,13 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils import Bunch, check_random_state
 
 from randsmap._interface.arrays import as_array
+from randsmap._interface.callers import extrapolation_ignored
 from randsmap._interface.fields import FieldOutputMixin, flattened, reshape_for
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._linalg.ridge import operations
 from randsmap._linalg.scales import median_norm
 from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, KNNDecoder, RANDSMAPDecoder, RFNNDecoder
 from randsmap.decoders._base import check_fields
-from randsmap.maps.extrapolation import extrapolation_ignored
 from randsmap.metrics import field_norms, scaled_distances, scaled_l2, selection_losses
 from randsmap.model import ManifoldModel
 from randsmap.model._manifold import assembled, decoder_for, fitted_encoder
