@@ -4,10 +4,9 @@ Pictures of one panel are drawn into the axes `ax`, or into those of a new figur
 ``artist.figure`` is the figure. Pictures of several panels return a new figure. Figures are made without pyplot: no
 window opens, no global state changes, and ``figure.savefig(...)`` needs no display.
 
-Fields are lines (n_cells,), planes (ny, nx), or values on a triangular mesh, which is given as the pair
-(points (n_points, 2), triangles (n_triangles, 3)) with a value for each point or for each triangle. A field can be an
-array in its shape, flattened (with ``shape``), the only one of an array (1, ny, nx), or an xarray DataArray. Of fields
-of more than two axes the middle plane is drawn.
+Fields are lines (n_cells,), planes (ny, nx), or values on a triangular mesh. A field can be an array in its shape,
+flattened (with ``shape``), the only one of an array (1, ny, nx), or an xarray DataArray. Of fields of more than two
+axes the middle plane is drawn.
 """
 
 from __future__ import annotations
@@ -67,6 +66,9 @@ shape : sequence of int, optional
     "positions": """\
 positions : array_like (n_cells,), optional
     For lines: centres of the cells, ascending; by default their indices.""",
+    "errors": """\
+errors : array_like (n,)
+    At least 0. Errors of 0 are drawn at half the smallest other.""",
     "label": """\
 label : str, default "relative L2 error"
     Name of the errors.""",
@@ -76,6 +78,10 @@ label : str, default "density"
     "ax": """\
 ax : matplotlib Axes, optional
     Where to draw; by default a new figure.""",
+    "artists": """\
+Returns
+-------
+list of matplotlib artists""",
     "figure": """\
 Returns
 -------
@@ -148,13 +154,13 @@ def plot_field(
     values, mesh = _plot_values({"field": field}, shape, mesh)
     if values.ndim == 1 and mesh is None:
         cells, name = _cells(positions, len(values))
-        _, ax = _figure_and_axes(ax, (5.6, 3.2))
+        _, ax = new_axes((5.6, 3.2), ax)
         (line,) = ax.plot(cells, values, **{"color": _DECODED_COLOR, "linewidth": 1.2, **style})
         ax.set_xlabel(name)
         if label is not None:
             ax.set_ylabel(label)
         return line
-    figure, ax = _figure_and_axes(ax, (5.6, 4.4))
+    figure, ax = new_axes((5.6, 4.4), ax)
     if mesh is None:
         check_choice(origin, "origin", ("lower", "upper"))
         drawn = draw_plane(ax, values, origin=origin, **_place(extent, values.shape), **style)
@@ -206,23 +212,14 @@ def plot_difference(
     truth, decoded, _ = _plot_values({"truth": truth, "decoded": decoded}, shape, mesh)
     difference = decoded - truth
     if mesh is None and difference.ndim == 1:
-        _, ax = _figure_and_axes(ax, (5.6, 3.2))
+        _, ax = new_axes((5.6, 3.2), ax)
         ax.axhline(0, color="0.8", linewidth=0.8)
         style = {"color": _ALARM_COLOR, **style}
     else:
         largest = abs(difference).max() or 1.0
         style = {"cmap": _DIVERGING_COLORS, "vmin": -largest, "vmax": largest, **style}
-    return plot_field(
-        difference,
-        positions=positions,
-        mesh=mesh,
-        extent=extent,
-        origin=origin,
-        label=label,
-        colorbar=colorbar,
-        ax=ax,
-        **style,
-    )
+    place: dict[str, Any] = {"positions": positions, "mesh": mesh, "extent": extent, "origin": origin}
+    return plot_field(difference, label=label, colorbar=colorbar, ax=ax, **place, **style)
 
 
 @_documented
@@ -318,8 +315,7 @@ def plot_errors(
 
     Parameters
     ----------
-    errors : array_like (n,)
-        At least 0. Errors of 0 are drawn at half the smallest other.
+    {errors}
     times : array_like (n,), optional
         Times of the fields; by default the numbers of the rows, within their groups.
     groups : array_like (n,), optional
@@ -327,9 +323,7 @@ def plot_errors(
     {label}
     {ax}
 
-    Returns
-    -------
-    list of matplotlib artists
+    {artists}
         Without groups the points (of more than 2000 fields the median and the range of 300 intervals) and the line of
         the median. With groups their lines, in the order of their labels.
 
@@ -344,19 +338,15 @@ def plot_errors(
     errors = _checked_errors(errors, "errors")
     if not len(errors):
         raise ValueError("errors must have at least 1 value, got none")
-    n = len(errors)
     if times is not None:
-        times = as_array(times, "times", (n,))
-    _, ax = _figure_and_axes(ax, (5.6, 3.2))
-    heights = _above_zero(errors)
+        times = as_array(times, "times", (len(errors),))
+    _, ax = new_axes((5.6, 3.2), ax)
+    heights, name = _above_zero(errors), "row"
     if groups is None:
-        artists = _errors_of_rows(ax, np.arange(float(n)) if times is None else times, heights)
+        artists = _errors_of_rows(ax, times, heights)
     else:
-        artists = _errors_of_groups(ax, times, heights, groups)
-    _make_logarithmic(ax, "y", heights)
-    ax.set_xlabel("time" if times is not None else "row" if groups is None else "row of the group")
-    ax.set_ylabel(label)
-    ax.grid(True, color="0.92")
+        artists, name = _errors_of_groups(ax, times, heights, groups), "row of the group"
+    _frame_errors(ax, heights, name if times is None else "time", label)
     _legend_above(ax)
     return artists
 
@@ -376,16 +366,13 @@ def plot_leverage(
     ----------
     leverage : array_like (n,)
         A decoder's or a model's ``leverage`` of the fields' latents. Infinite ones are left out.
-    errors : array_like (n,)
-        At least 0.
+    {errors}
     limit : float, optional
         The decoder's ``leverage_limit_``: points beyond it stand out.
     {label}
     {ax}
 
-    Returns
-    -------
-    list of matplotlib artists
+    {artists}
         The points within the limit, those beyond it if there are any, and the line of the limit if it is given.
 
     {raises}
@@ -401,25 +388,20 @@ def plot_leverage(
         raise ValueError(f"leverage must have length {len(errors)}, got shape {leverage.shape}")
     drawn = ~np.isposinf(leverage)
     leverage, errors = _checked_errors(leverage[drawn], "leverage"), errors[drawn]
-    _, ax = _figure_and_axes(ax, (5.6, 3.6))
+    _, ax = new_axes((5.6, 3.6), ax)
     beyond = leverage > (np.inf if limit is None else check_number(limit, "limit", low=0))
-    across, heights = _above_zero(leverage), _above_zero(errors)
-    size = _dot_size(len(errors))
-    artists: list[Artist] = [
-        ax.scatter(across[~beyond], heights[~beyond], s=size, color=_DECODED_COLOR, linewidths=0, rasterized=True)
-    ]
+    across, heights, size = _above_zero(leverage), _above_zero(errors), _dot_size(len(errors))
+    within = {"s": size, "color": _DECODED_COLOR, "linewidths": 0, "rasterized": True}
+    artists: list[Artist] = [ax.scatter(across[~beyond], heights[~beyond], **within)]
     if beyond.any():
-        name = f"{np.count_nonzero(beyond)} beyond the limit"
-        artists.append(
-            ax.scatter(across[beyond], heights[beyond], s=2 * size, color=_ALARM_COLOR, marker="^", label=name)
-        )
+        outer = {"s": 2 * size, "color": _ALARM_COLOR, "marker": "^", "label": f"{beyond.sum()} beyond the limit"}
+        artists.append(ax.scatter(across[beyond], heights[beyond], **outer))
     if limit is not None:
         artists.append(ax.axvline(limit, color="0.3", linestyle="--", linewidth=1, label=f"limit {limit:.3g}"))
+        across = np.append(across, limit)
         _legend_above(ax)
-    _make_logarithmic(ax, "x", across if limit is None else np.append(across, limit))
-    _make_logarithmic(ax, "y", heights)
-    ax.set(xlabel="leverage", ylabel=label)
-    ax.grid(True, color="0.92")
+    _make_logarithmic(ax, "x", across)
+    _frame_errors(ax, heights, "leverage", label)
     return artists
 
 
@@ -459,10 +441,9 @@ def plot_space_time(
     >>> diagram.figure.savefig("diagram.png")  # doctest: +SKIP
     """
     fields = plot_series(fields, "fields", 1)
-    n_times, n_cells = fields.shape
-    times = _ascending(times, "times", n_times)
-    cells, name = _cells(positions, n_cells)
-    figure, ax = _figure_and_axes(ax, (6.4, 4.0))
+    times = _ascending(times, "times", len(fields))
+    cells, name = _cells(positions, fields.shape[1])
+    figure, ax = new_axes((6.4, 4.0), ax)
     # rasterized: a vector file would hold a polygon a cell
     mesh = ax.pcolormesh(cell_edges(times), cell_edges(cells), fields.T, cmap=SEQUENTIAL_COLORS, rasterized=True)
     ax.set(xlabel="time t", ylabel=name)
@@ -516,26 +497,20 @@ def plot_crowd(
     length, width = as_array(shape if extent is None else extent, "extent", (2,))
     if not (length > 0 and width > 0):
         raise ValueError(f"extent must be positive, got {extent!r}")
-    solid = np.zeros(shape, dtype=bool)
-    if obstacle is not None:
-        solid = np.asarray(obstacle)
-        if solid.dtype != bool or solid.size != shape[0] * shape[1]:
-            raise ValueError(
-                f"obstacle must be boolean with {shape[0] * shape[1]} cells, got {solid.dtype} of shape {solid.shape}"
-            )
-        solid = solid.reshape(shape)
-
+    solid = np.zeros(shape, dtype=bool) if obstacle is None else np.asarray(obstacle)
+    if solid.dtype != bool or solid.size != math.prod(shape):
+        raise ValueError(
+            f"obstacle must be boolean with {math.prod(shape)} cells, got {solid.dtype} of shape {solid.shape}"
+        )
     n_columns = 1 if len(rows) < 4 else 2
-    panel = 4.4
-    height = panel * min(width / length, 2) + 0.62
-    figure, axes = new_panels(len(rows), n_columns, (panel * n_columns + 0.9, height), sharex=True, sharey=True)
+    size = 4.4 * n_columns + 0.9, 4.4 * min(width / length, 2) + 0.62
+    figure, axes = new_panels(len(rows), n_columns, size, sharex=True, sharey=True)
     style = {"vmin": min(fields.min(), 0.0), "vmax": max(fields.max(), np.finfo(float).tiny)}
-    for k, (ax, row) in enumerate(zip(axes, rows)):
-        drawn = draw_plane(ax, fields[row].T, hidden=solid.T, extent=(0, length, 0, width), **style)
-        if times is not None:
-            ax.set_title(f"t = {times[row]:g}", fontsize="medium")
-        if k % n_columns == 0:
-            ax.set_ylabel("y")
+    for ax, row in zip(axes, rows):
+        title = "" if times is None else f"t = {times[row]:g}"
+        drawn = _draw_panel(ax, fields[row], title, solid.reshape(shape), (length, width), **style)
+    for ax in axes[::n_columns]:
+        ax.set_ylabel("y")
     _label_lowest(axes, n_columns, "x")
     figure.colorbar(drawn, ax=axes, label=label, fraction=0.04, pad=0.02)
     return figure
@@ -576,14 +551,11 @@ def plot_images(
         wanted = 2 * np.pi * np.arange(len(rows)) / len(rows)
         rows = [int(np.argmin(np.abs(np.exp(1j * angles) - np.exp(1j * angle)))) for angle in wanted]
     n_columns = min(len(rows), 3 if len(rows) in (5, 6, 9) else 4)
-    panel = 2.1
-    height = panel * min(shape[0] / shape[1], 3) + 0.3
-    figure, axes = new_panels(len(rows), n_columns, (panel * n_columns, height))
+    size = 2.1 * n_columns, 2.1 * min(shape[0] / shape[1], 3) + 0.3
+    figure, axes = new_panels(len(rows), n_columns, size)
     for ax, row in zip(axes, rows):
-        draw_plane(ax, images[row], origin="upper", cmap="gray", vmin=images[row].min(), vmax=images[row].max())
-        ax.set(xticks=[], yticks=[])
-        if angles is not None:
-            ax.set_title(f"θ = {np.rad2deg(angles[row]):.4g}°", fontsize="medium")
+        title = "" if angles is None else f"θ = {np.rad2deg(angles[row]):.4g}°"
+        _draw_panel(ax, images[row], title, vmin=images[row].min(), vmax=images[row].max())
     return figure
 
 
@@ -642,7 +614,7 @@ def plot_embedding(
     if dimension == 1:
         latents, names = np.column_stack([np.arange(float(n)), latents]), ["row", *names]
 
-    figure, ax = _figure_and_axes(ax, (5.6, 4.4), "3d" if dimension == 3 else None)
+    figure, ax = new_axes((5.6, 4.4), ax, projection="3d" if dimension == 3 else None)
     style: dict[str, Any] = {"s": _dot_size(n), "rasterized": n > 5000}
     if color is not None:
         style |= {"c": color, "cmap": _CYCLIC_COLORS if cyclic else SEQUENTIAL_COLORS}
@@ -710,24 +682,24 @@ def plot_reconstructions(
         n_columns = check_count(n_columns, "n_columns")
     named: dict[str, Any] = {"truth": truth}
     fields = plot_arrays(named | {str(name): field for name, field in reconstructions.items()}, shape)
+    truth = fields["truth"]
     if len(fields) == 1:
         raise ValueError("reconstructions must name at least one field")
+    hidden = np.zeros(truth.shape, dtype=bool)
     if mask is not None:
         mask = np.asarray(mask)
         if mask.dtype != bool:
-            raise ValueError(f"mask must be boolean of shape {fields['truth'].shape}, got {mask.dtype}")
-        (mask,) = plot_arrays({"mask": mask}, fields["truth"].shape if shape is None else shape).values()
-        mask = mask > 0
-    truth = fields["truth"]
+            raise ValueError(f"mask must be boolean of shape {truth.shape}, got {mask.dtype}")
+        hidden = plot_arrays({"mask": mask}, truth.shape if shape is None else shape)["mask"] == 0
     if truth.ndim == 1:
         positions, name = _cells(positions, len(truth))
-        return _profiles(truth, fields, positions, name, label, n_columns or 2, width)
+        return _profiles(fields, positions, name, label, n_columns or 2, width)
     if extent is not None:
         extent = as_array(extent, "extent", (2,))
-    return _error_maps(truth, fields, extent, mask, label, n_columns, width)
+    return _error_maps(fields, extent, hidden, label, n_columns, width)
 
 
-def _profiles(truth, fields, positions, name, label, n_columns, width):
+def _profiles(fields, positions, name, label, n_columns, width):
     n_panels = len(fields) - 1
     n_columns = min(n_columns, n_panels)
     n_rows = -(-n_panels // n_columns)
@@ -739,7 +711,7 @@ def _profiles(truth, fields, positions, name, label, n_columns, width):
         if above is not upper[0]:
             above.sharey(upper[0])
             below.sharey(lower[0])
-        lines = draw_compared_lines(truth, field, above, below, positions=positions)
+        lines = draw_compared_lines(fields["truth"], field, above, below, positions=positions)
         above.set_title(title, fontsize="medium")
         for ax in (above, below):
             ax.set(xlabel="", ylabel="")
@@ -751,25 +723,18 @@ def _profiles(truth, fields, positions, name, label, n_columns, width):
     return figure
 
 
-def _error_maps(truth, fields, extent, mask, label, n_pairs, full_width):
-    hidden = np.zeros(truth.shape, dtype=bool) if mask is None else ~mask
+def _error_maps(fields, extent, hidden, label, n_pairs, full_width):
+    truth = fields["truth"]
     errors = {name: abs(field - truth) for name, field in fields.items() if field is not truth}
     high = max(error[~hidden].max(initial=0) for error in errors.values())
     high = high if high > 1e-280 else 1.0  # no error: a logarithmic scale needs a number all the same
-    if extent is None:
-        aspect, place, style = truth.shape[0] / truth.shape[1], {"origin": "upper"}, {"cmap": "gray"}
-    else:  # the first axis goes to the right
-        aspect, place, style = extent[1] / extent[0], {"extent": (0, extent[0], 0, extent[1])}, {}
-        hidden = hidden.T
-        fields, errors = ({name: field.T for name, field in each.items()} for each in (fields, errors))
-    shown = fields["truth"][~hidden]
-    style |= {"vmin": min(shown.min(initial=0), 0), "vmax": shown.max(initial=0) or 1}
-    # values below the scale get its lowest colour, not a hole
+    shown = truth[~hidden]
+    style = {"vmin": min(shown.min(initial=0), 0), "vmax": shown.max(initial=0) or 1}
     error_style = {"cmap": "magma", "norm": log_colors(high / 1e3, high)}
     # pairs of field and error: long corridors one per row, images two
+    aspect = truth.shape[0] / truth.shape[1] if extent is None else extent[1] / extent[0]
+    n_pairs = n_pairs or (1 if aspect < 0.6 else 2)
     width = 3.3 if aspect < 0.6 else 2.0
-    if n_pairs is None:
-        n_pairs = 1 if aspect < 0.6 else 2
     if full_width is not None:
         width = (full_width - 0.4) / (2 * n_pairs)
     n_rows = -(-len(fields) // n_pairs)
@@ -777,12 +742,13 @@ def _error_maps(truth, fields, extent, mask, label, n_pairs, full_width):
     axes = figure.subplots(n_rows, 2 * n_pairs, squeeze=False, sharex=True, sharey=True)
     used = remove_unused(axes.ravel(), 2 * len(fields))
     used.pop(1).remove()  # truth has no error
-    panels = iter(used)
+    panels, size = iter(used), "x-small" if extent is None else "medium"
     for name, field in fields.items():
-        drawn = draw_plane(_titled(next(panels), name, extent), field, hidden=hidden, **place, **style)
+        drawn = _draw_panel(next(panels), field, name, hidden, extent, size, **style)
         if name in errors:
-            ax = _titled(next(panels), "absolute error", extent)
-            error = draw_plane(ax, np.maximum(errors[name], high / 1e3), hidden=hidden, **place, **error_style)
+            # values below the scale get its lowest colour, not a hole
+            error = np.maximum(errors[name], high / 1e3)
+            drawn_error = _draw_panel(next(panels), error, "absolute error", hidden, extent, size, **error_style)
     if extent is not None:
         for ax in axes[:, 0]:
             ax.set_ylabel("y")
@@ -791,15 +757,8 @@ def _error_maps(truth, fields, extent, mask, label, n_pairs, full_width):
     bar_style = {"fraction": 0.03, "pad": 0.02, "shrink": 0.6, "aspect": 40}
     bar = draw_bar_below(drawn, used, None, **bar_style)
     bar.set_label(label, loc="left")  # the power of ten stands to the right
-    figure.colorbar(error, ax=used, label="absolute error", location="bottom", **bar_style)
+    figure.colorbar(drawn_error, ax=used, label="absolute error", location="bottom", **bar_style)
     return figure
-
-
-def _titled(ax, title, extent):
-    ax.set_title(title, fontsize="x-small" if extent is None else "medium")
-    if extent is None:
-        ax.set(xticks=[], yticks=[])
-    return ax
 
 
 # --- what all pictures share: figures, axes, colours ---------------------------------------------
@@ -821,14 +780,12 @@ def new_figure(size: tuple[float, float]) -> Figure:
     return Figure(figsize=size, layout="constrained")
 
 
-def new_axes(size: tuple[float, float], projection: str | None = None) -> tuple[Figure, Any]:
-    """A figure of that many inches and its one axes."""
+def new_axes(size: tuple[float, float], ax: Any = None, projection: str | None = None) -> tuple[Figure, Any]:
+    """The axes that are given and their figure, or a new figure of that many inches and its one axes."""
+    if ax is not None:
+        return ax.figure, ax
     figure = new_figure(size)
     return figure, figure.add_subplot(projection=projection)
-
-
-def _figure_and_axes(ax, size, projection=None):
-    return new_axes(size, projection) if ax is None else (ax.figure, ax)
 
 
 def new_panels(count: int, n_columns: int, size: tuple[float, float], **options: Any) -> tuple[Figure, list[Axes]]:
@@ -872,6 +829,15 @@ def draw_plane(ax: Axes, values: NDArray[Any], *, hidden: NDArray[np.bool_] | No
         ax.set_facecolor(_OBSTACLE_COLOR)
         style = {"interpolation": "nearest", **style}
     return ax.imshow(values, **{"origin": "lower", "cmap": SEQUENTIAL_COLORS, **style})
+
+
+def _draw_panel(ax, values, title, hidden=None, extent=None, size="medium", **style):
+    """A titled plane: a grey image without ticks, or with `extent` (length, width) a corridor along the first axis."""
+    ax.set_title(title, fontsize=size)
+    if extent is None:
+        ax.set(xticks=[], yticks=[])
+        return draw_plane(ax, values, hidden=hidden, **{"origin": "upper", "cmap": "gray", **style})
+    return draw_plane(ax, values.T, hidden=hidden.T, extent=(0, extent[0], 0, extent[1]), **style)
 
 
 def draw_points(ax: Axes, points: NDArray[np.float64], **style: Any) -> PathCollection:
@@ -972,6 +938,7 @@ def _above_zero(values):
 
 
 def _errors_of_rows(ax, times, errors):
+    times = np.arange(float(len(errors))) if times is None else times
     median = float(np.median(errors))
     if len(errors) <= MOST_POINTS:
         artists = ax.plot(times, errors, ".", color=_DECODED_COLOR, markersize=4, label="a field")
@@ -983,8 +950,7 @@ def _errors_of_rows(ax, times, errors):
             ax.fill_between(middles, low, high, color=_DECODED_COLOR, alpha=0.3, linewidth=0, label="range"),
             *ax.plot(middles, middle, color=_DECODED_COLOR, linewidth=1, label=f"median of {len(errors) // count}"),
         ]
-    artists.append(ax.axhline(median, color=_ALARM_COLOR, linewidth=1, label=f"median {median:.3g}"))
-    return artists
+    return [*artists, ax.axhline(median, color=_ALARM_COLOR, linewidth=1, label=f"median {median:.3g}")]
 
 
 def in_bins(x: NDArray[Any], values: NDArray[Any], count: int) -> tuple[NDArray[np.float64], list[NDArray[Any]]]:
@@ -1057,6 +1023,13 @@ def _make_logarithmic(ax, which, values):
         ax.set(**{f"{which}lim": (values[0] / 10, values[0] * 10)})
     ax.set(**{f"{which}scale": "log"})
     plain_decades(getattr(ax, f"{which}axis"))
+
+
+def _frame_errors(ax, errors, name, label):
+    """A grid, and the logarithmic axis upwards, on which these errors are drawn."""
+    _make_logarithmic(ax, "y", errors)
+    ax.set(xlabel=name, ylabel=label)
+    ax.grid(True, color="0.92")
 
 
 def _legend_above(ax):

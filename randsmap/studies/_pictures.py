@@ -193,7 +193,7 @@ def _data_and_embedding(result, part, size):
             f"{dimension} coordinates" if points.shape[1] <= 3 else f"the first three of {points.shape[1]} coordinates"
         )
         some = plotting.spread_rows(len(points), plotting.MOST_POINTS)
-        figure, ax = plotting.new_axes((5.0, 3.9), "3d" if dimension == 3 else None)
+        figure, ax = plotting.new_axes((5.0, 3.9), projection="3d" if dimension == 3 else None)
         if dimension == 3:
             ax.view_init(elev=_elevation(result))
         colors = None if color is None else color[some]
