@@ -188,6 +188,7 @@ def _shared_texts(thing: _Documented) -> _Documented:
 # -- Transformers ----------------------------------------------------------------------------------
 
 
+@_shared_texts
 @estimator
 class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A map scale * act(X @ weights_ + offsets_); a subclass has `_activation` and `draw`.
@@ -217,7 +218,6 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     _state = {"n_features_in_": Count("d"), "weights_": Array("d", "P"), "offsets_": Array("P")}
 
-    @_shared_texts
     def fit(self, X: ArrayLike, y: Any = None, *, latent_scale: ArrayLike | None = None) -> Self:
         """Draw the weights.
 
@@ -275,7 +275,6 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """
         raise NotImplementedError
 
-    @_shared_texts
     def transform(self, X: ArrayLike, *, out: NDArray[np.floating[Any]] | None = None) -> NDArray[np.floating[Any]]:
         """Features of latent points.
 
@@ -309,7 +308,6 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         _by_blocks(out, lambda part: _feature_kernel(activation, X[part], weights, offsets, scale, out[part]))
         return out
 
-    @_shared_texts
     def jacobian(self, X: ArrayLike) -> NDArray[np.float64]:
         """Derivatives of the features with respect to the latent coordinates.
 
@@ -607,6 +605,7 @@ def polynomial_jacobian(powers: NDArray[np.intp], Y: NDArray[np.float64]) -> NDA
     return out
 
 
+@_shared_texts
 @estimator
 class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """All products of latent coordinates, less their means, of total degree 1 to `degree`.
@@ -653,7 +652,6 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     degree: int = parameter(int, default=2, kw_only=False, low=1, high=100)
 
-    @_shared_texts
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Compute the mean of the latent points and the exponents.
 
@@ -671,7 +669,6 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             self.center_ = X.mean(axis=0)
         return self
 
-    @_shared_texts
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Values of the monomials at latent points.
 
@@ -691,7 +688,6 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 out *= powers[:, self.powers_[:, j]]
         return out
 
-    @_shared_texts
     def jacobian(self, X: ArrayLike) -> NDArray[np.float64]:
         """Derivatives of the monomials with respect to the latent coordinates.
 

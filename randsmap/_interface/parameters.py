@@ -34,6 +34,7 @@ from typing import Any, TypeVar, dataclass_transform
 import numpy as np
 
 _Class = TypeVar("_Class")
+_Documented = TypeVar("_Documented")
 _REQUIRED = inspect.Parameter.empty
 
 
@@ -183,7 +184,8 @@ def _make_constructor(cls: Any) -> None:
 
 def check_parameters(estimator: Any) -> dict[str, Any]:
     """The values of all declared parameters of an estimator, by name, after `Parameter.check`."""
-    return {name: declared.check(getattr(estimator, name), name) for name, declared in estimator._parameters.items()}
+    cls: Any = type(estimator)
+    return {name: declared.check(getattr(estimator, name), name) for name, declared in cls._parameters.items()}
 
 
 def option_of(cls: type, name: str) -> dict[str, Any]:
@@ -220,16 +222,17 @@ def _complete_docstring(cls: Any, sections: dict[str, str]) -> None:
     cls.__doc__ = "\n\n".join(filter(None, whole.values())) + "\n"
 
 
-def document(cls: _Class, texts: Mapping[str, str]) -> _Class:
-    """Replace lines {name} of a class's docstring by texts[name], with the indentation of the line."""
-    if cls.__doc__:  # not under python -OO
-        cls.__doc__ = re.sub(
-            r"^( *)\{(" + "|".join(texts) + r")\}$",
-            lambda found: textwrap.indent(texts[found[2]], found[1]),
-            cls.__doc__,
-            flags=re.M,
-        )
-    return cls
+def document(thing: _Documented, texts: Mapping[str, str]) -> _Documented:
+    """Replace lines {name} in the docstring of a function, or of a class and its methods, by texts[name], indented."""
+    things: list[Any] = [thing]
+    if isinstance(thing, type):
+        members = list(vars(thing).values())
+        things += filter(inspect.isfunction, [*members, *map(inspect.unwrap, members)])  # and what decorators wrap
+    lines = re.compile(r"^( *)\{(" + "|".join(texts) + r")\}$", re.M)
+    for one in things:
+        if one.__doc__:  # not under python -OO
+            one.__doc__ = lines.sub(lambda found: textwrap.indent(texts[found[2]], found[1]), one.__doc__)
+    return thing
 
 
 # -- Values ----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from randsmap._interface.arrays import as_array
 from randsmap._interface.fields import FIELD_STATE, field_rows
 from randsmap._interface.parameters import check_count, check_number, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted, restored_on_error
+from randsmap._interface.texts import shared_texts
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.svd import orthonormalize_rows_against, truncated_svd
 from randsmap._parallel import blas_threads, for_tiles
@@ -56,6 +57,7 @@ class ModeCoordinates:
         return U @ self.modes.T
 
 
+@shared_texts
 @estimator
 class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
     """Proper orthogonal decomposition of centred fields, with an inverse that keeps invariants.
@@ -202,21 +204,15 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
 
         Parameters
         ----------
-        X : array-like (L, n_components_)
-        invariant_values, cells, out
-            As for `RANDSMAPDecoder.predict`: values of the invariants for these rows, only some cells of the fields,
-            and where to put the fields.
+        {latents}
+        {invariant_values}
+        {cells}
+        {out}
 
-        Returns
-        -------
-        ndarray (L, M)
-            `out` if given; (L, k) for k cells, otherwise (L, *field_shape_). |C_j^T f - m_j| <= a few ulp of
-            |C_j|^T |f| + |m_j|, for any X.
+        {returns_fields}
+            |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|, for any X.
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As `RANDSMAPDecoder.predict`.
+        {raises}
         """
         linear, X = self._map_and_coordinates(X)
         fields = linear.fields(X, invariant_values, cells, out, self.field_shape_)
@@ -225,20 +221,16 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
     def inverse_jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Derivatives of the fields of `inverse_transform` with respect to the coordinates.
 
+        Without bounds they are the modes, the same everywhere.
+
         Parameters
         ----------
-        X : array-like (L, n_components_)
-        cells : as for `inverse_transform`
+        {latents}
+        {cells}
 
-        Returns
-        -------
-        ndarray (L, M, n_components_)
-            The modes: the same everywhere, without bounds. (L, k, n_components_) for k cells.
+        {returns_jacobian}
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As `inverse_transform`.
+        {raises}
         """
         linear, X = self._map_and_coordinates(X)
         return linear.jacobian(X, cells, shape=self.field_shape_)
@@ -248,21 +240,13 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
 
         Parameters
         ----------
-        X : array-like (L, d)
-            Coordinates, d = `n_components_`.
-        V : array-like (L, d) or (d,)
-            A direction per row, or one for all.
-        cells : as for `inverse_transform`
+        {latents}
+        {directions}
+        {cells}
 
-        Returns
-        -------
-        ndarray (L, M)
-            (L, k) of k cells. C^T of a tangent is 0, with invariants.
+        {returns_jvp}
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As `inverse_transform`, and if V does not fit.
+        {raises}
         """
         linear, X = self._map_and_coordinates(X)
         return linear.jvp(X, V, cells, self.field_shape_)
@@ -272,20 +256,13 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
 
         Parameters
         ----------
-        X : array-like (L, d)
-            Coordinates, d = `n_components_`.
-        U : array-like (L, M) or (M,)
-            A functional per row, or one for all; (L, k) or (k,) for k cells.
-        cells : as for `inverse_transform`
+        {latents}
+        {functionals}
+        {cells}
 
-        Returns
-        -------
-        ndarray (L, d)
+        {returns_vjp}
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As `inverse_transform`, and if U does not fit.
+        {raises}
         """
         linear, X = self._map_and_coordinates(X)
         return linear.vjp(X, self._vectors(U), cells, self.field_shape_)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.arrays import as_array
 from randsmap._interface.fields import FieldOutputMixin, FieldShape, field_rows
+from randsmap._interface.texts import shared_texts
 from randsmap._io.files import expanded, write_atomically
 from randsmap._kernels import linear_map as _kernel
 from randsmap.maps.image import MAX_BYTES, FrozenEncoder, field_shape_of, image_of
@@ -53,6 +54,7 @@ def get_include() -> str:
     return str(installed if installed.is_dir() else package.parent / "src" / "randsmap" / "include")
 
 
+@shared_texts
 class FrozenDecoder(FieldOutputMixin):
     """A decoder as one immutable block of memory, as ``decoder.freeze()`` makes it and C decodes with it.
 
@@ -194,25 +196,13 @@ class FrozenDecoder(FieldOutputMixin):
 
         Parameters
         ----------
-        X : array-like (n, d)
-            Latent coordinates.
-        invariant_values : float, array (q,), (n,) if q is 1, or (n, q), or None
-            m of these rows in place of the fitted one, as in the decoder's own `predict`.
-        out : ndarray (n, M), float64, C-contiguous, or None
-            Where to put the fields, in their shape or as rows.
+        {latents}
+        {invariant_values}
+        {out}
 
-        Returns
-        -------
-        fields : ndarray (n, M), float64
-            `out` if given; otherwise (n, *field_shape_), (n,) if the decoder was fitted to one-dimensional y. A row's
-            result does not depend on the other rows.
+        {returns_fields}
 
-        Raises
-        ------
-        ValueError, TypeError
-            If X is not a finite array (n, d), out has the wrong shape, type or layout or shares memory with X,
-            invariant_values do not fit or contradict each other or the bounds, or a field that has invariants to
-            satisfy overflows.
+        {raises}
         """
         if invariant_values is None and type(X) is np.ndarray and len(X) <= 8:
             fields = np.empty((len(X), self._n_cells)) if out is None else out
@@ -230,20 +220,12 @@ class FrozenDecoder(FieldOutputMixin):
 
         Parameters
         ----------
-        X : array-like (n, d)
-            Latent points; there may be no rows.
-        out : ndarray (n, *field_shape_, d), float64, C-contiguous, or None
-            Where to put them.
+        {latents}
+        {out_jacobian}
 
-        Returns
-        -------
-        ndarray (n, *field_shape_, d)
-            `out` if it is given. With invariants C^T J = 0.
+        {returns_jacobian}
 
-        Raises
-        ------
-        ValueError, TypeError
-            As `predict`.
+        {raises}
         """
         X = as_array(X, "X", (None, self.n_components), min_rows=0)
         return self.linear_map.jacobian(X, out=out, shape=self.field_shape_)
@@ -253,20 +235,12 @@ class FrozenDecoder(FieldOutputMixin):
 
         Parameters
         ----------
-        X : array-like (n, d)
-            Latent points.
-        V : array-like (n, d) or (d,)
-            A direction a point, or one for all.
+        {latents}
+        {directions}
 
-        Returns
-        -------
-        ndarray (n, *field_shape_)
-            C^T J v = 0 with invariants.
+        {returns_jvp}
 
-        Raises
-        ------
-        ValueError, TypeError
-            As `predict`, and if V does not fit.
+        {raises}
         """
         X = as_array(X, "X", (None, self.n_components), min_rows=0)
         return self.linear_map.jvp(X, V, shape=self.field_shape_)
@@ -276,24 +250,18 @@ class FrozenDecoder(FieldOutputMixin):
 
         Parameters
         ----------
-        X : array-like (n, d)
-            Latent points.
-        U : array-like (n, M), (n, *field_shape_) or (M,)
-            A functional a point, or one for all.
+        {latents}
+        {functionals}
 
-        Returns
-        -------
-        ndarray (n, d)
+        {returns_vjp}
 
-        Raises
-        ------
-        ValueError, TypeError
-            As `predict`, and if U does not fit.
+        {raises}
         """
         X = as_array(X, "X", (None, self.n_components), min_rows=0)
         return self.linear_map.vjp(X, self._vectors(U), shape=self.field_shape_)
 
 
+@shared_texts
 class FrozenModel(FrozenDecoder):
     """Encoder and decoder as one immutable block of memory, as ``model.freeze()`` makes it.
 
@@ -330,8 +298,7 @@ class FrozenModel(FrozenDecoder):
 
         Parameters
         ----------
-        X : array-like (n, M) or (n, *field_shape_)
-            Fields; there may be no rows.
+        {fields}
 
         Returns
         -------
@@ -351,19 +318,13 @@ class FrozenModel(FrozenDecoder):
 
         Parameters
         ----------
-        X : array-like (n, d)
-            Latent points.
-        invariant_values, out
-            As for `predict`.
+        {latents}
+        {invariant_values}
+        {out}
 
-        Returns
-        -------
-        ndarray (n, M)
+        {returns_fields}
 
-        Raises
-        ------
-        ValueError, TypeError
-            As `predict`.
+        {raises}
         """
         return self.predict(X, invariant_values=invariant_values, out=out)
 

@@ -1,0 +1,74 @@
+"""Entries and sections of docstrings that methods of decoders, models and frozen decoders share."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from randsmap._interface.parameters import document
+
+_Documented = TypeVar("_Documented")
+
+_TEXTS = {
+    "latents": """\
+X : array-like (n, d)
+    Latent points; there may be no rows.""",
+    "fields": """\
+X : array-like (n, M) or (n, *field_shape_)
+    Fields; there may be no rows.""",
+    "invariant_values": """\
+invariant_values : float, array (q,), (n,) if q is 1, or (n, q), or None
+    m of these rows instead of the fitted values (in- and outflow): one value per invariant, or one row of values per
+    field. Values of dependent columns must be those that the others imply.""",
+    "cells": """\
+cells : array-like of int (k,) or of bool (M,), or None
+    Only these cells, at their cost: indices in the flattened field (negative ones count from the end) or a mask, which
+    may have the field's shape. With bounds or invariant_values they cost as much as whole fields.""",
+    "out": """\
+out : ndarray (n, M), float64, C-contiguous, or None
+    Where to put the fields, in their shape or as rows; (n, k) for k cells.""",
+    "out_jacobian": """\
+out : ndarray (n, M, d) or (n, *field_shape_, d), float64, C-contiguous, or None
+    Where to put the derivatives.""",
+    "directions": """\
+V : array-like (n, d) or (d,)
+    A direction for each point, or one for all.""",
+    "functionals": """\
+U : array-like (n, M), (n, *field_shape_) or (M,)
+    A functional of the field for each point, or one for all; (n, k) or (k,) for k cells.""",
+    "returns_fields": """\
+Returns
+-------
+fields : ndarray (n, M), float64
+    `out` if given. (n, k) for k cells; otherwise (n, *field_shape_), (n,) if the decoder was fitted to one-dimensional
+    y, and a DataArray if it was fitted to one. A row depends on the other rows only by round-off.""",
+    "returns_jacobian": """\
+Returns
+-------
+ndarray (n, M, d), float64
+    J = df/dy of each row; `out` if given. (n, k, d) for k cells; otherwise (n, *field_shape_, d), (n, d) if the decoder
+    was fitted to one-dimensional y. With invariants C^T J = 0 to a few ulp of |C|^T |J|, and J is 0 on the constant
+    cells. With bounds J is 0 in the cells that are on theirs, and C^T J = 0 over the others.""",
+    "returns_jvp": """\
+Returns
+-------
+ndarray (n, M), float64
+    J v; (n, k) for k cells, otherwise of the shape of the fields. C^T J v = 0 with invariants.""",
+    "returns_vjp": """\
+Returns
+-------
+ndarray (n, d), float64
+    J^T u.""",
+    "raises": """\
+Raises
+------
+sklearn.exceptions.NotFittedError
+    Before `fit`.
+ValueError, TypeError
+    If an array is not finite or does not have the shape described, `out` has another type or layout or shares memory
+    with X, invariant_values contradict each other or the bounds, or a field with invariants overflows.""",
+}
+
+
+def shared_texts(thing: _Documented) -> _Documented:
+    """Fill the lines {latents}, {fields}, {raises}, ... in the docstrings of a function, or of a class's methods."""
+    return document(thing, _TEXTS)
