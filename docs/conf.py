@@ -15,6 +15,7 @@ from sphinx.addnodes import pending_xref
 from sphinx.domains.python import PyXRefRole
 
 import randsmap
+from randsmap.decoders._base import PROTOCOL
 
 HERE = Path(__file__).parent
 
@@ -253,8 +254,9 @@ def list_other_pages(app, docname, source):
 
 
 def skip_foreign(app, what, name, obj, skip, options):
-    """scikit-learn's own methods are in its documentation."""
-    return True if (getattr(obj, "__module__", None) or "").startswith("sklearn") else None
+    """scikit-learn's own methods are in its documentation, and nobody calls those of `PROTOCOL`."""
+    foreign = (getattr(obj, "__module__", None) or "").startswith("sklearn")
+    return True if foreign or name.rpartition(".")[2] in PROTOCOL else None
 
 
 def inherit_docstrings():

@@ -229,7 +229,8 @@ class FieldOutputMixin:
         """Shape of a field."""
         return self._field_shape.shape
 
-    def _keep_layout(self, layout: FieldShape) -> None:
+    def _keep_fields(self, layout: FieldShape) -> None:
+        """Remember how the fields of `fit` are arranged."""
         self._field_shape = layout
 
     def _in_shape(self, rows: _Array) -> _Array:

@@ -161,12 +161,10 @@ def restored_on_error(estimator: Any) -> Iterator[None]:
         raise
 
 
-class NotFrozen:
-    """Makes `freeze` raise; `_not_frozen` is the message."""
+def not_frozen(reason: str) -> Any:
+    """A method `freeze` of estimators that C cannot decode."""
 
-    _not_frozen: str
-
-    def freeze(self, *args: Any, **options: Any) -> Any:
+    def freeze(self: Any, *args: Any, **options: Any) -> Any:
         """Raise TypeError with the reason why there is no `freeze`, and what can be frozen instead.
 
         Parameters
@@ -183,7 +181,9 @@ class NotFrozen:
         TypeError
             Always.
         """
-        raise TypeError(f"{type(self).__name__} cannot be frozen: {self._not_frozen}")
+        raise TypeError(f"{type(self).__name__} cannot be frozen: {reason}")
+
+    return freeze
 
 
 def check_fitted(estimator: Any, attribute: str) -> None:

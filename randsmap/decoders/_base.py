@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import math
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -12,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap._interface.arrays import as_array, check_domain, validate_data
 from randsmap._interface.callers import extrapolation_is_ignored
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, FieldShape, field_rows, flattened, output
-from randsmap._interface.parameters import check_choice, check_number, estimator, parameter
-from randsmap._interface.state import NOT_SAVED, Count, NotFrozen, restored_on_error
+from randsmap._interface.parameters import check_choice, check_number, document, estimator, parameter
+from randsmap._interface.state import NOT_SAVED, Count, not_frozen, restored_on_error
 from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import standard_deviations
@@ -27,7 +27,6 @@ from randsmap._parallel import blas_threads
 from randsmap.maps.extrapolation import Leverage, TrustRegion
 from randsmap.maps.frozen import LinearMapHolder
 
-_Class = TypeVar("_Class", bound=type)
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 if TYPE_CHECKING:  # scikit-learn has no types: a method behind its descriptor keeps its own
@@ -85,12 +84,21 @@ def in_cells(A: NDArray[np.float64], F: Any) -> NDArray[np.float64]:
 
 
 def check_unread(estimator: Any, names: Iterable[str], reader: str) -> None:
-    """ValueError if one of the parameters, which `reader` does not read, differs from its default."""
+    """ValueError if a parameter that is not read, `reader` says with what, differs from its default."""
     for name in names:
         value = getattr(estimator, name)
         default = inspect.signature(type(estimator)).parameters[name].default
         if value is not default and (np.ndim(value) or value != default):
-            raise ValueError(f"{name} is not read with {reader}, so it must be {default!r}, got {value!r}")
+            raise ValueError(f"{name} is not read {reader}, so it must be {default!r}, got {value!r}")
+
+
+def is_fitted(estimator: Any) -> bool:
+    """Whether it is an estimator that is fitted."""
+    try:
+        check_is_fitted(estimator)
+    except (NotFittedError, TypeError):
+        return False
+    return True
 
 
 def fitted_scale(latent_scale: Any, X: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -107,13 +115,6 @@ def fitted_scale(latent_scale: Any, X: NDArray[np.float64]) -> NDArray[np.float6
     if (scale <= 0).any():
         raise ValueError(f"latent_scale must be > 0 in each coordinate, got {scale}")
     return scale
-
-
-def check_center(center: Any) -> bool:
-    """center if it is a bool."""
-    if not isinstance(center, (bool, np.bool_)):
-        raise TypeError(f"center must be a bool, got {center!r}")
-    return bool(center)
 
 
 @estimator
@@ -141,16 +142,40 @@ class LatentScaling:
     latent_scale: str | float | ArrayLike | None = parameter(default="std", shown='"std", float, array (d,) or None')
 
 
-class FieldRegression(FieldOutputMixin, NotFrozen):
-    """`score` and the outputs of a regressor from latent points to fields.
+# methods that a subclass defines, and that only the package calls
+PROTOCOL = ("fit_state", "check_available", "weights_of", "eigenpairs", "storable", "judged")
+_TEXTS = {
+    "latents": """\
+X : array-like (n, d)
+    Latent coordinates.""",
+    "cells": """\
+cells : array-like of int (k,) or of bool (M,), or None
+    Only these cells, at their cost: indices in the flattened field (negative ones count from the end) or a mask,
+    which may have the field's shape.""",
+    "out": """\
+out : ndarray (n, M), float64, C-contiguous, or None
+    Where to put the fields, in their shape or as rows; (n, k) for k cells.""",
+    "fields": """\
+fields : ndarray (n, M), float64
+    `out` if given. (n, k) for k cells; otherwise (n, *field_shape_), (n,) if y was one-dimensional and a
+    DataArray if it was one.""",
+    "raises": """\
+Raises
+------
+sklearn.exceptions.NotFittedError
+    Before `fit`.""",
+}
 
-    A class with it has a `fit` that calls `_keep_fields` with the layout of y.
-    """
 
-    n_features_in_: int
-    predict: Callable[..., Any]
+def decoder_texts(method: _Method) -> _Method:
+    """Fill {latents}, {cells}, {out}, {fields} and {raises} in the docstring of a decoder's method."""
+    return document(method, _TEXTS)
 
-    _not_frozen = (
+
+class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEstimator):
+    """A regressor from latent points to fields: its `fit` calls `_keep_fields` with the layout of y."""
+
+    freeze = not_frozen(
         "its fields are not [1 | phi(y)] A with functions phi that C knows. Random-feature, kernel and "
         "double-diffusion-map decoders and POD can"
     )
@@ -184,13 +209,9 @@ class FieldRegression(FieldOutputMixin, NotFrozen):
             predicted = predicted.reshape(len(predicted), -1)
         return float(r2_score(field_rows(self, y, name="y"), predicted, sample_weight=sample_weight))
 
-    def _keep_fields(self, layout: FieldShape) -> None:
-        """Remember how the fields of `fit` are arranged."""
-        self._keep_layout(layout)
-
     @property
     def _n_outputs(self):
-        return math.prod(self.field_shape_)
+        return self._field_shape.n_cells
 
     @property
     def _single(self):
@@ -201,10 +222,6 @@ class FieldRegression(FieldOutputMixin, NotFrozen):
         k = self._n_outputs if cells is None else len(cells)
         out = output(out, X, (n, *self.field_shape_) if cells is None else (n, k))
         return out, out.reshape(n, k)
-
-
-class FieldRegressor(FieldRegression, MultiOutputMixin, RegressorMixin, BaseEstimator):
-    """A regressor from latent points to fields, of any kind."""
 
 
 class Fit:
@@ -270,11 +287,11 @@ def holding(decoder: Any, fit: Fit, **attributes: Any) -> Any:
     return other
 
 
-class HoldsFit:
+class HoldsFit(FieldRegressor):
     """`fit`, fitted attributes and `leverage` of a decoder.
 
-    A subclass has `fit_state`, which returns a `Fit`; `weights_of`, if it is linear in the fields; `eigenpairs`, if it
-    is a ridge regression; and `check_available`, if some of its methods depend on parameters.
+    A subclass has ``fit_state(X, y)``, which returns a `Fit`, and ``check_available``, if some of its methods depend on
+    parameters.
     """
 
     _fitted: Any = None
@@ -321,88 +338,14 @@ class HoldsFit:
         return self
 
     def fit_state(self, X: ArrayLike, y: ArrayLike) -> Fit:
-        """Return the result of a fit; `fit` keeps it.
-
-        Parameters
-        ----------
-        X : array-like (n, d)
-            Latent coordinates, n >= 2.
-        y : array-like (n, M) or (n, *shape)
-            Fields.
-
-        Returns
-        -------
-        Fit
-
-        Raises
-        ------
-        ValueError, TypeError
-            As `fit`.
-        """
+        """The result of a fit; `fit` keeps it."""
         raise NotImplementedError
 
     def check_available(self, capability: str) -> bool:
-        """Check whether a decoder with these parameters has a method of its class.
-
-        Parameters
-        ----------
-        capability : str
-            The name of the method.
-
-        Returns
-        -------
-        bool
-            True.
-
-        Raises
-        ------
-        AttributeError
-            If it lacks the method; the message is the reason.
-        """
+        """True; AttributeError with the reason if the parameters exclude this method of the class."""
         return True
 
-    def weights_of(
-        self, X: NDArray[np.float64], Z: NDArray[np.float64], fields: NDArray[np.float64] | None
-    ) -> NDArray[np.float64]:
-        """The result of `smoother`, for checked arrays; of fits that are linear in the fields.
-
-        Parameters
-        ----------
-        X, Z : ndarray (n, d), (L, d)
-        fields : ndarray (n, k) or None
-
-        Returns
-        -------
-        ndarray (L, n) or (L, k)
-
-        Raises
-        ------
-        ValueError, TypeError
-            As `smoother`.
-        """
-        raise NotImplementedError
-
-    def eigenpairs(
-        self, X: NDArray[np.float64], least: float
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-        """The result of `spectrum`, for checked latents; of ridge regressions.
-
-        Parameters
-        ----------
-        X : ndarray (n, d)
-        least : float
-
-        Returns
-        -------
-        U, s, angle
-
-        Raises
-        ------
-        ValueError, TypeError
-            As `spectrum`.
-        """
-        raise NotImplementedError
-
+    @decoder_texts
     def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
         """How far latent points are from the training points, as the fit sees it.
 
@@ -411,20 +354,16 @@ class HoldsFit:
 
         Parameters
         ----------
-        X : array-like (L, d)
-            Latent coordinates.
+        {latents}
 
         Returns
         -------
-        ndarray (L,), float64
+        ndarray (n,), float64
             At least 0. See `leverage_limit_` for what is large.
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
+        {raises}
         ValueError, TypeError
-            If X is not a finite array (L, d).
+            If X is not a finite array (n, d).
         AttributeError
             If the decoder comes from a model file without what it is computed from.
 
@@ -432,8 +371,8 @@ class HoldsFit:
         -----
         Ridge regression on features: phi(y)^T (Phi^T Phi + lambda I)^-1 phi(y), with an unpenalised bias 1/n and the
         same of the features less their means; at lambda = 0 with the pseudo-inverse. Kernels: the same number,
-        (k(y, y) - k^T (K + lambda I)^-1 k) / lambda with the tail as in kriging, and at lambda = 0, or one too small to
-        be felt, the variance k(y, y) - k^T K^-1 k itself. Double diffusion maps: 1 - k^T V L^-1 V^T k. k-NN: mean
+        (k(y, y) - k^T (K + lambda I)^-1 k) / lambda with the tail as in kriging, and at lambda = 0, or one below
+        round-off, the variance k(y, y) - k^T K^-1 k itself. Double diffusion maps: 1 - k^T V L^-1 V^T k. k-NN: mean
         distance to the k neighbours over their own mean distance to theirs. A blend, and so `AutoDecoder`: 100 times
         the median over its first three parts of the leverage in units of their limits (squared for k-NN).
 
@@ -469,10 +408,11 @@ class HoldsFit:
         return float(self.fitted.leverage.limit)
 
 
-class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin, RegressorMixin, BaseEstimator):
+class LinearDecoder(LinearMapHolder, HoldsFit):
     """A decoder f(y) = [1 | phi(y)] A, projected on its invariants, whose derivatives are known.
 
-    A subclass has what `HoldsFit` names.
+    Beside what `HoldsFit` names a subclass has ``weights_of(X, Z, fields)``, the result of `smoother` for checked
+    arrays, if it is linear in the fields, and ``eigenpairs(X, least)``, that of `spectrum`, of ridge regressions.
     """
 
     coef_ = of_fit("coefficients")
@@ -486,6 +426,7 @@ class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin
     def _box(self):
         return self.fitted.box
 
+    @decoder_texts
     def predict(
         self,
         X: ArrayLike,
@@ -498,28 +439,20 @@ class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin
 
         Parameters
         ----------
-        X : array-like (n, d)
-            Latent coordinates.
+        {latents}
         invariant_values : float, array (q,), (n,) if q is 1, or (n, q), or None
             m of these rows instead of the fitted values (in- and outflow): one value per invariant, or one row of
             values per field. Values of dependent columns must be those that the others imply.
-        cells : array-like of int (k,) or of bool (M,), or None
-            Only these cells of the projected fields, at their cost: indices in the flattened field (negative ones
-            count from the end) or a mask, which may have the field's shape. With bounds or invariant_values they cost
-            as much as whole fields.
-        out : ndarray (n, M), float64, C-contiguous, or None
-            Where to put the fields, in their shape or as rows; (n, k) for k cells.
+        {cells}
+            With bounds or invariant_values they cost as much as whole fields. Coefficients of the last few sets of
+            cells are kept until the next `fit`.
+        {out}
 
         Returns
         -------
-        fields : ndarray (n, M), float64
-            `out` if given. (n, k) for k cells; otherwise (n, *field_shape_), (n,) if y was one-dimensional and a
-            DataArray if it was one.
+        {fields}
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
+        {raises}
         ValueError, TypeError
             If X is not a finite array (n, d) with n >= 1, another argument is not as described, out shares memory
             with X, invariant_values are out of reach within the bounds, or a field with invariants overflows.
@@ -533,8 +466,6 @@ class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin
         -----
         A row's result depends on the other rows only by round-off, 1e-12 of |phi(y)| |A|: a few rows
         are decoded by a loop that reads the coefficients once, more by matrix products.
-
-        The coefficients of the last few sets of `cells` are kept until the next `fit`.
         """
         fit = self._fitted or self.fitted  # the attribute first: one row must cost microseconds
         X = validate_data(self, X, reset=False)
@@ -543,7 +474,7 @@ class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin
             fit.trust.warn(self, X)
         return self._labelled(fields, cells, out)
 
-    @available_if(lambda self: self.check_available("smoother") and type(self).weights_of is not HoldsFit.weights_of)
+    @available_if(lambda self: self.check_available("smoother") and hasattr(self, "weights_of"))
     def smoother(self, X: ArrayLike, Z: ArrayLike, *, fields: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Weights of the training fields in the decoded ones, which need no fields.
 
@@ -551,7 +482,8 @@ class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin
 
             decoder.fit(X, F).invariants_.project(decoder.smoother(X, Z) @ F)
 
-        are the fields that it predicts, but for the round-off of the solver.
+        are the fields that it predicts, up to the round-off of the solver. The decoder is not changed, and what it was
+        fitted to does not matter.
 
         Parameters
         ----------
@@ -566,7 +498,7 @@ class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin
         -------
         W : ndarray (L, n), or (L, k) with `fields`, float64
             Row l holds the weights w(z_l). With features that are drawn without a `random_state` another call
-            gives others.
+            gives others. Where ``solver="auto"`` of `fit` would iterate, they are those of a direct solver.
 
         Raises
         ------
@@ -576,19 +508,13 @@ class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin
             ``solver="krylov"``, which iterates until a tolerance that depends on the fields, and
             ``constraint="training"``, whose correction is another at every point, have no such weights.
 
-        Notes
-        -----
-        The decoder is not changed by it, and what it was fitted to does not matter. Where ``solver="auto"`` of
-        `fit` would iterate, the weights are those of a direct solver.
-
         Examples
         --------
         >>> import numpy as np
         >>> from randsmap import KernelDecoder
         >>> latents = np.linspace(0, 1, 20)[:, None]
-        >>> fields = np.hstack([latents**2, 1 - latents**2])
         >>> decoder = KernelDecoder(length_scale=0.5, regularization=1e-8)
-        >>> (decoder.smoother(latents, [[0.5]]) @ fields).round(4)
+        >>> (decoder.smoother(latents, [[0.5]]) @ np.hstack([latents**2, 1 - latents**2])).round(4)
         array([[0.25, 0.75]])
         """
         fresh = clone(self)
@@ -596,7 +522,7 @@ class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin
         Z = validate_data(fresh, Z, reset=False)
         return fresh.weights_of(X, Z, None if fields is None else check_fields(fields, len(X))[0])
 
-    @available_if(lambda self: type(self).eigenpairs is not HoldsFit.eigenpairs)
+    @available_if(lambda self: hasattr(self, "eigenpairs"))
     def spectrum(self, X: ArrayLike, *, least: float = 0.0) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
         """Eigenvectors and eigenvalues of Phi Phi^T, Phi the features of X, which need no fields.
 
@@ -633,8 +559,7 @@ class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin
         --------
         >>> import numpy as np
         >>> from randsmap import KernelDecoder
-        >>> latents = np.linspace(0, 1, 5)[:, None]
-        >>> U, s, _ = KernelDecoder(length_scale=0.5).spectrum(latents)
+        >>> U, s, _ = KernelDecoder(length_scale=0.5).spectrum(np.linspace(0, 1, 5)[:, None])
         >>> leverage = (U**2 / (1 + 1e-3 / s)).sum(axis=1)  # diagonal of the hat matrix for lambda = 1e-3
         >>> bool(leverage.min() > 1 / 5), bool(leverage.max() < 1)
         (True, True)
@@ -643,6 +568,7 @@ class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin
         return fresh.eigenpairs(validate_data(fresh, X, reset=True, min_samples=2), least)
 
     @available_if(lambda self: self.check_available("jacobian"))
+    @decoder_texts
     def jacobian(
         self, X: ArrayLike, *, cells: ArrayLike | None = None, out: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
@@ -650,102 +576,87 @@ class LinearDecoder(HoldsFit, LinearMapHolder, FieldRegression, MultiOutputMixin
 
         Parameters
         ----------
-        X : array-like (L, d)
-            Latent coordinates.
-        cells : array-like of int (k,) or of bool (M,), or None
-            Only these cells, at their cost, as in `predict`.
-        out : ndarray (L, M, d), float64, C-contiguous, or None
+        {latents}
+        {cells}
+        out : ndarray (n, M, d), float64, C-contiguous, or None
             Where to put them.
 
         Returns
         -------
-        ndarray (L, M, d), float64
-            J = df/dy of each row; `out` if given. (L, k, d) for k cells; otherwise (L, *field_shape_, d), (L, d) if y
+        ndarray (n, M, d), float64
+            J = df/dy of each row; `out` if given. (n, k, d) for k cells; otherwise (n, *field_shape_, d), (n, d) if y
             was one-dimensional. With invariants C^T J = 0 to a few ulp of |C|^T |J|, and J is 0 on the
             constant cells. With bounds J is 0 in the cells that are on theirs, and C^T J = 0 over the others.
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
+        {raises}
         ValueError, TypeError
-            If X is not a finite array (L, d), cells or out do not fit, the derivative overflows
+            If X is not a finite array (n, d), another argument is not as described, the derivative overflows
             while it has invariants to satisfy, or the feature map has no known derivative.
 
         Notes
         -----
         A feature map that is not the package's own needs a method ``jacobian(Y)`` that gives
         (n, P, d), the derivatives of its ``transform(Y)``; scikit-learn's PolynomialFeatures needs
-        nothing. `jvp` and `vjp` multiply by J without forming it.
+        nothing. `jvp` and `vjp` multiply by J without forming it, at about the cost of `predict`.
 
         Examples
         --------
         >>> import numpy as np
         >>> from randsmap import KernelDecoder
         >>> latents = np.linspace(0, 1, 20)[:, None]
-        >>> fields = np.hstack([latents**2, 1 - latents**2])
         >>> decoder = KernelDecoder(length_scale=0.5, regularization=1e-8, invariants="mass")
-        >>> decoder.fit(latents, fields).jacobian([[0.5]]).round(2)
+        >>> decoder.fit(latents, np.hstack([latents**2, 1 - latents**2])).jacobian([[0.5]]).round(2)
         array([[[ 1.],
                 [-1.]]])
         """
-        linear = self.linear_map
-        return linear.jacobian(validate_data(self, X, reset=False), cells, out, self.field_shape_)
+        return self.linear_map.jacobian(validate_data(self, X, reset=False), cells, out, self.field_shape_)
 
     @available_if(lambda self: self.check_available("jvp"))
+    @decoder_texts
     def jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J v of the Jacobians with vectors: how fields change as the latents move along v.
 
         Parameters
         ----------
-        X : array-like (L, d)
-            Latent coordinates.
-        V : array-like (L, d) or (d,)
+        {latents}
+        V : array-like (n, d) or (d,)
             A vector for each row, or one for all.
-        cells : array-like of int (k,) or of bool (M,), or None
-            As in `jacobian`.
+        {cells}
 
         Returns
         -------
-        ndarray (L, M), float64
-            (L, k) for k cells; otherwise (L, *field_shape_), (L,) if y was one-dimensional. C^T J v = 0 with
+        ndarray (n, M), float64
+            (n, k) for k cells; otherwise (n, *field_shape_), (n,) if y was one-dimensional. C^T J v = 0 with
             invariants.
 
         Raises
         ------
         As `jacobian`.
-
-        Notes
-        -----
-        Costs about as much as `predict`.
         """
-        linear = self.linear_map
-        return linear.jvp(validate_data(self, X, reset=False), V, cells, self.field_shape_)
+        return self.linear_map.jvp(validate_data(self, X, reset=False), V, cells, self.field_shape_)
 
     @available_if(lambda self: self.check_available("vjp"))
+    @decoder_texts
     def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J^T u of the transposed Jacobians with vectors: the gradient of u . f in the latents.
 
         Parameters
         ----------
-        X : array-like (L, d)
-            Latent coordinates.
-        U : array-like (L, M) or (M,)
-            A vector for each row, or one for all, of the field's shape or flattened; (L, k) or (k,) for k cells;
-            otherwise (L,) if y was one-dimensional.
-        cells : array-like of int (k,) or of bool (M,), or None
-            As in `jacobian`.
+        {latents}
+        U : array-like (n, M) or (M,)
+            A vector for each row, or one for all, of the field's shape or flattened; (n, k) or (k,) for k cells;
+            otherwise (n,) if y was one-dimensional.
+        {cells}
 
         Returns
         -------
-        ndarray (L, d), float64
+        ndarray (n, d), float64
 
         Raises
         ------
         As `jacobian`.
         """
-        linear = self.linear_map
-        return linear.vjp(validate_data(self, X, reset=False), self._vectors(U), cells, self.field_shape_)
+        return self.linear_map.vjp(validate_data(self, X, reset=False), self._vectors(U), cells, self.field_shape_)
 
     def _restore(self):
         cells = self.linear_map.A.shape[1]  # makes the map, which checks its shapes

@@ -11,7 +11,7 @@ from randsmap._interface.arrays import as_array, check_cells
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import check_fitted, restored_on_error
 from randsmap._linalg.rows import Rows
-from randsmap.decoders._base import FieldRegression, FieldRegressor, check_fields
+from randsmap.decoders._base import FieldRegressor, check_fields
 from randsmap.decoders._capabilities import LeverageOfPart
 from randsmap.invariants import InvariantParameters, fit_estimator
 
@@ -100,7 +100,7 @@ class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMi
         self._keep_fields(layout)
         invariants = fit_estimator(self, F, dtype)
         if isinstance(F, Rows):
-            as_it_is = isinstance(self.estimator, FieldRegression) or F.array.dtype == np.float64
+            as_it_is = isinstance(self.estimator, FieldRegressor) or F.array.dtype == np.float64
             F = F.array if as_it_is else F[:]
         estimator = clone(self.estimator).fit(X, F[:, 0] if self._single else F, **fit_params)
 

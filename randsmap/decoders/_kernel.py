@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.arrays import cache_aligned, empty_aligned, validate_data
-from randsmap._interface.parameters import check_choice, check_count, check_number, estimator, parameter
+from randsmap._interface.parameters import check_choice, check_count, check_flag, check_number, estimator, parameter
 from randsmap._interface.state import Part
 from randsmap._kernels import ridge as _ridge
 from randsmap._linalg import distances as _distances
@@ -20,7 +20,6 @@ from randsmap.decoders._base import (
     LatentScaling,
     LinearDecoder,
     as_fields,
-    check_center,
     check_fields,
     check_unread,
     coordinates_of,
@@ -140,7 +139,7 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
         return epsilon, eigenvalues, V, np.ascontiguousarray(V / eigenvalues)
 
     def weights_of(self, X, Z, fields):
-        scale, centred = fitted_scale(self.latent_scale, X), check_center(self.center)
+        scale, centred = fitted_scale(self.latent_scale, X), check_flag(self.center, "center")
         points, Z = in_units(X, scale), in_units(Z, scale)
         epsilon, _, V, weights = self._harmonics(points)
         K = Radial.gaussian(_distances.kernel_scale(epsilon)).values(Z, points)
@@ -158,7 +157,7 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
         F, dtype, layout = check_fields(y, n, blocks=True)
         self._keep_fields(layout)
         invariants = fit_estimator(self, F, dtype)
-        scale, centred = fitted_scale(self.latent_scale, X), check_center(self.center)
+        scale, centred = fitted_scale(self.latent_scale, X), check_flag(self.center, "center")
         lengths = None if (scale == 1).all() else scale
         points = X.copy() if lengths is None else in_units(X, lengths)
 
@@ -312,7 +311,7 @@ class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder):
     def _check_kernel(self):
         kernel = check_choice(self.kernel, "kernel", KERNELS)
         unread = ("length_scale",) if kernel == "multi-gaussian" else ("max_frequency", "min_frequency")
-        check_unread(self, unread if kernel == "matern" else (*unread, "nu"), f"kernel={kernel!r}")
+        check_unread(self, unread if kernel == "matern" else (*unread, "nu"), f"with kernel={kernel!r}")
         if kernel == "matern" and self.nu not in (0.5, 1.5, 2.5):
             raise ValueError(f"nu must be 0.5, 1.5 or 2.5, got {self.nu!r}")
         if check_count(self.degree, "degree", low=0, high=1) == 0 and kernel == "thin-plate":
@@ -336,7 +335,7 @@ class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder):
             scale,
             lengths,
             X.mean(axis=0) if self.degree else None,
-            bool(self.degree or check_center(self.center)),
+            bool(self.degree or check_flag(self.center, "center")),
         )
 
     # -- What needs no fields ----------------------------------------------------------------------------

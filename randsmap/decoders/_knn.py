@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.utils.validation import check_is_fitted
+from sklearn.exceptions import ConvergenceWarning
 
 from randsmap._interface.arrays import check_cells, validate_data
 from randsmap._interface.callers import extrapolation_is_ignored, warn_caller
@@ -23,12 +22,12 @@ from randsmap._linalg.rows import BLOCK, MappedRows, Rows, fill_by_blocks
 from randsmap._parallel import parallel_for
 from randsmap.decoders._base import (
     COMPUTED_STATE,
-    FieldRegressor,
     Fit,
     HoldsFit,
     check_fields,
     fitted_scale,
     holding,
+    is_fitted,
     of_fit,
 )
 from randsmap.maps.bases import in_units
@@ -238,7 +237,7 @@ def _by_rows(step, stopped, first, kernel, shared, *arrays):
 
 
 @estimator
-class KNNDecoder(HoldsFit, FieldRegressor):
+class KNNDecoder(HoldsFit):
     """Convex mixtures of the training fields whose latent points are nearest.
 
     The weights are nonnegative and sum to 1, so every decoded field satisfies, to a few ulp, the linear invariants and
@@ -329,7 +328,7 @@ class KNNDecoder(HoldsFit, FieldRegressor):
 
     def __sklearn_clone__(self):
         new = super().__sklearn_clone__()
-        if _is_fitted(self.encoder):  # scikit-learn's clone takes the fit out of it
+        if is_fitted(self.encoder):  # scikit-learn's clone takes the fit out of it
             new.encoder = self.encoder
         return new
 
@@ -371,7 +370,7 @@ class KNNDecoder(HoldsFit, FieldRegressor):
         encoder = _unwrapped(self.encoder)
         if not _is_diffusion_map(encoder):
             raise TypeError(f'objective="encoder" needs a DiffusionMaps encoder, got {type(self.encoder).__name__}')
-        if not _is_fitted(encoder):
+        if not is_fitted(encoder):
             encoder = clone(encoder).fit(F.array if isinstance(F, Rows) else F)
         if encoder.n_features_in_ != F.shape[1]:
             raise ValueError(
@@ -543,13 +542,3 @@ def _is_diffusion_map(encoder):
 
 def _unwrapped(encoder):
     return getattr(encoder, "estimator", encoder)  # of a FrozenEstimator
-
-
-def _is_fitted(encoder):
-    if encoder is None:
-        return False
-    try:
-        check_is_fitted(encoder)
-    except (NotFittedError, TypeError):
-        return False
-    return True

@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from joblib import hash as hash_of
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap._interface.arrays import cache_aligned, validate_data
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import field_rows
-from randsmap._interface.parameters import check_choice, check_count, check_number, estimator, parameter
+from randsmap._interface.parameters import check_count, check_number, check_parameters, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Part, restored_on_error
 from randsmap._linalg.cholesky import Solution
 from randsmap._linalg.normal_equations import NormalEquations
@@ -34,100 +32,70 @@ from randsmap.decoders._base import (
     LinearDecoder,
     as_fields,
     available_if,
-    check_center,
     check_fields,
+    check_unread,
     coordinates_of,
     fitted_scale,
     holding,
     in_cells,
+    is_fitted,
     of_fit,
 )
+from randsmap.decoders._batches import Batches, check_mergeable, check_streamable, is_map
 from randsmap.decoders._fits import RidgeFit
-from randsmap.decoders._regularization import PAPER, fixed_regularization, held_out_regularization
-from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
+from randsmap.decoders._regularization import batch_regularization, fixed_regularization, held_out_regularization
+from randsmap.features import FourierFeatures, SigmoidFeatures
 from randsmap.invariants import AffineInvariants, InvariantParameters, Invariants, RunningInvariants, fit_estimator
 from randsmap.maps.bases import ScaledTransformer, in_units
 from randsmap.metrics import field_norms
 
 
-# -- Fitted state ----------------------------------------------------------------------------------
+def _of_latest(name):
+    """A fitted attribute that is known before the batches are solved for."""
+    return property(lambda self: getattr(self.stream or self.fitted, name))
+
+
+# -- A fit but for lambda --------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
-class _Stream:
-    """State between batches: the features, and sums of what has come. Its sums are this decoder's own."""
+class _Problem:
+    """A regression on random features, but for lambda."""
 
     features: Any
     latent_scale: NDArray[np.float64]
-    sums: NormalEquations | None = None  # None: no batch yet, the features are fitted to latents alone
-    running: RunningInvariants | None = None
-    invariants: AffineInvariants | None = None
+    rows: FeatureRows
+    points: NDArray[np.float64]
+    F: Any  # the fields, or with `output_rank` their coordinates in the modes
+    synthesis: NDArray[np.float64] | None  # mean and modes
+    invariants: AffineInvariants | None
+    regularizations: list[float]  # that will be asked for
+    factor: RidgeFactor | None  # None: constraint="training"
 
-
-# -- What batches need -----------------------------------------------------------------------------
-class NotStreamable(ValueError):
-    """The parameters do not allow batches; the cause of the AttributeError of `decoder.partial_fit`."""
-
-
-def _streamable(decoder):
-    """True if `partial_fit` is there; NotStreamable, with the reason, if the parameters do not allow batches."""
-    if decoder.solver in ("svd", "krylov", "lowrank"):
-        raise NotStreamable(
-            f"partial_fit needs solver='auto' or 'cholesky', got {decoder.solver!r}, which needs all samples at once"
+    def fit(self, regularization: float) -> RidgeFit:
+        """The fit for one of the regularizations."""
+        return RidgeFit(
+            **self._solution(regularization)._asdict(),
+            features=self.features,
+            latent_scale=self.latent_scale,
+            synthesis=self.synthesis,
+            invariants=self.invariants,
+            projected=self.factor is not None and self.invariants is not None,
+            points=self.points,
+            n_samples=len(self.points),
+            regularization=float(regularization),
+            free_bias=not self.rows.bias,
         )
-    if decoder.output_rank is not None:
-        raise NotStreamable(f"partial_fit needs output_rank=None, got {decoder.output_rank!r}: modes need all samples")
-    if decoder.constraint != "everywhere":
-        raise NotStreamable(
-            f"partial_fit needs constraint='everywhere', got {decoder.constraint!r}, which needs all samples at once"
-        )
-    features = decoder.features
-    if decoder.stream is not None or _is_fitted(features) or not (features is None or _is_map(features)):
-        return True  # what is no feature map is refused later
-    if features is None:
-        raise NotStreamable(
-            "partial_fit needs features whose number is known: give FourierFeatures(n_features=...), a map that is "
-            "fitted already, or all latent points to fit_features before"
-        )
-    if isinstance(features, SigmoidFeatures) and features.latent_box is None:
-        raise NotStreamable(
-            "partial_fit cannot take the centres of SigmoidFeatures from the bounding box of data that "
-            "it has not seen: give SigmoidFeatures(n_features=..., latent_box=(low, high)), a map "
-            "that is fitted already, or all latent points to fit_features before"
-        )
-    if not isinstance(features, (FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures)):
-        raise NotStreamable(
-            f"partial_fit cannot fit {features!r} to one batch of the data: fit it before, "
-            "to data that represent all batches"
-        )
-    if not isinstance(features.n_features, numbers.Integral):
-        raise NotStreamable(
-            "partial_fit needs an integer n_features, got "
-            f"{features.n_features!r}, a multiple of a number of samples that is not "
-            "known: give a count, or a map that is fitted already"
-        )
-    return True
 
-
-def _streamed_regularization(decoder):
-    regularization = PAPER if decoder.regularization is None else fixed_regularization(decoder)
-    if regularization is None:
-        raise ValueError(
-            'partial_fit needs a number for regularization, got "auto", for which all samples must be known'
-        )
-    return regularization
-
-
-def _is_map(features):
-    return hasattr(features, "transform") and not isinstance(features, type)
-
-
-def _is_fitted(features):
-    if not _is_map(features):
-        return False
-    try:
-        check_is_fitted(features)
-    except (NotFittedError, TypeError):
-        return False
-    return True
+    def _solution(self, regularization):
+        if self.factor is None:
+            A = _training_constrained(self.rows, self.F, regularization, self.invariants)
+            return Solution(cache_aligned(A), "svd")
+        solution = self.factor.solve(coordinates_of(self.F), regularization)
+        if self.synthesis is not None:  # modes keep the invariants
+            return solution
+        A = in_cells(solution.coefficients, self.F)
+        if self.invariants is not None:
+            A = self.invariants.constrain_coefficients(A)
+        return solution._replace(coefficients=cache_aligned(A))
 
 
 # -- Decoders --------------------------------------------------------------------------------------
@@ -138,33 +106,30 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
     Parameters
     ----------
     features
-        Feature map: `SigmoidFeatures`, `FourierFeatures`, `MultiscaleFourierFeatures`, or any
-        scikit-learn transformer (its `transform` then gives the features). It is cloned, not
-        changed. None: ``FourierFeatures()``, of length scale 1.
+        Feature map: `SigmoidFeatures`, `FourierFeatures`, `MultiscaleFourierFeatures`, or any scikit-learn
+        transformer. It is cloned, not changed. None: ``FourierFeatures()``, of length scale 1.
     regularization
         lambda >= 0. "auto": the best of 17 values, from 1e-14 to 100 times the largest eigenvalue of Phi Phi^T, by
         leave-one-out errors in closed form of all samples or 300 at random; then the fit is not linear in the fields.
         None: "auto" without `features`, 1e-3 (the paper's) with them and for `partial_fit`.
     solver
-        "lowrank": the exact solution among the combinations of the features of a few latent points, which smooth
-        features of latents of one to three dimensions hardly differ from; it needs lambda > 0. Where more than
-        min(n, P) / 6 of them (or 128) would be needed, it goes on as "auto".
-        "krylov": preconditioned block conjugate gradients, which never store Phi or a P x P matrix, for n and P
-        beyond some thousands; it needs lambda > 0. "auto": low rank where
-        that takes at most half of the operations and `error_bound_` is at most 1e-8; Krylov if min(n, P+1) >= 4000
-        and it is found to be cheaper, or if the others' matrices do not fit in memory; otherwise
+        "auto": low rank where that takes at most half of the operations and `error_bound_` is at most 1e-8; Krylov if
+        min(n, P+1) >= 4000 and it is found to be cheaper, or if the others' matrices do not fit in memory; otherwise
         Cholesky while eps |Phi|^2 <= 1e-6 lambda (Phi without its mean), then a QR factorisation of Phi, and for
         lambda <= 10 eps trace(Phi^T Phi), or when Cholesky fails, the minimum-norm solution by a singular value
-        decomposition. Relative errors of decoded fields, off the training manifold too: "cholesky" about
-        eps |Phi|^2 / lambda, "svd" and QR below 1e-8 for lambda >= 1e-12 and smooth fields, "krylov" and "lowrank"
-        `tol` over the training set; a single field at a new point may be 100 times worse.
+        decomposition. "lowrank": the exact solution among the combinations of the features of a few latent points,
+        which smooth features of one to three latents hardly differ from; where more than min(n, P) / 6 of them (or 128)
+        would be needed, it goes on as "auto". "krylov": preconditioned block conjugate gradients, which never store Phi
+        or a P x P matrix. Both need lambda > 0. Relative errors of decoded fields, off the training manifold too:
+        "cholesky" about eps |Phi|^2 / lambda, "svd" and QR below 1e-8 for lambda >= 1e-12 and smooth fields, "krylov"
+        and "lowrank" `tol` over the training set; a single field at a new point may be 100 times worse.
     tol
         For "lowrank" and "krylov": bound of |Phi (A - A*)| / |F| over the training set (Frobenius norms), A* being the
-        exact ridge solution and F less its mean with `center`. None: 1e-8 for "lowrank", 1e-7 for "krylov". Where
-        "auto" takes them too, but for low rank no more than 1e-8. The round-off of the factorisation is not in it.
-        Refused beside "cholesky" and "svd".
+        exact ridge solution and F less its mean with `center`, without the round-off of the factorisation. None: 1e-8
+        for "lowrank", 1e-7 for "krylov", also where "auto" takes them (low rank with at most 1e-8). Refused with
+        "cholesky" and "svd".
     max_iter
-        For "krylov": iterations after which it stops with a ConvergenceWarning. None: 500. Refused beside "cholesky",
+        For "krylov": iterations after which it stops with a ConvergenceWarning. None: 500. Refused with "cholesky",
         "svd" and "lowrank".
     output_rank
         Keep the coefficients as B U^T, with r modes U of the training fields less their mean: P r + r M numbers in
@@ -179,23 +144,20 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
     features_ : transformer
         The fitted clone of `features`.
     coef_ : ndarray (P+1, M)
-        A, float64; the first row is the bias. With `output_rank` it is computed when it is read, P + 1 numbers per
-        cell.
+        A, the first row the bias. With `output_rank` it is computed when it is read.
     output_coef_ : ndarray (P+1, r) or None
-        B; the first row is the bias. This and the next two are None without `output_rank`.
+        B, the first row the bias. This and the next two are None without `output_rank`.
     output_basis_ : ndarray (M, r) or None
         U, orthonormal columns by energy, zero on constant cells and orthogonal to the invariants.
     output_mean_ : ndarray (M,) or None
         The mean of the training fields, which satisfies the invariants: f = output_mean_ + U B^T [1 | phi(y)].
     solver_ : {"cholesky", "dual", "qr", "svd", "lowrank", "krylov", "eigh"}
-        What was used; "dual" is Cholesky of Phi Phi^T + lambda I, for n < P+1, "eigh" see
-        `partial_fit`.
+        What was used; "dual" is Cholesky of Phi Phi^T + lambda I, for n < P+1, "eigh" see `partial_fit`.
     rank_ : int or None
         Latent points whose features were combined by "lowrank"; None for other solvers.
     error_bound_ : float or None
         Of "lowrank": bound of |Phi (A - A*)| / |F|, see `tol`, that holds unless random probes of a fixed seed fail,
         once in 150000 fits at worst.
-
     n_iter_ : int
         Iterations of "krylov"; 1 for the direct solvers.
     n_samples_seen_ : int
@@ -224,13 +186,13 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
     features: Any = parameter(default=None, kw_only=False, shown="transformer or None")
     regularization: float | str | None = parameter(default=None, shown='float, "auto" or None')
     solver: str = parameter(str, default="auto", words=("auto", "cholesky", "svd", "lowrank", "krylov"))
-    tol: float | None = parameter(default=None, shown="float or None")
-    max_iter: int | None = parameter(default=None, shown="int or None")
+    tol: float | None = parameter(float, default=None, low=0, strict=True, words=(None,))
+    max_iter: int | None = parameter(int, default=None, low=1, words=(None,))
     output_rank: int | float | None = parameter(default=None, shown="int, float or None")
     random_state: Any = parameter(default=None, shown="int, RandomState instance or None")
 
-    _fitted: RidgeFit | None = None
-    _stream: Any = None  # a _Stream, from the first batch on
+    _fitted: Any = None  # a RidgeFit
+    _stream: Any = None  # Batches
     # a model file holds the fit, not the sums that more batches would be added to
     _state = {**FIT_STATE, "_fitted": Part(RidgeFit, d="d"), "_stream": NOT_SAVED}
 
@@ -238,22 +200,16 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
     @property
     def fitted(self) -> RidgeFit:
         """The fit; after batches it is solved for."""
-        fit = self._fitted
-        return self._solved() if fit is None else fit
+        self.solve()
+        return self._fitted
 
     @property
     def stream(self) -> Any:
-        """The state between batches; None before the first one and after `fit`."""
+        """`Batches` so far; None before the first one and after `fit`."""
         return self._stream
 
-    @property
-    def _latest(self):
-        """What has features and invariants: the fit, or the batches so far."""
-        found = self._fitted if self._stream is None else self._stream
-        return self.fitted if found is None else found
-
-    features_ = property(lambda self: self._latest.features)
-    latent_scale_ = property(lambda self: self._latest.latent_scale)
+    features_ = _of_latest("features")
+    latent_scale_ = _of_latest("latent_scale")
     coef_ = of_fit("A")
     output_coef_ = of_fit("output_coefficients")
     output_basis_ = of_fit("output_basis")
@@ -265,90 +221,53 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
     regularization_ = of_fit("regularization")
 
     @property
+    def _sums(self):
+        return None if self._stream is None else self._stream.sums
+
+    @property
     def n_samples_seen_(self) -> int:
-        return self.fitted.n_samples if self._stream is None or self._stream.sums is None else self._stream.sums.n
+        return self.fitted.n_samples if self._sums is None else self._sums.n
 
     def __sklearn_is_fitted__(self) -> bool:
-        return self._fitted is not None or (self._stream is not None and self._stream.sums is not None)
+        return self._fitted is not None or self._sums is not None
 
     def storable(self) -> Self:
-        """The decoder as a model file holds it: solved for, without the sums that more batches would be added to.
-
-        Returns
-        -------
-        decoder
-
-        Raises
-        ------
-        ValueError, numpy.linalg.LinAlgError
-            As `solve`.
-        """
+        """The decoder as a model file holds it: solved for, without the sums that more batches would be added to."""
         if not self.__sklearn_is_fitted__():
             return self
         return holding(self, self.fitted.storable(), _stream=None)
 
     # -- Fit -------------------------------------------------------------------------------------------
     def fit_state(self, X, y):
-        regularization = fixed_regularization(self)
-        fit = self._prepare_path(X, y, [regularization])(regularization)
+        problem = self._problem(X, y, [fixed_regularization(self)])
+        fit = problem.fit(*problem.regularizations)
         self._stream = None
         return fit
 
-    def _prepare_path(self, X, y, regularizations):
-        """What fits of several lambdas share; a function of lambda that returns a RidgeFit.
-
-        [None] in place of them: held-out errors choose one.
-        """
-        self._check_solver(_SOLVERS_OF_FIT)
+    def _problem(self, X, y, regularizations):
+        """The regression for several lambdas; [None]: for one that is chosen by held-out errors."""
+        self._check_parameters()
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, layout = check_fields(y, len(X), blocks=True, factored=True)
         self._keep_fields(layout)
         invariants = _fitted_invariants(self, as_fields(F), dtype)
-        everywhere = self.constraint == "everywhere"
         features, scale = self._fit_map(X)
-        rows = FeatureRows(features, X, bias=not self._centred())
+        rows = FeatureRows(features, X, bias=not self._centred)
         points = X.copy()
-        if regularizations == [None]:
+        if None in regularizations:
             regularizations = [held_out_regularization(features, points, F)]
-        modes = self._field_modes(F, invariants)
-        F = F if modes is None else modes[1]
-        if everywhere:
-            given = {name: getattr(self, name) for name in ("tol", "max_iter") if getattr(self, name) is not None}
-            factor = RidgeFactor(rows, regularizations, self.solver, cells=F.shape[1], **given)
-            coordinates = coordinates_of(F)
-
-        def fit(regularization):
-            regularization = regularizations[0] if regularization is None else regularization
-            if everywhere:
-                solution = factor.solve(coordinates, regularization)
-                A = in_cells(solution.coefficients, F)
-                if modes is None and invariants is not None:
-                    A = invariants.constrain_coefficients(A)
-            else:
-                A = _training_constrained(rows, F, regularization, invariants)
-                solution = Solution(A, "svd")
-            return RidgeFit(
-                features,
-                scale,
-                cache_aligned(A) if modes is None else A,
-                None if modes is None else modes[0],
-                invariants,
-                everywhere and invariants is not None,
-                *solution[1:],
-                points=points,
-                n_samples=len(points),
-                regularization=float(regularization),
-                free_bias=not rows.bias,
-            )
-
-        return fit
+        synthesis = factor = None
+        if self.output_rank is not None:
+            synthesis, F = self._field_modes(F, invariants)
+        if self.constraint == "everywhere":
+            limits = {"tol": self.tol, "max_iter": self.max_iter or 500}
+            factor = RidgeFactor(rows, regularizations, self.solver, cells=F.shape[1], **limits)
+        return _Problem(features, scale, rows, points, F, synthesis, invariants, regularizations, factor)
 
     def _field_modes(self, F, invariants):
-        """Mean and modes of the fields with `output_rank`, else None."""
+        """Mean and modes of the fields, and their coordinates in them."""
         rank = self.output_rank
-        if rank is None:
-            return None
-        if not self._centred():
+        if not self._centred:
             raise ValueError(
                 "output_rank needs center=True, and no constraint='training', for the modes are those of the fields "
                 "less their mean"
@@ -373,7 +292,7 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         own_form = self.constraint == "everywhere"
         if self.features is None:
             features = FourierFeatures() if own_form else SigmoidFeatures()
-        elif _is_map(self.features):
+        elif is_map(self.features):
             features = clone(self.features)
         else:
             raise TypeError(
@@ -392,19 +311,15 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
             return features.fit(X, latent_scale=scale), scale
         return ScaledTransformer(features.fit(in_units(X, scale)), scale), scale
 
+    @property
     def _centred(self):
-        return check_center(self.center) and self.constraint == "everywhere"
+        return self.center and self.constraint == "everywhere"
 
-    def _check_solver(self, solvers):
-        solver = check_choice(self.solver, "solver", solvers)
-        if self.tol is not None:
-            check_number(self.tol, "tol", low=0, strict_low=True)
-        if self.max_iter is not None:
-            check_count(self.max_iter, "max_iter")
-        for name, readers in (("tol", ("auto", "lowrank", "krylov")), ("max_iter", ("auto", "krylov"))):
-            value = getattr(self, name)
-            if value is not None and solver not in readers:
-                raise ValueError(f"{name} is not read by solver={solver!r}, so it must be None, got {value!r}")
+    def _check_parameters(self):
+        check_parameters(self)
+        readers = {"tol": ("auto", "lowrank", "krylov"), "max_iter": ("auto", "krylov")}
+        unread = [name for name, solvers in readers.items() if self.solver not in solvers]
+        check_unread(self, unread, f"by solver={self.solver!r}")
 
     def fit_path(self, X: ArrayLike, y: ArrayLike, regularizations: Sequence[float]) -> Callable[[float], Self]:
         """Decoders for several lambdas, which share the features and their products.
@@ -439,11 +354,11 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         """
         values = [check_number(value, "regularization", low=0) for value in regularizations]
         fresh = clone(self)
-        fit = fresh._prepare_path(X, y, values)
+        problem = fresh._problem(X, y, values)
 
         def fitted(regularization):
             given = check_number(regularization, "regularization", low=0)
-            return holding(fresh, fit(given)).set_params(regularization=regularization)
+            return holding(fresh, problem.fit(given)).set_params(regularization=regularization)
 
         return fitted
 
@@ -481,13 +396,11 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         """
         with restored_on_error(self):
             self.__dict__.pop("_field_shape", None)
-            self._fitted, self._stream = (
-                None,
-                _Stream(*self._fit_map(validate_data(self, X, reset=True, min_samples=2))),
-            )
+            features, scale = self._fit_map(validate_data(self, X, reset=True, min_samples=2))
+            self._fitted, self._stream = None, Batches(features, scale)
         return self
 
-    @available_if(_streamable)
+    @available_if(check_streamable)
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit to one more batch of latent points and fields.
 
@@ -509,8 +422,8 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
             of range, the fields seen so far do not satisfy the invariants (a row of this batch is named), or features
             overflow. The estimator then keeps the state it had.
         AttributeError
-            If the parameters do not allow batches: ``hasattr(decoder, "partial_fit")`` is then False. The cause, a
-            `NotStreamable`, has the reason.
+            If the parameters do not allow batches: ``hasattr(decoder, "partial_fit")`` is then False. The cause of the
+            error, a ValueError, has the reason.
 
         Warns
         -----
@@ -559,14 +472,14 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
                 f"this {type(self).__name__} was fitted by fit or comes from a model file, which keep "
                 "no sums that a batch could be added to: it starts anew with this batch"
             )
-        _streamed_regularization(self)
-        self._check_solver(("auto", "cholesky"))
+        batch_regularization(self)
+        self._check_parameters()
         X = validate_data(self, X, reset=before is None)
         F, dtype, layout = check_fields(y, len(X), blocks=True)
         if before is None or before.sums is None:
             self._keep_fields(layout)
             features, scale = self._streamed_map(X) if before is None else (before.features, before.latent_scale)
-            sums = NormalEquations(features, X.shape[1], F.shape[1], centred=self._centred())
+            sums = NormalEquations(features, X.shape[1], F.shape[1], centred=self._centred)
             running = _running_invariants(self, F.shape[1])
         else:
             features, scale, sums, running = before.features, before.latent_scale, before.sums, before.running
@@ -577,7 +490,7 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         if running is not None:
             running, invariants = running.with_fields(F, dtype)
         sums.check(X)
-        self._fitted, self._stream = None, _Stream(features, scale, sums, running, invariants)
+        self._fitted, self._stream = None, Batches(features, scale, sums, running, invariants)
         sums.add(X, F)
 
     def _streamed_map(self, X):
@@ -588,7 +501,7 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
                 f"latent_scale={self.latent_scale!r}: give latent_scale=None, or a number or an array, or all "
                 "latent points to fit_features before"
             )
-        if _is_fitted(self.features):
+        if is_map(self.features) and is_fitted(self.features):
             return copy.deepcopy(self.features), np.ones(X.shape[1])
         return self._fit_map(X)
 
@@ -634,29 +547,8 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         >>> bool((merged.coef_ == new().partial_fit(X, F).coef_).all())
         True
         """
-        if type(other) is not type(self):
-            raise TypeError(f"merge needs another {type(self).__name__}, got {type(other).__name__}")
-        for decoder, name in ((self, "this"), (other, "the other")):
-            if decoder.stream is None or decoder.stream.sums is None:
-                from_fit = decoder.stream is None and decoder.__sklearn_is_fitted__()
-                reason = "comes from fit or a model file, which keep" if from_fit else "has"
-                raise ValueError(
-                    f"merge needs two decoders after partial_fit, but {name} {type(decoder).__name__} {reason} no sums "
-                    "that could be added"
-                )
-        for name, ours, theirs in _compared(self, other):
-            if not _same(ours, theirs):
-                raise ValueError(
-                    f"decoders that differ in {name} cannot be merged: got {_shown(ours)} and {_shown(theirs)}. "
-                    "All parts of the data need one and the same decoder to start from"
-                )
-        ours, theirs = self._stream, other.stream
-        running = invariants = None
-        if ours.running is not None:
-            running, invariants = ours.running.merged(theirs.running)
-        sums = ours.sums.copy()  # an error or an interrupt leaves ours as they were
-        sums.merge(theirs.sums)
-        self._fitted, self._stream = None, _Stream(ours.features, ours.latent_scale, sums, running, invariants)
+        check_mergeable(self, other)
+        self._fitted, self._stream = None, self.stream.merged(other.stream)
         return self
 
     def solve(self) -> Self:
@@ -678,34 +570,10 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
             If an earlier `partial_fit` was interrupted, so that the sums are incomplete.
         """
         if self._fitted is None:
-            self._solved()
+            if self._sums is None:
+                check_is_fitted(self)
+            self._fitted = self._stream.solve(batch_regularization(self), self.solver)
         return self
-
-    def _solved(self) -> RidgeFit:
-        """Solve for the coefficients of the batches, and keep the fit."""
-        if self._stream is None or self._stream.sums is None:
-            check_is_fitted(self)
-        stream, regularization = self._stream, _streamed_regularization(self)
-        A, solver, n_iter, rank, bound = stream.sums.solve(regularization, self.solver)
-        invariants = stream.invariants
-        self._fitted = RidgeFit(
-            stream.features,
-            stream.latent_scale,
-            cache_aligned(A if invariants is None else invariants.constrain_coefficients(A)),
-            None,
-            invariants,
-            invariants is not None,
-            solver,
-            n_iter,
-            rank,
-            bound,
-            points=stream.sums.sample(),
-            n_samples=stream.sums.n,
-            regularization=float(regularization),
-            free_bias=stream.sums.centred,
-            sums=stream.sums,
-        )
-        return self._fitted
 
     # -- What needs no fields ----------------------------------------------------------------------------
     def check_available(self, capability):
@@ -723,23 +591,24 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
 
     def weights_of(self, X, Z, fields):
         regularization = fixed_regularization(self)
-        return self._smoother_path(X, Z, [regularization], fields)(regularization)
+        return self._smoother(X, Z, [regularization], fields)(regularization)
 
-    def _smoother_path(self, X, Z, regularizations, fields):
-        self._check_solver(("auto", "cholesky", "svd", "lowrank"))
+    def _smoother(self, X, Z, regularizations, fields):
+        """The result of `smoother_path` for checked arrays."""
+        self._check_parameters()
         features, _ = self._fit_map(X)
-        rows, points = (FeatureRows(features, Y, bias=not self._centred()) for Y in (X, Z))
+        rows, points = (FeatureRows(features, Y, bias=not self._centred) for Y in (X, Z))
         factor = RidgeFactor(rows, regularizations, self.solver, tol=self.tol)
-        if fields is None:
-            return lambda regularization: factor.weights(points, regularization)
-        Phi = points.without_bias().whole()
+        Phi = None if fields is None else points.without_bias().whole()
 
-        def decoded(regularization):
+        def weights(regularization):
+            if Phi is None:
+                return factor.weights(points, regularization)
             A = factor.solve(fields, regularization).coefficients
             with blas_threads():
                 return multiply(Phi, A[1:]) + A[0]
 
-        return decoded
+        return weights
 
     @available_if(lambda self: self.check_available("smoother"))
     def smoother_path(
@@ -772,22 +641,19 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         fresh = clone(self)
         X = validate_data(fresh, X, reset=True, min_samples=2)
         Z = validate_data(fresh, Z, reset=False)
-        return fresh._smoother_path(X, Z, values, None if fields is None else check_fields(fields, len(X))[0])
+        return fresh._smoother(X, Z, values, None if fields is None else check_fields(fields, len(X))[0])
 
     def eigenpairs(self, X, least):
-        rows = FeatureRows(self._fit_map(X)[0], X, bias=not self._centred())
+        self._check_parameters()
+        rows = FeatureRows(self._fit_map(X)[0], X, bias=not self._centred)
         hat = RidgeFactor(rows, [least], self.solver, tol=self.tol).hat()
         return hat.U, hat.squares, hat.angle
-
-
-_SOLVERS_OF_FIT = ("auto", "cholesky", "svd", "lowrank", "krylov")
 
 
 def _fitted_invariants(decoder, F, dtype):
     """The invariants of the fields F; None of an RFNNDecoder, which has none."""
     if not isinstance(decoder, InvariantParameters):
         return None
-    check_choice(decoder.constraint, "constraint", ("everywhere", "training"))
     everywhere = decoder.constraint == "everywhere"
     if not everywhere and decoder.solver in ("cholesky", "krylov", "lowrank"):
         raise ValueError(
@@ -821,60 +687,6 @@ def _training_constrained(rows, F, regularization, invariants):
     A = spectral.solve(fields, regularization, truncation).coefficients[:, :-1]
     pseudo_bias = spectral.solve(fields, 0.0, truncation).coefficients[:, -1:]
     return invariants.correct_coefficients(A, pseudo_bias * invariants.values)
-
-
-# -- Equality of decoders to be merged ---------------------------------------------------------------
-def _compared(ours, theirs):
-    """(name, ours, theirs) of what two decoders must have in common to be merged."""
-    sums, other = ours.stream.sums, theirs.stream.sums
-    yield "the number of latent coordinates", ours.n_features_in_, theirs.n_features_in_
-    yield "the number of cells", sums.cells, other.cells
-    yield "the shape of the fields", ours.field_shape_, theirs.field_shape_
-    yield "latent_scale", ours.latent_scale_, theirs.latent_scale_
-    yield from _compared_features(ours.features_, theirs.features_)
-    yield "center", sums.centred, other.centred
-    yield "regularization", _streamed_regularization(ours), _streamed_regularization(theirs)
-    yield "solver", ours.solver, theirs.solver
-    if ours.stream.running is not None:
-        given, also = ours.stream.running.given, theirs.stream.running.given
-        for name, attribute in _GIVEN.items():
-            yield name, getattr(given, attribute), getattr(also, attribute)
-
-
-# parameters, and their names in Invariants
-_GIVEN = {
-    "invariants": "matrix",
-    "invariant_values": "values",
-    "invariant_tol": "tol",
-    "cell_weights": "cell_weights",
-    "bounds": "bounds",
-}
-
-
-def _compared_features(ours, theirs):
-    """(name, ours, theirs) of what makes two fitted feature maps one function."""
-    yield "the class of their features", type(ours).__name__, type(theirs).__name__
-    if hasattr(ours, "activation_parameters"):
-        names, both = ("kind", "weights", "offsets", "scale"), (ours, theirs)
-        for name, *values in zip(names, *(features.activation_parameters() for features in both)):
-            yield f"the {name} of their features", *values
-        return
-    for name in sorted(vars(ours).keys() | vars(theirs).keys()):
-        if "random_state" not in name:
-            yield f"{name} of their features", vars(ours).get(name), vars(theirs).get(name)
-
-
-def _same(a, b):
-    """Whether two values are equal to the bit, arrays and what holds arrays too."""
-    if hasattr(a, "get_params") and type(a) is type(b):
-        return all(_same(x, y) for _, x, y in _compared_features(a, b))
-    return hash_of(a) == hash_of(b)
-
-
-def _shown(value):
-    if isinstance(value, np.ndarray) and value.size > 8:
-        return f"an array {value.shape} that begins with {value.ravel()[:3]}"
-    return repr(value)
 
 
 # -- The two decoders --------------------------------------------------------------------------------
@@ -922,4 +734,4 @@ class RANDSMAPDecoder(InvariantParameters, RFNNDecoder):
     invariants: str | ArrayLike | None = parameter(default="mass")
     constraint: str = parameter(str, default="everywhere", words=("everywhere", "training"))
 
-    invariants_ = property(lambda self: self._latest.invariants)
+    invariants_ = _of_latest("invariants")

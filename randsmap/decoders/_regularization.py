@@ -33,6 +33,16 @@ def fixed_regularization(decoder: Any) -> float | None:
     return check_number(regularization, "regularization", low=0)
 
 
+def batch_regularization(decoder: Any) -> float:
+    """lambda for `partial_fit`, which knows no held-out errors: None is the paper's."""
+    regularization = PAPER if decoder.regularization is None else fixed_regularization(decoder)
+    if regularization is None:
+        raise ValueError(
+            'partial_fit needs a number for regularization, got "auto", for which all samples must be known'
+        )
+    return regularization
+
+
 def held_out_regularization(features: Any, X: NDArray[np.float64], F: Any) -> float:
     """lambda for features fitted to X (n, d) and fields F (n, M), by leave-one-out errors.
 
@@ -43,8 +53,7 @@ def held_out_regularization(features: Any, X: NDArray[np.float64], F: Any) -> fl
     # a factorisation of 300 x 300 costs much less than a fit
     some = np.sort(np.random.RandomState(0).permutation(n)[:300])
     fields = F.take(some) if isinstance(F, Rows) else Rows(F[some])
-    sizes = np.sqrt(fields.norms2())
-    sizes = error_scales(sizes)
+    sizes = error_scales(np.sqrt(fields.norms2()))
     with blas_threads(1):
         G = principal_coordinates(fields)[1]
         hat = RidgeFactor(FeatureRows(features, X[some], bias=False), []).hat()

@@ -11,14 +11,14 @@ from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
 from randsmap._interface.arrays import validate_data
-from randsmap._interface.state import Count, NotFrozen, Part, check_fitted, restored_on_error
+from randsmap._interface.state import Count, Part, check_fitted, not_frozen, restored_on_error
 from randsmap.decoders import AutoDecoder
 from randsmap.metrics import scaled_l2
 from randsmap.model._base import Model, shared_texts
 
 
 @shared_texts
-class ParametricModel(NotFrozen, Model):
+class ParametricModel(Model):
     """Fields as functions of parameters or time: snapshots are encoded, and the latents are interpolated.
 
     Parameters
@@ -82,7 +82,7 @@ class ParametricModel(NotFrozen, Model):
             "at latents(parameters)",
         ),
     }
-    _not_frozen = (
+    freeze = not_frozen(
         "an image decodes latents, not parameters. Freeze its model (model_.freeze()), and decode what "
         "latents(parameters) gives"
     )

@@ -11,7 +11,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clon
 from randsmap._interface.arrays import as_array, check_cells, validate_data
 from randsmap._interface.fields import FIELD_STATE, FieldInputMixin, field_rows, output, with_coordinates_of
 from randsmap._interface.parameters import Parameter
-from randsmap._interface.state import Array, Count, NotFrozen, Part, check_fitted, restored_on_error
+from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
 from randsmap.decoders._base import available_if
 from randsmap.decoders._capabilities import require
 from randsmap.metrics import scaled_l2
@@ -20,7 +20,7 @@ from randsmap.model._manifold import ManifoldModel
 
 
 @shared_texts
-class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
+class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
     """A manifold model of fields that move along a periodic axis: shift and shape are separate coordinates.
 
     One latent coordinate is theta, the phase of the first Fourier mode along the axis. `model` encodes and decodes the
@@ -93,7 +93,7 @@ class ShiftRegistration(FieldInputMixin, NotFrozen, ClassNamePrefixFeaturesOutMi
         **Model.lacks,
         **dict.fromkeys(("jacobian", "vjp"), "`jvp` along each latent coordinate gives the columns of the Jacobian"),
     }
-    _not_frozen = (
+    freeze = not_frozen(
         "C does not shift fields along an axis. Freeze the model of the aligned fields (model_.freeze()), whose "
         "latents are those but for theta"
     )
