@@ -20,7 +20,7 @@ from randsmap.decoders._blended import BlendedDecoder, field_coordinates
 from randsmap.decoders._capabilities import require
 from randsmap.decoders._families import LENGTHS, check_families
 from randsmap.decoders._held_out import COUNTED, Samples, check_groups, stratified
-from randsmap.decoders._trials import blend, candidates, leading, search, search_threads, trust_limit
+from randsmap.decoders._trials import blend, candidates, leading, search, search_threads
 from randsmap.invariants import InvariantParameters, Invariants, common_values
 from randsmap.metrics import field_norms
 
@@ -203,19 +203,17 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
 
         n, units = len(X), standard_deviations(X)
         _, G, _ = field_coordinates(F)
-        sizes = field_norms(F)
-        everything = Samples(X / units, G, sizes, labels, rng)
+        everything = Samples(X / units, G, field_norms(F), labels, rng)
         # the eigendecomposition of a trial takes 0.4 s for 1000 samples on one core, and grows with the cube
         count = min(n, max(1000, round(validation * n)))
         if count < n:
-            chosen = everything.subset(stratified(labels, n, count, rng), sizes, rng)
+            chosen = everything.subset(stratified(labels, n, count, rng), rng)
             trials = search(chosen, n_trials, families)
             members = _compared(everything, candidates(everything, trials))
         else:
             trials = search(everything, n_trials, families)
             members = candidates(everything, trials)
-        limit = trust_limit(everything)
-        members, error = blend(everything, members, limit)
+        members, error, limit = blend(everything, members)
 
         self.best_decoder_ = BlendedDecoder(
             [trial.decoder(units, n, everything.seed) for trial in members],

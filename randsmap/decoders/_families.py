@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -122,7 +122,7 @@ class Trial:
         """What trials that differ in their scales alone have in common."""
         return self.family, self.nu, self.degree
 
-    @property
+    @cached_property
     def identity(self) -> Any:
         """Equal for trials that are the same but for that value."""
         logs = np.log(self.scales)

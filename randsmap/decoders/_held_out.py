@@ -1,4 +1,4 @@
-"""Held-out errors of decoders, in closed form, and what they count."""
+"""Closed-form held-out errors of decoders, and the scores that compare them."""
 
 from __future__ import annotations
 
@@ -31,45 +31,34 @@ COUNTED: dict[str, tuple[str, Sequence[int]]] = {
 }
 
 
-class Scores:
-    """Held-out errors of candidates, and what they count.
+def bounded_errors(residuals: _Values, norms: _Values) -> _Values:
+    """L2 errors (n,) over the norms of the fields, or over 1e-3 of the median norm if that is more; at most 1."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        errors = np.linalg.norm(residuals, axis=1) / error_scales(norms)
+    return np.where(errors < 1, errors, 1.0)
 
-    The error of a sample is the L2 error over the field's norm, or over 1e-3 of the median norm if that is more, and
-    at most 1. A candidate's score is the mean of two logarithms: that of the mean error, and the mean over parts of the
-    logarithm of a part's mean error. The first is what is wanted; the second is not ruled by the one group of samples
-    that no candidate decodes.
+
+def score_of(errors: _Values, parts: _Groups) -> float:
+    """Mean of the logarithm of the mean error and of the mean over parts of the logarithm of a part's mean error.
+
+    The first is what is wanted; the second is not ruled by the one group of samples that no candidate decodes.
     """
-
-    def __init__(self, sizes: _Values, parts: _Groups) -> None:
-        self._sizes = error_scales(sizes)
-        self._parts = parts
-
-    def errors(self, residuals: _Values) -> _Values:
-        with np.errstate(over="ignore", invalid="ignore"):
-            errors = np.linalg.norm(residuals, axis=1) / self._sizes
-        return np.where(errors < 1, errors, 1.0)
-
-    def score(self, errors: _Values) -> float:
-        means = np.array([errors[part].mean() for part in self._parts])
-        floor = 1e-12  # errors below it are round-off and count as equal
-        return float(0.5 * np.log(errors.mean() + floor) + 0.5 * np.log(means + floor).mean())
+    means = np.array([errors[part].mean() for part in parts])
+    floor = 1e-12  # errors below it are round-off and count as equal
+    return float(0.5 * np.log(errors.mean() + floor) + 0.5 * np.log(means + floor).mean())
 
 
 class Samples:
-    """Latents X (n, d) in standard deviations, coordinates G (n, r) of fields, groups (None: each its own), scores."""
+    """Latents X (n, d) in standard deviations, coordinates G (n, r) and norms of fields, groups (None: no groups)."""
 
     def __init__(
-        self, X: _Values, G: _Values, sizes: _Values, labels: NDArray[Any] | None, rng: Any, seed: int | None = None
+        self, X: _Values, G: _Values, norms: _Values, labels: NDArray[Any] | None, rng: Any, seed: int | None = None
     ) -> None:
-        self.X, self.G, self.labels = X, G, labels
+        self.X, self.G, self.norms, self.labels = X, G, norms, labels
         self.groups = None if labels is None else [np.flatnonzero(labels == g) for g in np.unique(labels)]
-        parts = self.groups
-        if parts is None:
-            # few enough that a part's mean error is no accident, enough that one part does not decide
-            parts = np.array_split(rng.permutation(len(X)), min(8, len(X)))
+        # few enough that a part's mean error is no accident, enough that one part does not decide
+        self.parts = self.groups or np.array_split(rng.permutation(len(X)), min(8, len(X)))
         self.seed = int(rng.uniform(0, 2**31)) if seed is None else seed
-        self._parts = parts
-        self.scores = Scores(sizes, parts)
 
     def path(self, trial: Trial) -> Iterator[tuple[Trial, _Values]]:
         """The trial at each lambda, number of neighbours or rank, and what held-out fields then miss."""
@@ -104,8 +93,8 @@ class Samples:
 
     def judge(self, trial: Trial, residuals: _Values) -> Trial:
         """Set what held-out fields miss, their mean error and the score."""
-        errors = self.scores.errors(residuals)
-        trial.residuals, trial.score, trial.error = residuals, self.scores.score(errors), float(errors.mean())
+        errors = bounded_errors(residuals, self.norms)
+        trial.residuals, trial.score, trial.error = residuals, score_of(errors, self.parts), float(errors.mean())
         return trial
 
     def _neighbor_residuals(self, X, k):
@@ -125,9 +114,9 @@ class Samples:
         """
         out = {rank: np.empty_like(self.G) for rank in ranks if rank <= len(X)}
         found = 0
-        n_folds = min(5, len(self._parts))  # each costs an eigendecomposition
-        for fold in np.array_split(np.arange(len(self._parts)), n_folds):
-            held = np.concatenate([self._parts[i] for i in fold])
+        n_folds = min(5, len(self.parts))  # each costs an eigendecomposition
+        for fold in np.array_split(np.arange(len(self.parts)), n_folds):
+            held = np.concatenate([self.parts[i] for i in fold])
             rest = np.setdiff1d(np.arange(len(X)), held)
             kernel = Radial.gaussian(1.0)
             eigenvalues, V = pivoted_cholesky(kernel.values(X[rest]))
@@ -158,14 +147,15 @@ class Samples:
             out[a : a + step] = D.argmin(axis=1)
         return out
 
-    def subset(self, rows: NDArray[np.intp], sizes: _Values, rng: Any) -> Samples:
+    def subset(self, rows: NDArray[np.intp], rng: Any) -> Samples:
+        """Some of the samples, with random combinations of the coordinates if these are many."""
         labels = None if self.labels is None else self.labels[rows]
         G, size = self.G[rows], 128
         # random combinations keep lengths to 1 / sqrt(2 size) = 6 %, the same for all candidates; for a few more
         # coordinates than combinations they would save nothing
         if G.shape[1] > 1.5 * size:
             G = G @ (rng.standard_normal((G.shape[1], size)) / np.sqrt(size))
-        return Samples(self.X[rows], G, sizes[rows], labels, rng, self.seed)
+        return Samples(self.X[rows], G, self.norms[rows], labels, rng, self.seed)
 
 
 def check_groups(groups: ArrayLike | None, n: int) -> NDArray[np.intp] | None:

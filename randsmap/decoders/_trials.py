@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -13,7 +13,7 @@ from randsmap._io.progress import steps
 from randsmap._parallel import blas_threads
 from randsmap.decoders._blended import geometric_median, limited, linear_trend, median_smoothing
 from randsmap.decoders._families import GAUSSIAN, KNN, MATERN, THIN_PLATE, Trial, starts_of
-from randsmap.decoders._held_out import Samples
+from randsmap.decoders._held_out import Samples, bounded_errors, score_of
 
 _Values = NDArray[np.float64]
 
@@ -22,34 +22,10 @@ _LARGEST = 12  # decoders in the blend, at most
 WORTH = 0.01  # improvement of the score, about as much of the error, for which a larger blend is taken
 
 
-class Search:
-    """Candidates in the order in which they were judged, none twice.
-
-    Parameters
-    ----------
-    judge : function
-        Returns the candidates, with their `score`, that a list of proposals leads to. A proposal has an `identity`.
-    """
-
-    def __init__(self, judge: Callable[[list[Any]], list[Any]]) -> None:
-        self.candidates: list[Any] = []
-        self._judge = judge
-        self._known: set[Any] = set()
-
-    def unknown(self, proposals: Iterable[Any]) -> list[Any]:
-        return [proposal for proposal in proposals if proposal.identity not in self._known]
-
-    def add(self, proposals: Iterable[Any]) -> list[Any]:
-        """Judge the proposals that are not known; the candidates that they lead to."""
-        new = self.unknown(proposals)
-        self._known.update(proposal.identity for proposal in new)
-        judged = self._judge(new) if new else []
-        self.candidates += judged
-        return judged
-
-    @property
-    def best(self) -> Any:
-        return leading(self.candidates)[0]
+def unknown(proposals: Iterable[Any], judged: Iterable[Any]) -> list[Any]:
+    """The proposals that differ from all candidates that were judged, by their `identity`."""
+    known = {candidate.identity for candidate in judged}
+    return [proposal for proposal in proposals if proposal.identity not in known]
 
 
 def search_threads(n: int) -> AbstractContextManager[None]:
@@ -69,11 +45,7 @@ def search(samples: Samples, n_trials: int, families: Sequence[str]) -> list[Tri
     a factor that is halved in the logarithm once all neighbours are known. Each number of neighbours of the first k-NN
     mixture is a trial of its own.
     """
-
-    def judge(proposals: list[Trial]) -> list[Trial]:
-        return [trial for proposal in proposals for trial in _best_of_path(samples, proposal)]
-
-    found = Search(judge)
+    found: list[Trial] = []
     starts = iter(starts_of(families, samples.X.shape[1]))
     # steps of the scales' logarithms: from a factor 2.5 down to 1.1, below which held-out errors hardly change
     step, finest, turn = np.log(2.5), 0.1, 0
@@ -84,10 +56,10 @@ def search(samples: Samples, n_trials: int, families: Sequence[str]) -> list[Tri
                 proposals = _refinement(found, turn, step)
                 step = step if proposals else step / 2
             turn += 1
-        found.add(proposals)
-        for trial in leading(found.candidates)[_LARGEST:]:
+        found += [trial for proposal in unknown(proposals, found) for trial in _best_of_path(samples, proposal)]
+        for trial in leading(found)[_LARGEST:]:
             trial.residuals = None  # memory: the blend takes those of the best alone
-    return found.candidates
+    return found
 
 
 def _best_of_path(samples, proposal):
@@ -111,7 +83,7 @@ def _refinement(found, turn, step):
     Families other than `_USUAL` are refined only if they are the best of all, and k-NN mixtures only if there is
     nothing else: their scales follow the noise of few samples, and the error of one set of 58 fields grew by 1.4 times.
     """
-    ranked = [trial for trial in leading(found.candidates) if np.isfinite(trial.score)]
+    ranked = [trial for trial in leading(found) if np.isfinite(trial.score)]
     others = [trial for trial in ranked if trial.family != KNN]
     best: dict[Any, Trial] = {}
     for trial in others or ranked:
@@ -120,21 +92,10 @@ def _refinement(found, turn, step):
     ranked = list(best.values())
     first = turn % 3  # the best three families are refined in turn
     for trial in ranked[first:] + ranked[:first]:
-        proposals = found.unknown(trial.neighbors(step))
+        proposals = unknown(trial.neighbors(step), found)
         if proposals:
             return proposals[:1]
     return []
-
-
-def trust_limit(samples: Samples) -> float:
-    """Largest distance of a decoded field from the nearest training point's, moved along the linear trend.
-
-    It exceeds the largest distance of a training field from its nearest neighbour's (outside its group) by a factor,
-    the smaller one with groups, whose nearest neighbours are as far as those of new fields.
-    """
-    rest = samples.G - samples.X @ linear_trend(samples.X, samples.G)
-    jumps = np.linalg.norm(rest - rest[samples.nearest()], axis=1)
-    return (2.0 if samples.groups is None else 1.25) * float(jumps.max())
 
 
 def candidates(samples: Samples, trials: list[Trial]) -> list[Trial]:
@@ -158,23 +119,25 @@ def candidates(samples: Samples, trials: list[Trial]) -> list[Trial]:
     return chosen[:_LARGEST]
 
 
-def blend(samples: Samples, members: list[Trial], limit: float) -> tuple[list[Trial], float]:
-    """The leading candidates whose blend has the best score, few if more hardly help, and its mean error.
+def blend(samples: Samples, members: list[Trial]) -> tuple[list[Trial], float, float]:
+    """The leading candidates whose blend has the best score, few if more hardly help; its mean error and its limit.
 
-    With groups all of them: the few errors do not determine which blend is best.
+    With groups all of them: the few errors do not determine which blend is best. The limit exceeds the largest distance
+    of a field from that of its nearest neighbour (outside its group), moved along the linear trend, by a factor: the
+    smaller one with groups, whose nearest neighbours are as far as those of new fields.
     """
+    X, G, nearest = samples.X, samples.G, samples.nearest()
+    trend = linear_trend(X, G)
+    rest = G - X @ trend
+    factor = 2.0 if samples.groups is None else 1.25
+    limit = factor * float(np.linalg.norm(rest - rest[nearest], axis=1).max())
+
     residuals = [samples.residuals(t) if t.residuals is None else t.residuals for t in members]
-    nearest = samples.nearest()
-    near = samples.G[nearest] + (samples.X - samples.X[nearest]) @ linear_trend(samples.X, samples.G)
-    P = limited(np.stack([samples.G - r for r in residuals]), near, limit)
-    smoothing = median_smoothing(samples.G)
-    sizes = [size for size in (1, 3, 5, 8) if size < len(members)] + [len(members)]
-    errors = [
-        samples.scores.errors(samples.G - geometric_median(P[:size], smoothing)[0])
-        for size in (sizes if samples.groups is None else sizes[-1:])
-    ]
-    if samples.groups is not None:
-        return members, float(errors[0].mean())
-    scores = [samples.scores.score(e) for e in errors]
+    P = limited(np.stack([G - r for r in residuals]), G[nearest] + (X - X[nearest]) @ trend, limit)
+    sizes = [len(members)]
+    if samples.groups is None:
+        sizes = [size for size in (1, 3, 5, 8) if size < len(members)] + sizes
+    errors = [bounded_errors(G - geometric_median(P[:size], median_smoothing(G))[0], samples.norms) for size in sizes]
+    scores = [score_of(e, samples.parts) for e in errors]
     chosen = next(i for i, score in enumerate(scores) if score <= min(scores) + WORTH)
-    return members[: sizes[chosen]], float(errors[chosen].mean())
+    return members[: sizes[chosen]], float(errors[chosen].mean()), limit

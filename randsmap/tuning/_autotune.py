@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,8 @@ from randsmap._interface.parameters import check_choice, check_count, check_numb
 from randsmap._io.progress import steps
 from randsmap.decoders._auto import AutoDecoder, Results
 from randsmap.decoders._families import FAMILIES, GAUSSIAN, KNN, MATERN, THIN_PLATE, check_families
-from randsmap.decoders._held_out import Scores, check_groups
-from randsmap.decoders._trials import WORTH, Search, leading, search_threads
+from randsmap.decoders._held_out import bounded_errors, check_groups, score_of
+from randsmap.decoders._trials import WORTH, leading, search_threads, unknown
 from randsmap.encoders import POD, DiffusionMaps, estimate_n_components
 from randsmap.metrics import field_norms
 from randsmap.model import ManifoldModel
@@ -155,8 +156,8 @@ def autotune(
     judge = _EncoderJudge(F, sizes, labels, validation, n_trials, families, rng)
     with search_threads(len(F)):
         if model is None:
-            found, best = search_encoders(judge, n_components, max_components, alpha)
-            encoder, error, table = best.encoder, best.error, _table(found.candidates, best)
+            best = search_encoders(judge, n_components, max_components, alpha)
+            encoder, error, table = best.encoder, best.error, _table(judge.judged, best)
             by_spectrum = n_components == "auto" and max_components is None
             d = encoder.n_components
             enough = (d + 1) * _PER_COMPONENT <= len(F)  # or a search with max_components=d + 1 would not try it
@@ -199,7 +200,7 @@ def chosen_encoder(
     labels = check_groups(groups, len(F))
     with search_threads(len(F)):
         judge = _EncoderJudge(F, field_norms(F), labels, 0.2, 4, FAMILIES, check_random_state(0))
-        return search_encoders(judge, n_components, None, alpha)[1].encoder
+        return search_encoders(judge, n_components, None, alpha).encoder
 
 
 @dataclass(eq=False)
@@ -210,7 +211,7 @@ class _EncoderTrial:
     errors: Any = None
     score: float = np.inf
 
-    @property
+    @cached_property
     def identity(self) -> str:
         return repr(self.encoder)
 
@@ -232,27 +233,27 @@ class _EncoderTrial:
 
 def search_encoders(
     judge: _EncoderJudge, n_components: int | str, max_components: int | None, alpha: float
-) -> tuple[Search, _EncoderTrial]:
-    """The encoders that were judged, and the one chosen."""
-    F, found = judge.fields, Search(judge)
+) -> _EncoderTrial:
+    """The encoder chosen among those that `judge` compares."""
+    F = judge.fields
     if n_components == "auto":
         d = estimate_n_components(F) if max_components is None else max_components
         d = max(1, min(d, len(F) // _PER_COMPONENT))
     else:
         d = int(n_components)
-    found.add(_encoders(d, alpha, F.shape))
-    best = found.best
+    judge(_encoders(d, alpha, F.shape))
+    best = leading(judge.judged)[0]
     for _ in range(2):  # documented: they reach half and twice the best width
-        found.add(best.neighbors())
-        best, before = found.best, best
+        judge(best.neighbors())
+        best, before = leading(judge.judged)[0], best
         if best is before:
             break
     while n_components == "auto" and best.encoder.n_components > 1:
-        fewer = leading(found.add(_encoders(best.encoder.n_components - 1, alpha, F.shape)))[0]
+        fewer = leading(judge(_encoders(best.encoder.n_components - 1, alpha, F.shape)))[0]
         if fewer.score > best.score + np.log(1.02):  # documented: a coordinate must gain 2 %
             break
         best = fewer
-    return found, best
+    return best
 
 
 class _EncoderJudge:
@@ -278,12 +279,14 @@ class _EncoderJudge:
         self._options = {"n_trials": min(n_trials, 4), "families": compared}  # one trial for each family compared
         self._folds = _folds(len(F), labels, validation, rng)
         self._groups = self._folds if labels is None else [np.flatnonzero(labels == g) for g in np.unique(labels)]
-        self._judged: list[_EncoderTrial] = []
+        self.judged: list[_EncoderTrial] = []
 
-    def __call__(self, trials: list[_EncoderTrial]) -> list[_EncoderTrial]:
-        """Judge more trials; those far behind the best so far are given up."""
-        first = not self._judged
-        self._judged += trials
+    def __call__(self, proposals: list[_EncoderTrial]) -> list[_EncoderTrial]:
+        """Judge the proposals that are new, and return them; those far behind the best so far are given up."""
+        first, trials = not self.judged, unknown(proposals, self.judged)
+        if not trials:
+            return []
+        self.judged += trials
         for trial in trials:
             trial.errors = np.full(len(self.fields), np.nan)
         alive, failures = list(trials), list[Exception]()
@@ -297,8 +300,8 @@ class _EncoderJudge:
                     failures.append(failure)
                     alive.remove(trial)
             # on the samples held out so far, on which all encoders that are left were judged
-            scores = self._scores_of(np.concatenate(self._folds[: turn + 1]), [t.errors for t in self._judged])
-            of = dict(zip(map(id, self._judged), scores))
+            scores = self._scores_of(np.concatenate(self._folds[: turn + 1]), [t.errors for t in self.judged])
+            of = dict(zip(map(id, self.judged), scores))
             if turn > 0:  # documented: twice the error of the best encoder is hopeless
                 alive = [trial for trial in alive if of[id(trial)] <= scores.min() + np.log(2)]
         for _ in bar:
@@ -350,7 +353,7 @@ class _EncoderJudge:
             latents = np.asarray(encoder.fit_transform(self.fields[rest]))
         if strict and getattr(encoder, "select", None) == "non-harmonic":
             also_leading = repr(clone(encoder).set_params(select="leading"))
-            tried = any(trial.identity == also_leading for trial in self._judged)
+            tried = any(trial.identity == also_leading for trial in self.judged)
             if tried and encoder.selected_[-1] == encoder.n_components:
                 raise ValueError("the non-harmonic eigenvectors are the leading ones, which are tried as such")
         known = None if self._labels is None else self._labels[rest]
@@ -364,16 +367,16 @@ class _EncoderJudge:
         """Errors of the samples held out."""
         with extrapolation_ignored():
             missed = self.fields[held] - model.inverse_transform(model.transform(self.fields[held]), **options)
-        return Scores(self._sizes[held], [np.arange(len(held))]).errors(missed)
+        return bounded_errors(missed, self._sizes[held])
 
     def _scores_of(self, judged: NDArray[np.intp], rows: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
         """Score of each row of errors on these samples; infinite where they have not all been judged."""
         place = np.full(len(self.fields), -1)
         place[judged] = np.arange(len(judged))
         parts = [place[g][place[g] >= 0] for g in self._groups]
-        counts = Scores(self._sizes[judged], [part for part in parts if len(part)])
+        parts = [part for part in parts if len(part)]
         errors = [row[judged] for row in rows]
-        return np.array([counts.score(row) if np.isfinite(row).all() else np.inf for row in errors])
+        return np.array([score_of(row, parts) if np.isfinite(row).all() else np.inf for row in errors])
 
 
 def _table(trials: Sequence[_EncoderTrial], best: _EncoderTrial) -> Results:
