@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
 
 from randsmap._kernels import decode as _kernel
 
@@ -127,10 +126,10 @@ def _workers(count):
 
 
 def parallel_for(task: Callable[[int], object], n_tasks: int) -> None:
-    """Call ``task(i)`` for i in range(n_tasks), on several threads; the caller is one of them.
+    """Call ``task(i)`` for i in range(n_tasks), in order, on several threads; the caller is one of them.
 
-    ``task`` must release the GIL in its long part. Tasks start in order. The first exception stops
-    the tasks not yet begun and is raised here. Inside a task, further calls run on that thread alone.
+    ``task`` must release the GIL in its long part. The first exception stops the tasks not yet begun and is raised
+    here. Inside a task, further calls run on that thread alone.
     """
     alone = n_tasks <= 1 or getattr(_local, "inside", False)  # counting cores takes 25 us
     n_threads = 1 if alone else min(get_num_threads(), n_tasks)
@@ -139,23 +138,20 @@ def parallel_for(task: Callable[[int], object], n_tasks: int) -> None:
             task(i)
         return
 
-    counter_lock = threading.Lock()
-    state: dict[str, Any] = {"next": 0, "error": None}
+    lock, tasks = threading.Lock(), iter(range(n_tasks))
+    errors: list[BaseException] = []
 
     def work():
         _local.inside = True
         try:
-            while True:
-                with counter_lock:
-                    i = state["next"]
-                    if i >= n_tasks or state["error"] is not None:
-                        return
-                    state["next"] = i + 1
+            while not errors:
+                with lock:
+                    i = next(tasks, None)
+                if i is None:
+                    return
                 task(i)
         except BaseException as error:
-            with counter_lock:
-                if state["error"] is None:
-                    state["error"] = error
+            errors.append(error)
         finally:
             _local.inside = False
 
@@ -166,8 +162,8 @@ def parallel_for(task: Callable[[int], object], n_tasks: int) -> None:
     for future in futures:
         if not future.cancel():  # not begun: the caller has already done everything
             future.result()
-    if state["error"] is not None:
-        raise state["error"]
+    if errors:
+        raise errors[0]
 
 
 def parallel_rows(task: Callable[[slice], object], n: int, size: int) -> None:
@@ -177,11 +173,10 @@ def parallel_rows(task: Callable[[slice], object], n: int, size: int) -> None:
 
 @contextmanager
 def blas_threads(limit: int | None = None) -> Iterator[None]:
-    """While open, BLAS uses at most `limit` threads (None: `get_num_threads`).
+    """While open, BLAS uses at most `limit` threads (None: `get_num_threads`); tasks that call BLAS themselves need 1.
 
-    Tiled kernels, whose tasks call BLAS themselves, use a limit of 1. Blocks opened by several
-    threads at once do not undo one another: the lowest limit holds and the counts found before the
-    first block return after the last.
+    Blocks opened by several threads at once do not undo one another: the lowest limit holds, and the counts found
+    before the first block return after the last.
     """
     if limit is None:
         limit = get_num_threads()
@@ -230,22 +225,14 @@ FEW = _kernel.FEW
 TILE_ENTRIES = 1 << 21
 
 
-def _tiles(n, most=MAX_TILE):
-    """Number of tiles for n rows; depends on n alone, so that results do not depend on threads."""
-    # BLAS packs A anew for each task, which costs about as much as 30 rows; eight tasks share the work between threads
-    rows = min(max(-(-n // 8), 128), most)
-    return -(-n // rows)
-
-
 def for_tiles(task: Callable[[int, int], object], n: int, most: int = MAX_TILE) -> None:
-    """Call task(start, stop) over tiles of n rows, in parallel; a few rows are one task.
-
-    `most` limits the rows of a tile, for tasks that need memory a row.
-    """
+    """Call task(start, stop) over tiles of at most `most` of n rows, in parallel; a few rows are one task."""
     if n <= FEW:
         task(0, n)
         return
-    tiles = _tiles(n, most)
+    # BLAS packs A anew for each task, which costs about as much as 30 rows; eight tasks share the work between threads.
+    # Their number depends on n alone, so that results do not depend on threads.
+    tiles = -(-n // min(max(-(-n // 8), 128), most))
     with blas_threads(1):
         parallel_for(lambda i: task(i * n // tiles, (i + 1) * n // tiles), tiles)
 

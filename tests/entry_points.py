@@ -12,8 +12,6 @@ import numpy as np
 
 import randsmap
 from randsmap import metrics
-from randsmap._linalg.distances import gaussian_kernel, squared_distances
-from randsmap._linalg.neighbors import nearest_neighbors
 from randsmap.datasets import make_rotated_images
 
 from helpers import random_problem, with_common_invariants
@@ -266,14 +264,6 @@ def errors(rng, lay):
     yield metrics.conservation_error(lay(F), lay(G), invariants=lay(rng.normal(size=(F.shape[1], 2))))
 
 
-def points(rng, lay):
-    for dim in (2, 5, 33):
-        X, Z = rng.normal(size=(19, dim)), rng.normal(size=(70, dim))
-        yield squared_distances(lay(X), lay(Z))
-        yield gaussian_kernel(lay(X), epsilon=1.5)
-        yield from nearest_neighbors(lay(Z), lay(X), 3)
-
-
 def solvers(rng, lay):
     shape = 7, 5
     free = np.ones(shape, bool)
@@ -331,7 +321,6 @@ ENTRY_POINTS = {
         searches,
         projections,
         errors,
-        points,
         solvers,
         pictures,
         files,

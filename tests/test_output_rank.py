@@ -143,7 +143,8 @@ def test_large_memory_maps_are_read_by_blocks_to_the_same_fields(tmp_path, monke
     monkeypatch.setattr(randsmap._linalg.rows, "LARGE", 1)
     reduced = decoder(output_rank=1e-6)
     assert np.array_equal(clone(reduced).fit(Y, F).predict(Z), clone(reduced).fit(Y, mapped).predict(Z))
-    synthesis, coordinates = svd.field_modes(MappedRows(mapped, "y"), 1e-6)
+    fields = MappedRows(mapped, "y")
+    synthesis, coordinates = svd.field_modes(fields, 1e-6, np.sqrt(fields.norms2()))
     assert synthesis.flags.owndata and synthesis.shape[0] == coordinates.shape[1] + 1
 
 

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import transcription  # noqa: E402
 
 import randsmap  # noqa: E402
-from randsmap._linalg.distances import gaussian_kernel  # noqa: E402
+from randsmap._linalg.distances import fill_pairs, kernel_scale  # noqa: E402
 
 HERE = Path(__file__).parent
 
@@ -145,7 +145,7 @@ def rows_kernel(options):
             peer="sklearn rbf_kernel",
             target=f"{target}; <= 1.4 x SYRK",
             sides=(
-                lambda: gaussian_kernel(X, epsilon=epsilon, out=out),
+                lambda: fill_pairs(X, None, kernel_scale(epsilon), out),
                 lambda: rbf_kernel(X, gamma=1 / epsilon**2),
                 lambda: blas.dsyrk(1.0, XT, trans=1, c=C, overwrite_c=1),
             ),
@@ -568,7 +568,7 @@ def rows_neighbors(options):
     import faiss
     from pykdtree.kdtree import KDTree
 
-    from randsmap._linalg.neighbors import NeighborIndex, nearest_neighbors
+    from randsmap._linalg.neighbors import NeighborIndex
 
     rng = np.random.default_rng(0)
     clouds = {
@@ -584,11 +584,7 @@ def rows_neighbors(options):
             work=f"k-NN d = 2, n = 2000, 8000 queries, k = 6, {name}",
             peer="pykdtree",
             target=target,
-            sides=(
-                lambda: nearest_neighbors(index, queries, 6) and None,
-                lambda: tree.query(queries, k=6) and None,
-                None,
-            ),
+            sides=(lambda: index.query(queries, 6) and None, lambda: tree.query(queries, k=6) and None, None),
             limit="",
             threads=1,
             turns=21,
@@ -601,7 +597,7 @@ def rows_neighbors(options):
         work="k-NN d = 10, n = 5000, 20000 queries, k = 10",
         peer="faiss flat, float32",
         target=">= 2",
-        sides=(lambda: nearest_neighbors(index, queries, 10) and None, lambda: flat.search(single, 10) and None, None),
+        sides=(lambda: index.query(queries, 10) and None, lambda: flat.search(single, 10) and None, None),
         limit="",
         threads=1,
     )
@@ -611,7 +607,7 @@ def rows_neighbors(options):
         peer="pykdtree",
         target="> 1",
         sides=(
-            lambda: nearest_neighbors(points, queries, 6) and None,
+            lambda: NeighborIndex(points).query(queries, 6) and None,
             lambda: KDTree(points).query(queries, k=6) and None,
             None,
         ),

@@ -129,7 +129,7 @@ class Cholesky:
         G, H, mean, field_mean = self._sums_of(F)
         if not self._rows.bias:
             self._rows.mean = mean
-        if not self._replaced(G, H, regularization):
+        if not self._solve_gram(G, H, regularization):
             return None
         return Solution(H if self._rows.bias else with_bias(H, mean, field_mean), "cholesky")
 
@@ -153,7 +153,7 @@ class Cholesky:
         fields, field_mean = less_means(self._rows, F)
         C = fields[:].copy() if field_mean is None else fields[:]
         with blas_threads():
-            if not self._replaced(K.copy(), C, regularization):
+            if not self._solve_gram(K.copy(), C, regularization):
                 return None
             A = cross(Phi, C)
         return Solution(A if field_mean is None else with_bias(A, self._rows.mean, field_mean), "dual")
@@ -163,7 +163,7 @@ class Cholesky:
         Phi, G = self._features_and_gram()
         with blas_threads():
             H = Phi @ Z.T if self._is_dual else np.ascontiguousarray(Z.T)
-            if not self._replaced(G.copy(), H, regularization):
+            if not self._solve_gram(G.copy(), H, regularization):
                 return None
             return np.ascontiguousarray(H.T) if self._is_dual else H.T @ Phi.T
 
@@ -179,7 +179,7 @@ class Cholesky:
                 self._gram = Phi, Rows(Phi).gram(dual=self._is_dual)
         return self._gram
 
-    def _replaced(self, G, H, regularization):
+    def _solve_gram(self, G, H, regularization):
         """Whether H became (G + lambda I)^-1 H; with `auto` only where that is accurate."""
         if self._auto:
             if self._norm is None:

@@ -1,14 +1,14 @@
-"""Squared distances and radial kernels of them: validation, centring and threads around the tiled kernels."""
+"""Squared distances and radial kernels of them: centring and threads around the tiled kernels."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from randsmap import _parallel
-from randsmap._interface.arrays import as_array, check_out, empty_aligned
+from randsmap._interface.arrays import empty_aligned
 from randsmap._interface.parameters import check_number
 from randsmap._io.progress import steps
 from randsmap._kernels import distances as _kernels
@@ -21,42 +21,34 @@ MEDIAN_EXACT_ROWS = 20_000
 MEDIAN_SAMPLED_PAIRS = 250_000
 # exp(-D / eps^2) needs eps^2 and 1/eps^2 as normal numbers
 EPSILON_RANGE = (1e-150, 1e150)
+_Values = NDArray[np.float64]
+# Points (n, dim) to which distances are taken again and again: less a point amid them, the squared norms, that point
+CentredPoints = tuple[_Values, _Values, _Values]
 
 
-def squared_distances(X: ArrayLike, Z: ArrayLike | None = None, *, out: NDArray[Any] | None = None) -> NDArray[Any]:
-    """Squared Euclidean distances between the rows of X and those of Z (of X when Z is None).
+def squared_distances(X: _Values, Z: _Values | None = None) -> _Values:
+    """Squared Euclidean distances (n, m) between the rows of checked arrays X (n, dim) and Z (m, dim); None: X itself.
 
-    (n, m) for X (n, dim) and Z (m, dim); float32 if every array given is float32, else float64. The computation has
-    double precision: the relative error is about 1e-13, however close the points are compared with their distance from
-    the origin. X against itself, or against an equal copy, is symmetric to the bit with a zero diagonal. `out` is
-    C-contiguous, of the result's type, and shares no memory with X or Z.
-
-    Examples
-    --------
-    >>> squared_distances([[1e8], [1e8 + 1], [1e8 + 3]])
-    array([[0., 1., 9.],
-           [1., 0., 4.],
-           [9., 4., 0.]])
+    The relative error is about 1e-13, however close the points are compared with their distance from the origin. X
+    against itself, or against an equal copy, is symmetric to the bit with a zero diagonal.
     """
-    return _pairs(X, Z, 0.0, out)
+    return _pairs(X, Z, 0.0)
 
 
-def gaussian_kernel(
-    X: ArrayLike, Z: ArrayLike | None = None, *, epsilon: float, out: NDArray[Any] | None = None
-) -> NDArray[Any]:
-    """Gaussian kernel exp(-|x_i - z_j|^2 / epsilon^2) (paper, App. C, the kernel K^(1)).
+def gaussian_kernel(X: _Values, Z: _Values | None = None, *, epsilon: float) -> _Values:
+    """Gaussian kernel exp(-|x_i - z_j|^2 / epsilon^2) (paper, App. C, the kernel K^(1)), as `squared_distances`.
 
-    Arrays as for `squared_distances`; epsilon, in the unit of the data, is between 1e-150 and 1e150. The error of the
-    exponent is about 1e-13, of values below 4e-18 more; the diagonal of X against itself is 1. Values below 1e-300 are
-    0, since subnormal numbers slow down what uses them.
-
-    Examples
-    --------
-    >>> gaussian_kernel([[0.0], [1.0]], epsilon=2.0).round(4)
-    array([[1.    , 0.7788],
-           [0.7788, 1.    ]])
+    The error of the exponent is about 1e-13, of values below 4e-18 more. Values below 1e-300 are 0, since subnormal
+    numbers slow down what uses them.
     """
-    return _pairs(X, Z, kernel_scale(epsilon), out)
+    return _pairs(X, Z, kernel_scale(epsilon))
+
+
+def _pairs(X, Z, scale):
+    # an equal copy must give the same bits as X itself
+    if Z is not None and Z.shape == X.shape and len(X) and (Z[0] == X[0]).all() and np.array_equal(X, Z):
+        Z = None
+    return fill_pairs(X, Z, scale, np.empty((len(X), len(X if Z is None else Z))))
 
 
 def kernel_scale(epsilon: float) -> float:
@@ -74,7 +66,7 @@ def gaussian_in_place(D: NDArray[Any], epsilon: float) -> NDArray[Any]:
     return D
 
 
-def multi_gaussian_in_place(D: NDArray[np.float64], low: float, high: float) -> None:
+def multi_gaussian_in_place(D: _Values, low: float, high: float) -> None:
     """Turn squared distances D (float64) into the multi-Gaussian kernel, in D itself.
 
     The mean of exp(-s^2 r^2 / 2) over s in [low, high] (paper, Theorem 1 and Eq. (mixedgaussians)). The relative error
@@ -86,7 +78,7 @@ def multi_gaussian_in_place(D: NDArray[np.float64], low: float, high: float) -> 
     _by_parts(_kernels.multi_gaussian, D, low, high)
 
 
-def multi_gaussian_slope_in_place(D: NDArray[np.float64], low: float, high: float) -> None:
+def multi_gaussian_slope_in_place(D: _Values, low: float, high: float) -> None:
     """Turn squared distances D (float64) into twice the multi-Gaussian kernel's derivative by them.
 
     Minus the mean of s^2 exp(-s^2 r^2 / 2) over s in [low, high]; the kernel's gradient in x is this times x - z.
@@ -100,37 +92,14 @@ def _by_parts(kernel, D, low, high):
     _parallel.parallel_rows(lambda part: kernel(D[part], low, high), len(D), 1 << 15)
 
 
-def _pairs(X, Z, scale, out):
-    single = [getattr(A, "dtype", None) == np.float32 for A in (X, Z) if A is not None]
-    X = as_array(X, "X", min_rows=0)
-    if Z is not None:
-        Z = as_array(Z, "Z", (None, X.shape[1]), min_rows=0)
-        # an equal copy must give the same bits as X itself
-        if Z.shape == X.shape and len(X) and (Z[0] == X[0]).all() and np.array_equal(X, Z):
-            Z = None
-    shape = (len(X), len(X) if Z is None else len(Z))
-    out = check_out(out, shape, dtype=np.float32 if all(single) else np.float64)
-    return fill_pairs(X, Z, scale, out)
-
-
 def fill_pairs(
-    X: NDArray[np.float64],
-    Z: NDArray[np.float64] | None,
-    scale: float,
-    out: NDArray[np.float64],
-    kernel: int = _kernels.GAUSSIAN,
-    slopes: bool = False,
-) -> NDArray[np.float64]:
+    X: _Values, Z: _Values | None, scale: float, out: _Values, kernel: int = _kernels.GAUSSIAN, slopes: bool = False
+) -> _Values:
     """Squared distances D (scale 0) or the kernel g(scale D) into out, for arrays already checked.
 
-    X (n, dim) and Z (m, dim) are C-contiguous float64 and finite; Z None: X against itself. `kernel` is a number
-    that `_kernels.distances` has under the kernel's name (rk_radial.h): with s^2 = scale D,
-
-    GAUSSIAN: exp(-s^2), MATERN_12: exp(-s), MATERN_32: (1 + s) exp(-s), MATERN_52: (1 + s + s^2 / 3) exp(-s),
-    THIN_PLATE: s^2 log s.
-
-    `slopes`: twice the derivative by D in its place; 0 at D = 0 if there is none. Values below 1e-300 are 0, and
-    slopes below about that (before the factor `scale`).
+    X (n, dim) and Z (m, dim) are C-contiguous float64 and finite; Z None: X against itself. `kernel` is a number of
+    `_kernels.distances`, see `radial.Radial`. `slopes`: twice the derivative by D in its place; 0 at D = 0 if there is
+    none. Values below 1e-300 are 0, and slopes below about that (before the factor `scale`).
     """
     if out.size == 0:
         return out
@@ -155,11 +124,8 @@ def fill_pairs(
     return out
 
 
-def squared_distances_by_columns(X: Rows, Z: Rows | None = None) -> NDArray[np.float64]:
-    """Squared distances (n, m) between the rows of X (n, M) and those of Z (m, M), or of X if Z is None.
-
-    To a relative 1e-13. For wide rows in a file, of which some columns at a time are in memory.
-    """
+def squared_distances_by_columns(X: Rows, Z: Rows | None = None) -> _Values:
+    """`squared_distances` of wide rows in a file, of which some columns at a time are in memory."""
     n, m = len(X), len(X if Z is None else Z)
     D, part = np.zeros((n, m)), np.empty((n, m))
     for a, b in steps(X.shape[1], max(64, BLOCK // max(n, m, 1)), "distances"):
@@ -167,7 +133,7 @@ def squared_distances_by_columns(X: Rows, Z: Rows | None = None) -> NDArray[np.f
     return D
 
 
-def centre_of(X: NDArray[np.float64]) -> NDArray[np.float64]:
+def centre_of(X: _Values) -> _Values:
     """A point amid the rows of X to take distances from: a mean of some rows, in float32 where it fits."""
     # any point near the rows will do; its few digits make x - centre exact for data of few digits (float32, integers,
     # pixels), and where the spread is small compared with the mean
@@ -179,9 +145,7 @@ def centre_of(X: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(np.isfinite(centre), centre, X[0])
 
 
-def centred_rows(
-    X: NDArray[np.float64], centre: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def centred_rows(X: _Values, centre: _Values) -> tuple[_Values, _Values]:
     """X - centre and the squared norms of its rows."""
     rows, norms = empty_aligned(X.shape), np.empty(len(X))
     _parallel.parallel_rows(
@@ -190,22 +154,13 @@ def centred_rows(
     return rows, norms
 
 
-class CentredPoints(NamedTuple):
-    """Points (n, dim) to which distances are taken again and again: less a point amid them, with squared norms."""
-
-    rows: NDArray[np.float64]
-    norms: NDArray[np.float64]
-    centre: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, X: NDArray[np.float64]) -> CentredPoints:
-        centre = centre_of(X)
-        return cls(*centred_rows(X, centre), centre)
+def centred_points(X: _Values) -> CentredPoints:
+    """Points X (n, dim) made ready for `kernel_sums`, `kernel_rows` and `pairs_within`."""
+    centre = centre_of(X)
+    return *centred_rows(X, centre), centre
 
 
-def kernel_sums(
-    X: NDArray[np.float64], points: CentredPoints, weights: NDArray[np.float64], epsilon: float
-) -> NDArray[np.float64]:
+def kernel_sums(X: _Values, points: CentredPoints, weights: _Values, epsilon: float) -> _Values:
     """Weighted sums S[i, p] = sum_j exp(-|x_i - z_j|^2 / epsilon^2) weights[p, j] of the Gaussian kernel over fixed
     points z_j, without storing the kernel; X (n, dim), weights (n_sums, n_points)."""
     n, dim = X.shape
@@ -219,7 +174,7 @@ def kernel_sums(
     return sums
 
 
-def kernel_rows(X: NDArray[np.float64], points: CentredPoints, epsilon: float) -> NDArray[np.float64]:
+def kernel_rows(X: _Values, points: CentredPoints, epsilon: float) -> _Values:
     """The kernel (n, n_points) that `kernel_sums` sums over: for a few rows X (n, dim) at a time."""
     rows, norms, centre = points
     K = np.empty((len(X), len(rows)))
@@ -234,11 +189,8 @@ def kernel_rows(X: NDArray[np.float64], points: CentredPoints, epsilon: float) -
     return K
 
 
-def far_values(x: NDArray[np.float64], rows: NDArray[np.float64], epsilon: float) -> NDArray[np.float64]:
-    """The kernel of one centred point x, up to a common factor, where it underflows.
-
-    Far away the nearest training point decides.
-    """
+def far_values(x: _Values, rows: _Values, epsilon: float) -> _Values:
+    """The kernel of one centred point x, up to a common factor, where it underflows."""
     # |x|^2 / epsilon^2 in the exponents is common to all training points and cancels in the Nystroem ratio; what is
     # left is a softmax of (2 x.f_j - |f_j|^2) / epsilon^2, which cannot underflow when shifted by its maximum
     out = np.empty(len(rows))
@@ -246,7 +198,7 @@ def far_values(x: NDArray[np.float64], rows: NDArray[np.float64], epsilon: float
     return out
 
 
-def symmetric_product(K: NDArray[np.float64], X: NDArray[np.float64]) -> NDArray[np.float64]:
+def symmetric_product(K: _Values, X: _Values) -> _Values:
     """X K for a symmetric K (n, n), of which the upper triangle is read once, and X (p, n), p even.
 
     Both C-contiguous. Bound by memory for small p. The parts do not depend on the number of threads.
@@ -263,12 +215,11 @@ def symmetric_product(K: NDArray[np.float64], X: NDArray[np.float64]) -> NDArray
 
 
 def pairs_within(
-    X: NDArray[np.float64], points: CentredPoints, x_radii: NDArray[np.float64], z_radii: NDArray[np.float64]
-) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
+    X: _Values, points: CentredPoints, x_radii: _Values, z_radii: _Values
+) -> tuple[NDArray[np.intp], NDArray[np.intp], _Values]:
     """Pairs (i, j) with |x_i - z_j|^2 <= x_radii[i] or z_radii[j], found by trying all of them.
 
-    X (n, dim) and z_j as in `kernel_sums`. Returns the rows i (ascending), the
-    columns j (ascending within a row) and the squared distances, vectors of one entry a pair.
+    Returns the rows i (ascending), the columns j (ascending within a row) and the squared distances.
     """
     n, dim = X.shape
     step = _kernels.PANEL
@@ -318,14 +269,9 @@ def _for_panels(task, n_rows, dim, few_rows):
         _parallel.parallel_for(with_workspace, n_panels)
 
 
-def gaussian_of_data(
-    X: NDArray[np.float64] | Rows, epsilon: float | None, epsilon_scale: float
-) -> tuple[NDArray[np.float64], float]:
-    """Gaussian kernel of the rows of X against themselves, and its width.
-
-    The width is epsilon, or epsilon_scale times the median distance when that is None (paper, App.
-    C: eps = w median |x_i - x_j|). ValueError if that median is 0.
-    """
+def gaussian_of_data(X: _Values | Rows, epsilon: float | None, epsilon_scale: float) -> tuple[_Values, float]:
+    """Gaussian kernel of the rows of X against themselves, and its width: epsilon, or if that is None epsilon_scale
+    times the median distance (paper, App. C: eps = w median |x_i - x_j|)."""
     if not isinstance(X, Rows) and (epsilon is not None or len(X) > MEDIAN_EXACT_ROWS):
         if epsilon is None:
             epsilon = width_of_median(median_distance(X), epsilon_scale)
@@ -348,11 +294,10 @@ def width_of_median(median: float, epsilon_scale: float) -> float:
     return float(epsilon_scale * median)
 
 
-def median_distance(X: NDArray[np.float64], *, exact_rows: int = MEDIAN_EXACT_ROWS) -> float:
+def median_distance(X: _Values, *, exact_rows: int = MEDIAN_EXACT_ROWS) -> float:
     """Median of |x_i - x_j| over the pairs i < j of rows of X (paper, App. C: the unit of eps_1).
 
-    Exact up to `exact_rows` rows, at the price of their distance matrix; beyond, over
-    MEDIAN_SAMPLED_PAIRS pairs drawn with a fixed seed.
+    Exact up to `exact_rows` rows; beyond, over MEDIAN_SAMPLED_PAIRS pairs drawn with a fixed seed.
     """
     if len(X) <= exact_rows:
         return median_of_squared(squared_distances(X))
@@ -365,7 +310,7 @@ def median_distance(X: NDArray[np.float64], *, exact_rows: int = MEDIAN_EXACT_RO
     return float(np.median(np.concatenate([np.linalg.norm(X[i[part]] - X[j[part]], axis=1) for part in parts])))
 
 
-def median_of_squared(D: NDArray[np.float64]) -> float:
+def median_of_squared(D: _Values) -> float:
     """Median distance of the pairs i < j, from their squared distances D (n, n)."""
     # a sample of D brackets the median; one pass counts the values below the bracket and collects the values inside,
     # among which the exact one is selected

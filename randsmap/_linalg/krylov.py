@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 from scipy.linalg.blas import ddot
 from sklearn.exceptions import ConvergenceWarning
 
@@ -22,7 +21,7 @@ from randsmap._io.progress import ProgressBar
 from randsmap._kernels import ridge as _kernel
 from randsmap._linalg.cholesky import Solution, with_bias
 from randsmap._linalg.products import cross, multiply
-from randsmap._linalg.rows import FeatureRows, Rows
+from randsmap._linalg.rows import FeatureRows, less_means
 from randsmap._linalg.svd import low_rank, nystroem, orthonormalize_against, tall_qr
 from randsmap._parallel import blas_threads
 
@@ -32,54 +31,38 @@ _BLOCK_BYTES = 2**25
 
 
 class Krylov:
-    """Ridge coefficients to a stated accuracy of the predictions, in memory O(P (k + l)).
+    """Ridge coefficients for fields F (n, M) to a stated accuracy of the predictions, in memory O(P (k + l)).
 
-    Parameters
-    ----------
-    rows : FeatureRows
-        Without bias, the bias is not penalised: the means of features and fields are taken off.
-    F : ndarray (n, M), contiguous float64
-    regularization : float, lambda > 0
-    tol : float
-        Bound of |Phi A - Phi A*| / |F| in the Frobenius norm, A* being the exact ridge solution.
-    most : int or None
-        The fields are left uncompressed if they clearly need more modes than that.
+    `tol` bounds |Phi (A - A*)| / |F| in the Frobenius norm, A* being the exact ridge solution. Without bias, it is not
+    penalised: the means of features and fields are taken off. The fields are left uncompressed if they clearly need
+    more modes than `most`.
 
-    Notes
-    -----
-    Half of `tol` is spent on the fields' POD: with F = B V^T + E, |Phi A*(F) - Phi A*(B) V^T| <= |E|
-    because the hat matrix Phi (Phi^T Phi + lambda I)^-1 Phi^T has norm below 1. The other half is
-    for the iteration. With r the residual of the normal equations and N <= Phi^T Phi the Nystroem
-    approximation, ::
+    Half of `tol` is spent on the fields' POD: with F = B V^T + E, |Phi A*(F) - Phi A*(B) V^T| <= |E| because the hat
+    matrix Phi (Phi^T Phi + lambda I)^-1 Phi^T has norm below 1. The other half is for the iteration. With r the
+    residual of the normal equations and N <= Phi^T Phi the Nystroem approximation, ::
 
         |Phi (A - A*)|^2 <= r^T (Phi^T Phi + lambda I)^-1 r <= r^T (N + lambda I)^-1 r
     """
 
     first_rank = 128  # of the preconditioner; it doubles from there
-    trace: Any
-    _sketch: Any
-    _image: Any
-    _U: NDArray[np.float64]
-    _eigenvalues: NDArray[np.float64]
 
     def __init__(self, rows: FeatureRows, F: Any, regularization: float, tol: float, most: int | None = None) -> None:
         self._rows, self._regularization = rows, regularization
-        self._field_mean = None
-        if not rows.bias:
-            rows.centre()
-            fields = Rows(F).centred()
-            F, self._field_mean = fields[:], fields.mean
+        fields, self._field_mean = less_means(rows, F)
+        F = fields[:]
         self._size = max(64, _BLOCK_BYTES // (8 * rows.width))
         self._bar = ProgressBar(None, "Krylov", unit="passes")
-        norm = float(np.linalg.norm(F))
-        self._goal = tol / 2 * norm
-        self._norm = norm
+        self._norm = float(np.linalg.norm(F))
+        self._goal = tol / 2 * self._norm
         with blas_threads():
-            self._B, self._Vt = low_rank(F, tol / 2 * norm, most)
+            self._B, self._Vt = low_rank(F, self._goal, most)
         self._rng = np.random.default_rng(0)  # the sketch: the same in every fit
-        self._sketch = self._image = np.empty((rows.width, 0))
-        self._H = None  # Phi^T B
-        self.trace = None  # of Phi^T Phi
+        self._sketch: Any = np.empty((rows.width, 0))
+        self._image: Any = self._sketch
+        self._U: Any = None
+        self._eigenvalues: Any = None
+        self._H: Any = None  # Phi^T B
+        self.trace: Any = None  # of Phi^T Phi
 
     @property
     def n_columns(self) -> int:
@@ -113,8 +96,7 @@ class Krylov:
     def precondition(self, largest_rank: int | None = None) -> bool:
         """Nystroem approximation of Phi^T Phi, its rank doubled until its least eigenvalue <= 10 lambda.
 
-        Returns whether it got there within `largest_rank` (default: a quarter of the columns, or 256)
-        and 512 MB. It goes on from the rank it has.
+        Returns whether it got there within `largest_rank` (default: a quarter of the columns, or 256) and 512 MB.
         """
         # the limit of the preconditioner, of whose size there are eight arrays while it is made
         sketch_bytes = 2**29
@@ -142,9 +124,8 @@ class Krylov:
         shifted = self._eigenvalues + self._regularization
         keep = shifted > 1.1 * self._regularization  # the others precondition nothing
         self._U, self._shifted = np.ascontiguousarray(self._U[:, keep]), shifted[keep]
-        rest = self._shifted[-1] if len(self._shifted) else 1.0
-        self._rest = rest
-        self._damping = np.sqrt(rest / self._shifted) - 1
+        self._rest = self._shifted[-1] if len(self._shifted) else 1.0
+        self._damping = np.sqrt(self._rest / self._shifted) - 1
         A, n_iter, R = np.zeros_like(self._H), 0, self._H
         error = self._error(self._half_power(R))
         # the bound in the recurrence drifts off: it is computed again from the residual itself, in one more pass
@@ -200,11 +181,9 @@ class Krylov:
         return float(np.sqrt(inside**2 / self._rest + outside / self._regularization))
 
     def _iterate(self, R, max_iter):
-        """Block conjugate gradients from 0 for the residual R, until the bound is met.
-
-        Dubrulle (2001), method BCGrQ: residuals and directions are kept orthonormal by QR
-        factorisations, so columns that converge or become dependent do no harm.
-        """
+        """Block conjugate gradients from 0 for the residual R, until the bound is met: the step and its iterations."""
+        # Dubrulle (2001), method BCGrQ: residuals and directions are kept orthonormal by QR factorisations, so columns
+        # that converge or become dependent do no harm
         Q, sigma = tall_qr(self._half_power(R))
         S, X, n_iter = Q, np.zeros_like(R), 0
         while n_iter < max_iter:

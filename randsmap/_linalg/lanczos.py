@@ -21,34 +21,12 @@ def leading_eigenpairs(
     constraint: NDArray[np.float64],
     tolerance: float = 4e-15,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The largest eigenvalues of a symmetric matrix S of norm about 1, and their eigenvectors.
+    """The `count` <= n / 8 largest eigenvalues of a symmetric matrix S (n, n) of norm about 1, in descending order, and
+    orthonormal eigenvectors (n, count).
 
-    Parameters
-    ----------
-    product : callable
-        ``product(X)`` is S X for X (n, p) in Fortran's order, p even.
-    n, count : int
-        Size of S, and number of eigenpairs, at most n / 8.
-    constraint : ndarray of shape (n,)
-        A unit eigenvector of S, which is left out.
-    tolerance : float
-        Residual |S u - theta u| at which a pair has converged. The default is some 20 eps, S having norm 1.
-
-    Returns
-    -------
-    eigenvalues : ndarray of shape (count,)
-        In descending order.
-    vectors : ndarray of shape (n, count)
-        Orthonormal.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If it does not converge.
-
-    References
-    ----------
-    Golub and Underwood, The block Lanczos method, 1977. Wu and Simon, Thick-restart Lanczos method,
+    ``product(X)`` is S X for X (n, p) in Fortran's order, p even; `constraint` is a unit eigenvector that is left out.
+    A pair has converged when |S u - theta u| <= tolerance, by default some 20 eps; a LinAlgError if that takes too
+    long. References: Golub and Underwood, The block Lanczos method, 1977; Wu and Simon, Thick-restart Lanczos method,
     SIAM J. Matrix Anal. Appl. 22 (2000).
     """
     # A block finds an eigenvalue as many times as it has vectors, where a single vector would miss repetitions (the
@@ -107,11 +85,8 @@ def block_size(count: int) -> int:
 
 
 def _orthonormalised(W, basis, coefficients):
-    """Orthonormal columns Q and the square R of W = Q R + basis coefficients.
-
-    `coefficients` is basis^T W. Normalising what is left of W brings its errors in the span of the
-    basis out, so the projection is repeated on Q.
-    """
+    """Orthonormal columns Q and the square R of W = Q R + basis coefficients, these being basis^T W."""
+    # normalising what is left of W brings its errors in the span of the basis out: Q is projected again
     Q, R = np.linalg.qr(W - basis @ coefficients)
     Q -= basis @ (basis.T @ Q)
     Q, more = np.linalg.qr(Q)

@@ -17,7 +17,7 @@ from randsmap._io.progress import steps
 from randsmap._linalg.cholesky import Cholesky, Solution, cholesky_solve, gram_is_accurate, gram_norm
 from randsmap._linalg.products import cross, multiply
 from randsmap._linalg.projection_table import ProjectionTable
-from randsmap._linalg.rows import FeatureRows, mean_of
+from randsmap._linalg.rows import FeatureRows, Rows, mean_of
 from randsmap._linalg.spectral import Spectral
 from randsmap._linalg.sums import GramAccumulator, sum_rows
 from randsmap._linalg.svd import orthonormalize_rows_against
@@ -49,19 +49,10 @@ class LowRank:
 
     It is the feature rows [1 |] Phi V too, less `mean`, as FeatureRows are those of Phi.
 
-    Parameters
-    ----------
-    rows : FeatureRows
-        Without bias, the bias is not penalised: means of features and fields are taken off.
-    most : int or None
-        Columns that V may have; None: max(128, min(n, P) / 6).
-    regularizations : sequence of float
-        The lambdas > 0 asked for later.
-    tol : float or None
-        Largest bound of |Phi (A - A*)| / |F|; None: 1e-8. Unless `forced` no more than that.
+    Without bias in `rows`, the bias is not penalised: means of features and fields are taken off. V has at most `most`
+    columns (None: max(128, min(n, P) / 6)), enough for the least of the `regularizations` that is possible. `tol` is
+    the largest bound of |Phi (A - A*)| / |F|; None: 1e-8. Unless `forced` it is no more than that.
 
-    Notes
-    -----
     V spans the features, less a mean, at latent points each farthest from those before (Gonzalez 1985), in the metric
     of the map's weights. With tau >= |Phi (I - V V^T)|_2^2 the ridge solution A within the span of V misses the exact
     one A* by no more than ::
@@ -72,9 +63,7 @@ class LowRank:
     added to that. tau is twice the sum of |Phi (I - V V^T) g|^2 over ten Gaussian probes g. Test points and probes have
     a fixed seed.
 
-    References
-    ----------
-    T. F. Gonzalez, Clustering to minimize the maximum intercluster distance, Theor. Comput. Sci. 38 (1985);
+    References: T. F. Gonzalez, Clustering to minimize the maximum intercluster distance, Theor. Comput. Sci. 38 (1985);
     N. Halko, P.-G. Martinsson and J. A. Tropp, SIAM Rev. 53 (2011), Sec. 4.3 (probes).
     """
 
@@ -274,7 +263,7 @@ class LowRank:
         if self._Z is None:
             probes = self._probes - multiply(multiply(self._probes, self._Vt.T), self._Vt)
             right = np.vstack([self._Vt, probes])
-        source = self._stored_blocks(size) if right is None else self._projections(right, size)
+        source = Rows(self._Z).blocks(size, "fitting") if right is None else self._projections(right, size)
         for start, stop, Z in source:
             out = np.ones((stop - start, self.width))
             out[:, first:] = Z[:, : self.rank]
@@ -286,11 +275,6 @@ class LowRank:
             yield start, stop, out
         if right is not None:
             self.tau = _MARGIN * energy
-
-    def _stored_blocks(self, size):
-        for start in range(0, self.n, size):
-            stop = min(start + size, self.n)
-            yield start, stop, self._Z[start:stop]
 
     def whole(self) -> NDArray[np.float64]:
         """All of [1 |] Phi V less `mean`, (n, width)."""

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from randsmap._interface.arrays import as_array
-from randsmap._interface.parameters import check_count
 from randsmap._kernels import neighbors as _kernel
 from randsmap._parallel import parallel_rows
 
-# Points per leaf at most, by measurements (see benchmarks)
+# Points per leaf at most, by measurements
 _LEAF = 8
 
 
 class NeighborIndex:
-    """Points (n, d) made ready for `nearest_neighbors`: plain arrays, so that it pickles.
-
-    Parameters
-    ----------
-    points : ndarray of shape (n, d), float64, C-contiguous, finite
-        Copied.
-    """
+    """Points (n, d) made ready for `query`: float64, C-contiguous, finite, copied. Plain arrays, so that it pickles."""
 
     def __init__(self, points: NDArray[np.float64]) -> None:
         n, d = points.shape
@@ -94,8 +86,12 @@ class NeighborIndex:
             center, scale, radius = np.zeros(d), 1.0, np.inf
         self._arrays = (points.copy(), tiles, center, scale, radius)
 
-    def query(self, Q, k):
-        """Distances and indices (m, k) of the k nearest points of each row of Q (m, d)."""
+    def query(self, Q: NDArray[np.float64], k: int) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+        """Distances, increasing along a row, and indices (m, k) of the k <= n nearest points of each row of Q (m, d).
+
+        Among equal distances the lower index comes first. The result does not depend on the threads, or on which
+        queries come together, and points far from the origin lose no digits.
+        """
         # more neighbours lie in too many cells, and the tree is faster
         grid_max_k = 8
         m = Q.shape[0]
@@ -118,19 +114,3 @@ class NeighborIndex:
         _kernel.sort(leaf, start, order)
         parallel_rows(lambda part: _kernel.tree(*self._arrays, grid, Q, order[part], distance, index), m, size)
         return distance, index
-
-
-def nearest_neighbors(
-    index_or_points: NeighborIndex | ArrayLike, queries: ArrayLike, k: int
-) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-    """Distances, increasing along a row, and indices (m, k) of the k nearest points (n, d) of queries (m, d), checked.
-
-    Among equal distances the lower index comes first. The result does not depend on the threads, or on which queries
-    come together, and points far from the origin lose no digits.
-    """
-    index = index_or_points
-    if not isinstance(index, NeighborIndex):
-        index = NeighborIndex(as_array(index, "points"))
-    queries = as_array(queries, "queries", (None, index.n_dims), min_rows=0)
-    k = check_count(k, "k", high=index.n_points, high_name="the number of points")
-    return index.query(queries, k)

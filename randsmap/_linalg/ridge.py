@@ -39,9 +39,9 @@ _Values = NDArray[np.float64]
 
 # -- The choice of a method ------------------------------------------------------------------------
 def operations(method: str, n: int, P: int, M: int, k: int, r: int = 0) -> float:
-    """Multiplications of solutions for k lambdas of n rows, P features and M fields' cells.
+    """Multiplications of a method's solutions for k lambdas of n rows, P features and M fields' cells.
 
-    method : "primal", "dual"; "lowrank" with r columns; "krylov" for r products of Phi^T Phi with a vector, alone
+    r : columns of the space of "lowrank"; for "krylov" products of Phi^T Phi with a vector, which alone are counted
     """
     small = min(n, P)
     solve = k * (small**3 / 6 + small**2 * M)
@@ -97,23 +97,13 @@ def _direct_fits(n, P, M):
 
 # -- All methods -----------------------------------------------------------------------------------
 class RidgeFactor:
-    """Ridge regressions on the same feature rows, for several lambdas.
+    """Ridge regressions on the same feature rows Phi, for several lambdas; `solver`, `max_iter` as of the decoders.
 
-    Parameters
-    ----------
-    rows : FeatureRows (n, P+1) or (n, P)
-        Phi. With its bias column the bias is penalised like the other coefficients, as in the paper; without, it is
-        not: T is the constant, and features and fields are less their means.
-    regularizations : sequence of float
-        The lambdas that will be asked for: costs depend on their number, the low-rank space on their size.
-    solver : {"auto", "cholesky", "svd", "lowrank", "krylov"}
-        As of the decoders.
-    tol : float or None
-        Bound of |Phi (A - A*)| / |F| for "lowrank" (None: 1e-8) and "krylov" (None: 1e-7).
-    max_iter : int
-        For "krylov".
-    cells : int or None
-        Number of right-hand sides by which costs are estimated, if other than those of F.
+    With the rows' bias column the bias is penalised like the other coefficients, as in the paper; without, it is not:
+    T is the constant, and features and fields are less their means. Costs depend on the number of `regularizations`
+    that will be asked for, the low-rank space on their size; `cells` is the number of right-hand sides by which costs
+    are estimated, if other than those of the fields. `tol` bounds |Phi (A - A*)| / |F| for "lowrank" (None: 1e-8) and
+    "krylov" (None: 1e-7).
     """
 
     def __init__(
@@ -163,12 +153,8 @@ class RidgeFactor:
     def solve(self, F: Any, regularization: float) -> Solution:
         """Coefficients of the fields F (n, M), an array or Rows, with a bias row.
 
-        Raises
-        ------
-        ValueError
-            If solver="krylov" or "lowrank" and lambda is 0, or memory-mapped fields do not fit in memory.
-        numpy.linalg.LinAlgError
-            If solver="cholesky" and the matrix is not numerically positive definite.
+        A ValueError if solver="krylov" or "lowrank" and lambda is 0, or memory-mapped fields do not fit in memory; a
+        LinAlgError if solver="cholesky" and the matrix is not numerically positive definite.
         """
         if self._solver in ("krylov", "lowrank") and not regularization > 0:
             raise ValueError(
@@ -236,23 +222,15 @@ class RidgeFactor:
 
     # -- What needs no fields ----------------------------------------------------------------------------
     def weights(self, points: FeatureRows, regularization: float) -> _Values:
-        """Weights W (L, n) of the fields in those decoded at other points: W F is phi(Z) A.
-
-        Raises
-        ------
-        numpy.linalg.LinAlgError
-            As `solve`.
-        """
+        """Weights W (L, n) of the fields in those decoded at other points: W F is phi(Z) A. Errors as of `solve`."""
         rows = self._rows
         rows.centre()
         points.mean = rows.mean
         for name in self._methods(points.n, regularization):
             if name == "krylov":
                 continue
-            if name == "lowrank":
-                W = self._method(name, points.n).weights(points, regularization)
-            else:
-                W = self._method(name, points.n).weights(self._features_at(points), regularization)
+            method = self._method(name, points.n)
+            W = method.weights(points if name == "lowrank" else self._features_at(points), regularization)
             if W is not None:
                 return W if rows.bias else W + 1 / rows.n
         raise AssertionError("the last method answers or raises")

@@ -1,7 +1,7 @@
 """Tall matrices, read by blocks of rows: arrays, memory-mapped files larger than memory, features on demand.
 
-The pages of a mapping that were touched count as memory of the process until they are dropped. Here,
-and only here, memory-mapped arrays are copied block by block, and their pages dropped at once.
+Pages of a mapping count as memory of the process until they are dropped. Here alone are memory-mapped arrays copied,
+block by block, and their pages dropped at once.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from randsmap._linalg.products import multiply
 from randsmap._linalg.scales import standard_deviations
 from randsmap._parallel import blas_threads, parallel_rows
 
+_Values = NDArray[np.float64]
+
 # Bytes (as float64) from which a memory-mapped array is handled by blocks
 LARGE = 1 << 26
 # Entries of a block (32 MB)
@@ -47,30 +49,19 @@ def is_large(X: object) -> TypeGuard[NDArray[Any]]:
 
 
 def load_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
-    """The array of a .npy file, memory-mapped if it is large.
-
-    Raises
-    ------
-    ValueError
-        If the file is no .npy file of numbers.
-    """
+    """The array of a .npy file, memory-mapped if it is large; a ValueError if it is no .npy file of numbers."""
     path = expanded(path)
     with open(path, "rb") as file:
         if file.read(6) != b"\x93NUMPY":
             raise ValueError(f"{path} is not a .npy file (numpy.save writes one)")
         try:
             file.seek(0)
-            check_npy_header(file, os.path.getsize(path))
+            shape, _ = check_npy_header(file, os.path.getsize(path))
         except (ValueError, EOFError) as error:
             raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
+    mode: Any = "r" if len(shape) > 1 and 8 * math.prod(shape) >= LARGE else None
     try:
-        try:
-            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-            if mapped.ndim > 1 and 8 * mapped.size >= LARGE:
-                return mapped
-        except (ValueError, OSError):  # without elements
-            pass
-        return np.load(path, allow_pickle=False)
+        return np.load(path, mmap_mode=mode, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
 
@@ -78,10 +69,7 @@ def load_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
 def check_npy_header(file: Any, size: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Shape and type that the header of an open .npy file of `size` bytes declares; afterwards `file` is behind it.
 
-    Raises
-    ------
-    ValueError
-        If there is no such header, or it declares more than `size` bytes, for which reading would ask for the memory.
+    A ValueError if there is no such header, or it declares more bytes, for which reading would ask for the memory.
     """
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -119,39 +107,22 @@ def release(X: NDArray[Any]) -> None:
 class Rows:
     """A tall matrix F (n, M) that is read by blocks of its rows, perhaps less a mean: an array in memory.
 
-    `Rows.of` makes one of what a caller gives, and chooses the class; `Rows(array)` takes an array that is checked.
-    The other classes are `MappedRows`, of a memory-mapped file, and `FeatureRows`, computed on demand. Algorithms in
-    this package ask for `blocks`, products and slices, and so serve all of them.
-
-    Parameters
-    ----------
-    array : ndarray (n, M), float64, C-contiguous
-        Not copied.
-
-    Attributes
-    ----------
-    shape : (int, int)
-    mean : ndarray (M,) or None
-        What all rows are less.
-    mapped : bool
-        Whether each access reads a file, so that passes count.
+    `Rows.of` makes one of what a caller gives, and chooses the class; `Rows(array)` takes a checked float64 array,
+    C-contiguous, which is not copied. The other classes are `MappedRows`, of a memory-mapped file, and `FeatureRows`,
+    computed on demand. Algorithms ask for `blocks`, products and slices, and so serve all of them.
     """
 
     ndim = 2
-    mapped = False
+    mapped = False  # whether each access reads a file, so that passes count
 
     def __init__(self, array: Any) -> None:
         self.array, self.shape, self.dtype = array, array.shape, array.dtype
-        self.mean: NDArray[np.float64] | None = None
+        self.mean: _Values | None = None  # what all rows are less
         self._scale = self._normals = self._seen = None
 
     @staticmethod
     def of(X: Any, name: str = "X", **requirements: Any) -> Rows:
-        """Rows of what a caller gives as `name`, checked by `as_array` with these requirements.
-
-        A large memory-mapped array stays in its file; of it each block is checked when it is read. Rows stay as they
-        are.
-        """
+        """Rows of what a caller gives as `name`, checked by `as_array`; blocks of a file when they are read."""
         if isinstance(X, Rows):
             return X
         if is_large(X):
@@ -188,13 +159,7 @@ class Rows:
         return other
 
     # -- Other rows ------------------------------------------------------------------------------------
-    def less(
-        self,
-        mean: NDArray[np.float64] | None,
-        *,
-        scale: NDArray[np.float64] | None = None,
-        normals: NDArray[np.float64] | None = None,
-    ) -> Self:
+    def less(self, mean: _Values | None, *, scale: _Values | None = None, normals: _Values | None = None) -> Self:
         """(F - mean) diag(scale) (I - N^T N) for orthonormal rows N = `normals` (q, M); F itself is not changed."""
         return self._with(mean=mean, _scale=scale, _normals=normals if normals is not None and len(normals) else None)
 
@@ -224,34 +189,38 @@ class Rows:
         return self._with(array=array, shape=array.shape)
 
     # -- Numbers ---------------------------------------------------------------------------------------
-    def __getitem__(self, rows: Any) -> NDArray[np.float64]:
+    def __getitem__(self, rows: Any) -> _Values:
         """Rows by a slice or their indices: a view where nothing is to be computed, else a new array."""
-        F = self.array[rows]
-        return F if self.mean is None else self._adjusted(F - self.mean)
+        if self.mean is None:
+            return self.read(rows) if self.mapped else self.array[rows]
+        F = self._scaled(rows, slice(None))
+        if self._normals is not None:
+            F -= (F @ self._normals.T) @ self._normals
+        return F
 
-    def fill(self, start: int, stop: int, out: NDArray[np.float64]) -> None:
+    def fill(self, start: int, stop: int, out: _Values) -> None:
         """Rows start..stop into out (stop - start, M)."""
         size = max(1, block_rows(self.shape[1], 1))
         for a in range(start, stop, size):
             out[a - start : a - start + size] = self[a : min(a + size, stop)]
 
-    def whole(self) -> NDArray[np.float64]:
+    def whole(self) -> _Values:
         """All of the matrix; see ``[]``."""
         return self[:]
 
-    def columns(self, start: int, stop: int, rows: slice = slice(None)) -> NDArray[np.float64]:
+    def columns(self, start: int, stop: int, rows: slice = slice(None)) -> _Values:
         """Columns start..stop of all rows, or of a slice of them."""
         if self._normals is not None and self._seen is None:
             size = block_rows(self.shape[1], 1)
-            parts = (self._scaled(self.read(slice(a, a + size)), slice(None)) for a in range(0, len(self), size))
+            parts = (self._scaled(slice(a, a + size), slice(None)) for a in range(0, len(self), size))
             self._seen = np.concatenate([part @ self._normals.T for part in parts])
         cells = slice(start, stop)
-        F = self._scaled(self.read(rows, cells), cells)
+        F = self._scaled(rows, cells)
         if self._normals is not None:
             F -= self._seen[rows] @ self._normals[:, cells]
         return F
 
-    def blocks(self, size: int | None = None, what: str = "reading") -> Iterator[tuple[int, int, NDArray[np.float64]]]:
+    def blocks(self, size: int | None = None, what: str = "reading") -> Iterator[tuple[int, int, _Values]]:
         """(start, stop, rows) over all rows, `size` at a time, with a progress bar named `what`.
 
         None: as many as BLOCK numbers, but all of an array that is taken as it is.
@@ -262,49 +231,42 @@ class Rows:
         for start, stop in steps(len(self), size, what):
             yield start, stop, self[start:stop]
 
-    def read(self, rows: Any, cells: Any = slice(None)) -> NDArray[np.float64]:
+    def read(self, rows: Any, cells: Any = slice(None)) -> _Values:
         """Rows and columns of F as it is, without the mean, as a new array."""
         return self.array[rows, cells].copy()
 
-    def _scaled(self, F, cells):
-        """New F (k, cells) less the mean and times the scale of these cells, in place."""
+    def _scaled(self, rows, cells):
+        """Some rows and cells less the mean and times the scale, without `normals`."""
+        F = self.read(rows, cells)
         if self.mean is not None:
             F -= self.mean[cells]
         if self._scale is not None:
             F *= self._scale[cells]
         return F
 
-    def _adjusted(self, F):
-        """New rows F (k, M) less the mean, with scale and normals applied in place."""
-        if self._scale is not None:
-            F *= self._scale
-        if self._normals is not None:
-            F -= (F @ self._normals.T) @ self._normals
-        return F
-
     # -- Products --------------------------------------------------------------------------------------
-    def times(self, B: NDArray[np.float64]) -> NDArray[np.float64]:
+    def times(self, B: _Values) -> _Values:
         """F B (n, k)."""
         out = np.empty((len(self), B.shape[1]))
         for start, stop, block in self.blocks():
             multiply(block, B, out[start:stop])
         return out
 
-    def transposed_times(self, B: NDArray[np.float64]) -> NDArray[np.float64]:
+    def transposed_times(self, B: _Values) -> _Values:
         """F^T B (M, k), whose transpose is C-contiguous: k combinations of the rows."""
         out = np.zeros((B.shape[1], self.shape[1]))
         for start, stop, block in self.blocks():
             dgemm(1.0, block.T, B[start:stop].T, beta=1.0, c=out.T, trans_b=1, overwrite_c=1)
         return out.T
 
-    def gram(self, dual: bool = False) -> NDArray[np.float64]:
+    def gram(self, dual: bool = False) -> _Values:
         """Upper triangle of F^T F (M, M), or with `dual` of F F^T (n, n), for which F is made whole."""
         out = np.empty((self.shape[0 if dual else 1],) * 2)
         for start, _, block in [(0, len(self), self.whole())] if dual else self.blocks():
             _kernel.gram(block, dual, start > 0, out)
         return out
 
-    def norms2(self) -> NDArray[np.float64]:
+    def norms2(self) -> _Values:
         """Squared norms of the rows (n,)."""
         return np.concatenate([np.einsum("ij,ij->i", block, block) for _, _, block in self.blocks()])
 
@@ -312,46 +274,25 @@ class Rows:
 class MappedRows(Rows):
     """Rows of a large memory-mapped array, of any real type: finite, contiguous float64 blocks, read when asked for.
 
-    A pickle holds the name of the file.
-
-    Parameters
-    ----------
-    array : ndarray (n, M)
-        A memory map, or a view of one.
-    name : str
-        For messages.
-    rows : ndarray of int or None
-        Those that count; None: all.
+    `name` is for messages. A pickle holds the name of the file.
     """
 
     mapped = True
 
-    def __init__(self, array: Any, name: str, rows: NDArray[np.intp] | None = None) -> None:
+    def __init__(self, array: Any, name: str) -> None:
         if array.dtype.kind not in "fiub":
             as_array(array[:1], name)  # raises for most
             raise ValueError(f"{name} must be an array of real numbers, got {array.dtype}")
         super().__init__(array)
-        self.name, self._rows = name, rows
-        if rows is not None:
-            self.shape = len(rows), array.shape[1]
-
-    def __getitem__(self, rows: Any) -> NDArray[np.float64]:
-        F = self.read(rows)
-        if self.mean is None:
-            return F
-        F -= self.mean
-        return self._adjusted(F)
+        self.name = name
+        self._rows: Any = None  # indices of those that count; None: all
 
     def take(self, rows: Any) -> MappedRows:
         """Some of the rows, by a slice or their indices in ascending order, less the same mean."""
         taken = np.arange(len(self))[rows] if self._rows is None else self._rows[rows]
         return self._with(_rows=taken, shape=(len(taken), self.shape[1]))
 
-    def cells(self, rows: NDArray[np.intp], cells: NDArray[np.intp] | None) -> NDArray[np.float64]:
-        """Some cells of some rows, ascending, as they are; None: all cells."""
-        return self.read(np.asarray(rows), slice(None) if cells is None else cells)
-
-    def read(self, rows: Any, cells: Any = slice(None)) -> NDArray[np.float64]:  # noqa: D102
+    def read(self, rows: Any, cells: Any = slice(None)) -> _Values:  # noqa: D102
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
             if step != 1:
@@ -407,18 +348,13 @@ def _reopened(filename, dtype, shape, offset, order, name):
 
 
 class FeatureRows(Rows):
-    """Rows of Phi = [1 | features of X] on demand (paper Eq. RFNNBasis); without `bias` the features alone.
+    """Rows of Phi = [1 | features of the latents `points`] (paper Eq. RFNNBasis); without `bias` the features alone.
 
-    They are computed block by block, so that Phi need not be stored whole: the package's own maps
-    by their kernel, any other transformer by its `transform`.
-
-    Attributes
-    ----------
-    points : ndarray (n, d)
-        X, the latents.
+    They are computed block by block, so that Phi need not be stored whole: the package's own maps by their kernel, any
+    other transformer by its `transform`.
     """
 
-    def __init__(self, features: Any, X: NDArray[np.float64], *, bias: bool = True) -> None:
+    def __init__(self, features: Any, X: _Values, *, bias: bool = True) -> None:
         self.bias, self.dtype, self.mean = bias, np.dtype(np.float64), None
         self.points, self._features = X, features
         if hasattr(features, "activation_parameters"):
@@ -433,7 +369,7 @@ class FeatureRows(Rows):
         """The rows of some of the points, by their indices or a slice, less the same mean."""
         return self._like(self.points[rows], self.bias, self.mean)
 
-    def at(self, X: NDArray[np.float64]) -> FeatureRows:
+    def at(self, X: _Values) -> FeatureRows:
         """The rows of other points (m, d), less the same mean."""
         return self._like(X, self.bias, self.mean)
 
@@ -449,7 +385,7 @@ class FeatureRows(Rows):
     def _like(self, X, bias, mean):
         return self._with(points=X, bias=bias, mean=mean, shape=(len(X), self.width + bias - self.bias))
 
-    def metric_points(self, points: NDArray[np.intp]) -> NDArray[np.float64]:
+    def metric_points(self, points: NDArray[np.intp]) -> _Values:
         """The points with these indices in coordinates whose distances the features see: |W^T (x - y)|, or in
         standard deviations for another transformer."""
         X = self.points[points]
@@ -464,10 +400,10 @@ class FeatureRows(Rows):
         if not self.bias and self.mean is None:
             self.mean = mean_of(self)
 
-    def __getitem__(self, rows: Any) -> NDArray[np.float64]:
+    def __getitem__(self, rows: Any) -> _Values:
         return self.take(rows).whole()
 
-    def fill(self, start: int, stop: int, out: NDArray[np.float64]) -> None:
+    def fill(self, start: int, stop: int, out: _Values) -> None:
         """Rows start..stop into out (stop - start, width)."""
         first = int(self.bias)
         out[:, :first] = 1
@@ -485,13 +421,13 @@ class FeatureRows(Rows):
         if self.mean is not None:
             out -= self.mean
 
-    def whole(self) -> NDArray[np.float64]:
+    def whole(self) -> _Values:
         """All of Phi, (n, width)."""
         out = np.empty(self.shape)
         self.fill(0, self.n, out)
         return out
 
-    def blocks(self, size: int | None = None, what: str = "fitting") -> Iterator[tuple[int, int, NDArray[np.float64]]]:
+    def blocks(self, size: int | None = None, what: str = "fitting") -> Iterator[tuple[int, int, _Values]]:
         """(start, stop, block of Phi) over all rows; the block's memory is reused."""
         size = _SUMMED if size is None else size
         memory = np.empty((min(size, self.n), self.width))
@@ -501,7 +437,7 @@ class FeatureRows(Rows):
             yield start, stop, block
 
 
-def mean_of(rows: Any) -> NDArray[np.float64]:
+def mean_of(rows: Any) -> _Values:
     """Mean of rows that have `blocks`, block by block."""
     total = np.zeros(rows.width)
     for _, _, block in rows.blocks():
@@ -509,7 +445,7 @@ def mean_of(rows: Any) -> NDArray[np.float64]:
     return total / rows.n
 
 
-def less_means(rows: Any, F: Any) -> tuple[Any, NDArray[np.float64] | None]:
+def less_means(rows: Any, F: Any) -> tuple[Any, _Values | None]:
     """Fields F less their mean, and that, with feature rows that become less theirs; with a bias F itself, and None."""
     if rows.bias:
         return F, None
@@ -518,7 +454,7 @@ def less_means(rows: Any, F: Any) -> tuple[Any, NDArray[np.float64] | None]:
     return F, F.mean
 
 
-def feature_matrix(features: Any, X: NDArray[np.float64], P: int | None = None) -> NDArray[np.float64]:
+def feature_matrix(features: Any, X: _Values, P: int | None = None) -> _Values:
     """Features (n, P) by the transformer's own `transform`, as contiguous float64."""
     Z = as_array(features.transform(X), "the features' transform(X)", (None, P))
     if len(Z) != len(X):
@@ -540,14 +476,12 @@ def taken(X: Any, rows: NDArray[np.intp], name: str) -> Any:
     return (X if hasattr(X, "shape") else np.asarray(X))[rows]
 
 
-def by_blocks(
-    function: Callable[[NDArray[Any]], NDArray[Any]], X: Any, name: str = "X", what: str = "encoding"
-) -> NDArray[Any]:
+def by_blocks(function: Callable[[NDArray[Any]], NDArray[Any]], X: Any) -> NDArray[Any]:
     """function(rows of X), stacked: of a large memory-mapped X block by block."""
     if not is_large(X):
         return function(X)
     out = np.empty(0)
-    for start, stop, block in MappedRows(X, name).blocks(what=what):
+    for start, stop, block in MappedRows(X, "X").blocks(what="encoding"):
         part = np.asarray(function(block))
         if start == 0:
             out = np.empty((len(X), *part.shape[1:]), part.dtype)
@@ -555,28 +489,21 @@ def by_blocks(
     return out
 
 
-def fill_by_blocks(
-    task: Callable[[int, int], object], out: NDArray[np.float64], what: str = "decoding"
-) -> NDArray[np.float64]:
+def fill_by_blocks(task: Callable[[int, int], object], out: _Values) -> _Values:
     """`out` after task(a, b) over blocks of its rows, the pages of a memory-mapped one dropped."""
     if not is_large(out):
         task(0, len(out))
         return out
-    for a, b in steps(len(out), block_rows(out.shape[1]), what):
+    for a, b in steps(len(out), block_rows(out.shape[1]), "decoding"):
         task(a, b)
         release(out)
     return out
 
 
-def write_npy(
-    path: str | os.PathLike[str], shape: tuple[int, ...], fill: Callable[[NDArray[np.float64]], object]
-) -> None:
+def write_npy(path: str | os.PathLike[str], shape: tuple[int, ...], fill: Callable[[_Values], object]) -> None:
     """Make the .npy file `path` of float64 by ``fill(array)`` on its memory map, whole or not at all.
 
-    Raises
-    ------
-    OSError
-        If there is no space for it on the disk, before anything is computed, or it cannot be written.
+    Without space for it on the disk there is an OSError before anything is computed.
     """
     with replaced_atomically(path) as temporary:
         array = np.lib.format.open_memmap(temporary, "w+", np.float64, shape)

@@ -13,25 +13,14 @@ SMALLEST_SHARE = 1e-3
 
 
 def median_norm(norms: ArrayLike) -> float:
-    """Median of the norms of the fields that are not zero everywhere; 0 if all are.
-
-    Examples
-    --------
-    >>> median_norm([5.0, 0.0, 5.0])
-    5.0
-    """
+    """Median of the norms of the fields that are not zero everywhere; 0 if all are."""
     norms = np.asarray(norms)
     return float(np.median(norms[norms > 0])) if norms.any() else 0.0
 
 
-def error_floor(norms: ArrayLike) -> float:
-    """Smallest norm by which errors of fields with these norms are divided; 1 if all fields are zero."""
-    return SMALLEST_SHARE * median_norm(norms) or 1.0
-
-
 def error_scales(norms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Norms by which the errors of fields with these norms are divided: the norm or the floor, if that is larger."""
-    return np.maximum(norms, error_floor(norms))
+    """Norms by which errors of fields with these norms are divided: at least a share of the median; 1 if all are 0."""
+    return np.maximum(norms, SMALLEST_SHARE * median_norm(norms) or 1.0)
 
 
 def standard_deviations(X: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -22,25 +22,13 @@ _BLOCK = 512
 
 
 class FactoredRows(Rows):
-    """Fields F (n, M) that are G Q on cells S, to round-off, with orthonormal rows Q (r, M), r <= min(n, M) / 2.
+    """Fields F (n, M) that are G Q on cells S, to round-off: coordinates G (n, r), orthonormal rows Q (r, M) = `basis`
+    that are 0 on the other cells, r <= min(n, M) / 2. `origin` is how the fields came.
 
-    A decoder that is linear in the fields can be fitted to their coordinates G: its coefficients times Q are the
-    coefficients for the fields. For ten candidates of `tune` (n = 720, M = 16384, r = 201) this saves two thirds of
-    the time. `factor` makes the rows.
-
-    Attributes
-    ----------
-    coordinates : ndarray (n, r)
-        G.
-    basis : ndarray (r, M)
-        Q, zero on the cells that are not in S.
-    origin : (dtype, FieldShape) or None
-        How the fields came.
-
-    References
-    ----------
-    P.-G. Martinsson, G. Quintana-Orti, N. Heavner and R. van de Geijn, Householder QR factorization with randomization
-    for column pivoting (HQRRP), SIAM J. Sci. Comput. 39 (2017).
+    A decoder that is linear in the fields can be fitted to G: its coefficients times Q are those for the fields. For
+    ten candidates of `tune` (n = 720, M = 16384, r = 201) this saves two thirds of the time. Reference: P.-G.
+    Martinsson, G. Quintana-Orti, N. Heavner and R. van de Geijn, Householder QR factorization with randomization for
+    column pivoting (HQRRP), SIAM J. Sci. Comput. 39 (2017).
     """
 
     def __init__(
@@ -62,13 +50,7 @@ class FactoredRows(Rows):
     ) -> Self | None:
         """The factored fields F (n, M), or None where their rank is above min(n, M) / 2, or 0 and q = 0.
 
-        Parameters
-        ----------
-        F : ndarray (n, M)
-        beside : ndarray (q, M)
-            Independent rows that Q spans too, zero on the cells that are not in S.
-        free : ndarray (M,) of bool
-            The cells S.
+        Q spans the independent rows `beside` (q, M) too, which are 0 outside the cells S = `free` (M,).
         """
         # the estimate of |x|^2 from ten probes is too small by a factor of 100 once in 1e8 rows
         n_probes = 10

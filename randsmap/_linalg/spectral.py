@@ -31,8 +31,8 @@ PATH: _Values = np.power(10.0, np.arange(-12, 3, dtype=np.float64))  # lambda ov
 def lambda_path(largest: float, smallest: float | None = None) -> Iterator[tuple[float, float]]:
     """(value, lambda) for values of `PATH`, lambda = value * largest, the largest eigenvalue of a kernel.
 
-    smallest : lambda below which only the round-off of the kernel counts, where the path begins; None: eigenvalues are
-        squares of singular values, which allow two more values, down to 1e-14
+    The path begins at `smallest`, below which lambda counts as the round-off of the kernel; None: eigenvalues are
+    squares of singular values, which allow two more values, down to 1e-14.
     """
     values = PATH if smallest is not None else np.concatenate([[0.01 * PATH[0], 0.1 * PATH[0]], PATH])
     for value in values:

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
-from scipy.linalg.blas import ddot
 from scipy.linalg.lapack import dgemqrt, dgeqrt, dormqr, dpstrf
 
 from randsmap._linalg.products import cross, multiply, remove_span, symmetric_eigen, without_span
@@ -58,7 +57,7 @@ def orthonormalize_against(new: _Values, old: _Values) -> _Values:
 def orthonormalize_rows_against(new: _Values, old: _Values) -> _Values:
     """Orthonormal rows that span the rows `new` (k, P), k <= P, next to the orthonormal ones of `old`, in their order.
 
-    `new` is overwritten. By Householder reflections, twice: once leaves the round-off of the subtraction.
+    `new` is overwritten. By Householder reflections, twice with `old`: once leaves the round-off of the subtraction.
     """
     k = len(new)
     for _ in range(2 if len(old) else 1):
@@ -138,11 +137,8 @@ def _block_size(k):
 
 
 def _by_block_iteration(rows, k):
-    """The k leading ones of `truncated_svd`; None if that takes too long.
-
-    Block power iteration with orthonormalisation on each side (Halko, Martinsson and Tropp, SIAM
-    Rev. 53, 2011, Alg. 4.4).
-    """
+    """The k leading ones of `truncated_svd`; None if that takes too long."""
+    # Block power iteration with orthonormalisation on each side (Halko, Martinsson and Tropp 2011, Alg. 4.4).
     # It ends when |G v - s u| = 0 and |G^T u - s v| <= 1e-14 |G|_2 for each pair, as good as a backward stable
     # decomposition. A step gains a factor (sigma_b / sigma_k)^2, b being the size of the block; less than a digit in
     # ten steps is given up.
@@ -219,34 +215,24 @@ def low_rank(F: _Values, tolerance: float, most: int | None = None) -> tuple[_Va
                 return F, None
             basis = range_finder(Rows(F), size, seed=1)
             B = multiply(F, basis.T)
-            rest = _remainder(F, B, basis)
+            parts = (slice(a, a + 1024) for a in range(0, n, 1024))
+            rest = math.hypot(*(np.linalg.norm(multiply(B[part], basis) - F[part]) for part in parts))
             if rest <= tolerance / 2:
                 break
             if most is not None and size >= 4 * most:
                 return F, None
             size *= 2
-    size = max(2048, 2 * B.shape[1])
-    R = _triangle((B[a : a + size] for a in range(0, n, size)), B.shape[1])
-    _, sigma, Vt = scipy.linalg.svd(R, full_matrices=True, check_finite=False)
-    tails = np.zeros(len(Vt) + 1)
-    tails[: len(sigma)] = np.sqrt(np.cumsum(sigma[::-1] ** 2))[::-1]
-    k = max(1, int(np.argmax(np.hypot(tails, rest) <= tolerance)))
-    if 2 * k > M:
+
+    def count(sigma: _Values, *_: int) -> int:
+        tails = np.append(np.sqrt(np.cumsum(sigma[::-1] ** 2))[::-1], 0.0)
+        return max(1, int(np.argmax(np.hypot(tails, rest) <= tolerance)))
+
+    Vt = np.ascontiguousarray(truncated_svd(Rows(B), count)[1])
+    if 2 * len(Vt) > M:
         return F, None
-    Vt = np.ascontiguousarray(Vt[:k])
     if basis is not None:
         Vt = multiply(Vt, basis)
     return multiply(F, Vt.T), Vt
-
-
-def _remainder(F, B, Vt):
-    """|F - B V^T| in the Frobenius norm."""
-    total = 0.0
-    for start in range(0, len(F), 1024):
-        part = multiply(B[start : start + 1024], Vt)
-        part -= F[start : start + 1024]
-        total += ddot(part.ravel(), part.ravel())
-    return total**0.5
 
 
 def sufficient_rank(coordinates: _Values, allowed: _Values, rest: _Values | float = 0.0) -> int | None:
@@ -267,35 +253,23 @@ _ENTRIES = 1 << 24
 def field_modes(
     F: Rows,
     rank: int | float,
+    norms: _Values,
     *,
-    norms: _Values | None = None,
     corrected: Callable[[_Values], Any] | None = None,
     normals: _Values | None = None,
     constant: NDArray[np.bool_] | None = None,
 ) -> tuple[_Values, _Values]:
     """Mean and modes U of fields F (n, M), f = mean + U g: [mean; U^T] (r+1, M) and the coordinates g (n, r).
 
-    Parameters
-    ----------
-    F : Rows
-        Never copied as a whole.
-    rank : int or float
-        A count of modes: the leading ones. A float: as few as represent each field with a relative L2
-        error of at most that.
-    norms : ndarray (n,) or None
-        L2 norms of the fields, if they are known: a pass less over them.
-    corrected : callable or None
-        Projects a mean (1, M) in place on the fields' invariants.
-    normals : ndarray (q, M) or None
-        Orthonormal rows, 0 on the constant cells, to which all modes are orthogonal.
-    constant : ndarray (M,) of bool or None
-        Cells that no mode moves.
+    A count as `rank` is met by `range_finder` with one power iteration. A float asks for as few modes as represent each
+    field with a relative L2 error of at most that: each block adds the leading singular vectors of what the modes so
+    far miss of its fields, and the final modes are the leading ones of all coordinates. Half of the tolerance is a
+    reserve for the regression.
 
-    Notes
-    -----
-    For an accuracy, each block adds the leading singular vectors of what the modes so far miss of its fields; the final
-    modes are the leading ones of all coordinates. Half of the tolerance is a reserve for the regression. A count is met
-    by `range_finder` with one power iteration.
+    norms : L2 norms of the fields (n,)
+    corrected : projects a mean (1, M) in place on the fields' invariants
+    normals : orthonormal rows (q, M), 0 on the constant cells, to which all modes are orthogonal
+    constant : cells (M,) that no mode moves
     """
     # cells whose modes are rotated at a time: a few MB
     width = 1 << 14
@@ -314,7 +288,7 @@ def field_modes(
             found[1:], r = modes, len(modes)
             del modes
         else:
-            found, r, sizes = _representing(rows, F, rank, norms, normals, constant, size)
+            found, r, sizes = _representing(rows, rank, norms, normals, constant, size)
             rest = rank / 4 * sizes
         found[0] = mean
         if constant is not None:
@@ -332,13 +306,11 @@ def field_modes(
     return found, np.ascontiguousarray(G[:, :k])
 
 
-def _representing(rows, F, tol, norms, normals, constant, size):
+def _representing(rows, tol, norms, normals, constant, size):
     """A row for the mean and r modes that represent each field to tol / 4; r and the sizes of the fields."""
     # each round finds the modes above the round-off of the one before
     rounds = 4
-    n, M = F.shape
-    if norms is None:
-        norms = np.sqrt(F.norms2())
+    n, M = rows.shape
     sizes = error_scales(norms)
     # rows that are not used take no memory
     found, r = np.empty((min(n, M) + 1, M)), 0
@@ -399,10 +371,9 @@ def pivoted_cholesky(K: _Values, Q: _Values | None = None) -> tuple[_Values, _Va
 
 
 def nystroem(sketch: _Values, image: _Values) -> tuple[_Values, _Values]:
-    """Modes U (p, l) and eigenvalues (l,) of G W (W^T G W)^-1 (G W)^T for W = `sketch`, G W = `image`.
+    """Modes U (p, l) and eigenvalues (l,) of G W (W^T G W)^-1 (G W)^T for W = `sketch`, G W = `image`: never above G.
 
-    The approximation is never above G, and the shift keeps it computable where G is singular
-    (Frangella, Tropp and Udell 2023, Algorithm 2.1).
+    The shift keeps it computable where G is singular (Frangella, Tropp and Udell 2023, Algorithm 2.1).
     """
     shift = np.sqrt(len(sketch)) * _EPS * np.linalg.norm(image)
     if not shift:

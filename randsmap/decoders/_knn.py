@@ -178,7 +178,12 @@ class KNNFit(Fit):
             for a in range(start, stop, step):
                 part = slice(a, min(a + step, stop))
                 used, rows = np.unique(neighbors[part], return_inverse=True)
-                _mix(F.cells(used, cells), rows.reshape(-1, k), weights[part], fields[part])
+                _mix(
+                    F.read(used, slice(None) if cells is None else cells),
+                    rows.reshape(-1, k),
+                    weights[part],
+                    fields[part],
+                )
 
         fill_by_blocks(task, fields)
         return fields

@@ -285,7 +285,7 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
                 normals = orthonormalize_rows_against(normals, normals[:0])
             options = {"corrected": invariants.project, "normals": normals, "constant": invariants.constant}
         norms = field_norms(F)
-        return field_modes(F if isinstance(F, Rows) else Rows(F), rank, norms=norms, **options)
+        return field_modes(F if isinstance(F, Rows) else Rows(F), rank, norms, **options)
 
     def _fit_map(self, X):
         """The feature map, fitted to latents X, and their units."""

@@ -267,8 +267,8 @@ class DiffusionMaps(FieldEncoder):
                 if epsilon is None:
                     median = _distances.median_distance(F, exact_rows=2000)  # of more, a sample of the pairs
                     epsilon = _distances.width_of_median(median, self.epsilon_scale)
-                points = _distances.CentredPoints.of(F)
-                index = neighbor_index(points.rows, n_neighbors + 2)
+                points = _distances.centred_points(F)
+                index = neighbor_index(points[0], n_neighbors + 2)
                 K, radii = _sparse_kernel.neighbor_kernel(F, points, index, n_neighbors, epsilon)
                 neighbors = n_neighbors, radii, index
             density, eigenvalues, eigenvectors = diffusion_modes(K, self.alpha, n_modes)
@@ -282,7 +282,7 @@ class DiffusionMaps(FieldEncoder):
             eigenvectors *= eigenvector_signs(eigenvectors, F.array if in_file else F)
             del K  # before the copy of the data
             if points is None:
-                points = F if in_file else _distances.CentredPoints.of(F)
+                points = F if in_file else _distances.centred_points(F)
 
             self.epsilon_ = float(epsilon)
             self.eigenvalues_, self.eigenvectors_, self.selected_ = eigenvalues, eigenvectors, selected
@@ -395,16 +395,16 @@ class DiffusionMaps(FieldEncoder):
     def _leading_coordinates(self, tol):
         """Principal directions (r, M) of the training fields and their coordinates (n, r): as few as give their latents
         to `tol` of the largest."""
-        points, weights = self._encoding.points, self._encoding.weights
+        points, weights = self._encoding.rows, self._encoding.weights
 
         def latents(rows):
             norms = np.einsum("ij,ij->i", rows, rows)
-            near = _distances.CentredPoints(rows, norms, np.zeros(rows.shape[1]))
+            near = rows, norms, np.zeros(rows.shape[1])
             sums = _distances.kernel_sums(rows, near, weights, self.epsilon_)
             return sums[:, 1:] / sums[:, :1]
 
-        modes = np.ascontiguousarray(truncated_svd(Rows(points.rows), lambda sigma, *_: len(sigma))[1])
-        coordinates, exact = multiply(points.rows, modes.T), latents(points.rows)
+        modes = np.ascontiguousarray(truncated_svd(Rows(points), lambda sigma, *_: len(sigma))[1])
+        coordinates, exact = multiply(points, modes.T), latents(points)
         allowed, rank = tol * np.abs(exact).max(), 8
         while rank < len(modes):
             if np.abs(latents(np.ascontiguousarray(coordinates[:, :rank])) - exact).max() <= allowed:

@@ -96,7 +96,7 @@ class NystroemExtension:
     @property
     def points(self) -> CentredPoints:
         """The training fields, if they are in memory."""
-        return CentredPoints(self.rows, self.norms, self.centre)
+        return self.rows, self.norms, self.centre
 
     @property
     def values(self) -> _Values:

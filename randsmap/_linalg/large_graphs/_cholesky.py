@@ -28,12 +28,8 @@ LEAF = 256
 class SparseCholesky:
     """L L^T of sparse symmetric positive definite matrices of one graph, whose dissection says what a factor takes.
 
-    Parameters
-    ----------
-    graph : csr_array of shape (n, n)
-        Of symmetric pattern.
-    coordinates : ndarray of shape (n, c)
-        Places of the vertices, such that those joined are near to one another.
+    `graph` (n, n) has a symmetric pattern, `coordinates` (n, c) are places of the vertices such that those joined are
+    near to one another.
 
     Attributes
     ----------
@@ -77,13 +73,7 @@ class SparseCholesky:
             self.operations += s * s * s // 3 + s * s * b + s * b * b
 
     def factor(self, matrix: csr_array) -> None:
-        """Factor a matrix (n, n) of this graph, symmetric, every entry stored.
-
-        Raises
-        ------
-        numpy.linalg.LinAlgError
-            If the matrix is not positive definite.
-        """
+        """Factor a matrix (n, n) of this graph, symmetric, every entry stored; a LinAlgError if it is not definite."""
         n = len(self.permutation)
         place = np.empty(n, np.intp)
         place[self.permutation] = np.arange(n)

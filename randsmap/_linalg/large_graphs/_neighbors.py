@@ -47,6 +47,7 @@ def neighbor_index(points: NDArray[np.float64], k: int) -> NeighborIndex | Proje
 
 def _principal_directions(rows, count):
     """The leading right singular vectors of rows (m, M), (M, count), orthonormal to round-off."""
+    # any orthonormal directions bound distances: half the time of `svd.truncated_svd`, which would be more accurate
     if len(rows) <= rows.shape[1]:
         V = rows.T @ np.linalg.eigh(rows @ rows.T)[1][:, : -count - 1 : -1]
     else:
@@ -122,16 +123,9 @@ def _group_bounds(leaf, n_leaves):
 
 
 class ProjectedNeighbors:
-    """Points (n, M) made ready for `query`, like `NeighborIndex`. Made by `neighbor_index`.
+    """Points (n, M), not copied, made ready for `query`, like `NeighborIndex`. Made by `neighbor_index`.
 
-    Parameters
-    ----------
-    points : ndarray (n, M)
-        Not copied.
-    directions : ndarray (M, r)
-        V, orthonormal columns.
-    coordinates : ndarray (n, r + 1)
-        (y, rho) of the points.
+    `directions` (M, r) are V, `coordinates` (n, r + 1) the numbers (y, rho) of the points.
     """
 
     def __init__(

@@ -40,27 +40,16 @@ LIMITS = {
 def inverted_eigenpairs(
     S: csr_array, count: int, constraint: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """The largest eigenvalues of S and their eigenvectors, where this is faster than Lanczos on S; otherwise None.
+    """As `leading_eigenpairs` for a sparse S, where this is faster than Lanczos on S; otherwise None.
 
-    Parameters
-    ----------
-    S : csr_array of shape (n, n)
-        Symmetric with eigenvalues in (-1, 1], a vertex of a graph in space each row.
-    count : int
-        Number of eigenpairs.
-    constraint : ndarray of shape (n,)
-        Its unit eigenvector to the eigenvalue 1, positive, which is left out.
-
-    Returns
-    -------
-    eigenvalues (count,), in descending order, and orthonormal vectors (n, count), or None
-        As `leading_eigenpairs`.
+    S (n, n) is symmetric with eigenvalues in (-1, 1], a vertex of a graph in space each row. `constraint` is its unit
+    eigenvector to the eigenvalue 1, positive, which is left out.
     """
     # so small a distance from 1 is harmless: the trivial eigenvector, which rounding over it would spoil, is left out
     shift = 1e-8
     n = S.shape[0]
-    basis = _OfComponents(S, constraint)
-    ones = basis.vectors(count)
+    components = _eigenspace_of_one(S, constraint)
+    ones = _other_vectors(components, constraint, count)
     if ones.shape[1] == count:
         return np.ones(count), ones
     # Coordinates tell what Lanczos on S would take, and how to dissect the graph; averages over neighbours part ties
@@ -68,7 +57,7 @@ def inverted_eigenpairs(
     coordinates = step_coordinates(S, count=4)
     for _ in range(2):
         coordinates = (S @ (coordinates * constraint[:, None])) / constraint[:, None]
-    gap = max(_gap(S, constraint, basis, coordinates), 1e-12)
+    gap = max(_gap(S, constraint, components, coordinates), 1e-12)
     direct = LIMITS["steps"] / gap**0.5 * p * (COST["product"] * S.nnz + COST["orthogonalisation"] * n)
     if direct < LIMITS["dissection"] * S.nnz:
         return None
@@ -82,7 +71,7 @@ def inverted_eigenpairs(
     scale = shift + gap  # Lanczos wants a norm of about 1
 
     def inverse(X):
-        return basis.left(factor.solve(basis.left(X))) * scale
+        return _left(components, factor.solve(_left(components, X))) * scale
 
     try:
         factor.factor(A)
@@ -99,35 +88,34 @@ def inverted_eigenpairs(
     return eigenvalues, U
 
 
-class _OfComponents:
-    """The eigenspace of the eigenvalue 1: of each component of the graph, what the constraint is on it.
+def _eigenspace_of_one(S, constraint):
+    """Orthonormal columns, sparse: of each component of the graph, what the constraint is on it.
 
-    It is known to round-off, so that eigenvalues next to 1 need not be told from it.
+    They are known to round-off, so that eigenvalues next to 1 need not be told from 1.
     """
-
-    def __init__(self, S, constraint):
-        self.number, self.label = connected_components(S, directed=False)
-        self.lengths = np.sqrt(np.bincount(self.label, constraint**2))
-        self.unit = constraint / self.lengths[self.label]
-
-    def vectors(self, count):
-        """At most `count` orthonormal ones, orthogonal to the constraint: columns of the reflection that takes it to
-        the first component."""
-        j = np.arange(1, min(count + 1, self.number))
-        w = self.lengths.copy()
-        w[0] += 1
-        w /= np.linalg.norm(w)
-        return self.unit[:, None] * ((self.label[:, None] == j) - 2 * np.outer(w[self.label], w[j]))
-
-    def left(self, X):
-        """X (n, p) without its part in the eigenspace."""
-        parts = [np.bincount(self.label, self.unit * x)[self.label] * self.unit for x in X.T]
-        return X - np.column_stack(parts)
+    number, label = connected_components(S, directed=False)
+    lengths = np.sqrt(np.bincount(label, constraint**2))
+    return csr_array((constraint / lengths[label], label, np.arange(len(label) + 1)), shape=(len(label), number))
 
 
-def _gap(S, constraint, basis, coordinates):
+def _other_vectors(components, constraint, count):
+    """At most `count` orthonormal vectors of that space that are orthogonal to the constraint: columns of the
+    reflection that takes it to the first component."""
+    w = components.T @ constraint  # of length 1
+    w[0] += 1
+    w /= np.linalg.norm(w)
+    k = min(count, len(w) - 1)
+    return components @ (np.eye(len(w), k, -1) - 2 * np.outer(w, w[1 : k + 1]))
+
+
+def _left(components, X):
+    """X (n, p) without its part in the eigenspace."""
+    return X - components @ (components.T @ X)
+
+
+def _gap(S, constraint, components, coordinates):
     """An upper bound of 1 - xi: the least Rayleigh quotient of I - S among linear functions of the coordinates."""
-    trial = basis.left((coordinates - constraint**2 @ coordinates) * constraint[:, None])
+    trial = _left(components, (coordinates - constraint**2 @ coordinates) * constraint[:, None])
     Q, R = np.linalg.qr(trial)
     kept = abs(np.diag(R)) > 1e-10 * abs(np.diag(R)).max()
     if not kept.any():
