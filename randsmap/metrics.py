@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,48 +19,50 @@ from randsmap._linalg.scales import SMALLEST_SHARE, median_norm
 __all__ = ["conservation_error", "relative_l2", "relative_linf", "scaled_l2", "scaled_linf"]
 
 _Values = NDArray[np.float64]
-_Function = TypeVar("_Function")
 
 _TEXTS = {
     "fields": """\
 Parameters
 ----------
-y_true : array-like of shape (n_samples, n_cells)
-    True fields.
-y_pred : array-like of shape (n_samples, n_cells)
-    Reconstructed fields.""",
-    "errors": "If the shapes differ, or a value is not finite or beyond 1e140.",
+y_true, y_pred : array-like of shape (n_samples, n_cells)
+    True and reconstructed fields.""",
+    "relative": """\
+Returns
+-------
+ndarray of shape (n_samples,)
+    Dimensionless. The error of a field does not depend on the others. For a field that is zero everywhere:
+    0 if it is reconstructed exactly, else inf.""",
+    "scaled": """\
+reference : float or array-like of shape (m, n_cells), optional
+    The usual norm of a field, >= 0, or fields from which it is computed: the median of the norms that are not 0.
+    None: y_true. Give it to compare errors of several parts of one data set.
+
+Returns
+-------
+ndarray of shape (n_samples,)
+    |f_hat - f| / max(|f|, 1e-3 reference), dimensionless; 0 for a field that is reconstructed exactly.""",
+    "errors": """\
+Raises
+------
+ValueError, TypeError
+    If the shapes differ, a value is not finite or beyond 1e140, or another argument is not as described.""",
 }
-
-
-def _documented(function: _Function) -> _Function:
-    return document(function, _TEXTS)
+_documented = partial(document, texts=_TEXTS)
 
 
 @_documented
 def relative_l2(y_true: ArrayLike, y_pred: ArrayLike) -> NDArray[np.float64]:
-    """Relative L2 error of each reconstructed field, |f_hat - f|_2 / |f|_2.
+    """Relative L2 error of each reconstructed field, |f_hat - f|_2 / |f|_2 (paper, Eq. recon_errors, e_2).
 
     {fields}
 
-    Returns
-    -------
-    ndarray of shape (n_samples,)
-        Dimensionless. The error of a field does not depend on the others. For a field that is zero everywhere:
-        0 if it is reconstructed exactly, else inf.
+    {relative}
 
-    Raises
-    ------
-    ValueError
-        {errors}
+    {errors}
 
     See Also
     --------
     scaled_l2 : For means over many fields, some of which may be empty.
-
-    References
-    ----------
-    Paper, Eq. (recon_errors), e_2.
 
     Examples
     --------
@@ -73,23 +75,13 @@ def relative_l2(y_true: ArrayLike, y_pred: ArrayLike) -> NDArray[np.float64]:
 
 @_documented
 def relative_linf(y_true: ArrayLike, y_pred: ArrayLike) -> NDArray[np.float64]:
-    """Relative maximum error of each reconstructed field, |f_hat - f|_inf / |f|_inf.
+    """Relative maximum error of each reconstructed field, |f_hat - f|_inf / |f|_inf (paper, Eq. recon_errors, e_inf).
 
     {fields}
 
-    Returns
-    -------
-    ndarray of shape (n_samples,)
-        Dimensionless. For a field that is zero everywhere: 0 if it is reconstructed exactly, else inf.
+    {relative}
 
-    Raises
-    ------
-    ValueError
-        {errors}
-
-    References
-    ----------
-    Paper, Eq. (recon_errors), e_inf.
+    {errors}
 
     Examples
     --------
@@ -110,20 +102,9 @@ def scaled_l2(
     for a tiny field at most a thousand times the error of the others. All other fields have their relative error.
 
     {fields}
-    reference : float or array-like of shape (m, n_cells), optional
-        The usual norm of a field, >= 0, or fields from which it is computed: the median of the norms that are not 0.
-        None: y_true. Give it to compare errors of several parts of one data set.
+    {scaled}
 
-    Returns
-    -------
-    ndarray of shape (n_samples,)
-        |f_hat - f|_2 / max(|f|_2, 1e-3 reference), dimensionless; 0 for a field that is reconstructed exactly.
-
-    Raises
-    ------
-    ValueError, TypeError
-        {errors}
-        If reference is not a number >= 0.
+    {errors}
 
     Examples
     --------
@@ -144,18 +125,9 @@ def scaled_linf(
     """Maximum error of each reconstructed field, scaled as in `scaled_l2` but by maximum norms.
 
     {fields}
-    reference : float or array-like of shape (m, n_cells), optional
-        The usual maximum norm of a field, or fields from which it is computed, as in `scaled_l2`.
+    {scaled}
 
-    Returns
-    -------
-    ndarray of shape (n_samples,)
-        |f_hat - f|_inf / max(|f|_inf, 1e-3 reference), dimensionless.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As `scaled_l2`.
+    {errors}
 
     Examples
     --------
@@ -170,7 +142,7 @@ def scaled_linf(
 def conservation_error(
     y_true: ArrayLike, y_pred: ArrayLike, *, invariants: str | ArrayLike = "mass"
 ) -> NDArray[np.float64]:
-    """Absolute error of the invariants of each reconstructed field, max_j |C_j.f_hat - C_j.f|.
+    """Absolute error of the invariants of each field, max_j |C_j.f_hat - C_j.f| (paper, Eq. recon_errors, e_con).
 
     {fields}
     invariants : "mass" or array-like of shape (n_cells,) or (n_cells, n_invariants)
@@ -182,14 +154,7 @@ def conservation_error(
     ndarray of shape (n_samples,)
         In the unit of the invariants; the largest over the invariants.
 
-    Raises
-    ------
-    ValueError
-        {errors}
-
-    References
-    ----------
-    Paper, Eq. (recon_errors), e_con; there the fields' mass is 1.
+    {errors}
 
     Examples
     --------
@@ -205,7 +170,7 @@ def conservation_error(
         C = as_array(invariants, "invariants", (None,))[:, None]
     else:
         C = as_array(invariants, "invariants")
-    n_cells = int(np.prod(np.shape(y_true)[1:]))
+    n_cells = math.prod(np.shape(y_true)[1:])
     if C.shape[0] != n_cells:
         raise ValueError(f"invariants must have a row for each of {n_cells} cells, got shape {C.shape}")
     return _by_blocks(y_true, y_pred, lambda F, F_hat: abs(F_hat @ C - F @ C).max(axis=1))

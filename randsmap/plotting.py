@@ -258,13 +258,9 @@ def plot_comparison(
     Examples
     --------
     >>> import numpy as np
-    >>> from matplotlib.figure import Figure
     >>> from randsmap.plotting import plot_comparison
     >>> x = np.linspace(-1, 1, 50)
-    >>> truth = np.exp(-(x**2))
-    >>> lines = plot_comparison(truth, truth / 2, positions=x)
-    >>> figure = Figure(layout="constrained")
-    >>> images = plot_comparison(np.outer(truth, x), np.outer(truth, x) / 2, ax=figure.subplots(1, 3))
+    >>> lines = plot_comparison(np.exp(-(x**2)), np.exp(-(x**2)) / 2, positions=x)
     """
     truth, decoded, _ = _plot_values({"truth": truth, "decoded": decoded}, shape, mesh)
     place: dict[str, Any] = {"positions": positions, "mesh": mesh, "extent": extent, "origin": origin}
@@ -438,7 +434,6 @@ def plot_space_time(
     >>> import numpy as np
     >>> from randsmap.plotting import plot_space_time
     >>> diagram = plot_space_time(np.eye(5), np.arange(5.0))
-    >>> diagram.figure.savefig("diagram.png")  # doctest: +SKIP
     """
     fields = plot_series(fields, "fields", 1)
     times = _ascending(times, "times", len(fields))
@@ -915,9 +910,9 @@ def _draw_on_mesh(ax, values, mesh, style):
 
 def _place(extent, shape):
     """Extent and aspect of an image of (ny, nx) cells: square ones, as long as neither side becomes a stripe."""
-    if extent is None:
-        extent = 0.0, float(shape[1]), 0.0, float(shape[0])
-    left, right, bottom, top = as_array(extent, "extent", (4,))
+    left, right, bottom, top = as_array(
+        (0, shape[1], 0, shape[0]) if extent is None else extent, "extent", (4,)
+    ).tolist()
     if not (right > left and top > bottom):
         raise ValueError(f"extent must be left < right and bottom < top, got {(left, right, bottom, top)}")
     ratio = (top - bottom) / (right - left)
@@ -1053,8 +1048,7 @@ def _check_panels(fields, labels, fields_name, name, shape, n_panels):
 
 def _ascending(values, name, length):
     values = as_array(values, name, (length,))
-    if (np.diff(values) < 0).any():
-        k = int(np.argmax(np.diff(values) < 0))
+    for k in np.flatnonzero(np.diff(values) < 0)[:1]:
         raise ValueError(f"{name} must be ascending, got {values[k + 1]:g} after {values[k]:g}")
     return values
 
@@ -1081,8 +1075,8 @@ def plot_shape(shape: Any) -> tuple[int, ...]:
 def plot_arrays(fields: Mapping[str, Any], shape: Any = None) -> dict[str, NDArray[np.float64]]:
     """Arrays for plotting, by name: lines (n_cells,) or planes (ny, nx), all of one shape.
 
-    Each of `fields` is one field in its shape, flattened, or the only one of an array. By default `shape` is that of
-    the first array of two axes. ValueError or TypeError for any other array.
+    Each is one field in its shape, flattened, or the only one of an array; by default `shape` is that of the first
+    array of two axes. ValueError or TypeError for any other array.
     """
     if shape is None:
         shapes = [tuple(length for length in np.shape(field) if length != 1) for field in fields.values()]
@@ -1129,9 +1123,7 @@ def plot_series(fields: Any, name: str, n_axes: int, shape: Any = None) -> NDArr
     if shape is not None and np.shape(fields) == tuple(np.ravel(shape)):
         fields = _own_array(fields, name)[None]
     rows, layout = flattened(fields, name)
-    rows = as_array(rows, name)
-    if shape is None:
-        shape = layout.shape
+    rows, shape = as_array(rows, name), layout.shape if shape is None else shape
     cells = plot_shape(shape)
     if len(cells) < n_axes == len(shape):
         cells = tuple(shape)

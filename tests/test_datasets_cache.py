@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from randsmap.datasets._cache import cached
+from randsmap.datasets._common import cached
 
 DATA = np.arange(12.0).reshape(4, 3)
 

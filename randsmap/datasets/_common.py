@@ -1,10 +1,14 @@
-"""Parts of all generators: random streams, work in blocks with a progress bar, output on disk."""
+"""Parts of all generators: random streams, work in blocks with a progress bar, output and data sets on disk."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,27 +28,40 @@ _TEXTS = {
     "seed": """\
 random_state : None, int, RandomState or Generator
     Seed. The data are the same for any number of threads.""",
-    "n_trajectories": """\
+    "runs": """\
 n_trajectories : int
     Number of trajectories.
 snapshots_per_trajectory : int
     Number of snapshots of each, at most the number of its states, t_end / dt + 1.
 random_state : None, int, RandomState or Generator
     Seed. Trajectory i has a random stream of its own, so its data do not depend on the number of trajectories or
-    threads.""",
+    threads.
+t_end, dt : float
+    Final time, and time step; the states are those at the multiples of dt up to t_end.""",
     "out": """\
 out : ndarray of the shape of ``data`` or path of a .npy file, optional
     Where to write the data: a C-contiguous float64 array, memory-mapped perhaps, or a file, which is written as
-    the data are computed and appears when it is complete; ``data`` is then its read-only memory map.""",
-    "progress": """\
+    the data are computed and appears when it is complete; ``data`` is then its read-only memory map.
 progress : bool, default False
     Show a progress bar.""",
-    "times": """\
+    "snapshots": """\
+``data`` (n, n_cells): the snapshots, trajectory by trajectory, in order of time, n = n_trajectories *
+snapshots_per_trajectory; ``times`` (n,); ``trajectories`` (n,): number of the trajectory;""",
+    "raises": """\
+Raises
+------
+ValueError, TypeError
+    If an argument is out of range, `out` does not fit, or dt violates the CFL condition of the solver.""",
+    "solve": """\
+Parameters
+----------
+initial : array_like (n_cells,) or (n_trajectories, n_cells)
+    Densities (cell averages) at time 0, between 0 and rho_max, and 0 in obstacles. Not changed.
 t_end : float
     Final time, at least 0.
 times : array_like (n_times,), optional
-    Times of the returned fields, ascending, between 0 and t_end; by default t_end alone.""",
-    "solution": """\
+    Times of the returned fields, ascending, between 0 and t_end; by default t_end alone.
+
 Returns
 -------
 Bunch
@@ -64,8 +81,13 @@ At time 0 the initial data are returned as they are.""",
 
 
 def documented(function: _Function) -> _Function:
-    """Fill the lines {seed}, {out}, {progress}, ... of the docstring of a generator or of a solver's method."""
+    """Fill the lines {seed}, {out}, ... of the docstring of a generator or of a solver's method."""
     return document(function, _TEXTS)
+
+
+def describe(description: str) -> Callable[[_Function], _Function]:
+    """`documented`, with the text of a data set below its title in the line {description}."""
+    return partial(document, texts={**_TEXTS, "description": description.partition("\n\n")[2].rstrip()})
 
 
 def random_streams(random_state: RandomState, n_streams: int) -> list[np.random.Generator]:
@@ -111,3 +133,20 @@ def fill_output(
         raise ValueError(f"out must name a .npy file, got {str(path)!r}")
     rows.write_npy(path, shape, fill)
     return np.load(path, mmap_mode="r")
+
+
+def cached(
+    folder: Path, description: Mapping[str, Any], make: Callable[[Path], Mapping[str, Any]]
+) -> tuple[NDArray[np.float64], dict[str, NDArray[Any]]]:
+    """The memory-mapped data set that ``make(path)`` writes to a .npy file, and the other arrays that it returns.
+
+    It is made once for each `description`, JSON values on which the data depend and whose hash is in the file's name;
+    a file is believed only if its checksum is right.
+    """
+    key = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
+    path, about = (folder / f"data-{key}.{kind}" for kind in ("npy", "npz"))
+    if not files.is_intact(about, path):
+        known = {name: np.asarray(value) for name, value in make(path).items() if name != "data"}
+        files.write_checked(about, lambda file: files.save_arrays(file, known), path)
+    with np.load(about, allow_pickle=False) as arrays:
+        return np.load(path, mmap_mode="r"), dict(arrays)

@@ -47,9 +47,7 @@ def solve_eikonal(
     obstacles : array_like of bool (nx, ny), optional
         Cells that nothing crosses.
     method : {"marching", "sweeping"}, default "marching"
-        "marching": columns away from the sources, each by one chain of updates upwards and one downwards, then repairs
-        until a pass over the grid finds nothing. "sweeping": the fast sweeping method of [1]_, about 5 times slower;
-        the two agree to round-off.
+        "sweeping": the fast sweeping method of [1]_, about 5 times slower; the two agree to round-off.
     out : ndarray, the shape of slowness, optional
         C-contiguous float64 array for the result.
 
@@ -65,8 +63,8 @@ def solve_eikonal(
 
     Notes
     -----
-    Halving the spacing halves the error (near a point source, as h log(1/h)). Results do not depend on the batch or on
-    the number of threads, to the last bit.
+    Halving the spacing halves the error (near a point source, as h log(1/h)). Results are the same bits in any batch
+    and for any number of threads.
 
     References
     ----------
@@ -162,9 +160,7 @@ def _check_fields(slowness):
         raise ValueError(f"slowness must have shape (nx, ny) or (n_fields, nx, ny), got {fields.shape}")
     if 0 in fields.shape[-2:]:
         raise ValueError(f"slowness must have at least one cell, got shape {fields.shape}")
-    return fields.reshape((-1,) + fields.shape[-2:]) if fields.size else fields.reshape(
-        (0,) + fields.shape[-2:]
-    ), fields.shape
+    return fields.reshape(-1 if fields.size else 0, *fields.shape[-2:]), fields.shape
 
 
 def _mark_sources(sources, kind):
@@ -172,11 +168,8 @@ def _mark_sources(sources, kind):
     if sources.dtype == bool:
         cells = np.argwhere(check_mask(sources, "sources", kind.shape))
     else:
-        if sources.ndim == 2 and sources.shape[1] == 2 and sources.dtype.kind in "iu":
-            cells = sources
-        elif sources.size == 0:
-            cells = np.empty((0, 2), int)
-        else:
+        cells = sources if sources.size else np.empty((0, 2), int)
+        if cells.ndim != 2 or cells.shape[1] != 2 or cells.dtype.kind not in "iu":
             raise ValueError(
                 "sources must be a boolean mask or a sequence of index pairs (i, j), "
                 f"got shape {sources.shape}, dtype {sources.dtype}"

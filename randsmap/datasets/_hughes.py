@@ -11,14 +11,16 @@ from randsmap._interface.parameters import check_choice, check_count, check_numb
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._kernels import crowd
 from randsmap.datasets import _eikonal
-from randsmap.datasets._common import Output, RandomState, documented, fill_output
+from randsmap.datasets._common import Output, RandomState, describe, documented, fill_output
 from randsmap.datasets._solving import (
     bounded_calls,
+    check_courant,
     check_densities,
     draw_runs,
     output_times,
     run_trajectories,
     snapshots_of_runs,
+    solution,
 )
 
 if TYPE_CHECKING:
@@ -70,10 +72,8 @@ class HughesSolver:
     ----------
     shape : (int, int)
         nx, ny. A field is a vector of nx * ny cells; ``field.reshape(solver.shape)[i, j]`` is the cell at x_i, y_j.
-    mask : ndarray of bool (nx * ny,)
-        True in cells that people can enter.
-    cell_centers : ndarray (nx * ny, 2)
-        Positions x, y of the cells' centres.
+    mask, cell_centers : ndarray of bool (nx * ny,), ndarray (nx * ny, 2)
+        True in cells that people can enter; positions x, y of the cells' centres.
     dx, dy : float
         Cell widths.
     courant : float
@@ -86,14 +86,9 @@ class HughesSolver:
 
     Notes
     -----
-    *Mass.* One flux serves both sides of a face: the number of people is kept to the rounding of the cells (below 1e-13
-    after thousands of steps).
-
-    *Bounds.* With a Courant number up to 1, what can leave a cell through its four faces in a step is at most what it
-    holds, and what can enter at most what it has room for. Densities are never negative, and exactly 0 in obstacles.
-
-    People who cannot reach the exit stay where they are. The field at a time does not depend on the other times, the
-    other trajectories or the number of threads.
+    The number of people is kept to the rounding of the cells (below 1e-13 after thousands of steps), since one flux
+    serves both sides of a face. Densities are never negative, and exactly 0 in obstacles. People who cannot reach the
+    exit stay where they are. A field does not depend on the other times, the other trajectories or the threads.
 
     References
     ----------
@@ -131,8 +126,7 @@ class HughesSolver:
             nx, ny = n_cells
         except (TypeError, ValueError):
             raise ValueError(f"n_cells must be a pair of integers, got {n_cells!r}") from None
-        nx = check_count(nx, "n_cells[0]", low=2)
-        ny = check_count(ny, "n_cells[1]", low=1)
+        nx, ny = check_count(nx, "n_cells[0]", low=2), check_count(ny, "n_cells[1]", low=1)
         self.shape = self.n_cells = (nx, ny)
         self.lengths = _eikonal.check_pair(lengths, "lengths")
         self.dx, self.dy = self.lengths[0] / nx, self.lengths[1] / ny
@@ -141,18 +135,12 @@ class HughesSolver:
         self.min_speed = check_number(min_speed, "min_speed", low=0.0, strict_low=True, high=self.v_max)
         self.dt = check_number(dt, "dt", low=0.0, strict_low=True)
         self.courant = 2 * self.v_max * (self.dt / self.dx + self.dt / self.dy)
-        if not self.courant <= 1 + 4 * _EPS:  # a number that is 1 on paper may come out above it
-            raise ValueError(
-                f"the Courant number 2*v_max*dt*(1/dx + 1/dy) must be at most 1, got "
-                f"{self.courant:g} (v_max={self.v_max:g}, dt={self.dt:g}, dx={self.dx:g}, "
-                f"dy={self.dy:g}); the largest admissible dt is {self._largest_dt():.17g}"
-            )
+        given = {"v_max": self.v_max, "dt": self.dt, "dx": self.dx, "dy": self.dy}
+        largest = 1 / (2 * self.v_max * (1 / self.dx + 1 / self.dy))
+        check_courant(self.courant, "2*v_max*dt*(1/dx + 1/dy)", largest, given)
         self._set_walls(obstacles, exit)
         x, y = (np.arange(nx) + 0.5) * self.dx, (np.arange(ny) + 0.5) * self.dy
         self.cell_centers = np.stack(np.meshgrid(x, y, indexing="ij"), axis=-1).reshape(-1, 2)
-
-    def _largest_dt(self):
-        return 1 / (2 * self.v_max * (1 / self.dx + 1 / self.dy))
 
     def _set_walls(self, obstacles, exit):
         nx, ny = self.shape
@@ -180,16 +168,8 @@ class HughesSolver:
     def solve(self, initial: ArrayLike, t_end: float, times: ArrayLike | None = None) -> Bunch:
         """Densities at the given times.
 
-        Parameters
-        ----------
-        initial : array_like (nx * ny,) or (n_trajectories, nx * ny)
-            Densities (cell averages) at time 0, persons per m^2, between 0 and rho_max, 0 in obstacles. Not changed.
-        {times}
-
-        {solution}
+        {solve}
         """
-        from sklearn.utils import Bunch
-
         cells = self._check_densities(initial, "initial")
         times, steps, fractions = output_times(t_end, times, self.dt)
         fields = np.empty((len(cells), len(times), cells.shape[1]))
@@ -199,10 +179,10 @@ class HughesSolver:
             return steps, fractions, rows[group].T
 
         _integrate(self, cells, events, fields.reshape(-1, cells.shape[1]), normalised=False)
-        return Bunch(fields=fields[0] if np.ndim(initial) == 1 else fields, times=times)
+        return solution(initial, fields, times)
 
     def potential(self, density: ArrayLike) -> NDArray[np.float64]:
-        """Potential phi of densities: the shortest walking time to the exit.
+        """Potential phi of densities: the shortest walking time to the exit, s.
 
         Parameters
         ----------
@@ -212,7 +192,7 @@ class HughesSolver:
         Returns
         -------
         ndarray, the shape of density
-            Time in s; infinite in obstacles and where no way leads to the exit.
+            Infinite in obstacles and where no way leads to the exit.
 
         Raises
         ------
@@ -255,8 +235,8 @@ def _corridor(solver):
 def _integrate(solver, initial, events, out, *, normalised, done=None):
     """Integrate each row of initial, in groups of the kernel's lanes; snapshots to rows of out.
 
-    events(group), group a slice of trajectories, gives ascending steps (n,), fractions (n,) and
-    rows (n, len(group)) of out, -1 for none. done(steps) is called with the steps made, of all trajectories.
+    events(group), for a slice of trajectories, gives ascending steps (n,), fractions (n,) and rows (n, len(group)) of
+    out, -1 for none. done(steps) is called with the steps made, of all trajectories.
     """
     n_trajectories, (nx, ny) = len(initial), solver.shape
     corridor = *_corridor(solver), solver.dx, solver.dy
@@ -298,7 +278,7 @@ Every row sums to 1; a row's cell i * ny + j is the one at x_i, y_j.
 """
 
 
-@documented
+@describe(_DESCR)
 def make_hughes(
     n_trajectories: int = 80,
     snapshots_per_trajectory: int = 375,
@@ -313,37 +293,28 @@ def make_hughes(
 ) -> Bunch:
     """Densities of a crowd: the data of the paper's Case Study 3.
 
-    Each trajectory starts from a Gaussian bump with random amplitude, widths and centre near the left end of a corridor
-    of 20 m x 5 m with a square obstacle, and is integrated by `HughesSolver`; snapshots are drawn without replacement
-    from its states and divided by the sum of their cells.
+    Each trajectory is integrated by `HughesSolver` and sampled at random times:
+
+    {description}
 
     Parameters
     ----------
-    {n_trajectories}
+    {runs}
     n_cells : (int, int), default (200, 50)
         Numbers of cells along and across the corridor.
-    t_end : float, default 70.0
-        Final time, s; the states are those at the multiples of dt up to it.
-    dt : float, default 0.025
-        Time step, s.
     normalization : {"before", "after"}, default "before"
         "before": the initial density is scaled to integral 1, then integrated. "after": it is integrated as drawn, up
         to 2.1 persons per m^2.
     {out}
-    {progress}
 
     Returns
     -------
     Bunch
-        ``data`` (n, nx * ny): the snapshots, trajectory by trajectory, in order of time, n = n_trajectories *
-        snapshots_per_trajectory, in `out` if given; ``times`` (n,); ``trajectories`` (n,): number of the trajectory;
-        ``parameters`` (n_trajectories, 5): a, wx, wy, xc, yc; ``mask`` (nx * ny,): False in the obstacle;
-        ``cell_centers`` (nx * ny, 2); ``shape``: (nx, ny); ``DESCR``.
+        {snapshots}
+        ``parameters`` (n_trajectories, 5): a, wx, wy, xc, yc; ``mask`` (n_cells,): False in the obstacle;
+        ``cell_centers`` (n_cells, 2); ``shape``: (nx, ny), of which n_cells is the product; ``DESCR``.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range, or dt violates the CFL condition (see `HughesSolver`).
+    {raises}
 
     Examples
     --------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.arrays import as_array, check_domain
 from randsmap._interface.callers import warn_caller
-from randsmap._interface.parameters import check_count
+from randsmap._interface.parameters import check_count, document
 from randsmap._io import files
 from randsmap._io.matlab import NUMBERS, mat_arrays
 from randsmap._io.progress import if_asked
@@ -28,7 +29,7 @@ the image, flattened row by row, scaled to sum 1. coordinates: theta = angles.
 """
 
 
-@_common.documented
+@_common.describe(_DESCR)
 def make_rotated_images(
     n_samples: int = 3600,
     *,
@@ -41,10 +42,12 @@ def make_rotated_images(
 ) -> Bunch:
     """Rotations of one image, each with sum 1: the data of the paper's Case Study 2.
 
+    {description}
+
     Parameters
     ----------
     n_samples : int, default 3600
-        Number of images; the angles are 2 pi i / n_samples.
+        Number of images.
     image : array_like (height, width) or path, optional
         The image: non-negative, or a file as `load_image` reads it. By default `head_phantom`.
     shape : int or (int, int), optional
@@ -55,14 +58,13 @@ def make_rotated_images(
     random_state : None, int, RandomState or Generator
         Seed of `shuffle`; the images themselves hold nothing random.
     {out}
-    {progress}
 
     Returns
     -------
     Bunch
-        ``data`` (n_samples, height * width): one image per row, flattened row by row; ``angles``
-        (n_samples,) in radians; ``coordinates`` (n_samples, 1): the angles; ``coordinate_names``;
-        ``image`` (height, width): what was rotated, scaled to maximum 1; ``shape``; ``DESCR``.
+        ``data`` (n_samples, height * width); ``angles`` (n_samples,) in radians; ``coordinates`` (n_samples, 1): the
+        angles; ``coordinate_names``; ``image`` (height, width): what was rotated, scaled to maximum 1; ``shape``;
+        ``DESCR``.
 
     Raises
     ------
@@ -76,10 +78,9 @@ def make_rotated_images(
     Notes
     -----
     Images are shown with row 0 on top. Positive angles turn counter-clockwise, as `scipy.ndimage.rotate` does; the
-    values are those of its ``order=1, reshape=False, mode="grid-constant"``: beyond the outermost pixels the image
-    continues with zeros. A quarter turn of a square image is exact, and so a little sharper than its neighbours.
-
-    The paper's image, slice 4 of MATLAB's ``mri`` data, cannot be distributed; ``image="mri.mat"`` reads it.
+    values are those of its ``order=1, reshape=False, mode="grid-constant"``. A quarter turn of a square image is exact,
+    and so a little sharper than its neighbours. The paper's image, slice 4 of MATLAB's ``mri`` data, cannot be
+    distributed; ``image="mri.mat"`` reads it.
 
     Examples
     --------
@@ -159,8 +160,9 @@ def _cosines_and_sines(steps, n):
 def head_phantom(shape: int | tuple[int, int] = 128) -> NDArray[np.float64]:
     """Analytic picture of a head: the default image of `make_rotated_images`.
 
-    The modified Shepp-Logan phantom [1]_, scaled by 0.80 and shifted to the right by 0.17
-    half-widths, with a light texture; averages of 4 x 4 points a pixel. Nothing of it is random.
+    The modified Shepp-Logan phantom [1]_, scaled by 0.80 and shifted to the right by 0.17 half-widths, with a light
+    texture; averages of 4 x 4 points per pixel. The phantom alone is nearly symmetric under half a turn: images half a
+    turn apart would have one latent point.
 
     Parameters
     ----------
@@ -177,14 +179,9 @@ def head_phantom(shape: int | tuple[int, int] = 128) -> NDArray[np.float64]:
     ValueError, TypeError
         If the shape is not one or two integers, at least 2.
 
-    Notes
-    -----
-    The phantom alone is nearly symmetric under half a turn: images half a turn apart would fall on one latent point.
-
     References
     ----------
-    .. [1] P. Toft, The Radon Transform: Theory and Implementation, PhD thesis, Technical
-       University of Denmark, 1996, Appendix B.
+    .. [1] P. Toft, The Radon Transform, PhD thesis, Technical University of Denmark, 1996, Appendix B.
 
     Examples
     --------
@@ -339,44 +336,44 @@ def _overlaps(size, new_size):
     return np.maximum(overlap, 0.0) * (new_size / size)
 
 
+_CURVE = {
+    "curve": """\
+latents : array_like (n, 2)
+    Points of the curve, such as the latents of images of one full turn; the last is joined to the first.
+angles : array_like (n,), optional
+    The points are taken in the order of these angles; by default in the order given.""",
+    "not_a_curve": """\
+Raises
+------
+ValueError, TypeError
+    If there are fewer than 3 points, or a point is the centroid.""",
+}
+_documented_curve = partial(document, texts=_CURVE)
+
+
+@_documented_curve
 def winding_number(latents: ArrayLike, angles: ArrayLike | None = None) -> int:
     """Number of turns of a closed curve in the plane about its centroid.
 
     The latent points of rotated images form a closed curve, which goes round once if they distinguish all angles, and
-    twice if half a turn hardly changes the image.
+    twice if half a turn hardly changes the image. Consecutive points must lie less than half a turn apart.
 
     Parameters
     ----------
-    latents : array_like (n, 2)
-        Points of the curve; the last is joined to the first.
-    angles : array_like (n,), optional
-        The points are taken in the order of these angles; by default in the order given.
+    {curve}
 
     Returns
     -------
     int
         Positive counter-clockwise, 0 if the curve does not go round its centroid.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If there are fewer than 3 points, or a point is the centroid.
-
-    See Also
-    --------
-    warn_unless_covered_once : the same, with a warning.
-
-    Notes
-    -----
-    Consecutive points must lie less than half a turn apart.
+    {not_a_curve}
 
     Examples
     --------
     >>> import numpy as np
     >>> from randsmap.datasets import winding_number
     >>> t = np.linspace(0, 2 * np.pi, 50, endpoint=False)
-    >>> winding_number(np.column_stack((np.cos(t), np.sin(t))))
-    1
     >>> winding_number(np.column_stack((np.cos(2 * t), np.sin(2 * t))))
     2
     """
@@ -396,25 +393,20 @@ def winding_number(latents: ArrayLike, angles: ArrayLike | None = None) -> int:
     return int(np.rint(turns))
 
 
+@_documented_curve
 def warn_unless_covered_once(latents: ArrayLike, angles: ArrayLike | None = None) -> int:
     """`winding_number` of an embedding of rotated images, with a UserWarning if it is not 1 or -1.
 
     Parameters
     ----------
-    latents : array_like (n, 2)
-        Latent points of images that cover one full turn.
-    angles : array_like (n,), optional
-        Their angles; by default the points are in the order of angle.
+    {curve}
 
     Returns
     -------
     int
         The winding number.
 
-    Raises
-    ------
-    ValueError, TypeError
-        As `winding_number`.
+    {not_a_curve}
 
     Examples
     --------

@@ -11,14 +11,16 @@ from randsmap._interface.arrays import LARGEST, SMALLEST, as_array
 from randsmap._interface.parameters import check_count, check_number
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._kernels import traffic
-from randsmap.datasets._common import Output, RandomState, documented, fill_output
+from randsmap.datasets._common import Output, RandomState, describe, documented, fill_output
 from randsmap.datasets._solving import (
     bounded_calls,
+    check_courant,
     check_densities,
     draw_runs,
     output_times,
     run_trajectories,
     snapshots_of_runs,
+    solution,
 )
 
 if TYPE_CHECKING:
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
 # Cell updates in one call of the kernel (some 20 ms): between calls Ctrl-C is seen.
 _UPDATES_PER_CALL = 20_000_000
-_EPS = np.finfo(np.float64).eps
 
 
 class LWRSolver:
@@ -42,7 +43,7 @@ class LWRSolver:
     n_cells : int, default 400
         Number of cells, at least 2.
     domain : (float, float), default (-5.0, 5.0)
-        Ends of the road; a vehicle that leaves at one end enters at the other.
+        Ends of the road, which is periodic.
     v_max : float, default 2.0
         Speed on the empty road, positive.
     rho_max : float, default 1.0
@@ -52,10 +53,8 @@ class LWRSolver:
 
     Attributes
     ----------
-    cell_centers : ndarray (n_cells,)
-        Positions of the cells' centres.
-    dx : float
-        Cell width.
+    cell_centers, dx : ndarray (n_cells,), float
+        Positions of the cells' centres, and the cell width.
     courant : float
         Courant number v_max dt / dx, at most 1; v_max is the largest wave speed of densities between 0 and rho_max.
 
@@ -113,12 +112,8 @@ class LWRSolver:
         if self.dx == 0:
             raise ValueError(f"domain must be wide enough for {self.n_cells} cells, got {domain!r}")
         self.courant = self.v_max * self.dt / self.dx
-        if not self.courant <= 1 + 4 * _EPS:  # a number that is 1 on paper may come out above it
-            raise ValueError(
-                f"the Courant number v_max*dt/dx must be at most 1, got {self.courant:g} "
-                f"(v_max={self.v_max:g}, dt={self.dt:g}, dx={self.dx:g}); the largest admissible "
-                f"dt is {self.dx / self.v_max:.17g}"
-            )
+        given = {"v_max": self.v_max, "dt": self.dt, "dx": self.dx}
+        check_courant(self.courant, "v_max*dt/dx", self.dx / self.v_max, given)
         self.cell_centers = start + (np.arange(self.n_cells) + 0.5) * self.dx
 
     def __repr__(self) -> str:
@@ -131,22 +126,14 @@ class LWRSolver:
     def solve(self, initial: ArrayLike, t_end: float, times: ArrayLike | None = None) -> Bunch:
         """Densities at the given times.
 
-        Parameters
-        ----------
-        initial : array_like (n_cells,) or (n_trajectories, n_cells)
-            Densities (cell averages) at time 0, between 0 and rho_max. Not changed.
-        {times}
-
-        {solution}
+        {solve}
         """
-        from sklearn.utils import Bunch
-
         cells = check_densities(initial, "initial", self.n_cells, self.rho_max)
         times, steps, fractions = output_times(t_end, times, self.dt)
         fields = np.empty((len(cells), len(times), self.n_cells))
         schedule = _schedule(steps, fractions, self.n_cells)
         _integrate(self, cells, lambda i: (schedule, fields[i]))
-        return Bunch(fields=fields[0] if np.ndim(initial) == 1 else fields, times=times)
+        return solution(initial, fields, times)
 
 
 def _schedule(steps, fractions, n_cells):
@@ -177,12 +164,9 @@ def _integrate(solver, initial, job, done=None):
 
 
 def _quantised(densities):
-    """The kernel's state array, rounded to multiples of a quantum, and its rounding constant.
-
-    The quantum is 2^(e-53) with 2^e just above the largest density, some overshoot allowed for: its
-    multiples up to 2^e are doubles. Adding the constant, just above 2^(e-1), to a flux (fluxes
-    are not negative) leaves a multiple of the quantum.
-    """
+    """The kernel's state array, rounded to multiples of a quantum, and its rounding constant."""
+    # The quantum is 2^(e-53) with 2^e just above the largest density, some overshoot allowed for: its multiples up to
+    # 2^e are doubles. Adding the constant, just above 2^(e-1), to a flux (fluxes are not negative) leaves a multiple.
     highest = densities.max()
     exponent = int(np.frexp(1.05 * highest)[1])
     state = np.zeros(traffic.GHOSTS_LEFT + len(densities) + traffic.GHOSTS_RIGHT)
@@ -204,7 +188,7 @@ replacement from the states at the multiples of dt, time 0 included. Every row s
 """
 
 
-@documented
+@describe(_DESCR)
 def make_lwr(
     n_trajectories: int = 100,
     snapshots_per_trajectory: int = 120,
@@ -219,36 +203,28 @@ def make_lwr(
 ) -> Bunch:
     """Densities of road traffic: the data of the paper's Case Study 1.
 
-    Each trajectory starts from a Gaussian bump a exp(-(x - xc)^2 / (2 w^2)) with a ~ U[0.5, 1.5), w ~ U[0.2, 0.8) and
-    xc ~ U[-3, 3); noise N(0, noise^2) is added to every cell, negative densities become 0, and the cells are scaled to
-    sum 1. It is integrated by `LWRSolver` with v_max = 2, rho_max = 1 on [-5, 5), periodic, and snapshots are drawn
-    without replacement from its states. A field's mass is the same double at all times (see `LWRSolver`).
+    Each trajectory starts from a noisy Gaussian bump, is integrated by `LWRSolver`, and is sampled at random times:
+
+    {description}
+
+    A field's mass is the same double at all times.
 
     Parameters
     ----------
-    {n_trajectories}
+    {runs}
     n_cells : int, default 400
         Number of cells.
-    t_end : float, default 20.0
-        Final time; the states are those at the multiples of dt up to it.
-    dt : float, default 0.005
-        Time step.
     noise : float, default 0.02
         Standard deviation of the noise.
     {out}
-    {progress}
 
     Returns
     -------
     Bunch
-        ``data`` (n, n_cells): the snapshots, trajectory by trajectory, in order of time, n = n_trajectories *
-        snapshots_per_trajectory, in `out` if given; ``times`` (n,); ``trajectories`` (n,): number of the trajectory;
+        {snapshots}
         ``parameters`` (n_trajectories, 3): a, w, xc; ``cell_centers`` (n_cells,); ``DESCR``.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range, or dt violates the CFL condition (see `LWRSolver`).
+    {raises}
 
     Examples
     --------

@@ -40,7 +40,7 @@ def s_curve(theta: NDArray[np.float64], w: NDArray[np.float64]) -> NDArray[np.fl
     return np.column_stack((np.sin(theta), w, np.sign(theta) * (np.cos(theta) - 1)))
 
 
-@_common.documented
+@_common.describe(_SWISS_ROLL_DESCR)
 def make_swiss_roll(
     n_samples: int = 10000,
     *,
@@ -51,6 +51,8 @@ def make_swiss_roll(
 ) -> Bunch:
     """Points of a Swiss roll: the data of the paper's Appendix SR.
 
+    {description}
+
     Parameters
     ----------
     n_samples : int, default 10000
@@ -59,22 +61,14 @@ def make_swiss_roll(
         Standard deviation of the Gaussian noise on each of the three coordinates.
     {seed}
     {out}
-    {progress}
 
     Returns
     -------
     Bunch
-        ``data`` (n_samples, 3); ``coordinates`` (n_samples, 2): the angle theta in radians and the
-        height z; ``coordinate_names``; ``DESCR``.
+        ``data`` (n_samples, 3); ``coordinates`` (n_samples, 2): the angle theta in radians and the height z;
+        ``coordinate_names``; ``DESCR``.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range or `out` does not fit.
-
-    References
-    ----------
-    Paper, Eq. (SwissRolleq).
+    {raises}
 
     Examples
     --------
@@ -91,7 +85,7 @@ def make_swiss_roll(
     return _make(points, n_samples, noise, random_state, out, progress, "Swiss roll", ("theta", "z"), _SWISS_ROLL_DESCR)
 
 
-@_common.documented
+@_common.describe(_S_CURVE_DESCR)
 def make_s_curve(
     n_samples: int = 10000,
     *,
@@ -103,6 +97,8 @@ def make_s_curve(
 ) -> Bunch:
     """Points of an S-curve in a space of many dimensions: the data of the paper's Appendix SC20.
 
+    {description}
+
     Parameters
     ----------
     n_samples : int, default 10000
@@ -113,28 +109,20 @@ def make_s_curve(
         Standard deviation of the Gaussian noise, added to each coordinate in three dimensions.
     {seed}
     {out}
-    {progress}
 
     Returns
     -------
     Bunch
         ``data`` (n_samples, n_features); ``coordinates`` (n_samples, 2): the angle theta in radians and the width w;
-        ``coordinate_names``; ``embedding`` (n_features, 3): the matrix R with orthonormal columns, so that ``data @
-        embedding`` are the points in three dimensions; ``DESCR``.
+        ``coordinate_names``; ``embedding`` (n_features, 3): the matrix R, so that ``data @ embedding`` are the points
+        in three dimensions; ``DESCR``.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range or `out` does not fit.
+    {raises}
 
     Notes
     -----
-    R is the orthogonal polar factor U V^T of a Gaussian matrix U S V^T: uniformly distributed, and
-    unlike U alone free of the signs that an SVD routine happens to choose.
-
-    References
-    ----------
-    Paper, Eq. (SCurveeq).
+    R is the orthogonal polar factor U V^T of a Gaussian matrix U S V^T: uniformly distributed, and unlike U alone free
+    of the signs that an SVD routine happens to choose.
 
     Examples
     --------
@@ -147,7 +135,9 @@ def make_s_curve(
     check_count(n_samples, "n_samples")
     # a seed of its own, drawn first: the same n_samples or not, a seed gives the same R
     random_state = check_random_state(random_state)
-    embedding = _orthonormal_columns(n_features, _common.random_streams(random_state, 1)[0])
+    (rng,) = _common.random_streams(random_state, 1)
+    U, _, Vt = np.linalg.svd(rng.standard_normal((n_features, 3)), full_matrices=False)
+    embedding = U @ Vt
 
     def points(rng, n):
         coordinates = rng.uniform([-1.5 * np.pi, 0.0], [1.5 * np.pi, 1.0], size=(n, 2))
@@ -158,11 +148,6 @@ def make_s_curve(
     )
     curve.embedding = embedding
     return curve
-
-
-def _orthonormal_columns(n_features, rng):
-    U, _, Vt = np.linalg.svd(rng.standard_normal((n_features, 3)), full_matrices=False)
-    return U @ Vt
 
 
 def _make(points, n_samples, noise, random_state, out, progress, description, names, descr, embedding=None):

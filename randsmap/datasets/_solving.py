@@ -74,6 +74,16 @@ def check_densities(
     return cells
 
 
+def check_courant(courant: float, formula: str, largest: float, given: dict[str, float]) -> None:
+    """ValueError, with the largest admissible dt, if the Courant number of these values is above 1."""
+    if not courant <= 1 + 4 * _EPS:  # a number that is 1 on paper may come out above it
+        values = ", ".join(f"{name}={value:g}" for name, value in given.items())
+        raise ValueError(
+            f"the Courant number {formula} must be at most 1, got {courant:g} ({values}); the largest admissible "
+            f"dt is {largest:.17g}"
+        )
+
+
 # -- Threads ---------------------------------------------------------------------------------------
 def run_trajectories(run: Callable[[int, threading.Event], object], n: int) -> None:
     """run(i, stopped) for i < n, on several threads; `stopped` is set after an exception, such as Ctrl-C."""
@@ -114,6 +124,13 @@ def bounded_calls(
             reached = int(steps[last - 1])
         yield (np.array(gaps, np.intp), np.array(fraction, np.float64), np.ascontiguousarray(row, np.intp))
         first = last
+
+
+def solution(initial: ArrayLike, fields: NDArray[np.float64], times: NDArray[np.float64]) -> Bunch:
+    """What `solve` returns of fields (n_trajectories, n_times, n_cells)."""
+    from sklearn.utils import Bunch
+
+    return Bunch(fields=fields[0] if np.ndim(initial) == 1 else fields, times=times)
 
 
 # -- States of random runs -------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from randsmap._io.files import checksum
 from randsmap._linalg.scales import median_norm
 from randsmap._linalg.svd import low_rank
 from randsmap._parallel import blas_threads, for_tiles
-from randsmap.datasets._cache import cached
+from randsmap.datasets._common import cached
 from randsmap.invariants import Invariants, fit_invariants
 from randsmap.metrics import field_norms, unchecked_errors
 from randsmap.snapshots import read_snapshots
