@@ -1,4 +1,4 @@
-"""Small made-up results with every key that `randsmap.studies._result` documents, for tests."""
+"""Small made-up results with every key that docs/reports.md lists, for tests."""
 
 import numpy as np
 

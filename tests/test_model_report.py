@@ -155,7 +155,7 @@ def test_errors_of_empty_fields_are_scaled(bumps):
     found = _evaluation.evaluate(model, fields)
     np.testing.assert_allclose(found.l2, metrics.scaled_l2(fields, model.reconstruct(fields)), rtol=1e-12)
     np.testing.assert_allclose(found.linf, metrics.scaled_linf(fields, model.reconstruct(fields)), rtol=1e-12)
-    assert not found.has_invariants and np.isfinite(found.invariants).all()
+    assert not found.n_invariants and np.isfinite(found.invariants).all()
     with pytest.raises(ValueError, match="snapshots are 0 in every cell"):
         _evaluation.evaluate(model, np.zeros((4, 30)))
 

@@ -107,7 +107,7 @@ def test_index_links_resolve_and_missing_reports_are_not_linked(tmp_path):
     assert links == [f"{folder}/report.html" for folder in folders]
     assert all((tmp_path / link).is_file() for link in links)
     assert all(result.title in page.text for result in results)
-    assert all(any(v.claim["quote"] in cell for row in page.rows for cell in row) for v in judge(results))
+    assert all(any(v["quote"] in cell for row in page.rows for cell in row) for v in judge(results))
 
 
 @pytest.mark.slow
@@ -264,8 +264,8 @@ def change(rows, label, quantity, value, split=None, P="any"):
 
 
 def verdict_of(key, rows):
-    (found,) = [v for v in judge([Result(rows)], missing=False) if v.claim["key"] == key]
-    return found.verdict
+    (found,) = [v for v in judge([Result(rows)], missing=False) if v["key"] == key]
+    return found["verdict"]
 
 
 def without(rows, label):
@@ -336,11 +336,11 @@ def test_claims_are_whole_and_name_what_there_is():
 
 def test_a_range_is_one_number_where_its_ends_print_alike():
     rows = change(rows_of(), "RANDSMAP-Sig", "seconds", 3.0)
-    (found,) = [v for v in judge([Result(rows)]) if v.claim["key"] == "conservation costs training time"]
-    assert found.measured == "traffic: RANDSMAP-Sig's time is 3 times RFNN-Sig's"
+    (found,) = [v for v in judge([Result(rows)]) if v["key"] == "conservation costs training time"]
+    assert found["measured"] == "traffic: RANDSMAP-Sig's time is 3 times RFNN-Sig's"
     change(rows, "RANDSMAP-Sig", "seconds", 4.0, P=1.0)
-    (found,) = [v for v in judge([Result(rows)]) if v.claim["key"] == "conservation costs training time"]
-    assert found.measured == "traffic: RANDSMAP-Sig's time is 3 to 4 times RFNN-Sig's"
+    (found,) = [v for v in judge([Result(rows)]) if v["key"] == "conservation costs training time"]
+    assert found["measured"] == "traffic: RANDSMAP-Sig's time is 3 to 4 times RFNN-Sig's"
 
 
 def test_a_limit_that_no_run_reaches_cannot_be_compared():
@@ -362,7 +362,7 @@ def test_a_sentence_is_judged_on_the_data_that_it_is_about():
     # another data set does not count
     images = change(rows_of("mri"), "RANDSMAP-RFF-training", "conservation", 1e-3)
     traffic = rows_of()
-    verdicts = {v.claim["key"]: v.verdict for v in judge([Result(traffic), Result(images)])}
+    verdicts = {v["key"]: v["verdict"] for v in judge([Result(traffic), Result(images)])}
     assert verdicts["traffic: single precision"] == "holds"
     assert verdicts["images: mass to 1e-7"] == "does not hold"
 
@@ -407,15 +407,15 @@ def test_accuracy_in_the_number_of_features_is_judged_step_by_step():
 
 def test_a_data_set_that_was_not_run_leaves_a_claim_open_unless_another_contradicts_it():
     def verdict(rows, missing):
-        (found,) = [v for v in judge([Result(rows)], missing=missing) if v.claim["key"] == "exact mass, any form"]
+        (found,) = [v for v in judge([Result(rows)], missing=missing) if v["key"] == "exact mass, any form"]
         return found
 
-    assert verdict(rows_of(), True).verdict == "cannot be compared"
-    assert "crowd: not run" in verdict(rows_of(), True).measured
-    assert verdict(rows_of(), False).verdict == "holds"
+    assert verdict(rows_of(), True)["verdict"] == "cannot be compared"
+    assert "crowd: not run" in verdict(rows_of(), True)["measured"]
+    assert verdict(rows_of(), False)["verdict"] == "holds"
     wrong = change(rows_of(), "RANDSMAP-RFF", "conservation", 1e-3)
-    assert verdict(wrong, True).verdict == "does not hold"
-    assert "1.0e-03 of RANDSMAP-RFF" in verdict(wrong, True).measured
+    assert verdict(wrong, True)["verdict"] == "does not hold"
+    assert "1.0e-03 of RANDSMAP-RFF" in verdict(wrong, True)["measured"]
 
 
 def test_the_users_own_data_say_nothing_about_the_paper():
@@ -423,7 +423,7 @@ def test_the_users_own_data_say_nothing_about_the_paper():
 
 
 def test_claims_are_judged_on_the_papers_own_tables_too():
-    verdicts = {v.claim["key"]: v.paper for v in judge([example_result(name) for name in STUDIES])}
+    verdicts = {v["key"]: v["paper"] for v in judge([example_result(name) for name in STUDIES])}
     assert len(verdicts) == len(CLAIMS) == len({claim["key"] for claim in CLAIMS})
     assert verdicts["k-NN keeps mass"] == "holds"
     assert verdicts["beats k-NN in training"] == "does not hold"  # 13.9 % against 13.4 %

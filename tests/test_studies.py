@@ -13,7 +13,7 @@ from sklearn.utils import Bunch
 
 import randsmap
 from randsmap import studies
-from randsmap.studies import _data, _figures, _runner, _store, _study, _table
+from randsmap.studies import _data, _figures, _part, _runner, _study, _table
 
 ERRORS = ("rel_l2", "rel_linf", "conservation")
 NAMES = ("swiss-roll", "s-curve", "lwr", "mri", "hughes")
@@ -34,7 +34,7 @@ def test_every_row_of_the_paper_has_a_row(name):
         (n_train, fraction, case.paper_label or (None if case.extra else case.label))
         for n_train, _, _ in study.sizes
         for case in study.cases
-        for fraction in (_runner.fractions({"quick": False}) if case.draws_features else (None,))
+        for fraction in _part.fractions(case, quick=False)
     }
     paper = [row for row in _table.paper_rows() if row["dataset"] == study.dataset]
     assert paper
@@ -116,10 +116,7 @@ def test_decoders_that_are_searched_for():
         assert list(searched) == names
         for label, case in searched.items():
             assert case.extra and case.decoder.invariants == ("mass" if study.conserves else None)
-            assert (case.encoder is not None) == label.endswith("-encoder")
-            if case.encoder is not None:
-                assert case.encoder.n_components == study.encoder.n_components
-                assert case.encoder.alpha == study.encoder.alpha
+            assert case.encoder == ("autotune" if label.endswith("-encoder") else None)
 
 
 # -- Runner ----------------------------------------------------------------------------------------
@@ -192,14 +189,15 @@ def test_rows(study, tmp_path):
 def test_decoders_are_searched_for_on_the_training_set(study, tmp_path, split, monkeypatch):
     """Rows for both encoders, mass exact; with whole trajectories held out where they are split by."""
     given = []
-    chosen = _study.chosen_encoder
+    chosen = _part.chosen_encoder
 
     def choose(X, d, **options):
+        assert (d, options["alpha"]) == (study.encoder.n_components, study.encoder.alpha)
         given.append(options["groups"])
         return chosen(X, d, **options)
 
-    monkeypatch.setattr(_study, "chosen_encoder", choose)
-    cases = (*study.cases[:1], *_study.searched_cases(study.encoder, conserves=True))
+    monkeypatch.setattr(_part, "chosen_encoder", choose)
+    cases = (*study.cases[:1], *_study.searched_cases(conserves=True))
     study = replace(study, cases=cases, sizes=((45, 15, 30),))
     labels = [f"{name}-auto{suffix}" for suffix in ("", "-encoder") for name in ("Kernel", "k-NN")]
     result = run(study, tmp_path, decoders=labels, split=split, runs=3)
@@ -285,7 +283,7 @@ def test_interrupted_study_goes_on(study, tmp_path, monkeypatch):
     labels = ["RANDSMAP-Sig", "RFNN-Sig", "DDM", "k-NN", "POD"]
     whole = run(study, tmp_path / "whole", quick=True, runs=3, decoders=labels)
     made = []
-    real = _runner._PartRunner._measure
+    real = _part.Part._measure
 
     def interrupted(*args):
         if len(made) == 4:
@@ -293,12 +291,12 @@ def test_interrupted_study_goes_on(study, tmp_path, monkeypatch):
         made.append(args)
         return real(*args)
 
-    monkeypatch.setattr(_runner._PartRunner, "_measure", interrupted)
+    monkeypatch.setattr(_part.Part, "_measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(study, tmp_path / "cut", quick=True, runs=3, decoders=labels)
     assert not (tmp_path / "cut" / "result.json").exists()
     made.clear()
-    monkeypatch.setattr(_runner._PartRunner, "_measure", lambda *args: made.append(args) or real(*args))
+    monkeypatch.setattr(_part.Part, "_measure", lambda *args: made.append(args) or real(*args))
     result = run(study, tmp_path / "cut", quick=True, runs=3, decoders=labels)
     assert errors(result) == errors(whole)
     assert len(made) == 5  # of nine runs, four were on disk
@@ -685,18 +683,3 @@ def test_unfinished_and_damaged_results_are_told(study, tmp_path):
     (tmp_path / "result.json").write_text(json.dumps({"name": "lwr"}))
     with pytest.raises(ValueError, match="damaged"):
         studies.load_result(tmp_path)
-
-
-def test_store_keeps_arrays_and_values(tmp_path):
-    store = _store.Store(tmp_path, {"a": (1, 2)})
-    made = []
-
-    def make(piece):
-        made.append(piece)
-        return piece
-
-    for _ in range(2):
-        assert store.get("x", lambda: make({"v": [1.5]})) == {"v": [1.5]}
-        assert store.get("x.npz", lambda: make({"v": np.arange(3)}))["v"].tolist() == [0, 1, 2]
-    assert len(made) == 2
-    _store.Store(tmp_path, {"a": [1, 2]})  # a tuple is a list in the file

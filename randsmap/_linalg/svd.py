@@ -198,6 +198,7 @@ def _images(rows, Q):
     return orthonormalize_rows_against(B, B[:0])
 
 
+@blas_threads()
 def low_rank(F: _Values, tolerance: float, most: int | None = None) -> tuple[_Values, _Values | None]:
     """B (n, k) and V^T (k, M) with |F - B V^T| <= tolerance (Frobenius), k least; V orthonormal.
 

@@ -1,14 +1,11 @@
-"""Parts of all generators: random streams, work in blocks with a progress bar, output and data sets on disk."""
+"""Parts of all generators: random streams, work in blocks with a progress bar, output in memory or on disk."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,20 +130,3 @@ def fill_output(
         raise ValueError(f"out must name a .npy file, got {str(path)!r}")
     rows.write_npy(path, shape, fill)
     return np.load(path, mmap_mode="r")
-
-
-def cached(
-    folder: Path, description: Mapping[str, Any], make: Callable[[Path], Mapping[str, Any]]
-) -> tuple[NDArray[np.float64], dict[str, NDArray[Any]]]:
-    """The memory-mapped data set that ``make(path)`` writes to a .npy file, and the other arrays that it returns.
-
-    It is made once for each `description`, JSON values on which the data depend and whose hash is in the file's name;
-    a file is believed only if its checksum is right.
-    """
-    key = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
-    path, about = (folder / f"data-{key}.{kind}" for kind in ("npy", "npz"))
-    if not files.is_intact(about, path):
-        known = {name: np.asarray(value) for name, value in make(path).items() if name != "data"}
-        files.write_checked(about, lambda file: files.save_arrays(file, known), path)
-    with np.load(about, allow_pickle=False) as arrays:
-        return np.load(path, mmap_mode="r"), dict(arrays)

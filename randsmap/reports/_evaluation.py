@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap import metrics
 from randsmap._interface.callers import extrapolation_ignored
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
-from randsmap._linalg.scales import median_norm, standard_deviations
+from randsmap._linalg.scales import error_scales, standard_deviations
 from randsmap.maps.extrapolation import NoLeverage, leverage_cost, training_points
 from randsmap.plotting import spread_rows
 
@@ -30,13 +29,17 @@ class Evaluation:
     l2: _Values  # (n,), errors of the decoded fields
     linf: _Values
     invariants: _Values  # (n,), the largest |C_j.f_hat - C_j.f| / |C_j|.|f|; of the mass if the model has none
-    has_invariants: bool
-    n_invariants: int
+    n_invariants: int  # of the model
     ranges: tuple[float, float, float, float]  # lowest and highest value of the snapshots, and of the decoded fields
     examined: NDArray[np.intp]  # rows of `leverage`: at most about 5000, with those of the largest errors
     leverage: _Values | None  # None if the model has none or it would take minutes
     limit: float  # the model's `leverage_limit_`
     known: float  # share of the examined rows that the model was fitted to; NaN if that is not known
+
+    @property
+    def conserved(self) -> str:
+        """What the errors `invariants` are of, in a word."""
+        return "invariants" if self.n_invariants > 1 else "mass"
 
 
 def decoding_part(model: Any) -> Any:
@@ -56,20 +59,19 @@ def evaluate(model: Any, snapshots: ArrayLike) -> Evaluation:
     """Encode and decode the snapshots (n, M), n >= 1; a large memory-mapped array is read once, by blocks."""
     rows = Rows.of(snapshots, "snapshots")
     C = np.asarray(getattr(decoding_part(model), "invariant_matrix_", np.empty((0, 0))))
-    has_invariants = C.shape[1] > 0
-    C = C if has_invariants else np.ones((rows.width, 1))
+    n_invariants = C.shape[1]
+    C = C if n_invariants else np.ones((rows.width, 1))
     latents, norms, invariants, ranges = [], [], [], []
     for _, _, F in rows.blocks(what="evaluating"):
         latents.append(np.asarray(model.transform(F)))
         F_hat = decoded_rows(model, latents[-1])
-        norms.append([metrics.field_norms(each, norm) for norm in ("l2", "linf") for each in (F, F_hat - F)])
+        norms.append([np.linalg.norm(each, order, axis=1) for order in (2, np.inf) for each in (F, F_hat - F)])
         invariants.append(_invariant_errors(F, F_hat, C))
         ranges.append([F.min(), F.max(), F_hat.min(), F_hat.max()])
     sizes_l2, distances_l2, sizes_linf, distances_linf = np.concatenate(norms, axis=1)
     if not sizes_l2.any() and distances_l2.any():
         raise ValueError("snapshots are 0 in every cell: errors have nothing to be relative to")
-    l2 = metrics.scaled_distances(distances_l2, sizes_l2, median_norm(sizes_l2))
-    linf = metrics.scaled_distances(distances_linf, sizes_linf, median_norm(sizes_linf))
+    l2 = distances_l2 / error_scales(sizes_l2)
     lowest, highest = np.min(ranges, axis=0), np.max(ranges, axis=0)
     Y = np.concatenate(latents)
     examined = _examined(l2)
@@ -78,10 +80,9 @@ def evaluate(model: Any, snapshots: ArrayLike) -> Evaluation:
         snapshots=rows,
         latents=Y,
         l2=l2,
-        linf=linf,
+        linf=distances_linf / error_scales(sizes_linf),
         invariants=np.concatenate(invariants),
-        has_invariants=has_invariants,
-        n_invariants=C.shape[1],
+        n_invariants=n_invariants,
         ranges=(float(lowest[0]), float(highest[1]), float(lowest[2]), float(highest[3])),
         examined=examined,
         leverage=leverage,
@@ -109,21 +110,22 @@ def worst_rows(errors: _Values, groups: NDArray[Any] | None, count: int = 3) -> 
     return chosen
 
 
-def _examined(errors: _Values) -> NDArray[np.intp]:
+def _examined(errors):
     rows = spread_rows(len(errors), MOST_EXAMINED)
     if len(rows) == len(errors):
         return rows
     return np.union1d(rows, np.argpartition(-errors, MOST_EXAMINED // 10)[: MOST_EXAMINED // 10])
 
 
-def _invariant_errors(F: _Values, F_hat: _Values, C: _Values) -> _Values:
+def _invariant_errors(F, F_hat, C):
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         scale = abs(F) @ abs(C)
         errors = abs(F_hat @ C - F @ C) / np.where(scale > 0, scale, 1.0)
-    return np.asarray(np.nan_to_num(errors, nan=np.inf).max(axis=1))
+    return np.nan_to_num(errors, nan=np.inf).max(axis=1)
 
 
-def _leverage(model: Any, Y: _Values) -> tuple[_Values | None, float]:
+def _leverage(model, Y):
+    """Leverage of the latents Y and its limit; (None, NaN) if the model has none."""
     if hasattr(model, "leverage") and leverage_cost(decoding_part(model)) <= 1e12:  # more would take minutes
         try:
             return np.asarray(model.leverage(Y)), float(model.leverage_limit_)
@@ -132,7 +134,7 @@ def _leverage(model: Any, Y: _Values) -> tuple[_Values | None, float]:
     return None, np.nan
 
 
-def _known(model: Any, Y: _Values) -> float:
+def _known(model, Y):
     """Share of the latents Y that are training points of the decoder."""
     points = training_points(decoding_part(model))
     if points is None or points.shape[1] != Y.shape[1]:  # the latter where fields were shifted before

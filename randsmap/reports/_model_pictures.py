@@ -27,53 +27,55 @@ def model_pictures(
 ) -> Iterator[Picture]:
     """The pictures one after another: errors, fields of the rows `worst`, embedding, leverage, invariants.
 
-    `shape` is that of a field that is a plane, `mesh` the one that it lies on; both are None for a line.
+    `shape` is the shape of a field that is a plane, `mesh` the mesh that it lies on; both are None for a line.
     """
     yield _errors(found, groups)
     yield _fields(model, found, worst, shape, mesh)
     yield from _embeddings(found)
     if found.leverage is not None:
-        figure, ax = plotting.new_axes(_SMALL)
-        plotting.plot_leverage(found.leverage, found.l2[found.examined], limit=found.limit, ax=ax)
-        yield Picture(
-            "Errors and leverage",
-            "Leverage measures how far a snapshot is from those that the decoder was fitted to. Beyond the limit a "
-            "field is extrapolated.",
-            f"Scatter plot of the relative L2 error of {len(found.leverage)} snapshots against their leverage",
-            figure,
-        )
+        yield _leverage(found)
     yield _invariants(found)
 
 
-def _errors(found: Evaluation, groups: NDArray[Any] | None) -> Picture:
-    figures = []
-    for width in (WIDE, NARROW):
-        figure, ax = plotting.new_axes((width, 2.8))
+def _errors(found, groups):
+    panels = [plotting.new_axes((width, 2.8)) for width in (WIDE, NARROW)]
+    for _, ax in panels:
         plotting.plot_errors(found.l2, groups=groups, label=_ERROR, ax=ax)
-        figures.append(figure)
     along = "the rows of the snapshots" if groups is None else "the rows of each group"
     return Picture(
         "Errors",
         f"Errors of the decoded snapshots along {along}.",
         f"Plot of the {_ERROR} of {len(found.l2)} snapshots along {along}, from {found.l2.min():.3g} to "
         f"{found.l2.max():.3g}",
-        *figures,
+        *(figure for figure, _ in panels),
     )
 
 
-def _invariants(found: Evaluation) -> Picture:
-    name = "invariants" if found.has_invariants and found.n_invariants > 1 else "mass"
+def _leverage(found):
     figure, ax = plotting.new_axes(_SMALL)
-    plotting.plot_errors(found.invariants, label=f"error of the {name}", ax=ax)
+    plotting.plot_leverage(found.leverage, found.l2[found.examined], limit=found.limit, ax=ax)
     return Picture(
-        f"Error of the {name}",
-        f"Error of the {name} of the decoded snapshots, relative to that of the snapshots, along their rows.",
-        f"Plot of the error of the {name} of {len(found.l2)} snapshots, at most {found.invariants.max():.2g}",
+        "Errors and leverage",
+        "Leverage measures how far a snapshot is from those that the decoder was fitted to. Beyond the limit a "
+        "field is extrapolated.",
+        f"Scatter plot of the relative L2 error of {len(found.leverage)} snapshots against their leverage",
         figure,
     )
 
 
-def _embeddings(found: Evaluation) -> Iterator[Picture]:
+def _invariants(found):
+    title = f"Error of the {found.conserved}"
+    figure, ax = plotting.new_axes(_SMALL)
+    plotting.plot_errors(found.invariants, label=title.lower(), ax=ax)
+    return Picture(
+        title,
+        f"{title} of the decoded snapshots, relative to that of the snapshots, along their rows.",
+        f"Plot of the {title.lower()} of {len(found.l2)} snapshots, at most {found.invariants.max():.2g}",
+        figure,
+    )
+
+
+def _embeddings(found):
     """Latent coordinates by pairs, coloured by the row and by the error."""
     n, d = found.latents.shape
     some = np.arange(n)
@@ -81,38 +83,34 @@ def _embeddings(found: Evaluation) -> Iterator[Picture]:
         n_worst = plotting.MOST_POINTS // 10
         worst = np.argpartition(-found.l2, n_worst)[:n_worst]
         some = np.union1d(plotting.spread_rows(n, plotting.MOST_POINTS - n_worst), worst)
-    pairs = [(0,)] if d == 1 else [(0, k) for k in range(1, min(d, 3))]
-    # of errors far below the largest nothing is to be seen but that they are
-    colors = [(np.maximum(found.l2, 1e-6 * found.l2.max()), _ERROR, True)]
     if d > 1:
-        colors.insert(0, (np.arange(float(n)), "row", False))
-    for values, label, log in colors:
-        for pair in pairs if log else pairs[:1]:
-            figure, ax = plotting.new_axes(_SMALL)
-            names = [f"latent coordinate {k + 1}" for k in pair]
-            order = some[np.argsort(values[some], kind="stable")]  # large errors above small ones
-            points = found.latents[order][:, pair]
-            if d == 1:
-                points, names = np.column_stack([order, points]), ["row", *names]
-            plotting.plot_embedding(points, values[order], label=label, names=names, log=log, ax=ax)
-            which = f"coordinate{'' if d == 1 else 's'} {' and '.join(str(k + 1) for k in pair)} of {d}"
-            yield Picture(
-                f"Embedding, by {'error' if log else label}",
-                f"Latent {which}, coloured by the {label}"
-                + ("" if len(some) == n else f"; {len(some)} of {n} snapshots")
-                + ".",
-                f"Scatter plot of latent {which} of {len(some)} snapshots, coloured by the {label}",
-                figure,
-            )
+        yield _embedding(found, some, (0, 1), np.arange(float(n)), "row")
+    # of errors far below the largest nothing is to be seen but that they are
+    errors = np.maximum(found.l2, 1e-6 * found.l2.max())
+    for pair in [(0,)] if d == 1 else [(0, k) for k in range(1, min(d, 3))]:
+        yield _embedding(found, some, pair, errors, _ERROR, log=True)
 
 
-def _fields(
-    model: Any,
-    found: Evaluation,
-    worst: list[int],
-    shape: tuple[int, ...] | None,
-    mesh: tuple[ArrayLike, ArrayLike] | None,
-) -> Picture:
+def _embedding(found, some, pair, values, label, log=False):
+    """One or two latent coordinates of some snapshots, coloured by these values of all."""
+    n, d = found.latents.shape
+    order = some[np.argsort(values[some], kind="stable")]  # large errors above small ones
+    points, names = found.latents[order][:, pair], [f"latent coordinate {k + 1}" for k in pair]
+    if d == 1:
+        points, names = np.column_stack([order, points]), ["row", *names]
+    figure, ax = plotting.new_axes(_SMALL)
+    plotting.plot_embedding(points, values[order], label=label, names=names, log=log, ax=ax)
+    which = f"coordinate{'' if d == 1 else 's'} {' and '.join(str(k + 1) for k in pair)} of {d}"
+    part = "" if len(some) == n else f"; {len(some)} of {n} snapshots"
+    return Picture(
+        f"Embedding, by {'error' if log else label}",
+        f"Latent {which}, coloured by the {label}{part}.",
+        f"Scatter plot of latent {which} of {len(some)} snapshots, coloured by the {label}",
+        figure,
+    )
+
+
+def _fields(model, found, worst, shape, mesh):
     """The worst fields, and one of the median error, next to their reconstructions."""
     typical = int(np.argsort(found.l2, kind="stable")[(len(found.l2) - 1) // 2])
     rows = worst if typical in worst else [*worst, typical]
@@ -120,11 +118,10 @@ def _fields(
     truth, decoded = found.snapshots[ordered], decoded_rows(model, found.latents[ordered])
     pairs = [(truth[k], decoded[k]) for k in np.searchsorted(ordered, rows)]
     titles = [f"row {row}, {percent(found.l2[row])}" for row in rows]
-    lines = shape is None and mesh is None
-
-    def draw(width: float) -> Any:
-        return _lines(pairs, titles, width) if lines else _planes(pairs, titles, shape, mesh, width)
-
+    if shape is None and mesh is None:
+        figures = [_lines(pairs, titles, width) for width in (WIDE, NARROW)]
+    else:
+        figures = [_planes(pairs, titles, shape, mesh, width) for width in (WIDE, NARROW)]
     last = "" if typical in worst else ", and last the one of the median error"
     planes = shape is not None and len(shape) > 2
     return Picture(
@@ -132,12 +129,11 @@ def _fields(
         f"Fields of the largest relative L2 errors, not near each other{last}: truth, decoded, and their difference."
         + (" Of the axes before the last two the middle is shown." if planes else ""),
         f"Rows {', '.join(map(str, rows))} of the snapshots, what the model makes of them, and the differences",
-        draw(WIDE),
-        draw(NARROW),
+        *figures,
     )
 
 
-def _lines(pairs: list[Any], titles: list[str], width: float) -> Any:
+def _lines(pairs, titles, width):
     """For each pair the two fields, and their difference next to them."""
     figure = plotting.new_figure((width, 1.7 * len(pairs) + 0.3))
     grid = list(figure.subplots(len(pairs), 2, squeeze=False, sharex=True, width_ratios=[3, 2]))
@@ -152,17 +148,10 @@ def _lines(pairs: list[Any], titles: list[str], width: float) -> Any:
     return figure
 
 
-def _planes(
-    pairs: list[Any],
-    titles: list[str],
-    shape: tuple[int, ...] | None,
-    mesh: tuple[ArrayLike, ArrayLike] | None,
-    width: float,
-) -> Any:
+def _planes(pairs, titles, shape, mesh, width):
     """For each pair truth, decoded and difference next to each other."""
     if shape is None:
-        points = np.asarray(mesh[0] if mesh else 0, dtype=float)
-        across, up = np.maximum(np.ptp(points, axis=0), np.finfo(float).tiny)
+        across, up = np.maximum(np.ptp(np.asarray(mesh[0], dtype=float), axis=0), np.finfo(float).tiny)
         aspect, options = up / across, {"mesh": mesh}
     else:
         aspect = float(np.clip(shape[-2] / shape[-1], 0.1, 3.0))
@@ -186,7 +175,7 @@ def _small_ticks(ax):
     ax.locator_params(axis="x", nbins=5)
 
 
-def _most_variable_cells(truth: NDArray[np.float64], decoded: NDArray[np.float64]) -> NDArray[np.intp]:
+def _most_variable_cells(truth, decoded):
     """Cells of a line that are drawn: all, or of many the extreme ones of each stretch."""
     n = len(truth)
     if n <= _MOST_CELLS:
@@ -199,7 +188,7 @@ def _most_variable_cells(truth: NDArray[np.float64], decoded: NDArray[np.float64
     return np.unique(kept)
 
 
-def _coarse(field: NDArray[np.float64]) -> NDArray[np.float64]:
+def _coarse(field):
     """A plane of no more cells than can be seen."""
     rows, columns = (-(-size // _MOST_CELLS) for size in field.shape)
     return field[::rows, ::columns]

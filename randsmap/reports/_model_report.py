@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
+import randsmap
 from randsmap import plotting
 from randsmap._interface.arrays import as_labels
 from randsmap._interface.fields import flattened
-from randsmap.decoders import BlendedDecoder
 from randsmap.reports._evaluation import Evaluation, decoding_part, evaluate, worst_rows
 from randsmap.reports._model_pictures import model_pictures
 from randsmap.reports._page import check_jinja, embedded, percent, percents, write_page
@@ -128,7 +128,7 @@ def write_model_report(
         "model.html",
         title=title,
         date=datetime.date.today().isoformat(),
-        version=_version(),
+        version=randsmap.__version__,
         sentences=_sentences(model, found, worst[0]),
         has_leverage=found.leverage is not None,
         summary=_summary(found),
@@ -139,12 +139,6 @@ def write_model_report(
         pictures=embedded(model_pictures(model, found, labels, worst, shape, mesh)),
         command=command,
     )
-
-
-def _version() -> str:
-    from randsmap import __version__
-
-    return __version__
 
 
 def _checked_groups(groups: ArrayLike, n: int) -> NDArray[Any]:
@@ -177,7 +171,7 @@ def _sentences(model: Any, found: Evaluation, worst: int) -> Iterator[str]:
         f"{type(encoder).__name__}, decoded by {type(part).__name__}."
     )
     blend = getattr(part, "best_decoder_", part)
-    if isinstance(blend, BlendedDecoder):
+    if isinstance(blend, randsmap.BlendedDecoder):
         names = [type(each).__name__ for each in blend.decoders_]
         parts = " and ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
         median = "the median of the fields of its parts: " if len(names) > 1 else "the field of its part: "
@@ -191,12 +185,12 @@ def _sentences(model: Any, found: Evaluation, worst: int) -> Iterator[str]:
         yield f"The model was fitted to {percent(found.known)} of these snapshots: errors of the others may be larger."
     what, bounds = part.invariants_.in_words if hasattr(part, "invariants_") else ("its invariants", "")
     largest = found.invariants.max()
-    if found.has_invariants and largest < 1e-8:
-        yield f"The model keeps {what}: the largest relative error is {largest:.2g}."
-    elif found.has_invariants:
-        yield f"The model keeps {what} of its training fields; those of the snapshots differ by {percent(largest)}."
-    else:
+    if not found.n_invariants:
         yield f"The model promises to keep nothing exactly; the mass is off by {percent(largest)} at most."
+    elif largest < 1e-8:
+        yield f"The model keeps {what}: the largest relative error is {largest:.2g}."
+    else:
+        yield f"The model keeps {what} of its training fields; those of the snapshots differ by {percent(largest)}."
     low, high, decoded_low, decoded_high = found.ranges
     yield (
         f"Values: {low:.4g} to {high:.4g} in the snapshots, {decoded_low:.4g} to {decoded_high:.4g} decoded"
@@ -215,11 +209,10 @@ def _counted(n: int, what: str) -> str:
 
 
 def _summary(found: Evaluation) -> _Table:
-    name = "invariants, relative" if found.has_invariants and found.n_invariants > 1 else "mass, relative"
     quantities = {
         "relative L2 error": found.l2,
         "relative Linf error": found.linf,
-        f"error of the {name}": found.invariants,
+        f"error of the {found.conserved}, relative": found.invariants,
     }
     if found.leverage is not None:
         quantities["leverage"] = found.leverage
@@ -228,26 +221,26 @@ def _summary(found: Evaluation) -> _Table:
         with np.errstate(invalid="ignore"):  # leverages that overflow
             figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
         row = int(np.argmax(values))
-        rows.append(
-            (name, *(f"{figure:.3g}" for figure in figures), str(found.examined[row] if name == "leverage" else row))
-        )
+        row = found.examined[row] if name == "leverage" else row
+        rows.append((name, *(f"{figure:.3g}" for figure in figures), str(row)))
     return rows
 
 
 def _worst_table(found: Evaluation, labels: NDArray[Any] | None) -> _Table:
-    leverage = {} if found.leverage is None else dict(zip(found.examined.tolist(), found.leverage))
-    header = ["row", *([] if labels is None else ["group"]), "L2 error", "Linf error", "mass error"]
-    if found.has_invariants and found.n_invariants > 1:
-        header[-1] = "invariants’ error"
-    header += ["leverage"] if leverage else []
-    d = min(found.latents.shape[1], 6)
-    rows: _Table = [(*header, *(f"y{k + 1}" for k in range(d)))]
     worst = np.argsort(-found.l2, kind="stable")[:_MOST_ROWS]
-    for row, l2, linf in zip(worst.tolist(), percents(found.l2[worst]), percents(found.linf[worst])):
-        figures = [*([] if labels is None else [_cut(labels[row])]), l2, linf, f"{found.invariants[row]:.1e}"]
-        figures += [f"{leverage[row]:.3g}" if row in leverage else ""] if leverage else []
-        rows.append((str(row), *figures, *(f"{y:.4g}" for y in found.latents[row, :d])))
-    return rows
+    columns = [("row", *map(str, worst))]
+    if labels is not None:
+        columns.append(("group", *map(_cut, labels[worst])))
+    columns.append(("L2 error", *percents(found.l2[worst])))
+    columns.append(("Linf error", *percents(found.linf[worst])))
+    header = "mass error" if found.conserved == "mass" else "invariants’ error"
+    columns.append((header, *(f"{error:.1e}" for error in found.invariants[worst])))
+    if found.leverage is not None:
+        leverage = {row: f"{value:.3g}" for row, value in zip(found.examined, found.leverage)}
+        columns.append(("leverage", *(leverage.get(row, "") for row in worst)))
+    for k in range(min(found.latents.shape[1], 6)):
+        columns.append((f"y{k + 1}", *(f"{y:.4g}" for y in found.latents[worst, k])))
+    return list(zip(*columns))
 
 
 def _cut(label: Any) -> str:
@@ -256,20 +249,20 @@ def _cut(label: Any) -> str:
 
 
 def _group_table(found: Evaluation, labels: NDArray[Any]) -> tuple[int, _Table]:
+    """(number of groups, header and rows of those with the largest mean errors)."""
     names, numbers = np.unique(labels, return_inverse=True)
     means = np.bincount(numbers, found.l2) / np.bincount(numbers)
-    rows: _Table = [("group", "snapshots", "mean L2 error", "largest", "in row")]
     worst = np.argsort(-means, kind="stable")[:_MOST_ROWS]
     members = [np.flatnonzero(numbers == k) for k in worst]
     largest = [own[np.argmax(found.l2[own])] for own in members]
-    columns = (
-        [_cut(names[k]) for k in worst],
-        [str(len(own)) for own in members],
-        percents(means[worst]),
-        percents(found.l2[largest]),
-        map(str, largest),
-    )
-    return len(names), [*rows, *zip(*columns)]
+    columns = [
+        ("group", *(_cut(names[k]) for k in worst)),
+        ("snapshots", *(str(len(own)) for own in members)),
+        ("mean L2 error", *percents(means[worst])),
+        ("largest", *percents(found.l2[largest])),
+        ("in row", *map(str, largest)),
+    ]
+    return len(names), list(zip(*columns))
 
 
 def _settings(model: Any) -> Iterator[tuple[str, _Table]]:
@@ -279,11 +272,8 @@ def _settings(model: Any) -> Iterator[tuple[str, _Table]]:
         if part is None or not hasattr(part, "get_params"):
             continue
         rows: _Table = [("", "value"), *_changed(part)]
-        rows += [
-            (text, _value(value))
-            for key, text in _FOUND.items()
-            if (value := getattr(part, key, None)) is not None and (np.ndim(value) == 0 or len(value))
-        ]
+        found = {text: getattr(part, key, None) for key, text in _FOUND.items()}
+        rows += [(text, _value(value)) for text, value in found.items() if value is not None and np.size(value)]
         rows += [(f"part {k + 1}", _value(each)) for k, each in enumerate(getattr(part, "decoders_", ()))]
         yield f"{name}: {type(part).__name__}", rows
         yield from _settings(part)
@@ -302,6 +292,7 @@ def _changed(estimator: Any) -> list[tuple[str, str]]:
 
 
 def _value(value: Any) -> str:
+    """A parameter or a fitted attribute in short."""
     if isinstance(value, BaseEstimator):
         return f"{type(value).__name__}({', '.join(f'{name}={text}' for name, text in _changed(value))})"
     if isinstance(value, (list, tuple)) and any(isinstance(each, BaseEstimator) for each in value):
@@ -321,20 +312,15 @@ def _trials(decoder: Any) -> tuple[int, _Table] | None:
     results = getattr(decoder, "results_", None)
     if results is None:
         return None
-    columns = {name: np.asarray(values) for name, values in results.items()}
-    columns = {
-        name: values for name, values in columns.items() if len(np.unique(values)) > 1 or name in ("family", "error")
-    }
     best = np.argsort(results["score"], kind="stable")[:_MOST_ROWS]
-    rows: _Table = [tuple(columns)]
-    for i in best:
-        rows.append(
-            tuple(
-                "" if name in _UNUSED and values[i] == _UNUSED[name] else _value(values[i]).replace("nan", "")
-                for name, values in columns.items()
-            )
-        )
-    return len(results["score"]), rows
+    columns = []
+    for name, values in results.items():
+        values = np.asarray(values)
+        if len(np.unique(values)) > 1 or name in ("family", "error"):
+            unused = _UNUSED.get(name)
+            texts = ("" if value == unused else _value(value).replace("nan", "") for value in values[best])
+            columns.append((name, *texts))
+    return len(results["score"]), list(zip(*columns))
 
 
 _UNUSED = {"degree": -1, "n_neighbors": 0, "rank": 0}  # of families that have no such parameter

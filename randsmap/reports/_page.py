@@ -17,8 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from randsmap import get_num_threads
 from randsmap._io.files import write_atomically
-from randsmap._parallel import get_num_threads
 
 DPI = 144  # one and a half times that of the page, on which an inch is 96 pixels
 _POWER = re.compile(r"[-+]?\d[\d.]*e-\d+")

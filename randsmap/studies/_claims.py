@@ -12,8 +12,6 @@ from __future__ import annotations
 import operator
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from importlib.resources import files
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +19,8 @@ import numpy as np
 
 from randsmap.reports._page import percent
 from randsmap.studies._result import StudyResult
-from randsmap.studies._table import QUANTITIES, case_text, features_text, markdown_row, paper_rows
+from randsmap.studies._table import QUANTITIES, Row, case_text, features_text, markdown_row, paper_rows
+from randsmap.studies._texts import data_file
 
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "cannot be compared"
 _NAMES = {"swiss_roll": "Swiss roll", "s_curve": "S-curve", "lwr": "traffic", "mri": "images", "hughes": "crowd"}
@@ -34,24 +33,13 @@ _RELATIONS = {
     "between": lambda value, ends: (ends[0] <= value) & (value <= ends[1]),
 }
 
-_Row = dict[str, Any]
+Claim = dict[str, Any]
 _Key = tuple[str, str, float | None]  # split, decoder, P / N
-_Figures = dict[_Key, float]
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The verdict on a claim of `read_claims`."""
-
-    claim: dict[str, Any]
-    verdict: str  # "holds", "does not hold" or "cannot be compared"
-    measured: str  # the figures, or the reason why they cannot be compared
-    paper: str  # verdict of the same tests on the paper's own tables
-
-
-def read_claims() -> list[dict[str, Any]]:
+def read_claims() -> list[Claim]:
     """The claims with the keys of the data file; names of groups are replaced by what is in them."""
-    table = tomllib.loads(files("randsmap.studies").joinpath("data", "claims.toml").read_text(encoding="utf-8"))
+    table = tomllib.loads(data_file("claims.toml"))
 
     def expanded(names: str | list[str]) -> list[str]:
         names = [names] if isinstance(names, str) else names
@@ -61,46 +49,40 @@ def read_claims() -> list[dict[str, Any]]:
         claim["datasets"] = expanded(claim["datasets"])
         for test in claim["tests"]:
             test["case"], test["against"] = expanded(test["case"]), expanded(test.get("against", []))
-    found: list[dict[str, Any]] = table["claims"]
-    return found
+    return list(table["claims"])
 
 
-def judge(results: Sequence[StudyResult], *, missing: bool = True) -> list[Verdict]:
-    """The verdict on each claim that the results are about, in the order of the paper's argument.
+def judge(results: Sequence[StudyResult], *, missing: bool = True) -> list[Claim]:
+    """The claims about at least one data set of the results, in the order of the paper's argument.
 
-    Parameters
-    ----------
-    results : sequence of StudyResult
-        Results of any of the studies; those of the user's own data are left out.
-    missing : bool
-        If True, a data set that is not among the results leaves a claim about it open. If False, the results alone
-        decide, as in the report of one study.
+    Results of the user's own data do not count. A data set that is not among the results leaves a claim about it open
+    if `missing`; else the results alone decide, as in the report of one study.
 
-    Returns
-    -------
-    list of Verdict
-        One for each claim about at least one data set of the results.
+    Each claim has three more keys: "verdict", "measured" (the figures, or why they cannot be compared) and "paper" (the
+    verdict of the same tests on the paper's own tables).
     """
     ours = _by_size(row for result in results if result.options.get("data") is None for row in result.rows)
     paper = _by_size(map(_as_ours, paper_rows()))
-    verdicts = []
+    judged = []
     for claim in read_claims():
         if not ours.keys().isdisjoint(claim["datasets"]):
             datasets = [d for d in claim["datasets"] if missing or d in ours]
             verdict, measured = _verdict(claim, datasets, ours)
-            verdicts.append(Verdict(claim, verdict, measured, _verdict(claim, datasets, paper)[0]))
-    return verdicts
+            judged.append(
+                {**claim, "verdict": verdict, "measured": measured, "paper": _verdict(claim, datasets, paper)[0]}
+            )
+    return judged
 
 
-def _by_size(rows: Iterable[_Row]) -> dict[str, dict[int, list[_Row]]]:
+def _by_size(rows: Iterable[Row]) -> dict[str, dict[int, list[Row]]]:
     """{data set: {training size: rows}}."""
-    found: dict[str, dict[int, list[_Row]]] = {}
+    found: dict[str, dict[int, list[Row]]] = {}
     for row in rows:
         found.setdefault(row["dataset"], {}).setdefault(row["n_train"], []).append(row)
     return found
 
 
-def _as_ours(row: _Row) -> _Row:
+def _as_ours(row):
     """A row of the paper: its RANDSMAP is the closed form, too, and its one DDM is the starred one."""
     name = row["decoder"]
     names = {name, f"{name}-training"} if name.startswith("RANDSMAP") else {name, "DDM-r"} if name == "DDM" else {name}
@@ -146,26 +128,24 @@ def _evaluate(test, rows):
     if test["against"]:
         return _evaluate_against_lowest(test, rows, splits)
     values = _figures(rows, test, test["case"], splits)
-    relation, measure = test["relation"], test["measure"]
-    texts = []
-    if relation != "<=":
-        texts.append(f"smallest {_figure(values, min(values, key=values.get), measure)}")
-    if relation != ">":
-        texts.append(f"largest {_figure(values, max(values, key=values.get), measure)}")
-    return _holds(test, values.values()), ", ".join(texts)
+    ends = []
+    if test["relation"] != "<=":
+        ends.append(f"smallest {_figure(values, min(values, key=values.get), test)}")
+    if test["relation"] != ">":
+        ends.append(f"largest {_figure(values, max(values, key=values.get), test)}")
+    return _holds(test, values.values()), ", ".join(ends)
 
 
 def _evaluate_against_lowest(test, rows, splits):
     """Every figure of `case`, or the lowest, over the lowest figure of `against` on the same split."""
-    texts, holds, measure = [], True, test["measure"]
+    texts, holds = [], True
     for split in splits:
-        values = _figures(rows, test, test["case"], [split])
-        theirs = _figures(rows, test, test["against"], [split])
+        values, theirs = (_figures(rows, test, test[which], [split]) for which in ("case", "against"))
         if values.keys() == theirs.keys() and len(values) == 1:
-            raise LookupError(f"there is only {', '.join(map(_row_name, values))}")
+            raise LookupError(f"there is only {_row_name(next(iter(values)))}")
         key, other = (min if test.get("best") else max)(values, key=values.get), min(theirs, key=theirs.get)
         holds &= _holds(test, [values[key]], theirs[other])
-        texts.append(f"{_figure(values, key, measure)} against {_figure(theirs, other, measure)}")
+        texts.append(f"{_figure(values, key, test)} against {_figure(theirs, other, test)}")
     if "beyond" in test:
         raise LookupError(f"{test['beyond']}, with {'; '.join(texts)}")
     return holds, "; ".join(texts)
@@ -187,7 +167,7 @@ def _evaluate_ratios(test, rows, splits):
 
 def _evaluate_steps(test, rows, splits):
     """Figures over those at the next smaller number of features."""
-    n_steps, wrong, measure = 0, [], test["measure"]
+    n_steps, wrong = 0, []
     for split in splits:
         for name in test["case"]:
             values = _figures(rows, test, [name], [split])
@@ -197,10 +177,8 @@ def _evaluate_steps(test, rows, splits):
             for few, many in pairwise(sorted(values, key=lambda key: key[2])):
                 n_steps += 1
                 if not _holds(test, [values[many]], values[few]):
-                    wrong.append(
-                        f"{label} ({split}) from {_value(values[few], measure)} at {features_text(few[2])} "
-                        f"to {_value(values[many], measure)} at {features_text(many[2])}"
-                    )
+                    before, after = (f"{_value(values[key], test)} at {features_text(key[2])}" for key in (few, many))
+                    wrong.append(f"{label} ({split}) from {before} to {after}")
     text = f"it {'falls' if test['relation'] == '>' else 'grows'} in {len(wrong) or 'none'} of {n_steps} steps"
     return not wrong, text + (f", such as {wrong[0]}" if wrong else "")
 
@@ -210,9 +188,9 @@ def _holds(test, values, reference=1.0):
     return all(_RELATIONS[test["relation"]](value, bound) for value in values)
 
 
-def _figures(rows: list[_Row], test: dict[str, Any], names: list[str], splits: list[str]) -> _Figures:
+def _figures(rows: list[Row], test: Claim, names: list[str], splits: list[str]) -> dict[_Key, float]:
     """Medians of the decoders' rows at the test's P; LookupError if a decoder without "?" has none."""
-    found: _Figures = {}
+    found: dict[_Key, float] = {}
     measure, at = test["measure"], test.get("at")
     optional = [name.removesuffix("?") for name in names if name.endswith("?")]
     present = [name for name in optional if any(_is_of(row, name) for row in rows)]
@@ -234,7 +212,7 @@ def _figures(rows: list[_Row], test: dict[str, Any], names: list[str], splits: l
     return found
 
 
-def _is_of(row: _Row, name: str) -> bool:
+def _is_of(row, name):
     """Whether a row is of a decoder; "DDM-r" stands for DDM with any starred number of modes."""
     if "names" in row:
         return name in row["names"]
@@ -246,14 +224,14 @@ def _row_name(key):
     return f"{case_text(label, fraction)} ({split})"
 
 
-def _value(value, measure):
-    if measure == "conservation":
+def _value(value, test):
+    if test["measure"] == "conservation":
         return f"{value:.1e}"
-    return f"{value:.3g} s" if measure == "seconds" else percent(value)
+    return f"{value:.3g} s" if test["measure"] == "seconds" else percent(value)
 
 
-def _figure(values, key, measure):
-    return f"{_value(values[key], measure)} of {_row_name(key)}"
+def _figure(values, key, test):
+    return f"{_value(values[key], test)} of {_row_name(key)}"
 
 
 def claims_markdown(results: Sequence[StudyResult]) -> str:
@@ -275,8 +253,7 @@ def claims_markdown(results: Sequence[StudyResult]) -> str:
     """
     header = ("the paper says", "where", "it holds if", "verdict", "measured", "by the paper's own tables")
     lines = [markdown_row(header), "|" + "---|" * len(header)]
-    for found in judge(results):
-        quote = f"\u201c{found.claim['quote']}\u201d"
-        cells = (quote, found.claim["where"], found.claim["criterion"], found.verdict, found.measured, found.paper)
-        lines.append(markdown_row(cells, bold=3))
+    for claim in judge(results):
+        cells = [claim[key] for key in ("quote", "where", "criterion", "verdict", "measured", "paper")]
+        lines.append(markdown_row([f"\u201c{cells[0]}\u201d", *cells[1:]], bold=3))
     return "\n".join(lines) + "\n"

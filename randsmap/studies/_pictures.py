@@ -6,7 +6,9 @@ each kind is shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -34,30 +36,35 @@ _OVERVIEW = (
     ("train", "seconds", "training time (s)"),
     ("test", "seconds", "inference time (s)"),
 )
+_SMALL = (5.0, 3.9)  # inches of a picture that shares its row of the page
+_LEGEND = {"fontsize": 8, "frameon": False, "ncols": 2}
 
 
 def main_pictures(result: StudyResult, part: str) -> Iterator[Picture]:
     """The data, their embedding and one field (of points, the reconstructions) of a part, if it has them."""
-    size = _size(result, part)
-    yield from _data_and_embedding(result, part, size)
-    yield from (_one_field if _has_field(result, part) else _reconstructed_points)(result, part, size)
+    arrays, dataset = _arrays(result, part), result.rows[0]["dataset"]
+    last = _one_field(arrays, dataset) if "field/truth" in arrays else _reconstructed_points(arrays, dataset)
+    return _titled(result, part, chain(_data_and_embedding(arrays, dataset), last))
 
 
 def detail_pictures(result: StudyResult, part: str) -> Iterator[Picture]:
     """The other pictures of a part: reconstructions of fields, errors along intrinsic coordinates, the map of DDM."""
-    size = _size(result, part)
-    if _has_field(result, part):
-        yield from _reconstructed_points(result, part, size)
-        yield from _error_against_intrinsic(result, part, size)
-    yield from _ddm_map(result, part, size)
+    arrays, dataset = _arrays(result, part), result.rows[0]["dataset"]
+    pictures = _ddm_map(arrays)
+    if "field/truth" in arrays:
+        pictures = chain(_reconstructed_points(arrays, dataset), _error_against_intrinsic(arrays), pictures)
+    return _titled(result, part, pictures)
 
 
-def _has_field(result, part):
-    return f"{part}/field/truth" in result.arrays
+def _arrays(result, part):
+    """The arrays of a part, by their names in it."""
+    return {key.removeprefix(f"{part}/"): array for key, array in result.arrays.items() if key.startswith(f"{part}/")}
 
 
-def _size(result, part):
-    return f", N = {part[1:]}" if len(result.part_names) > 1 else ""
+def _titled(result: StudyResult, part: str, pictures: Iterable[Picture]) -> Iterator[Picture]:
+    """The pictures, with the training size in their titles if there are several."""
+    size = f", N = {part[1:]}" if len(result.part_names) > 1 else ""
+    return (replace(picture, title=picture.title + size) for picture in pictures)
 
 
 # --- all decoders --------------------------------------------------------------------------------
@@ -78,8 +85,8 @@ def overview_pictures(result: StudyResult, part: str) -> Iterator[Picture]:
     theirs = any(row[f"paper_{quantity}_median"] is not None for row in rows for _, quantity, _ in _OVERVIEW)
     masses = any(row["conservation_median"] is not None for row in rows)
     panels = [panel for panel in _OVERVIEW if masses or panel[1] != "conservation"]
-    yield Picture(
-        f"Errors and times of all decoders{_size(result, part)}",
+    picture = Picture(
+        "Errors and times of all decoders",
         "Best test error on top. Medians over the runs, with bars from 5 to 95 % of them."
         + (" The paper's times are of its own machine." if theirs else ""),
         f"Dot plots of test errors and times, a row for each of {len(slots)} decoders and feature counts; the figures "
@@ -87,6 +94,7 @@ def overview_pictures(result: StudyResult, part: str) -> Iterator[Picture]:
         _overview(rows, slots, panels, WIDE, theirs),
         _overview(rows, slots, [panels[0], panels[-1]], NARROW, theirs),
     )
+    return _titled(result, part, [picture])
 
 
 def _overview(rows, slots, panels, width, theirs):
@@ -118,7 +126,7 @@ def _overview(rows, slots, panels, width, theirs):
     axes[0].set_yticks(range(len(slots)), [_slot_text(slots, k) for k in range(len(slots))])
     axes[0].set_ylim(len(slots) - 0.5, -0.5)
     names = ("ours", "the paper's")[: 1 + theirs]
-    figure.legend([marks[name] for name in names], names, loc="outside upper left", ncols=2, fontsize=8, frameon=False)
+    figure.legend([marks[name] for name in names], names, loc="outside upper left", **_LEGEND)
     return figure
 
 
@@ -139,26 +147,21 @@ def _mark(ax, row, whose, quantity, y, **style):
     return ax.errorbar(max(middle, 1e-17), y, xerr=bar, fmt="o", **style)
 
 
-# --- arrays of a part ----------------------------------------------------------------------------
+# --- points --------------------------------------------------------------------------------------
 
 
-def _get(result, part, *keys):
-    """The arrays of a part, or None if one of them is not there."""
-    arrays = [result.arrays.get(f"{part}/{key}") for key in keys]
-    return None if any(array is None for array in arrays) else arrays
-
-
-def _decoded(result, part, *keys):
+def _decoded(arrays, *keys):
     """[(title, colour, array of each key)] of the decoders that have them: of each kind the one of least mean error."""
     best = {}
-    for label in result.arrays.get(f"{part}/decoders", np.array([])).tolist():
-        found = _get(result, part, *(f"decoder/{label}/{key}" for key in ("errors", *keys)))
-        if found is not None:
-            error, color = float(found[0].mean()), _kind(label)
-            if color not in best or error < best[color][0]:
-                fraction = float(result.arrays.get(f"{part}/decoder/{label}/features_per_sample", np.nan))
-                title = case_text(label, None if np.isnan(fraction) else fraction)
-                best[color] = error, (title, color, *found[1:])
+    for label in arrays.get("decoders", np.array([])).tolist():
+        found = [arrays.get(f"decoder/{label}/{key}") for key in ("errors", *keys)]
+        if any(array is None for array in found):
+            continue
+        error, color = float(found[0].mean()), _kind(label)
+        if color not in best or error < best[color][0]:
+            fraction = float(arrays.get(f"decoder/{label}/features_per_sample", np.nan))
+            title = case_text(label, None if np.isnan(fraction) else fraction)
+            best[color] = error, (title, color, *found[1:])
     return [shown for _, shown in sorted(best.values(), key=lambda pair: pair[0])]
 
 
@@ -169,72 +172,67 @@ def _kind(label):
     return next((color for starts, color in KINDS.items() if label.startswith(starts)), OTHER_KIND)
 
 
-def _elevation(result):
+def _elevation(dataset):
     """A roll is seen from above, along its axis; all else as usual."""
-    return 65 if result.rows[0]["dataset"] == "swiss_roll" else 30
+    return 65 if dataset == "swiss_roll" else 30
 
 
-# --- points --------------------------------------------------------------------------------------
-
-
-def _data_and_embedding(result, part, size):
-    color = result.arrays.get(f"{part}/train/color")
-    label = str(result.arrays.get(f"{part}/color_name", ""))
-    turn = result.rows[0]["dataset"] == "mri" and "angle" in label.lower()
+def _data_and_embedding(arrays, dataset):
+    color, label = arrays.get("train/color"), str(arrays.get("color_name", ""))
     for key, title in (("points", "Training data"), ("latents", "Embedding of the training data")):
-        points = result.arrays.get(f"{part}/train/{key}")
+        points = arrays.get(f"train/{key}")
         if points is None or points.shape[1] < 2:
             continue
         dimension = min(points.shape[1], 3)
         names = [f"latent coordinate {k + 1}" for k in range(dimension)]
+        what = f"{dimension} coordinates"
         if key == "points":
-            names = result.arrays[f"{part}/point_names"].tolist()
-        what = (
-            f"{dimension} coordinates" if points.shape[1] <= 3 else f"the first three of {points.shape[1]} coordinates"
-        )
+            names = arrays["point_names"].tolist()
+        if points.shape[1] > 3:
+            what = f"the first three of {points.shape[1]} coordinates"
         some = plotting.spread_rows(len(points), plotting.MOST_POINTS)
-        figure, ax = plotting.new_axes((5.0, 3.9), projection="3d" if dimension == 3 else None)
+        figure, ax = plotting.new_axes(_SMALL, projection="3d" if dimension == 3 else None)
         if dimension == 3:
-            ax.view_init(elev=_elevation(result))
-        colors = None if color is None else color[some]
-        plotting.plot_embedding(points[some, :3], colors, label=label, names=names, cyclic=turn, ax=ax)
+            ax.view_init(elev=_elevation(dataset))
+        style = {"label": label, "names": names, "cyclic": dataset == "mri" and "angle" in label.lower()}
+        plotting.plot_embedding(points[some, :3], None if color is None else color[some], ax=ax, **style)
         ax.tick_params(labelsize=7)
         for axis in (ax.xaxis, ax.yaxis, getattr(ax, "zaxis", ax.xaxis)):
             axis.label.set_size(8)
         ax.locator_params(nbins=5)
         yield Picture(
-            f"{title}{size}",
+            title,
             f"{title}, {what}, coloured by {label}.",
             f"Scatter plot of {title.lower()} in {what}, coloured by {label}",
             figure,
         )
 
 
-def _reconstructed_points(result, part, size):
-    truth = result.arrays.get(f"{part}/test/points")
-    shown = _decoded(result, part, "points", "errors")
+def _reconstructed_points(arrays, dataset):
+    truth, shown = arrays.get("test/points"), _decoded(arrays, "points", "errors")
     if truth is None or not shown:
         return
-    names = result.arrays[f"{part}/point_names"].tolist()
+    names, columns = arrays["point_names"].tolist(), 3 if len(shown) < 6 else 4
+    clouds = [("truth", truth, None), *((title, points, error) for title, _, points, error in shown)]
+    figures = (
+        _point_clouds(clouds, names, _elevation(dataset), width, min(n, len(clouds)))
+        for width, n in ((WIDE, columns), (NARROW, 2))
+    )
     yield Picture(
-        f"Reconstructions of the test set{size}",
+        "Reconstructions of the test set",
         f"In the space of {', '.join(names)}: the truth, and the reconstructions by {_OF_KINDS}, coloured by the "
         "sample's error in one scale.",
         f"Scatter plots in three dimensions, one of the truth and one for each of {len(shown)} decoders",
-        *(
-            _point_clouds(truth, shown, names, _elevation(result), *layout)
-            for layout in ((WIDE, 3 if len(shown) < 6 else 4), (NARROW, 2))
-        ),
+        *figures,
     )
 
 
-def _point_clouds(truth, shown, names, elevation, width, n_columns):
+def _point_clouds(clouds, names, elevation, width, n_columns):
+    truth = clouds[0][1]
     some = plotting.spread_rows(len(truth), plotting.MOST_POINTS // 2)
-    errors = np.concatenate([error for *_, error in shown])
+    errors = np.concatenate([error for *_, error in clouds[1:]])
     positive = errors[errors > 0]
     norm = plotting.log_colors(*(np.percentile(positive, [1, 99]) if positive.size else (0.1, 1.0)))
-    clouds = [("truth", truth, None), *((title, points, error) for title, _, points, error in shown)]
-    n_columns = min(n_columns, len(clouds))
     figure, axes = plotting.new_panels(
         len(clouds), n_columns, (width, 0.95 * min(width / n_columns, 2.6) + 0.2), subplot_kw={"projection": "3d"}
     )
@@ -247,9 +245,8 @@ def _point_clouds(truth, shown, names, elevation, width, n_columns):
     for ax, (title, points, error) in zip(axes, clouds):
         ax.view_init(elev=elevation)
         inside = some[((points[some] >= low) & (points[some] <= high)).all(axis=1)]
-        style = (
-            {"c": "0.4"} if error is None else {"c": error[inside], "cmap": plotting.SEQUENTIAL_COLORS, "norm": norm}
-        )
+        colored = error is not None
+        style = {"c": error[inside], "cmap": plotting.SEQUENTIAL_COLORS, "norm": norm} if colored else {"c": "0.4"}
         drawn = plotting.draw_points(ax, points[inside], s=4, **style)
         outside = len(some) - len(inside)
         title = plotting.plain(title) + (f"\n({outside} of {len(some)} not in view)" if outside else "")
@@ -258,7 +255,7 @@ def _point_clouds(truth, shown, names, elevation, width, n_columns):
         for name, axis in zip(names, "xyz"):
             getattr(ax, f"set_{axis}label")(name, fontsize=8, labelpad=-8)
         # one view: the truth's numbers hold for all panels
-        ax.tick_params(labelsize=7, pad=-4, **({} if error is None else {"labelcolor": "none"}))
+        ax.tick_params(labelsize=7, pad=-4, **({"labelcolor": "none"} if colored else {}))
         ax.locator_params(nbins=4)
     place = {"location": "bottom", "shrink": 0.6, "fraction": 0.04, "pad": 0.02}
     bar = figure.colorbar(drawn, ax=axes, label="relative L2 error", **place)
@@ -269,28 +266,28 @@ def _point_clouds(truth, shown, names, elevation, width, n_columns):
 # --- fields and errors ---------------------------------------------------------------------------
 
 
-def _one_field(result, part, size):
-    truth = result.arrays.get(f"{part}/field/truth")
-    fields = {title: field for title, _, field in _decoded(result, part, "field")}
-    if truth is None or not fields:
+def _one_field(arrays, dataset):
+    truth = arrays["field/truth"]
+    fields = {title: field for title, _, field in _decoded(arrays, "field")}
+    if not fields:
         return
-    x, y, mask = (result.arrays.get(f"{part}/field/{key}") for key in ("x", "y", "mask"))
-    options = {"positions": x} if truth.ndim == 1 else {}
-    if truth.ndim == 2 and x is not None and y is not None:
-        options = {"extent": [_length(x), _length(y)], "mask": mask}
-    kind = "intensity" if result.rows[0]["dataset"] == "mri" else "density"
-    n_columns = (2, 1) if "extent" in options else (3, 2)  # of corridors; of profiles and images
+    x, y, mask = (arrays.get(f"field/{key}") for key in ("x", "y", "mask"))
+    n_columns, options = (3, 2), {}  # of profiles and images
+    if truth.ndim == 1:
+        options = {"positions": x}
+    elif x is not None and y is not None:
+        n_columns, options = (2, 1), {"extent": [_length(x), _length(y)], "mask": mask}  # of corridors
+    label = f"{'intensity' if dataset == 'mri' else 'density'} (share of the total)"
+    figures = (
+        plotting.plot_reconstructions(truth, fields, label=label, width=w, n_columns=n, **options)
+        for w, n in zip((WIDE, NARROW), n_columns)
+    )
     yield Picture(
-        f"One field of the test set{size}",
+        "One field of the test set",
         f"One field, and its reconstructions by {_OF_KINDS}; errors in "
         + ("the same scale." if truth.ndim == 1 else "one logarithmic scale."),
         f"One field of the test set and its reconstruction and error by {len(fields)} decoders",
-        *(
-            plotting.plot_reconstructions(
-                truth, fields, label=f"{kind} (share of the total)", width=w, n_columns=n, **options
-            )
-            for w, n in zip((WIDE, NARROW), n_columns)
-        ),
+        *figures,
     )
 
 
@@ -299,17 +296,16 @@ def _length(centers):
     return float(edges[-1] - edges[0]) or 1.0
 
 
-def _error_against_intrinsic(result, part, size):
-    found = _get(result, part, "test/intrinsic", "intrinsic_names")
-    shown = _decoded(result, part, "errors")
-    if found is None or not shown:
+def _error_against_intrinsic(arrays):
+    shown = _decoded(arrays, "errors")
+    if "test/intrinsic" not in arrays or not shown:
         return
-    name, values = str(found[1][0]), found[0][:, 0]
+    name, values = str(arrays["intrinsic_names"][0]), arrays["test/intrinsic"][:, 0]
     turn = "angle" in name.lower()
     if turn:
         values, name = np.rad2deg(values), f"{name} (degrees)"
     n_bins = 24  # of 15 degrees, and some 300 of the 8000 test samples of the traffic study in each
-    figure, ax = plotting.new_axes((5.0, 3.9))
+    figure, ax = plotting.new_axes(_SMALL)
     for title, color, errors in shown:
         middles, parts = plotting.in_bins(values, errors, n_bins)
         style = {"color": color, "linewidth": 1.3, "markersize": 4, "label": plotting.plain(title)}
@@ -319,37 +315,37 @@ def _error_against_intrinsic(result, part, size):
     ax.grid(True, color="0.92")
     if turn:
         ax.set_xticks([0, 90, 180, 270, 360])
-    figure.legend(loc="outside upper center", ncols=2, fontsize=8, frameon=False)
+    figure.legend(loc="outside upper center", **_LEGEND)
     yield Picture(
-        f"Error against {name}{size}",
+        f"Error against {name}",
         f"Median of the relative L2 error of the test samples in {n_bins} intervals of {name}, of {_OF_KINDS}.",
         f"Lines of the median error against {name}, one for each of {len(shown)} decoders",
         figure,
     )
 
 
-def _ddm_map(result, part, size):
-    found = _get(result, part, "ddm/weights", "ddm/ranks", "ddm/errors")
-    if found is None or not (np.isfinite(found[2]) & (found[2] > 0)).any():
+def _ddm_map(arrays):
+    errors = arrays.get("ddm/errors")
+    if errors is None or not (np.isfinite(errors) & (errors > 0)).any():
         return
-    weights, ranks, errors = found
-    rule = _get(result, part, "ddm/rule_ranks", "ddm/rule_errors")
-    figure, ax = plotting.new_axes((5.0, 3.9))
+    weights, ranks = arrays["ddm/weights"], arrays["ddm/ranks"]
+    has_rule = "ddm/rule_ranks" in arrays and "ddm/rule_errors" in arrays
+    figure, ax = plotting.new_axes(_SMALL)
     finite = errors[np.isfinite(errors) & (errors > 0)]
-    low = finite.min() if rule is None else min(finite.min(), np.nanmin(rule[1]))
+    low = min(finite.min(), np.nanmin(arrays["ddm/rule_errors"])) if has_rule else finite.min()
     # a singular kernel's errors of many orders of magnitude would leave no colours for the rest
     norm = plotting.log_colors(low, min(finite.max(), 10.0, 1e3 * low))
     edges = plotting.cell_edges(weights.astype(float)), np.exp(plotting.cell_edges(np.log(ranks.astype(float))))
     mesh = ax.pcolormesh(*edges, errors.T, norm=norm, cmap=f"{plotting.SEQUENTIAL_COLORS}_r", rasterized=True)
     caption = "Mean relative L2 validation error of DDM over its kernel's scale w2 and its number of modes r."
-    if rule is not None:
-        caption += _mark_rule(ax, weights, *rule)
+    if has_rule:
+        caption += _mark_rule(ax, weights, arrays["ddm/rule_ranks"], arrays["ddm/rule_errors"])
     i, j = np.unravel_index(np.nanargmin(np.where(np.isfinite(errors), errors, np.inf)), errors.shape)
     lowest, style = percent(errors[i, j]), {"markeredgecolor": "black"}
     square = {"color": "none", "markersize": 10, "markeredgewidth": 1.6, **style}
     ax.plot(weights[i], ranks[j], "s", label=f"lowest of the map: {lowest}", **square)
     caption += f" Lowest of the map: w2 = {weights[i]:.3g}, r = {int(ranks[j])}: {lowest}."
-    starred = result.arrays.get(f"{part}/ddm/starred")
+    starred = arrays.get("ddm/starred")
     if starred is not None:
         ax.plot(*starred, "*", color="#F0E442", markersize=15, label="the paper's star", **style)
         caption += f" The paper's star: w2 = {starred[0]:g}, r = {int(starred[1])}."
@@ -357,9 +353,9 @@ def _ddm_map(result, part, size):
     bar = figure.colorbar(mesh, ax=ax, label="mean relative L2 error (validation)")
     for axis in (ax.yaxis, bar.ax.yaxis):
         plotting.plain_decades(axis)
-    figure.legend(loc="outside upper center", ncols=2, fontsize=8, frameon=False)
+    figure.legend(loc="outside upper center", **_LEGEND)
     yield Picture(
-        f"DDM over (w2, r){size}",
+        "DDM over (w2, r)",
         caption,
         "Colour map of the validation error of DDM over w2 and r, with the paper's star and the printed rule's points",
         figure,

@@ -14,21 +14,21 @@ from typing import Any
 from urllib.parse import quote
 
 from randsmap.reports._page import check_jinja, embedded, percent, write_page
-from randsmap.studies._claims import FAILS, HOLDS, UNKNOWN, Verdict, judge
+from randsmap.studies._claims import FAILS, HOLDS, UNKNOWN, Claim, judge
 from randsmap.studies._pictures import detail_pictures, main_pictures, overview_pictures
 from randsmap.studies._result import StudyResult
-from randsmap.studies._table import Row, case_text, legend, summary_text, table_text
+from randsmap.studies._table import case_text, legend, summary_text, table_text
+from randsmap.studies._texts import documented
 
 REPORT, INDEX = "report.html", "index.html"
 _KINDS = {FAILS: "bad", UNKNOWN: "open", HOLDS: "good"}
 
 
+@documented
 def write_report(result: StudyResult, folder: str | os.PathLike[str]) -> Path:
     """Write the report of a study into a folder.
 
-    Parameters
-    ----------
-    result : StudyResult
+    {result}
     folder : path
         Created if missing.
 
@@ -37,31 +37,23 @@ def write_report(result: StudyResult, folder: str | os.PathLike[str]) -> Path:
     Path
         The file, ``report.html`` in the folder, written whole or not at all.
 
-    Raises
-    ------
-    ImportError
-        If jinja2 is not installed.
+    {no_jinja}
 
-    Examples
-    --------
-    >>> import tempfile
-    >>> from randsmap.studies import run_study, s_curve_study, write_report
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     result = run_study(s_curve_study(), out=folder, quick=True, decoders=["POD"], progress=False)
-    ...     write_report(result, folder).name
+    {run}
+    ...     studies.write_report(result, folder).name
     'report.html'
     """
     check_jinja()  # before the pictures are drawn
-    verdicts = judge([result], missing=False)
+    claims = judge([result], missing=False)
     return write_page(
         Path(folder) / REPORT,
         "randsmap.studies",
         REPORT,
         title=result.title,
         result=result,
-        sentences=_sentences(result, verdicts),
+        sentences=_sentences(result, claims),
         parts=[_part(result, part) for part in result.part_names],
-        verdicts=_by_verdict(verdicts),
+        verdicts=_by_verdict(claims),
         legend=legend(result.rows),
         edges=_edges(result),
     )
@@ -84,12 +76,13 @@ def _part(result: StudyResult, part: str) -> dict[str, Any]:
     }
 
 
-def _by_verdict(verdicts: Sequence[Verdict]) -> list[tuple[str, str, list[Verdict]]]:
-    """(verdict, class, its claims), the ones that do not hold first."""
-    parts = [(word, kind, [v for v in verdicts if v.verdict == word]) for word, kind in _KINDS.items()]
+def _by_verdict(claims: Sequence[Claim]) -> list[tuple[str, str, list[Claim]]]:
+    """(verdict, class, its claims), the claims that do not hold first."""
+    parts = [(word, kind, [claim for claim in claims if claim["verdict"] == word]) for word, kind in _KINDS.items()]
     return [part for part in parts if part[2]]
 
 
+@documented
 def write_index(results: Sequence[StudyResult], folder: str | os.PathLike[str]) -> Path:
     """Write an index over several studies, with the verdicts on the paper's claims over all of them.
 
@@ -104,10 +97,7 @@ def write_index(results: Sequence[StudyResult], folder: str | os.PathLike[str]) 
     Path
         The file, ``index.html`` in the folder.
 
-    Raises
-    ------
-    ImportError
-        If jinja2 is not installed.
+    {no_jinja}
 
     Examples
     --------
@@ -130,6 +120,7 @@ def write_index(results: Sequence[StudyResult], folder: str | os.PathLike[str]) 
 
 
 def _edges(result):
+    """The tuned values that are on an edge of their grid."""
     return [
         f"{_named(row)}, N = {row['n_train']}: "
         f"{(row['parameter'] or 'value').removeprefix('features__')} = {row['hyperparameter']:.4g}"
@@ -138,64 +129,68 @@ def _edges(result):
     ]
 
 
-def _named(row: Row) -> str:
+def _named(row):
     return case_text(row["decoder"], row["features_per_sample"])
 
 
-def _best(rows: Sequence[Row], quantity: str = "rel_l2") -> Row | None:
-    """The test row of least error."""
-    test = [row for row in rows if row["split"] == "test" and row[f"{quantity}_median"] is not None]
-    return min(test, key=lambda row: row[f"{quantity}_median"], default=None)
+def _best(rows, quantity="rel_l2"):
+    """Least test error in words, and the decoder that has it; None if no row has one."""
+    median = f"{quantity}_median"
+    test = [row for row in rows if row["split"] == "test" and row[median] is not None]
+    best = min(test, key=lambda row: row[median], default=None)
+    return None if best is None else (percent(best[median]), _named(best))
 
 
-def _exact(row: Row) -> bool:
-    """Whether the row is of RANDSMAP in this package's form, which keeps the mass everywhere."""
-    return row["decoder"].startswith("RANDSMAP") and not row["decoder"].endswith("-training")
+def _largest_mass_error(rows, kind, closed_form=False):
+    """Largest mass error of decoders of a kind, in the paper's closed form or not, in words; "" if there is none."""
+    errors = [
+        row["conservation_median"]
+        for row in rows
+        if row["decoder"].startswith(kind) and row["decoder"].endswith("-training") == closed_form
+    ]
+    known = [error for error in errors if error is not None]
+    return f"{max(known):.1e}" if known else ""
 
 
-def _masses(rows: Sequence[Row], keep: Any) -> list[float]:
-    return [row["conservation_median"] for row in rows if keep(row) and row["conservation_median"] is not None]
-
-
-def _sentences(result: StudyResult, verdicts: Sequence[Verdict]) -> list[str]:
+def _sentences(result, claims):
     """Summary of the study."""
     found = []
     for part in result.part_names:
         size = f"N = {part[1:]}: " if len(result.part_names) > 1 else ""
         rows = result.part_rows(part, "test")
-        best, known = _best(rows), _best([row for row in rows if not row["extra"]])
-        theirs = _best(rows, "paper_rel_l2")
+        best = _best(rows)
         if best is None:
             continue
-        text = f"{size}Least test error {percent(best['rel_l2_median'])}, by {_named(best)}"
-        if known is not None and known is not best:
-            text += f"; of the paper's decoders {percent(known['rel_l2_median'])}, by {_named(known)}"
+        text = f"{size}Least test error {best[0]}, by {best[1]}"
+        known, theirs = _best([row for row in rows if not row["extra"]]), _best(rows, "paper_rel_l2")
+        if known not in (None, best):
+            text += f"; of the paper's decoders {known[0]}, by {known[1]}"
         if theirs is not None:
-            text += f". In the paper {percent(theirs['paper_rel_l2_median'])}, by {_named(theirs)}"
+            text += f". In the paper {theirs[0]}, by {theirs[1]}"
         found.append(f"{text}.")
-    if exact := _masses(result.rows, _exact):
-        text = f"Mass: RANDSMAP keeps it to {max(exact):.1e}"
-        if printed := _masses(result.rows, lambda row: row["decoder"].endswith("-training")):
-            text += f", in the paper's closed form to {max(printed):.1e}"
-        if plain := _masses(result.rows, lambda row: row["decoder"].startswith("RFNN")):
-            text += f"; RFNN loses up to {max(plain):.1e}"
+    if exact := _largest_mass_error(result.rows, "RANDSMAP"):
+        text = f"Mass: RANDSMAP keeps it to {exact}"
+        if printed := _largest_mass_error(result.rows, "RANDSMAP", closed_form=True):
+            text += f", in the paper's closed form to {printed}"
+        if plain := _largest_mass_error(result.rows, "RFNN"):
+            text += f"; RFNN loses up to {plain}"
         found.append(f"{text}.")
-    if verdicts:
-        counts = {word: sum(v.verdict == word for v in verdicts) for word in (HOLDS, FAILS, UNKNOWN)}
+    if claims:
+        holds, fails, unknown = (sum(claim["verdict"] == word for claim in claims) for word in (HOLDS, FAILS, UNKNOWN))
         found.append(
-            f"Of {len(verdicts)} claims of the paper {counts[HOLDS]} hold by these figures, {counts[FAILS]} do not, "
-            f"{counts[UNKNOWN]} cannot be compared."
+            f"Of {len(claims)} claims of the paper {holds} hold by these figures, {fails} do not, "
+            f"{unknown} cannot be compared."
         )
     return found
 
 
-def _summary(result: StudyResult) -> tuple[str, ...]:
+def _summary(result):
     """Cells of the index: lowest test error, conservation, edges, runs."""
-    best, exact = _best(result.rows), _masses(result.rows, _exact)
+    best = _best(result.rows)
     n_edges = sum(bool(row["on_edge"]) for row in result.rows if row["split"] == "test")
     return (
-        "" if best is None else f"{percent(best['rel_l2_median'])} ({_named(best)})",
-        f"{max(exact):.1e}" if exact else "",
+        "" if best is None else f"{best[0]} ({best[1]})",
+        _largest_mass_error(result.rows, "RANDSMAP"),
         str(n_edges),
         f"{result.options.get('runs', '?')} runs, seed {result.options.get('seed', '?')}"
         + (", quick" if result.options.get("quick") else ""),

@@ -1,4 +1,7 @@
-"""Finished pieces of a study on disk, so that an interrupted one goes on where it stopped."""
+"""Finished pieces of a study on disk, so that an interrupted one goes on where it stopped.
+
+A piece is a dict of arrays in an .npz file, or of JSON values. A file is read only if its checksum is right.
+"""
 
 import json
 from collections.abc import Callable
@@ -13,68 +16,57 @@ from randsmap._io.files import is_intact, save_arrays, write_atomically, write_c
 Piece = dict[str, Any]
 
 
-class Store:
-    """Finished pieces of one configuration: small JSON and .npz files, written atomically, with checksums.
+def open_pieces(folder: Path, configuration: dict[str, Any]) -> Path:
+    """The folder of the pieces that depend on these JSON values; ValueError if `folder` has those of others."""
+    configuration = json.loads(json.dumps(configuration))  # as it will be read
+    folder.mkdir(parents=True, exist_ok=True)
+    pieces, path = folder / "pieces", folder / "config.json"
+    found = _configuration(path)
+    if found is None and pieces.exists():
+        raise ValueError(f"{folder} holds pieces of a study but no config.json; remove it or choose another folder")
+    if found is None:
+        write_atomically(path, lambda file: file.write(_json(configuration)))
+    elif found != configuration:
+        differing = sorted(k for k in configuration.keys() | found.keys() if configuration.get(k) != found.get(k))
+        raise ValueError(
+            f"{folder} holds another configuration (different: {', '.join(differing)}); choose another folder"
+        )
+    pieces.mkdir(exist_ok=True)
+    return pieces
 
-    `configuration` has the JSON values on which the pieces depend; a folder of another one raises ValueError.
+
+def _configuration(path: Path) -> dict[str, Any] | None:
+    """The configuration in a file; None if there is no file."""
+    try:
+        found = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is damaged; remove {path.parent} or choose another folder")
+    return found
+
+
+def stored(path: Path, make: Callable[[], Piece], *others: Path, found: Callable[[], object] | None = None) -> Piece:
+    """The piece in a file, made and written if the file, or one of the `others` that `make` writes, is not intact.
+
+    `found` is called if all are intact.
     """
+    if not is_intact(path, *others):
+        put(path, make(), *others)
+    elif found is not None:
+        found()
+    # also a new piece is read, so that a study that goes on computes with the same bits
+    return read_arrays(path) if path.suffix == ".npz" else json.loads(path.read_text())
 
-    def __init__(self, folder: Path, configuration: dict[str, Any]) -> None:
-        configuration = json.loads(json.dumps(configuration))  # as it will be read
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder = folder / "pieces"
-        path = folder / "config.json"
-        found = self._found(path)
-        if found is None:
-            if self._folder.exists():
-                raise ValueError(
-                    f"{folder} holds pieces of a study but no config.json; remove it or choose another folder"
-                )
-            write_atomically(path, lambda file: file.write(_json(configuration)))
-        elif found != configuration:
-            differing = sorted(k for k in configuration.keys() | found.keys() if configuration.get(k) != found.get(k))
-            raise ValueError(
-                f"{folder} holds another configuration (different: {', '.join(differing)}); choose another folder"
-            )
-        self._folder.mkdir(exist_ok=True)
 
-    @staticmethod
-    def _found(path: Path) -> dict[str, Any] | None:
-        """The configuration in a file, None if there is none."""
-        try:
-            found = json.loads(path.read_text())
-        except FileNotFoundError:
-            return None
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise ValueError(f"{path} is damaged; remove {path.parent} or choose another folder")
-        return found
-
-    def get(self, name: str, make: Callable[[], Piece], skip: Callable[[], object] | None = None) -> Piece:
-        """The piece from disk (then `skip()` is called), else ``make()``, which is stored.
-
-        A piece is a dict of JSON values, or of arrays if its name ends in ``.npz``. One without an intact checksum is
-        made again.
-        """
-        path = self._path(name)
-        if not is_intact(path):
-            piece = make()
-            self.put(name, piece)
-            return piece
-        if skip is not None:
-            skip()
-        return read_arrays(path) if name.endswith(".npz") else json.loads(path.read_text())
-
-    def put(self, name: str, piece: Piece) -> None:
-        """Store a piece."""
-        if name.endswith(".npz"):
-            write_checked(self._path(name), lambda file: save_arrays(file, piece))
-        else:
-            write_checked(self._path(name), lambda file: file.write(_json(piece)))
-
-    def _path(self, name):
-        return self._folder / (name if name.endswith(".npz") else f"{name}.json")
+def put(path: Path, piece: Piece, *others: Path) -> None:
+    """Write a piece, with the checksums of its file and of the others."""
+    if path.suffix == ".npz":
+        write_checked(path, lambda file: save_arrays(file, piece), *others)
+    else:
+        write_checked(path, lambda file: file.write(_json(piece)), *others)
 
 
 def _json(value):
@@ -82,6 +74,6 @@ def _json(value):
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an .npz file; closed whatever happens."""
+    """The arrays of an .npz file, which is closed whatever happens."""
     with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}

@@ -4,29 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
-from randsmap.decoders import (
-    AutoDecoder,
-    DoubleDiffusionMapsDecoder,
-    KernelDecoder,
-    KNNDecoder,
-    RANDSMAPDecoder,
-    RFNNDecoder,
-)
-from randsmap.encoders import POD, DiffusionMaps
-from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
+import randsmap
 from randsmap.studies._figures import View
-from randsmap.tuning._autotune import chosen_encoder
-
-Fields = NDArray[np.float64]  # (n_samples, n_cells)
 
 # arguments by which ridge and kernel decoders are the paper's
 PAPER: dict[str, Any] = {"center": False, "latent_scale": None}
@@ -45,8 +30,9 @@ class DecoderCase:
         None: the encoder's own inverse.
     parameter, grid : str or None, tuple
         `set_params` name of the tuned parameter, and its values.
-    encoder : transformer or None
-        None: the study's encoder.
+    encoder : transformer, "autotune" or None
+        "autotune": the encoder that `autotune` chooses for the training fields, with as many latents as the study's
+        encoder. None: the study's encoder.
     tuned_as : str or None
         Label of the case whose tuned value, and tuning time, this case takes over.
     by_map : bool
@@ -182,58 +168,34 @@ class Study:
     check_embedding: Callable[..., list[str]] | None = None
 
 
-class TunedEncoder(TransformerMixin, BaseEstimator):
-    """The encoder that `autotune` chooses for the training fields: width, choice of eigenvectors, or POD.
-
-    Parameters
-    ----------
-    n_components : int
-    alpha : float
-        Density normalisation of the diffusion maps tried.
-    """
-
-    def __init__(self, n_components: int, alpha: float = 1.0) -> None:
-        self.n_components = n_components
-        self.alpha = alpha
-
-    def fit(self, X: Fields, y: Any = None, groups: Any = None) -> TunedEncoder:
-        self.fit_transform(X, groups=groups)
-        return self
-
-    def fit_transform(self, X: Fields, y: Any = None, groups: Any = None) -> Fields:
-        self.encoder_ = clone(chosen_encoder(X, self.n_components, alpha=self.alpha, groups=groups))
-        return np.asarray(self.encoder_.fit_transform(X))
-
-    def transform(self, X: Fields) -> Fields:
-        return np.asarray(self.encoder_.transform(X))
-
-
-def searched_cases(encoder: DiffusionMaps, *, conserves: bool) -> tuple[DecoderCase, ...]:
-    """Decoders that are searched for by held-out errors, on the study's latents and on those of a tuned encoder."""
-    mass = "mass" if conserves else None
-    features = ("sigmoid", "fourier", "multiscale-fourier", "matern-features")
-    kernels = ("gaussian", "multi-gaussian", "matern", "thin-plate", "k-nn")
-    families = {"RANDSMAP" if conserves else "RFNN": features, "Kernel": kernels, "k-NN": "k-nn"}
-    families["DDM"] = "double-diffusion-maps"
-    tuned = TunedEncoder(encoder.n_components, encoder.alpha)
-    return tuple(
-        DecoderCase(
-            f"{name}-auto{suffix}",
-            AutoDecoder(families=family, invariants=mass, random_state=0),
-            encoder=own,
-            extra=True,
-            searched=True,
-        )
-        for suffix, own in (("", None), ("-encoder", tuned))
-        for name, family in families.items()
+def quick_form(study: Study) -> Study:
+    """The study of a quick run: three of ten grid values, one draw for tuning, smaller data if it has them."""
+    thinned = [replace(case, grid=case.grid[2:9:3]) if len(case.grid) > 3 else case for case in study.cases]
+    return replace(
+        study,
+        cases=tuple(thinned),
+        tuning_draws=1,
+        sizes=study.quick_sizes or study.sizes,
+        data_options={**study.data_options, **study.quick_options},
     )
 
 
-def thinned(case: DecoderCase) -> DecoderCase:
-    """The case with three inner values of its grid of ten."""
-    if len(case.grid) <= 3:
-        return case
-    return replace(case, grid=tuple(case.grid[i] for i in (2, 5, 8)))
+def searched_cases(*, conserves: bool) -> tuple[DecoderCase, ...]:
+    """Decoders that are searched for by held-out errors, on the study's latents and on those of a tuned encoder."""
+    features = ("sigmoid", "fourier", "multiscale-fourier", "matern-features")
+    families = {
+        "RANDSMAP" if conserves else "RFNN": features,
+        "Kernel": ("gaussian", "multi-gaussian", "matern", "thin-plate", "k-nn"),
+        "k-NN": "k-nn",
+        "DDM": "double-diffusion-maps",
+    }
+    mass = "mass" if conserves else None
+    cases = []
+    for suffix, encoder in (("", None), ("-encoder", "autotune")):
+        for name, family in families.items():
+            decoder = randsmap.AutoDecoder(families=family, invariants=mass, random_state=0)
+            cases.append(DecoderCase(f"{name}-auto{suffix}", decoder, encoder=encoder, extra=True, searched=True))
+    return tuple(cases)
 
 
 def paper_cases(
@@ -256,44 +218,45 @@ def paper_cases(
     frequencies, slopes, scales = (tuple(np.linspace(*ends, 10).tolist()) for ends in (max_frequency, slope, ddm_scale))
     neighbors = tuple(np.unique(np.linspace(*n_neighbors, 10).round().astype(int)).tolist())
     maps: dict[str, Any] = {
-        "RFF": (FourierFeatures(), "features__length_scale", lengths),
-        "MS-RFF": (MultiscaleFourierFeatures(), "features__max_frequency", frequencies),
-        "Sig": (SigmoidFeatures(), "features__slope", slopes),
+        "RFF": (randsmap.FourierFeatures(), "features__length_scale", lengths),
+        "MS-RFF": (randsmap.MultiscaleFourierFeatures(), "features__max_frequency", frequencies),
+        "Sig": (randsmap.SigmoidFeatures(), "features__slope", slopes),
     }
+    RANDSMAPDecoder, RFNNDecoder = randsmap.RANDSMAPDecoder, randsmap.RFNNDecoder
+    DDM = randsmap.DoubleDiffusionMapsDecoder
     mass = "mass" if conserves else None
     # without an invariant there is nothing to preserve: the tables of the paper then have RFNN
     kind, ridge = ("RANDSMAP", RANDSMAPDecoder) if conserves else ("RFNN", RFNNDecoder)
+    cases: list[DecoderCase] = []
 
-    cases = [
-        DecoderCase(f"{kind}-{name}", ridge(features, **RIDGE), *tuned) for name, (features, *tuned) in maps.items()
-    ]
+    def add(label: str, decoder: Any, parameter: str | None = None, grid: Any = (), **options: Any) -> None:
+        cases.append(DecoderCase(label, decoder, parameter, grid, **options))
+
+    for name, (features, *tuned) in maps.items():
+        add(f"{kind}-{name}", ridge(features, **RIDGE), *tuned)
     if conserves:
-        cases.append(DecoderCase("RFNN-Sig", RFNNDecoder(SigmoidFeatures(), **RIDGE), *maps["Sig"][1:]))
-    cases.append(DecoderCase("DDM", DoubleDiffusionMapsDecoder(**PAPER), "epsilon_scale", scales))
+        add("RFNN-Sig", RFNNDecoder(randsmap.SigmoidFeatures(), **RIDGE), *maps["Sig"][1:])
+    add("DDM", DDM(**PAPER), "epsilon_scale", scales)
     if starred is not None:
         weight, rank = starred
         grid = scales if weight <= scales[-1] else (*scales, weight)  # beyond the range that the paper's text gives
-        decoder = DoubleDiffusionMapsDecoder(rank=rank, **PAPER)
-        cases.append(DecoderCase(f"DDM-r{rank}", decoder, "epsilon_scale", grid, by_map=True, paper_label="DDM"))
-    cases.append(DecoderCase("k-NN", KNNDecoder(objective="encoder"), "n_neighbors", neighbors))
+        add(f"DDM-r{rank}", DDM(rank=rank, **PAPER), "epsilon_scale", grid, by_map=True, paper_label="DDM")
+    add("k-NN", randsmap.KNNDecoder(objective="encoder"), "n_neighbors", neighbors)
 
-    extra: Callable[..., DecoderCase] = partial(DecoderCase, extra=True)
     if conserves:
-        decoder = RANDSMAPDecoder(SigmoidFeatures(), bounds="nonnegative", **RIDGE)
-        cases.append(extra("RANDSMAP-Sig-bounds", decoder, *maps["Sig"][1:], tuned_as="RANDSMAP-Sig"))
+        decoder = RANDSMAPDecoder(randsmap.SigmoidFeatures(), bounds="nonnegative", **RIDGE)
+        add("RANDSMAP-Sig-bounds", decoder, *maps["Sig"][1:], tuned_as="RANDSMAP-Sig", extra=True)
         for name, (features, *tuned) in maps.items():
             label = f"RANDSMAP-{name}"
-            decoder = RANDSMAPDecoder(features, constraint="training", **RIDGE)
+            closed_form = RANDSMAPDecoder(features, constraint="training", **RIDGE)
             others: dict[str, Any] = {"tuned_as": label, "paper_label": label, "training_form": True}
-            cases.append(extra(f"{label}-training", decoder, *tuned, **others))
-        decoder = DoubleDiffusionMapsDecoder(invariants="mass", **PAPER)
-        cases.append(extra("DDM-mass", decoder, "epsilon_scale", scales, tuned_as="DDM"))
-    multi = KernelDecoder("multi-gaussian", invariants=mass, **RIDGE)
+            add(f"{label}-training", closed_form, *tuned, extra=True, **others)
+        add("DDM-mass", DDM(invariants="mass", **PAPER), "epsilon_scale", scales, tuned_as="DDM", extra=True)
+    kernel = {"invariants": mass, **RIDGE}
+    add("Kernel-Gauss", randsmap.KernelDecoder("gaussian", **kernel), "length_scale", lengths, extra=True)
+    multi = randsmap.KernelDecoder("multi-gaussian", **kernel)
+    add("Kernel-multi-Gauss", multi, "max_frequency", frequencies, extra=True)
     quadratic = make_pipeline(StandardScaler(), PolynomialFeatures(2, include_bias=False))
-    return (
-        *cases,
-        extra("Kernel-Gauss", KernelDecoder("gaussian", invariants=mass, **RIDGE), "length_scale", lengths),
-        extra("Kernel-multi-Gauss", multi, "max_frequency", frequencies),
-        extra("POD", None, encoder=POD(d, invariants=mass)),
-        extra("Quadratic", ridge(quadratic, **RIDGE), encoder=POD(d, invariants=mass)),
-    )
+    for label, decoder in {"POD": None, "Quadratic": ridge(quadratic, **RIDGE)}.items():
+        add(label, decoder, encoder=randsmap.POD(d, invariants=mass), extra=True)
+    return tuple(cases)

@@ -9,45 +9,45 @@ import re
 import shutil
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from randsmap._io.files import write_atomically
 from randsmap.reports._page import percents
+from randsmap.studies._texts import data_file, documented
 
 if TYPE_CHECKING:
     from randsmap.studies._result import StudyResult
 
 Row = dict[str, Any]
-_Column = tuple[str, list[str]]
 
-QUANTITIES = ("rel_l2", "rel_linf", "conservation", "seconds")
+QUANTITIES = {"rel_l2": "rel. L2", "rel_linf": "rel. Linf", "conservation": "conservation", "seconds": "seconds"}
+PERCENTILES = {"median": 50, "p05": 5, "p95": 95}
 _STYLES = {"rel_l2": ".4f", "rel_linf": ".4f", "conservation": ".1e", "seconds": ".2f"}
-_NAMES = {"rel_l2": "rel. L2", "rel_linf": "rel. Linf", "conservation": "conservation", "seconds": "seconds"}
-_PERCENTILES = ("median", "p05", "p95")
-_FIGURES = tuple(f"{quantity}_{name}" for quantity in QUANTITIES for name in _PERCENTILES)
+_FIGURES = [f"{quantity}_{name}" for quantity in QUANTITIES for name in PERCENTILES]
 COLUMNS = (
-    "dataset",
-    "split",
-    "decoder",
-    "features_per_sample",
-    "n_train",
-    "parameter",
-    "hyperparameter",
+    *("dataset", "split", "decoder", "features_per_sample", "n_train", "parameter", "hyperparameter"),
     *_FIGURES,
     *(f"paper_{figure}" for figure in _FIGURES),
     *(f"ratio_{quantity}" for quantity in QUANTITIES),
-    "on_edge",
-    "extra",
-    "runs",
+    *("on_edge", "extra", "runs"),
 )
-# columns that a narrow terminal leaves out, in this order
-_DISPENSABLE = (
-    "percentiles",
-    *("ratio_conservation", "ratio_seconds", "ratio_rel_linf", "paper_rel_linf", "rel_linf", "ratio_rel_l2"),
-    *("paper_seconds", "paper_conservation", "hyperparameter", "seconds", "paper_rel_l2", "conservation"),
-)
+# columns that a narrow terminal leaves out, in this order, with their names in a sentence
+_DISPENSABLE = {
+    "percentiles": "percentiles",
+    "ratio_conservation": "ratio of conservation",
+    "ratio_seconds": "ratio of seconds",
+    "ratio_rel_linf": "ratio of rel. Linf",
+    "paper_rel_linf": "the paper's rel. Linf",
+    "rel_linf": "rel. Linf",
+    "ratio_rel_l2": "ratio of rel. L2",
+    "paper_seconds": "the paper's seconds",
+    "paper_conservation": "the paper's conservation",
+    "hyperparameter": "tuned value",
+    "seconds": "seconds",
+    "paper_rel_l2": "the paper's rel. L2",
+    "conservation": "conservation",
+}
 
 
 def features_text(fraction: float) -> str:
@@ -62,11 +62,11 @@ def case_text(label: str, fraction: float | None) -> str:
 
 def paper_rows() -> list[Row]:
     """The result tables of the paper (App. E-I) with the keys of our rows; errors are fractions."""
-    rows: list[Row] = json.loads(files("randsmap.studies").joinpath("data", "paper_tables.json").read_text())
+    rows: list[Row] = json.loads(data_file("paper_tables.json"))
     for row in rows:
         for quantity in QUANTITIES:
             figures = row.pop(quantity, None) or {}
-            row.update({f"{quantity}_{name}": figures.get(name) for name in _PERCENTILES})
+            row.update({f"{quantity}_{name}": figures.get(name) for name in PERCENTILES})
     return rows
 
 
@@ -91,6 +91,7 @@ def with_paper(rows: Iterable[Row], *, paper: bool = True) -> list[Row]:
     return joined
 
 
+@documented
 def write_csv(rows: Iterable[Row], path: Path) -> None:
     """Write the rows as CSV, atomically; numbers keep all their digits, gaps stay empty.
 
@@ -98,13 +99,7 @@ def write_csv(rows: Iterable[Row], path: Path) -> None:
     ----------
     rows : iterable of dict
         Such as `StudyResult.rows`.
-    path : path
-        It is replaced as a whole, or not at all.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
+    {path}
 
     Examples
     --------
@@ -123,6 +118,7 @@ def write_csv(rows: Iterable[Row], path: Path) -> None:
     write_atomically(path, lambda file: file.write(text.getvalue().encode()))
 
 
+@documented
 def table_text(rows: Sequence[Row], without: Collection[str] = ()) -> list[tuple[str, ...]]:
     """Header and rows of the table as strings, for terminal, Markdown and report.
 
@@ -138,71 +134,51 @@ def table_text(rows: Sequence[Row], without: Collection[str] = ()) -> list[tuple
     list of tuple of str
         The header first. Columns without any number, such as the mass of a manifold, are left out.
 
-    Examples
-    --------
-    >>> import tempfile
-    >>> from randsmap.studies import run_study, s_curve_study, table_text
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     result = run_study(s_curve_study(), out=folder, quick=True, decoders=["POD"], progress=False)
-    >>> table_text(result.part_rows("N1000", "test"), ["percentiles"])[0][:2]
+    {run}
+    >>> studies.table_text(result.part_rows("N1000", "test"), ["percentiles"])[0][:2]
     ('decoder', 'P/N')
     """
     columns = _first_columns(rows)
     if "hyperparameter" not in without:
-        marks = ("*" if row["on_edge"] else "" for row in rows)
-        columns.append(("tuned", [_text(row["hyperparameter"], ".4g") + mark for row, mark in zip(rows, marks)]))
-    for quantity in QUANTITIES:
-        for whose, name in (("", _NAMES[quantity]), ("paper_", "paper")):
-            key = f"{whose}{quantity}"
+        tuned = [_text(row["hyperparameter"], ".4g") + ("*" if row["on_edge"] else "") for row in rows]
+        columns.append(("tuned", *tuned))
+    for quantity, name in QUANTITIES.items():
+        for key, header in ((quantity, name), (f"paper_{quantity}", "paper")):
             if key not in without and _has(rows, f"{key}_median"):
-                columns.append((name, [_figures(row, key, _STYLES[quantity], without) for row in rows]))
+                columns.append((header, *(_figures(row, key, _STYLES[quantity], without) for row in rows)))
         if f"ratio_{quantity}" not in without and _has(rows, f"paper_{quantity}_median"):
             columns.append(_column("ratio", rows, f"ratio_{quantity}", ".2g"))
-    return _transposed(columns)
+    return list(zip(*columns))
 
 
 def summary_text(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Header and rows of a short table of one training size: each decoder at its best feature count, the best first.
-
-    Parameters
-    ----------
-    rows : list of dict
-        Rows of both splits: `StudyResult.part_rows`.
-
-    Returns
-    -------
-    list of tuple of str
-        As `table_text`.
-    """
+    """`table_text` of one training size in short: each decoder at its best feature count, the best first."""
     first: dict[str, Row] = {}
     for row in sorted((row for row in rows if row["split"] == "test"), key=lambda row: row["rel_l2_median"]):
         first.setdefault(row["decoder"], row)
     best = list(first.values())
     train = {(row["decoder"], row["features_per_sample"]): row for row in rows if row["split"] == "train"}
     others = [train.get((row["decoder"], row["features_per_sample"]), row) for row in best]
-    columns = [*_first_columns(best), ("test L2", percents([row["rel_l2_median"] for row in best]))]
+    columns = [*_first_columns(best), ("test L2", *percents([row["rel_l2_median"] for row in best]))]
     if _has(best, "paper_rel_l2_median"):
-        columns.append(("paper", percents([row["paper_rel_l2_median"] for row in best])))
+        columns.append(("paper", *percents([row["paper_rel_l2_median"] for row in best])))
         columns.append(_column("ratio", best, "ratio_rel_l2", ".2g"))
-    columns.append(("training L2", percents([row["rel_l2_median"] for row in others])))
+    columns.append(("training L2", *percents([row["rel_l2_median"] for row in others])))
     if _has(best, "conservation_median"):
         columns.append(_column("mass error", best, "conservation_median", ".1e"))
     columns.append(_column("training s", others, "seconds_median", ".3g"))
     columns.append(_column("inference s", best, "seconds_median", ".3g"))
-    return _transposed(columns)
+    return list(zip(*columns))
 
 
-def _first_columns(rows: Sequence[Row]) -> list[_Column]:
+def _first_columns(rows):
     names = [row["decoder"] + (" +" if row["extra"] else "") for row in rows]
-    return [("decoder", names), _column("P/N", rows, "features_per_sample", "g")]
+    return [("decoder", *names), _column("P/N", rows, "features_per_sample", "g")]
 
 
-def _column(name: str, rows: Sequence[Row], key: str, style: str) -> _Column:
-    return name, [_text(row[key], style) for row in rows]
-
-
-def _transposed(columns):
-    return [tuple(name for name, _ in columns), *zip(*(cells for _, cells in columns))]
+def _column(name, rows, key, style):
+    """A column of a table: its header and a text for each row."""
+    return (name, *(_text(row[key], style) for row in rows))
 
 
 def _text(value, style):
@@ -211,21 +187,18 @@ def _text(value, style):
 
 def _figures(row, key, style, without):
     """Median (5 %-95 %) as text."""
-    median, low, high = (row[f"{key}_{name}"] for name in _PERCENTILES)
+    median, low, high = (row[f"{key}_{name}"] for name in PERCENTILES)
     band = "" if low in (None, high) or "percentiles" in without else f" ({low:{style}}-{high:{style}})"
     return _text(median, style) + band
 
 
 def _tables(rows):
     """(title, rows of that table), one for each training size and split."""
-    keys = dict.fromkeys((row["n_train"], row["split"]) for row in rows)
-    return [
-        (
-            f"N = {n}, {'training' if split == 'train' else 'testing'} set",
-            [row for row in rows if (row["n_train"], row["split"]) == (n, split)],
-        )
-        for n, split in keys
-    ]
+    tables: dict[str, list[Row]] = {}
+    for row in rows:
+        title = f"N = {row['n_train']}, {'training' if row['split'] == 'train' else 'testing'} set"
+        tables.setdefault(title, []).append(row)
+    return tables.items()
 
 
 def legend(rows: Sequence[Row]) -> list[str]:
@@ -263,6 +236,7 @@ def terminal_width() -> int:
     return shutil.get_terminal_size((80, 24)).columns
 
 
+@documented
 def format_table(rows: Sequence[Row], width: int | None = None) -> str:
     """The rows as text for a terminal, a table for each training size and split.
 
@@ -278,19 +252,14 @@ def format_table(rows: Sequence[Row], width: int | None = None) -> str:
     str
         Lines, with a legend at the end.
 
-    Examples
-    --------
-    >>> import tempfile
-    >>> from randsmap.studies import format_table, run_study, s_curve_study
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     result = run_study(s_curve_study(), out=folder, quick=True, decoders=["POD"], progress=False)
-    >>> print(format_table(result.rows).splitlines()[0])
+    {run}
+    >>> print(studies.format_table(result.rows).splitlines()[0])
     N = 1000, training set
     """
     width = terminal_width() if width is None else width
     tables = _tables(rows)
     for n_left_out in range(len(_DISPENSABLE) + 1):
-        without = _DISPENSABLE[:n_left_out]
+        without = list(_DISPENSABLE)[:n_left_out]
         texts = [_aligned(table_text(table, without)) for _, table in tables]
         if max(len(line) for lines in texts for line in lines) <= width:
             break
@@ -300,19 +269,11 @@ def format_table(rows: Sequence[Row], width: int | None = None) -> str:
     for (title, _), lines in zip(tables, texts):
         parts += [title, "-" * max(map(len, lines)), *lines, ""]
     notes = legend(rows)
-    if missing := [
-        _long_name(key) for key in without if any(table_text(table, [key]) != table_text(table) for _, table in tables)
-    ]:
-        notes.append(f"Not shown at {width} characters per line: {'; '.join(missing)}.")
+    missing = [key for key in without if any(table_text(table, [key]) != table_text(table) for _, table in tables)]
+    if missing:
+        names = "; ".join(_DISPENSABLE[key] for key in missing)
+        notes.append(f"Not shown at {width} characters per line: {names}.")
     return "\n".join(parts + [line for note in notes for line in textwrap.wrap(note, max(width, 20))])
-
-
-def _long_name(key):
-    """The name of a column on its own: "ratio of rel. L2"."""
-    for start, words in (("paper_", "the paper's "), ("ratio_", "ratio of ")):
-        if key.startswith(start):
-            return words + _NAMES[key.removeprefix(start)]
-    return {"percentiles": "percentiles", "hyperparameter": "tuned value", **_NAMES}[key]
 
 
 def _with_short_names(lines, width):
@@ -334,27 +295,15 @@ def _aligned(lines):
     return ["  ".join(cells).rstrip() for cells in zip(*shown)]
 
 
+@documented
 def write_markdown(result: StudyResult, path: Path) -> None:
     """Write a `StudyResult` as Markdown: tables, command, date, version, readings of the paper.
 
-    Parameters
-    ----------
-    result : StudyResult
-    path : path
-        It is replaced as a whole, or not at all.
+    {result}
+    {path}
 
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> from randsmap.studies import run_study, s_curve_study, write_markdown
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     result = run_study(s_curve_study(), out=folder, quick=True, decoders=["POD"], progress=False)
-    ...     write_markdown(result, pathlib.Path(folder, "table.md"))
+    {run}
+    ...     studies.write_markdown(result, pathlib.Path(folder, "table.md"))
     ...     print(pathlib.Path(folder, "table.md").read_text().splitlines()[0])
     ## S-curve in 20 dimensions (M = 20)
     """
