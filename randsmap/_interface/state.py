@@ -8,16 +8,18 @@ An optional attribute may be None or missing. See `randsmap.persistence`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from randsmap._interface.parameters import Parameter
 
-_Method = TypeVar("_Method", bound=Callable[..., Any])
+_Kind = TypeVar("_Kind", bound=type)
 _Lengths = dict[str, int]
 
 # The attribute is not stored: the class's `_restore` makes it from the others.
@@ -121,6 +123,24 @@ class Part:
         if not callable(getattr(value, self.kind, None)) or n_in is None or n_out is None:
             raise ValueError(f"it must be a fitted estimator with {self.kind}, got {type(value).__name__}")
         return {"n_in": n_in, "n_out": n_out}
+
+
+def saved(kind: Any, **options: Any) -> Any:
+    """A field of an `immutable` class that a model file holds as this kind, or NOT_SAVED."""
+    return field(metadata={"kind": kind}, **options)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(saved,))
+def immutable(cls: _Kind) -> _Kind:
+    """Make a class a frozen dataclass, whose fields are its ``_state``."""
+    made: Any = dataclass(frozen=True, eq=False)(cls)
+    made._state = {each.name: each.metadata["kind"] for each in fields(made)}
+    return cls
+
+
+def is_computed(cls: type, name: str) -> bool:
+    """Whether an attribute is computed from the others when it is first read, so that no file has it."""
+    return isinstance(getattr(cls, name, None), cached_property)
 
 
 def declared_state(cls: Any) -> dict[str, Any]:

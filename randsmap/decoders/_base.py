@@ -17,8 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 from randsmap._interface.arrays import as_array, check_domain, validate_data
 from randsmap._interface.callers import extrapolation_is_ignored
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, FieldShape, field_rows, flattened, output
-from randsmap._interface.parameters import check_choice, check_number, document, estimator, parameter
+from randsmap._interface.parameters import check_choice, check_number, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Count, not_frozen, restored_on_error
+from randsmap._interface.texts import shared_texts
 from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import standard_deviations
@@ -144,32 +145,6 @@ class LatentScaling:
 
 # methods that a subclass defines, and that only the package calls
 PROTOCOL = ("fit_state", "check_available", "weights_of", "eigenpairs", "storable", "judged")
-_TEXTS = {
-    "latents": """\
-X : array-like (n, d)
-    Latent coordinates.""",
-    "cells": """\
-cells : array-like of int (k,) or of bool (M,), or None
-    Only these cells, at their cost: indices in the flattened field (negative ones count from the end) or a mask,
-    which may have the field's shape.""",
-    "out": """\
-out : ndarray (n, M), float64, C-contiguous, or None
-    Where to put the fields, in their shape or as rows; (n, k) for k cells.""",
-    "fields": """\
-fields : ndarray (n, M), float64
-    `out` if given. (n, k) for k cells; otherwise (n, *field_shape_), (n,) if y was one-dimensional and a
-    DataArray if it was one.""",
-    "raises": """\
-Raises
-------
-sklearn.exceptions.NotFittedError
-    Before `fit`.""",
-}
-
-
-def decoder_texts(method: _Method) -> _Method:
-    """Fill {latents}, {cells}, {out}, {fields} and {raises} in the docstring of a decoder's method."""
-    return document(method, _TEXTS)
 
 
 class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -227,14 +202,12 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
 class Fit:
     """The immutable result of a decoder's fit, of which `predict`, derivatives, `freeze` and `leverage` are made.
 
-    A subclass is a frozen dataclass. It has the properties below and, computed once, `leverage`, a `Leverage`, and
-    `linear_map`, a `LinearMap`. What is computed is in no pickle and no model file.
+    A subclass is `immutable`. It has the properties below and, computed once, `leverage`, a `Leverage`, and
+    `linear_map`, a `LinearMap`, which are in no pickle and no model file.
     """
 
     linear_map: Any
     leverage: Any
-
-    COMPUTED = ("linear_map", "leverage", "trust")
 
     @property
     def training_points(self) -> NDArray[np.float64]:
@@ -267,7 +240,8 @@ class Fit:
         return fields
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in self.COMPUTED}
+        computed = ("linear_map", "leverage", "trust")
+        return {name: value for name, value in vars(self).items() if name not in computed}
 
 
 def of_fit(name: str) -> Any:
@@ -275,8 +249,7 @@ def of_fit(name: str) -> Any:
     return property(lambda self: getattr(self.fitted, name))
 
 
-# what a `Fit` computes once
-COMPUTED_STATE = dict.fromkeys(Fit.COMPUTED, NOT_SAVED)
+COMPUTED_STATE = dict.fromkeys(("linear_map", "leverage", "trust"), NOT_SAVED)
 FIT_STATE: dict[str, Any] = {"n_features_in_": Count("d"), **FIELD_STATE}
 
 
@@ -287,6 +260,7 @@ def holding(decoder: Any, fit: Fit, **attributes: Any) -> Any:
     return other
 
 
+@shared_texts
 class HoldsFit(FieldRegressor):
     """`fit`, fitted attributes and `leverage` of a decoder.
 
@@ -345,7 +319,6 @@ class HoldsFit(FieldRegressor):
         """True; AttributeError with the reason if the parameters exclude this method of the class."""
         return True
 
-    @decoder_texts
     def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
         """How far latent points are from the training points, as the fit sees it.
 
@@ -362,8 +335,6 @@ class HoldsFit(FieldRegressor):
             At least 0. See `leverage_limit_` for what is large.
 
         {raises}
-        ValueError, TypeError
-            If X is not a finite array (n, d).
         AttributeError
             If the decoder comes from a model file without what it is computed from.
 
@@ -408,6 +379,7 @@ class HoldsFit(FieldRegressor):
         return float(self.fitted.leverage.limit)
 
 
+@shared_texts
 class LinearDecoder(LinearMapHolder, HoldsFit):
     """A decoder f(y) = [1 | phi(y)] A, projected on its invariants, whose derivatives are known.
 
@@ -426,7 +398,6 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
     def _box(self):
         return self.fitted.box
 
-    @decoder_texts
     def predict(
         self,
         X: ArrayLike,
@@ -440,22 +411,14 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
         Parameters
         ----------
         {latents}
-        invariant_values : float, array (q,), (n,) if q is 1, or (n, q), or None
-            m of these rows instead of the fitted values (in- and outflow): one value per invariant, or one row of
-            values per field. Values of dependent columns must be those that the others imply.
+        {invariant_values}
         {cells}
-            With bounds or invariant_values they cost as much as whole fields. Coefficients of the last few sets of
-            cells are kept until the next `fit`.
+            Coefficients of the last few sets of cells are kept until the next `fit`.
         {out}
 
-        Returns
-        -------
-        {fields}
+        {returns_fields}
 
         {raises}
-        ValueError, TypeError
-            If X is not a finite array (n, d) with n >= 1, another argument is not as described, out shares memory
-            with X, invariant_values are out of reach within the bounds, or a field with invariants overflows.
 
         Warns
         -----
@@ -464,8 +427,8 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
 
         Notes
         -----
-        A row's result depends on the other rows only by round-off, 1e-12 of |phi(y)| |A|: a few rows
-        are decoded by a loop that reads the coefficients once, more by matrix products.
+        A few rows are decoded by a loop that reads the coefficients once, more by matrix products; the results differ
+        by 1e-12 of |phi(y)| |A|.
         """
         fit = self._fitted or self.fitted  # the attribute first: one row must cost microseconds
         X = validate_data(self, X, reset=False)
@@ -568,7 +531,6 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
         return fresh.eigenpairs(validate_data(fresh, X, reset=True, min_samples=2), least)
 
     @available_if(lambda self: self.check_available("jacobian"))
-    @decoder_texts
     def jacobian(
         self, X: ArrayLike, *, cells: ArrayLike | None = None, out: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
@@ -578,26 +540,17 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
         ----------
         {latents}
         {cells}
-        out : ndarray (n, M, d), float64, C-contiguous, or None
-            Where to put them.
+        {out_jacobian}
 
-        Returns
-        -------
-        ndarray (n, M, d), float64
-            J = df/dy of each row; `out` if given. (n, k, d) for k cells; otherwise (n, *field_shape_, d), (n, d) if y
-            was one-dimensional. With invariants C^T J = 0 to a few ulp of |C|^T |J|, and J is 0 on the
-            constant cells. With bounds J is 0 in the cells that are on theirs, and C^T J = 0 over the others.
+        {returns_jacobian}
 
         {raises}
-        ValueError, TypeError
-            If X is not a finite array (n, d), another argument is not as described, the derivative overflows
-            while it has invariants to satisfy, or the feature map has no known derivative.
 
         Notes
         -----
-        A feature map that is not the package's own needs a method ``jacobian(Y)`` that gives
-        (n, P, d), the derivatives of its ``transform(Y)``; scikit-learn's PolynomialFeatures needs
-        nothing. `jvp` and `vjp` multiply by J without forming it, at about the cost of `predict`.
+        A feature map that is not the package's own needs a method ``jacobian(Y)`` that gives (n, P, d), the derivatives
+        of its ``transform(Y)``; PolynomialFeatures of scikit-learn needs nothing, and for others TypeError is raised.
+        `jvp` and `vjp` multiply by J without forming it, at about the cost of `predict`.
 
         Examples
         --------
@@ -612,49 +565,34 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
         return self.linear_map.jacobian(validate_data(self, X, reset=False), cells, out, self.field_shape_)
 
     @available_if(lambda self: self.check_available("jvp"))
-    @decoder_texts
     def jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J v of the Jacobians with vectors: how fields change as the latents move along v.
 
         Parameters
         ----------
         {latents}
-        V : array-like (n, d) or (d,)
-            A vector for each row, or one for all.
+        {directions}
         {cells}
 
-        Returns
-        -------
-        ndarray (n, M), float64
-            (n, k) for k cells; otherwise (n, *field_shape_), (n,) if y was one-dimensional. C^T J v = 0 with
-            invariants.
+        {returns_jvp}
 
-        Raises
-        ------
-        As `jacobian`.
+        {raises}
         """
         return self.linear_map.jvp(validate_data(self, X, reset=False), V, cells, self.field_shape_)
 
     @available_if(lambda self: self.check_available("vjp"))
-    @decoder_texts
     def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J^T u of the transposed Jacobians with vectors: the gradient of u . f in the latents.
 
         Parameters
         ----------
         {latents}
-        U : array-like (n, M) or (M,)
-            A vector for each row, or one for all, of the field's shape or flattened; (n, k) or (k,) for k cells;
-            otherwise (n,) if y was one-dimensional.
+        {functionals}
         {cells}
 
-        Returns
-        -------
-        ndarray (n, d), float64
+        {returns_vjp}
 
-        Raises
-        ------
-        As `jacobian`.
+        {raises}
         """
         return self.linear_map.vjp(validate_data(self, X, reset=False), self._vectors(U), cells, self.field_shape_)
 

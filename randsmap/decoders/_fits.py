@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randsmap._interface.parameters import Parameter
-from randsmap._interface.state import NOT_SAVED, Array, Part
+from randsmap._interface.state import NOT_SAVED, Array, Part, immutable, saved
 from randsmap._kernels import linear_map as _map_kernel
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.dual import Dual
@@ -33,50 +33,29 @@ _SOLVERS = ("cholesky", "dual", "qr", "lowrank", "krylov", "svd", "eigh")
 
 
 # -- Random features -------------------------------------------------------------------------------
-@dataclass(frozen=True, eq=False)
+@immutable
 class RidgeFit(Fit):
     """A fit of random features: f(y) = [1 | phi(y)] A, or [1 | phi(y)] B [mean; U^T] with modes of the fields."""
 
-    features: Any  # phi, fitted
-    latent_scale: NDArray[np.float64]
-    coefficients: NDArray[np.float64]  # A (P+1, M) or B (P+1, r), the first row the bias
-    synthesis: NDArray[np.float64] | None  # [mean; U^T] (r+1, M)
-    invariants: AffineInvariants | None
-    projected: bool  # every decoded field, on the invariants
-    solver: str  # this and the next three as of `Solution`
-    n_iter: int
-    rank: int | None
-    bound: float | None
-    points: NDArray[np.float64]  # training points, after batches some of them
-    n_samples: int
-    regularization: float
-    free_bias: bool  # the bias is not penalised
-    sums: NormalEquations | None = None  # of batches; a model file has `factor`
-    factor: NDArray[np.float64] | None = None  # this and the next two: arguments of `FeatureLeverage`
-    factor_mean: NDArray[np.float64] | None = None
-    factor_offset: float = 0.0
-
-    _state = {
-        **COMPUTED_STATE,
-        "features": Part("transform", n_in="d", n_out="P"),
-        "latent_scale": Array("d", low=np.finfo(float).smallest_subnormal),
-        "coefficients": Array("P+1", "K"),
-        "synthesis": Array("K+1", "M", optional=True),
-        "invariants": Part(AffineInvariants, optional=True, M="M"),
-        "projected": Parameter(bool),
-        "solver": Parameter(str, words=_SOLVERS),
-        "n_iter": Parameter(int, low=0),
-        "rank": Parameter(int, low=0, words=(None,)),
-        "bound": Parameter(object),
-        "points": Array("n", "d"),
-        "n_samples": Parameter(int, low=1),
-        "regularization": Parameter(float, low=0),
-        "free_bias": Parameter(bool),
-        "sums": NOT_SAVED,
-        "factor": Array("w", "r", optional=True),
-        "factor_mean": Array("P", optional=True),
-        "factor_offset": Parameter(float, low=0, high=1),
-    }
+    features: Any = saved(Part("transform", n_in="d", n_out="P"))  # phi, fitted
+    latent_scale: NDArray[np.float64] = saved(Array("d", low=_SMALLEST))
+    coefficients: NDArray[np.float64] = saved(Array("P+1", "K"))  # A (P+1, M) or B (P+1, r), the first row the bias
+    synthesis: NDArray[np.float64] | None = saved(Array("K+1", "M", optional=True))  # [mean; U^T] (r+1, M)
+    invariants: AffineInvariants | None = saved(Part(AffineInvariants, optional=True, M="M"))
+    projected: bool = saved(Parameter(bool))  # every decoded field, on the invariants
+    solver: str = saved(Parameter(str, words=_SOLVERS))  # this and the next three as of `Solution`
+    n_iter: int = saved(Parameter(int, low=0))
+    rank: int | None = saved(Parameter(int, low=0, words=(None,)))
+    bound: float | None = saved(Parameter(object))
+    points: NDArray[np.float64] = saved(Array("n", "d"))  # training points, after batches some of them
+    n_samples: int = saved(Parameter(int, low=1))
+    regularization: float = saved(Parameter(float, low=0))
+    free_bias: bool = saved(Parameter(bool))  # the bias is not penalised
+    sums: NormalEquations | None = saved(NOT_SAVED, default=None)  # of batches; a model file has `factor`
+    # arguments of `FeatureLeverage`
+    factor: NDArray[np.float64] | None = saved(Array("w", "r", optional=True), default=None)
+    factor_mean: NDArray[np.float64] | None = saved(Array("P", optional=True), default=None)
+    factor_offset: float = saved(Parameter(float, low=0, high=1), default=0.0)
 
     def _restore(self) -> None:
         M = self.coefficients.shape[1]

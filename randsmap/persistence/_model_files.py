@@ -33,7 +33,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 import randsmap
-from randsmap._interface.state import NOT_SAVED, check_state, declared_state, is_optional
+from randsmap._interface.state import NOT_SAVED, check_state, declared_state, is_computed, is_optional
 from randsmap._io.files import expanded, write_atomically
 from randsmap.maps.frozen import load_image
 from randsmap.maps.image import is_image
@@ -199,7 +199,8 @@ class _Writer:
     def _state(self, value, path, params):
         """The fitted attributes of an object by name; None if it is not fitted."""
         attributes, stored = vars(value), _stored(type(value))
-        unknown = sorted(set(attributes) - set(params) - set(declared_state(type(value))) - {_NAMES})
+        unknown = set(attributes) - set(params) - set(declared_state(type(value))) - {_NAMES}
+        unknown = sorted(name for name in unknown if not is_computed(type(value), name))
         if unknown:
             raise TypeError(
                 f"{path}{unknown[0]}: a model file does not keep attributes that {type(value).__name__} does not "
