@@ -27,7 +27,7 @@ from sklearn.preprocessing import PolynomialFeatures
 
 import randsmap
 from randsmap._interface.fields import FieldShape, XarrayMetadata
-from randsmap._interface.state import NOT_SAVED
+from randsmap._interface.state import NOT_SAVED, is_computed
 from randsmap._io.files import write_atomically
 from randsmap.persistence import _archive
 from randsmap.persistence._model_files import INNER, save, storable_class
@@ -152,6 +152,7 @@ def assert_same(a, b, path="model"):
     elif type(a).__module__.startswith("randsmap") and hasattr(a, "__dict__"):
         # what is made of the others is compared by `outputs`
         made = {name for name, how in getattr(type(a), "_state", {}).items() if how is NOT_SAVED}
+        made |= {name for name in vars(a) | vars(b) if is_computed(type(a), name)}
         assert vars(a).keys() - SEARCH - made == vars(b).keys() - made, path
         for name in vars(b).keys() - made:
             assert_same(vars(a)[name], vars(b)[name], f"{path}.{name}")

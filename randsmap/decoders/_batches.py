@@ -11,7 +11,6 @@ from joblib import hash as hash_of
 from numpy.typing import NDArray
 
 from randsmap._interface.arrays import cache_aligned
-from randsmap._linalg.normal_equations import NormalEquations
 from randsmap.decoders._base import is_fitted
 from randsmap.decoders._fits import RidgeFit
 from randsmap.decoders._regularization import batch_regularization
@@ -25,23 +24,29 @@ class Batches:
 
     features: Any
     latent_scale: NDArray[np.float64]
-    sums: NormalEquations | None = None  # None: no batch yet
+    sums: Any = None  # NormalEquations; None: no batch yet
     running: RunningInvariants | None = None
     invariants: AffineInvariants | None = None
+
+    def with_fields(self, F: Any, dtype: Any) -> Batches:
+        """The invariants with those of one more batch; its rows are not in the sums yet."""
+        if self.running is None:
+            return self
+        running, invariants = self.running.with_fields(F, dtype)
+        return replace(self, running=running, invariants=invariants)
 
     def merged(self, other: Batches) -> Batches:
         """The sums of both; an error or an interrupt leaves them as they are."""
         running = invariants = None
         if self.running is not None and other.running is not None:
             running, invariants = self.running.merged(other.running)
-        sums: Any = self.sums
-        sums = sums.copy()
+        sums = self.sums.copy()
         sums.merge(other.sums)
         return replace(self, sums=sums, running=running, invariants=invariants)
 
     def solve(self, regularization: float, solver: str) -> RidgeFit:
         """The fit to all batches."""
-        sums: Any = self.sums
+        sums = self.sums
         solution = sums.solve(regularization, solver)
         A = solution.coefficients
         if self.invariants is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import numbers
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -326,10 +326,8 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
 
         Parameters
         ----------
-        X : array-like (n, d)
-            Latent coordinates, n >= 2. X and y must not change until the last decoder is asked for.
-        y : array-like (n, M)
-            Fields, as in `fit`.
+        X, y
+            As of `fit`. They must not change until the last decoder is asked for.
         regularizations : sequence of float
             Values of lambda >= 0.
 
@@ -364,14 +362,12 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
 
     # -- Batches ---------------------------------------------------------------------------------------
     def fit_features(self, X: ArrayLike) -> Self:
-        """Fit the feature map and the latent scale to all latent points, before the fields come by `partial_fit`.
-
-        Latent points take little memory. Features are drawn and latents scaled as in `fit`, for any feature map.
+        """Fit the feature map and the latent scale, as `fit` does, before the fields come by `partial_fit`.
 
         Parameters
         ----------
         X : array-like (n, d)
-            Latent coordinates of all batches, n >= 2.
+            Latent coordinates of all batches, n >= 2; they take little memory.
 
         Returns
         -------
@@ -419,8 +415,8 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         ------
         ValueError, TypeError
             If X or y is not a finite array of numbers of these shapes (d and M of the first batch), a parameter is out
-            of range, the fields seen so far do not satisfy the invariants (a row of this batch is named), or features
-            overflow. The estimator then keeps the state it had.
+            of range, the fields seen so far do not satisfy the invariants (a row of this batch is named), features
+            overflow, or an earlier call was interrupted. The estimator then keeps the state it had.
         AttributeError
             If the parameters do not allow batches: ``hasattr(decoder, "partial_fit")`` is then False. The cause of the
             error, a ValueError, has the reason.
@@ -438,18 +434,17 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         latent_scale is None, a number or an array. After `fit_features` any map will do. constraint="everywhere" and
         solver "auto" or "cholesky" are needed.
 
-        Memory is O(P^2 + P M) for any number of samples: Phi^T Phi, Phi^T F and statistics of the invariants. The
-        coefficients are solved for when they are first needed; a requested Cholesky factorisation that fails raises
-        then. Where `fit` uses Cholesky for n >= P+1, the fields are those of `fit` to the bit: for batches of any size
-        in the same order, and for any order of batches that are whole blocks of 1024 samples, at the same number of
-        BLAS threads, unless a sum cancels by more than 2^40. (Blocks have 512, 256, ... samples where P + M is above
-        2^15, 2^16, ...) For small lambda `fit` factors Phi itself, which is more accurate than its sums. For lambda
+        Memory is O(P^2 + P M) for any number of samples: Phi^T Phi, Phi^T F and statistics of the invariants, which a
+        pickle keeps. The coefficients are solved for when they are first needed; a requested Cholesky factorisation
+        that fails raises then. Where `fit` uses Cholesky for n >= P+1, the fields are those of `fit` to the bit, unless
+        a sum cancels by more than 2^40: for batches of any size in the same order, and for any order of batches that
+        are whole blocks of 1024 samples (512, 256, ... where P + M is above 2^15, 2^16, ...), at the same number of
+        BLAS threads. For small lambda `fit` factors Phi itself, which is more accurate than its sums. For lambda
         <= 10 eps trace(Phi^T Phi) solver_ is "eigh": the minimum-norm solution by the eigenvectors of Phi^T Phi,
         without singular values of Phi below about 1e-7 of the largest.
 
         Fields are checked against the mean value of the invariants so far; give `invariant_values` if they deviate by
-        nearly the tolerance. After an interrupt the sums are incomplete, and further calls raise. A pickle keeps the
-        sums, a model file does not.
+        nearly the tolerance.
 
         Examples
         --------
@@ -466,32 +461,29 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         return self
 
     def _partial_fit(self, X, y):
-        before = self._stream
-        if before is None and self._fitted is not None:
+        if self._stream is None and self._fitted is not None:
             warn_caller(
                 f"this {type(self).__name__} was fitted by fit or comes from a model file, which keep "
                 "no sums that a batch could be added to: it starts anew with this batch"
             )
         batch_regularization(self)
         self._check_parameters()
-        X = validate_data(self, X, reset=before is None)
+        X = validate_data(self, X, reset=self._stream is None)
         F, dtype, layout = check_fields(y, len(X), blocks=True)
-        if before is None or before.sums is None:
+        before = self._stream or Batches(*self._streamed_map(X))
+        M = F.shape[1]
+        if before.sums is None:
             self._keep_fields(layout)
-            features, scale = self._streamed_map(X) if before is None else (before.features, before.latent_scale)
-            sums = NormalEquations(features, X.shape[1], F.shape[1], centred=self._centred)
-            running = _running_invariants(self, F.shape[1])
+            sums = NormalEquations(before.features, X.shape[1], M, centred=self._centred)
+            before = replace(before, sums=sums, running=_running_invariants(self, M))
         else:
-            features, scale, sums, running = before.features, before.latent_scale, before.sums, before.running
             field_rows(self, y, name="y")  # arranged as those of the first batch
-            if F.shape[1] != sums.cells:
-                raise ValueError(f"y must have {sums.cells} columns, as in the first batch, got {F.shape[1]}")
-        invariants = None
-        if running is not None:
-            running, invariants = running.with_fields(F, dtype)
-        sums.check(X)
-        self._fitted, self._stream = None, Batches(features, scale, sums, running, invariants)
-        sums.add(X, F)
+            if M != before.sums.cells:
+                raise ValueError(f"y must have {before.sums.cells} columns, as in the first batch, got {M}")
+        after = before.with_fields(F, dtype)
+        after.sums.check(X)
+        self._fitted, self._stream = None, after
+        after.sums.add(X, F)
 
     def _streamed_map(self, X):
         """As `_fit_map`, for the first batch."""
@@ -508,19 +500,20 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
     def merge(self, other: Self) -> Self:
         """Add all samples that another decoder has got by `partial_fit`.
 
-        Parts of the data may so be fitted in other processes and on other machines: each starts from the same features
+        Parts of the data can be fitted in other processes and on other machines: each starts from the same features
         (a map that is fitted already, or the same `random_state`), and the decoders, which pickle, are merged by any
         tree. `randsmap.distributed` does it for dask arrays.
 
         Parameters
         ----------
         other : decoder of the same class
-            After `partial_fit`, with the same features, latent scale, parameters of the regression, invariants
-            and bounds. It is not changed.
+            After `partial_fit`, with the same features and parameters. It is not changed.
 
         Returns
         -------
         self
+            `coef_` has the same bits for any tree and order of decoders that have each seen whole blocks of 1024
+            samples (one may have seen any number), under the conditions that `partial_fit` names.
 
         Raises
         ------
@@ -529,12 +522,6 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         ValueError
             If one of the two has no sums, if they differ (the message names in what), or if the fields of both do not
             satisfy the invariants together. The estimator then keeps the state it had.
-
-        Notes
-        -----
-        `coef_` has the same bits for any tree and order of decoders that have each seen whole blocks of 1024
-        samples (one may have seen any number), under the conditions that `partial_fit` names. Other numbers of samples
-        agree to round-off.
 
         Examples
         --------
@@ -618,14 +605,10 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
 
         Parameters
         ----------
-        X : array-like (n, d)
-            Latent coordinates to fit on, n >= 2.
-        Z : array-like (L, d)
-            Latent coordinates to decode.
+        X, Z, fields
+            As of `smoother`.
         regularizations : sequence of float
             Values of lambda >= 0.
-        fields : ndarray (n, k), float64, or None
-            As of `smoother`.
 
         Returns
         -------
