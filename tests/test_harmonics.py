@@ -159,20 +159,9 @@ def test_input_is_neither_changed_nor_required_to_be_contiguous():
     assert (V == copy).all()
 
 
-@pytest.mark.parametrize(
-    "V, n_components, error, message",
-    [
-        (np.ones((5, 2)), 3, ValueError, "n_components must be at most the number of candidates"),
-        (np.ones((5, 2)), 0, ValueError, "n_components must be at least 1"),
-        (np.ones((2, 2)), 1, ValueError, "at least 3 row"),
-        ([[1, np.nan]] * 4, 1, ValueError, "eigenvectors must be finite"),
-        (np.zeros((4, 2)), 1, ValueError, "eigenvector 1 is zero"),
-        (np.ones(4), 1, ValueError, "2 dimensions"),
-    ],
-)
-def test_bad_input(V, n_components, error, message):
-    with pytest.raises(error, match=message):
-        non_harmonic_selection(V, n_components)
+def test_an_eigenvector_of_zeros_is_refused():
+    with pytest.raises(ValueError, match="eigenvector 1 is zero"):
+        non_harmonic_selection(np.zeros((4, 2)), 1)
 
 
 def circle(n, seed):

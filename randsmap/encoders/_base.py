@@ -1,8 +1,8 @@
-"""What encoders of fields have in common: latents of new fields and their derivatives."""
+"""The base class of encoders: latents of new fields and their derivatives."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,31 +11,18 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from randsmap._interface.arrays import as_array, validate_data
 from randsmap._interface.fields import FieldInputMixin, field_rows
 from randsmap._interface.state import check_fitted
+from randsmap._interface.texts import shared_texts
 from randsmap._linalg.rows import by_blocks
-
-_Values = NDArray[np.float64]
-
-
-class Encoding(Protocol):
-    """The map from fields X (L, M) to latents (L, d) that the fit of an encoder makes; arrays are checked."""
-
-    def coordinates(self, X: _Values) -> _Values:
-        """Latents (L, d)."""
-
-    def jacobian(self, X: _Values) -> _Values:
-        """Derivatives (L, d, M)."""
-
-    def jvp(self, X: _Values, V: _Values) -> _Values:
-        """Derivatives (L, d) along V (L, M)."""
-
-    def vjp(self, X: _Values, U: _Values) -> _Values:
-        """Gradients (L, M) of the sums of U (L, d) times the latents."""
+from randsmap.maps.image import FrozenEncoder
 
 
+@shared_texts
 class FieldEncoder(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """An encoder whose `fit` makes an `Encoding`.
+    """An encoder whose latents are those of its `_encoding`.
 
-    A subclass has ``fit``, which sets the fitted attributes, ``_encoding`` and ``_n_features_out``.
+    A subclass has ``fit``, which sets the fitted attributes, ``_n_features_out`` and ``_encoding``: an object with
+    ``coordinates(X)`` (n, d), ``jacobian(X)`` (n, d, M), ``jvp(X, V)`` (n, d) and ``vjp(X, U)`` (n, M) for checked
+    fields X and tangents V (n, M) and functionals U (n, d).
     """
 
     _encoding: Any
@@ -68,42 +55,33 @@ class FieldEncoder(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transformer
 
         Parameters
         ----------
-        X : array-like (L, M)
-            May have no rows. Large memory-mapped fields are read a block at a time.
+        {fields}
+            Large memory-mapped fields are read a block at a time.
 
         Returns
         -------
-        ndarray (L, d)
+        ndarray (n, d)
             A row does not depend on the others beyond round-off.
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError
-            Before `fit`; if the width is not that of the training fields or a value is not finite.
+        {raises}
         """
         check_fitted(self, "_encoding")
-        return by_blocks(self._coordinates, field_rows(self, X))
-
-    def _coordinates(self, X: Any) -> NDArray[np.float64]:
-        return self._encoding.coordinates(validate_data(self, X, reset=False))
+        encode = self._encoding.coordinates
+        return by_blocks(lambda F: encode(validate_data(self, F, reset=False)), field_rows(self, X))
 
     def jacobian(self, X: ArrayLike) -> NDArray[np.float64]:
         """Derivatives of the latent coordinates with respect to the fields.
 
         Parameters
         ----------
-        X : array-like (L, M)
-            May have no rows.
+        {fields}
 
         Returns
         -------
-        ndarray (L, d, M)
+        ndarray (n, d, M)
             `jvp` and `vjp` multiply by it without forming it.
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError
-            As `transform`.
+        {raises}
 
         Examples
         --------
@@ -126,19 +104,15 @@ class FieldEncoder(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transformer
 
         Parameters
         ----------
-        X : array-like (L, M)
-            Fields.
-        V : array-like (L, M) or (M,)
+        {fields}
+        V : array-like (n, M) or (M,)
             A tangent for each field, or one for all.
 
         Returns
         -------
-        ndarray (L, d)
+        ndarray (n, d)
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As `transform`, and if V does not fit.
+        {raises}
         """
         F = self._checked(X)
         return self._encoding.jvp(F, as_array(self._vectors(V), "V", F.shape, repeat=True, min_rows=0))
@@ -148,23 +122,43 @@ class FieldEncoder(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transformer
 
         Parameters
         ----------
-        X : array-like (L, M)
-            Fields.
-        U : array-like (L, d) or (d,)
+        {fields}
+        U : array-like (n, d) or (d,)
             A functional of the latents for each field, or one for all.
 
         Returns
         -------
-        ndarray (L, M)
+        ndarray (n, M)
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As `transform`, and if U does not fit.
+        {raises}
         """
         F = self._checked(X)
         U = as_array(U, "U", (len(F), self._n_features_out), repeat=True, min_rows=0)
         return self._in_shape(self._encoding.vjp(F, U))
+
+    def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:
+        """`transform` as an image of `ManifoldModel.freeze` holds it.
+
+        Parameters
+        ----------
+        precision : {"float64", "float32"}
+            Of the modes or training fields; sums have double precision.
+        tol : float or None
+            Of diffusion maps: distances are taken between leading principal components, as few as keep the latents of
+            the training fields to `tol` of the largest. None: between the fields.
+
+        Returns
+        -------
+        FrozenEncoder
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        TypeError
+            Of diffusion maps with n_neighbors or copy=False.
+        """
+        raise NotImplementedError
 
     def _checked(self, X: ArrayLike) -> NDArray[np.float64]:
         check_fitted(self, "_encoding")

@@ -22,6 +22,7 @@ from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import FIELD_STATE, field_rows
 from randsmap._interface.parameters import Parameter, check_count, check_parameters, estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, restored_on_error
+from randsmap._interface.texts import shared_texts
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.lanczos import leading_eigenpairs
 from randsmap._linalg.large_graphs import inverted_eigenpairs, neighbor_index
@@ -40,6 +41,7 @@ SMALLEST_EIGENVALUE = 1e-8
 CANDIDATES = 15
 
 
+@shared_texts
 @estimator
 class DiffusionMaps(FieldEncoder):
     """Diffusion maps with the Nystroem extension to new points.
@@ -74,8 +76,7 @@ class DiffusionMaps(FieldEncoder):
     epsilon_ : float
         Kernel width used.
     eigenvalues_ : ndarray of shape (n_modes,)
-        Eigenvalues xi of the Markov matrix in descending order, without the trivial 1, up to the last
-        one selected.
+        Eigenvalues xi of the Markov matrix in descending order, without the trivial 1, up to the last one selected.
     eigenvectors_ : ndarray of shape (n_samples, n_modes)
         Its right eigenvectors v, scaled so that the trivial one would be 1 everywhere.
     selected_ : ndarray of shape (n_components,)
@@ -86,8 +87,8 @@ class DiffusionMaps(FieldEncoder):
     Warns
     -----
     UserWarning
-        If the eigenvalue 1 is repeated, or the graph of the neighbours is not connected: the samples
-        fall into separate components.
+        If the samples fall into separate components: the eigenvalue 1 is repeated, or the graph of the neighbours is
+        not connected.
 
     Notes
     -----
@@ -95,34 +96,33 @@ class DiffusionMaps(FieldEncoder):
     20000 samples, beyond it is estimated from 250000 pairs drawn with a fixed seed (with n_neighbors: beyond 2000).
 
     The kernel takes n_samples^2 numbers, with n_neighbors some n_samples * n_neighbors; the training data are copied.
-    With copy=False, memory-mapped fields (`numpy.load` with mmap_mode) of 64 MB and more stay in their file. `fit`
-    reads it a few cells at a time, and `transform` reads it once for up to 2^22 / n_samples new fields, so the file
-    must not change. A pickle then holds its name; a model file cannot hold such an encoder. For many fields see
-    `encoder_samples` of `ManifoldModel`.
+    With copy=False, memory-mapped fields (`numpy.load` with mmap_mode) of 64 MB and more stay in their file, which must
+    not change. `fit` reads it a few cells at a time, and `transform` once for up to 2^22 / n_samples new fields. A
+    pickle then holds its name; a model file cannot hold such an encoder. For many fields see `encoder_samples` of
+    `ManifoldModel`.
 
     With n_neighbors, two points are joined if their distance is at most the radius of one of them: its distance to the
-    (n_neighbors + 1)-th nearest sample, itself included. This holds for new points as well, so each has neighbours.
-    Unless the kernel is small at the radius, the coordinates of new points have small jumps where the neighbours
-    change. The search is exact, and identical samples are all neighbours of one another.
+    (n_neighbors + 1)-th nearest sample, itself included. This holds for new points as well, whose coordinates have
+    small jumps where the neighbours change unless the kernel is small at the radius. The search is exact, and identical
+    samples are all neighbours of one another.
 
-    select="non-harmonic" judges the leading max(15, 3 n_components) eigenvectors of eigenvalue at least 1e-8. Each is
-    predicted from the eigenvectors before it by local linear regression (on at most 2000 samples), and the n_components
-    with the largest residuals are selected, in ascending order. Eigenvectors such as cos 2x after cos x add no
-    direction; a long strip has many of them before its width appears.
+    select="non-harmonic" predicts each of the leading max(15, 3 n_components) eigenvectors of eigenvalue at least 1e-8
+    from the eigenvectors before it by local linear regression (on at most 2000 samples), and selects the n_components
+    with the largest residuals. Eigenvectors such as cos 2x after cos x add no direction; a long strip has many of them
+    before its width appears.
 
     Among the entries within 1e-8 of the largest magnitude of an eigenvector, the entry whose data row is
-    lexicographically largest becomes positive. Coordinates then do not depend on the order of the samples. No rule
-    fixes the eigenvectors of a repeated eigenvalue.
+    lexicographically largest becomes positive: coordinates do not depend on the order of the samples. No rule fixes the
+    eigenvectors of a repeated eigenvalue.
 
     Modes of an eigenvalue below 1e-8 are refused. A new point so far from the training data that the kernel underflows
     gets the limit of the Nystroem formula, the coordinates of its nearest training points, without guarantee.
 
     References
     ----------
-    Paper, App. C, Eqs. (transitionmatrix) and (DMcoords). Coifman and Lafon, Diffusion maps, Appl.
-    Comput. Harmon. Anal. 21 (2006). Non-harmonic selection: Dsilva, Talmon, Coifman and Kevrekidis,
-    Parsimonious representation of nonlinear dynamical systems through manifold learning, Appl. Comput.
-    Harmon. Anal. 44 (2018).
+    Paper, App. C, Eqs. (transitionmatrix) and (DMcoords). Coifman and Lafon, Diffusion maps, Appl. Comput. Harmon.
+    Anal. 21 (2006). Non-harmonic selection: Dsilva, Talmon, Coifman and Kevrekidis, Parsimonious representation of
+    nonlinear dynamical systems through manifold learning, Appl. Comput. Harmon. Anal. 44 (2018).
 
     Examples
     --------
@@ -176,7 +176,7 @@ class DiffusionMaps(FieldEncoder):
         modes = self.selected_ - 1
         return diffusion_coordinates(self.eigenvalues_[modes], self.eigenvectors_[:, modes], self.diffusion_time)
 
-    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
+    def transform(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
         check_fitted(self, "_encoding")
         if not self._encoding.in_file:
             return super().transform(X)
@@ -185,14 +185,14 @@ class DiffusionMaps(FieldEncoder):
     def nystroem_weights(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The weights of the Nystroem extension: coordinates as means over the training fields.
 
-        The coordinates of a field x are y_p = sum_j P_j c_pj with the transition probabilities
-        P_j ~ w_j exp(-|x - f_j|^2 / epsilon_^2) to the training fields f_j, sum_j P_j = 1 (paper, App. C).
+        The coordinates of a field x are y_p = sum_j P_j c_pj, P_j ~ w_j exp(-|x - f_j|^2 / epsilon_^2) the transition
+        probabilities to the training fields f_j (paper, App. C).
 
         Returns
         -------
-        density_weights : ndarray of shape (n_samples,)
+        density_weights : ndarray (n_samples,)
             w = q^-alpha, positive.
-        values : ndarray of shape (n_components, n_samples)
+        values : ndarray (n_components, n_samples)
             c.
 
         Raises
@@ -228,16 +228,13 @@ class DiffusionMaps(FieldEncoder):
 
         Parameters
         ----------
-        X : array-like (L, n_cells)
+        {fields}
 
         Returns
         -------
-        ndarray (L, n_samples)
+        ndarray (n, n_samples)
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError
-            As `transform`.
+        {raises}
         """
         check_fitted(self, "_encoding")
         X = as_array(field_rows(self, X), "X", (None, self.n_features_in_), min_rows=0)
@@ -355,28 +352,7 @@ class DiffusionMaps(FieldEncoder):
                 "epsilon_scale"
             )
 
-    def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:
-        """`transform` as an image of `ManifoldModel.freeze` holds it.
-
-        Parameters
-        ----------
-        precision : {"float64", "float32"}
-            Of the training fields; sums have double precision.
-        tol : float or None
-            Distances are taken between leading principal components: as few as keep the latents of the training
-            fields to `tol` of the largest. None: between the fields.
-
-        Returns
-        -------
-        FrozenEncoder
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        TypeError
-            With n_neighbors or copy=False.
-        """
+    def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:  # noqa: D102
         check_fitted(self, "_encoding")
         encoding = self._encoding
         if encoding.n_neighbors is not None or encoding.in_file:

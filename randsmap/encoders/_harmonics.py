@@ -8,88 +8,33 @@ Harmon. Anal. 44 (2018), 759-773.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from randsmap._interface.arrays import as_array
-from randsmap._interface.parameters import check_count
-
-# Rows of the regressions' weight matrix held at once
-_BLOCK = 512
+_BLOCK = 512  # rows of the regressions' weight matrix held at once
+_Values = NDArray[np.float64]
 
 
-def non_harmonic_selection(
-    eigenvectors: ArrayLike, n_components: int, *, max_samples: int = 2000
-) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """Indices of the eigenvectors that are the least functions of those before them.
+def non_harmonic_selection(eigenvectors: _Values, n_components: int) -> tuple[NDArray[np.intp], _Values]:
+    """Which n_components eigenvectors (n, n_candidates) have the largest `local_linear_residuals`, and the residuals.
 
-    Parameters
-    ----------
-    eigenvectors : array_like (n, n_candidates)
-        Eigenvectors in descending order of eigenvalue, without the trivial one.
-    n_components : int
-        How many to select, at most n_candidates.
-    max_samples : int, default 2000
-        Rows used: above this number, a subset drawn with a fixed seed (the cost grows with its
-        square).
-
-    Returns
-    -------
-    selected : ndarray (n_components,) of int
-        1-based, ascending; the first eigenvector is always among them.
-    residuals : ndarray (n_candidates,)
-        r_k of `local_linear_residuals`: near 0 for a harmonic of earlier eigenvectors, near 1 for a
-        new direction.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As `local_linear_residuals`, or if n_components is not between 1 and n_candidates.
-
-    Notes
-    -----
-    Selected are the n_components largest residuals, those above 1 (worse than predicting 0) counting as
-    1; of equal ones the earlier eigenvector.
-
-    References
-    ----------
-    Dsilva et al. 2018, Sec. 3.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randsmap.encoders._harmonics import non_harmonic_selection
-    >>> x, y = np.random.default_rng(0).random((2, 500))
-    >>> modes = np.column_stack((np.cos(np.pi * x), np.cos(2 * np.pi * x), np.cos(np.pi * y)))
-    >>> non_harmonic_selection(modes, 2)[0]
-    array([1, 3])
+    The indices are 1-based and ascending. Residuals above 1 (worse than predicting 0) count as 1; of equal ones the
+    earlier eigenvector is selected.
     """
-    eigenvectors = as_array(eigenvectors, "eigenvectors")
-    n_components = check_count(
-        n_components, "n_components", high=eigenvectors.shape[1], high_name="the number of candidates"
-    )
-    residuals = local_linear_residuals(eigenvectors, max_samples=max_samples)
+    residuals = local_linear_residuals(eigenvectors)
     order = np.argsort(-np.minimum(residuals, 1), kind="stable")
     return np.sort(order[:n_components]) + 1, residuals
 
 
-def local_linear_residuals(eigenvectors: ArrayLike, *, max_samples: int = 2000) -> NDArray[np.float64]:
+def local_linear_residuals(eigenvectors: _Values, *, max_samples: int = 2000) -> _Values:
     """Residual r_k of predicting each eigenvector from those before it by local linear regression.
 
     Eigenvector phi_k at point i is predicted by the linear function of Phi_{k-1} = (phi_1 ... phi_{k-1}) that fits
     the *other* points best, weighted with exp(-|Phi_{k-1}(i) - Phi_{k-1}(j)|^2 / eps^2), where eps is a third of
-    the median distance of the Phi_{k-1}; r_k^2 is the sum of squared errors over the sum of phi_k^2, and r_1 = 1.
+    the median distance of the Phi_{k-1}; r_k^2 is the sum of squared errors over the sum of phi_k^2, and r_1 = 1. It
+    is near 0 for a harmonic and near 1 for a new direction. Dsilva et al. 2018, Eqs. (10)-(13).
 
-    Arguments as of `non_harmonic_selection`. The residuals (n_candidates,) are not above 1 by much; above 1 the
-    prediction is worse than zero. Reference: Dsilva et al. 2018, Eqs. (10)-(13).
-
-    Raises
-    ------
-    ValueError, TypeError
-        If a value is not finite, there are fewer than 3 points, max_samples is below 3, or an
-        eigenvector is zero on the points used.
+    Of more points than max_samples, a subset is drawn with a fixed seed: the cost grows with their square.
     """
-    eigenvectors = as_array(eigenvectors, "eigenvectors", min_rows=3)
-    max_samples = check_count(max_samples, "max_samples", low=3)
     if len(eigenvectors) > max_samples:
         chosen = np.random.default_rng(0).choice(len(eigenvectors), max_samples, replace=False)
         eigenvectors = eigenvectors[np.sort(chosen)]
@@ -104,7 +49,7 @@ def local_linear_residuals(eigenvectors: ArrayLike, *, max_samples: int = 2000) 
     return residuals
 
 
-def neighbor_residual(X: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+def neighbor_residual(X: _Values, y: _Values) -> float:
     """Residual |y - prediction| / |y| of y (n,) from the nearest other rows of X (n, d), at most 1.
 
     As `local_linear_residuals`, but the weights are those of 3 d + 5 nearest neighbours, down to exp(-2) at the

@@ -58,11 +58,9 @@ def neighbor_kernel(
 
 
 def neighbor_sums(X: NDArray[np.float64], extension: Any) -> NDArray[np.float64]:
-    """The kernel sums of `_distances.kernel_sums` over the samples that the rows X are joined to, up to a factor for
-    each row.
+    """The sums of `kernel_sums` over the samples that the rows X are joined to, up to a factor for each row.
 
-    The factor makes the largest kernel value of a row 1 (a shifted softmax), so that far from all
-    samples nothing underflows and the nearest sample decides.
+    The factor makes the largest kernel value of a row 1 (a shifted softmax): far from all samples nothing underflows.
     """
     # points at a time: they bound the scratch
     extension_rows = 2**14

@@ -38,19 +38,11 @@ _Values = NDArray[np.float64]
 
 
 class NystroemExtension:
-    """Coordinates of new fields from a kernel on the training fields f_j.
+    """Coordinates of new fields from a kernel on the training fields, `points` (Rows stay in their file).
 
-    Parameters
-    ----------
-    points : CentredPoints or Rows
-        The training fields; Rows stay in their file.
-    weights : ndarray (1 + d, n)
-        Of the kernel sums: q^-alpha, and q^-alpha times the coordinates c. The first row gives the denominator.
-    width : float
-        epsilon.
-    neighbors : (int, ndarray (n,), index) or None
-        Number of neighbours, squared radius of each training field's neighbourhood, and an index of the fields; None:
-        all pairs.
+    `weights` (1 + d, n) of the kernel sums are q^-alpha, for the denominator, and q^-alpha times the coordinates c;
+    `width` is epsilon. `neighbors` are their number, the squared radius (n,) of each training field's neighbourhood and
+    an index of the fields; None: all pairs.
     """
 
     _state = {

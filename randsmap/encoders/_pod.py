@@ -24,6 +24,7 @@ from randsmap.maps.image import FrozenEncoder
 from randsmap.maps.linear_map import LinearMap
 
 _EPS = np.finfo(float).eps
+_Values = NDArray[np.float64]
 
 
 class ModeCoordinates:
@@ -31,29 +32,29 @@ class ModeCoordinates:
 
     _state = {"centre": Array("M"), "modes": Array("M", "k")}
 
-    def __init__(self, centre: NDArray[np.float64], modes: NDArray[np.float64]) -> None:
+    def __init__(self, centre: _Values, modes: _Values) -> None:
         self.centre, self.modes = centre, modes
 
-    def coordinates(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Coordinates (L, k) of fields X (L, M)."""
+    def coordinates(self, X: _Values) -> _Values:
+        """Coordinates (n, k) of fields X (n, M)."""
         out = np.empty((len(X), self.modes.shape[1]))
 
         def task(a, b):
             np.dot(X[a:b] - self.centre, self.modes, out=out[a:b])
 
-        for_tiles(task, len(X), max(32, (1 << 21) // X.shape[1]))
+        for_tiles(task, len(X), max(32, (1 << 21) // X.shape[1]))  # of 16 MB
         return out
 
-    def jacobian(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """W^T (L, k, M), the same everywhere."""
+    def jacobian(self, X: _Values) -> _Values:
+        """W^T (n, k, M), the same everywhere."""
         return np.repeat(self.modes.T[None], len(X), axis=0)
 
-    def jvp(self, X: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
-        """V W (L, k)."""
+    def jvp(self, X: _Values, V: _Values) -> _Values:
+        """V W (n, k)."""
         return V @ self.modes
 
-    def vjp(self, X: NDArray[np.float64], U: NDArray[np.float64]) -> NDArray[np.float64]:
-        """U W^T (L, M)."""
+    def vjp(self, X: _Values, U: _Values) -> _Values:
+        """U W^T (n, M)."""
         return U @ self.modes.T
 
 
@@ -65,20 +66,18 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
     Parameters
     ----------
     n_components
-        Number of modes, at most min(n, M). A float in (0, 1]: the fewest modes with at least that
-        fraction of the energy, the sum of sigma^2. Modes with sigma <= max(n, M) eps sigma_1 are
-        round-off and never kept, so there may be fewer.
+        Number of modes, at most min(n, M). A float in (0, 1]: the fewest modes with at least that fraction of the
+        energy, the sum of sigma^2. Modes with sigma <= max(n, M) eps sigma_1 are round-off and never kept.
     cell_weights
-        Positive weights v, such as cell volumes, of the inner product sum_i v_i f_i g_i in which
-        modes are orthonormal, energies are measured and corrections are smallest.
+        Positive weights v, such as cell volumes, of the inner product sum_i v_i f_i g_i in which modes are orthonormal,
+        energies are measured and corrections are smallest.
 
     Attributes
     ----------
     mean_ : ndarray (M,)
         Mean field.
     components_ : ndarray (n_components_, M)
-        Modes, orthonormal, with C^T u = 0, and 0 on the constant cells. The entry of largest
-        magnitude is positive.
+        Modes, orthonormal, with C^T u = 0, and 0 on the constant cells. The entry of largest magnitude is positive.
     singular_values_ : ndarray (n_components_,)
         sigma, singular values of the centred fields, in descending order.
     energies_ : ndarray (n_components_,)
@@ -94,13 +93,12 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
     satisfy C^T g = 0, and so do their combinations. Computed modes at noise level do not; with invariants they are
     projected, and so is every field of `inverse_transform`.
 
-    The data are reduced by a QR factorisation and its triangle by a singular value decomposition. The matrix of inner
-    products of the snapshots, which would lose the modes below sigma_1 sqrt(eps), is never formed.
+    The data are reduced by a QR factorisation and its triangle by a singular value decomposition. Products of the
+    snapshots, which would lose the modes below sigma_1 sqrt(eps), are never formed.
 
-    Large memory-mapped fields (`numpy.load` with mmap_mode, from 64 MB) are read by blocks, six times, and never copied
-    as a whole; modes and singular values are as accurate as in memory. The triangle has min(n, M)^2 numbers, the modes
-    n_components_ M. Where min(n, M) is above 2048 and n_components is a count up to a tenth of it, block iteration
-    replaces the triangle and reads the file twice per step, in some ten to forty steps.
+    Large memory-mapped fields (`numpy.load` with mmap_mode, from 64 MB) are read by blocks, six times, with the same
+    accuracy. The triangle has min(n, M)^2 numbers. Where min(n, M) is above 2048 and n_components is a count up to a
+    tenth of it, block iteration replaces the triangle and reads the file twice per step, in some ten to forty steps.
 
     References
     ----------
@@ -120,8 +118,6 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
     True
     """
 
-    _map: LinearMap | None = None
-
     _state = {
         "n_features_in_": Count("M"),
         "n_components_": Count("k"),
@@ -130,7 +126,6 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         "singular_values_": Array("k", low=0),
         "energies_": Array("k", low=0),
         "_encoding": Part(ModeCoordinates, M="M", k="k"),
-        "_synthesis": Array("k+1", "M"),
         "_map": NOT_SAVED,
         **FIELD_STATE,
         "invariants_": Part(AffineInvariants, M="M"),
@@ -138,6 +133,8 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
 
     n_components: int | float = parameter(kw_only=False, shown="int or float")
     cell_weights: ArrayLike | None = parameter(default=None, shown="array (M,) or None")
+
+    _map: LinearMap | None = None
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:  # noqa: D102
         with restored_on_error(self):
@@ -173,7 +170,6 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
             self.energies_ = (self.singular_values_ / sigma[0]) ** 2 / energy
             self.n_components_ = len(modes)
             self._encoding = ModeCoordinates(mean, np.ascontiguousarray((modes * root).T))
-            self._synthesis = np.vstack([mean, self.components_])
             self.invariants_ = invariants
             self._map = self._make_map()  # made now, so that decoding changes nothing
         return self
@@ -214,8 +210,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
 
         {raises}
         """
-        linear, X = self._map_and_coordinates(X)
-        fields = linear.fields(X, invariant_values, cells, out, self.field_shape_)
+        fields = self.linear_map.fields(self._points(X), invariant_values, cells, out, self.field_shape_)
         return self._labelled(fields, cells, out)
 
     def inverse_jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -232,8 +227,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
 
         {raises}
         """
-        linear, X = self._map_and_coordinates(X)
-        return linear.jacobian(X, cells, shape=self.field_shape_)
+        return self.linear_map.jacobian(self._points(X), cells, shape=self.field_shape_)
 
     def inverse_jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Tangents of the fields along directions in the coordinates.
@@ -248,8 +242,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
 
         {raises}
         """
-        linear, X = self._map_and_coordinates(X)
-        return linear.jvp(X, V, cells, self.field_shape_)
+        return self.linear_map.jvp(self._points(X), V, cells, self.field_shape_)
 
     def inverse_vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Gradients of u . f with respect to the coordinates.
@@ -264,34 +257,14 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
 
         {raises}
         """
-        linear, X = self._map_and_coordinates(X)
-        return linear.vjp(X, self._vectors(U), cells, self.field_shape_)
+        return self.linear_map.vjp(self._points(X), self._vectors(U), cells, self.field_shape_)
 
-    def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:
-        """`transform` as an image of `ManifoldModel.freeze` holds it.
-
-        Parameters
-        ----------
-        precision : {"float64", "float32"}
-            Of the modes.
-        tol : float or None
-            Ignored: nothing is left out.
-
-        Returns
-        -------
-        FrozenEncoder
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        """
+    def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:  # noqa: D102
         check_fitted(self, "components_")
         return FrozenEncoder(self.mean_, modes=self._encoding.modes.astype(precision))
 
-    def _map_and_coordinates(self, X):
-        """The linear map of a fitted estimator, and coordinates X checked for it."""
-        return self.linear_map, as_array(X, "X", (None, self.n_components_), min_rows=0)
+    def _points(self, X):
+        return as_array(X, "X", (None, self.n_components_), min_rows=0)
 
     @property
     def linear_map(self) -> Any:
@@ -302,7 +275,8 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         return self._map
 
     def _make_map(self):
-        return LinearMap(identity_basis(self.n_components_), self._synthesis, self.invariants_)
+        coefficients = np.vstack([self.mean_, self.components_])
+        return LinearMap(identity_basis(self.n_components_), coefficients, self.invariants_)
 
     def __getstate__(self):
         return {name: value for name, value in super().__getstate__().items() if name != "_map"}
