@@ -21,7 +21,7 @@ from randsmap._linalg.svd import principal_coordinates
 from randsmap.decoders._base import COMPUTED_STATE, FIT_STATE, Fit, HoldsFit, LinearDecoder, check_fields, of_fit
 from randsmap.decoders._capabilities import require
 from randsmap.invariants import AffineInvariants, InvariantParameters, fit_estimator
-from randsmap.maps.extrapolation import FACTOR, Leverage, NoLeverage
+from randsmap.maps.extrapolation import FACTOR, Leverage
 from randsmap.maps.linear_map import LinearMap
 
 _Values = NDArray[np.float64]
@@ -220,14 +220,15 @@ class BlendFit(Fit):
 
     @property
     def leverage_cost(self) -> float:
-        return float(sum(part.leverage_cost for part in self._judges()))
+        judges = self._judges()
+        return float(sum(part.leverage_cost for part in judges)) if judges else np.inf
 
     @cached_property
     def leverage(self) -> Leverage:
         """The median of the parts' leverages in units of their limits."""
         parts = [part.leverage for part in self._judges()]
         if not parts:
-            raise NoLeverage("the leverage of a blend is that of its parts, and of none of them it is known")
+            raise AttributeError("the leverage of a blend is that of its parts, and of none of them it is known")
 
         def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
             return np.median([part.relative(X) for part in parts], axis=0)

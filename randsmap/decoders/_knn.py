@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -32,7 +33,7 @@ from randsmap.decoders._base import (
 )
 from randsmap.maps.bases import in_units
 from randsmap.maps.extrapolation import DISTANCE_FACTOR, Leverage
-from randsmap.maps.linear_map import CellSubsetCache
+from randsmap.maps.linear_map import cell_subsets
 
 # Distances between all training fields are kept up to this many (256 MB), so that decoding one
 # row costs microseconds; beyond, those that a block of rows needs are computed with it.
@@ -94,9 +95,10 @@ class KNNFit(Fit):
         return _exponents(self.encoder, self.fields) if few else None
 
     @cached_property
-    def columns(self) -> CellSubsetCache:
+    def columns(self) -> Callable[[NDArray[np.intp]], NDArray[np.float64]]:
         """Cells of the fields that were asked for."""
-        return CellSubsetCache()
+        fields = self.fields
+        return cell_subsets(lambda cells: np.ascontiguousarray(fields[:, cells]))
 
     def in_units(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         return X if (self.latent_scale == 1).all() else in_units(X, self.latent_scale)
@@ -169,7 +171,7 @@ class KNNFit(Fit):
         if isinstance(F, MappedRows):
             step = max(1, BLOCK // (k * max(1, fields.shape[1])))
         elif cells is not None:
-            F = self.columns.get(F, cells, lambda cells: np.ascontiguousarray(self.fields[:, cells]))
+            F = self.columns(cells)
 
         def task(start: int, stop: int) -> None:
             if not isinstance(F, MappedRows):

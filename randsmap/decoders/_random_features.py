@@ -46,7 +46,7 @@ from randsmap.decoders._fits import RidgeFit
 from randsmap.decoders._regularization import batch_regularization, fixed_regularization, held_out_regularization
 from randsmap.features import FourierFeatures, SigmoidFeatures
 from randsmap.invariants import AffineInvariants, InvariantParameters, Invariants, RunningInvariants, fit_estimator
-from randsmap.maps.bases import ScaledTransformer, in_units
+from randsmap.maps.bases import TransformerBasis, in_units
 from randsmap.metrics import field_norms
 
 
@@ -309,7 +309,7 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
             return features.fit(X), scale
         if hasattr(features, "activation_parameters"):
             return features.fit(X, latent_scale=scale), scale
-        return ScaledTransformer(features.fit(in_units(X, scale)), scale), scale
+        return TransformerBasis(features.fit(in_units(X, scale)), scale), scale
 
     @property
     def _centred(self):

@@ -176,7 +176,7 @@ class DiffusionMaps(FieldEncoder):
         modes = self.selected_ - 1
         return diffusion_coordinates(self.eigenvalues_[modes], self.eigenvectors_[:, modes], self.diffusion_time)
 
-    def transform(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
+    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         check_fitted(self, "_encoding")
         if not self._encoding.in_file:
             return super().transform(X)
@@ -240,7 +240,7 @@ class DiffusionMaps(FieldEncoder):
         X = as_array(field_rows(self, X), "X", (None, self.n_features_in_), min_rows=0)
         return self._encoding.squared_distances(X)
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:  # noqa: D102
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
         with restored_on_error(self):
             parameters = check_parameters(self)
             if not self.copy and self.n_neighbors is not None:
@@ -352,7 +352,7 @@ class DiffusionMaps(FieldEncoder):
                 "epsilon_scale"
             )
 
-    def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:  # noqa: D102
+    def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:
         check_fitted(self, "_encoding")
         encoding = self._encoding
         if encoding.n_neighbors is not None or encoding.in_file:

@@ -136,7 +136,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
 
     _map: LinearMap | None = None
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:  # noqa: D102
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
         with restored_on_error(self):
             X = field_rows(self, X, reset=True)
             given = getattr(X, "dtype", np.dtype(float))
@@ -259,7 +259,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         """
         return self.linear_map.vjp(self._points(X), self._vectors(U), cells, self.field_shape_)
 
-    def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:  # noqa: D102
+    def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:
         check_fitted(self, "components_")
         return FrozenEncoder(self.mean_, modes=self._encoding.modes.astype(precision))
 

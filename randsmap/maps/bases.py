@@ -26,18 +26,6 @@ from randsmap._linalg.rows import feature_matrix
 from randsmap._parallel import TILE_ENTRIES
 from randsmap.features import polynomial_jacobian
 
-__all__ = [
-    "Basis",
-    "TransformerBasis",
-    "feature_basis",
-    "identity_basis",
-    "in_blocks",
-    "in_units",
-    "kernel_basis",
-    "reduced_basis",
-    "tailed_basis",
-]
-
 _Values = NDArray[np.float64]
 
 
@@ -75,7 +63,7 @@ def reduced_basis(basis: Any, B: _Values) -> Any:
     """The combinations [1 | phi(y)] B of another basis, B (P+1, r): the coordinates of fields in few modes."""
     if isinstance(basis, Basis):
         return replace(basis, size=B.shape[1], combinations=B)
-    return TransformerBasis(basis.features, B)
+    return TransformerBasis(basis.transformer, basis.scale, B)
 
 
 def tailed_basis(basis: Basis, centre: _Values, lengths: _Values) -> Basis:
@@ -86,6 +74,8 @@ def tailed_basis(basis: Basis, centre: _Values, lengths: _Values) -> Basis:
 
 def feature_basis(features: Any) -> Basis | TransformerBasis:
     """The basis of a fitted feature map, the package's own or any transformer."""
+    if isinstance(features, TransformerBasis):
+        return features
     if not hasattr(features, "activation_parameters"):
         return TransformerBasis(features)
     activation, weights, offsets, scale = features.activation_parameters()
@@ -100,17 +90,9 @@ def feature_basis(features: Any) -> Basis | TransformerBasis:
 
 
 def kernel_basis(kernel: Any, points: _Values, weights: _Values | None = None, lengths: _Values | None = None) -> Basis:
-    """A radial kernel g(|x - z|^2) at fixed points z, x = y / lengths, or combinations of these functions.
+    """A radial kernel g(|x - z|^2) at points z (n, d), x = y / lengths and z in these units.
 
-    Parameters
-    ----------
-    kernel : object
-        ``kernel.frozen()`` gives its entries of a `Basis`.
-    points : ndarray (n_points, d)
-        z, in units of the lengths.
-    weights : ndarray (n_points, P) or None
-        The functions are k(y) weights; None: the kernel itself.
-    lengths : ndarray (d,) or None
+    With weights (n, P) the functions are its combinations. ``kernel.frozen()`` gives the kernel's entries of a `Basis`.
     """
     n, d = points.shape
     arrays = {"columns": np.ascontiguousarray(points.T)}
@@ -136,89 +118,85 @@ def in_blocks(
 
 
 class TransformerBasis:
-    """Any other transformer, or combinations [1 | phi] B of its features.
+    """Any other transformer, of points in units of `scale` (d,), or combinations [1 | phi] B of its features.
 
     Derivatives come from its ``jacobian(Y)``, or are known for PolynomialFeatures.
     """
-
-    rows = 8192  # that a transformer maps at a time: bounded memory
-
-    def __init__(self, features: Any, combinations: _Values | None = None) -> None:
-        self.features, self._B = features, combinations
-        # the width of a transform is known from its rows
-        self.size = None if combinations is None else combinations.shape[1]
-
-    def values(self, X: _Values) -> _Values:
-        if self._B is None:
-            return feature_matrix(self.features, X)
-        return self._B[0] + feature_matrix(self.features, X, len(self._B) - 1) @ self._B[1:]
-
-    def jacobian(self, X: _Values) -> _Values:
-        """Derivatives (n, P, d) of the transform."""
-        features = self.features
-        if hasattr(features, "jacobian"):
-            J = np.asarray(features.jacobian(X), dtype=np.float64)
-        else:
-            from sklearn.preprocessing import PolynomialFeatures
-
-            if not isinstance(features, PolynomialFeatures):
-                raise TypeError(
-                    f"the derivative of the features of {type(features).__name__} is not known: it "
-                    "needs a method jacobian(Y) that gives the derivatives (n, P, d) of transform(Y)"
-                )
-            J = polynomial_jacobian(features.powers_, X)
-        if J.ndim != 3 or J.shape[0] != len(X) or J.shape[2] != X.shape[1]:
-            raise ValueError(f"the features' jacobian(Y) must have shape ({len(X)}, P, {X.shape[1]}), got {J.shape}")
-        return J
-
-    def _with_combinations(self, G):
-        G = as_array(G, "the features' jacobian")
-        return G if self._B is None else G @ self._B[1:]
-
-    def gradients(self, X: _Values) -> _Values:
-        J = self.jacobian(X)
-        return self._with_combinations(J.transpose(0, 2, 1).reshape(-1, J.shape[1]))
-
-    def directional(self, X: _Values, V: _Values) -> _Values:
-        return self._with_combinations(np.einsum("nkj,nj->nk", self.jacobian(X), V))
-
-    def contract(self, X: _Values, H: _Values) -> _Values:
-        return np.einsum("nkj,nk->nj", self.jacobian(X), H if self._B is None else H @ self._B[1:].T)
-
-    @property
-    def not_frozen(self) -> str:
-        return (
-            f"a decoder with features of {type(self.features).__name__} cannot be frozen: C knows the package's own "
-            "feature maps and kernels alone"
-        )
-
-
-class ScaledTransformer:
-    """A fitted transformer of points in units of `scale` (d,), as a transformer of points as they are."""
 
     _state = {
         "transformer": Part("transform", n_in="d", n_out="P"),
         "scale": Array("d", low=np.finfo(float).smallest_subnormal),
     }
 
-    def __init__(self, transformer: Any, scale: _Values) -> None:
-        self.transformer, self.scale = transformer, scale
+    rows = 8192  # that a transformer maps at a time: bounded memory
+    combinations: _Values | None = None
+
+    def __init__(self, transformer: Any, scale: _Values | None = None, combinations: _Values | None = None) -> None:
+        self.transformer, self.scale, self.combinations = transformer, scale, combinations
+
+    @property
+    def size(self) -> int | None:
+        """Number of functions; None: known from the rows of a transform."""
+        return None if self.combinations is None else self.combinations.shape[1]
 
     @property
     def n_features_in_(self) -> int:
-        return len(self.scale)
+        return int(self.transformer.n_features_in_)
 
     @property
     def _n_features_out(self):
         return self.transformer._n_features_out
 
-    def transform(self, X: _Values) -> _Values:
+    def transform(self, X: _Values) -> Any:
         """Features of points X (n, d)."""
-        return self.transformer.transform(in_units(X, self.scale))
+        return self.transformer.transform(self._in_units(X))
+
+    def _in_units(self, X):
+        return X if self.scale is None else in_units(X, self.scale)
+
+    def values(self, X: _Values) -> _Values:
+        B = self.combinations
+        return feature_matrix(self, X) if B is None else B[0] + feature_matrix(self, X, len(B) - 1) @ B[1:]
 
     def jacobian(self, X: _Values) -> _Values:
-        """Derivatives (n, P, d) of `transform`."""
-        return TransformerBasis(self.transformer).jacobian(in_units(X, self.scale)) / self.scale
+        """Derivatives (n, P, d) of the transform."""
+        transformer, Y = self.transformer, self._in_units(X)
+        if hasattr(transformer, "jacobian"):
+            J = np.asarray(transformer.jacobian(Y), dtype=np.float64)
+        else:
+            from sklearn.preprocessing import PolynomialFeatures
+
+            if not isinstance(transformer, PolynomialFeatures):
+                raise TypeError(
+                    f"the derivative of the features of {type(transformer).__name__} is not known: it "
+                    "needs a method jacobian(Y) that gives the derivatives (n, P, d) of transform(Y)"
+                )
+            J = polynomial_jacobian(transformer.powers_, Y)
+        if J.ndim != 3 or J.shape[0] != len(X) or J.shape[2] != X.shape[1]:
+            raise ValueError(f"the features' jacobian(Y) must have shape ({len(X)}, P, {X.shape[1]}), got {J.shape}")
+        return J if self.scale is None else J / self.scale
+
+    def _combined(self, G):
+        G = as_array(G, "the features' jacobian")
+        return G if self.combinations is None else G @ self.combinations[1:]
+
+    def gradients(self, X: _Values) -> _Values:
+        J = self.jacobian(X)
+        return self._combined(J.transpose(0, 2, 1).reshape(-1, J.shape[1]))
+
+    def directional(self, X: _Values, V: _Values) -> _Values:
+        return self._combined(np.einsum("nkj,nj->nk", self.jacobian(X), V))
+
+    def contract(self, X: _Values, H: _Values) -> _Values:
+        B = self.combinations
+        return np.einsum("nkj,nk->nj", self.jacobian(X), H if B is None else H @ B[1:].T)
+
+    @property
+    def not_frozen(self) -> str:
+        return (
+            f"a decoder with features of {type(self.transformer).__name__} cannot be frozen: C knows the package's own "
+            "feature maps and kernels alone"
+        )
 
 
 def in_units(Y: _Values, lengths: _Values) -> _Values:

@@ -17,8 +17,6 @@ from randsmap._kernels import linear_map as _kernel
 from randsmap.maps.image import MAX_BYTES, FrozenEncoder, field_shape_of, image_of
 from randsmap.maps.linear_map import LinearMap
 
-__all__ = ["FrozenDecoder", "FrozenModel", "LinearMapHolder", "get_include", "library_path", "load_image"]
-
 
 def library_path() -> str:
     """The shared library ``librandsmap``, or on Windows what a linker takes in its place.
@@ -52,6 +50,11 @@ def get_include() -> str:
     package = Path(__file__).resolve().parent.parent
     installed = package / "include"
     return str(installed if installed.is_dir() else package.parent / "src" / "randsmap" / "include")
+
+
+def _of_kernel(name: str) -> Any:
+    """An attribute of the structure that C decodes with."""
+    return property(lambda self: getattr(self.linear_map.kernel, name))
 
 
 @shared_texts
@@ -105,21 +108,10 @@ class FrozenDecoder(FieldOutputMixin):
         shape = field_shape_of(image, self._n_cells)
         self._field_shape = FieldShape(shape or (() if self.linear_map.kernel.single else (self._n_cells,)))
 
-    @property
-    def n_components(self) -> int:
-        return self.linear_map.kernel.n_components
-
-    @property
-    def n_cells(self) -> int:
-        return self.linear_map.kernel.n_cells
-
-    @property
-    def n_invariants(self) -> int:
-        return self.linear_map.kernel.n_invariants
-
-    @property
-    def n_features(self) -> int:
-        return self.linear_map.kernel.n_features
+    n_components = _of_kernel("n_components")
+    n_cells = _of_kernel("n_cells")
+    n_invariants = _of_kernel("n_invariants")
+    n_features = _of_kernel("n_features")
 
     @property
     def kind(self) -> str:
@@ -211,8 +203,10 @@ class FrozenDecoder(FieldOutputMixin):
                     return fields if out is not None else self._in_shape(fields)
             except (BufferError, TypeError, ValueError):  # of another layout: taken, or refused in its own words
                 pass
-        X = as_array(X, "X", (None, self.n_components), min_rows=0)
-        return self.linear_map.fields(X, invariant_values, out=out, shape=self.field_shape_)
+        return self.linear_map.fields(self._points(X), invariant_values, out=out, shape=self.field_shape_)
+
+    def _points(self, X):
+        return as_array(X, "X", (None, self.n_components), min_rows=0)
 
     # -- Derivatives -------------------------------------------------------------------------------
     def jacobian(self, X: ArrayLike, *, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
@@ -227,8 +221,7 @@ class FrozenDecoder(FieldOutputMixin):
 
         {raises}
         """
-        X = as_array(X, "X", (None, self.n_components), min_rows=0)
-        return self.linear_map.jacobian(X, out=out, shape=self.field_shape_)
+        return self.linear_map.jacobian(self._points(X), out=out, shape=self.field_shape_)
 
     def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
         """Products J v of the derivatives with directions in the latent space.
@@ -242,8 +235,7 @@ class FrozenDecoder(FieldOutputMixin):
 
         {raises}
         """
-        X = as_array(X, "X", (None, self.n_components), min_rows=0)
-        return self.linear_map.jvp(X, V, shape=self.field_shape_)
+        return self.linear_map.jvp(self._points(X), V, shape=self.field_shape_)
 
     def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
         """Products J^T u: gradients of u . f with respect to the latents.
@@ -257,8 +249,7 @@ class FrozenDecoder(FieldOutputMixin):
 
         {raises}
         """
-        X = as_array(X, "X", (None, self.n_components), min_rows=0)
-        return self.linear_map.vjp(X, self._vectors(U), shape=self.field_shape_)
+        return self.linear_map.vjp(self._points(X), self._vectors(U), shape=self.field_shape_)
 
 
 @shared_texts

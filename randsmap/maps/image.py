@@ -18,8 +18,6 @@ from randsmap._linalg.scales import error_scales
 from randsmap.maps.bases import Basis
 from randsmap.maps.linear_map import LinearMap, map_arrays
 
-__all__ = ["MAX_BYTES", "FrozenEncoder", "assembled", "field_shape_of", "image_of", "is_image"]
-
 MAX_BYTES = 256_000_000  # of a table
 _Values = NDArray[np.float64]
 
@@ -61,17 +59,10 @@ def image_of(
     field_shape: tuple[int, ...] = (0,),
     encoder: FrozenEncoder | None = None,
 ) -> NDArray[np.uint8]:
-    """The image of a `LinearMap`, see `LinearMapHolder.freeze`.
+    """The image of a `LinearMap`: `LinearMapHolder.freeze`, which describes the arguments.
 
-    Parameters
-    ----------
-    linear : LinearMap
-    box : ndarray (2, d) or None
-        Bounding box of the training points; used when `latents` is None.
-    field_shape : tuple of int
-        Shape of a field; () of one-dimensional fields.
-    encoder : FrozenEncoder or None
-        What the image encodes fields with.
+    `box` (2, d) bounds the training points, for where no `latents` are given; `field_shape` is () of one-dimensional
+    fields.
     """
     check_choice(precision, "precision", ("float64", "float32"))
     check_choice(kind, "kind", ("features", "table"))
@@ -119,16 +110,9 @@ def _sample(points, box, M):
     return box[0] + np.random.default_rng(0).uniform(size=(n, box.shape[1])) * (box[1] - box[0])
 
 
-def _fields(linear, X):
-    """Fields (n, M) of a map at X."""
-    out = np.empty((len(X), linear.n_cells))
-    linear.decode(X, out)
-    return out
-
-
 def _fields_of(functions, coefficients, X):
     """Fields of these coefficients of the functions of a basis."""
-    return _fields(LinearMap.of(map_arrays(functions, coefficients)), X)
+    return LinearMap.of(map_arrays(functions, coefficients)).fields(X)
 
 
 def _relative_errors(F, exact):
@@ -144,7 +128,7 @@ def _reduced(unprojected, coefficients, X, dtype, tol):
         if tol is not None:
             raise ValueError("a rank by tolerance needs to know where: give latents=, points such as those to decode")
         return _rounded(coefficients, dtype)
-    basis, exact = unprojected.basis, _fields(unprojected, X)
+    basis, exact = unprojected.basis, unprojected.fields(X)
     if basis.combinations is not None:
         basis = replace(basis, size=len(basis.combinations) - 1, combinations=None)
     # float32 may add less than half of the 5e-6 that are promised
@@ -279,7 +263,7 @@ def _collocated(unprojected, low, step, cells):
     nodes, and the middle of the three outermost cells at each end."""
     middles = np.array([0.5, 1.5, 2.5])
     points = [np.sort(np.concatenate([np.arange(n + 1.0), middles, n - middles])) for n in cells]
-    values = _fields(unprojected, _grid(low, step, points)).reshape(*(cells + 7), -1)
+    values = unprojected.fields(_grid(low, step, points)).reshape(*(cells + 7), -1)
     for axis, (t, n) in enumerate(zip(points, cells)):
         B = _splines(t, n).tocoo()
         above, below = int((B.col - B.row).max()), int((B.row - B.col).max())
@@ -296,7 +280,7 @@ def _table_errors(unprojected, coefficients, low, step, cells, tol):
     values = coefficients.astype(np.float64, copy=False)
     for axis, (t, n) in enumerate(zip(centres, cells)):
         values = _along(lambda F: _splines(t, n) @ F, axis, values)
-    exact = _fields(unprojected, _grid(low, step, centres))
+    exact = unprojected.fields(_grid(low, step, centres))
     error = float(_relative_errors(values.reshape(exact.shape), exact).max())
     if error <= tol or len(cells) == 1:
         return [error]
@@ -307,7 +291,7 @@ def _table_errors(unprojected, coefficients, low, step, cells, tol):
             [rng.integers(_kernel.MARGIN, n - _kernel.MARGIN, 256) + 0.5 * (j == axis) for j, n in enumerate(cells)],
             axis=1,
         )
-        exact = _fields(unprojected, low + t * step)
+        exact = unprojected.fields(low + t * step)
         splines = [_splines(t[:, j], n) for j, n in enumerate(cells)]
         values = _row_products(*splines) @ coefficients.reshape(-1, exact.shape[1])
         errors.append(float(_relative_errors(values, exact).max()))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import lru_cache, partial
 from typing import Any, Self
 
 import numpy as np
@@ -19,44 +18,15 @@ from randsmap._parallel import FEW, blas_threads, for_tiles, tile_rows
 from randsmap.invariants import AffineInvariants, values_of_rows
 from randsmap.maps.bases import Basis, identity_basis
 
-__all__ = ["CellSubsetCache", "LinearMap", "map_arrays"]
-
 _CACHED = 4  # subsets of cells whose coefficients a map keeps
 _Values = NDArray[np.float64]
 _SHARED = 1 << 19  # multiplications from which BLAS's threads need a limit, which costs 30 us
 
 
-class CellSubsetCache:
-    """What was gathered from an array for the last few sets of cells; empty in a pickle or a copy."""
-
-    _array: Any
-    _parts: OrderedDict[bytes, Any]
-
-    def __init__(self) -> None:
-        self._array, self._parts, self._lock = None, OrderedDict(), threading.Lock()
-
-    def __len__(self):
-        return len(self._parts)
-
-    def __reduce__(self):
-        return CellSubsetCache, ()
-
-    def get(self, A: NDArray[np.float64], cells: NDArray[np.intp], gather: Callable[[NDArray[np.intp]], Any]) -> Any:
-        """``gather(cells)``, as long as it is asked for the same array A and cells (k,)."""
-        key = cells.tobytes()
-        with self._lock:
-            if self._array is not A:
-                self._array, self._parts = A, OrderedDict()
-            parts = self._parts
-            if key in parts:
-                parts.move_to_end(key)
-                return parts[key]
-        part = gather(cells)
-        with self._lock:
-            parts[key] = part
-            while len(parts) > _CACHED:
-                parts.popitem(last=False)
-        return part
+def cell_subsets(gather: Callable[[NDArray[np.intp]], Any]) -> Callable[[NDArray[np.intp]], Any]:
+    """``gather(cells)``, of which the results for the last few sets of cells (k,) are kept."""
+    by_bytes = lru_cache(_CACHED)(lambda key: gather(np.frombuffer(key, np.intp)))
+    return lambda cells: by_bytes(cells.tobytes())
 
 
 def map_arrays(
@@ -91,26 +61,19 @@ def map_arrays(
     return {name: np.require(array, None, ["C", "A"]) for name, array in arrays.items() if array is not None}
 
 
+def _map_of_cells(basis, A, invariants, cells):
+    """The map to these cells (k,)."""
+    if invariants is None:
+        return LinearMap(basis, np.ascontiguousarray(A[:, cells]))
+    return LinearMap(basis, invariants.gather_coefficients(A, cells))  # the projection is a correction of A
+
+
 class LinearMap:
     """Fields [1 | phi(y)] A, each projected on its invariants: every ridge and kernel decoder, and POD.
 
-    Parameters
-    ----------
-    basis : as in `randsmap.maps.bases`
-        phi.
-    A : ndarray (P+1, M)
-        Coefficients, the first row the bias.
-    invariants : AffineInvariants or None
-        What every field is projected on; None: fields are left as they are.
-
-    Raises
-    ------
-    ValueError
-        If the shapes do not fit: no kernel may read beyond an array.
-
-    Notes
-    -----
-    The C structure of rk_image.h does the work. `of` opens the same structure in the memory of an image.
+    `basis` is one of `randsmap.maps.bases`, the first row of A (P+1, M) the bias. The C structure of rk_image.h does
+    the work; `of` opens the same structure in the memory of an image. ValueError if the shapes do not fit: no kernel
+    may read beyond an array.
     """
 
     # of an image, whose arrays only C reads
@@ -135,6 +98,8 @@ class LinearMap:
         evaluated = basis if self._values is None else identity_basis(len(A) - 1)
         self.open_kernel(_kernel.Map(map_arrays(evaluated, evaluated.coefficients(A), invariants)))
         self._bounded = invariants is not None and invariants.lower is not None
+        # of parts of the whole projected fields; with bounds these depend on all cells. No cycle: A may be large
+        self.gather = cell_subsets(partial(_map_of_cells, basis, A, invariants))
 
     @classmethod
     def of(cls, source: Any) -> Self:
@@ -147,21 +112,6 @@ class LinearMap:
         """Decode with a structure of the kernel module."""
         self.kernel, self.n_cells = kernel, kernel.n_cells
         self.width = max(kernel.n_cells, kernel.n_features)
-        self.cached = CellSubsetCache()
-
-    def gather(self, cells: NDArray[np.intp]) -> LinearMap:
-        """The map to these cells (k,), as parts of the whole projected fields; the last few are kept.
-
-        Not for fields with bounds, whose cells depend on all others.
-        """
-        return self.cached.get(self.A, cells, self._gather)
-
-    def _gather(self, cells):
-        if self.invariants is None:
-            A = np.ascontiguousarray(self.A[:, cells])
-        else:  # the projection is a correction of A
-            A = self.invariants.gather_coefficients(self.A, cells)
-        return LinearMap(self.basis, A)
 
     # -- Fields ------------------------------------------------------------------------------------
     def fields(
@@ -174,12 +124,11 @@ class LinearMap:
     ) -> NDArray[np.float64]:
         """What `predict` returns for checked latent points X (n, d); shape: of a field, None: (M,)."""
         n, M = len(X), self.n_cells
+        values = None if invariant_values is None else self._row_values(invariant_values, n)
         if cells is None:
-            values = None if invariant_values is None else self._row_values(invariant_values, n)
             out = output(out, X, (n, M) if shape is None else (n, *shape))
             self.decode(X, out if out.ndim == 2 else out.reshape(n, M), values)
             return out
-        values = None if invariant_values is None else self._row_values(invariant_values, n)
         cells = check_cells(cells, M, shape)
         out = output(out, X, (n, len(cells)))
         if len(cells) and values is None and not self._bounded:

@@ -52,7 +52,7 @@ INNER = {
     "RidgeFit": "decoders._fits",
     "KNNFit": "decoders._knn",
     "BlendFit": "decoders._blended",
-    "ScaledTransformer": "maps.bases",
+    "TransformerBasis": "maps.bases",
     "XarrayMetadata": "_interface.fields",
 }
 _MAX_DEPTH = 20  # of parameters within parameters: a list may hold itself

@@ -12,7 +12,7 @@ from randsmap._interface.callers import extrapolation_ignored
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import error_scales, standard_deviations
-from randsmap.maps.extrapolation import NoLeverage, leverage_cost, training_points
+from randsmap.maps.extrapolation import leverage_cost, training_points
 from randsmap.plotting import spread_rows
 
 MOST_EXAMINED = 5000  # snapshots whose leverage is computed: a share of them is right to 1 or 2 per cent
@@ -127,10 +127,7 @@ def _invariant_errors(F, F_hat, C):
 def _leverage(model, Y):
     """Leverage of the latents Y and its limit; (None, NaN) if the model has none."""
     if hasattr(model, "leverage") and leverage_cost(decoding_part(model)) <= 1e12:  # more would take minutes
-        try:
-            return np.asarray(model.leverage(Y)), float(model.leverage_limit_)
-        except NoLeverage:
-            pass
+        return np.asarray(model.leverage(Y)), float(model.leverage_limit_)
     return None, np.nan
 
 
