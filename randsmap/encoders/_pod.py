@@ -8,7 +8,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.arrays import as_array
 from randsmap._interface.fields import FIELD_STATE, field_rows
 from randsmap._interface.parameters import check_count, check_number, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted, restored_on_error
@@ -210,7 +209,8 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
 
         {raises}
         """
-        fields = self.linear_map.fields(self._points(X), invariant_values, cells, out, self.field_shape_)
+        linear = self.linear_map
+        fields = linear.fields(linear.checked(X), invariant_values, cells, out, self.field_shape_)
         return self._labelled(fields, cells, out)
 
     def inverse_jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -227,7 +227,8 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
 
         {raises}
         """
-        return self.linear_map.jacobian(self._points(X), cells, shape=self.field_shape_)
+        linear = self.linear_map
+        return linear.jacobian(linear.checked(X), cells, shape=self.field_shape_)
 
     def inverse_jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Tangents of the fields along directions in the coordinates.
@@ -242,7 +243,8 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
 
         {raises}
         """
-        return self.linear_map.jvp(self._points(X), V, cells, self.field_shape_)
+        linear = self.linear_map
+        return linear.jvp(linear.checked(X), V, cells, self.field_shape_)
 
     def inverse_vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Gradients of u . f with respect to the coordinates.
@@ -257,14 +259,12 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
 
         {raises}
         """
-        return self.linear_map.vjp(self._points(X), self._vectors(U), cells, self.field_shape_)
+        linear = self.linear_map
+        return linear.vjp(linear.checked(X), self._vectors(U), cells, self.field_shape_)
 
     def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:
         check_fitted(self, "components_")
         return FrozenEncoder(self.mean_, modes=self._encoding.modes.astype(precision))
-
-    def _points(self, X):
-        return as_array(X, "X", (None, self.n_components_), min_rows=0)
 
     @property
     def linear_map(self) -> Any:

@@ -176,16 +176,16 @@ class TransformerBasis:
             raise ValueError(f"the features' jacobian(Y) must have shape ({len(X)}, P, {X.shape[1]}), got {J.shape}")
         return J if self.scale is None else J / self.scale
 
-    def _combined(self, G):
+    def _with_combinations(self, G):
         G = as_array(G, "the features' jacobian")
         return G if self.combinations is None else G @ self.combinations[1:]
 
     def gradients(self, X: _Values) -> _Values:
         J = self.jacobian(X)
-        return self._combined(J.transpose(0, 2, 1).reshape(-1, J.shape[1]))
+        return self._with_combinations(J.transpose(0, 2, 1).reshape(-1, J.shape[1]))
 
     def directional(self, X: _Values, V: _Values) -> _Values:
-        return self._combined(np.einsum("nkj,nj->nk", self.jacobian(X), V))
+        return self._with_combinations(np.einsum("nkj,nj->nk", self.jacobian(X), V))
 
     def contract(self, X: _Values, H: _Values) -> _Values:
         B = self.combinations

@@ -203,10 +203,8 @@ class FrozenDecoder(FieldOutputMixin):
                     return fields if out is not None else self._in_shape(fields)
             except (BufferError, TypeError, ValueError):  # of another layout: taken, or refused in its own words
                 pass
-        return self.linear_map.fields(self._points(X), invariant_values, out=out, shape=self.field_shape_)
-
-    def _points(self, X):
-        return as_array(X, "X", (None, self.n_components), min_rows=0)
+        linear = self.linear_map
+        return linear.fields(linear.checked(X), invariant_values, out=out, shape=self.field_shape_)
 
     # -- Derivatives -------------------------------------------------------------------------------
     def jacobian(self, X: ArrayLike, *, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
@@ -221,7 +219,8 @@ class FrozenDecoder(FieldOutputMixin):
 
         {raises}
         """
-        return self.linear_map.jacobian(self._points(X), out=out, shape=self.field_shape_)
+        linear = self.linear_map
+        return linear.jacobian(linear.checked(X), out=out, shape=self.field_shape_)
 
     def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
         """Products J v of the derivatives with directions in the latent space.
@@ -235,7 +234,8 @@ class FrozenDecoder(FieldOutputMixin):
 
         {raises}
         """
-        return self.linear_map.jvp(self._points(X), V, shape=self.field_shape_)
+        linear = self.linear_map
+        return linear.jvp(linear.checked(X), V, shape=self.field_shape_)
 
     def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
         """Products J^T u: gradients of u . f with respect to the latents.
@@ -249,7 +249,8 @@ class FrozenDecoder(FieldOutputMixin):
 
         {raises}
         """
-        return self.linear_map.vjp(self._points(X), self._vectors(U), shape=self.field_shape_)
+        linear = self.linear_map
+        return linear.vjp(linear.checked(X), self._vectors(U), shape=self.field_shape_)
 
 
 @shared_texts

@@ -113,6 +113,10 @@ class LinearMap:
         self.kernel, self.n_cells = kernel, kernel.n_cells
         self.width = max(kernel.n_cells, kernel.n_features)
 
+    def checked(self, X: ArrayLike) -> _Values:
+        """X as points (n, d) for the other methods, of a map that C evaluates as a whole."""
+        return as_array(X, "X", (None, self.kernel.n_components), min_rows=0)
+
     # -- Fields ------------------------------------------------------------------------------------
     def fields(
         self,
