@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randsmap._interface.arrays import as_array
-from randsmap._interface.state import Array, Part
+from randsmap._interface.state import NOT_SAVED, Array, Part
 from randsmap._kernels import linear_map as _kernel
 from randsmap._kernels.distances import DIRECT_DIM
 from randsmap._linalg.rows import feature_matrix
@@ -126,6 +126,7 @@ class TransformerBasis:
     _state = {
         "transformer": Part("transform", n_in="d", n_out="P"),
         "scale": Array("d", low=np.finfo(float).smallest_subnormal),
+        "combinations": NOT_SAVED,  # none of a fit's features
     }
 
     rows = 8192  # that a transformer maps at a time: bounded memory
@@ -145,7 +146,7 @@ class TransformerBasis:
 
     @property
     def _n_features_out(self):
-        return self.transformer._n_features_out
+        return len(self.transformer.get_feature_names_out())
 
     def transform(self, X: _Values) -> Any:
         """Features of points X (n, d)."""
