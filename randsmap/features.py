@@ -7,8 +7,9 @@ column (decoders add it); the random ones are of the form ``scale * act(X @ weig
 from __future__ import annotations
 
 import numbers
+from functools import partial
 from itertools import combinations_with_replacement
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,24 +33,23 @@ from randsmap._parallel import blas_threads, parallel_for
 
 __all__ = ["FourierFeatures", "MaternFeatures", "MonomialFeatures", "MultiscaleFourierFeatures", "SigmoidFeatures"]
 
-_Documented = TypeVar("_Documented")
+_Values = NDArray[np.float64]
 
 
 # -- The paper's draws -----------------------------------------------------------------------------
 
 
-def draw_gaussian_frequencies(rng: Any, d: int, P: int, length_scale: Any) -> NDArray[np.float64]:
+def draw_gaussian_frequencies(rng: Any, d: int, P: int, length_scale: Any) -> _Values:
     """Frequencies w_k ~ N(0, diag(length_scale)^-2) of Eq. (fourierrand), as columns of (d, P).
 
     The paper writes w ~ N(0, sigma_w^2 I), but its tuned sigma_w are the length scale of the kernel
     exp(-|y - y'|^2 / (2 length_scale^2)), the expectation of the features' products by Bochner's
     theorem (Rahimi and Recht 2007; paper Eq. (expectedcosines)).
     """
-    frequencies = rng.standard_normal((P, d)).T
-    return frequencies / np.broadcast_to(length_scale, d)[:, None]
+    return rng.standard_normal((P, d)).T / np.broadcast_to(length_scale, d)[:, None]
 
 
-def draw_orthogonal_frequencies(rng: Any, d: int, P: int, length_scale: Any) -> NDArray[np.float64]:
+def draw_orthogonal_frequencies(rng: Any, d: int, P: int, length_scale: Any) -> _Values:
     """Gaussian frequencies orthogonal in groups of d, as columns of (d, P).
 
     The directions of a group are a Haar-distributed orthogonal matrix, the lengths independent
@@ -64,33 +64,26 @@ def draw_orthogonal_frequencies(rng: Any, d: int, P: int, length_scale: Any) -> 
     return frequencies / np.broadcast_to(length_scale, d)[:, None]
 
 
-def draw_phases(rng: Any, P: int) -> NDArray[np.float64]:
+def draw_phases(rng: Any, P: int) -> _Values:
     """Phases b_k ~ U[0, 2 pi) of Eq. (fourierrand), as (P,)."""
     return rng.uniform(0.0, 2 * np.pi, P)
 
 
-def draw_scales(rng: Any, n_scales: int, min_frequency: float, max_frequency: float) -> NDArray[np.float64]:
-    """Scales sigma_q ~ U[min_frequency, max_frequency), the paper's U[a, b) (Sec. 4.2), as (Q,)."""
-    return rng.uniform(min_frequency, max_frequency, n_scales)
+def draw_multiscale_frequencies(
+    rng: Any, d: int, P: int, n_scales: int, low: float, high: float
+) -> tuple[_Values, _Values]:
+    """Frequencies w_ql ~ N(0, sigma_q^2 I) of Eq. (double-sum), as (d, P), and the scales sigma_q ~ U[low, high).
 
-
-def draw_multiscale_frequencies(rng: Any, d: int, P: int, scales: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Frequencies w_ql ~ N(0, sigma_q^2 I), scale after scale, of Eq. (double-sum), as (d, P).
-
-    Each of the Q scales gets P // Q of them and the first P % Q scales one more.
+    Each of the Q scales (U[a, b) in Sec. 4.2) gets P // Q frequencies in turn, the first P % Q scales one more.
     """
-    share, rest = divmod(P, len(scales))
-    counts = np.full(len(scales), share)
+    scales = rng.uniform(low, high, n_scales)
+    share, rest = divmod(P, n_scales)
+    counts = np.full(n_scales, share)
     counts[:rest] += 1
-    return rng.standard_normal((P, d)).T * np.repeat(scales, counts)
+    return rng.standard_normal((P, d)).T * np.repeat(scales, counts), scales
 
 
-def draw_uniform_weights(rng: Any, d: int, P: int, slope: float) -> NDArray[np.float64]:
-    """Sigmoid weights w_k ~ U[-slope, slope)^d (paper App. D, where slope is c), as (d, P)."""
-    return rng.uniform(-slope, slope, (P, d)).T
-
-
-def draw_centers(rng: Any, X: NDArray[np.float64], P: int) -> NDArray[np.float64]:
+def draw_centers(rng: Any, X: _Values, P: int) -> _Values:
     """Sigmoid centres, uniform in the bounding box of the points X (paper App. D), as (P, d)."""
     low, high = X.min(axis=0), X.max(axis=0)
     u = rng.uniform(0.0, 1.0, (P, X.shape[1]))
@@ -102,13 +95,7 @@ def draw_centers(rng: Any, X: NDArray[np.float64], P: int) -> NDArray[np.float64
 
 
 def check_n_features(n_features: Any, n_samples: int) -> int:
-    """Number of features P: n_features itself if integral, else that multiple of n_samples.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If n_features is no number or a bool; if it is not positive and finite.
-    """
+    """Number of features P: n_features itself if integral, else that multiple of n_samples."""
     if isinstance(n_features, numbers.Integral):
         return check_count(n_features, "n_features")
     multiple = check_number(n_features, "n_features", low=0.0, strict_low=True)
@@ -134,7 +121,7 @@ def check_frequency_range(min_frequency: float, max_frequency: float) -> tuple[f
     return low, high
 
 
-def check_latent_box(latent_box: Any, d: int) -> NDArray[np.float64]:
+def check_latent_box(latent_box: Any, d: int) -> _Values:
     """A box of latent points given as (low, high), numbers or vectors, as (2, d)."""
     try:
         low, high = latent_box
@@ -142,11 +129,10 @@ def check_latent_box(latent_box: Any, d: int) -> NDArray[np.float64]:
         raise ValueError(
             f"latent_box must be (low, high), two numbers or two vectors of length {d}, got {latent_box!r}"
         ) from None
-    ends = []
-    for end in (low, high):
-        if np.ndim(end) == 0:
-            end = np.full(d, check_number(end, "latent_box"))
-        ends.append(as_array(end, "latent_box", (d,)))
+    ends = [
+        as_array(np.full(d, check_number(end, "latent_box")) if np.ndim(end) == 0 else end, "latent_box", (d,))
+        for end in (low, high)
+    ]
     if not (ends[0] <= ends[1]).all():
         raise ValueError(f"latent_box must have low <= high in each coordinate, got {latent_box!r}")
     return np.stack(ends)
@@ -158,10 +144,10 @@ Parameters
 ----------
 X : array-like of shape (n, d)
     Latent points.""",
-    "fit": """\
+    "y": """\
 y : None
     Ignored.""",
-    "raises_fit": """\
+    "returns_fit": """\
 Returns
 -------
 self
@@ -170,7 +156,7 @@ Raises
 ------
 TypeError, ValueError
     If X is not a finite matrix, or a parameter of the map is out of its range. The map keeps the state it had.""",
-    "raises_points": """\
+    "raises": """\
 Raises
 ------
 sklearn.exceptions.NotFittedError
@@ -180,15 +166,12 @@ ValueError, TypeError
 }
 
 
-def _shared_texts(thing: _Documented) -> _Documented:
-    """Fill the texts that maps share in a docstring."""
-    return document(thing, _TEXTS)
-
+_documented = partial(document, texts=_TEXTS)
 
 # -- Transformers ----------------------------------------------------------------------------------
 
 
-@_shared_texts
+@_documented
 @estimator
 class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A map scale * act(X @ weights_ + offsets_); a subclass has `_activation` and `draw`.
@@ -222,12 +205,12 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """Draw the weights.
 
         {points}
-        {fit}
+        {y}
         latent_scale : array-like of shape (d,), default=None
             Units in which lengths and slopes are meant: the map of X / latent_scale is drawn, and its weights are
             then divided by the units, so that `transform` takes points as they are. None: 1.
 
-        {raises_fit}
+        {returns_fit}
         """
         with restored_on_error(self):
             rng = check_random_state(self.random_state)
@@ -247,9 +230,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 setattr(self, name, value)
         return self
 
-    def draw(
-        self, rng: Any, X: NDArray[np.float64], P: int, scale: NDArray[np.float64], given: dict[str, Any]
-    ) -> dict[str, NDArray[np.float64]]:
+    def draw(self, rng: Any, X: _Values, P: int, scale: _Values, given: dict[str, Any]) -> dict[str, _Values]:
         """Draw what `fit` stores.
 
         Parameters
@@ -258,7 +239,6 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         X : ndarray (n, d)
             Latent points in units of `scale`.
         P : int
-            Number of features.
         scale : ndarray (d,) or (1,)
         given : dict
             The valid values of the declared parameters.
@@ -287,7 +267,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         features : ndarray of shape (n, P)
             float32 if X is float32, else float64; `out` if given. A float32 result is the float64 one, rounded.
 
-        {raises_points}
+        {raises}
             If out has the wrong shape, type or layout or shares memory with X.
 
         Examples
@@ -308,7 +288,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         _by_blocks(out, lambda part: _feature_kernel(activation, X[part], weights, offsets, scale, out[part]))
         return out
 
-    def jacobian(self, X: ArrayLike) -> NDArray[np.float64]:
+    def jacobian(self, X: ArrayLike) -> _Values:
         """Derivatives of the features with respect to the latent coordinates.
 
         {points}
@@ -319,7 +299,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             d phi_k / d y_j = scale * act'(w_k . y + b_k) w_kj, without overflow: -sin for Fourier features,
             s (1 - s) for sigmoids.
 
-        {raises_points}
+        {raises}
 
         Examples
         --------
@@ -343,15 +323,14 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         _by_blocks(out, block)
         return out
 
-    def activation_parameters(self) -> tuple[int, NDArray[np.float64], NDArray[np.float64], float]:
+    def activation_parameters(self) -> tuple[int, _Values, _Values, float]:
         """Activation, weights, offsets and scale of the map scale * act(X @ weights_ + offsets_), for the kernels.
 
         Returns
         -------
         activation : int
             `randsmap._kernels.features.COSINE` or `LOGISTIC`.
-        weights : ndarray of shape (d, P)
-        offsets : ndarray of shape (P,)
+        weights, offsets : ndarray (d, P), (P,)
         scale : float
             sqrt(2 / P) for cosines, the normalisation of Eq. (fourierrand), else 1.
 
@@ -409,10 +388,7 @@ class FourierFeatures(_RandomFeatures):
     makes it the standard deviation of the frequencies.
 
     The root-mean-square error of the kernel at equal P is 1.1 to 1.4 times smaller with `paired`, 1.0 to 1.2 times
-    with `orthogonal`, and 1.4 to 2.0 times with both (150 uniform points, d = 1 to 10, P = 100 and 1000, 40 draws).
-    Decoded fields gain nothing: at equal P their distance from the fields of `KernelDecoder` changed by at most
-    13 % either way (regularization 1e-3 to 3), their error on traffic data by less than 0.5 %, and on
-    moving bumps with P <= n it grew by up to 9 %, because pairs have half as many different frequencies.
+    with `orthogonal`, and 1.4 to 2.0 times with both (d = 1 to 10, P = 100 and 1000). Decoded fields gain nothing.
 
     References
     ----------
@@ -543,8 +519,7 @@ class MultiscaleFourierFeatures(_RandomFeatures):
 
     def draw(self, rng, X, P, scale, given):
         low, high = check_frequency_range(given["min_frequency"], given["max_frequency"])
-        scales = draw_scales(rng, given["n_scales"], low, high)
-        weights = draw_multiscale_frequencies(rng, X.shape[1], P, scales)
+        weights, scales = draw_multiscale_frequencies(rng, X.shape[1], P, given["n_scales"], low, high)
         return {"weights_": weights, "offsets_": draw_phases(rng, P), "scales_": scales}
 
 
@@ -589,13 +564,13 @@ class SigmoidFeatures(_RandomFeatures):
     latent_box: Any = parameter(default=None, shown="None, (low, high) or array-like of shape (2, d)")
 
     def draw(self, rng, X, P, scale, given):
-        weights = draw_uniform_weights(rng, X.shape[1], P, given["slope"])
+        weights = rng.uniform(-given["slope"], given["slope"], (P, X.shape[1])).T  # App. D
         box = X if self.latent_box is None else check_latent_box(self.latent_box, X.shape[1]) / scale
         offsets = -np.einsum("jk,kj->k", weights, draw_centers(rng, box, P))
         return {"weights_": weights, "offsets_": offsets}
 
 
-def polynomial_jacobian(powers: NDArray[np.intp], Y: NDArray[np.float64]) -> NDArray[np.float64]:
+def polynomial_jacobian(powers: NDArray[np.intp], Y: _Values) -> _Values:
     """Derivatives (n, P, d) of the monomials prod_j y_j^p_kj, powers p (P, d), at Y (n, d)."""
     out = np.empty((len(Y), *powers.shape))
     for j in range(powers.shape[1]):
@@ -605,7 +580,7 @@ def polynomial_jacobian(powers: NDArray[np.intp], Y: NDArray[np.float64]) -> NDA
     return out
 
 
-@_shared_texts
+@_documented
 @estimator
 class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """All products of latent coordinates, less their means, of total degree 1 to `degree`.
@@ -640,7 +615,7 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     array([[2., 3., 4., 6., 9.]])
     """
 
-    center_: NDArray[np.float64]
+    center_: _Values
     powers_: NDArray[np.intp]
     n_features_in_: int
 
@@ -656,9 +631,9 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """Compute the mean of the latent points and the exponents.
 
         {points}
-        {fit}
+        {y}
 
-        {raises_fit}
+        {returns_fit}
         """
         with restored_on_error(self):
             degree = check_parameters(self)["degree"]
@@ -669,7 +644,7 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             self.center_ = X.mean(axis=0)
         return self
 
-    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
+    def transform(self, X: ArrayLike) -> _Values:
         """Values of the monomials at latent points.
 
         {points}
@@ -678,7 +653,7 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         -------
         ndarray of shape (n, P)
 
-        {raises_points}
+        {raises}
         """
         Y = self._less_center(X)
         out = np.ones((len(Y), len(self.powers_)))
@@ -688,7 +663,7 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 out *= powers[:, self.powers_[:, j]]
         return out
 
-    def jacobian(self, X: ArrayLike) -> NDArray[np.float64]:
+    def jacobian(self, X: ArrayLike) -> _Values:
         """Derivatives of the monomials with respect to the latent coordinates.
 
         {points}
@@ -697,7 +672,7 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         -------
         ndarray of shape (n, P, d)
 
-        {raises_points}
+        {raises}
         """
         return polynomial_jacobian(self.powers_, self._less_center(X))
 
