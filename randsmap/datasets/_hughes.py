@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,16 +12,15 @@ from randsmap._interface.parameters import check_choice, check_count, check_numb
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._kernels import crowd
 from randsmap.datasets import _eikonal
-from randsmap.datasets._common import Output, RandomState, describe, documented, fill_output
+from randsmap.datasets._common import Output, RandomState, describe, documented
 from randsmap.datasets._solving import (
     bounded_calls,
     check_courant,
     check_densities,
     draw_runs,
-    output_times,
     run_trajectories,
     snapshots_of_runs,
-    solution,
+    solve,
 )
 
 if TYPE_CHECKING:
@@ -171,15 +171,7 @@ class HughesSolver:
         {solve}
         """
         cells = self._check_densities(initial, "initial")
-        times, steps, fractions = output_times(t_end, times, self.dt)
-        fields = np.empty((len(cells), len(times), cells.shape[1]))
-        rows = np.arange(len(cells) * len(times)).reshape(len(cells), len(times))
-
-        def events(group):
-            return steps, fractions, rows[group].T
-
-        _integrate(self, cells, events, fields.reshape(-1, cells.shape[1]), normalised=False)
-        return solution(initial, fields, times)
+        return solve(partial(_integrate, self, normalised=False), cells, t_end, times, self.dt, np.ndim(initial) == 1)
 
     def potential(self, density: ArrayLike) -> NDArray[np.float64]:
         """Potential phi of densities: the shortest walking time to the exit, s.
@@ -233,10 +225,9 @@ def _corridor(solver):
 
 
 def _integrate(solver, initial, events, out, *, normalised, done=None):
-    """Integrate each row of initial, in groups of the kernel's lanes; snapshots to rows of out.
+    """Integrate each row of initial, see `randsmap.datasets._solving`, in groups of the kernel's lanes.
 
-    events(group), for a slice of trajectories, gives ascending steps (n,), fractions (n,) and rows (n, len(group)) of
-    out, -1 for none. done(steps) is called with the steps made, of all trajectories.
+    done(steps) is called with the steps made, of all trajectories.
     """
     n_trajectories, (nx, ny) = len(initial), solver.shape
     corridor = *_corridor(solver), solver.dx, solver.dy
@@ -336,28 +327,13 @@ def make_hughes(
         bump = _initial_bump(solver, *parameters)
         return parameters, bump / (bump.sum() * solver.dx * solver.dy) if normalization == "before" else bump
 
-    parameters, initial, steps = draw_runs(
-        random_state, n_trajectories, snapshots_per_trajectory, t_end, solver.dt, draw
-    )
-    n_snapshots = steps.shape[1]
-
-    def events(group):
-        reached, position = np.unique(steps[group], return_inverse=True)
-        rows = np.full((len(reached), group.stop - group.start), -1, np.intp)
-        lane, snapshot = np.indices(steps[group].shape)
-        rows[position.reshape(lane.shape), lane] = (group.start + lane) * n_snapshots + snapshot
-        return reached, np.zeros(len(reached)), rows
-
-    groups = (steps[i : i + crowd.LANES] for i in range(0, len(steps), crowd.LANES))
+    runs = draw_runs(random_state, n_trajectories, snapshots_per_trajectory, t_end, solver.dt, draw)
+    groups = (runs[2][i : i + crowd.LANES] for i in range(0, n_trajectories, crowd.LANES))
     total = sum(int(group.max()) * len(group) for group in groups)
-    with if_asked(progress), ProgressBar(total, "Hughes steps", scale=True) as bar:
-        data = fill_output(
-            out,
-            (steps.size, len(solver.mask)),
-            lambda data: _integrate(solver, initial, events, data, normalised=True, done=bar.update),
-        )
     about = {"mask": solver.mask, "cell_centers": solver.cell_centers, "shape": solver.shape, "DESCR": _DESCR}
-    return snapshots_of_runs(data, parameters, steps, solver.dt, **about)
+    with if_asked(progress), ProgressBar(total, "Hughes steps", scale=True) as bar:
+        integrate = partial(_integrate, solver, normalised=True, done=bar.update)
+        return snapshots_of_runs(integrate, *runs, solver.dt, out, **about)
 
 
 def _initial_bump(solver, amplitude, width_x, width_y, center_x, center_y):

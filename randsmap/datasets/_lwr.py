@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,16 +12,15 @@ from randsmap._interface.arrays import LARGEST, SMALLEST, as_array
 from randsmap._interface.parameters import check_count, check_number
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._kernels import traffic
-from randsmap.datasets._common import Output, RandomState, describe, documented, fill_output
+from randsmap.datasets._common import Output, RandomState, describe, documented
 from randsmap.datasets._solving import (
     bounded_calls,
     check_courant,
     check_densities,
     draw_runs,
-    output_times,
     run_trajectories,
     snapshots_of_runs,
-    solution,
+    solve,
 )
 
 if TYPE_CHECKING:
@@ -129,36 +129,26 @@ class LWRSolver:
         {solve}
         """
         cells = check_densities(initial, "initial", self.n_cells, self.rho_max)
-        times, steps, fractions = output_times(t_end, times, self.dt)
-        fields = np.empty((len(cells), len(times), self.n_cells))
-        schedule = _schedule(steps, fractions, self.n_cells)
-        _integrate(self, cells, lambda i: (schedule, fields[i]))
-        return solution(initial, fields, times)
+        return solve(partial(_integrate, self), cells, t_end, times, self.dt, np.ndim(initial) == 1)
 
 
-def _schedule(steps, fractions, n_cells):
-    """Snapshots at time 0, and the kernel's events of the others, in calls of bounded length."""
-    # the kernel's state is rounded to multiples of a quantum: at time 0 the initial data are returned as they are
-    at_start = np.flatnonzero((steps == 0) & (fractions == 0))
-    later = np.arange(len(at_start), len(steps))
-    limit = max(1, _UPDATES_PER_CALL // n_cells)
-    return at_start, list(bounded_calls(steps[later], fractions[later], later, limit))
-
-
-def _integrate(solver, initial, job, done=None):
-    """Integrate each row of initial; job(i) gives its schedule and the array of its snapshots."""
+def _integrate(solver, initial, events, out, done=None):
+    """Integrate each row of initial, see `randsmap.datasets._solving`; done(1) is called after each."""
+    limit = max(1, _UPDATES_PER_CALL // solver.n_cells)
 
     def trajectory(i, stopped):
-        (at_start, calls), out = job(i)
-        out[at_start] = initial[i]
+        steps, fractions, rows = events(slice(i, i + 1))
+        # the kernel's state is rounded to multiples of a quantum: at time 0 the initial data are returned as they are
+        later = (steps > 0) | (fractions > 0)
+        out[rows[~later, 0]] = initial[i]
         state, rounding = _quantised(initial[i])
         aside = np.empty_like(state)
-        for steps, fractions, rows in calls:
+        for call in bounded_calls(steps[later], fractions[later], rows[later, 0], limit):
             if stopped.is_set():
                 return
-            traffic.run(state, aside, solver.courant, solver.rho_max, rounding, steps, fractions, rows, out)
+            traffic.run(state, aside, solver.courant, solver.rho_max, rounding, *call, out)
         if done is not None:
-            done()
+            done(1)
 
     run_trajectories(trajectory, len(initial))
 
@@ -243,19 +233,11 @@ def make_lwr(
         draws = noise * rng.standard_normal(solver.n_cells)
         return parameters, _initial_bump(solver.cell_centers, *parameters, draws)
 
-    parameters, initial, steps = draw_runs(
-        random_state, n_trajectories, snapshots_per_trajectory, t_end, solver.dt, draw
-    )
-    (n, n_snapshots), M = steps.shape, solver.n_cells
-    whole = np.zeros(n_snapshots)  # no fraction of a step
-    with if_asked(progress), ProgressBar(n, "LWR trajectories") as bar:
-
-        def fill(data):
-            data = data.reshape(n, n_snapshots, M)
-            _integrate(solver, initial, lambda i: (_schedule(steps[i], whole, M), data[i]), bar.update)
-
-        data = fill_output(out, (steps.size, M), fill)
-    return snapshots_of_runs(data, parameters, steps, solver.dt, cell_centers=solver.cell_centers, DESCR=_DESCR)
+    runs = draw_runs(random_state, n_trajectories, snapshots_per_trajectory, t_end, solver.dt, draw)
+    about = {"cell_centers": solver.cell_centers, "DESCR": _DESCR}
+    with if_asked(progress), ProgressBar(n_trajectories, "LWR trajectories") as bar:
+        integrate = partial(_integrate, solver, done=bar.update)
+        return snapshots_of_runs(integrate, *runs, solver.dt, out, **about)
 
 
 def _initial_bump(x, amplitude, width, center, noise):

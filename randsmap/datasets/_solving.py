@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap import _parallel
 from randsmap._interface.arrays import LARGEST, as_array, check_domain
 from randsmap._interface.parameters import check_count, check_number
-from randsmap.datasets._common import RandomState, random_streams
+from randsmap.datasets._common import Output, RandomState, fill_output, random_streams
 
 if TYPE_CHECKING:
     from sklearn.utils import Bunch
@@ -126,14 +126,24 @@ def bounded_calls(
         first = last
 
 
-def solution(initial: ArrayLike, fields: NDArray[np.float64], times: NDArray[np.float64]) -> Bunch:
-    """What `solve` returns of fields (n_trajectories, n_times, n_cells)."""
+# -- Fields at given times and at random ones ------------------------------------------------------
+# integrate(initial, events, out) integrates each row of `initial` and writes snapshots to rows of `out`; events(group),
+# for a slice of trajectories, gives ascending steps (n,), fractions of one more step (n,) and rows (n, len(group)) of
+# `out`, -1 for none
+def solve(
+    integrate: Callable[..., object], initial: NDArray[np.float64], t_end: Any, times: Any, dt: float, single: bool
+) -> Bunch:
+    """Fields of the initial ones (n_trajectories, M) at the output times; `single`: those of the first alone."""
     from sklearn.utils import Bunch
 
-    return Bunch(fields=fields[0] if np.ndim(initial) == 1 else fields, times=times)
+    times, steps, fractions = output_times(t_end, times, dt)
+    rows = np.arange(len(initial) * len(times)).reshape(len(initial), len(times))
+    out = np.empty((rows.size, initial.shape[1]))
+    integrate(initial, lambda group: (steps, fractions, rows[group].T), out)
+    fields = out.reshape(*rows.shape, -1)
+    return Bunch(fields=fields[0] if single else fields, times=times)
 
 
-# -- States of random runs -------------------------------------------------------------------------
 def draw_runs(
     random_state: RandomState,
     n_trajectories: int,
@@ -156,10 +166,24 @@ def draw_runs(
 
 
 def snapshots_of_runs(
-    data: NDArray[np.float64], parameters: NDArray[np.float64], steps: NDArray[np.intp], dt: float, **more: Any
+    integrate: Callable[..., object],
+    parameters: NDArray[np.float64],
+    initial: NDArray[np.float64],
+    steps: NDArray[np.intp],
+    dt: float,
+    out: Output,
+    **more: Any,
 ) -> Bunch:
-    """The data set of snapshots, trajectory by trajectory."""
+    """The data set of the snapshots of runs after these steps, trajectory by trajectory."""
     from sklearn.utils import Bunch
 
+    def events(group):
+        reached, position = np.unique(steps[group], return_inverse=True)
+        rows = np.full((len(reached), group.stop - group.start), -1, np.intp)
+        trajectory, snapshot = np.indices(steps[group].shape)
+        rows[position.reshape(snapshot.shape), trajectory] = (group.start + trajectory) * steps.shape[1] + snapshot
+        return reached, np.zeros(len(reached)), rows
+
+    data = fill_output(out, (steps.size, initial.shape[1]), lambda data: integrate(initial, events, data))
     times, trajectories = (steps * dt).reshape(-1), np.repeat(np.arange(len(steps)), steps.shape[1])
     return Bunch(data=data, times=times, trajectories=trajectories, parameters=parameters, **more)
