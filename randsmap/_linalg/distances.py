@@ -137,12 +137,11 @@ def centre_of(X: _Values) -> _Values:
     """A point amid the rows of X to take distances from: a mean of some rows, in float32 where it fits."""
     # any point near the rows will do; its few digits make x - centre exact for data of few digits (float32, integers,
     # pixels), and where the spread is small compared with the mean
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean = X[:: max(1, len(X) // 128)].mean(axis=0)
+    mean = X[:: max(1, len(X) // 128)].mean(axis=0)
+    with np.errstate(over="ignore"):
         single = mean.astype(np.float32).astype(np.float64)
-        spread_lost = abs(single) < np.finfo(np.float32).tiny
-    centre = np.where(np.isfinite(single) & ~spread_lost, single, mean)
-    return np.where(np.isfinite(centre), centre, X[0])
+    fits = np.isfinite(single) & (abs(single) >= np.finfo(np.float32).tiny)
+    return np.where(fits, single, mean)
 
 
 def centred_rows(X: _Values, centre: _Values) -> tuple[_Values, _Values]:

@@ -16,7 +16,7 @@ Gaussian Processes for Machine Learning, MIT Press (2006), Sec. 2.7 (the varianc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -165,18 +165,36 @@ class Dual:
         return root
 
     # -- Leverage --------------------------------------------------------------------------------------
-    def leverage(self, regularization: float) -> KernelLeverage:
-        """h = |w|^2 + (k(y, y) - 2 k^T w + w^T K w) / lambda; for lambda up to `smallest`, the bracket alone."""
+    def leverage(self, regularization: float) -> tuple[Callable[..., _Values], _Values | None, _Values, bool]:
+        """The leverage h = |w|^2 + v / lambda, v = k(y, y) - 2 k^T w + w^T K w; for lambda up to `smallest` v alone.
+
+        A function of the kernel k (L, n) between points and the training points, the tail t (L, m) and k(y, y); h (n,)
+        at the training points, 1 - lambda B_ii, None for v alone; h (n,) were each of them none; whether it is v alone.
+        """
         if not regularization > self.smallest:
             regularization = 0.0
         root = self._inverse_root(regularization) if regularization else None
-        if root is None:
-            with blas_threads():
+        with blas_threads():
+            if root is None:
                 eigenvalues, V = symmetric_eigen(without_span(self.Q, self.K), overwrite=True)
                 floor = max(len(V) * _EPS * eigenvalues[-1], self.smallest / 10) if not regularization else 0.0
                 root = np.ascontiguousarray(V / np.sqrt(np.maximum(eigenvalues, floor) + regularization))
                 remove_span(self.Q, root)
-        return KernelLeverage(self, root, regularization)
+            inverse_K = self.inverse @ self.K
+
+        def values(k: _Values, t: _Values, k_yy: float) -> _Values:
+            with blas_threads():
+                w = t @ self.inverse
+                w += ((k - t @ inverse_K) @ root) @ root.T
+                variance = np.maximum(k_yy + np.einsum("ij,ij->i", w @ self.K - 2 * k, w), 0)
+            return np.einsum("ij,ij->i", w, w) + variance / regularization if regularization else variance
+
+        diagonal = np.einsum("ij,ij->i", root, root)
+        safe = np.maximum(diagonal, _TINY)
+        if not regularization:
+            return values, None, 1 / safe, True
+        training = np.maximum(1 - regularization * diagonal, 0)
+        return values, training, training / (regularization * safe), False
 
 
 def _basis_and_inverse(T):
@@ -191,36 +209,3 @@ def _basis_and_inverse(T):
     Q, inverse = np.ascontiguousarray(Q[:, :rank]), np.empty((t, n))
     inverse[order] = np.linalg.lstsq(R[:rank], Q.T, rcond=None)[0]
     return Q, inverse
-
-
-class KernelLeverage:
-    """Leverage h at any point, made by `Dual.leverage`; the variance alone where lambda counts as 0.
-
-    At the training points it is `training` (n,), 1 - lambda B_ii, or None where lambda counts as 0; were each of them
-    no training point, `held_out` (n,).
-    """
-
-    def __init__(self, dual: Dual, root: _Values, regularization: float) -> None:
-        self._K, self._root, self._regularization = dual.K, root, regularization
-        self.variance = not regularization
-        self._inverse = dual.inverse
-        with blas_threads():
-            self._inverse_K = self._inverse @ self._K
-        diagonal = np.einsum("ij,ij->i", root, root)
-        safe = np.maximum(diagonal, _TINY)
-        self.training: _Values | None = None
-        if self.variance:
-            self.held_out = 1 / safe
-        else:
-            self.training = np.maximum(1 - regularization * diagonal, 0)
-            self.held_out = self.training / (regularization * safe)
-
-    def values(self, k: _Values, t: _Values, k_yy: float) -> _Values:
-        """h (L,) from the kernel k (L, n) between the points and the training points, and the tail t (L, m)."""
-        with blas_threads():
-            w = t @ self._inverse
-            w += ((k - t @ self._inverse_K) @ self._root) @ self._root.T
-            variance = np.maximum(k_yy + np.einsum("ij,ij->i", w @ self._K - 2 * k, w), 0)
-        if self.variance:
-            return variance
-        return np.einsum("ij,ij->i", w, w) + variance / self._regularization

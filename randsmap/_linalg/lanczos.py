@@ -10,17 +10,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+_Values = NDArray[np.float64]
 # The basis is compressed when it has this many vectors
 BASIS = 80
 
 
 def leading_eigenpairs(
-    product: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    n: int,
-    count: int,
-    constraint: NDArray[np.float64],
-    tolerance: float = 4e-15,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    product: Callable[[_Values], _Values], n: int, count: int, constraint: _Values, tolerance: float = 4e-15
+) -> tuple[_Values, _Values]:
     """The `count` <= n / 8 largest eigenvalues of a symmetric matrix S (n, n) of norm about 1, in descending order, and
     orthonormal eigenvectors (n, count).
 

@@ -23,6 +23,7 @@ from randsmap._linalg.sums import GramAccumulator, sum_rows
 from randsmap._linalg.svd import orthonormalize_rows_against
 from randsmap._parallel import blas_threads
 
+_Values = NDArray[np.float64]
 # Latent points whose features V gains at a time
 STEP = 64
 # Gaussian probes of the features outside V. The bound tau is too small if a chi-squared variable of 10 degrees of
@@ -77,7 +78,7 @@ class LowRank:
         forced: bool = False,
     ) -> None:
         self.n, self.bias = rows.n, rows.bias
-        self.mean: NDArray[np.float64] | None = None
+        self.mean: _Values | None = None
         self.tol = 1e-8 if tol is None else tol if forced else min(tol, 1e-8)
         self._features = rows.without_bias()
         P = self._features.width
@@ -101,7 +102,7 @@ class LowRank:
         self._is_projected = False
         self._fields: Any = None
         self._sums: Any = None
-        self._Z: NDArray[np.float64] | None = None
+        self._Z: _Values | None = None
         self._rest = np.empty((0, PROBES))
         self.tau = np.inf
         # errors |E|_2 that a table of Phi V may have (0: no table) and has
@@ -229,7 +230,7 @@ class LowRank:
 
     def _projections(self, right, size=2048):
         """(start, stop, rows of Phi times right^T) over all rows, from a table where that pays."""
-        # rows that are read from a table at a time: enough in each of its cells for a product of matrices
+        # rows that are read from a table, and sorted by its cells, at a time: enough in each for products of matrices
         table_rows = 16384
         table = None
         if self._table_goal:
@@ -256,7 +257,7 @@ class LowRank:
                 stop = min(start + size, last)
                 yield start, stop, Z[start - first : stop - first]
 
-    def blocks(self, size: int = 2048) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
+    def blocks(self, size: int = 2048) -> Iterator[tuple[int, int, _Values]]:
         """(start, stop, rows of [1 |] Phi V less `mean`) over all rows, as those of FeatureRows."""
         first = int(self.bias)
         right, energy = None, 0.0
@@ -276,7 +277,7 @@ class LowRank:
         if right is not None:
             self.tau = _MARGIN * energy
 
-    def whole(self) -> NDArray[np.float64]:
+    def whole(self) -> _Values:
         """All of [1 |] Phi V less `mean`, (n, width)."""
         return np.vstack([block for _, _, block in self.blocks()])
 
@@ -358,7 +359,7 @@ class LowRank:
             # mean(phi) is the reference and what the rows less it have for a mean, seen through V
             return np.vstack([field_mean - (self._features.mean @ R + mean @ alpha), R])
 
-    def weights(self, points: FeatureRows, regularization: float) -> NDArray[np.float64] | None:
+    def weights(self, points: FeatureRows, regularization: float) -> _Values | None:
         """Weights (L, n) of the fields, less their mean without a bias, in those decoded at `points`, always the same;
         None where |Phi (A - A*)| <= tol |F| is not known for all fields."""
         for _ in self._passes(None, regularization):
@@ -378,7 +379,7 @@ class LowRank:
         return self._is_useful and self.tau <= self.tol * least
 
 
-def _farthest(points: NDArray[np.float64]) -> Iterator[int]:
+def _farthest(points: _Values) -> Iterator[int]:
     """Indices of points (n, d), each the farthest from those before, until the others are equal to one of them."""
     distances = np.einsum("ij,ij->i", points, points)  # from their mean
     while distances.max(initial=0) > 0:

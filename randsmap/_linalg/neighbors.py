@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from randsmap._kernels import neighbors as _kernel
 from randsmap._parallel import parallel_rows
 
+_Values = NDArray[np.float64]
 # Points per leaf at most, by measurements
 _LEAF = 8
 
@@ -15,7 +16,7 @@ _LEAF = 8
 class NeighborIndex:
     """Points (n, d) made ready for `query`: float64, C-contiguous, finite, copied. Plain arrays, so that it pickles."""
 
-    def __init__(self, points: NDArray[np.float64]) -> None:
+    def __init__(self, points: _Values) -> None:
         n, d = points.shape
         self.n_points, self.n_dims = n, d
         # In few dimensions a balanced k-d tree; in more, the boxes of random points prune nothing, and every pair is
@@ -86,7 +87,7 @@ class NeighborIndex:
             center, scale, radius = np.zeros(d), 1.0, np.inf
         self._arrays = (points.copy(), tiles, center, scale, radius)
 
-    def query(self, Q: NDArray[np.float64], k: int) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    def query(self, Q: _Values, k: int) -> tuple[_Values, NDArray[np.intp]]:
         """Distances, increasing along a row, and indices (m, k) of the k <= n nearest points of each row of Q (m, d).
 
         Among equal distances the lower index comes first. The result does not depend on the threads, or on which

@@ -10,12 +10,14 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from randsmap._linalg.cholesky import Solution, cholesky_solve, with_bias
+from randsmap._linalg.products import symmetric_eigen
 from randsmap._linalg.rows import FeatureRows, feature_matrix
 from randsmap._linalg.spectral import FeatureLeverage
 from randsmap._linalg.sums import GramAccumulator, sum_rows
 from randsmap._parallel import blas_threads
 
-_EPS = np.finfo(float).eps
+_Values = NDArray[np.float64]
+_EPS, _TINY = np.finfo(float).eps, np.finfo(float).tiny
 # Points that are kept at most: enough for distances between neighbours
 _SAMPLE = 8192
 
@@ -39,7 +41,7 @@ class NormalEquations:
         self._n_waiting = 0
         self._sample, self.stride = np.empty((0, d)), 1  # every 2^k-th point
 
-    def check(self, X: NDArray[np.float64]) -> None:
+    def check(self, X: _Values) -> None:
         """Raise the errors that the features of X may raise, before X is added."""
         self.check_complete()
         with np.errstate(over="ignore", invalid="ignore"):
@@ -64,7 +66,7 @@ class NormalEquations:
             )
 
     # -- Batches ---------------------------------------------------------------------------------------
-    def add(self, X: NDArray[np.float64], F: Any) -> None:
+    def add(self, X: _Values, F: Any) -> None:
         """Add latent points (n, d) and their fields (n, M)."""
         self.incomplete = True
         self._add_rows(X, F)
@@ -90,7 +92,7 @@ class NormalEquations:
             self._sample, self.stride = self._sample[::2], 2 * self.stride
         self._sample = np.concatenate([self._sample, new])
 
-    def sample(self) -> NDArray[np.float64]:
+    def sample(self) -> _Values:
         """All latent points, or at most 8192 of them, evenly spread in their order."""
         return self._sample
 
@@ -152,4 +154,9 @@ class NormalEquations:
     def leverage(self, regularization: float) -> FeatureLeverage:
         """The leverage in the regression on all rows."""
         G, _, mean, _ = self.totals()
-        return FeatureLeverage.of_gram(G, regularization, mean, 1 / self.n if self.centred else 0.0)
+        with blas_threads():
+            eigenvalues, V = symmetric_eigen(G, lower=False, overwrite=True)
+        shifted = np.maximum(eigenvalues, 0) + regularization
+        kept = shifted > len(G) * _EPS * max(eigenvalues[-1], _TINY)  # what is below is round-off
+        W = np.ascontiguousarray(V[:, kept] / np.sqrt(shifted[kept]))
+        return FeatureLeverage(W, mean, 1 / self.n if self.centred else 0.0)

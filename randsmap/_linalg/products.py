@@ -14,10 +14,10 @@ from scipy.linalg.blas import dgemm
 
 from randsmap._kernels import ridge as _kernel
 
+_Values = NDArray[np.float64]
 
-def multiply(
-    A: NDArray[np.float64], B: NDArray[np.float64], out: NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:
+
+def multiply(A: _Values, B: _Values, out: _Values | None = None) -> _Values:
     """A B for a C-contiguous A; B may be the transpose of one, and is not copied then."""
     if out is None:
         out = np.empty((len(A), B.shape[1]))
@@ -28,16 +28,14 @@ def multiply(
     return out
 
 
-def cross(A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.float64]:
+def cross(A: _Values, B: _Values) -> _Values:
     """A^T B."""
     out = np.empty((A.shape[1], B.shape[1]))
     _kernel.cross(A, B, False, out)
     return out
 
 
-def symmetric_eigen(
-    A: NDArray[np.float64], *, lower: bool = True, overwrite: bool = False
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def symmetric_eigen(A: _Values, *, lower: bool = True, overwrite: bool = False) -> tuple[_Values, _Values]:
     """Eigenvalues (n,), ascending, and eigenvectors (n, n) of the symmetric matrix of which A has a triangle.
 
     SciPy's default, "evr", loses orthogonality where eigenvalues lie close together; "evd" does not, but SciPy 1.13 has
@@ -47,13 +45,13 @@ def symmetric_eigen(
     return scipy.linalg.eigh(A, lower=lower, overwrite_a=overwrite, check_finite=False, driver=driver)
 
 
-def remove_span(Q: NDArray[np.float64], B: NDArray[np.float64]) -> None:
+def remove_span(Q: _Values, B: _Values) -> None:
     """B (n, m), C-contiguous, becomes J B, J = I - Q Q^T for orthonormal columns Q (n, r)."""
     for _ in range(2 if Q.size and B.size else 0):  # twice, for the round-off of the first subtraction
         dgemm(-1.0, cross(Q, B).T, Q.T, beta=1.0, c=B.T, overwrite_c=True)
 
 
-def without_span(Q: NDArray[np.float64], K: NDArray[np.float64]) -> NDArray[np.float64]:
+def without_span(Q: _Values, K: _Values) -> _Values:
     """J K J of a symmetric K, a new array: K - Q R^T - R Q^T, R = K Q - Q (Q^T K Q) / 2."""
     inner = K.copy()
     if Q.size:

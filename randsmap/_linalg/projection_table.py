@@ -14,6 +14,7 @@ from randsmap._kernels import features as _kernel
 from randsmap._linalg.products import cross, multiply
 from randsmap._parallel import blas_threads
 
+_Values = NDArray[np.float64]
 # Latents below which features are cheap
 _LEAST_ROWS = 20000
 # Rows by which the error of the table is estimated
@@ -33,12 +34,7 @@ class ProjectionTable:
     """
 
     def __init__(
-        self,
-        X: NDArray[np.float64],
-        values: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-        cells: int,
-        degree: int,
-        accuracy: float,
+        self, X: _Values, values: Callable[[_Values], _Values], cells: int, degree: int, accuracy: float
     ) -> None:
         self._values, self._cells, self._degree = values, cells, degree
         d = X.shape[1]
@@ -72,12 +68,7 @@ class ProjectionTable:
 
     @classmethod
     def where_it_pays(
-        cls,
-        features: Any,
-        X: NDArray[np.float64],
-        width: int,
-        values: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-        goal: float,
+        cls, features: Any, X: _Values, width: int, values: Callable[[_Values], _Values], goal: float
     ) -> tuple[Self, float] | None:
         """A table of `values` (k = width columns), phi(y) times orthonormal columns for the most part, and |E|_2 for
         what it misses, E (n, k); None where that would be more than `goal`, or it would not halve the work.
@@ -99,7 +90,7 @@ class ProjectionTable:
         return (table, float(error)) if error <= goal else None
 
     @staticmethod
-    def _cheapest(features: Any, X: NDArray[np.float64], width: int, accuracy: float) -> tuple[int, int] | None:
+    def _cheapest(features: Any, X: _Values, width: int, accuracy: float) -> tuple[int, int] | None:
         """(cells, degree) for which least work is expected, from what is known of the features' Chebyshev series."""
         # multiplications of GEMM that take as long as one feature
         per_feature = 60
@@ -140,16 +131,9 @@ class ProjectionTable:
         number = corner[:, 0] if X.shape[1] == 1 else corner[:, 0] * self._cells + corner[:, 1]
         return number, 2 * (t - corner) - 1
 
-    def rows(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+    def rows(self, X: _Values) -> _Values:
         """The functions' values (m, k) at latents (m, d) in the box."""
-        # rows that are sorted by their cells at a time: enough of each cell for products of matrices
-        size = 16384
         out = np.empty((len(X), self._coefficients.shape[2]))
-        for start in range(0, len(X), size):
-            self._fill(X[start : start + size], out[start : start + size])
-        return out
-
-    def _fill(self, X, out):
         cell, t = self._located(X)
         place = self._place[cell]
         order = np.argsort(place, kind="stable")
@@ -169,6 +153,7 @@ class ProjectionTable:
                     out[rows] = self._values(X[rows])
                 else:
                     out[rows] = cross(np.ascontiguousarray(products[:, a:b]), self._coefficients[place[a]])
+        return out
 
 
 def _chebyshev(t, degree):

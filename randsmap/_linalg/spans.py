@@ -16,6 +16,7 @@ from randsmap._linalg.scales import error_scales
 from randsmap._linalg.svd import orthonormalize_rows_against, truncated_svd
 from randsmap._parallel import blas_threads
 
+_Values = NDArray[np.float64]
 _EPS = np.finfo(float).eps
 # Fields that are expressed in coordinates at a time
 _BLOCK = 512
@@ -32,22 +33,14 @@ class FactoredRows(Rows):
     """
 
     def __init__(
-        self,
-        array: NDArray[np.float64],
-        coordinates: NDArray[np.float64],
-        basis: NDArray[np.float64],
-        origin: Any,
-        free: NDArray[np.bool_],
-        probes: NDArray[np.float64],
+        self, array: _Values, coordinates: _Values, basis: _Values, origin: Any, free: Any, probes: _Values
     ) -> None:
         super().__init__(array)
         self.coordinates, self.basis, self.origin = coordinates, basis, origin
         self._free, self._probes = free, probes
 
     @classmethod
-    def factor(
-        cls, F: NDArray[np.float64], beside: NDArray[np.float64], free: NDArray[np.bool_], origin: Any = None
-    ) -> Self | None:
+    def factor(cls, F: _Values, beside: _Values, free: NDArray[np.bool_], origin: Any = None) -> Self | None:
         """The factored fields F (n, M), or None where their rank is above min(n, M) / 2, or 0 and q = 0.
 
         Q spans the independent rows `beside` (q, M) too, which are 0 outside the cells S = `free` (M,).
@@ -109,7 +102,7 @@ class FactoredRows(Rows):
             return None
         return cls(F, np.ascontiguousarray(G[:, :r]), np.ascontiguousarray(Q[:r]), origin, free, probes)
 
-    def of_others(self, F: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def of_others(self, F: _Values) -> tuple[_Values, _Values]:
         """Coordinates (L, r) of other fields F (L, M), and the distance (L,) on S from what they stand for.
 
         Where that is no more than round-off, it is the estimate.
@@ -152,7 +145,7 @@ class ReflectedRows:
     """Coordinates in a basis of rows (q, M) and fields F (n, M) on the cells S, by the reflections of their QR
     factorisation, to which rank does not matter."""
 
-    def __init__(self, F: NDArray[np.float64], beside: NDArray[np.float64], free: NDArray[np.bool_]) -> None:
+    def __init__(self, F: _Values, beside: _Values, free: NDArray[np.bool_]) -> None:
         # reflections are applied in blocks, wide enough for matrix products at full speed
         reflections = 256
         self._free = free
@@ -166,7 +159,7 @@ class ReflectedRows:
             self._factors, self._blocks, _ = lapack.dgeqrt(min(reflections, q + n), rows.T, overwrite_a=1)
         self.coordinates = np.ascontiguousarray(np.tril(self._factors.T[:, : q + n])[q:])
 
-    def of_others(self, F: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def of_others(self, F: _Values) -> tuple[_Values, _Values]:
         """Coordinates (L, q + n) of fields F (L, M), and the distance (L,) on S from what they stand for."""
         r = self._factors.shape[1]
         out, rest = np.empty((len(F), r)), np.empty(len(F))

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from randsmap._linalg.cholesky import Solution, with_bias
-from randsmap._linalg.products import symmetric_eigen
 from randsmap._linalg.rows import FeatureRows, less_means
 from randsmap._parallel import blas_threads
 
@@ -50,6 +49,7 @@ class Spectral:
     def __init__(self, rows: Any, *, always: bool = False) -> None:
         self._rows, self._always = rows, always
         self._given: Any = None
+        self._units: Any = None
         self._fields: Any = None  # those given, less their mean
         self._field_mean: Any = None
         self._triangle: Any = None
@@ -63,19 +63,21 @@ class Spectral:
         if self._given is not F:
             self._given, (self._fields, self._field_mean) = F, less_means(self._rows, F)
             self._triangle = None
-        A, name = self._less_mean_solution(self._fields, regularization, cut)
+        A, name = self._less_mean_solution(regularization, cut)
         return Solution(A if self._field_mean is None else with_bias(A, self._rows.mean, self._field_mean), name)
 
     def weights(self, Z: _Values, regularization: float) -> _Values:
         """Z A (L, n) for the coefficients A of the n unit fields, rows Z being less the mean of Phi."""
-        self._triangle = None
-        A, _ = self._less_mean_solution(np.eye(self._rows.n), regularization)
+        if self._units is None or self._given is not self._units:
+            self._given = self._units = self._fields = np.eye(self._rows.n)
+            self._field_mean = self._triangle = None
+        A, _ = self._less_mean_solution(regularization)
         with blas_threads():
             return Z @ A
 
-    def _less_mean_solution(self, F, regularization, cut=None):
+    def _less_mean_solution(self, regularization, cut=None):
         """A, without a bias row where the rows are less their mean, and the solver's name."""
-        R, QtF, basis = self._triangular_system(F)
+        R, QtF, basis = self._triangular_system()
         with blas_threads():
             if not self._always and regularization > 10 * _EPS * np.linalg.norm(R) ** 2 > 0:
                 A, name = _damped_solution(R, QtF, regularization), "qr"
@@ -90,10 +92,10 @@ class Spectral:
     def _round_off(self):
         return max(self._rows.n, self._rows.width) * _EPS
 
-    def _triangular_system(self, F):
-        """R, Q^T F, and orthonormal columns B with Phi = Q R B^T, or None for the identity."""
+    def _triangular_system(self):
+        """R, Q^T F (None without fields), and orthonormal columns B with Phi = Q R B^T, or None for the identity."""
         if self._triangle is None:
-            rows, self._singular = self._rows, None
+            rows, F, self._singular = self._rows, self._fields, None
             with blas_threads():
                 if rows.n >= rows.width:
                     self._triangle = *_tall_triangle(rows, F), None
@@ -119,7 +121,7 @@ class Spectral:
         """Of all points; where lambda is 0 or below the round-off of Phi, that of the minimum-norm solution."""
         rows = self._rows
         rows.centre()
-        R, _, basis = self._triangular_system(None)
+        R, _, basis = self._triangular_system()
         with blas_threads():
             if np.sqrt(regularization) > self._round_off * np.linalg.norm(R):
                 W = lapack.dtrtri(np.triu(_damped_qr(R, regularization)[0]))[0]
@@ -297,15 +299,6 @@ class FeatureLeverage:
         self, W: _Values, mean: Any = None, offset: float = 0.0, Q: Any = None, regularization: float = 0.0
     ) -> None:
         self.W, self.mean, self.offset, self._Q, self._regularization = W, mean, offset, Q, regularization
-
-    @classmethod
-    def of_gram(cls, G: _Values, regularization: float, mean: Any, offset: float) -> FeatureLeverage:
-        """From Psi^T Psi (upper triangle), which may be overwritten, without the part that is round-off."""
-        with blas_threads():
-            eigenvalues, V = symmetric_eigen(G, lower=False, overwrite=True)
-            shifted = np.maximum(eigenvalues, 0) + regularization
-            kept = shifted > len(G) * _EPS * max(eigenvalues[-1], _TINY)
-            return cls(np.ascontiguousarray(V[:, kept] / np.sqrt(shifted[kept])), mean, offset)
 
     def values(self, features: Any, X: _Values) -> _Values:
         """h (L,) at points X (L, d)."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from randsmap._kernels import ridge as _ridge
 from randsmap._kernels import sums as _kernel
+from randsmap._linalg.products import cross
 from randsmap._parallel import blas_threads, parallel_rows
 
 # Rows that BLAS sums, whatever the batches: the sums then do not depend on them
@@ -98,14 +99,14 @@ class GramAccumulator:
             F = F - field_mean
             field_mean += F.mean(axis=0)  # to the last digits
             weighted = self._add_means(m, mean, field_mean)
-        for pairs, product, b in (
-            (self.gram, lambda out: _ridge.gram(Phi, False, False, out), mean),
-            (self.cross, lambda out: _ridge.cross(Phi, F, False, out), field_mean),
-        ):
-            block = np.empty(pairs.high.shape)
-            with blas_threads():
-                product(block)
-            pairs.add(block, weighted, b)
+        block = np.empty(self.gram.high.shape)
+        with blas_threads():
+            _ridge.gram(Phi, False, False, block)
+        self.gram.add(block, weighted, mean)
+        del block  # as large as the sums
+        with blas_threads():
+            products = cross(Phi, F)
+        self.cross.add(products, weighted, field_mean)
         self.n += m
 
     def _add_means(self, m, mean, field_mean):

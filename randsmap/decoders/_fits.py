@@ -267,18 +267,17 @@ class KernelFit(Fit):
         points, space = self.training_points, self.space
         K = space.kernel(self.points)
         own = float(K[0, 0])
-        model = Dual(K, space.tail(points)).leverage(self.regularization)
+        values, training, held_out, is_variance = Dual(K, space.tail(points)).leverage(self.regularization)
 
         def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
             T = space.tail(X)
             x = X if space.lengths is None else in_units(X, space.lengths)
             return in_blocks(
-                space.radial, self.points, x, lambda k, part: model.values(k + space.penalised_bias, T[part], own)
+                space.radial, self.points, x, lambda k, part: values(k + space.penalised_bias, T[part], own)
             )
 
-        highest = (own if model.variance else own / self.regularization) or np.inf
-        training = at(points) if model.training is None else model.training
-        return Leverage(at, points, training, model.held_out, highest)
+        highest = (own if is_variance else own / self.regularization) or np.inf
+        return Leverage(at, points, at(points) if training is None else training, held_out, highest)
 
 
 # -- Geometric harmonics ---------------------------------------------------------------------------

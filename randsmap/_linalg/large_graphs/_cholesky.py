@@ -21,6 +21,7 @@ from scipy.sparse import csr_array
 from randsmap._kernels import fronts as _kernel
 from randsmap._kernels import neighbors as _tree
 
+_Values = NDArray[np.float64]
 # Vertices of a part that is not dissected any more
 LEAF = 256
 
@@ -42,7 +43,7 @@ class SparseCholesky:
         Numbers of the factor, and multiplications to find it.
     """
 
-    def __init__(self, graph: csr_array, coordinates: NDArray[np.float64]) -> None:
+    def __init__(self, graph: csr_array, coordinates: _Values) -> None:
         n, c = coordinates.shape
         depth = max(0, (-(-n // LEAF) - 1).bit_length())
         order = np.empty(n, np.intp)
@@ -58,7 +59,7 @@ class SparseCholesky:
         place[self.permutation] = np.arange(n)
         bounds = np.concatenate([[0], np.cumsum(np.bincount(home, minlength=len(nodes)))])
         self.fronts: list[tuple[int, int, NDArray[np.intp], tuple[int, ...]]] = []
-        self._factors: list[tuple[int, int, NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]] = []
+        self._factors: list[tuple[int, int, NDArray[np.intp], _Values, _Values]] = []
         self.entries = self.operations = 0
         for number, node in enumerate(nodes):
             start, stop = bounds[number], bounds[number + 1]
@@ -78,7 +79,7 @@ class SparseCholesky:
         place = np.empty(n, np.intp)
         place[self.permutation] = np.arange(n)
         self._factors = []
-        left: dict[int, NDArray[np.float64]] = {}  # what children leave for their parents
+        left: dict[int, _Values] = {}  # what children leave for their parents
         for number, (start, stop, above, children) in enumerate(self.fronts):
             s, b = stop - start, len(above)
             own = np.zeros((s, s), order="F")
@@ -111,7 +112,7 @@ class SparseCholesky:
                 self._factors.append((start, stop, above, own, below))
             left[number] = rest
 
-    def solve(self, B: NDArray[np.float64]) -> NDArray[np.float64]:
+    def solve(self, B: _Values) -> _Values:
         """A^-1 B for B (n, p), A being the matrix that was factored last."""
         X = np.ascontiguousarray(B[self.permutation])
         for start, stop, above, own, below in self._factors:
@@ -126,7 +127,7 @@ class SparseCholesky:
         return out
 
 
-def step_coordinates(graph: csr_array, count: int) -> NDArray[np.float64]:
+def step_coordinates(graph: csr_array, count: int) -> _Values:
     """Numbers of steps (n, count) to each vertex of a graph of symmetric pattern from vertices far from one another.
 
     Steps to vertices that cannot be reached are more than all others.

@@ -18,6 +18,7 @@ from randsmap import _parallel
 from randsmap._kernels import neighbors as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
 
+_Values = NDArray[np.float64]
 # Points below which the other searches have nothing to gain from this one
 SMALLEST = 5000
 # Points per leaf at most
@@ -28,7 +29,7 @@ CHUNK = 8192
 ALLOWED = 0.5
 
 
-def neighbor_index(points: NDArray[np.float64], k: int) -> NeighborIndex | ProjectedNeighbors:
+def neighbor_index(points: _Values, k: int) -> NeighborIndex | ProjectedNeighbors:
     """The index to search these points (n, M), finite and centred, for their k nearest: the projected one where
     that prunes most of the pairs of a sample."""
     n, M = points.shape
@@ -128,9 +129,7 @@ class ProjectedNeighbors:
     `directions` (M, r) are V, `coordinates` (n, r + 1) the numbers (y, rho) of the points.
     """
 
-    def __init__(
-        self, points: NDArray[np.float64], directions: NDArray[np.float64], coordinates: NDArray[np.float64]
-    ) -> None:
+    def __init__(self, points: _Values, directions: _Values, coordinates: _Values) -> None:
         # Leaves per cell: the best of 1 to 8
         cell = 2
         self.n_points, self.n_dims = points.shape
@@ -153,7 +152,7 @@ class ProjectedNeighbors:
         norms = np.sqrt(np.einsum("ij,ij->i", self._coordinates, self._coordinates))
         self._norms = np.maximum.reduceat(norms, self._start[:-1])
 
-    def query(self, Q: NDArray[np.float64], k: int) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    def query(self, Q: _Values, k: int) -> tuple[_Values, NDArray[np.intp]]:
         """Distances and indices (m, k) of the k nearest points of each row of Q (m, M)."""
         m = len(Q)
         distance, index = np.empty((m, k)), np.empty((m, k), np.intp)

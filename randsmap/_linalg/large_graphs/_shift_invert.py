@@ -19,6 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from randsmap._linalg.lanczos import block_size, leading_eigenpairs
 from randsmap._linalg.large_graphs._cholesky import SparseCholesky, step_coordinates
 
+_Values = NDArray[np.float64]
 # Nanoseconds, measured with one thread (only their ratios matter)
 COST = {
     "product": 1.0,  # with an entry of S, for each vector of Lanczos
@@ -37,9 +38,7 @@ LIMITS = {
 }
 
 
-def inverted_eigenpairs(
-    S: csr_array, count: int, constraint: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+def inverted_eigenpairs(S: csr_array, count: int, constraint: _Values) -> tuple[_Values, _Values] | None:
     """As `leading_eigenpairs` for a sparse S, where this is faster than Lanczos on S; otherwise None.
 
     S (n, n) is symmetric with eigenvalues in (-1, 1], a vertex of a graph in space each row. `constraint` is its unit
