@@ -614,7 +614,7 @@ def _add_fit(commands, declared):
 
 def _fit(arguments):
     from randsmap.model import reconstruction_errors
-    from randsmap.model._sampling import sampled
+    from randsmap.model._manifold import sampled
     from randsmap.snapshots import read_snapshots
 
     search = all(getattr(arguments, name) is None for name in _ONE_DECODER)

@@ -8,11 +8,12 @@ zarr stores. Whatever scheduler is in use computes: a ``dask.distributed.Client`
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,6 @@ from randsmap._interface.parameters import check_count, document
 from randsmap._interface.state import restored_on_error
 from randsmap._linalg.rows import load_npy
 from randsmap._linalg.scales import median_norm
-from randsmap.decoders._capabilities import why_not
 from randsmap.metrics import field_norms, scaled_distances
 from randsmap.model import ManifoldModel
 from randsmap.model._manifold import assembled
@@ -35,23 +35,30 @@ _UNIT = 1024  # parts hold a multiple of so many rows, the blocks of sums, which
 _USUAL = 8192  # fewest rows of a part: smaller ones are not worth a merge
 
 
-_TEXTS = {
-    "raises": """\
+_documented = partial(
+    document,
+    texts={
+        "data": """\
+>>> import numpy as np, dask.array as da
+>>> from randsmap import POD, ManifoldModel, RANDSMAPDecoder, SigmoidFeatures, distributed
+>>> x = np.linspace(0, 1, 2000)[:, None]
+>>> fields = np.hstack([x**2, 1 - x**2])
+>>> chunks = da.from_array(fields, chunks=(600, 2))""",
+        "latents": """\
+Y : dask array or array-like (n, d)
+    Latents, which must fit in memory here and on the workers.""",
+        "raises": """\
 Raises
 ------
 ImportError
     Without dask.
 TypeError, ValueError
-    If fields are no dask array, if the lengths of chunks are not known, or as the estimator raises."""
-}
-_Function = TypeVar("_Function")
+    If fields are no dask array, if the lengths of chunks are not known, or as the estimator raises.""",
+    },
+)
 
 
-def _shared_texts(function: _Function) -> _Function:
-    """Fill {raises} in a docstring."""
-    return document(function, _TEXTS)
-
-
+@_documented
 def fit(decoder: Any, Y: Any, F: Any) -> Any:
     """Fit a decoder to latents and fields that are dask arrays.
 
@@ -59,8 +66,7 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
     ----------
     decoder : RANDSMAPDecoder or RFNNDecoder
         It is fitted itself, and goes on with `partial_fit`. Its solver must be "auto" or "cholesky".
-    Y : dask array or array-like (n, d)
-        Latent coordinates, which must fit in memory here and on the workers.
+    {latents}
     F : dask array (n, M) or (n, *shape)
         Fields in chunks of any shape; (n,) for a single cell.
 
@@ -68,34 +74,23 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
     -------
     decoder
 
-    Raises
-    ------
-    ImportError
-        Without dask.
-    TypeError
-        If F is no dask array, or the decoder has no `merge`.
-    ValueError
-        As `decoder.partial_fit` (of a part, whose rows the message names) and `merge`, or if the decoder's
-        parameters do not allow sums, or the lengths of the chunks are not known. The decoder then keeps its state.
+    {raises}
+        The decoder then keeps its state.
 
     Notes
     -----
     Features, latent scale and `coef_` have the bits of `decoder.fit`, for any chunks and workers, if `regularization`
-    is a number, `fit` uses Cholesky with n >= P+1, the number of BLAS threads is the same, and no sum cancels by more
-    than 2^40. Workers of a ``LocalCluster`` have one BLAS thread each, so compare with ``randsmap.set_num_threads(1)``.
-    Without a number, `fit` chooses lambda by held-out errors; here lambda is then 1e-3. The coefficients are solved for
-    here, when they are first used, or by ``decoder.solve()``.
+    is a number, `fit` uses Cholesky with n >= P+1, the number of BLAS threads is the same (one on the workers of a
+    ``LocalCluster``), and no sum cancels by more than 2^40. If `regularization` is no number, lambda is 1e-3. The
+    coefficients are solved for here, when they are first used, or by ``decoder.solve()``.
 
     A part is about 128 MB of fields. A worker needs memory for a few parts and for sums of P (P + M) pairs of numbers.
 
     Examples
     --------
-    >>> import numpy as np, dask.array as da
-    >>> from randsmap import RANDSMAPDecoder, SigmoidFeatures, distributed
-    >>> latents = np.linspace(0, 1, 3000)[:, None]
-    >>> fields = da.from_array(np.hstack([latents**2, 1 - latents**2]), chunks=(700, 2))
+    {data}
     >>> decoder = RANDSMAPDecoder(SigmoidFeatures(3.0, n_features=20), random_state=0)
-    >>> distributed.fit(decoder, latents, fields).predict([[0.5]]).round(2)
+    >>> distributed.fit(decoder, x, chunks).predict([[0.5]]).round(2)
     array([[0.25, 0.75]])
     """
     import dask
@@ -112,9 +107,10 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
             raise ValueError(f"Y and F must have the same number of rows, got {len(Y)} and {len(F)}")
         # all parts need the same features, drawn from all latents as `decoder.fit` draws them
         decoder.fit_features(Y.compute())
-        reason = why_not(decoder, "partial_fit")
-        if reason is not None:
-            raise ValueError(f"distributed.fit adds up parts: {reason}")
+        try:
+            decoder.check_available("partial_fit")
+        except AttributeError as error:
+            raise ValueError(f"distributed.fit adds up parts: {error}") from None
         # pure=False: a key by content would hash the decoder and all fields
         start = dask.delayed(decoder, traverse=False)
         parts = [
@@ -129,16 +125,15 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
     return decoder
 
 
-@_shared_texts
+@_documented
 def fit_model(model: ManifoldModel, F: Any) -> ManifoldModel:
     """Fit an encoder to some of the fields of a dask array, and a decoder to all of them.
 
     Parameters
     ----------
     model : ManifoldModel
-        It is fitted itself. Its encoder is fitted to `encoder_samples` fields (None: 2000), or to all if there are
-        fewer: one of each of as many equal stretches of the rows, drawn with a fixed seed. Its decoder is as for `fit`,
-        or None.
+        It is fitted itself. Its encoder is fitted to `encoder_samples` fields (None: 2000), one at random of each of as
+        many equal stretches of the rows. Its decoder is as for `fit`, or None.
     F : dask array (n, M) or (n, *shape)
 
     Returns
@@ -149,12 +144,9 @@ def fit_model(model: ManifoldModel, F: Any) -> ManifoldModel:
 
     Examples
     --------
-    >>> import numpy as np, dask.array as da
-    >>> from randsmap import POD, ManifoldModel, RANDSMAPDecoder, SigmoidFeatures, distributed
-    >>> x = np.linspace(0, 1, 2000)[:, None]
-    >>> fields = da.from_array(np.hstack([x**2, 1 - x**2]), chunks=(600, 2))
+    {data}
     >>> model = ManifoldModel(POD(1), RANDSMAPDecoder(SigmoidFeatures(n_features=20), random_state=0))
-    >>> distributed.score(distributed.fit_model(model, fields), fields) > -1e-2
+    >>> distributed.score(distributed.fit_model(model, chunks), chunks) > -1e-2
     True
     """
     F = _fields(F)
@@ -174,7 +166,7 @@ def fit_model(model: ManifoldModel, F: Any) -> ManifoldModel:
     return assembled(model, sample, encoder, decoder)
 
 
-@_shared_texts
+@_documented
 def transform(encoder: Any, F: Any) -> Any:
     """Latents of the fields of a dask array.
 
@@ -192,27 +184,22 @@ def transform(encoder: Any, F: Any) -> Any:
 
     Examples
     --------
-    >>> import numpy as np, dask.array as da
-    >>> from randsmap import POD, distributed
-    >>> x = np.linspace(0, 1, 2000)[:, None]
-    >>> fields = np.hstack([x**2, 1 - x**2])
-    >>> pod = POD(1).fit(fields)
-    >>> chunks = da.from_array(fields, chunks=(600, 2))
-    >>> distributed.transform(pod, chunks).compute().shape
+    {data}
+    >>> distributed.transform(POD(1).fit(fields), chunks).compute().shape
     (2000, 1)
     """
     F = _fields(F)
     return _map(encoder.transform, F.reshape((len(F), math.prod(F.shape[1:]))) if F.ndim > 2 else F)
 
 
-@_shared_texts
+@_documented
 def inverse_transform(decoder: Any, Y: Any) -> Any:
     """Fields at the latents of a dask array.
 
     Parameters
     ----------
     decoder : fitted decoder or ManifoldModel
-    Y : dask array or array-like (n, d)
+    {latents}
 
     Returns
     -------
@@ -224,13 +211,9 @@ def inverse_transform(decoder: Any, Y: Any) -> Any:
 
     Examples
     --------
-    >>> import numpy as np, dask.array as da
-    >>> from randsmap import POD, ManifoldModel, RANDSMAPDecoder, distributed
-    >>> x = np.linspace(0, 1, 2000)[:, None]
-    >>> fields = np.hstack([x**2, 1 - x**2])
+    {data}
     >>> model = ManifoldModel(POD(1), RANDSMAPDecoder(random_state=0)).fit(fields[::10])
-    >>> latents = distributed.transform(model, da.from_array(fields, chunks=(600, 2)))
-    >>> decoded = distributed.inverse_transform(model, latents)
+    >>> decoded = distributed.inverse_transform(model, distributed.transform(model, chunks))
     >>> bool(abs(decoded.sum(axis=1) - 1).max().compute() < 1e-14)
     True
     """
@@ -238,13 +221,10 @@ def inverse_transform(decoder: Any, Y: Any) -> Any:
     Y = _latents(Y)
     sample = np.asarray(decode(Y[:1].compute()))
     rows = max(1, min(_BYTES // (8 * sample.size), max(Y.chunks[0])))
-    if sample.ndim <= 2:
-        return _map(decode, Y.rechunk({0: rows}), sample)
-    decoded = _map(partial(_decoded_rows, decode), Y.rechunk({0: rows}), sample.reshape(1, -1))
-    return decoded.reshape((len(Y), *sample.shape[1:]))
+    return _map(decode, Y.rechunk({0: rows}), sample)
 
 
-@_shared_texts
+@_documented
 def score(model: Any, X: Any, y: Any = None) -> float:
     """The `score` of a model or a decoder on fields of a dask array.
 
@@ -259,19 +239,14 @@ def score(model: Any, X: Any, y: Any = None) -> float:
     Returns
     -------
     float
-        The `score` of the model or decoder, up to round-off: minus the mean of `metrics.scaled_l2` (0 at best), or the
-        mean R^2 over the cells (1 at best).
+        The `score` of the model or decoder, up to round-off.
 
     {raises}
 
     Examples
     --------
-    >>> import numpy as np, dask.array as da
-    >>> from randsmap import POD, ManifoldModel, distributed
-    >>> x = np.linspace(0, 1, 2000)[:, None]
-    >>> fields = np.hstack([x**2, 1 - x**2])
-    >>> model = ManifoldModel(POD(1)).fit(fields[::10])
-    >>> distributed.score(model, da.from_array(fields, chunks=(600, 2))) > -1e-6
+    {data}
+    >>> distributed.score(ManifoldModel(POD(1)).fit(fields[::10]), chunks) > -1e-6
     True
     """
     if y is None:
@@ -307,8 +282,7 @@ def from_npy(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
     Parameters
     ----------
     paths : path, or sequence of paths
-        Files of arrays (n, M), or (n, *shape), that every worker can read under the same absolute path; those of
-        several files are stacked.
+        Files of arrays (n, M), or (n, *shape), that every worker can read under the same path; they are stacked.
     rows : int, optional
         Rows of a chunk; None: about 128 MB.
 
@@ -336,7 +310,7 @@ def from_npy(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
     import dask.array as da
 
     arrays = []
-    for path in [paths] if isinstance(paths, (str, os.PathLike)) else list(paths):
+    for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
         path = os.path.abspath(os.path.expanduser(path))
         file = load_npy(path)
         if file.ndim < 2:
@@ -356,7 +330,7 @@ def _read(path, start, stop):
 
 
 def _fields(F):
-    """F in chunks of whole rows, whose lengths are known."""
+    """F in chunks of whole rows."""
     import dask.array as da
 
     if not isinstance(F, da.Array):
@@ -397,18 +371,16 @@ def _map(function: Callable[[Any], NDArray[np.float64]], X: Any, sample: Any = N
     import dask
 
     sample = np.asarray(function(X[:1].compute()) if sample is None else sample)
-    shape: dict[str, Any] = {"drop_axis": 1} if sample.ndim == 1 else {"chunks": (X.chunks[0], (sample.shape[1],))}
-    return X.map_blocks(
-        _called, dask.delayed(function, traverse=False), dtype=sample.dtype, meta=np.empty((0,) * sample.ndim), **shape
-    )
+    flat, function = sample.ndim > 1, dask.delayed(function, traverse=False)
+    shape: dict[str, Any] = {"chunks": (X.chunks[0], (sample.size,))} if flat else {"drop_axis": 1}
+    meta = np.empty((0,) * min(sample.ndim, 2))
+    rows = X.map_blocks(_called, function, flat=flat, dtype=sample.dtype, meta=meta, **shape)
+    return rows.reshape((len(X), *sample.shape[1:])) if sample.ndim > 2 else rows
 
 
-def _decoded_rows(decode, Y):
-    return np.asarray(decode(Y)).reshape(len(Y), -1)
-
-
-def _called(block, function):
-    return np.asarray(function(block))
+def _called(block, function, flat):
+    result = np.asarray(function(block))
+    return result.reshape(len(block), -1) if flat else result
 
 
 def _by_parts(task: Callable[..., Any], function: Any, *arrays: Any) -> Any:
@@ -417,15 +389,8 @@ def _by_parts(task: Callable[..., Any], function: Any, *arrays: Any) -> Any:
     import dask.array as da
 
     function = dask.delayed(function, traverse=False)
-    chunks = [X.to_delayed().ravel() if isinstance(X, da.Array) else None for X in arrays]
-    count = next(len(column) for column in chunks if column is not None)
-    calls = [
-        dask.delayed(task, pure=False)(
-            function, *(X if column is None else column[i] for X, column in zip(arrays, chunks))
-        )
-        for i in range(count)
-    ]
-    return dask.compute(*calls)
+    chunks = [X.to_delayed().ravel() if isinstance(X, da.Array) else itertools.repeat(X) for X in arrays]
+    return dask.compute(*(dask.delayed(task, pure=False)(function, *parts) for parts in zip(*chunks)))
 
 
 def _fitted(start, X, F, first):

@@ -8,7 +8,7 @@ from randsmap import POD, KernelDecoder, ManifoldModel, ParametricModel, metrics
 from randsmap._linalg import rows
 from randsmap.invariants import Invariants, common_values
 from randsmap.model import reconstruction_errors
-from randsmap.model._sampling import sampled
+from randsmap.model._manifold import sampled
 from randsmap.tuning import choose_parametric, search_summary
 from randsmap.tuning._summary import advised_components
 

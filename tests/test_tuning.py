@@ -8,6 +8,7 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.preprocessing import PolynomialFeatures
 
 import randsmap
+from randsmap._linalg.spans import FactoredRows
 from randsmap.metrics import relative_l2, scaled_l2
 from randsmap.tuning import _search as tuning
 
@@ -491,7 +492,7 @@ def test_fields_of_few_dimensions_are_compared_and_fitted_by_their_coordinates(a
     fields = tuning._Validation(F, F_val, 2, grid)
     fields.begin([decoder])
     fields.errors(clone(decoder), Y, Y_val)
-    assert fields.span.factored is not None and fields.span.fields.shape[1] < 20
+    assert isinstance(fields.basis, FactoredRows) and fields.basis.coordinates.shape[1] < 20
     result = tuning.tune(decoder, grid, Y, F, Y_val, F_val)
     np.testing.assert_allclose(result.sample_errors_, direct_errors(decoder, grid, Y, F, Y_val, F_val), atol=1e-11)
     best, plain = result.best_decoder_, clone(decoder).set_params(**result.best_params_).fit(Y, F)

@@ -11,13 +11,13 @@ from randsmap._interface.arrays import as_array, check_cells
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import check_fitted, restored_on_error
 from randsmap._linalg.rows import Rows
-from randsmap.decoders._base import FieldRegressor, check_fields
-from randsmap.decoders._capabilities import LeverageOfPart
+from randsmap.decoders._base import FieldRegressor, available_if, check_fields
+from randsmap.decoders._capabilities import require
 from randsmap.invariants import InvariantParameters, fit_estimator
 
 
 @estimator
-class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMixin, FieldRegressor):
+class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegressor):
     """Any multi-output regressor, with predictions that satisfy linear invariants exactly.
 
     Every prediction of the regressor is replaced by the nearest field that satisfies the invariants
@@ -56,7 +56,6 @@ class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMi
 
     estimator_: Any
 
-    judge = "estimator"
     lacks = dict.fromkeys(
         ("jacobian", "jvp", "vjp", "smoother", "partial_fit"),
         "any regressor will do, and its predictions alone are used: decoders with invariants of their own can do more",
@@ -163,6 +162,42 @@ class ConservativeRegressor(LeverageOfPart, InvariantParameters, MetaEstimatorMi
         else:
             fields[:] = self.invariants_.project(predicted.copy(), values)[:, cells]
         return self._labelled(result, cells, out)
+
+    @available_if(lambda self: require(self.estimator, "leverage"))
+    def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
+        """How far points are from the training points, as the regressor measures it.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            As for `predict`.
+
+        Returns
+        -------
+        ndarray (n,)
+            To be compared with `leverage_limit_`.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError, AttributeError
+            Before `fit`, as the regressor's `leverage`, or if it has none.
+        """
+        return self._regressor_with_leverage().leverage(X)
+
+    @property
+    def leverage_(self) -> float:
+        """The regressor's `leverage_`: the largest of the training points."""
+        return float(self._regressor_with_leverage().leverage_)
+
+    @property
+    def leverage_limit_(self) -> float:
+        """The regressor's `leverage_limit_`, above which decoded fields may be far off."""
+        return float(self._regressor_with_leverage().leverage_limit_)
+
+    def _regressor_with_leverage(self):
+        require(self.estimator, "leverage")
+        check_fitted(self, "estimator_")
+        return self.estimator_
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

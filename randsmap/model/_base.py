@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import os
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from randsmap._interface.parameters import document
-from randsmap.decoders._capabilities import LeverageOfPart
+from randsmap._interface.state import check_fitted
+from randsmap._interface.texts import shared_texts
+from randsmap.decoders._base import available_if
+from randsmap.decoders._capabilities import require
 from randsmap.persistence import save
 
-_Documented = TypeVar("_Documented")
+_Class = TypeVar("_Class", bound=type)
 
 _TEXTS = {
-    "constructor": """\
-Raises
-------
-ValueError, TypeError
-    From `fit`: the constructor stores its arguments as they are.""",
-    "fields": """\
-X : array-like of shape (n, M) or (n, *field_shape_)
-    Fields.""",
-    "latents": """\
-X : array-like of shape (n, d)
-    Latents.""",
+    "of_fields": "Parameters\n----------\n{fields}",
+    "at_latents": "Parameters\n----------\n{latents}",
     "parameters": """\
+Parameters
+----------
 parameters : array-like of shape (n, p) or (n,)""",
-    "raises": """\
-Raises
-------
-sklearn.exceptions.NotFittedError
-    Before `fit`.
-ValueError, TypeError
-    If an array is not finite or has the wrong shape, or as the parts of the model raise.""",
     "raises_derivative": """\
 Raises
 ------
@@ -41,17 +31,24 @@ AttributeError
     If the part that decodes has no derivatives.
 sklearn.exceptions.NotFittedError, ValueError, TypeError
     As `inverse_transform`.""",
+    "score": "Parameters\n----------\n{fields}\ny : ignored\n\nReturns\n-------\nfloat\n\n{raises}",
 }
 
 
-def shared_texts(thing: _Documented) -> _Documented:
-    """Fill {constructor}, {fields}, {latents}, {parameters}, {raises} and {raises_derivative} in a docstring."""
-    return document(thing, _TEXTS)
+def model_texts(cls: _Class) -> _Class:
+    """Fill the lines {score}, {parameters}, ... and those of `shared_texts` in the docstrings of a class's methods."""
+    return shared_texts(document(cls, _TEXTS))
 
 
-class Model(LeverageOfPart, BaseEstimator):
-    """A model of fields: it has the leverage of a part, and is written to a file."""
+class Model(BaseEstimator):
+    """A model of fields: it has the leverage of a part, and is written to a file.
 
+    `judge` names the parameter that is this part. `without_judge` is the reason, a format with the model as {0}, why
+    there is no leverage if the parameter is None; "" if `fit` then uses a part that has one.
+    """
+
+    judge: str
+    without_judge = ""
     lacks = {
         "smoother": "the training fields have weights at given latents: ask the decoder (decoder_) for them",
         "partial_fit": "latents change with the encoder: fit that once, and add batches to the decoder at its latents, "
@@ -74,9 +71,71 @@ class Model(LeverageOfPart, BaseEstimator):
             If a part cannot be stored without a pickle (scikit-learn's or your own).
         OSError
             If the file cannot be written.
-
-        See Also
-        --------
-        randsmap.persistence : What a model file can hold.
         """
         save(self, path)
+
+    def judged(self, X: Any) -> Any:
+        """X as the part's `leverage` takes it.
+
+        Parameters
+        ----------
+        X : array-like
+
+        Returns
+        -------
+        array-like
+
+        Raises
+        ------
+        ValueError, TypeError
+            If X has the wrong shape.
+        """
+        return X
+
+    def _check_leverage(self) -> bool:
+        part = getattr(self, self.judge)
+        if part is None and self.without_judge:
+            raise AttributeError(self.without_judge.format(self))
+        return part is None or require(part, "leverage")
+
+    def _leverage_part(self) -> Any:
+        self._check_leverage()
+        check_fitted(self, f"{self.judge}_")
+        return getattr(self, f"{self.judge}_")
+
+    @available_if(lambda self: self._check_leverage())
+    def leverage(self, X: ArrayLike) -> NDArray[Any]:
+        """How far points are from those of the training fields, as the part that is asked for it measures it.
+
+        `ManifoldModel` asks its decoder, `ShiftRegistration` its model (for any theta). `ParametricModel` asks its
+        regressor how far parameters are from those of the snapshots; whether the model has seen such fields is
+        ``model_.leverage(latents(parameters))``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            As for `predict` or `inverse_transform`.
+
+        Returns
+        -------
+        ndarray (n,)
+            To be compared with `leverage_limit_`.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError, AttributeError
+            Before `fit`, as the part's `leverage`, or if it has none.
+        """
+        part = self._leverage_part()
+        result: NDArray[Any] = part.leverage(self.judged(X))
+        return result
+
+    @property
+    def leverage_(self) -> float:
+        """The part's `leverage_`: the largest of the training points; AttributeError as `leverage`."""
+        return float(self._leverage_part().leverage_)
+
+    @property
+    def leverage_limit_(self) -> float:
+        """The part's `leverage_limit_`, above which decoded fields may be far off."""
+        return float(self._leverage_part().leverage_limit_)

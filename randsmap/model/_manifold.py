@@ -21,63 +21,65 @@ from randsmap._interface.fields import (
     reshape_for,
     with_coordinates_of,
 )
-from randsmap._interface.parameters import check_choice, check_count, check_number
+from randsmap._interface.parameters import (
+    check_choice,
+    check_count,
+    check_number,
+    check_parameters,
+    estimator,
+    parameter,
+)
 from randsmap._interface.state import Count, Part, check_fitted
 from randsmap._linalg.rows import Rows, by_blocks, taken
 from randsmap._linalg.scales import median_norm
 from randsmap.decoders import MAX_BYTES, FrozenModel, KNNDecoder, RFNNDecoder
 from randsmap.decoders._base import available_if
 from randsmap.decoders._capabilities import available_from
-from randsmap.encoders import DiffusionMaps
 from randsmap.metrics import field_norms, scaled_l2
-from randsmap.model._base import Model, shared_texts
-from randsmap.model._sampling import sample_rows
+from randsmap.model._base import Model, model_texts
 
 
-def _decoding_part(method: str) -> Callable[[ManifoldModel], tuple[Any, str]]:
+def _decoding_part(model: ManifoldModel, method: str, *, fitted: bool = False) -> tuple[Any, str]:
     """The part that decodes, and what it calls the method: an encoder that decodes has `inverse_jacobian` ..."""
-
-    def part_of(model: ManifoldModel) -> tuple[Any, str]:
-        if model.decoder is not None:
-            return model.decoder, method
-        return model.encoder, _inverse(method)
-
-    return part_of
+    encoder, decoder = (model.encoder_, model.decoder_) if fitted else (model.encoder, model.decoder)
+    if decoder is not None:
+        return decoder, method
+    return encoder, "inverse_transform" if method == "predict" else f"inverse_{method}"
 
 
-def _inverse(method: str) -> str:
-    return "inverse_transform" if method == "predict" else f"inverse_{method}"
+def _available(method: str) -> Callable[[Any], Any]:
+    return available_from(functools.partial(_decoding_part, method=method))
 
 
-@shared_texts
+@model_texts
+@estimator
 class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
     """Fields to latent coordinates and back.
 
     Parameters
     ----------
-    encoder : transformer
+    encoder
         From fields (n, M) to latents (n, d): `DiffusionMaps`, `POD` or any scikit-learn transformer. Cloned, as is the
         decoder.
-    decoder : regressor, optional
+    decoder
         From latents to fields: `RANDSMAPDecoder`, `AutoDecoder` or any multi-output scikit-learn regressor. None uses
         the encoder's own `inverse_transform`.
-    encoder_samples : int, optional
+    encoder_samples
         Fit the encoder to a random subset of this many fields, drawn with a fixed seed. The decoder is fitted to all
         fields. None, or at least the number of fields: all. `DiffusionMaps` works with all pairs of its training
         fields, so this is the way to many fields.
-    consistency : int, default=0
+    consistency
         Default number of consistency steps of `inverse_transform`. `autotune(consistency="auto")` chooses it. The
         derivatives are those of the decoder, without steps.
 
     Attributes
     ----------
-    encoder_, decoder_ : fitted copies of the two (decoder_ is None without a decoder)
+    encoder_, decoder_ : estimator
+        The fitted copies; decoder_ is None without a decoder.
     n_features_in_ : int
         Number M of cells of a field.
     field_shape_ : tuple of int
         Shape of a field: (M,) for rows.
-
-    {constructor}
 
     Notes
     -----
@@ -107,6 +109,11 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
     True
     """
 
+    encoder: Any = parameter(kw_only=False, shown="transformer")
+    decoder: Any = parameter(default=None, kw_only=False, shown="regressor or None")
+    encoder_samples: int | None = parameter(int, default=None, low=2, words=(None,))
+    consistency: int = parameter(int, default=0, low=0)
+
     _state = {
         "n_features_in_": Count("M"),
         "encoder_": Part("transform", n_in="M", n_out="d"),
@@ -123,23 +130,14 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
     decoder_: Any
     n_features_in_: int
 
-    def __init__(
-        self, encoder: Any, decoder: Any = None, *, encoder_samples: int | None = None, consistency: int = 0
-    ) -> None:
-        self.encoder = encoder
-        self.decoder = decoder
-        self.encoder_samples = encoder_samples
-        self.consistency = consistency
-
     def fit(self, X: ArrayLike, y: Any = None) -> ManifoldModel:
         """Fit the encoder on the fields, then the decoder on their latents.
 
         Parameters
         ----------
         X : array-like of shape (n, M) or (n, *shape)
-            Fields. The package's own encoders and decoders are fitted to fields of any shape, others to rows. Decoded
-            fields have the shape of these and, if X is an xarray DataArray whose first axis counts samples, its names
-            and coordinates.
+            Fields, of any shape. Decoded fields have the shape of these and, if X is an xarray DataArray whose first
+            axis counts samples, its names and coordinates.
         y : ignored
 
         Returns
@@ -148,10 +146,9 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
 
         Raises
         ------
-        ValueError
-            If the fields are not finite, or as the encoder and the decoder raise. The model keeps the state it had.
-        TypeError
-            If there is no decoder and the encoder has no `inverse_transform`.
+        ValueError, TypeError
+            If the fields are not finite, without a decoder the encoder has no `inverse_transform`, or as the parts
+            raise. The model keeps the state it had.
         """
         self.fit_transform(X)
         return self
@@ -180,13 +177,10 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         assembled(self, X, encoder, decoder)
         return latents
 
-    @shared_texts
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Latents of fields.
 
-        Parameters
-        ----------
-        {fields}
+        {of_fields}
 
         Returns
         -------
@@ -220,16 +214,13 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
 
         Raises
         ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        AttributeError
-            If the encoder has no such names.
+        sklearn.exceptions.NotFittedError, AttributeError
+            Before `fit`, or if the encoder has no such names.
         """
         check_fitted(self, "encoder_")
         return self.encoder_.get_feature_names_out(input_features)
 
-    @available_from(_decoding_part("predict"))
-    @shared_texts
+    @_available("predict")
     def inverse_transform(
         self,
         X: ArrayLike,
@@ -241,21 +232,15 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
     ) -> NDArray[np.float64]:
         """Fields at latents.
 
-        Parameters
-        ----------
-        {latents}
+        {at_latents}
         consistency : int or None
             Number of consistency steps (see Notes); each costs a decoding and an encoding. 1 to 3 are worth trying.
             None: the model's own `consistency`.
         invariant_values, cells, out : optional
             Passed to the decoder's `predict` (or the encoder's `inverse_transform`), which must take them: values of
             the invariants for these rows, the only cells to decode, and the array to write to.
-            `numpy.lib.format.open_memmap` makes an array that is larger than memory.
 
-        Returns
-        -------
-        ndarray (n, *field_shape_)
-            A DataArray if `fit` got one; (n, k) for k cells; `out` if given.
+        {returns_fields}
 
         {raises}
 
@@ -263,12 +248,10 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         -----
         The encoder need not map a decoded field to X again. The fixed-point iteration y_0 = x,
         y_{j+1} = y_j + t (x - encode(decode(y_j))) looks for a point where it does. A row's step is accepted only if
-        its residual |x - encode(decode(y))| falls; otherwise its t, at first 1, is halved. Every iterate is an output
-        of the decoder, so the invariants and bounds hold.
+        its residual |x - encode(decode(y))| falls; otherwise its t, at first 1, is halved.
         """
-        options = {"invariant_values": invariant_values, "cells": cells, "out": out}
-        given = {name: value for name, value in options.items() if value is not None}
-        X, decode = latents_of(X), self._decoding("predict", given)
+        X = latents_of(X)
+        decode, given = self._decoding("predict", invariant_values=invariant_values, cells=cells, out=out)
         consistency = check_count(self.consistency if consistency is None else consistency, "consistency", low=0)
         if _has_no_rows(X) and self._n_features_out is not None:  # nor do scikit-learn's regressors take none
             as_array(X, "X", (None, self._n_features_out), min_rows=0)
@@ -276,10 +259,10 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
             shape = shape if cells is None else (len(check_cells(cells, M, shape)),)
             return self._labelled(output(out, None, (0, *shape)), cells, out)
         if consistency:
-            values = {name: given[name] for name in ("invariant_values",) if name in given}
-            X = self._consistent(as_array(X, "X"), lambda Y: decode(Y, **values), consistency)
+            values = {} if invariant_values is None else {"invariant_values": invariant_values}
+            X = self._consistent(as_array(X, "X"), functools.partial(decode, **values), consistency)
         fields = decode(X, **given)
-        return self._labelled(self._as_given(fields), cells, out) if cells is None and out is None else fields
+        return self._labelled(self._as_given(fields)) if cells is None and out is None else fields
 
     def _as_given(self, fields: Any) -> Any:
         """Whole fields, or their tangents, in the shape of those of `fit`; other packages' decoders return rows."""
@@ -332,12 +315,10 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
 
         Raises
         ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
+        sklearn.exceptions.NotFittedError, ValueError
+            As the decoder's own `freeze`.
         TypeError
             If the encoder is not a `POD` or a `DiffusionMaps` of all pairs, or the decoder cannot be frozen.
-        ValueError
-            As the decoder's own `freeze`.
 
         Examples
         --------
@@ -364,140 +345,96 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
             precision=precision, tol=tol, kind=kind, latents=latents, max_bytes=max_bytes, encoder=encoder
         )
 
-    @available_from(_decoding_part("jacobian"))
-    @shared_texts
+    @_available("jacobian")
     def jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Derivatives of `inverse_transform` with respect to the latents.
 
-        Parameters
-        ----------
-        {latents}
-        cells : array-like of int (k,) or of bool (M,), or None
-            Only these cells, as in `inverse_transform`.
+        {at_latents}
+        {cells}
 
-        Returns
-        -------
-        ndarray (n, *field_shape_, d)
-            (n, k, d) for k cells.
+        {returns_jacobian}
 
         {raises_derivative}
         """
-        J = self._derivative("jacobian", cells)(latents_of(X))
+        derivative, given = self._decoding("jacobian", cells=cells)
+        J = derivative(latents_of(X), **given)
         return J if cells is not None else J.reshape(len(J), *self.field_shape_, J.shape[-1])
 
-    @available_from(_decoding_part("jvp"))
-    @shared_texts
+    @_available("jvp")
     def jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J v of the Jacobians of `inverse_transform` at latents X with vectors of latents.
 
-        Parameters
-        ----------
-        {latents}
-        V : array-like of shape (n, d) or (d,)
-            A vector for each row, or one for all.
-        cells : optional
-            As in `inverse_transform`.
+        The other direction, tangents of latents from those of fields, is ``model.encoder_.jvp`` of `DiffusionMaps`.
 
-        Returns
-        -------
-        ndarray (n, *field_shape_)
-            Rates of the fields as the latents move along v; (n, k) for k cells.
+        {at_latents}
+        {directions}
+        {cells}
+
+        {returns_jvp}
 
         {raises_derivative}
-
-        See Also
-        --------
-        DiffusionMaps.jvp : The other direction, tangents of latents from those of fields (``model.encoder_.jvp``).
         """
-        tangents = self._derivative("jvp", cells)(latents_of(X), V)
+        derivative, given = self._decoding("jvp", cells=cells)
+        tangents = derivative(latents_of(X), V, **given)
         return tangents if cells is not None else self._as_given(tangents)
 
-    @available_from(_decoding_part("vjp"))
-    @shared_texts
+    @_available("vjp")
     def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J^T u of the transposed Jacobians of `inverse_transform` at latents X with vectors of fields.
 
-        Parameters
-        ----------
-        {latents}
-        U : array-like of shape (n, *field_shape_) or field_shape_
-            A vector for each row, or one for all; k entries for k cells.
-        cells : optional
-            As in `inverse_transform`.
+        {at_latents}
+        {functionals}
+        {cells}
 
-        Returns
-        -------
-        ndarray (n, d)
-            The gradients of u . f in the latents.
+        {returns_vjp}
 
         {raises_derivative}
         """
-        return self._derivative("vjp", cells)(latents_of(X), self._vectors(U))
+        derivative, given = self._decoding("vjp", cells=cells)
+        return derivative(latents_of(X), self._vectors(U), **given)
 
     def judged(self, X: Any) -> Any:
         return latents_of(X)
 
-    def _derivative(self, method: str, cells: ArrayLike | None) -> Callable[..., NDArray[np.float64]]:
-        given = {} if cells is None else {"cells": cells}
-        return functools.partial(self._decoding(method, given), **given)
-
-    def _decoding(self, method: str, given: dict[str, Any]) -> Callable[..., NDArray[np.float64]]:
-        """The method of the part that decodes, if it takes the options given."""
+    def _decoding(self, method: str, **options: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
+        """The method of the part that decodes, and those of the options that are given, if it takes them."""
         check_fitted(self, "encoder_")
-        part, name = (self.encoder_, _inverse(method)) if self.decoder_ is None else (self.decoder_, method)
-        function = getattr(part, name)
-        if given:
-            taken = _keywords(getattr(function, "__func__", function))
-            for option in given:
-                if option not in taken and "**" not in taken:
-                    error = ValueError if option == "invariant_values" else TypeError
-                    raise error(f"{option} given, but {type(part).__name__}.{name} has no such argument")
-            if "invariant_values" in given and _without_invariants(part):
-                raise ValueError(
-                    f"invariant_values given, but this {type(part).__name__} has no invariants; "
-                    "RANDSMAPDecoder has, and so have others fitted with invariants="
-                )
-        return function
+        part, name = _decoding_part(self, method, fitted=True)
+        function, given = getattr(part, name), {key: value for key, value in options.items() if value is not None}
+        taken = _keywords(getattr(function, "__func__", function)) if given else set()
+        for option in given:
+            if option not in taken and "**" not in taken:
+                error = ValueError if option == "invariant_values" else TypeError
+                raise error(f"{option} given, but {type(part).__name__}.{name} has no such argument")
+        if "invariant_values" in given and _without_invariants(part):
+            raise ValueError(
+                f"invariant_values given, but this {type(part).__name__} has no invariants; "
+                "RANDSMAPDecoder has, and so have others fitted with invariants="
+            )
+        return function, given
 
-    @available_from(_decoding_part("predict"))
-    @shared_texts
+    @_available("predict")
     def reconstruct(self, X: ArrayLike, *, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Fields encoded and decoded.
 
-        Parameters
-        ----------
-        {fields}
-        out : optional
-            As in `inverse_transform`.
+        {of_fields}
+        {out}
 
-        Returns
-        -------
-        ndarray (n, *field_shape_)
-            A DataArray with the same coordinates if X is one.
+        {returns_fields}
 
         {raises}
         """
         fields = self.inverse_transform(self.transform(X), out=out)
         return with_coordinates_of(X, fields) if out is None else fields
 
-    @available_from(_decoding_part("predict"))
-    @shared_texts
+    @_available("predict")
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Minus the mean of `metrics.scaled_l2` over the reconstructed fields (higher is better, 0 at best).
 
         Except for empty and tiny fields that is the relative L2 error. A decoder's own `score` is scikit-learn's R^2
         of the fields at given latents.
 
-        Parameters
-        ----------
-        {fields}
-        y : ignored
-
-        Returns
-        -------
-        float
-
-        {raises}
+        {score}
         """
         X = field_rows(self, X)
         latents, usual = self.transform(X), median_norm(field_norms(X))
@@ -515,7 +452,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
 def fitted_encoder(model: ManifoldModel, X: Any) -> tuple[Any, Any]:
     """A copy of the model's encoder that is fitted to the fields X, or to some of them, and the latents of all."""
     refuse_dask(X, "X")
-    check_count(model.consistency, "consistency", low=0)
+    count = check_parameters(model)["encoder_samples"]
     for name, part, method in (("encoder", model.encoder, "fit_transform"), ("decoder", model.decoder, "predict")):
         if part is not None and (isinstance(part, type) or not hasattr(part, method)):
             raise TypeError(f"{name} must be an estimator with {method}, got {part!r}")
@@ -526,16 +463,25 @@ def fitted_encoder(model: ManifoldModel, X: Any) -> tuple[Any, Any]:
         )
     encoder = clone(model.encoder)
     X, layout = flattened(X, "X")
-    if model.encoder_samples is None:
+    if count is None or count >= np.shape(X)[0]:
         return encoder, encoder.fit_transform(reshape_for(encoder, X, layout))
-    # before the comparison with n, so that a wrong number is an error for few fields as well
-    count = check_count(model.encoder_samples, "encoder_samples", low=2)
-    n = X.shape[0] if hasattr(X, "shape") else len(X)
-    if count >= n:
-        return encoder, encoder.fit_transform(reshape_for(encoder, X, layout))
-    chosen = sample_rows(n, count)
-    encoder.fit(reshape_for(encoder, taken(X, chosen, "X"), layout))
+    encoder.fit(reshape_for(encoder, taken(X, sample_rows(np.shape(X)[0], count), "X"), layout))
     return encoder, encoded(encoder, X)
+
+
+def sample_rows(n: int, count: int, random_state: int = 0) -> NDArray[np.intp]:
+    """Ascending indices of `count` of n rows, at random."""
+    return np.sort(np.random.default_rng(random_state).choice(n, count, replace=False))
+
+
+def sampled(snapshots: Any, count: int, random_state: int = 0) -> tuple[NDArray[np.intp], Any]:
+    """The indices of `sample_rows`, and these snapshots in their shape and number type.
+
+    With random_state 0 they are the rows to which `ManifoldModel` fits its encoder for ``encoder_samples=count``.
+    """
+    rows, layout = flattened(snapshots, "snapshots")
+    chosen = sample_rows(len(rows), count, random_state)
+    return chosen, layout.restored(taken(rows, chosen, "snapshots").astype(rows.dtype, copy=False))
 
 
 def decoder_for(model: ManifoldModel, encoder: Any) -> Any:
@@ -556,7 +502,7 @@ def assembled(model: ManifoldModel, X: Any, encoder: Any, decoder: Any) -> Manif
 
 def encoded(encoder: Any, X: Any) -> Any:
     """Latents of the fields X, read by blocks where they are in a large file."""
-    if isinstance(encoder, DiffusionMaps):  # reads by blocks itself
+    if isinstance(encoder, FieldInputMixin):  # this package's read by blocks themselves
         return encoder.transform(X)
     return by_blocks(encoder.transform, X)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -11,37 +10,38 @@ from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
 from randsmap._interface.arrays import validate_data
+from randsmap._interface.callers import warn_caller
+from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import Count, Part, check_fitted, not_frozen, restored_on_error
 from randsmap.decoders import AutoDecoder
 from randsmap.metrics import scaled_l2
-from randsmap.model._base import Model, shared_texts
+from randsmap.model._base import Model, model_texts
 
 
-@shared_texts
+@model_texts
+@estimator
 class ParametricModel(Model):
     """Fields as functions of parameters or time: snapshots are encoded, and the latents are interpolated.
 
     Parameters
     ----------
-    model : ManifoldModel or ShiftRegistration
+    model
         Cloned, and fitted to the snapshots.
-    regressor : regressor or None
+    regressor
         From parameters (n, p) to latents (n, d); cloned. None: ``AutoDecoder(invariants=None)``, which selects a
         kernel, length scales and the regularisation by cross-validation.
 
     Attributes
     ----------
-    model_, regressor_ : the fitted copies
+    model_, regressor_ : estimator
+        The fitted copies.
     n_features_in_ : int
         p, number of parameters.
-
-    {constructor}
 
     Notes
     -----
     Predicted fields are decoded fields: with a decoder that preserves the mass, every prediction has it, at any
-    parameter. If only predictions are needed, use many latents: with ``POD(0.99999)`` little more than the
-    interpolation error remains.
+    parameter. If only predictions are needed, use many latents, such as ``POD(0.99999)``.
 
     The latents are interpolated without further treatment, so theta of a `ShiftRegistration` must not jump by 2 pi
     between neighbouring parameters.
@@ -63,6 +63,9 @@ class ParametricModel(Model):
     >>> fields.shape, bool(abs(fields.sum(axis=1) - 1).max() < 1e-14)
     ((2, 50), True)
     """
+
+    model: Any = parameter(kw_only=False, shown="ManifoldModel or ShiftRegistration")
+    regressor: Any = parameter(default=None, kw_only=False, shown="regressor or None")
 
     _state = {
         "n_features_in_": Count("p"),
@@ -87,24 +90,17 @@ class ParametricModel(Model):
         "latents(parameters) gives"
     )
 
-    def __init__(self, model: Any, regressor: Any = None) -> None:
-        self.model = model
-        self.regressor = regressor
-
-    @shared_texts
     def fit(self, parameters: ArrayLike, snapshots: ArrayLike, groups: ArrayLike | None = None) -> Self:
         """Fit the model to the snapshots, and the regressor to their latents.
 
-        Parameters
-        ----------
         {parameters}
             Parameters or times of the snapshots.
         snapshots : array-like (n, M) or (n, *shape)
             Fields, in rows or of any shape, as for `ManifoldModel`.
         groups : array-like (n,) or None
-            Labels of groups, such as trajectories, that the search for the regressor holds out as a whole. Without
-            groups, held-out fields have neighbours in time, which every candidate predicts well, so errors between
-            trajectories are not measured. Needs a regressor whose `fit` takes groups, such as `AutoDecoder` (None).
+            Labels of groups, such as trajectories, that the search for the regressor holds out as a whole; otherwise
+            held-out fields have neighbours in time, which every candidate predicts well. Needs a regressor whose `fit`
+            takes groups, such as `AutoDecoder` (None).
 
         Returns
         -------
@@ -119,8 +115,8 @@ class ParametricModel(Model):
         Warns
         -----
         UserWarning
-            If the latents of snapshots with equal parameters differ by more than 1e-3 of the standard deviation: the
-            parameters do not determine the field, and predictions lie in between.
+            If the latents of snapshots with equal parameters differ by more than 1e-3 of the standard deviation:
+            predictions lie in between.
         """
         with restored_on_error(self):
             X = validate_data(self, _as_columns(parameters), reset=True, min_samples=2)
@@ -150,12 +146,9 @@ class ParametricModel(Model):
         shape: tuple[int, ...] = self.model_.field_shape_
         return shape
 
-    @shared_texts
     def latents(self, parameters: ArrayLike) -> NDArray[np.float64]:
         """Latents at parameters.
 
-        Parameters
-        ----------
         {parameters}
 
         Returns
@@ -170,20 +163,14 @@ class ParametricModel(Model):
             return np.asarray(self.model_.transform(np.empty((0, *self.field_shape_))))
         return np.asarray(self.regressor_.predict(X)).reshape(len(X), -1)
 
-    @shared_texts
     def predict(self, parameters: ArrayLike, **options: Any) -> NDArray[np.float64]:
         """Fields at parameters.
 
-        Parameters
-        ----------
         {parameters}
         **options
             Passed to the model's `inverse_transform`: invariant_values, cells, out, ...
 
-        Returns
-        -------
-        ndarray (n, M)
-            (n, *shape) for fields of a shape.
+        {returns_fields}
 
         {raises}
         """
@@ -193,12 +180,9 @@ class ParametricModel(Model):
     def judged(self, X: Any) -> Any:
         return validate_data(self, _as_columns(X), reset=False)
 
-    @shared_texts
     def score(self, parameters: ArrayLike, snapshots: ArrayLike) -> float:
         """Minus the mean of `metrics.scaled_l2` over the predicted fields (0 at best).
 
-        Parameters
-        ----------
         {parameters}
         snapshots : array-like (n, M)
             True fields at these parameters.
@@ -218,18 +202,15 @@ def _warn_of_undetermined(parameters: NDArray[np.float64], latents: NDArray[np.f
     first, group = np.unique(parameters, axis=0, return_index=True, return_inverse=True)[1:]
     apart = np.abs(latents - latents[first[np.ravel(group)]]).max(axis=1) > different * latents.std(axis=0).max()
     rows = np.flatnonzero(apart)
-    if len(rows):
-        row = int(rows[0])
-        other = int(first[np.ravel(group)[row]])
+    for row in rows[:1]:
+        other = first[np.ravel(group)[row]]
         most = 6  # parameters in a message
         values = ", ".join(f"{value:g}" for value in parameters[row, :most])
         values += ", ..." if parameters.shape[1] > most else ""
-        warnings.warn(
+        warn_caller(
             f"the parameters do not determine the field: {len(rows)} of {len(parameters)} snapshots differ from "
             f"another of equal parameters, row {row} from row {other}, both at ({values}). Predicted fields are in "
-            "between. Is a parameter missing, such as the time or one that tells trajectories apart?",
-            UserWarning,
-            stacklevel=3,
+            "between. Is a parameter missing, such as the time or one that tells trajectories apart?"
         )
 
 

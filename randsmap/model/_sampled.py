@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,38 +12,31 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap._interface.arrays import as_array, check_cells
+from randsmap._interface.callers import warn_caller
 from randsmap._interface.parameters import check_count
 from randsmap._linalg.scales import standard_deviations
 from randsmap._parallel import blas_threads
 
+_Map = Callable[..., NDArray[np.float64]]
 
-class _Decoding:
-    """What a decoder, a model or POD calls its fields and their derivatives; d latents, M cells."""
 
-    def __init__(self, decoder: Any) -> None:
-        if hasattr(decoder, "fit"):
-            check_is_fitted(decoder)
-        if hasattr(decoder, "inverse_jacobian"):  # POD
-            self._decode, self._jacobian = decoder.inverse_transform, decoder.inverse_jacobian
-        elif hasattr(decoder, "jacobian") and (hasattr(decoder, "predict") or hasattr(decoder, "inverse_transform")):
-            self._decode = decoder.predict if hasattr(decoder, "predict") else decoder.inverse_transform
-            self._jacobian = decoder.jacobian
-        else:
-            raise TypeError(
-                f"decoder must be a decoder or model with derivatives (`jacobian`), got {type(decoder).__name__}"
-            )
-        regressor = hasattr(decoder, "predict")
-        part = decoder if getattr(decoder, "decoder_", None) is None else decoder.decoder_
-        self.d = int(part.n_features_in_ if hasattr(part, "predict") else len(part.get_feature_names_out()))
-        self.M = math.prod(decoder.field_shape_) if regressor else int(decoder.n_features_in_)
-
-    def fields(self, Y: NDArray[np.float64], **cells: Any) -> NDArray[np.float64]:
-        """Rows (n, M) at points Y (n, d), or of the cells alone."""
-        return np.asarray(self._decode(Y, **cells)).reshape(len(Y), -1)
-
-    def jacobian(self, Y: NDArray[np.float64], **cells: Any) -> NDArray[np.float64]:
-        """Their derivatives (n, M, d)."""
-        return np.asarray(self._jacobian(Y, **cells)).reshape(len(Y), -1, self.d)
+def _maps_of(decoder: Any) -> tuple[_Map, _Map, int, int]:
+    """The map from latents to fields of a decoder, a model or POD, its derivative, and the numbers d and M."""
+    if hasattr(decoder, "fit"):
+        check_is_fitted(decoder)
+    regressor = hasattr(decoder, "predict")
+    if hasattr(decoder, "inverse_jacobian"):  # POD
+        decode, jacobian = decoder.inverse_transform, decoder.inverse_jacobian
+    elif hasattr(decoder, "jacobian") and (regressor or hasattr(decoder, "inverse_transform")):
+        decode, jacobian = decoder.predict if regressor else decoder.inverse_transform, decoder.jacobian
+    else:
+        raise TypeError(
+            f"decoder must be a decoder or model with derivatives (`jacobian`), got {type(decoder).__name__}"
+        )
+    part = decoder if getattr(decoder, "decoder_", None) is None else decoder.decoder_
+    d = part.n_features_in_ if hasattr(part, "predict") else len(part.get_feature_names_out())
+    M = math.prod(decoder.field_shape_) if regressor else decoder.n_features_in_
+    return decode, jacobian, int(d), int(M)
 
 
 def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
@@ -61,30 +53,26 @@ def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
     Returns
     -------
     cells : ndarray (k,) of np.intp
-        Different indices, the most important first. Cells that do not vary over Y are never chosen. The result does
-        not depend on a seed or on the units of Y.
+        Different indices, the most important first, of cells that vary over Y. They do not depend on a seed or on the
+        units of Y.
 
     Raises
     ------
-    sklearn.exceptions.NotFittedError
-        If the decoder is not fitted.
-    TypeError
-        If it has no derivatives.
+    sklearn.exceptions.NotFittedError, TypeError
+        If the decoder is not fitted, or has no derivatives.
     ValueError
         If Y is not a finite array (n, d), or n_cells is less than d or more than there are cells that vary.
 
     Notes
     -----
-    The cells are the pivots of a QR factorisation (Q-DEIM with modes weighted by their singular values). Its rows are
-    differences of decoded fields, and tangents in units of the spread of Y, at up to 64 of the points Y that are far
-    from one another. More than k + 10 rows are replaced by k + 10 random combinations. One factorisation chooses at
-    most 128 cells. At M = 1e5, 100 cells take a few seconds.
+    The cells are the pivots of QR factorisations (Q-DEIM with modes weighted by their singular values), each of at most
+    128 cells. Rows are differences of decoded fields, and tangents in units of the spread of Y, at up to 64 of the
+    points Y that are far from one another; k + 10 random combinations of them if they are more.
 
     References
     ----------
-    Z. Drmac and S. Gugercin, A new selection operator for the discrete empirical interpolation method, SIAM J. Sci.
-    Comput. 38 (2016). N. Halko, P.-G. Martinsson and J. A. Tropp, Finding structure with randomness, SIAM Rev. 53
-    (2011), for the random combinations.
+    Z. Drmac and S. Gugercin, SIAM J. Sci. Comput. 38 (2016) (Q-DEIM); N. Halko, P.-G. Martinsson and J. A. Tropp, SIAM
+    Rev. 53 (2011) (random combinations).
 
     Examples
     --------
@@ -96,12 +84,12 @@ def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
     >>> cells.shape, bool((abs(x[cells] - 0.5) < 0.2).all())
     ((5,), True)
     """
-    decoding = _Decoding(decoder)
-    Y = as_array(Y, "Y", (None, decoding.d))
-    n_cells = check_count(n_cells, "n_cells", low=decoding.d, high=decoding.M, high_name="the number of cells")
+    decode, jacobian, d, M = _maps_of(decoder)
+    Y = as_array(Y, "Y", (None, d))
+    n_cells = check_count(n_cells, "n_cells", low=d, high=M, high_name="the number of cells")
     most = 128  # cells of one factorisation, whose time grows with the square of its rows
     with np.errstate(over="ignore", invalid="ignore"):
-        rows = _sketch(decoding, Y, min(n_cells, most))
+        rows = _sketch(decode, jacobian, Y, M, min(n_cells, most))
     if not np.isfinite(rows).all():
         raise ValueError("fields or their derivatives at the points Y overflow: cells cannot be told apart")
     varying = np.flatnonzero(rows.any(axis=0))
@@ -123,27 +111,27 @@ def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
     return np.concatenate(chosen).astype(np.intp)
 
 
-def _sketch(decoding: _Decoding, Y: NDArray[np.float64], rank: int) -> NDArray[np.float64]:
+def _sketch(decode: _Map, jacobian: _Map, Y: NDArray[np.float64], M: int, rank: int) -> NDArray[np.float64]:
     """Random combinations (rank + 10, M) of the differences of fields and of the tangents, or they themselves if
     they are no more; exactly 0 in a cell that is the same in all fields.
     """
     # differences from one of the fields: a cell that never varies is then exactly 0, however large it is
     spread = standard_deviations(Y)
     Y = Y[_far_apart(Y / spread, 64)]  # documented; each point costs a field and its tangents
-    reference, each = decoding.fields(Y[:1]), decoding.d + 1
+    reference, each = np.reshape(decode(Y[:1]), (1, M)), Y.shape[1] + 1
     total, size = len(Y) * each, rank + 10  # 5 to 10 more rows than the rank suffice (Halko et al. 2011, Sec. 4.2)
     # a fixed seed: the cells must not depend on anything but the arguments
     weights = np.random.default_rng(0).standard_normal((size, total)) if size < total else np.eye(total)
     held = 1 << 24  # numbers of fields and tangents at a time, 128 MB
-    sketch, rows = np.zeros((len(weights), decoding.M)), max(1, held // (each * decoding.M))
+    sketch, rows = np.zeros((len(weights), M)), max(1, held // (each * M))
     for start in range(0, len(Y), rows):
         part = Y[start : start + rows]
-        block = np.empty((len(part), each, decoding.M))
-        block[:, 0] = decoding.fields(part) - reference
-        block[:, 1:] = decoding.jacobian(part).transpose(0, 2, 1) * spread[:, None]
+        block = np.empty((len(part), each, M))
+        block[:, 0] = np.reshape(decode(part), (-1, M)) - reference
+        block[:, 1:] = np.reshape(jacobian(part), (len(part), M, -1)).transpose(0, 2, 1) * spread[:, None]
         with blas_threads():
             columns = slice(start * each, (start + len(part)) * each)
-            sketch += weights[:, columns] @ block.reshape(-1, decoding.M)
+            sketch += weights[:, columns] @ block.reshape(-1, M)
     return sketch
 
 
@@ -181,21 +169,16 @@ class SampledModel:
 
     Raises
     ------
-    sklearn.exceptions.NotFittedError
-        If the decoder is not fitted.
-    TypeError, ValueError
-        If it has no derivatives, rhs is not callable, or cells or stencil do not fit.
+    sklearn.exceptions.NotFittedError, TypeError, ValueError
+        If the decoder is not fitted or has no derivatives, rhs is not callable, or cells or stencil do not fit.
 
     Notes
     -----
-    With bounds every cell of a field depends on all others, so a decoder with bounds decodes whole fields for its
-    few cells; the cost then grows with M.
+    With bounds every cell of a field depends on all others: the cost then grows with M.
 
     References
     ----------
-    B. Peherstorfer, Z. Drmac and S. Gugercin, Stability of discrete empirical interpolation and gappy proper
-    orthogonal decomposition with randomized and deterministic sampling points, SIAM J. Sci. Comput. 42 (2020), on
-    more cells than unknowns.
+    B. Peherstorfer, Z. Drmac and S. Gugercin, SIAM J. Sci. Comput. 42 (2020), on more cells than unknowns.
 
     Examples
     --------
@@ -224,19 +207,18 @@ class SampledModel:
         *,
         stencil: ArrayLike | None = None,
     ) -> None:
-        decoding = _Decoding(decoder)
+        self._decode, self._jacobian, self._d, M = _maps_of(decoder)
         if not callable(rhs):
             raise TypeError(f"rhs must be callable as rhs(t, f), got {rhs!r}")
         self.decoder, self.rhs = decoder, rhs
-        self.cells = check_cells(cells, decoding.M)
-        self.stencil = self.cells if stencil is None else _check_stencil(stencil, decoding.M)
+        self.cells = check_cells(cells, M)
+        self.stencil = self.cells if stencil is None else _check_stencil(stencil, M)
         different = len(np.unique(self.cells))
-        if different < decoding.d:
+        if different < self._d:
             raise ValueError(
-                f"cells must be at least as many different ones as there are latent coordinates, {decoding.d}, "
+                f"cells must be at least as many different ones as there are latent coordinates, {self._d}, "
                 f"got {different}"
             )
-        self._decoding = decoding
 
     def velocity(self, t: float, y: ArrayLike) -> NDArray[np.float64]:
         """dy/dt at a latent point; for `scipy.integrate.solve_ivp`, among others.
@@ -255,8 +237,7 @@ class SampledModel:
         Raises
         ------
         ValueError, TypeError
-            If y is not finite or of another length, or what rhs returns is not finite numbers (k,); the message
-            names the cell.
+            If y is not finite or of another length, or rhs does not return finite numbers (k,).
 
         Warns
         -----
@@ -264,14 +245,13 @@ class SampledModel:
             If the derivatives in the cells do not determine dy/dt: the solution of least norm is returned.
         """
         Y = self._point(y)
-        g = self._rate(t, self._decoding.fields(Y, cells=self.stencil)[0])
+        g = self._rate(t, np.ravel(self._decode(Y, cells=self.stencil)))
         v, _, rank, _ = np.linalg.lstsq(self._derivatives(Y), g, rcond=None)
         if rank < len(v):
-            warnings.warn(
+            warn_caller(
                 "the derivatives of the decoded field in the sampled cells do not determine dy/dt, whose least "
                 "norm is taken: choose more or other cells, or fewer latent coordinates",
                 RuntimeWarning,
-                stacklevel=2,
             )
         return np.asarray(v, dtype=np.float64)
 
@@ -286,8 +266,7 @@ class SampledModel:
         Returns
         -------
         float
-            The largest amplification of relative errors of g_S; infinite, or beyond 1e15, if the cells do not determine
-            dy/dt.
+            The largest amplification of relative errors of g_S; beyond 1e15 if the cells do not determine dy/dt.
 
         Raises
         ------
@@ -297,10 +276,10 @@ class SampledModel:
         return float(np.linalg.cond(self._derivatives(self._point(y))))
 
     def _point(self, y: ArrayLike) -> NDArray[np.float64]:
-        return as_array(y, "y", (self._decoding.d,))[None]
+        return as_array(y, "y", (self._d,))[None]
 
     def _derivatives(self, Y: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self._decoding.jacobian(Y, cells=self.cells)[0]
+        return np.reshape(self._jacobian(Y, cells=self.cells), (-1, self._d))
 
     def _rate(self, t: float, f: NDArray[np.float64]) -> NDArray[np.float64]:
         """What rhs makes of the field in the stencil, checked."""

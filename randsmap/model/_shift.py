@@ -10,16 +10,17 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clon
 
 from randsmap._interface.arrays import as_array, check_cells, validate_data
 from randsmap._interface.fields import FIELD_STATE, FieldInputMixin, field_rows, output, with_coordinates_of
-from randsmap._interface.parameters import Parameter
+from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
 from randsmap.decoders._base import available_if
 from randsmap.decoders._capabilities import require
 from randsmap.metrics import scaled_l2
-from randsmap.model._base import Model, shared_texts
+from randsmap.model._base import Model, model_texts
 from randsmap.model._manifold import ManifoldModel
 
 
-@shared_texts
+@model_texts
+@estimator
 class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
     """A manifold model of fields that move along a periodic axis: shift and shape are separate coordinates.
 
@@ -28,11 +29,11 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
 
     Parameters
     ----------
-    model : ManifoldModel
+    model
         Cloned, and fitted to the aligned fields.
-    shape : tuple of int or None
+    shape
         Shape of a field with its M cells in row-major order. None: the shape of the fields in `fit`.
-    axis : int, default=-1
+    axis
         The periodic axis of `shape`.
 
     Attributes
@@ -42,17 +43,13 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
     n_features_in_ : int
         M, number of cells of a field.
 
-    {constructor}
-
     Notes
     -----
     Fields are shifted by any real number of cells, conservatively: cell averages are integrals of a parabola in each
     cell (piecewise parabolic reconstruction with fourth-order edges). A parabola that leaves the bounds of the decoder
     or, in fields without negative values, falls below 0 is scaled towards the cell's average. So sums along the axis
-    are preserved to round-off, and no negative value is made. Invariants, cell weights and bounds that change along
-    the axis are refused.
-
-    Theta is 0 if the first mode of a field (summed over the other axes) is below 1e-12 of the sum of its magnitudes.
+    are preserved to round-off, and no negative value is made. Theta is 0 if the first mode of a field (summed over the
+    other axes) is below 1e-12 of the sum of its magnitudes.
 
     References
     ----------
@@ -78,11 +75,14 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
     True
     """
 
+    model: Any = parameter(kw_only=False, shown="ManifoldModel")
+    shape: tuple[int, ...] | None = parameter(default=None, shown="tuple of int or None")
+    axis: int = parameter(default=-1, shown="int")
+
     _state = {
         "n_features_in_": Count("M"),
         "model_": Part(ManifoldModel, M="M"),
         "_lengths": Array(3, dtype=np.intp, low=1),
-        "_nonnegative": Parameter(bool),
         **FIELD_STATE,
     }
     n_features_in_: int
@@ -98,18 +98,13 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
         "latents are those but for theta"
     )
 
-    def __init__(self, model: ManifoldModel, *, shape: tuple[int, ...] | None = None, axis: int = -1) -> None:
-        self.model = model
-        self.shape = shape
-        self.axis = axis
-
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Align the fields and fit the model to them.
 
         Parameters
         ----------
         X : array-like (n, M) or (n, *shape)
-            Fields, in rows or of any shape; aligned in memory, memory-mapped ones too.
+            Fields, which are aligned in memory, memory-mapped ones too.
         y : ignored
 
         Returns
@@ -127,7 +122,6 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
                 raise TypeError(f"model must be a ManifoldModel, got {self.model!r}")
             X = validate_data(self, field_rows(self, X, reset=True), reset=True, min_samples=2)
             self._lengths = self._checked_lengths(X.shape[1])
-            self._nonnegative = bool((X >= 0).all())
             self.model_ = clone(self.model).fit(self._in_shape(self._aligned(X)[1]))
             self._check_symmetry()  # after the fit, which turns the parameters into invariants of each cell
         return self
@@ -188,33 +182,26 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
         fields = np.ascontiguousarray(lines.reshape(n, before, behind, along).swapaxes(2, 3))
         return fields.reshape(n, before * along * behind)
 
-    def _phase(self, lines: NDArray[np.float64]) -> NDArray[np.float64]:
-        """theta (n,) in [-pi, pi)."""
+    def _aligned(self, F: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """theta (n,) in [-pi, pi) of fields F (n, M), and the fields shifted back by it."""
+        lines = self._lines(F)
         profile, size = lines.sum(axis=1), np.abs(lines).sum(axis=(1, 2))
         angles = 2 * np.pi * np.arange(profile.shape[1]) / profile.shape[1]
         cosine, sine = profile @ np.cos(angles), profile @ np.sin(angles)
         theta = np.arctan2(sine, cosine)
         # a first Fourier mode below 1e-12 of the sum of |f| is round-off, so it has no phase
         theta[~(np.hypot(cosine, sine) >= 1e-12 * size) | (size == 0)] = 0
-        return np.where(theta >= np.pi, -np.pi, theta)  # arctan2 has both ends of the circle
-
-    def _aligned(self, F: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """theta (n,) of fields F (n, M), and the fields shifted back by it."""
-        lines = self._lines(F)
-        theta = self._phase(lines)
+        theta = np.where(theta >= np.pi, -np.pi, theta)  # arctan2 has both ends of the circle
         return theta, self._fields(shift_lines(lines, self._cells(-theta))[0])
 
     def _cells(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         """Angles in cells."""
         return theta * (self._lengths[1] / (2 * np.pi))
 
-    @shared_texts
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Latents of fields.
 
-        Parameters
-        ----------
-        {fields}
+        {of_fields}
 
         Returns
         -------
@@ -228,7 +215,6 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
         theta, aligned = self._aligned(X)
         return np.column_stack([theta, np.asarray(self.model_.transform(aligned))])
 
-    @shared_texts
     def inverse_transform(
         self,
         X: ArrayLike,
@@ -245,22 +231,16 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
         X : array-like (n, 1 + d)
             theta, any real number, and the latents of the aligned field.
         invariant_values, cells, out : optional
-            As for `ManifoldModel.inverse_transform`. Whole fields are decoded and shifted for some cells, so `cells`
-            saves no time.
+            As for `ManifoldModel.inverse_transform`; `cells` saves no time.
         **options
             Passed to `ManifoldModel.inverse_transform`.
 
-        Returns
-        -------
-        ndarray (n, M)
-            `out` if given; (n, k) for k cells.
+        {returns_fields}
 
         {raises}
         """
         theta, Y = self._theta_and_shape(X)
-        if invariant_values is not None:
-            options["invariant_values"] = invariant_values
-        aligned = np.asarray(self.model_.inverse_transform(Y, **options))
+        aligned = np.asarray(self.model_.inverse_transform(Y, invariant_values=invariant_values, **options))
         fields = self._fields(shift_lines(self._lines(aligned), self._cells(theta), *self._limits())[0])
         if cells is not None:
             fields = fields[:, check_cells(cells, fields.shape[1], self.field_shape_)]
@@ -277,41 +257,28 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
         X = as_array(X, "X", min_rows=0, min_columns=2)
         return X[:, 0], np.ascontiguousarray(X[:, 1:])
 
-    @shared_texts
     def reconstruct(self, X: ArrayLike) -> NDArray[np.float64]:
         """Fields encoded and decoded.
 
-        Parameters
-        ----------
-        {fields}
+        {of_fields}
 
-        Returns
-        -------
-        ndarray (n, M)
-            A DataArray with the same coordinates if X is one.
+        {returns_fields}
 
         {raises}
         """
         return with_coordinates_of(X, self.inverse_transform(self.transform(X)))
 
     @available_if(lambda self: require(self.model, "jvp"))
-    @shared_texts
     def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
         """Tangents of decoded fields along directions in the latents.
 
         The derivative of `inverse_transform`. It is discontinuous where theta is a whole number of cells, because the
         reconstruction is discontinuous between cells. Sums along the axis do not change.
 
-        Parameters
-        ----------
-        X : array-like (n, 1 + d)
-            Latents.
-        V : array-like (n, 1 + d) or (1 + d,)
-            A direction for each row, or one for all.
+        {at_latents}
+        {directions}
 
-        Returns
-        -------
-        ndarray (n, M)
+        {returns_jvp}
 
         {raises_derivative}
         """
@@ -327,22 +294,11 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
     def judged(self, X: Any) -> Any:
         return self._theta_and_shape(X)[1]
 
-    @shared_texts
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Minus the mean error of the reconstructed fields, measured as by `ManifoldModel.score`.
 
-        Parameters
-        ----------
-        {fields}
-        y : ignored
-
-        Returns
-        -------
-        float
-
-        {raises}
+        {score}
         """
-        check_fitted(self, "model_")
         return -float(scaled_l2(X, self.reconstruct(X)).mean())
 
     @property
@@ -362,26 +318,11 @@ def shift_lines(
     tangents: NDArray[np.float64] | None = None,
     speed: NDArray[np.float64] | None = None,
 ) -> tuple[NDArray[np.float64], Any]:
-    """Periodic lines of cell averages shifted by real numbers of cells, conservatively; and their tangents.
+    """Periodic lines (n, k, N) of cell averages, shifted by `shift` (n,) cells conservatively; and their derivatives.
 
-    Parameters
-    ----------
-    lines : ndarray (n, k, N)
-    shift : ndarray (n,)
-        In cells, towards larger indices.
-    low, high : float, or ndarray (k, 1)
-        Limits that the result keeps where `lines` keep them. Lines without a negative value keep 0 in any case.
-    tangents : ndarray (n, k, N) or None
-        Derivatives of `lines`; None: no tangents are wanted.
-    speed : ndarray (n,)
-        Derivatives of `shift`.
-
-    Returns
-    -------
-    shifted : ndarray (n, k, N)
-        Of the same sums over N, to round-off.
-    moved : ndarray (n, k, N) or None
-        Their derivatives.
+    The result keeps the limits `low` and `high`, numbers or (k, 1), where `lines` keep them, and 0 where no value is
+    negative. `tangents` (n, k, N) and `speed` (n,) are the derivatives of lines and shift; without them that of the
+    result is None.
     """
     # whole cells are moved by indexing, which changes no value; only the rest needs the reconstruction
     whole = np.floor(shift)
@@ -389,15 +330,16 @@ def shift_lines(
     floor = np.where(lines.min(axis=2, keepdims=True, initial=0.0) >= 0, np.maximum(low, 0.0), low)
     (a, left, right), slopes = _reconstructed(lines, floor, high, tangents)
     # the last `part` of each cell moves into the next one; what both leave is positive where the parabola is
-    gone, stays = _tail(a, left, right, part), _head(a, left, right, 1 - part)
+    gone, stays = _head(a, right, left, part), _head(a, left, right, 1 - part)
     shifted = np.roll(gone, 1, axis=2) + stays
     # the integrals leave the limits by round-off only
-    np.clip(shifted, floor, high, out=shifted, where=_within(lines, floor, high))
+    within = ((lines >= floor) & (lines <= high)).all(axis=2, keepdims=True)
+    np.clip(shifted, floor, high, out=shifted, where=within)
     index = (np.arange(lines.shape[2]) - whole[:, None].astype(np.int64)) % lines.shape[2]
     moved: Any = None
     if tangents is not None and speed is not None:
         d_a, d_left, d_right = slopes
-        moved = np.roll(_tail(d_a, d_left, d_right, part), 1, axis=2) + _head(d_a, d_left, d_right, 1 - part)
+        moved = np.roll(_head(d_a, d_right, d_left, part), 1, axis=2) + _head(d_a, d_left, d_right, 1 - part)
         # d/d part of what leaves a cell: the value at its end that is cut off
         x = 1 - part
         value = left + x * (right - left + 6 * (a - (left + right) / 2) * (1 - x))
@@ -406,17 +348,11 @@ def shift_lines(
     return np.take_along_axis(shifted, index[:, None], axis=2), moved
 
 
-def _within(lines, low, high):
-    return ((lines >= low) & (lines <= high)).all(axis=2, keepdims=True)
-
-
-def _tail(a, left, right, w):
-    """Integral of the parabola of average a and these edge values over the last w of the cell."""
-    return w * (right - w / 2 * (right - left - (1 - 2 * w / 3) * 6 * (a - (left + right) / 2)))
-
-
 def _head(a, left, right, w):
-    """Integral over the first w of the cell."""
+    """Integral of the parabola of average a and these edge values over the first w of the cell.
+
+    With the edges exchanged it is that over the last w.
+    """
     return w * (left + w / 2 * (right - left + (1 - 2 * w / 3) * 6 * (a - (left + right) / 2)))
 
 

@@ -2,10 +2,9 @@
 
 from randsmap.decoders import FAMILIES, AutoDecoder
 from randsmap.tuning._autotune import autotune
-from randsmap.tuning._grids import default_values
 from randsmap.tuning._leave_one_out import leave_one_out
 from randsmap.tuning._parametric import choose_parametric
-from randsmap.tuning._search import tune
+from randsmap.tuning._search import default_values, tune
 from randsmap.tuning._summary import search_summary
 
 __all__ = [

@@ -82,12 +82,10 @@ def autotune(
     n_trials : int, default=40
         Trials of the decoder's search on the latents of the selected encoder. Encoders are compared with 4 trials of
         kernels and k-NN mixtures if these are among the families.
-    families : str, sequence of str, or None, default=None
-        The families of decoders, as in `AutoDecoder`.
     consistency : int or "auto", default=0
         Consistency steps of `best_model_.inverse_transform`. "auto": the number from 0 to 3 with the least held-out
         error, the smaller one if the next gains less than 1 %.
-    invariants, invariant_values, invariant_tol, cell_weights, bounds : optional
+    families, invariants, invariant_values, invariant_tol, cell_weights, bounds : optional
         As in `AutoDecoder`.
     random_state : int, RandomState instance or None, default=None
         For the choice of held-out samples. None: 0.
@@ -101,8 +99,7 @@ def autotune(
         trials; held_out_error_ : float, of the selected encoder, or of the decoder if there is no search for encoders;
         one_more_error_ : float, an estimate for one more coordinate: it is computed if held_out_error_ exceeds 1 %, all
         coordinates that the spectrum shows are used, and there are 3 samples per coordinate and the one more, else NaN;
-        on_edge_ : list of str, the parameters on an edge of the search. `best_model_.consistency` is the number of
-        steps.
+        on_edge_ : list of str, the parameters on an edge of the search.
 
     Raises
     ------
@@ -112,10 +109,9 @@ def autotune(
 
     Notes
     -----
-    An encoder is fitted without the held-out samples, which it then encodes as new ones: leave-one-out errors at given
-    latents would not show how the held-out fields changed the latents. An encoder is given up if it is twice as bad as
-    the best after two turns, or if its kernel separates the samples into parts. Widths 1.4 times above and below the
-    best are tried next, twice. Of more than 1000 samples, 1000 at random choose the encoder.
+    An encoder is fitted without the held-out samples, which it then encodes as new ones. It is given up if it is twice
+    as bad as the best after two turns, or if its kernel separates the samples into parts. Widths 1.4 times above and
+    below the best are tried next, twice. Of more than 1000 samples, 1000 at random choose the encoder.
 
     References
     ----------
@@ -133,7 +129,6 @@ def autotune(
     """
     rows, layout = flattened(snapshots, "snapshots")
     F = as_array(rows, "snapshots", min_rows=4)
-    sizes = field_norms(F)
     families = check_families(families)
     if not isinstance(n_components, str):
         check_count(n_components, "n_components")
@@ -149,11 +144,10 @@ def autotune(
     number = 0 if consistency == "auto" else check_count(consistency, "consistency", low=0)
     if model is not None and not isinstance(model, ManifoldModel):
         raise TypeError(f"model must be a ManifoldModel or None, got {model!r}")
-    seed = 0 if random_state is None else random_state
-    rng = check_random_state(seed)
+    rng = check_random_state(0 if random_state is None else random_state)
     table, error, more = None, None, np.nan
     good = 0.01  # an error that one more coordinate need not improve
-    judge = _EncoderJudge(F, sizes, labels, validation, n_trials, families, rng)
+    judge = _EncoderJudge(F, labels, validation, n_trials, families, rng)
     with search_threads(len(F)):
         if model is None:
             best = search_encoders(judge, n_components, max_components, alpha)
@@ -199,7 +193,7 @@ def chosen_encoder(
     F = as_array(snapshots, "snapshots", min_rows=4)
     labels = check_groups(groups, len(F))
     with search_threads(len(F)):
-        judge = _EncoderJudge(F, field_norms(F), labels, 0.2, 4, FAMILIES, check_random_state(0))
+        judge = _EncoderJudge(F, labels, 0.2, 4, FAMILIES, check_random_state(0))
         return search_encoders(judge, n_components, None, alpha).encoder
 
 
@@ -260,21 +254,14 @@ class _EncoderJudge:
     """Held-out errors of encoders, on at most 1000 of the samples: called with trials, it sets their scores."""
 
     def __init__(
-        self,
-        F: NDArray[np.float64],
-        sizes: NDArray[np.float64],
-        labels: NDArray[np.intp] | None,
-        validation: float,
-        n_trials: int,
-        families: Sequence[str],
-        rng: Any,
+        self, F: NDArray[np.float64], labels: Any, validation: float, n_trials: int, families: Sequence[str], rng: Any
     ) -> None:
         most = 1000  # documented; the time of a comparison grows with the cube
         if len(F) > most:
             rows = np.sort(rng.permutation(len(F))[:most])
-            F, sizes = F[rows], sizes[rows]
+            F = F[rows]
             labels = None if labels is None else np.unique(labels[rows], return_inverse=True)[1]
-        self.fields, self._sizes, self._labels = F, sizes, labels
+        self.fields, self._sizes, self._labels = F, field_norms(F), labels
         compared = [family for family in families if family in _COMPARED] or families
         self._options = {"n_trials": min(n_trials, 4), "families": compared}  # one trial for each family compared
         self._folds = _folds(len(F), labels, validation, rng)
@@ -319,12 +306,10 @@ class _EncoderJudge:
         """
         d, width = best.encoder.n_components + 1, getattr(best.encoder, "epsilon_scale", 1.0)
         turns, errors = self._folds[:2], []
+        widths = {"leading": width, "non-harmonic": _WIDTHS["non-harmonic"][0]}
         for trial in _encoders(d, alpha, self.fields.shape):
-            if isinstance(trial.encoder, DiffusionMaps):
-                if trial.encoder.epsilon_scale != (
-                    width if trial.encoder.select == "leading" else _WIDTHS["non-harmonic"][0]
-                ):
-                    continue
+            if isinstance(trial.encoder, DiffusionMaps) and trial.encoder.epsilon_scale != widths[trial.encoder.select]:
+                continue
             with suppress(*_FAILURES):
                 missed = [self._errors_of(self._model_of(trial.encoder, held), held) for held in turns]
                 errors.append(np.concatenate(missed).mean())
@@ -381,12 +366,11 @@ class _EncoderJudge:
 
 def _table(trials: Sequence[_EncoderTrial], best: _EncoderTrial) -> Results:
     encoders = [trial.encoder for trial in trials]
-    maps = [isinstance(encoder, DiffusionMaps) for encoder in encoders]
     return Results(
         encoder=np.array([type(encoder).__name__ for encoder in encoders]),
         n_components=np.array([encoder.n_components for encoder in encoders]),
-        epsilon_scale=np.array([e.epsilon_scale if dm else np.nan for e, dm in zip(encoders, maps)]),
-        select=np.array([e.select if dm else "" for e, dm in zip(encoders, maps)]),
+        epsilon_scale=np.array([getattr(encoder, "epsilon_scale", np.nan) for encoder in encoders]),
+        select=np.array([getattr(encoder, "select", "") for encoder in encoders]),
         error=np.array([trial.error for trial in trials]),
         score=np.array([trial.score for trial in trials]),
         chosen=np.array([trial is best for trial in trials]),

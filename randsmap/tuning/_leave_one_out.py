@@ -16,9 +16,9 @@ from randsmap._linalg.spectral import PATH, HatMatrix
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import check_fields
 from randsmap.decoders._regularization import fixed_regularization
+from randsmap.decoders._spans import field_span, invariants_of
 from randsmap.invariants import AffineInvariants
 from randsmap.metrics import field_norms, scaled_distances, selection_losses
-from randsmap.tuning._field_span import FieldSpan, invariants_of
 from randsmap.tuning._search import on_edge
 
 _Values = NDArray[np.float64]
@@ -43,40 +43,34 @@ def leave_one_out(decoder: Any, X: ArrayLike, y: ArrayLike, *, regularizations: 
     Returns
     -------
     Bunch
-        errors_ : ndarray (n_regularizations, n), the L2 error of the field decoded at each point by
-        the decoder refitted without it, relative to the field's norm, or to 1e-3 of the median norm if that
-        is more (see `metrics.scaled_l2`); mean_errors_ : ndarray (n_regularizations,); regularizations_ :
-        ndarray; best_regularization_ : float, the (first) lambda of the lowest mean, in which a field smaller
-        than 1e-3 of the median norm counts at most 1 (empty and tiny fields do not choose alone); on_edge_ :
-        bool, whether that is the first or last of at least three.
+        errors_ : ndarray (n_regularizations, n), the L2 error at each point of the decoder refitted without it, as by
+        `metrics.scaled_l2`; mean_errors_ : ndarray (n_regularizations,); regularizations_ : ndarray;
+        best_regularization_ : float, the (first) lambda of the lowest mean, in which a field smaller than 1e-3 of the
+        median norm counts at most 1; on_edge_ : bool, whether that is the first or last of at least three.
 
     Raises
     ------
     TypeError
         If the decoder is none of these: others are not ridge regressions.
     ValueError
-        If constraint="training" or the decoder has bounds, for which there is no closed form, if a
-        lambda is negative or there is none, or as the decoder's fit.
+        If constraint="training" or the decoder has bounds, for which there is no closed form, if a lambda is negative
+        or there is none, or as the decoder's fit.
 
     Notes
     -----
-    Conditional on what does not belong to the regression: the latents (the encoder), the features as
-    drawn for all n points, the invariants' values m and the constant cells. With the kernel
-    decoder the point's column of the kernel is left out with its row; a linear tail is fitted anew.
+    Conditional on what does not belong to the regression: the latents (the encoder), the features as drawn for all n
+    points, the invariants' values m and the constant cells. With the kernel decoder the point's column of the kernel
+    is left out with its row; a linear tail is fitted anew.
 
-    With Phi = U Sigma V^T and the hat matrix H = Phi (Phi^T Phi + lambda I)^-1 Phi^T, the field
-    decoded without sample i misses f_i by r_i = (F - H F)_i / (1 - H_ii), and the correction by the invariants
-    acts on it as on any field. Both parts are computed as sums without cancellation,
-    I - H = (I - U U^T) + U diag(lambda / (sigma^2 + lambda)) U^T, so that leverages near 1 keep their digits; all
-    lambda share the one decomposition. At lambda = 0 the limit is taken, which belongs to the minimum-norm solution.
+    With Phi = U Sigma V^T and the hat matrix H = Phi (Phi^T Phi + lambda I)^-1 Phi^T, the field decoded without sample
+    i misses f_i by r_i = (F - H F)_i / (1 - H_ii), and the correction by the invariants acts on it as on any field.
+    Leverages near 1 keep their digits. At lambda = 0 the limit is taken, which belongs to the minimum-norm solution.
 
-    Time O(n P min(n, P) + n_regularizations n^2 M), the last two factors at most n (n + q) after a
-    QR factorisation of the fields where that pays.
+    Time O(n P min(n, P) + n_regularizations n^2 M), the last two factors at most n (n + q) where that pays.
 
     References
     ----------
-    D. M. Allen, The relationship between variable selection and data augmentation and a method for
-    prediction, Technometrics 16 (1974) (PRESS); G. H. Golub, M. Heath and G. Wahba, Technometrics 21 (1979).
+    D. M. Allen, Technometrics 16 (1974) (PRESS); G. H. Golub, M. Heath and G. Wahba, Technometrics 21 (1979).
 
     Examples
     --------
@@ -99,8 +93,8 @@ def leave_one_out(decoder: Any, X: ArrayLike, y: ArrayLike, *, regularizations: 
     if F.shape[1] > 4 * len(F) and len(lambdas) > 3:
         # distances between coordinates are those between fields
         if invariants is None or np.count_nonzero(~invariants.constant) > 2 * (len(F) + len(invariants.independent)):
-            span = FieldSpan(F, invariants)
-            F, invariants = span.fields, span.invariants
+            basis, invariants = field_span(F, invariants)
+            F = basis.coordinates
     errors = scaled_distances(_distances(hat, F, invariants, lambdas), sizes, usual)
     best = int(np.argmin(selection_losses(errors, sizes, usual)))
     return Bunch(

@@ -46,9 +46,8 @@ def choose_parametric(
     -------
     Bunch
         best_model_ : ParametricModel, fitted on all snapshots; held_out_errors_ : ndarray, the mean relative L2 error
-        of the fields left out, of each model; best_index_ : int; repeated_values_ : dict, of parameters that take few
-        values each (on a grid) the column and the number of values: without groups, snapshots left out had others at
-        their values, and errors at new values may be far larger.
+        of the fields left out, of each model; best_index_ : int; repeated_values_ : dict, the column and the number of
+        values of parameters on a grid: without groups, errors at new values may be far larger.
 
     Raises
     ------

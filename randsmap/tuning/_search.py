@@ -20,17 +20,50 @@ from randsmap._interface.fields import FieldOutputMixin, flattened, reshape_for
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._linalg.ridge import operations
 from randsmap._linalg.scales import median_norm
+from randsmap._linalg.spans import FactoredRows
 from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, KNNDecoder, RANDSMAPDecoder, RFNNDecoder
 from randsmap.decoders._base import check_fields
+from randsmap.decoders._spans import field_span, invariants_of
 from randsmap.metrics import field_norms, scaled_distances, scaled_l2, selection_losses
 from randsmap.model import ManifoldModel
 from randsmap.model._manifold import assembled, decoder_for, fitted_encoder
-from randsmap.tuning._field_span import FieldSpan, invariants_of
 
 # Parameters that change the span, what is done outside it, or whether there are weights of the fields
 _SHAPING = {"invariants", "invariant_values", "invariant_tol", "cell_weights", "constraint", "bounds", "solver"}
 _LINEAR = (RFNNDecoder, RANDSMAPDecoder, KernelDecoder, DoubleDiffusionMapsDecoder)
 _SHARED = {"regularization", "n_neighbors"}  # candidates that differ in one of them alone share a fit
+# First and last of the `default_values`
+_RANGES = {"slope": (0.5, 50.0), "length_scale": (0.05, 2.0), "max_frequency": (0.5, 50.0)}
+
+
+def default_values(parameter: str, n_values: int = 10) -> list[float]:
+    """Values to try for a parameter of a feature map or kernel, equal ratios apart.
+
+    They span what fits latent coordinates of unit spread, such as those of `DiffusionMaps`.
+
+    Parameters
+    ----------
+    parameter : {"slope", "length_scale", "max_frequency"}
+    n_values : int, default=10
+
+    Returns
+    -------
+    list of float
+
+    Raises
+    ------
+    ValueError
+        If there is no range for that parameter.
+
+    Examples
+    --------
+    >>> from randsmap.tuning import default_values
+    >>> [round(value, 3) for value in default_values("slope", 3)]
+    [0.5, 5.0, 50.0]
+    """
+    if parameter not in _RANGES:
+        raise ValueError(f"parameter must be one of {', '.join(map(repr, _RANGES))}, got {parameter!r}")
+    return np.geomspace(*_RANGES[parameter], n_values).tolist()
 
 
 def tune(
@@ -49,19 +82,14 @@ def tune(
     Parameters
     ----------
     decoder : regressor or ManifoldModel
-        Cloned for every candidate; not changed. The grid of a `ManifoldModel` may also have parameters of its encoder
-        (``{"encoder__n_components": [1, 2, 3], "decoder__features__slope": [1, 5]}``). The encoder is fitted once for
-        each setting of them.
+        Not changed. The grid of a `ManifoldModel` may also have parameters of its encoder, which is fitted once for
+        each setting of them: ``{"encoder__n_components": [1, 2, 3], "decoder__features__slope": [1, 5]}``.
     grid : dict of str to sequence
-        Values to try for each parameter, by `set_params` name: ``{"features__slope": [1, 5, 10]}``. All combinations
-        are tried. `default_values` returns usual values.
-    X_train : array-like of shape (n_train, d)
-        Latents to fit on; None with a `ManifoldModel`, whose encoder makes them.
-    y_train : array-like of shape (n_train, n_cells)
-        Their fields.
-    X_val : array-like of shape (n_val, d)
-        Latents to validate on; None with a `ManifoldModel`.
-    y_val : array-like of shape (n_val, n_cells)
+        Values to try for each parameter, by `set_params` name, in all combinations: ``{"features__slope": [1, 5]}``.
+        `default_values` returns usual values.
+    X_train, X_val : array-like of shape (n_train, d), (n_val, d)
+        Latents to fit and to validate on; None with a `ManifoldModel`, whose encoder makes them.
+    y_train, y_val : array-like of shape (n_train, n_cells), (n_val, n_cells)
         Their fields.
     callback : callable, optional
         Called without arguments after each candidate.
@@ -73,12 +101,11 @@ def tune(
     Bunch
         best_params_ : dict; best_error_ : float, their entry of errors_; best_decoder_ : the decoder, or model, fitted
         with them on the training set; candidates_ : list of dict; errors_ : ndarray, mean error of each candidate on
-        the validation set, NaN if its fit or its prediction failed; sample_errors_ : ndarray (n_candidates, n_val), the
-        error of each validation field (`metrics.scaled_l2`); on_edge_ : dict of str to bool, whether the best value of
-        a parameter is the first or last of at least three numbers, so that the optimum may lie beyond it; evaluation_ :
-        "coefficients" or "direct", see Notes. The best candidate has the lowest mean error, the first of equal ones. In
-        that mean the error of a field below 1e-3 of the median norm is capped at 1, so that empty and tiny fields do
-        not decide.
+        the validation set, NaN if it failed; sample_errors_ : ndarray (n_candidates, n_val), the error of each
+        validation field (`metrics.scaled_l2`); on_edge_ : dict of str to bool, whether the best value of a parameter is
+        the first or last of at least three numbers, so that the optimum may lie beyond it; evaluation_ : "coefficients"
+        or "direct", see Notes. The best candidate has the lowest mean error, the first of equal ones. In that mean the
+        error of a field below 1e-3 of the median norm is capped at 1, so that empty and tiny fields do not decide.
 
     Raises
     ------
@@ -93,23 +120,21 @@ def tune(
 
     Notes
     -----
-    Decoders with a `smoother` are linear in the fields except for the correction by the invariants. Their fields lie in
-    the span of the training fields and of the directions of that correction. If fields have many more cells than there
-    are training fields, or span few dimensions, candidates are compared in an orthonormal basis of that span
-    ("coefficients"): a candidate then costs a fit to the coordinates of the training fields, and the correction. If at
-    most min(n, M) / 2 directions hold the training fields to their round-off, the best candidate is also fitted to
-    coordinates: its fields agree with a fit to the fields to 1e-13, less if lambda is near round-off. Otherwise it is
-    fitted to the fields. Feature maps without a `random_state` get one. The errors agree with the "direct" evaluation
-    to the round-off of the candidate's solver, 1e-10 relative for well conditioned matrices, and to `tol` for iterative
-    solvers.
-
-    Random-feature candidates that differ in `regularization` alone share the passes over the features (`fit_path`,
-    `smoother_path`); for solver "auto" or "lowrank" also the low-rank basis. Those of `KNNDecoder` that differ in
-    `n_neighbors` alone share one fit.
+    Fields of decoders with a `smoother` lie in the span of the training fields and of the directions in which the
+    invariants correct them. If fields have many more cells than there are training fields, or span few dimensions,
+    candidates are compared in an orthonormal basis of that span ("coefficients"): a candidate then costs a fit to the
+    coordinates of the training fields. The errors agree with the "direct" evaluation to the round-off of the
+    candidate's solver, 1e-10 relative for well conditioned matrices, and to `tol` for iterative solvers. If at most
+    min(n, M) / 2 directions hold the training fields to their round-off, the best candidate is also fitted to
+    coordinates: its fields agree with a fit to the fields to 1e-13, less if lambda is near round-off. Feature maps
+    without a `random_state` get one.
 
     The evaluation is "direct" for bounds, float32 fields, grids over the invariants or weights, iterative solvers,
     other regressors (subclasses of the package's decoders included, which may predict otherwise), and fields of so few
     cells that the factorisation is not worthwhile.
+
+    Random-feature candidates that differ in `regularization` alone share the passes over the features, and those of
+    `KNNDecoder` that differ in `n_neighbors` alone share one fit.
 
     References
     ----------
@@ -167,7 +192,7 @@ def tune(
                 f"candidate {candidates[i]} failed, its error is NaN: {failure}", FitFailedWarning, stacklevel=2
             )
         encoder, X_train, fitted = kept
-        if validation.span is not None:
+        if validation.basis is not None:
             validation.fit(fitted, X_train)
         if with_model:
             fitted = assembled(configured[best], y_train, encoder, None if fitted is encoder else fitted)
@@ -179,7 +204,7 @@ def tune(
             errors_=errors.mean(axis=1),
             sample_errors_=errors,
             on_edge_={name: on_edge(grid[name], candidates[best][name], i) for name, i in positions[best].items()},
-            evaluation_="direct" if validation.span is None else "coefficients",
+            evaluation_="direct" if validation.basis is None else "coefficients",
         )
 
 
@@ -238,12 +263,12 @@ def _decoder_of(configured: Any) -> Any:
 class _Validation:
     """Errors on the validation fields of decoders that are fitted to the training fields.
 
-    `span` is None as long as decoders are fitted to the fields themselves.
+    With a `basis` decoders are judged by coordinates in it (see `field_span`).
     """
 
     def __init__(self, y_train: Any, y_val: ArrayLike, n_candidates: int, grid: Mapping[str, Any]) -> None:
         self.y_val = as_array(flattened(y_val, "y_val")[0], "y_val")
-        self.span: FieldSpan | None = None
+        self.basis: Any = None
         self._y_train, self._n_candidates = y_train, n_candidates
         # if all validation fields are empty, the training fields determine what is large
         self._sizes = field_norms(self.y_val)
@@ -264,24 +289,26 @@ class _Validation:
         self._fitted: Any = None
 
     def errors(self, decoder: Any, X_train: Any, X_val: Any) -> tuple[NDArray[np.float64], Any]:
-        """Scaled L2 error of each validation field, and the decoder: fitted, unless there is a `span`."""
+        """Scaled L2 error of each validation field, and the decoder: fitted, unless there is a `basis`."""
         if self._undecided:
             self._decide(decoder, X_train)
             self._undecided = False
-        if self.span is None:
+        if self.basis is None:
             return self._direct_errors(decoder, X_train, X_val)
         self._seed_features(decoder)
-        for X, expected, part in ((X_val, len(self.y_val), "val"), (X_train, len(self.span.fields), "train")):
+        fields = self.basis.coordinates
+        for X, expected, part in ((X_val, len(self.y_val), "val"), (X_train, len(fields), "train")):
             if len(X) != expected:
                 raise ValueError(
                     f"X_{part} and y_{part} must have the same number of rows, got {len(X)} and {expected}"
                 )
-        path = self._path_of(decoder, "smoother_path", X_train, X_val, fields=self.span.fields)
-        if path is not None:
-            coordinates = path(decoder.regularization)
-        else:
-            coordinates = decoder.smoother(X_train, X_val, fields=self.span.fields)
-        return self._errors_of_coordinates(coordinates, self.span), decoder
+        path = self._path_of(decoder, "smoother_path", X_train, X_val, fields=fields)
+        decoded = decoder.smoother(X_train, X_val, fields=fields) if path is None else path(decoder.regularization)
+        if self._invariants is not None:
+            decoded = self._invariants.project(decoded)
+        # the distance has two orthogonal parts: nothing is subtracted from anything large
+        distances = np.hypot(np.linalg.norm(decoded - self._coordinates, axis=1), self._rest)
+        return scaled_distances(distances, self._sizes, self._usual), decoder
 
     def _direct_errors(self, decoder: Any, X_train: Any, X_val: Any) -> tuple[NDArray[np.float64], Any]:
         if not hasattr(decoder, "predict"):  # a fitted encoder with an inverse of its own
@@ -314,14 +341,9 @@ class _Validation:
         y = self._y_train
         if not isinstance(decoder, FieldOutputMixin):
             y, _ = flattened(y, "y_train")
-        elif self.span is not None and self.span.factored is not None:
-            y = self.span.factored
+        elif isinstance(self.basis, FactoredRows):
+            y = self.basis
         decoder.fit(X_train, y)
-
-    def _errors_of_coordinates(self, X: NDArray[np.float64], span: FieldSpan) -> NDArray[np.float64]:
-        # both parts are orthogonal: nothing is subtracted from anything large
-        distance = np.linalg.norm(span.corrected(X) - self._coordinates, axis=1)
-        return scaled_distances(np.hypot(distance, self._rest), self._sizes, self._usual)
 
     def _seed_features(self, decoder: Any) -> None:
         """Set the same `random_state` for all feature maps that have none: the final fit draws them again."""
@@ -337,28 +359,29 @@ class _Validation:
             decoder.set_params(**dict.fromkeys(free, self._seed))
 
     def _decide(self, decoder: Any, X_train: Any) -> None:
-        """Make the span if it gives the same errors in less time."""
+        """Make the basis if it gives the same errors in less time."""
         if not _is_linear(decoder, "smoother") or getattr(decoder, "bounds", None) is not None:
             return
         rows, _ = flattened(self._y_train, "y_train")
         n, M = np.shape(rows) if np.ndim(rows) == 2 else (1, 1)
-        if M != self.y_val.shape[1]:
+        if M != self.y_val.shape[1] or not self._usual:
             return
         sizes = n, len(self.y_val), M, _n_terms(decoder, X_train, n), self._n_candidates
         many = M >= 2 * n and _pays(*sizes)
         if not many and not _may_pay(*sizes):
-            return
-        if not (self._usual > 1e-140 and self._sizes.max() < 1e140):  # squares may over- or underflow
             return
         F, dtype, layout = check_fields(self._y_train, n)
         invariants = invariants_of(decoder, F, dtype, layout.shape)
         if invariants is not None:
             q = len(invariants.independent)
             many = many and np.count_nonzero(~invariants.constant) >= 2 * (n + q)
-        span = FieldSpan(F, invariants, (dtype, layout), few=not many)
-        if span.fields is not None:
-            self.span = span
-            self._coordinates, self._rest = span.coordinates(self.y_val)
+        self.basis, self._invariants = field_span(F, invariants, (dtype, layout), few=not many)
+        if self.basis is None:
+            return
+        self._coordinates, self._rest = self.basis.of_others(self.y_val)
+        if invariants is not None and invariants.constant.any():
+            fixed = self.y_val[:, invariants.constant] - invariants.constant_values
+            self._rest = np.hypot(self._rest, np.linalg.norm(fixed, axis=1))
 
 
 def _is_linear(decoder: Any, method: str) -> bool:

@@ -9,11 +9,7 @@ from sklearn.utils import Bunch
 
 
 def advised_components(result: Bunch) -> int | None:
-    """Number of latent coordinates to try in place of those that `autotune` found; None if there is nothing to gain.
-
-    It is one more, if that brings the held-out error below 0.7 times its value although the spectrum shows no other
-    coordinate.
-    """
+    """One more latent coordinate than `autotune` found, if that lowers the held-out error much; else None."""
     if not result.one_more_error_ < 0.7 * result.held_out_error_:  # documented; the estimate is of two folds only
         return None
     return int(result.best_model_.encoder_.n_components) + 1
