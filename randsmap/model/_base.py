@@ -75,21 +75,7 @@ class Model(BaseEstimator):
         save(self, path)
 
     def judged(self, X: Any) -> Any:
-        """X as the part's `leverage` takes it.
-
-        Parameters
-        ----------
-        X : array-like
-
-        Returns
-        -------
-        array-like
-
-        Raises
-        ------
-        ValueError, TypeError
-            If X has the wrong shape.
-        """
+        """X as the part's `leverage` takes it."""
         return X
 
     def _check_leverage(self) -> bool:

@@ -126,9 +126,6 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         "the model has no decoder, whose leverage it would be: {0.encoder.__class__.__name__} decodes by itself. "
         "Give it a KernelDecoder()"
     )
-    encoder_: Any
-    decoder_: Any
-    n_features_in_: int
 
     def fit(self, X: ArrayLike, y: Any = None) -> ManifoldModel:
         """Fit the encoder on the fields, then the decoder on their latents.
@@ -502,9 +499,8 @@ def assembled(model: ManifoldModel, X: Any, encoder: Any, decoder: Any) -> Manif
 
 def encoded(encoder: Any, X: Any) -> Any:
     """Latents of the fields X, read by blocks where they are in a large file."""
-    if isinstance(encoder, FieldInputMixin):  # this package's read by blocks themselves
-        return encoder.transform(X)
-    return by_blocks(encoder.transform, X)
+    reads_by_blocks = isinstance(encoder, FieldInputMixin)  # as this package's do
+    return encoder.transform(X) if reads_by_blocks else by_blocks(encoder.transform, X)
 
 
 def latents_of(X: Any) -> Any:

@@ -72,9 +72,6 @@ class ParametricModel(Model):
         "model_": Part("transform", n_in="M", n_out="d"),
         "regressor_": Part("predict", n_in="p", n_out="d"),
     }
-    n_features_in_: int
-    model_: Any
-    regressor_: Any
 
     judge = "regressor"
     lacks = {

@@ -85,8 +85,6 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
         "_lengths": Array(3, dtype=np.intp, low=1),
         **FIELD_STATE,
     }
-    n_features_in_: int
-    model_: ManifoldModel
 
     judge = "model"
     lacks = {

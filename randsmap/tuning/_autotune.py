@@ -306,7 +306,7 @@ class _EncoderJudge:
         """
         d, width = best.encoder.n_components + 1, getattr(best.encoder, "epsilon_scale", 1.0)
         turns, errors = self._folds[:2], []
-        widths = {"leading": width, "non-harmonic": _WIDTHS["non-harmonic"][0]}
+        widths: dict[Any, float] = {"leading": width, "non-harmonic": _WIDTHS["non-harmonic"][0]}
         for trial in _encoders(d, alpha, self.fields.shape):
             if isinstance(trial.encoder, DiffusionMaps) and trial.encoder.epsilon_scale != widths[trial.encoder.select]:
                 continue
