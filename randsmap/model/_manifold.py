@@ -65,9 +65,8 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         From latents to fields: `RANDSMAPDecoder`, `AutoDecoder` or any multi-output scikit-learn regressor. None uses
         the encoder's own `inverse_transform`.
     encoder_samples
-        Fit the encoder to a random subset of this many fields, drawn with a fixed seed. The decoder is fitted to all
-        fields. None, or at least the number of fields: all. `DiffusionMaps` works with all pairs of its training
-        fields, so this is the way to many fields.
+        Fit the encoder to a random subset of this many fields, drawn with a fixed seed (None: to all), and the decoder
+        to all fields. `DiffusionMaps` works with all pairs of its training fields, so this is the way to many fields.
     consistency
         Default number of consistency steps of `inverse_transform`. `autotune(consistency="auto")` chooses it. The
         derivatives are those of the decoder, without steps.
@@ -86,10 +85,9 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
     Decoded fields have the properties that the decoder guarantees. With `RANDSMAPDecoder` every field satisfies its
     invariants to round-off, wherever the latent point lies.
 
-    Fields may be a memory-mapped array larger than memory (`numpy.load` with mmap_mode="r"). From 64 MB, `POD`, the
-    package's decoders, `transform`, `score` and the metrics read it by blocks; `out` may be memory-mapped as well.
-    `DiffusionMaps` and `KNNDecoder` copy the fields unless `copy=False`, `DiffusionMaps` also unless `encoder_samples`
-    is given. Other packages' estimators get the array itself.
+    Fields may be a memory-mapped array larger than memory (`numpy.load` with mmap_mode="r"), which the package's own
+    parts read by blocks; `out` may be memory-mapped as well. `DiffusionMaps` and `KNNDecoder` copy the fields unless
+    `copy=False`, `DiffusionMaps` also unless `encoder_samples` is given. Other estimators get the array itself.
 
     References
     ----------
@@ -298,13 +296,9 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
 
         Parameters
         ----------
-        precision : {"float64", "float32"}, default="float64"
-            Of the stored coefficients, and of the training fields of `DiffusionMaps`.
-        tol : float or None
-            Tolerance of the decoder's own `freeze`. `DiffusionMaps` measures distances in the fewest principal
-            components that give the latents of the training fields to `tol` of the largest. None: nothing is left out.
-        kind, latents, max_bytes
-            As in the decoder's own `freeze`.
+        precision, tol, kind, latents, max_bytes
+            As in the decoder's own `freeze`. `precision` is also that of the training fields of `DiffusionMaps`, whose
+            distances are measured in the fewest principal components that give their latents to `tol` of the largest.
 
         Returns
         -------

@@ -48,8 +48,7 @@ class ParametricModel(Model):
 
     References
     ----------
-    J. S. Hesthaven and S. Ubbiali, Non-intrusive reduced order modeling of nonlinear problems using neural networks,
-    J. Comput. Phys. 363 (2018), for linear encoders.
+    J. S. Hesthaven and S. Ubbiali, J. Comput. Phys. 363 (2018), for linear encoders.
 
     Examples
     --------

@@ -53,9 +53,8 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
 
     References
     ----------
-    P. Colella and P. R. Woodward, The piecewise parabolic method for gas-dynamical simulations, J. Comput. Phys.
-    54 (1984); X. Zhang and C.-W. Shu, On maximum-principle-satisfying high order schemes for scalar conservation
-    laws, J. Comput. Phys. 229 (2010) (the scaling).
+    P. Colella and P. R. Woodward, J. Comput. Phys. 54 (1984) (the piecewise parabolic method); X. Zhang and C.-W. Shu,
+    J. Comput. Phys. 229 (2010) (the scaling).
 
     Examples
     --------

@@ -115,8 +115,7 @@ def autotune(
 
     References
     ----------
-    C. J. Dsilva et al., Parsimonious representation of nonlinear dynamical systems through manifold learning, Appl.
-    Comput. Harmon. Anal. 44 (2018).
+    C. J. Dsilva et al., Appl. Comput. Harmon. Anal. 44 (2018) (the non-harmonic eigenvectors).
 
     Examples
     --------
