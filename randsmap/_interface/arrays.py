@@ -28,17 +28,8 @@ def as_array(
 ) -> NDArray[np.float64]:
     """X as a finite, C-contiguous, aligned float64 array; the caller's array if it is one.
 
-    Parameters
-    ----------
-    X : array-like of real numbers
-    name : str
-        Name of the argument in messages.
-    shape : tuple of int or None
-        Expected lengths of one or two axes; None: any.
-    min_rows, min_columns : int
-        Smallest lengths of the axes of a matrix.
-    repeat : bool
-        Accept one row (shape[1],) for all rows, of which there may be none.
+    `shape` are the expected lengths of one or two axes, None: any; a matrix has at least min_rows and min_columns.
+    With `repeat`, one row (shape[1],) stands for all rows, of which there may be none. Messages name the argument.
     """
     array = _real_numbers(X, name)
     if repeat and array.ndim == 1:

@@ -40,37 +40,17 @@ _REQUIRED = inspect.Parameter.empty
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: what values it has and what they mean.
+    """One parameter: what values it has and what they mean."""
 
-    Attributes
-    ----------
-    kind : float, int, bool, str or object
-        Type of a value; `object`: anything, checked where it is used. `str`: one of the words.
-    low, high : float
-        Bounds of a number.
-    strict : bool
-        Whether a number must be larger than `low`.
-    words : tuple of str or None
-        Other values that are accepted.
-    shown : str
-        The type in the documentation; "": made from the other attributes.
-    default : object
-        The value where none is given.
-    kw_only : bool
-        Whether the constructor takes it by name alone.
-    text : str
-        What it means: sentences, which `estimator` takes from the docstring.
-    """
-
-    kind: type = object
-    low: float = -math.inf
+    kind: type = object  # float, int, bool, str (one of the words) or object: anything, checked where it is used
+    low: float = -math.inf  # bounds of a number
     high: float = math.inf
-    strict: bool = False
-    words: tuple[str | None, ...] = ()
-    shown: str = ""
+    strict: bool = False  # a number must be larger than `low`
+    words: tuple[str | None, ...] = ()  # other values that are accepted
+    shown: str = ""  # the type in the documentation; "": made from the attributes above
     default: Any = _REQUIRED
-    kw_only: bool = True
-    text: str = ""
+    kw_only: bool = True  # the constructor takes it by name alone
+    text: str = ""  # what it means: sentences, which `estimator` takes from the docstring
 
     @property
     def optional(self) -> bool:
@@ -112,14 +92,6 @@ class Parameter:
         """The lines of the parameter in a section Parameters."""
         default = "" if self.default is _REQUIRED else f", default={_literal(self.default)}"
         return f"{name} : {self.type}{default}\n{self.text}"
-
-    def option(self) -> dict[str, Any]:
-        """Arguments of `argparse.ArgumentParser.add_argument`: type, choices, default and help."""
-        sentence = re.split(r"(?<=\.)\s", " ".join(self.text.split()), maxsplit=1)[0]
-        known: dict[str, Any] = {"default": self.default, "help": sentence.replace("%", "%%")}
-        if self.kind is str:
-            return {**known, "choices": [word for word in self.words if word is not None]}
-        return {**known, "type": self.kind} if self.kind in (int, float) and not self.words else known
 
 
 def _literal(value: Any) -> str:
@@ -188,9 +160,14 @@ def check_parameters(estimator: Any) -> dict[str, Any]:
     return {name: declared.check(getattr(estimator, name), name) for name, declared in cls._parameters.items()}
 
 
-def option_of(cls: type, name: str) -> dict[str, Any]:
-    """`Parameter.option` of a parameter of a class."""
-    return cls._parameters[name].option()  # type: ignore[attr-defined]
+def option_of(cls: Any, name: str) -> dict[str, Any]:
+    """Arguments of `argparse.ArgumentParser.add_argument` of a parameter: type, choices, default and help."""
+    declared: Parameter = cls._parameters[name]
+    sentence = re.split(r"(?<=\.)\s", " ".join(declared.text.split()), maxsplit=1)[0]
+    known: dict[str, Any] = {"default": declared.default, "help": sentence.replace("%", "%%")}
+    if declared.kind is str:
+        return {**known, "choices": [word for word in declared.words if word is not None]}
+    return {**known, "type": declared.kind} if declared.kind in (int, float) and not declared.words else known
 
 
 # -- Documentation ---------------------------------------------------------------------------------
