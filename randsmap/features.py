@@ -102,13 +102,13 @@ def check_n_features(n_features: Any, n_samples: int) -> int:
     return max(1, round(multiple * n_samples))
 
 
-def check_length_scale(length_scale: Any, d: int) -> Any:
-    """Length scale(s) of a Gaussian kernel: a positive float, or a vector (d,) of them."""
+def check_length_scale(length_scale: Any, d: int, name: str = "length_scale") -> Any:
+    """Length scale(s): a positive float, or a vector (d,) of them."""
     if np.ndim(length_scale) == 0:
-        return check_number(length_scale, "length_scale", low=0.0, strict_low=True)
-    length_scale = as_array(length_scale, "length_scale", (d,)).copy()
+        return check_number(length_scale, name, low=0.0, strict_low=True)
+    length_scale = as_array(length_scale, name, (d,)).copy()
     if (length_scale <= 0).any():
-        raise ValueError(f"length_scale must be > 0 in each coordinate, got {length_scale}")
+        raise ValueError(f"{name} must be > 0 in each coordinate, got {length_scale}")
     return length_scale
 
 
@@ -269,15 +269,6 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
         {raises}
             If out has the wrong shape, type or layout or shares memory with X.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from randsmap import FourierFeatures
-        >>> features = FourierFeatures(n_features=5, random_state=0).fit([[0.0], [1.0]])
-        >>> out = np.empty((1, 5))
-        >>> features.transform([[0.5]], out=out) is out
-        True
         """
         check_fitted(self, "weights_")
         given, X = X, validate_data(self, X, reset=False, min_samples=1)
@@ -300,12 +291,6 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             s (1 - s) for sigmoids.
 
         {raises}
-
-        Examples
-        --------
-        >>> from randsmap import SigmoidFeatures
-        >>> SigmoidFeatures(n_features=5, random_state=0).fit([[0.0], [1.0]]).jacobian([[0.5]]).shape
-        (1, 5, 1)
         """
         check_fitted(self, "weights_")
         X = validate_data(self, X, reset=False, min_samples=1)
@@ -431,8 +416,8 @@ class FourierFeatures(_RandomFeatures):
 class MaternFeatures(_RandomFeatures):
     """Random Fourier features sqrt(2/P) cos(w . y + b) of a Matern kernel: fields less smooth than a Gaussian's.
 
-    Products of two feature vectors estimate the Matern kernel of smoothness nu at the distance |y - y'| / length_scale
-    without bias, with an error that falls as P^(-1/2).
+    Products of two feature vectors estimate the Matern kernel of smoothness nu at |y - y'| / length_scale without bias,
+    with an error that falls as P^(-1/2).
 
     Parameters
     ----------
@@ -496,8 +481,8 @@ class MultiscaleFourierFeatures(_RandomFeatures):
 
     Notes
     -----
-    Sampling scheme and Eq. (double-sum) of the paper's Sec. 4.2. For a fixed Q the limit of large P
-    is the mixture of the scales drawn; the multi-Gaussian kernel is the limit of Q to infinity.
+    Sec. 4.2 and Eq. (double-sum) of the paper. For a fixed Q the limit of large P is the mixture of the scales drawn;
+    the multi-Gaussian kernel is the limit of Q to infinity.
 
     Examples
     --------
@@ -540,8 +525,7 @@ class SigmoidFeatures(_RandomFeatures):
     weights_ : ndarray of shape (d, P)
         Weights w.
     offsets_ : ndarray of shape (P,)
-        -w . c for the centres c, drawn uniformly in the bounding box of the training points, or in
-        `latent_box`.
+        -w . c for the centres c, drawn uniformly in the box.
 
     Notes
     -----

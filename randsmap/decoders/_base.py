@@ -14,10 +14,10 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._interface.arrays import as_array, check_domain, validate_data
+from randsmap._interface.arrays import check_domain, validate_data
 from randsmap._interface.callers import extrapolation_is_ignored
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, FieldShape, field_rows, flattened, output
-from randsmap._interface.parameters import check_choice, check_number, estimator, parameter
+from randsmap._interface.parameters import check_choice, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Count, not_frozen, restored_on_error
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.products import multiply
@@ -25,6 +25,7 @@ from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.spans import FactoredRows
 from randsmap._parallel import blas_threads
+from randsmap.features import check_length_scale
 from randsmap.maps.extrapolation import Leverage, TrustRegion
 from randsmap.maps.frozen import LinearMapHolder
 
@@ -110,12 +111,7 @@ def fitted_scale(latent_scale: Any, X: NDArray[np.float64]) -> NDArray[np.float6
     if isinstance(latent_scale, str):
         check_choice(latent_scale, "latent_scale", ("std",))
         return standard_deviations(X)
-    if np.ndim(latent_scale) == 0:
-        return np.full(d, check_number(latent_scale, "latent_scale", low=0.0, strict_low=True))
-    scale = as_array(latent_scale, "latent_scale", (d,)).copy()
-    if (scale <= 0).any():
-        raise ValueError(f"latent_scale must be > 0 in each coordinate, got {scale}")
-    return scale
+    return np.full(d, check_length_scale(latent_scale, d, "latent_scale"))
 
 
 @estimator
