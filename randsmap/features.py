@@ -236,10 +236,8 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         Parameters
         ----------
         rng : numpy.random.RandomState or numpy.random.Generator
-        X : ndarray (n, d)
-            Latent points in units of `scale`.
-        P : int
-        scale : ndarray (d,) or (1,)
+        X, P, scale : ndarray (n, d), int, ndarray (d,) or (1,)
+            Latent points in units of `scale`, the number of features, and the units.
         given : dict
             The valid values of the declared parameters.
 
@@ -287,8 +285,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         Returns
         -------
         ndarray of shape (n, P, d), float64
-            d phi_k / d y_j = scale * act'(w_k . y + b_k) w_kj, without overflow: -sin for Fourier features,
-            s (1 - s) for sigmoids.
+            d phi_k / d y_j = scale * act'(w_k . y + b_k) w_kj, without overflow.
 
         {raises}
         """
@@ -350,8 +347,8 @@ def _by_blocks(out, task):
 class FourierFeatures(_RandomFeatures):
     """Random Fourier features sqrt(2/P) cos(w . y + b) of a Gaussian kernel.
 
-    Products of two feature vectors estimate exp(-|y - y'|^2 / (2 length_scale^2)) without bias,
-    with an error that falls as P^(-1/2).
+    Products of two feature vectors estimate exp(-|y - y'|^2 / (2 length_scale^2)) without bias, with an error that
+    falls as P^(-1/2).
 
     Parameters
     ----------
@@ -369,8 +366,7 @@ class FourierFeatures(_RandomFeatures):
 
     Notes
     -----
-    Eq. (fourierrand) of the paper. Its tuned "sigma_w" is this length scale, although its text
-    makes it the standard deviation of the frequencies.
+    Eq. (fourierrand) of the paper, whose tuned "sigma_w" is this length scale.
 
     The root-mean-square error of the kernel at equal P is 1.1 to 1.4 times smaller with `paired`, 1.0 to 1.2 times
     with `orthogonal`, and 1.4 to 2.0 times with both (d = 1 to 10, P = 100 and 1000). Decoded fields gain nothing.

@@ -1,8 +1,7 @@
 """Diffusion maps: coordinates of fields from a Markov chain on them (paper, App. C).
 
-`DiffusionMaps` is the estimator; below it each step is one function. The kernel and its width are computed in
-`randsmap._linalg.distances` (all pairs) and `_neighbor_kernel` (nearest neighbours), the coordinates of new fields in
-`_nystroem`, and the choice of eigenvectors in `_harmonics`.
+Kernels are made in `randsmap._linalg.distances` (all pairs) and `_neighbor_kernel`, coordinates of new fields in
+`_nystroem`, and the eigenvectors are chosen in `_harmonics`.
 """
 
 from __future__ import annotations
@@ -61,9 +60,8 @@ class DiffusionMaps(FieldEncoder):
         Power t of the eigenvalues in the coordinates xi^t v. The paper prints t = 1, but its tuned hyperparameters
         are those of t = 0.
     select
-        Which eigenvectors become coordinates: the first n_components after the trivial one; those that are the
-        least functions of the ones before them; or their 1-based indices (1 is the first after the trivial one),
-        n_components in number.
+        Which eigenvectors become coordinates: the first n_components after the trivial one; those that are the least
+        functions of the ones before them; or n_components 1-based indices (1 is the first after the trivial one).
     n_neighbors
         Keep only the kernel of each sample with its n_neighbors nearest others and with the samples that have it
         among theirs: a sparse matrix, for 1e5 samples and more. None, or n_samples - 1 and more: all pairs.
@@ -107,16 +105,14 @@ class DiffusionMaps(FieldEncoder):
     samples are all neighbours of one another.
 
     select="non-harmonic" predicts each of the leading max(15, 3 n_components) eigenvectors of eigenvalue at least 1e-8
-    from the eigenvectors before it by local linear regression (on at most 2000 samples), and selects the n_components
-    with the largest residuals. Eigenvectors such as cos 2x after cos x add no direction; a long strip has many of them
-    before its width appears.
+    from those before it by local linear regression (on at most 2000 samples), and selects the n_components with the
+    largest residuals. Eigenvectors such as cos 2x after cos x add no direction.
 
-    Among the entries within 1e-8 of the largest magnitude of an eigenvector, the entry whose data row is
-    lexicographically largest becomes positive: coordinates do not depend on the order of the samples. No rule fixes the
-    eigenvectors of a repeated eigenvalue.
+    Of the entries within 1e-8 of an eigenvector's largest magnitude, the one whose data row is lexicographically
+    largest becomes positive: coordinates do not depend on the order of the samples, unless eigenvalues are repeated.
 
-    Modes of an eigenvalue below 1e-8 are refused. A new point so far from the training data that the kernel underflows
-    gets the limit of the Nystroem formula, the coordinates of its nearest training points, without guarantee.
+    Modes of an eigenvalue below 1e-8 are refused. A new point so far away that the kernel underflows gets the limit of
+    the Nystroem formula, the coordinates of its nearest training points, without guarantee.
 
     References
     ----------
@@ -369,8 +365,8 @@ class DiffusionMaps(FieldEncoder):
         return encoder
 
     def _leading_coordinates(self, tol):
-        """Principal directions (r, M) of the training fields and their coordinates (n, r): as few as give their latents
-        to `tol` of the largest."""
+        """As few principal directions (r, M) of the training fields as give their latents to `tol` of the largest, and
+        the fields' coordinates (n, r)."""
         points, weights = self._encoding.rows, self._encoding.weights
 
         def latents(rows):
@@ -478,9 +474,8 @@ def nystrom_weights(
 ) -> NDArray[np.float64]:
     """Weights of the kernel sums of the Nystroem extension, (1 + n_components, n_training).
 
-    y(x) = xi^t v(x), v(x) = (1/xi) sum_j p_j(x) v_j, p_j(x) = k(x, f_j) q_j^-alpha / their sum: a ratio
-    of two sums over the kernel (paper, App. C, last paragraph). The first row is the denominator's;
-    the density of x itself cancels.
+    y(x) = xi^t v(x), v(x) = (1/xi) sum_j p_j(x) v_j, p_j(x) = k(x, f_j) q_j^-alpha / their sum: a ratio of two sums
+    over the kernel (paper, App. C, last paragraph). The first row is the denominator's.
     """
     coordinates = diffusion_coordinates(eigenvalues, eigenvectors, diffusion_time) / eigenvalues
     return np.ascontiguousarray(np.vstack([density, density * coordinates.T]))

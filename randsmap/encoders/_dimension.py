@@ -42,19 +42,18 @@ def estimate_n_components(snapshots: ArrayLike, *, max_components: int = CANDIDA
     The leading eigenvectors, 15 at most and one for every ten samples, are taken in turn. One is a new direction if
     local linear regression on the directions found before, from the nearest other samples, leaves a residual (its norm
     over the eigenvector's) of at least 0.6. The count ends at a gap of the spectrum, where the rate -log xi is over 100
-    times the rate of the last direction found (about ten times shorter): behind it there is noise. Eigenvectors that
-    live on less than 5 % of the samples do not count.
+    times that of the last direction: behind it there is noise. Eigenvectors on less than 5 % of the samples do not
+    count.
 
     The kernel's width is the median distance to the seventh neighbour, or more where parts of at least 2 % of the
-    samples are further apart. The number returned is the smaller of the counts at this width and at 1.5 times it: too
-    wide a kernel sees the space around a rolled-up manifold, too narrow a kernel single trajectories, and both count
-    too many.
+    samples are further apart. The smaller of the counts at this width and at 1.5 times it is returned: too wide a
+    kernel sees the space around a rolled-up manifold, too narrow a kernel single trajectories.
 
     References
     ----------
     C. J. Dsilva, R. Talmon, R. R. Coifman and I. G. Kevrekidis, Parsimonious representation of nonlinear dynamical
-    systems through manifold learning, Appl. Comput. Harmon. Anal. 44 (2018): the residual, from the coordinates found
-    so far instead of all eigenvectors before.
+    systems through manifold learning, Appl. Comput. Harmon. Anal. 44 (2018): the residual, there from all eigenvectors
+    before.
 
     Examples
     --------

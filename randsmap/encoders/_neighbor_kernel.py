@@ -29,8 +29,8 @@ def neighbor_kernel(
 ) -> tuple[csr_array, NDArray[np.float64]]:
     """Kernel exp(-|f_i - f_j|^2 / epsilon^2) of the joined samples, and their squared radii.
 
-    X (n, dim) are the samples, `points` the same ones, and `index` finds ``points[0]``; n_neighbors is at most n - 2.
-    The kernel (n, n) is symmetric with diagonal 1, sorted indices and no stored zeros.
+    `points` are the samples X (n, dim), `index` finds ``points.rows``, and n_neighbors is at most n - 2. The kernel
+    (n, n) is symmetric with diagonal 1, sorted indices and no stored zeros.
     """
     n = len(X)
     distances, columns = index.query(points[0], n_neighbors + 2)  # one more: does it tie with the last?

@@ -113,7 +113,7 @@ class NystroemExtension:
         return sums[:, 1:] / total
 
     def coordinates_by_columns(self, X: Rows) -> _Values:
-        """The same with training fields that stay in their file, which is read once for many rows of X."""
+        """The same where training fields stay in their file, which is read once for many rows of X."""
         out = np.empty((len(X), len(self.weights) - 1))
         size = max(1, BLOCK // len(self.rows))
         for start in range(0, len(X), size):

@@ -127,25 +127,13 @@ def _single(points):
 
 
 class Leverage:
-    """A decoder's leverage, and what is large.
+    """A decoder's leverage, ``at(X)`` (L,) of latent points X (L, d), and what is large.
 
-    Parameters
-    ----------
-    at : function
-        Leverage (L,) of latent points (L, d).
-    points : ndarray (n, d)
-        Training points.
-    training, held_out : ndarray (n,)
-        Their leverage, and what it would be if they were none.
-    highest : float
-        About the leverage far from all points, k(y, y) / lambda or |psi|^2 / lambda, where it tends to a number.
-    factor : float
-        Of the limit. The limit is this times the largest leverage of training points or, if that is more, times the 0.7
-        quantile of the held-out ones of points that have no twin: a decoder that interpolates has leverages near 1 at
-        its training points (or 0, where lambda is 0), and much larger ones between them. It is at most half-way from
-        the largest to `highest`.
-    limit : float or None
-        In place of that rule.
+    The training `points` (n, d) have the leverage `training` (n,), and would have `held_out` (n,) if they were none.
+    The limit is `factor` times the largest leverage of training points or, if that is more, times the 0.7 quantile of
+    the held-out ones of points that have no twin: a decoder that interpolates has leverages near 1 at its training
+    points (or 0, where lambda is 0), and much larger ones between them. It is at most half-way from the largest to
+    `highest`, about the leverage far from all points, k(y, y) / lambda or |psi|^2 / lambda, where it tends to a number.
     """
 
     def __init__(

@@ -84,11 +84,9 @@ class FrozenDecoder(FieldOutputMixin):
 
     Notes
     -----
-    The image is the file: `load` maps it, so that processes that load the same file share its memory, and
-    ``randsmap_open`` in C (randsmap.h) opens what `save` has written. It depends on the byte order alone, not on
-    the platform. A file from an untrusted source cannot do more than decode nonsense.
-
-    One decoder may be used by any number of threads at once.
+    The image is the file: `load` maps it, so that processes share its memory, and ``randsmap_open`` in C (randsmap.h)
+    opens what `save` has written. It depends on the byte order alone, not on the platform. A file from an untrusted
+    source cannot do more than decode nonsense. Any number of threads may use one decoder at once.
 
     Examples
     --------
@@ -351,20 +349,19 @@ class LinearMapHolder(FieldOutputMixin):
             Of the coefficients that are stored. "float32" decodes to 5e-6 of a field's norm. Sums have double
             precision, and invariants, constant cells and bounds hold as exactly, in both.
         tol : float or None
-            kind="features": relative L2 error at `latents` that fields may have for a product of two smaller matrices
-            in place of the coefficients, of as few modes as that needs; None: the coefficients themselves. Smooth
-            fields have few modes, shocks many. kind="table": that of the table at the centres of its cells; None: 1e-7.
+            Relative L2 error that fields may have. kind="features": at `latents`, for a product of two smaller matrices
+            in place of the coefficients; None: the coefficients themselves. Smooth fields have few modes, shocks many.
+            kind="table": at the centres of its cells; None: 1e-7.
         kind : {"features", "table"}, default="features"
             "table", for one or two latent coordinates: tensor B-splines of degree 7 on a uniform grid over the
-            bounding box of `latents`, refined until `tol` holds: the cost does not depend on the number of features.
+            bounding box of `latents`, refined until `tol` holds, at a cost independent of the number of features.
             Outside the box, and before bounds and invariants, the decoder itself.
         latents : array-like (n, d) or None
-            Points such as those that will be decoded. None: the box of the training points, where the decoder knows
-            it (POD and decoders of older files do not).
+            Points such as those that will be decoded. None: the box of the training points, which POD does not know.
         max_bytes : int
             Largest table.
         encoder : FrozenEncoder or None
-            What `ManifoldModel.freeze` puts beside it.
+            What `ManifoldModel.freeze` adds.
 
         Returns
         -------
@@ -376,7 +373,7 @@ class LinearMapHolder(FieldOutputMixin):
         sklearn.exceptions.NotFittedError
             Before `fit`.
         TypeError
-            If what is decoded with is not the package's own: another transformer's features, a blend.
+            If the functions are not the package's own: another transformer's features, a blend.
         ValueError
             If an argument is out of range, a table needs more than max_bytes, coefficients cancel too much for
             float32, or latents are needed and not given.
