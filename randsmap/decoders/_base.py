@@ -121,13 +121,12 @@ class LatentScaling:
     Parameters
     ----------
     center
-        Whether the bias is not penalised: the regression is that of the fields less their mean on
-        functions less theirs, f(y) = mean(F) + (phi(y) - mean(phi)) A, so that a large background costs no
+        Whether the bias is not penalised: f(y) = mean(F) + (phi(y) - mean(phi)) A, so that a large background costs no
         accuracy. False: the paper's form, with the bias penalised like the others.
     latent_scale
-        Units by which latent coordinates are divided before lengths, slopes and frequencies are meant. "std":
-        their standard deviations over the training points (1 for a coordinate whose spread is round-off); an
-        array: one a coordinate (automatic relevance determination); None: the coordinates as they are.
+        Units of the latent coordinates, to which lengths, slopes and frequencies refer. "std": their standard
+        deviations over the training points (1 for a coordinate whose spread is round-off); an array: one per
+        coordinate (automatic relevance determination); None: 1.
 
     Attributes
     ----------
@@ -152,9 +151,7 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
     )
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Coefficient of determination R^2 of the decoded fields, the mean over the cells: 1 at best.
-
-        scikit-learn's score of a regressor, so that its tools work. `metrics.scaled_l2` has the errors of fields.
+        """Coefficient of determination R^2, the mean over the cells, for scikit-learn's tools; see `metrics.scaled_l2`.
 
         Parameters
         ----------
@@ -318,8 +315,8 @@ class HoldsFit(FieldRegressor):
     def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
         """How far latent points are from the training points, as the fit sees it.
 
-        Small where training points are dense, about 1 at one that is alone, more beyond: errors of the training fields
-        are amplified by the square root, and where it is large the fields are a guess.
+        Small where training points are dense, about 1 at an isolated one, larger outside: errors of the training fields
+        are amplified by the square root. It is computed at about the cost of a fit when it is first asked for.
 
         Parameters
         ----------
@@ -343,18 +340,14 @@ class HoldsFit(FieldRegressor):
         distance to the k neighbours over their own mean distance to theirs. A blend, and so `AutoDecoder`: 100 times
         the median over its first three parts of the leverage in units of their limits (squared for k-NN).
 
-        The factorisation that it needs is made when it is first asked for, at about the cost of a fit.
-
         Examples
         --------
         >>> import numpy as np
         >>> from randsmap import KernelDecoder
         >>> latents = np.linspace(0, 1, 20)[:, None]
         >>> decoder = KernelDecoder(length_scale=0.5).fit(latents, np.hstack([latents, 1 - latents]))
-        >>> decoder.leverage([[0.5], [1.2], [3.0]]).round(2)
-        array([4.70000e-01, 5.59070e+02, 1.26552e+03])
-        >>> round(decoder.leverage_, 2), round(decoder.leverage_limit_)
-        (0.94, 101)
+        >>> decoder.leverage([[0.5], [1.2], [3.0]]).round(2), round(decoder.leverage_limit_)
+        (array([4.70000e-01, 5.59070e+02, 1.26552e+03]), 101)
         """
         leverage: Leverage = self.fitted.leverage
         return leverage.at(validate_data(self, X, reset=False))
@@ -466,15 +459,6 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
         AttributeError
             ``solver="krylov"``, which iterates until a tolerance that depends on the fields, and
             ``constraint="training"``, whose correction is another at every point, have no such weights.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from randsmap import KernelDecoder
-        >>> latents = np.linspace(0, 1, 20)[:, None]
-        >>> decoder = KernelDecoder(length_scale=0.5, regularization=1e-8)
-        >>> (decoder.smoother(latents, [[0.5]]) @ np.hstack([latents**2, 1 - latents**2])).round(4)
-        array([[0.25, 0.75]])
         """
         fresh = clone(self)
         X = validate_data(fresh, X, reset=True, min_samples=2)
@@ -485,12 +469,11 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
     def spectrum(self, X: ArrayLike, *, least: float = 0.0) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
         """Eigenvectors and eigenvalues of Phi Phi^T, Phi the features of X, which need no fields.
 
-        Fitted to latents X and fields F, the decoder without its invariants' correction returns H F at X, with the
-        hat matrix H = U diag(s / (s + lambda)) U^T of every lambda. Decoders that are ridge regressions have it:
-        with a kernel it stands for the features' products. Phi is without its mean, and the first pair is the
-        constant vector with an infinite eigenvalue, which no lambda damps: H_ii = 1/n + the centred leverage. With
-        center=False Phi is [1 | features]. A kernel's linear tail (degree=1) is not damped either: the first 1 + d
-        pairs belong to it.
+        Without its invariants' correction the decoder fitted to latents X and fields F returns H F at X, with the hat
+        matrix H = U diag(s / (s + lambda)) U^T of every lambda. A kernel stands for the features' products. Phi is
+        without its mean, and the first pair is the constant vector with an infinite eigenvalue, which no lambda damps:
+        H_ii = 1/n + the centred leverage. With center=False Phi is [1 | features]. The first 1 + d pairs belong to a
+        kernel's linear tail (degree=1), which is not damped either.
 
         Parameters
         ----------
@@ -547,16 +530,6 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
         A feature map that is not the package's own needs a method ``jacobian(Y)`` that gives (n, P, d), the derivatives
         of its ``transform(Y)``; PolynomialFeatures of scikit-learn needs nothing, and for others TypeError is raised.
         `jvp` and `vjp` multiply by J without forming it, at about the cost of `predict`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from randsmap import KernelDecoder
-        >>> latents = np.linspace(0, 1, 20)[:, None]
-        >>> decoder = KernelDecoder(length_scale=0.5, regularization=1e-8, invariants="mass")
-        >>> decoder.fit(latents, np.hstack([latents**2, 1 - latents**2])).jacobian([[0.5]]).round(2)
-        array([[[ 1.],
-                [-1.]]])
         """
         return self.linear_map.jacobian(validate_data(self, X, reset=False), cells, out, self.field_shape_)
 

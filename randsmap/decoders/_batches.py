@@ -133,16 +133,6 @@ def check_mergeable(ours: Any, theirs: Any) -> None:
             )
 
 
-# parameters, and their names in Invariants
-_GIVEN = {
-    "invariants": "matrix",
-    "invariant_values": "values",
-    "invariant_tol": "tol",
-    "cell_weights": "cell_weights",
-    "bounds": "bounds",
-}
-
-
 def _settings(decoder):
     """By name, what two decoders must have in common to be merged."""
     batches = decoder.stream
@@ -158,7 +148,13 @@ def _settings(decoder):
     }
     if batches.running is not None:
         given = batches.running.given
-        settings |= {name: getattr(given, attribute) for name, attribute in _GIVEN.items()}
+        settings |= {
+            "invariants": given.matrix,
+            "invariant_values": given.values,
+            "invariant_tol": given.tol,
+            "cell_weights": given.cell_weights,
+            "bounds": given.bounds,
+        }
     return settings
 
 

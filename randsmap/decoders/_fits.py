@@ -79,19 +79,11 @@ class RidgeFit(Fit):
         return A
 
     @property
-    def output_coefficients(self) -> NDArray[np.float64] | None:
-        """B (P+1, r)."""
-        return None if self.synthesis is None else self.coefficients
-
-    @property
-    def output_basis(self) -> NDArray[np.float64] | None:
-        """U (M, r)."""
-        return None if self.synthesis is None else self.synthesis[1:].T
-
-    @property
-    def output_mean(self) -> NDArray[np.float64] | None:
-        """The mean of the modes' fields (M,)."""
-        return None if self.synthesis is None else self.synthesis[0]
+    def modes(self) -> tuple[Any, Any, Any]:
+        """B (P+1, r), U (M, r) and the mean field (M,); None each without modes."""
+        if self.synthesis is None:
+            return None, None, None
+        return self.coefficients, self.synthesis[1:].T, self.synthesis[0]
 
     @cached_property
     def linear_map(self) -> LinearMap:

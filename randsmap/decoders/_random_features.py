@@ -113,29 +113,28 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         leave-one-out errors in closed form of all samples or 300 at random; then the fit is not linear in the fields.
         None: "auto" without `features`, 1e-3 (the paper's) with them and for `partial_fit`.
     solver
-        "auto": low rank where that takes at most half of the operations and `error_bound_` is at most 1e-8; Krylov if
-        min(n, P+1) >= 4000 and it is found to be cheaper, or if the others' matrices do not fit in memory; otherwise
-        Cholesky while eps |Phi|^2 <= 1e-6 lambda (Phi without its mean), then a QR factorisation of Phi, and for
-        lambda <= 10 eps trace(Phi^T Phi), or when Cholesky fails, the minimum-norm solution by a singular value
-        decomposition. "lowrank": the exact solution among the combinations of the features of a few latent points,
-        which smooth features of one to three latents hardly differ from; where more than min(n, P) / 6 of them (or 128)
-        would be needed, it goes on as "auto". "krylov": preconditioned block conjugate gradients, which never store Phi
-        or a P x P matrix. Both need lambda > 0. Relative errors of decoded fields, off the training manifold too:
-        "cholesky" about eps |Phi|^2 / lambda, "svd" and QR below 1e-8 for lambda >= 1e-12 and smooth fields, "krylov"
-        and "lowrank" `tol` over the training set; a single field at a new point may be 100 times worse.
+        "cholesky"; "svd"; "lowrank": the exact solution among the combinations of the features of a few latent points,
+        which smooth features of one to three latents hardly differ from (where more than min(n, P) / 6 of them, or 128,
+        would be needed, it goes on as "auto"); "krylov": preconditioned block conjugate gradients, which never store
+        Phi or a P x P matrix. The last two need lambda > 0. "auto": low rank where that takes at most half of the
+        operations and `error_bound_` is at most 1e-8; Krylov if min(n, P+1) >= 4000 and it is found to be cheaper, or
+        if the others' matrices do not fit in memory; Cholesky while eps |Phi|^2 <= 1e-6 lambda (Phi without its mean);
+        then a QR factorisation of Phi, and for lambda <= 10 eps trace(Phi^T Phi), or when Cholesky fails, the
+        minimum-norm solution by a singular value decomposition. Relative errors of decoded fields, off the training
+        manifold too: "cholesky" about eps |Phi|^2 / lambda, "svd" and QR below 1e-8 for lambda >= 1e-12 and smooth
+        fields, "krylov" and "lowrank" `tol` over the training set; a single new point may have 100 times more.
     tol
-        For "lowrank" and "krylov": bound of |Phi (A - A*)| / |F| over the training set (Frobenius norms), A* being the
-        exact ridge solution and F less its mean with `center`, without the round-off of the factorisation. None: 1e-8
-        for "lowrank", 1e-7 for "krylov", also where "auto" takes them (low rank with at most 1e-8). Refused with
-        "cholesky" and "svd".
+        For "lowrank" and "krylov", "auto" too: bound of |Phi (A - A*)| / |F| over the training set (Frobenius norms),
+        A* being the exact ridge solution and F less its mean with `center`, without the round-off of the factorisation.
+        None: 1e-8 for low rank, where "auto" takes no more, and 1e-7 for Krylov. The others refuse it.
     max_iter
-        For "krylov": iterations after which it stops with a ConvergenceWarning. None: 500. Refused with "cholesky",
-        "svd" and "lowrank".
+        For "krylov", "auto" too: iterations after which it stops with a ConvergenceWarning. None: 500. The others
+        refuse it.
     output_rank
         Keep the coefficients as B U^T, with r modes U of the training fields less their mean: P r + r M numbers in
         place of P M, for fields of many cells. A count r, or the largest relative L2 error of a training field that the
         modes may leave, such as 1e-6 (relative to 1e-3 of the fields' median norm for smaller ones). Invariants,
-        constant cells and bounds hold as ever. Needs `center`. Large memory-mapped fields are read by blocks.
+        constant cells and bounds hold as ever. Needs `center`.
     random_state
         If not None, set as the feature map's random_state before it is fitted.
 
@@ -156,12 +155,12 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
     rank_ : int or None
         Latent points whose features were combined by "lowrank"; None for other solvers.
     error_bound_ : float or None
-        Of "lowrank": bound of |Phi (A - A*)| / |F|, see `tol`, that holds unless random probes of a fixed seed fail,
-        once in 150000 fits at worst.
+        Of "lowrank": the bound of `tol` that was reached, unless random probes of a fixed seed fail, once in 150000
+        fits at worst.
     n_iter_ : int
         Iterations of "krylov"; 1 for the direct solvers.
     n_samples_seen_ : int
-        Number of samples of the fit, or of all batches.
+        Samples of the fit, or of all batches.
     n_features_in_ : int
         d, the number of latent coordinates.
 
@@ -211,9 +210,9 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
     features_ = _of_latest("features")
     latent_scale_ = _of_latest("latent_scale")
     coef_ = of_fit("A")
-    output_coef_ = of_fit("output_coefficients")
-    output_basis_ = of_fit("output_basis")
-    output_mean_ = of_fit("output_mean")
+    output_coef_ = property(lambda self: self.fitted.modes[0])
+    output_basis_ = property(lambda self: self.fitted.modes[1])
+    output_mean_ = property(lambda self: self.fitted.modes[2])
     solver_ = of_fit("solver")
     n_iter_ = of_fit("n_iter")
     rank_ = of_fit("rank")
@@ -677,17 +676,16 @@ def _training_constrained(rows, F, regularization, invariants):
 class RANDSMAPDecoder(InvariantParameters, RFNNDecoder):
     """Random-feature decoder whose fields satisfy linear invariants exactly, mass for one.
 
-    Every decoded field f satisfies |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|, at any
-    latent point, near or far from the training data, for any regularization and solver. Cells that
-    are constant over the training fields get exactly their value.
+    Every decoded field f satisfies |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|, at any latent point, for any
+    regularization and solver. Cells that are constant over the training fields get exactly their value.
 
     Parameters
     ----------
     constraint
-        "everywhere": C^T f(y) = m for every y. "training": the paper's closed form (Eq.
-        ShurAfinal0), which imposes it at the n training points only, up to the truncation of singular
-        values at 1e-8, which needs solver="auto" or "svd"; kept to reproduce the paper. It neither
-        treats constant cells nor projects rows, and `center` and `latent_scale` do not apply to it.
+        "everywhere": C^T f(y) = m for every y. "training": the paper's closed form (Eq. ShurAfinal0), to reproduce the
+        paper, which imposes it at the n training points only, up to the truncation of singular values at 1e-8. It needs
+        solver="auto" or "svd", neither treats constant cells nor projects rows, and does not read `center` and
+        `latent_scale`.
 
     Notes
     -----
@@ -699,9 +697,8 @@ class RANDSMAPDecoder(InvariantParameters, RFNNDecoder):
     the orthogonal projection in the V-weighted norm: a field that satisfies the invariants and the
     constants is never decoded worse in that norm than without it.
 
-    The paper's form is the same correction with (Phi^+ 1) m^T in place of e_bias m^T. The two
-    agree only where Phi has full column rank - never for P >= n - so its mass error at a new point y
-    is ``|phi(y) Phi^+ 1 - 1| |m|``, about 1e-9 to 4e-3.
+    The paper's form has (Phi^+ 1) m^T in place of e_bias m^T. The two agree only where Phi has full column rank, never
+    for P >= n, so its mass error at a new point y is ``|phi(y) Phi^+ 1 - 1| |m|``, about 1e-9 to 4e-3.
 
     Examples
     --------
