@@ -98,6 +98,20 @@ class _Problem:
         return solution._replace(coefficients=cache_aligned(A))
 
 
+def _training_constrained(rows, F, regularization, invariants):
+    """The paper's closed form (Eq. ShurAfinal0): A C = (Phi^+ 1) m^T, by a truncated SVD of Phi.
+
+    For mass it equals the printed V (Sigma^2 + lambda)^-1 Sigma U^T (F - [1 - U (1 + lambda Sigma^-2) U^T 1] 1^T / M);
+    this form holds for any C and V.
+    """
+    fields = np.hstack([as_fields(F)[:], np.ones((rows.n, 1))])
+    spectral = Spectral(rows, always=True)
+    truncation = 1e-8  # relative cut of singular values, delta_S in the paper's implementation details
+    A = spectral.solve(fields, regularization, truncation).coefficients[:, :-1]
+    pseudo_bias = spectral.solve(fields, 0.0, truncation).coefficients[:, -1:]
+    return invariants.correct_coefficients(A, pseudo_bias * invariants.values)
+
+
 # -- Decoders --------------------------------------------------------------------------------------
 @estimator
 class RFNNDecoder(LatentScaling, LinearDecoder):
@@ -231,10 +245,8 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         return self._fitted is not None or self._sums is not None
 
     def storable(self) -> Self:
-        """The decoder as a model file holds it: solved for, without the sums that more batches would be added to."""
-        if not self.__sklearn_is_fitted__():
-            return self
-        return holding(self, self.fitted.storable(), _stream=None)
+        """The decoder as a model file holds it, solved for."""
+        return self.solve() if self.__sklearn_is_fitted__() else self
 
     # -- Fit -------------------------------------------------------------------------------------------
     def fit_state(self, X, y):
@@ -249,7 +261,7 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, layout = check_fields(y, len(X), blocks=True, factored=True)
         self._keep_fields(layout)
-        invariants = _fitted_invariants(self, as_fields(F), dtype)
+        invariants = self._fit_invariants(as_fields(F), dtype)
         features, scale = self._fit_map(X)
         rows = FeatureRows(features, X, bias=not self._centred)
         points = X.copy()
@@ -262,6 +274,23 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
             limits = {"tol": self.tol, "max_iter": self.max_iter or 500}
             factor = RidgeFactor(rows, regularizations, self.solver, cells=F.shape[1], **limits)
         return _Problem(features, scale, rows, points, F, synthesis, invariants, regularizations, factor)
+
+    def _fit_invariants(self, F, dtype):
+        """The invariants of the fields F; None of an RFNNDecoder, which has none."""
+        if not isinstance(self, InvariantParameters):
+            return None
+        everywhere = self.constraint == "everywhere"
+        if not everywhere and self.solver in ("cholesky", "krylov", "lowrank"):
+            raise ValueError(
+                "constraint='training' needs singular values down to 1e-8, which a "
+                "Gram matrix does not resolve: use solver='auto' or 'svd'"
+            )
+        if not everywhere and self.bounds is not None:
+            raise ValueError(
+                "bounds need the projection of every row, which constraint='training' does "
+                "not have: use constraint='everywhere'"
+            )
+        return fit_estimator(self, F, dtype, keep_constant_cells=everywhere)
 
     def _field_modes(self, F, invariants):
         """Mean and modes of the fields, and their coordinates in them."""
@@ -277,14 +306,12 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
             rank = check_number(rank, "output_rank", low=0, high=1, strict_low=True)
         options = {}
         if invariants is not None:
-            normals = np.ascontiguousarray(
-                np.where(invariants.constant, 0.0, invariants.matrix[:, invariants.independent].T)
-            )
+            C = invariants.matrix[:, invariants.independent]
+            normals = np.ascontiguousarray(np.where(invariants.constant, 0.0, C.T))
             if len(normals):
                 normals = orthonormalize_rows_against(normals, normals[:0])
             options = {"corrected": invariants.project, "normals": normals, "constant": invariants.constant}
-        norms = field_norms(F)
-        return field_modes(F if isinstance(F, Rows) else Rows(F), rank, norms, **options)
+        return field_modes(F if isinstance(F, Rows) else Rows(F), rank, field_norms(F), **options)
 
     def _fit_map(self, X):
         """The feature map, fitted to latents X, and their units."""
@@ -299,9 +326,7 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
                 f"scikit-learn transformer or None, got {self.features!r}"
             )
         if self.random_state is not None:
-            names = [
-                name for name in features.get_params() if name == "random_state" or name.endswith("__random_state")
-            ]
+            names = [name for name in features.get_params() if name.rpartition("__")[2] == "random_state"]
             features.set_params(**dict.fromkeys(names, self.random_state))
         scale = fitted_scale(self.latent_scale if own_form else None, X)
         if (scale == 1).all():
@@ -377,17 +402,6 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         ------
         ValueError, TypeError
             If X is not a finite array of numbers of this shape, or a parameter is out of range.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from randsmap import RANDSMAPDecoder, SigmoidFeatures
-        >>> X = np.linspace(0, 1, 200)[:, None]
-        >>> decoder = RANDSMAPDecoder(SigmoidFeatures(3.0, n_features=20), random_state=0).fit_features(X)
-        >>> for batch in np.array_split(X, 4):
-        ...     decoder = decoder.partial_fit(batch, np.hstack([batch**2, 1 - batch**2]))
-        >>> decoder.predict([[0.5]]).round(2)
-        array([[0.25, 0.75]])
         """
         with restored_on_error(self):
             self.__dict__.pop("_field_shape", None)
@@ -473,8 +487,10 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         M = F.shape[1]
         if before.sums is None:
             self._keep_fields(layout)
-            sums = NormalEquations(before.features, X.shape[1], M, centred=self._centred)
-            before = replace(before, sums=sums, running=_running_invariants(self, M))
+            sums, running = NormalEquations(before.features, X.shape[1], M, centred=self._centred), None
+            if isinstance(self, InvariantParameters):
+                running = RunningInvariants.of(Invariants.of_estimator(self, M))
+            before = replace(before, sums=sums, running=running)
         else:
             field_rows(self, y, name="y")  # arranged as those of the first batch
             if M != before.sums.cells:
@@ -538,9 +554,7 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         return self
 
     def solve(self) -> Self:
-        """Solve for the coefficients of all batches so far, if that has not been done.
-
-        `predict`, derivatives, `coef_` and model files call it.
+        """Solve for the coefficients of all batches so far; what needs them, such as `predict`, does it, too.
 
         Returns
         -------
@@ -632,46 +646,6 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         return hat.U, hat.squares, hat.angle
 
 
-def _fitted_invariants(decoder, F, dtype):
-    """The invariants of the fields F; None of an RFNNDecoder, which has none."""
-    if not isinstance(decoder, InvariantParameters):
-        return None
-    everywhere = decoder.constraint == "everywhere"
-    if not everywhere and decoder.solver in ("cholesky", "krylov", "lowrank"):
-        raise ValueError(
-            "constraint='training' needs singular values down to 1e-8, which a "
-            "Gram matrix does not resolve: use solver='auto' or 'svd'"
-        )
-    if not everywhere and decoder.bounds is not None:
-        raise ValueError(
-            "bounds need the projection of every row, which constraint='training' does "
-            "not have: use constraint='everywhere'"
-        )
-    return fit_estimator(decoder, F, dtype, keep_constant_cells=everywhere)
-
-
-def _running_invariants(decoder, M):
-    if not isinstance(decoder, InvariantParameters):
-        return None
-    return RunningInvariants.of(Invariants.of_estimator(decoder, M))
-
-
-def _training_constrained(rows, F, regularization, invariants):
-    """The paper's closed form (Eq. ShurAfinal0): A C = (Phi^+ 1) m^T, by a truncated SVD of Phi.
-
-    For mass it equals the printed
-    V (Sigma^2 + lambda)^-1 Sigma U^T (F - [1 - U (1 + lambda Sigma^-2) U^T 1] 1^T / M); this form
-    holds for any C and V.
-    """
-    fields = np.hstack([as_fields(F)[:], np.ones((rows.n, 1))])
-    spectral = Spectral(rows, always=True)
-    truncation = 1e-8  # relative cut of singular values, delta_S in the paper's implementation details
-    A = spectral.solve(fields, regularization, truncation).coefficients[:, :-1]
-    pseudo_bias = spectral.solve(fields, 0.0, truncation).coefficients[:, -1:]
-    return invariants.correct_coefficients(A, pseudo_bias * invariants.values)
-
-
-# -- The two decoders --------------------------------------------------------------------------------
 @estimator
 class RANDSMAPDecoder(InvariantParameters, RFNNDecoder):
     """Random-feature decoder whose fields satisfy linear invariants exactly, mass for one.
