@@ -54,8 +54,6 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
     True
     """
 
-    estimator_: Any
-
     lacks = dict.fromkeys(
         ("jacobian", "jvp", "vjp", "smoother", "partial_fit"),
         "any regressor will do, and its predictions alone are used: decoders with invariants of their own can do more",

@@ -73,7 +73,7 @@ class _Problem:
     def fit(self, regularization: float) -> RidgeFit:
         """The fit for one of the regularizations."""
         return RidgeFit(
-            **self._solution(regularization)._asdict(),
+            **self._solve(regularization)._asdict(),
             features=self.features,
             latent_scale=self.latent_scale,
             synthesis=self.synthesis,
@@ -85,7 +85,7 @@ class _Problem:
             free_bias=not self.rows.bias,
         )
 
-    def _solution(self, regularization):
+    def _solve(self, regularization):
         if self.factor is None:
             A = _training_constrained(self.rows, self.F, regularization, self.invariants)
             return Solution(cache_aligned(A), "svd")

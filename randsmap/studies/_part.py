@@ -78,7 +78,7 @@ class Part:
         """Rows of these cases on the training set, then on the test set."""
         for case in cases:
             counts = fractions(case, self._options["quick"])
-            self._done[case.label] = {fraction: self._run(case, fraction) for fraction in counts}
+            self._done[case.label] = {fraction: self._run_case(case, fraction) for fraction in counts}
         return [
             self._row(self._cases[label], fraction, *found, split)
             for split in ("train", "test")
@@ -216,11 +216,11 @@ class Part:
         """
         if whole or self._study.tuning_left_out is None:
             return self._F_train, self._F_validation[: self._study.tuning_samples], 0.0
-        coefficients, seconds = self._coefficients
+        coefficients, seconds = self._mode_coefficients
         return (*coefficients, seconds)
 
     @cached_property
-    def _coefficients(self):
+    def _mode_coefficients(self):
         """Coefficients of training and validation fields in the leading modes, and the seconds."""
 
         def make():
@@ -233,7 +233,7 @@ class Part:
 
     # --- runs ------------------------------------------------------------------------------------
 
-    def _run(self, case, fraction):
+    def _run_case(self, case, fraction):
         """What was tuned of a decoder with one feature count, and the results of its runs."""
         tuned, results = self._tuned(case, fraction), []
 
