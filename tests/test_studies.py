@@ -138,16 +138,14 @@ def bumps(random_state, out, progress, n_trajectories=6):
 
 @pytest.fixture
 def study():
-    cases = _study.paper_cases(
-        conserves=True,
-        d=1,
-        length_scale=(0.1, 1),
-        max_frequency=(2, 15),
-        slope=(1, 20),
-        ddm_scale=(0.2, 1),
-        n_neighbors=(2, 11),
-        starred=(0.6, 5),
-    )
+    ranges = {
+        "length_scale": (0.1, 1),
+        "max_frequency": (2, 15),
+        "slope": (1, 20),
+        "epsilon_scale": (0.2, 1),
+        "n_neighbors": (2, 11),
+    }
+    cases = _study.paper_cases(ranges, conserves=True, d=1, starred=(0.6, 5))
     return replace(
         studies.lwr_study(),
         make_data=bumps,

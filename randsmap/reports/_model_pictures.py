@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from randsmap import plotting
 from randsmap.reports._evaluation import Evaluation, decoded_rows
-from randsmap.reports._page import NARROW, WIDE, Picture, percent
+from randsmap.reports._page import NARROW, WIDE, percent, picture
 
 _MOST_CELLS = 1000  # of a line, or along each axis of a plane: as many as a picture has pixels
 _SMALL = (5.0, 3.6)  # inches of a picture that shares its row of the page
@@ -24,7 +24,7 @@ def model_pictures(
     worst: list[int],
     shape: tuple[int, ...] | None,
     mesh: tuple[ArrayLike, ArrayLike] | None,
-) -> Iterator[Picture]:
+) -> Iterator[dict[str, Any]]:
     """The pictures one after another: errors, fields of the rows `worst`, embedding, leverage, invariants.
 
     `shape` is the shape of a field that is a plane, `mesh` the mesh that it lies on; both are None for a line.
@@ -42,7 +42,7 @@ def _errors(found, groups):
     for _, ax in panels:
         plotting.plot_errors(found.l2, groups=groups, label=_ERROR, ax=ax)
     along = "the rows of the snapshots" if groups is None else "the rows of each group"
-    return Picture(
+    return picture(
         "Errors",
         f"Errors of the decoded snapshots along {along}.",
         f"Plot of the {_ERROR} of {len(found.l2)} snapshots along {along}, from {found.l2.min():.3g} to "
@@ -54,7 +54,7 @@ def _errors(found, groups):
 def _leverage(found):
     figure, ax = plotting.new_axes(_SMALL)
     plotting.plot_leverage(found.leverage, found.l2[found.examined], limit=found.limit, ax=ax)
-    return Picture(
+    return picture(
         "Errors and leverage",
         "Leverage measures how far a snapshot is from those that the decoder was fitted to. Beyond the limit a "
         "field is extrapolated.",
@@ -67,7 +67,7 @@ def _invariants(found):
     title = f"Error of the {found.conserved}"
     figure, ax = plotting.new_axes(_SMALL)
     plotting.plot_errors(found.invariants, label=title.lower(), ax=ax)
-    return Picture(
+    return picture(
         title,
         f"{title} of the decoded snapshots, relative to that of the snapshots, along their rows.",
         f"Plot of the {title.lower()} of {len(found.l2)} snapshots, at most {found.invariants.max():.2g}",
@@ -102,7 +102,7 @@ def _embedding(found, some, pair, values, label, log=False):
     plotting.plot_embedding(points, values[order], label=label, names=names, log=log, ax=ax)
     which = f"coordinate{'' if d == 1 else 's'} {' and '.join(str(k + 1) for k in pair)} of {d}"
     part = "" if len(some) == n else f"; {len(some)} of {n} snapshots"
-    return Picture(
+    return picture(
         f"Embedding, by {'error' if log else label}",
         f"Latent {which}, coloured by the {label}{part}.",
         f"Scatter plot of latent {which} of {len(some)} snapshots, coloured by the {label}",
@@ -124,7 +124,7 @@ def _fields(model, found, worst, shape, mesh):
         figures = [_planes(pairs, titles, shape, mesh, width) for width in (WIDE, NARROW)]
     last = "" if typical in worst else ", and last the one of the median error"
     planes = shape is not None and len(shape) > 2
-    return Picture(
+    return picture(
         "Worst fields",
         f"Fields of the largest relative L2 errors, not near each other{last}: truth, decoded, and their difference."
         + (" Of the axes before the last two the middle is shown." if planes else ""),

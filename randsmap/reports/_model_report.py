@@ -19,7 +19,7 @@ from randsmap._interface.arrays import as_labels
 from randsmap._interface.fields import flattened
 from randsmap.reports._evaluation import Evaluation, decoding_part, evaluate, worst_rows
 from randsmap.reports._model_pictures import model_pictures
-from randsmap.reports._page import check_jinja, embedded, percent, percents, write_page
+from randsmap.reports._page import drawn, page_template, percent, percents, write_page
 
 _Table = list[tuple[str, ...]]  # header and rows
 
@@ -109,7 +109,7 @@ def write_model_report(
     ...     path.name
     'report.html'
     """
-    check_jinja()
+    template = page_template("randsmap.reports", "model.html")
     rows, layout = flattened(snapshots, "snapshots")
     if np.ndim(rows) != 2:
         raise ValueError(f"snapshots must have a row for each field, got shape {np.shape(rows)}")
@@ -124,8 +124,7 @@ def write_model_report(
     worst = worst_rows(found.l2, labels)
     return write_page(
         path,
-        "randsmap.reports",
-        "model.html",
+        template,
         title=title,
         date=datetime.date.today().isoformat(),
         version=randsmap.__version__,
@@ -136,7 +135,7 @@ def write_model_report(
         groups=None if labels is None else _group_table(found, labels),
         settings=list(_settings(model)),
         trials=_trials(decoding_part(model)),
-        pictures=embedded(model_pictures(model, found, labels, worst, shape, mesh)),
+        pictures=drawn(model_pictures(model, found, labels, worst, shape, mesh)),
         command=command,
     )
 

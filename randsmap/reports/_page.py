@@ -12,7 +12,6 @@ import os
 import platform
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,40 +24,31 @@ _POWER = re.compile(r"[-+]?\d[\d.]*e-\d+")
 WIDE, NARROW = 10.4, 4.6  # inches of pictures as wide as the page, and as a phone
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A figure with caption and alternative text."""
-
-    title: str
-    caption: str
-    alt: str
-    figure: Any
-    narrow: Any = None  # a figure for narrow pages
+def picture(title: str, caption: str, alt: str, *figures: Any) -> dict[str, Any]:
+    """A picture as the templates take it, of one figure, or of one for broad and one for narrow pages."""
+    kinds = ("",) if len(figures) == 1 else ("broad", "narrow")
+    images = [_image(figure, kind) for figure, kind in zip(figures, kinds)]
+    return {"title": title, "caption": caption, "alt": alt, "images": images}
 
 
-def embedded(pictures: Iterable[Picture]) -> list[tuple[Picture, list[dict[str, Any]]]] | None:
-    """The pictures with their images, as the templates take them; None if matplotlib is missing."""
-    found = []
+def drawn(pictures: Iterable[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    """The pictures; None if matplotlib, to which Pillow belongs, is missing."""
     try:
-        for picture in pictures:
-            kinds = (
-                {"": picture.figure} if picture.narrow is None else {"broad": picture.figure, "narrow": picture.narrow}
-            )
-            found.append((picture, [_image(figure, kind) for kind, figure in kinds.items()]))
-    except ImportError:  # of matplotlib; `_png`'s Pillow belongs to it
+        return list(pictures)
+    except ImportError:
         return None
-    return found
 
 
-def _image(figure: Any, kind: str) -> dict[str, Any]:
+def _image(figure, kind):
     """A PNG on the page: base64, pixels, width in inches and class of its element."""
     png = _png(figure)
+    # a PNG begins with a signature of 8 bytes, the length and name of its header, its width and height
     width, height = (int.from_bytes(png[i : i + 4], "big") for i in (16, 20))
     data, inches = base64.b64encode(png).decode(), float(figure.get_size_inches()[0])
     return {"data": data, "width": width, "height": height, "inches": inches, "kind": kind}
 
 
-def _png(figure: Any) -> bytes:
+def _png(figure):
     """The figure as PNG with a palette."""
     from PIL import Image  # matplotlib cannot do without it
 
@@ -73,31 +63,33 @@ def _png(figure: Any) -> bytes:
     return file.getvalue()
 
 
-def write_page(path: str | os.PathLike[str], package: str, template: str, **content: Any) -> Path:
-    """Write a page, whole or not at all; its folder is made if missing.
-
-    The template stands in ``templates`` of the package, `content` has the names that it uses. It may extend and import
-    those of `randsmap.reports`.
-    """
-    check_jinja()
-    import jinja2
-
+def page_template(package: str, name: str) -> Any:
+    """A template of a package, which may extend and import those of `randsmap.reports`; ImportError without jinja2."""
+    try:
+        import jinja2
+    except ImportError:
+        raise ImportError("reports need jinja2: pip install 'randsmap[studies]'") from None
     environment = jinja2.Environment(
-        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(name) for name in (package, "randsmap.reports")]),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(each) for each in (package, "randsmap.reports")]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters["numbers"] = _unbroken
-    text = environment.get_template(template).render(machine=_machine(), **content)
+    return environment.get_template(name)
+
+
+def write_page(path: str | os.PathLike[str], template: Any, **content: Any) -> Path:
+    """Write a page, whole or not at all; its folder is made if missing. `content` has the names of the template."""
+    text = template.render(machine=_machine(), **content)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lambda file: file.write(text.encode("utf-8", "backslashreplace")))
     return path
 
 
-def _unbroken(text: Any) -> Any:
+def _unbroken(text):
     """Escaped text with numbers such as 8.9e-16 that no browser breaks behind the hyphen."""
     from markupsafe import Markup, escape
 
@@ -113,7 +105,7 @@ def percents(errors: Iterable[float | None]) -> list[str]:
     return ["" if value is None else f"{_decimal(value, decimals)} %" for value in shown]
 
 
-def _decimal(value: float, decimals: int) -> str:
+def _decimal(value, decimals):
     return f"{value:.2g}" if 0 < abs(value) < 10.0**-decimals else f"{value:.{decimals}f}"
 
 
@@ -122,15 +114,7 @@ def percent(error: float) -> str:
     return percents([error])[0]
 
 
-def check_jinja() -> None:
-    """Raise an ImportError that says what to install if there is no jinja2."""
-    try:
-        import jinja2  # noqa: F401
-    except ImportError:
-        raise ImportError("reports need jinja2: pip install 'randsmap[studies]'") from None
-
-
-def _machine() -> str:
+def _machine():
     """System, cores and packages of the machine that wrote the report; nothing that identifies it."""
     packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
     return (

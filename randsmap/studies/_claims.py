@@ -159,6 +159,7 @@ def _evaluate_ratios(test, rows, splits):
     pairs = [(value, theirs[split, label, P]) for (split, _, P), value in values.items() if (split, label, P) in theirs]
     if not pairs:
         raise LookupError(f"{name} and {label} have no feature count in common")
+    # an error of exactly 0 is a reference, too
     ratios = [value / max(reference, np.finfo(float).tiny) for value, reference in pairs]
     ends = dict.fromkeys(f"{end:.4g}" for end in (min(ratios), max(ratios)))  # one number if both print alike
     text = f"{name}'s {_MEASURES[test['measure']]} is {' to '.join(ends)} times {label}'s"
@@ -192,6 +193,7 @@ def _figures(rows: list[Row], test: Claim, names: list[str], splits: list[str]) 
     """Medians of the decoders' rows at the test's P; LookupError if a decoder without "?" has none."""
     found: dict[_Key, float] = {}
     measure, at = test["measure"], test.get("at")
+    # of decoders with "?" those that were run; if there is none, all are missed
     optional = [name.removesuffix("?") for name in names if name.endswith("?")]
     present = [name for name in optional if any(_is_of(row, name) for row in rows)]
     needed = [name for name in names if not name.endswith("?")] + (present or optional)

@@ -105,17 +105,13 @@ def trajectory_split(trajectories: NDArray[Any], sizes: Sizes, seed: int) -> lis
     """
     rng = np.random.RandomState(seed)
     names = rng.permutation(np.unique(trajectories))
-    sizes_of = {name: int(np.count_nonzero(trajectories == name)) for name in names}
+    ends = np.cumsum([0, *(np.count_nonzero(trajectories == name) for name in names)])
     parts, first = [], 0
     for k, size in enumerate(sizes):
-        last = first
-        if k == len(sizes) - 1:
-            last = len(names)
-        else:
-            while last < len(names) and sum(sizes_of[name] for name in names[first:last]) < size:
-                last += 1
+        is_last = k == len(sizes) - 1
+        last = len(names) if is_last else min(int(np.searchsorted(ends, ends[first] + size)), len(names))
         rows = np.flatnonzero(np.isin(trajectories, names[first:last]))
-        if len(rows) == 0 or (k < len(sizes) - 1 and len(rows) < size):
+        if len(rows) < (1 if is_last else max(size, 1)):
             raise ValueError(
                 f"{len(names)} trajectories are too few for parts of {sizes} samples "
                 "without a trajectory in two of them"

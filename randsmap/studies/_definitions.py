@@ -43,7 +43,7 @@ def _study(name: str, **options: Any) -> Study:
     about = {key: _as_tuples(value) for key, value in _TABLE["studies"][name].items()}
     encoder, conserves = randsmap.DiffusionMaps(**about.pop("encoder")), about.get("conserves", True)
     starred, ranges = about.get("starred"), about.pop("ranges")
-    cases = paper_cases(*ranges, conserves=conserves, d=encoder.n_components, starred=starred)
+    cases = paper_cases(ranges, conserves=conserves, d=encoder.n_components, starred=starred)
     about["cases"] = (*cases, *searched_cases(conserves=conserves))
     about["notes"] = tuple(_TABLE["texts"].get(note, note) for note in about["notes"])
     return Study(name, name.replace("-", "_"), encoder=encoder, **{**about, **options})

@@ -76,6 +76,7 @@ def summary_statistics(F: _Values, axes: Sequence[_Values]) -> _Values:
             mean = density @ x / mass
             offset = x - mean[:, None]
             variance, third = (np.einsum("ij,ij->i", density, offset**power) / mass for power in (2, 3))
+            # negative values of a reconstruction may leave no variance
             variance = np.where(variance > 0, variance, np.nan)
             columns += [mean, variance, third / variance**1.5]
     return np.column_stack(columns)
@@ -110,6 +111,7 @@ def harmonics_map(
     are kernel widths in units of the median distance; the `ranks` r ascend and are below the number of training points.
     Harmonics whose eigenvalue is round-off are left out, as in `DoubleDiffusionMapsDecoder`.
     """
+    # fields of 64 MB at a time; one start of the iteration, so that the same bits come out again
     n, step = len(Y_train), max(1, 2**23 // F_train.shape[1])
     start = np.random.RandomState(0).standard_normal(n)
     errors, reference = np.zeros((len(weights), len(ranks))), median_norm(field_norms(F_train))
@@ -117,6 +119,7 @@ def harmonics_map(
         K, epsilon = gaussian_of_data(Y_train, None, weight)
         eigenvalues, V = scipy.sparse.linalg.eigsh(K, k=ranks[-1], which="LA", v0=start)
         eigenvalues, V = eigenvalues[::-1], V[:, ::-1]
+        # harmonics divide by their eigenvalues, which would blow up round-off
         kept = int(np.count_nonzero(eigenvalues > n * np.finfo(float).eps * eigenvalues[0]))
         eigenvalues, V = eigenvalues[:kept], V[:, :kept]
         del K

@@ -7,13 +7,13 @@ each kind is shown.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
 from randsmap import plotting
-from randsmap.reports._page import NARROW, WIDE, Picture, percent
+from randsmap.reports._page import NARROW, WIDE, percent, picture
 from randsmap.studies._result import StudyResult
 from randsmap.studies._table import case_text, features_text
 
@@ -40,14 +40,14 @@ _SMALL = (5.0, 3.9)  # inches of a picture that shares its row of the page
 _LEGEND = {"fontsize": 8, "frameon": False, "ncols": 2}
 
 
-def main_pictures(result: StudyResult, part: str) -> Iterator[Picture]:
+def main_pictures(result: StudyResult, part: str) -> Iterator[dict[str, Any]]:
     """The data, their embedding and one field (of points, the reconstructions) of a part, if it has them."""
     arrays, dataset = _arrays(result, part), result.rows[0]["dataset"]
     last = _one_field(arrays, dataset) if "field/truth" in arrays else _reconstructed_points(arrays, dataset)
     return _titled(result, part, chain(_data_and_embedding(arrays, dataset), last))
 
 
-def detail_pictures(result: StudyResult, part: str) -> Iterator[Picture]:
+def detail_pictures(result: StudyResult, part: str) -> Iterator[dict[str, Any]]:
     """The other pictures of a part: reconstructions of fields, errors along intrinsic coordinates, the map of DDM."""
     arrays, dataset = _arrays(result, part), result.rows[0]["dataset"]
     pictures = _ddm_map(arrays)
@@ -61,16 +61,16 @@ def _arrays(result, part):
     return {key.removeprefix(f"{part}/"): array for key, array in result.arrays.items() if key.startswith(f"{part}/")}
 
 
-def _titled(result: StudyResult, part: str, pictures: Iterable[Picture]) -> Iterator[Picture]:
+def _titled(result: StudyResult, part: str, pictures: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """The pictures, with the training size in their titles if there are several."""
     size = f", N = {part[1:]}" if len(result.part_names) > 1 else ""
-    return (replace(picture, title=picture.title + size) for picture in pictures)
+    return ({**each, "title": each["title"] + size} for each in pictures)
 
 
 # --- all decoders --------------------------------------------------------------------------------
 
 
-def overview_pictures(result: StudyResult, part: str) -> Iterator[Picture]:
+def overview_pictures(result: StudyResult, part: str) -> Iterator[dict[str, Any]]:
     """Errors and times of all decoders of a part, one row per decoder, ours next to the paper's."""
     rows = result.part_rows(part)
     best: dict[str, float] = {}
@@ -85,7 +85,7 @@ def overview_pictures(result: StudyResult, part: str) -> Iterator[Picture]:
     theirs = any(row[f"paper_{quantity}_median"] is not None for row in rows for _, quantity, _ in _OVERVIEW)
     masses = any(row["conservation_median"] is not None for row in rows)
     panels = [panel for panel in _OVERVIEW if masses or panel[1] != "conservation"]
-    picture = Picture(
+    overview = picture(
         "Errors and times of all decoders",
         "Best test error on top. Medians over the runs, with bars from 5 to 95 % of them."
         + (" The paper's times are of its own machine." if theirs else ""),
@@ -94,7 +94,7 @@ def overview_pictures(result: StudyResult, part: str) -> Iterator[Picture]:
         _overview(rows, slots, panels, WIDE, theirs),
         _overview(rows, slots, [panels[0], panels[-1]], NARROW, theirs),
     )
-    return _titled(result, part, [picture])
+    return _titled(result, part, [overview])
 
 
 def _overview(rows, slots, panels, width, theirs):
@@ -200,7 +200,7 @@ def _data_and_embedding(arrays, dataset):
         for axis in (ax.xaxis, ax.yaxis, getattr(ax, "zaxis", ax.xaxis)):
             axis.label.set_size(8)
         ax.locator_params(nbins=5)
-        yield Picture(
+        yield picture(
             title,
             f"{title}, {what}, coloured by {label}.",
             f"Scatter plot of {title.lower()} in {what}, coloured by {label}",
@@ -218,7 +218,7 @@ def _reconstructed_points(arrays, dataset):
         _point_clouds(clouds, names, _elevation(dataset), width, min(n, len(clouds)))
         for width, n in ((WIDE, columns), (NARROW, 2))
     )
-    yield Picture(
+    yield picture(
         "Reconstructions of the test set",
         f"In the space of {', '.join(names)}: the truth, and the reconstructions by {_OF_KINDS}, coloured by the "
         "sample's error in one scale.",
@@ -282,7 +282,7 @@ def _one_field(arrays, dataset):
         plotting.plot_reconstructions(truth, fields, label=label, width=w, n_columns=n, **options)
         for w, n in zip((WIDE, NARROW), n_columns)
     )
-    yield Picture(
+    yield picture(
         "One field of the test set",
         f"One field, and its reconstructions by {_OF_KINDS}; errors in "
         + ("the same scale." if truth.ndim == 1 else "one logarithmic scale."),
@@ -316,7 +316,7 @@ def _error_against_intrinsic(arrays):
     if turn:
         ax.set_xticks([0, 90, 180, 270, 360])
     figure.legend(loc="outside upper center", **_LEGEND)
-    yield Picture(
+    yield picture(
         f"Error against {name}",
         f"Median of the relative L2 error of the test samples in {n_bins} intervals of {name}, of {_OF_KINDS}.",
         f"Lines of the median error against {name}, one for each of {len(shown)} decoders",
@@ -354,7 +354,7 @@ def _ddm_map(arrays):
     for axis in (ax.yaxis, bar.ax.yaxis):
         plotting.plain_decades(axis)
     figure.legend(loc="outside upper center", **_LEGEND)
-    yield Picture(
+    yield picture(
         "DDM over (w2, r)",
         caption,
         "Colour map of the validation error of DDM over w2 and r, with the paper's star and the printed rule's points",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from randsmap.reports._page import check_jinja, embedded, percent, write_page
+from randsmap.reports._page import drawn, page_template, percent, write_page
 from randsmap.studies._claims import FAILS, HOLDS, UNKNOWN, Claim, judge
 from randsmap.studies._pictures import detail_pictures, main_pictures, overview_pictures
 from randsmap.studies._result import StudyResult
@@ -21,6 +21,7 @@ from randsmap.studies._table import case_text, legend, summary_text, table_text
 from randsmap.studies._texts import documented
 
 REPORT, INDEX = "report.html", "index.html"
+# the verdicts in the order of the page, and their classes in the style sheet
 _KINDS = {FAILS: "bad", UNKNOWN: "open", HOLDS: "good"}
 
 
@@ -43,12 +44,11 @@ def write_report(result: StudyResult, folder: str | os.PathLike[str]) -> Path:
     ...     studies.write_report(result, folder).name
     'report.html'
     """
-    check_jinja()  # before the pictures are drawn
+    template = page_template("randsmap.studies", REPORT)  # its error comes before the pictures are drawn
     claims = judge([result], missing=False)
     return write_page(
         Path(folder) / REPORT,
-        "randsmap.studies",
-        REPORT,
+        template,
         title=result.title,
         result=result,
         sentences=_sentences(result, claims),
@@ -61,7 +61,7 @@ def write_report(result: StudyResult, folder: str | os.PathLike[str]) -> Path:
 
 def _part(result: StudyResult, part: str) -> dict[str, Any]:
     """Content of the page for one training size."""
-    overview = embedded(overview_pictures(result, part))
+    overview = drawn(overview_pictures(result, part))
     return {
         "name": f"N = {part[1:]}",
         "summary": summary_text(result.part_rows(part)),
@@ -71,8 +71,8 @@ def _part(result: StudyResult, part: str) -> dict[str, Any]:
             if (rows := result.part_rows(part, split))
         ],
         "overview": overview,
-        "main": overview and embedded(main_pictures(result, part)),
-        "details": overview and embedded(detail_pictures(result, part)),
+        "main": overview and drawn(main_pictures(result, part)),
+        "details": overview and drawn(detail_pictures(result, part)),
     }
 
 
@@ -110,8 +110,7 @@ def write_index(results: Sequence[StudyResult], folder: str | os.PathLike[str]) 
     folder = Path(folder)
     return write_page(
         folder / INDEX,
-        "randsmap.studies",
-        INDEX,
+        page_template("randsmap.studies", INDEX),
         title="The paper’s studies, run again",
         results=results,
         verdicts=_by_verdict(judge(results)),

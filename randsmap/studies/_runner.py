@@ -34,7 +34,7 @@ from randsmap.studies._study import Study, quick_form
 from randsmap.studies._table import Row, with_paper
 from randsmap.studies._texts import documented
 
-PAPER_RUNS = 100
+PAPER_RUNS = 100  # draws of the features over which the paper's tables have medians
 
 
 @documented
@@ -122,6 +122,7 @@ def run_study(
         "decoders": None if decoders is None else list(decoders),
         "data": None if data is None else Path(data).name,
     }
+    # nothing is written before all arguments are checked
     chosen = _chosen(study, options)
     pieces = open_pieces(out, _configuration(study, options, own))
     if own is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -182,9 +182,8 @@ def quick_form(study: Study) -> Study:
 
 def searched_cases(*, conserves: bool) -> tuple[DecoderCase, ...]:
     """Decoders that are searched for by held-out errors, on the study's latents and on those of a tuned encoder."""
-    features = ("sigmoid", "fourier", "multiscale-fourier", "matern-features")
     families = {
-        "RANDSMAP" if conserves else "RFNN": features,
+        "RANDSMAP" if conserves else "RFNN": ("sigmoid", "fourier", "multiscale-fourier", "matern-features"),
         "Kernel": ("gaussian", "multi-gaussian", "matern", "thin-plate", "k-nn"),
         "k-NN": "k-nn",
         "DDM": "double-diffusion-maps",
@@ -199,64 +198,56 @@ def searched_cases(*, conserves: bool) -> tuple[DecoderCase, ...]:
 
 
 def paper_cases(
-    length_scale: tuple[float, float],
-    max_frequency: tuple[float, float],
-    slope: tuple[float, float],
-    ddm_scale: tuple[float, float],
-    n_neighbors: tuple[int, int],
-    *,
-    conserves: bool,
-    d: int,
-    starred: tuple[float, int] | None = None,
+    ranges: Mapping[str, tuple[float, float]], *, conserves: bool, d: int, starred: tuple[float, int] | None = None
 ) -> tuple[DecoderCase, ...]:
     """The decoders of a study's tables, then those that the paper lacks.
 
-    Ranges (low, high) of the tuned parameters become ten values: a geometric sequence for the length scale of the
-    Gaussian kernel (the paper's "sigma_w"), arithmetic ones for the others. `d` is the number of POD modes.
+    `ranges` are the lowest and highest values of the tuned parameters. They become ten values: a geometric sequence for
+    the length scale of the Gaussian kernel (the paper's "sigma_w"), arithmetic ones for the others. `d`: POD modes.
     """
-    lengths = tuple(np.geomspace(*length_scale, 10).tolist())
-    frequencies, slopes, scales = (tuple(np.linspace(*ends, 10).tolist()) for ends in (max_frequency, slope, ddm_scale))
-    neighbors = tuple(np.unique(np.linspace(*n_neighbors, 10).round().astype(int)).tolist())
-    maps: dict[str, Any] = {
-        "RFF": (randsmap.FourierFeatures(), "features__length_scale", lengths),
-        "MS-RFF": (randsmap.MultiscaleFourierFeatures(), "features__max_frequency", frequencies),
-        "Sig": (randsmap.SigmoidFeatures(), "features__slope", slopes),
-    }
-    RANDSMAPDecoder, RFNNDecoder = randsmap.RANDSMAPDecoder, randsmap.RFNNDecoder
-    DDM = randsmap.DoubleDiffusionMapsDecoder
-    mass = "mass" if conserves else None
-    # without an invariant there is nothing to preserve: the tables of the paper then have RFNN
-    kind, ridge = ("RANDSMAP", RANDSMAPDecoder) if conserves else ("RFNN", RFNNDecoder)
+    grids = {name: np.linspace(*ends, 10) for name, ends in ranges.items()}
+    grids["length_scale"] = np.geomspace(*ranges["length_scale"], 10)
+    grids["n_neighbors"] = np.unique(grids["n_neighbors"].round().astype(int))
     cases: list[DecoderCase] = []
 
-    def add(label: str, decoder: Any, parameter: str | None = None, grid: Any = (), **options: Any) -> None:
-        cases.append(DecoderCase(label, decoder, parameter, grid, **options))
+    def add(label: str, decoder: Any, parameter: str = "", beyond: tuple[float, ...] = (), **about: Any) -> None:
+        grid = (*grids[parameter.removeprefix("features__")].tolist(), *beyond) if parameter else ()
+        cases.append(DecoderCase(label, decoder, parameter or None, grid, **about))
 
-    for name, (features, *tuned) in maps.items():
-        add(f"{kind}-{name}", ridge(features, **RIDGE), *tuned)
+    sigmoids = (randsmap.SigmoidFeatures(), "features__slope")
+    maps = {
+        "RFF": (randsmap.FourierFeatures(), "features__length_scale"),
+        "MS-RFF": (randsmap.MultiscaleFourierFeatures(), "features__max_frequency"),
+        "Sig": sigmoids,
+    }
+    conservative, plain = randsmap.RANDSMAPDecoder, randsmap.RFNNDecoder
+    ddm, kernel = randsmap.DoubleDiffusionMapsDecoder, randsmap.KernelDecoder
+    # without an invariant there is nothing to preserve: the tables of the paper then have RFNN
+    kind, ridge, mass = ("RANDSMAP", conservative, "mass") if conserves else ("RFNN", plain, None)
+
+    for name, (features, parameter) in maps.items():
+        add(f"{kind}-{name}", ridge(features, **RIDGE), parameter)
     if conserves:
-        add("RFNN-Sig", RFNNDecoder(randsmap.SigmoidFeatures(), **RIDGE), *maps["Sig"][1:])
-    add("DDM", DDM(**PAPER), "epsilon_scale", scales)
+        add("RFNN-Sig", plain(sigmoids[0], **RIDGE), sigmoids[1])
+    add("DDM", ddm(**PAPER), "epsilon_scale")
     if starred is not None:
         weight, rank = starred
-        grid = scales if weight <= scales[-1] else (*scales, weight)  # beyond the range that the paper's text gives
-        add(f"DDM-r{rank}", DDM(rank=rank, **PAPER), "epsilon_scale", grid, by_map=True, paper_label="DDM")
-    add("k-NN", randsmap.KNNDecoder(objective="encoder"), "n_neighbors", neighbors)
+        beyond = (weight,) if weight > ranges["epsilon_scale"][1] else ()  # the range that the paper's text gives
+        add(f"DDM-r{rank}", ddm(rank=rank, **PAPER), "epsilon_scale", beyond, by_map=True, paper_label="DDM")
+    add("k-NN", randsmap.KNNDecoder(objective="encoder"), "n_neighbors")
 
+    n_paper = len(cases)
     if conserves:
-        decoder = RANDSMAPDecoder(randsmap.SigmoidFeatures(), bounds="nonnegative", **RIDGE)
-        add("RANDSMAP-Sig-bounds", decoder, *maps["Sig"][1:], tuned_as="RANDSMAP-Sig", extra=True)
-        for name, (features, *tuned) in maps.items():
-            label = f"RANDSMAP-{name}"
-            closed_form = RANDSMAPDecoder(features, constraint="training", **RIDGE)
-            others: dict[str, Any] = {"tuned_as": label, "paper_label": label, "training_form": True}
-            add(f"{label}-training", closed_form, *tuned, extra=True, **others)
-        add("DDM-mass", DDM(invariants="mass", **PAPER), "epsilon_scale", scales, tuned_as="DDM", extra=True)
-    kernel = {"invariants": mass, **RIDGE}
-    add("Kernel-Gauss", randsmap.KernelDecoder("gaussian", **kernel), "length_scale", lengths, extra=True)
-    multi = randsmap.KernelDecoder("multi-gaussian", **kernel)
-    add("Kernel-multi-Gauss", multi, "max_frequency", frequencies, extra=True)
+        bounded = conservative(sigmoids[0], bounds="nonnegative", **RIDGE)
+        add("RANDSMAP-Sig-bounds", bounded, sigmoids[1], tuned_as="RANDSMAP-Sig")
+        for name, (features, parameter) in maps.items():
+            closed_form, label = conservative(features, constraint="training", **RIDGE), f"RANDSMAP-{name}"
+            add(f"{label}-training", closed_form, parameter, tuned_as=label, paper_label=label, training_form=True)
+        add("DDM-mass", ddm(invariants="mass", **PAPER), "epsilon_scale", tuned_as="DDM")
+    add("Kernel-Gauss", kernel("gaussian", invariants=mass, **RIDGE), "length_scale")
+    add("Kernel-multi-Gauss", kernel("multi-gaussian", invariants=mass, **RIDGE), "max_frequency")
+    pod = randsmap.POD(d, invariants=mass)
+    add("POD", None, encoder=pod)
     quadratic = make_pipeline(StandardScaler(), PolynomialFeatures(2, include_bias=False))
-    for label, decoder in {"POD": None, "Quadratic": ridge(quadratic, **RIDGE)}.items():
-        add(label, decoder, encoder=randsmap.POD(d, invariants=mass), extra=True)
-    return tuple(cases)
+    add("Quadratic", ridge(quadratic, **RIDGE), encoder=pod)
+    return (*cases[:n_paper], *(replace(case, extra=True) for case in cases[n_paper:]))

@@ -288,6 +288,7 @@ def _aligned(lines):
     names, *columns = zip(*lines)
     shown = [[name.ljust(max(map(len, names))) for name in names]]
     for header, *cells in columns:
+        # a number, and what follows it: marks, units, percentiles
         parts = [re.fullmatch(r"([^\s*]*)(.*)", cell).groups() for cell in cells]
         widths = [max(map(len, each)) for each in zip(*parts)]
         blocks = [f"{number:>{widths[0]}}{rest:<{widths[1]}}" for number, rest in parts]
@@ -323,6 +324,7 @@ def write_markdown(result: StudyResult, path: Path) -> None:
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
+# what Markdown and HTML would read as marks
 _MARKDOWN = str.maketrans(
     {"<": "&lt;", ">": "&gt;", "&": "&amp;", "\n": " ", **{mark: f"\\{mark}" for mark in "\\|`*_"}}
 )
