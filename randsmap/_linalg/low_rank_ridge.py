@@ -320,12 +320,12 @@ class LowRank:
     def solve(self, F: Any, regularization: float) -> Solution | None:
         """The solution for fields F (n, M), always the same; None where its bound is more than `tol`."""
         for _ in self._passes(F, regularization):
-            alpha, bound = self._solution(F, regularization)
+            alpha, bound = self._solve_projected(F, regularization)
             if bound <= self.tol:
                 return Solution(self._full_coefficients(alpha), "lowrank", 1, self.rank, bound)
         return None
 
-    def _solution(self, F, regularization):
+    def _solve_projected(self, F, regularization):
         """alpha (width, M), A = V alpha, and the bound of |Phi (A - A*)| / |F|."""
         G, H, mean, _ = self._sums
         alpha = H.copy()

@@ -75,15 +75,18 @@ def choose(n: int, P: int, M: int, k: int, solver: str) -> list[str]:
 def affordable_rank(n: int, P: int, M: int, k: int, *, forced: bool = False) -> int:
     """Columns of a low-rank space with which k solutions cost half of direct ones; 0 where these are cheap anyway."""
     direct = operations("dual" if n < P else "primal", n, P, M, k)
+
+    def halves(r: int) -> bool:
+        return operations("lowrank", n, P, M, k, r) <= direct / 2
+
     most = most_columns(n, P)
-    if forced:
-        several = k > 1 and direct >= _WORTHWHILE and operations("lowrank", n, P, M, k, most) <= direct / 2
-        return min(n, P) // 2 if several else most
     if direct < _WORTHWHILE:
-        return 0
-    if k > 1 and operations("lowrank", n, P, M, k, most) <= direct / 2:
+        return most if forced else 0
+    if k > 1 and halves(most):
         most = min(n, P) // 2  # one pass serves all lambdas
-    while most > 0 and operations("lowrank", n, P, M, k, most) > direct / 2:
+    if forced:
+        return most
+    while most > 0 and not halves(most):
         most -= 8
     return most if most >= STEP else 0
 

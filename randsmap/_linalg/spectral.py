@@ -205,6 +205,7 @@ class HatMatrix:
         # a sample that alone determines a direction lies in the span of U whatever the others are
         self._alone = self._outside <= min(angle, 0.5) ** 2
         self._fields: Any = None
+        self._rest: Any = None
 
     @classmethod
     def with_tail(cls, Q: _Values, U: _Values, squares: _Values, angle: float) -> HatMatrix:
@@ -222,16 +223,13 @@ class HatMatrix:
         """The largest finite s, 0 if there is none."""
         return float(self.squares[np.isfinite(self.squares)].max(initial=0))
 
+    @blas_threads()
     def residuals(self, F: _Values, regularization: float, groups: Sequence[NDArray[np.intp]] | None = None) -> _Values:
         """Error (n, M) of the fields F (n, M) decoded without the sample, or without its whole group.
 
         With r = (I - H) F it is r_i / (1 - H_ii) (D. M. Allen, Technometrics 16, 1974), and (I - H)_gg^-1 r_g of a
         group g: the same as refitting without them. For lambda = 0 the limit, of minimum-norm solutions.
         """
-        with blas_threads():
-            return self._residuals(F, regularization, groups)
-
-    def _residuals(self, F, regularization, groups):
         U, outside = self.U, self._outside
         complete = U.shape[1] == len(U)
         if self._fields is not F:

@@ -31,16 +31,6 @@ class SparseCholesky:
 
     `graph` (n, n) has a symmetric pattern, `coordinates` (n, c) are places of the vertices such that those joined are
     near to one another.
-
-    Attributes
-    ----------
-    permutation : ndarray (n,)
-        The vertices in the order of their elimination.
-    fronts : list of (int, int, ndarray, tuple of int)
-        For each node, children first: the range of its own vertices (places in `permutation`); the places of the
-        vertices above that it touches, ascending; the numbers of its children in this list.
-    entries, operations : int
-        Numbers of the factor, and multiplications to find it.
     """
 
     def __init__(self, graph: csr_array, coordinates: _Values) -> None:
@@ -54,13 +44,15 @@ class SparseCholesky:
         rank = np.empty(len(nodes), np.intp)
         rank[nodes] = np.arange(len(nodes))
         home = rank[home]
-        self.permutation = np.argsort(home, kind="stable")
+        self.permutation = np.argsort(home, kind="stable")  # the vertices in the order of their elimination
         place = np.empty(n, np.intp)
         place[self.permutation] = np.arange(n)
         bounds = np.concatenate([[0], np.cumsum(np.bincount(home, minlength=len(nodes)))])
+        # For each node, children first: the range of its own vertices (places in `permutation`); the places of the
+        # vertices above that it touches, ascending; the numbers of its children in this list
         self.fronts: list[tuple[int, int, NDArray[np.intp], tuple[int, ...]]] = []
         self._factors: list[tuple[int, int, NDArray[np.intp], _Values, _Values]] = []
-        self.entries = self.operations = 0
+        self.entries = self.operations = 0  # numbers of the factor, and multiplications to find it
         for number, node in enumerate(nodes):
             start, stop = bounds[number], bounds[number + 1]
             children = tuple(rank[[2 * node + 1, 2 * node + 2]]) if 2 * node + 2 < len(nodes) else ()
