@@ -127,16 +127,15 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         leave-one-out errors in closed form of all samples or 300 at random; then the fit is not linear in the fields.
         None: "auto" without `features`, 1e-3 (the paper's) with them and for `partial_fit`.
     solver
-        "cholesky"; "svd"; "lowrank": the exact solution among the combinations of the features of a few latent points,
-        which smooth features of one to three latents hardly differ from (where more than min(n, P) / 6 of them, or 128,
-        would be needed, it goes on as "auto"); "krylov": preconditioned block conjugate gradients, which never store
-        Phi or a P x P matrix. The last two need lambda > 0. "auto": low rank where that takes at most half of the
-        operations and `error_bound_` is at most 1e-8; Krylov if min(n, P+1) >= 4000 and it is found to be cheaper, or
-        if the others' matrices do not fit in memory; Cholesky while eps |Phi|^2 <= 1e-6 lambda (Phi without its mean);
-        then a QR factorisation of Phi, and for lambda <= 10 eps trace(Phi^T Phi), or when Cholesky fails, the
-        minimum-norm solution by a singular value decomposition. Relative errors of decoded fields, off the training
-        manifold too: "cholesky" about eps |Phi|^2 / lambda, "svd" and QR below 1e-8 for lambda >= 1e-12 and smooth
-        fields, "krylov" and "lowrank" `tol` over the training set; a single new point may have 100 times more.
+        "auto": "lowrank" where that takes at most half of the operations and `error_bound_` is at most 1e-8; "krylov"
+        for min(n, P+1) >= 4000 if it is found to be cheaper, or if the others' matrices do not fit in memory;
+        "cholesky" while eps |Phi|^2 <= 1e-6 lambda (Phi without its mean); then a QR factorisation of Phi, and for
+        lambda <= 10 eps trace(Phi^T Phi), or when Cholesky fails, the minimum-norm solution by "svd". "lowrank": the
+        exact solution among the combinations of the features of a few latent points, for smooth features of one to
+        three latents; if more than min(n, P) / 6 (or 128) are needed, as "auto". "krylov": preconditioned block
+        conjugate gradients, which never store Phi or a P x P matrix. Both need lambda > 0. Relative errors of decoded
+        fields, off the training manifold too: "cholesky" about eps |Phi|^2 / lambda, "svd" and QR below 1e-8 for
+        lambda >= 1e-12 and smooth fields, the others `tol` over the training set and up to 100 times that at a point.
     tol
         For "lowrank" and "krylov", "auto" too: bound of |Phi (A - A*)| / |F| over the training set (Frobenius norms),
         A* being the exact ridge solution and F less its mean with `center`, without the round-off of the factorisation.
@@ -206,7 +205,7 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
 
     _fitted: Any = None  # a RidgeFit
     _stream: Any = None  # Batches
-    # a model file holds the fit, not the sums that more batches would be added to
+    # a model file holds the fit, not the sums, whose size is that of many fits
     _state = {**FIT_STATE, "_fitted": Part(RidgeFit, d="d"), "_stream": NOT_SAVED}
 
     # -- Fitted attributes -----------------------------------------------------------------------------
@@ -265,7 +264,7 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         features, scale = self._fit_map(X)
         rows = FeatureRows(features, X, bias=not self._centred)
         points = X.copy()
-        if None in regularizations:
+        if None in regularizations:  # before the fields become coordinates in modes
             regularizations = [held_out_regularization(features, points, F)]
         synthesis = factor = None
         if self.output_rank is not None:
@@ -447,17 +446,15 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         latent_scale is None, a number or an array. After `fit_features` any map will do. constraint="everywhere" and
         solver "auto" or "cholesky" are needed.
 
-        Memory is O(P^2 + P M) for any number of samples: Phi^T Phi, Phi^T F and statistics of the invariants, which a
-        pickle keeps. The coefficients are solved for when they are first needed; a requested Cholesky factorisation
-        that fails raises then. Where `fit` uses Cholesky for n >= P+1, the fields are those of `fit` to the bit, unless
-        a sum cancels by more than 2^40: for batches of any size in the same order, and for any order of batches that
-        are whole blocks of 1024 samples (512, 256, ... where P + M is above 2^15, 2^16, ...), at the same number of
-        BLAS threads. For small lambda `fit` factors Phi itself, which is more accurate than its sums. For lambda
-        <= 10 eps trace(Phi^T Phi) solver_ is "eigh": the minimum-norm solution by the eigenvectors of Phi^T Phi,
-        without singular values of Phi below about 1e-7 of the largest.
+        Memory is O(P^2 + P M) for any number of samples. The coefficients are solved for when they are first needed; a
+        requested Cholesky factorisation that fails raises then. Where `fit` uses Cholesky for n >= P+1, the fields are
+        those of `fit` to the bit, for batches of any size in the same order and for whole blocks of 1024 samples in any
+        (docs/distributed.md). For small lambda `fit` is more accurate: it factors Phi itself. For lambda <= 10 eps
+        trace(Phi^T Phi) solver_ is "eigh": the minimum-norm solution by the eigenvectors of Phi^T Phi, without singular
+        values of Phi below about 1e-7 of the largest.
 
         Fields are checked against the mean value of the invariants so far; give `invariant_values` if they deviate by
-        nearly the tolerance.
+        nearly the tolerance. A pickle keeps the sums, a model file does not.
 
         Examples
         --------
@@ -528,7 +525,7 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         -------
         self
             `coef_` has the same bits for any tree and order of decoders that have each seen whole blocks of 1024
-            samples (one may have seen any number), under the conditions that `partial_fit` names.
+            samples; one may have seen any number.
 
         Raises
         ------
