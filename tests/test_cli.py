@@ -18,7 +18,6 @@ from randsmap import (
     ManifoldModel,
     ParametricModel,
     SigmoidFeatures,
-    cli,
     load,
     metrics,
     read_snapshots,
@@ -26,6 +25,7 @@ from randsmap import (
 from randsmap._interface.parameters import option_of
 from randsmap._linalg import rows
 from randsmap.cli import main
+from randsmap.cli._options import STUDIES
 from randsmap.decoders import library_path
 from randsmap.metrics import relative_l2
 from randsmap.persistence._model_files import save
@@ -231,8 +231,8 @@ def test_some_decoders_of_all_studies_that_have_them(tmp_path, monkeypatch, caps
     pytest.importorskip("jinja2")
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setattr(
-        "randsmap.cli._STUDIES",
-        {name: texts for name, texts in cli._STUDIES.items() if name in ("swiss-roll", "s-curve", "lwr")},
+        "randsmap.cli._commands.STUDIES",
+        {name: texts for name, texts in STUDIES.items() if name in ("swiss-roll", "s-curve", "lwr")},
     )
     assert run("study", "all", "--quick", "--runs", 1, "--decoders", "RFNN-RFF,POD", "--out", tmp_path) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -7,10 +7,8 @@ import randsmap
 from randsmap import POD, KernelDecoder, ManifoldModel, ParametricModel, metrics
 from randsmap._linalg import rows
 from randsmap.invariants import Invariants, common_values
-from randsmap.model import reconstruction_errors
-from randsmap.model._manifold import sampled
-from randsmap.tuning import choose_parametric, search_summary
-from randsmap.tuning._summary import advised_components
+from randsmap.model import reconstruction_errors, sampled
+from randsmap.tuning import advised_components, choose_parametric, search_summary
 
 
 @pytest.fixture

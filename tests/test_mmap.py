@@ -366,7 +366,7 @@ def test_command_line(tmp_path, small, capsys):
 
 
 def test_a_large_file_wants_encoder_samples(tmp_path, small, monkeypatch, capsys):
-    monkeypatch.setattr("randsmap.cli._LARGEST_TRAINING_SET", 1)
+    monkeypatch.setattr("randsmap.cli._commands._LARGEST_TRAINING_SET", 1)
     np.save(tmp_path / "F.npy", bumps())
     assert main(["fit", str(tmp_path / "F.npy"), "--out", str(tmp_path / "m"), "--n-features", "9"]) == 1
     assert "--encoder-samples" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from randsmap.decoders._auto import AutoDecoder
 from randsmap.decoders._blended import BlendedDecoder
 from randsmap.decoders._conservative import ConservativeRegressor
 from randsmap.decoders._families import FAMILIES
+from randsmap.decoders._families import check_families as check_families  # for the command line
 from randsmap.decoders._kernel import DoubleDiffusionMapsDecoder, KernelDecoder
 from randsmap.decoders._knn import KNNDecoder
 from randsmap.decoders._random_features import RANDSMAPDecoder, RFNNDecoder

@@ -2,6 +2,7 @@
 
 from randsmap.model._errors import reconstruction_errors
 from randsmap.model._manifold import ManifoldModel
+from randsmap.model._manifold import sampled as sampled  # for the command line
 from randsmap.model._parametric import ParametricModel
 from randsmap.model._sampled import SampledModel, sample_cells
 from randsmap.model._shift import ShiftRegistration

@@ -1,0 +1,612 @@
+"""What the commands do: they read files, call the package, print and write."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import shlex
+import shutil
+import sys
+import textwrap
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from sklearn.model_selection import train_test_split
+
+import randsmap
+from randsmap._interface.arrays import refuse_other_dimensions
+from randsmap._interface.fields import flattened
+from randsmap._io.files import is_stream, save_arrays, writable_target, write_atomically
+from randsmap._io.progress import show_progress
+from randsmap._linalg import rows
+from randsmap.cli import tell
+from randsmap.cli._options import FEATURES, ONE_DECODER, STUDIES
+from randsmap.invariants import Invariants, check_cell_weights, common_values, fit_invariants
+from randsmap.snapshots import (
+    HAVE_NAMES,
+    check_target,
+    is_npy_target,
+    read_array,
+    read_columns,
+    read_labels,
+    read_numbers,
+    read_snapshots,
+    warn_of_columns,
+    write_array,
+)
+
+_LARGEST_TRAINING_SET = 1 << 30  # bytes as float64: the model file of a command holds the training snapshots
+_MOST_SEARCHED = 5000  # snapshots in a search: kernel decoders hold a matrix of all pairs, here 200 MB
+
+
+def config(arguments):
+    include = randsmap.get_include()
+    flags = [f"-I{include}"] if arguments.cflags else []
+    if arguments.libs:
+        library = randsmap.decoders.library_path()
+        flags += [library, *([] if os.name == "nt" else [f"-Wl,-rpath,{os.path.dirname(library)}", "-lm"])]
+    if arguments.amalgamation is not None:
+        arguments.amalgamation.mkdir(parents=True, exist_ok=True)
+        for name in ("randsmap.h", "randsmap.c"):
+            shutil.copyfile(os.path.join(include, name), arguments.amalgamation / name)
+    elif not flags:
+        raise ValueError("config needs --cflags, --libs or --amalgamation DIR")
+    if flags:
+        tell(" ".join(map(shlex.quote, flags)))
+
+
+# -- study, dataset ------------------------------------------------------------------------------------------
+def study(arguments):
+    base = arguments.out or Path("randsmap-study-quick" if arguments.quick else "randsmap-study")
+    single = arguments.study != "all"
+    studies = {name: _make_study(name, arguments) for name in ([arguments.study] if single else STUDIES)}
+    labels = {name: _labels_in(study, arguments, single) for name, study in studies.items()}
+    studies = {name: study for name, study in studies.items() if labels[name] != []}
+    if not studies:
+        raise ValueError(f"no study has a decoder {', '.join(arguments.decoders)}")
+    results = []
+    for name, study in studies.items():
+        folder = name if arguments.data is None else f"{name}-{arguments.data.stem}"
+        out = base if single and arguments.out is not None else base / folder
+        results.append(_run_study(study, name, out, labels[name], arguments))
+    if not single:
+        _tell_report(randsmap.studies.write_index, results, base)
+
+
+def _make_study(name, arguments):
+    options = {}
+    if name == "mri" and arguments.data is not None:
+        options["image"] = arguments.data
+    if name == "hughes":
+        options["normalization"] = arguments.normalization
+    return getattr(randsmap.studies, f"{name.replace('-', '_')}_study")(**options)
+
+
+def _labels_in(study, arguments, single):
+    """The labels of decoders asked for; with `study all` those that the study has."""
+    if arguments.decoders is None or single:
+        return arguments.decoders
+    return [case.label for case in study.cases if case.label in arguments.decoders]
+
+
+def _run_study(study, name, out, decoders, arguments):
+    studies = randsmap.studies
+    result = studies.run_study(
+        study,
+        out=out,
+        quick=arguments.quick,
+        runs=arguments.runs,
+        decoders=decoders,
+        seed=arguments.seed,
+        feature_seed=arguments.feature_seed,
+        split=arguments.split,
+        data=None if study.name == "mri" else arguments.data,
+        training_form=arguments.training_form,
+        searched=arguments.auto,
+        command=_study_command(name, decoders, arguments),
+    )
+    studies.write_csv(result.rows, out / "table.csv")
+    studies.write_markdown(result, out / "table.md")
+    for text in (f"{result.title}, {result.section}", *result.cuts):
+        tell(textwrap.fill(text, studies.terminal_width()))
+    tell(f"\n{studies.format_table(result.rows)}")
+    tell(f"written: {out / 'table.csv'}, {out / 'table.md'}")
+    _tell_report(studies.write_report, result, out)
+    return result
+
+
+def _study_command(name, decoders, arguments):
+    """The command that makes a study again, without defaults except the seed."""
+    options = ["quick", "runs", "seed", "feature_seed", "split", "data", "training_form", "auto"]
+    if name == "hughes":
+        options.append("normalization")
+    command = _in_words(("study", name), arguments, options, quick=False, split="random", normalization="before")
+    return command if decoders is None else f"{command} --decoders {shlex.quote(','.join(decoders))}"
+
+
+def _in_words(command, arguments, options, **defaults):
+    """The command with those options that differ from their defaults, which are None if not given here."""
+    words = ["randsmap", *command]
+    for option in options:
+        value, flag = getattr(arguments, option), _flag(option)
+        if value == defaults.get(option):
+            continue
+        if isinstance(value, bool):
+            words.append(flag if value else flag.replace("--", "--no-", 1))
+        else:
+            words += [flag, *(value if isinstance(value, list) else [value])]
+    return shlex.join(map(str, words))
+
+
+def _flag(name):
+    return f"--{name.replace('_', '-')}"
+
+
+def _tell_report(write, *what):
+    """Write a report and print its path, or why there is none: matplotlib is missing."""
+    try:
+        tell(f"report: {write(*what)}")
+    except ImportError as error:
+        tell(f"no report: {error}")
+
+
+def dataset(arguments):
+    out, picture = arguments.out, arguments.picture
+    everything = out.suffix.lower() == ".npz"
+    if not everything and out.suffix.lower() != ".npy" and not is_stream(out):
+        raise ValueError(f"--out must name a .npy or .npz file, got {str(out)!r}")
+    for path in filter(None, (out, picture)):
+        writable_target(path)
+    if picture is not None:
+        randsmap.plotting.check_matplotlib()  # fail before the work is done
+    sizes = ("n_trajectories", "snapshots_per_trajectory", "n_samples", "image")
+    given = {size: getattr(arguments, size) for size in sizes if getattr(arguments, size, None) is not None}
+    make = getattr(randsmap.datasets, arguments.maker)
+    bunch = make(random_state=arguments.seed, progress=True, **given, out=None if everything else out)
+    if everything:
+        arrays = {key: value for key, value in bunch.items() if isinstance(value, np.ndarray)}
+        write_atomically(out, lambda file: save_arrays(file, arrays))
+    tell(f"written: {out} {bunch.data.shape}")
+    if picture is not None:
+        figure = _picture(arguments.name, bunch)
+        write_atomically(picture, lambda file: figure.savefig(file, format="png", dpi=150))
+        tell(f"written: {picture}")
+
+
+def _picture(name, bunch):
+    """The data set as the paper shows it."""
+    plotting = randsmap.plotting
+    if name == "rotated-images":
+        return plotting.plot_images(bunch.data, bunch.angles, shape=bunch.shape)
+    if name in ("swiss-roll", "s-curve"):
+        points = bunch.data if name == "swiss-roll" else bunch.data @ bunch.embedding
+        label, axes = bunch.coordinate_names[0], ("x1", "x2", "x3")
+        return plotting.plot_embedding(points, bunch.coordinates[:, 0], label=label, names=axes).figure
+    first = bunch.trajectories == 0
+    fields, times = bunch.data[first], bunch.times[first]
+    if name == "lwr":
+        return plotting.plot_space_time(fields, times, bunch.cell_centers).figure
+    return plotting.plot_crowd(fields, times, shape=bunch.shape, extent=(20.0, 5.0), obstacle=~bunch.mask)
+
+
+# -- fit -----------------------------------------------------------------------------------------------------
+def fit(arguments):
+    search = all(getattr(arguments, name) is None for name in ONE_DECODER)
+    _check_options(arguments, search)
+    snapshots = read_snapshots(arguments.input, key=arguments.key, transpose=arguments.transpose)
+    checked = _training_rows(arguments, snapshots, search)
+    _check_out(arguments)
+    if arguments.out.suffix.lower() == ".npy":
+        raise ValueError(f"--out is the model file, not an array: {arguments.out}")
+    n = len(snapshots)
+    groups, parameters = _groups_of(arguments, n), _parameters_of(arguments, n)
+    with show_progress():  # over the whole file, before any work; a fit would name a row of the part it is given
+        kept = _kept(arguments, checked, snapshots)
+    count = arguments.encoder_samples
+    if count is None and search and n > _MOST_SEARCHED:
+        count = _MOST_SEARCHED
+        tell(f"searching among {count} of the {n} snapshots (--encoder-samples for another number)")
+    sample, fields, places, labels = snapshots, snapshots, parameters, groups
+    if count is not None and count < n:
+        # without a search those that the model takes for its encoder
+        chosen, sample = randsmap.model.sampled(snapshots, max(2, count), arguments.seed if search else 0)
+        if search:
+            fields = sample
+            places, labels = (None if array is None else array[chosen] for array in (parameters, groups))
+    with show_progress():
+        model = _searched(arguments, sample, labels, kept) if search else _one_model(arguments, sample, kept)
+        if parameters is not None:
+            model = _parametric(arguments, model, fields, places, labels, search, kept)
+        elif not search:
+            model.fit(snapshots)
+        model.save(arguments.out)
+        if parameters is None:
+            error = -model.score(snapshots)
+        else:
+            errors = randsmap.model.reconstruction_errors(model, snapshots, parameters=parameters)
+            error = errors["relative_l2"].mean()
+    _tell_fit(getattr(model, "model_", model), snapshots, error, search)
+    tell(f"written: {arguments.out}")
+
+
+def _check_options(arguments, search):
+    """Refuse options that do not go together: those of the search with those of one decoder."""
+    for name in ("components", "trials", "encoder_samples"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise ValueError(f"{_flag(name)} must be at least 1, got {value}")
+    for name in ("groups", "parameters", "cell_weights"):
+        if getattr(arguments, f"{name}_key") is not None and getattr(arguments, name) is None:
+            option = _flag(name)
+            raise ValueError(f"{option}-key names an array of the file of {option}, which is missing")
+    if arguments.decoder == ["auto"]:
+        arguments.decoder = None
+    try:
+        randsmap.decoders.check_families(arguments.decoder)
+    except ValueError as error:
+        raise ValueError(str(error).replace("families", "--decoder", 1).replace("None", "auto")) from None
+    searching = ("decoder", "trials", "groups") if arguments.parameters is None else ("decoder", "trials")
+    given = [name for name in searching if getattr(arguments, name) is not None]
+    if given and not search:
+        one = next(name for name in ONE_DECODER if getattr(arguments, name) is not None)
+        raise ValueError(
+            f"--{given[0]} is for the search for a model, which {_flag(one)} switches off: leave one of them out"
+        )
+
+
+def _training_rows(arguments, snapshots, search):
+    """Checked rows of the snapshots; a large file is not held in memory, which needs other options."""
+    path = arguments.input
+    checked = rows.Rows.of(flattened(snapshots, str(path))[0], str(path), min_rows=4 if search else 2)
+    if not checked.mapped:
+        return checked
+    n, M = checked.shape
+    if arguments.encoder_samples is None and (search or 8 * n * M >= _LARGEST_TRAINING_SET):
+        instead = ", or --n-features as a count (500) for a decoder fitted to all" if search else ""
+        raise ValueError(
+            f"{path} is large, {n} snapshots of {M} cells: give --encoder-samples, a number of snapshots (2000) that "
+            f"fits into memory and into the model file, to which the encoder is fitted{instead}"
+        )
+    if not search and (arguments.parameters is not None or not isinstance(arguments.n_features, int)):
+        raise ValueError(
+            f"{path} is large: give --n-features as a count (500), not as a multiple of the number of snapshots, and "
+            "no --parameters, or leave the options of one decoder out, for a search among --encoder-samples"
+        )
+    return checked
+
+
+def _kept(arguments, checked, snapshots):
+    """What decoded fields keep, as parameters of estimators; prints what `auto` found."""
+    bounds = None if arguments.bounds is None else tuple(arguments.bounds)
+    kept = {"cell_weights": _weights_of(arguments, snapshots.shape[1:]), "bounds": bounds}
+    if bounds is not None:
+        try:
+            fit_invariants(checked, Invariants.of(checked.shape[1], invariants=None, **kept), snapshots.dtype)
+        except ValueError as error:
+            what, of_fields, _ = str(error).partition("; bounds=None")
+            where, remedy = (f"{arguments.input}: ", ", or leave --bounds out") if of_fields else ("--bounds: ", "")
+            raise ValueError(f"{where}{what.removeprefix('bounds: ')}{remedy}") from None
+    return {**kept, "invariants": _invariants(arguments, checked, snapshots.dtype, kept["cell_weights"])}
+
+
+def _invariants(arguments, checked, dtype, weights):
+    """ "mass" or None, and prints which where `auto` decides."""
+    if arguments.invariants == "none":
+        return None
+    mass, reason = common_values(checked, Invariants.of(checked.shape[1], cell_weights=weights), dtype)
+    if mass is None and arguments.invariants == "mass":
+        raise ValueError(
+            f"{arguments.input}: {reason}. Is every row one field? On the command line --invariants none (or auto) "
+            "switches the invariant off"
+        )
+    by = "" if weights is None else " by the cells' weights"
+    text = (
+        f"none, since not every snapshot has the same mass ({reason.partition('. ')[0]}). Is every row one field? "
+        "--invariants mass makes this an error"
+    )
+    if mass is not None:
+        text = f"the mass{by}, {mass[0]:.6g} in every snapshot, which decoded fields keep exactly"
+    if arguments.invariants == "auto":
+        tell(f"invariants: {text}")
+    return None if mass is None else "mass"
+
+
+def _searched(arguments, snapshots, groups, kept):
+    """The model that held-out errors choose; prints what it is."""
+    result = randsmap.autotune(
+        snapshots,
+        n_components="auto",
+        max_components=arguments.components,
+        alpha=arguments.alpha,
+        groups=groups,
+        n_trials=40 if arguments.trials is None else arguments.trials,
+        families=arguments.decoder,
+        **kept,
+        random_state=arguments.seed,
+    )
+    encoder, *others = randsmap.tuning.search_summary(result)
+    limit = "by the snapshots' spectrum" if arguments.components is None else "by --components"
+    d, most = result.best_model_.encoder_.n_components, max(result.results_.n_components)
+    for line in (f"{encoder}; latent coordinates: {d}, at most {most} {limit}", *others):
+        tell(line)
+    more = randsmap.tuning.advised_components(result)
+    if more is not None:
+        tell(
+            f"with {more} coordinates it would be about {result.one_more_error_:.2g}, although the spectrum shows no "
+            f"other: try --components {more}"
+        )
+    if result.on_edge_:
+        edges = ", ".join(result.on_edge_)
+        text = f"{edges} at an edge of what was searched: a better value may lie beyond"
+        tell(f"randsmap: warning: {text}", sys.stderr)
+    return result.best_model_
+
+
+def _one_model(arguments, sample, kept):
+    """Diffusion maps and one decoder with random features, not fitted; prints the value that was tuned."""
+    class_name, parameter = FEATURES[arguments.features or "sigmoid"]
+    value, n_features, regularization = (
+        default if given is None else given
+        for given, default in ((arguments.value, 1.0), (arguments.n_features, 1.0), (arguments.regularization, 1e-3))
+    )
+    features = getattr(randsmap, class_name)(value, n_features=n_features)
+    decoder = randsmap.RANDSMAPDecoder(features, regularization=regularization, **kept, random_state=arguments.seed)
+    d = arguments.components
+    if d is None:
+        d = randsmap.encoders.estimate_n_components(sample) if len(sample) > 2 else 1
+    model = randsmap.ManifoldModel(randsmap.DiffusionMaps(n_components=d, alpha=arguments.alpha), decoder)
+    if arguments.value is None:
+        model.set_params(**_tuned(arguments, model, parameter, sample))
+    return model.set_params(encoder_samples=arguments.encoder_samples)
+
+
+def _tuned(arguments, model, parameter, snapshots):
+    """The best value of a parameter of the features on a fifth of the snapshots; prints it."""
+    if len(snapshots) < 10:
+        raise ValueError(f"tuning needs at least 10 snapshots, got {len(snapshots)}; give --value")
+    fields, _ = flattened(snapshots, "the snapshots")
+    training, validation = train_test_split(fields, test_size=0.2, random_state=arguments.seed)
+    grid = {f"decoder__features__{parameter}": randsmap.tuning.default_values(parameter)}
+    result = randsmap.tune(model, grid, None, training, None, validation, progress=True)
+    (value,) = result.best_params_.values()
+    edge = " (an edge of the grid: a better value may lie beyond)" if any(result.on_edge_.values()) else ""
+    tell(f"tuned {parameter} = {value:.4g}{edge}; validation relative L2 error {result.best_error_:.4g}")
+    return result.best_params_
+
+
+def _parametric(arguments, model, snapshots, parameters, groups, search, kept):
+    """The fitted model of fields at parameters; prints its held-out error."""
+    models, share = [model], 0.99999  # of the variance, in the modes that are compared with few coordinates
+    if search and arguments.components is None and arguments.decoder is None:
+        models.append(randsmap.ManifoldModel(randsmap.POD(share, **kept)))
+    choose = randsmap.tuning.choose_parametric
+    result = choose(models, parameters, snapshots, groups=groups, random_state=arguments.seed)
+    errors, why = result.held_out_errors_, ""
+    if result.best_index_ > 0:
+        why = (
+            f" from {share:.3%} of the variance in POD modes, {errors[0]:.4g} from the coordinates above: the "
+            "modes are taken, --components keeps few coordinates"
+        )
+    tell(f"held-out relative L2 error of fields at parameters {errors[result.best_index_]:.4g}{why}")
+    repeated = [f"parameter {j} takes {count} values" for j, count in result.repeated_values_.items()]
+    if groups is None and repeated:
+        tell(
+            f"{', '.join(repeated)}: snapshots left out had others at their values, and fields at new values may be "
+            "far worse. --groups FILE with a label for each value of one of them leaves whole values out"
+        )
+    return result.best_model_
+
+
+def _tell_fit(fitted, snapshots, error, search):
+    d, cells = len(fitted.get_feature_names_out()), _by(snapshots.shape[1:])
+    features = "" if search else f", {len(fitted.decoder_.coef_) - 1} features"
+    tell(
+        f"{len(snapshots)} snapshots of {cells} cells -> {d} latent coordinate{'' if d == 1 else 's'}{features}; mean "
+        f"relative L2 error on the snapshots {error:.4g}"
+    )
+
+
+def _by(shape):
+    return " x ".join(map(str, shape))
+
+
+# -- encode, decode, predict, evaluate, report ---------------------------------------------------------------
+def encode(arguments):
+    _check_out(arguments, check_target)  # fail before the work is done
+    model = _model_of(arguments)
+    snapshots = _read_fields(arguments, model)
+    with show_progress():
+        latents = model.transform(snapshots)
+    _write(arguments, latents, "latents")
+
+
+def decode(arguments):
+    _check_out(arguments, check_target)
+    model = _model_of(arguments)
+    d = len(model.get_feature_names_out())
+    latents = _read_points(arguments, read_numbers, d, f"latents must have {d} coordinates (columns)")
+    _write_fields(arguments, model.inverse_transform, latents, model.field_shape_)
+
+
+def predict(arguments):
+    _check_out(arguments, check_target)
+    model = _model_of(arguments, at_parameters=True)
+    p = model.n_features_in_
+    parameters = _read_points(arguments, partial(read_columns, width=p), p, f"parameters must be {p} per row")
+    _write_fields(arguments, model.predict, parameters, model.field_shape_)
+
+
+def evaluate(arguments):
+    _check_out(arguments)
+    at_parameters = arguments.parameters is not None
+    model = _model_of(arguments, at_parameters)
+    fitted = model.model_ if at_parameters else model
+    snapshots = _read_fields(arguments, fitted)
+    parameters = _parameters_of(arguments, len(snapshots), model.n_features_in_)
+    with show_progress():
+        errors = randsmap.model.reconstruction_errors(model, snapshots, parameters=parameters)
+    if arguments.out is not None:
+        table = zip(*(values.tolist() for values in errors.values()), strict=True)
+        text = "\n".join([",".join(errors), *(",".join(map(repr, row)) for row in table)]) + "\n"
+        write_atomically(arguments.out, lambda file: file.write(text.encode()))
+    tell(f"{'':20}{'mean':>12}{'median':>12}{'5 %':>12}{'95 %':>12}{'max':>12}")
+    for name, values in errors.items():
+        figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
+        tell(f"{name:20}" + "".join(f"{figure:12.4g}" for figure in figures))
+    kept = getattr(getattr(fitted, "decoder_", None), "invariants_", None)
+    if kept is not None:
+        sums, bounds = kept.in_words
+        words = filter(None, (sums, bounds and f"values {bounds}"))
+        tell(f"the model keeps {' and '.join(words) or 'nothing exactly'}")
+    metrics = randsmap.metrics
+    norms = metrics.field_norms(snapshots)
+    small = int((norms < metrics.SMALLEST_SHARE * metrics.median_norm(norms)).sum())
+    if small:
+        tell(f"{small} field(s) are empty or below 1e-3 of the median norm: their errors are relative to that")
+
+
+def report(arguments):
+    if arguments.out.suffix.lower() in (".npy", ".npz"):
+        raise ValueError(f"--out is the page, such as report.html, not an array or a model: {arguments.out}")
+    _check_out(arguments)
+    model = _model_of(arguments)
+    snapshots = _read_fields(arguments, model)
+    groups = _groups_of(arguments, len(snapshots))
+    options = ("out", "key", "transpose", "groups", "groups_key", "shape")
+    with show_progress():
+        path = randsmap.reports.write_model_report(
+            model,
+            snapshots,
+            arguments.out,
+            groups=groups,
+            shape=arguments.shape,
+            title=f"{arguments.model.name} on {arguments.input.name}",
+            command=_in_words(("report", arguments.model, arguments.input), arguments, options, transpose=False),
+        )
+    tell(f"report: {path}")
+
+
+# -- Models and arrays in files ------------------------------------------------------------------------------
+def _model_of(arguments, at_parameters=False):
+    """The model of fields and latents in a file, also from a model of fields at parameters; or that."""
+    path = arguments.model
+    model = randsmap.load(path)
+    has_parameters = isinstance(model, randsmap.ParametricModel)
+    if has_parameters or at_parameters:
+        if not has_parameters:
+            raise ValueError(
+                f"{path} holds a {type(model).__name__}, which knows no parameters: randsmap fit --parameters makes a "
+                "ParametricModel"
+            )
+        return model if at_parameters else model.model_
+    if not isinstance(model, randsmap.ManifoldModel):
+        raise ValueError(f"{path} holds a {type(model).__name__}, not a model")
+    return model
+
+
+def _read_fields(arguments, model):
+    """The input file as rows (n, M) for a fitted model."""
+    path, M, shape = arguments.input, model.n_features_in_, model.field_shape_
+    given = read_array(path, key=arguments.key, transpose=arguments.transpose, fields=True)
+    if given.ndim < 2 or (given.ndim > 2 and len(shape) == 1):
+        refuse_other_dimensions(given.shape, str(path))
+    fields, _ = flattened(given, str(path))
+    if fields.shape[1] != M or (given.ndim > 2 and given.shape[1:] != shape):
+        cells = f"{M} cells (columns)" if len(shape) == 1 else f"the shape {shape}"
+        raise _other_width(arguments, given, f"snapshots must have {cells}", M)
+    if len(fields) == M:  # both ways fit
+        warn_of_columns(given, path, arguments.transpose)
+    return fields
+
+
+def _read_points(arguments, read, width, expectation):
+    """The input file as latents or parameters (n, width)."""
+    points = read(arguments.input, key=arguments.key, transpose=arguments.transpose)
+    refuse_other_dimensions(points.shape, str(arguments.input))
+    if points.shape[1] != width:
+        raise _other_width(arguments, points, expectation, width)
+    return points
+
+
+def _other_width(arguments, given, expectation, width):
+    """ValueError for an array of another width than the model's, with a hint at what may be meant."""
+    hint = ""
+    if given.size == width * (len(given) if arguments.transpose else given.shape[-1]):
+        hint = f". They do with{'out' if arguments.transpose else ''} --transpose"
+    elif arguments.key is None and arguments.input.suffix.lower() in HAVE_NAMES:
+        hint = ". If they are another array of the file, --key names it"
+    return ValueError(f"{arguments.input}: the {expectation}, as those of the model, got shape {given.shape}{hint}")
+
+
+def _parameters_of(arguments, n, width=None):
+    """Parameters (n, p) of --parameters, or None; where the snapshots are columns, theirs may be, too."""
+    path = arguments.parameters
+    if path is None:
+        return None
+    parameters = read_columns(path, key=arguments.parameters_key, width=width)
+    if len(parameters) == n:
+        return parameters
+    columns = parameters.shape[1] == n
+    if columns and arguments.transpose:
+        return parameters.T.copy()
+    remedy = f" rows of {n} numbers, one column for each: give it transposed" if columns else ""
+    raise ValueError(f"{path} must hold one row for each of the {n} snapshots, got {len(parameters)}{remedy}")
+
+
+def _groups_of(arguments, n):
+    """Labels (n,) of --groups, or None."""
+    path = arguments.groups
+    if path is None:
+        return None
+    labels = read_labels(path, key=arguments.groups_key)
+    labels = labels.reshape(-1) if max(labels.shape, default=0) == labels.size == n else labels  # rows of MATLAB
+    if labels.shape != (n,):
+        got = f"{len(labels)} labels" if labels.ndim == 1 else f"an array of shape {labels.shape}"
+        raise ValueError(f"{path} must hold one label for each of the {n} snapshots, got {got}")
+    if len(np.unique(labels)) < 2:
+        raise ValueError(f"{path} must name at least two groups, one of which can be left out, got {labels[0]} alone")
+    return labels
+
+
+def _weights_of(arguments, shape):
+    """Weights (M,) of --cell-weights for the cells of fields of this shape, or None."""
+    path = arguments.cell_weights
+    if path is None:
+        return None
+    weights = read_numbers(path, key=arguments.cell_weights_key)
+    if weights.size != math.prod(shape) or (weights.shape != shape and max(weights.shape) != weights.size):
+        raise ValueError(f"{path} must hold one weight for each of {_by(shape)} cells, got shape {weights.shape}")
+    return check_cell_weights(weights.reshape(-1), weights.size, str(path))
+
+
+def _check_out(arguments, check=writable_target):
+    """Raise where --out is a file that the command reads, which would be lost, or cannot be written."""
+    out = arguments.out
+    if out is None:
+        return
+    for name in ("model", "input", "groups", "parameters", "cell_weights"):
+        path = getattr(arguments, name, None)
+        with contextlib.suppress(OSError):  # of a path that does not exist, or whose error comes when it is read
+            if path is not None and os.path.samefile(path, out):
+                raise ValueError(f"--out {out} would replace {path}, which is read: give another name")
+    check(out)
+
+
+def _write(arguments, array, name):
+    write_array(arguments.out, array, name, transpose=arguments.transpose_out)
+    columns = ", as columns" if arguments.transpose_out else ""
+    tell(f"written: {arguments.out} {array.shape}{columns}")
+
+
+def _write_fields(arguments, decode, X, shape):
+    """decode(X), fields of that shape; large ones of a .npy file are computed in the file."""
+    shape, path = (len(X), *shape), arguments.out
+    check_target(path, math.prod(shape))
+    if 8 * math.prod(shape) < rows.LARGE or not is_npy_target(path) or arguments.transpose_out:
+        _write(arguments, decode(X, out=np.empty(shape)), "fields")
+        return
+    with show_progress():
+        rows.write_npy(path, shape, lambda fields: decode(X, out=fields))
+    tell(f"written: {path} {shape}")
