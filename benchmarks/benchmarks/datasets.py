@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from randsmap.datasets import HughesSolver, LWRSolver, head_phantom, make_lwr, make_rotated_images, solve_eikonal
+import randsmap
+from randsmap import HughesSolver, LWRSolver, solve_eikonal
 
 from ._gemm import tracked
 
@@ -23,7 +24,7 @@ class Traffic:
 
     def setup(self, trajectories):
         self.solver = LWRSolver()
-        self.initial = make_lwr(trajectories, 1, random_state=0, t_end=0.0).data
+        self.initial = randsmap.datasets.make_lwr(trajectories, 1, random_state=0, t_end=0.0).data
 
     def run_4000_steps(self, trajectories):
         self.solver.solve(self.initial, 20.0)
@@ -57,8 +58,8 @@ class Hughes:
 @tracked
 class Rotation:
     def setup(self):
-        self.image = head_phantom(128)
+        self.image = randsmap.datasets.head_phantom(128)
         self.out = np.empty((100, 128 * 128))
 
     def run_100_rotations(self):
-        make_rotated_images(100, image=self.image, out=self.out)
+        randsmap.datasets.make_rotated_images(100, image=self.image, out=self.out)

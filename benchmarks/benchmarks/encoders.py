@@ -2,8 +2,8 @@
 
 import numpy as np
 
+import randsmap
 from randsmap import POD, DiffusionMaps
-from randsmap.datasets import make_s_curve
 
 from ._gemm import tracked
 
@@ -39,7 +39,7 @@ class Sparse:
     param_names = ["data"]
 
     def setup(self, data):
-        self.X = make_s_curve(5000, random_state=0).data if data == "S-curve" else bumps(8000, 0)
+        self.X = randsmap.datasets.make_s_curve(5000, random_state=0).data if data == "S-curve" else bumps(8000, 0)
         self.encoder = DiffusionMaps(2, epsilon_scale=0.1, n_neighbors=30).fit(self.X)
         self.other = DiffusionMaps(2, epsilon_scale=0.1, n_neighbors=30)
 

@@ -226,8 +226,6 @@ def condat_library(folder):
 def rows_bounds(options):
     import tempfile
 
-    from randsmap.invariants import AffineInvariants
-
     M = 10000
     rng, x, steps = np.random.default_rng(0), np.linspace(0, 1, M), np.arange(M)
     decoded = np.exp(-(((x - 0.5) / 0.1) ** 2)) + 0.01 * np.sin(40 * x) + 1e-4 * rng.normal(size=M)
@@ -254,7 +252,7 @@ def rows_bounds(options):
 
     def row(name, z, total, peer, target, theirs):
         # what every decoder calls for the rows that it has decoded
-        project = AffineInvariants(
+        project = randsmap.invariants.AffineInvariants(
             np.ones((M, 1)), [total], np.zeros(M, bool), np.zeros(0), None, (np.zeros(M), np.full(M, np.inf))
         ).projection.project
 
@@ -447,9 +445,7 @@ def rows_crowd(options):
 def rows_images(options):
     from scipy.ndimage import rotate
 
-    from randsmap.datasets import head_phantom, make_rotated_images
-
-    image, n = head_phantom(), 3600
+    image, n = randsmap.datasets.head_phantom(), 3600
     out = np.empty((n, image.size))
 
     def scipy_rotations():
@@ -461,7 +457,11 @@ def rows_images(options):
             work="3600 rotations of an image 128 x 128, sum 1",
             peer="scipy.ndimage.rotate",
             target=">= 3",
-            sides=(lambda: make_rotated_images(n, image=image, out=out), scipy_rotations, lambda: out.fill(0.0)),
+            sides=(
+                lambda: randsmap.datasets.make_rotated_images(n, image=image, out=out),
+                scipy_rotations,
+                lambda: out.fill(0.0),
+            ),
             limit="writing the images",
             threads=n_threads,
             elements=n * image.size,

@@ -20,7 +20,6 @@ from sklearn.base import clone
 from sklearn.neighbors import KNeighborsRegressor
 
 import randsmap as rm
-from randsmap import datasets
 
 warnings.simplefilter("ignore")
 
@@ -44,14 +43,14 @@ class RBF:
 
 def data_sets():
     """Name -> (fields, group of each or None, encoder, mass or None)."""
-    traffic = datasets.make_lwr(40, 20, random_state=0)
-    crowd = datasets.make_hughes(24, 20, n_cells=(80, 20), t_end=20.0, dt=0.05, random_state=0)
+    traffic = rm.datasets.make_lwr(40, 20, random_state=0)
+    crowd = rm.datasets.make_hughes(24, 20, n_cells=(80, 20), t_end=20.0, dt=0.05, random_state=0)
     return {
         "traffic": (traffic.data, traffic.trajectories, rm.DiffusionMaps(3, epsilon_scale=0.3), "mass"),
         "crowd": (crowd.data, crowd.trajectories, rm.DiffusionMaps(4), "mass"),
-        "images": (datasets.make_rotated_images(360, shape=64).data, None, rm.DiffusionMaps(2), "mass"),
+        "images": (rm.datasets.make_rotated_images(360, shape=64).data, None, rm.DiffusionMaps(2), "mass"),
         "S-curve": (
-            datasets.make_s_curve(800, random_state=0).data,
+            rm.datasets.make_s_curve(800, random_state=0).data,
             None,
             rm.DiffusionMaps(2, epsilon_scale=0.2, select="non-harmonic"),
             None,

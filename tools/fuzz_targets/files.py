@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 
 import randsmap
+from randsmap import FrozenDecoder, FrozenModel
 from randsmap._kernels import linear_map as kernel
-from randsmap.decoders import FrozenDecoder, FrozenModel, library_path
 from randsmap.persistence import _archive
-from randsmap.persistence._model_files import save
 
 from fuzz_targets.inputs import Skipped, quiet, same_bits, size
 from helpers import random_problem
@@ -69,7 +68,7 @@ def _models():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, fitted in _fitted():
-            save(fitted, _path("whole.npz"))
+            randsmap.persistence.save(fitted, _path("whole.npz"))
             found.append((name, _path("whole.npz").read_bytes(), *_archive.read(_path("whole.npz"))))
     return found
 
@@ -321,7 +320,7 @@ def _use_frozen(rng, frozen):
 @functools.cache
 def _library():
     try:
-        library = ctypes.CDLL(library_path())
+        library = ctypes.CDLL(randsmap.decoders.library_path())
     except FileNotFoundError:
         raise Skipped("a source tree has no librandsmap: install the package, and run it from there") from None
     library.randsmap_work.restype = ctypes.c_ssize_t

@@ -9,14 +9,14 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
-from randsmap import FourierFeatures, SigmoidFeatures
+import randsmap
+from randsmap import FourierFeatures, HughesSolver, LWRSolver, SigmoidFeatures, solve_eikonal
 from randsmap._linalg.dual import Dual
 from randsmap._linalg.large_graphs import _cholesky
 from randsmap._linalg.large_graphs._cholesky import SparseCholesky, step_coordinates
 from randsmap._linalg.radial import polynomial_tail
 from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows
-from randsmap.datasets import HughesSolver, LWRSolver, make_rotated_images, solve_eikonal
 
 import hughes_reference
 from fuzz_targets.inputs import EPS, WIDE, laid_out, quiet, refused, same_bits, size, spoiled, within
@@ -135,7 +135,7 @@ def rotations(rng):
     shape, n = (size(rng, (2, 9), (10, 40)), size(rng, (2, 9), (10, 40))), size(rng, (1, 9))
     image = rng.random(shape) * (rng.random(shape) < rng.choice([0.3, 1.0]))
     image[shape[0] // 2, shape[1] // 2] = 1.0  # what is never turned away
-    rotated = make_rotated_images(n, image=laid_out(rng, image * 10.0 ** rng.integers(-138, 138)))
+    rotated = randsmap.datasets.make_rotated_images(n, image=laid_out(rng, image * 10.0 ** rng.integers(-138, 138)))
     within(rotated.data.sum(axis=1), 1.0, (image.size / 8 + 8) * EPS, "sums")
     for x, angle in zip(rotated.data, rotated.angles):
         expected = rotated_by_scipy(image, angle)
