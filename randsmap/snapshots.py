@@ -133,7 +133,7 @@ def read_labels(path: Path, *, key: str | None = None) -> NDArray[Any]:
     """Labels from an array of a file with names, a .npy file, or the lines of a text."""
     if key is not None or path.suffix.lower() in HAVE_NAMES:
         return read_numbers(path, key=key)
-    if _begins_like_npy(path):
+    if _start(path).startswith(_NPY):
         return load_npy(path)
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").rstrip().splitlines()]
@@ -148,19 +148,19 @@ def read_labels(path: Path, *, key: str | None = None) -> NDArray[Any]:
 HAVE_NAMES = (".npz", ".mat", ".h5", ".hdf5", ".nc", ".nc4", ".zarr")
 _WRITTEN = (".npy", ".npz", ".mat", ".csv", ".txt", ".h5", ".hdf5")
 _LARGEST_MAT = 2**32  # bytes of an array in MATLAB's format 5
+_NPY = b"\x93NUMPY"
 
 
-def is_npy_target(path: str | os.PathLike[str]) -> bool:
+def is_npy_target(path: Path) -> bool:
     """Whether `write_array` makes a .npy file of this path: one with no other known ending."""
-    return expanded(path).suffix.lower() not in _READERS
+    return path.suffix.lower() not in _READERS
 
 
-def check_target(path: str | os.PathLike[str], n_values: int = 0) -> None:
+def check_target(path: Path, n_values: int = 0) -> None:
     """Raise what `write_array` would raise for so many values, before the work is done.
 
     ValueError for the format of the ending, ImportError for a missing package, OSError as `writable_target`.
     """
-    path = expanded(path)
     ending = path.suffix.lower()
     if ending in _READERS and ending not in _WRITTEN:
         raise ValueError(f"{path}: arrays are not written as {ending}, but as {', '.join(_WRITTEN)}")
@@ -173,16 +173,13 @@ def check_target(path: str | os.PathLike[str], n_values: int = 0) -> None:
     writable_target(path)
 
 
-def write_array(
-    path: str | os.PathLike[str], array: NDArray[np.float64], name: str, *, transpose: bool = False
-) -> None:
+def write_array(path: Path, array: NDArray[np.float64], name: str, *, transpose: bool = False) -> None:
     """Write an array (n, ...) to a file from which `read_snapshots` reads the same values, whole or not at all.
 
     The ending determines the format, .npy if it is none that is read. Text holds rows (n, n_cells) whatever the shape
     of a field. `name` is that of the variable in .mat, .npz and HDF5. With `transpose` the first axis becomes the last.
     """
     check_target(path, array.size)
-    path = expanded(path)
     ending = path.suffix.lower()
     if ending in (".csv", ".txt"):
         array = array.reshape(len(array), math.prod(array.shape[1:]))
@@ -208,30 +205,26 @@ def _write(file: BinaryIO, array: NDArray[np.float64], name: str, ending: str) -
 
 
 def _reader(path: Path) -> Callable[[Path, str | None], Any]:
-    reader = _READERS.get(path.suffix.lower())
-    if reader is not None:
-        if reader is not _read_zarr:
-            with open(path, "rb"):  # no such file, a folder, no permission: as Python says it
-                pass
-        elif not path.exists():
+    ending = path.suffix.lower()
+    if ending == ".zarr":
+        if not path.exists():
             raise FileNotFoundError(2, os.strerror(2), str(path))
-        return reader
-    if path.suffix.lower() != ".npy" and path.is_file() and not _begins_like_npy(path):
-        if not path.suffix and _is_text(path):
-            return _read_text
-        raise ValueError(f"{path} is not a .npy file, and its ending is none of {', '.join(_READERS)}")
-    return _read_npy
+        return _read_zarr
+    start = _start(path)
+    if ending in _READERS:
+        return _READERS[ending]
+    if ending == ".npy" or start.startswith(_NPY):
+        return _read_npy
+    # the model files, archives and images that a file without an ending may be begin with zeros
+    if not ending and b"\0" not in start:
+        return _read_text
+    raise ValueError(f"{path} is not a .npy file, and its ending is none of {', '.join(_READERS)}")
 
 
-def _begins_like_npy(path: Path) -> bool:
+def _start(path: Path) -> bytes:
+    """The first bytes of a file; no such file, a folder, no permission: as Python says it."""
     with open(path, "rb") as file:
-        return file.read(6) == b"\x93NUMPY"
-
-
-def _is_text(path: Path) -> bool:
-    """False for the model files, archives and images that a file without an ending may be: they begin with zeros."""
-    with open(path, "rb") as file:
-        return b"\0" not in file.read(4096)
+        return file.read(4096)
 
 
 def _imported(name: str, path: Path) -> Any:
@@ -277,10 +270,8 @@ def _as_value_error(path: Path, what: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, ValueError) and str(path) in str(error):
             raise
-        if isinstance(error, OSError) and error.errno not in (
-            None,
-            errno.EINVAL,
-        ):  # EINVAL: a place before the file's start
+        # EINVAL: a place before the file's start
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise OSError(error.errno, error.strerror, str(path)) from None
         raise ValueError(f"{path} cannot be read as {what}: {error}") from error
 
@@ -291,9 +282,13 @@ def _native(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read_npy(path: Path, key: str | None) -> NDArray[Any]:
-    if key is not None:
-        raise ValueError(f"{path} holds one array, which has no name: leave key (--key) {key!r} out")
+    _refuse_key(key, str(path))
     return load_npy(path)
+
+
+def _refuse_key(key: str | None, what: str) -> None:
+    if key is not None:
+        raise ValueError(f"{what} holds one array, which has no name: leave key (--key) {key!r} out")
 
 
 def _read_npz(path: Path, key: str | None) -> NDArray[Any]:
@@ -328,7 +323,7 @@ def _read_hdf5(path: Path, key: str | None, matlab: bool = False) -> NDArray[Any
 
         def note(name: str, node: Any) -> None:
             if not isinstance(node, h5py.Dataset) or node.dtype.kind not in "buif" or name.startswith("#"):
-                return
+                return  # MATLAB keeps contents of cells in #refs#
             if node.shape is None:  # HDF5's empty data space
                 return
             kind = node.attrs.get("MATLAB_class")
@@ -372,8 +367,7 @@ def _read_zarr(path: Path, key: str | None) -> Any:
     with _as_value_error(path, "a zarr store"):
         node = zarr.open(str(path), mode="r")
         if isinstance(node, zarr.Array):
-            if key is not None:
-                raise ValueError(f"it holds one array, which has no name: leave key (--key) {key!r} out")
+            _refuse_key(key, "it")
             return np.asarray(node[...])
         xarray = _imported("xarray", path)
         with xarray.open_zarr(str(path), consolidated=False) as opened:
