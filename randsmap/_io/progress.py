@@ -52,7 +52,7 @@ def if_asked(progress: bool) -> AbstractContextManager[None]:
     return show_progress(progress or _shown.get())
 
 
-class ProgressBar:
+class ProgressBar(AbstractContextManager["ProgressBar"]):
     """A bar named `what` of `total` steps (None: unknown), as a context; any thread may call its `update`.
 
     `unit` names a step, `scale` writes large numbers as 1.2M, `leave` keeps the bar when it is done.
@@ -104,9 +104,6 @@ class ProgressBar:
             with contextlib.suppress(OSError):  # nobody reads it
                 print(f"{self._what}: {number}{self._unit} [{elapsed}]", file=self._stream, flush=True)
         self._stream = None
-
-    def __enter__(self) -> ProgressBar:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
