@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # messages must not go where the output goes
     to_stdout = _is_stdout(getattr(arguments, "out", None))
     elsewhere = contextlib.redirect_stdout(sys.stderr) if to_stdout else contextlib.nullcontext()
-    with _stopped_by_sigterm(), _warnings_in_a_line(), elsewhere:
+    with _as_a_command(), elsewhere:
         try:
             getattr(import_module("randsmap.cli._commands"), arguments.command)(arguments)
         except KeyboardInterrupt:
@@ -81,28 +81,18 @@ def _is_of_the_user(error: Exception) -> bool:
 
 
 @contextlib.contextmanager
-def _warnings_in_a_line() -> Iterator[None]:
-    """Print warnings as errors are printed, without the line of source."""
-    before = warnings.formatwarning
-    warnings.formatwarning = lambda message, *_, **__: f"randsmap: warning: {message}\n"
-    try:
-        yield
-    finally:
-        warnings.formatwarning = before
+def _as_a_command() -> Iterator[None]:
+    """Print warnings without the line of source; SIGTERM, by which batch systems stop a job, is an exception.
 
-
-@contextlib.contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
-    """Turn SIGTERM, by which batch systems stop a job, into an exception: temporary files are removed."""
-    try:
-        before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    except ValueError:  # not the main thread
+    So temporary files are removed.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.callback(setattr, warnings, "formatwarning", warnings.formatwarning)
+        warnings.formatwarning = lambda message, *_, **__: f"randsmap: warning: {message}\n"
+        with contextlib.suppress(ValueError):  # not the main thread
+            before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+            stack.callback(signal.signal, signal.SIGTERM, signal.SIG_DFL if before is None else before)
         yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
 
 def _is_stdout(path: str | os.PathLike[str] | None) -> bool:

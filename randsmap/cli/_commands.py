@@ -59,18 +59,22 @@ def config(arguments):
 
 # -- study, dataset ------------------------------------------------------------------------------------------
 def study(arguments):
-    base = arguments.out or Path("randsmap-study-quick" if arguments.quick else "randsmap-study")
     single = arguments.study != "all"
-    studies = {name: _make_study(name, arguments) for name in ([arguments.study] if single else STUDIES)}
-    labels = {name: _labels_in(study, arguments, single) for name, study in studies.items()}
-    studies = {name: study for name, study in studies.items() if labels[name] != []}
-    if not studies:
+    base = arguments.out or Path("randsmap-study-quick" if arguments.quick else "randsmap-study")
+    chosen = []
+    for name in [arguments.study] if single else STUDIES:
+        study, labels = _make_study(name, arguments), arguments.decoders
+        if labels is not None and not single:  # those that the study has
+            labels = [case.label for case in study.cases if case.label in labels]
+        if labels != []:
+            chosen.append((study, name, labels))
+    if not chosen:
         raise ValueError(f"no study has a decoder {', '.join(arguments.decoders)}")
     results = []
-    for name, study in studies.items():
+    for study, name, labels in chosen:
         folder = name if arguments.data is None else f"{name}-{arguments.data.stem}"
         out = base if single and arguments.out is not None else base / folder
-        results.append(_run_study(study, name, out, labels[name], arguments))
+        results.append(_run_study(study, name, out, labels, arguments))
     if not single:
         _tell_report(randsmap.studies.write_index, results, base)
 
@@ -84,28 +88,17 @@ def _make_study(name, arguments):
     return getattr(randsmap.studies, f"{name.replace('-', '_')}_study")(**options)
 
 
-def _labels_in(study, arguments, single):
-    """The labels of decoders asked for; with `study all` those that the study has."""
-    if arguments.decoders is None or single:
-        return arguments.decoders
-    return [case.label for case in study.cases if case.label in arguments.decoders]
-
-
 def _run_study(study, name, out, decoders, arguments):
     studies = randsmap.studies
+    shared = ("quick", "runs", "seed", "feature_seed", "split", "training_form")
     result = studies.run_study(
         study,
         out=out,
-        quick=arguments.quick,
-        runs=arguments.runs,
         decoders=decoders,
-        seed=arguments.seed,
-        feature_seed=arguments.feature_seed,
-        split=arguments.split,
-        data=None if study.name == "mri" else arguments.data,
-        training_form=arguments.training_form,
+        data=None if name == "mri" else arguments.data,
         searched=arguments.auto,
         command=_study_command(name, decoders, arguments),
+        **{option: getattr(arguments, option) for option in shared},
     )
     studies.write_csv(result.rows, out / "table.csv")
     studies.write_markdown(result, out / "table.md")
@@ -162,7 +155,7 @@ def dataset(arguments):
     if picture is not None:
         randsmap.plotting.check_matplotlib()  # fail before the work is done
     sizes = ("n_trajectories", "snapshots_per_trajectory", "n_samples", "image")
-    given = {size: getattr(arguments, size) for size in sizes if getattr(arguments, size, None) is not None}
+    given = {name: value for name, value in vars(arguments).items() if name in sizes and value is not None}
     make = getattr(randsmap.datasets, arguments.maker)
     bunch = make(random_state=arguments.seed, progress=True, **given, out=None if everything else out)
     if everything:
