@@ -127,7 +127,7 @@ def test_it_is_ridge_regression_with_an_unpenalised_bias(name, regularization):
 def test_kernels_solve_the_bordered_system(name):
     Y, F = random_problem(60, 20)
     decoder = clone(DECODERS[name]).fit(Y, F)
-    K = decoder._fitted.space.radial.values(decoder._fitted.points)
+    K = decoder._fitted.radial.values(decoder._fitted.points)
     system = np.block([[K + 1e-3 * np.eye(60), np.ones((60, 1))], [np.ones((1, 60)), np.zeros((1, 1))]])
     solution = np.linalg.solve(system, np.vstack([F, np.zeros((1, 20))]))
     assert abs(decoder.coef_ - np.vstack([solution[-1], solution[:-1]])).max() <= 1e-8 * abs(solution).max()

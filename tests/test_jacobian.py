@@ -76,8 +76,7 @@ def plain_features(decoder, Y):
 
 def lengths_of(decoder):
     fit = decoder._fitted
-    lengths = fit.lengths if isinstance(decoder, DoubleDiffusionMapsDecoder) else fit.space.lengths
-    return np.ones(1) if lengths is None else lengths
+    return fit.latent_scale if isinstance(decoder, DoubleDiffusionMapsDecoder) else fit.lengths
 
 
 def plain_kernel(decoder, Y):

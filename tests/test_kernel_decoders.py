@@ -287,7 +287,7 @@ def test_multiscale_fields_converge_to_their_kernel(Q):
     Z = np.random.default_rng(1).uniform(size=(40, 2))
     low, high = 1e-3, 8.0
     decoder = KernelDecoder("multi-gaussian", max_frequency=high, min_frequency=low, **PAPER).fit(Y, F)
-    norm = np.linalg.norm(decoder._fitted.space.radial.values(Y), 2)
+    norm = np.linalg.norm(decoder._fitted.radial.values(Y), 2)
     decoder.set_params(regularization=0.1 * norm)
     theorem = decoder.fit(Y, F).predict(Z)
 

@@ -152,13 +152,13 @@ def test_the_search_starts_from_each_neighbour(encoded):
     for turn in range(k):
         rows = np.ascontiguousarray(np.roll(neighbors, turn, axis=1))
         a = np.empty(rows.shape)
-        kernel.encoder(d.exponents, d.nystroem.offset, d.nystroem.values, Y, Z, rows, rows, a)
+        kernel.encoder(d.exponents, *d.nystroem, Y, Z, rows, rows, a)
         psi = np.empty(2)
         for i in range(len(Z)):
-            kernel.encode(d.exponents, d.nystroem.offset, d.nystroem.values, rows[i], a[i], psi)
+            kernel.encode(d.exponents, *d.nystroem, rows[i], a[i], psi)
             lowest[i] = min(lowest[i], np.linalg.norm(psi - Z[i]))
             if turn == 0:
-                kernel.encode(d.exponents, d.nystroem.offset, d.nystroem.values, neighbors[i], weights[i], psi)
+                kernel.encode(d.exponents, *d.nystroem, neighbors[i], weights[i], psi)
                 misfit[i] = np.linalg.norm(psi - Z[i])
     assert (lowest > 1e-6).sum() > 10
     assert (misfit <= lowest * (1 + 1e-6) + 1e-10).all()
@@ -174,7 +174,7 @@ def test_encoder_objective_is_the_encoder_at_the_mixture(encoded):
         for _ in range(5):
             row, a = rng.integers(0, 300, 5), rng.dirichlet(np.ones(5))
             psi = np.empty(2)
-            kernel.encode(d.exponents, d.nystroem.offset, d.nystroem.values, row, a, psi)
+            kernel.encode(d.exponents, *d.nystroem, row, a, psi)
             np.testing.assert_allclose(psi, other.transform([a @ F[row]])[0], atol=1e-11)
 
 
@@ -415,3 +415,10 @@ def test_latent_scale_is_that_of_latents_divided_by_it(objective):
     assert np.allclose(std.latent_scale_, X.std(axis=0))
     with pytest.raises(ValueError, match="latent_scale"):
         KNNDecoder(5, latent_scale=-1.0).fit(X, F)
+
+
+def test_a_decoder_that_decoded_cells_can_be_pickled(encoded):
+    F, _, Y, _ = encoded
+    decoder = KNNDecoder(3).fit(Y, F)
+    some = decoder.predict(Y[:4], cells=[1, 2])
+    assert np.array_equal(pickle.loads(pickle.dumps(decoder)).predict(Y[:4], cells=[1, 2]), some)

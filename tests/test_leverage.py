@@ -185,7 +185,7 @@ def test_of_kernels_is_kriging_in_exact_arithmetic(kernel, degree, center):
         decoder = KernelDecoder(
             kernel, degree=degree, center=center, regularization=regularization, latent_scale=None
         ).fit(Y, F)
-        K, k = (decoder._fitted.space.radial.values(A, Y) for A in (Y, Z))
+        K, k = (decoder._fitted.radial.values(A, Y) for A in (Y, Z))
         own = 0.0 if kernel == "thin-plate" else 1.0
         if degree:
             T, t = (np.column_stack([np.ones(len(A)), A]) for A in (Y, Z))
@@ -223,8 +223,8 @@ def test_of_kernels_it_is_the_limit_of_many_features():
 def test_small_regularisation_keeps_its_digits():
     """The variance is a difference of numbers near 1: over lambda = 1e-10 the naive one is wrong in the first digit."""
     decoder = KernelDecoder(regularization=1e-10, length_scale=2.0).fit(Y, F)
-    space, points = decoder._fitted.space, decoder._fitted.points
-    K, k = space.radial.values(points), space.radial.values(space.in_units(Z), points)
+    fit = decoder._fitted
+    K, k = fit.radial.values(fit.points), fit.kernel(Z)
     T, t = np.ones((N, 1)), np.ones((len(Z), 1))
     expected = [float(v / mpmath.mpf(1e-10)) for v in kriging_variance(K, T, k, t, 1.0, 1e-10)]
     np.testing.assert_allclose(decoder.leverage(Z), expected, rtol=1e-4, atol=1e-4)

@@ -9,16 +9,28 @@ from numpy.typing import NDArray
 
 from randsmap._kernels import distances as _kernels
 from randsmap._kernels import linear_map as _map_kernel
-from randsmap._linalg.distances import fill_pairs
+from randsmap._linalg.distances import fill_pairs, multi_gaussian_in_place
 
 _Values = NDArray[np.float64]
 
 
 class Radial:
-    """A kernel g(scale |x - z|^2), by the number that `_kernels.distances` has for g."""
+    """A kernel g(scale |x - z|^2), by the number that `_kernels.distances` has for g, or a mean of Gaussians."""
 
-    def __init__(self, kernel: int, scale: float) -> None:
-        self._kernel, self.scale = kernel, scale
+    def __init__(self, kernel: int, scale: float, frequencies: tuple[float, float] | None = None) -> None:
+        self._kernel, self.scale, self._frequencies = kernel, scale, frequencies
+
+    @classmethod
+    def named(cls, name: str, nu: Any, frequencies: Any) -> Self:
+        """The kernel of a `KernelDecoder`, between points in units of its length scale.
+
+        nu is read for "matern", frequencies (2,) for "multi-gaussian".
+        """
+        if name == "matern":
+            return cls.matern(nu)
+        if name == "multi-gaussian":
+            return cls.multi_gaussian(*frequencies)
+        return cls.thin_plate() if name == "thin-plate" else cls.gaussian(0.5)
 
     @classmethod
     def gaussian(cls, scale: float) -> Self:
@@ -38,17 +50,24 @@ class Radial:
         """The thin-plate spline |x - z|^2 log |x - z|: conditionally positive definite, for tails of degree 1."""
         return cls(_kernels.THIN_PLATE, 1.0)
 
+    @classmethod
+    def multi_gaussian(cls, low: float, high: float) -> Self:
+        """The mean of exp(-s^2 |x - z|^2 / 2) over s in [low, high] (paper, Theorem 1)."""
+        return cls(_kernels.GAUSSIAN, 0.0, (low, high))
+
     def values(self, X: _Values, Z: _Values | None = None) -> _Values:
         """The kernel between points X and Z (None: X)."""
         out = np.empty((len(X), len(X if Z is None else Z)))
-        return fill_pairs(X, Z, self.scale, out, self._kernel)
-
-    def slopes(self, X: _Values, Z: _Values) -> _Values:
-        """Twice the kernel's derivative in |x - z|^2; 0 where there is none, at the points themselves."""
-        return fill_pairs(X, Z, self.scale, np.empty((len(X), len(Z))), self._kernel, slopes=True)
+        fill_pairs(X, Z, self.scale, out, self._kernel)
+        if self._frequencies is not None:  # of the squared distances, which are the Gaussian of scale 0
+            multi_gaussian_in_place(out, *self._frequencies)
+        return out
 
     def frozen(self) -> dict[str, Any]:
         """How an image of a frozen decoder names the kernel."""
+        if self._frequencies is not None:
+            low, high = self._frequencies
+            return {"kind": _map_kernel.MULTI_GAUSSIAN, "low": low, "high": high}
         kernel = self._kernel if self.scale else _kernels.SQUARED_DISTANCE
         return {"kind": _map_kernel.RADIAL_KERNEL, "function": kernel, "scale": self.scale}
 

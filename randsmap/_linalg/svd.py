@@ -163,12 +163,12 @@ def _by_block_iteration(rows, k):
         U, sigma, V = U[:, :k], sigma[:k], multiply(Vt[:k], W)
 
 
-def principal_coordinates(F: Rows) -> tuple[_Values, _Values, _Values]:
+def principal_coordinates(F: _Values | Rows) -> tuple[_Values, _Values, _Values]:
     """Mean (M,), coordinates G (n, r) and orthonormal rows B (r, M): F = mean + G B, directions of round-off dropped.
 
     Distances between coordinates are those between fields.
     """
-    centred = F.centred()
+    centred = (F if isinstance(F, Rows) else Rows(F)).centred()
     mean: Any = centred.mean
     size = np.abs(mean).max()
 

@@ -15,8 +15,9 @@ from randsmap._interface.parameters import check_count, check_number, check_rand
 from randsmap._interface.state import NOT_SAVED, Part, restored_on_error
 from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.spectral import PATH
+from randsmap._linalg.svd import principal_coordinates
 from randsmap.decoders._base import FIT_STATE, LinearDecoder, check_fields, of_fit
-from randsmap.decoders._blended import BlendedDecoder, field_coordinates
+from randsmap.decoders._blended import BlendedDecoder
 from randsmap.decoders._capabilities import require
 from randsmap.decoders._families import LENGTHS, check_families
 from randsmap.decoders._held_out import COUNTED, Samples, check_groups, stratified
@@ -26,7 +27,7 @@ from randsmap.metrics import field_norms
 
 
 class Results(Bunch):
-    """A table: one array a column, one entry a trial."""
+    """A table: one array per column, one entry per trial."""
 
     @property
     def frame(self) -> Any:
@@ -60,7 +61,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     Parameters
     ----------
     n_trials
-        Number of trials: each a family of decoders with its length scales, one a latent coordinate, at the best of 15
+        Number of trials: each a family of decoders with its length scales, one per latent coordinate, at the best of 15
         regularisations from 1e-12 to 100 times the kernel's largest eigenvalue (or of numbers of neighbours, or
         ranks). The first trial of a family compares the up to 7 members where its search starts.
     families
@@ -69,25 +70,21 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         "multi-gaussian", "matern", "thin-plate"), "polynomial" (of degree 2 to 4), "k-nn" and
         "double-diffusion-maps". None: all.
     validation
-        Share of the samples on which the search is made when there are more than 1000, at least 1000 and chosen at
-        random; the best are then compared on all. Each sample's error is that of a decoder that has not seen it (nor
-        its group), in closed form, so nothing is set aside for good.
+        Share of the samples, at least 1000 and chosen at random, on which the search is made when there are more; the
+        best are then compared on all. Nothing is set aside for good.
     invariants
         "auto": mass if the training fields keep it to `invariant_tol`, otherwise none; `chosen_invariants_` says which.
         Others as in `RANDSMAPDecoder`.
-    invariant_values
-        As in `RANDSMAPDecoder`.
-    invariant_tol
-        As in `RANDSMAPDecoder`.
     random_state
-        For the samples of the search in large sets, and for the parts that scores are averaged over. None: 0.
+        For the samples of the search in large sets, and for the parts that scores are averaged over. None: 0, so that
+        the result is deterministic.
 
     Attributes
     ----------
     best_decoder_ : BlendedDecoder
         The geometric median of the best few decoders, or of the best alone, kept near the training fields.
     results_ : Results
-        A table of the trials, one array a column: `family`, `nu`, `degree`, `length_scale_1` ... `length_scale_d` (in
+        A table of the trials, one array per column: `family`, `nu`, `degree`, `length_scale_1` ... `length_scale_d` (in
         the latents' units), `regularization`, `n_neighbors`, `rank`, `error` (mean held-out error), `score` (see
         Notes), `chosen`. `results_.frame` is a pandas DataFrame, if pandas is there.
     held_out_error_ : float
@@ -102,18 +99,16 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
 
     Notes
     -----
-    Held-out errors are exact and in closed form: with the fields' coordinates in an orthonormal basis and one
-    eigendecomposition a trial, leave-one-out, or leave-group-out where `groups` is given, for all regularisations.
-    A sample's error is relative to the norm of its field (or to 1e-3 of the median norm), and at most 1. The score is
-    the mean of the logarithm of the mean error and of the mean logarithm of the errors of the groups (or of 8 random
-    parts): one group that no decoder can decode must not choose alone.
+    Held-out errors are exact and in closed form: leave-one-out, or leave-group-out where `groups` is given, for all
+    regularisations by one eigendecomposition per trial. A sample's error is relative to the norm of its field (or to
+    1e-3 of the median norm), and at most 1. The score is the mean of the logarithm of the mean error and of the mean
+    logarithm of the errors of the groups (or of 8 random parts): one group that no decoder can decode must not choose
+    alone.
 
     Among blends of the best 1, 3, 5, 8 and 12 trials the smallest is taken whose score is within 1 % of the best;
-    with groups the largest, of at most 3 kernels of a family. The geometric median of their fields outvotes a decoder
-    that fails far from its data, and no field is further from that of the nearest training point, moved along the
-    linear trend, than 2 (1.25) times the largest distance that was met when samples (groups) were held out.
-
-    Deterministic for a `random_state`. A model file keeps `best_decoder_`, not the record of the search.
+    with groups the largest, of at most 3 kernels of a family. `limit` of the blend is 2 (1.25) times the largest
+    distance that was met when samples (groups) were held out. A model file keeps `best_decoder_`, not the record of the
+    search.
 
     References
     ----------
@@ -141,8 +136,6 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
     families: str | Iterable[str] | None = parameter(default=None, shown="str, sequence of str, or None")
     validation: float = parameter(float, default=0.2)
     invariants: Any = parameter(default="auto", shown='"auto", "mass", array (M,) or (M, q), or None')
-    invariant_values: Any = parameter(default=None, shown="float, array (q,) or None")
-    invariant_tol: float | None = parameter(float, default=None, words=(None,))
     random_state: Any = parameter(default=None, shown="int, RandomState instance or None")
 
     def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
@@ -153,9 +146,8 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         X : array-like (n, d)
             Latent coordinates, n >= 2.
         y : array-like (n, M) or (n, *shape)
-            Fields, one a row, or of any shape, in which `predict` returns them; (n,) for a single cell, and `predict`
-            then returns (n,) too. Large memory-mapped ones are read by blocks; the search works with their coordinates
-            in all modes above round-off, which are kept.
+            Fields, one per row, of any shape, in which `predict` returns them; (n,) for a single cell. Large
+            memory-mapped ones are read by blocks; the search works with their coordinates in all modes above round-off.
         groups : array-like (n,) or None
             Labels of groups, such as trajectories or blocks of time, that are held out as a whole. At least two.
 
@@ -175,22 +167,6 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         return self
 
     def fit_state(self, X, y, groups=None):
-        """Return the result of a search and of the fit of what it found; `fit` keeps it.
-
-        Parameters
-        ----------
-        X, y, groups
-            As of `fit`.
-
-        Returns
-        -------
-        Fit
-
-        Raises
-        ------
-        ValueError, TypeError
-            As `fit`.
-        """
         n_trials = check_count(self.n_trials, "n_trials")
         families = check_families(self.families)
         validation = check_number(self.validation, "validation", low=0, high=1, strict_low=True)
@@ -202,17 +178,15 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         rng = check_random_state(0 if self.random_state is None else self.random_state)
 
         n, units = len(X), standard_deviations(X)
-        _, G, _ = field_coordinates(F)
+        _, G, _ = principal_coordinates(F)
         everything = Samples(X / units, G, field_norms(F), labels, rng)
         # the eigendecomposition of a trial takes 0.4 s for 1000 samples on one core, and grows with the cube
         count = min(n, max(1000, round(validation * n)))
-        if count < n:
-            chosen = everything.subset(stratified(labels, n, count, rng), rng)
-            trials = search(chosen, n_trials, families)
-            members = _compared(everything, candidates(everything, trials))
-        else:
-            trials = search(everything, n_trials, families)
-            members = candidates(everything, trials)
+        searched = everything.subset(stratified(labels, n, count, rng), rng) if count < n else everything
+        trials = search(searched, n_trials, families)
+        members = candidates(everything, trials)
+        if count < n:  # judged anew, on all samples
+            members = leading([everything.judge(trial, everything.residuals(trial)) for trial in members])
         members, error, limit = blend(everything, members)
 
         self.best_decoder_ = BlendedDecoder(
@@ -244,13 +218,6 @@ class AutoDecoder(InvariantParameters, LinearDecoder):
         if capability == "smoother":
             raise AttributeError("the search depends on the fields, so its fit is not linear in them")
         return not hasattr(self, "best_decoder_") or require(self.best_decoder_, capability)
-
-
-def _compared(samples, members):
-    """Candidates of a search on a part of the samples, judged anew on all."""
-    for trial in members:
-        samples.judge(trial, samples.residuals(trial))
-    return leading(members)
 
 
 def _table(trials, members, units, n):

@@ -18,7 +18,7 @@ from randsmap._interface.arrays import check_domain, validate_data
 from randsmap._interface.callers import extrapolation_is_ignored
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, FieldShape, field_rows, flattened, output
 from randsmap._interface.parameters import check_choice, estimator, parameter
-from randsmap._interface.state import NOT_SAVED, Count, not_frozen, restored_on_error
+from randsmap._interface.state import Count, not_frozen, restored_on_error
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import Rows
@@ -242,7 +242,6 @@ def of_fit(name: str) -> Any:
     return property(lambda self: getattr(self.fitted, name))
 
 
-COMPUTED_STATE = dict.fromkeys(("linear_map", "leverage", "trust"), NOT_SAVED)
 FIT_STATE: dict[str, Any] = {"n_features_in_": Count("d"), **FIELD_STATE}
 
 

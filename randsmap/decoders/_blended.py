@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,12 +12,11 @@ from sklearn.base import clone
 
 from randsmap._interface.arrays import cache_aligned, validate_data
 from randsmap._interface.parameters import Parameter, check_number, estimator, parameter
-from randsmap._interface.state import NOT_SAVED, Array, Part
+from randsmap._interface.state import Array, Part, immutable, saved
 from randsmap._linalg.neighbors import NeighborIndex
-from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.svd import principal_coordinates
-from randsmap.decoders._base import COMPUTED_STATE, FIT_STATE, Fit, HoldsFit, LinearDecoder, check_fields, of_fit
+from randsmap.decoders._base import FIT_STATE, Fit, HoldsFit, LinearDecoder, check_fields, of_fit
 from randsmap.decoders._capabilities import require
 from randsmap.invariants import AffineInvariants, InvariantParameters, fit_estimator
 from randsmap.maps.extrapolation import FACTOR, Leverage
@@ -27,68 +25,47 @@ from randsmap.maps.linear_map import LinearMap
 _Values = NDArray[np.float64]
 
 
-def field_coordinates(F: Any) -> tuple[_Values, _Values, _Values]:
-    """`principal_coordinates` of the fields F (n, M), an array or Rows."""
-    return principal_coordinates(F if isinstance(F, Rows) else Rows(F))
-
-
 def linear_trend(X: _Values, G: _Values) -> _Values:
     """Slopes (d, r) of the least-squares linear function of X (n, d), those of least norm."""
     return np.linalg.lstsq(X - X.mean(axis=0), G - G.mean(axis=0), rcond=None)[0]
 
 
+def limit_factors(E: _Values, limit: Any) -> _Values:
+    """Factors <= 1 (...) by which vectors E (..., r) become no longer than `limit`."""
+    distance = np.linalg.norm(E, axis=-1)
+    return np.divide(limit, distance, out=np.ones_like(distance), where=distance > limit)
+
+
 def limited(P: _Values, near: _Values, limit: Any) -> _Values:
     """Fields P (..., n, r) no further than `limit` from the fields `near` (n, r): on the segment between both."""
     E = P - near
-    distance = np.linalg.norm(E, axis=-1)
-    far = distance > limit
-    if not far.any():
-        return P
-    E *= np.divide(limit, distance, out=np.ones_like(distance), where=far)[..., None]
-    return np.where(far[..., None], near + E, P)
+    factors = limit_factors(E, limit)[..., None]
+    far = factors < 1
+    return np.where(far, near + E * factors, P) if far.any() else P
 
 
-def geometric_median(P: _Values, smoothing: float) -> tuple[_Values, _Values]:
-    """The point that minimises the sum of distances to the points P (K, n, r), for each of n.
+def geometric_median(P: _Values, smoothing: float) -> _Values:
+    """The points x (n, r) that minimise the sum of distances to the points P (K, n, r), for each of n.
 
-    Parameters
-    ----------
-    P : ndarray (K, n, r)
-    smoothing : float
-        eps of the distances sqrt(|x - p|^2 + eps^2), which makes it unique and differentiable.
-
-    Returns
-    -------
-    x : ndarray (n, r)
-    weights : ndarray (n, K)
-        Nonnegative, sum 1: x = sum_k w_k p_k.
-
-    Notes
-    -----
-    Weiszfeld's iteration, w_k ~ 1 / |x - p_k|, or Newton's where that is better; all in the weights, from the distances
-    |p_j - p_k| alone.
-
-    References
-    ----------
-    E. Weiszfeld, Tohoku Math. J. 43 (1937); Y. Vardi and C.-H. Zhang, PNAS 97 (2000).
+    `smoothing`, eps of the distances sqrt(|x - p|^2 + eps^2), makes x unique and differentiable. Weiszfeld's iteration,
+    x = sum_k w_k p_k with w_k ~ 1 / |x - p_k|, or Newton's where that is better; all in the weights w, from the
+    distances |p_j - p_k| alone. E. Weiszfeld, Tohoku Math. J. 43 (1937); Y. Vardi and C.-H. Zhang, PNAS 97 (2000).
     """
     K, n, _ = P.shape
     W = np.full((n, K), 1 / K)
-    if K > 2:  # of one or two points the mean is a median
-        with np.errstate(over="ignore", invalid="ignore"):
-            D = np.stack([np.square(P - p).sum(axis=2) for p in P], axis=2).transpose(1, 0, 2)  # (n, K, K)
-            s = _squares(D, W)
-            # changes of the weights below 1e-11 move fields by no more of their distances; 50 is a guard
-            for _ in range(50):
-                new, new_s = _median_step(D, W, s, smoothing)
-                change = np.abs(new - W).max(initial=0)
-                W, s = new, new_s
-                if change < 1e-11:
-                    break
-        x = _polished(np.einsum("nk,knr->nr", W, P), P, smoothing)
-        q = 1 / _smoothed_distances(x - P, smoothing).T
-        return x, q / q.sum(axis=1, keepdims=True)
-    return np.einsum("nk,knr->nr", W, P), W
+    if K <= 2:  # of one or two points the mean is a median
+        return np.einsum("nk,knr->nr", W, P)
+    with np.errstate(over="ignore", invalid="ignore"):
+        D = np.stack([np.square(P - p).sum(axis=2) for p in P], axis=2).transpose(1, 0, 2)  # (n, K, K)
+        s = _squares(D, W)
+        # changes of the weights below 1e-11 move fields by no more of their distances; 50 is a guard
+        for _ in range(50):
+            new, new_s = _median_step(D, W, s, smoothing)
+            change = np.abs(new - W).max(initial=0)
+            W, s = new, new_s
+            if change < 1e-11:
+                break
+    return _polished(np.einsum("nk,knr->nr", W, P), P, smoothing)
 
 
 def _smoothed_distances(E, smoothing):
@@ -158,7 +135,13 @@ def _median_step(D, W, s, smoothing):
     return np.stack(trials)[best, rows], np.stack(squares)[best, rows]
 
 
-@dataclass(frozen=True, eq=False)
+def _across(T, c, u):
+    """c (I - u u^T) T for tangents T (n, c, r), numbers c (n,) and vectors u (n, r)."""
+    u = u[:, None, :]
+    return c[:, None, None] * (T - u * np.sum(u * T, axis=-1, keepdims=True))
+
+
+@immutable
 class BlendFit(Fit):
     """A fit of a blend: the coordinates x(y) of the geometric median of several decoders' fields, and their directions.
 
@@ -166,29 +149,15 @@ class BlendFit(Fit):
     trend of all fields. The fit is the basis of its `LinearMap`.
     """
 
-    decoders: list[Any]  # fitted parts, which decode to r coordinates
-    coefficients: NDArray[np.float64]  # (r+1, M): mean field, directions that keep the invariants
-    points: NDArray[np.float64]  # training points in units of `latent_scale`
-    latent_scale: NDArray[np.float64]
-    coordinates: NDArray[np.float64]  # (n, r) of the training fields
-    trend: NDArray[np.float64]  # slopes (d, r) of the linear trend
-    limit: float | None
-    smoothing: float  # see `geometric_median`
-    invariants: AffineInvariants
-
-    _state = {
-        "decoders": Part("predict", many=True, n_in="d", n_out="r"),
-        "coefficients": Array("r+1", "M"),
-        "points": Array("n", "d"),
-        "latent_scale": Array("d", low=np.finfo(float).smallest_subnormal),
-        "coordinates": Array("n", "r"),
-        "trend": Array("d", "r"),
-        "limit": Parameter(float, low=0, words=(None,)),
-        "smoothing": Parameter(float, low=0),
-        "invariants": Part(AffineInvariants, M="M"),
-        "index": NOT_SAVED,
-        **COMPUTED_STATE,
-    }
+    decoders: list[Any] = saved(Part("predict", many=True, n_in="d", n_out="r"))  # fitted parts
+    coefficients: _Values = saved(Array("r+1", "M"))  # mean field, directions that keep the invariants
+    points: _Values = saved(Array("n", "d"))  # training points in units of `latent_scale`
+    latent_scale: _Values = saved(Array("d", low=np.finfo(float).smallest_subnormal))
+    coordinates: _Values = saved(Array("n", "r"))  # of the training fields
+    trend: _Values = saved(Array("d", "r"))  # slopes of the linear trend
+    limit: float | None = saved(Parameter(float, low=0, words=(None,)))
+    smoothing: float = saved(Parameter(float, low=0))  # see `geometric_median`
+    invariants: AffineInvariants = saved(Part(AffineInvariants, M="M"))
 
     rows = 256  # points decoded at a time: a few arrays (parts, rows, coordinates)
     not_frozen = (
@@ -206,7 +175,7 @@ class BlendFit(Fit):
         return NeighborIndex(self.points)
 
     @property
-    def training_points(self) -> NDArray[np.float64]:
+    def training_points(self) -> _Values:
         return self.points * self.latent_scale
 
     @cached_property
@@ -230,7 +199,7 @@ class BlendFit(Fit):
         if not parts:
             raise AttributeError("the leverage of a blend is that of its parts, and of none of them it is known")
 
-        def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
+        def at(X: _Values) -> _Values:
             return np.median([part.relative(X) for part in parts], axis=0)
 
         points = self.training_points
@@ -248,61 +217,43 @@ class BlendFit(Fit):
         nearest = self.index.query(x, 1)[1][:, 0]
         return P, self.coordinates[nearest] + (x - self.points[nearest]) @ self.trend
 
-    def values(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+    def values(self, X: _Values) -> _Values:
         P, near = self._parts(X)
         if near is not None:
             P = limited(P, near, self.limit)
-        return geometric_median(P, self.smoothing)[0]
+        return geometric_median(P, self.smoothing)
 
     # -- Derivatives -------------------------------------------------------------------------------
-    # x solves sum_k e_k / d_k = 0 with e_k = x - p_k and d_k = sqrt(|e_k|^2 + eps^2), so
-    # H dx = sum_k (1 / d_k) (I - e_k e_k^T / d_k^2) dp_k, H the sum of these matrices.
-    def _at(self, X):
+    # x solves sum_k e_k / d_k = 0 with e_k = x - p_k and d_k = sqrt(|e_k|^2 + eps^2), so H dx = sum_k W_k dp_k with
+    # W_k = (I - e_k e_k^T / d_k^2) / d_k and H = sum_k W_k; of one or two parts W_k = I / K and H = I. The limited
+    # field p_k of a part that decodes q_k has dp_k = S_k dq_k + (I - S_k) dnear, near the field that it must be near,
+    # and S_k = c_k (I - u_k u_k^T) with u_k the direction of q_k - near; c_k = 1 and u_k = 0 within the limit.
+    def _linearised(self, X):
+        """Numbers (K, n) and vectors (K, n, r) of the matrices S_k, those of W_k, and the solver of H x = t."""
         P, near = self._parts(X)
-        shrink = None
+        limits = np.ones(P.shape[:2]), np.zeros(P.shape)
         if near is not None:
             E = P - near
-            distance = np.linalg.norm(E, axis=2)
-            far = distance > self.limit
-            direction = np.divide(E, distance[..., None], out=np.zeros_like(E), where=far[..., None])
-            shrink = np.where(far, np.divide(self.limit, distance, out=np.ones_like(distance), where=far), 1), direction
-            P = limited(P, near, self.limit)
+            factors = limit_factors(E, self.limit)
+            directions = np.divide(E, np.linalg.norm(E, axis=2)[..., None], out=limits[1], where=factors[..., None] < 1)
+            limits, P = (factors, directions), limited(P, near, self.limit)
         if len(P) <= 2:
-            return shrink, None
-        x, _ = geometric_median(P, self.smoothing)
-        E = x - P
-        return shrink, (E, _smoothed_distances(E, self.smoothing))
-
-    @staticmethod
-    def _shrunk(shrink, k, T):
-        """S T for tangents T (n, c, r) of part k, S the derivative of the limited field in the part's own: symmetric,
-        the identity within the limit. That in the field that it must be near is I - S."""
-        if shrink is None:
-            return T
-        factor, u = shrink[0][k][:, None, None], shrink[1][k][:, None, :]
-        return factor * (T - u * np.sum(u * T, axis=-1, keepdims=True))
-
-    def _near_tangents(self, tangents):
-        """Derivatives (n, c, r) of the fields to be near to along latent tangents (n, c, d)."""
-        return (tangents / self.latent_scale) @ self.trend
+            return limits, (np.full(P.shape[:2], 1 / len(P)), np.zeros(P.shape)), lambda T: T
+        E = geometric_median(P, self.smoothing) - P
+        d = _smoothed_distances(E, self.smoothing)
+        return limits, (1 / d, E / d[..., None]), lambda T: hessian_solve(E, d, T)
 
     def _combined(self, X, tangents, directions):
         """Derivatives of x from those of the parts, ``tangents(decoder)`` (n, c, r), along directions (n, c, d)."""
-        shrink, median = self._at(X)
-        near = None if shrink is None else self._near_tangents(directions)
+        limits, weights, solve = self._linearised(X)
+        near = (directions / self.latent_scale) @ self.trend
         total = 0
-        for k, decoder in enumerate(self.decoders):
-            T = self._shrunk(shrink, k, tangents(decoder))
-            if near is not None:
-                T = T + (near - self._shrunk(shrink, k, near))
-            if median is None:
-                total = total + T / len(self.decoders)
-            else:
-                e, q = median[0][k][:, None, :], 1 / median[1][k][:, None, None]
-                total = total + q * (T - q * q * e * np.sum(e * T, axis=-1, keepdims=True))
-        return total if median is None else hessian_solve(*median, total)
+        for decoder, c, u, w, v in zip(self.decoders, *limits, *weights):
+            T = _across(tangents(decoder), c, u) + (near - _across(near, c, u))
+            total = total + _across(T, w, v)
+        return solve(total)
 
-    def gradients(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+    def gradients(self, X: _Values) -> _Values:
         d = X.shape[1]
         return self._combined(
             X,
@@ -310,24 +261,17 @@ class BlendFit(Fit):
             np.broadcast_to(np.eye(d), (len(X), d, d)),
         ).reshape(-1, self.size)
 
-    def directional(self, X: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
+    def directional(self, X: _Values, V: _Values) -> _Values:
         return self._combined(X, lambda part: part.jvp(X, V).reshape(len(X), 1, -1), V[:, None, :])[:, 0]
 
-    def contract(self, X: NDArray[np.float64], H: NDArray[np.float64]) -> NDArray[np.float64]:
-        shrink, median = self._at(X)
-        H = H[:, None, :]
-        if median is not None:
-            H = hessian_solve(median[0], median[1], H)
+    def contract(self, X: _Values, H: _Values) -> _Values:
+        limits, weights, solve = self._linearised(X)
+        H = solve(H[:, None, :])
         out = np.zeros(X.shape)
-        for k, decoder in enumerate(self.decoders):
-            if median is None:
-                T = H / len(self.decoders)
-            else:
-                e, q = median[0][k][:, None, :], 1 / median[1][k][:, None, None]
-                T = q * (H - q * q * e * np.sum(e * H, axis=-1, keepdims=True))
-            S = self._shrunk(shrink, k, T)
-            if shrink is not None:
-                out += ((T - S)[:, 0] @ self.trend.T) / self.latent_scale
+        for decoder, c, u, w, v in zip(self.decoders, *limits, *weights):
+            T = _across(H, w, v)
+            S = _across(T, c, u)
+            out += ((T - S)[:, 0] @ self.trend.T) / self.latent_scale
             out += decoder.vjp(X, np.ascontiguousarray(S[:, 0]))
         return out
 
@@ -342,8 +286,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
         The parts, such as `KernelDecoder` and `KNNDecoder`, without invariants and bounds of their own; cloned.
     limit
         Largest distance (L2 norm) of a part's field from the nearest training point's field, moved from there along the
-        linear trend of the training fields; a field beyond it is moved back to that distance. Far from the training
-        points the field of a kernel decoder is arbitrary. None: no limit.
+        linear trend of the training fields; a field beyond it is moved back to that distance. None: no limit.
 
     Attributes
     ----------
@@ -359,13 +302,10 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
     Notes
     -----
     The geometric median x of fields f_1, ..., f_K minimises sum_k |x - f_k|. It is a convex combination of them
-    whose weights depend on the latent point: parts that agree outvote one that does not. Because the parts decode
-    coordinates in an orthonormal basis of the training fields, of r <= min(n, M) directions, a row costs K decodings
-    of length r and one product r M. The projection on invariants and bounds is the last step.
-
-    The nearest training point is that of least distance in latents divided by their standard deviations.
-
-    The derivatives follow from those of the parts; with a part that has none (`KNNDecoder`) the blend has none.
+    whose weights depend on the latent point: parts that agree outvote one that does not. The parts decode coordinates
+    in an orthonormal basis of the training fields, of r <= min(n, M) directions, so a row costs K decodings of length r
+    and one product r M. The projection on invariants and bounds is the last step. The derivatives follow from those of
+    the parts; with a part that has none (`KNNDecoder`) the blend has none.
 
     References
     ----------
@@ -389,14 +329,13 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
     limit: float | None = parameter(float, default=None, words=(None,))
 
     def fit_state(self, X, y):
-        limit = None if self.limit is None else float(check_number(self.limit, "limit", low=0))
-        if not isinstance(self.decoders, (list, tuple)) or not self.decoders:
-            raise TypeError(f"decoders must be a list of decoders, got {self.decoders!r}")
+        limit = None if self.limit is None else check_number(self.limit, "limit", low=0)
+        self._check_parts()
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, layout = check_fields(y, len(X), blocks=True)
         self._keep_fields(layout)
         invariants = fit_estimator(self, F, dtype)
-        mean, G, B = field_coordinates(F)
+        mean, G, B = principal_coordinates(F)
         scales = standard_deviations(X)
         points = X / scales
         return BlendFit(
@@ -410,6 +349,19 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
             smoothing=median_smoothing(G),
             invariants=invariants,
         )
+
+    def _check_parts(self):
+        if not isinstance(self.decoders, (list, tuple)) or not self.decoders:
+            raise TypeError(f"decoders must be a list of decoders, got {self.decoders!r}")
+        for i, part in enumerate(self.decoders):
+            for name in ("invariants", "bounds"):
+                value = getattr(part, name, None)
+                # "auto" finds that coordinates have no invariants
+                if value is not None and not (isinstance(value, str) and value == "auto"):
+                    raise ValueError(
+                        f"decoders[{i}] has {name}={value!r}, but the parts decode coordinates of the fields, which do "
+                        f"not keep them: give {name} to the BlendedDecoder, and None to its parts"
+                    )
 
     decoders_ = of_fit("decoders")
     invariants_ = of_fit("invariants")

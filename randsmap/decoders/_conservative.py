@@ -10,24 +10,26 @@ from sklearn.utils import get_tags
 from randsmap._interface.arrays import as_array, check_cells
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import check_fitted, restored_on_error
+from randsmap._interface.texts import shared_texts
 from randsmap._linalg.rows import Rows
 from randsmap.decoders._base import FieldRegressor, available_if, check_fields
 from randsmap.decoders._capabilities import require
 from randsmap.invariants import InvariantParameters, fit_estimator
 
 
+@shared_texts
 @estimator
 class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegressor):
     """Any multi-output regressor, with predictions that satisfy linear invariants exactly.
 
-    Every prediction of the regressor is replaced by the nearest field that satisfies the invariants
-    and has the constant cells' values: |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|.
+    Every prediction of the regressor is replaced by the nearest field, in the norm weighted by cell_weights, that
+    satisfies the invariants and has the constant cells' values: |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|.
+    The error of a prediction, in that norm, does not grow if the true field satisfies the invariants.
 
     Parameters
     ----------
     estimator
-        With `fit(X, y)` and `predict(X)`. It is cloned, not changed; its parameters are
-        ``estimator__...`` here.
+        With `fit(X, y)` and `predict(X)`; it is cloned.
 
     Attributes
     ----------
@@ -35,12 +37,6 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
         The fitted clone.
     n_features_in_ : int
         Number of columns of X, if the regressor says so.
-
-    Notes
-    -----
-    The projection is orthogonal in the norm weighted by cell_weights: a field that
-    satisfies the invariants, as the true one does, is never predicted worse in that norm than by
-    the regressor alone.
 
     Examples
     --------
@@ -70,9 +66,8 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
         X : array-like (n, d)
             Handed to the regressor as it is.
         y : array-like (n, M) or (n, *shape)
-            Fields, one per row, of any shape, in which `predict` returns them; (n,) for a single cell. The regressor
-            gets rows. Large memory-mapped fields are checked by blocks and passed on without a copy, except that
-            regressors of other packages get float64 copies of other number types.
+            Fields, one per row; (n,) for a single cell. The regressor gets rows. Large memory-mapped fields are checked
+            by blocks and passed on without a copy, except that regressors of other packages get float64.
         **fit_params
             Further arguments of the regressor's `fit`.
 
@@ -86,27 +81,21 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
             If y is not a finite array of numbers with a row for each of X, the fields do not satisfy the invariants,
             or as the regressor raises. The estimator then keeps its state.
         """
-        with restored_on_error(self):
-            self._fit_regressor(X, y, fit_params)
-        return self
-
-    def _fit_regressor(self, X, y, fit_params):
         # sparse matrices, which the regressor may take, have no length, and array-likes may have neither
         n = X.shape[0] if hasattr(X, "shape") else len(np.asarray(X))
-        F, dtype, layout = check_fields(y, n, blocks=True)
-        self._keep_fields(layout)
-        invariants = fit_estimator(self, F, dtype)
-        if isinstance(F, Rows):
-            as_it_is = isinstance(self.estimator, FieldRegressor) or F.array.dtype == np.float64
-            F = F.array if as_it_is else F[:]
-        estimator = clone(self.estimator).fit(X, F[:, 0] if self._single else F, **fit_params)
-
-        for name in ("n_features_in_", "feature_names_in_"):
-            self.__dict__.pop(name, None)
-            if hasattr(estimator, name):
-                setattr(self, name, getattr(estimator, name))
-        self.estimator_ = estimator
-        self.invariants_ = invariants
+        with restored_on_error(self):
+            F, dtype, layout = check_fields(y, n, blocks=True)
+            self._keep_fields(layout)
+            self.invariants_ = fit_estimator(self, F, dtype)
+            if isinstance(F, Rows):
+                as_it_is = isinstance(self.estimator, FieldRegressor) or F.array.dtype == np.float64
+                F = F.array if as_it_is else F[:]
+            self.estimator_ = clone(self.estimator).fit(X, F[:, 0] if self._single else F, **fit_params)
+            for name in ("n_features_in_", "feature_names_in_"):
+                self.__dict__.pop(name, None)
+                if hasattr(self.estimator_, name):
+                    setattr(self, name, getattr(self.estimator_, name))
+        return self
 
     def predict(
         self,
@@ -120,27 +109,16 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
 
         Parameters
         ----------
-        X : array-like (n, d)
-        invariant_values : float, array (q,), (n,) if q is 1, or (n, q), or None
-            m of these rows instead of the fitted values, as in `RANDSMAPDecoder.predict`.
-        cells : array-like of int (k,) or of bool (M,), or None
-            Only these cells; the regressor predicts all of them, so that it saves nothing.
-        out : ndarray (n, M), float64, C-contiguous, or None
-            Where to put the fields, in their shape or as rows; (n, k) for k cells.
+        {latents}
+        {invariant_values}
+        {cells}
+            The regressor predicts all cells first.
+        {out}
 
-        Returns
-        -------
-        fields : ndarray (n, M), float64
-            `out` if given. (n, k) for k cells; otherwise (n, *field_shape_), (n,) if y was one-dimensional and a
-            DataArray if it was one.
+        {returns_fields}
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        ValueError, TypeError
-            If an argument is not as described, invariant_values are out of reach, the regressor's prediction is not
-            a finite (n, M) array, or as the regressor raises.
+        {raises}
+            Also as the regressor raises, or if its prediction is not a finite (n, M) array.
         """
         check_fitted(self, "estimator_")
         predicted = np.asarray(self.estimator_.predict(X))
@@ -148,9 +126,7 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
         if predicted.ndim == 1 and M == 1:
             predicted = predicted[:, None]
         predicted = as_array(predicted, "the regressor's prediction", (None, M), min_rows=0)
-        values = None
-        if invariant_values is not None:
-            values = self.invariants_.row_values(invariant_values, len(predicted))
+        values = None if invariant_values is None else self.invariants_.row_values(invariant_values, len(predicted))
         if cells is not None:
             cells = check_cells(cells, M, self.field_shape_)
         result, fields = self._output(out, None, len(predicted), cells)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._linalg.radial import polynomial_tail
+from randsmap._linalg.radial import Radial, polynomial_tail
 from randsmap._parallel import blas_threads
-from randsmap.decoders._fits import MultiGaussian, radial_kernel
 from randsmap.decoders._kernel import DoubleDiffusionMapsDecoder, KernelDecoder
 from randsmap.decoders._knn import KNNDecoder
 from randsmap.decoders._random_features import RFNNDecoder
@@ -47,6 +46,13 @@ _SCALE_FREE = (THIN_PLATE, KNN)  # a common factor of the scales changes nothing
 _UNSCALED = (POLYNOMIAL,)
 LENGTHS = 0.02, 100.0  # the shortest and the longest length scale
 _MOST_FEATURES = 2000  # as many as samples, at most
+_LOWEST_FREQUENCY = 0.0  # of the multi-Gaussian kernel; the highest is 1, in units of the trial's scales
+_MAPS: dict[str, Any] = {
+    SIGMOID: SigmoidFeatures,
+    FOURIER: FourierFeatures,
+    MULTISCALE_FOURIER: MultiscaleFourierFeatures,
+    MATERN_FEATURES: MaternFeatures,
+}
 
 # family, nu, degree, length scale in standard deviations of the latents: where a search starts
 _STARTS: tuple[tuple[str, float | None, int | None, float], ...] = (
@@ -152,18 +158,18 @@ class Trial:
         """
         points = X / self.scales
         feature_map = self._features(len(X), seed)
-        T = polynomial_tail(points - points.mean(axis=0), 0 if feature_map is not None else self.degree or 0)
-        if feature_map is not None:
-            Phi = feature_map.fit_transform(points)
-            Phi -= Phi.mean(axis=0)
-            with blas_threads():
-                return Phi @ Phi.T, T
-        if self.family == MULTI_GAUSSIAN:
-            return MultiGaussian(0.0, 1.0).values(points), T
-        return radial_kernel(self.family, self.nu).values(points), T
+        if feature_map is None:
+            kernel = Radial.named(self.family, self.nu, (_LOWEST_FREQUENCY, 1.0))
+            return kernel.values(points), polynomial_tail(points - points.mean(axis=0), self.degree or 0)
+        Phi = feature_map.fit_transform(points)
+        Phi -= Phi.mean(axis=0)
+        with blas_threads():
+            return Phi @ Phi.T, polynomial_tail(points, 0)
 
     def per_sample(self, n: int) -> float:
-        """What the kernel's eigenvalues, and so lambda, grow with for n samples."""
+        """Growth of the kernel's eigenvalues, and so of lambda, with the number n of samples."""
+        # sigmoids are of size 1, so that products of P of them grow with P. Cosines have the factor sqrt(2 / P), after
+        # which their products estimate a kernel, and the number of monomials does not depend on n.
         return float(n * (min(n, _MOST_FEATURES) if self.family == SIGMOID else 1))
 
     def regularization(self, n: int) -> float:
@@ -179,34 +185,19 @@ class Trial:
         regularization, feature_map = self.regularization(n), self._features(n, seed)
         if feature_map is not None:
             return RFNNDecoder(feature_map, latent_scale=scales, regularization=regularization)
+        options = {"degree": self.degree, "regularization": regularization, **self._smoothness}
         if self.family == MULTI_GAUSSIAN:
-            return KernelDecoder(
-                MULTI_GAUSSIAN,
-                min_frequency=0.0,
-                degree=self.degree,
-                latent_scale=scales,
-                regularization=regularization,
-            )
-        options: dict[str, Any] = {} if self.nu is None else {"nu": self.nu}
-        return KernelDecoder(
-            self.family,
-            length_scale=scales,
-            latent_scale=None,
-            degree=self.degree,
-            regularization=regularization,
-            **options,
-        )
+            return KernelDecoder(MULTI_GAUSSIAN, min_frequency=_LOWEST_FREQUENCY, latent_scale=scales, **options)
+        return KernelDecoder(self.family, length_scale=scales, latent_scale=None, **options)
 
     def _features(self, n, seed):
         """The feature map for n samples, None if there is none."""
         if self.family == POLYNOMIAL:
             return MonomialFeatures(self.degree)
-        maps = {
-            SIGMOID: SigmoidFeatures,
-            FOURIER: FourierFeatures,
-            MULTISCALE_FOURIER: MultiscaleFourierFeatures,
-            MATERN_FEATURES: partial(MaternFeatures, nu=self.nu),
-        }
-        if self.family not in maps:
+        if self.family not in _MAPS:
             return None
-        return maps[self.family](n_features=min(n, _MOST_FEATURES), random_state=seed)
+        return _MAPS[self.family](n_features=min(n, _MOST_FEATURES), random_state=seed, **self._smoothness)
+
+    @property
+    def _smoothness(self) -> dict[str, Any]:
+        return {} if self.nu is None else {"nu": self.nu}

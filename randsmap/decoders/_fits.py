@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from randsmap._interface.parameters import Parameter
 from randsmap._interface.state import NOT_SAVED, Array, Part, immutable, saved
-from randsmap._kernels import linear_map as _map_kernel
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.dual import Dual
 from randsmap._linalg.normal_equations import NormalEquations
@@ -21,7 +20,7 @@ from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows
 from randsmap._linalg.spectral import FeatureLeverage
 from randsmap._linalg.svd import pivoted_cholesky
-from randsmap.decoders._base import COMPUTED_STATE, Fit
+from randsmap.decoders._base import Fit
 from randsmap.invariants import AffineInvariants
 from randsmap.maps.bases import feature_basis, in_blocks, in_units, kernel_basis, reduced_basis, tailed_basis
 from randsmap.maps.extrapolation import Leverage
@@ -126,57 +125,22 @@ class RidgeFit(Fit):
 
 
 # -- Kernels ---------------------------------------------------------------------------------------
-class MultiGaussian:
-    """The mean of exp(-s^2 |x - z|^2 / 2) over s in [low, high] (paper, Theorem 1)."""
+@immutable
+class KernelFit(Fit):
+    """A fit of kernel ridge regression, f(y) = [1 | k(y) | y] A, y from the tail's centre; before it is solved no A."""
 
-    def __init__(self, low: float, high: float) -> None:
-        self.low, self.high = low, high
-
-    def values(self, X: NDArray[np.float64], Z: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """The kernel between points X and Z (None: X)."""
-        D = Radial.gaussian(0.0).values(X, Z)  # at scale 0 the squared distances
-        _distances.multi_gaussian_in_place(D, self.low, self.high)
-        return D
-
-    def slopes(self, X: NDArray[np.float64], Z: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Twice the kernel's derivative in |x - z|^2."""
-        D = Radial.gaussian(0.0).values(X, Z)
-        _distances.multi_gaussian_slope_in_place(D, self.low, self.high)
-        return D
-
-    def frozen(self) -> dict[str, Any]:
-        """How an image of a frozen decoder names the kernel."""
-        return {"kind": _map_kernel.MULTI_GAUSSIAN, "low": self.low, "high": self.high}
-
-
-def radial_kernel(name: str | None, nu: Any = None) -> Any:
-    """The kernel of that name between points in units of its length scale; None: Gaussian."""
-    if name == "matern":
-        return Radial.matern(nu)
-    return Radial.thin_plate() if name == "thin-plate" else Radial.gaussian(0.5)
-
-
-@dataclass(frozen=True, eq=False)
-class KernelSpace:
-    """A kernel between points in units of its lengths, and the functions that are not penalised."""
-
-    kind: str  # the decoder's parameter `kernel`
-    nu: float | None  # of "matern"
-    frequencies: NDArray[np.float64] | None  # (2,) of "multi-gaussian"
-    latent_scale: NDArray[np.float64]  # units (d,) of the latents
-    lengths: NDArray[np.float64] | None  # units (d,) of the kernel; None: 1
-    centre: NDArray[np.float64] | None  # mean of the training points, if there is a linear tail
-    free_bias: bool  # the constant is not penalised
-
-    _state = {
-        "kind": Parameter(str, words=KERNELS),
-        "nu": Parameter(float, low=0.5, high=2.5, words=(None,)),
-        "frequencies": Array(2, low=0, optional=True),
-        "latent_scale": Array("d", low=_SMALLEST),
-        "lengths": Array("d", low=_SMALLEST, optional=True),
-        "centre": Array("d", optional=True),
-        "free_bias": Parameter(bool),
-    }
+    kind: str = saved(Parameter(str, words=KERNELS))  # the decoder's parameter `kernel`
+    nu: float | None = saved(Parameter(float, low=0.5, high=2.5, words=(None,)))  # of "matern"
+    frequencies: NDArray[np.float64] | None = saved(Array(2, low=0, optional=True))  # of "multi-gaussian"
+    latent_scale: NDArray[np.float64] = saved(Array("d", low=_SMALLEST))  # units of the latents
+    lengths: NDArray[np.float64] = saved(Array("d", low=_SMALLEST))  # units of the kernel
+    centre: NDArray[np.float64] | None = saved(Array("d", optional=True))  # mean of the points, if there is a tail
+    free_bias: bool = saved(Parameter(bool))  # the constant is not penalised
+    points: NDArray[np.float64] = saved(Array("n", "d"))  # training points in units of the lengths
+    coefficients: Any = saved(Array("P+1", "M"), default=None)  # A (n+1, M), with a tail (n+d+1, M)
+    invariants: Any = saved(Part(AffineInvariants, M="M"), default=None)
+    solver: str = saved(Parameter(str, words=("cholesky", "eigenvalues")), default="")
+    regularization: float = saved(Parameter(float, low=0), default=0.0)
 
     def _restore(self) -> None:
         if (self.kind == "multi-gaussian") != (self.frequencies is not None):
@@ -185,120 +149,72 @@ class KernelSpace:
             raise ValueError("nu belongs to the Matern kernel, and must be 0.5, 1.5 or 2.5")
 
     @property
-    def radial(self) -> Any:
+    def radial(self) -> Radial:
         """The kernel."""
-        if self.frequencies is not None:
-            return MultiGaussian(*self.frequencies)
-        return radial_kernel(self.kind, self.nu)
-
-    def in_units(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Latents X (n, d) in units of the lengths, a new array."""
-        return X.copy() if self.lengths is None else in_units(X, self.lengths)
+        return Radial.named(self.kind, self.nu, self.frequencies)
 
     @property
     def penalised_bias(self) -> float:
         """What a penalised bias adds to the kernel."""
         return 0.0 if self.free_bias else 1.0
 
-    def kernel(self, X: NDArray[np.float64], Z: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """The kernel of the regression between points in units of the lengths."""
-        return self.radial.values(X, Z) + self.penalised_bias
+    def kernel(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The kernel of the regression between latents X (n, d) and the training points."""
+        return self.radial.values(in_units(X, self.lengths), self.points) + self.penalised_bias
 
     def tail(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """The functions that are not penalised at latents X (n, d): [1 | x], x in units of the kernel's lengths from
         the training points' mean; the constant; or none."""
         if self.centre is None:
             return np.ones((len(X), int(self.free_bias)))
-        return polynomial_tail(self.in_units(X - self.centre), 1)
+        return polynomial_tail(in_units(X - self.centre, self.lengths), 1)
 
-
-@dataclass(frozen=True, eq=False)
-class KernelFit(Fit):
-    """A fit of kernel ridge regression: f(y) = [1 | k(y) | y] A, y from the tail's centre."""
-
-    space: KernelSpace
-    points: NDArray[np.float64]  # training points in units of the lengths
-    coefficients: NDArray[np.float64]  # (n+1, M), with a tail (n+d+1, M)
-    invariants: AffineInvariants
-    solver: str
-    regularization: float
-
-    _state = {
-        **COMPUTED_STATE,
-        "space": Part(KernelSpace, d="d"),
-        "points": Array("n", "d"),
-        "coefficients": Array("P+1", "M"),
-        "invariants": Part(AffineInvariants, M="M"),
-        "solver": Parameter(str, words=("cholesky", "eigenvalues")),
-        "regularization": Parameter(float, low=0),
-    }
-
-    @property
-    def latent_scale(self) -> NDArray[np.float64]:
-        """Units of the latents (d,)."""
-        return self.space.latent_scale
+    def dual(self, X: NDArray[np.float64]) -> Dual:
+        """The regression on the training points X."""
+        return Dual(self.radial.values(self.points) + self.penalised_bias, self.tail(X))
 
     @property
     def training_points(self) -> NDArray[np.float64]:
-        return self.points if self.space.lengths is None else self.points * self.space.lengths
+        return self.points * self.lengths
 
     @cached_property
     def linear_map(self) -> LinearMap:
         """The map from latents to fields."""
-        space = self.space
-        basis = kernel_basis(space.radial, self.points, lengths=space.lengths)
-        if space.centre is not None:
-            basis = tailed_basis(
-                basis, space.centre, np.ones(len(space.centre)) if space.lengths is None else space.lengths
-            )
+        basis = kernel_basis(self.radial, self.points, lengths=self.lengths)
+        if self.centre is not None:
+            basis = tailed_basis(basis, self.centre, self.lengths)
         return LinearMap(basis, self.coefficients, self.invariants)
 
     @cached_property
     def leverage(self) -> Leverage:
         """The leverage of any point."""
-        points, space = self.training_points, self.space
-        K = space.kernel(self.points)
-        own = float(K[0, 0])
-        values, training, held_out, is_variance = Dual(K, space.tail(points)).leverage(self.regularization)
+        points = self.training_points
+        dual = self.dual(points)
+        own = float(dual.K[0, 0])
+        values, training, held_out, is_variance = dual.leverage(self.regularization)
 
         def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
-            T = space.tail(X)
-            x = X if space.lengths is None else in_units(X, space.lengths)
-            return in_blocks(
-                space.radial, self.points, x, lambda k, part: values(k + space.penalised_bias, T[part], own)
-            )
+            T, x = self.tail(X), in_units(X, self.lengths)
+            return in_blocks(self.radial, self.points, x, lambda k, part: values(k + self.penalised_bias, T[part], own))
 
         highest = (own if is_variance else own / self.regularization) or np.inf
         return Leverage(at, points, at(points) if training is None else training, held_out, highest)
 
 
 # -- Geometric harmonics ---------------------------------------------------------------------------
-@dataclass(frozen=True, eq=False)
+@immutable
 class HarmonicFit(Fit):
     """A fit of geometric harmonics: f(y) = [1 | k(y) W] A."""
 
-    epsilon: float  # width of the Gaussian kernel k, in units of `lengths`
-    eigenvalues: NDArray[np.float64]
-    coefficients: NDArray[np.float64]  # A (r+1, M), the first row the bias
-    latent_scale: NDArray[np.float64]
-    lengths: NDArray[np.float64] | None  # units of `points`; None: 1
-    points: NDArray[np.float64]  # training points
-    weights: NDArray[np.float64] | None  # W (n, r); None if W A is cheaper
-    expanded: NDArray[np.float64] | None  # then that product (n+1, M)
-    invariants: AffineInvariants
-
-    _state = {
-        **COMPUTED_STATE,
-        "epsilon": Parameter(float, low=_distances.EPSILON_RANGE[0], high=_distances.EPSILON_RANGE[1]),
-        "eigenvalues": Array("r", low=0),
-        "coefficients": Array("r+1", "M"),
-        "latent_scale": Array("d", low=_SMALLEST),
-        "lengths": Array("d", low=_SMALLEST, optional=True),
-        "points": Array("n", "d"),
-        "weights": Array("n", "r", optional=True),
-        "expanded": Array("n+1", "M", optional=True),
-        "invariants": Part(AffineInvariants, M="M"),
-    }
+    # width of the Gaussian kernel k, in units of `latent_scale`
+    epsilon: float = saved(Parameter(float, low=_distances.EPSILON_RANGE[0], high=_distances.EPSILON_RANGE[1]))
+    eigenvalues: NDArray[np.float64] = saved(Array("r", low=0))
+    coefficients: NDArray[np.float64] = saved(Array("r+1", "M"))  # A, the first row the bias
+    latent_scale: NDArray[np.float64] = saved(Array("d", low=_SMALLEST))
+    points: NDArray[np.float64] = saved(Array("n", "d"))  # training points in units of the latents
+    weights: NDArray[np.float64] | None = saved(Array("n", "r", optional=True))  # W; None if W A is cheaper
+    expanded: NDArray[np.float64] | None = saved(Array("n+1", "M", optional=True))  # then that product
+    invariants: AffineInvariants = saved(Part(AffineInvariants, M="M"))
 
     def _restore(self) -> None:
         if (self.weights is None) == (self.expanded is None):
@@ -316,12 +232,12 @@ class HarmonicFit(Fit):
 
     @property
     def training_points(self) -> NDArray[np.float64]:
-        return self.points if self.lengths is None else self.points * self.lengths
+        return self.points * self.latent_scale
 
     @cached_property
     def linear_map(self) -> LinearMap:
         """The map from latents to fields."""
-        basis = kernel_basis(self.radial, self.points, self.weights, self.lengths)
+        basis = kernel_basis(self.radial, self.points, self.weights, self.latent_scale)
         return LinearMap(basis, self.coefficients if self.expanded is None else self.expanded, self.invariants)
 
     @cached_property
@@ -334,7 +250,7 @@ class HarmonicFit(Fit):
         scaled = np.ascontiguousarray(V / np.sqrt(self.eigenvalues))
 
         def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
-            x = X if self.lengths is None else in_units(X, self.lengths)
+            x = in_units(X, self.latent_scale)
             squares = in_blocks(self.radial, self.points, x, lambda K, _: np.square(K @ scaled).sum(axis=1))
             return np.maximum(1 - squares, 0)
 

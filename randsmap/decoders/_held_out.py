@@ -62,14 +62,15 @@ class Samples:
 
     def path(self, trial: Trial) -> Iterator[tuple[Trial, _Values]]:
         """The trial at each lambda, number of neighbours or rank, and what held-out fields then miss."""
+        _, values = COUNTED.get(trial.family, ("", ()))
         if trial.family == KNN:
+            # at most half of the points that are left when the largest group is held out
             fewest = len(self.X) - (0 if self.groups is None else max(map(len, self.groups))) - 1
-            for k in [k for k in COUNTED[KNN][1] if k <= max(1, fewest // 2)]:
-                new = trial.at(k)
+            for new in [trial.at(k) for k in values if k <= max(1, fewest // 2)]:
                 yield new, self.residuals(new)
             return
         if trial.family == DOUBLE_DIFFUSION_MAPS:
-            for rank, residuals in self._harmonic_residuals(self.X / trial.scales, COUNTED[trial.family][1]).items():
+            for rank, residuals in self._harmonic_residuals(self.X / trial.scales, values).items():
                 yield trial.at(rank), residuals
             return
         K, T = trial.functions(self.X, self.seed)
@@ -135,15 +136,13 @@ class Samples:
     def nearest(self) -> NDArray[np.intp]:
         """For each sample the one of nearest latents among the others, or among those of other groups."""
         X, n = self.X, len(self.X)
+        labels = np.arange(n) if self.labels is None else self.labels
         out = np.empty(n, dtype=np.intp)
-        step = max(1, (1 << 22) // n)
+        step = max(1, (1 << 22) // n)  # rows whose distances take 32 MB
         for a in range(0, n, step):
             block = X[a : a + step]
             D = fill_pairs(block, X, 0.0, np.empty((len(block), n)))
-            if self.labels is None:
-                D[np.arange(len(block)), np.arange(a, a + len(block))] = np.inf
-            else:
-                D[self.labels[a : a + step, None] == self.labels] = np.inf
+            D[labels[a : a + step, None] == labels] = np.inf
             out[a : a + step] = D.argmin(axis=1)
         return out
 
@@ -173,10 +172,6 @@ def check_groups(groups: ArrayLike | None, n: int) -> NDArray[np.intp] | None:
 
 def stratified(labels, n, count, rng):
     """`count` of n rows at random, in order; of each group its share, at least one."""
-    if labels is None:
-        return np.sort(rng.permutation(n)[:count])
-    rows = []
-    for g in range(labels.max() + 1):
-        members = np.flatnonzero(labels == g)
-        rows.append(rng.permutation(members)[: max(1, round(count * len(members) / n))])
-    return np.sort(np.concatenate(rows))
+    parts = [np.arange(n)] if labels is None else [np.flatnonzero(labels == g) for g in range(labels.max() + 1)]
+    chosen = [rng.permutation(part)[: max(1, round(count * len(part) / n))] for part in parts]
+    return np.sort(np.concatenate(chosen))

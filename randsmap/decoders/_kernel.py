@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -10,7 +12,6 @@ from randsmap._interface.parameters import check_choice, check_count, check_flag
 from randsmap._interface.state import Part
 from randsmap._kernels import ridge as _ridge
 from randsmap._linalg import distances as _distances
-from randsmap._linalg.dual import Dual
 from randsmap._linalg.radial import Radial
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.svd import pivoted_cholesky
@@ -27,18 +28,14 @@ from randsmap.decoders._base import (
     in_cells,
     of_fit,
 )
-from randsmap.decoders._fits import KERNELS, HarmonicFit, KernelFit, KernelSpace
+from randsmap.decoders._fits import KERNELS, HarmonicFit, KernelFit
 from randsmap.features import check_frequency_range, check_length_scale
 from randsmap.invariants import InvariantParameters, fit_estimator
 from randsmap.maps.bases import in_units
 
 
 def retained_modes(eigenvalues: NDArray[np.float64], n: int, rank: int | str) -> int:
-    """Number r of geometric harmonics kept.
-
-    "rule": lambda_i > delta lambda_1, delta = n lambda_1 2^-53 (paper, App. D: |K|_2 = lambda_1). A
-    number: that many, but none with lambda_i <= n eps lambda_1, which is round-off.
-    """
+    """Number r of geometric harmonics kept: see `rank` of `DoubleDiffusionMapsDecoder` (paper, App. D)."""
     largest = eigenvalues[0]
     if isinstance(rank, str):
         return int(np.count_nonzero(eigenvalues > n * largest * 2.0**-53 * largest))
@@ -52,15 +49,13 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
     Parameters
     ----------
     epsilon
-        Width of the kernel exp(-|y - y'|^2 / epsilon^2), in units of latent_scale.
-        None: epsilon_scale times the median distance.
+        Width of the kernel exp(-|y - y'|^2 / epsilon^2), in units of latent_scale. None: epsilon_scale times the median
+        distance between the latent points.
     epsilon_scale
-        Factor of the median distance between the latent points; the paper's w_2. Not used when
-        epsilon is given.
+        That factor; the paper's w_2.
     rank
-        Number r of harmonics. "rule": the eigenvalues lambda_i > delta lambda_1 with delta = n
-        lambda_1 2^-53, the paper's. A number keeps that many, at most n, but never one with
-        lambda_i <= n eps lambda_1 (there is nothing but round-off in it).
+        Number r of harmonics. "rule": the eigenvalues lambda_i > delta lambda_1 with delta = n lambda_1 2^-53, the
+        paper's. A number keeps that many, at most n, but never one with lambda_i <= n eps lambda_1, which is round-off.
 
     Attributes
     ----------
@@ -82,18 +77,13 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
     k(y) V L^-1 are r functions of y, so a decoded row costs n r + r M operations; where n M is less, the product is
     formed in advance.
 
-    At full rank, which the rule keeps for well-conditioned kernels, this is kernel interpolation.
-    Latent points that coincide make the kernel singular: their harmonics are dropped and the fields
-    there averaged. Far from all latent points, beyond about 26 epsilon, the kernel is 0: the
-    decoded field is then about the mean field, or with center=False 0 (the limit of the harmonics) but for the
-    constant cells, and with invariants the point nearest to that among the fields that satisfy them. Never NaN.
+    At full rank, which the rule keeps for well-conditioned kernels, this is kernel interpolation. Latent points that
+    coincide make the kernel singular: their harmonics are dropped and the fields there averaged. Farther than about
+    26 epsilon from all latent points the kernel is 0 and the decoded field about the mean field, with center=False 0
+    except in the constant cells, projected on the invariants. Never NaN.
 
-    Invariants are those of `RANDSMAPDecoder`: the field is projected, so it is never worse than the
-    plain one in the (weighted) L2 norm. Without them mass is not conserved (paper, Prop. DDM_cons).
-
-    Large memory-mapped fields are read by blocks; memory is that of the coefficients, r numbers a cell, beside some
-    blocks. At full rank these are as many as the fields have, and the product with the harmonics' weights as many
-    again: a number for `rank` limits both.
+    Without invariants mass is not conserved (paper, Prop. DDM_cons). The projection on them never increases the
+    (weighted) L2 error. Memory is that of the coefficients, r numbers per cell, and of some blocks of the fields.
 
     References
     ----------
@@ -158,9 +148,7 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
         self._keep_fields(layout)
         invariants = fit_estimator(self, F, dtype)
         scale, centred = fitted_scale(self.latent_scale, X), check_flag(self.center, "center")
-        lengths = None if (scale == 1).all() else scale
-        points = X.copy() if lengths is None else in_units(X, lengths)
-
+        points = in_units(X, scale)
         epsilon, eigenvalues, V, weights = self._harmonics(points)
         r = len(eigenvalues)
         coef = np.zeros((r + 1, F.shape[1]))
@@ -179,10 +167,7 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
             with blas_threads():
                 np.dot(weights, coef[1:], out=expanded[1:])
             weights = None
-
-        return HarmonicFit(
-            epsilon, eigenvalues, cache_aligned(coef), scale, lengths, points, weights, expanded, invariants
-        )
+        return HarmonicFit(epsilon, eigenvalues, cache_aligned(coef), scale, points, weights, expanded, invariants)
 
 
 @estimator
@@ -198,21 +183,21 @@ class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder):
         "matern": the Matern kernel of smoothness nu, the limit of `MaternFeatures`. "thin-plate": r^2 log r of the
         distance r in units of length_scale, which needs degree=1.
     length_scale
-        Length scale of the kernel, in units of latent_scale; one a coordinate
-        if an array. "multi-gaussian" does not read it: any other value than the default is refused.
+        Length scale of the kernel, in units of latent_scale; one per coordinate if an array. "multi-gaussian" refuses
+        other values than the default.
     nu
         Smoothness of the Matern kernel: fields are as often differentiable in mean square. Read by "matern" alone.
     degree
         1: a linear function of the latents is added whose coefficients are not penalised (a tail: universal
         kriging), nor is the constant then. 0: the constant alone.
     max_frequency
-        Upper end of the interval of scales (inverse lengths, in inverse units of latent_scale). The other
-        kernels refuse other values.
+        Upper end of the interval of scales (inverse lengths, in inverse units of latent_scale) of "multi-gaussian". The
+        other kernels refuse other values.
     min_frequency
-        Lower end, at least 0. The other kernels refuse other values.
+        Lower end, at least 0.
     regularization
-        lambda >= 0. At 0, or too small to be felt, the minimum-norm solution without the
-        eigenvalues below n eps lambda_1.
+        lambda >= 0. At 0, or below rounding error, the minimum-norm solution without the eigenvalues below
+        n eps lambda_1.
 
     Attributes
     ----------
@@ -220,33 +205,27 @@ class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder):
         Coefficients of [1 | k(y, y_1), ..., k(y, y_n)] and, with degree=1, of the d coordinates
         (y - mean) / length_scale; the first row is the bias.
     solver_ : {"cholesky", "eigenvalues"}
-        What was used; the second where the round-off of the kernel matrix would be felt by more than 1e-6,
+        The second if the round-off of the kernel matrix would change the result by more than 1e-6,
         eps |K| > 1e-6 lambda.
     n_features_in_ : int
         d, the number of latent coordinates.
 
     Notes
     -----
-    The dual form of ridge regression on Phi = [1 | features] (paper Eq. dualform) needs
-    only Phi Phi^T, whose expectation is 1 1^T + K: f(y) = (1 + k(y)) H, H = (1 1^T + K + lambda
-    I)^-1 F, which is [1 | k(y)] A with the bias row 1^T H above H. So the bias is penalised here as
-    there. That is center=False; with center=True K and F are centred in place of the 1 1^T, f(y) = mean(F) +
-    (k(y) - mean k) H, and the bias is not penalised. Fields decoded by P Fourier features with the same lambda and
-    center approach these as P^(-1/2).
-    Theorem 1 of the paper is the same for the multi-scale map; with a fixed number of scales that
-    map converges to the mixture of the scales drawn instead.
+    The dual form of ridge regression on Phi = [1 | features] (paper Eq. dualform) needs only Phi Phi^T, whose
+    expectation is 1 1^T + K: f(y) = (1 + k(y)) H, H = (1 1^T + K + lambda I)^-1 F, which is [1 | k(y)] A with the bias
+    row 1^T H above H. That is center=False, where the bias is penalised; with center=True K and F are centred instead
+    of adding 1 1^T: f(y) = mean(F) + (k(y) - mean k) H. Fields decoded by P Fourier features with the same lambda and
+    center approach these as P^(-1/2). Theorem 1 of the paper is the same for the multi-scale map with many scales.
 
     With a linear tail f(y) = T(y) b + k(y) C, T = [1 | y], solves [K + lambda I, T; T^T, 0] [C; b] = [F; 0] (G. Wahba,
     Spline models for observational data, SIAM 1990): with kernel="thin-plate" and latent_scale=None
     scipy.interpolate.RBFInterpolator with smoothing = lambda and degree 1.
 
-    Invariants are those of `RANDSMAPDecoder`; without them mass is not conserved. Far from all
-    latent points a kernel other than thin plate is 0 and, without a tail, the field is the bias row: a weighted
-    mean of the training fields (with center=False a multiple, below 1, of one), projected on the invariants.
-
-    The coefficients are as many numbers as the fields, for each training point has its own row: so many, in double
-    precision, are in memory after `fit`, and beside them, while large memory-mapped fields are read, some blocks.
-    `RANDSMAPDecoder` with output_rank needs less.
+    Without invariants mass is not conserved. Far from all latent points a kernel other than thin plate is 0 and,
+    without a tail, the field is the bias row: a weighted mean of the training fields (with center=False a multiple,
+    below 1, of one), projected on the invariants. The coefficients take as much memory as the fields in double
+    precision; `RANDSMAPDecoder` with output_rank needs less.
 
     Examples
     --------
@@ -261,9 +240,7 @@ class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder):
 
     _state = {**FIT_STATE, "_fitted": Part(KernelFit, d="d", M="M")}
 
-    kernel: str = parameter(
-        str, default="gaussian", kw_only=False, words=("gaussian", "multi-gaussian", "matern", "thin-plate")
-    )
+    kernel: str = parameter(str, default="gaussian", kw_only=False, words=KERNELS)
     length_scale: float | ArrayLike = parameter(default=1.0, shown="float or array (d,)")
     nu: float = parameter(default=1.5, shown="float (0.5, 1.5 or 2.5)")
     degree: int | None = parameter(default=0, shown="int (0 or 1)")
@@ -280,28 +257,25 @@ class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder):
         F, dtype, layout = check_fields(y, len(X), blocks=True, factored=True)
         self._keep_fields(layout)
         invariants = fit_estimator(self, as_fields(F), dtype)
-        space = self._space(X)
-        A, solver = self._coefficients(space, X, coordinates_of(F), regularization)
+        fit = self._unsolved(X)
+        A, solver = self._solved_for(fit, X, coordinates_of(F), regularization)
         A = cache_aligned(invariants.constrain_coefficients(in_cells(A, F)))
-        return KernelFit(space, space.in_units(X), A, invariants, solver, regularization)
+        return replace(fit, coefficients=A, invariants=invariants, solver=solver, regularization=regularization)
 
-    def _coefficients(self, space, X, F, regularization):
+    def _solved_for(self, fit, X, F, regularization):
         """[b_0; C; b] of the fields F, an array or Rows, and the name of the solver."""
-        n, points = len(X), space.in_units(X)
-        repeated = 0 if regularization else len(points) - len(np.unique(points, axis=0))
-        if space.centre is not None and repeated:
+        n, has_tail = len(X), fit.centre is not None
+        repeated = 0 if regularization else n - len(np.unique(fit.points, axis=0))
+        if has_tail and repeated:
             raise ValueError(
                 f"with degree={self.degree} and regularization=0 latent points must differ, got "
                 f"{repeated} repetitions: give a regularization > 0"
             )
         # the fields are copied once, to where the coefficients will be
-        A = np.empty((1 + n + (0 if space.centre is None else X.shape[1]), F.shape[1]))
+        A = np.empty((1 + n + (X.shape[1] if has_tail else 0), F.shape[1]))
         C = A[1 : n + 1]
-        if isinstance(F, Rows):
-            F.fill(0, n, C)
-        else:
-            np.copyto(C, F)
-        b, solver = Dual(space.kernel(points), space.tail(X)).solve(C, regularization)
+        (F if isinstance(F, Rows) else Rows(F)).fill(0, n, C)
+        b, solver = fit.dual(X).solve(C, regularization)
         if len(b):
             A[0], A[n + 1 :] = b[0], b[1:]
         else:
@@ -317,42 +291,38 @@ class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder):
         if check_count(self.degree, "degree", low=0, high=1) == 0 and kernel == "thin-plate":
             raise ValueError('kernel="thin-plate" needs degree=1, got 0')
 
-    def _space(self, X):
-        """The kernel for training points X (n, d)."""
+    def _unsolved(self, X):
+        """The fit to training points X (n, d) without its coefficients."""
         self._check_kernel()
         scale, frequencies = fitted_scale(self.latent_scale, X), None
         if self.kernel == "multi-gaussian":
-            frequencies = np.array(check_frequency_range(self.min_frequency, self.max_frequency))
-            lengths = None if (scale == 1).all() else scale
+            frequencies, lengths = np.array(check_frequency_range(self.min_frequency, self.max_frequency)), scale
         else:
             lengths = check_length_scale(self.length_scale, X.shape[1]) * scale
             if not np.isfinite(lengths).all() or not lengths.all():
                 raise ValueError(f"length_scale={self.length_scale!r} in units {scale} is out of the range of floats")
-        return KernelSpace(
-            self.kernel,
-            float(self.nu) if self.kernel == "matern" else None,
-            frequencies,
-            scale,
-            lengths,
-            X.mean(axis=0) if self.degree else None,
-            bool(self.degree or check_flag(self.center, "center")),
+        return KernelFit(
+            kind=self.kernel,
+            nu=float(self.nu) if self.kernel == "matern" else None,
+            frequencies=frequencies,
+            latent_scale=scale,
+            lengths=lengths,
+            centre=X.mean(axis=0) if self.degree else None,
+            free_bias=bool(self.degree or check_flag(self.center, "center")),
+            points=in_units(X, lengths),
         )
 
     # -- What needs no fields ----------------------------------------------------------------------------
     def eigenpairs(self, X, least):
-        space = self._space(X)
-        hat = Dual(space.kernel(space.in_units(X)), space.tail(X)).hat()
+        hat = self._unsolved(X).dual(X).hat()
         return hat.U, hat.squares, hat.angle
 
     def weights_of(self, X, Z, fields):
-        regularization, space = check_number(self.regularization, "regularization", low=0), self._space(X)
-        points = space.in_units(X)
-        k = space.kernel(space.in_units(Z), points)
+        regularization, fit = check_number(self.regularization, "regularization", low=0), self._unsolved(X)
+        k, T = fit.kernel(Z), fit.tail(Z)
         if fields is None:
-            return Dual(space.kernel(points), space.tail(X)).weights(k, space.tail(Z), regularization)
-        A, _ = self._coefficients(space, X, fields, regularization)
-        n = len(points)
+            return fit.dual(X).weights(k, T, regularization)
+        A, _ = self._solved_for(fit, X, fields, regularization)
+        C, b = A[1 : len(X) + 1], np.vstack([A[:1], A[len(X) + 1 :]])
         with blas_threads():
-            if not space.free_bias:
-                return k @ A[1:]
-            return k @ A[1 : n + 1] + space.tail(Z) @ np.vstack([A[:1], A[n + 1 :]])
+            return k @ C + T @ b if fit.free_bias else k @ C

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -15,25 +15,19 @@ from sklearn.exceptions import ConvergenceWarning
 from randsmap._interface.arrays import check_cells, validate_data
 from randsmap._interface.callers import extrapolation_is_ignored, warn_caller
 from randsmap._interface.fields import FIELD_STATE
-from randsmap._interface.parameters import check_choice, check_count, check_flag, estimator, parameter
-from randsmap._interface.state import NOT_SAVED, Array, Count, Part
+from randsmap._interface.parameters import check_count, check_parameters, estimator, parameter
+from randsmap._interface.state import Array, Count, Part, immutable, saved
+from randsmap._interface.texts import shared_texts
 from randsmap._kernels import simplex as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import BLOCK, MappedRows, Rows, fill_by_blocks
 from randsmap._parallel import parallel_for
-from randsmap.decoders._base import (
-    COMPUTED_STATE,
-    Fit,
-    HoldsFit,
-    check_fields,
-    fitted_scale,
-    holding,
-    is_fitted,
-    of_fit,
-)
+from randsmap.decoders._base import Fit, HoldsFit, check_fields, fitted_scale, holding, is_fitted, of_fit
 from randsmap.maps.bases import in_units
 from randsmap.maps.extrapolation import DISTANCE_FACTOR, Leverage
 from randsmap.maps.linear_map import cell_subsets
+
+_Values = NDArray[np.float64]
 
 # Distances between all training fields are kept up to this many (256 MB), so that decoding one
 # row costs microseconds; beyond, those that a block of rows needs are computed with it.
@@ -42,25 +36,16 @@ BLOCK_DISTANCES = 2**22
 _COMPUTED = ("points", "index", "nystroem", "exponents", "columns")  # of a fit, whatever the number of neighbours
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class KNNFit(Fit):
     """A fit of a k-NN decoder: its training data, and what is computed from them once."""
 
-    latents: NDArray[np.float64]  # (n, d)
-    fields: Any  # (n, M), or rows of a mapped file
-    latent_scale: NDArray[np.float64]  # (d,)
-    encoder: Any  # a diffusion map, of objective="encoder"
-    n_neighbors: int
-
-    _state = {
-        "latents": Array("n", "d"),
-        "fields": Array("n", "M"),
-        "latent_scale": Array("d", low=np.finfo(float).smallest_subnormal),
-        "encoder": Part("transform", n_in="M", n_out="d", optional=True),
-        "n_neighbors": Count("k"),
-        **COMPUTED_STATE,
-        **dict.fromkeys(_COMPUTED, NOT_SAVED),
-    }
+    latents: _Values = saved(Array("n", "d"))
+    fields: Any = saved(Array("n", "M"))  # or rows of a mapped file
+    latent_scale: _Values = saved(Array("d", low=np.finfo(float).smallest_subnormal))
+    # a diffusion map, of objective="encoder"
+    encoder: Any = saved(Part("transform", n_in="M", n_out="d", optional=True))
+    n_neighbors: int = saved(Count("k"))
 
     def _restore(self) -> None:
         if self.n_neighbors > len(self.latents):
@@ -74,9 +59,9 @@ class KNNFit(Fit):
         return self.index, None if self.encoder is None else self.exponents
 
     @cached_property
-    def points(self) -> NDArray[np.float64]:
+    def points(self) -> _Values:
         """The latents in their units."""
-        return self.in_units(self.latents)
+        return in_units(self.latents, self.latent_scale)
 
     @cached_property
     def index(self) -> NeighborIndex:
@@ -84,14 +69,15 @@ class KNNFit(Fit):
         return NeighborIndex(self.points)
 
     @cached_property
-    def nystroem(self) -> NystroemMap:
-        """The encoder at mixtures."""
-        return NystroemMap(self.encoder)
+    def nystroem(self) -> tuple[_Values, _Values]:
+        """The encoder's offset and values, see `_exponents`."""
+        density, values = self.encoder.nystroem_weights()
+        return np.log(density), np.ascontiguousarray(values)
 
     @cached_property
-    def exponents(self) -> NDArray[np.float64] | None:
-        """Distances between all fields, as `NystroemMap` takes them; None if they are too many."""
-        few = len(self.fields) * self.nystroem.n_training <= KEPT_DISTANCES
+    def exponents(self) -> _Values | None:
+        """`_exponents` of all fields; None if they are too many."""
+        few = len(self.fields) * len(self.nystroem[0]) <= KEPT_DISTANCES
         return _exponents(self.encoder, self.fields) if few else None
 
     @cached_property
@@ -100,8 +86,10 @@ class KNNFit(Fit):
         fields = self.fields
         return cell_subsets(lambda cells: np.ascontiguousarray(fields[:, cells]))
 
-    def in_units(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        return X if (self.latent_scale == 1).all() else in_units(X, self.latent_scale)
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        state.pop("columns", None)  # a function of this object, which no pickle can hold
+        return state
 
     def _neighbors(self, points, exclude):
         """The nearest training points (n, k) of each point, the nearest first."""
@@ -111,8 +99,8 @@ class KNNFit(Fit):
         exclude = np.asarray(exclude)
         if exclude.dtype.kind not in "iu" or exclude.shape != (len(points),):
             raise ValueError(
-                f"exclude must hold {len(points)} integers, one for each row of X, got shape {exclude.shape} of "
-                f"{exclude.dtype}"
+                f"exclude must hold {len(points)} integers, one for each row of X, "
+                f"got shape {exclude.shape} of {exclude.dtype}"
             )
         if len(points) and not (-1 <= exclude.min() and exclude.max() < n):
             raise ValueError(
@@ -126,22 +114,21 @@ class KNNFit(Fit):
         kept[kept.all(axis=1), -1] = False
         return candidates[kept].reshape(len(points), k)
 
-    def weights(self, X: NDArray[np.float64], exclude: Any = None) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    def weights(self, X: _Values, exclude: Any = None) -> tuple[NDArray[np.intp], _Values]:
         """Neighbours of latents X (n, d) and their weights (n, k)."""
-        points, k = self.in_units(X), self.n_neighbors
-        neighbors, stopped = self._neighbors(points, exclude), list[int]()
+        points = in_units(X, self.latent_scale)
+        neighbors = self._neighbors(points, exclude)
         weights = np.empty(neighbors.shape)
         if self.encoder is None:
-            _by_rows(256, stopped, 0, _kernel.latent, (self.points,), points, neighbors, weights)
+            stopped = _by_rows(256, _kernel.latent, (self.points,), points, neighbors, weights)
         elif self.exponents is not None:
-            self._encoder_weights(self.exponents, X, neighbors, neighbors, weights, 0, stopped)
+            stopped = self._encoder_weights(self.exponents, X, neighbors, neighbors, weights)
         else:
-            step = max(1, BLOCK_DISTANCES // (k * self.nystroem.n_training))
-            for i in range(0, len(X), step):
-                part = slice(i, i + step)
-                used, rows = np.unique(neighbors[part], return_inverse=True)
-                exponents, rows = _exponents(self.encoder, self.fields[used]), rows.reshape(-1, k)
-                self._encoder_weights(exponents, X[part], neighbors[part], rows, weights[part], i, stopped)
+            stopped = []
+            for rows, used, places in _blocks_of_neighbors(neighbors, BLOCK_DISTANCES // len(self.nystroem[0])):
+                exponents = _exponents(self.encoder, self.fields[used])
+                found = self._encoder_weights(exponents, X[rows], neighbors[rows], places, weights[rows])
+                stopped += [rows.start + row for row in found]
         if stopped:
             warn_caller(
                 f"the search for the convex weights of row {min(stopped)} of X was stopped before it converged, so "
@@ -150,45 +137,28 @@ class KNNFit(Fit):
             )
         return neighbors, weights
 
-    def _encoder_weights(self, exponents, X, neighbors, rows, weights, first, stopped):
-        shared = exponents, self.nystroem.offset, self.nystroem.values, self.latents
-        _by_rows(16, stopped, first, _kernel.encoder, shared, X, neighbors, rows, weights)
+    def _encoder_weights(self, exponents, X, neighbors, places, weights):
+        return _by_rows(16, _kernel.encoder, (exponents, *self.nystroem, self.latents), X, neighbors, places, weights)
 
-    def decode(
-        self,
-        X: NDArray[np.float64],
-        cells: NDArray[np.intp] | None = None,
-        out: NDArray[np.float64] | None = None,
-        exclude: Any = None,
-    ) -> NDArray[np.float64]:
+    def decode(self, X: _Values, cells: Any = None, out: _Values | None = None, exclude: Any = None) -> _Values:
         """Fields (n, M), or some of their cells (n, c), at checked latents X (n, d)."""
         F: Any = self.fields
-        k = self.n_neighbors
-        if out is None:
-            out = np.empty((len(X), F.shape[1] if cells is None else len(cells)))
-        fields = out
+        fields = np.empty((len(X), F.shape[1] if cells is None else len(cells))) if out is None else out
         neighbors, weights = self.weights(X, exclude)
-        if isinstance(F, MappedRows):
-            step = max(1, BLOCK // (k * max(1, fields.shape[1])))
-        elif cells is not None:
+        mapped = isinstance(F, MappedRows)
+        columns = slice(None) if cells is None else cells
+        if cells is not None and not mapped:
             F = self.columns(cells)
 
         def task(start: int, stop: int) -> None:
-            if not isinstance(F, MappedRows):
-                _mix(F, neighbors[start:stop], weights[start:stop], fields[start:stop])
+            near, w, mixtures = neighbors[start:stop], weights[start:stop], fields[start:stop]
+            if not mapped:
+                _by_rows(64, _kernel.mix, (F,), near, w, mixtures)
                 return
-            for a in range(start, stop, step):
-                part = slice(a, min(a + step, stop))
-                used, rows = np.unique(neighbors[part], return_inverse=True)
-                _mix(
-                    F.read(used, slice(None) if cells is None else cells),
-                    rows.reshape(-1, k),
-                    weights[part],
-                    fields[part],
-                )
+            for rows, used, places in _blocks_of_neighbors(near, BLOCK // max(1, fields.shape[1])):
+                _by_rows(64, _kernel.mix, (F.read(used, columns),), places, w[rows], mixtures[rows])
 
-        fill_by_blocks(task, fields)
-        return fields
+        return fill_by_blocks(task, fields)
 
     def with_n_neighbors(self, k: int) -> KNNFit:
         """The fit with another number of neighbours, which shares what is computed."""
@@ -197,7 +167,7 @@ class KNNFit(Fit):
         return other
 
     @property
-    def training_points(self) -> NDArray[np.float64]:
+    def training_points(self) -> _Values:
         return self.latents
 
     @property
@@ -213,12 +183,12 @@ class KNNFit(Fit):
         distances, indices = self.index.query(self.points, min(max(k, around) + 1, n))
         own = distances[:, 1 : around + 1].mean(axis=1) if around else np.full(1, np.inf)
 
-        def ratio(distances: NDArray[np.float64], indices: NDArray[np.intp]) -> NDArray[np.float64]:
+        def ratio(distances: _Values, indices: NDArray[np.intp]) -> _Values:
             theirs, distance = own[indices].mean(axis=1), distances.mean(axis=1)
             return np.divide(distance, theirs, out=np.where(distance > 0, np.inf, 0.0), where=theirs > 0)
 
-        def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
-            return ratio(*self.index.query(self.in_units(X), k))
+        def at(X: _Values) -> _Values:
+            return ratio(*self.index.query(in_units(X, self.latent_scale), k))
 
         held_out = slice(1, k + 1) if k < n else slice(0, k)
         training = ratio(distances[:, :k], indices[:, :k])
@@ -226,23 +196,38 @@ class KNNFit(Fit):
         return Leverage(at, self.latents, training, others, factor=DISTANCE_FACTOR)
 
 
-def _by_rows(step, stopped, first, kernel, shared, *arrays):
-    """kernel(*shared, *some rows of the arrays) in tasks of `step` rows, the first of which has the number `first`.
+def _by_rows(step, kernel, shared, *arrays):
+    """Call kernel(*shared, *some rows of the arrays) in tasks of `step` rows; returns rows where a search was stopped.
 
-    A task takes some 0.1 ms, compared with which its start costs nothing.
-
-    The kernel returns the first row whose search was stopped, or -1: it is noted in `stopped`.
+    The kernel returns the first of such rows, or -1. A task takes some 0.1 ms, compared with which its start costs
+    nothing.
     """
+    stopped: list[int] = []
 
     def task(i):
         part = slice(i * step, (i + 1) * step)
         row = kernel(*shared, *(array[part] for array in arrays))
-        if row >= 0:
-            stopped.append(first + i * step + row)
+        if row is not None and row >= 0:
+            stopped.append(i * step + row)
 
     parallel_for(task, -(-len(arrays[0]) // step))
+    return stopped
 
 
+def _blocks_of_neighbors(neighbors, most):
+    """By blocks of rows: the rows, their training points, and the neighbours as indices of these points.
+
+    A block has at most `most` neighbours, or one row.
+    """
+    n, k = neighbors.shape
+    step = max(1, most // k)
+    for start in range(0, n, step):
+        rows = slice(start, start + step)
+        used, places = np.unique(neighbors[rows], return_inverse=True)
+        yield rows, used, places.reshape(-1, k)
+
+
+@shared_texts
 @estimator
 class KNNDecoder(HoldsFit):
     """Convex mixtures of the training fields whose latent points are nearest.
@@ -258,8 +243,8 @@ class KNNDecoder(HoldsFit):
         The function that the weights a minimise over the simplex. "latent": |y - sum_k a_k y_k|, the projection of y on
         the convex hull of its neighbours. "encoder": |y - encode(sum_k a_k f_k)|, the paper's.
     encoder
-        For objective="encoder". A fitted encoder is used without a copy, and `clone` keeps it. One that is not fitted
-        is cloned and fitted to the fields. Inside a `ManifoldModel`, None means the model's encoder.
+        For objective="encoder". A fitted encoder is used without a copy, and `clone` keeps it; another is cloned and
+        fitted to the fields. Inside a `ManifoldModel`, None means the model's encoder.
     latent_scale
         Units of the latents for distances and, with objective="latent", for the projection. "std": the standard
         deviation of each coordinate of the training latents. None: 1, as in the paper.
@@ -273,8 +258,8 @@ class KNNDecoder(HoldsFit):
     latents_ : ndarray (n, d)
         Training points.
     fields_ : ndarray (n, M)
-        Training fields; (n, 1) if y was one-dimensional. With copy=False an object that reads memory-mapped fields:
-        ``fields_[a:b]`` is a copy of some of them.
+        Training fields; (n, 1) if y was one-dimensional. With copy=False an object of which ``fields_[a:b]`` reads
+        some of them.
     latent_scale_ : ndarray (d,)
         Units used.
     n_features_in_ : int
@@ -282,23 +267,14 @@ class KNNDecoder(HoldsFit):
 
     Notes
     -----
-    Neighbours are exact; equal distances are ordered by index.
+    Neighbours are exact; equal distances are ordered by index. Among several minimisers (k > d+1) the one with the
+    least sum of a_k^2 is taken, which uses the neighbours evenly. objective="encoder" is not convex: Newton steps on
+    the simplex start from the latent weights along the linearised encoder, from uniform weights and from each
+    neighbour, and the best result is taken. For that, up to 2^25 distances between training fields are stored.
 
-    Among several minimisers (k > d+1) the one with the least sum of a_k^2 is taken, which uses the neighbours evenly:
-    decoded errors vary by factors among minimisers. With objective="latent" this is exact; coordinates that the
-    neighbours span only by their rounding errors are ignored.
-
-    objective="encoder" is not convex. The search starts from the latent weights along the linearised encoder, which
-    leads to the zero of least sum of squares, to first order in the encoder's curvature. Unless it attains zero, Newton
-    steps on the simplex follow, from there, from uniform weights and from each neighbour, and the best result is taken.
-    Because the weights sum to 1, squared distances of a mixture are affine in them up to a term that cancels in the
-    Nystroem ratio: an evaluation costs O(k n), not O(M n). For that, up to 2^25 distances between training fields are
-    stored.
-
-    `fit` copies the fields, large memory-mapped ones (`numpy.load` with mmap_mode) by blocks. With copy=False, mapped
-    fields of 64 MB and more stay in their file: `fit` reads them once, to check them, and `predict` reads the
-    neighbours of some latent points at a time, so the file must not change. A pickle holds the name of the file; a
-    model file cannot hold such a decoder.
+    With copy=False, mapped fields of 64 MB and more stay in their file: `fit` reads them once, to check them, and
+    `predict` reads the neighbours of some latent points at a time, so the file must not change. A pickle holds the name
+    of the file; a model file cannot hold such a decoder.
 
     References
     ----------
@@ -327,7 +303,7 @@ class KNNDecoder(HoldsFit):
 
     _state = {"n_features_in_": Count("d"), "_fitted": Part(KNNFit, d="d", M="M"), **FIELD_STATE}
 
-    n_neighbors: int = parameter(int, default=5, kw_only=False)
+    n_neighbors: int = parameter(int, default=5, low=1, kw_only=False)
     objective: str = parameter(str, default="latent", words=("latent", "encoder"))
     encoder: Any = parameter(default=None, shown="DiffusionMaps or None")
     latent_scale: str | float | ArrayLike | None = parameter(default=None, shown='float, array (d,), "std" or None')
@@ -340,31 +316,28 @@ class KNNDecoder(HoldsFit):
         return new
 
     def fit_state(self, X, y):
-        n_neighbors = check_count(self.n_neighbors, "n_neighbors")
-        objective = check_choice(self.objective, "objective", ("latent", "encoder"))
-        copied = check_flag(self.copy, "copy")
+        given = check_parameters(self)
         X = validate_data(self, X, reset=True)
         F, _, layout = check_fields(y, len(X), blocks=True)
         scale = fitted_scale(self.latent_scale, X)
-        if n_neighbors > len(X):
+        if given["n_neighbors"] > len(X):
             raise ValueError(
-                f"n_neighbors must be at most the number of training points (n_samples = {len(X)}), got {n_neighbors}"
+                f"n_neighbors must be at most the number of training points (n_samples = {len(X)}), "
+                f"got {self.n_neighbors}"
             )
         if not isinstance(F, Rows):
             F = F.copy()
-        elif copied:
+        elif given["copy"]:
             F = F.whole()
         else:
             for _ in F.blocks(what="checking"):  # a value that is not finite is found now
                 pass
-        encoder = self._fitted_encoder(F) if objective == "encoder" else None
-        fit = KNNFit(X.copy(), F, scale, encoder, n_neighbors)
-        if encoder is not None:
-            if len(fit.nystroem.values) != X.shape[1]:
-                raise ValueError(
-                    f"X must have as many columns as the encoder has coordinates, {len(fit.nystroem.values)}, "
-                    f"got {X.shape[1]}"
-                )
+        encoder = self._fitted_encoder(F) if self.objective == "encoder" else None
+        fit = KNNFit(X.copy(), F, scale, encoder, given["n_neighbors"])
+        if encoder is not None and len(fit.nystroem[1]) != X.shape[1]:
+            raise ValueError(
+                f"X must have as many columns as the encoder has coordinates, {len(fit.nystroem[1])}, got {X.shape[1]}"
+            )
         self._keep_fields(layout)
         return fit
 
@@ -374,7 +347,7 @@ class KNNDecoder(HoldsFit):
                 'objective="encoder" needs an encoder, got None: give a '
                 "DiffusionMaps, or use the decoder in a ManifoldModel"
             )
-        encoder = _unwrapped(self.encoder)
+        encoder = getattr(self.encoder, "estimator", self.encoder)  # of a FrozenEstimator
         if not _is_diffusion_map(encoder):
             raise TypeError(f'objective="encoder" needs a DiffusionMaps encoder, got {type(self.encoder).__name__}')
         if not is_fitted(encoder):
@@ -400,21 +373,12 @@ class KNNDecoder(HoldsFit):
         Returns
         -------
         KNNDecoder
-            Fitted; it shares the training data, the search and the distances with this one.
+            Fitted; it shares the training data with this one.
 
         Raises
         ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        ValueError, TypeError
-            If n_neighbors is no such number.
-
-        Examples
-        --------
-        >>> from randsmap import KNNDecoder
-        >>> decoder = KNNDecoder(1).fit([[0.0], [1.0], [3.0]], [[1.0], [2.0], [3.0]])
-        >>> decoder.with_n_neighbors(2).predict([[2.0]])
-        array([[2.5]])
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            Before `fit`, or if n_neighbors is no such number.
         """
         fit = self.fitted
         k = check_count(n_neighbors, "n_neighbors", high=len(fit.latents), high_name="n_samples")
@@ -434,21 +398,15 @@ class KNNDecoder(HoldsFit):
         Parameters
         ----------
         X : array-like (n, d)
-            Latent coordinates.
-        cells : array-like of int (k,) or of bool (M,), or None
-            Only these cells, at their cost: indices in the flattened field (negative ones count from the end) or a
-            mask, which may have the field's shape.
-        out : ndarray (n, M), float64, C-contiguous, or None
-            Array to write to, in the fields' shape or as rows; (n, k) for k cells.
+            Latent coordinates, n >= 1.
+        {cells}
+        {out}
         exclude : array-like of int (n,) or None
             For each row the index of a training point that must not be its neighbour, or -1. With
             ``exclude=range(n)`` the training points are decoded without themselves.
 
-        Returns
-        -------
-        fields : ndarray (n, M), float64
-            `out` if given. (n, k) for k cells; otherwise (n, *field_shape_), (n,) if y was one-dimensional and a
-            DataArray if it was one. Does not depend on the number of threads, nor a row on the others.
+        {returns_fields}
+            Here it does not depend on them at all, nor on the number of threads.
 
         Warns
         -----
@@ -458,13 +416,8 @@ class KNNDecoder(HoldsFit):
         sklearn.exceptions.ConvergenceWarning
             If the search for the weights of a row, which is named, was stopped before it converged.
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        ValueError, TypeError
-            If X is not a finite array (n, d) with n >= 1, another argument is not as described, out shares memory
-            with X, or exclude leaves too few points.
+        {raises}
+            Also if exclude holds no indices of training points or leaves fewer than n_neighbors.
         """
         fit = self.fitted
         X = validate_data(self, X, reset=False)
@@ -497,45 +450,17 @@ class KNNDecoder(HoldsFit):
         Raises
         ------
         As `predict`.
-
-        Examples
-        --------
-        >>> from randsmap import KNNDecoder
-        >>> decoder = KNNDecoder(2).fit([[0.0], [1.0], [3.0]], [[1.0], [2.0], [3.0]])
-        >>> decoder.neighbor_weights([[1.5]])
-        (array([[1, 0]]), array([[1., 0.]]))
         """
         return self.fitted.weights(validate_data(self, X, reset=False), exclude)
 
 
-def _mix(F, neighbors, weights, out):
-    """Mixtures of the fields F with these neighbours and weights (n, k) into out (n, M)."""
-    step = 64
-
-    def task(i):
-        part = slice(i * step, (i + 1) * step)
-        _kernel.mix(F, neighbors[part], weights[part], out[part])
-
-    parallel_for(task, -(-len(out) // step))
-
-
-class NystroemMap:
-    """A diffusion map's Nystroem extension at mixtures z = sum_k a_k f_k, sum a = 1.
-
-    Since |z - f_i|^2 = sum_k a_k |f_k - f_i|^2 - (1/2) sum_kl a_k a_l |f_k - f_l|^2, where the last
-    term is common to all i, the transition probabilities from z are
-    p_i ~ exp(offset_i + sum_k a_k E_ki), E_ki = -|f_k - f_i|^2 / epsilon^2 (`exponents`), and its
-    coordinates sum_i p_i values_i. Paper, App. C, the Nystroem extension.
-    """
-
-    def __init__(self, encoder: Any) -> None:
-        density, values = encoder.nystroem_weights()
-        self.offset, self.values = np.log(density), np.ascontiguousarray(values)
-        self.n_training = len(density)
-
-
 def _exponents(encoder, F):
-    """E (len(F), n_training) of the fields F, see `NystroemMap`."""
+    """E_ki = -|f_k - g_i|^2 / epsilon^2 of fields F and the encoder's training fields g, for its values at mixtures.
+
+    Since |z - g_i|^2 = sum_k a_k |f_k - g_i|^2 - (1/2) sum_kl a_k a_l |f_k - f_l|^2 for z = sum_k a_k f_k, sum a = 1,
+    where the last term is common to all i, the transition probabilities from z are p_i ~ exp(offset_i + sum_k a_k E_ki)
+    and its coordinates sum_i p_i values_i. Paper, App. C, the Nystroem extension.
+    """
     blocks = (F if isinstance(F, Rows) else Rows(F)).blocks(what="distances")
     E = np.concatenate([encoder.squared_distances(block) for _, _, block in blocks])
     E /= -(encoder.epsilon_**2)
@@ -543,9 +468,5 @@ def _exponents(encoder, F):
 
 
 def _is_diffusion_map(encoder):
-    """Whether it has the methods of a diffusion map that the search calls, see `NystroemMap`."""
+    """Whether it has the methods of a diffusion map that the search calls."""
     return all(hasattr(encoder, name) for name in ("transform", "nystroem_weights", "squared_distances"))
-
-
-def _unwrapped(encoder):
-    return getattr(encoder, "estimator", encoder)  # of a FrozenEstimator

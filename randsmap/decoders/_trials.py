@@ -137,7 +137,7 @@ def blend(samples: Samples, members: list[Trial]) -> tuple[list[Trial], float, f
     sizes = [len(members)]
     if samples.groups is None:
         sizes = [size for size in (1, 3, 5, 8) if size < len(members)] + sizes
-    errors = [bounded_errors(G - geometric_median(P[:size], median_smoothing(G))[0], samples.norms) for size in sizes]
+    errors = [bounded_errors(G - geometric_median(P[:size], median_smoothing(G)), samples.norms) for size in sizes]
     scores = [score_of(e, samples.parts) for e in errors]
     chosen = next(i for i, score in enumerate(scores) if score <= min(scores) + WORTH)
     return members[: sizes[chosen]], float(errors[chosen].mean()), limit

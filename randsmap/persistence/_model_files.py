@@ -46,7 +46,6 @@ INNER = {
     "FieldShape": "_interface.fields",
     "HarmonicFit": "decoders._fits",
     "KernelFit": "decoders._fits",
-    "KernelSpace": "decoders._fits",
     "NystroemExtension": "encoders._nystroem",
     "ModeCoordinates": "encoders._pod",
     "RidgeFit": "decoders._fits",
