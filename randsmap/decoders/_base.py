@@ -58,6 +58,7 @@ def check_fields(
     dtype = getattr(y, "dtype", np.dtype(float))
     single = getattr(y, "ndim", 2) == 1
     F: Any = Rows.of(y[:, None] if single else y, "y")
+    # rows of a file are checked when they are read
     if not (blocks and F.mapped):
         F = F.whole()
         check_domain(F, "y")
@@ -224,7 +225,7 @@ class Fit:
         return TrustRegion(self.training_points)
 
     def prepare(self) -> Any:
-        """Make what the first decoded row would wait for: `predict` changes nothing."""
+        """Make what the first decoded row would wait for."""
         return self.linear_map
 
     def decode(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -233,6 +234,7 @@ class Fit:
         return fields
 
     def __getstate__(self) -> dict[str, Any]:
+        # made anew when they are needed: the map holds a structure of C
         computed = ("linear_map", "leverage", "trust")
         return {name: value for name, value in vars(self).items() if name not in computed}
 
@@ -299,6 +301,7 @@ class HoldsFit(FieldRegressor):
         """
         with restored_on_error(self):
             fitted = self.fit_state(X, y)
+            # `predict` then changes nothing, and threads may share the decoder
             fitted.prepare()
             self._fitted = fitted
         return self

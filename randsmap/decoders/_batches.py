@@ -36,10 +36,11 @@ class Batches:
         return replace(self, running=running, invariants=invariants)
 
     def merged(self, other: Batches) -> Batches:
-        """The sums of both; an error or an interrupt leaves them as they are."""
+        """The sums of both."""
         running = invariants = None
         if self.running is not None and other.running is not None:
             running, invariants = self.running.merged(other.running)
+        # of a copy: an error or an interrupt leaves these sums as they are
         sums = self.sums.copy()
         sums.merge(other.sums)
         return replace(self, sums=sums, running=running, invariants=invariants)
@@ -81,7 +82,8 @@ def check_streamable(decoder: Any) -> bool:
         )
     features = decoder.features
     if decoder.stream is not None or is_fitted(features) or not (features is None or is_map(features)):
-        return True  # `partial_fit` refuses what is no feature map
+        # `partial_fit` refuses what is no feature map
+        return True
     if features is None:
         raise ValueError(
             "partial_fit needs features whose number is known: give FourierFeatures(n_features=...), a map that is "
@@ -136,6 +138,7 @@ def check_mergeable(ours: Any, theirs: Any) -> None:
 def _settings(decoder):
     """By name, what two decoders must have in common to be merged."""
     batches = decoder.stream
+    # in the order in which a difference is reported: causes before what follows from them
     settings = {
         "the number of latent coordinates": decoder.n_features_in_,
         "the number of cells": batches.sums.cells,

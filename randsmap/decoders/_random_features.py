@@ -90,7 +90,8 @@ class _Problem:
             A = _training_constrained(self.rows, self.F, regularization, self.invariants)
             return Solution(cache_aligned(A), "svd")
         solution = self.factor.solve(coordinates_of(self.F), regularization)
-        if self.synthesis is not None:  # modes keep the invariants
+        # modes are orthogonal to the invariants, and their mean satisfies them: no combination needs a correction
+        if self.synthesis is not None:
             return solution
         A = in_cells(solution.coefficients, self.F)
         if self.invariants is not None:
@@ -205,7 +206,7 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
 
     _fitted: Any = None  # a RidgeFit
     _stream: Any = None  # Batches
-    # a model file holds the fit, not the sums, whose size is that of many fits
+    # a model file holds the fit: sums take more memory, and are of no use to those who decode
     _state = {**FIT_STATE, "_fitted": Part(RidgeFit, d="d"), "_stream": NOT_SAVED}
 
     # -- Fitted attributes -----------------------------------------------------------------------------
@@ -263,8 +264,10 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         invariants = self._fit_invariants(as_fields(F), dtype)
         features, scale = self._fit_map(X)
         rows = FeatureRows(features, X, bias=not self._centred)
+        # kept for the leverage, while the caller may change X
         points = X.copy()
-        if None in regularizations:  # before the fields become coordinates in modes
+        # by errors of the fields themselves, before they become coordinates in modes
+        if None in regularizations:
             regularizations = [held_out_regularization(features, points, F)]
         synthesis = factor = None
         if self.output_rank is not None:
@@ -330,6 +333,7 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         scale = fitted_scale(self.latent_scale if own_form else None, X)
         if (scale == 1).all():
             return features.fit(X), scale
+        # the package's own maps take the units into their weights, so that decoding does not divide
         if hasattr(features, "activation_parameters"):
             return features.fit(X, latent_scale=scale), scale
         return TransformerBasis(features.fit(in_units(X, scale)), scale), scale
@@ -494,6 +498,7 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
                 raise ValueError(f"y must have {before.sums.cells} columns, as in the first batch, got {M}")
         after = before.with_fields(F, dtype)
         after.sums.check(X)
+        # before the sums change: they note an interrupt, and a later call raises
         self._fitted, self._stream = None, after
         after.sums.add(X, F)
 
@@ -596,6 +601,7 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         features, _ = self._fit_map(X)
         rows, points = (FeatureRows(features, Y, bias=not self._centred) for Y in (X, Z))
         factor = RidgeFactor(rows, regularizations, self.solver, tol=self.tol)
+        # few fields are decoded by their coefficients, which costs less than their product with W (L, n)
         Phi = None if fields is None else points.without_bias().whole()
 
         def weights(regularization):

@@ -46,8 +46,7 @@ def batch_regularization(decoder: Any) -> float:
 def held_out_regularization(features: Any, X: NDArray[np.float64], F: Any) -> float:
     """lambda for features fitted to X (n, d) and fields F (n, M), by leave-one-out errors.
 
-    Of more than 300 samples those of 300 at random. The largest eigenvalue grows with the number of samples, and lambda
-    with it.
+    Of more than 300 samples those of 300 at random.
     """
     n = len(X)
     # a factorisation of 300 x 300 costs much less than a fit
@@ -61,7 +60,9 @@ def held_out_regularization(features: Any, X: NDArray[np.float64], F: Any) -> fl
     for _, regularization in lambda_path(hat.largest):
         with np.errstate(over="ignore", invalid="ignore"):
             errors = np.linalg.norm(hat.residuals(G, regularization), axis=1) / sizes
+        # a field that is lost counts once, however far off it is
         error = np.where(errors < 1, errors, 1.0).mean()
         if error < best:
             best, chosen = error, regularization
+    # eigenvalues of Phi^T Phi, and lambda with them, grow with the number of samples
     return float(chosen * n / len(some))
