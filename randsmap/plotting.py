@@ -204,10 +204,8 @@ def plot_difference(
 
     Examples
     --------
-    >>> import numpy as np
     >>> from randsmap.plotting import plot_difference
-    >>> x = np.linspace(-1, 1, 50)
-    >>> line = plot_difference(np.exp(-(x**2)), np.exp(-(x**2)) / 2, positions=x)
+    >>> line = plot_difference([0.0, 1.0, 0.5], [0.1, 0.9, 0.5], positions=[-1.0, 0.0, 1.0])
     """
     truth, decoded, _ = _plot_values({"truth": truth, "decoded": decoded}, shape, mesh)
     difference = decoded - truth
@@ -257,10 +255,8 @@ def plot_comparison(
 
     Examples
     --------
-    >>> import numpy as np
     >>> from randsmap.plotting import plot_comparison
-    >>> x = np.linspace(-1, 1, 50)
-    >>> lines = plot_comparison(np.exp(-(x**2)), np.exp(-(x**2)) / 2, positions=x)
+    >>> truth, decoded, difference = plot_comparison([0.0, 1.0, 0.5], [0.1, 0.9, 0.5], label="density")
     """
     truth, decoded, _ = _plot_values({"truth": truth, "decoded": decoded}, shape, mesh)
     place: dict[str, Any] = {"positions": positions, "mesh": mesh, "extent": extent, "origin": origin}
@@ -327,9 +323,8 @@ def plot_errors(
 
     Examples
     --------
-    >>> import numpy as np
     >>> from randsmap.plotting import plot_errors
-    >>> artists = plot_errors(np.geomspace(1e-3, 1e-1, 60), groups=np.repeat(["slow", "fast"], 30))
+    >>> fast, slow = plot_errors([0.01, 0.02, 0.1, 0.3], groups=["slow", "slow", "fast", "fast"])
     """
     errors = _checked_errors(errors, "errors")
     if not len(errors):
@@ -431,9 +426,8 @@ def plot_space_time(
 
     Examples
     --------
-    >>> import numpy as np
     >>> from randsmap.plotting import plot_space_time
-    >>> diagram = plot_space_time(np.eye(5), np.arange(5.0))
+    >>> diagram = plot_space_time([[0.2, 0.8, 0.0], [0.0, 0.2, 0.8]], times=[0.0, 0.5])
     """
     fields = plot_series(fields, "fields", 1)
     times = _ascending(times, "times", len(fields))
@@ -668,10 +662,8 @@ def plot_reconstructions(
 
     Examples
     --------
-    >>> import numpy as np
     >>> from randsmap.plotting import plot_reconstructions
-    >>> x = np.linspace(-1, 1, 50)
-    >>> figure = plot_reconstructions(np.exp(-x**2), {"half": np.exp(-x**2) / 2}, positions=x)
+    >>> figure = plot_reconstructions([0.0, 1.0, 0.5], {"POD": [0.1, 0.9, 0.5], "kernel": [0.0, 1.1, 0.4]})
     """
     if n_columns is not None:
         n_columns = check_count(n_columns, "n_columns")

@@ -14,7 +14,7 @@ from randsmap import _parallel
 from randsmap._interface.arrays import check_out
 from randsmap._interface.parameters import check_random_state, document
 from randsmap._io import files
-from randsmap._io.progress import ProgressBar
+from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._linalg import rows
 
 RandomState = None | int | np.random.RandomState | np.random.Generator
@@ -95,16 +95,30 @@ def random_streams(random_state: RandomState, n_streams: int) -> list[np.random.
     return [np.random.default_rng(seed) for seed in seeds]
 
 
-def fill_blocks(fill: Callable[[int, slice], object], n_rows: int, block_size: int, *, description: str) -> None:
-    """Call ``fill(block, rows)`` for each block of rows (a slice), on several threads."""
-    with ProgressBar(n_rows, description) as bar:
+def fill_blocks(
+    out: Output,
+    shape: tuple[int, int],
+    fill: Callable[[NDArray[np.float64], int, slice], object],
+    block_size: int,
+    *,
+    description: str,
+    progress: bool,
+) -> NDArray[np.float64]:
+    """`fill_output`, where ``fill(array, block, rows)`` fills a block of rows (a slice), on several threads."""
+    n_rows = shape[0]
 
-        def task(block):
-            rows = slice(block * block_size, min((block + 1) * block_size, n_rows))
-            fill(block, rows)
-            bar.update(rows.stop - rows.start)
+    def blocks(array):
+        with ProgressBar(n_rows, description) as bar:
 
-        _parallel.parallel_for(task, -(-n_rows // block_size))
+            def task(block):
+                rows = slice(block * block_size, min((block + 1) * block_size, n_rows))
+                fill(array, block, rows)
+                bar.update(rows.stop - rows.start)
+
+            _parallel.parallel_for(task, -(-n_rows // block_size))
+
+    with if_asked(progress):
+        return fill_output(out, shape, blocks)
 
 
 def fill_output(

@@ -14,7 +14,6 @@ from randsmap._interface.callers import warn_caller
 from randsmap._interface.parameters import check_count, document
 from randsmap._io import files
 from randsmap._io.matlab import NUMBERS, mat_arrays
-from randsmap._io.progress import if_asked
 from randsmap._kernels import images as kernel
 from randsmap.datasets import _common
 
@@ -115,21 +114,17 @@ def make_rotated_images(
     angles = steps * (2 * np.pi / n_samples)
     sums = np.empty(n_samples)
 
-    def fill(data):
-        def fill_block(_, rows):
-            kernel.rotate(padded, cosines[rows], sines[rows], data[rows], sums[rows])
-            lost = np.flatnonzero(~(sums[rows] > 0))
-            if len(lost):
-                raise ValueError(
-                    f"the image rotated by {angles[rows.start + lost[0]]:g} is zero "
-                    f"everywhere: its content lies too close to the corners"
-                )
+    def fill(data, _, rows):
+        kernel.rotate(padded, cosines[rows], sines[rows], data[rows], sums[rows])
+        for i in np.flatnonzero(~(sums[rows] > 0))[:1]:
+            raise ValueError(
+                f"the image rotated by {angles[rows.start + i]:g} is zero everywhere: its content lies too close to "
+                "the corners"
+            )
 
-        # a task of 32 images takes a few milliseconds
-        _common.fill_blocks(fill_block, n_samples, 32, description="rotated images")
-
-    with if_asked(progress):
-        data = _common.fill_output(out, (n_samples, height * width), fill)
+    # a task of 32 images takes a few milliseconds
+    size = n_samples, height * width
+    data = _common.fill_blocks(out, size, fill, 32, description="rotated images", progress=progress)
     return Bunch(
         data=data,
         angles=angles,

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randsmap._interface.parameters import check_count, check_number, check_random_state
-from randsmap._io.progress import if_asked
 from randsmap.datasets import _common
 
 if TYPE_CHECKING:
@@ -78,11 +77,9 @@ def make_swiss_roll(
     ((500, 3), (500, 2))
     """
 
-    def points(rng, n):
-        coordinates = rng.uniform([np.pi, -5.0], [4 * np.pi, 5.0], size=(n, 2))
-        return coordinates, swiss_roll(*coordinates.T)
-
-    return _make(points, n_samples, noise, random_state, out, progress, "Swiss roll", ("theta", "z"), _SWISS_ROLL_DESCR)
+    options = {"random_state": random_state, "out": out, "progress": progress}
+    ranges = [np.pi, -5.0], [4 * np.pi, 5.0]
+    return _make(swiss_roll, ranges, n_samples, noise, "Swiss roll", ("theta", "z"), _SWISS_ROLL_DESCR, **options)
 
 
 @_common.describe(_S_CURVE_DESCR)
@@ -139,18 +136,15 @@ def make_s_curve(
     U, _, Vt = np.linalg.svd(rng.standard_normal((n_features, 3)), full_matrices=False)
     embedding = U @ Vt
 
-    def points(rng, n):
-        coordinates = rng.uniform([-1.5 * np.pi, 0.0], [1.5 * np.pi, 1.0], size=(n, 2))
-        return coordinates, s_curve(*coordinates.T)
-
-    curve = _make(
-        points, n_samples, noise, random_state, out, progress, "S-curve", ("theta", "w"), _S_CURVE_DESCR, embedding
-    )
+    options = {"random_state": random_state, "out": out, "progress": progress, "embedding": embedding}
+    ranges = [-1.5 * np.pi, 0.0], [1.5 * np.pi, 1.0]
+    curve = _make(s_curve, ranges, n_samples, noise, "S-curve", ("theta", "w"), _S_CURVE_DESCR, **options)
     curve.embedding = embedding
     return curve
 
 
-def _make(points, n_samples, noise, random_state, out, progress, description, names, descr, embedding=None):
+def _make(surface, ranges, n_samples, noise, description, names, descr, *, random_state, out, progress, embedding=None):
+    """Noisy points surface(*coordinates), the coordinates uniform in these ranges, perhaps embedded by a matrix."""
     from sklearn.utils import Bunch
 
     n_samples = check_count(n_samples, "n_samples")
@@ -159,19 +153,16 @@ def _make(points, n_samples, noise, random_state, out, progress, description, na
     streams = _common.random_streams(random_state, -(-n_samples // block_size))
     coordinates = np.empty((n_samples, 2))
 
-    def fill(data):
-        def fill_block(block, rows):
-            rng = streams[block]
-            coordinates[rows], x = points(rng, rows.stop - rows.start)
-            x += noise * rng.standard_normal(x.shape)
-            if embedding is None:
-                data[rows] = x
-            else:  # three terms, not a BLAS call: bit-identical for any number of threads
-                data[rows] = x[:, :1] * embedding[:, 0] + x[:, 1:2] * embedding[:, 1] + x[:, 2:] * embedding[:, 2]
+    def fill(data, block, rows):
+        rng = streams[block]
+        coordinates[rows] = rng.uniform(*ranges, size=(rows.stop - rows.start, 2))
+        x = surface(*coordinates[rows].T)
+        x += noise * rng.standard_normal(x.shape)
+        if embedding is None:
+            data[rows] = x
+        else:  # three terms, not a BLAS call: bit-identical for any number of threads
+            data[rows] = x[:, :1] * embedding[:, 0] + x[:, 1:2] * embedding[:, 1] + x[:, 2:] * embedding[:, 2]
 
-        _common.fill_blocks(fill_block, n_samples, block_size, description=description)
-
-    n_features = 3 if embedding is None else len(embedding)
-    with if_asked(progress):
-        data = _common.fill_output(out, (n_samples, n_features), fill)
+    shape = n_samples, 3 if embedding is None else len(embedding)
+    data = _common.fill_blocks(out, shape, fill, block_size, description=description, progress=progress)
     return Bunch(data=data, coordinates=coordinates, coordinate_names=names, DESCR=descr)
