@@ -1,8 +1,6 @@
 """Projection of fields on bounds and one invariant: { lower <= f <= upper, w . f = m }.
 
-The nearest field in the norm weighted by v is f_i = clip(z_i + t w_i / v_i, lower_i, upper_i) with
-the one number t for which w . f = m (a continuous quadratic knapsack problem; with lower = 0, no
-upper and w = v the projection on the simplex).
+A continuous quadratic knapsack problem; with lower = 0, no upper and w = v the projection on the simplex.
 """
 
 from __future__ import annotations
@@ -217,26 +215,20 @@ def project_bounds(
     Returns
     -------
     ndarray of the shape of F, float64
-        `out` if given. The bounds hold exactly, and |w . f - total| <= 1e-14 (w . |f| + |total|). A
-        field that satisfies both to 8 eps is not changed. The same bits for any number of
-        threads and instruction level.
+        `out` if given. The bounds hold exactly, and |w . f - total| <= 1e-14 (w . |f| + |total|). A field that
+        satisfies both to 8 eps is not changed. The same bits for any number of threads and instruction level.
 
     Raises
     ------
     ValueError, TypeError
-        If an argument has the wrong shape or is not finite (bounds may be infinite), a weight is
-        negative, a lower bound exceeds the upper one, no field within the bounds has the total (the
-        message says by how much), or a number is neither 0 nor of magnitude 1e-140 to 1e140 (in F and bounds:
-        the largest).
+        If an argument has the wrong shape or is not finite (bounds may be infinite), a weight is negative, a lower
+        bound exceeds the upper one, no field within the bounds has the total (the message says by how much), or a
+        number is neither 0 nor of magnitude 1e-140 to 1e140 (in F and bounds: the largest).
 
     Notes
     -----
-    f_i = clip(z_i + t w_i / v_i, lower_i, upper_i) for a number t that makes the total right, found
-    by Newton's method on the convex dual with a bracketing search behind it: expected O(M).
-
-    References
-    ----------
-    L. Condat, Fast projection onto the simplex and the l1 ball, Math. Program. 158 (2016).
+    f_i = clip(z_i + t w_i / v_i, lower_i, upper_i) for a number t that makes the total right, found by Newton's method
+    on the convex dual, with a bracketing search behind it: expected O(M) (L. Condat, Math. Program. 158, 2016).
 
     Examples
     --------

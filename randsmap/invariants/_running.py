@@ -127,20 +127,11 @@ class RunningInvariants:
             parts.append(invariant_values(self.given.matrix, block))
             constant = constant_cells(block, first, constant)
         found, scale = (np.concatenate(part) for part in zip(*parts))
-        tol, lowest, highest = self.given.tolerance(dtype), self.lowest, self.highest
+        tol, lowest, highest = self.given.tolerance(dtype), -np.inf, np.inf
         if tol < 1:
-            lowest = np.fmax(lowest, (found - tol * scale).max(axis=0, initial=-np.inf))
-            highest = np.fmin(highest, (found + tol * scale).min(axis=0, initial=np.inf))
-        new = replace(
-            self,
-            n=self.n + len(rows),
-            constant=constant,
-            first=first,
-            sums=_added(self.sums, found.T.tolist()),
-            scale_sums=_added(self.scale_sums, scale.T.tolist()),
-            lowest=lowest,
-            highest=highest,
-        )
+            lowest = (found - tol * scale).max(axis=0, initial=-np.inf)
+            highest = (found + tol * scale).min(axis=0, initial=np.inf)
+        new = self._plus(len(rows), constant, first, found.T.tolist(), scale.T.tolist(), lowest, highest)
         invariants = new._invariants()
         new._check(found, scale, tol, invariants.values, " of this batch" if self.n else "")
         if not self.n:
@@ -152,15 +143,9 @@ class RunningInvariants:
 
         ValueError if the fields of both do not satisfy the invariants together.
         """
-        new = replace(
-            self,
-            n=self.n + other.n,
-            constant=self.constant & other.constant & (self.first == other.first),
-            sums=_added(self.sums, other.sums),
-            scale_sums=_added(self.scale_sums, other.scale_sums),
-            lowest=np.fmax(self.lowest, other.lowest),
-            highest=np.fmin(self.highest, other.highest),
-        )
+        constant = self.constant & other.constant & (self.first == other.first)
+        seen = other.sums, other.scale_sums, other.lowest, other.highest
+        new = self._plus(other.n, constant, self.first, *seen)
         invariants = new._invariants()
         for j in new._missed(invariants.values):
             raise ValueError(
@@ -168,6 +153,19 @@ class RunningInvariants:
                 f"{invariants.values[j]}, and some of one of them do not have it. {_VARYING}"
             )
         return new, invariants
+
+    def _plus(self, n, constant, first, sums, scale_sums, lowest, highest):
+        """The statistics with n more fields, of which these are the sums and what their values may be."""
+        return replace(
+            self,
+            n=self.n + n,
+            constant=constant,
+            first=first,
+            sums=_added(self.sums, sums),
+            scale_sums=_added(self.scale_sums, scale_sums),
+            lowest=np.fmax(self.lowest, lowest),
+            highest=np.fmin(self.highest, highest),
+        )
 
     def _invariants(self):
         given = self.given
