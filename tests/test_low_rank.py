@@ -98,21 +98,23 @@ def test_a_space_of_all_points_has_no_more_columns():
     """So that where it does not meet its bound, as round-off may keep it from, another solver takes over."""
     Y = np.random.default_rng(0).normal(size=(33, 2))
     rows = FeatureRows(FourierFeatures(8.0, n_features=60, random_state=0).fit(Y), Y)
-    space = LowRank(rows)
+    space = LowRank(rows, 128, [], None, forced=True)
     assert space.grow(0.0, once=True) and space.rank == 33
     assert space.grow(0.0) and not space.grow(0.0, once=True) and space.rank == 33
 
 
 def test_a_space_goes_on_where_round_off_made_a_step_too_short():
     Y = np.random.default_rng(0).normal(size=(14, 1))
-    space = LowRank(FeatureRows(FourierFeatures(1.92, n_features=11, random_state=0).fit(Y), Y))
+    space = LowRank(
+        FeatureRows(FourierFeatures(1.92, n_features=11, random_state=0).fit(Y), Y), 128, [], None, forced=True
+    )
     assert space.grow(4e-18) and space.rank == 11
 
 
 def test_the_bound_is_the_one_of_the_spectral_norm_left_out():
     Y, F = problem(300)
     rows = FeatureRows(FourierFeatures(0.7, n_features=200, random_state=0).fit(Y), Y, bias=False)
-    space = LowRank(rows, None, [1e-3], 0.04, forced=True)
+    space = LowRank(rows, 128, [1e-3], 0.04, forced=True)
     A, used, _, rank, bound = space.solve(F, 1e-3)
     V = space._Vt.T
     assert used == "lowrank" and rank == space.rank and bound <= 0.04

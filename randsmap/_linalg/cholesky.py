@@ -11,7 +11,7 @@ from scipy.linalg.blas import dsymv
 
 from randsmap._kernels import ridge as _kernel
 from randsmap._linalg.products import cross
-from randsmap._linalg.rows import Rows, less_means
+from randsmap._linalg.rows import less_means
 from randsmap._linalg.sums import GramAccumulator, sum_rows
 from randsmap._parallel import blas_threads
 
@@ -175,8 +175,10 @@ class Cholesky:
             if not rows.bias and rows.mean is None:
                 rows.mean = Phi.mean(axis=0)
                 Phi -= rows.mean
+            G = np.empty((rows.n if self._is_dual else rows.width,) * 2)
             with blas_threads():
-                self._gram = Phi, Rows(Phi).gram(dual=self._is_dual)
+                _kernel.gram(Phi, self._is_dual, False, G)
+            self._gram = Phi, G
         return self._gram
 
     def _solve_gram(self, G, H, regularization):

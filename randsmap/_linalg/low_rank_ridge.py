@@ -51,8 +51,8 @@ class LowRank:
     It is the feature rows [1 |] Phi V too, less `mean`, as FeatureRows are those of Phi.
 
     Without bias in `rows`, the bias is not penalised: means of features and fields are taken off. V has at most `most`
-    columns (None: max(128, min(n, P) / 6)), enough for the least of the `regularizations` that is possible. `tol` is
-    the largest bound of |Phi (A - A*)| / |F|; None: 1e-8. Unless `forced` it is no more than that.
+    columns, enough for the least of the `regularizations` that is possible. `tol` is the largest bound of
+    |Phi (A - A*)| / |F|; None: 1e-8. Unless `forced` it is no more than that.
 
     V spans the features, less a mean, at latent points each farthest from those before (Gonzalez 1985), in the metric
     of the map's weights. With tau >= |Phi (I - V V^T)|_2^2 the ridge solution A within the span of V misses the exact
@@ -69,20 +69,14 @@ class LowRank:
     """
 
     def __init__(
-        self,
-        rows: FeatureRows,
-        most: int | None = None,
-        regularizations: Sequence[float] = (),
-        tol: float | None = None,
-        *,
-        forced: bool = False,
+        self, rows: FeatureRows, most: int, regularizations: Sequence[float], tol: float | None, *, forced: bool
     ) -> None:
         self.n, self.bias = rows.n, rows.bias
         self.mean: _Values | None = None
         self.tol = 1e-8 if tol is None else tol if forced else min(tol, 1e-8)
         self._features = rows.without_bias()
         P = self._features.width
-        self._most = min(most_columns(self.n, P) if most is None else most, P)
+        self._most = min(most, P)
         rng = np.random.default_rng(0)
         self._some = np.arange(self.n)
         if self.n > _CANDIDATES:

@@ -121,14 +121,14 @@ class NormalEquations:
         self.check_complete()
         if not self.waiting:
             return self.sums.totals()
-        sums = self.sums.copy()
+        sums = copy.deepcopy(self.sums)
         self._sum(sums)
         return sums.totals()
 
     def copy(self) -> NormalEquations:
         """A copy that more can be added to."""
         new = copy.copy(self)
-        new.sums, new.waiting = self.sums.copy(), list(self.waiting)
+        new.sums, new.waiting = copy.deepcopy(self.sums), list(self.waiting)
         return new
 
     # -- Solutions -------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from randsmap._interface.arrays import as_array, check_finite, in_domain, valida
 from randsmap._io.files import expanded, mapping_of, replaced_atomically, reserve
 from randsmap._io.progress import steps
 from randsmap._kernels import features as _features_kernel
-from randsmap._kernels import ridge as _kernel
 from randsmap._linalg.products import multiply
 from randsmap._linalg.scales import standard_deviations
 from randsmap._parallel import blas_threads, parallel_rows
@@ -208,16 +207,16 @@ class Rows:
         """All of the matrix; see ``[]``."""
         return self[:]
 
-    def columns(self, start: int, stop: int, rows: slice = slice(None)) -> _Values:
-        """Columns start..stop of all rows, or of a slice of them."""
+    def columns(self, start: int, stop: int) -> _Values:
+        """Columns start..stop of all rows."""
         if self._normals is not None and self._seen is None:
             size = block_rows(self.shape[1], 1)
             parts = (self._scaled(slice(a, a + size), slice(None)) for a in range(0, len(self), size))
             self._seen = np.concatenate([part @ self._normals.T for part in parts])
         cells = slice(start, stop)
-        F = self._scaled(rows, cells)
+        F = self._scaled(slice(None), cells)
         if self._normals is not None:
-            F -= self._seen[rows] @ self._normals[:, cells]
+            F -= self._seen @ self._normals[:, cells]
         return F
 
     def blocks(self, size: int | None = None, what: str = "reading") -> Iterator[tuple[int, int, _Values]]:
@@ -258,13 +257,6 @@ class Rows:
         for start, stop, block in self.blocks():
             dgemm(1.0, block.T, B[start:stop].T, beta=1.0, c=out.T, trans_b=1, overwrite_c=1)
         return out.T
-
-    def gram(self, dual: bool = False) -> _Values:
-        """Upper triangle of F^T F (M, M), or with `dual` of F F^T (n, n), for which F is made whole."""
-        out = np.empty((self.shape[0 if dual else 1],) * 2)
-        for start, _, block in [(0, len(self), self.whole())] if dual else self.blocks():
-            _kernel.gram(block, dual, start > 0, out)
-        return out
 
     def norms2(self) -> _Values:
         """Squared norms of the rows (n,)."""

@@ -293,9 +293,7 @@ class FeatureLeverage:
     Reference: D. A. Belsley, E. Kuh and R. E. Welsch, Regression Diagnostics, Wiley (1980).
     """
 
-    def __init__(
-        self, W: _Values, mean: Any = None, offset: float = 0.0, Q: Any = None, regularization: float = 0.0
-    ) -> None:
+    def __init__(self, W: _Values, mean: Any, offset: float, Q: Any = None, regularization: float = 0.0) -> None:
         self.W, self.mean, self.offset, self._Q, self._regularization = W, mean, offset, Q, regularization
 
     def values(self, features: Any, X: _Values) -> _Values:

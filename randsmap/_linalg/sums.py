@@ -8,7 +8,6 @@ number: until a sum cancels by about 2^40 of its terms, where its last bit may d
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -132,10 +131,6 @@ class GramAccumulator:
         mean, field_mean = _quotient(features, self.n), _quotient(fields, self.n)
         columns = np.ascontiguousarray(mean.T)
         return self.gram.total(columns, features), self.cross.total(columns, fields), mean[0], field_mean[0]
-
-    def copy(self) -> GramAccumulator:
-        """A copy that more can be added to."""
-        return copy.deepcopy(self)
 
 
 def _add(total, x):
