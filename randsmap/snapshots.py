@@ -243,11 +243,10 @@ def _chosen(shapes: Mapping[str, tuple[int, ...]], key: str | None, path: Path, 
     """The name of the array that is meant, of those with these shapes."""
     listed = ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items())) or "none"
     if key is not None:
-        found = [name for name in shapes if name.strip("/") == key.replace(".", "/").strip("/")] or [
-            name for name in shapes if name == key
-        ]
-        if found:
-            return found[0]
+        path_of_key = key.replace(".", "/").strip("/")
+        for name in shapes:
+            if name == key or name.strip("/") == path_of_key:
+                return name
         raise ValueError(f"{path} has no array {key!r} of numbers; it has {listed}{others}")
     wide = [name for name, shape in shapes.items() if sum(length > 1 for length in shape) >= 2]
     candidates = wide or list(shapes)

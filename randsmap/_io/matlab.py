@@ -66,20 +66,20 @@ def _arrays_of_format_5(file: BufferedReader, end: int, order: str) -> Iterator[
         if kind not in (_MATRIX, _COMPRESSED) or size > end - start - 8:
             raise ValueError(f"the element at byte {start} is damaged (type {kind}, {size} bytes)")
         content = _inflated if kind == _COMPRESSED else _plain
-        yield from _named_arrays(content, (file, start + 8, size, order), order)
+        yield from _named_arrays(partial(content, file, start + 8, size, order), order)
         start += 8 + size
 
 
-def _named_arrays(content: Callable[..., memoryview], place: Any, order: str) -> Iterator[tuple[str, MatArray]]:
-    """(name, array) of the array at a place of the file, or of each in a struct."""
-    head = content(*place, limit=4096)  # flags, shape and name take less than 500 bytes in what MATLAB writes
-    name, array, _ = _array(head, order)
+def _named_arrays(content: Callable[..., memoryview], order: str) -> Iterator[tuple[str, MatArray]]:
+    """(name, array) of the array with this content, or of each in a struct."""
+    # flags, shape and name take less than 500 bytes in what MATLAB writes
+    name, array, _ = _array(content(limit=4096), order)
     if not name:  # empty, or what MATLAB keeps for opaque objects
         return
     if array.kind == "struct":
-        yield from _members(*_array(content(*place), order), order)
+        yield from _members(*_array(content(), order), order)
     else:
-        yield name, MatArray(array.kind, array.shape, lambda: _array(content(*place), order)[1].read())
+        yield name, MatArray(array.kind, array.shape, lambda: _array(content(), order)[1].read())
 
 
 def _tag(data: Any, order: str) -> tuple[int, int]:
