@@ -109,6 +109,38 @@ _LATENTS = _input("latents", "LATENTS", "(n_samples, n_components), in a file as
 _PARAMETERS = _input(
     "parameters", "PARAMETERS", "(n,) or (n, p), in .npy, text with one row per line, or a file as of snapshots"
 )
+_FIT = {
+    **_FIELDS,
+    "--out MODEL": "model file to write, such as model.npz",
+    "--components D": "latent coordinates: at most so many (with --features etc. exactly so many); by default the "
+    "number of eigenvectors of diffusion maps that are new directions",
+    "--decoder FAMILY[,FAMILY]": "search these families of decoders only, such as sigmoid, fourier, gaussian, matern, "
+    "thin-plate, k-nn (another name lists all)",
+    "--trials N": "trials of the search for a decoder (default 40)",
+    "--groups FILE": "labels, one per snapshot, of trajectories or other groups, which are left out as a whole: .npy, "
+    "a text file with one label per line, or an array file as of the snapshots",
+    "--groups-key NAME": _KEY,
+    "--parameters FILE": "times or parameters of the snapshots, (n_samples,) or (n_samples, p), with --transpose also "
+    "(p, n_samples), in .npy, text, or a file as of the snapshots: the model then predicts fields at new ones "
+    "(randsmap predict). Instead of few coordinates it has many POD modes where these clearly predict better, unless "
+    "--components or --decoder is given",
+    "--parameters-key NAME": _KEY,
+    "--alpha A": "(diffusion maps; default %(default)s)",
+    "--features": "feature map of the one decoder fitted (default sigmoid)",
+    "--value V": "slope (sigmoid), length scale (fourier) or maximal frequency (multiscale); tuned if not given",
+    "--n-features P": "(such as 500 or 0.25; default 1.0)",
+    "--regularization LAMBDA": "ridge parameter (default 1e-3)",
+    "--encoder-samples N": "search for the model among N of the snapshots, chosen at random (default: all, 5000 at "
+    "most), or, with --features etc., fit the encoder to them; for files larger than memory, with --n-features as a "
+    "count",
+    "--invariants": "what every decoded field keeps exactly: the mass (sum of the cells), nothing, or (auto, the "
+    "default) the mass where it is the same in all snapshots",
+    "--cell-weights FILE": "One positive number per cell, in a file as of the snapshots: the mass is the sum of the "
+    "cells by these.",
+    "--cell-weights-key NAME": _KEY,
+    "--bounds LOW HIGH": "Numbers or none: --bounds 0 none for values not below 0.",
+    "--seed S": "seed of the draws (default 0)",
+}
 # command -> (summary, description, options)
 _COMMANDS = {
     "config": (
@@ -129,39 +161,7 @@ _COMMANDS = {
         "--n-features or --regularization there is no search: diffusion maps and a decoder with random features are "
         "fitted, whose one hyperparameter is tuned on a fifth of the snapshots unless --value gives it. MODEL is an "
         ".npz file without pickles, which randsmap.load reads.",
-        {
-            **_FIELDS,
-            "--out MODEL": "model file to write, such as model.npz",
-            "--components D": "latent coordinates: at most so many (with --features etc. exactly so many); by default "
-            "the number of eigenvectors of diffusion maps that are new directions",
-            "--decoder FAMILY[,FAMILY]": "search these families of decoders only, such as sigmoid, fourier, gaussian, "
-            "matern, thin-plate, k-nn (another name lists all)",
-            "--trials N": "trials of the search for a decoder (default 40)",
-            "--groups FILE": "labels, one per snapshot, of trajectories or other groups, which are left out as a "
-            "whole: .npy, a text file with one label per line, or an array file as of the snapshots",
-            "--groups-key NAME": _KEY,
-            "--parameters FILE": "times or parameters of the snapshots, (n_samples,) or (n_samples, p), with "
-            "--transpose also (p, n_samples), in .npy, text, or a file as of the snapshots: the model then predicts "
-            "fields at new ones (randsmap predict). Instead of few coordinates it has many POD modes where these "
-            "clearly predict better, unless --components or --decoder is given",
-            "--parameters-key NAME": _KEY,
-            "--alpha A": "(diffusion maps; default %(default)s)",
-            "--features": "feature map of the one decoder fitted (default sigmoid)",
-            "--value V": "slope (sigmoid), length scale (fourier) or maximal frequency (multiscale); tuned if not "
-            "given",
-            "--n-features P": "(such as 500 or 0.25; default 1.0)",
-            "--regularization LAMBDA": "ridge parameter (default 1e-3)",
-            "--encoder-samples N": "search for the model among N of the snapshots, chosen at random (default: all, "
-            "5000 at most), or, with --features etc., fit the encoder to them; for files larger than memory, with "
-            "--n-features as a count",
-            "--invariants": "what every decoded field keeps exactly: the mass (sum of the cells), nothing, or (auto, "
-            "the default) the mass where it is the same in all snapshots",
-            "--cell-weights FILE": "One positive number per cell, in a file as of the snapshots: the mass is the sum "
-            "of the cells by these.",
-            "--cell-weights-key NAME": _KEY,
-            "--bounds LOW HIGH": "Numbers or none: --bounds 0 none for values not below 0.",
-            "--seed S": "seed of the draws (default 0)",
-        },
+        _FIT,
     ),
     "encode": (
         "latent coordinates of snapshots",
