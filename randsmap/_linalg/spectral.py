@@ -224,6 +224,23 @@ class HatMatrix:
         return float(self.squares[np.isfinite(self.squares)].max(initial=0))
 
     @blas_threads()
+    def distances(
+        self, F: _Values, columns: NDArray[np.intp], regularizations: _Values, shifts: Any = None, normals: Any = None
+    ) -> _Values:
+        """Norms (n_lambdas, n) of `residuals` over some columns of F, less shifts[k] @ normals, for each lambda."""
+        distances = np.zeros((len(regularizations), len(F)))
+        step = max(16, _ENTRIES // len(F))
+        for start in range(0, len(columns), step):
+            cells = columns[start : start + step]
+            part = F[:, cells]
+            for k, value in enumerate(regularizations):
+                E = self.residuals(part, value)
+                if shifts is not None:
+                    E -= shifts[k] @ normals[:, cells]
+                distances[k] = np.hypot(distances[k], np.linalg.norm(E, axis=1))
+        return distances
+
+    @blas_threads()
     def residuals(self, F: _Values, regularization: float, groups: Sequence[NDArray[np.intp]] | None = None) -> _Values:
         """Error (n, M) of the fields F (n, M) decoded without the sample, or without its whole group.
 

@@ -13,17 +13,13 @@ from randsmap._interface.arrays import as_array
 from randsmap._interface.parameters import check_number
 from randsmap._linalg.scales import median_norm
 from randsmap._linalg.spectral import PATH, HatMatrix
-from randsmap._parallel import blas_threads
 from randsmap.decoders._base import check_fields
 from randsmap.decoders._regularization import fixed_regularization
 from randsmap.decoders._spans import field_span, invariants_of
-from randsmap.invariants import AffineInvariants
 from randsmap.metrics import field_norms, scaled_distances, selection_losses
 from randsmap.tuning._search import on_edge
 
 _Values = NDArray[np.float64]
-
-_ENTRIES = 1 << 21  # numbers in a block of cells (16 MB)
 
 
 def leave_one_out(decoder: Any, X: ArrayLike, y: ArrayLike, *, regularizations: Sequence[float] | None = None) -> Bunch:
@@ -127,34 +123,15 @@ def _checked(decoder: Any, regularizations: Sequence[float] | None) -> _Values:
     return np.array([check_number(value, "regularization", low=0) for value in regularizations])
 
 
-def _distances(hat: HatMatrix, F: _Values, invariants: AffineInvariants | None, lambdas: _Values) -> _Values:
+def _distances(hat: HatMatrix, F: _Values, invariants: Any, lambdas: _Values) -> _Values:
     """Distance (n_lambdas, n) of each field from the one decoded without it."""
-    n = len(F)
-    free = np.arange(F.shape[1]) if invariants is None else np.flatnonzero(~invariants.constant)
-    distances = np.zeros((len(lambdas), n))
-    with blas_threads():
-        shifts = _shifts(hat, F, free, invariants, lambdas)
-        step = max(16, _ENTRIES // n)
-        for start in range(0, len(free), step):
-            cells = free[start : start + step]
-            part = F[:, cells]
-            for k, value in enumerate(lambdas):
-                E = hat.residuals(part, value)
-                if invariants is not None and shifts is not None:
-                    E -= shifts[k] @ invariants.directions[:, cells]
-                distances[k] = np.hypot(distances[k], np.linalg.norm(E, axis=1))
-    return distances
-
-
-def _shifts(
-    hat: HatMatrix, F: _Values, free: NDArray[np.intp], invariants: AffineInvariants | None, lambdas: _Values
-) -> list[_Values] | None:
-    """What the correction by the invariants takes from each residual, in multiples of the normals.
-
-    A field f - r is corrected to f - r + W^T z, T^T z = m - C^T f + C^T r.
-    """
-    if invariants is None or not len(invariants.independent):
-        return None
-    moments = F[:, free] @ invariants.matrix[np.ix_(free, invariants.independent)]
-    defect = invariants.defects(F, invariants.values[invariants.independent])
-    return [invariants.multipliers(defect + hat.residuals(moments, value)) for value in lambdas]
+    if invariants is None:
+        return hat.distances(F, np.arange(F.shape[1]), lambdas)
+    free, independent = np.flatnonzero(~invariants.constant), invariants.independent
+    if not len(independent):
+        return hat.distances(F, free, lambdas)
+    # A field f - r is corrected to f - r + W^T z, T^T z = m - C^T f + C^T r: z in multiples of the normals
+    moments = F[:, free] @ invariants.matrix[np.ix_(free, independent)]
+    defect = invariants.defects(F, invariants.values[independent])
+    shifts = [invariants.multipliers(defect + hat.residuals(moments, value)) for value in lambdas]
+    return hat.distances(F, free, lambdas, shifts, invariants.directions)
