@@ -318,10 +318,9 @@ def from_npy(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
         n, *shape = file.shape
         size = max(_UNIT, _BYTES // max(1, math.prod(shape) * file.itemsize) // _UNIT * _UNIT)
         size = size if rows is None else check_count(rows, "rows")
-        arrays += [
-            da.from_delayed(dask.delayed(_read)(path, a, min(a + size, n)), (min(a + size, n) - a, *shape), file.dtype)
-            for a in range(0, n, size)
-        ]
+        for a in range(0, n, size):
+            b = min(a + size, n)
+            arrays.append(da.from_delayed(dask.delayed(_read)(path, a, b), (b - a, *shape), file.dtype))
     return da.concatenate(arrays)
 
 
@@ -388,6 +387,7 @@ def _by_parts(task: Callable[..., Any], function: Any, *arrays: Any) -> Any:
     import dask
     import dask.array as da
 
+    # without a look for tasks inside the estimator
     function = dask.delayed(function, traverse=False)
     chunks = [X.to_delayed().ravel() if isinstance(X, da.Array) else itertools.repeat(X) for X in arrays]
     return dask.compute(*(dask.delayed(task, pure=False)(function, *parts) for parts in zip(*chunks)))

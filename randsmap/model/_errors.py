@@ -56,6 +56,7 @@ def reconstruction_errors(
     rows = Rows.of(F, "snapshots", min_rows=0)
     if not len(rows):
         raise ValueError("there are no snapshots to evaluate the model on")
+    # blocks must not differ in what their errors are relative to
     errors_of = _measures(getattr(model if parameters is None else model.model_, "decoder_", None), F)
     parts = []
     for start, stop, block in rows.blocks(what="evaluating"):

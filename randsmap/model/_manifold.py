@@ -254,6 +254,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
             shape = shape if cells is None else (len(check_cells(cells, M, shape)),)
             return self._labelled(output(out, None, (0, *shape)), cells, out)
         if consistency:
+            # the encoder needs whole fields: `cells` and `out` are for the last decoding
             values = {} if invariant_values is None else {"invariant_values": invariant_values}
             X = self._consistent(as_array(X, "X"), functools.partial(decode, **values), consistency)
         fields = decode(X, **given)
@@ -391,6 +392,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         """The method of the part that decodes, and those of the options that are given, if it takes them."""
         check_fitted(self, "encoder_")
         part, name = _decoding_part(self, method, fitted=True)
+        # other packages' estimators need not take any of them
         function, given = getattr(part, name), {key: value for key, value in options.items() if value is not None}
         taken = _keywords(getattr(function, "__func__", function)) if given else set()
         for option in given:
@@ -456,6 +458,7 @@ def fitted_encoder(model: ManifoldModel, X: Any) -> tuple[Any, Any]:
     X, layout = flattened(X, "X")
     if count is None or count >= np.shape(X)[0]:
         return encoder, encoder.fit_transform(reshape_for(encoder, X, layout))
+    # the decoder gets the latents of all fields, those of the subset as new ones, too
     encoder.fit(reshape_for(encoder, taken(X, sample_rows(np.shape(X)[0], count), "X"), layout))
     return encoder, encoded(encoder, X)
 

@@ -246,6 +246,7 @@ class SampledModel:
         """
         Y = self._point(y)
         g = self._rate(t, np.ravel(self._decode(Y, cells=self.stencil)))
+        # more cells than unknowns: least squares
         v, _, rank, _ = np.linalg.lstsq(self._derivatives(Y), g, rcond=None)
         if rank < len(v):
             warn_caller(

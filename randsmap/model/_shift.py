@@ -239,6 +239,7 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
         theta, Y = self._theta_and_shape(X)
         aligned = np.asarray(self.model_.inverse_transform(Y, invariant_values=invariant_values, **options))
         fields = self._fields(shift_lines(self._lines(aligned), self._cells(theta), *self._limits())[0])
+        # a shift moves values across cells, so some cells need all of them
         if cells is not None:
             fields = fields[:, check_cells(cells, fields.shape[1], self.field_shape_)]
         else:
@@ -385,6 +386,7 @@ def _reconstructed(a, low, high, tangents):
             factor = np.where(active, np.clip((a - limit) / (a - worst), 0.0, 1.0), 1.0)
         smaller = factor < scale
         if tangents is not None:
+            # the product rule for factor (a - worst) = a - limit
             at = np.where(extreme == 0, 0.0, np.where(extreme == 1, 1.0, x))
             d_curve = 6 * (tangents - (d_edges[0] + d_edges[1]) / 2)
             d_worst = d_edges[0] + at * (d_edges[1] - d_edges[0] + d_curve * (1 - at))

@@ -340,6 +340,7 @@ class _EncoderJudge:
             tried = any(trial.identity == also_leading for trial in self.judged)
             if tried and encoder.selected_[-1] == encoder.n_components:
                 raise ValueError("the non-harmonic eigenvectors are the leading ones, which are tried as such")
+        # a search needs two groups at least
         known = None if self._labels is None else self._labels[rest]
         if known is not None and len(np.unique(known)) < 2:
             known = None

@@ -105,6 +105,7 @@ def _held_out_error(
     for _, (train, test) in zip(steps(folds.get_n_splits(), 1, "held-out errors"), splits, strict=True):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the fit to all snapshots gives them again
+            # a search needs two groups at least
             known = None if groups is None or len(np.unique(groups[train])) < 2 else groups[train]
             fitted = clone(model).fit(X[train], snapshots[train], groups=known)
             predicted = fitted.predict(X[test])
