@@ -72,6 +72,7 @@ THINGS = public_things()
 
 def missing_sections(thing, *needed):
     text = inspect.getdoc(thing)
+    assert not re.search(r"^ *\{\w+\}$", text, re.MULTILINE), "a shared text is missing"
     sections = set(re.findall(r"^([A-Z][A-Za-z ]+)\n-{3,}$", text, re.MULTILINE))
     signature = inspect.signature(thing)
     if any(name not in ("self", "cls") for name in signature.parameters):
