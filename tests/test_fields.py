@@ -468,8 +468,7 @@ def test_without_xarray_fields_go_to_an_array(labelled, monkeypatch):
     ],
 )
 def test_forged_labels_are_refused(tmp_path, name, value):
-    labels = XarrayMetadata(("time", "x"), None, "{}", [])
-    setattr(labels, name, value)
+    labels = XarrayMetadata(**{"dims": ("time", "x"), "name": None, "attrs": "{}", "coords": [], name: value})
     save(labels, tmp_path / "labels.npz")
     with pytest.raises(ValueError, match="not a valid model file"):
         randsmap.load(tmp_path / "labels.npz")

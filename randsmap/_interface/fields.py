@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from randsmap._interface.arrays import check_out, refuse_unreadable
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.parameters import Parameter
-from randsmap._interface.state import Count, Part
+from randsmap._interface.state import Count, Part, immutable, saved
 
 _Array = TypeVar("_Array", bound=NDArray[Any])
 Shape = tuple[int, ...]
 
 
+@immutable
 class XarrayMetadata:
     """Dimension names, name, attributes (JSON) and non-sample coordinates of a DataArray of fields.
 
@@ -30,16 +31,10 @@ class XarrayMetadata:
     numbers or a tuple of strings, `type` the type of dates and durations (stored as integers), "str", or "".
     """
 
-    _state = {name: Parameter(object) for name in ("dims", "name", "attrs", "coords")}
-
-    def __init__(
-        self,
-        dims: tuple[str, ...],
-        name: str | None,
-        attrs: str,
-        coords: list[tuple[str, tuple[str, ...], str, Any, str]],
-    ) -> None:
-        self.dims, self.name, self.attrs, self.coords = dims, name, attrs, coords
+    dims: tuple[str, ...] = saved(Parameter(object))
+    name: str | None = saved(Parameter(object))
+    attrs: str = saved(Parameter(object))
+    coords: list[tuple[str, tuple[str, ...], str, Any, str]] = saved(Parameter(object))
 
     @classmethod
     def of(cls, X: Any) -> XarrayMetadata:

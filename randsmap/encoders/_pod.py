@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.fields import FIELD_STATE, field_rows
 from randsmap._interface.parameters import check_count, check_number, estimator, parameter
-from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted, restored_on_error
+from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted, immutable, restored_on_error, saved
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.svd import orthonormalize_rows_against, truncated_svd
@@ -26,13 +26,12 @@ _EPS = np.finfo(float).eps
 _Values = NDArray[np.float64]
 
 
+@immutable
 class ModeCoordinates:
     """Coordinates (f - centre) . w of fields, the columns of W = `modes` (M, k)."""
 
-    _state = {"centre": Array("M"), "modes": Array("M", "k")}
-
-    def __init__(self, centre: _Values, modes: _Values) -> None:
-        self.centre, self.modes = centre, modes
+    centre: _Values = saved(Array("M"))
+    modes: _Values = saved(Array("M", "k"))
 
     def coordinates(self, X: _Values) -> _Values:
         """Coordinates (n, k) of fields X (n, M)."""
