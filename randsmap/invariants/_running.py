@@ -132,8 +132,8 @@ class RunningInvariants:
             lowest = (found - tol * scale).max(axis=0, initial=-np.inf)
             highest = (found + tol * scale).min(axis=0, initial=np.inf)
         new = self._plus(len(rows), constant, first, found.T.tolist(), scale.T.tolist(), lowest, highest)
-        invariants = new._invariants()
-        new._check(found, scale, tol, invariants.values, " of this batch" if self.n else "")
+        invariants = new.invariants()
+        new.check(found, scale, tol, invariants.values, " of this batch" if self.n else "")
         if not self.n:
             invariants.warn_of_dependent()
         return new, invariants
@@ -146,8 +146,8 @@ class RunningInvariants:
         constant = self.constant & other.constant & (self.first == other.first)
         seen = other.sums, other.scale_sums, other.lowest, other.highest
         new = self._plus(other.n, constant, self.first, *seen)
-        invariants = new._invariants()
-        for j in new._missed(invariants.values):
+        invariants = new.invariants()
+        for j in new.missed(invariants.values):
             raise ValueError(
                 f"the training fields of the two do not satisfy invariant {j} together: their mean is "
                 f"{invariants.values[j]}, and some of one of them do not have it. {_VARYING}"
@@ -167,7 +167,8 @@ class RunningInvariants:
             highest=np.fmin(self.highest, highest),
         )
 
-    def _invariants(self):
+    def invariants(self) -> AffineInvariants:
+        """The invariants of the fields seen."""
         given = self.given
         values = self._mean(self.sums) if given.values is None else given.values
         first = self.first[self.constant]
@@ -176,12 +177,12 @@ class RunningInvariants:
     def _mean(self, sums):
         return np.array([high / self.n for high, _ in sums])
 
-    def _missed(self, values):
+    def missed(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
         """The invariants that some of the fields seen do not have with these values."""
         slack = 8 * _EPS * (self._mean(self.scale_sums) + np.abs(values))
         return np.flatnonzero(~((self.lowest - slack <= values) & (values <= self.highest + slack)))
 
-    def _check(self, found, scale, tol, values, where):
+    def check(self, found: Any, scale: Any, tol: float, values: NDArray[np.float64], where: str) -> None:
         """ValueError that names a field of the last batch if the fields do not satisfy the invariants."""
         typical, given = self._mean(self.scale_sums), self.given.values
         if given is not None:
@@ -193,7 +194,7 @@ class RunningInvariants:
                 )
         if tol < 1:
             _check_fields(found, scale, typical, values, tol, where)
-        for j in self._missed(values):  # fields of an earlier batch, from which this one moved the mean
+        for j in self.missed(values):  # fields of an earlier batch, from which this one moved the mean
             before = self.sums[j][0] - math.fsum(found[:, j].tolist())
             i = int(np.argmax(np.abs(found[:, j] - before / max(self.n - len(found), 1))))
             raise ValueError(
