@@ -249,7 +249,9 @@ class KNNDecoder(HoldsFit):
         Units of the latents for distances and, with objective="latent", for the projection. "std": the standard
         deviation of each coordinate of the training latents. None: 1, as in the paper.
     copy
-        False: large memory-mapped training fields (see Notes) stay in their file instead of being copied.
+        False: memory-mapped training fields of 64 MB and more stay in their file, which must not change: `fit` reads
+        them once, to check them, and `predict` the neighbours of some latent points at a time. A pickle holds the name
+        of the file; a model file cannot hold such a decoder.
 
     Attributes
     ----------
@@ -258,8 +260,7 @@ class KNNDecoder(HoldsFit):
     latents_ : ndarray (n, d)
         Training points.
     fields_ : ndarray (n, M)
-        Training fields; (n, 1) if y was one-dimensional. With copy=False an object of which ``fields_[a:b]`` reads
-        some of them.
+        Training fields; (n, 1) if y was one-dimensional. With copy=False ``fields_[a:b]`` reads some of them.
     latent_scale_ : ndarray (d,)
         Units used.
     n_features_in_ : int
@@ -272,14 +273,9 @@ class KNNDecoder(HoldsFit):
     the simplex start from the latent weights along the linearised encoder, from uniform weights and from each
     neighbour, and the best result is taken. For that, up to 2^25 distances between training fields are stored.
 
-    With copy=False, mapped fields of 64 MB and more stay in their file: `fit` reads them once, to check them, and
-    `predict` reads the neighbours of some latent points at a time, so the file must not change. A pickle holds the name
-    of the file; a model file cannot hold such a decoder.
-
     References
     ----------
-    Paper, App. B, Eqs. (convexinterpol) and (LiftkNN). Wolfe, Finding the nearest point in a
-    polytope, Math. Program. 11 (1976).
+    Paper, App. B, Eqs. (convexinterpol) and (LiftkNN). P. Wolfe, Math. Program. 11 (1976).
 
     Examples
     --------
@@ -411,8 +407,7 @@ class KNNDecoder(HoldsFit):
         Warns
         -----
         ExtrapolationWarning
-            If a row is far from the training points, compared with their distances from each other (without
-            `exclude`).
+            If a row is far from the training points (without `exclude`).
         sklearn.exceptions.ConvergenceWarning
             If the search for the weights of a row, which is named, was stopped before it converged.
 
