@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from randsmap._interface.arrays import cache_aligned, validate_data
-from randsmap._interface.parameters import Parameter, check_number, estimator, parameter
+from randsmap._interface.parameters import Parameter, check_parameters, estimator, parameter
 from randsmap._interface.state import Array, Part, immutable, saved
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.scales import standard_deviations
@@ -326,10 +326,10 @@ class BlendedDecoder(InvariantParameters, LinearDecoder):
     _state = {**FIT_STATE, "_fitted": Part(BlendFit, d="d", M="M")}
 
     decoders: Sequence[Any] = parameter(kw_only=False, shown="list of regressors")
-    limit: float | None = parameter(float, default=None, words=(None,))
+    limit: float | None = parameter(float, default=None, words=(None,), low=0)
 
     def fit_state(self, X, y):
-        limit = None if self.limit is None else check_number(self.limit, "limit", low=0)
+        limit = check_parameters(self)["limit"]
         self._check_parts()
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, layout = check_fields(y, len(X), blocks=True)

@@ -8,7 +8,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.arrays import cache_aligned, empty_aligned, validate_data
-from randsmap._interface.parameters import check_choice, check_count, check_flag, check_number, estimator, parameter
+from randsmap._interface.parameters import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_number,
+    check_parameters,
+    estimator,
+    parameter,
+)
 from randsmap._interface.state import Part
 from randsmap._kernels import ridge as _ridge
 from randsmap._linalg import distances as _distances
@@ -87,9 +95,8 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
 
     References
     ----------
-    N. Evangelou et al., Double diffusion maps and their latent harmonics for scientific
-    computations in latent space, J. Comput. Phys. 485 (2023). R. R. Coifman and S. Lafon, Geometric
-    harmonics, Appl. Comput. Harmon. Anal. 21 (2006).
+    N. Evangelou et al., Double diffusion maps and their latent harmonics for scientific computations in latent space,
+    J. Comput. Phys. 485 (2023). R. R. Coifman and S. Lafon, Geometric harmonics, Appl. Comput. Harmon. Anal. 21 (2006).
 
     Examples
     --------
@@ -104,8 +111,8 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
 
     _state = {**FIT_STATE, "_fitted": Part(HarmonicFit, d="d", M="M")}
 
-    epsilon: float | None = parameter(float, default=None, words=(None,))
-    epsilon_scale: float = parameter(float, default=1.0)
+    epsilon: float | None = parameter(float, default=None, words=(None,), low=0, strict=True)
+    epsilon_scale: float = parameter(float, default=1.0, low=0, strict=True)
     rank: int | str = parameter(default="rule", shown='"rule" or int')
 
     invariants_ = of_fit("invariants")
@@ -115,9 +122,7 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
 
     def _harmonics(self, X):
         """Kernel width, eigenvalues (r,), eigenvectors V (n, r) and the weights that make k(y) harmonics at y."""
-        if self.epsilon is not None:
-            check_number(self.epsilon, "epsilon", low=0, strict_low=True)
-        check_number(self.epsilon_scale, "epsilon_scale", low=0, strict_low=True)
+        check_parameters(self)
         if isinstance(self.rank, str):
             check_choice(self.rank, "rank", ("rule",))
         else:
