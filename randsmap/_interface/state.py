@@ -133,8 +133,8 @@ def saved(kind: Any, **options: Any) -> Any:
 @dataclass_transform(frozen_default=True, field_specifiers=(saved,))
 def immutable(cls: _Kind) -> _Kind:
     """Make a class a frozen dataclass, whose fields are its ``_state``."""
-    made: Any = dataclass(frozen=True, eq=False)(cls)
-    made._state = {each.name: each.metadata["kind"] for each in fields(made)}
+    dataclass(frozen=True, eq=False)(cls)
+    cls._state = {each.name: each.metadata["kind"] for each in fields(cls)}  # type: ignore[attr-defined]
     return cls
 
 
